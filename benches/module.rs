@@ -1,6 +1,8 @@
-//! What stands between a region and XLA's compiler: printing its module, verifying it, and the plugin's own reading of it.
+//! What stands between a region and XLA's compiler: printing its module, verifying it, and the
+//! plugin's own reading of it.
 //!
-//! `cargo bench --bench module` times the first two. The last one is compared for text and bytecode:
+//! `cargo bench --bench module` times the first two. The last one is compared for text and
+//! bytecode:
 //!
 //! ```text
 //! FUSELINE_MODULES=target/modules cargo bench --bench module -- none        # writes 10.mlir, 100.mlir, 1000.mlir
@@ -34,7 +36,8 @@ const OPS: [usize; 3] = [10, 100, 1_000];
 /// How often each form of a module is compiled.
 const TURNS: usize = 15;
 
-/// A layered network of about so many ops: products, broadcasts, sums and functions of elements over 32x32.
+/// A layered network of about so many ops: products, broadcasts, sums and functions of elements
+/// over 32x32.
 fn region(ops: usize) -> CanonRegion {
     let ty = TensorType::of(DType::F32, &[32, 32]).expect("it is small");
     let mut graph = Graph::new();

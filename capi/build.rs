@@ -1,6 +1,7 @@
 //! Gives the shared library its name and its symbols a version, where the linker can.
 //!
-//! The name says which generation of the interface it is: programs linked with one do not start with another.
+//! The name says which generation of the interface it is: programs linked with one do not start
+//! with another.
 
 use std::process::{Command, Stdio};
 
@@ -14,9 +15,11 @@ fn main() {
         return;
     }
     println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libfuseline.so.{GENERATION}");
-    // Crates that this one is made of may have symbols for C of their own, which are none of this library's.
+    // Crates that this one is made of may have symbols for C of their own, which are none of this
+    // library's.
     println!("cargo::rustc-cdylib-link-arg=-Wl,--exclude-libs,ALL");
-    // Rust's own list of symbols has no version, and other linkers take no second list. This one gives all of them that of the library's name.
+    // Rust's own list of symbols has no version, and other linkers take no second list. This one
+    // gives all of them that of the library's name.
     let has_linker =
         Command::new("ld.bfd").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
     if has_linker.is_ok_and(|status| status.success()) {

@@ -1,6 +1,7 @@
 //! Saves tensors to a file in the `safetensors` format and loads them again, bit for bit.
 //!
-//! `cargo run --example safetensors -- [FILE]`; without a plugin on the machine add `--device reference`.
+//! `cargo run --example safetensors -- [FILE]`; without a plugin on the machine add `--device
+//! reference`.
 #![allow(clippy::print_stdout, reason = "an example talks to its user")]
 
 mod common;
@@ -27,7 +28,8 @@ fn main() -> anyhow::Result<()> {
     let options = Options::parse();
     let engine = options.device.build(EngineConfig::new())?;
 
-    // Values whose bits are easily lost on the way: NaN with a payload, -0, subnormal numbers, the ends of the ranges.
+    // Values whose bits are easily lost on the way: NaN with a payload, -0, subnormal numbers, the
+    // ends of the ranges.
     let nan = f32::from_bits(0x7fc1_2345);
     let weights =
         engine.tensor(&[1.0f32, -0.0, f32::MIN_POSITIVE / 2.0, nan, f32::INFINITY, -1.5], &[2, 3])?;

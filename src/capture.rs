@@ -87,16 +87,19 @@ fn common(tensor: &Tensor) -> Result<Literal> {
 }
 
 impl Engine {
-    /// Runs `f` and returns, besides the tensors that it returns, the program it recorded: every op that reached this engine
-    /// meanwhile, from whatever thread, with the data of the values that came from outside as inputs, and the returned
-    /// tensors as outputs with their values as what is expected. What is captured is one file of the program format, to be
-    /// run elsewhere, looked at, or sent in with a bug report.
+    /// Runs `f` and returns, besides the tensors that it returns, the program it recorded: every op
+    /// that reached this engine meanwhile, from whatever thread, with the data of the values that
+    /// came from outside as inputs, and the returned tensors as outputs with their values as what
+    /// is expected. What is captured is one file of the program format, to be run elsewhere, looked
+    /// at, or sent in with a bug report.
     ///
-    /// The program runs as it would have; captured inputs are kept alive until the end, so their memory is not reused.
+    /// The program runs as it would have; captured inputs are kept alive until the end, so their
+    /// memory is not reused.
     ///
     /// # Errors
-    /// When `f` fails, when a capture of this engine is under way already, or when a value cannot be read. A program has one
-    /// set of data: when an input or a returned tensor is not the same on every replica.
+    /// When `f` fails, when a capture of this engine is under way already, or when a value cannot
+    /// be read. A program has one set of data: when an input or a returned tensor is not the same
+    /// on every replica.
     pub fn capture(
         &self,
         name: &str,

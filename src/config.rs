@@ -30,20 +30,22 @@ type NewRule = Arc<dyn Fn() -> Box<dyn BoundaryRule> + Send + Sync>;
 pub enum ShapeClasses {
     /// None: each size is compiled by itself.
     Off,
-    /// Those in which no float is made of several along a dimension that varies: each is computed from the same numbers, padded or not. A
-    /// plugin may round by where an element lies (docs/numerics.md), so its last digit may differ, as for any region under [`Numerics::Fast`].
+    /// Those in which no float is made of several along a dimension that varies: each is computed
+    /// from the same numbers, padded or not. A plugin may round by where an element lies
+    /// (docs/numerics.md), so its last digit may differ, as for any region under
+    /// [`Numerics::Fast`].
     #[default]
     Unmasked,
-    /// Those that sum or multiply floats along such a dimension too: what is behind the true size is masked. Sums may be taken in another order, and so
-    /// differ in their last digits.
+    /// Those that sum or multiply floats along such a dimension too: what is behind the true size
+    /// is masked. Sums may be taken in another order, and so differ in their last digits.
     Masked,
 }
 
 /// What sizes that vary are padded to; see [`EngineConfig::size_buckets`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Buckets {
-    /// 8, 12, 16, 24, 32, 48 and so on, each power of two and half as much again: at most half is wasted, and a size that grows to
-    /// `n` has `2 log2(n)` executables.
+    /// 8, 12, 16, 24, 32, 48 and so on, each power of two and half as much again: at most half is
+    /// wasted, and a size that grows to `n` has `2 log2(n)` executables.
     #[default]
     Halves,
     /// 8, 16, 32 and so on.
@@ -173,15 +175,16 @@ impl EngineConfig {
         }
     }
 
-    /// Path of the PJRT plugin. Default: the first that is found, in the order of [`crate::pjrt::discover`].
+    /// Path of the PJRT plugin. Default: the first that is found, in the order of
+    /// [`crate::pjrt::discover`].
     #[must_use]
     pub fn plugin(mut self, path: impl Into<PathBuf>) -> EngineConfig {
         self.plugin = Some(path.into());
         self
     }
 
-    /// An option for the plugin's client, such as `cpu_device_count`. Default: as many devices as are needed on XLA's CPU
-    /// plugin, the plugin's own choice elsewhere.
+    /// An option for the plugin's client, such as `cpu_device_count`. Default: as many devices as
+    /// are needed on XLA's CPU plugin, the plugin's own choice elsewhere.
     #[must_use]
     pub fn client_option(mut self, name: impl Into<String>, value: impl Into<Value>) -> EngineConfig {
         self.client = self.client.set(name, value);
@@ -197,10 +200,11 @@ impl EngineConfig {
 
     /// Number of replicas, at least 1, at most [`fuseline_fusion::limits::MAX_REPLICAS`]. Default: 1.
     ///
-    /// An engine with several runs the one program that is recorded on as many devices of the plugin's client at once, from
-    /// [`EngineConfig::device`] on. Every value has data on each of them: the same where it comes from
-    /// [`Engine::tensor`], its own where it comes from [`Engine::tensor_per_replica`]. Ops compute on each replica by
-    /// itself, collectives ([`crate::Tensor::all_reduce`] and its neighbours) exchange data between them, and
+    /// An engine with several runs the one program that is recorded on as many devices of the
+    /// plugin's client at once, from [`EngineConfig::device`] on. Every value has data on each of
+    /// them: the same where it comes from [`Engine::tensor`], its own where it comes from
+    /// [`Engine::tensor_per_replica`]. Ops compute on each replica by itself, collectives
+    /// ([`crate::Tensor::all_reduce`] and its neighbours) exchange data between them, and
     /// [`crate::Tensor::read_replicas`] reads all. A value that fails on one replica has failed.
     ///
     /// ```
@@ -219,88 +223,104 @@ impl EngineConfig {
         self
     }
 
-    /// The mode of ops recorded where no stream and no [`crate::with_mode`] says otherwise. Default: Fused. Can be changed
-    /// later by [`Engine::set_mode`].
+    /// The mode of ops recorded where no stream and no [`crate::with_mode`] says otherwise.
+    /// Default: Fused. Can be changed later by [`Engine::set_mode`].
     #[must_use]
     pub fn mode(mut self, mode: Mode) -> EngineConfig {
         self.mode = mode;
         self
     }
 
-    /// What regions keep of the numbers that their ops give one by one. Default: [`Numerics::Fast`].
+    /// What regions keep of the numbers that their ops give one by one. Default:
+    /// [`Numerics::Fast`].
     #[must_use]
     pub fn numerics(mut self, numerics: Numerics) -> EngineConfig {
         self.numerics = numerics;
         self
     }
 
-    /// Whether the executable of each new region is compared once with its ops, one by one: bit for bit with [`Numerics::Exact`], by
-    /// tolerance with [`Numerics::Fast`]. Default: with `Exact` yes, with `Fast` no.
+    /// Whether the executable of each new region is compared once with its ops, one by one: bit for
+    /// bit with [`Numerics::Exact`], by tolerance with [`Numerics::Fast`]. Default: with `Exact`
+    /// yes, with `Fast` no.
     ///
-    /// The first time, the region runs both ways, and the program gets what the ops gave. If they differ, [`crate::Event::Compared`]
-    /// tells how, and the region is not fused. It costs a compile for each distinct op, and a copy of the results to the host.
+    /// The first time, the region runs both ways, and the program gets what the ops gave. If they
+    /// differ, [`crate::Event::Compared`] tells how, and the region is not fused. It costs a
+    /// compile for each distinct op, and a copy of the results to the host.
     #[must_use]
     pub fn compare_regions(mut self, compare: bool) -> EngineConfig {
         self.compare_regions = Some(compare);
         self
     }
 
-    /// Whether small regions are interpreted the first times, up to 10, or more if they come at many sizes, and after that for as long as their compile
-    /// takes. Default: yes.
+    /// Whether small regions are interpreted the first times, up to 10, or more if they come at
+    /// many sizes, and after that for as long as their compile takes. Default: yes.
     ///
-    /// It applies to XLA's CPU backend in Fused mode, with one replica, [`Numerics::Fast`] and no comparison of regions. A small
-    /// region that is run once is then not compiled. The interpreter rounds each op by itself, so the first results of a region may differ from the later
-    /// ones as [`Numerics::Fast`] allows.
+    /// It applies to XLA's CPU backend in Fused mode, with one replica, [`Numerics::Fast`] and no
+    /// comparison of regions. A small region that is run once is then not compiled. The interpreter
+    /// rounds each op by itself, so the first results of a region may differ from the later ones as
+    /// [`Numerics::Fast`] allows.
     ///
-    /// On any device, and whether a region is new or not, the interpreter also computes what the host reads of it if that takes a few ops on integers and
-    /// `bool` from nothing but numbers, such as whether a mask is full that was made from a length: who reads it does not wait for the region.
-    /// `counters().host_evaluated` counts these.
+    /// On any device, and whether a region is new or not, the interpreter also computes what the
+    /// host reads of it if that takes a few ops on integers and `bool` from nothing but numbers,
+    /// such as whether a mask is full that was made from a length: who reads it does not wait for
+    /// the region. `counters().host_evaluated` counts these.
     #[must_use]
     pub fn interpret_cold_regions(mut self, interpret: bool) -> EngineConfig {
         self.interpret_cold = interpret;
         self
     }
 
-    /// Whether a program gives the same bits in each run, on the same machine with the same plugin. Default: no: while the best executable of a region
-    /// is being made another one runs, or the interpreter, so that the last digits of a result may depend on when a compile ends, as far as
-    /// [`Numerics::Fast`] allows.
+    /// Whether a program gives the same bits in each run, on the same machine with the same plugin.
+    /// Default: no: while the best executable of a region is being made another one runs, or the
+    /// interpreter, so that the last digits of a result may depend on when a compile ends, as far
+    /// as [`Numerics::Fast`] allows.
     ///
-    /// With it, what runs follows from the program alone, as long as memory does not run out: new regions are interpreted a counted number of times, whatever is
-    /// compiled after that is waited for, and no executable takes another one's place (no [quick compiles](EngineConfig::quick_compiles),
-    /// [specialised scalars](EngineConfig::specialise_scalars) or [shape classes](EngineConfig::shape_classes)). Full speed is the same but for these; the
-    /// first steps take longer. With [`Numerics::Exact`] results have the same bits anyway.
+    /// With it, what runs follows from the program alone, as long as memory does not run out: new
+    /// regions are interpreted a counted number of times, whatever is compiled after that is waited
+    /// for, and no executable takes another one's place (no [quick
+    /// compiles](EngineConfig::quick_compiles), [specialised
+    /// scalars](EngineConfig::specialise_scalars) or [shape classes](EngineConfig::shape_classes)).
+    /// Full speed is the same but for these; the first steps take longer. With [`Numerics::Exact`]
+    /// results have the same bits anyway.
     #[must_use]
     pub fn reproducible(mut self, reproducible: bool) -> EngineConfig {
         self.reproducible = reproducible;
         self
     }
 
-    /// Whether lifted scalars that have had the same value in a thousand executions are compiled in, in the background, where that makes the
-    /// region faster (an exponent, a bound, some divisors and factors). Default: yes, with [`Numerics::Fast`] and no comparison of regions.
+    /// Whether lifted scalars that have had the same value in a thousand executions are compiled
+    /// in, in the background, where that makes the region faster (an exponent, a bound, some
+    /// divisors and factors). Default: yes, with [`Numerics::Fast`] and no comparison of regions.
     ///
-    /// Another value later compiles nothing: it runs at once by the executable that takes any. Each such compile is an
-    /// [`Event::Specialised`](crate::Event::Specialised), at most three for a region.
+    /// Another value later compiles nothing: it runs at once by the executable that takes any. Each
+    /// such compile is an [`Event::Specialised`](crate::Event::Specialised), at most three for a
+    /// region.
     #[must_use]
     pub fn specialise_scalars(mut self, specialise: bool) -> EngineConfig {
         self.specialise = specialise;
         self
     }
 
-    /// Whether regions that take long to compile, and little to run, are compiled twice: at first in about 0.6 of the time, to code that is
-    /// several times as slow, and again in the background if they are run a second time. Which of the two an execution uses is a matter of time, and
-    /// so may its last digits be. Default: yes, on XLA's CPU backend, with [`Numerics::Fast`] and no comparison of regions.
+    /// Whether regions that take long to compile, and little to run, are compiled twice: at first
+    /// in about 0.6 of the time, to code that is several times as slow, and again in the background
+    /// if they are run a second time. Which of the two an execution uses is a matter of time, and
+    /// so may its last digits be. Default: yes, on XLA's CPU backend, with [`Numerics::Fast`] and
+    /// no comparison of regions.
     #[must_use]
     pub fn quick_compiles(mut self, quick: bool) -> EngineConfig {
         self.quick = quick;
         self
     }
 
-    /// Which regions are padded to a few sizes when a dimension varies. Default: [`ShapeClasses::Unmasked`].
+    /// Which regions are padded to a few sizes when a dimension varies. Default:
+    /// [`ShapeClasses::Unmasked`].
     ///
-    /// From the third size on at which the same ops are new, all sizes of a *bucket* share one executable: the region's inputs are copied into
-    /// larger ones, and what lies within the true sizes is copied out of the results. A size that comes ten times gets an executable of its own
-    /// besides, in the background. Sizes are told by [`Event::Padded`](crate::Event::Padded), and why there are none by
-    /// [`Event::NotPadded`](crate::Event::NotPadded). On XLA's CPU backend, in Fused mode, with one replica, [`Numerics::Fast`] and no comparison of regions.
+    /// From the third size on at which the same ops are new, all sizes of a *bucket* share one
+    /// executable: the region's inputs are copied into larger ones, and what lies within the true
+    /// sizes is copied out of the results. A size that comes ten times gets an executable of its
+    /// own besides, in the background. Sizes are told by [`Event::Padded`](crate::Event::Padded),
+    /// and why there are none by [`Event::NotPadded`](crate::Event::NotPadded). On XLA's CPU
+    /// backend, in Fused mode, with one replica, [`Numerics::Fast`] and no comparison of regions.
     #[must_use]
     pub fn shape_classes(mut self, which: ShapeClasses) -> EngineConfig {
         self.classes = which;
@@ -314,24 +334,24 @@ impl EngineConfig {
         self
     }
 
-    /// Whether ops in Debug mode fail when a float result has a NaN or infinite element. Costs a copy to the host of every
-    /// result. Default: no.
+    /// Whether ops in Debug mode fail when a float result has a NaN or infinite element. Costs a
+    /// copy to the host of every result. Default: no.
     #[must_use]
     pub fn check_finite(mut self, check: bool) -> EngineConfig {
         self.check_finite = check;
         self
     }
 
-    /// Whether indices, labels and other values that are out of range are found in all modes. Default:
-    /// yes. In Debug mode they always are.
+    /// Whether indices, labels and other values that are out of range are found in all modes.
+    /// Default: yes. In Debug mode they always are.
     ///
     /// What an op makes of such an index is defined, and the same with and without: a read moves it
-    /// inside, a write leaves it out, one-hot rows are zeros. With this the region also computes a flag
-    /// for each tensor of indices, and the next read, wait or
-    /// [`synchronize`](crate::Stream::synchronize) of what comes behind is an error with the op, the
-    /// place where it was recorded and the index
-    /// ([`Error::is_failed_check`](crate::Error::is_failed_check)). It is reported once, and reading
-    /// again gives the value. docs/numerics.md says what is checked and what that costs.
+    /// inside, a write leaves it out, one-hot rows are zeros. With this the region also computes a
+    /// flag for each tensor of indices, and the next read, wait or
+    /// [`synchronize`](crate::Stream::synchronize) of what comes behind is an error with the op,
+    /// the place where it was recorded and the index
+    /// ([`Error::is_failed_check`](crate::Error::is_failed_check)). It is reported once, and
+    /// reading again gives the value. docs/numerics.md says what is checked and what that costs.
     ///
     /// ```
     /// # fn main() -> fuseline::Result<()> {
@@ -363,17 +383,19 @@ impl EngineConfig {
         self
     }
 
-    /// With how many memory mappings of the process executables leave the memory cache, the least recently used first, though there would be room for
-    /// them. Default: half of what the system gives a process (`vm.max_map_count` on Linux, usually 65,530). XLA's CPU backend takes 6 to 9 mappings for an
-    /// executable of a few ops, and about one for each further ten ops; `counters().mappings` says how many the process had when they were counted last.
+    /// With how many memory mappings of the process executables leave the memory cache, the least
+    /// recently used first, though there would be room for them. Default: half of what the system
+    /// gives a process (`vm.max_map_count` on Linux, usually 65,530). XLA's CPU backend takes 6 to
+    /// 9 mappings for an executable of a few ops, and about one for each further ten ops;
+    /// `counters().mappings` says how many the process had when they were counted last.
     #[must_use]
     pub fn max_mappings(mut self, mappings: u64) -> EngineConfig {
         self.max_mappings = Some(mappings);
         self
     }
 
-    /// Where executables are kept between processes. Default: in a folder of the user's, as [`DiskCacheConfig`] says, unless variables of the
-    /// environment say otherwise:
+    /// Where executables are kept between processes. Default: in a folder of the user's, as
+    /// [`DiskCacheConfig`] says, unless variables of the environment say otherwise:
     ///
     /// | variable | values |
     /// |---|---|
@@ -382,18 +404,21 @@ impl EngineConfig {
     /// | `FUSELINE_CACHE_KEY_FILE` | the file with the key that entries are sealed with |
     /// | `FUSELINE_CACHE_MAX_BYTES` | most bytes of all entries together |
     ///
-    /// What a region was compiled to is then loaded by the next process that runs the same region with the same plugin on a like processor, in a few
-    /// milliseconds. What cannot be used is told by [`Event::CacheTrouble`](crate::Event::CacheTrouble), and costs what the cache would save. Not on the
-    /// reference device.
+    /// What a region was compiled to is then loaded by the next process that runs the same region
+    /// with the same plugin on a like processor, in a few milliseconds. What cannot be used is told
+    /// by [`Event::CacheTrouble`](crate::Event::CacheTrouble), and costs what the cache would save.
+    /// Not on the reference device.
     #[must_use]
     pub fn disk_cache(mut self, config: DiskCacheConfig) -> EngineConfig {
         self.disk = DiskChoice::At(config);
         self
     }
 
-    /// An object store that a fleet of machines shares its executables by; [docs/shared-cache.md](https://docs.rs/fuseline) says how to set one up.
-    /// What is not on the disk is asked for there, while it begins to be compiled, and what is compiled is written there in the background.
-    /// Default: as the variables `FUSELINE_SHARED_CACHE` (its URL), `FUSELINE_SHARED_CACHE_KEY_FILE` (a file with the 32 bytes of the fleet's key) and
+    /// An object store that a fleet of machines shares its executables by;
+    /// [docs/shared-cache.md](https://docs.rs/fuseline) says how to set one up. What is not on the
+    /// disk is asked for there, while it begins to be compiled, and what is compiled is written
+    /// there in the background. Default: as the variables `FUSELINE_SHARED_CACHE` (its URL),
+    /// `FUSELINE_SHARED_CACHE_KEY_FILE` (a file with the 32 bytes of the fleet's key) and
     /// `FUSELINE_SHARED_CACHE_READ_ONLY` (`1`) say; none without them.
     #[cfg(feature = "shared-cache")]
     #[must_use]
@@ -409,11 +434,13 @@ impl EngineConfig {
         self
     }
 
-    /// Whether regions are loaded from the disk cache and nothing else: none is compiled, interpreted, or padded to other sizes. Default: no,
-    /// unless the variable `FUSELINE_CACHE` is `only`, where [`EngineConfig::disk_cache`] was not called.
+    /// Whether regions are loaded from the disk cache and nothing else: none is compiled,
+    /// interpreted, or padded to other sizes. Default: no, unless the variable `FUSELINE_CACHE` is
+    /// `only`, where [`EngineConfig::disk_cache`] was not called.
     ///
-    /// The results of a region that nobody has stored fail, with an error that says what the cache has instead and where the ops were recorded.
-    /// [`EngineConfig::manifest`] and `fuseline cache warm` make what such a run needs. Without a disk cache that can be used there is no such
+    /// The results of a region that nobody has stored fail, with an error that says what the cache
+    /// has instead and where the ops were recorded. [`EngineConfig::manifest`] and `fuseline cache
+    /// warm` make what such a run needs. Without a disk cache that can be used there is no such
     /// engine. Not on the reference device.
     #[must_use]
     pub fn cache_only(mut self, only: bool) -> EngineConfig {
@@ -421,16 +448,17 @@ impl EngineConfig {
         self
     }
 
-    /// Writes down which regions are asked for, in a file that is appended to: a line for each, with what another process or machine needs to
-    /// compile it ahead of time, by `fuseline cache warm` or [`Engine::warm_cache`]. See [`crate::aot::Manifest`]. Default: nowhere.
+    /// Writes down which regions are asked for, in a file that is appended to: a line for each,
+    /// with what another process or machine needs to compile it ahead of time, by `fuseline cache
+    /// warm` or [`Engine::warm_cache`]. See [`crate::aot::Manifest`]. Default: nowhere.
     #[must_use]
     pub fn manifest(mut self, file: impl Into<PathBuf>) -> EngineConfig {
         self.manifest = Some(file.into());
         self
     }
 
-    /// Most regions of one stream, and most bytes of their results, on the device at once; the stream waits beyond that.
-    /// Default: 32 regions, 4 GiB.
+    /// Most regions of one stream, and most bytes of their results, on the device at once; the
+    /// stream waits beyond that. Default: 32 regions, 4 GiB.
     #[must_use]
     pub fn in_flight_limits(mut self, regions: usize, bytes: Bytes) -> EngineConfig {
         self.max_regions_in_flight = regions.max(1);
@@ -438,23 +466,26 @@ impl EngineConfig {
         self
     }
 
-    /// How many bytes more than its ops one by one a region may need as a whole, whatever share of it that is. A region that needs more, and
-    /// more than 1.25 times as much, runs in halves ([`crate::Event::Oversized`]). Default: 16 MiB.
+    /// How many bytes more than its ops one by one a region may need as a whole, whatever share of
+    /// it that is. A region that needs more, and more than 1.25 times as much, runs in halves
+    /// ([`crate::Event::Oversized`]). Default: 16 MiB.
     #[must_use]
     pub fn memory_slack(mut self, bytes: Bytes) -> EngineConfig {
         self.slack = bytes;
         self
     }
 
-    /// Threads that compile what somebody waits for, at least 1; half as many, at low priority (a nice value 10 higher, on Linux), do so for
-    /// what nobody waits for. Default: one less than there are cores, but 2 at least and 4 at most.
+    /// Threads that compile what somebody waits for, at least 1; half as many, at low priority (a
+    /// nice value 10 higher, on Linux), do so for what nobody waits for. Default: one less than
+    /// there are cores, but 2 at least and 4 at most.
     #[must_use]
     pub fn compile_threads(mut self, threads: usize) -> EngineConfig {
         self.compile_threads = threads.max(1);
         self
     }
 
-    /// Threads that work on streams nobody waits for, at least 1. Default: 1; more pay off with several busy streams.
+    /// Threads that work on streams nobody waits for, at least 1. Default: 1; more pay off with
+    /// several busy streams.
     #[must_use]
     pub fn drive_threads(mut self, threads: usize) -> EngineConfig {
         self.drive_threads = threads.max(1);
@@ -475,8 +506,9 @@ impl EngineConfig {
         self
     }
 
-    /// The soft boundary rule: called once for each stream. A rule that panics is not asked again. Default: [`ContentChunking`]. With [`crate::HardOnly`] regions end where the
-    /// program asks for it and at budgets.
+    /// The soft boundary rule: called once for each stream. A rule that panics is not asked again.
+    /// Default: [`ContentChunking`]. With [`crate::HardOnly`] regions end where the program asks
+    /// for it and at budgets.
     #[must_use]
     pub fn boundary_rule(
         mut self,
@@ -487,8 +519,8 @@ impl EngineConfig {
         self
     }
 
-    /// Whether a call is compared with what the program recorded before in its place, and then not recorded again. It changes what recording costs,
-    /// not what runs. Default: true.
+    /// Whether a call is compared with what the program recorded before in its place, and then not
+    /// recorded again. It changes what recording costs, not what runs. Default: true.
     #[must_use]
     pub fn replay(mut self, replay: bool) -> EngineConfig {
         self.replays = replay;
@@ -502,8 +534,8 @@ impl EngineConfig {
         self
     }
 
-    /// Plans faults, for tests of programs that must survive them: `plan` is asked before each compile, execution and
-    /// transfer, and what it returns happens to this one. Default: none.
+    /// Plans faults, for tests of programs that must survive them: `plan` is asked before each
+    /// compile, execution and transfer, and what it returns happens to this one. Default: none.
     #[must_use]
     pub fn inject_faults(
         mut self,
@@ -522,8 +554,8 @@ impl EngineConfig {
         Engine::with_config(self)
     }
 
-    /// Makes the engine on the reference interpreter, which needs no plugin: every op in plain Rust, one at a time. For
-    /// tests and for judging results, not for speed.
+    /// Makes the engine on the reference interpreter, which needs no plugin: every op in plain
+    /// Rust, one at a time. For tests and for judging results, not for speed.
     ///
     /// # Errors
     /// When threads cannot be started.

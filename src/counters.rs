@@ -51,28 +51,32 @@ macro_rules! counters {
             }
         }
 
-        /// What an engine has done since it was made. A snapshot: the counters are read one after the other while the
-        /// engine may be at work.
+        /// What an engine has done since it was made. A snapshot: the counters are read one after
+        /// the other while the engine may be at work.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         #[non_exhaustive]
         pub struct Counters {
             $($(#[$doc])* pub $name: u64,)*
             /// Time spent in compiles, added up over compile threads.
             pub compile_time: Duration,
-            /// Time that recording threads have waited in calls that record ops, added up over threads: so much was recorded ahead that there was
-            /// no room for more. Waiting for data that the host asks for is not counted.
+            /// Time that recording threads have waited in calls that record ops, added up over
+            /// threads: so much was recorded ahead that there was no room for more. Waiting for
+            /// data that the host asks for is not counted.
             pub stall_time: Duration,
             /// The longest of these waits, since the engine was made.
             pub longest_stall: Duration,
-            /// Compiles that have been asked for and have not ended, those in the background included.
+            /// Compiles that have been asked for and have not ended, those in the background
+            /// included.
             pub pending_compiles: u64,
             /// Regions in the memory cache now.
             pub cached_executables: u64,
             /// Memory that the cache holds now.
             pub cached_bytes: Bytes,
-            /// Memory mappings of the executables that the cache holds now, by estimate; none but on CPU plugins.
+            /// Memory mappings of the executables that the cache holds now, by estimate; none but
+            /// on CPU plugins.
             pub cached_mappings: u64,
-            /// Memory mappings of the process when they were counted last, which is after some compiles ([`crate::EngineConfig::max_mappings`]).
+            /// Memory mappings of the process when they were counted last, which is after some
+            /// compiles ([`crate::EngineConfig::max_mappings`]).
             pub mappings: u64,
             /// Values that have data on the device now.
             pub live_values: u64,
@@ -81,7 +85,8 @@ macro_rules! counters {
         }
 
         impl Counters {
-            /// Every counter by its name, for foreign interfaces: a time is in nanoseconds and has `_ns` at the end of its name.
+            /// Every counter by its name, for foreign interfaces: a time is in nanoseconds and has
+            /// `_ns` at the end of its name.
             #[must_use]
             pub fn entries(&self) -> Vec<(&'static CStr, u64)> {
                 let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
@@ -100,7 +105,8 @@ macro_rules! counters {
                 ]
             }
 
-            /// What happened between an earlier snapshot and this one. What is said of now is that of this one.
+            /// What happened between an earlier snapshot and this one. What is said of now is that
+            /// of this one.
             #[must_use]
             pub fn since(&self, earlier: &Counters) -> Counters {
                 Counters {
@@ -117,7 +123,8 @@ macro_rules! counters {
 counters! {
     /// Ops that left the log.
     ops,
-    /// Those of them that were recorded as a whole, since they were what the program had recorded before.
+    /// Those of them that were recorded as a whole, since they were what the program had recorded
+    /// before.
     replayed,
     /// Regions sealed.
     regions,
@@ -143,7 +150,8 @@ counters! {
     specialised,
     /// Regions that the interpreter ran because they were new.
     interpreted,
-    /// Values that the host computed when they were read, because they follow from integers that it has.
+    /// Values that the host computed when they were read, because they follow from integers that it
+    /// has.
     host_evaluated,
     /// Regions that ran padded, by the executable for several sizes.
     padded,
@@ -151,7 +159,8 @@ counters! {
     fallbacks,
     /// Times that memory ran out, in a compile, an execution or a transfer.
     out_of_memory,
-    /// Regions that ran in parts because they would have needed too much memory as a whole, or because some of their ops come at sizes that vary.
+    /// Regions that ran in parts because they would have needed too much memory as a whole, or
+    /// because some of their ops come at sizes that vary.
     partitioned,
     /// Executables compared with their ops.
     compared,
@@ -171,7 +180,8 @@ counters! {
     bytes_down,
     /// Panics caught in event sinks and callbacks.
     panics,
-    /// Threads that were given up, since they did not come back from the plugin ([`crate::Deadlines`]).
+    /// Threads that were given up, since they did not come back from the plugin
+    /// ([`crate::Deadlines`]).
     stuck,
     /// Times that a call which records an op had to wait ([`Counters::stall_time`]).
     stalls,

@@ -1,10 +1,12 @@
 //! Ops that a user defines: registered by name, called like any other. Of ops, or of the host.
 //!
-//! A [`CustomOp`] is a function with a name, from the text of a StableHLO module or from recorded ops. A call of it is one op of
-//! the program, checked against the function's types; what it consists of is written out where the region it lands in is
-//! lowered, so it fuses with its neighbours. The registry is for those who know ops by name.
+//! A [`CustomOp`] is a function with a name, from the text of a StableHLO module or from recorded
+//! ops. A call of it is one op of the program, checked against the function's types; what it
+//! consists of is written out where the region it lands in is lowered, so it fuses with its
+//! neighbours. The registry is for those who know ops by name.
 //!
-//! What ops cannot say is a [`crate::handler`]: a function of the host. XLA calls it in the middle of a region.
+//! What ops cannot say is a [`crate::handler`]: a function of the host. XLA calls it in the middle
+//! of a region.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -55,8 +57,8 @@ impl CustomOps {
 }
 
 impl Engine {
-    /// Makes an op known by its name, for all streams and sessions of the engine. An op that is known already, with the same
-    /// function, is returned as it is.
+    /// Makes an op known by its name, for all streams and sessions of the engine. An op that is
+    /// known already, with the same function, is returned as it is.
     ///
     /// # Errors
     /// When another function has the name.
@@ -110,14 +112,15 @@ impl Stream {
 }
 
 impl Stream {
-    /// Records a call of a [`crate::handler`] on some operands. What it is told besides is part of the call.
+    /// Records a call of a [`crate::handler`] on some operands. What it is told besides is part of
+    /// the call.
     ///
-    /// On the CPU it runs in the middle of its region, on a thread of XLA's; on the reference device it runs like any op. On
-    /// other platforms the region does not compile.
+    /// On the CPU it runs in the middle of its region, on a thread of XLA's; on the reference
+    /// device it runs like any op. On other platforms the region does not compile.
     ///
     /// # Errors
-    /// When the handler refuses the operands; in Debug mode, when it fails. In the other modes reading what was computed from its
-    /// results does.
+    /// When the handler refuses the operands; in Debug mode, when it fails. In the other modes
+    /// reading what was computed from its results does.
     ///
     /// ```
     /// # fn main() -> fuseline::Result<()> {

@@ -42,8 +42,8 @@ pub(crate) type Task = Box<dyn FnOnce() + Send>;
 /// Takes what a call came to.
 pub(crate) type HandOver<R> = Box<dyn FnOnce(R) + Send>;
 
-/// Where an engine tells and counts what happens. Threads of the plugin have this and not the engine: when an engine goes it waits for its
-/// threads, and these may be waiting for the plugin's.
+/// Where an engine tells and counts what happens. Threads of the plugin have this and not the
+/// engine: when an engine goes it waits for its threads, and these may be waiting for the plugin's.
 #[derive(Clone)]
 pub(crate) struct Telemetry {
     events: Events,
@@ -83,7 +83,8 @@ pub(crate) struct EngineShared {
     host_eval: Option<HostEval>,
     /// What is padded to sizes that have executables, if anything is.
     classes: Option<PaddedRegions>,
-    /// The thread that does both, and whatever the plugin is not asked for because it crashed. It is started when it is needed, if neither is.
+    /// The thread that does both, and whatever the plugin is not asked for because it crashed. It
+    /// is started when it is needed, if neither is.
     interpret: Arc<Pool<Task>>,
     /// Calls of the plugin that somebody waits for with a deadline.
     aside: Pool<Task>,
@@ -187,7 +188,8 @@ impl EngineShared {
         Ok(shared)
     }
 
-    /// Has it found out which environment this is, before the first compile; then what dead processes left is cleared away.
+    /// Has it found out which environment this is, before the first compile; then what dead
+    /// processes left is cleared away.
     fn prepare_store(self: &Arc<Self>) {
         let (Some(store), Some(device)) = (&self.store, self.device.pjrt()) else { return };
         store.settle_quickly(device.compiler(), self.config.client_options());
@@ -204,7 +206,8 @@ impl EngineShared {
         self.compile.push_unhurried(None, (move || store.sweep(true)).into());
     }
 
-    /// The executables of other processes, once it is known which environment this is. May read the plugin's file, the first time.
+    /// The executables of other processes, once it is known which environment this is. May read the
+    /// plugin's file, the first time.
     pub(crate) fn settled_store(&self) -> Option<&Arc<Store>> {
         let (store, device) = (self.store.as_ref()?, self.device.pjrt()?);
         store.settle(device.compiler(), self.config.client_options());
@@ -276,7 +279,8 @@ impl EngineShared {
         &self.compile
     }
 
-    /// Calls `task` on a thread of the engine's, from any thread; at once, without the engine, if that is gone.
+    /// Calls `task` on a thread of the engine's, from any thread; at once, without the engine, if
+    /// that is gone.
     pub(crate) fn on_own_thread(
         engine: &Weak<EngineShared>,
         task: impl FnOnce(Option<Arc<EngineShared>>) + Send + 'static,
@@ -287,7 +291,8 @@ impl EngineShared {
         pool.push((move || task(Some(engine))).into());
     }
 
-    /// The results that the host computes when they are read. None where it computes nothing in the place of the device, and where it is the device.
+    /// The results that the host computes when they are read. None where it computes nothing in the
+    /// place of the device, and where it is the device.
     pub(crate) fn host_eval(&self) -> Option<&HostEval> {
         self.host_eval.as_ref()
     }
@@ -317,7 +322,8 @@ impl EngineShared {
         self.config.waits().wait.and_then(|most| Instant::now().checked_add(most))
     }
 
-    /// Has another thread make a call of the plugin, which may not return; what `call` hands over, on any thread, if it does so in time.
+    /// Has another thread make a call of the plugin, which may not return; what `call` hands over,
+    /// on any thread, if it does so in time.
     pub(crate) fn run_with_deadline<R: Send + 'static>(
         &self,
         deadline: Instant,
@@ -399,7 +405,8 @@ impl EngineShared {
         std::mem::take(&mut *self.failures.lock())
     }
 
-    /// Whether the process has memory mappings for the code of a region of so many ops, if that lies in its memory.
+    /// Whether the process has memory mappings for the code of a region of so many ops, if that
+    /// lies in its memory.
     pub(crate) fn has_room_for_code(&self, ops: usize) -> std::result::Result<(), DeviceError> {
         if !self.device.has_code_here() {
             return Ok(());
@@ -412,7 +419,8 @@ impl EngineShared {
         })
     }
 
-    /// An executable has been made, with so many memory mappings by estimate: if the process has too many of them, others go.
+    /// An executable has been made, with so many memory mappings by estimate: if the process has
+    /// too many of them, others go.
     pub(crate) fn note_mappings(&self, mappings: u64) {
         if mappings > 0
             && let Some(surplus) = self.mappings.note(mappings, || self.cache.stats().mappings)
@@ -460,8 +468,9 @@ impl Telemetry {
 
 impl Drop for EngineShared {
     fn drop(&mut self) {
-        // No stream is left, so nobody waits for what is still queued; the threads finish it and end. A thread that is inside the plugin
-        // has a stream or the engine, so what is waited for here are threads that are outside.
+        // No stream is left, so nobody waits for what is still queued; the threads finish it and
+        // end. A thread that is inside the plugin has a stream or the engine, so what is waited for
+        // here are threads that are outside.
         if let Some(watch) = &self.watch {
             watch.shut_down();
         }
@@ -469,7 +478,8 @@ impl Drop for EngineShared {
         self.compile.shut_down();
         self.interpret.shut_down();
         self.drive.shut_down();
-        // What is left of the plugin is destroyed with them, the client too unless somebody else has it.
+        // What is left of the plugin is destroyed with them, the client too unless somebody else
+        // has it.
         let (Some(shutdown_timeout), Some(_)) = (&self.shutdown_timeout, self.device.pjrt()) else { return };
         let device = std::mem::replace(&mut self.device, Device::reference(1, None));
         let cache = std::mem::replace(&mut self.cache, MemoryCache::new(self.config.cache()));
@@ -541,7 +551,8 @@ impl Drop for Handle {
 
 /// One device, or one for each replica, with everything that runs on it: the root of the library.
 ///
-/// Cheap to clone; `Send + Sync`. Tensors and streams keep what they need of it alive, so it may be dropped before them.
+/// Cheap to clone; `Send + Sync`. Tensors and streams keep what they need of it alive, so it may be
+/// dropped before them.
 #[derive(Clone)]
 pub struct Engine(Arc<Handle>);
 
@@ -570,8 +581,8 @@ impl Engine {
         let mut options = config.client_options().clone();
         let sets_count = options.values().iter().any(|(name, _)| name == "cpu_device_count");
         if !sets_count && is_cpu_plugin(&plugin) {
-            // Left alone, XLA's CPU plugin makes as many devices as it likes (4 on 2 cores); the threads of the others
-            // would only be in the way.
+            // Left alone, XLA's CPU plugin makes as many devices as it likes (4 on 2 cores); the
+            // threads of the others would only be in the way.
             options =
                 options.set("cpu_device_count", (config.device_index() + config.replica_count()) as i64);
         }
@@ -638,7 +649,8 @@ impl Engine {
         stream
     }
 
-    /// Sets the mode of ops recorded from now on, where no stream and no [`crate::with_mode`] says otherwise.
+    /// Sets the mode of ops recorded from now on, where no stream and no [`crate::with_mode`] says
+    /// otherwise.
     pub fn set_mode(&self, mode: Mode) {
         self.0.shared.mode.store(mode_code(Some(mode)), Ordering::Relaxed);
     }
@@ -652,8 +664,9 @@ impl Engine {
     /// Waits until everything recorded so far on any stream has been computed.
     ///
     /// # Errors
-    /// When called from an event sink or callback, which must not wait; when it takes longer than [`Deadlines::wait`](crate::Deadlines::wait),
-    /// for each stream, if that is set; when a check has failed ([`EngineConfig::check_indices`]).
+    /// When called from an event sink or callback, which must not wait; when it takes longer than
+    /// [`Deadlines::wait`](crate::Deadlines::wait), for each stream, if that is set; when a check
+    /// has failed ([`EngineConfig::check_indices`]).
     #[track_caller]
     pub fn synchronize(&self) -> Result<()> {
         self.synchronize_at(&here())
@@ -670,8 +683,8 @@ impl Engine {
 
     // ----- making tensors -----
 
-    /// A tensor of the given sizes, outermost first, from its elements in row-major order. The data is copied, to every
-    /// replica.
+    /// A tensor of the given sizes, outermost first, from its elements in row-major order. The data
+    /// is copied, to every replica.
     ///
     /// # Errors
     /// When the sizes do not fit the number of elements, or the device refuses (out of memory).
@@ -749,7 +762,8 @@ impl Engine {
         self.0.shared.device.replicas()
     }
 
-    /// The PJRT device, that of the first replica if there are several, unless this is a reference engine.
+    /// The PJRT device, that of the first replica if there are several, unless this is a reference
+    /// engine.
     #[must_use]
     pub fn pjrt_device(&self) -> Option<&pjrt::Device> {
         self.0.shared.device.pjrt().map(PjrtDevice::device)
@@ -783,8 +797,9 @@ fn find_plugin() -> Result<Plugin> {
     discover::Discovery::look(&sources).first_usable().map_err(|none| Error::no_plugin(none.to_string()))
 }
 
-/// Whether a plugin is XLA's CPU backend. What platform a plugin is for can only be asked of a client, and the option that
-/// this decides on has to be given to make one; other plugins refuse options that they do not know.
+/// Whether a plugin is XLA's CPU backend. What platform a plugin is for can only be asked of a
+/// client, and the option that this decides on has to be given to make one; other plugins refuse
+/// options that they do not know.
 fn is_cpu_plugin(plugin: &Plugin) -> bool {
     plugin.path().file_name().is_some_and(|name| name.to_string_lossy().contains("cpu"))
 }

@@ -1,7 +1,8 @@
 //! What a call of the library can fail with.
 //!
-//! An [`Error`] is written for the person who made the call: what happened, at which op and where it was recorded, and
-//! what to do. The precise kind is private; the accessors answer the questions on which callers decide.
+//! An [`Error`] is written for the person who made the call: what happened, at which op and where
+//! it was recorded, and what to do. The precise kind is private; the accessors answer the questions
+//! on which callers decide.
 
 use std::fmt;
 use std::sync::Arc;
@@ -381,7 +382,8 @@ impl fmt::Display for Error {
     }
 }
 
-/// An error as it is put into words, whatever characters are in what plugins, files and programs say.
+/// An error as it is put into words, whatever characters are in what plugins, files and programs
+/// say.
 struct Words<'a>(&'a Kind);
 
 impl fmt::Display for Words<'_> {
@@ -499,8 +501,9 @@ impl From<pjrt::Error> for Error {
     }
 }
 
-/// "Cannot happen" turned into an error with its place: a panic in builds with debug assertions, where tests see it, and
-/// an error in others, where a user is better served by a failed value than by an abort.
+/// "Cannot happen" turned into an error with its place: a panic in builds with debug assertions,
+/// where tests see it, and an error in others, where a user is better served by a failed value than
+/// by an abort.
 macro_rules! bug {
     ($($message:tt)*) => {{
         let message = format!($($message)*);

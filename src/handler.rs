@@ -1,7 +1,9 @@
-//! Functions of the host that programs call: what a backend or a program adds where ops cannot say what it wants.
+//! Functions of the host that programs call: what a backend or a program adds where ops cannot say
+//! what it wants.
 //!
-//! A [`Handler`] is registered under a name, for the whole process, and called by [`crate::Stream::call_handler`], by the op
-//! `custom_call` of the table, or by `stablehlo.custom_call` of a module that is read. What is not registered cannot be called.
+//! A [`Handler`] is registered under a name, for the whole process, and called by
+//! [`crate::Stream::call_handler`], by the op `custom_call` of the table, or by
+//! `stablehlo.custom_call` of a module that is read. What is not registered cannot be called.
 
 use fuseline_fusion::TensorType;
 pub use fuseline_fusion::handler::{
@@ -11,7 +13,8 @@ pub use fuseline_fusion::handler::{
 
 use crate::execute::without_waiting;
 
-/// A handler that is refused what would wait for a stream, which may be the one that waits for the handler.
+/// A handler that is refused what would wait for a stream, which may be the one that waits for the
+/// handler.
 struct NonBlockingHandler<H>(H);
 
 impl<H: Handler> Handler for NonBlockingHandler<H> {
@@ -28,8 +31,8 @@ impl<H: Handler> Handler for NonBlockingHandler<H> {
     }
 }
 
-/// Makes a handler known under a name, for all engines of the process, for good. Calls that would wait for a stream are
-/// refused while it runs.
+/// Makes a handler known under a name, for all engines of the process, for good. Calls that would
+/// wait for a stream are refused while it runs.
 ///
 /// # Errors
 /// When the name is none ([`fuseline_fusion::attr::is_name`]), or is taken.

@@ -1,9 +1,12 @@
 //! Values that come from outside of the stream: what another process sends, for one.
 //!
-//! Input: a type. Output: a tensor on which ops may be recorded at once, and the duty to give it its data, or the reason why there is none, on any
-//! thread. What depends on it is launched when the data is there, and holds up its stream until then (E1). Nobody waits meanwhile but who reads,
-//! and who records so much behind it that the log is full. The latter may be the very thread that was to bring the data: it waits for a bounded time
-//! ([`Deadlines::promise`](crate::Deadlines::promise)) and is then told which promise it is, by the list of them ([`Promises`]).
+//! Input: a type. Output: a tensor on which ops may be recorded at once, and the duty to give it
+//! its data, or the reason why there is none, on any thread. What depends on it is launched when
+//! the data is there, and holds up its stream until then (E1). Nobody waits meanwhile but who
+//! reads, and who records so much behind it that the log is full. The latter may be the very thread
+//! that was to bring the data: it waits for a bounded time
+//! ([`Deadlines::promise`](crate::Deadlines::promise)) and is then told which promise it is, by the
+//! list of them ([`Promises`]).
 
 use std::collections::HashMap;
 use std::fmt;
@@ -107,7 +110,8 @@ impl Drop for Listed {
     }
 }
 
-/// The duty to give a tensor its data ([`Stream::promised`]). Dropped without that, it fails what depends on the tensor.
+/// The duty to give a tensor its data ([`Stream::promised`]). Dropped without that, it fails what
+/// depends on the tensor.
 pub struct Promised {
     /// There until it is kept or broken.
     promise: Option<Listed>,
@@ -116,8 +120,9 @@ pub struct Promised {
 }
 
 impl Stream {
-    /// A tensor whose data comes later, from any thread, and the duty to bring it. Ops may be recorded with it before: so many that the log of
-    /// the stream is full, some thousands, and then their calls wait, as long as [`Deadlines::promise`](crate::Deadlines::promise) says.
+    /// A tensor whose data comes later, from any thread, and the duty to bring it. Ops may be
+    /// recorded with it before: so many that the log of the stream is full, some thousands, and
+    /// then their calls wait, as long as [`Deadlines::promise`](crate::Deadlines::promise) says.
     ///
     /// ```
     /// # fn main() -> fuseline::Result<()> {
@@ -147,7 +152,8 @@ impl Promised {
     /// Gives the tensor its data: dense, row-major bytes, which are copied.
     ///
     /// # Errors
-    /// When the length does not fit the type, or the device refuses; what depends on the tensor has failed then, for the same reason.
+    /// When the length does not fit the type, or the device refuses; what depends on the tensor has
+    /// failed then, for the same reason.
     pub fn keep(mut self, bytes: &[u8]) -> Result<()> {
         let Some(promise) = self.promise.take() else { return Ok(()) };
         let Some(ty) = promise.value().map(|value| value.ty().clone()) else { return Ok(()) };
@@ -202,7 +208,8 @@ mod tests {
     use super::*;
     use crate::Engine;
 
-    /// What is recorded after a promised value on the same stream waits for it; what came before does not.
+    /// What is recorded after a promised value on the same stream waits for it; what came before
+    /// does not.
     #[test]
     fn only_what_comes_behind_a_promised_value_waits() {
         let engine = Engine::reference();
@@ -217,7 +224,8 @@ mod tests {
         assert_eq!(y.to_vec::<f32>().unwrap(), [-3.0, -4.0]);
     }
 
-    /// A promise that is broken, dropped or kept with the wrong data is a failure of what depends on it, in its words.
+    /// A promise that is broken, dropped or kept with the wrong data is a failure of what depends
+    /// on it, in its words.
     #[test]
     fn a_broken_promise_fails_what_depends_on_it() {
         let engine = Engine::reference();

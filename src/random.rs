@@ -1,13 +1,15 @@
 //! Random numbers from a generator whose state is a value.
 //!
-//! A [`Generator`] is a key and a counter, `u64[2]`, on the device. Drawing runs Threefry-2x32 with 20 rounds (Salmon et al.,
-//! "Parallel random numbers: as easy as 1, 2, 3", 2011) over the counter and leaves the generator at the next count. So the
-//! numbers are a function of the state: the same on every device and in every mode, and a program that keeps the state
-//! ([`Generator::state`]) and restores it ([`Generator::from_state`]) repeats them. Drawing is recorded like any op; nothing
+//! A [`Generator`] is a key and a counter, `u64[2]`, on the device. Drawing runs Threefry-2x32 with
+//! 20 rounds (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011) over the counter
+//! and leaves the generator at the next count. So the numbers are a function of the state: the same
+//! on every device and in every mode, and a program that keeps the state ([`Generator::state`]) and
+//! restores it ([`Generator::from_state`]) repeats them. Drawing is recorded like any op; nothing
 //! waits, and another seed compiles nothing.
 //!
-//! What makes numbers of a distribution of the bits has the same bits too, whatever it is compiled or interpreted together with: it
-//! is computed in integers (`src/random/variate.rs`), and where limits or a deviation are given, with one rounding at the end.
+//! What makes numbers of a distribution of the bits has the same bits too, whatever it is compiled
+//! or interpreted together with: it is computed in integers (`src/random/variate.rs`), and where
+//! limits or a deviation are given, with one rounding at the end.
 //!
 //! ```
 //! # fn main() -> fuseline::Result<()> {
@@ -40,12 +42,14 @@ use crate::{DType, OpCode, Order};
 /// What an error of this module names as the op.
 const NAME: &str = "rng_bit_generator";
 
-/// Bit 63 of the counter, which drawing never reaches: the counts beyond belong to [`Generator::fold_in`].
+/// Bit 63 of the counter, which drawing never reaches: the counts beyond belong to
+/// [`Generator::fold_in`].
 const FOLD: u64 = 1 << 63;
 
 /// A source of random numbers: a key and a counter on the device. See the [module](self).
 ///
-/// Cloning one gives two that draw the same numbers; [`Generator::split`] gives one that draws others.
+/// Cloning one gives two that draw the same numbers; [`Generator::split`] gives one that draws
+/// others.
 #[derive(Clone, Debug)]
 pub struct Generator {
     state: Tensor,
@@ -109,8 +113,9 @@ impl Generator {
         Ok(Generator { state: self.bits(DType::U64, &[2])? })
     }
 
-    /// The generator that belongs to a number, of a layer or a step say: a function of this one and the number. This one stays
-    /// as it is. The number is a lifted scalar, so another one compiles nothing.
+    /// The generator that belongs to a number, of a layer or a step say: a function of this one and
+    /// the number. This one stays as it is. The number is a lifted scalar, so another one compiles
+    /// nothing.
     ///
     /// # Errors
     /// When a Debug stream finds that an op failed.
@@ -123,7 +128,8 @@ impl Generator {
         Generator { state: self.state.xor(&change)? }.split()
     }
 
-    /// Numbers from 0 up to, not including, 1, all multiples of a power of two: as many as the type has bits of precision.
+    /// Numbers from 0 up to, not including, 1, all multiples of a power of two: as many as the type
+    /// has bits of precision.
     #[track_caller]
     fn unit(&mut self, dtype: DType, dims: &[u64]) -> Result<Tensor> {
         let (bits, total) = self.bits_for(dtype, dims)?;
@@ -149,8 +155,8 @@ impl Generator {
         }
     }
 
-    /// Floats from `low` up to, not including, `high`, evenly distributed. The limits are lifted scalars. Rounding of
-    /// `low + u (high - low)` to the type may give `high`.
+    /// Floats from `low` up to, not including, `high`, evenly distributed. The limits are lifted
+    /// scalars. Rounding of `low + u (high - low)` to the type may give `high`.
     ///
     /// # Errors
     /// When the element type is none of `f16`, `bf16`, `f32` and `f64`.
@@ -179,13 +185,15 @@ impl Generator {
         bits.less(&self.state.on_stream().scalar(threshold))
     }
 
-    /// Integers from `low` up to, not including, `high`, evenly distributed. The limits are lifted scalars.
+    /// Integers from `low` up to, not including, `high`, evenly distributed. The limits are lifted
+    /// scalars.
     ///
-    /// Each is 64 bits modulo the number of integers, so that some come up more often than others by a part in
-    /// `2^64 / (high - low)`.
+    /// Each is 64 bits modulo the number of integers, so that some come up more often than others
+    /// by a part in `2^64 / (high - low)`.
     ///
     /// # Errors
-    /// When the element type is no integer, it does not hold the limits, or `low` is not below `high`.
+    /// When the element type is no integer, it does not hold the limits, or `low` is not below
+    /// `high`.
     #[track_caller]
     pub fn randint(&mut self, dtype: DType, dims: &[u64], low: i64, high: i64) -> Result<Tensor> {
         let limits = scalar_as(&self.state, Number::Int(low), dtype);
@@ -200,8 +208,9 @@ impl Generator {
         bits.rem(&span)?.convert(dtype)?.add(&first)
     }
 
-    /// Normally distributed numbers with mean 0 and variance 1: where the normal distribution has the probability of a uniform
-    /// number, to within 2^-25 of it. Of `f32` and shorter floats there are 2^32 places, up to 6.2 from zero, of `f64` 2^64, up to 9.1.
+    /// Normally distributed numbers with mean 0 and variance 1: where the normal distribution has
+    /// the probability of a uniform number, to within 2^-25 of it. Of `f32` and shorter floats
+    /// there are 2^32 places, up to 6.2 from zero, of `f64` 2^64, up to 9.1.
     ///
     /// # Errors
     /// As [`Generator::uniform`].
@@ -231,8 +240,8 @@ impl Generator {
         rounded(&made(Variate::Exp, &exponent)?, dtype)
     }
 
-    /// Normally distributed numbers with mean 0 and variance 1 of which only those from `low` to `high` count. The limits are
-    /// lifted scalars.
+    /// Normally distributed numbers with mean 0 and variance 1 of which only those from `low` to
+    /// `high` count. The limits are lifted scalars.
     ///
     /// # Errors
     /// As [`Generator::uniform`], and when `low` is not below `high`.
@@ -249,7 +258,8 @@ impl Generator {
         }
         let wide = wide_of(dtype)?;
         let stream = self.state.on_stream();
-        // Far above zero probabilities are too near to 1 to tell them apart: the other side is that mirrored.
+        // Far above zero probabilities are too near to 1 to tell them apart: the other side is that
+        // mirrored.
         let is_mirrored = low > 0.0;
         let (from, to) = if is_mirrored { (-high, -low) } else { (low, high) };
         let first = probability_below(from);
@@ -260,14 +270,17 @@ impl Generator {
         if is_mirrored {
             numbers = numbers.neg()?;
         }
-        // What a probability of 64 bits is rounded to may lie beyond the limits, and so may what they are rounded to.
+        // What a probability of 64 bits is rounded to may lie beyond the limits, and so may what
+        // they are rounded to.
         let (low, high) = (stream.scalar(low).convert(wide)?, stream.scalar(high).convert(wide)?);
         numbers.convert(wide)?.clamp(&low, &high)?.narrowed(dtype)
     }
 
-    /// The numbers 0 to below `count` in random order, as `i32`: each order is as likely as any other.
+    /// The numbers 0 to below `count` in random order, as `i32`: each order is as likely as any
+    /// other.
     ///
-    /// They are sorted by random numbers of 64 bits, of which two are equal with a chance of `count^2 / 2^65`.
+    /// They are sorted by random numbers of 64 bits, of which two are equal with a chance of
+    /// `count^2 / 2^65`.
     ///
     /// # Errors
     /// When there are more numbers than `i32` has.
@@ -290,7 +303,8 @@ impl Generator {
         x.take_inside(&self.permutation(x.dims()[place])?, axis)
     }
 
-    /// Numbers of Gumbel's distribution, `-log(-log(u))`: what is added to logits to draw from them.
+    /// Numbers of Gumbel's distribution, `-log(-log(u))`: what is added to logits to draw from
+    /// them.
     ///
     /// # Errors
     /// As [`Generator::uniform`].
@@ -321,7 +335,8 @@ impl Generator {
         rounded(&affine_in_f64(&standard, standard.dtype(), scale, median)?, dtype)
     }
 
-    /// How many trials it takes until one succeeds, each with the given probability, a lifted scalar: whole numbers from 1 on.
+    /// How many trials it takes until one succeeds, each with the given probability, a lifted
+    /// scalar: whole numbers from 1 on.
     ///
     /// # Errors
     /// When the sizes are not a shape, or the probability is not above 0 and at most 1.
@@ -339,10 +354,11 @@ impl Generator {
         trials.maximum(&constant_like(&trials, 1.0)?.broadcast_to(dims)?)
     }
 
-    /// Classes drawn with the probabilities `softmax(logits)` along `axis`, which disappears; as `i32`. `samples` are further
-    /// dimensions in front.
+    /// Classes drawn with the probabilities `softmax(logits)` along `axis`, which disappears; as
+    /// `i32`. `samples` are further dimensions in front.
     ///
-    /// Computed as the place of the largest of the logits plus Gumbel's noise (Maddison, Tarlow and Minka, "A* sampling", 2014).
+    /// Computed as the place of the largest of the logits plus Gumbel's noise (Maddison, Tarlow and
+    /// Minka, "A* sampling", 2014).
     ///
     /// # Errors
     /// When the dimension does not exist or the logits are not floats.
@@ -378,8 +394,9 @@ fn affine(x: &Tensor, factor: f64, sum: f64) -> Result<Tensor> {
     rounded(&affine_in_f64(x, x.dtype(), factor, sum)?, x.dtype())
 }
 
-/// The same as `f64`, with the bits that it has in every fusion. The product of two numbers of 24 bits is exact, so that it does not
-/// matter whether a compiler rounds it before the sum. Of longer ones the last bit of the product is cleared, which no compiler can leave out.
+/// The same as `f64`, with the bits that it has in every fusion. The product of two numbers of 24
+/// bits is exact, so that it does not matter whether a compiler rounds it before the sum. Of longer
+/// ones the last bit of the product is cleared, which no compiler can leave out.
 #[track_caller]
 fn affine_in_f64(x: &Tensor, precision: DType, factor: f64, sum: f64) -> Result<Tensor> {
     let stream = x.on_stream();

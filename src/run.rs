@@ -19,11 +19,13 @@ pub struct PreparedProgram {
     program: Arc<Program>,
     stream: Stream,
     inputs: HashMap<ProgramId, Tensor>,
-    /// Values that are not used after each op, so that handles are dropped where a program would drop them.
+    /// Values that are not used after each op, so that handles are dropped where a program would
+    /// drop them.
     dying: Vec<Vec<ProgramId>>,
     /// Call sites that name the ops of the file.
     sites: Vec<Site>,
-    /// Call sites that name the constants that are recorded, and the place of each in the list of values.
+    /// Call sites that name the constants that are recorded, and the place of each in the list of
+    /// values.
     constants: Vec<(usize, Site)>,
     /// Call sites that name the outputs, where they are read.
     reads: Vec<Site>,
@@ -32,8 +34,8 @@ pub struct PreparedProgram {
 }
 
 impl Engine {
-    /// Uploads the inputs of a program and gets it ready to run on the engine's own stream. Constants small enough become
-    /// literals of the compiled code, the others are uploaded too.
+    /// Uploads the inputs of a program and gets it ready to run on the engine's own stream.
+    /// Constants small enough become literals of the compiled code, the others are uploaded too.
     ///
     /// # Errors
     /// When the device refuses the data.
@@ -92,8 +94,8 @@ impl PreparedProgram {
         self.inputs.iter().map(|(&id, tensor)| (id, tensor.id()))
     }
 
-    /// The values of the program that the op recorded at a call site makes: results of an op, or a constant. Empty for a
-    /// site that is not of this program.
+    /// The values of the program that the op recorded at a call site makes: results of an op, or a
+    /// constant. Empty for a site that is not of this program.
     #[must_use]
     pub fn results_at(&self, site: &Site) -> &[ProgramId] {
         match site {
@@ -103,8 +105,8 @@ impl PreparedProgram {
         }
     }
 
-    /// Records every op in the mode that is in force and returns handles on the outputs. Does not wait, except in Debug
-    /// mode.
+    /// Records every op in the mode that is in force and returns handles on the outputs. Does not
+    /// wait, except in Debug mode.
     ///
     /// # Errors
     /// When an op is refused; in Debug mode, when one fails.
@@ -158,7 +160,8 @@ impl PreparedProgram {
         outputs.iter().zip(&self.reads).map(|(output, site)| output.literal_at(site.clone())).collect()
     }
 
-    /// Compares results with what the program expects. `None` when it expects nothing; else the mismatches, by output.
+    /// Compares results with what the program expects. `None` when it expects nothing; else the
+    /// mismatches, by output.
     #[must_use]
     pub fn compare(&self, results: &[Literal]) -> Option<Vec<(usize, Mismatch)>> {
         let program = &self.program;

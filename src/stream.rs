@@ -1,7 +1,8 @@
 //! Streams: program-ordered sequences of ops on one device.
 //!
-//! Any thread may record on a stream; the order of its log is the order of the program. Values may be used across the
-//! streams of an engine: the using stream waits for the making one, and nobody waits on the host.
+//! Any thread may record on a stream; the order of its log is the order of the program. Values may
+//! be used across the streams of an engine: the using stream waits for the making one, and nobody
+//! waits on the host.
 
 use std::fmt;
 use std::sync::{Arc, Weak};
@@ -34,7 +35,8 @@ use crate::value::{ValueCell, ValuePromise, ValueRef};
 pub(crate) struct StreamShared {
     id: StreamId,
     log: Log<Entry>,
-    /// Entries below this ticket are waited for, so the driver must not stop at one that is being written.
+    /// Entries below this ticket are waited for, so the driver must not stop at one that is being
+    /// written.
     demanded: AtomicU64,
     actor: Actor,
     /// There is one until the stream ends.
@@ -178,7 +180,8 @@ impl StreamShared {
 
     /// Entries below this are waited for.
     pub(crate) fn demanded(&self) -> Ticket {
-        // Relaxed: who raises it notifies the actor afterwards, which is what makes a driver see it.
+        // Relaxed: who raises it notifies the actor afterwards, which is what makes a driver see
+        // it.
         Ticket::from_raw(self.demanded.load(Ordering::Relaxed))
     }
 
@@ -210,7 +213,8 @@ impl StreamShared {
 
     /// As [`StreamShared::notify`], from a thread on which the stream must not be dropped.
     pub(crate) fn notify_from_outside(this: Arc<Self>) {
-        // Whether or not somebody is at it: the pool's thread finds out, and it is there that the stream is dropped.
+        // Whether or not somebody is at it: the pool's thread finds out, and it is there that the
+        // stream is dropped.
         let _ = this.actor.notify();
         let pool = this.engine.drive_pool().clone();
         pool.push(this);
@@ -223,14 +227,16 @@ impl StreamShared {
         }
     }
 
-    /// Works on the stream if nobody else does. If somebody does, they see what was asked for until now.
+    /// Works on the stream if nobody else does. If somebody does, they see what was asked for until
+    /// now.
     fn run_here(self: &Arc<Self>) {
         if self.actor.start() {
             self.run(true);
         }
     }
 
-    /// Works on the stream; as one who waits for a value (`is_reader`) until that is there, and then leaves the rest to the pool.
+    /// Works on the stream; as one who waits for a value (`is_reader`) until that is there, and
+    /// then leaves the rest to the pool.
     fn run(self: &Arc<Self>, is_reader: bool) {
         // A panic in the driver would be a bug of ours.
         let unwinding = Unwinding(&self.actor);
@@ -249,7 +255,8 @@ impl StreamShared {
         }
     }
 
-    /// Puts an entry into the log, and says so if it is waited for. All but the gate of the replay do it by [`Replay::submit`].
+    /// Puts an entry into the log, and says so if it is waited for. All but the gate of the replay
+    /// do it by [`Replay::submit`].
     #[inline(always)]
     pub(crate) fn append(self: &Arc<Self>, entry: Entry) {
         let is_demanded = entry.is_demanded();
@@ -268,7 +275,8 @@ impl StreamShared {
             false => self.log.push_within(
                 entry,
                 |ticket, entry| {
-                    // There is room when the driver has been here, so it has to be told of each entry on its way that is still to be written.
+                    // There is room when the driver has been here, so it has to be told of each
+                    // entry on its way that is still to be written.
                     self.demand(ticket);
                     self.notify();
                     (self.engine().counters().stall(), self.patience(entry))
@@ -288,7 +296,8 @@ impl StreamShared {
         self.demanded.fetch_max(ticket.next().to_raw(), Ordering::Relaxed);
     }
 
-    /// Keeps every thread of the engine from working on the stream from now on: the caller does, by stages.
+    /// Keeps every thread of the engine from working on the stream from now on: the caller does, by
+    /// stages.
     #[cfg(feature = "stages")]
     pub(crate) fn hold(&self) -> bool {
         self.actor.start()
@@ -314,7 +323,8 @@ impl StreamShared {
         if is_forked() {
             return std::mem::forget(value);
         }
-        // The entry keeps the memory until the driver comes to it, and nothing else may call the driver to this stream.
+        // The entry keeps the memory until the driver comes to it, and nothing else may call the
+        // driver to this stream.
         let is_large = value.outcome().get().is_some() && value.ty().bytes() >= LARGE_RELEASE;
         self.replay.submit(Entry::Release(value), self);
         if is_large {
@@ -348,8 +358,9 @@ impl StreamShared {
         }
     }
 
-    /// As [`StreamShared::need_for_host`], and works on the stream on this thread, which is about to wait for the value: unless there is a
-    /// deadline, since it may not come back from the plugin.
+    /// As [`StreamShared::need_for_host`], and works on the stream on this thread, which is about
+    /// to wait for the value: unless there is a deadline, since it may not come back from the
+    /// plugin.
     pub(crate) fn need_now(self: &Arc<Self>, value: &Arc<ValueCell>, deadline: Option<Instant>, site: &Site) {
         if value.needs_boundary() {
             self.note_read_site(value, site);
@@ -402,7 +413,8 @@ impl StreamShared {
         }
     }
 
-    /// The place where the stream is now: reached when everything recorded so far has been computed. Does not wait.
+    /// The place where the stream is now: reached when everything recorded so far has been
+    /// computed. Does not wait.
     pub(crate) fn place(self: &Arc<Self>, site: &Site) -> Result<Arc<Fence>> {
         Error::unless_forked(site)?;
         if let Some(trace) = &self.trace {
@@ -414,7 +426,8 @@ impl StreamShared {
         Ok(fence)
     }
 
-    /// Has everything that is recorded from now on run after another stream has reached this place. Does not wait.
+    /// Has everything that is recorded from now on run after another stream has reached this place.
+    /// Does not wait.
     pub(crate) fn run_after(self: &Arc<Self>, fence: Arc<Fence>, site: &Site) -> Result<()> {
         Error::unless_forked(site)?;
         if let Some(trace) = &self.trace {
@@ -426,7 +439,8 @@ impl StreamShared {
         Ok(())
     }
 
-    /// Records an op and returns its results at once. In Debug mode, when they are computed and checked.
+    /// Records an op and returns its results at once. In Debug mode, when they are computed and
+    /// checked.
     pub(crate) fn record(self: &Arc<Self>, call: RecordCall<'_>) -> Result<Tensors> {
         Error::unless_forked(call.site)?;
         let mut results = Tensors::new();
@@ -451,7 +465,8 @@ impl StreamShared {
         }
     }
 
-    /// Records an op that has one result if it is what is expected, at the place where it usually is. If not, it is still to be recorded.
+    /// Records an op that has one result if it is what is expected, at the place where it usually
+    /// is. If not, it is still to be recorded.
     #[inline(always)]
     pub(crate) fn record_fast(self: &Arc<Self>, call: &RecordCall<'_>) -> Option<Tensor> {
         self.replay.record_fast(call, self).map(|cell| Tensor::new(cell, self.clone()))
@@ -463,8 +478,8 @@ impl StreamShared {
         self.record_single(call, || call.known())
     }
 
-    /// Records an op of two operands that has one result if both have one type. If not, it is still to be recorded, and what is expected is
-    /// expected as before.
+    /// Records an op of two operands that has one result if both have one type. If not, it is still
+    /// to be recorded, and what is expected is expected as before.
     #[inline(never)]
     pub(crate) fn record_same_type(
         self: &Arc<Self>,
@@ -547,7 +562,8 @@ impl StreamShared {
         Ok(())
     }
 
-    /// References to the operands of an op, for the log; false if one of them belongs to a trace, and the op with it.
+    /// References to the operands of an op, for the log; false if one of them belongs to a trace,
+    /// and the op with it.
     #[inline]
     pub(crate) fn take_operands(
         self: &Arc<Self>,
@@ -584,8 +600,8 @@ impl StreamShared {
         results
     }
 
-    /// Sees to it that a tensor of another stream can be an operand on this one. False if one of the operands belongs to a
-    /// trace, and the op with it.
+    /// Sees to it that a tensor of another stream can be an operand on this one. False if one of
+    /// the operands belongs to a trace, and the op with it.
     #[cold]
     fn borrow(self: &Arc<Self>, tensor: &Tensor, operands: &[&Tensor], site: &Site) -> Result<bool> {
         if operands.iter().any(|operand| operand.cell().place().is_some()) {
@@ -607,7 +623,8 @@ impl StreamShared {
 }
 
 impl Drop for StreamShared {
-    /// What nobody has worked on goes, and with it buffers of the plugin's. Who has a deadline does not wait for that any longer.
+    /// What nobody has worked on goes, and with it buffers of the plugin's. Who has a deadline does
+    /// not wait for that any longer.
     fn drop(&mut self) {
         self.checks.end();
         let is_elsewhere = is_driving() || crate::pjrt::inside_callback() || is_forked();
@@ -653,9 +670,9 @@ impl fmt::Debug for StreamShared {
 
 /// A program-ordered sequence of ops on the engine's device.
 ///
-/// Ops go to the stream of their first operand; an engine has one stream to start with. A program that has independent
-/// parts may open more, so that one part's compiles and back-pressure do not hold up the others. Cheap to clone; `Send +
-/// Sync`: any thread may record on any stream.
+/// Ops go to the stream of their first operand; an engine has one stream to start with. A program
+/// that has independent parts may open more, so that one part's compiles and back-pressure do not
+/// hold up the others. Cheap to clone; `Send + Sync`: any thread may record on any stream.
 #[derive(Clone)]
 pub struct Stream(Arc<StreamShared>);
 
@@ -674,8 +691,8 @@ impl Stream {
         self.0.id
     }
 
-    /// Sets the mode of ops recorded on this stream from now on; `None` is the engine's mode. A mode set by
-    /// [`crate::with_mode`] goes before it.
+    /// Sets the mode of ops recorded on this stream from now on; `None` is the engine's mode. A
+    /// mode set by [`crate::with_mode`] goes before it.
     pub fn set_mode(&self, mode: Option<Mode>) {
         self.0.mode.store(mode_code(mode), Ordering::Relaxed);
     }
@@ -686,8 +703,8 @@ impl Stream {
         self.0.mode()
     }
 
-    /// Ends the region that is being recorded and lets it run. Returns at once. Never needed for a right result; it can
-    /// make the device start earlier.
+    /// Ends the region that is being recorded and lets it run. Returns at once. Never needed for a
+    /// right result; it can make the device start earlier.
     pub fn flush(&self) {
         self.0.flush(Boundary::Flush);
     }
@@ -697,8 +714,9 @@ impl Stream {
     /// Failures of single values are not reported here: they stay with the values.
     ///
     /// # Errors
-    /// When called from an event sink or callback, which must not wait; when it takes longer than [`Deadlines::wait`](crate::Deadlines::wait),
-    /// if that is set; when a check of what was recorded has failed ([`EngineConfig::check_indices`](crate::EngineConfig::check_indices)).
+    /// When called from an event sink or callback, which must not wait; when it takes longer than
+    /// [`Deadlines::wait`](crate::Deadlines::wait), if that is set; when a check of what was
+    /// recorded has failed ([`EngineConfig::check_indices`](crate::EngineConfig::check_indices)).
     #[track_caller]
     pub fn synchronize(&self) -> Result<()> {
         self.0.synchronize(None, &here())
@@ -715,7 +733,8 @@ impl Stream {
 
     /// Records an op of the op table on this stream: what every tensor method comes down to.
     ///
-    /// The operands may be of any stream of this engine. The record layer is exact: no broadcasting, no promotion.
+    /// The operands may be of any stream of this engine. The record layer is exact: no
+    /// broadcasting, no promotion.
     ///
     /// # Errors
     /// When the op table refuses the call; in Debug mode, when the op fails.

@@ -1,14 +1,15 @@
 //! Values: what tensors are handles on.
 //!
-//! A [`ValueCell`] is the engine's record of one value: identity, type and, once it is known, its data or why there is none.
-//! It is shared by the user's handles, by the log entries and regions that make or read it, and by nobody else; when the
-//! last of them goes, the device memory goes.
+//! A [`ValueCell`] is the engine's record of one value: identity, type and, once it is known, its
+//! data or why there is none. It is shared by the user's handles, by the log entries and regions
+//! that make or read it, and by nobody else; when the last of them goes, the device memory goes.
 //!
 //! Invariants:
-//! - V1: the number of handles is counted apart ([`HandleCount`]). When it becomes zero, a release is appended to the value's stream, or its tape
-//!   finds that out, so that the end of its life has a place in the program.
-//! - V2: no handle can be made from a value without handles. So a region that holds the last reference to a value whose
-//!   release it has seen is its last reader, and may reuse its memory.
+//! - V1: the number of handles is counted apart ([`HandleCount`]). When it becomes zero, a release
+//!   is appended to the value's stream, or its tape finds that out, so that the end of its life has
+//!   a place in the program.
+//! - V2: no handle can be made from a value without handles. So a region that holds the last
+//!   reference to a value whose release it has seen is its last reader, and may reuse its memory.
 //! - V3: the data of a value is set once ([`Once`]).
 
 use std::cell::Cell;
@@ -36,7 +37,8 @@ pub(crate) struct RegionInfo {
     pub(crate) canon: Arc<CanonRegion>,
     /// Where each op was recorded.
     pub(crate) sites: Arc<Vec<Site>>,
-    /// Where it stands among the regions of its stream that were launched, from 1 on; 0 before that.
+    /// Where it stands among the regions of its stream that were launched, from 1 on; 0 before
+    /// that.
     launched: AtomicU64,
 }
 
@@ -115,11 +117,13 @@ pub(crate) struct ValueCell {
     type_token: TypeToken,
     /// It is a lifted scalar.
     is_scalar: bool,
-    /// Asking for it is no boundary any more: the program has asked for one since the op that makes it.
+    /// Asking for it is no boundary any more: the program has asked for one since the op that makes
+    /// it.
     boundary_passed: AtomicBool,
     /// The host has asked for its data.
     read: AtomicBool,
-    /// What its elements, indices, are known to be below, and since which round of checks ([`ValueCell::set_known_below`]); 0 for nothing.
+    /// What its elements, indices, are known to be below, and since which round of checks
+    /// ([`ValueCell::set_known_below`]); 0 for nothing.
     known_below: AtomicU64,
     outcome: Once<Outcome>,
 }
@@ -133,15 +137,16 @@ pub(crate) struct ValuePromise(Promise<Outcome, ValueCell>);
 pub(crate) struct ValueRef(pub(crate) Arc<ValueCell>);
 
 thread_local! {
-    /// The ids this thread may give out without asking: from the first up to, not including, the second.
+    /// The ids this thread may give out without asking: from the first up to, not including, the
+    /// second.
     static IDS: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
 }
 
 /// Ids handed to a thread at a time.
 const ID_BLOCK: u64 = 1 << 12;
 
-/// An id that no other value of the process has or had. A process-wide counter hands out blocks, so that recording threads
-/// do not meet on it.
+/// An id that no other value of the process has or had. A process-wide counter hands out blocks, so
+/// that recording threads do not meet on it.
 pub(crate) fn fresh_id() -> ValueId {
     let raw = IDS.try_with(|ids| {
         let (mut next, mut end) = ids.get();
@@ -196,8 +201,9 @@ impl ValueCell {
         ValuePromise::new(ValueCell::new(ty, type_token, false, false, Once::pending()))
     }
 
-    /// Makes another value of the same type, the result of a tape with this number, of one that was never made, and to which nobody has a
-    /// reference but the caller. False if somebody has waited for it.
+    /// Makes another value of the same type, the result of a tape with this number, of one that was
+    /// never made, and to which nobody has a reference but the caller. False if somebody has waited
+    /// for it.
     #[inline]
     pub(crate) fn recycle(&self, number: u32) -> bool {
         // What those who had references did comes before.
@@ -289,7 +295,8 @@ impl ValueCell {
         self.handles.has_handles()
     }
 
-    /// Whether asking for it may be a boundary, as the log of its stream will tell. A stale answer costs a log entry.
+    /// Whether asking for it may be a boundary, as the log of its stream will tell. A stale answer
+    /// costs a log entry.
     pub(crate) fn needs_boundary(&self) -> bool {
         !self.boundary_passed.load(Ordering::Relaxed)
     }
@@ -304,7 +311,8 @@ impl ValueCell {
         self.read.load(Ordering::Relaxed)
     }
 
-    /// Whether it is checked already, in this round, that its elements are indices below `size`: values do not change.
+    /// Whether it is checked already, in this round, that its elements are indices below `size`:
+    /// values do not change.
     pub(crate) fn is_known_below(&self, size: u64, round: u32) -> bool {
         let word = self.known_below.load(Ordering::Relaxed);
         word >> 32 == u64::from(round) && word & u64::from(u32::MAX) <= size
@@ -312,7 +320,8 @@ impl ValueCell {
 
     /// That is checked from now on.
     pub(crate) fn set_known_below(&self, size: u64, round: u32) {
-        // Larger ones are not remembered. Between two threads the last one counts, and each has had its check recorded.
+        // Larger ones are not remembered. Between two threads the last one counts, and each has had
+        // its check recorded.
         if size <= u64::from(u32::MAX) && !self.is_known_below(size, round) {
             self.known_below.store(u64::from(round) << 32 | size, Ordering::Relaxed);
         }
@@ -343,8 +352,8 @@ impl fmt::Debug for ValueRef {
 }
 
 impl ValueRef {
-    /// Whether this is the only reference. The region that has it and has seen the value's release is its last reader then, and may reuse its
-    /// memory (V2).
+    /// Whether this is the only reference. The region that has it and has seen the value's release
+    /// is its last reader then, and may reuse its memory (V2).
     pub(crate) fn is_last(&self) -> bool {
         let is_last = Arc::strong_count(&self.0) == 1;
         debug_assert!(!is_last || !self.0.has_handles(), "bug: {self:?} is to be reused and has a handle");

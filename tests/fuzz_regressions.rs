@@ -1,7 +1,8 @@
-//! What fuzzing found, and what it starts from, through the functions that are fuzzed (`fuzz/src/`): every file of
-//! `fuzz/regressions/TARGET/` and `fuzz/corpus/TARGET/`.
+//! What fuzzing found, and what it starts from, through the functions that are fuzzed
+//! (`fuzz/src/`): every file of `fuzz/regressions/TARGET/` and `fuzz/corpus/TARGET/`.
 //!
-//! `FUSELINE_FUZZ_INPUT=TARGET:PATH` runs one file only, such as what libFuzzer left in `fuzz/artifacts/`.
+//! `FUSELINE_FUZZ_INPUT=TARGET:PATH` runs one file only, such as what libFuzzer left in
+//! `fuzz/artifacts/`.
 #![allow(missing_docs, clippy::print_stdout, clippy::unwrap_used, reason = "a test")]
 
 #[path = "../fuzz/src/lib.rs"]
@@ -90,8 +91,9 @@ fn every_target_is_complete() {
 
 // ----- without libFuzzer -----
 
-/// The inputs of a target, changed at random: what fuzzing is without coverage, for where cargo-fuzz is not.
-/// `FUSELINE_FUZZ_TARGETS` names the targets (all), `FUSELINE_MINUTES` how long each is run (1), `FUSELINE_SEED` other inputs.
+/// The inputs of a target, changed at random: what fuzzing is without coverage, for where
+/// cargo-fuzz is not. `FUSELINE_FUZZ_TARGETS` names the targets (all), `FUSELINE_MINUTES` how long
+/// each is run (1), `FUSELINE_SEED` other inputs.
 #[test]
 #[ignore = "soak: `cargo xtask soak mutations`"]
 fn soak_mutations() {

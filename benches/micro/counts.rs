@@ -1,7 +1,9 @@
-//! Instructions of each stage, counted by Callgrind; `cargo xtask micro` runs this and compares it with `benches/baseline.json`.
+//! Instructions of each stage, counted by Callgrind; `cargo xtask micro` runs this and compares it
+//! with `benches/baseline.json`.
 //!
-//! Times change with the machine; these counts do not, but by about one in a thousand (addresses decide how far a hash table is
-//! searched). What threads and devices do is not in them: stages run on one thread, and executions are left out.
+//! Times change with the machine; these counts do not, but by about one in a thousand (addresses
+//! decide how far a hash table is searched). What threads and devices do is not in them: stages run
+//! on one thread, and executions are left out.
 #![allow(missing_docs, unused_qualifications, reason = "a benchmark, whose functions macros write")]
 
 use std::hint::black_box;
@@ -86,8 +88,9 @@ library_benchmark_group!(
     benchmarks = [record_region, take_in, seal, canonicalise, hash, job, look_up, bind]
 );
 
-// Chunks that a thread's cache has no room for go to lists that glibc clears up now and then; whose stage that falls into hangs on
-// what other threads did before. With room for all, an allocation costs the same each time.
+// Chunks that a thread's cache has no room for go to lists that glibc clears up now and then; whose
+// stage that falls into hangs on what other threads did before. With room for all, an allocation
+// costs the same each time.
 main!(
     config = LibraryBenchmarkConfig::default().env("GLIBC_TUNABLES", "glibc.malloc.tcache_count=16000"),
     library_benchmark_groups = [op_group, region_group]

@@ -59,7 +59,8 @@ class torch:
         with torch.no_grad():
             cell.weight_ih.copy_(torch.from_numpy(weights[0].T.copy()))
             cell.weight_hh.copy_(torch.from_numpy(weights[1].T.copy()))
-            # The cell adds two biases; one that stays zero leaves what is trained the same as with one bias.
+            # The cell adds two biases; one that stays zero leaves what is trained the same as with
+            # one bias.
             cell.bias_ih.zero_()
             cell.bias_hh.zero_()
         cell.bias_hh.requires_grad_(False)

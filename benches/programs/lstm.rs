@@ -1,5 +1,6 @@
-//! A step of training for an LSTM (Hochreiter and Schmidhuber, 1997): a loop over time of which the last hidden state is to be a
-//! given one, then stochastic gradient descent. Every step reads its loss.
+//! A step of training for an LSTM (Hochreiter and Schmidhuber, 1997): a loop over time of which the
+//! last hidden state is to be a given one, then stochastic gradient descent. Every step reads its
+//! loss.
 
 use fuseline::{Engine, Result, Tensor};
 

@@ -1,10 +1,12 @@
-//! What is between the products of a transformer: softmax, layer norm and GELU over the rows of a matrix, a few rounds of them.
+//! What is between the products of a transformer: softmax, layer norm and GELU over the rows of a
+//! matrix, a few rounds of them.
 
 use fuseline::{Engine, Result, Tensor, nn};
 
 use super::{Params, Program, data, read};
 
-/// As BERT has it: what a softmax over a long row leaves has a variance of about 1e-6, which must not drown.
+/// As BERT has it: what a softmax over a long row leaves has a variance of about 1e-6, which must
+/// not drown.
 const EPSILON: f64 = 1e-12;
 
 struct Norms {

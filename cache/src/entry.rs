@@ -6,7 +6,8 @@ use smallvec::SmallVec;
 
 use crate::outputs::OutputSet;
 
-/// Most variants of one entry. A loop needs one or two; more means that liveness flaps, and a union serves better.
+/// Most variants of one entry. A loop needs one or two; more means that liveness flaps, and a union
+/// serves better.
 pub(crate) const MAX_VARIANTS: usize = 4;
 
 /// Most variants of one entry that are made to return less than one that serves.
@@ -15,8 +16,9 @@ pub const MAX_NARROWED: u32 = 3;
 /// Most attempts at one key, at a compile or at an execution, that may fail before it is given up.
 const MAX_ATTEMPTS: u32 = 3;
 
-/// Lookups answered with the failure before the second attempt; eight times as many before each further one. Counted in
-/// lookups and not in time, so that what a program does is a function of the program.
+/// Lookups answered with the failure before the second attempt; eight times as many before each
+/// further one. Counted in lookups and not in time, so that what a program does is a function of
+/// the program.
 const FIRST_RETRY: u32 = 64;
 
 /// One executable of a region.
@@ -49,7 +51,8 @@ pub(crate) struct State<A, E> {
     pub(crate) failure: Option<Failure<E>>,
     /// Variants claimed to return less than others do.
     pub(crate) narrowed: u32,
-    /// Attempts that failed since an executable was last said to run. That one was compiled says little: it may not fit when it runs.
+    /// Attempts that failed since an executable was last said to run. That one was compiled says
+    /// little: it may not fit when it runs.
     attempts: u32,
     /// The entry has left the table; whoever still holds it looks again.
     pub(crate) evicted: bool,
@@ -85,8 +88,8 @@ impl<A, E> State<A, E> {
         Some(failure.error.clone())
     }
 
-    /// The outputs that a new variant for `outputs` should have: just those, or the union of all that was ever asked
-    /// for once the number of variants has reached its cap.
+    /// The outputs that a new variant for `outputs` should have: just those, or the union of all
+    /// that was ever asked for once the number of variants has reached its cap.
     pub(crate) fn outputs_to_compile(&self, outputs: &OutputSet) -> OutputSet {
         let mut wanted = outputs.clone();
         if self.variants.len() + self.pending.len() >= MAX_VARIANTS {

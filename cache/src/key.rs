@@ -53,6 +53,7 @@ macro_rules! hash {
 pub(crate) use hash;
 
 hash! {
-    /// Identity of an entry: 256 bits of a cryptographic hash over what is compiled and the environment it is compiled in.
+    /// Identity of an entry: 256 bits of a cryptographic hash over what is compiled and the
+    /// environment it is compiled in.
     Key
 }

@@ -1,8 +1,9 @@
 //! The memory tier.
 //!
-//! A concurrent map from [`Key`] to entries, each with a lock of its own. The map's guards, which do not leave its module, and the entries' locks
-//! are held for table work only: artifacts are dropped, waiters woken and callers answered outside of them. Lock order: an
-//! entry's lock is never held while the map is accessed; the clock's lock is never held with another.
+//! A concurrent map from [`Key`] to entries, each with a lock of its own. The map's guards, which
+//! do not leave its module, and the entries' locks are held for table work only: artifacts are
+//! dropped, waiters woken and callers answered outside of them. Lock order: an entry's lock is
+//! never held while the map is accessed; the clock's lock is never held with another.
 //!
 //! Cost of a hit: one shard lookup, one uncontended lock, one comparison of the canonical bytes.
 
@@ -23,7 +24,8 @@ pub trait Artifact: Send + Sync + 'static {
     /// Memory it holds, in bytes; an estimate is good enough.
     fn bytes(&self) -> u64;
 
-    /// Mappings of memory that it holds, of which a process has a limited number; an estimate is good enough. It must not change.
+    /// Mappings of memory that it holds, of which a process has a limited number; an estimate is
+    /// good enough. It must not change.
     fn mappings(&self) -> u64 {
         0
     }
@@ -81,7 +83,8 @@ struct Counters {
 
 struct Shared<A, E> {
     table: Table<Entry<A, E>>,
-    /// Keys in the order the clock visits them; each entry of the table once, and keys that have left it.
+    /// Keys in the order the clock visits them; each entry of the table once, and keys that have
+    /// left it.
     clock: Mutex<VecDeque<Key>>,
     budget: Budget,
     counters: Counters,
@@ -97,7 +100,8 @@ pub struct Hit<A> {
     pub artifact: Arc<A>,
     /// The outputs that it returns; they include those asked for.
     pub outputs: OutputSet,
-    /// Attempts at it have failed, and none was seen to run since: if this one does, say so by [`MemoryCache::confirm`].
+    /// Attempts at it have failed, and none was seen to run since: if this one does, say so by
+    /// [`MemoryCache::confirm`].
     pub is_unproven: bool,
 }
 
@@ -117,7 +121,8 @@ pub enum Lookup<A: Artifact, E: Send + Sync + 'static> {
     Collision,
 }
 
-/// What left the cache: an entry to make room in it, or the artifacts of one because memory is short.
+/// What left the cache: an entry to make room in it, or the artifacts of one because memory is
+/// short.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Evicted {
     /// Its key.
@@ -154,7 +159,8 @@ impl<A: Artifact, E: Send + Sync + 'static> MemoryCache<A, E> {
         }))
     }
 
-    /// Looks for a variant of the region with these canonical bytes that returns at least `outputs`.
+    /// Looks for a variant of the region with these canonical bytes that returns at least
+    /// `outputs`.
     pub fn lookup(&self, key: &Key, canonical: &[u8], outputs: &OutputSet) -> Lookup<A, E> {
         loop {
             let entry = self.entry(key, canonical);
@@ -201,8 +207,9 @@ impl<A: Artifact, E: Send + Sync + 'static> MemoryCache<A, E> {
         }
     }
 
-    /// The right and duty to make a variant for just `outputs`, where another serves that returns more. `None` if there is one, if it is
-    /// being made, after [`MAX_NARROWED`](crate::MAX_NARROWED) of them, and if the key has left the cache.
+    /// The right and duty to make a variant for just `outputs`, where another serves that returns
+    /// more. `None` if there is one, if it is being made, after
+    /// [`MAX_NARROWED`](crate::MAX_NARROWED) of them, and if the key has left the cache.
     pub fn claim_narrower(&self, key: &Key, canonical: &[u8], outputs: OutputSet) -> Option<Claim<A, E>> {
         let entry = self.0.table.get(key).filter(|entry| *entry.canonical == *canonical)?;
         let mut state = entry.state.lock();
@@ -214,7 +221,8 @@ impl<A: Artifact, E: Send + Sync + 'static> MemoryCache<A, E> {
         Some(Claim { shared: self.0.clone(), key: *key, entry, outputs, is_first: false, done: false })
     }
 
-    /// Puts another artifact, which serves as well, in the place of one. `None`, and the new one is dropped, if that one has left the cache.
+    /// Puts another artifact, which serves as well, in the place of one. `None`, and the new one is
+    /// dropped, if that one has left the cache.
     pub fn replace(&self, key: &Key, old: &Arc<A>, new: A) -> Option<Vec<Evicted>> {
         let entry = self.0.table.get(key)?;
         let mut state = entry.state.lock();
@@ -249,22 +257,24 @@ impl<A: Artifact, E: Send + Sync + 'static> MemoryCache<A, E> {
         entry
     }
 
-    /// Drops the artifacts that nobody but the cache holds, because memory is short; returns what left, by entry. What is known of keys that
-    /// failed stays.
+    /// Drops the artifacts that nobody but the cache holds, because memory is short; returns what
+    /// left, by entry. What is known of keys that failed stays.
     pub fn drop_unused(&self) -> Vec<Evicted> {
         let keys: Vec<Key> = self.0.table.keys();
         keys.into_iter().filter_map(|key| self.0.drop_unused(&key)).collect()
     }
 
-    /// Drops entries as for the budget, those that were hit lately last, until so many mappings of artifacts have gone, or every entry is being
-    /// compiled; returns what left. An artifact that somebody else holds has its mappings until that one drops it.
+    /// Drops entries as for the budget, those that were hit lately last, until so many mappings of
+    /// artifacts have gone, or every entry is being compiled; returns what left. An artifact that
+    /// somebody else holds has its mappings until that one drops it.
     pub fn free_mappings(&self, mappings: u64) -> Vec<Evicted> {
         let target = self.stats().mappings.saturating_sub(mappings);
         self.0.shrink_while(|shared| shared.counters.mappings.load(Ordering::Relaxed) > target)
     }
 
-    /// Drops an artifact that turned out to be of no use; the key is tried again as after a compile that failed with `error`, and is given up
-    /// as after so many of them, though it compiles each time. Returns the bytes that it held, if it was there.
+    /// Drops an artifact that turned out to be of no use; the key is tried again as after a compile
+    /// that failed with `error`, and is given up as after so many of them, though it compiles each
+    /// time. Returns the bytes that it held, if it was there.
     pub fn discard(&self, key: &Key, canonical: &[u8], artifact: &Arc<A>, error: Arc<E>) -> Option<u64> {
         let entry = self.0.table.get(key).filter(|entry| *entry.canonical == *canonical)?;
         let mut state = entry.state.lock();
@@ -276,7 +286,8 @@ impl<A: Artifact, E: Send + Sync + 'static> MemoryCache<A, E> {
         Some(variant.bytes)
     }
 
-    /// An artifact of this key turned out to be of use: attempts that failed before it count for nothing.
+    /// An artifact of this key turned out to be of use: attempts that failed before it count for
+    /// nothing.
     pub fn confirm(&self, key: &Key, canonical: &[u8]) {
         let entry = self.0.table.get(key).filter(|entry| *entry.canonical == *canonical);
         if let Some(entry) = entry {
@@ -360,7 +371,8 @@ impl<A: Artifact, E> Shared<A, E> {
         self.table.remove(key, entry);
     }
 
-    /// Drops the artifacts of an entry that nobody else holds, and the entry if nothing is left to know.
+    /// Drops the artifacts of an entry that nobody else holds, and the entry if nothing is left to
+    /// know.
     fn drop_unused(&self, key: &Key) -> Option<Evicted> {
         let entry = self.table.get(key)?;
         let mut state = entry.state.lock();
@@ -429,7 +441,8 @@ impl<A: Artifact, E: Send + Sync + 'static> Claim<A, E> {
         self.fulfil_and(artifact, || {})
     }
 
-    /// As [`Claim::fulfil`], and calls `note` at the moment from which on the artifact is found: the entry is locked, so it should be quick.
+    /// As [`Claim::fulfil`], and calls `note` at the moment from which on the artifact is found:
+    /// the entry is locked, so it should be quick.
     pub fn fulfil_and(mut self, artifact: A, note: impl FnOnce()) -> (Hit<A>, Vec<Evicted>) {
         let artifact = Arc::new(artifact);
         let served = artifact.clone();
@@ -484,7 +497,8 @@ impl<A: Artifact, E: Send + Sync + 'static> Drop for Claim<A, E> {
 }
 
 impl<A: Artifact, E: Send + Sync + 'static> Flight<A, E> {
-    /// Calls `wake` once the flight has ended, however it ended; at once if it has. The caller then looks up again.
+    /// Calls `wake` once the flight has ended, however it ended; at once if it has. The caller then
+    /// looks up again.
     pub fn subscribe(self, wake: impl FnOnce() + Send + 'static) {
         let mut state = self.entry.state.lock();
         match state.pending.iter_mut().find(|flight| flight.outputs == self.outputs) {

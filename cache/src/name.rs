@@ -1,6 +1,7 @@
 //! What entries outside the process are found by.
 //!
-//! In memory a [`Key`] finds an entry, and variants of it stand beside each other. Outside, each artifact is an entry of its own, found by a
+//! In memory a [`Key`] finds an entry, and variants of it stand beside each other. Outside, each
+//! artifact is an entry of its own, found by a
 //! [`Name`]: a hash of everything that it depends on, the environment and the [`Request`]. The request itself stands in the entry too and is
 //! compared, so that two requests with one name would cost a compile and never a result.
 
@@ -16,7 +17,8 @@ hash! {
 }
 
 hash! {
-    /// Identity of everything outside a region that its code depends on: plugin, device, processor, options, versions.
+    /// Identity of everything outside a region that its code depends on: plugin, device, processor,
+    /// options, versions.
     Fingerprint
 }
 
@@ -35,7 +37,8 @@ pub struct Request<'a> {
     pub region: Key,
     /// Where it is made.
     pub environment: Fingerprint,
-    /// Everything else that it depends on, in an encoding in which different things are different bytes.
+    /// Everything else that it depends on, in an encoding in which different things are different
+    /// bytes.
     pub bytes: &'a [u8],
 }
 

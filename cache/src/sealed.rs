@@ -18,14 +18,17 @@
 //!    176        request, artifact
 //! ```
 //!
-//! Numbers are little-endian. The MAC is BLAKE3, keyed, over everything but itself. So a changed bit, a shorter or longer file, an entry under
-//! another name, one of another user, machine or format, are all found out, and none of them is decoded: [`Sealer::open`] looks at the magic, the
-//! format and the lengths, then at name and environment, then at the MAC, and only behind that at what they enclose.
+//! Numbers are little-endian. The MAC is BLAKE3, keyed, over everything but itself. So a changed
+//! bit, a shorter or longer file, an entry under another name, one of another user, machine or
+//! format, are all found out, and none of them is decoded: [`Sealer::open`] looks at the magic, the
+//! format and the lengths, then at name and environment, then at the MAC, and only behind that at
+//! what they enclose.
 //!
 //! Input: records and a secret. Output: bytes; or a record, or what is wrong with the bytes.
 //!
 //! Invariants:
-//! - DK1: bytes are opened only as what was sealed with the same secret, for the same name and environment, whole.
+//! - DK1: bytes are opened only as what was sealed with the same secret, for the same name and
+//!   environment, whole.
 //! - DK2: opening allocates nothing that a header asks for: lengths have to be those of the bytes.
 
 use std::fmt;
@@ -37,7 +40,8 @@ use crate::name::{Fingerprint, Name, Request};
 /// The format of entries. Another one is another folder, and another key of the MAC.
 pub const FORMAT: u16 = 1;
 
-/// Most bytes of an entry. An executable of 5,000 ops has about 10 MB; what claims to be larger than this is damaged.
+/// Most bytes of an entry. An executable of 5,000 ops has about 10 MB; what claims to be larger
+/// than this is damaged.
 pub const MAX_ENTRY: u64 = 512 << 20;
 
 const MAGIC: [u8; 8] = *b"FUSELINE";
@@ -206,8 +210,9 @@ impl Sealer {
         bytes
     }
 
-    /// Puts the right MAC into bytes that are as long as a header, for those who test what stands behind it: with damaged bytes nobody
-    /// would come so far. Whoever has a sealer can make entries anyway.
+    /// Puts the right MAC into bytes that are as long as a header, for those who test what stands
+    /// behind it: with damaged bytes nobody would come so far. Whoever has a sealer can make
+    /// entries anyway.
     pub fn reseal(&self, bytes: &mut [u8]) {
         if let Some((header, body)) = bytes.split_first_chunk_mut::<HEADER>() {
             let mac = self.mac(&header[..MAC_AT], body);
@@ -215,7 +220,8 @@ impl Sealer {
         }
     }
 
-    /// What the bytes say that are found under `name`. [Sealing](Sealer::seal) it again gives the same bytes.
+    /// What the bytes say that are found under `name`. [Sealing](Sealer::seal) it again gives the
+    /// same bytes.
     ///
     /// # Errors
     /// What is wrong with them; see [`Damage`].
@@ -245,7 +251,8 @@ impl fmt::Debug for Sealer {
     }
 }
 
-/// What stands in front of an entry, as far as it can be believed before the MAC is checked: not at all.
+/// What stands in front of an entry, as far as it can be believed before the MAC is checked: not at
+/// all.
 struct Header {
     kind: Kind,
     name: Name,
@@ -257,7 +264,8 @@ struct Header {
     mac: [u8; 32],
 }
 
-/// How long the entry of `name` says it is, by its header alone: for whoever takes it in piece by piece. Nothing of it is believed by that.
+/// How long the entry of `name` says it is, by its header alone: for whoever takes it in piece by
+/// piece. Nothing of it is believed by that.
 ///
 /// # Errors
 /// When it is none of an entry of this name, or says more than [`MAX_ENTRY`].

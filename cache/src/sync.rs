@@ -1,5 +1,5 @@
-//! The lock and the atomics this crate uses. Its critical sections call nothing that blocks, waits or leaves the crate,
-//! so a model checker may treat each as one step.
+//! The lock and the atomics this crate uses. Its critical sections call nothing that blocks, waits
+//! or leaves the crate, so a model checker may treat each as one step.
 #![allow(clippy::disallowed_types, reason = "this is the one place of the crate that names them")]
 
 pub(crate) use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -1,7 +1,8 @@
 //! The map of the memory tier.
 //!
-//! Input: keys. Output: what they stand for, shared. A guard of the map is a lock on a part of it, so none leaves this module: each call takes one,
-//! clones or moves out what it finds, and lets go of it before anything of that is dropped.
+//! Input: keys. Output: what they stand for, shared. A guard of the map is a lock on a part of it,
+//! so none leaves this module: each call takes one, clones or moves out what it finds, and lets go
+//! of it before anything of that is dropped.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! The disk tier as a whole: what one process stores another finds, and random histories against a model.
+//! The disk tier as a whole: what one process stores another finds, and random histories against a
+//! model.
 #![allow(clippy::unwrap_used, clippy::disallowed_types, reason = "a test, on real threads")]
 
 mod support;
@@ -135,7 +136,8 @@ struct Model {
 }
 
 impl Model {
-    /// A load gives the record of the model, or nothing where there is none or a damaged one, and never anything else.
+    /// A load gives the record of the model, or nothing where there is none or a damaged one, and
+    /// never anything else.
     fn load(&mut self, root: &Root, cache: &DiskCache, request: &Record) -> Result<(), TestCaseError> {
         let name = request.name();
         let expected = self.entries.get(&name).filter(|_| !self.damaged.contains(&name)).cloned();
@@ -153,7 +155,8 @@ impl Model {
         Ok(())
     }
 
-    /// Whether an entry is damaged to which something was done: a byte that is changed twice, or a file that comes back to its place, is what it was.
+    /// Whether an entry is damaged to which something was done: a byte that is changed twice, or a
+    /// file that comes back to its place, is what it was.
     fn judge(&mut self, root: &Root, name: Name) {
         let secret = fs::read(root.key()).unwrap().try_into().unwrap();
         let sealer = Sealer::new(&Secret::new(secret));

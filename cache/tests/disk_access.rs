@@ -1,4 +1,5 @@
-//! Who else may look into the folders: what is not the user's alone is not used (DK3), and says what to do about it.
+//! Who else may look into the folders: what is not the user's alone is not used (DK3), and says
+//! what to do about it.
 #![allow(clippy::unwrap_used, clippy::disallowed_types, reason = "a test, on real threads")]
 
 mod support;
@@ -28,7 +29,8 @@ fn mode(path: &Path) -> u32 {
     fs::metadata(path).unwrap().mode() & 0o7777
 }
 
-/// A folder that was in use and is no longer what it should be: there is no tier, for this reason at this path.
+/// A folder that was in use and is no longer what it should be: there is no tier, for this reason
+/// at this path.
 fn refuses(root: &Root, path: &Path, is_so: impl Fn(&Reason) -> bool) {
     let off: DiskDisabled = root.open_with(root.config()).expect_err("used all the same");
     assert!(is_so(&off.why), "{off:?}");
@@ -58,7 +60,8 @@ fn used() -> Root {
 
 #[test]
 fn what_it_makes_is_for_its_user_alone() {
-    // Whatever mask the process has: also one that takes nothing away, and one that takes too much. A process has one mask.
+    // Whatever mask the process has: also one that takes nothing away, and one that takes too much.
+    // A process has one mask.
     for mask in [0o000, 0o022, 0o077, 0o277] {
         if mask == 0o277 && !is_root() {
             continue;
@@ -82,7 +85,8 @@ fn folders_that_others_may_use_are_refused() {
             let root = used();
             let folder = folders(&root).remove(place);
             set_mode(&folder, bits);
-            // Whoever may see that there is a key has not read it; who may change its folder can put another there.
+            // Whoever may see that there is a key has not read it; who may change its folder can
+            // put another there.
             if folder == key_folder(&root) {
                 if bits & 0o022 == 0 {
                     assert!(root.open_with(root.config()).is_ok(), "{bits:o}");
@@ -180,7 +184,8 @@ fn folders_that_everybody_may_exchange_are_refused() {
         }
         let off = root.open_with(linked.clone()).expect_err("used all the same");
         assert!(matches!(off.why, Reason::OthersWrite), "{off:?}");
-        // Where each may only remove what is their own, as in the folder of temporary files, it is all right.
+        // Where each may only remove what is their own, as in the folder of temporary files, it is
+        // all right.
         set_mode(&open, 0o1777);
         assert!(root.open_with(config).is_ok());
         assert!(root.open_with(linked).is_ok());
@@ -218,7 +223,8 @@ fn folders_below_another_users_are_refused() {
     }
 }
 
-/// Where everybody may make links, those that others made are not followed, whatever is behind them.
+/// Where everybody may make links, those that others made are not followed, whatever is behind
+/// them.
 #[test]
 fn links_that_another_user_made_are_not_followed() {
     if !is_root() {
@@ -260,7 +266,8 @@ fn links_that_another_user_made_are_not_followed() {
     refused(Output::append(&file).expect_err("written"));
     refused(resolve_new(&folder.join("new")).expect_err("made"));
     assert_eq!(fs::read(&key).unwrap(), [7; 32]);
-    // In a folder of one's own a link is what one's own programs have put there, such as a mounted secret.
+    // In a folder of one's own a link is what one's own programs have put there, such as a mounted
+    // secret.
     set_mode(&open, 0o755);
     assert!(open_given(&file).is_ok());
 }
@@ -408,7 +415,8 @@ fn a_link_to_a_good_entry_does_not_cost_the_entry() {
     assert_eq!(cache.load(&a.request()).found(), Some(a));
 }
 
-/// In every folder there may be what nobody of us put there: it hinders nothing, neither a sweep nor the judging of the dead.
+/// In every folder there may be what nobody of us put there: it hinders nothing, neither a sweep
+/// nor the judging of the dead.
 #[test]
 fn what_does_not_belong_there_is_in_nobodys_way() {
     let root = used();
@@ -572,7 +580,8 @@ fn another_secret_is_a_fresh_start() {
     }
 }
 
-/// Processes that make the secret at once all use the same; and what those left that ended meanwhile is removed.
+/// Processes that make the secret at once all use the same; and what those left that ended
+/// meanwhile is removed.
 #[test]
 fn the_secret_is_made_once() {
     for _ in 0..20 {
@@ -686,7 +695,8 @@ fn config(dir: &Path) -> DiskConfig {
     DiskConfig::new(dir.join("cache"), SecretSource::File(dir.join("state").join("cache.key")))
 }
 
-/// What [`a_user_who_may_not_gets_no_tier_and_no_panic`] does as another user: in root's folders, in its own, and where its own are closed.
+/// What [`a_user_who_may_not_gets_no_tier_and_no_panic`] does as another user: in root's folders,
+/// in its own, and where its own are closed.
 fn user(theirs: &Path, own: &Path) {
     if fs::read_dir(own).is_err() {
         return skip("second user: another one may not go here");

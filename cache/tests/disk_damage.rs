@@ -1,4 +1,5 @@
-//! Whatever is done to an entry on the disk: it is a miss, it is told, it is gone, and the next store heals the place (DK1, DK2, DK7).
+//! Whatever is done to an entry on the disk: it is a miss, it is told, it is gone, and the next
+//! store heals the place (DK1, DK2, DK7).
 #![allow(clippy::unwrap_used, clippy::disallowed_types, reason = "a test, on real threads")]
 
 mod support;
@@ -41,7 +42,8 @@ impl Victim {
         Victim { root, cache, record, bytes }
     }
 
-    /// Does something to the file; what is there must be refused, for a reason with these words, and heal.
+    /// Does something to the file; what is there must be refused, for a reason with these words,
+    /// and heal.
     fn suffers(&self, what: &str, why: &str, damage: impl FnOnce(&Path)) {
         let (name, path) = (self.record.name(), self.root.entry(&self.record.name()));
         damage(&path);
@@ -96,7 +98,8 @@ fn an_entry_that_was_cut_off_anywhere_is_refused() {
     }
 }
 
-/// Damages of a large entry: bytes that differ, blocks of zeros, blocks of another place, a cut, a tail.
+/// Damages of a large entry: bytes that differ, blocks of zeros, blocks of another place, a cut, a
+/// tail.
 fn damages_of_a_large_entry(times: usize, seed: u64) {
     let victim = Victim::new(version("large", 1, 1 << 20));
     let mut random = Random::new(seed);
@@ -336,8 +339,8 @@ fn golden_path(file: &str) -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(file)
 }
 
-/// What a released version wrote is read by all versions of that format, byte for byte; so no format changes by accident. If this fails
-/// the format has to get another number.
+/// What a released version wrote is read by all versions of that format, byte for byte; so no
+/// format changes by accident. If this fails the format has to get another number.
 #[test]
 fn what_the_first_format_was_is_what_it_is() {
     let sealer = sealer();
@@ -359,7 +362,8 @@ fn what_the_first_format_was_is_what_it_is() {
     );
 }
 
-/// Run by hand for a new format: `cargo test -p fuseline-cache --test disk_damage -- --ignored write_golden`.
+/// Run by hand for a new format: `cargo test -p fuseline-cache --test disk_damage -- --ignored
+/// write_golden`.
 #[test]
 #[ignore = "writes the files that other tests compare with"]
 fn write_golden_files() {
@@ -387,7 +391,8 @@ fn another_format_is_a_miss() {
     assert!(is_there(&victim.root.path().join("v2")));
 }
 
-/// What a fuzzer does with more patience: bytes with a right MAC are opened as what seals to the same bytes, or refused.
+/// What a fuzzer does with more patience: bytes with a right MAC are opened as what seals to the
+/// same bytes, or refused.
 #[test]
 fn what_is_opened_seals_to_the_same_bytes() {
     let (sealer, mut random) = (sealer(), Random::new(3));

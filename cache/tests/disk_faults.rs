@@ -1,4 +1,5 @@
-//! Calls of the file system that fail, in every place and every way (DK9), and processes that end after any of them (DK6).
+//! Calls of the file system that fail, in every place and every way (DK9), and processes that end
+//! after any of them (DK6).
 #![allow(clippy::unwrap_used, clippy::disallowed_types, reason = "a test, on real threads")]
 
 mod support;
@@ -16,7 +17,8 @@ use rustix::io::Errno;
 use support::faulty::{Call, Faulty, Plan};
 use support::{Root, is_root, is_there, record, role, skip, version};
 
-/// What the operating system may say. `EINTR` is not dealt with above [`System`], which makes the call again: here it is one more failure.
+/// What the operating system may say. `EINTR` is not dealt with above [`System`], which makes the
+/// call again: here it is one more failure.
 const ERRNOS: [Errno; 10] = [
     Errno::NOSPC,
     Errno::ROFS,
@@ -33,8 +35,9 @@ const ERRNOS: [Errno; 10] = [
 /// Longer than any pause after a failed store.
 const LONG: Duration = Duration::from_secs(3 * 3600);
 
-/// A tier in which there is something of everything: two entries, something that was being written, a flight of somebody who is gone, marks of
-/// a process that crashed and of one that did not, a quarantine. As [`restock`] leaves it.
+/// A tier in which there is something of everything: two entries, something that was being written,
+/// a flight of somebody who is gone, marks of a process that crashed and of one that did not, a
+/// quarantine. As [`restock`] leaves it.
 fn stock(root: &Root) {
     drop(root.open());
     restock(root);
@@ -192,7 +195,8 @@ fn any_call_may_fail_where_nothing_is_there() {
     }
 }
 
-/// All calls of a kind fail, or all calls there are, from the beginning or once it is open; and then they work again, for the same tier.
+/// All calls of a kind fail, or all calls there are, from the beginning or once it is open; and
+/// then they work again, for the same tier.
 #[test]
 fn calls_may_fail_for_long() {
     let kinds: HashSet<Call> = calls_of_a_session(synced).into_iter().collect();
@@ -308,7 +312,8 @@ fn every_failure_is_told_once() {
     }
 }
 
-/// A crash that could not be written down is not forgotten: not by this process, and not by the next.
+/// A crash that could not be written down is not forgotten: not by this process, and not by the
+/// next.
 #[test]
 fn a_full_disk_does_not_hide_a_crash() {
     let (root, files) = (Root::in_memory(), Faulty::new(Plan::Works));
@@ -326,7 +331,8 @@ fn a_full_disk_does_not_hide_a_crash() {
     assert!(!is_there(&root.folder("marks").join("1".repeat(32))));
 }
 
-/// Where locks do not work: every process on its own, room is made, and nothing is left behind that was not killed.
+/// Where locks do not work: every process on its own, room is made, and nothing is left behind that
+/// was not killed.
 #[test]
 fn without_locks_every_process_is_on_its_own() {
     let root = Root::in_memory();
@@ -365,8 +371,8 @@ fn locks_are_taken_on_files_that_may_be_written_to() {
     assert!(told.iter().all(|told| told.starts_with("quarantined")), "{told:?}");
 }
 
-/// Where files may only be so long (`ulimit -f`) the process goes on: a limit is a full disk, wherever it is met, and when there is room again
-/// the tier works.
+/// Where files may only be so long (`ulimit -f`) the process goes on: a limit is a full disk,
+/// wherever it is met, and when there is room again the tier works.
 #[test]
 fn a_limit_of_file_sizes_ends_no_process() {
     for limit in [0, 1, 31, 40, 100, 300, 5000] {
@@ -381,7 +387,8 @@ fn a_limit_of_file_sizes_ends_no_process() {
     }
 }
 
-/// What [`a_limit_of_file_sizes_ends_no_process`] does in another process, whose files may have so many bytes.
+/// What [`a_limit_of_file_sizes_ends_no_process`] does in another process, whose files may have so
+/// many bytes.
 fn within_limit(limit: u64, dir: &std::path::Path) {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     use std::io::Write as _;
@@ -608,7 +615,8 @@ fn what_comes_in_place_of_a_folder_is_not_trusted() {
     }
 }
 
-/// A file system that is full in truth, and one that may only be read: in a process that has mounts of its own.
+/// A file system that is full in truth, and one that may only be read: in a process that has mounts
+/// of its own.
 #[test]
 fn real_file_systems_that_are_full_or_closed() {
     if !is_root() {
@@ -639,7 +647,8 @@ fn real_file_systems_that_are_full_or_closed() {
     }
 }
 
-/// On a disk of 1 MiB: small entries fit, large ones do not, and what is there is found all the time.
+/// On a disk of 1 MiB: small entries fit, large ones do not, and what is there is found all the
+/// time.
 fn full(cache: &DiskCache, log: &support::Log) {
     assert!(cache.store(&record("a")));
     assert!(!cache.store(&version("large", 1, 2 << 20)));

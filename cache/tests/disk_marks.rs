@@ -1,4 +1,5 @@
-//! What a process crashed on is not tried again for a time (DK4, DK5); what one was doing that was killed or ended by itself is held against nothing.
+//! What a process crashed on is not tried again for a time (DK4, DK5); what one was doing that was
+//! killed or ended by itself is held against nothing.
 #![allow(clippy::unwrap_used, clippy::disallowed_types, reason = "a test, on real threads")]
 
 mod support;
@@ -265,7 +266,8 @@ fn every_mark_has_a_slot_of_its_own() {
     assert!(fs::metadata(&file).unwrap().len() as usize <= SLOTS_AT + 8 * SLOT);
 }
 
-/// What cannot be cleared is not handed out again with the old name in it, and what cannot be written is told.
+/// What cannot be cleared is not handed out again with the old name in it, and what cannot be
+/// written is told.
 #[test]
 fn a_slot_that_cannot_be_cleared_is_given_up() {
     let (root, files) = (Root::new(), Faulty::new(Plan::Works));
@@ -315,7 +317,8 @@ fn crash(root: &Root, tried: &[(u8, &str)]) {
     fs::write(root.folder("marks").join("c".repeat(32)), bytes).unwrap();
 }
 
-/// The term of each further death is longer; it ends; and it is forgotten when nobody died of it for long.
+/// The term of each further death is longer; it ends; and it is forgotten when nobody died of it
+/// for long.
 #[test]
 fn quarantine_is_longer_each_time_and_ends() {
     let (root, files) = (stocked(&[]), Faulty::new(Plan::Works));
@@ -346,7 +349,8 @@ fn quarantine_is_longer_each_time_and_ends() {
     root.assert_quiet();
 }
 
-/// A time that is further away than any says that a clock was wrong, and keeps nothing from being tried.
+/// A time that is further away than any says that a clock was wrong, and keeps nothing from being
+/// tried.
 #[test]
 fn a_wrong_clock_keeps_nobody_in_quarantine_for_ever() {
     let (root, files) = (stocked(&[]), Faulty::new(Plan::Works));
@@ -357,7 +361,8 @@ fn a_wrong_clock_keeps_nobody_in_quarantine_for_ever() {
     assert!(root.open().quarantine(&suspect("a")).is_none());
 }
 
-/// One process that died with several marks of one suspect died once, of what came last; and every entry of it that was tried is removed.
+/// One process that died with several marks of one suspect died once, of what came last; and every
+/// entry of it that was tried is removed.
 #[test]
 fn a_death_counts_once() {
     let root = stocked(&["a", "a=quick", "a=other", "b"]);
@@ -393,7 +398,8 @@ fn a_crash_is_judged_once() {
     }
 }
 
-/// Rubbish among the marks and in the quarantine: nothing is held against anybody, and it goes away.
+/// Rubbish among the marks and in the quarantine: nothing is held against anybody, and it goes
+/// away.
 #[test]
 fn rubbish_is_no_mark_and_no_quarantine() {
     let root = stocked(&["a"]);

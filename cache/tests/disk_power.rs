@@ -1,7 +1,9 @@
-//! Power cuts: what was not waited for may be there in part, in any order, or not at all. None of it is believed unless it is whole.
+//! Power cuts: what was not waited for may be there in part, in any order, or not at all. None of
+//! it is believed unless it is whole.
 //!
-//! The calls of a history are recorded. Then every state is made that a disk might have been left in: of the renames that nobody waited for any
-//! subset, of the bytes that nobody waited for any prefix or subset of their blocks of 512, the rest zeros or rubbish.
+//! The calls of a history are recorded. Then every state is made that a disk might have been left
+//! in: of the renames that nobody waited for any subset, of the bytes that nobody waited for any
+//! prefix or subset of their blocks of 512, the rest zeros or rubbish.
 #![allow(clippy::unwrap_used, clippy::disallowed_types, reason = "a test, on real threads")]
 
 mod support;

@@ -1,4 +1,5 @@
-//! Many processes on one folder, some of which are killed: entries are whole (DK6), each artifact is made once, and nothing is left behind.
+//! Many processes on one folder, some of which are killed: entries are whole (DK6), each artifact
+//! is made once, and nothing is left behind.
 #![allow(
     clippy::unwrap_used,
     clippy::disallowed_types,
@@ -55,7 +56,8 @@ fn kill_writers(rounds: usize, seed: u64) {
     let mut random = Random::new(seed);
     let (mut entries, mut orphans) = (0, 0);
     for round in 0.. {
-        // Where the cores have other work, writers may be killed before they have written anything: then there are more rounds.
+        // Where the cores have other work, writers may be killed before they have written anything:
+        // then there are more rounds.
         if round >= rounds && entries > 0 && orphans > 0 {
             break;
         }
@@ -74,7 +76,8 @@ fn kill_writers(rounds: usize, seed: u64) {
         children.kill();
         orphans += root.list("temp").len();
         entries += assert_no_torn_entry(&root);
-        // A start judges the marks of those that were killed, and a sweep takes what they were writing.
+        // A start judges the marks of those that were killed, and a sweep takes what they were
+        // writing.
         assert_no_orphans(&root);
     }
     println!("{} kills or more, {entries} entries seen, {orphans} left half written", rounds * 3);
@@ -133,7 +136,8 @@ fn each_artifact_is_made_once_by_eight_processes() {
 
 const ARTIFACTS: usize = 12;
 
-/// Gets all artifacts in an order of its own, and makes those that are not there, which takes 50 ms each.
+/// Gets all artifacts in an order of its own, and makes those that are not there, which takes 50 ms
+/// each.
 fn make(dir: &Path, process: usize) {
     let cache = open(dir);
     let mut log = fs::OpenOptions::new().append(true).create(true).open(dir.join("made")).unwrap();
@@ -157,7 +161,8 @@ fn make(dir: &Path, process: usize) {
     }
 }
 
-/// Eight processes that load, make, store, remove and sweep on one folder that is too small for them; one is killed from time to time.
+/// Eight processes that load, make, store, remove and sweep on one folder that is too small for
+/// them; one is killed from time to time.
 fn share(time: Duration, seed: u64) {
     let root = Root::new();
     let mut random = Random::new(seed);
@@ -304,7 +309,8 @@ fn who_waits_for_a_flight_gets_what_was_made() {
     root.assert_quiet();
 }
 
-/// Never two at once, whatever else happens to the file of the lock: flights end and begin all the time, and sweeps take what is left behind.
+/// Never two at once, whatever else happens to the file of the lock: flights end and begin all the
+/// time, and sweeps take what is left behind.
 #[test]
 fn of_many_one_has_the_flight() {
     let root = Root::new();
@@ -326,7 +332,8 @@ fn of_many_one_has_the_flight() {
                     if let JoinOutcome::Leader(flight) =
                         cache.join(&request.request(), Duration::from_millis(1))
                     {
-                        // Told at the end: a thread that panics here would leave the others waiting for it.
+                        // Told at the end: a thread that panics here would leave the others waiting
+                        // for it.
                         at_once.fetch_max(flying.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
                         flights.fetch_add(1, Ordering::SeqCst);
                         std::thread::yield_now();
@@ -342,7 +349,8 @@ fn of_many_one_has_the_flight() {
     root.assert_quiet();
 }
 
-/// A sweep that has opened the lock of a flight that ends then, and gets the lock of the file without a name, leaves the one that is there now.
+/// A sweep that has opened the lock of a flight that ends then, and gets the lock of the file
+/// without a name, leaves the one that is there now.
 #[test]
 fn a_sweep_does_not_take_the_flight_that_came_after() {
     let (root, files) = (Root::new(), Faulty::new(Plan::Works));
@@ -351,7 +359,8 @@ fn a_sweep_does_not_take_the_flight_that_came_after() {
     let JoinOutcome::Leader(first) = makers.join(&record("a").request(), Duration::ZERO) else {
         panic!("a flight")
     };
-    // Between the opening of the file and its lock the flight ends, and another one of the same name begins.
+    // Between the opening of the file and its lock the flight ends, and another one of the same
+    // name begins.
     let (first, second) = (std::sync::Mutex::new(Some(first)), Arc::new(std::sync::Mutex::new(None)));
     let (cache, kept, opened) = (makers.clone(), second.clone(), AtomicBool::new(false));
     files.before(move |call| match call {
@@ -429,7 +438,8 @@ fn a_sweep_does_not_take_the_entry_that_is_complete_meanwhile() {
     root.assert_quiet();
 }
 
-/// Whoever has opened an entry gets it whole, and nobody takes it for damaged, whatever becomes of its name.
+/// Whoever has opened an entry gets it whole, and nobody takes it for damaged, whatever becomes of
+/// its name.
 #[test]
 fn an_open_entry_is_read_to_its_end() {
     let (root, files) = (Root::new(), Faulty::new(Plan::Works));

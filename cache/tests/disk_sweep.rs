@@ -1,4 +1,5 @@
-//! Room is made in the order in which entries were last used (DK8), and what is in use is left alone.
+//! Room is made in the order in which entries were last used (DK8), and what is in use is left
+//! alone.
 #![allow(clippy::unwrap_used, clippy::disallowed_types, reason = "a test, on real threads")]
 
 mod support;
@@ -290,7 +291,8 @@ fn sizes_that_cannot_be_added_are_much() {
     root.assert_quiet();
 }
 
-/// Whatever is stored and swept: never more than there is room for after a sweep, and the last that was used is there.
+/// Whatever is stored and swept: never more than there is room for after a sweep, and the last that
+/// was used is there.
 #[test]
 fn the_budget_is_kept() {
     let root = Root::in_memory();

@@ -103,7 +103,8 @@ fn a_collision_is_never_served() {
     assert_eq!(hit(&cache, 1, &[0]), Some(10));
 }
 
-/// What is said of an artifact is about the region that it was made of, and not about another one under the same key.
+/// What is said of an artifact is about the region that it was made of, and not about another one
+/// under the same key.
 #[test]
 fn who_collides_discards_nothing() {
     let cache = Cache::new(Budget::default());
@@ -164,7 +165,8 @@ fn a_later_success_forgets_the_failure() {
     assert_eq!(hit(&cache, 1, &[0]), Some(5));
 }
 
-/// What compiles each time and is discarded each time is given up like what does not compile; what was seen to be of use begins anew.
+/// What compiles each time and is discarded each time is given up like what does not compile; what
+/// was seen to be of use begins anew.
 #[test]
 fn a_discarded_artifact_is_a_failed_attempt() {
     let why = Arc::new("no memory".to_owned());
@@ -229,7 +231,8 @@ fn budgets_hold_and_what_is_used_stays() {
     assert_eq!(cache.stats().entries, 10);
 }
 
-/// Mappings are counted over all ways in and out, and given back on demand: what was used lately goes last, and what is being made stays.
+/// Mappings are counted over all ways in and out, and given back on demand: what was used lately
+/// goes last, and what is being made stays.
 #[test]
 fn mappings_are_given_back_on_demand() {
     let cache = Cache::new(Budget::default());
@@ -327,7 +330,8 @@ fn one_compile_per_key_however_many_threads_ask() {
     }
 }
 
-/// Threads look up, compile, fail and evict the same few keys at once; the counters add up at the end.
+/// Threads look up, compile, fail and evict the same few keys at once; the counters add up at the
+/// end.
 #[test]
 fn counters_survive_contention() {
     let cache = Cache::new(Budget { entries: 8, bytes: 2_000 });
@@ -433,7 +437,8 @@ fn a_narrower_variant_is_made_beside_the_one_that_serves() {
     assert!(narrow(&cache, 1, &[1]).is_none() && narrow(&cache, 1, &[2]).is_none(), "there is a limit");
 }
 
-/// What leaves to make room is something that another variant does as well, however little that one was used.
+/// What leaves to make room is something that another variant does as well, however little that one
+/// was used.
 #[test]
 fn the_variant_that_serves_all_stays() {
     let cache = Cache::new(Budget::default());

@@ -1,8 +1,9 @@
-// Attention over a few positions, in C++: what a backend's kernels come to, op by op, and one region to the device.
+// Attention over a few positions, in C++: what a backend's kernels come to, op by op, and one
+// region to the device.
 //
-//   cargo xtask capi --prefix out
-//   c++ -std=c++17 -Iout/include capi/examples/attention.cpp -Lout/lib -lfuseline -Wl,-rpath,$PWD/out/lib -o attention
-//   ./attention [reference | path of a PJRT plugin]
+//   cargo xtask capi --prefix out c++ -std=c++17 -Iout/include capi/examples/attention.cpp
+//   -Lout/lib -lfuseline -Wl,-rpath,$PWD/out/lib -o attention ./attention [reference | path of a
+//   PJRT plugin]
 #include <cmath>
 #include <cstdio>
 #include <fuseline.hpp>

@@ -176,7 +176,8 @@ class AttrList {
   std::list<AttrList> groups_;
 };
 
-/// An op of the table, looked up by its name, with its attributes. Cheap to copy; meant to be made once and recorded many times.
+/// An op of the table, looked up by its name, with its attributes. Cheap to copy; meant to be made
+/// once and recorded many times.
 class Op {
  public:
   explicit Op(const char *name) { check(fuseline_op_find(name, &op_)); }
@@ -224,7 +225,8 @@ class Config {
     for (std::size_t i = 0; i < flags.size(); i++) check(fuseline_config_compiler_flag(get(), &flags.data()[i]));
     return *this;
   }
-  /// Is told what the engine does: name of an event and a sentence, on any thread, several at a time.
+  /// Is told what the engine does: name of an event and a sentence, on any thread, several at a
+  /// time.
   Config &on_log(std::function<void(const char *, const char *)> tell) {
     using Tell = std::function<void(const char *, const char *)>;
     auto call = [](void *user, const char *name, const char *text) noexcept { (*static_cast<Tell *>(user))(name, text); };

@@ -1,7 +1,8 @@
 //! Attributes of ops, and other named values: options of a plugin, what a call says to its handler.
 //!
-//! Input: an array of [`fuseline_attr`]s in any order. Output: [`Attrs`] in the order of the op's schema. What the schema does not have, what has
-//! another kind and what must be there and is not are told by name; whether the values make sense is for the op's rule, when it is recorded.
+//! Input: an array of [`fuseline_attr`]s in any order. Output: [`Attrs`] in the order of the op's
+//! schema. What the schema does not have, what has another kind and what must be there and is not
+//! are told by name; whether the values make sense is for the op's rule, when it is recorded.
 
 use std::collections::HashSet;
 use std::ffi::{CString, c_char};
@@ -144,7 +145,8 @@ impl Given<'_> {
 /// Deepest nesting of groups of attributes. No op has more than two levels.
 const MAX_DEPTH: usize = 8;
 
-/// Most attributes of one call, those in groups included, and most texts and flags: a list may stand in itself, or many times in others.
+/// Most attributes of one call, those in groups included, and most texts and flags: a list may
+/// stand in itself, or many times in others.
 const MAX_ATTRS: usize = 1 << 16;
 
 /// How far attributes are looked at, whatever they point to.
@@ -171,7 +173,8 @@ impl Looking {
     /// Named values, looked at.
     ///
     /// # Safety
-    /// `attrs` is null or the start of `count` attributes as the header says they are, all of which stays for `'a`.
+    /// `attrs` is null or the start of `count` attributes as the header says they are, all of which
+    /// stays for `'a`.
     pub(crate) unsafe fn named<'a>(
         &mut self,
         attrs: *const fuseline_attr,

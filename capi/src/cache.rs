@@ -31,7 +31,8 @@ pub extern "C" fn fuseline_cache_clear(session: Option<&fuseline_session>) -> *m
     })
 }
 
-/// Compiles what a manifest has and the disk cache has not, on the engine's compile threads, and waits for it.
+/// Compiles what a manifest has and the disk cache has not, on the engine's compile threads, and
+/// waits for it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fuseline_cache_warm(
     session: Option<&fuseline_session>,
@@ -66,7 +67,8 @@ pub unsafe extern "C" fn fuseline_cache_warm(
     })
 }
 
-/// Why this engine keeps no executables on the disk although it was to; null if it does, and if it was told not to. Free it by fuseline_text_free.
+/// Why this engine keeps no executables on the disk although it was to; null if it does, and if it
+/// was told not to. Free it by fuseline_text_free.
 #[unsafe(no_mangle)]
 pub extern "C" fn fuseline_cache_trouble(session: Option<&fuseline_session>) -> *mut c_char {
     guarded(std::ptr::null_mut(), || {

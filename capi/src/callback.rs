@@ -1,6 +1,7 @@
 //! Callbacks of C's: a function, what it is given, and how that is freed.
 //!
-//! Invariant C3: what a callback is given is freed once, after its last call has returned, on any thread, whether it was called or not.
+//! Invariant C3: what a callback is given is freed once, after its last call has returned, on any
+//! thread, whether it was called or not.
 
 use std::ffi::c_void;
 
@@ -14,7 +15,8 @@ pub(crate) struct User {
     free: fuseline_free_fn,
 }
 
-// SAFETY: holds because the caller, who hands it over for callbacks on any thread, vouches for that.
+// SAFETY: holds because the caller, who hands it over for callbacks on any thread, vouches for
+// that.
 unsafe impl Send for User {}
 // SAFETY: holds for the same reason.
 unsafe impl Sync for User {}
@@ -32,7 +34,8 @@ impl User {
 impl Drop for User {
     fn drop(&mut self) {
         if let Some(free) = self.free {
-            // SAFETY: holds because the caller vouches for the function and what it is given, and this is done once (C3).
+            // SAFETY: holds because the caller vouches for the function and what it is given, and
+            // this is done once (C3).
             unsafe { free(self.data) };
         }
     }

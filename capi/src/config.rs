@@ -1,6 +1,7 @@
 //! How an engine is to be: settings by name, so that a new one changes no function.
 //!
-//! Input: names and texts. Output: an [`EngineConfig`]. Every setting is a row of [`SETTINGS`], and [`fuseline_config_settings`] lists them.
+//! Input: names and texts. Output: an [`EngineConfig`]. Every setting is a row of [`SETTINGS`], and
+//! [`fuseline_config_settings`] lists them.
 
 use std::ffi::{CString, c_char, c_void};
 use std::fmt::Write as _;
@@ -308,7 +309,8 @@ pub extern "C" fn fuseline_config_settings() -> *const c_char {
     })
 }
 
-/// Sets what the plugin makes its client with, such as cpu_device_count: INTEGER, REAL, FLAG, TEXT or INTEGERS.
+/// Sets what the plugin makes its client with, such as cpu_device_count: INTEGER, REAL, FLAG, TEXT
+/// or INTEGERS.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fuseline_config_client_option(
     config: Option<&mut fuseline_config>,
@@ -357,12 +359,13 @@ pub unsafe extern "C" fn fuseline_config_compiler_flag(
     })
 }
 
-/// What the engine tells: the name of the event and a sentence. The texts are good for the time of the call.
+/// What the engine tells: the name of the event and a sentence. The texts are good for the time of
+/// the call.
 pub type fuseline_log_fn =
     Option<unsafe extern "C" fn(user: *mut c_void, name: *const c_char, text: *const c_char)>;
 
-/// Has every boundary, miss, compile, fallback and failure told, with its reason. Called on whatever thread it happens on, several at a time; it must not
-/// wait for the engine.
+/// Has every boundary, miss, compile, fallback and failure told, with its reason. Called on
+/// whatever thread it happens on, several at a time; it must not wait for the engine.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fuseline_config_on_log(
     config: Option<&mut fuseline_config>,
@@ -400,7 +403,8 @@ pub const FUSELINE_AT_DOWNLOAD: fuseline_fault_point = 3;
 pub type fuseline_fault_fn =
     Option<unsafe extern "C" fn(user: *mut c_void, point: fuseline_fault_point, size: u64) -> u32>;
 
-/// Plans faults, for tests of programs that must survive them. Called on whatever thread the point comes up on, several at a time.
+/// Plans faults, for tests of programs that must survive them. Called on whatever thread the point
+/// comes up on, several at a time.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fuseline_config_inject_faults(
     config: Option<&mut fuseline_config>,
@@ -436,7 +440,8 @@ pub unsafe extern "C" fn fuseline_config_inject_faults(
 mod tests {
     use super::*;
 
-    /// Each deadline by its own name: one for another would be noticed by nobody until something hangs.
+    /// Each deadline by its own name: one for another would be noticed by nobody until something
+    /// hangs.
     #[test]
     fn deadlines_are_set_by_name() {
         let (seconds, none) = (Duration::from_secs(7), Deadlines::new());

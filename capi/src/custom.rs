@@ -18,7 +18,8 @@ use crate::session::{fuseline_session, fuseline_stream, fuseline_value, handles,
 use crate::site::{fuseline_site, site};
 use crate::types::{FUSELINE_MAX_RANK, fuseline_tensor, fuseline_type};
 
-/// Makes the main function of a StableHLO module, as text, an op under a name: fused with its neighbours like any other.
+/// Makes the main function of a StableHLO module, as text, an op under a name: fused with its
+/// neighbours like any other.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fuseline_op_from_stablehlo(
     session: Option<&fuseline_session>,
@@ -91,14 +92,15 @@ pub unsafe extern "C" fn fuseline_reason_set(reason: Option<&mut fuseline_reason
     });
 }
 
-/// A function of the host that programs call by the op custom_call. All functions are called on any thread, several at a time, and wait for nothing of the
-/// engine's.
+/// A function of the host that programs call by the op custom_call. All functions are called on any
+/// thread, several at a time, and wait for nothing of the engine's.
 #[repr(C)]
 pub struct fuseline_handler {
     /// Size of this structure, as the caller knows it.
     pub struct_size: usize,
-    /// Types of the results of a call, from those of its operands and what the call says besides: writes at most `capacity` of them and returns how
-    /// many there are, or sets a reason. Must always give the same answer.
+    /// Types of the results of a call, from those of its operands and what the call says besides:
+    /// writes at most `capacity` of them and returns how many there are, or sets a reason. Must
+    /// always give the same answer.
     pub results: Option<
         unsafe extern "C" fn(
             user: *mut c_void,
@@ -124,7 +126,8 @@ pub struct fuseline_handler {
             reason: *mut fuseline_reason,
         ),
     >,
-    /// Not 0 if a call does more than computing its results: then each happens once, in the order of the program.
+    /// Not 0 if a call does more than computing its results: then each happens once, in the order
+    /// of the program.
     pub has_side_effect: u32,
     /// What both functions are given. It is never freed: a handler stays as long as the process.
     pub user: *mut c_void,
@@ -223,8 +226,8 @@ impl Handler for Foreign {
     }
 }
 
-/// Makes a function of the host known under a name, for all engines of the process, for good. It is called by recording custom_call with the
-/// attribute call_target_name.
+/// Makes a function of the host known under a name, for all engines of the process, for good. It is
+/// called by recording custom_call with the attribute call_target_name.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fuseline_handler_register(
     name: *const c_char,

@@ -1,8 +1,10 @@
 //! What a call returns: nothing, or an error with everything that is known about it.
 //!
 //! Invariants:
-//! - C1. No panic leaves this library: [`guard`] is the body of every function, and turns one into an error.
-//! - C2. An error is complete when it is returned: reading it asks nothing of the engine, on any thread, at any time.
+//! - C1. No panic leaves this library: [`guard`] is the body of every function, and turns one into
+//!   an error.
+//! - C2. An error is complete when it is returned: reading it asks nothing of the engine, on any
+//!   thread, at any time.
 
 use std::ffi::{CString, c_char};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -19,7 +21,8 @@ pub type fuseline_code = u32;
 
 /// No error.
 pub const FUSELINE_OK: fuseline_code = 0;
-/// The call is not as it should be: a null pointer, an id that stands for nothing, a text that cannot be read, a call that waits in a callback.
+/// The call is not as it should be: a null pointer, an id that stands for nothing, a text that
+/// cannot be read, a call that waits in a callback.
 pub const FUSELINE_INVALID: fuseline_code = 1;
 /// The op table refuses the call: number, types or shapes of operands, attributes.
 pub const FUSELINE_BAD_OP: fuseline_code = 2;
@@ -56,7 +59,8 @@ pub const FUSELINE_STAGE_TRANSFER: fuseline_stage = 4;
 /// Waiting for a result.
 pub const FUSELINE_STAGE_WAIT: fuseline_stage = 5;
 
-/// An error. Every call that can fail returns one, or null where all went well; whoever gets one owns it.
+/// An error. Every call that can fail returns one, or null where all went well; whoever gets one
+/// owns it.
 pub struct fuseline_error {
     code: fuseline_code,
     stage: fuseline_stage,
@@ -240,7 +244,8 @@ pub extern "C" fn fuseline_error_code(error: Option<&fuseline_error>) -> fuselin
     error.map_or(FUSELINE_OK, |error| error.code)
 }
 
-/// What to show to the user, in one sentence; an empty text of null. It is the error's, and goes with it.
+/// What to show to the user, in one sentence; an empty text of null. It is the error's, and goes
+/// with it.
 #[unsafe(no_mangle)]
 pub extern "C" fn fuseline_error_message(error: Option<&fuseline_error>) -> *const c_char {
     error.map_or(c"".as_ptr(), |error| error.message.as_ptr())

@@ -10,13 +10,15 @@ use crate::error::{fuseline_error, guard};
 use crate::raw::{given, put, timeout};
 use crate::session::{fuseline_session, fuseline_stream, session};
 
-/// A place in a stream: reached when everything recorded there before it has been computed. 0 is none.
+/// A place in a stream: reached when everything recorded there before it has been computed. 0 is
+/// none.
 pub type fuseline_event = u64;
 
 /// Is told when an event is reached.
 pub type fuseline_reached_fn = Option<unsafe extern "C" fn(user: *mut c_void, event: fuseline_event)>;
 
-/// An event at the place where a stream is now. It ends the region that is being recorded there and lets it run; does not wait.
+/// An event at the place where a stream is now. It ends the region that is being recorded there and
+/// lets it run; does not wait.
 #[unsafe(no_mangle)]
 pub extern "C" fn fuseline_event_record(
     session: Option<&fuseline_session>,
@@ -42,7 +44,8 @@ pub extern "C" fn fuseline_event_is_reached(
     })
 }
 
-/// Waits until an event has been reached, at most so many nanoseconds; all ones is no limit. Failures of values stay with the values.
+/// Waits until an event has been reached, at most so many nanoseconds; all ones is no limit.
+/// Failures of values stay with the values.
 #[unsafe(no_mangle)]
 pub extern "C" fn fuseline_event_wait(
     session: Option<&fuseline_session>,
@@ -54,7 +57,8 @@ pub extern "C" fn fuseline_event_wait(
     })
 }
 
-/// Calls `callback` when an event is reached: on any thread, at once if it has been. `user` is freed after it, and when this fails.
+/// Calls `callback` when an event is reached: on any thread, at once if it has been. `user` is
+/// freed after it, and when this fails.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fuseline_event_on_reached(
     session: Option<&fuseline_session>,
@@ -74,8 +78,8 @@ pub unsafe extern "C" fn fuseline_event_on_reached(
     })
 }
 
-/// Has everything that is recorded on a stream from now on run after an event of another one. Does not wait. (A value that another stream makes is waited for
-/// anyway.)
+/// Has everything that is recorded on a stream from now on run after an event of another one. Does
+/// not wait. (A value that another stream makes is waited for anyway.)
 #[unsafe(no_mangle)]
 pub extern "C" fn fuseline_stream_wait_event(
     session: Option<&fuseline_session>,

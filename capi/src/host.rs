@@ -12,7 +12,8 @@ use crate::raw::{given, list, put, room, timeout};
 use crate::session::{fuseline_session, fuseline_stream, fuseline_value, handles, session};
 use crate::types::{fuseline_tensor, fuseline_type};
 
-/// Is told when a value is there (`error` is null) or never will be. The error is good for the time of the call.
+/// Is told when a value is there (`error` is null) or never will be. The error is good for the time
+/// of the call.
 pub type fuseline_ready_fn =
     Option<unsafe extern "C" fn(user: *mut c_void, value: fuseline_value, error: *const fuseline_error)>;
 
@@ -56,8 +57,9 @@ pub extern "C" fn fuseline_is_decided(
     })
 }
 
-/// Sees to it that a value is computed, and calls `callback` when it is there or it is known that it never will be: on any thread, at once if it is so
-/// already. The callback may record and release; what waits is refused there. `user` is freed after it, and when this fails.
+/// Sees to it that a value is computed, and calls `callback` when it is there or it is known that
+/// it never will be: on any thread, at once if it is so already. The callback may record and
+/// release; what waits is refused there. `user` is freed after it, and when this fails.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fuseline_on_ready(
     session: Option<&fuseline_session>,
@@ -78,7 +80,8 @@ pub unsafe extern "C" fn fuseline_on_ready(
     })
 }
 
-/// Waits until a value has been computed, at most so many nanoseconds; all ones is no limit. Copies nothing.
+/// Waits until a value has been computed, at most so many nanoseconds; all ones is no limit. Copies
+/// nothing.
 #[unsafe(no_mangle)]
 pub extern "C" fn fuseline_wait(
     session: Option<&fuseline_session>,
@@ -131,7 +134,8 @@ unsafe fn hand_out(data: &[Literal], rooms: &[fuseline_room]) -> Result<()> {
     Ok(())
 }
 
-/// Copies the data of several values, in order: what they need is handed to the device before the first is waited for.
+/// Copies the data of several values, in order: what they need is handed to the device before the
+/// first is waited for.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fuseline_read_all(
     session: Option<&fuseline_session>,
@@ -197,8 +201,9 @@ pub struct fuseline_lent {
     _lent: BorrowedBuffer,
 }
 
-/// Lends a value's PJRT_Buffer out: while it is lent the value is alive, and its memory is not reused. Waits until the op that makes it has been handed to
-/// the device, not for the data: order reads after the buffer's own ready event.
+/// Lends a value's PJRT_Buffer out: while it is lent the value is alive, and its memory is not
+/// reused. Waits until the op that makes it has been handed to the device, not for the data: order
+/// reads after the buffer's own ready event.
 #[unsafe(no_mangle)]
 pub extern "C" fn fuseline_lend(
     session: Option<&fuseline_session>,
@@ -222,8 +227,9 @@ pub extern "C" fn fuseline_lent_free(lent: Option<Box<fuseline_lent>>) {
     guarded((), || drop(lent));
 }
 
-/// A value from a PJRT_Buffer of the engine's own client that somebody else made: alive, with the plugin's default layout, and nobody else's. The
-/// session destroys it. When this fails it is still the caller's.
+/// A value from a PJRT_Buffer of the engine's own client that somebody else made: alive, with the
+/// plugin's default layout, and nobody else's. The session destroys it. When this fails it is still
+/// the caller's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fuseline_adopt_buffer(
     session: Option<&fuseline_session>,

@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 use crate::error::{Fault, Result, c_text, fuseline_error, guard, guarded};
 use crate::raw::{put, text};
 
-/// An op, by a number that is the same in every process of one version of the library, and may be another in another version: look it up
-/// by its name (fuseline_op_find) once.
+/// An op, by a number that is the same in every process of one version of the library, and may be
+/// another in another version: look it up by its name (fuseline_op_find) once.
 pub type fuseline_op = u32;
 
 /// How many ops there are; their numbers are those that `fuseline_op_at` gives.
@@ -47,8 +47,8 @@ pub unsafe extern "C" fn fuseline_op_find(
     })
 }
 
-/// What an op is, as JSON: name, operands, bodies, attributes with their kinds, whether it must not be left out. Null where there is none of this
-/// number; the text is never freed.
+/// What an op is, as JSON: name, operands, bodies, attributes with their kinds, whether it must not
+/// be left out. Null where there is none of this number; the text is never freed.
 #[unsafe(no_mangle)]
 pub extern "C" fn fuseline_op_describe(op: fuseline_op) -> *const c_char {
     static TEXTS: OnceLock<Vec<CString>> = OnceLock::new();

@@ -1,8 +1,9 @@
 //! From the pointers of C to what Rust can look at.
 //!
-//! Everything a caller hands over is looked at here and nowhere else. Obligations are the caller's, and stand once in the header: a pointer
-//! that is not null points to what its type says, for as long as the call takes, and a text ends with a zero byte. What can be checked is:
-//! null where something must be, texts that are not UTF-8, lengths that no memory has.
+//! Everything a caller hands over is looked at here and nowhere else. Obligations are the caller's,
+//! and stand once in the header: a pointer that is not null points to what its type says, for as
+//! long as the call takes, and a text ends with a zero byte. What can be checked is: null where
+//! something must be, texts that are not UTF-8, lengths that no memory has.
 
 use std::ffi::{CStr, c_char};
 use std::mem::MaybeUninit;
@@ -58,7 +59,8 @@ pub(crate) unsafe fn list<'a, T>(data: *const T, len: usize, name: &str) -> Resu
         return Ok(&[]);
     }
     check(data, len, name)?;
-    // SAFETY: holds because the caller vouches for it, and pointer and length are what a slice may have.
+    // SAFETY: holds because the caller vouches for it, and pointer and length are what a slice may
+    // have.
     Ok(unsafe { std::slice::from_raw_parts(data, len) })
 }
 
@@ -72,7 +74,8 @@ pub(crate) unsafe fn room<'a, T>(data: *mut T, len: usize, name: &str) -> Result
         return Ok(&mut []);
     }
     check(data.cast_const(), len, name)?;
-    // SAFETY: holds because the caller vouches for it, pointer and length are what a slice may have, and elements need not be set.
+    // SAFETY: holds because the caller vouches for it, pointer and length are what a slice may
+    // have, and elements need not be set.
     Ok(unsafe { std::slice::from_raw_parts_mut(data.cast(), len) })
 }
 

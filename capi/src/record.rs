@@ -168,8 +168,10 @@ unsafe fn bodies_of(call: &fuseline_call) -> Result<Vec<Arc<Body>>> {
     bodies.iter().map(body).collect()
 }
 
-/// Records an op and returns its results at once: as many ids as there is room for, each with one reference, and their types if `types` is not null.
-/// `*count`, which may be null, is how many results there are; those without room are released. In Debug mode, waits for the op and fails if it does.
+/// Records an op and returns its results at once: as many ids as there is room for, each with one
+/// reference, and their types if `types` is not null. `*count`, which may be null, is how many
+/// results there are; those without room are released. In Debug mode, waits for the op and fails if
+/// it does.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fuseline_record(
     session: Option<&fuseline_session>,
@@ -195,7 +197,8 @@ pub unsafe extern "C" fn fuseline_record(
     })
 }
 
-/// Begins a function of an op: ops recorded under the id returned are its own, and its parameters are the placeholders made under it, in order.
+/// Begins a function of an op: ops recorded under the id returned are its own, and its parameters
+/// are the placeholders made under it, in order.
 #[unsafe(no_mangle)]
 pub extern "C" fn fuseline_body_begin(
     session: Option<&fuseline_session>,
@@ -210,8 +213,9 @@ pub extern "C" fn fuseline_body_begin(
     })
 }
 
-/// Records an op with functions that were begun by fuseline_body_begin, in the op's order; they end here, and may use values from outside. `call` comes
-/// without bodies. Results as of fuseline_record.
+/// Records an op with functions that were begun by fuseline_body_begin, in the op's order; they end
+/// here, and may use values from outside. `call` comes without bodies. Results as of
+/// fuseline_record.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fuseline_record_with(
     session: Option<&fuseline_session>,
@@ -248,8 +252,8 @@ pub unsafe extern "C" fn fuseline_record_with(
     })
 }
 
-/// Ends a function that uses no value from outside, to be given to any number of calls. Its id stands for nothing any more; those of its values are
-/// still to be released.
+/// Ends a function that uses no value from outside, to be given to any number of calls. Its id
+/// stands for nothing any more; those of its values are still to be released.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fuseline_body_end(
     session: Option<&fuseline_session>,

@@ -66,7 +66,8 @@ pub(crate) fn handles(raw: &[fuseline_value]) -> &[ValueHandle] {
             size_of::<ValueHandle>() == size_of::<u64>() && align_of::<ValueHandle>() == align_of::<u64>()
         )
     };
-    // SAFETY: holds because a handle is in memory the number that it is made of, and any number is one.
+    // SAFETY: holds because a handle is in memory the number that it is made of, and any number is
+    // one.
     unsafe { std::slice::from_raw_parts(raw.as_ptr().cast(), raw.len()) }
 }
 
@@ -92,8 +93,9 @@ pub extern "C" fn fuseline_session_open(
     })
 }
 
-/// Frees a session, and its ids with it; null is nothing. Ends the engine when nothing of it is under way any more; waits for that as long as its
-/// deadlines say. No other call of this session may be under way.
+/// Frees a session, and its ids with it; null is nothing. Ends the engine when nothing of it is
+/// under way any more; waits for that as long as its deadlines say. No other call of this session
+/// may be under way.
 #[unsafe(no_mangle)]
 pub extern "C" fn fuseline_session_close(session: Option<Box<fuseline_session>>) {
     guarded((), || drop(session));
@@ -108,7 +110,8 @@ pub struct fuseline_device_info {
     pub kind: *const c_char,
     /// The plugin's number of it.
     pub id: i64,
-    /// Bytes in use, the most that ever were, and the most that there can be; all ones where the plugin does not say.
+    /// Bytes in use, the most that ever were, and the most that there can be; all ones where the
+    /// plugin does not say.
     pub bytes_in_use: u64,
     /// See above.
     pub peak_bytes_in_use: u64,
@@ -204,8 +207,9 @@ pub extern "C" fn fuseline_live_values(session: Option<&fuseline_session>) -> us
     guarded(0, || session.map_or(0, |session| session.session.live_values()))
 }
 
-/// Takes the failures of values since this was last asked, of all sessions of the engine, whether or not anybody read the values: one for each cause, and
-/// only the latest. They are told, not sticky. The list is the caller's.
+/// Takes the failures of values since this was last asked, of all sessions of the engine, whether
+/// or not anybody read the values: one for each cause, and only the latest. They are told, not
+/// sticky. The list is the caller's.
 #[unsafe(no_mangle)]
 pub extern "C" fn fuseline_take_failures(
     session: Option<&fuseline_session>,
@@ -284,8 +288,8 @@ pub unsafe extern "C" fn fuseline_flush_values(
     })
 }
 
-/// Waits until what was recorded so far on a stream has been computed, at most so many nanoseconds; all ones is no limit. Failures of values stay with
-/// the values.
+/// Waits until what was recorded so far on a stream has been computed, at most so many nanoseconds;
+/// all ones is no limit. Failures of values stay with the values.
 #[unsafe(no_mangle)]
 pub extern "C" fn fuseline_synchronize(
     session: Option<&fuseline_session>,
@@ -303,7 +307,8 @@ pub extern "C" fn fuseline_synchronize_all(session: Option<&fuseline_session>) -
     guard("fuseline_synchronize_all", || Ok(self::session(session)?.synchronize_all()?))
 }
 
-/// Sets the mode of ops recorded from now on, where neither their stream nor their thread says otherwise.
+/// Sets the mode of ops recorded from now on, where neither their stream nor their thread says
+/// otherwise.
 #[unsafe(no_mangle)]
 pub extern "C" fn fuseline_set_mode(
     session: Option<&fuseline_session>,
@@ -329,7 +334,8 @@ pub extern "C" fn fuseline_set_stream_mode(
     })
 }
 
-/// Sets the mode of ops that the calling thread records from now on, on whatever stream; FUSELINE_INHERIT is the stream's. `*before` is what it was.
+/// Sets the mode of ops that the calling thread records from now on, on whatever stream;
+/// FUSELINE_INHERIT is the stream's. `*before` is what it was.
 #[unsafe(no_mangle)]
 pub extern "C" fn fuseline_swap_thread_mode(
     mode: fuseline_mode,

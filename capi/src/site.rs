@@ -1,6 +1,7 @@
 //! Call sites: where the front end's program is.
 //!
-//! Recording names a site for each op, so a site is a pointer that was made once: naming it costs nothing.
+//! Recording names a site for each op, so a site is a pointer that was made once: naming it costs
+//! nothing.
 
 use std::ffi::c_char;
 use std::mem::MaybeUninit;
@@ -18,7 +19,8 @@ use crate::raw::{put, text};
 /// A place in the front end's program. It is never freed, and there is one for each text.
 pub struct fuseline_site(Site);
 
-/// The site of a text, such as "train.py:12": for errors, events and timelines, and never part of a key.
+/// The site of a text, such as "train.py:12": for errors, events and timelines, and never part of a
+/// key.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fuseline_site_of(
     text: *const c_char,
@@ -43,7 +45,8 @@ pub unsafe extern "C" fn fuseline_site_of(
     })
 }
 
-/// Says where the program is on the calling thread, for what is told about reads and waits from now on; null is nowhere. It changes nothing else.
+/// Says where the program is on the calling thread, for what is told about reads and waits from now
+/// on; null is nowhere. It changes nothing else.
 #[unsafe(no_mangle)]
 pub extern "C" fn fuseline_set_thread_site(site: Option<&fuseline_site>) {
     crate::error::guarded((), || drop(swap_site(site.map(|site| site.0.clone()))));

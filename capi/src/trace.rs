@@ -16,8 +16,9 @@ use crate::types::fuseline_type;
 /// A function of a session: a program that is called like an op. 0 is none.
 pub type fuseline_function = u64;
 
-/// Begins a program: ops recorded under the id returned are checked and typed as always and not run. Its inputs are the placeholders made under that id,
-/// in order; scalars and constants made under it keep their values.
+/// Begins a program: ops recorded under the id returned are checked and typed as always and not
+/// run. Its inputs are the placeholders made under that id, in order; scalars and constants made
+/// under it keep their values.
 #[unsafe(no_mangle)]
 pub extern "C" fn fuseline_trace_begin(
     session: Option<&fuseline_session>,
@@ -29,8 +30,8 @@ pub extern "C" fn fuseline_trace_begin(
     })
 }
 
-/// Ends a program, which returns `outputs`, and makes a function of it. The id of the trace stands for nothing any more; the ids of its values are still
-/// to be released.
+/// Ends a program, which returns `outputs`, and makes a function of it. The id of the trace stands
+/// for nothing any more; the ids of its values are still to be released.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fuseline_trace_end(
     session: Option<&fuseline_session>,
@@ -66,7 +67,8 @@ pub unsafe extern "C" fn fuseline_function_parse(
     })
 }
 
-/// The program of a function, in the program format, to be saved, looked at or run elsewhere. Free it by fuseline_text_free.
+/// The program of a function, in the program format, to be saved, looked at or run elsewhere. Free
+/// it by fuseline_text_free.
 #[unsafe(no_mangle)]
 pub extern "C" fn fuseline_function_program(
     session: Option<&fuseline_session>,
@@ -124,7 +126,8 @@ pub extern "C" fn fuseline_function_forget(
 pub unsafe extern "C" fn fuseline_text_free(text: *mut c_char) {
     guarded((), || {
         if !text.is_null() {
-            // SAFETY: holds because the caller vouches that a function gave it, and for nobody having freed it.
+            // SAFETY: holds because the caller vouches that a function gave it, and for nobody
+            // having freed it.
             drop(unsafe { std::ffi::CString::from_raw(text) });
         }
     });

@@ -40,7 +40,8 @@ pub const FUSELINE_F64: fuseline_dtype = 13;
 pub const FUSELINE_C64: fuseline_dtype = 18;
 /// Two of double precision.
 pub const FUSELINE_C128: fuseline_dtype = 19;
-/// Others, of 8 bits and fewer, have no name here: fuseline_dtype_name(2) to (28) say what there is. Those of fewer than 8 bits take a byte.
+/// Others, of 8 bits and fewer, have no name here: fuseline_dtype_name(2) to (28) say what there
+/// is. Those of fewer than 8 bits take a byte.
 pub const FUSELINE_DTYPE_LAST: fuseline_dtype = 28;
 
 /// Most dimensions of a tensor.

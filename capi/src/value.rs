@@ -69,8 +69,9 @@ pub unsafe extern "C" fn fuseline_upload_per_replica(
     })
 }
 
-/// A value from memory that the device may use in place. It must not change until `free` is called with `user`, on any thread, which happens once, also
-/// when this fails. XLA's CPU client does not copy what is aligned to 64 bytes.
+/// A value from memory that the device may use in place. It must not change until `free` is called
+/// with `user`, on any thread, which happens once, also when this fails. XLA's CPU client does not
+/// copy what is aligned to 64 bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fuseline_upload_shared(
     session: Option<&fuseline_session>,
@@ -116,8 +117,8 @@ pub unsafe extern "C" fn fuseline_constant(
     })
 }
 
-/// A lifted scalar: a value without dimensions that is passed to each execution and is no part of any key. The number is rounded to the element
-/// type, which is not a complex one.
+/// A lifted scalar: a value without dimensions that is passed to each execution and is no part of
+/// any key. The number is rounded to the element type, which is not a complex one.
 #[unsafe(no_mangle)]
 pub extern "C" fn fuseline_scalar(
     session: Option<&fuseline_session>,
@@ -161,7 +162,8 @@ pub extern "C" fn fuseline_scalar_integer(
     })
 }
 
-/// A value without data yet. On a stream it is filled later; in a body it is a parameter, and in a trace an input.
+/// A value without data yet. On a stream it is filled later; in a body it is a parameter, and in a
+/// trace an input.
 #[unsafe(no_mangle)]
 pub extern "C" fn fuseline_placeholder(
     session: Option<&fuseline_session>,
@@ -200,7 +202,8 @@ pub extern "C" fn fuseline_retain(
     guard("fuseline_retain", || Ok(self::session(session)?.retain(ValueHandle::from_raw(value))?))
 }
 
-/// One reference less. With the last one the id stands for nothing any more, and the value's life ends at this place of its stream's program.
+/// One reference less. With the last one the id stands for nothing any more, and the value's life
+/// ends at this place of its stream's program.
 #[unsafe(no_mangle)]
 pub extern "C" fn fuseline_release(
     session: Option<&fuseline_session>,
@@ -209,8 +212,9 @@ pub extern "C" fn fuseline_release(
     guard("fuseline_release", || Ok(self::session(session)?.release(ValueHandle::from_raw(value))?))
 }
 
-/// Lets an id stand for another value of the same type from now on: what an in-place write comes to. Both ids stay, and `with` keeps its own
-/// references. Ops that were recorded before keep the old value.
+/// Lets an id stand for another value of the same type from now on: what an in-place write comes
+/// to. Both ids stay, and `with` keeps its own references. Ops that were recorded before keep the
+/// old value.
 #[unsafe(no_mangle)]
 pub extern "C" fn fuseline_replace(
     session: Option<&fuseline_session>,

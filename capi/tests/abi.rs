@@ -1,7 +1,7 @@
 //! What is promised of the binary interface: symbols and layouts are those that are committed (C5).
 //!
-//! `FUSELINE_BLESS=1` writes them anew. What is added may be written so; what is gone or has changed needs another generation in `build.rs`
-//! and another first number of the version.
+//! `FUSELINE_BLESS=1` writes them anew. What is added may be written so; what is gone or has
+//! changed needs another generation in `build.rs` and another first number of the version.
 #![allow(missing_docs, clippy::unwrap_used, clippy::print_stdout, reason = "a test")]
 
 mod support;

@@ -1,6 +1,7 @@
 //! Programs in C and C++, built with the compiler that is here and run on every device there is.
 //!
-//! `c/seam.c` calls everything the header has, which [`every_function_is_called_by_a_program`] holds it to. The examples are what users read.
+//! `c/seam.c` calls everything the header has, which [`every_function_is_called_by_a_program`]
+//! holds it to. The examples are what users read.
 #![allow(missing_docs, clippy::unwrap_used, clippy::print_stdout, reason = "a test")]
 
 use std::path::{Path, PathBuf};

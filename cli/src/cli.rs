@@ -29,7 +29,8 @@ pub(crate) enum Command {
     /// Show which regions and kernels became of a program, and why
     #[command(after_help = EXPLAIN_HELP)]
     Explain(ExplainArgs),
-    /// Say which PJRT plugins there are, what is wrong with them, and whether the chosen one computes
+    /// Say which PJRT plugins there are, what is wrong with them, and whether the chosen one
+    /// computes
     #[command(after_help = DOCTOR_HELP)]
     Doctor(DoctorArgs),
     /// List the devices of the plugin that would be used
@@ -44,7 +45,8 @@ pub(crate) enum Command {
     /// Measure programs step by step: a transformer, a ResNet block, optimisers, simulations
     #[command(after_help = BENCH_HELP)]
     Bench(BenchArgs),
-    /// Look after the executables that runs keep for each other: compile ahead of time, list, verify, remove, ship
+    /// Look after the executables that runs keep for each other: compile ahead of time, list,
+    /// verify, remove, ship
     #[command(after_help = CACHE_HELP)]
     Cache(CacheArgs),
     /// Load one plugin and tell what it says; `doctor` asks each candidate in a process of its own
@@ -101,8 +103,8 @@ Exit status:
 
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
-    /// The program, in the JSON program format (`-` reads it from standard input), or a StableHLO module (.mlir), whose
-    /// function is applied to zeros
+    /// The program, in the JSON program format (`-` reads it from standard input), or a StableHLO
+    /// module (.mlir), whose function is applied to zeros
     #[arg(value_name = "PROGRAM.JSON")]
     pub(crate) program: PathBuf,
     /// How regions are formed
@@ -153,11 +155,12 @@ pub(crate) struct BenchArgs {
     /// How long each program is measured, in seconds, after it has become steady
     #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = seconds)]
     pub(crate) time: f64,
-    /// Run each program twice, in processes of their own, the second of which finds what the first has compiled, and
-    /// compare their first steps
+    /// Run each program twice, in processes of their own, the second of which finds what the first
+    /// has compiled, and compare their first steps
     #[arg(long)]
     pub(crate) restart: bool,
-    /// Compile each region when it first comes, instead of running it op by op until its executable is there
+    /// Compile each region when it first comes, instead of running it op by op until its executable
+    /// is there
     #[arg(long)]
     pub(crate) compile_first: bool,
     /// List the programs instead
@@ -206,8 +209,8 @@ Exit status:
 
 #[derive(Debug, Args)]
 pub(crate) struct ExplainArgs {
-    /// The program, in the JSON program format (`-` reads it from standard input), or a StableHLO module (.mlir), whose
-    /// function is applied to zeros
+    /// The program, in the JSON program format (`-` reads it from standard input), or a StableHLO
+    /// module (.mlir), whose function is applied to zeros
     #[arg(value_name = "PROGRAM.JSON")]
     pub(crate) program: PathBuf,
     /// Also write a page (.html) or a picture (.svg)

@@ -26,8 +26,8 @@ pub(crate) struct Watch {
 }
 
 impl Watched {
-    /// Sets up an engine that compiles every region when it first comes, or loads what was compiled before; `watch` says what is kept of its
-    /// events.
+    /// Sets up an engine that compiles every region when it first comes, or loads what was compiled
+    /// before; `watch` says what is kept of its events.
     pub(crate) fn new(
         place: &Place,
         contract: Contract,
@@ -49,8 +49,8 @@ impl Watched {
         Watched::with(config.without_disk_cache(), place, contract, mode, watch)
     }
 
-    /// As programs have it who ask for nothing, in a first process: what earlier ones compiled is used only if a folder with it is named. Or
-    /// with each region compiled when it first comes.
+    /// As programs have it who ask for nothing, in a first process: what earlier ones compiled is
+    /// used only if a folder with it is named. Or with each region compiled when it first comes.
     pub(crate) fn as_usual(
         place: &Place,
         contract: Contract,

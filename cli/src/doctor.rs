@@ -44,7 +44,8 @@ pub(crate) fn run(args: &DoctorArgs, out: &mut String) -> Result<Status, Failure
     let discovery = Discovery::look(&sources);
     let mut findings: Vec<Finding> = Vec::new();
     let mut chosen = None;
-    // A plugin that the user named is the only one considered; the others are looked at all the same.
+    // A plugin that the user named is the only one considered; the others are looked at all the
+    // same.
     let named = discovery.candidates().iter().position(|candidate| candidate.source.is_decisive());
     for (index, candidate) in discovery.candidates().iter().enumerate() {
         let considered = chosen.is_none() && named.is_none_or(|named| named == index);

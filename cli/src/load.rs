@@ -12,8 +12,9 @@ use crate::failure::Failure;
 /// Most bytes of a program file: its data stands in it in base64.
 const MAX_TEXT: u64 = 1 << 31;
 
-/// Reads and checks a program; `-` is standard input. A program without a name gets that of its file. A StableHLO module (a
-/// file that ends in `.mlir`) becomes the program that applies its function to zeros.
+/// Reads and checks a program; `-` is standard input. A program without a name gets that of its
+/// file. A StableHLO module (a file that ends in `.mlir`) becomes the program that applies its
+/// function to zeros.
 pub(crate) fn program(path: &Path) -> Result<Arc<Program>, Failure> {
     let piped = path.as_os_str() == "-";
     let shown = if piped { "standard input".to_owned() } else { path.display().to_string() };
@@ -57,7 +58,8 @@ pub(crate) fn program(path: &Path) -> Result<Arc<Program>, Failure> {
     }
 }
 
-/// Most bytes of zeros that a module's function is applied to; a short type can ask for any number of them.
+/// Most bytes of zeros that a module's function is applied to; a short type can ask for any number
+/// of them.
 const MAX_ZEROS: Bytes = Bytes(1 << 30);
 
 fn module(text: &str, name: &str, shown: &str) -> Result<Program, Failure> {

@@ -1,8 +1,9 @@
-//! The command-line tool `fuseline`: runs programs of the program format, explains what became of them, and says which PJRT
-//! plugins and devices a machine has.
+//! The command-line tool `fuseline`: runs programs of the program format, explains what became of
+//! them, and says which PJRT plugins and devices a machine has.
 //!
-//! Every command writes its answer into a text, which `main` prints at the end; notes and errors go to standard error. A
-//! reader that goes away early (`fuseline ... | head`) ends nothing and changes no exit status.
+//! Every command writes its answer into a text, which `main` prints at the end; notes and errors go
+//! to standard error. A reader that goes away early (`fuseline ... | head`) ends nothing and
+//! changes no exit status.
 #![forbid(unsafe_code)]
 
 mod bench;
@@ -47,7 +48,8 @@ fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
-            // Help and version come this way too. Nobody is left to be told when this cannot be printed.
+            // Help and version come this way too. Nobody is left to be told when this cannot be
+            // printed.
             drop(error.print());
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
         }

@@ -13,7 +13,8 @@ pub(crate) struct Place {
     /// `reference`, or the path of a PJRT plugin [default: the first that is found, see `doctor`]
     #[arg(long, value_name = "DEVICE", value_parser = device)]
     pub(crate) device: Option<DeviceChoice>,
-    /// What the plugin is to make its client with, such as preallocate=false on CUDA; may be repeated
+    /// What the plugin is to make its client with, such as preallocate=false on CUDA; may be
+    /// repeated
     #[arg(long = "client-option", value_name = "NAME=VALUE", value_parser = client_option)]
     pub(crate) options: Vec<(String, Value)>,
 }
@@ -24,10 +25,12 @@ pub(crate) struct Contract {
     /// What regions keep of the numbers that their ops give one by one
     #[arg(long, value_enum, default_value_t = NumericsChoice::Fast)]
     pub(crate) numerics: NumericsChoice,
-    /// Compare each new region once with its ops, and do not fuse those that differ; always done with `--numerics exact`
+    /// Compare each new region once with its ops, and do not fuse those that differ; always done
+    /// with `--numerics exact`
     #[arg(long)]
     pub(crate) compare: bool,
-    /// Whether an index, a label or a probability that is out of range is an error of the next read [default: true]
+    /// Whether an index, a label or a probability that is out of range is an error of the next read
+    /// [default: true]
     #[arg(long, value_name = "BOOL")]
     pub(crate) check_indices: Option<bool>,
 }

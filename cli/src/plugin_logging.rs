@@ -1,8 +1,9 @@
 //! Keeping plugins from talking on standard error.
 //!
-//! XLA's plugins log every client they start. The variable that says how much has to be in the environment before the
-//! library is loaded. Changing a process's own environment is unsafe in a program that may have threads, and this one
-//! forbids unsafe code; so it starts itself anew, in the same process, with the variable set. That costs a millisecond.
+//! XLA's plugins log every client they start. The variable that says how much has to be in the
+//! environment before the library is loaded. Changing a process's own environment is unsafe in a
+//! program that may have threads, and this one forbids unsafe code; so it starts itself anew, in
+//! the same process, with the variable set. That costs a millisecond.
 
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
@@ -10,8 +11,8 @@ use std::process::Command;
 /// XLA's variable: 0 shows everything, 1 leaves out information, 2 warnings, 3 errors.
 const LOG_LEVEL: &str = "TF_CPP_MIN_LOG_LEVEL";
 
-/// Leaves out XLA's informational messages, unless the user has said how much to show. Called before anything that would be
-/// lost by starting anew.
+/// Leaves out XLA's informational messages, unless the user has said how much to show. Called
+/// before anything that would be lost by starting anew.
 pub(crate) fn hush_plugins() {
     if std::env::var_os(LOG_LEVEL).is_some() {
         return;

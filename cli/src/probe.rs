@@ -1,8 +1,8 @@
 //! `fuseline probe`: loads one plugin, tells what it says, and may compute something with it.
 //!
-//! This is the other half of `doctor`, in a process of its own: a plugin may crash, hang or take a device for good, and none
-//! of that should happen to the one who asks. The answer is one line of JSON with a mark in front, so that whatever a plugin
-//! prints does not matter.
+//! This is the other half of `doctor`, in a process of its own: a plugin may crash, hang or take a
+//! device for good, and none of that should happen to the one who asks. The answer is one line of
+//! JSON with a mark in front, so that whatever a plugin prints does not matter.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -20,7 +20,8 @@ use crate::text::{milliseconds, say};
 /// What stands before the answer.
 const MARK: &str = "fuseline-probe:";
 
-/// The longest that a plugin may take. GPU and TPU clients take up to half a minute to start on a cold machine.
+/// The longest that a plugin may take. GPU and TPU clients take up to half a minute to start on a
+/// cold machine.
 const LIMIT: Duration = Duration::from_secs(120);
 
 pub(crate) fn run(args: &ProbeArgs, out: &mut String) -> Status {
@@ -63,8 +64,8 @@ fn look(path: &Path, smoke: bool) -> Value {
     answer
 }
 
-/// A product, a sum and a maximum over small integers, whose results every device gets exactly. What is wrong, if
-/// something is.
+/// A product, a sum and a maximum over small integers, whose results every device gets exactly.
+/// What is wrong, if something is.
 fn compute(engine: &Engine) -> Result<Option<String>> {
     let left = engine.tensor(&[1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0], &[2, 3])?;
     let right = engine.tensor(&[1.0f32, 0.0, 0.0, 1.0, 1.0, 1.0], &[3, 2])?;

@@ -129,7 +129,8 @@ impl Story {
             match event {
                 Event::Skipped { .. } => region.skipped = true,
                 Event::Hit { surplus, .. } => {
-                    // A region that waited for another's compile of the same key finds it in the end.
+                    // A region that waited for another's compile of the same key finds it in the
+                    // end.
                     region.source = Source::Hit { surplus: *surplus };
                 }
                 Event::Miss { why, .. } => region.source = Source::Miss(why.clone()),
@@ -159,7 +160,8 @@ impl Story {
         story
     }
 
-    /// The region of this story that an earlier one shares its module with, if it has none of its own.
+    /// The region of this story that an earlier one shares its module with, if it has none of its
+    /// own.
     pub(crate) fn module_of(&self, index: usize) -> Option<(usize, &Module)> {
         let key = self.regions[index].reference().key;
         let same = |&place: &usize| self.regions[place].reference().key == key;

@@ -20,7 +20,8 @@ const SHOW_PROGRESS_AFTER: Duration = Duration::from_secs(1);
 /// What came of all runs.
 struct Outcome {
     times: Vec<Duration>,
-    /// The first run whose outputs are not as expected, and what is wrong with it; `None` when nothing is expected.
+    /// The first run whose outputs are not as expected, and what is wrong with it; `None` when
+    /// nothing is expected.
     mismatches: Option<(u32, Vec<(usize, Mismatch)>)>,
     counters: Counters,
     first: Vec<Event>,
@@ -248,7 +249,8 @@ fn words(args: &RunArgs, watched: &Watched, prepared: &PreparedProgram, outcome:
     }
 }
 
-/// `output 0 (%4: f32[2,3]): element 5 is 1.0, expected 2.0 (1 elements differ)`, with the element as an index.
+/// `output 0 (%4: f32[2,3]): element 5 is 1.0, expected 2.0 (1 elements differ)`, with the element
+/// as an index.
 fn mismatch_words(prepared: &PreparedProgram, output: usize, mismatch: &Mismatch) -> String {
     let program = prepared.program();
     let name = program.outputs.get(output).map(ToString::to_string).unwrap_or_default();

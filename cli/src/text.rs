@@ -23,7 +23,8 @@ pub(crate) fn note(words: fmt::Arguments<'_>) {
     drop(writeln!(std::io::stderr().lock(), "{}", Printable(words)));
 }
 
-/// An answer as it is printed: what could move a cursor, or turn text around, stands escaped in it, in a document as JSON escapes it.
+/// An answer as it is printed: what could move a cursor, or turn text around, stands escaped in it,
+/// in a document as JSON escapes it.
 pub(crate) fn printed(answer: &str, is_json: bool) -> String {
     match is_json {
         false => Printable(answer).to_string(),

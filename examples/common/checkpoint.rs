@@ -10,7 +10,8 @@ use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 /// The format's name of an element type.
 ///
 /// # Errors
-/// When there is none: integers of 2 and 4 bits, most floats of 8 bits and fewer, the wider complex numbers.
+/// When there is none: integers of 2 and 4 bits, most floats of 8 bits and fewer, the wider complex
+/// numbers.
 pub(crate) fn to_safetensors(dtype: DType) -> anyhow::Result<Dtype> {
     Ok(match dtype {
         DType::Bool => Dtype::BOOL,
@@ -59,7 +60,8 @@ pub(crate) fn from_safetensors(dtype: Dtype) -> anyhow::Result<DType> {
     })
 }
 
-/// Tensors as the bytes of a file. All of them are read at once, so what is still pending is computed in one go.
+/// Tensors as the bytes of a file. All of them are read at once, so what is still pending is
+/// computed in one go.
 pub(crate) fn to_bytes<'a>(
     tensors: impl IntoIterator<Item = (&'a str, &'a Tensor)>,
 ) -> anyhow::Result<Vec<u8>> {

@@ -11,7 +11,8 @@ use crate::data::{self, Set};
 use crate::model::Model;
 use crate::{Options, schedule};
 
-/// Steps over which the losses of the modes must agree. After many more, rounding has led them to different networks.
+/// Steps over which the losses of the modes must agree. After many more, rounding has led them to
+/// different networks.
 pub(crate) const JUDGED_STEPS: usize = 50;
 /// Steps before the time is taken, in which things are compiled.
 const WARM_STEPS: usize = 10;
@@ -41,7 +42,8 @@ impl Run {
         times.get(times.len() / 2).copied().unwrap_or(f64::NAN)
     }
 
-    /// The least of the times per step, in milliseconds: the one least disturbed by what else the machine does.
+    /// The least of the times per step, in milliseconds: the one least disturbed by what else the
+    /// machine does.
     pub(crate) fn best(&self) -> f64 {
         self.times.iter().copied().fold(f64::INFINITY, f64::min)
     }
@@ -68,8 +70,8 @@ pub(crate) struct Comparison {
     pub(crate) runs: Vec<Run>,
 }
 
-/// Runs the steps in each mode. The modes take turns, so that what else the machine does meets them alike; each has an
-/// engine of its own, and so a cache of its own.
+/// Runs the steps in each mode. The modes take turns, so that what else the machine does meets them
+/// alike; each has an engine of its own, and so a cache of its own.
 pub(crate) fn run(options: &Options, train: &Set) -> anyhow::Result<Comparison> {
     let (batch, total) = (usize::from(options.batch), options.steps as usize);
     let mut batches = Vec::new();
@@ -117,7 +119,8 @@ impl Comparison {
         run.losses.iter().zip(fused).map(|(a, b)| (a - b).abs()).collect()
     }
 
-    /// The largest difference between the losses of any two modes over the steps that are judged. NaN if one is.
+    /// The largest difference between the losses of any two modes over the steps that are judged.
+    /// NaN if one is.
     pub(crate) fn largest_difference(&self) -> f64 {
         let mut largest = 0.0;
         for step in 0..JUDGED_STEPS {

@@ -1,9 +1,10 @@
-//! Trains a small convolutional network on handwritten digits, and compares the engine's modes on it.
+//! Trains a small convolutional network on handwritten digits, and compares the engine's modes on
+//! it.
 //!
-//! `cargo xtask demo`, or `cargo run --release --example digits`. The network, its gradients and the optimiser are plain
-//! tensor ops, recorded one by one; there is no call that says what belongs together. Ends with an error status when the
-//! network reads less than 97 % of the digits it has not seen, when the modes disagree, or when the steady state compiled
-//! anything.
+//! `cargo xtask demo`, or `cargo run --release --example digits`. The network, its gradients and
+//! the optimiser are plain tensor ops, recorded one by one; there is no call that says what belongs
+//! together. Ends with an error status when the network reads less than 97 % of the digits it has
+//! not seen, when the modes disagree, or when the steady state compiled anything.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "an example talks to its user")]
 
 #[path = "../common/mod.rs"]
@@ -35,7 +36,8 @@ const WANTED_SPEEDUP: f64 = 3.0;
 /// Epochs in which everything should have been compiled.
 const WARM_EPOCHS: usize = 2;
 
-/// Trains a small convolutional network on handwritten digits, and compares the engine's modes on it.
+/// Trains a small convolutional network on handwritten digits, and compares the engine's modes on
+/// it.
 #[derive(Parser)]
 struct Options {
     /// Passes through the training images.
@@ -133,8 +135,8 @@ fn training(options: &Options, engine: &Engine, train: &Set, test: &Set) -> anyh
     let mut warm = Counters::default();
     let start = Instant::now();
     for epoch in 0..epochs {
-        // The losses are asked for as the steps are recorded and waited for when the epoch is over, so that this thread
-        // prepares the next steps while the device is at work.
+        // The losses are asked for as the steps are recorded and waited for when the epoch is over,
+        // so that this thread prepares the next steps while the device is at work.
         let mut losses = Vec::with_capacity(per_epoch);
         let batches = data::batches(train.len(), batch, options.seed + epoch as u64);
         for (step, indices) in batches.iter().enumerate() {

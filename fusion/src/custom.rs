@@ -1,7 +1,8 @@
 //! Ops that a user defines: functions with a name.
 //!
-//! A [`CustomOp`] is recorded as a call of `composite` with the function as its body, so it has everything that an op of the
-//! table has: checked types, a place in keys, a reference implementation, fusion with its neighbours, several devices.
+//! A [`CustomOp`] is recorded as a call of `composite` with the function as its body, so it has
+//! everything that an op of the table has: checked types, a place in keys, a reference
+//! implementation, fusion with its neighbours, several devices.
 
 use std::fmt;
 use std::sync::Arc;
@@ -33,8 +34,9 @@ impl CustomOp {
         Ok(CustomOp { signature: Arc::new(signature), fingerprint })
     }
 
-    /// Gives a name to the function of a StableHLO module, as `jax.export` and other front ends write it: see
-    /// [`TextModule`] for what is read. With it every function that XLA can compile becomes an op.
+    /// Gives a name to the function of a StableHLO module, as `jax.export` and other front ends
+    /// write it: see [`TextModule`] for what is read. With it every function that XLA can compile
+    /// becomes an op.
     ///
     /// # Errors
     /// When the text is not such a module, or the name is none.
@@ -90,7 +92,8 @@ impl CustomOp {
         self.signature.results()
     }
 
-    /// BLAKE3 of the function's canonical encoding: equal exactly for functions that consist of the same ops.
+    /// BLAKE3 of the function's canonical encoding: equal exactly for functions that consist of the
+    /// same ops.
     #[must_use]
     pub fn fingerprint(&self) -> &[u8; 32] {
         &self.fingerprint

@@ -12,8 +12,9 @@ const MOST: usize = 1_000;
 /// How many elements are shown at each end of a dimension of such a literal.
 const EDGE: u64 = 3;
 
-/// The type and the elements, a bracket per dimension. Of more than 1,000 elements, the first and last three along each
-/// dimension are shown. Floats are written with as many digits as tell them apart from their neighbours.
+/// The type and the elements, a bracket per dimension. Of more than 1,000 elements, the first and
+/// last three along each dimension are shown. Floats are written with as many digits as tell them
+/// apart from their neighbours.
 ///
 /// ```
 /// use fuseline_fusion::Literal;

@@ -1,6 +1,7 @@
 //! Element types: their StableHLO names, sizes and families.
 //!
-//! The codes of [`DType`] are part of the canonical encoding and of saved programs, so they never change.
+//! The codes of [`DType`] are part of the canonical encoding and of saved programs, so they never
+//! change.
 
 use std::fmt;
 
@@ -11,7 +12,8 @@ use crate::float::{FloatFormat, Specials};
 
 /// Type of one element of a tensor.
 ///
-/// `Display` gives the name Rust users know (`bool`, `u32`); [`DType::mlir`] gives StableHLO's (`i1`, `ui32`).
+/// `Display` gives the name Rust users know (`bool`, `u32`); [`DType::mlir`] gives StableHLO's
+/// (`i1`, `ui32`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 #[allow(missing_docs, reason = "the variants are the names")]
@@ -107,8 +109,8 @@ impl DType {
         DType::ALL.into_iter().find(|dtype| dtype.code() == code)
     }
 
-    /// Name in the program format (`i1`, `ui32`, `bf16`, `c64`). StableHLO's text has the same names but for complex
-    /// types, which it builds from those of their parts.
+    /// Name in the program format (`i1`, `ui32`, `bf16`, `c64`). StableHLO's text has the same
+    /// names but for complex types, which it builds from those of their parts.
     #[must_use]
     pub const fn mlir(self) -> &'static str {
         match self {
@@ -159,8 +161,8 @@ impl DType {
         DType::ALL.into_iter().find(|dtype| dtype.mlir() == name)
     }
 
-    /// Size of one element in host memory, in bytes. Types of fewer than 8 bits take one byte: a `bool` is 0 or 1, signed
-    /// integers are sign-extended, the others zero-extended.
+    /// Size of one element in host memory, in bytes. Types of fewer than 8 bits take one byte: a
+    /// `bool` is 0 or 1, signed integers are sign-extended, the others zero-extended.
     #[inline]
     #[must_use]
     pub const fn size(self) -> usize {
@@ -221,7 +223,8 @@ impl DType {
         })
     }
 
-    /// True for binary floating point numbers, the formats of 8 and 4 bits included; not for complex numbers.
+    /// True for binary floating point numbers, the formats of 8 and 4 bits included; not for
+    /// complex numbers.
     #[inline]
     #[must_use]
     pub const fn is_float(self) -> bool {

@@ -1,8 +1,9 @@
 //! Bytes of the canonical encoding: a writer and a reader for a self-delimiting format.
 //!
-//! Every item says its own length before its content, so that a concatenation of items has exactly one reading:
-//! the encoding is injective, which is what makes a hash of it a key. Integers are LEB128; the reader refuses the
-//! longer spellings that LEB128 allows, so that there is exactly one spelling too.
+//! Every item says its own length before its content, so that a concatenation of items has exactly
+//! one reading: the encoding is injective, which is what makes a hash of it a key. Integers are
+//! LEB128; the reader refuses the longer spellings that LEB128 allows, so that there is exactly one
+//! spelling too.
 
 use std::fmt;
 

@@ -1,7 +1,8 @@
 //! What can be wrong with an op: arity, attributes, dtypes, shapes, limits.
 //!
-//! An [`OpError`] is written for the person whose call was refused. It always says which op, what was given and
-//! what the rule is, and a fix where there is an obvious one. The engine adds the call site.
+//! An [`OpError`] is written for the person whose call was refused. It always says which op, what
+//! was given and what the rule is, and a fix where there is an obvious one. The engine adds the
+//! call site.
 
 use std::fmt;
 

@@ -1,10 +1,12 @@
 //! Floating point formats: what the bits of a float of any width stand for.
 //!
-//! The formats are those of the StableHLO specification's types, which follow IEEE 754, the OCP specifications of 8-bit
-//! floating point (OFP8, 2023) and of microscaling formats (MX, 2023), and "8-bit Numerical Formats for Deep Neural Networks"
-//! (Noune et al., 2022) for the types that end in `UZ`.
+//! The formats are those of the StableHLO specification's types, which follow IEEE 754, the OCP
+//! specifications of 8-bit floating point (OFP8, 2023) and of microscaling formats (MX, 2023), and
+//! "8-bit Numerical Formats for Deep Neural Networks" (Noune et al., 2022) for the types that end
+//! in `UZ`.
 //!
-//! Every format here fits in an `f64`: [`FloatFormat::decode`] is exact, and [`FloatFormat::encode`] rounds once.
+//! Every format here fits in an `f64`: [`FloatFormat::decode`] is exact, and
+//! [`FloatFormat::encode`] rounds once.
 
 /// What the patterns that are not ordinary numbers stand for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,13 +15,16 @@ pub enum Specials {
     Ieee,
     /// No infinity; a NaN has all bits set but the sign (`FN`). What is too large becomes NaN.
     NanOnly,
-    /// No infinity and no negative zero, whose pattern is the NaN (`FNUZ`). What is too large becomes NaN.
+    /// No infinity and no negative zero, whose pattern is the NaN (`FNUZ`). What is too large
+    /// becomes NaN.
     NanIsNegativeZero,
-    /// Numbers only (`f4E2M1FN`). What is too large becomes the greatest number of its sign, NaN becomes negative zero.
+    /// Numbers only (`f4E2M1FN`). What is too large becomes the greatest number of its sign, NaN
+    /// becomes negative zero.
     Finite,
-    /// Exponents only, without sign and zero: every pattern is a power of two but the greatest, a NaN (`f8E8M0FNU`).
-    /// Negative numbers and zeros become NaN, and so does what is too large; what is too small becomes the least power. The
-    /// specification of the format leaves this open; XLA and the `ml_dtypes` package do it so.
+    /// Exponents only, without sign and zero: every pattern is a power of two but the greatest, a
+    /// NaN (`f8E8M0FNU`). Negative numbers and zeros become NaN, and so does what is too large;
+    /// what is too small becomes the least power. The specification of the format leaves this open;
+    /// XLA and the `ml_dtypes` package do it so.
     ExponentOnly,
 }
 
@@ -134,7 +139,8 @@ impl FloatFormat {
         if negative { -value } else { value }
     }
 
-    /// The pattern nearest to a value, ties to even. A NaN stays one of the same sign where there is one.
+    /// The pattern nearest to a value, ties to even. A NaN stays one of the same sign where there
+    /// is one.
     #[must_use]
     pub fn encode(self, value: f64) -> u64 {
         let sign = if value.is_sign_negative() { self.sign() } else { 0 };
@@ -173,7 +179,8 @@ impl FloatFormat {
         let significand = if exponent == 0 { fraction } else { fraction | 1 << F64_MANTISSA };
         let dropped = F64_MANTISSA - self.mantissa;
         if biased >= 1 {
-            // The leading one of the significand adds the last 1 to the exponent, and so does a carry out of it.
+            // The leading one of the significand adds the last 1 to the exponent, and so does a
+            // carry out of it.
             ((biased as u64 - 1) << self.mantissa) + shift_rounding(significand, dropped)
         } else {
             // A subnormal of the format has the exponent of the smallest normal number.

@@ -1,13 +1,15 @@
 //! Dataflow graphs of checked ops: the one representation of a region and of the body of an op.
 //!
-//! A [`Graph`] has parameters and nodes in execution order. An operand is a [`Ref`] to a parameter or to a result of
-//! an earlier node. A [`Body`] is a graph with returns.
+//! A [`Graph`] has parameters and nodes in execution order. An operand is a [`Ref`] to a parameter
+//! or to a result of an earlier node. A [`Body`] is a graph with returns.
 //!
 //! Invariants:
-//! - G1: every operand of node `i` is a parameter or a result of a node before `i`, so a graph has no cycle.
+//! - G1: every operand of node `i` is a parameter or a result of a node before `i`, so a graph has
+//!   no cycle.
 //! - G2: the types of the operands are the operand types of the node's [`Signature`].
 //!
-//! Both hold by construction: nodes are only added through [`Graph::push`] and [`Graph::push_signature`].
+//! Both hold by construction: nodes are only added through [`Graph::push`] and
+//! [`Graph::push_signature`].
 
 use std::sync::Arc;
 
@@ -78,7 +80,8 @@ impl Graph {
         Graph::default()
     }
 
-    /// A graph without parameters and nodes, with room for so many of them, and of results as of nodes.
+    /// A graph without parameters and nodes, with room for so many of them, and of results as of
+    /// nodes.
     #[must_use]
     pub fn with_capacity(params: usize, nodes: usize) -> Graph {
         Graph {
@@ -120,8 +123,8 @@ impl Graph {
     }
 
     /// As [`Graph::push`], for what ops are lowered to. Bodies may nest one deeper than those that
-    /// users record, since a loop that calls a body by a branch does. The number of ops has no limit
-    /// here: [`crate::lower::fits_module`] checks the region first.
+    /// users record, since a loop that calls a body by a branch does. The number of ops has no
+    /// limit here: [`crate::lower::fits_module`] checks the region first.
     pub(crate) fn push_lowered(
         &mut self,
         op: OpCode,
@@ -176,7 +179,8 @@ impl Graph {
     /// Adds an op that has been checked; returns its results.
     ///
     /// # Panics
-    /// In debug builds, when an operand does not exist or has another type than the signature says (G1, G2).
+    /// In debug builds, when an operand does not exist or has another type than the signature says
+    /// (G1, G2).
     pub fn push_signature(&mut self, signature: Arc<Signature>, operands: Refs) -> Refs {
         debug_assert!(
             operands.len() == signature.operands().len()
@@ -249,8 +253,8 @@ impl Graph {
 
 /// The function inside an op, such as what a `reduce` applies to two elements.
 ///
-/// Its type is the types of its parameters and returns. A body sees nothing but its parameters; what StableHLO lets a
-/// body capture is a constant here.
+/// Its type is the types of its parameters and returns. A body sees nothing but its parameters;
+/// what StableHLO lets a body capture is a constant here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Body {
     graph: Graph,
@@ -267,8 +271,8 @@ impl Body {
             .then(|| Body { graph, returns: Refs::from_slice(returns) })
     }
 
-    /// The body that applies one elementwise binary op to two scalars of the type: what a sum (`add`) or a maximum
-    /// (`maximum`) reduces with.
+    /// The body that applies one elementwise binary op to two scalars of the type: what a sum
+    /// (`add`) or a maximum (`maximum`) reduces with.
     ///
     /// # Errors
     /// When the op does not take the element type.

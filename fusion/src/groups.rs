@@ -5,8 +5,9 @@ use std::fmt;
 /// What fills up a row that is shorter than the others.
 const NONE: i64 = -1;
 
-/// A table of replica numbers, one row per group, as StableHLO's `replica_groups`: rows are as long as the longest one and
-/// end in -1 where a group is smaller. Which numbers make sense is the business of each op's rule.
+/// A table of replica numbers, one row per group, as StableHLO's `replica_groups`: rows are as long
+/// as the longest one and end in -1 where a group is smaller. Which numbers make sense is the
+/// business of each op's rule.
 ///
 /// A table without entries is the one without rows, so equal tables have equal forms.
 #[derive(Clone, Default, PartialEq, Eq, Hash)]
@@ -16,7 +17,8 @@ pub struct Groups {
 }
 
 impl Groups {
-    /// The groups, filled up with -1 to equal lengths. What fills them up already makes none of them longer.
+    /// The groups, filled up with -1 to equal lengths. What fills them up already makes none of
+    /// them longer.
     #[must_use]
     pub fn new<G: AsRef<[i64]>>(groups: &[G]) -> Groups {
         let columns = groups.iter().map(|group| members(group.as_ref()).len()).max().unwrap_or(0);

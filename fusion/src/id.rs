@@ -71,7 +71,8 @@ pub enum Site {
     Rust(&'static Location<'static>),
     /// A place in the embedder's own language, as it wants it printed (`model.py:40`).
     Host(Arc<str>),
-    /// The same, of a text that lives as long as the process. Copying it counts no references, for which threads would wait for one another.
+    /// The same, of a text that lives as long as the process. Copying it counts no references, for
+    /// which threads would wait for one another.
     Static(&'static str),
 }
 

@@ -8,9 +8,9 @@ use crate::shape::{Shape, ShapeError, TensorType};
 
 /// Dense host data: a [`TensorType`] and its elements, row-major, little-endian.
 ///
-/// Invariant: the byte length equals the type's [`TensorType::bytes`], and every element of fewer than 8 bits is in range: a
-/// `bool` is 0 or 1, an `i4` -8 to 7.
-/// Equality is equality of type and bytes, so two NaNs of the same bits are equal and `-0.0` differs from `0.0`.
+/// Invariant: the byte length equals the type's [`TensorType::bytes`], and every element of fewer
+/// than 8 bits is in range: a `bool` is 0 or 1, an `i4` -8 to 7. Equality is equality of type and
+/// bytes, so two NaNs of the same bits are equal and `-0.0` differs from `0.0`.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Literal {
     ty: TensorType,
@@ -34,8 +34,8 @@ impl Scalar {
         Scalar { dtype: T::DTYPE, bits: u64::read_le(&bytes) }
     }
 
-    /// The element of a real type nearest to a number: rounded for floats, cut and moved into the range for integers,
-    /// whether it is not zero for `bool`. `None` for complex types.
+    /// The element of a real type nearest to a number: rounded for floats, cut and moved into the
+    /// range for integers, whether it is not zero for `bool`. `None` for complex types.
     #[must_use]
     pub fn from_f64(dtype: DType, value: f64) -> Option<Scalar> {
         let bits = match dtype.class() {
@@ -208,7 +208,8 @@ impl Literal {
     /// Pairs a type with its bytes.
     ///
     /// # Errors
-    /// When the length does not fit the type, or the byte of an element of fewer than 8 bits is out of range.
+    /// When the length does not fit the type, or the byte of an element of fewer than 8 bits is out
+    /// of range.
     pub fn from_bytes(ty: TensorType, bytes: Vec<u8>) -> Result<Literal, LiteralError> {
         if bytes.len() as u64 != ty.bytes().0 {
             let (wanted, given) = (ty.bytes().0, bytes.len() as u64);
@@ -236,16 +237,16 @@ impl Literal {
         Literal { ty: TensorType::scalar(T::DTYPE), bytes }
     }
 
-    /// A rank-0 tensor of the element nearest to a number, as [`Scalar::from_f64`] finds it; of a complex type with an
-    /// imaginary part of zero.
+    /// A rank-0 tensor of the element nearest to a number, as [`Scalar::from_f64`] finds it; of a
+    /// complex type with an imaginary part of zero.
     #[must_use]
     pub fn of_f64(dtype: DType, value: f64) -> Literal {
         let part = Scalar::from_f64(dtype.part(), value).map_or(0, Scalar::bits);
         Store::filled(TensorType::scalar(dtype), part.into()).finish()
     }
 
-    /// All zeros (`false` for `bool`). Ends the process where there is no memory for them, as any allocation does; of a type that somebody else
-    /// gave, use [`Literal::try_zeros`].
+    /// All zeros (`false` for `bool`). Ends the process where there is no memory for them, as any
+    /// allocation does; of a type that somebody else gave, use [`Literal::try_zeros`].
     #[must_use]
     pub fn zeros(ty: TensorType) -> Literal {
         let bytes = vec![0; usize::try_from(ty.bytes().0).unwrap_or(usize::MAX)];

@@ -1,12 +1,13 @@
 //! Text that came from outside, made fit for a terminal, a log or a page.
 //!
-//! Names, call sites and what a plugin says are other people's text. Printed as it is, it could move the cursor, change the title of a
-//! window or turn the order of what follows around. So every `Display` that includes such text goes through [`Printable`].
+//! Names, call sites and what a plugin says are other people's text. Printed as it is, it could
+//! move the cursor, change the title of a window or turn the order of what follows around. So every
+//! `Display` that includes such text goes through [`Printable`].
 
 use std::fmt::{self, Write as _};
 
-/// Displays something with its control characters escaped, all but line ends and tabs, and with them the characters that change the
-/// direction of text.
+/// Displays something with its control characters escaped, all but line ends and tabs, and with
+/// them the characters that change the direction of text.
 ///
 /// ```
 /// use fuseline_fusion::Printable;

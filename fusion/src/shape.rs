@@ -1,7 +1,8 @@
 //! Shapes and tensor types, with checked arithmetic.
 //!
-//! Invariant S1: a [`Shape`] has at most [`MAX_RANK`] dimensions and at most [`MAX_ELEMS`] elements, of which the size in bytes fits in 63 bits
-//! whatever their type. It is checked where a shape is made, so that no later stage can overflow.
+//! Invariant S1: a [`Shape`] has at most [`MAX_RANK`] dimensions and at most [`MAX_ELEMS`]
+//! elements, of which the size in bytes fits in 63 bits whatever their type. It is checked where a
+//! shape is made, so that no later stage can overflow.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -24,7 +25,8 @@ impl Clone for Shape {
     }
 }
 
-/// Compared for every operand of every recorded op, so by a loop over the few sizes rather than a call of `memcmp`.
+/// Compared for every operand of every recorded op, so by a loop over the few sizes rather than a
+/// call of `memcmp`.
 impl PartialEq for Shape {
     #[inline]
     fn eq(&self, other: &Shape) -> bool {
@@ -78,8 +80,8 @@ impl Elems {
     /// The count as an index type.
     ///
     /// # Panics
-    /// On a platform whose `usize` is smaller than the count; the element count of a tensor that exists in
-    /// host memory always fits.
+    /// On a platform whose `usize` is smaller than the count; the element count of a tensor that
+    /// exists in host memory always fits.
     #[inline]
     #[must_use]
     pub fn get(self) -> usize {
@@ -136,9 +138,9 @@ impl Shape {
     /// Checks a list of sizes, outermost first.
     ///
     /// # Errors
-    /// When there are more than [`MAX_RANK`] sizes or their product is above [`MAX_ELEMS`]. A zero among
-    /// the sizes does not excuse the others: `[0, 2^40, 2^40]` is refused, because transposes and reductions
-    /// of it would compute the product of the rest.
+    /// When there are more than [`MAX_RANK`] sizes or their product is above [`MAX_ELEMS`]. A zero
+    /// among the sizes does not excuse the others: `[0, 2^40, 2^40]` is refused, because transposes
+    /// and reductions of it would compute the product of the rest.
     pub fn new(dims: &[u64]) -> Result<Shape, ShapeError> {
         if dims.len() > MAX_RANK {
             return Err(ShapeError::Rank { rank: dims.len() });
@@ -216,7 +218,8 @@ impl fmt::Debug for Shape {
 pub struct TensorType {
     shape: Shape,
     dtype: DType,
-    /// Of element type and sizes, so that most types that differ are told apart, and tables are searched, without a look at the sizes.
+    /// Of element type and sizes, so that most types that differ are told apart, and tables are
+    /// searched, without a look at the sizes.
     hash: u32,
 }
 

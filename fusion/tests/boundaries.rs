@@ -1,5 +1,5 @@
-//! Where regions end when nobody says so: loops are cut at the same places in every round, odd ops spoil little, and neither names nor
-//! frees nor what came before make a difference.
+//! Where regions end when nobody says so: loops are cut at the same places in every round, odd ops
+//! spoil little, and neither names nor frees nor what came before make a difference.
 #![allow(missing_docs, reason = "a test")]
 
 use std::collections::{HashSet, VecDeque};
@@ -64,7 +64,8 @@ fn random_op(entropy: &mut dyn Entropy, ops: &[BodyOp]) -> BodyOp {
     BodyOp { signature: Arc::new(signature), operands }
 }
 
-/// A body of so many ops. Values 0 to [`CARRIED`] are those of the round before, the next so many are the same in all rounds.
+/// A body of so many ops. Values 0 to [`CARRIED`] are those of the round before, the next so many
+/// are the same in all rounds.
 fn body(seed: u64, ops: usize) -> Vec<BodyOp> {
     let mut entropy = Seeded::new(seed);
     let mut body = Vec::new();
@@ -164,7 +165,8 @@ fn key(region: Region) -> RegionKey {
     canon(region).key(&EnvFingerprint::of(b"a test"))
 }
 
-/// The regions of a stream, each with its key, its number of ops, and whether it was joined from units.
+/// The regions of a stream, each with its key, its number of ops, and whether it was joined from
+/// units.
 fn told(sealed: Vec<Region>) -> Vec<(RegionKey, usize, usize)> {
     let of = |region: Region| {
         let (ops, units) = (region.sites.len(), region.units.len());
@@ -179,8 +181,8 @@ fn rounds(body: &[BodyOp], rounds: usize) -> Vec<Region> {
     recorder.sealed
 }
 
-/// The issue that this rule was made for: loops of any length, nothing new after four rounds and a half or some thousand ops, at most one
-/// executable for 256 ops and two.
+/// The issue that this rule was made for: loops of any length, nothing new after four rounds and a
+/// half or some thousand ops, at most one executable for 256 ops and two.
 #[test]
 fn loops_without_reads_settle() {
     for ops in [10, 17, 33, 57, 100, 256, 300, 511, 600, 795, 1_000, 1_500, 2_000, 3_000, 4_000, 5_000] {
@@ -195,7 +197,8 @@ fn loops_without_reads_settle() {
             }
             let what = format!("{ops} ops, seed {seed}: {} executables, the last at op {last}", seen.len());
             println!("{what}, of {at}");
-            // A short loop has what it begins with, the region that repeats, and what some of those are joined to.
+            // A short loop has what it begins with, the region that repeats, and what some of those
+            // are joined to.
             assert!(seen.len() <= (2 + ops / 256).max(3), "{what}");
             assert!(last <= (9 * ops / 2).max(3_600), "{what}");
             // What repeats in the end is the round, or some of them.
@@ -263,8 +266,8 @@ fn names_and_collectors_change_nothing() {
     }
 }
 
-/// What the round behind it still lets go is no result of a round: rounds of a program that keeps its values for so long return no more than
-/// those of one that does not.
+/// What the round behind it still lets go is no result of a round: rounds of a program that keeps
+/// its values for so long return no more than those of one that does not.
 #[test]
 fn frees_of_the_next_round_count() {
     for ops in [600, 700] {
@@ -315,7 +318,8 @@ fn a_round_is_sealed_only_if_each_op_is_the_expected_one() {
     }
 }
 
-/// What lies between two boundaries is taken unseen only where the round that is expected would not have cut it.
+/// What lies between two boundaries is taken unseen only where the round that is expected would not
+/// have cut it.
 #[test]
 fn nothing_is_taken_unseen_where_a_round_is_expected() {
     let body = body(8, 600);
@@ -329,7 +333,8 @@ fn nothing_is_taken_unseen_where_a_round_is_expected() {
     assert!(!recorder.builder.replay(40, &[], Boundary::Flush));
 }
 
-/// A loop that asks for a boundary at the same place of every eleventh round is cut there, and into rounds behind it, from the third time on.
+/// A loop that asks for a boundary at the same place of every eleventh round is cut there, and into
+/// rounds behind it, from the third time on.
 #[test]
 fn rounds_begin_where_the_program_asks() {
     for (ops, at) in [(600, 0), (600, 1), (700, 699), (1_100, 400), (2_300, 1_999), (2_300, 0)] {
@@ -354,7 +359,8 @@ fn rounds_begin_where_the_program_asks() {
     }
 }
 
-/// Where a program asks at other places each time, rounds begin where the rule says, and nothing is compiled for each place.
+/// Where a program asks at other places each time, rounds begin where the rule says, and nothing is
+/// compiled for each place.
 #[test]
 fn rounds_are_not_turned_to_each_place() {
     let ops = 700;

@@ -1,4 +1,5 @@
-//! Regions at several sizes, and the padded ones that compute them: the same numbers, whatever the padding holds.
+//! Regions at several sizes, and the padded ones that compute them: the same numbers, whatever the
+//! padding holds.
 #![allow(missing_docs, clippy::unwrap_used, reason = "a test")]
 
 mod support;
@@ -83,7 +84,8 @@ fn check(
     Ok(())
 }
 
-/// A sampled call in which some of the sizes that were `was` are `is`. `choice` says which, in an order that is always the same.
+/// A sampled call in which some of the sizes that were `was` are `is`. `choice` says which, in an
+/// order that is always the same.
 fn at_size(signature: &Signature, was: u64, is: u64, choice: &mut dyn FnMut() -> bool) -> Option<Signature> {
     let mut size = |size: u64| if size == was && choice() { is } else { size };
     let mut attempt = Attempt::of(signature);
@@ -278,7 +280,8 @@ fn decode(length: u64) -> Arc<CanonRegion> {
     canon(writer.0)
 }
 
-/// A step of an elimination: what is below and right of a place, less the product of what is left of it and above.
+/// A step of an elimination: what is below and right of a place, less the product of what is left
+/// of it and above.
 fn eliminate(size: u64, place: u64) -> Arc<CanonRegion> {
     let mut writer = Writer::default();
     let (matrix, end, at) = (writer.param(&[size, size]), size as i64, place as i64);

@@ -1,7 +1,9 @@
-//! The conformance cases through the parser, the reference interpreter, the program format and the canonical form.
+//! The conformance cases through the parser, the reference interpreter, the program format and the
+//! canonical form.
 //!
-//! Input: the folder of cases beside the workspace, or the one that `FUSELINE_CONFORMANCE` names. A case that uses an op
-//! or element type that the op table does not have is skipped, by name; any other problem is a failure.
+//! Input: the folder of cases beside the workspace, or the one that `FUSELINE_CONFORMANCE` names. A
+//! case that uses an op or element type that the op table does not have is skipped, by name; any
+//! other problem is a failure.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;

@@ -1,4 +1,5 @@
-//! A region in two: the same ops in the same order, the same values, and every value held exactly as long as somebody needs it.
+//! A region in two: the same ops in the same order, the same values, and every value held exactly
+//! as long as somebody needs it.
 #![allow(missing_docs, reason = "a test")]
 
 mod support;
@@ -64,7 +65,8 @@ fn recorded(program: &Program, how: &mut dyn Entropy) -> Vec<Region> {
     sealed
 }
 
-/// Runs a region on what is held: takes its inputs, lets go of those that die, adds what lives on. `None` if the interpreter refuses.
+/// Runs a region on what is held: takes its inputs, lets go of those that die, adds what lives on.
+/// `None` if the interpreter refuses.
 fn run(region: &Region, held: &mut Data) -> Result<Option<()>, TestCaseError> {
     let mut params = Vec::new();
     for input in &region.inputs {
@@ -100,7 +102,8 @@ fn ops(regions: &[Region]) -> Vec<String> {
     ops
 }
 
-/// Every part in two until all are single ops, checking each step against the whole; the number of cuts.
+/// Every part in two until all are single ops, checking each step against the whole; the number of
+/// cuts.
 fn check(whole: Region, held: &Data, wanted: &Data) -> Result<usize, TestCaseError> {
     let boundary = whole.boundary;
     let all = ops(std::slice::from_ref(&whole));

@@ -1,5 +1,5 @@
-//! What people are told about the mistakes they make most: the op, what was given, what the rule is, and the fix where there is
-//! one.
+//! What people are told about the mistakes they make most: the op, what was given, what the rule
+//! is, and the fix where there is one.
 #![allow(missing_docs, clippy::unwrap_used, reason = "a test")]
 
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! Every row of the op table, by calls made from choices: valid ones run and survive being written, and what is wrong with
-//! an invalid one is said and never a panic.
+//! Every row of the op table, by calls made from choices: valid ones run and survive being written,
+//! and what is wrong with an invalid one is said and never a panic.
 #![allow(missing_docs, reason = "a test")]
 
 mod support;

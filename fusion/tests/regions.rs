@@ -1,5 +1,6 @@
-//! What a region's key is made of, and what not: names, frees, interleavings and scalars' values change no key, and every
-//! change of what is computed changes it. The encoding under the key has one reading.
+//! What a region's key is made of, and what not: names, frees, interleavings and scalars' values
+//! change no key, and every change of what is computed changes it. The encoding under the key has
+//! one reading.
 //!
 //! Programs are made from choices, so that a failure shrinks to a small one.
 #![allow(missing_docs, reason = "a test")]

@@ -1,5 +1,5 @@
-//! Modules as text: what JAX and MLIR write is read, in all its spellings; what is wrong is said with its place; and no text
-//! does harm.
+//! Modules as text: what JAX and MLIR write is read, in all its spellings; what is wrong is said
+//! with its place; and no text does harm.
 #![allow(missing_docs, reason = "a test")]
 
 #[path = "../../tests/support/exported.rs"]
@@ -196,7 +196,8 @@ fn arguments_keep_their_aliases_and_composites_their_names() {
 
 // ----- what is wrong -----
 
-/// The error of a function with these lines, the first of which is line 2, and a parameter `%x: tensor<2xf32>`.
+/// The error of a function with these lines, the first of which is line 2, and a parameter `%x:
+/// tensor<2xf32>`.
 fn refused(lines: &str) -> TextError {
     let text = format!(
         "func.func @main(%x: tensor<2xf32>) -> tensor<2xf32> {{\n{lines}\nreturn %x : tensor<2xf32>\n}}"
@@ -397,7 +398,8 @@ fn doubling(levels: usize, body: &str) -> String {
 fn texts_cannot_grow_without_bound() {
     let limits = [
         (doubling(40, ""), "has more than 65536 ops"),
-        // Few ops and much data: the constant is kept once, and what is encoded for bodies is counted.
+        // Few ops and much data: the constant is kept once, and what is encoded for bodies is
+        // counted.
         (
             doubling(
                 10,

@@ -1,8 +1,9 @@
-//! A program at the public API, on the reference device: whatever is recorded on whatever stream in whatever mode, dropped,
-//! copied and read at whatever time, every value read is the one that the interpreter computed.
+//! A program at the public API, on the reference device: whatever is recorded on whatever stream in
+//! whatever mode, dropped, copied and read at whatever time, every value read is the one that the
+//! interpreter computed.
 //!
-//! Each input has an engine of its own, so that it fails alone as it failed among others: about 1.5 ms an execution, of which the engine with
-//! its threads takes a tenth.
+//! Each input has an engine of its own, so that it fails alone as it failed among others: about 1.5
+//! ms an execution, of which the engine with its threads takes a tenth.
 
 use fuseline::fusion::{self, DTypeSet};
 use fuseline::{Budgets, Engine, EngineConfig, Mode, Stream, with_mode};

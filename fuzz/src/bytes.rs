@@ -5,8 +5,8 @@ use fuseline_testgen::Entropy;
 /// About what the choices of an op take.
 const BYTES_OF_AN_OP: usize = 8;
 
-/// Choices made of bytes, first to last: one byte for a choice of up to 256 things, more for more. When the bytes have run out,
-/// the simplest choice.
+/// Choices made of bytes, first to last: one byte for a choice of up to 256 things, more for more.
+/// When the bytes have run out, the simplest choice.
 #[derive(Debug)]
 pub(super) struct Bytes<'a>(&'a [u8]);
 
@@ -15,7 +15,8 @@ impl<'a> Bytes<'a> {
         Bytes(data)
     }
 
-    /// Two sources, so that what one uses does not move what the other gets: three parts of four, and the rest.
+    /// Two sources, so that what one uses does not move what the other gets: three parts of four,
+    /// and the rest.
     pub(super) fn halves(data: &'a [u8]) -> (Bytes<'a>, Bytes<'a>) {
         let (first, second) = data.split_at(data.len() / 4 * 3);
         (Bytes(first), Bytes(second))

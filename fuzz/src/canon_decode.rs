@@ -1,4 +1,5 @@
-//! Canonical bytes that nobody wrote: refused, or the bytes of a region that lowers as any other does.
+//! Canonical bytes that nobody wrote: refused, or the bytes of a region that lowers as any other
+//! does.
 
 use fuseline_fusion::canon::{FORMAT, decode};
 use fuseline_fusion::lower::{Aliases, Numerics, lower};

@@ -1,8 +1,9 @@
-//! Keys: what is the same under other names has the same key, what computes something else has another, and the bytes under a
-//! key have one reading.
+//! Keys: what is the same under other names has the same key, what computes something else has
+//! another, and the bytes under a key have one reading.
 //!
-//! One of the three by the input's own bytes, with a few changes and a few other readings of each kind where the property tests, which call
-//! the same functions, try hundreds: about 1 ms an execution.
+//! One of the three by the input's own bytes, with a few changes and a few other readings of each
+//! kind where the property tests, which call the same functions, try hundreds: about 1 ms an
+//! execution.
 
 use fuseline_testgen::Entropy as _;
 

@@ -1,15 +1,18 @@
-//! Histories of the disk cache: up to three processes open a folder, store, load, sweep, mark, join, leave, are killed and crash, while
-//! calls of the file system fail, do a part of what they should or are the last of their process, and while another process does something
-//! between two calls of a step; entries are damaged, and days pass.
+//! Histories of the disk cache: up to three processes open a folder, store, load, sweep, mark,
+//! join, leave, are killed and crash, while calls of the file system fail, do a part of what they
+//! should or are the last of their process, and while another process does something between two
+//! calls of a step; entries are damaged, and days pass.
 //!
-//! What is known of each entry is kept beside it, as the set of things that may be in its place: one thing where no call failed. A load
-//! gives what was stored under that request, whole, or nothing, and nothing only where nothing may be; damage is told of what was damaged
-//! only, and healed. After a sweep no file is left of anybody who is gone, there is room, and what left was the oldest that
-//! nobody was making. One process at most makes an artifact. What a process crashed on is in quarantine in every one that is opened later,
-//! and nothing else is.
+//! What is known of each entry is kept beside it, as the set of things that may be in its place:
+//! one thing where no call failed. A load gives what was stored under that request, whole, or
+//! nothing, and nothing only where nothing may be; damage is told of what was damaged only, and
+//! healed. After a sweep no file is left of anybody who is gone, there is room, and what left was
+//! the oldest that nobody was making. One process at most makes an artifact. What a process crashed
+//! on is in quarantine in every one that is opened later, and nothing else is.
 //!
-//! The calls are real ones on a folder in memory, made and removed for each input: about 0.7 ms an execution. The parts that fail and let time pass are
-//! those of the tests (`cache/tests/support/`).
+//! The calls are real ones on a folder in memory, made and removed for each input: about 0.7 ms an
+//! execution. The parts that fail and let time pass are those of the tests
+//! (`cache/tests/support/`).
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -185,7 +188,8 @@ struct Process {
     blamed: [Option<Duration>; REQUESTS],
 }
 
-/// What a process that crashed may have left in its marks. Those of one that ended in another way say nothing.
+/// What a process that crashed may have left in its marks. Those of one that ended in another way
+/// say nothing.
 struct Dead {
     sure: Vec<usize>,
     maybe: BTreeSet<usize>,
@@ -207,7 +211,8 @@ struct World {
     damaged: [bool; REQUESTS],
     processes: [Option<Process>; PROCESSES],
     dead: Vec<Dead>,
-    /// Until when it is in quarantine for sure, for whoever is opened; counted as time that has passed.
+    /// Until when it is in quarantine for sure, for whoever is opened; counted as time that has
+    /// passed.
     blamed: [Option<Duration>; REQUESTS],
     /// Something crashed that may have had it in its marks.
     may_be_blamed: [bool; REQUESTS],
@@ -259,7 +264,8 @@ thread_local! {
     static HISTORY: RefCell<Vec<Move>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Has the history said in front of what was wrong with it. libFuzzer unwinds nothing, so the panic's own hook says it.
+/// Has the history said in front of what was wrong with it. libFuzzer unwinds nothing, so the
+/// panic's own hook says it.
 #[allow(clippy::print_stderr, reason = "in front of a panic")]
 fn show(moves: &[Move]) {
     static HOOKED: Once = Once::new();

@@ -1,4 +1,5 @@
-//! Only what we mean reaches a plugin: what is printed for a region is read back as the region, names that users give included.
+//! Only what we mean reaches a plugin: what is printed for a region is read back as the region,
+//! names that users give included.
 //!
 //! A program a quarter of the time, a name or a configuration otherwise: about 1 ms an execution.
 
@@ -24,7 +25,8 @@ pub(super) fn run(data: &[u8]) {
                 panic!("{error} in {}", program.to_json());
             }
         }
-        // The bytes are names. Half the time each is made of what a name may have in it and one character more.
+        // The bytes are names. Half the time each is made of what a name may have in it and one
+        // character more.
         1 => composite(&name(program)),
         2 => target(&name(program)),
         _ => {

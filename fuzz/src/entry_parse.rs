@@ -1,9 +1,10 @@
-//! Entries of the disk cache: bytes are an entry exactly if they are laid out as one, answer the name they are found by and carry the
-//! right MAC; whatever else they are they are refused, without a panic and without an allocation larger than they are.
+//! Entries of the disk cache: bytes are an entry exactly if they are laid out as one, answer the
+//! name they are found by and carry the right MAC; whatever else they are they are refused, without
+//! a panic and without an allocation larger than they are.
 //!
-//! A fuzzer never finds a MAC or a hash, so by the first byte of the input the right MAC is put in after the input was changed, or the
-//! right name and the right MAC, or the input is the parts of a record. What an entry is is said here a second time, by
-//! offsets. About 10 µs an execution.
+//! A fuzzer never finds a MAC or a hash, so by the first byte of the input the right MAC is put in
+//! after the input was changed, or the right name and the right MAC, or the input is the parts of a
+//! record. What an entry is is said here a second time, by offsets. About 10 µs an execution.
 
 use std::time::Duration;
 
@@ -15,7 +16,8 @@ use super::bytes::Bytes;
 
 const HEADER: usize = 176;
 
-/// What opening may take beside the bytes themselves: their artifact, which gets bytes of its own, and what is said about them.
+/// What opening may take beside the bytes themselves: their artifact, which gets bytes of its own,
+/// and what is said about them.
 const BESIDE: u64 = 4096;
 
 fn sealer() -> Sealer {
@@ -109,7 +111,8 @@ pub(super) fn run(data: &[u8]) {
     };
     let found_by = if bytes.len() >= 48 { Name::new(field(&bytes, 16)) } else { Name::new([0; 32]) };
     is_answered(&sealer, &found_by, bytes.clone());
-    // Looked for under another name, sealed with another secret, changed anywhere, cut off, longer: never.
+    // Looked for under another name, sealed with another secret, changed anywhere, cut off, longer:
+    // never.
     let mut other = *found_by.as_bytes();
     other[how.draw(32) as usize] ^= 1 << how.draw(8);
     assert!(sealer.open(&Name::new(other), bytes.clone()).is_err(), "opened under another name");
@@ -136,7 +139,8 @@ pub(super) fn run(data: &[u8]) {
     }
 }
 
-/// The bytes are opened exactly if they should be, as what they say, and sealed again they are the same bytes.
+/// The bytes are opened exactly if they should be, as what they say, and sealed again they are the
+/// same bytes.
 fn is_answered(sealer: &Sealer, name: &Name, bytes: Vec<u8>) {
     let len = bytes.len() as u64;
     let mut right = bytes.clone();

@@ -1,5 +1,5 @@
-//! A program while compiles, executions and transfers fail as planned: every value is either right or says why not, every
-//! handle is told once, and afterwards the engine works.
+//! A program while compiles, executions and transfers fail as planned: every value is either right
+//! or says why not, every handle is told once, and afterwards the engine works.
 //!
 //! Each input has an engine of its own, as in `api_program`: about 1.3 ms an execution.
 
@@ -17,7 +17,8 @@ const WORDS: &str = "planned for this input";
 
 /// What happens at the first points of each kind: how many, and which fault.
 struct Plan {
-    /// For compiles, executions, uploads, downloads and what else there is: a bit for each of the first points.
+    /// For compiles, executions, uploads, downloads and what else there is: a bit for each of the
+    /// first points.
     fails: [u32; 5],
     kind: u32,
     seen: [AtomicUsize; 5],

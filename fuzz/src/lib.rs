@@ -1,11 +1,12 @@
 //! What the fuzz targets do, each as a function of bytes that panics when something is wrong.
 //!
-//! The same functions are run by libFuzzer (`fuzz_targets/`), by `tests/fuzz_regressions.rs` over `corpus/` and `regressions/`
-//! in every test run, and by `cargo xtask soak`. Programs and calls come from the generators of the property tests, so an op is
-//! fuzzed from the day it has a row in the op table.
+//! The same functions are run by libFuzzer (`fuzz_targets/`), by `tests/fuzz_regressions.rs` over
+//! `corpus/` and `regressions/` in every test run, and by `cargo xtask soak`. Programs and calls
+//! come from the generators of the property tests, so an op is fuzzed from the day it has a row in
+//! the op table.
 //!
-//! Another target is a module here, a line in [`TARGETS`], a line in `fuzz_targets/`, a `[[bin]]` in `Cargo.toml` and a folder
-//! `corpus/NAME`; a test says what is missing.
+//! Another target is a module here, a line in [`TARGETS`], a line in `fuzz_targets/`, a `[[bin]]`
+//! in `Cargo.toml` and a folder `corpus/NAME`; a test says what is missing.
 #![allow(dead_code, missing_docs, unreachable_pub, unused_imports, reason = "each build uses a part")]
 
 mod bytes;

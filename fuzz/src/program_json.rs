@@ -1,4 +1,5 @@
-//! Program files that nobody checked: refused with a place in them, or programs that are written and read again as themselves.
+//! Program files that nobody checked: refused with a place in them, or programs that are written
+//! and read again as themselves.
 
 use fuseline_fusion::program::Program;
 

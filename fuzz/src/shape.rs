@@ -1,4 +1,5 @@
-//! Calls with hostile attributes, sizes, operands and bodies: refused with words, or calls like any other.
+//! Calls with hostile attributes, sizes, operands and bodies: refused with words, or calls like any
+//! other.
 //!
 //! What is taken is run where it is small, and lowered and read back: about 0.5 ms an execution.
 

@@ -1,4 +1,5 @@
-//! StableHLO text that nobody checked: refused with a place in it, or a function that is written and read again as itself.
+//! StableHLO text that nobody checked: refused with a place in it, or a function that is written
+//! and read again as itself.
 
 use fuseline_fusion::canon::{CanonRegion, decode};
 use fuseline_fusion::lower::{Aliases, Numerics, lower};

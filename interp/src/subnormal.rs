@@ -62,7 +62,8 @@ fn is_min_positive(dtype: DType, bits: Bits) -> bool {
 }
 
 /// Whether a processor that flushes subnormal numbers gives zero where the interpreter rounded the
-/// result of an op on real numbers up to the least normal number. `types` are those of the operands.
+/// result of an op on real numbers up to the least normal number. `types` are those of the
+/// operands.
 fn underflows(op: OpCode, types: [DType; 2], operands: [Bits; 2], result: DType) -> bool {
     let [x, y] = [0, 1].map(|at| to_f64(types[at], operands[at]));
     // No type is longer than f64, so both sides of the comparison are scaled by a power of two.
@@ -136,8 +137,8 @@ fn has_min_positive(literal: &Literal) -> bool {
     }
 }
 
-/// Whether a condition holds for any word. The inner loop has no branch, so that compilers vectorise
-/// it.
+/// Whether a condition holds for any word. The inner loop has no branch, so that compilers
+/// vectorise it.
 fn any<const SIZE: usize>(literal: &Literal, holds: impl Fn([u8; SIZE]) -> bool) -> bool {
     let words: &[[u8; SIZE]] = literal.bytes().as_chunks().0;
     words.chunks(1024).any(|words| words.iter().fold(false, |any, word| any | holds(*word)))

@@ -1,16 +1,18 @@
 //! Argument structs as plugins of other ages expect them, and the table entries they belong to.
 //!
-//! Every struct that goes to a plugin lies in a [`Block`]: the struct as `pjrt-sys` declares it (API 0.54), then the
-//! fields that later headers added and that we use (its *tail*), then spare room, all zero. `struct_size` is the size of
-//! the whole block. A plugin refuses a struct smaller than its own and takes a larger one, and new fields are optional
-//! and mean "none" when zero, so the same block serves plugins older and newer than our header.
+//! Every struct that goes to a plugin lies in a [`Block`]: the struct as `pjrt-sys` declares it
+//! (API 0.54), then the fields that later headers added and that we use (its *tail*), then spare
+//! room, all zero. `struct_size` is the size of the whole block. A plugin refuses a struct smaller
+//! than its own and takes a larger one, and new fields are optional and mean "none" when zero, so
+//! the same block serves plugins older and newer than our header.
 //!
 //! Invariants:
-//! - A1. A tail begins exactly where the 0.54 struct ends, and its fields stand where the 0.81 header has them. Checked
-//!   when this file is compiled.
-//! - A2. `struct_size` never exceeds the block, also when an override sets it ([`super::OpenOptions`]).
-//! - A3. Structs inside arrays or inside other structs (`PJRT_NamedValue`, `PJRT_Buffer_MemoryLayout_Tiled`) are not
-//!   padded: their stride is part of the ABI.
+//! - A1. A tail begins exactly where the 0.54 struct ends, and its fields stand where the 0.81
+//!   header has them. Checked when this file is compiled.
+//! - A2. `struct_size` never exceeds the block, also when an override sets it
+//!   ([`super::OpenOptions`]).
+//! - A3. Structs inside arrays or inside other structs (`PJRT_NamedValue`,
+//!   `PJRT_Buffer_MemoryLayout_Tiled`) are not padded: their stride is part of the ABI.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::mem::{MaybeUninit, offset_of};
@@ -18,7 +20,8 @@ use std::ops::{Deref, DerefMut};
 
 use pjrt_sys::*;
 
-/// Words of spare room behind every struct: 128 bytes, three times what any struct has grown from 0.54 to 0.90.
+/// Words of spare room behind every struct: 128 bytes, three times what any struct has grown from
+/// 0.54 to 0.90.
 const ROOM: usize = 16;
 
 /// A struct of the C API that begins with `struct_size`.
@@ -55,7 +58,8 @@ impl<T: Struct> Block<T> {
     #[inline]
     pub(super) fn new(size: Option<usize>) -> Block<T> {
         let zeros = MaybeUninit::zeroed();
-        // SAFETY: holds because `Struct` promises that zeros are a valid `T` and `T::Tail`, and integers they are.
+        // SAFETY: holds because `Struct` promises that zeros are a valid `T` and `T::Tail`, and
+        // integers they are.
         let mut block: Block<T> = unsafe { zeros.assume_init() };
         let whole = size_of::<Block<T>>();
         *block.args.struct_size() = size.map_or(whole, |size| size.min(whole));
@@ -121,7 +125,8 @@ pub(super) struct ViewTail {
     pub(super) memory: *mut PJRT_Memory,
 }
 
-/// `PJRT_KeyValueTryGetCallback_Args` of the 0.81 header: the plugin makes it and we read and fill it.
+/// `PJRT_KeyValueTryGetCallback_Args` of the 0.81 header: the plugin makes it and we read and fill
+/// it.
 #[repr(C)]
 #[allow(dead_code, reason = "the layout needs every field")]
 pub(super) struct KeyValueTryGetArgs {
@@ -167,8 +172,9 @@ const _: () = assert!(cfg!(target_endian = "little"), "host data is little-endia
 macro_rules! structs {
     ($($name:ident $(+ $tail:ty)?;)*) => {
         $(
-            // SAFETY: holds because bindgen makes `repr(C)` structs of integers, raw pointers, optional function
-            // pointers, `bool`s and unions of those, and the tails above are made of the same.
+            // SAFETY: holds because bindgen makes `repr(C)` structs of integers, raw pointers,
+            // optional function pointers, `bool`s and unions of those, and the tails above are made
+            // of the same.
             unsafe impl Struct for $name {
                 type Tail = structs!(@tail $($tail)?);
                 const NAME: &'static str = stringify!($name);
@@ -198,7 +204,8 @@ macro_rules! calls {
             }
         )*
 
-        /// The functions this layer calls: name, whether it cannot do without, whether a table has it.
+        /// The functions this layer calls: name, whether it cannot do without, whether a table has
+        /// it.
         pub(super) fn functions(table: &PJRT_Api) -> impl Iterator<Item = (&'static str, bool, bool)> {
             [
                 ("PJRT_Error_Destroy", true, table.PJRT_Error_Destroy.is_some()),

@@ -1,9 +1,11 @@
 //! A plugin's function table: read with bounds, checked once, called in one place.
 //!
-//! Input: the pointer that `GetPjrtApi` returned. Output: an [`Api`] whose absent functions are errors, not null calls.
+//! Input: the pointer that `GetPjrtApi` returned. Output: an [`Api`] whose absent functions are
+//! errors, not null calls.
 //!
 //! Invariants:
-//! - F1. No byte of the table past `PJRT_Api::struct_size` is read, and no half of a function pointer is kept.
+//! - F1. No byte of the table past `PJRT_Api::struct_size` is read, and no half of a function
+//!   pointer is kept.
 //! - F2. A `PJRT_Error` is read once and destroyed once, in [`Api::take_error`].
 //! - F3. An [`Api`] has every function of `abi::functions` that is marked `must`.
 
@@ -21,7 +23,8 @@ use super::version::{ApiVersion, OUR_VERSION};
 /// The newest header whose structs were compared with ours, field by field.
 const COMPARED_UP_TO: ApiVersion = ApiVersion { major: 0, minor: 90 };
 
-/// Sizes to write into `struct_size` instead of the padded ones, by struct name; for plugins that demand equality.
+/// Sizes to write into `struct_size` instead of the padded ones, by struct name; for plugins that
+/// demand equality.
 pub(super) type StructSizes = Vec<(&'static str, usize)>;
 
 /// The checked copy of a plugin's table.
@@ -54,12 +57,13 @@ impl Api {
             return refuse(OpenFault::BadTable(text));
         }
         let ours = size_of::<PJRT_Api>();
-        // F1: whole words only, so that a table that ends within a pointer does not leave half of one.
+        // F1: whole words only, so that a table that ends within a pointer does not leave half of
+        // one.
         let copied = theirs.min(ours) / size_of::<usize>() * size_of::<usize>();
         let mut copy = PJRT_Api::default();
         let to = std::ptr::from_mut(&mut copy).cast::<u8>();
-        // SAFETY: holds because `copied` is at most the size of either side, and both are aligned and do not overlap;
-        // function pointers that were not copied stay null, which is `None`.
+        // SAFETY: holds because `copied` is at most the size of either side, and both are aligned
+        // and do not overlap; function pointers that were not copied stay null, which is `None`.
         unsafe { std::ptr::copy_nonoverlapping(table.cast::<u8>(), to, copied) };
         let version = ApiVersion {
             major: copy.pjrt_api_version.major_version,
@@ -132,8 +136,8 @@ impl Api {
     #[inline]
     pub(super) unsafe fn call<A: Call>(&self, args: &mut Block<A>) -> Result<(), Error> {
         let Some(entry) = A::entry(&self.table) else { return Err(self.unsupported(A::FUNCTION)) };
-        // SAFETY: holds because the entry came from the table of an initialised plugin, the block is as large as its
-        // `struct_size` says, and the caller vouches for the fields.
+        // SAFETY: holds because the entry came from the table of an initialised plugin, the block
+        // is as large as its `struct_size` says, and the caller vouches for the fields.
         let error = unsafe { entry(args.as_mut_ptr()) };
         if error.is_null() {
             return Ok(());
@@ -181,7 +185,8 @@ impl Api {
         }
         // SAFETY: holds because the message lives as long as `error`, which is destroyed below.
         let message = unsafe { text(words.message, words.message_size) };
-        // SAFETY: holds because the caller gave the error to us, and nothing borrows from it any more.
+        // SAFETY: holds because the caller gave the error to us, and nothing borrows from it any
+        // more.
         unsafe { self.destroy_error(error) };
         Error::plugin(Code::from_number(number), function, message)
     }
@@ -207,8 +212,8 @@ impl fmt::Debug for Api {
     }
 }
 
-/// Fills an argument block, calls its function and gives the block back for its out fields. To be used in an `unsafe`
-/// block: the fields must meet what the C header asks of them ([`Api::call`]).
+/// Fills an argument block, calls its function and gives the block back for its out fields. To be
+/// used in an `unsafe` block: the fields must meet what the C header asks of them ([`Api::call`]).
 macro_rules! call {
     ($api:expr, $args:ident { $($field:ident: $value:expr),* $(,)? }) => {{
         let mut block = $api.block::<pjrt_sys::$args>();

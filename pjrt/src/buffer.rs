@@ -1,10 +1,12 @@
 //! Tensors on a device.
 //!
 //! Invariants:
-//! - B1. The plugin's buffer object is destroyed once, by the [`Buffer`] that owns it, and the client outlives it.
-//! - B2. Type and device are known without asking the plugin, so they can still be asked after a delete or donation.
-//! - B3. After a delete or donation every other use is an error, not undefined behaviour: the plugin's object lives on
-//!   and refuses.
+//! - B1. The plugin's buffer object is destroyed once, by the [`Buffer`] that owns it, and the
+//!   client outlives it.
+//! - B2. Type and device are known without asking the plugin, so they can still be asked after a
+//!   delete or donation.
+//! - B3. After a delete or donation every other use is an error, not undefined behaviour: the
+//!   plugin's object lives on and refuses.
 
 use std::ffi::c_void;
 use std::fmt;
@@ -24,31 +26,34 @@ use super::error::{Code, Error, count_destroy};
 use super::event::Event;
 use super::types::{dtype, tensor_type};
 
-/// What buffers share with their siblings: the client and the types, so that an execution's outputs cost no
-/// allocation each.
+/// What buffers share with their siblings: the client and the types, so that an execution's outputs
+/// cost no allocation each.
 pub(super) struct Home {
     pub(super) client: Client,
     pub(super) types: SmallVec<[TensorType; 1]>,
 }
 
-/// A tensor on a device, or on its way there: calls return before the data has arrived, and order themselves.
+/// A tensor on a device, or on its way there: calls return before the data has arrived, and order
+/// themselves.
 ///
-/// `Send + Sync`. Dropping it frees the device memory once nothing that was started uses it any more, without waiting; but
-/// see below.
+/// `Send + Sync`. Dropping it frees the device memory once nothing that was started uses it any
+/// more, without waiting; but see below.
 ///
 /// # Donation
 ///
 /// An execution may take an argument's memory for an output, if the module marks the parameter so
 /// (`tf.aliasing_output`, `jax.buffer_donor`) and the call does not veto it
-/// ([`super::ExecuteOptions::non_donatable`]). The buffer is then *donated*: [`Buffer::is_deleted`] is true from the
-/// moment `execute` returns, every other use of it is an error, and dropping it is right as always. XLA:CPU lets the drop
-/// wait until the execution has run, so not on a thread that the plugin needs for that ([`Event::on_ready`]). Copies to the
-/// host or to other devices that were started before are not disturbed.
+/// ([`super::ExecuteOptions::non_donatable`]). The buffer is then *donated*: [`Buffer::is_deleted`]
+/// is true from the moment `execute` returns, every other use of it is an error, and dropping it is
+/// right as always. XLA:CPU lets the drop wait until the execution has run, so not on a thread that
+/// the plugin needs for that ([`Event::on_ready`]). Copies to the host or to other devices that
+/// were started before are not disturbed.
 ///
-/// The plugin does not donate a buffer that somebody has an [`ExternalReference`] on, nor one that uses host data in
-/// place which is not [`super::HostSemantics::MutableZeroCopy`]: it copies, and the output has memory of its own. (In
-/// the first case the buffer stays usable.) A call that takes the same buffer twice, once for donation, is refused, and
-/// nothing is donated. Donation is never decided by this layer.
+/// The plugin does not donate a buffer that somebody has an [`ExternalReference`] on, nor one that
+/// uses host data in place which is not [`super::HostSemantics::MutableZeroCopy`]: it copies, and
+/// the output has memory of its own. (In the first case the buffer stays usable.) A call that takes
+/// the same buffer twice, once for donation, is refused, and nothing is donated. Donation is never
+/// decided by this layer.
 pub struct Buffer {
     raw: NonNull<PJRT_Buffer>,
     home: Arc<Home>,
@@ -60,8 +65,9 @@ pub struct Buffer {
     alone: Mutex<()>,
 }
 
-// SAFETY: holds because PJRT buffers may be used and destroyed on any thread, several threads at a time (see the
-// thread-safety section of the module `pjrt`), and the rest of the struct is `Send + Sync` by itself.
+// SAFETY: holds because PJRT buffers may be used and destroyed on any thread, several threads at a
+// time (see the thread-safety section of the module `pjrt`), and the rest of the struct is `Send +
+// Sync` by itself.
 unsafe impl Send for Buffer {}
 // SAFETY: holds for the same reason.
 unsafe impl Sync for Buffer {}
@@ -70,7 +76,8 @@ impl Buffer {
     /// Takes over a buffer that a call returned.
     ///
     /// # Safety
-    /// `raw` is null or a buffer of `home`'s client that nobody else owns, of type `home.types[index]`.
+    /// `raw` is null or a buffer of `home`'s client that nobody else owns, of type
+    /// `home.types[index]`.
     #[inline]
     pub(super) unsafe fn from_raw(
         raw: *mut PJRT_Buffer,
@@ -108,9 +115,10 @@ impl Buffer {
         Ok(buffer)
     }
 
-    /// To be held over calls for external references and for the layout. XLA's side of the C API keeps both with the buffer, in a list and an
-    /// optional value without a lock: when two threads read a buffer at once, a reference was lost, and the process ended when the
-    /// buffer was destroyed (API 0.81).
+    /// To be held over calls for external references and for the layout. XLA's side of the C API
+    /// keeps both with the buffer, in a list and an optional value without a lock: when two threads
+    /// read a buffer at once, a reference was lost, and the process ended when the buffer was
+    /// destroyed (API 0.81).
     pub(super) fn alone(&self) -> MutexGuard<'_, ()> {
         self.alone.lock()
     }
@@ -125,8 +133,8 @@ impl Buffer {
         self.home.client.api()
     }
 
-    /// The plugin's own handle, a `PJRT_Buffer *`, for other code that uses the plugin: to be read from while this lives,
-    /// and never destroyed.
+    /// The plugin's own handle, a `PJRT_Buffer *`, for other code that uses the plugin: to be read
+    /// from while this lives, and never destroyed.
     #[must_use]
     #[inline]
     pub fn as_ptr(&self) -> *mut c_void {
@@ -195,7 +203,8 @@ impl Buffer {
 
     /// An event that is ready once the data is there, or once it is known that it never will be.
     ///
-    /// For a deleted or donated buffer it is ready and failed. An event taken before a delete is not affected by it.
+    /// For a deleted or donated buffer it is ready and failed. An event taken before a delete is
+    /// not affected by it.
     ///
     /// # Errors
     /// When the plugin refuses.
@@ -208,8 +217,8 @@ impl Buffer {
         event.ok_or_else(|| Error::layer(Code::Internal, FUNCTION, "the plugin returned no event"))
     }
 
-    /// Gives up the device memory now, though handles remain; whatever was started with it still finishes. Doing it
-    /// twice is no error.
+    /// Gives up the device memory now, though handles remain; whatever was started with it still
+    /// finishes. Doing it twice is no error.
     ///
     /// # Errors
     /// When the plugin refuses.
@@ -248,7 +257,8 @@ impl Buffer {
     /// Copies the buffer to another memory of the same client, asynchronously.
     ///
     /// # Errors
-    /// When the buffer is deleted, the memory is of another client, or the plugin refuses or has no such function.
+    /// When the buffer is deleted, the memory is of another client, or the plugin refuses or has no
+    /// such function.
     pub fn copy_to_memory(&self, memory: &Memory) -> Result<Buffer, Error> {
         const FUNCTION: &str = "PJRT_Buffer_CopyToMemory";
         if memory.client() != self.client() {
@@ -274,8 +284,8 @@ impl Buffer {
 
     /// Address of the buffer's data, as the platform sees it. On XLA:CPU a host address.
     ///
-    /// Only a number: what lies there may be moved or freed at any time unless an [`ExternalReference`] is held, and
-    /// is not there yet before [`Buffer::ready_event`].
+    /// Only a number: what lies there may be moved or freed at any time unless an
+    /// [`ExternalReference`] is held, and is not there yet before [`Buffer::ready_event`].
     ///
     /// # Errors
     /// When the buffer is deleted or the plugin has no such function.
@@ -295,14 +305,17 @@ impl Buffer {
 }
 
 impl Device {
-    /// Takes over a buffer on this device that other code made with the same client; its type is asked of the plugin.
+    /// Takes over a buffer on this device that other code made with the same client; its type is
+    /// asked of the plugin.
     ///
     /// # Safety
-    /// `raw` is null or a `PJRT_Buffer *` of the plugin of this device's client, alive, which nobody else owns, deletes,
-    /// donates or destroys from now on, with the plugin's default layout.
+    /// `raw` is null or a `PJRT_Buffer *` of the plugin of this device's client, alive, which
+    /// nobody else owns, deletes, donates or destroys from now on, with the plugin's default
+    /// layout.
     ///
     /// # Errors
-    /// When the buffer is on another device or client, or its type has no name here. Then the caller still owns it.
+    /// When the buffer is on another device or client, or its type has no name here. Then the
+    /// caller still owns it.
     pub unsafe fn adopt_buffer(&self, raw: *mut c_void) -> Result<Buffer, Error> {
         const FUNCTION: &str = "PJRT_Buffer_Device";
         let raw: *mut PJRT_Buffer = raw.cast();
@@ -323,7 +336,8 @@ impl Device {
         // SAFETY: holds because the call gave us that many sizes, which live as long as the buffer.
         let dims = unsafe { list(out.dims, out.num_dims) };
         let ty = tensor_type(element, dims, "PJRT_Buffer_Dimensions")?;
-        // SAFETY: holds because the buffer is on a device of this client, of that type, and the caller gives it away.
+        // SAFETY: holds because the buffer is on a device of this client, of that type, and the
+        // caller gives it away.
         unsafe { Buffer::single(raw, self.client(), &ty, Some(self), FUNCTION) }
     }
 }
@@ -344,8 +358,8 @@ impl fmt::Debug for Buffer {
 
 /// A promise to the plugin that somebody outside uses a buffer's memory, and where that is.
 ///
-/// While it lives, the plugin neither frees, moves nor donates the memory. `B` is any handle on the buffer: a
-/// reference, or an `Arc` to give away.
+/// While it lives, the plugin neither frees, moves nor donates the memory. `B` is any handle on the
+/// buffer: a reference, or an `Arc` to give away.
 pub struct ExternalReference<B: Deref<Target = Buffer>> {
     buffer: B,
     address: usize,
@@ -377,7 +391,8 @@ impl<B: Deref<Target = Buffer>> ExternalReference<B> {
         &self.buffer
     }
 
-    /// Where the data lies on the device, in the device's layout. The data is there once [`Buffer::ready_event`] is.
+    /// Where the data lies on the device, in the device's layout. The data is there once
+    /// [`Buffer::ready_event`] is.
     #[must_use]
     #[inline]
     pub fn pointer(&self) -> *mut c_void {
@@ -389,7 +404,8 @@ impl<B: Deref<Target = Buffer>> Drop for ExternalReference<B> {
     fn drop(&mut self) {
         let buffer = &*self.buffer;
         let _alone = buffer.alone();
-        // SAFETY: holds because `buffer` is alive, `new` took the reference that is given back, and no other thread is in such a call.
+        // SAFETY: holds because `buffer` is alive, `new` took the reference that is given back, and
+        // no other thread is in such a call.
         let outcome = unsafe {
             call!(buffer.api(), PJRT_Buffer_DecreaseExternalReferenceCount_Args { buffer: buffer.raw() })
         };

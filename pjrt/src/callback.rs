@@ -1,10 +1,11 @@
 //! Code of ours that a plugin calls.
 //!
 //! Invariants:
-//! - C1. No panic leaves this crate through a plugin's frames: every `extern "C"` function of the layer is a call of
-//!   [`shield`].
-//! - C2. While one of our callbacks runs, [`inside`] is true on that thread. A client whose last handle is dropped
-//!   then is destroyed by another thread, because the callback may be running on a thread that the client must join.
+//! - C1. No panic leaves this crate through a plugin's frames: every `extern "C"` function of the
+//!   layer is a call of [`shield`].
+//! - C2. While one of our callbacks runs, [`inside`] is true on that thread. A client whose last
+//!   handle is dropped then is destroyed by another thread, because the callback may be running on
+//!   a thread that the client must join.
 
 use std::any::Any;
 use std::cell::Cell;

@@ -1,10 +1,10 @@
 //! A running instance of a plugin: its devices, its memories, and what it makes.
 //!
 //! Invariants:
-//! - K1. The plugin's client object is destroyed after everything made with it: devices, memories, buffers, executables
-//!   and events each hold the client.
-//! - K2. It is destroyed once, and never from within a callback (`callback::inside`). For who has set a limit ([`Client::set_shutdown_timeout`]) that is
-//!   waited for no longer (`ending.rs`).
+//! - K1. The plugin's client object is destroyed after everything made with it: devices, memories,
+//!   buffers, executables and events each hold the client.
+//! - K2. It is destroyed once, and never from within a callback (`callback::inside`). For who has
+//!   set a limit ([`Client::set_shutdown_timeout`]) that is waited for no longer (`ending.rs`).
 
 use std::fmt;
 use std::ptr::NonNull;
@@ -47,7 +47,8 @@ impl ClientOptions {
         self
     }
 
-    /// Gives the client a store shared with the clients of other processes, which multi-process clients meet in.
+    /// Gives the client a store shared with the clients of other processes, which multi-process
+    /// clients meet in.
     #[must_use]
     pub fn key_value_store(mut self, store: Arc<dyn KeyValueStore>) -> ClientOptions {
         self.store = Some(store);
@@ -68,7 +69,8 @@ impl fmt::Debug for ClientOptions {
     }
 }
 
-/// A client of a plugin. Clones are the same client, which is shut down when the last handle on anything of it is gone.
+/// A client of a plugin. Clones are the same client, which is shut down when the last handle on
+/// anything of it is gone.
 ///
 /// `Send + Sync`.
 #[derive(Clone)]
@@ -83,8 +85,9 @@ struct Inner {
     memories: Box<[MemoryEntry]>,
 }
 
-// SAFETY: holds because the raw pointers inside are the client's own objects, which may be used from any thread (see
-// the thread-safety section of the module `pjrt`), and are freed only with the client, by the last owner.
+// SAFETY: holds because the raw pointers inside are the client's own objects, which may be used
+// from any thread (see the thread-safety section of the module `pjrt`), and are freed only with the
+// client, by the last owner.
 unsafe impl Send for Inner {}
 // SAFETY: holds for the same reason.
 unsafe impl Sync for Inner {}
@@ -112,7 +115,8 @@ unsafe impl Send for Destroy {}
 
 impl Destroy {
     fn run(self) {
-        // SAFETY: holds because the last handle is gone (K1), so nothing made with the client exists any more.
+        // SAFETY: holds because the last handle is gone (K1), so nothing made with the client
+        // exists any more.
         let outcome =
             unsafe { call!(self.plugin.api(), PJRT_Client_Destroy_Args { client: self.raw.as_ptr() }) };
         count_destroy(outcome.map(drop));
@@ -158,8 +162,8 @@ impl Client {
             store.fill(&mut args);
         }
         plugin.origin().note_call();
-        // SAFETY: holds because the options borrow from `options` and live through the call, and the store lives until
-        // the client is destroyed.
+        // SAFETY: holds because the options borrow from `options` and live through the call, and
+        // the store lives until the client is destroyed.
         let made = unsafe { api.call(&mut args) };
         plugin.origin().note_call();
         made?;
@@ -241,7 +245,8 @@ impl Client {
         self.0.process_index
     }
 
-    /// Makes a handler ([`fuseline_fusion::handler`]) known to the plugin, so that modules compiled for this client may call it.
+    /// Makes a handler ([`fuseline_fusion::handler`]) known to the plugin, so that modules compiled
+    /// for this client may call it.
     ///
     /// # Errors
     /// When the plugin cannot call handlers, or the platform's memory is not the host's.

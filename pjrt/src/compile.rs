@@ -14,11 +14,12 @@ use super::options::CompileOptions;
 impl Client {
     /// Compiles a StableHLO module, as text or as bytecode, and loads the result.
     ///
-    /// Blocks for as long as the compiler runs (tens of milliseconds and more). The module runs as native code: one
-    /// with custom calls is to be trusted like the plugin.
+    /// Blocks for as long as the compiler runs (tens of milliseconds and more). The module runs as
+    /// native code: one with custom calls is to be trusted like the plugin.
     ///
     /// # Errors
-    /// The compiler's words; also when the module returns a type that [`fuseline_fusion::DType`] has no name for.
+    /// The compiler's words; also when the module returns a type that [`fuseline_fusion::DType`]
+    /// has no name for.
     pub fn compile(&self, module: impl AsRef<[u8]>, options: &CompileOptions) -> Result<Executable, Error> {
         self.compile_as(module.as_ref(), options, Parameters::Asked)
     }
@@ -58,11 +59,13 @@ impl Client {
         unsafe { Executable::from_raw(self, out.executable, "PJRT_Client_Compile", parameters) }
     }
 
-    /// Loads what [`Executable::serialize`] wrote. `options` replaces the compile options stored with it.
+    /// Loads what [`Executable::serialize`] wrote. `options` replaces the compile options stored
+    /// with it.
     ///
     /// # Safety
-    /// The bytes are native code and are checked weakly or not at all. The caller vouches that they came, unchanged,
-    /// from [`Executable::serialize`] under the same plugin file on a machine with the same processor features.
+    /// The bytes are native code and are checked weakly or not at all. The caller vouches that they
+    /// came, unchanged, from [`Executable::serialize`] under the same plugin file on a machine with
+    /// the same processor features.
     ///
     /// # Errors
     /// Whatever the plugin notices, and as [`Client::compile`].
@@ -100,7 +103,8 @@ impl Client {
             args.tail.overridden_serialized_compile_options = options.as_ptr().cast();
             args.tail.overridden_serialized_compile_options_size = options.len();
         }
-        // SAFETY: holds because the client lives, the bytes outlive the call, and the caller vouches for them.
+        // SAFETY: holds because the client lives, the bytes outlive the call, and the caller
+        // vouches for them.
         unsafe { api.call(&mut args) }?;
         // SAFETY: holds because the call gave us the executable.
         unsafe {

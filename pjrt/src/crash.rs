@@ -8,8 +8,8 @@
 //! (`signal-safety(7)`).
 //!
 //! Invariants:
-//! - P10: a signal has the same end with and without the handler. One that was sent is sent again, one of a faulting instruction comes again when
-//!   that is executed again.
+//! - P10: a signal has the same end with and without the handler. One that was sent is sent again,
+//!   one of a faulting instruction comes again when that is executed again.
 //! - P11: a process that was forked off notes nothing: the file is its parent's.
 #![allow(
     clippy::disallowed_types,
@@ -79,7 +79,8 @@ fn install() {
         let mut new = action(handler as usize);
         // On the stack for signals, if a thread has one: its own may be what overflowed.
         new.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
-        // SAFETY: holds because both actions are initialised, and the handler calls only what may be called there.
+        // SAFETY: holds because both actions are initialised, and the handler calls only what may
+        // be called there.
         if unsafe { libc::sigaction(signal, &raw const new, old) } != 0 {
             // Nothing was installed, so nothing looks there.
             before.store(ptr::null_mut(), Ordering::Release);
@@ -89,7 +90,8 @@ fn install() {
 
 /// An action without flags.
 fn action(handler: usize) -> libc::sigaction {
-    // SAFETY: holds because the structure consists of numbers and an optional pointer to a function, for which zeros are valid.
+    // SAFETY: holds because the structure consists of numbers and an optional pointer to a
+    // function, for which zeros are valid.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     action.sa_sigaction = handler;
     action
@@ -103,14 +105,16 @@ fn note() {
         return;
     }
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: holds because the structure is the caller's own; the function is a system call that takes no lock.
+    // SAFETY: holds because the structure is the caller's own; the function is a system call that
+    // takes no lock.
     let is_known = unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit) } == 0;
     if !is_known || limit.rlim_cur == 0 {
         // Not a byte may be written (`ulimit -f 0`): trying would be another signal (P10).
         return;
     }
     for fd in FILES.iter().map(|file| file.load(Ordering::Relaxed)).filter(|&fd| fd >= 0) {
-        // SAFETY: holds because the byte is static, and the function may be called in a handler; a file that was closed meanwhile is an error.
+        // SAFETY: holds because the byte is static, and the function may be called in a handler; a
+        // file that was closed meanwhile is an error.
         let _ = unsafe { libc::pwrite(fd, CRASHED.as_ptr().cast(), CRASHED.len(), 0) };
     }
 }
@@ -122,13 +126,14 @@ extern "C" fn on_crash(signal: c_int, info: *mut libc::siginfo_t, _: *mut c_void
     if before.is_null() {
         return;
     }
-    // SAFETY: holds because what is there was set by `install`, once, and is never freed; the function may be called in a handler.
+    // SAFETY: holds because what is there was set by `install`, once, and is never freed; the
+    // function may be called in a handler.
     let _ = unsafe { libc::sigaction(signal, before, ptr::null_mut()) };
     // SAFETY: holds because the system hands a handler with `SA_SIGINFO` the signal's information.
     let code = unsafe { (*info).si_code };
     if code <= 0 {
-        // It was sent, by `abort` for example, and comes no second time by itself. It is held back until the handler returns.
-        // SAFETY: holds because the function may be called in a handler.
+        // It was sent, by `abort` for example, and comes no second time by itself. It is held back
+        // until the handler returns. SAFETY: holds because the function may be called in a handler.
         let _ = unsafe { libc::raise(signal) };
     }
 }

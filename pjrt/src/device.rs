@@ -1,7 +1,7 @@
 //! Devices and memories of a client: what they are called and how full they are.
 //!
-//! Ids, kinds and the relations between devices and memories are read once, when the client starts; asking costs no
-//! call of the plugin. Sizes are in bytes.
+//! Ids, kinds and the relations between devices and memories are read once, when the client starts;
+//! asking costs no call of the plugin. Sizes are in bytes.
 
 use std::fmt;
 

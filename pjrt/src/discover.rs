@@ -1,14 +1,16 @@
 //! Finding the plugins of a machine.
 //!
-//! Input: [`Sources`], which say where to look; nothing else is read, so a test can look in a made-up world. Output: a
-//! [`Discovery`], every candidate in the order in which it would be taken, with the reason why it can or cannot be used.
+//! Input: [`Sources`], which say where to look; nothing else is read, so a test can look in a
+//! made-up world. Output: a [`Discovery`], every candidate in the order in which it would be taken,
+//! with the reason why it can or cannot be used.
 //!
-//! Looking does not load anything. Loading runs a plugin's code, and one that is not wanted can take a device, so it is
-//! done for the first usable candidate only ([`Discovery::first_usable`]), or on request for all
-//! ([`Discovery::try_all`]).
+//! Looking does not load anything. Loading runs a plugin's code, and one that is not wanted can
+//! take a device, so it is done for the first usable candidate only ([`Discovery::first_usable`]),
+//! or on request for all ([`Discovery::try_all`]).
 //!
-//! A plugin that the user named (an explicit path, or `FUSELINE_PJRT_PLUGIN`) is the only one considered: running
-//! quietly on another device than the one asked for would be worse than an error.
+//! A plugin that the user named (an explicit path, or `FUSELINE_PJRT_PLUGIN`) is the only one
+//! considered: running quietly on another device than the one asked for would be worse than an
+//! error.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -30,8 +32,9 @@ pub const PLUGIN_VARIABLE: &str = "FUSELINE_PJRT_PLUGIN";
 /// JAX's variable with a list of plugins, `name:path,name:path`.
 pub const NAMES_AND_PATHS_VARIABLE: &str = "PJRT_NAMES_AND_LIBRARY_PATHS";
 
-/// Variable with the folder that holds what this project's setup fetched: `plugins/<name>/<file>.so`. Where it is not
-/// set, the folder that it named when the crate was compiled is used.
+/// Variable with the folder that holds what this project's setup fetched:
+/// `plugins/<name>/<file>.so`. Where it is not set, the folder that it named when the crate was
+/// compiled is used.
 pub const SETUP_DIR_VARIABLE: &str = "FUSELINE_SETUP_DIR";
 
 /// The longest that Python may take to answer.
@@ -148,7 +151,8 @@ impl Candidate {
         Candidate { source, name: None, path: None, verdict }
     }
 
-    /// Loads the candidate if that was not done yet; its verdict is never [`Verdict::Untried`] afterwards.
+    /// Loads the candidate if that was not done yet; its verdict is never [`Verdict::Untried`]
+    /// afterwards.
     fn try_it(&mut self) -> Option<Plugin> {
         if let (Verdict::Untried, Some(path)) = (&self.verdict, &self.path) {
             self.verdict = match Plugin::open(path) {
@@ -180,8 +184,8 @@ impl fmt::Display for Candidate {
     }
 }
 
-/// Every candidate, in the order in which it would be taken. `Display` lists them, one per line, and then the sources
-/// that gave none.
+/// Every candidate, in the order in which it would be taken. `Display` lists them, one per line,
+/// and then the sources that gave none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Discovery {
     candidates: Vec<Candidate>,
@@ -212,7 +216,8 @@ impl fmt::Display for NoPlugin {
 impl std::error::Error for NoPlugin {}
 
 impl Discovery {
-    /// Looks for plugins without loading any. Runs [`Sources::python`] once, for 10 seconds at most.
+    /// Looks for plugins without loading any. Runs [`Sources::python`] once, for 10 seconds at
+    /// most.
     #[must_use]
     pub fn look(sources: &Sources) -> Discovery {
         let mut found = Discovery::default();
@@ -254,14 +259,16 @@ impl Discovery {
         &self.notes
     }
 
-    /// Loads every candidate, to tell which ones can be used. Loading runs their code and may take devices.
+    /// Loads every candidate, to tell which ones can be used. Loading runs their code and may take
+    /// devices.
     pub fn try_all(&mut self) {
         for candidate in &mut self.candidates {
             candidate.try_it();
         }
     }
 
-    /// Loads candidates in order until one can be used. If the user named one, it is the only one tried.
+    /// Loads candidates in order until one can be used. If the user named one, it is the only one
+    /// tried.
     ///
     /// # Errors
     /// When none can be used.
@@ -361,8 +368,8 @@ fn sorted_entries(folder: &Path) -> Vec<PathBuf> {
 /// What stands before the answer, so that anything else that Python prints does not matter.
 const MARK: &str = "fuseline-pjrt-plugins:";
 
-/// Lists the shared libraries of the packages that plugins come in. It imports none of them, and does not look in the
-/// current folder.
+/// Lists the shared libraries of the packages that plugins come in. It imports none of them, and
+/// does not look in the current folder.
 const SCRIPT: &str = r#"
 import sys
 sys.path = [entry for entry in sys.path if entry not in ("", ".")]
@@ -418,7 +425,8 @@ fn ask_python(program: &Path) -> Result<Vec<(String, PathBuf)>, String> {
         Ok(_) => receive.recv_timeout(PYTHON_LIMIT).map_err(|_| "it took too long".to_owned()),
         Err(error) => Err(error.to_string()),
     };
-    // It has said what it has to say, or is not going to. Both calls can only fail if it is gone already.
+    // It has said what it has to say, or is not going to. Both calls can only fail if it is gone
+    // already.
     drop(child.kill());
     drop(child.wait());
     let bytes = match answer? {

@@ -53,12 +53,14 @@ const CODES: [(Code, u32, &str); 16] = [
     (Code::Unauthenticated, 16, "UNAUTHENTICATED"),
 ];
 
-/// What a compiler says that gets no memory for its code. The first may have another reason; then it is said again.
+/// What a compiler says that gets no memory for its code. The first may have another reason; then
+/// it is said again.
 const WITHOUT_MEMORY: [&str; 3] =
     ["Failed to materialize symbols", "Unable to allocate section memory", "Cannot allocate memory"];
 
 impl Code {
-    /// The code with this number; [`Code::Unknown`] for 0 (an error must not say OK) and for numbers to come.
+    /// The code with this number; [`Code::Unknown`] for 0 (an error must not say OK) and for
+    /// numbers to come.
     #[must_use]
     pub fn from_number(number: u32) -> Code {
         CODES.iter().find(|row| row.1 == number).map_or(Code::Unknown, |row| row.0)
@@ -83,8 +85,8 @@ impl fmt::Display for Code {
 
 /// A PJRT call that failed: which function, what code, in whose words.
 ///
-/// One pointer wide. The plugin's own error object was read once and destroyed before this value was made, so it can
-/// be kept, cloned and sent anywhere.
+/// One pointer wide. The plugin's own error object was read once and destroyed before this value
+/// was made, so it can be kept, cloned and sent anywhere.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Error(Box<Repr>);
 
@@ -142,7 +144,8 @@ impl Error {
     /// Device or host memory (or another quota) ran out; freeing some and trying again may work.
     #[must_use]
     pub fn is_resource_exhausted(&self) -> bool {
-        // What XLA's CPU backend says when the system gives its compiler no memory, or no mapping of it, has other codes.
+        // What XLA's CPU backend says when the system gives its compiler no memory, or no mapping
+        // of it, has other codes.
         let says_so = |words: &&str| self.message().contains(*words);
         self.code() == Code::ResourceExhausted || self.is_from_plugin() && WITHOUT_MEMORY.iter().any(says_so)
     }
@@ -205,9 +208,11 @@ impl std::error::Error for Error {}
 pub struct Counters {
     /// Calls that destroy or release an object and were answered with an error.
     pub destroy_errors: u64,
-    /// Panics of user callbacks, or of destructors run in one, that were stopped before they reached the plugin.
+    /// Panics of user callbacks, or of destructors run in one, that were stopped before they
+    /// reached the plugin.
     pub callback_panics: u64,
-    /// Objects leaked on purpose, because freeing them could not be shown to be safe, and ends that were not waited for any longer.
+    /// Objects leaked on purpose, because freeing them could not be shown to be safe, and ends that
+    /// were not waited for any longer.
     pub leaks: u64,
 }
 

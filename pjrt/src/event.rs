@@ -1,11 +1,14 @@
 //! Completion of asynchronous work.
 //!
 //! Invariants:
-//! - E1. The plugin's event object lives until the [`Event`] is dropped and every callback registered on it has run.
-//! - E2. A callback runs exactly once, also when registering it fails, and also when the [`Event`] is dropped first.
+//! - E1. The plugin's event object lives until the [`Event`] is dropped and every callback
+//!   registered on it has run.
+//! - E2. A callback runs exactly once, also when registering it fails, and also when the [`Event`]
+//!   is dropped first.
 //! - E3. The client lives as long as E1 asks, so callbacks may drop the last handle on anything.
 //!
-//! An event that only gets waited for costs no heap allocation; the first callback costs two, one if the event is given away for it.
+//! An event that only gets waited for costs no heap allocation; the first callback costs two, one
+//! if the event is given away for it.
 
 use std::ffi::c_void;
 use std::fmt;
@@ -22,7 +25,8 @@ use super::error::{Error, count_destroy};
 
 /// Some asynchronous work, which finishes once, well or badly.
 ///
-/// `Send + Sync`: any thread may ask, wait and register callbacks at any time, also several at once.
+/// `Send + Sync`: any thread may ask, wait and register callbacks at any time, also several at
+/// once.
 pub struct Event {
     raw: NonNull<PJRT_Event>,
     client: Client,
@@ -30,8 +34,9 @@ pub struct Event {
     shared: OnceLock<Arc<Shared>>,
 }
 
-// SAFETY: holds because PJRT events may be used and destroyed on any thread, several threads at a time (see the
-// thread-safety section of the module `pjrt`), and the rest of the struct is `Send + Sync` by itself.
+// SAFETY: holds because PJRT events may be used and destroyed on any thread, several threads at a
+// time (see the thread-safety section of the module `pjrt`), and the rest of the struct is `Send +
+// Sync` by itself.
 unsafe impl Send for Event {}
 // SAFETY: holds for the same reason.
 unsafe impl Sync for Event {}
@@ -53,7 +58,8 @@ impl Drop for Shared {
 }
 
 fn destroy(api: &Api, raw: NonNull<PJRT_Event>) {
-    // SAFETY: holds because each event has one owner, `Event` or `Shared`, which calls this once, at its end.
+    // SAFETY: holds because each event has one owner, `Event` or `Shared`, which calls this once,
+    // at its end.
     let outcome = unsafe { call!(api, PJRT_Event_Destroy_Args { event: raw.as_ptr() }) };
     count_destroy(outcome.map(drop));
 }
@@ -80,23 +86,24 @@ impl Event {
 
     /// Blocks until the work has finished and says how.
     ///
-    /// An event that finished long ago answers at once, with its error if it had one, every time it is asked.
+    /// An event that finished long ago answers at once, with its error if it had one, every time it
+    /// is asked.
     ///
     /// # Errors
     /// The error of the work, in the plugin's words.
     pub fn wait(&self) -> Result<(), Error> {
         before("waits for the plugin");
-        // `PJRT_Event_Await` answers for finished events as well, so asking `is_ready` first would only cost a call.
-        // SAFETY: holds because `self` keeps the event alive (E1).
+        // `PJRT_Event_Await` answers for finished events as well, so asking `is_ready` first would
+        // only cost a call. SAFETY: holds because `self` keeps the event alive (E1).
         unsafe { call!(self.client.api(), PJRT_Event_Await_Args { event: self.raw.as_ptr() }) }.map(drop)
     }
 
     /// Calls `callback` once the work has finished, with how it did.
     ///
-    /// It runs on a thread of the plugin, or at once on this one if the work has finished already; so it must not
-    /// block, and must not need a lock that the caller holds. A panic in it is stopped and counted
-    /// ([`super::counters`]). Dropping the event does not cancel it. When the plugin refuses the registration, the
-    /// callback runs now with that error.
+    /// It runs on a thread of the plugin, or at once on this one if the work has finished already;
+    /// so it must not block, and must not need a lock that the caller holds. A panic in it is
+    /// stopped and counted ([`super::counters`]). Dropping the event does not cancel it. When the
+    /// plugin refuses the registration, the callback runs now with that error.
     pub fn on_ready<F>(&self, callback: F)
     where
         F: FnOnce(Result<(), Error>) + Send + 'static,
@@ -116,7 +123,8 @@ impl Event {
         }
     }
 
-    /// Calls `run` with `state` once the work has finished; gives `state` back when it will not be called.
+    /// Calls `run` with `state` once the work has finished; gives `state` back when it will not be
+    /// called.
     pub(super) fn register<S: Send + 'static>(&self, state: S, run: Run<S>) -> Result<(), (Error, S)> {
         let shared =
             self.shared.get_or_init(|| Arc::new(Shared { raw: self.raw, client: self.client.clone() }));
@@ -150,12 +158,13 @@ impl Keeper for Event {
     }
 }
 
-/// Calls `run` with `state` once the work has finished; gives `state` back when it will not be called.
+/// Calls `run` with `state` once the work has finished; gives `state` back when it will not be
+/// called.
 fn register<S: Send + 'static, K: Keeper>(keeper: K, state: S, run: Run<S>) -> Result<(), (Error, S)> {
     let (api, event) = (keeper.client().api(), keeper.raw());
     let pending = Box::into_raw(Box::new(Pending { state, run, keeper }));
-    // SAFETY: holds because the event lives until the callback has run (E1: `pending` keeps it) and `pending` is what
-    // `on_ready::<S, K>` expects; a plugin calls a registered callback once.
+    // SAFETY: holds because the event lives until the callback has run (E1: `pending` keeps it) and
+    // `pending` is what `on_ready::<S, K>` expects; a plugin calls a registered callback once.
     let outcome = unsafe {
         call!(
             api,

@@ -3,9 +3,10 @@
 //! Running them is in `execute`.
 //!
 //! Invariants:
-//! - X1. Both plugin objects (the loaded one and its description) are destroyed once, after every handle is gone, and
-//!   before the client. Executions in flight finish.
-//! - X2. Number, types and devices of inputs and outputs are asked once, when the executable is made.
+//! - X1. Both plugin objects (the loaded one and its description) are destroyed once, after every
+//!   handle is gone, and before the client. Executions in flight finish.
+//! - X2. Number, types and devices of inputs and outputs are asked once, when the executable is
+//!   made.
 
 use std::ffi::c_char;
 use std::fmt;
@@ -27,7 +28,8 @@ use super::error::{Code, Error, count_destroy, optional};
 use super::types::{dtype, primitive_dtype, tensor_type};
 use super::value::{Value, read_named_values};
 
-/// A program that was compiled for, or loaded onto, devices of a client. Clones are the same executable.
+/// A program that was compiled for, or loaded onto, devices of a client. Clones are the same
+/// executable.
 ///
 /// `Send + Sync`: any number of threads may run it at once.
 #[derive(Clone)]
@@ -51,8 +53,8 @@ pub(super) struct RawExecutable {
     program: *mut PJRT_Executable,
 }
 
-// SAFETY: holds because PJRT executables may be used and destroyed on any thread, several threads at a time (see the
-// thread-safety section of the module `pjrt`).
+// SAFETY: holds because PJRT executables may be used and destroyed on any thread, several threads
+// at a time (see the thread-safety section of the module `pjrt`).
 unsafe impl Send for RawExecutable {}
 // SAFETY: holds for the same reason.
 unsafe impl Sync for RawExecutable {}
@@ -207,16 +209,16 @@ impl Executable {
         self.outputs().len()
     }
 
-    /// Types of the parameters, in order; `None` when the plugin does not show the program. What is known here is
-    /// checked before every execution.
+    /// Types of the parameters, in order; `None` when the plugin does not show the program. What is
+    /// known here is checked before every execution.
     #[must_use]
     #[inline]
     pub fn parameters(&self) -> Option<&[TensorType]> {
         self.0.parameters.as_deref()
     }
 
-    /// The devices of this process that the executable runs on, in the order of the argument lists; empty for one that
-    /// was compiled to be portable, if the plugin has that.
+    /// The devices of this process that the executable runs on, in the order of the argument lists;
+    /// empty for one that was compiled to be portable, if the plugin has that.
     #[must_use]
     pub fn addressable_devices(&self) -> Vec<Device> {
         self.0.devices.iter().map(|slot| Device::new(self.client(), *slot)).collect()
@@ -286,7 +288,8 @@ impl Executable {
     /// # Errors
     /// When the plugin has no such function or does not know.
     pub fn memory_stats(&self) -> Result<CompiledMemoryStats, Error> {
-        /// No plugin answers that; where it is still there after the call, the plugin is older than the field.
+        /// No plugin answers that; where it is still there after the call, the plugin is older than
+        /// the field.
         const UNTOUCHED: i64 = i64::MIN;
         let (api, program) = self.0.raw.parts();
         let mut args = api.block::<PJRT_Executable_GetCompiledMemoryStats_Args>();
@@ -310,7 +313,8 @@ impl Executable {
         })
     }
 
-    /// The executable as bytes for [`Client::deserialize`] under the same plugin file on a like machine.
+    /// The executable as bytes for [`Client::deserialize`] under the same plugin file on a like
+    /// machine.
     ///
     /// # Errors
     /// When the plugin has no such function or cannot serialise this program.
@@ -343,7 +347,8 @@ impl fmt::Debug for Executable {
 /// What is known of the parameters of an executable while it is made.
 #[derive(Debug)]
 pub enum Parameters {
-    /// The plugin is asked. It prints its program for that, twice: a tenth of what loading takes (0.35 of 3.8 ms for 200 ops, 5 of 47 ms for 418).
+    /// The plugin is asked. It prints its program for that, twice: a tenth of what loading takes
+    /// (0.35 of 3.8 ms for 200 ops, 5 of 47 ms for 418).
     Asked,
     /// The types in the module that it is compiled from.
     Known(Box<[TensorType]>),
@@ -395,7 +400,8 @@ impl RawExecutable {
             let text = format!("{count} outputs, but {} types and {} shapes", dtypes.len(), ranks.len());
             return Err(Error::layer(Code::Internal, DIMS, text));
         }
-        // SAFETY: holds because the list, as long as all ranks together, lives as long as the executable.
+        // SAFETY: holds because the list, as long as all ranks together, lives as long as the
+        // executable.
         let mut dims = unsafe { list(out.dims, ranks.iter().sum()) };
         let types = dtypes.iter().zip(ranks).map(|(number, rank)| {
             let (these, rest) = dims.split_at_checked(*rank).unwrap_or((dims, &[]));
@@ -434,7 +440,8 @@ impl RawExecutable {
     fn optimized_program(&self) -> Result<OptimizedProgram, Error> {
         let (api, executable) = self.parts();
         let mut program = api.block::<PJRT_Program>();
-        // SAFETY: holds because `self` keeps the executable alive, and the program asks for its size only.
+        // SAFETY: holds because `self` keeps the executable alive, and the program asks for its
+        // size only.
         unsafe {
             call!(
                 api,
@@ -446,7 +453,8 @@ impl RawExecutable {
         }?;
         let mut bytes = vec![0u8; program.code_size];
         program.code = bytes.as_mut_ptr().cast::<c_char>();
-        // SAFETY: holds because `self` keeps the executable alive, and `code` has room for the size that was told.
+        // SAFETY: holds because `self` keeps the executable alive, and `code` has room for the size
+        // that was told.
         unsafe {
             call!(
                 api,

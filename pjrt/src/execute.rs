@@ -1,10 +1,10 @@
 //! Running executables.
 //!
-//! The hot path of the engine: one call of the plugin, no lock, and no heap allocation on our side up to 64 arguments
-//! and 4 outputs (beyond them, one for each list).
+//! The hot path of the engine: one call of the plugin, no lock, and no heap allocation on our side
+//! up to 64 arguments and 4 outputs (beyond them, one for each list).
 //!
-//! Arguments are checked first (client, number, types): a plugin may compare sizes only, and then reads bytes of
-//! another type as its own.
+//! Arguments are checked first (client, number, types): a plugin may compare sizes only, and then
+//! reads bytes of another type as its own.
 
 use std::ffi::CStr;
 
@@ -23,16 +23,17 @@ const FUNCTION: &str = "PJRT_LoadedExecutable_Execute";
 /// How one execution runs.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ExecuteOptions<'a> {
-    /// Indices of arguments that must not be donated though the module allows it. See [`Buffer`] on donation.
+    /// Indices of arguments that must not be donated though the module allows it. See [`Buffer`] on
+    /// donation.
     pub non_donatable: &'a [i64],
-    /// If not zero, a number for a launch that several devices or processes take part in, by which the plugin can see
-    /// that they disagree on the order.
+    /// If not zero, a number for a launch that several devices or processes take part in, by which
+    /// the plugin can see that they disagree on the order.
     pub launch_id: i32,
-    /// Where in the user's program this comes from (`file:line`), for the plugin's messages. Plugins older than the
-    /// field do not look at it.
+    /// Where in the user's program this comes from (`file:line`), for the plugin's messages.
+    /// Plugins older than the field do not look at it.
     pub call_location: Option<&'a CStr>,
-    /// The device to run on, instead of the one(s) it was compiled for. Not every plugin takes another one unless the
-    /// executable is portable.
+    /// The device to run on, instead of the one(s) it was compiled for. Not every plugin takes
+    /// another one unless the executable is portable.
     pub device: Option<&'a Device>,
     /// Asks for [`Execution::done`], which costs 0.3 µs.
     pub want_completion_event: bool,
@@ -50,14 +51,15 @@ pub struct Execution {
 impl Executable {
     /// Runs the executable on one device.
     ///
-    /// Returns when the work is enqueued; a plugin may also run small programs before it returns. The arguments may be
-    /// dropped at once. Arguments the module marks for donation are donated, except the vetoed ones: see [`Buffer`].
+    /// Returns when the work is enqueued; a plugin may also run small programs before it returns.
+    /// The arguments may be dropped at once. Arguments the module marks for donation are donated,
+    /// except the vetoed ones: see [`Buffer`].
     ///
     /// # Errors
-    /// From this layer, before the plugin is called: arguments of another client, wrong in number or type, a veto on
-    /// an argument that is not there, a device that cannot be. From the plugin: deleted or donated arguments, arguments
-    /// on another device, out of memory. After an error nothing was run; whether arguments were donated is up to the
-    /// plugin (XLA:CPU: no).
+    /// From this layer, before the plugin is called: arguments of another client, wrong in number
+    /// or type, a veto on an argument that is not there, a device that cannot be. From the plugin:
+    /// deleted or donated arguments, arguments on another device, out of memory. After an error
+    /// nothing was run; whether arguments were donated is up to the plugin (XLA:CPU: no).
     pub fn execute(&self, args: &[&Buffer], options: &ExecuteOptions<'_>) -> Result<Execution, Error> {
         let inner = self.inner();
         inner.check(args, options.non_donatable)?;
@@ -85,18 +87,20 @@ impl Executable {
         if let Some(device) = options.device {
             call.execute_device = device.raw();
         }
-        // SAFETY: holds because executable, arguments and device are alive and of one client, the lists have the
-        // lengths they are said to have, and all of them outlive the call.
+        // SAFETY: holds because executable, arguments and device are alive and of one client, the
+        // lists have the lengths they are said to have, and all of them outlive the call.
         unsafe { inner.home.client.api().call(&mut call) }?;
         // SAFETY: holds because the call succeeded and gave us these objects.
         unsafe { inner.collect(&raw_outputs, done, device) }
     }
 
-    /// Runs the executable on all devices of this process that it was compiled for: one list of arguments for each, in
-    /// the order of [`Executable::addressable_devices`], and one result for each.
+    /// Runs the executable on all devices of this process that it was compiled for: one list of
+    /// arguments for each, in the order of [`Executable::addressable_devices`], and one result for
+    /// each.
     ///
     /// # Errors
-    /// As [`Executable::execute`], and when the number of lists is wrong or [`ExecuteOptions::device`] is set.
+    /// As [`Executable::execute`], and when the number of lists is wrong or
+    /// [`ExecuteOptions::device`] is set.
     pub fn execute_on_all(
         &self,
         args: &[&[&Buffer]],
@@ -135,8 +139,8 @@ impl Executable {
         if options.want_completion_event {
             call.device_complete_events = done.as_mut_ptr();
         }
-        // SAFETY: holds because executable and arguments are alive and of one client, the lists have the lengths they
-        // are said to have, and all of them outlive the call.
+        // SAFETY: holds because executable and arguments are alive and of one client, the lists
+        // have the lengths they are said to have, and all of them outlive the call.
         unsafe { inner.home.client.api().call(&mut call) }?;
         let each = raw_outputs.iter().zip(&done).zip(devices);
         // Every object is taken over before the first error is reported, so that none is lost.
@@ -242,7 +246,8 @@ impl Inner {
         let mut outputs = SmallVec::new();
         let mut lost = None;
         for (index, raw) in raw_outputs.iter().enumerate() {
-            // SAFETY: holds because the caller vouches for it, and outputs come in the order of their types.
+            // SAFETY: holds because the caller vouches for it, and outputs come in the order of
+            // their types.
             match unsafe { Buffer::from_raw(*raw, &self.home, index as u32, device, FUNCTION) } {
                 Ok(buffer) => outputs.push(buffer),
                 Err(error) => lost = Some(error),

@@ -1,17 +1,19 @@
 //! Handlers of ours as functions that a plugin calls: XLA's typed FFI.
 //!
-//! A plugin with the FFI extension has a list of functions that the modules of all its clients may call. Each target of
-//! [`fuseline_fusion::handler`] is put there under its name, with one function for all of them, [`entry`], which is told in the
-//! call (by the attribute [`handler::TARGET_KEY`]) which one is meant: the plugin hands a function no pointer of ours.
+//! A plugin with the FFI extension has a list of functions that the modules of all its clients may
+//! call. Each target of [`fuseline_fusion::handler`] is put there under its name, with one function
+//! for all of them, [`entry`], which is told in the call (by the attribute [`handler::TARGET_KEY`])
+//! which one is meant: the plugin hands a function no pointer of ours.
 //!
-//! Layouts are those of `xla/pjrt/c/pjrt_c_api_ffi_extension.h` (version 2) and `xla/ffi/api/c_api.h` (FFI API 0.1 to 0.3),
-//! whose structs only grow at their ends.
+//! Layouts are those of `xla/pjrt/c/pjrt_c_api_ffi_extension.h` (version 2) and
+//! `xla/ffi/api/c_api.h` (FFI API 0.1 to 0.3), whose structs only grow at their ends.
 //!
 //! Invariants:
 //! - G1. A target is registered with a plugin and platform at most once.
-//! - G2. No struct is read past the size that it says it has, and no list past its length; a call frame that is not as the header
-//!   says is an error of the call.
-//! - G3. Nothing unwinds into the plugin (`callback`), and every error reaches it as one of its own.
+//! - G2. No struct is read past the size that it says it has, and no list past its length; a call
+//!   frame that is not as the header says is an error of the call.
+//! - G3. Nothing unwinds into the plugin (`callback`), and every error reaches it as one of its
+//!   own.
 
 use std::ffi::{CString, c_char, c_int, c_uint, c_void};
 use std::mem::offset_of;
@@ -41,8 +43,8 @@ struct RegisterArgs {
     traits: c_uint,
 }
 
-/// The same of older headers, which know handlers of another kind too. It is longer, so a plugin that expects it refuses the
-/// other by its size.
+/// The same of older headers, which know handlers of another kind too. It is longer, so a plugin
+/// that expects it refuses the other by its size.
 #[repr(C)]
 struct OlderRegisterArgs {
     struct_size: usize,
@@ -211,7 +213,8 @@ const _: () = {
 };
 
 impl Plugin {
-    /// Makes a target of [`fuseline_fusion::handler`] known to the plugin for a platform, if it is not yet.
+    /// Makes a target of [`fuseline_fusion::handler`] known to the plugin for a platform, if it is
+    /// not yet.
     pub(super) fn allow_handler(self, target: &str, platform: &str) -> Result<(), Error> {
         let mut handlers = self.handlers().lock();
         if handlers.iter().any(|(known, place)| known == target && place == platform) {
@@ -226,7 +229,8 @@ impl Plugin {
 /// Makes a target known to a plugin for a platform, so that modules may call it.
 ///
 /// # Errors
-/// When the plugin has no FFI extension or refuses the name, and on platforms whose memory handlers cannot read.
+/// When the plugin has no FFI extension or refuses the name, and on platforms whose memory handlers
+/// cannot read.
 fn register(plugin: Plugin, target: &str, platform: &str) -> Result<(), Error> {
     const FUNCTION: &str = "PJRT_FFI_Register_Handler";
     if platform != "cpu" {
@@ -236,10 +240,12 @@ fn register(plugin: Plugin, target: &str, platform: &str) -> Result<(), Error> {
         return Err(Error::layer(Code::Unimplemented, FUNCTION, text));
     }
     let register = plugin.extension(EXTENSION).and_then(|base| {
-        // SAFETY: holds because the extensions of a plugin stay for the life of the process and begin so.
+        // SAFETY: holds because the extensions of a plugin stay for the life of the process and
+        // begin so.
         let size = unsafe { at(base) }.struct_size;
         let is_whole = size >= offset_of!(FfiExtension, register_handler) + size_of::<usize>();
-        // SAFETY: holds because the struct of this number is that one, and it is as long as it says.
+        // SAFETY: holds because the struct of this number is that one, and it is as long as it
+        // says.
         is_whole.then(|| unsafe { at(base.cast::<FfiExtension>()) })?.register_handler
     });
     let Some(register) = register else {
@@ -269,8 +275,9 @@ fn register(plugin: Plugin, target: &str, platform: &str) -> Result<(), Error> {
         platform_name_size: platform.len(),
         traits: 0,
     };
-    // SAFETY: holds because the struct is as long as it says, what it points to outlives the call, the function is a typed
-    // handler, and a plugin that expects a longer struct reads nothing of this one but its size.
+    // SAFETY: holds because the struct is as long as it says, what it points to outlives the call,
+    // the function is a typed handler, and a plugin that expects a longer struct reads nothing of
+    // this one but its size.
     let refused = unsafe { register((&raw mut args).cast()) };
     if refused.is_null() {
         return Ok(());
@@ -324,7 +331,8 @@ unsafe extern "C" fn entry(frame: *const Frame) -> *mut c_void {
     let message = CString::new(message.replace('\0', "")).unwrap_or_default();
     // SAFETY: holds because every frame has the table of the FFI in front of what may not be there.
     let api = unsafe { frame.wrapping_byte_add(offset_of!(Frame, api)).cast::<*const FrameApi>().read() };
-    // SAFETY: holds because the table lives as long as the process and has had this function from the first version on.
+    // SAFETY: holds because the table lives as long as the process and has had this function from
+    // the first version on.
     let Some(create) = unsafe { at(api) }.error_create else {
         // Without an error the plugin would take the results for computed.
         std::process::abort();
@@ -352,9 +360,11 @@ unsafe fn answer(frame: *const Frame) -> Result<(), String> {
         if extension.kind == METADATA {
             // SAFETY: holds because an extension of this kind is that struct.
             let extension = unsafe { at(next.cast::<MetadataExtension>()) };
-            // SAFETY: holds because this extension has a place for the answer, which nobody else looks at meanwhile.
+            // SAFETY: holds because this extension has a place for the answer, which nobody else
+            // looks at meanwhile.
             let metadata = unsafe { &mut *extension.metadata };
-            // Structs only grow at their ends, so the first version that was compared is right for all.
+            // Structs only grow at their ends, so the first version that was compared is right for
+            // all.
             (metadata.version.major, metadata.version.minor) = (0, 1);
             return Ok(());
         }
@@ -374,15 +384,17 @@ unsafe fn answer(frame: *const Frame) -> Result<(), String> {
     let target = target.ok_or("a handler: the call does not say which one it is for")?;
     // SAFETY: holds because the operands are the frame's.
     let operands = unsafe { buffers(&frame.args) }?.into_iter().map(|(ty, data, len)| {
-        // SAFETY: holds because an operand has the bytes of its type, which nobody writes during the call.
+        // SAFETY: holds because an operand has the bytes of its type, which nobody writes during
+        // the call.
         OperandView { ty, bytes: unsafe { list(data, len) } }
     });
     let operands: Vec<OperandView<'_>> = operands.collect();
     // SAFETY: holds because the results are the frame's.
     let results = unsafe { buffers(&frame.rets) }?.into_iter().map(|(ty, data, len)| {
         let data = if len == 0 { NonNull::dangling().as_ptr() } else { data };
-        // SAFETY: holds because a result has room for the bytes of its type, which nobody else looks at during the call, and
-        // XLA gives no operand's memory to a result of a call that does not ask for it.
+        // SAFETY: holds because a result has room for the bytes of its type, which nobody else
+        // looks at during the call, and XLA gives no operand's memory to a result of a call that
+        // does not ask for it.
         ResultView { ty, bytes: unsafe { std::slice::from_raw_parts_mut(data, len) } }
     });
     let mut results: Vec<ResultView<'_>> = results.collect();

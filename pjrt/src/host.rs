@@ -1,11 +1,12 @@
 //! Host data on its way to a device, and device memory of others made into buffers.
 //!
 //! Four ways, named as in the C header: a borrowed slice is copied before the call returns
-//! ([`Client::buffer_from_host`]); owned data ([`HostData`]) is kept until the transfer is done, or, where the plugin
-//! can use host memory in place, until the buffer is gone ([`Client::buffer_from_owned`]).
+//! ([`Client::buffer_from_host`]); owned data ([`HostData`]) is kept until the transfer is done,
+//! or, where the plugin can use host memory in place, until the buffer is gone
+//! ([`Client::buffer_from_owned`]).
 //!
-//! Invariant O1: owned data is dropped exactly once, and not before the plugin says that it is done with it; if the
-//! plugin cannot be heard, never.
+//! Invariant O1: owned data is dropped exactly once, and not before the plugin says that it is done
+//! with it; if the plugin cannot be heard, never.
 
 use std::ffi::c_void;
 use std::fmt;
@@ -22,7 +23,8 @@ use super::error::{Error, leak};
 use super::event::Event;
 use super::types::{buffer_type, raw_dims};
 
-/// Alignment, in bytes, that host data needs to be used in place by XLA:CPU. Data aligned worse is copied.
+/// Alignment, in bytes, that host data needs to be used in place by XLA:CPU. Data aligned worse is
+/// copied.
 pub const ZERO_COPY_ALIGN: usize = 64;
 
 const FUNCTION: &str = "PJRT_Client_BufferFromHostBuffer";
@@ -78,14 +80,15 @@ pub enum HostSemantics {
     UntilTransferred,
     /// Use it in place, read-only, until the buffer is gone.
     ZeroCopy,
-    /// Use it in place and overwrite it when the buffer is donated, until the buffer is gone. Plugins of other
-    /// devices than the CPU treat it as [`HostSemantics::UntilTransferred`].
+    /// Use it in place and overwrite it when the buffer is donated, until the buffer is gone.
+    /// Plugins of other devices than the CPU treat it as [`HostSemantics::UntilTransferred`].
     MutableZeroCopy,
 }
 
 /// Host data with its owner, which lives until the plugin is done with the data.
 ///
-/// The owner may be dropped on a thread of the plugin, and a panic of its destructor is stopped and counted there.
+/// The owner may be dropped on a thread of the plugin, and a panic of its destructor is stopped and
+/// counted there.
 pub struct HostData {
     start: *const u8,
     len: usize,
@@ -142,8 +145,8 @@ impl HostData {
         HostData { start, len, semantics, owner: Owner(Box::into_raw(Box::new(elements))) }
     }
 
-    /// The slice stays good after this returns because it could have been borrowed until just before the owner is
-    /// dropped: the owner is not moved and not touched in between.
+    /// The slice stays good after this returns because it could have been borrowed until just
+    /// before the owner is dropped: the owner is not moved and not touched in between.
     fn shared<O: AsRef<[u8]> + Send + 'static>(owner: O, semantics: HostSemantics) -> HostData {
         let raw = Box::into_raw(Box::new(owner));
         let owner = Owner(raw);
@@ -152,11 +155,12 @@ impl HostData {
         HostData { start: data.as_ptr(), len: data.len(), semantics, owner }
     }
 
-    /// Memory of somebody else's that the plugin may use in place, read-only. `release` is called when the plugin is done
-    /// with it, on any thread.
+    /// Memory of somebody else's that the plugin may use in place, read-only. `release` is called
+    /// when the plugin is done with it, on any thread.
     ///
     /// # Safety
-    /// `start` is the address of `len` readable bytes, which stay and do not change until `release` is called.
+    /// `start` is the address of `len` readable bytes, which stay and do not change until `release`
+    /// is called.
     pub unsafe fn foreign(start: *const u8, len: usize, release: impl FnOnce() + Send + 'static) -> HostData {
         struct Release<F: FnOnce()>(Option<F>);
         impl<F: FnOnce()> Drop for Release<F> {
@@ -175,7 +179,8 @@ impl HostData {
     /// The bytes.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
-        // SAFETY: holds because the owner keeps `len` bytes there, and nobody writes to them before the plugin has them.
+        // SAFETY: holds because the owner keeps `len` bytes there, and nobody writes to them before
+        // the plugin has them.
         unsafe { std::slice::from_raw_parts(self.start, self.len) }
     }
 
@@ -262,11 +267,12 @@ pub fn bytes_of<T: Element>(elements: &[T]) -> &[u8] {
 }
 
 impl Client {
-    /// Makes a buffer of the given type from dense, row-major bytes, which are copied before this returns.
+    /// Makes a buffer of the given type from dense, row-major bytes, which are copied before this
+    /// returns.
     ///
     /// # Errors
-    /// When the length does not fit the type, a `bool` byte is neither 0 nor 1, the place belongs to another client,
-    /// or the plugin refuses (out of memory).
+    /// When the length does not fit the type, a `bool` byte is neither 0 nor 1, the place belongs
+    /// to another client, or the plugin refuses (out of memory).
     pub fn buffer_from_host<'p>(
         &self,
         ty: &TensorType,
@@ -277,18 +283,20 @@ impl Client {
             PJRT_HostBufferSemantics_PJRT_HostBufferSemantics_kImmutableOnlyDuringCall;
         let place = place.into();
         let data = (bytes.as_ptr(), bytes.len());
-        // SAFETY: holds because the slice outlives the call, and the plugin does not look at it afterwards.
+        // SAFETY: holds because the slice outlives the call, and the plugin does not look at it
+        // afterwards.
         let (raw, done) = unsafe { self.send(ty, data, SEMANTICS, place) }?;
         drop(done);
         // SAFETY: holds because `send` gave us the buffer, of that type.
         unsafe { Buffer::single(raw, self, ty, place.device(), FUNCTION) }
     }
 
-    /// Makes a buffer of the given type from owned, dense, row-major data; what the plugin may do with it and for how
-    /// long is the data's [`HostSemantics`].
+    /// Makes a buffer of the given type from owned, dense, row-major data; what the plugin may do
+    /// with it and for how long is the data's [`HostSemantics`].
     ///
-    /// Whether the plugin uses the data in place can be asked with [`Buffer::aliases`]; XLA:CPU does if it is aligned
-    /// to [`ZERO_COPY_ALIGN`]. The owner is dropped when the plugin is done, or here when there is an error.
+    /// Whether the plugin uses the data in place can be asked with [`Buffer::aliases`]; XLA:CPU
+    /// does if it is aligned to [`ZERO_COPY_ALIGN`]. The owner is dropped when the plugin is done,
+    /// or here when there is an error.
     ///
     /// # Errors
     /// As [`Client::buffer_from_host`].
@@ -309,8 +317,8 @@ impl Client {
             }
         };
         let place = place.into();
-        // SAFETY: holds because the owner keeps `len` bytes at `start`, is itself kept until the plugin says that it is
-        // done (O1), and allows writing to the data where the semantics do.
+        // SAFETY: holds because the owner keeps `len` bytes at `start`, is itself kept until the
+        // plugin says that it is done (O1), and allows writing to the data where the semantics do.
         let (raw, done) = unsafe { self.send(ty, (start, len), semantics, place) }?;
         match done {
             None => leak(owner),
@@ -324,8 +332,8 @@ impl Client {
         unsafe { Buffer::single(raw, self, ty, place.device(), FUNCTION) }
     }
 
-    /// The call behind both. Returns the new buffer, which the caller owns, and the event that says when the plugin is
-    /// done with the data.
+    /// The call behind both. Returns the new buffer, which the caller owns, and the event that says
+    /// when the plugin is done with the data.
     ///
     /// # Safety
     /// `data`, a start and a length, is readable, and stays so, and writable, as `semantics` asks.
@@ -341,7 +349,8 @@ impl Client {
             return Err(Error::invalid(FUNCTION, text));
         }
         if ty.dtype().bits() < 8 {
-            // SAFETY: holds because the caller says that the data is readable, and nobody writes to it yet.
+            // SAFETY: holds because the caller says that the data is readable, and nobody writes to
+            // it yet.
             let bytes = unsafe { std::slice::from_raw_parts(start, len) };
             check_range(ty.dtype(), bytes).map_err(|error| Error::invalid(FUNCTION, error.to_string()))?;
         }
@@ -361,21 +370,22 @@ impl Client {
         args.num_dims = dims.len();
         args.host_buffer_semantics = semantics;
         (args.device, args.memory) = place.raw();
-        // SAFETY: holds because client, place and dims are alive during the call, and the caller vouches for the data.
+        // SAFETY: holds because client, place and dims are alive during the call, and the caller
+        // vouches for the data.
         unsafe { api.call(&mut args) }?;
         // SAFETY: holds because the call gave us the event.
         let done = unsafe { Event::from_raw(args.done_with_host_buffer, self) };
         Ok((args.buffer, done))
     }
 
-    /// Makes a buffer of memory on a device that belongs to somebody else (another framework, through DLPack, say).
-    /// `on_delete` runs once the plugin does not need the memory any more, on any thread; rules as for
-    /// [`Event::on_ready`]. It does not run when there is an error.
+    /// Makes a buffer of memory on a device that belongs to somebody else (another framework,
+    /// through DLPack, say). `on_delete` runs once the plugin does not need the memory any more, on
+    /// any thread; rules as for [`Event::on_ready`]. It does not run when there is an error.
     ///
     /// # Safety
-    /// `pointer` is an address on that device, aligned as the platform asks, of dense, row-major data of type `ty`,
-    /// which is complete, and stays and is not written to by others until `on_delete` runs. If the buffer is donated
-    /// the plugin writes to it.
+    /// `pointer` is an address on that device, aligned as the platform asks, of dense, row-major
+    /// data of type `ty`, which is complete, and stays and is not written to by others until
+    /// `on_delete` runs. If the buffer is donated the plugin writes to it.
     ///
     /// # Errors
     /// When the place belongs to another client, or the plugin refuses or has no such function.
@@ -406,8 +416,8 @@ impl Client {
         args.on_delete_callback = Some(on_delete_callback::<F>);
         args.on_delete_callback_arg = state.cast();
         (args.device, args.tail.memory) = place.raw();
-        // SAFETY: holds because client, place and dims are alive during the call, `state` is what the callback expects,
-        // and the caller vouches for the memory.
+        // SAFETY: holds because client, place and dims are alive during the call, `state` is what
+        // the callback expects, and the caller vouches for the memory.
         if let Err(error) = unsafe { api.call(&mut args) } {
             // SAFETY: holds because a refused view never calls back.
             drop(unsafe { Box::from_raw(state) });

@@ -1,6 +1,7 @@
 //! A key-value store that the clients of several processes meet in.
 //!
-//! Multi-process clients agree on who has which devices through it while they start. One process needs none.
+//! Multi-process clients agree on who has which devices through it while they start. One process
+//! needs none.
 
 use std::ffi::{c_char, c_void};
 use std::fmt;
@@ -13,8 +14,8 @@ use super::abi::{Block, KeyValueTryGetArgs};
 use super::api::list;
 use super::callback::shield;
 
-/// A store shared by processes. Called from threads of the plugin, several at a time; a panic is stopped and becomes
-/// an error of the call.
+/// A store shared by processes. Called from threads of the plugin, several at a time; a panic is
+/// stopped and becomes an error of the call.
 ///
 /// Keys and values are bytes. Errors are words for a person.
 pub trait KeyValueStore: Send + Sync {
@@ -74,7 +75,8 @@ unsafe fn fail(make: MakeError, code: PJRT_Error_Code, words: &str) -> *mut PJRT
     unsafe { make(code, words.as_ptr().cast(), words.len()) }
 }
 
-/// Gives `value` to the plugin, which copies it and calls [`free`]. The length stands in front of the bytes.
+/// Gives `value` to the plugin, which copies it and calls [`free`]. The length stands in front of
+/// the bytes.
 fn lend(value: &[u8]) -> *mut c_char {
     let mut block = Vec::with_capacity(size_of::<usize>() + value.len());
     block.extend(value.len().to_ne_bytes());

@@ -1,8 +1,9 @@
-//! Files that settings of a compiler name: variables of the environment, options, and files of flags.
+//! Files that settings of a compiler name: variables of the environment, options, and files of
+//! flags.
 //!
 //! An executable depends on the contents of these files, not on their names. The plugin reads files
-//! of flags once, before its first compile returns. It may read any other file (a profile, the results
-//! of autotuning, a folder of a toolkit) at each compile, so such a file must not change.
+//! of flags once, before its first compile returns. It may read any other file (a profile, the
+//! results of autotuning, a folder of a toolkit) at each compile, so such a file must not change.
 
 use std::collections::VecDeque;
 use std::ffi::OsStr;
@@ -81,8 +82,8 @@ pub struct NamedFiles {
 }
 
 impl NamedFiles {
-    /// Adds the files that the value of a setting names (as a whole, as a word, or as the value of a
-    /// flag) and those that files of flags name.
+    /// Adds the files that the value of a setting names (as a whole, as a word, or as the value of
+    /// a flag) and those that files of flags name.
     ///
     /// # Errors
     /// If the contents of a file cannot be known.
@@ -152,8 +153,8 @@ impl NamedFiles {
     }
 }
 
-/// The parts of a text that may be names of files, each with whether it would be a file of flags. They
-/// are the whole of a value, each of its words, and the values of flags.
+/// The parts of a text that may be names of files, each with whether it would be a file of flags.
+/// They are the whole of a value, each of its words, and the values of flags.
 fn paths(text: &[u8], setting: Setting) -> Vec<(PathBuf, bool)> {
     let mut names: Vec<(&[u8], bool)> = Vec::new();
     let is_variable = setting == Setting::Variable;

@@ -20,13 +20,15 @@ pub enum OpenFault {
     Missing(String),
     /// The file is not a shared library at all.
     NotALibrary,
-    /// The file is a shared library that the loader refuses, such as one that needs other libraries; its words.
+    /// The file is a shared library that the loader refuses, such as one that needs other
+    /// libraries; its words.
     CannotLoad(String),
     /// The library has no symbol `GetPjrtApi`.
     NoEntryPoint,
     /// `GetPjrtApi` returned something that is not a function table.
     BadTable(String),
-    /// The plugin speaks another major version of the API, or lacks functions this crate cannot do without.
+    /// The plugin speaks another major version of the API, or lacks functions this crate cannot do
+    /// without.
     Version {
         /// The plugin's version.
         theirs: ApiVersion,

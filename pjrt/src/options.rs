@@ -1,7 +1,7 @@
 //! Options of one compilation.
 //!
-//! Invariant T1: equal options have equal bytes, in every process. So the bytes can stand in a cache key. (A protobuf
-//! map has no order; here it is written in the order of its keys.)
+//! Invariant T1: equal options have equal bytes, in every process. So the bytes can stand in a
+//! cache key. (A protobuf map has no order; here it is written in the order of its keys.)
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,8 +15,8 @@ use prost::Message;
 
 use super::error::Error;
 
-/// Value of a compiler flag. XLA checks the type: a flag that is a bool refuses the string `"false"`, and an enum flag
-/// takes the name of the variant as a string.
+/// Value of a compiler flag. XLA checks the type: a flag that is a bool refuses the string
+/// `"false"`, and an enum flag takes the name of the variant as a string.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 #[allow(missing_docs, reason = "the variants are the types")]
@@ -49,7 +49,8 @@ macro_rules! from {
 }
 from!(bool => Bool, i64 => Int, i32 => Int, f64 => Float, &str => String, String => String);
 
-/// Options for [`super::Client::compile`]: one replica and one partition on the default device, unless said otherwise.
+/// Options for [`super::Client::compile`]: one replica and one partition on the default device,
+/// unless said otherwise.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CompileOptions {
     replicas: u32,
@@ -86,8 +87,9 @@ impl CompileOptions {
         CompileOptions { replicas: 1, partitions: 1, devices: vec![id], ..self }
     }
 
-    /// Compiles for several devices, which then run together. `ids` are device ids, partitions of a replica side by
-    /// side: `ids[replica * partitions + partition]`. Empty means the plugin's choice.
+    /// Compiles for several devices, which then run together. `ids` are device ids, partitions of a
+    /// replica side by side: `ids[replica * partitions + partition]`. Empty means the plugin's
+    /// choice.
     ///
     /// # Errors
     /// When the number of ids is neither zero nor `replicas * partitions`, or one of those is zero.
@@ -100,7 +102,8 @@ impl CompileOptions {
         Ok(CompileOptions { replicas, partitions, devices: ids.to_vec(), ..self })
     }
 
-    /// Compiles for this device, counted from 0 among those of the process, without binding the executable to it.
+    /// Compiles for this device, counted from 0 among those of the process, without binding the
+    /// executable to it.
     #[must_use]
     pub fn device_ordinal(mut self, ordinal: i64) -> CompileOptions {
         self.device_ordinal = Some(ordinal);
@@ -115,7 +118,8 @@ impl CompileOptions {
         self
     }
 
-    /// Sets a compiler flag for this compilation, by XLA's name without dashes (`xla_cpu_multi_thread_eigen`).
+    /// Sets a compiler flag for this compilation, by XLA's name without dashes
+    /// (`xla_cpu_multi_thread_eigen`).
     #[must_use]
     pub fn flag(mut self, name: impl Into<String>, value: impl Into<Flag>) -> CompileOptions {
         self.flags.insert(name.into(), value.into());
@@ -139,7 +143,8 @@ impl CompileOptions {
         self.partitions
     }
 
-    /// The options as a serialised `CompileOptionsProto`: what the compiler gets, and stable enough for a key (T1).
+    /// The options as a serialised `CompileOptionsProto`: what the compiler gets, and stable enough
+    /// for a key (T1).
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         let partitions = self.partitions as usize;
@@ -199,7 +204,8 @@ impl Flag {
     }
 }
 
-/// `CompileOptionsProto` with nothing but `env_option_overrides`, as the list of entries that a map is on the wire.
+/// `CompileOptionsProto` with nothing but `env_option_overrides`, as the list of entries that a map
+/// is on the wire.
 #[derive(Clone, PartialEq, Message)]
 struct Flags {
     #[prost(message, repeated, tag = "7")]

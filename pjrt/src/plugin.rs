@@ -1,13 +1,16 @@
 //! Loading a PJRT plugin into the process.
 //!
-//! Input: the path of a shared library. Output: a [`Plugin`], shared by everybody who opens the same file.
+//! Input: the path of a shared library. Output: a [`Plugin`], shared by everybody who opens the
+//! same file.
 //!
-//! A plugin is never unloaded, and its record is never freed. Plugins start threads, register handlers at exit and keep
-//! thread-local state with destructors in the library; none can be shown to survive `dlclose`, and the process can
-//! hardly want its memory back. It also lets every handle refer to the plugin without counting.
+//! A plugin is never unloaded, and its record is never freed. Plugins start threads, register
+//! handlers at exit and keep thread-local state with destructors in the library; none can be shown
+//! to survive `dlclose`, and the process can hardly want its memory back. It also lets every handle
+//! refer to the plugin without counting.
 //!
 //! Invariants:
-//! - P1. `PJRT_Plugin_Initialize` is called at most once per library in a process; its failure is remembered.
+//! - P1. `PJRT_Plugin_Initialize` is called at most once per library in a process; its failure is
+//!   remembered.
 //! - P2. Two opens of the same file, by whatever path or link, give the same plugin.
 //! - P12, P13: `origin.rs`.
 
@@ -30,7 +33,8 @@ use super::origin::{Loading, Origin};
 use super::value::{Value, read_named_values};
 use super::version::ApiVersion;
 
-/// A loaded and initialised plugin. Copies are the same plugin; it stays loaded until the process ends.
+/// A loaded and initialised plugin. Copies are the same plugin; it stays loaded until the process
+/// ends.
 #[derive(Clone, Copy)]
 pub struct Plugin(&'static Inner);
 
@@ -43,8 +47,9 @@ struct Inner {
     handlers: Mutex<Vec<(String, String)>>,
 }
 
-// SAFETY: holds because the raw pointers inside (the extension chain) are only read while the plugin is opened, and the
-// functions of a plugin may be called from any thread (see the thread-safety section of the module `pjrt`).
+// SAFETY: holds because the raw pointers inside (the extension chain) are only read while the
+// plugin is opened, and the functions of a plugin may be called from any thread (see the
+// thread-safety section of the module `pjrt`).
 unsafe impl Send for Inner {}
 // SAFETY: holds for the same reason.
 unsafe impl Sync for Inner {}
@@ -91,8 +96,9 @@ impl OpenOptions {
         OpenOptions::default()
     }
 
-    /// Writes `bytes` into the `struct_size` of one argument struct, for a plugin that demands equality with its own
-    /// size. The struct is named as in the C header (`PJRT_Client_Create_Args`).
+    /// Writes `bytes` into the `struct_size` of one argument struct, for a plugin that demands
+    /// equality with its own size. The struct is named as in the C header
+    /// (`PJRT_Client_Create_Args`).
     ///
     /// # Errors
     /// When no such struct is used, or it has no room for that many bytes.
@@ -111,8 +117,8 @@ impl OpenOptions {
     }
 }
 
-/// A library that was opened: where its table is, and what came of it. The loader knows a library whatever path or link
-/// it is asked for by, so the table tells which one it is.
+/// A library that was opened: where its table is, and what came of it. The loader knows a library
+/// whatever path or link it is asked for by, so the table tells which one it is.
 struct Opened {
     table: usize,
     options: OpenOptions,
@@ -127,17 +133,20 @@ struct Known {
     loaded: Vec<(usize, Arc<Origin>)>,
 }
 
-/// Every library opened so far. The lock is held while a library loads, so that nobody initialises it twice; opening
-/// two different plugins at once is therefore one after the other.
+/// Every library opened so far. The lock is held while a library loads, so that nobody initialises
+/// it twice; opening two different plugins at once is therefore one after the other.
 static KNOWN: LazyLock<Mutex<Known>> = LazyLock::new(|| Mutex::new(Rank::Plugins, Known::default()));
 
 impl Plugin {
-    /// Loads and initialises the plugin at `path`, or returns the one already loaded from that file.
+    /// Loads and initialises the plugin at `path`, or returns the one already loaded from that
+    /// file.
     ///
-    /// Loading runs the library's code in this process; a path deserves the trust of a program to be run.
+    /// Loading runs the library's code in this process; a path deserves the trust of a program to
+    /// be run.
     ///
     /// # Errors
-    /// See [`OpenFault`]. After a failed initialisation the library stays loaded and every further open fails alike.
+    /// See [`OpenFault`]. After a failed initialisation the library stays loaded and every further
+    /// open fails alike.
     pub fn open(path: impl AsRef<Path>) -> Result<Plugin, OpenError> {
         Plugin::open_with(path, &OpenOptions::default())
     }
@@ -192,13 +201,14 @@ impl Plugin {
         outcome
     }
 
-    /// Takes a function table that is already in memory, such as that of a plugin linked into the program, and
-    /// initialises the plugin. `path` is what messages call it. Nothing that it compiles is kept for other processes: which code it is
-    /// is not known.
+    /// Takes a function table that is already in memory, such as that of a plugin linked into the
+    /// program, and initialises the plugin. `path` is what messages call it. Nothing that it
+    /// compiles is kept for other processes: which code it is is not known.
     ///
     /// # Safety
-    /// `table` is null or points to a `PJRT_Api` that is readable up to its own `struct_size`; the table's functions
-    /// do what the C header says and stay for the life of the process; the plugin was not initialised before.
+    /// `table` is null or points to a `PJRT_Api` that is readable up to its own `struct_size`; the
+    /// table's functions do what the C header says and stay for the life of the process; the plugin
+    /// was not initialised before.
     ///
     /// # Errors
     /// As [`Plugin::open`].
@@ -224,7 +234,8 @@ impl Plugin {
         // SAFETY: holds because the caller vouches for the table.
         let api = unsafe { Api::load(table, path, options.sizes.clone()) }?;
         if api.has::<PJRT_Plugin_Initialize_Args>() {
-            // SAFETY: holds because there are no arguments, and the caller says that this is the first time.
+            // SAFETY: holds because there are no arguments, and the caller says that this is the
+            // first time.
             unsafe { call!(api, PJRT_Plugin_Initialize_Args {}) }
                 .map_err(|error| OpenError::new(path, OpenFault::Initialise(error)))?;
         }
@@ -252,7 +263,8 @@ impl Plugin {
     /// An entry of the extension chain, by its number in the C header.
     pub(super) fn extension(self, number: u32) -> Option<*const PJRT_Extension_Base> {
         chain(self.api()).find(|base| {
-            // SAFETY: holds because the chain of a plugin is made of `PJRT_Extension_Base`s that live with the table.
+            // SAFETY: holds because the chain of a plugin is made of `PJRT_Extension_Base`s that
+            // live with the table.
             unsafe { (**base).type_ == number }
         })
     }
@@ -274,8 +286,8 @@ impl Plugin {
         self.0.api.version()
     }
 
-    /// What a person should know about the plugin's age: older or newer than the versions this crate was checked
-    /// with, functions it lacks. Empty when there is nothing to say.
+    /// What a person should know about the plugin's age: older or newer than the versions this
+    /// crate was checked with, functions it lacks. Empty when there is nothing to say.
     #[must_use]
     pub fn version_notes(&self) -> Vec<String> {
         self.0.api.version_notes()
@@ -293,13 +305,15 @@ impl Plugin {
         self.0.attributes.iter().find(|row| row.0 == name).map(|row| &row.1)
     }
 
-    /// The newest StableHLO version the plugin reads, as `[major, minor, patch]`; not every plugin tells.
+    /// The newest StableHLO version the plugin reads, as `[major, minor, patch]`; not every plugin
+    /// tells.
     #[must_use]
     pub fn stablehlo_current_version(&self) -> Option<[i64; 3]> {
         self.version_attribute("stablehlo_current_version")
     }
 
-    /// The oldest StableHLO version the plugin reads, as `[major, minor, patch]`; not every plugin tells.
+    /// The oldest StableHLO version the plugin reads, as `[major, minor, patch]`; not every plugin
+    /// tells.
     #[must_use]
     pub fn stablehlo_minimum_version(&self) -> Option<[i64; 3]> {
         self.version_attribute("stablehlo_minimum_version")
@@ -367,7 +381,8 @@ fn chain(api: &Api) -> impl Iterator<Item = *const PJRT_Extension_Base> {
     /// Far more than there are; a chain that bites its tail ends here.
     const MOST: usize = 64;
     let some = |base: *const PJRT_Extension_Base| (!base.is_null()).then_some(base);
-    // SAFETY: holds because the chain of a plugin is made of `PJRT_Extension_Base`s that live with the table.
+    // SAFETY: holds because the chain of a plugin is made of `PJRT_Extension_Base`s that live with
+    // the table.
     std::iter::successors(some(api.extension_start()), move |base| some(unsafe { (**base).next })).take(MOST)
 }
 

@@ -1,13 +1,17 @@
 //! The end of the process while threads of ours are inside a plugin.
 //!
-//! `exit` runs the destructors of a plugin's static objects while other threads go on. A compile that nobody waits for, or the last reference
-//! to a client, dropped on the thread that had it, then finds them gone, and the process ends by a signal after its work was done. Waiting
-//! for these threads is no help: what a plugin made after the handler was registered is gone by then. So threads of ours that may be inside a
-//! plugin say so ([`PluginScope`]), and if there are any at the end, the process ends at once, with the status it was to end with, and without
-//! running any more destructors. So does the child of a fork, in which a plugin's threads are not there to be waited for.
+//! `exit` runs the destructors of a plugin's static objects while other threads go on. A compile
+//! that nobody waits for, or the last reference to a client, dropped on the thread that had it,
+//! then finds them gone, and the process ends by a signal after its work was done. Waiting for
+//! these threads is no help: what a plugin made after the handler was registered is gone by then.
+//! So threads of ours that may be inside a plugin say so ([`PluginScope`]), and if there are any at
+//! the end, the process ends at once, with the status it was to end with, and without running any
+//! more destructors. So does the child of a fork, in which a plugin's threads are not there to be
+//! waited for.
 //!
-//! The handler is registered when a plugin is opened, and again after 1, 2, 4, 8 and so on pieces of work: handlers run in the reverse order,
-//! and a plugin makes some of its objects when they are first needed. Where the C library has no `on_exit` nothing of this is done.
+//! The handler is registered when a plugin is opened, and again after 1, 2, 4, 8 and so on pieces
+//! of work: handlers run in the reverse order, and a plugin makes some of its objects when they are
+//! first needed. Where the C library has no `on_exit` nothing of this is done.
 #![allow(
     clippy::disallowed_types,
     reason = "no model is about the end of a process, and a static needs a constant"
@@ -50,7 +54,8 @@ pub(super) fn register() {
     use std::ffi::{c_int, c_void};
     use std::ptr;
 
-    // SAFETY: holds because these are the declarations of glibc's headers, and the functions may be called on any thread at any time.
+    // SAFETY: holds because these are the declarations of glibc's headers, and the functions may be
+    // called on any thread at any time.
     unsafe extern "C" {
         safe fn on_exit(function: extern "C" fn(c_int, *mut c_void), argument: *mut c_void) -> c_int;
         safe fn fflush(stream: *mut c_void) -> c_int;

@@ -1,10 +1,12 @@
 //! Reading a buffer back to the host.
 //!
-//! Plugins differ in whether they reorder data: XLA:CPU ignores the host layout it is asked for and copies bytes. So
-//! the copy is asked for in the order the device has, which every plugin can do, and put in row-major order here. Other
-//! orders are rare (a module has to ask for one), so that is not made fast.
+//! Plugins differ in whether they reorder data: XLA:CPU ignores the host layout it is asked for and
+//! copies bytes. So the copy is asked for in the order the device has, which every plugin can do,
+//! and put in row-major order here. Other orders are rare (a module has to ask for one), so that is
+//! not made fast.
 //!
-//! Invariant H1: the host memory that a copy writes to is freed only when the copy is known to be done, or never.
+//! Invariant H1: the host memory that a copy writes to is freed only when the copy is known to be
+//! done, or never.
 
 use std::fmt;
 
@@ -27,8 +29,8 @@ pub struct HostCopy {
     target: Target,
 }
 
-/// Memory that is being written to: capacity for `len` bytes, of which none counts as initialised before the copy is
-/// done.
+/// Memory that is being written to: capacity for `len` bytes, of which none counts as initialised
+/// before the copy is done.
 struct Target {
     bytes: Vec<u8>,
     len: usize,
@@ -36,8 +38,8 @@ struct Target {
     dtype: DType,
 }
 
-/// Elements of fewer than 8 bits as host data has them: signed integers sign-extended, others zero-extended. XLA's devices leave
-/// the bits above theirs open; a `bool` is a byte there.
+/// Elements of fewer than 8 bits as host data has them: signed integers sign-extended, others
+/// zero-extended. XLA's devices leave the bits above theirs open; a `bool` is a byte there.
 fn extended(dtype: DType, mut bytes: Vec<u8>) -> Vec<u8> {
     if DTypeSet::NARROW.contains(dtype) {
         let unused = 8 - dtype.bits();
@@ -71,30 +73,33 @@ impl Target {
 }
 
 impl Buffer {
-    /// Starts copying the buffer to the host; the result is dense and row-major whatever the layout on the device.
+    /// Starts copying the buffer to the host; the result is dense and row-major whatever the layout
+    /// on the device.
     ///
-    /// The buffer may be dropped before the copy is done. Costs one allocation, of the size of the data.
+    /// The buffer may be dropped before the copy is done. Costs one allocation, of the size of the
+    /// data.
     ///
     /// # Errors
-    /// When the buffer is deleted or host memory runs out. Errors of the computation that makes the buffer come from
-    /// the copy.
+    /// When the buffer is deleted or host memory runs out. Errors of the computation that makes the
+    /// buffer come from the copy.
     pub fn to_host_async(&self) -> Result<HostCopy, Error> {
         HostCopy::start(self, Vec::new())
     }
 
     /// Copies the buffer to the host and waits for it.
     ///
-    /// A buffer that lies in host memory anyway is read in place: XLA:CPU takes 6 to 20 µs to hand even one element from
-    /// thread to thread, and reading it takes less than one.
+    /// A buffer that lies in host memory anyway is read in place: XLA:CPU takes 6 to 20 µs to hand
+    /// even one element from thread to thread, and reading it takes less than one.
     ///
     /// # Errors
-    /// When the buffer is deleted, host memory runs out, or the computation that makes the buffer failed.
+    /// When the buffer is deleted, host memory runs out, or the computation that makes the buffer
+    /// failed.
     pub fn to_host(&self) -> Result<Vec<u8>, Error> {
         self.to_host_in(Vec::new())
     }
 
-    /// [`Buffer::to_host`] into the memory of `storage`, whose contents are lost. Worth it for more than 128 KiB, where
-    /// fresh memory costs more than the copy.
+    /// [`Buffer::to_host`] into the memory of `storage`, whose contents are lost. Worth it for more
+    /// than 128 KiB, where fresh memory costs more than the copy.
     ///
     /// # Errors
     /// As [`Buffer::to_host`].
@@ -129,8 +134,8 @@ impl HostCopy {
         args.host_layout = layout.as_mut_ptr();
         args.dst = bytes.as_mut_ptr().cast();
         args.dst_size = len;
-        // SAFETY: holds because the buffer is alive, the layout outlives the call, and `bytes` has room for `len` bytes
-        // and is not freed before the event is ready (H1).
+        // SAFETY: holds because the buffer is alive, the layout outlives the call, and `bytes` has
+        // room for `len` bytes and is not freed before the event is ready (H1).
         unsafe { api.call(&mut args) }?;
         // SAFETY: holds because the call gave us the event.
         let Some(event) = (unsafe { Event::from_raw(args.event, buffer.client()) }) else {
@@ -160,7 +165,8 @@ impl HostCopy {
         unsafe { target.filled() }
     }
 
-    /// Calls `callback` with the bytes, or the error, once the copy is done. Rules as for [`Event::on_ready`].
+    /// Calls `callback` with the bytes, or the error, once the copy is done. Rules as for
+    /// [`Event::on_ready`].
     pub fn on_ready<F>(mut self, callback: F)
     where
         F: FnOnce(Result<Vec<u8>, Error>) + Send + 'static,
@@ -168,7 +174,8 @@ impl HostCopy {
         let target = self.target.take();
         let refused = self.event.register((callback, target), |(callback, target), outcome| {
             callback(match outcome {
-                // SAFETY: holds because the event is ready when this runs, and says that the copy succeeded.
+                // SAFETY: holds because the event is ready when this runs, and says that the copy
+                // succeeded.
                 Ok(()) => unsafe { target.filled() },
                 Err(error) => Err(error),
             });
@@ -199,8 +206,8 @@ impl fmt::Debug for HostCopy {
     }
 }
 
-/// Reads a buffer that lies in host memory without asking the plugin to copy it; gives `storage` back if it does not, or
-/// the plugin does not share its memory. Blocks until the data is there.
+/// Reads a buffer that lies in host memory without asking the plugin to copy it; gives `storage`
+/// back if it does not, or the plugin does not share its memory. Blocks until the data is there.
 fn in_place(buffer: &Buffer, storage: Vec<u8>) -> Result<Result<Vec<u8>, Vec<u8>>, Error> {
     if optional(buffer.is_on_cpu())? != Some(true) {
         return Ok(Err(storage));
@@ -211,8 +218,8 @@ fn in_place(buffer: &Buffer, storage: Vec<u8>) -> Result<Result<Vec<u8>, Vec<u8>
     if reference.pointer().is_null() || optional(buffer.on_device_size())? != Some(ty.bytes().0) {
         return Ok(Err(storage));
     }
-    // SAFETY: holds because the buffer is in host memory, that many bytes long, complete (the event says so), and
-    // neither freed, moved nor written to while the reference is held.
+    // SAFETY: holds because the buffer is in host memory, that many bytes long, complete (the event
+    // says so), and neither freed, moved nor written to while the reference is held.
     let stored = unsafe { list(reference.pointer().cast::<u8>(), ty.bytes().0 as usize) };
     if let Some(order) = Order::of(buffer)? {
         return Ok(Ok(extended(ty.dtype(), order.to_row_major(stored)?)));
@@ -222,7 +229,8 @@ fn in_place(buffer: &Buffer, storage: Vec<u8>) -> Result<Result<Vec<u8>, Vec<u8>
     Ok(Ok(extended(ty.dtype(), bytes)))
 }
 
-/// Room in `storage` for a copy of a tensor; at least one byte, so that the pointer is never dangling.
+/// Room in `storage` for a copy of a tensor; at least one byte, so that the pointer is never
+/// dangling.
 fn allocate(ty: &TensorType, mut storage: Vec<u8>) -> Result<Vec<u8>, Error> {
     storage.clear();
     let len = usize::try_from(ty.bytes().0.max(1)).ok();

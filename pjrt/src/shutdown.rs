@@ -1,11 +1,14 @@
-//! Ends that may not come: a plugin's client may hang while it is destroyed, and so may what is destroyed before it.
+//! Ends that may not come: a plugin's client may hang while it is destroyed, and so may what is
+//! destroyed before it.
 //!
-//! Input: what is to be let go, and how long that may take. Output: it is let go on a thread of its own, which is waited for. If it has not come back in
-//! time it is left there with what it holds, counted ([`Counters::leaks`](super::Counters::leaks)) and told, and goes on if the plugin answers after
-//! all.
+//! Input: what is to be let go, and how long that may take. Output: it is let go on a thread of its
+//! own, which is waited for. If it has not come back in time it is left there with what it holds,
+//! counted ([`Counters::leaks`](super::Counters::leaks)) and told, and goes on if the plugin
+//! answers after all.
 //!
 //! Invariants:
-//! - K3. Nobody waits longer than the limit, however much is let go one after the other: on such a thread nothing is handed to another one.
+//! - K3. Nobody waits longer than the limit, however much is let go one after the other: on such a
+//!   thread nothing is handed to another one.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -38,7 +41,8 @@ impl ShutdownTimeout {
         ShutdownTimeout { limit, tell: Arc::new(tell) }
     }
 
-    /// The same, without keeping who is told: nobody is, if they are gone by then. For what they may hold themselves.
+    /// The same, without keeping who is told: nobody is, if they are gone by then. For what they
+    /// may hold themselves.
     pub fn weak(&self) -> ShutdownTimeout {
         let tell = Arc::downgrade(&self.tell);
         ShutdownTimeout::new(self.limit, move |took| {

@@ -1,11 +1,13 @@
 //! Devices that need not be here, as a plugin knows them by a name, and compiling for them.
 //!
-//! Input: a name and options in the plugin's words (`v5e:2x2` for TPUs; a target configuration for GPUs). Output: serialised executables, which a
-//! client of the same plugin loads where such devices are.
+//! Input: a name and options in the plugin's words (`v5e:2x2` for TPUs; a target configuration for
+//! GPUs). Output: serialised executables, which a client of the same plugin loads where such
+//! devices are.
 //!
 //! Invariant:
-//! - O1. The plugin's topology is destroyed once, after every compile for it has come back. Executables of it are destroyed before the call that
-//!   made them returns: nothing of them is left but their bytes.
+//! - O1. The plugin's topology is destroyed once, after every compile for it has come back.
+//!   Executables of it are destroyed before the call that made them returns: nothing of them is
+//!   left but their bytes.
 
 use std::ffi::c_char;
 use std::fmt;
@@ -53,8 +55,8 @@ struct RawTopology {
     raw: NonNull<PJRT_TopologyDescription>,
 }
 
-// SAFETY: holds because a topology is not changed after it was made, and may be used and destroyed on any thread (see the thread-safety section of
-// the module `pjrt`).
+// SAFETY: holds because a topology is not changed after it was made, and may be used and destroyed
+// on any thread (see the thread-safety section of the module `pjrt`).
 unsafe impl Send for RawTopology {}
 // SAFETY: holds for the same reason.
 unsafe impl Sync for RawTopology {}
@@ -70,10 +72,12 @@ impl Drop for RawTopology {
 }
 
 impl Plugin {
-    /// The devices that the plugin knows by a name, with options of its own. An empty name is the plugin's default, if it has one.
+    /// The devices that the plugin knows by a name, with options of its own. An empty name is the
+    /// plugin's default, if it has one.
     ///
     /// # Errors
-    /// When the plugin compiles for no devices but its clients' (XLA's for CPUs), or knows none of that name; in its words.
+    /// When the plugin compiles for no devices but its clients' (XLA's for CPUs), or knows none of
+    /// that name; in its words.
     pub fn topology(self, name: &str, options: &[(String, Value)]) -> Result<Topology, Error> {
         const FUNCTION: &str = PJRT_TopologyDescription_Create_Args::FUNCTION;
         let api = self.api();
@@ -178,13 +182,16 @@ impl Topology {
         &self.0.devices
     }
 
-    /// Compiles a StableHLO module, as text or as bytecode, for devices of the topology that the options name by their ids. Returns the executable
-    /// as bytes for [`Client::deserialize`](super::Client::deserialize) under the same plugin file where such devices are.
+    /// Compiles a StableHLO module, as text or as bytecode, for devices of the topology that the
+    /// options name by their ids. Returns the executable as bytes for
+    /// [`Client::deserialize`](super::Client::deserialize) under the same plugin file where such
+    /// devices are.
     ///
     /// Blocks for as long as the compiler runs.
     ///
     /// # Errors
-    /// The compiler's words; when the plugin cannot compile without a client, or cannot serialise what it has made.
+    /// The compiler's words; when the plugin cannot compile without a client, or cannot serialise
+    /// what it has made.
     pub fn compile(&self, module: impl AsRef<[u8]>, options: &CompileOptions) -> Result<Vec<u8>, Error> {
         const FORMAT: &str = "mlir";
         before("has the plugin compile");
@@ -196,7 +203,8 @@ impl Topology {
         program.code_size = module.len();
         program.format = FORMAT.as_ptr().cast();
         program.format_size = FORMAT.len();
-        // SAFETY: holds because the topology lives, program and options outlive the call, and the client is optional.
+        // SAFETY: holds because the topology lives, program and options outlive the call, and the
+        // client is optional.
         let out = unsafe {
             call!(
                 api,
@@ -214,7 +222,8 @@ impl Topology {
             return Err(Error::layer(Code::Internal, function, "the plugin returned no executable"));
         }
         self.plugin().origin().note_compile();
-        // SAFETY: holds because the call gave us the executable, which lives until it is destroyed below.
+        // SAFETY: holds because the call gave us the executable, which lives until it is destroyed
+        // below.
         let bytes = unsafe { serialize(api, out.executable) };
         // SAFETY: holds because nobody else has it (O1).
         unsafe { destroy(api, out.executable) };

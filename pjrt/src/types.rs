@@ -12,8 +12,8 @@ const BUFFER_TYPE_F8E3M4: PJRT_Buffer_Type = 27;
 const BUFFER_TYPE_F8E8M0FNU: PJRT_Buffer_Type = 28;
 const BUFFER_TYPE_F4E2M1FN: PJRT_Buffer_Type = 29;
 
-/// Every element type with its number in `PJRT_Buffer_Type`; XLA's own `PrimitiveType` has other numbers, so they are
-/// listed too.
+/// Every element type with its number in `PJRT_Buffer_Type`; XLA's own `PrimitiveType` has other
+/// numbers, so they are listed too.
 const TYPES: [(DType, PJRT_Buffer_Type, i32); 28] = [
     (DType::Bool, PJRT_Buffer_Type_PJRT_Buffer_Type_PRED, 1),
     (DType::I8, PJRT_Buffer_Type_PJRT_Buffer_Type_S8, 2),
@@ -62,8 +62,8 @@ pub(super) fn primitive_dtype(number: i32) -> Option<DType> {
     TYPES.iter().find(|row| row.2 == number).map(|row| row.0)
 }
 
-/// Sizes as C takes them. A [`TensorType`] has at most `i64::MAX` elements even with its zeros left out, so each size
-/// fits.
+/// Sizes as C takes them. A [`TensorType`] has at most `i64::MAX` elements even with its zeros left
+/// out, so each size fits.
 pub(super) fn raw_dims(ty: &TensorType) -> SmallVec<[i64; 8]> {
     ty.dims().iter().map(|dim| *dim as i64).collect()
 }

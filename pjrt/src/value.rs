@@ -85,7 +85,8 @@ impl Value {
 /// Copies a plugin's list of named values; values of types to come are left out.
 ///
 /// # Safety
-/// `len` values can be read at `start`, each as long as its `struct_size` says, or one of the two is zero.
+/// `len` values can be read at `start`, each as long as its `struct_size` says, or one of the two
+/// is zero.
 pub(super) unsafe fn read_named_values(start: *const PJRT_NamedValue, len: usize) -> Vec<(String, Value)> {
     if start.is_null() || len == 0 {
         return Vec::new();

@@ -7,12 +7,15 @@
 //!     12        for each: length (8), name (32), the entry, sealed with the bundle's key
 //! ```
 //!
-//! Numbers are little-endian. The secret of a user never leaves; a bundle has a key of its own, which the two sides share, and what is
-//! imported is sealed anew with the secret of the user who imports it. Whoever has the key of a bundle can make one that runs what they like.
+//! Numbers are little-endian. The secret of a user never leaves; a bundle has a key of its own,
+//! which the two sides share, and what is imported is sealed anew with the secret of the user who
+//! imports it. Whoever has the key of a bundle can make one that runs what they like.
 //!
 //! Input: a folder, and a key. Output: a file; or entries in the folder. Invariants:
-//! - Of a bundle in which anything is wrong nothing is imported, and of an entry of which the header is wrong nothing more is read.
-//! - What is imported is executables, by requests of this build, and notes of environments; an entry that is there and good stays.
+//! - Of a bundle in which anything is wrong nothing is imported, and of an entry of which the
+//!   header is wrong nothing more is read.
+//! - What is imported is executables, by requests of this build, and notes of environments; an
+//!   entry that is there and good stays.
 
 use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
@@ -33,7 +36,8 @@ const MAGIC: [u8; 8] = *b"FUSEBNDL";
 /// Most entries of a bundle.
 const MAX_ENTRIES: u32 = 1_000_000;
 
-/// Purpose of the derived key: a bundle's is never that of a folder, even if somebody gives both the same bytes.
+/// Purpose of the derived key: a bundle's is never that of a folder, even if somebody gives both
+/// the same bytes.
 const KEY: &str = "fuseline cache 2026-11 key of bundles, format 1";
 
 /// What a bundle is sealed with.
@@ -47,7 +51,8 @@ impl BundleKey {
         BundleKey(Sealer::new(&Secret::new(blake3::derive_key(KEY, key))))
     }
 
-    /// Reads a key: a file of 32 bytes that nobody but its owner may use (see [`read_key`](disk::read_key)).
+    /// Reads a key: a file of 32 bytes that nobody but its owner may use (see
+    /// [`read_key`](disk::read_key)).
     ///
     /// # Errors
     /// When it is not that.
@@ -105,7 +110,8 @@ pub struct Imported {
     pub environments: usize,
 }
 
-/// Writes executables to a bundle. `files` are those of a folder; what of them is no executable is left out.
+/// Writes executables to a bundle. `files` are those of a folder; what of them is no executable is
+/// left out.
 ///
 /// # Errors
 /// When an entry is damaged, or the file cannot be written.
@@ -173,7 +179,8 @@ pub fn export(
     written.map(|()| exported)
 }
 
-/// Makes a file that has another name until it is whole, one that nothing had: a link of somebody else's is not written through.
+/// Makes a file that has another name until it is whole, one that nothing had: a link of somebody
+/// else's is not written through.
 fn create_beside(path: &Path) -> std::io::Result<(PathBuf, File)> {
     let name = path.file_name().ok_or(std::io::ErrorKind::IsADirectory)?;
     let random = Name::new(disk::random_key()?).to_string();
@@ -187,7 +194,8 @@ fn create_beside(path: &Path) -> std::io::Result<(PathBuf, File)> {
 /// Adds the entries of a bundle to a folder.
 ///
 /// # Errors
-/// When anything is wrong with the bundle, or it was sealed with another key; then nothing was added. When an entry cannot be stored.
+/// When anything is wrong with the bundle, or it was sealed with another key; then nothing was
+/// added. When an entry cannot be stored.
 pub fn import(folder: &Folder, key: &BundleKey, path: impl AsRef<Path>) -> Result<Imported> {
     let path = path.as_ref();
     // Once to check all of it, and again, checked again, to take it.
@@ -242,7 +250,8 @@ fn each(
         let len = number(&bytes(8)?.0);
         let name = Name::new(bytes(32)?.0.try_into().map_err(|_| cut_off())?);
         let mut sealed = bytes(HEADER as u64)?.0;
-        // Nothing is read that the entry itself does not announce, and nothing that there would be no room for.
+        // Nothing is read that the entry itself does not announce, and nothing that there would be
+        // no room for.
         let announced = announced(&name, &sealed).map_err(|damage| wrong(&damage.to_string()))?;
         if announced != len {
             return Err(wrong("its length is not what it says"));

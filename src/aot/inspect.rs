@@ -1,7 +1,7 @@
 //! The folder of the disk cache, for those who look after it.
 //!
-//! Input: where it is. Output: its entries and what they say, each checked as a run would; removals. A folder that is opened to look is not changed
-//! by that, nor made.
+//! Input: where it is. Output: its entries and what they say, each checked as a run would;
+//! removals. A folder that is opened to look is not changed by that, nor made.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
@@ -151,7 +151,8 @@ impl Entry {
         self.recipe.iter().flat_map(|recipe| recipe.outputs.iter()).collect()
     }
 
-    /// Parameters whose memory it may reuse, each with the result that gets it, by its place among those returned.
+    /// Parameters whose memory it may reuse, each with the result that gets it, by its place among
+    /// those returned.
     #[must_use]
     pub fn aliases(&self) -> Vec<(u32, u32)> {
         let Some(recipe) = &self.recipe else { return Vec::new() };
@@ -171,7 +172,8 @@ impl Entry {
         self.recipe.as_ref().is_some_and(|recipe| recipe.how.quick)
     }
 
-    /// The region as a StableHLO module, as it is lowered without regard to a device. Empty for a note.
+    /// The region as a StableHLO module, as it is lowered without regard to a device. Empty for a
+    /// note.
     #[must_use]
     pub fn module(&self) -> String {
         let Some(recipe) = &self.recipe else { return String::new() };

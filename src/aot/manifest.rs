@@ -5,13 +5,15 @@
 //! {"key":"5f…","ops":12,"site":"src/main.rs:40","compile_ms":31.5,"request":"AXo…"}
 //! ```
 //!
-//! `request` is what a compile depends on but for the environment, in base64; the rest is for people. `key` and `compile_ms` are those of the run;
-//! the latter is `null` for a region that was interpreted or padded when it first came.
+//! `request` is what a compile depends on but for the environment, in base64; the rest is for
+//! people. `key` and `compile_ms` are those of the run; the latter is `null` for a region that was
+//! interpreted or padded when it first came.
 //!
 //! Input: a file, which anybody may have written. Output: recipes, or what is wrong in which line.
 //!
 //! Invariants:
-//! - Manifests are read line by line, each of a bounded length, and so many of them at most. A request is decoded by the rules of the op table.
+//! - Manifests are read line by line, each of a bounded length, and so many of them at most. A
+//!   request is decoded by the rules of the op table.
 //! - What a killed process leaves can be read: the last line counts if it is whole.
 
 use std::collections::HashSet;

@@ -1,7 +1,8 @@
 //! Writing a manifest while a run goes on.
 //!
-//! Input: what regions are asked for. Output: a line for each request that is new, in one write each, so that a process that is killed leaves a
-//! manifest of what came before. A file that is a manifest of the same contract is gone on with; anything else is left alone.
+//! Input: what regions are asked for. Output: a line for each request that is new, in one write
+//! each, so that a process that is killed leaves a manifest of what came before. A file that is a
+//! manifest of the same contract is gone on with; anything else is left alone.
 
 use std::collections::HashSet;
 use std::io::Write as _;

@@ -1,15 +1,21 @@
-//! Executables between processes: what a run needs, compiled ahead of time, and the folder that they are kept in.
+//! Executables between processes: what a run needs, compiled ahead of time, and the folder that
+//! they are kept in.
 //!
-//! A run finds executables of earlier ones by itself ([`EngineConfig::disk_cache`](crate::EngineConfig::disk_cache)). This module is for those who
+//! A run finds executables of earlier ones by itself
+//! ([`EngineConfig::disk_cache`](crate::EngineConfig::disk_cache)). This module is for those who
 //! look after that: the command-line tool `fuseline cache` is made of it.
 //!
-//! - A [`Manifest`] is what a run has asked for, written by [`EngineConfig::manifest`](crate::EngineConfig::manifest).
+//! - A [`Manifest`] is what a run has asked for, written by
+//!   [`EngineConfig::manifest`](crate::EngineConfig::manifest).
 //! - [`Engine::warm_cache`](crate::Engine::warm_cache) compiles what of it is not there.
-//! - [`EngineConfig::warm_cache_for`](crate::EngineConfig::warm_cache_for) does that for a [`Target`]: devices that need not be here.
+//! - [`EngineConfig::warm_cache_for`](crate::EngineConfig::warm_cache_for) does that for a
+//!   [`Target`]: devices that need not be here.
 //! - A [`Folder`] is the cache itself: its entries, what they say, and how to remove them.
-//! - [`export`] and [`import`] carry entries from one machine to another one like it, as a bundle that is sealed with a key of its own.
+//! - [`export`] and [`import`] carry entries from one machine to another one like it, as a bundle
+//!   that is sealed with a key of its own.
 //!
-//! Nothing of a file is believed that was not checked: entries and bundles by their seals, the requests of a manifest by the same rules as calls.
+//! Nothing of a file is believed that was not checked: entries and bundles by their seals, the
+//! requests of a manifest by the same rules as calls.
 
 mod bundle;
 mod inspect;
@@ -29,7 +35,8 @@ pub use self::warm::Warmed;
 
 use crate::store;
 
-/// Everything outside a region that its executables depend on, by name: plugin, device, processor, options.
+/// Everything outside a region that its executables depend on, by name: plugin, device, processor,
+/// options.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Environment(store::Environment);
 

@@ -1,11 +1,13 @@
 //! Compiling what a manifest says for devices that need not be here.
 //!
-//! Input: a plugin's name for such devices. Output: entries of the disk cache that a run finds where they are, with the same plugin file, client
-//! options and flags; [`super::export`] takes them there.
+//! Input: a plugin's name for such devices. Output: entries of the disk cache that a run finds
+//! where they are, with the same plugin file, client options and flags; [`super::export`] takes
+//! them there.
 //!
 //! Invariant:
-//! - Nothing of what is made is loaded or run here. What it is stored under is what a run there asks for, as far as the plugin says the same of its
-//!   topology and of its client (D1 in `src/device/compiler.rs`); where it does not, that run misses and compiles.
+//! - Nothing of what is made is loaded or run here. What it is stored under is what a run there
+//!   asks for, as far as the plugin says the same of its topology and of its client (D1 in
+//!   `src/device/compiler.rs`); where it does not, that run misses and compiles.
 
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
@@ -48,7 +50,8 @@ pub struct Target {
 }
 
 impl Target {
-    /// Those of a name, in the plugin's words (`PJRT_TopologyDescription_Create`). Some plugins have one without a name, described by options.
+    /// Those of a name, in the plugin's words (`PJRT_TopologyDescription_Create`). Some plugins
+    /// have one without a name, described by options.
     #[must_use]
     pub fn new(name: impl Into<String>) -> Target {
         Target { name: name.into(), options: Vec::new() }
@@ -73,15 +76,19 @@ struct Elsewhere {
 }
 
 impl EngineConfig {
-    /// Compiles what a manifest has and the disk cache has not for devices that need not be here, in parallel, and waits for it. Returns what became
-    /// of each region, in the manifest's order; `each` is told as they end, with their places. What cannot be compiled fails nothing else.
+    /// Compiles what a manifest has and the disk cache has not for devices that need not be here,
+    /// in parallel, and waits for it. Returns what became of each region, in the manifest's order;
+    /// `each` is told as they end, with their places. What cannot be compiled fails nothing else.
     ///
-    /// The rest of the configuration is that of the runs that it is for: plugin, client options, flags of the compiler, numeric contract, replicas, first
-    /// device. Their folder has to be the one that is configured here, or gets the entries as a bundle ([`super::export`]).
+    /// The rest of the configuration is that of the runs that it is for: plugin, client options,
+    /// flags of the compiler, numeric contract, replicas, first device. Their folder has to be the
+    /// one that is configured here, or gets the entries as a bundle ([`super::export`]).
     ///
     /// # Errors
-    /// When the plugin compiles only for devices that it has here (XLA's for CPUs does), or knows none of that name; when there are fewer of them than
-    /// replicas; when there is no disk cache, or nothing may be added to it; when the manifest is for another numeric contract or number of replicas.
+    /// When the plugin compiles only for devices that it has here (XLA's for CPUs does), or knows
+    /// none of that name; when there are fewer of them than replicas; when there is no disk cache,
+    /// or nothing may be added to it; when the manifest is for another numeric contract or number
+    /// of replicas.
     pub fn warm_cache_for(
         &self,
         target: &Target,

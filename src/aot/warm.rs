@@ -31,21 +31,26 @@ impl Engine {
         store.environment().cloned().map(Environment::new)
     }
 
-    /// Why this engine keeps no executables on the disk although it was to: a folder that others may use, a full disk, a variable of the environment
-    /// that cannot be understood, a plugin of which it is not known what it was loaded from. `None` if it does, and if it was told not to. [`Event::CacheTrouble`](crate::Event::CacheTrouble) tells the same.
+    /// Why this engine keeps no executables on the disk although it was to: a folder that others
+    /// may use, a full disk, a variable of the environment that cannot be understood, a plugin of
+    /// which it is not known what it was loaded from. `None` if it does, and if it was told not to.
+    /// [`Event::CacheTrouble`](crate::Event::CacheTrouble) tells the same.
     #[must_use]
     pub fn why_no_disk_cache(&self) -> Option<&str> {
         self.shared().no_disk()
     }
 
-    /// Compiles what a manifest has and the disk cache has not, on the engine's compile threads, and waits for it. Returns what became of each
-    /// region, in the manifest's order; `each` is told as they end, with their places. What cannot be compiled fails nothing else.
+    /// Compiles what a manifest has and the disk cache has not, on the engine's compile threads,
+    /// and waits for it. Returns what became of each region, in the manifest's order; `each` is
+    /// told as they end, with their places. What cannot be compiled fails nothing else.
     ///
-    /// It is for a run like the one that wrote the manifest: with the same flags of the compiler and options of the client, which the manifest
-    /// does not say, on the same plugin and a like machine.
+    /// It is for a run like the one that wrote the manifest: with the same flags of the compiler
+    /// and options of the client, which the manifest does not say, on the same plugin and a like
+    /// machine.
     ///
     /// # Errors
-    /// When there is no disk cache, when it may not be added to, or when the manifest is for another numeric contract or number of replicas.
+    /// When there is no disk cache, when it may not be added to, or when the manifest is for
+    /// another numeric contract or number of replicas.
     pub fn warm_cache(&self, manifest: &Manifest, each: impl FnMut(usize, &Warmed)) -> Result<Vec<Warmed>> {
         let shared = self.shared();
         shared.needed_store()?;
@@ -63,7 +68,8 @@ impl Engine {
     }
 }
 
-/// Whether a manifest can be compiled for this contract and so many replicas, by who is configured so.
+/// Whether a manifest can be compiled for this contract and so many replicas, by who is configured
+/// so.
 pub(super) fn check(manifest: &Manifest, config: &EngineConfig, here: (Numerics, usize)) -> Result<()> {
     if config.is_cache_only() {
         return Err(Error::setup("this engine compiles nothing (EngineConfig::cache_only)"));

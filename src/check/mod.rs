@@ -1,25 +1,30 @@
-//! Checks of values: indices that are outside, and what else must hold of data that the host has not looked at.
+//! Checks of values: indices that are outside, and what else must hold of data that the host has
+//! not looked at.
 //!
-//! A check is recorded beside the op that needs it, as ordinary ops whose result is one number per check, the *flag*. So it is fused, keyed,
-//! replayed and cached as any op is. The stream keeps the flag with what is expected of it, and whoever reads looks at the flags first.
+//! A check is recorded beside the op that needs it, as ordinary ops whose result is one number per
+//! check, the *flag*. So it is fused, keyed, replayed and cached as any op is. The stream keeps the
+//! flag with what is expected of it, and whoever reads looks at the flags first.
 //!
 //! ```text
 //! take(x, i) ─► bits of i as u64 ─► max ─► flag ─► Checks ─┬─ a read, a wait ─► Error, or the data
 //!           └─► gather                                     └─ many are pending ─► copied to the host meanwhile
 //! ```
 //!
-//! Input: tensors and what is expected of their elements. Output: an error that names the op, the line and the element, at the next read; in Debug
-//! mode at the call.
+//! Input: tensors and what is expected of their elements. Output: an error that names the op, the
+//! line and the element, at the next read; in Debug mode at the call.
 //!
 //! Invariants:
-//! - VC1: a check changes no value. An index that is outside means what the op says of it, with and without a check.
-//! - VC2: whoever gets data of a value is told of the failed checks of all that the value depends on, unless that was told before. A check is recorded
-//!   before its op, and regions are launched in the order of the record; so the flag of a check is there when the op's results are.
+//! - VC1: a check changes no value. An index that is outside means what the op says of it, with and
+//!   without a check.
+//! - VC2: whoever gets data of a value is told of the failed checks of all that the value depends
+//!   on, unless that was told before. A check is recorded before its op, and regions are launched
+//!   in the order of the record; so the flag of a check is there when the op's results are.
 //! - VC3: what was told is not told again.
-//! - VC4: flags do not pile up: beyond [`MANY`] those that are there are copied to the host and let go. How many are not there yet is limited by
-//!   what a stream may have in its log and in flight.
+//! - VC4: flags do not pile up: beyond [`MANY`] those that are there are copied to the host and let
+//!   go. How many are not there yet is limited by what a stream may have in its log and in flight.
 //!
-//! Deliberately absent: checks inside the bodies of loops and branches, which have no results of their own.
+//! Deliberately absent: checks inside the bodies of loops and branches, which have no results of
+//! their own.
 
 mod verdict;
 
@@ -54,7 +59,8 @@ const MANY_OF_REPLICAS: usize = 1_024;
 /// What must hold of the elements of a tensor.
 #[derive(Clone, Debug)]
 pub(crate) enum Rule {
-    /// They are indices of so many elements. The flag is the largest of them, as `u64`, in which a negative one is large.
+    /// They are indices of so many elements. The flag is the largest of them, as `u64`, in which a
+    /// negative one is large.
     Below {
         size: u64,
         is_signed: bool,
@@ -110,13 +116,15 @@ enum Reading {
     Pending,
     /// They are on their way to the host.
     Started,
-    /// One for each check, on each replica; none if they could not be computed or copied, which poisons what depends on them.
+    /// One for each check, on each replica; none if they could not be computed or copied, which
+    /// poisons what depends on them.
     There(Vec<u64>),
     /// They were looked at, and what is wrong was told.
     Told,
 }
 
-/// Flags that nobody has looked at. The entry has a handle on their value until it is removed from the list.
+/// Flags that nobody has looked at. The entry has a handle on their value until it is removed from
+/// the list.
 pub(crate) struct Entry {
     number: u64,
     /// `u64`, one element for each check.
@@ -186,7 +194,8 @@ impl DerefMut for LazyState {
 pub(crate) struct Checks {
     /// Whether there ever was one, here or where values come from.
     is_used: AtomicBool,
-    /// Counts the failed checks that were told: what was remembered to be right before may be what is not.
+    /// Counts the failed checks that were told: what was remembered to be right before may be what
+    /// is not.
     round: Arc<AtomicU32>,
     /// Regions of the stream that were launched.
     launches: AtomicU64,
@@ -200,8 +209,9 @@ fuseline_sync::thread_local! {
     static UNCHECKED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Calls `f`, in which methods of tensors have no indices checked, whatever [`EngineConfig::check_indices`](crate::EngineConfig::check_indices) and
-/// the mode say: for indices that are right, and for those that are meant to be outside. What is asked for by
+/// Calls `f`, in which methods of tensors have no indices checked, whatever
+/// [`EngineConfig::check_indices`](crate::EngineConfig::check_indices) and the mode say: for
+/// indices that are right, and for those that are meant to be outside. What is asked for by
 /// [`Tensor::check_indices`] and [`Tensor::check_all`] is checked all the same.
 ///
 /// ```
@@ -229,7 +239,8 @@ pub(crate) fn is_unchecked() -> bool {
     UNCHECKED.try_with(Cell::get).unwrap_or(false)
 }
 
-/// Has flags, of which there is one for each that is expected, looked at when somebody reads; in Debug mode now.
+/// Has flags, of which there is one for each that is expected, looked at when somebody reads; in
+/// Debug mode now.
 pub(crate) fn expect(flags: Tensor, expected: SmallVec<[Expected; 1]>) -> Result<()> {
     if let Some(place) = flags.cell().place() {
         // A function hands them to whoever calls it.
@@ -276,7 +287,8 @@ impl Entry {
         })
     }
 
-    /// Where its region stands among those that were launched; none if it was not. What has failed stands in front of all.
+    /// Where its region stands among those that were launched; none if it was not. What has failed
+    /// stands in front of all.
     fn launched(&self) -> Option<u64> {
         match self.flags.outcome().get()? {
             Outcome::Data { maker, .. } => Some(maker.as_ref().map_or(0, |maker| maker.region.launched())),
@@ -293,7 +305,8 @@ impl Entry {
         }
     }
 
-    /// The flags; waits for their data. None if there is none, or it was told what is wrong with them.
+    /// The flags; waits for their data. None if there is none, or it was told what is wrong with
+    /// them.
     fn look(&self, engine: &Arc<EngineShared>) -> Option<Vec<u64>> {
         // Two statements: nothing is held where it waits.
         let known = match &*self.reading.lock() {
@@ -346,20 +359,22 @@ impl Checks {
         })
     }
 
-    /// Whether there is anything to look at. Who reads a value comes after those who had checks recorded that it depends on.
+    /// Whether there is anything to look at. Who reads a value comes after those who had checks
+    /// recorded that it depends on.
     #[inline]
     pub(crate) fn is_used(&self) -> bool {
         self.is_used.load(Ordering::Relaxed)
     }
 
-    /// Numbers the region that is about to be launched, from 1 on. For the driver, which keeps the launch until the region's
-    /// results are handed out.
+    /// Numbers the region that is about to be launched, from 1 on. For the driver, which keeps the
+    /// launch until the region's results are handed out.
     pub(crate) fn begin_launch(&self) -> Launch<'_> {
         Launch { checks: self, number: self.launches.fetch_add(1, Ordering::Relaxed) + 1 }
     }
 
-    /// Waits until all results of a launched region are handed out: its flags may come after the value that is read. The driver
-    /// is doing that and waits for nothing; a callback that it calls meanwhile does not wait for it.
+    /// Waits until all results of a launched region are handed out: its flags may come after the
+    /// value that is read. The driver is doing that and waits for nothing; a callback that it calls
+    /// meanwhile does not wait for it.
     fn await_launch(&self, number: u64) {
         if crate::execute::is_driving() {
             return;
@@ -432,7 +447,8 @@ impl Checks {
             done.extend(is_done.then(|| entry.flags.clone()));
             !is_done
         });
-        // Each was launched, so it is on no tape; of another stream's the handle ends with the value.
+        // Each was launched, so it is on no tape; of another stream's the handle ends with the
+        // value.
         if let Some(stream) = stream {
             done.into_iter().for_each(|flags| stream.drop_handle(flags));
         }
@@ -481,8 +497,8 @@ impl Checks {
         self.remove(is_done, Some(stream));
     }
 
-    /// An error if a check failed of what a value depends on that this region made, and was not told. Waits for the flags, which are there when the
-    /// value is.
+    /// An error if a check failed of what a value depends on that this region made, and was not
+    /// told. Waits for the flags, which are there when the value is.
     #[inline]
     pub(crate) fn before_data(&self, maker: Option<&Producer>, stream: &Arc<StreamShared>) -> Result<()> {
         match maker {
@@ -495,7 +511,8 @@ impl Checks {
         }
     }
 
-    /// An error if a check failed of all that was recorded, which has been computed, and was not told.
+    /// An error if a check failed of all that was recorded, which has been computed, and was not
+    /// told.
     pub(crate) fn at_end(&self, stream: &Arc<StreamShared>) -> Result<()> {
         if self.is_used() { self.look(UpTo::End, stream) } else { Ok(()) }
     }

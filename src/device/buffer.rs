@@ -1,8 +1,8 @@
 //! Data on a device, one part for each replica.
 //!
-//! A value of an engine with one replica, which is what most engines are, is one buffer. With several, every replica has a
-//! buffer of its own, of the same type; what is asked of the value is asked of all of them: it is ready when they all are, and
-//! has failed when one has.
+//! A value of an engine with one replica, which is what most engines are, is one buffer. With
+//! several, every replica has a buffer of its own, of the same type; what is asked of the value is
+//! asked of all of them: it is ready when they all are, and has failed when one has.
 
 use std::fmt;
 use std::sync::Arc;
@@ -26,7 +26,8 @@ pub(crate) struct Buffer {
     _share: LiveMemoryGuard,
 }
 
-/// What is left of data that an execution took. It has no memory; destroying it may wait for the execution.
+/// What is left of data that an execution took. It has no memory; destroying it may wait for the
+/// execution.
 pub(crate) struct DonatedBuffer(#[expect(dead_code, reason = "to be dropped")] sys::Buffer);
 
 /// Where it is.
@@ -35,7 +36,8 @@ pub(super) enum Data {
     Reference(PerReplica<Arc<Literal>>),
 }
 
-/// What calls back once, after `count` outcomes have been told to it, with the first failure there was.
+/// What calls back once, after `count` outcomes have been told to it, with the first failure there
+/// was.
 pub(crate) fn after<F>(count: usize, callback: F) -> impl Fn(Result<()>) + Clone + Send + 'static
 where
     F: FnOnce(Result<()>) + Send + 'static,
@@ -137,9 +139,10 @@ impl Buffer {
         }
     }
 
-    /// What is left of it after it was donated, if that is to be kept. What the plugin did not take is dropped, and so is that of several
-    /// replicas: the wait keeps apart what exchanges data. XLA:CPU has threads for one collective at a time, and with more of them launched
-    /// ahead two block each other (`tests/engine/collective.rs`).
+    /// What is left of it after it was donated, if that is to be kept. What the plugin did not take
+    /// is dropped, and so is that of several replicas: the wait keeps apart what exchanges data.
+    /// XLA:CPU has threads for one collective at a time, and with more of them launched ahead two
+    /// block each other (`tests/engine/collective.rs`).
     pub(crate) fn into_remains(self) -> Option<DonatedBuffer> {
         let Data::Pjrt(mut each) = self.data else { return None };
         let only = each.pop().filter(|_| each.is_empty())?;
@@ -154,8 +157,8 @@ impl Buffer {
         }
     }
 
-    /// The data of one replica, dense, row-major, once all of them have computed it. The error of the computation is one of
-    /// [`Stage::Execute`], that of the copy one of [`Stage::Transfer`].
+    /// The data of one replica, dense, row-major, once all of them have computed it. The error of
+    /// the computation is one of [`Stage::Execute`], that of the copy one of [`Stage::Transfer`].
     pub(super) fn to_host(&self, replica: usize) -> Result<Vec<u8>> {
         match &self.data {
             Data::Pjrt(each) => {
@@ -168,13 +171,15 @@ impl Buffer {
         }
     }
 
-    /// Why a copy failed: because its data could not be computed, which the data itself knows, or by itself.
+    /// Why a copy failed: because its data could not be computed, which the data itself knows, or
+    /// by itself.
     fn not_copied(&self, error: &sys::Error) -> DeviceError {
         self.wait().err().unwrap_or_else(|| DeviceError::pjrt(Stage::Transfer, error))
     }
 
-    /// As [`Buffer::to_host`] of the first replica, without waiting: `callback` gets the data, on any thread, possibly before
-    /// this returns. Where the copy says why it failed, it is not known whether the computation had: [`Buffer::wait`] tells.
+    /// As [`Buffer::to_host`] of the first replica, without waiting: `callback` gets the data, on
+    /// any thread, possibly before this returns. Where the copy says why it failed, it is not known
+    /// whether the computation had: [`Buffer::wait`] tells.
     pub(super) fn to_host_async(&self, callback: impl FnOnce(Result<Vec<u8>>) + Send + 'static) {
         let each = match &self.data {
             Data::Pjrt(each) => each,

@@ -1,11 +1,13 @@
-//! How regions are compiled for a kind of device, be it here or not: the options, and what they and the code depend on.
+//! How regions are compiled for a kind of device, be it here or not: the options, and what they and
+//! the code depend on.
 //!
-//! Input: a [`Machine`], and what asks its compiler whether it takes some options. Output: a [`Compiler`]: modules, options for each region, and
-//! descriptions for keys.
+//! Input: a [`Machine`], and what asks its compiler whether it takes some options. Output: a
+//! [`Compiler`]: modules, options for each region, and descriptions for keys.
 //!
 //! Invariant:
-//! - D1: what is described of a device that is here and of the same one as a target ([`pjrt::Topology`]) is the same, as far as the plugin
-//!   says the same of both: so what was compiled for the one is found by the other.
+//! - D1: what is described of a device that is here and of the same one as a target
+//!   ([`pjrt::Topology`]) is the same, as far as the plugin says the same of both: so what was
+//!   compiled for the one is found by the other.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -21,38 +23,43 @@ use super::{Cause, DeviceError, ExecutableOptions, Result};
 use crate::error::Stage;
 use crate::pjrt::{self, Client, CompileOptions, Plugin, Topology};
 
-/// Multiplications of the largest product above which it pays to split its work over threads. At 32x128x128 (0.5
-/// million) handing over to another thread costs as much as the product; at 128x512x512 (34 million) it does not matter
-/// (pjrt.md).
+/// Multiplications of the largest product above which it pays to split its work over threads. At
+/// 32x128x128 (0.5 million) handing over to another thread costs as much as the product; at
+/// 128x512x512 (34 million) it does not matter (pjrt.md).
 const HEAVY_PRODUCT: u128 = 4_000_000;
 
-/// Kind of region: some op has a product large enough for several threads, or solves triangular systems. What XLA does
-/// with one thread sums the products inside a solve in another order, which costs up to 13 units in the last place where terms
-/// cancel (conformance case `triangular_solve_float32_2_8_8_float32_2_10_8`).
+/// Kind of region: some op has a product large enough for several threads, or solves triangular
+/// systems. What XLA does with one thread sums the products inside a solve in another order, which
+/// costs up to 13 units in the last place where terms cancel (conformance case
+/// `triangular_solve_float32_2_8_8_float32_2_10_8`).
 const HEAVY: usize = 1;
 
-/// Kind of region: it has a `reduce_window` that sums floats. XLA's fusion emitters (API 0.81) sum a window in another order
-/// than its elements have, which costs up to 8 units in the last place where terms cancel (conformance case
-/// `reduce_window_add_float64_4_6`); its older emitters do not.
+/// Kind of region: it has a `reduce_window` that sums floats. XLA's fusion emitters (API 0.81) sum
+/// a window in another order than its elements have, which costs up to 8 units in the last place
+/// where terms cancel (conformance case `reduce_window_add_float64_4_6`); its older emitters do
+/// not.
 const WINDOW_SUM: usize = 2;
 
 /// A flag and what it is set to.
 type FlagOf = (&'static str, fn() -> pjrt::Flag);
 
-/// Flags of XLA's CPU compiler that order ops for memory, by age of the plugin, newest first. XLA's default order can need 34
-/// times the memory of this one (pjrt.md). A plugin refuses names it does not know: API 0.81 has the second.
+/// Flags of XLA's CPU compiler that order ops for memory, by age of the plugin, newest first. XLA's
+/// default order can need 34 times the memory of this one (pjrt.md). A plugin refuses names it does
+/// not know: API 0.81 has the second.
 const MEMORY_ORDER: [FlagOf; 2] = [
     ("xla_cpu_scheduler_type", || "CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED".into()),
     ("xla_cpu_enable_concurrency_optimized_scheduler", || false.into()),
 ];
 
-/// Flags of XLA's CPU compiler under which it computes what each op says: no algebra across ops (without this one the steps of the
-/// benchmark's `nbody` differ), no kernels of a library that has an exponential of its own, no intermediate values of more
-/// precision than their type, no emitters with other approximations for an op in a fusion than for the op alone. Contraction is stopped by
-/// fences (`fusion/src/lower/exact`): `xla_cpu_max_isa`, which would do it too, is accepted for one compile and not looked at (pjrt.md). The
-/// emitters would be faster (black_scholes 3.5 times, norms twice), but 2 of about 700 random programs differ with them (`tan`, 2026-11-22),
-/// and a check on the first inputs is no proof for all. A plugin refuses names it does not know; the check is what finds
-/// out whether it needed them.
+/// Flags of XLA's CPU compiler under which it computes what each op says: no algebra across ops
+/// (without this one the steps of the benchmark's `nbody` differ), no kernels of a library that has
+/// an exponential of its own, no intermediate values of more precision than their type, no emitters
+/// with other approximations for an op in a fusion than for the op alone. Contraction is stopped by
+/// fences (`fusion/src/lower/exact`): `xla_cpu_max_isa`, which would do it too, is accepted for one
+/// compile and not looked at (pjrt.md). The emitters would be faster (black_scholes 3.5 times,
+/// norms twice), but 2 of about 700 random programs differ with them (`tan`, 2026-11-22), and a
+/// check on the first inputs is no proof for all. A plugin refuses names it does not know; the
+/// check is what finds out whether it needed them.
 const EXACT: [FlagOf; 4] = [
     ("xla_disable_hlo_passes", || "algsimp".into()),
     ("xla_cpu_experimental_ynn_fusion_type", || "".into()),
@@ -62,26 +69,31 @@ const EXACT: [FlagOf; 4] = [
 
 /// Flags of XLA's CPU compiler without which numbers are wrong, whatever the contract.
 ///
-/// - XNNPACK keeps a packed copy of a product's right operand as long as that has the same address (API 0.81, `XnnFusionThunk::UpdateXnnExecutable`,
-///   where the operand is a parameter). An operand that was updated where it lies, by donation, is then read as it was before. Which sizes it
-///   is asked for depends on the processor; `tests/engine/donation.rs` has one, and `gpt2/width 768` of the benchmark was wrong from its fourth step on.
+/// - XNNPACK keeps a packed copy of a product's right operand as long as that has the same address
+///   (API 0.81, `XnnFusionThunk::UpdateXnnExecutable`, where the operand is a parameter). An
+///   operand that was updated where it lies, by donation, is then read as it was before. Which
+///   sizes it is asked for depends on the processor; `tests/engine/donation.rs` has one, and
+///   `gpt2/width 768` of the benchmark was wrong from its fourth step on.
 const SOUND: [FlagOf; 1] = [("xla_cpu_use_xnnpack", || false.into())];
 
-/// Flags of XLA's CPU compiler that make faster code. With exact numerics they stay as they were checked.
+/// Flags of XLA's CPU compiler that make faster code. With exact numerics they stay as they were
+/// checked.
 ///
-/// - It takes reductions apart into windows, which makes sums of rows 3 to 5 times as slow and maxima 11 times; what is gained by it for
-///   columns the lowering does (`fusion/src/lower/column_reduction.rs`, where the figures are).
-/// - LLVM makes vectors of 256 bits by default where it could make them of 512; see [`has_wide_vectors`]. With 512, in turns with 256
-///   (2 cores of an AMD EPYC of family 26, 2026-11-23, best of 800 runs of the executables of `fuseline bench`): `norms/64x256` 0.63,
-///   `chain/50 ops on 1k` 0.64, `black_scholes/64k` 0.68, `gpt2/width 64` 0.78, `nbody/64` 0.83, six others from 0.90 to 1.09, within
-///   what they vary by.
+/// - It takes reductions apart into windows, which makes sums of rows 3 to 5 times as slow and
+///   maxima 11 times; what is gained by it for columns the lowering does
+///   (`fusion/src/lower/column_reduction.rs`, where the figures are).
+/// - LLVM makes vectors of 256 bits by default where it could make them of 512; see
+///   [`has_wide_vectors`]. With 512, in turns with 256 (2 cores of an AMD EPYC of family 26,
+///   2026-11-23, best of 800 runs of the executables of `fuseline bench`): `norms/64x256` 0.63,
+///   `chain/50 ops on 1k` 0.64, `black_scholes/64k` 0.68, `gpt2/width 64` 0.78, `nbody/64` 0.83,
+///   six others from 0.90 to 1.09, within what they vary by.
 const FAST: [FlagOf; 2] = [
     ("xla_disable_hlo_passes", || "tree_reduction_rewriter".into()),
     ("xla_cpu_prefer_vector_width", || 512i64.into()),
 ];
 
-/// Whether vectors of 512 bits are worth it. The first processors that had them slowed down for it; those that have both of these
-/// extensions (AMD from Zen 4, Intel from Sapphire Rapids on) do not.
+/// Whether vectors of 512 bits are worth it. The first processors that had them slowed down for it;
+/// those that have both of these extensions (AMD from Zen 4, Intel from Sapphire Rapids on) do not.
 fn has_wide_vectors() -> bool {
     #[cfg(target_arch = "x86_64")]
     return std::arch::is_x86_feature_detected!("avx512vbmi2")
@@ -90,8 +102,9 @@ fn has_wide_vectors() -> bool {
     false
 }
 
-/// How much LLVM does for XLA's CPU compiler, from 0 to 3. At 0 a compile takes 0.5 to 0.7 of the time, and what it makes is
-/// 2 to 11 times as slow, the more of it is elementwise (ten programs of `fuseline bench`, 2026-11-23). 1 saves nothing.
+/// How much LLVM does for XLA's CPU compiler, from 0 to 3. At 0 a compile takes 0.5 to 0.7 of the
+/// time, and what it makes is 2 to 11 times as slow, the more of it is elementwise (ten programs of
+/// `fuseline bench`, 2026-11-23). 1 saves nothing.
 const OPTIMIZATION: &str = "xla_backend_optimization_level";
 
 /// The options with which a compile takes least.
@@ -139,13 +152,15 @@ impl Machine {
         })
     }
 
-    /// Whether the processor of the host is what computes, as far as is known. Code for the others is the same whatever host they are in.
+    /// Whether the processor of the host is what computes, as far as is known. Code for the others
+    /// is the same whatever host they are in.
     fn is_host(&self) -> bool {
         !matches!(self.platform.as_str(), "cuda" | "rocm" | "sycl" | "tpu")
     }
 }
 
-/// How many threads there are to compute with: what the scheduler gives this one, which XLA asks for, and what a limit of its group leaves of them.
+/// How many threads there are to compute with: what the scheduler gives this one, which XLA asks
+/// for, and what a limit of its group leaves of them.
 fn threads() -> String {
     let available = std::thread::available_parallelism().map_or(1, usize::from);
     let status = std::fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
@@ -170,7 +185,8 @@ pub(crate) struct Compiler {
 }
 
 impl Compiler {
-    /// `flags` are set on top of the platform's defaults; `asked` compiles a module, of which it matters only whether the options are taken.
+    /// `flags` are set on top of the platform's defaults; `asked` compiles a module, of which it
+    /// matters only whether the options are taken.
     ///
     /// # Errors
     /// When the compiler refuses one of `flags`.
@@ -225,7 +241,8 @@ impl Compiler {
         }
         let options = [0, 1, 2, 3].map(|kind| {
             let mut options = base.clone();
-            // On several threads a product is cut into other blocks, whose sums are rounded otherwise, and alone an op may not be worth them.
+            // On several threads a product is cut into other blocks, whose sums are rounded
+            // otherwise, and alone an op may not be worth them.
             if kind & HEAVY == 0 || numerics == Numerics::Exact {
                 options = with(&options, "xla_cpu_multi_thread_eigen", false.into());
             }
@@ -310,7 +327,8 @@ impl Compiler {
         out.into_vec()
     }
 
-    /// What of this device executables depend on, by name, for those who look at what differs. A part that is longer than a line is told by its hash.
+    /// What of this device executables depend on, by name, for those who look at what differs. A
+    /// part that is longer than a line is told by its hash.
     pub(crate) fn parts(&self) -> Vec<(String, String)> {
         let Machine { plugin, platform, version, devices, .. } = &self.machine;
         let mut parts = vec![
@@ -357,7 +375,8 @@ impl Compiler {
     /// The module of a region, as the plugin gets it.
     ///
     /// # Errors
-    /// When an op of it cannot be computed as the contract says, or our own verifier refuses what was written.
+    /// When an op of it cannot be computed as the contract says, or our own verifier refuses what
+    /// was written.
     pub(crate) fn module(
         &self,
         region: &CanonRegion,

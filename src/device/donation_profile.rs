@@ -1,15 +1,18 @@
 //! When an executable is to be given more memory than it is.
 //!
-//! An executable is compiled for the inputs that die in the execution that asks for it: their memory becomes that of its results. A program may
-//! hold on to something then that it lets go of later (its first state, which somebody else has too). The executable serves, and allocates
-//! each time what it could have been given. When that has cost as much as another compile, one is compiled that may take it (the ski
-//! rental of [`super::unused_outputs`]).
+//! An executable is compiled for the inputs that die in the execution that asks for it: their
+//! memory becomes that of its results. A program may hold on to something then that it lets go of
+//! later (its first state, which somebody else has too). The executable serves, and allocates each
+//! time what it could have been given. When that has cost as much as another compile, one is
+//! compiled that may take it (the ski rental of [`super::unused_outputs`]).
 //!
-//! Input: an executable, and which of its inputs die in each execution. Output: the parameters to compile it for besides.
+//! Input: an executable, and which of its inputs die in each execution. Output: the parameters to
+//! compile it for besides.
 //!
 //! Invariants:
-//! - I5: only parameters are added that died in all of the executions that were counted, so a host that keeps its values now and then is not copied
-//!   for. An executable asks once; each that follows may reuse more, so there are at most as many as there are results.
+//! - I5: only parameters are added that died in all of the executions that were counted, so a host
+//!   that keeps its values now and then is not copied for. An executable asks once; each that
+//!   follows may reuse more, so there are at most as many as there are results.
 //! - I6: it follows from the region and from what died; no clock is looked at.
 
 use std::time::Duration;
@@ -39,7 +42,8 @@ const LARGE_BYTES_PER_NANO: u64 = 24;
 pub(crate) struct Undonated {
     /// The types of its results that have no memory of an input.
     fresh: Vec<TensorType>,
-    /// Parameters whose memory is not reused and that such a result could be written over, ascending.
+    /// Parameters whose memory is not reused and that such a result could be written over,
+    /// ascending.
     params: Box<[u32]>,
     state: Mutex<State>,
 }
@@ -65,7 +69,8 @@ pub(crate) struct ExtendedDonation {
 }
 
 impl Undonated {
-    /// For an executable that returns `outputs` and reuses the memory of `reused`. `None` if it can be given no more.
+    /// For an executable that returns `outputs` and reuses the memory of `reused`. `None` if it can
+    /// be given no more.
     pub(crate) fn of(
         region: &CanonRegion,
         outputs: &[u32],
@@ -90,7 +95,8 @@ impl Undonated {
         })
     }
 
-    /// Notes an execution. `dies` says whether the memory of a parameter could have been reused; `compile` is what a compile takes.
+    /// Notes an execution. `dies` says whether the memory of a parameter could have been reused;
+    /// `compile` is what a compile takes.
     pub(crate) fn note(
         &self,
         region: &CanonRegion,

@@ -18,8 +18,8 @@ pub(crate) enum Verdict {
     Different(Arc<str>),
 }
 
-/// The comparison of an executable with its ops, made once for each result: an execution needs some, and of the others the ops leave
-/// nothing to compare with.
+/// The comparison of an executable with its ops, made once for each result: an execution needs
+/// some, and of the others the ops leave nothing to compare with.
 #[derive(Debug)]
 pub(crate) struct Trial(Mutex<State>);
 
@@ -36,8 +36,9 @@ impl Trial {
         Trial(Mutex::new(Rank::Equivalence, State::default()))
     }
 
-    /// What is known of the executable where an execution needs these results. Who is told that it is open has to look, and to say how that
-    /// ended: it is pending from then on, but for executions that need what is known already.
+    /// What is known of the executable where an execution needs these results. Who is told that it
+    /// is open has to look, and to say how that ended: it is pending from then on, but for
+    /// executions that need what is known already.
     pub(crate) fn begin(&self, mut needed: impl Iterator<Item = u32>) -> Verdict {
         let mut state = self.0.lock();
         match &state.verdict {

@@ -9,8 +9,8 @@ use fuseline_sync::atomic::{AtomicU64, Ordering};
 use crate::limits::{MAX_MORE_SHARE, MIN_SAVED_SHARE};
 use crate::pjrt::CompiledMemoryStats;
 
-/// Memory that one execution of a region needs on each replica, in bytes, as the compiler planned it. Read once, when the region has been
-/// compiled and before it runs.
+/// Memory that one execution of a region needs on each replica, in bytes, as the compiler planned
+/// it. Read once, when the region has been compiled and before it runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MemoryPlan {
@@ -36,7 +36,8 @@ impl MemoryPlan {
         })
     }
 
-    /// The most that is in use at once: arguments, outputs and scratch, without what is counted twice.
+    /// The most that is in use at once: arguments, outputs and scratch, without what is counted
+    /// twice.
     #[must_use]
     pub fn peak(&self) -> Bytes {
         let all = self.arguments.saturating_add(self.outputs).saturating_add(self.temporaries);
@@ -48,7 +49,8 @@ impl MemoryPlan {
         MemoryPlan { temporaries: self.temporaries.saturating_add(more), ..self }
     }
 
-    /// Whether that is much more than the `eager` bytes that the ops would hold one by one, and more than `slack` more.
+    /// Whether that is much more than the `eager` bytes that the ops would hold one by one, and
+    /// more than `slack` more.
     pub(crate) fn is_oversized(&self, eager: Bytes, slack: Bytes) -> bool {
         let more = self.peak().saturating_sub(eager);
         more.0 > eager.0 / MAX_MORE_SHARE && more > slack

@@ -1,15 +1,17 @@
 //! What the engine runs regions on.
 //!
-//! Input: a canonical region, or host data. Output: executables and buffers. A device is a PJRT device, or the reference
-//! device, which runs the same regions by the reference interpreter and needs no plugin: for tests, for trying the
-//! library out, and as the judge when a plugin is in doubt.
+//! Input: a canonical region, or host data. Output: executables and buffers. A device is a PJRT
+//! device, or the reference device, which runs the same regions by the reference interpreter and
+//! needs no plugin: for tests, for trying the library out, and as the judge when a plugin is in
+//! doubt.
 //!
-//! A device may be several: an engine of several replicas runs every region on as many devices of one client at once, each
-//! with its own data. Regions, keys and outcomes are those of one device; what there is one of for each replica is a
-//! [`Buffer`]'s data.
+//! A device may be several: an engine of several replicas runs every region on as many devices of
+//! one client at once, each with its own data. Regions, keys and outcomes are those of one device;
+//! what there is one of for each replica is a [`Buffer`]'s data.
 //!
-//! The set is closed, so a device is an enumeration and not a trait object. What belongs to all of them (the layout of an
-//! executable's outputs, the packing of scalars, planned faults) stands here, what is special in `pjrt` and `reference`.
+//! The set is closed, so a device is an enumeration and not a trait object. What belongs to all of
+//! them (the layout of an executable's outputs, the packing of scalars, planned faults) stands
+//! here, what is special in `pjrt` and `reference`.
 
 mod buffer;
 mod compiler;
@@ -105,14 +107,15 @@ impl Fault {
         Planned::Failure { message: message.into(), cause: Cause::Memory }.into()
     }
 
-    /// A compile ends well, and its executable plans so much scratch more than it needs. Means nothing at other points.
+    /// A compile ends well, and its executable plans so much scratch more than it needs. Means
+    /// nothing at other points.
     #[must_use]
     pub fn oversized(scratch: Bytes) -> Fault {
         Planned::Scratch(scratch).into()
     }
 
-    /// The same fault for regions that have one of these ops, and no other: so an op fails by itself and in every region. Ops of bodies do
-    /// not count, and transfers have no ops.
+    /// The same fault for regions that have one of these ops, and no other: so an op fails by
+    /// itself and in every region. Ops of bodies do not count, and transfers have no ops.
     #[must_use]
     pub fn only_with(self, ops: impl IntoIterator<Item = OpCode>) -> Fault {
         Fault { only: Some(ops.into_iter().collect()), ..self }
@@ -139,11 +142,13 @@ pub(crate) type Faults = Arc<dyn Fn(FaultPoint) -> Option<Fault> + Send + Sync>;
 pub(crate) enum Cause {
     /// Memory ran out: what needs less may work, now or later.
     Memory,
-    /// The executable would need so much memory, much more than the ops one by one. Nothing has failed.
+    /// The executable would need so much memory, much more than the ops one by one. Nothing has
+    /// failed.
     Oversized(Bytes),
     /// The module would have too many ops for a compiler. Nothing has failed.
     TooManyOps,
-    /// Nothing may be compiled, and nobody has stored the executable. Other means would be compiled too.
+    /// Nothing may be compiled, and nobody has stored the executable. Other means would be compiled
+    /// too.
     Uncached,
     /// It crashed an earlier process, and is not tried again for a time.
     Quarantined,
@@ -221,7 +226,8 @@ pub(crate) struct Executable {
     region: Arc<CanonRegion>,
     /// Numbers of the results returned, ascending.
     outputs: Vec<u32>,
-    /// For each argument that may be reused for an output, its place among the arguments and its parameter.
+    /// For each argument that may be reused for an output, its place among the arguments and its
+    /// parameter.
     reusable: Vec<(i64, u32)>,
     pack: ScalarPack,
     packed: Packed,
@@ -231,7 +237,8 @@ pub(crate) struct Executable {
     habit: Option<Box<Habit>>,
     /// What it has returned in vain; nothing if another one is to take its place.
     surplus: Option<Surplus>,
-    /// What it allocates in vain; nothing if it cannot be given more, or another one is to take its place.
+    /// What it allocates in vain; nothing if it cannot be given more, or another one is to take its
+    /// place.
     undonated: Option<Undonated>,
     /// It was compiled in a hurry, and another one is to take its place.
     stopgap: Option<Stopgap>,
@@ -305,7 +312,8 @@ pub(crate) enum Done {
     Later(Later),
 }
 
-/// Takes what is to be called at the end of an execution of the reference device, so that a test can be a slow device.
+/// Takes what is to be called at the end of an execution of the reference device, so that a test
+/// can be a slow device.
 #[cfg(test)]
 pub(crate) type Later = Arc<dyn Fn(Box<dyn FnOnce() + Send>) + Send + Sync>;
 
@@ -386,7 +394,8 @@ impl Device {
         }
     }
 
-    /// What regions keep of the numbers of single ops. The reference device runs the ops one by one, so there is nothing to keep.
+    /// What regions keep of the numbers of single ops. The reference device runs the ops one by
+    /// one, so there is nothing to keep.
     pub(crate) fn numerics(&self) -> Numerics {
         self.pjrt().map_or(Numerics::Fast, |device| device.compiler().numerics())
     }
@@ -439,7 +448,8 @@ impl Device {
         }
     }
 
-    /// Compiles a region for the given outputs. `candidates` are parameters whose memory may be reused when they die.
+    /// Compiles a region for the given outputs. `candidates` are parameters whose memory may be
+    /// reused when they die.
     pub(crate) fn compile(
         &self,
         region: &Arc<CanonRegion>,
@@ -533,8 +543,8 @@ impl Device {
         }
     }
 
-    /// Runs an executable. `args` are the tensor parameters in order, `scalars` the lifted ones; `veto` are places of
-    /// arguments that must not be reused.
+    /// Runs an executable. `args` are the tensor parameters in order, `scalars` the lifted ones;
+    /// `veto` are places of arguments that must not be reused.
     pub(crate) fn execute(
         &self,
         executable: &Executable,
@@ -577,7 +587,8 @@ impl Device {
         self.pjrt().is_some_and(|device| device.compiler().has_quick_compiles())
     }
 
-    /// Whether there is one copy of everything, in the host's memory, computed by a plugin: where the interpreter is a short way off.
+    /// Whether there is one copy of everything, in the host's memory, computed by a plugin: where
+    /// the interpreter is a short way off.
     pub(crate) fn is_near_host(&self) -> bool {
         #[cfg(test)]
         if self.is_near {
@@ -603,7 +614,8 @@ impl Device {
             .map_err(|error| DeviceError::new(Stage::Execute, error.to_string()))
     }
 
-    /// The same for each replica; `operands` are those of each. Returns the results that are asked for, each with its data on each replica.
+    /// The same for each replica; `operands` are those of each. Returns the results that are asked
+    /// for, each with its data on each replica.
     pub(crate) fn interpret_each(
         &self,
         graph: &Graph,
@@ -658,7 +670,8 @@ impl Device {
         buffer.to_host(replica)
     }
 
-    /// As [`Device::download`] of the first replica, without waiting: `callback` gets the data, on any thread, possibly before this returns.
+    /// As [`Device::download`] of the first replica, without waiting: `callback` gets the data, on
+    /// any thread, possibly before this returns.
     pub(crate) fn download_async(
         &self,
         buffer: &Buffer,
@@ -671,7 +684,8 @@ impl Device {
     }
 }
 
-/// The results that an executable for `outputs` returns, in order, and which of the candidates each may reuse.
+/// The results that an executable for `outputs` returns, in order, and which of the candidates each
+/// may reuse.
 pub(crate) fn aliases(region: &CanonRegion, outputs: &OutputSet, candidates: &[u32]) -> (Vec<u32>, Aliases) {
     let outputs: Vec<u32> = outputs.iter().collect();
     let aliases = Aliases::pair(region, &outputs, candidates);
@@ -692,7 +706,8 @@ impl Executable {
         &self.outputs
     }
 
-    /// Arguments that may be reused for an output: place among the arguments, parameter of the region.
+    /// Arguments that may be reused for an output: place among the arguments, parameter of the
+    /// region.
     pub(crate) fn reusable(&self) -> &[(i64, u32)] {
         &self.reusable
     }
@@ -717,7 +732,8 @@ impl Executable {
         self.undonated.as_ref()
     }
 
-    /// Whether another executable is to take its place and nobody is making that; who is told so has to.
+    /// Whether another executable is to take its place and nobody is making that; who is told so
+    /// has to.
     pub(crate) fn is_to_be_replaced(&self) -> bool {
         let Some(Stopgap(taken)) = &self.stopgap else { return false };
         !taken.swap(true, Ordering::Relaxed)

@@ -23,8 +23,9 @@ use crate::pjrt::{self, Client, CompileOptions};
 pub(crate) struct PjrtDevice {
     /// At least one.
     devices: PerReplica<pjrt::Device>,
-    /// Held while an execution is handed to several devices: they all get executions in one order, whatever stream they are
-    /// of, or two collectives could wait for each other. The number of the latest, by which a plugin can see that they do.
+    /// Held while an execution is handed to several devices: they all get executions in one order,
+    /// whatever stream they are of, or two collectives could wait for each other. The number of the
+    /// latest, by which a plugin can see that they do.
     launch: Mutex<i32>,
     compiler: Compiler,
 }
@@ -41,7 +42,8 @@ pub(super) struct Compiled {
 impl Compiled {
     /// What is known of an executable whose text, or serialised form, has so many bytes.
     fn of(executable: pjrt::Executable, text: usize) -> Compiled {
-        // XLA:CPU reports the size of the code it made, other plugins may not; a kernel is not smaller than its text.
+        // XLA:CPU reports the size of the code it made, other plugins may not; a kernel is not
+        // smaller than its text.
         let code = executable.generated_code_size().ok().and_then(|size| u64::try_from(size).ok());
         let bytes = code.unwrap_or(0).max(text as u64);
         // A plugin that does not say is believed to need what the ops need.
@@ -51,7 +53,8 @@ impl Compiled {
 }
 
 impl PjrtDevice {
-    /// Compiles for `devices`, of which there is at least one; `flags` are set on top of the platform's defaults.
+    /// Compiles for `devices`, of which there is at least one; `flags` are set on top of the
+    /// platform's defaults.
     ///
     /// # Errors
     /// When the compiler refuses one of `flags`.

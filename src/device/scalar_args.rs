@@ -1,10 +1,12 @@
 //! The packed scalars of an executable's executions, on the device.
 //!
-//! Uploading them costs 1.1 of the 5 µs that a small region takes (one `multiply` of 16 elements and its read, XLA's CPU backend,
-//! 2026-11-23), and most scalars are the same in every step. So what was last uploaded is kept, and used again while its words are the same.
-//! Compiling such a scalar in would save no more, and would need another executable and a guard.
+//! Uploading them costs 1.1 of the 5 µs that a small region takes (one `multiply` of 16 elements
+//! and its read, XLA's CPU backend, 2026-11-23), and most scalars are the same in every step. So
+//! what was last uploaded is kept, and used again while its words are the same. Compiling such a
+//! scalar in would save no more, and would need another executable and a guard.
 //!
-//! Invariant: the kept data are never written: no parameter of the packed scalars is in a module's aliases.
+//! Invariant: the kept data are never written: no parameter of the packed scalars is in a module's
+//! aliases.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -36,7 +38,8 @@ impl Packed {
         Packed(Mutex::new(Rank::ScalarArgs, Latest::default()))
     }
 
-    /// These words on the device, as one argument for each range of them; those that are not there by `upload`.
+    /// These words on the device, as one argument for each range of them; those that are not there
+    /// by `upload`.
     pub(super) fn arguments(
         &self,
         words: SmallVec<[u32; 16]>,

@@ -1,20 +1,24 @@
 //! Scalars that stay the same are compiled in.
 //!
-//! A lifted scalar is an argument, so another value compiles nothing. But some ops are up to 1.7 times as fast when their number is known
-//! ([`lower::Specializable`] has the figures), and most numbers of a program never change. So an executable whose region has such a scalar keeps
-//! count of its values, and when it has had the same one [`STEADY`] times in a row, another executable is compiled in which it is a constant.
+//! A lifted scalar is an argument, so another value compiles nothing. But some ops are up to 1.7
+//! times as fast when their number is known ([`lower::Specializable`] has the figures), and most
+//! numbers of a program never change. So an executable whose region has such a scalar keeps count
+//! of its values, and when it has had the same one [`STEADY`] times in a row, another executable is
+//! compiled in which it is a constant.
 //!
-//! Input: the scalars of an execution that is about to be launched. Output: a [`SpecializationChoice`], which `src/execute/scalar_specialization.rs` makes happen.
+//! Input: the scalars of an execution that is about to be launched. Output: a
+//! [`SpecializationChoice`], which `src/execute/scalar_specialization.rs` makes happen.
 //!
 //! Invariants:
 //! - I1: an executable with constants runs only where the scalars have the same bits.
-//! - I2: nobody waits for one, nothing of a region or key depends on it, and a region causes at most [`MAX_TRIES`] such compiles. A value
-//!   that changes again makes the next try [`PATIENCE`] times as long in coming (hysteresis), so a schedule with long steps
-//!   settles on arguments.
+//! - I2: nobody waits for one, nothing of a region or key depends on it, and a region causes at
+//!   most [`MAX_TRIES`] such compiles. A value that changes again makes the next try [`PATIENCE`]
+//!   times as long in coming (hysteresis), so a schedule with long steps settles on arguments.
 //!
-//! Only with `Numerics::Fast`, since a compiler computes with constants by other code than at run time, and without a comparison of regions,
-//! which would have to be made for each of these too. It lives and dies with the executable that it stands in for; the budget of the cache
-//! counts that one only.
+//! Only with `Numerics::Fast`, since a compiler computes with constants by other code than at run
+//! time, and without a comparison of regions, which would have to be made for each of these too. It
+//! lives and dies with the executable that it stands in for; the budget of the cache counts that
+//! one only.
 
 use std::sync::Arc;
 
@@ -28,8 +32,8 @@ use super::Executable;
 /// Lifted scalars that are compiled in, by parameter, ascending.
 pub(crate) type SpecializedScalars = SmallVec<[(u32, Scalar); 2]>;
 
-/// Executions with the same value after which it counts as one that stays. A compile takes as long as some thousand executions of the
-/// size at which it pays, and gains a fifth to a half of each.
+/// Executions with the same value after which it counts as one that stays. A compile takes as long
+/// as some thousand executions of the size at which it pays, and gains a fifth to a half of each.
 const STEADY: u32 = 1_000;
 
 /// How much longer each further try is in coming.
@@ -46,7 +50,8 @@ pub(crate) struct Habit {
 }
 
 struct State {
-    /// The latest value of each of [`Habit::fixable`], and in how many executions in a row it had it.
+    /// The latest value of each of [`Habit::fixable`], and in how many executions in a row it had
+    /// it.
     latest: SmallVec<[(Scalar, u32); 4]>,
     /// Executions with the same value that the next try needs.
     needed: u32,

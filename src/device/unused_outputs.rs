@@ -1,15 +1,19 @@
 //! Results that an executable returns and nobody needs.
 //!
-//! An executable that returns more than is needed serves, so that a program whose live values vary waits for no compile. But each unneeded
-//! result is memory that is allocated and written, and may keep ops from being fused. So an executable that serves with a surplus keeps count, and
-//! when what it has wasted is as much as a compile takes, another one is compiled for just what was needed, in the background (the ski
-//! rental of `src/execute/interpreter_tier.rs`: whatever comes after, at most twice of what would have been best).
+//! An executable that returns more than is needed serves, so that a program whose live values vary
+//! waits for no compile. But each unneeded result is memory that is allocated and written, and may
+//! keep ops from being fused. So an executable that serves with a surplus keeps count, and when
+//! what it has wasted is as much as a compile takes, another one is compiled for just what was
+//! needed, in the background (the ski rental of `src/execute/interpreter_tier.rs`: whatever comes
+//! after, at most twice of what would have been best).
 //!
-//! Input: the results that an execution needs. Output: those for which an executable is worth compiling; `src/execute/prune_outputs.rs` has it made.
+//! Input: the results that an execution needs. Output: those for which an executable is worth
+//! compiling; `src/execute/prune_outputs.rs` has it made.
 //!
 //! Invariants:
-//! - I3: only what none of the executions needed that were counted is left out. Where the needs of a program vary (a garbage collector drops values
-//!   late), these come to be all results, and the count begins anew: nothing is compiled. Each further executable takes [`PATIENCE`] times as
+//! - I3: only what none of the executions needed that were counted is left out. Where the needs of
+//!   a program vary (a garbage collector drops values late), these come to be all results, and the
+//!   count begins anew: nothing is compiled. Each further executable takes [`PATIENCE`] times as
 //!   much waste, and a region gets at most [`fuseline_cache::MAX_NARROWED`].
 //! - I4: it follows from the region and from what its executions needed; no clock is looked at.
 
@@ -23,8 +27,8 @@ use fuseline_sync::{Mutex, Rank};
 /// What an unneeded result costs in each execution, whatever its size. This and what follows: a
 /// chain of 8 ops whose other 7 results are returned in vain, on XLA's CPU backend with 2 cores
 /// (`cost_of_a_surplus` in `tests/engine/variants.rs`, 2026-11-23). Each costs 0.6 µs with 4 B, 1.0
-/// µs with 4 KiB,
-/// 2.1 µs with 64 KiB; 88 µs with 256 KiB, 0.45 ms with 1 MiB, 1.7 ms with 4 MiB, 9.8 ms with 16 MiB.
+/// µs with 4 KiB, 2.1 µs with 64 KiB; 88 µs with 256 KiB, 0.45 ms with 1 MiB, 1.7 ms with 4 MiB,
+/// 9.8 ms with 16 MiB.
 const EACH: Duration = Duration::from_nanos(500);
 
 /// The size from which on memory comes from the system each time, and each of its pages is a fault.
@@ -66,7 +70,8 @@ impl Surplus {
         ))
     }
 
-    /// Notes an execution that needs only `needed` of the results that an executable returns. `compile` is what a compile takes.
+    /// Notes an execution that needs only `needed` of the results that an executable returns.
+    /// `compile` is what a compile takes.
     pub(crate) fn note(
         &self,
         region: &CanonRegion,

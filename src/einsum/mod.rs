@@ -1,8 +1,8 @@
 //! Sums of products by Einstein's convention, with the notation and the rules of NumPy's `einsum`.
 //!
-//! A letter names a dimension of each operand. Dimensions of one name run together, those that the result does not have are
-//! summed over. What is recorded is a sequence of products of two operands, each a `dot_general` or, where nothing is summed, a
-//! multiplication.
+//! A letter names a dimension of each operand. Dimensions of one name run together, those that the
+//! result does not have are summed over. What is recorded is a sequence of products of two
+//! operands, each a `dot_general` or, where nothing is summed, a multiplication.
 //!
 //! ```text
 //! "bij,bjk->bik" ─► Equation (parse.rs) ─► Terms: diagonals taken, lone names summed ─► order (plan.rs) ─► products ─► order of the result
@@ -82,14 +82,16 @@ fn refused(fault: OpErrorKind, given: impl Into<String>, rule: impl Into<String>
 /// - Letters name dimensions; `...` stands for those that have no name, which broadcast.
 /// - Dimensions with one name have one size, or 1, which broadcasts.
 /// - A letter twice in one operand takes the diagonal.
-/// - Without `->` the result has what `...` stands for and the letters that occur once, in alphabetical order with capitals first.
+/// - Without `->` the result has what `...` stands for and the letters that occur once, in
+///   alphabetical order with capitals first.
 /// - Blanks mean nothing. Element types promote.
 ///
-/// Three or more operands are multiplied two by two, in the order that needs the fewest multiplications; more than eight in one
-/// that is found greedily.
+/// Three or more operands are multiplied two by two, in the order that needs the fewest
+/// multiplications; more than eight in one that is found greedily.
 ///
 /// # Errors
-/// When the equation is none, the number of operands or dimensions differs from it, or sizes do not fit.
+/// When the equation is none, the number of operands or dimensions differs from it, or sizes do not
+/// fit.
 #[track_caller]
 pub fn einsum(equation: &str, operands: &[&Tensor]) -> Result<Tensor> {
     let site = here();
@@ -111,7 +113,8 @@ pub fn einsum(equation: &str, operands: &[&Tensor]) -> Result<Tensor> {
         let tensor = if operand.dtype() == dtype { (*operand).clone() } else { operand.convert(dtype)? };
         terms.push(Term { tensor, names: names.clone() }.distinct(&sizes)?);
     }
-    // What only one operand has, and the result does not, is summed before it makes a product larger.
+    // What only one operand has, and the result does not, is summed before it makes a product
+    // larger.
     for place in 0..terms.len() {
         let elsewhere = |name: &Name| {
             let others = terms.iter().enumerate().filter(|&(other, _)| other != place);
@@ -223,7 +226,8 @@ impl Term {
         Ok(Term { tensor: self.tensor.sum(&axes)?, names })
     }
 
-    /// With the names in the given order, those that are missing as dimensions of size 1 or repeated.
+    /// With the names in the given order, those that are missing as dimensions of size 1 or
+    /// repeated.
     #[track_caller]
     fn arranged(&self, order: &[Name], sizes: &Sizes) -> Result<Tensor> {
         let present: SmallVec<[Name; 6]> =

@@ -1,8 +1,9 @@
 //! In which order many operands are multiplied.
 //!
-//! The number of multiplications of a product of two terms is the product of the sizes of all their names. For few operands
-//! the best order is found by going through all subsets (dynamic programming: the best way to multiply a subset is the best
-//! split of it into two); for more, one that takes the cheapest product each time.
+//! The number of multiplications of a product of two terms is the product of the sizes of all their
+//! names. For few operands the best order is found by going through all subsets (dynamic
+//! programming: the best way to multiply a subset is the best split of it into two); for more, one
+//! that takes the cheapest product each time.
 
 use std::collections::BTreeSet;
 
@@ -14,8 +15,8 @@ pub(super) type Names = BTreeSet<Name>;
 /// Operands up to which all orders are tried: 3^8 splits.
 const EXHAUSTIVE: usize = 8;
 
-/// Pairs of terms to be multiplied. Each refers to the list of terms at that time: both are taken out, their product is put at
-/// the end. The first of a pair is before the second.
+/// Pairs of terms to be multiplied. Each refers to the list of terms at that time: both are taken
+/// out, their product is put at the end. The first of a pair is before the second.
 pub(super) struct Plan {
     pub(super) pairs: Vec<(usize, usize)>,
 }
@@ -74,7 +75,8 @@ fn exhaustive(terms: &[Names], result: &[Name], cost: impl Fn(&Names) -> f64) ->
     pairs
 }
 
-/// Appends the products that make a subset; `places` are the subsets that the terms of the list stand for.
+/// Appends the products that make a subset; `places` are the subsets that the terms of the list
+/// stand for.
 fn split(set: usize, best: &[(Names, f64, usize)], places: &mut Vec<usize>, pairs: &mut Vec<(usize, usize)>) {
     let half = best[set].2;
     if half == 0 {
@@ -142,7 +144,8 @@ mod tests {
         total
     }
 
-    /// The textbook's chain of matrices, 10x30, 30x5 and 5x60: 4,500 multiplications instead of 27,000.
+    /// The textbook's chain of matrices, 10x30, 30x5 and 5x60: 4,500 multiplications instead of
+    /// 27,000.
     #[test]
     fn a_chain_of_matrices_is_multiplied_in_the_best_order() {
         let terms = [names("ab"), names("bc"), names("cd")];

@@ -9,7 +9,8 @@ use super::{Session, StreamHandle, ValueHandle};
 use crate::error::{Error, Result};
 
 impl Session {
-    /// Makes an op known by its name, for every session of the engine: see [`crate::Engine::register_op`].
+    /// Makes an op known by its name, for every session of the engine: see
+    /// [`crate::Engine::register_op`].
     ///
     /// # Errors
     /// When another function has the name.
@@ -17,11 +18,13 @@ impl Session {
         told(self.engine().register_op(op)).map(drop)
     }
 
-    /// Records a call of the op that was registered under a name, on a stream or into a trace. It is one op of the program,
-    /// other than [`Session::call`], which records the ops of a function one by one.
+    /// Records a call of the op that was registered under a name, on a stream or into a trace. It
+    /// is one op of the program, other than [`Session::call`], which records the ops of a function
+    /// one by one.
     ///
     /// # Errors
-    /// When there is no op of that name, an id stands for nothing, or the operands do not have the types of the function.
+    /// When there is no op of that name, an id stands for nothing, or the operands do not have the
+    /// types of the function.
     pub fn call_op(
         &self,
         stream: StreamHandle,

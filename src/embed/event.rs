@@ -1,8 +1,10 @@
 //! Events: places in streams, by id.
 //!
-//! An event says that everything recorded on its stream before it has been computed. It is asked, waited for, heard of, and waited for by another
-//! stream. Values order themselves: an op that reads what another stream makes waits for it. Events are for what values do not say: when memory of the
-//! host may be used again, how long something took, in which order effects of two streams happen.
+//! An event says that everything recorded on its stream before it has been computed. It is asked,
+//! waited for, heard of, and waited for by another stream. Values order themselves: an op that
+//! reads what another stream makes waits for it. Events are for what values do not say: when memory
+//! of the host may be used again, how long something took, in which order effects of two streams
+//! happen.
 
 use std::fmt;
 use std::sync::Arc;
@@ -23,7 +25,8 @@ handles! {
 }
 
 impl Session {
-    /// An event at the place where a stream is now. It ends the region that is being recorded there and lets it run; does not wait.
+    /// An event at the place where a stream is now. It ends the region that is being recorded there
+    /// and lets it run; does not wait.
     ///
     /// # Errors
     /// When the id stands for nothing or for a trace, or there are too many events.
@@ -48,7 +51,8 @@ impl Session {
         told(self.fence(event, "is_reached")).map(|fence| (*fence).as_ref().get().is_some())
     }
 
-    /// Waits until an event has been reached, at most for `timeout`. Failures of values stay with the values.
+    /// Waits until an event has been reached, at most for `timeout`. Failures of values stay with
+    /// the values.
     ///
     /// # Errors
     /// When the id stands for nothing, its stream was given up, the time is over, or in a callback.
@@ -66,7 +70,8 @@ impl Session {
         }))
     }
 
-    /// Calls `callback` when an event is reached, at once if it has been. See the module on where callbacks run.
+    /// Calls `callback` when an event is reached, at once if it has been. See the module on where
+    /// callbacks run.
     ///
     /// # Errors
     /// When the id stands for nothing; `callback` is dropped.
@@ -82,7 +87,8 @@ impl Session {
         })
     }
 
-    /// Has everything that is recorded on a stream from now on run after an event of another one. Does not wait.
+    /// Has everything that is recorded on a stream from now on run after an event of another one.
+    /// Does not wait.
     ///
     /// # Errors
     /// When an id stands for nothing, or the stream for a trace.

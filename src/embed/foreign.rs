@@ -1,4 +1,5 @@
-//! Memory and buffers of others, by pointer: the seam's unsafe calls. What is done with the pointers stands in `pjrt`.
+//! Memory and buffers of others, by pointer: the seam's unsafe calls. What is done with the
+//! pointers stands in `pjrt`.
 
 use std::ffi::c_void;
 
@@ -9,11 +10,12 @@ use crate::error::{Error, Result};
 use crate::pjrt::HostData;
 
 impl Session {
-    /// As [`Session::upload_shared`], of memory of the caller's; `release` is called, on any thread, when nothing needs it
-    /// any more, also when this fails.
+    /// As [`Session::upload_shared`], of memory of the caller's; `release` is called, on any
+    /// thread, when nothing needs it any more, also when this fails.
     ///
     /// # Safety
-    /// `data` is the start of `len` readable bytes, which stay and do not change until `release` is called.
+    /// `data` is the start of `len` readable bytes, which stay and do not change until `release` is
+    /// called.
     ///
     /// # Errors
     /// As [`Session::upload`].
@@ -33,16 +35,19 @@ impl Session {
         )
     }
 
-    /// A value from a buffer of the engine's own PJRT client that somebody else made; the type is asked of the plugin. The
-    /// session owns the buffer from now on and destroys it; its memory may be reused for results.
+    /// A value from a buffer of the engine's own PJRT client that somebody else made; the type is
+    /// asked of the plugin. The session owns the buffer from now on and destroys it; its memory may
+    /// be reused for results.
     ///
     /// # Safety
-    /// `buffer` is a `PJRT_Buffer *` of the plugin that the engine uses, which is alive, which nobody else owns, uses for
-    /// donation, deletes or destroys, and whose data has the plugin's default layout.
+    /// `buffer` is a `PJRT_Buffer *` of the plugin that the engine uses, which is alive, which
+    /// nobody else owns, uses for donation, deletes or destroys, and whose data has the plugin's
+    /// default layout.
     ///
     /// # Errors
-    /// When the stream's id stands for nothing or a trace, the engine has no plugin or several replicas, the buffer is on
-    /// another client or device, or its type is none of ours. Then the caller still owns it.
+    /// When the stream's id stands for nothing or a trace, the engine has no plugin or several
+    /// replicas, the buffer is on another client or device, or its type is none of ours. Then the
+    /// caller still owns it.
     pub unsafe fn adopt_buffer(&self, stream: StreamHandle, buffer: *mut c_void) -> Result<ValueHandle> {
         self.keep_tensor(self.stream(stream, "adopt_buffer").and_then(|stream| {
             let engine = stream.shared().engine();

@@ -12,14 +12,16 @@ use crate::error::{Error, Result};
 use crate::pjrt;
 use crate::tensor::Tensor;
 
-/// A value's PJRT buffer, lent to other code. While this lives the value is alive, and its memory is not reused.
+/// A value's PJRT buffer, lent to other code. While this lives the value is alive, and its memory
+/// is not reused.
 #[derive(Debug)]
 pub struct BorrowedBuffer {
     tensor: Tensor,
 }
 
 impl BorrowedBuffer {
-    /// The buffer. Its data may still be on its way: order reads after [`pjrt::Buffer::ready_event`].
+    /// The buffer. Its data may still be on its way: order reads after
+    /// [`pjrt::Buffer::ready_event`].
     ///
     /// # Errors
     /// When the value failed, or there is no buffer.
@@ -45,9 +47,9 @@ impl Session {
         told(self.tensor(value, "is_decided")).map(|tensor| tensor.is_resolved())
     }
 
-    /// Sees to it that a value is computed, and calls `callback` when its data is there or it is known that it never will
-    /// be, with the reason. See the module on where callbacks run. Later replacements of the id change nothing: it is about
-    /// the value that the id stands for now.
+    /// Sees to it that a value is computed, and calls `callback` when its data is there or it is
+    /// known that it never will be, with the reason. See the module on where callbacks run. Later
+    /// replacements of the id change nothing: it is about the value that the id stands for now.
     ///
     /// # Errors
     /// When the id stands for nothing; `callback` is dropped.
@@ -73,7 +75,8 @@ impl Session {
     /// A value's data, on the first replica. Waits until it has been computed.
     ///
     /// # Errors
-    /// When the id stands for nothing, the value failed (the error says op, call site and region), or in a callback.
+    /// When the id stands for nothing, the value failed (the error says op, call site and region),
+    /// or in a callback.
     pub fn read(&self, value: ValueHandle) -> Result<Literal> {
         told(self.tensor(value, "read").and_then(|tensor| tensor.literal_at(asking())))
     }
@@ -86,7 +89,8 @@ impl Session {
         told(self.tensor(value, "read_replicas").and_then(|tensor| tensor.read_replicas_at(&asking())))
     }
 
-    /// A value's data, dense and row-major, into memory of the caller's. Waits until it has been computed.
+    /// A value's data, dense and row-major, into memory of the caller's. Waits until it has been
+    /// computed.
     ///
     /// # Errors
     /// As [`Session::read`], and when the length is not the type's.
@@ -106,7 +110,8 @@ impl Session {
         }))
     }
 
-    /// The data of several values, in order: what they need is handed to the device before the first is waited for.
+    /// The data of several values, in order: what they need is handed to the device before the
+    /// first is waited for.
     ///
     /// # Errors
     /// As [`Session::read`], the first that there is.
@@ -133,11 +138,12 @@ impl Session {
         })
     }
 
-    /// Lends a value's PJRT buffer out. Waits until the op that makes it has been handed to the device, not for the data.
+    /// Lends a value's PJRT buffer out. Waits until the op that makes it has been handed to the
+    /// device, not for the data.
     ///
     /// # Errors
-    /// When the id stands for nothing, the value failed or is a lifted scalar, the engine has no plugin or several replicas,
-    /// or in a callback.
+    /// When the id stands for nothing, the value failed or is a lifted scalar, the engine has no
+    /// plugin or several replicas, or in a callback.
     pub fn lend(&self, value: ValueHandle) -> Result<BorrowedBuffer> {
         told(self.tensor(value, "lend").and_then(|tensor| {
             let lent = BorrowedBuffer { tensor };

@@ -1,8 +1,9 @@
 //! The seam for frameworks: the engine by ids, plain data and callbacks.
 //!
-//! A framework backend (PyTorch's `PrivateUse1`, Burn, or a C interface) does not hold Rust handles: its storage objects
-//! hold numbers, and its calls come from any thread. A [`Session`] is an engine seen that way. It is the same engine: ids
-//! stand for the tensors that the rest of this crate hands out, and ops go through the same recorder, regions and caches.
+//! A framework backend (PyTorch's `PrivateUse1`, Burn, or a C interface) does not hold Rust
+//! handles: its storage objects hold numbers, and its calls come from any thread. A [`Session`] is
+//! an engine seen that way. It is the same engine: ids stand for the tensors that the rest of this
+//! crate hands out, and ops go through the same recorder, regions and caches.
 //!
 //! | a framework needs | here |
 //! |---|---|
@@ -25,28 +26,32 @@
 //!
 //! # Ids
 //!
-//! Ids are numbers with a generation: one that was released, or never given out, is an error in every call, never undefined
-//! behaviour and never another value. An id counts references; the release of the last one ends the value's life at this
-//! place of its stream's program, so the framework must release where its program drops, on any thread.
+//! Ids are numbers with a generation: one that was released, or never given out, is an error in
+//! every call, never undefined behaviour and never another value. An id counts references; the
+//! release of the last one ends the value's life at this place of its stream's program, so the
+//! framework must release where its program drops, on any thread.
 //!
 //! # In-place writes
 //!
-//! Values never change. A framework that has storages lets each hold one id; a write records the functional form of the op
-//! and lets the id stand for the result ([`Session::replace`]). Ops recorded before keep the old value, ops recorded after
-//! get the new one, whatever thread they come from; the version that [`Session::version`] counts is what an autograd system
-//! compares. The old value's memory is reused by the op that made the new one if nobody else holds it.
+//! Values never change. A framework that has storages lets each hold one id; a write records the
+//! functional form of the op and lets the id stand for the result ([`Session::replace`]). Ops
+//! recorded before keep the old value, ops recorded after get the new one, whatever thread they
+//! come from; the version that [`Session::version`] counts is what an autograd system compares. The
+//! old value's memory is reused by the op that made the new one if nobody else holds it.
 //!
 //! # Callbacks
 //!
-//! Callbacks run on whatever thread the event happens on, at once if it has happened already. They may record and release,
-//! but a call that waits is refused there, and a lock that they take must not be held by anybody who records: recording
-//! waits when a stream is far ahead of its device. A panic in one is caught and told as [`crate::Event::Panicked`].
+//! Callbacks run on whatever thread the event happens on, at once if it has happened already. They
+//! may record and release, but a call that waits is refused there, and a lock that they take must
+//! not be held by anybody who records: recording waits when a stream is far ahead of its device. A
+//! panic in one is caught and told as [`crate::Event::Panicked`].
 //!
 //! # What is not here
 //!
-//! Shape inference and promotion in the framework's own sense: the record layer is exact. Strides: a view is an op
-//! (`slice`, `transpose`, ...), a write through a view an update of the whole. Executables that were compiled elsewhere,
-//! dynamic sizes and collectives have no calls yet; ids, [`Call`] and [`Session::register`] are where they fit in.
+//! Shape inference and promotion in the framework's own sense: the record layer is exact. Strides:
+//! a view is an op (`slice`, `transpose`, ...), a write through a view an update of the whole.
+//! Executables that were compiled elsewhere, dynamic sizes and collectives have no calls yet; ids,
+//! [`Call`] and [`Session::register`] are where they fit in.
 //!
 //! # Example
 //!
@@ -145,8 +150,8 @@ macro_rules! handles {
             pub struct $name(u64);
 
             impl $name {
-                /// From a number that [`Self::to_raw`] gave. Any number is allowed: one that stands for nothing is an error
-                /// where it is used.
+                /// From a number that [`Self::to_raw`] gave. Any number is allowed: one that stands
+                /// for nothing is an error where it is used.
                 #[must_use]
                 pub const fn from_raw(raw: u64) -> $name {
                     $name(raw)
@@ -224,7 +229,8 @@ impl Unfilled {
     }
 
     fn insert(&self, value: ValueHandle, promise: Listed) {
-        // Counted first. Whoever releases a placeholder has its id from whoever made it, and so sees that it was.
+        // Counted first. Whoever releases a placeholder has its id from whoever made it, and so
+        // sees that it was.
         self.count.fetch_add(1, Ordering::Relaxed);
         self.promises.lock().insert(value, promise);
     }
@@ -233,7 +239,8 @@ impl Unfilled {
         self.promises.lock().contains_key(&value)
     }
 
-    /// The promise of a placeholder, if it was not filled, and nobody else has it. To be dropped where nothing is locked.
+    /// The promise of a placeholder, if it was not filled, and nobody else has it. To be dropped
+    /// where nothing is locked.
     fn take(&self, value: ValueHandle) -> Option<Listed> {
         if self.count.load(Ordering::Relaxed) == 0 {
             return None;
@@ -298,9 +305,10 @@ impl Session {
         self.0.values.len()
     }
 
-    /// Failures of values since this was last asked, of all sessions of the engine, whether or not anybody read the values:
-    /// op, call site, region and the device's words of each, once however many values it poisoned. Only the latest are
-    /// kept, and they are told, not sticky: nothing else fails because of them.
+    /// Failures of values since this was last asked, of all sessions of the engine, whether or not
+    /// anybody read the values: op, call site, region and the device's words of each, once however
+    /// many values it poisoned. Only the latest are kept, and they are told, not sticky: nothing
+    /// else fails because of them.
     #[must_use]
     pub fn take_failures(&self) -> Vec<ErrorReport> {
         let failures = self.0.engine.shared().take_failures();
@@ -362,8 +370,8 @@ impl Session {
         told(self.stream(stream, "flush")).map(|stream| stream.flush())
     }
 
-    /// Waits until everything recorded so far on a stream has been computed, at most for `timeout`. Failures of single
-    /// values stay with the values.
+    /// Waits until everything recorded so far on a stream has been computed, at most for `timeout`.
+    /// Failures of single values stay with the values.
     ///
     /// # Errors
     /// When the id stands for nothing or for a trace, when the time is over, or in a callback.
@@ -385,7 +393,8 @@ impl Session {
 
     // ----- modes -----
 
-    /// Sets the mode of ops recorded from now on, where neither their stream nor their thread says otherwise.
+    /// Sets the mode of ops recorded from now on, where neither their stream nor their thread says
+    /// otherwise.
     pub fn set_mode(&self, mode: Mode) {
         self.0.engine.set_mode(mode);
     }
@@ -406,8 +415,8 @@ impl Session {
         told(self.stream(stream, "mode")).map(|stream| stream.mode())
     }
 
-    /// Sees to it that values are computed without being asked again; does not wait. All of one stream end up in as few
-    /// regions as if one were asked for.
+    /// Sees to it that values are computed without being asked again; does not wait. All of one
+    /// stream end up in as few regions as if one were asked for.
     ///
     /// # Errors
     /// When an id stands for nothing; then nothing is flushed.
@@ -421,8 +430,9 @@ impl Session {
     }
 }
 
-/// Sets the mode of ops that the calling thread records from now on, on whatever stream, and returns what it was before:
-/// for interfaces that enter and leave scopes by calls. `None` is the stream's. Rust code uses [`crate::with_mode`].
+/// Sets the mode of ops that the calling thread records from now on, on whatever stream, and
+/// returns what it was before: for interfaces that enter and leave scopes by calls. `None` is the
+/// stream's. Rust code uses [`crate::with_mode`].
 pub fn swap_mode(mode: Option<Mode>) -> Option<Mode> {
     swap_scoped_mode(mode)
 }
@@ -431,8 +441,9 @@ fuseline_sync::thread_local! {
     static ASKING: RefCell<Option<Site>> = const { RefCell::new(None) };
 }
 
-/// Says where the program of the framework is on the calling thread, for what is told about reads and waits from now on
-/// ([`crate::Event::HostRead`], [`crate::Timeline`]), and returns what was said before. It changes nothing else.
+/// Says where the program of the framework is on the calling thread, for what is told about reads
+/// and waits from now on ([`crate::Event::HostRead`], [`crate::Timeline`]), and returns what was
+/// said before. It changes nothing else.
 ///
 /// ```
 /// # fn main() -> fuseline::Result<()> {
@@ -454,9 +465,10 @@ pub fn swap_site(site: Option<Site>) -> Option<Site> {
     ASKING.try_with(|asking| asking.replace(site)).ok().flatten()
 }
 
-/// Says where the program of the framework is on the calling thread, for what methods of tensors and streams record and read from now on: it stands
-/// where the call in Rust would, in errors, events and timelines. Returns what was said before. For frameworks whose ops are made of such calls; a
-/// [`Call`] with a site keeps its own.
+/// Says where the program of the framework is on the calling thread, for what methods of tensors
+/// and streams record and read from now on: it stands where the call in Rust would, in errors,
+/// events and timelines. Returns what was said before. For frameworks whose ops are made of such
+/// calls; a [`Call`] with a site keeps its own.
 ///
 /// ```
 /// # fn main() -> fuseline::Result<()> {

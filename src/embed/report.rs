@@ -48,8 +48,8 @@ fuseline_sync::thread_local! {
     static LAST: RefCell<Option<ErrorReport>> = const { RefCell::new(None) };
 }
 
-/// The error of the calling thread's latest call of a [`super::Session`] that failed, and forgets it: for interfaces that
-/// return codes.
+/// The error of the calling thread's latest call of a [`super::Session`] that failed, and forgets
+/// it: for interfaces that return codes.
 #[must_use]
 pub fn take_last_error() -> Option<ErrorReport> {
     LAST.try_with(|last| last.borrow_mut().take()).ok().flatten()

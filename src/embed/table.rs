@@ -1,11 +1,13 @@
 //! What ids stand for.
 //!
-//! An id is a slot and a generation: a slot that is used again has another generation, so an id that was given back is told
-//! from the one that came after it, for ever: a slot whose generations run out is not used again.
+//! An id is a slot and a generation: a slot that is used again has another generation, so an id
+//! that was given back is told from the one that came after it, for ever: a slot whose generations
+//! run out is not used again.
 //!
-//! Slots are spread over shards by the thread that fills them, each with a lock that is held for the work on one slot and
-//! nothing else: what an id stood for is dropped outside, because dropping it may call back into the table. So threads that
-//! record meet only where they use each other's values.
+//! Slots are spread over shards by the thread that fills them, each with a lock that is held for
+//! the work on one slot and nothing else: what an id stood for is dropped outside, because dropping
+//! it may call back into the table. So threads that record meet only where they use each other's
+//! values.
 
 use std::fmt;
 
@@ -154,7 +156,8 @@ impl<T: Clone> Table<T> {
         })
     }
 
-    /// Lets an id stand for something else, if `check` agrees; what it stood for, and how often it has been replaced now.
+    /// Lets an id stand for something else, if `check` agrees; what it stood for, and how often it
+    /// has been replaced now.
     pub(super) fn replace<E>(
         &self,
         id: u64,

@@ -132,9 +132,10 @@ pub(super) struct Function {
 }
 
 impl Session {
-    /// Begins a program: ops recorded under the id returned are checked and typed as always and not run. Its inputs are the
-    /// placeholders made under that id, in order; lifted scalars and constants made under it keep their values. Any thread
-    /// may record, but the order of a program is that of the calls.
+    /// Begins a program: ops recorded under the id returned are checked and typed as always and not
+    /// run. Its inputs are the placeholders made under that id, in order; lifted scalars and
+    /// constants made under it keep their values. Any thread may record, but the order of a program
+    /// is that of the calls.
     ///
     /// # Errors
     /// When there are too many streams.
@@ -146,11 +147,12 @@ impl Session {
         })))
     }
 
-    /// Ends a program, which returns `outputs`, and makes a function of it. The id of the trace stands for nothing any more;
-    /// the ids of its values are still to be released.
+    /// Ends a program, which returns `outputs`, and makes a function of it. The id of the trace
+    /// stands for nothing any more; the ids of its values are still to be released.
     ///
     /// # Errors
-    /// When an id stands for nothing, or an output is no value of the trace; then the trace goes on.
+    /// When an id stands for nothing, or an output is no value of the trace; then the trace goes
+    /// on.
     pub fn end_trace(
         &self,
         trace: StreamHandle,
@@ -188,8 +190,8 @@ impl Session {
         self.add_function(Function { program, inputs, scalars })
     }
 
-    /// Makes a function of a program: an op of the framework's own, made of recorded ones, called by
-    /// [`Session::call`] and fused like any other. Its inputs are the program's, in order.
+    /// Makes a function of a program: an op of the framework's own, made of recorded ones, called
+    /// by [`Session::call`] and fused like any other. Its inputs are the program's, in order.
     ///
     /// # Errors
     /// When there are too many.
@@ -218,19 +220,23 @@ impl Session {
         told(gone.map(drop).map_err(|missing| function.missing(missing, "forget", &Site::Unknown)))
     }
 
-    /// The program of a function, to be saved, looked at or run elsewhere. What a call gives stands in it as zeros.
+    /// The program of a function, to be saved, looked at or run elsewhere. What a call gives stands
+    /// in it as zeros.
     ///
     /// # Errors
-    /// When the id stands for nothing, and when the inputs have more bytes than [`MAX_VALUE_BYTES`], or than there is memory for.
+    /// When the id stands for nothing, and when the inputs have more bytes than
+    /// [`MAX_VALUE_BYTES`], or than there is memory for.
     pub fn program(&self, function: FunctionHandle) -> Result<Program> {
         told(self.function(function, "program", &Site::Unknown).and_then(|function| function.whole()))
     }
 
-    /// Records a function's ops on a stream, or into a trace, and returns its outputs. They stand in regions with the ops
-    /// before and after like any others; flush before and after where they should not.
+    /// Records a function's ops on a stream, or into a trace, and returns its outputs. They stand
+    /// in regions with the ops before and after like any others; flush before and after where they
+    /// should not.
     ///
     /// # Errors
-    /// When an id stands for nothing, or number or types of the operands are not the function's inputs'.
+    /// When an id stands for nothing, or number or types of the operands are not the function's
+    /// inputs'.
     pub fn call(
         &self,
         stream: StreamHandle,

@@ -22,7 +22,8 @@ use crate::value::{Outcome, ValueCell};
 pub(super) enum Slot {
     /// A value that is, or will be, on the device.
     Tensor(Tensor),
-    /// A value of a program that is being traced. Apart, so that the others are small: they are copied for each op that is recorded.
+    /// A value of a program that is being traced. Apart, so that the others are small: they are
+    /// copied for each op that is recorded.
     Traced(Arc<Traced>),
 }
 
@@ -55,7 +56,8 @@ pub struct Call<'a> {
     pub operands: &'a [ValueHandle],
     /// What it does besides computing its results, where that is more than the op table says.
     pub effect: Effect,
-    /// Where the user called it, as the framework wants it printed; kept for errors and events, never part of a key.
+    /// Where the user called it, as the framework wants it printed; kept for errors and events,
+    /// never part of a key.
     pub site: Site,
 }
 
@@ -81,7 +83,8 @@ impl<'a> Call<'a> {
     }
 }
 
-/// An op to be recorded, all of it borrowed: what a front end that records many makes none of it anew for.
+/// An op to be recorded, all of it borrowed: what a front end that records many makes none of it
+/// anew for.
 #[derive(Clone, Copy, Debug)]
 pub struct CallRef<'a> {
     /// The op.
@@ -94,7 +97,8 @@ pub struct CallRef<'a> {
     pub operands: &'a [ValueHandle],
     /// What it does besides computing its results.
     pub effect: Effect,
-    /// Where the user called it. The same [`Site::Host`] each time is compared and copied as a pointer.
+    /// Where the user called it. The same [`Site::Host`] each time is compared and copied as a
+    /// pointer.
     pub site: &'a Site,
 }
 
@@ -138,10 +142,12 @@ impl Session {
 
     // ----- making values -----
 
-    /// A value from dense, row-major bytes, which are copied before this returns, the same on every replica.
+    /// A value from dense, row-major bytes, which are copied before this returns, the same on every
+    /// replica.
     ///
     /// # Errors
-    /// When the stream's id stands for nothing or a trace, the length does not fit the type, or the device refuses.
+    /// When the stream's id stands for nothing or a trace, the length does not fit the type, or the
+    /// device refuses.
     pub fn upload(&self, stream: StreamHandle, ty: &TensorType, bytes: &[u8]) -> Result<ValueHandle> {
         self.keep_tensor(self.stream(stream, "upload").and_then(|stream| stream.upload(ty.clone(), bytes)))
     }
@@ -162,9 +168,10 @@ impl Session {
         )
     }
 
-    /// A value from dense, row-major bytes that the device may use in place: they must not change while `data` is alive,
-    /// which is dropped, on any thread, when nothing needs them any more. On XLA:CPU bytes aligned to
-    /// [`crate::pjrt::ZERO_COPY_ALIGN`] are not copied. Such memory is never reused for results.
+    /// A value from dense, row-major bytes that the device may use in place: they must not change
+    /// while `data` is alive, which is dropped, on any thread, when nothing needs them any more. On
+    /// XLA:CPU bytes aligned to [`crate::pjrt::ZERO_COPY_ALIGN`] are not copied. Such memory is
+    /// never reused for results.
     ///
     /// # Errors
     /// As [`Session::upload`]; `data` is dropped.
@@ -191,8 +198,8 @@ impl Session {
         Ok(made.remove(0).id)
     }
 
-    /// A lifted scalar: a rank-0 value that is passed to each execution and is no part of any key. In a trace, an input with
-    /// this value.
+    /// A lifted scalar: a rank-0 value that is passed to each execution and is no part of any key.
+    /// In a trace, an input with this value.
     ///
     /// # Errors
     /// When the stream's id stands for nothing.
@@ -208,10 +215,10 @@ impl Session {
         }))
     }
 
-    /// A value without data yet. On a stream it is filled later ([`Session::fill`]): ops may be recorded with it before, and
-    /// hold up their stream once they have to run, so whoever waits for them in the meantime waits. Released without having
-    /// been filled, it fails what depends on it. In a body it is a parameter and in a trace an input of the program, and never
-    /// filled.
+    /// A value without data yet. On a stream it is filled later ([`Session::fill`]): ops may be
+    /// recorded with it before, and hold up their stream once they have to run, so whoever waits
+    /// for them in the meantime waits. Released without having been filled, it fails what depends
+    /// on it. In a body it is a parameter and in a trace an input of the program, and never filled.
     ///
     /// # Errors
     /// When the stream's id stands for nothing.
@@ -235,8 +242,8 @@ impl Session {
     /// Gives a placeholder its data, once.
     ///
     /// # Errors
-    /// When the id stands for nothing or is no unfilled placeholder, the length does not fit, or the device refuses; in the
-    /// last two cases it can be filled still.
+    /// When the id stands for nothing or is no unfilled placeholder, the length does not fit, or
+    /// the device refuses; in the last two cases it can be filled still.
     pub fn fill(&self, placeholder: ValueHandle, bytes: &[u8]) -> Result<()> {
         told(self.tensor(placeholder, "fill").and_then(|tensor| {
             let none = || {
@@ -255,11 +262,13 @@ impl Session {
 
     // ----- recording -----
 
-    /// Records an op on a stream, or into a trace, and returns its results at once, each with one reference.
+    /// Records an op on a stream, or into a trace, and returns its results at once, each with one
+    /// reference.
     ///
     /// # Errors
-    /// When an id stands for nothing, a value of a trace is used outside of it or the other way round, or the op table
-    /// refuses the call; the error says op and call site. In Debug mode, when the op fails.
+    /// When an id stands for nothing, a value of a trace is used outside of it or the other way
+    /// round, or the op table refuses the call; the error says op and call site. In Debug mode,
+    /// when the op fails.
     pub fn record(&self, stream: StreamHandle, call: Call<'_>) -> Result<SmallVec<[RecordedResult; 1]>> {
         let Call { op, ref attrs, bodies, operands, effect, ref site } = call;
         let mut results = SmallVec::new();
@@ -269,8 +278,9 @@ impl Session {
         Ok(results)
     }
 
-    /// As [`Session::record`], of a call that is borrowed. `made` is given the results one by one, each with one reference, when the op has been
-    /// recorded. It is what a front end calls for each op of a loop: beside recording it costs a look-up for each id.
+    /// As [`Session::record`], of a call that is borrowed. `made` is given the results one by one,
+    /// each with one reference, when the op has been recorded. It is what a front end calls for
+    /// each op of a loop: beside recording it costs a look-up for each id.
     ///
     /// # Errors
     /// As [`Session::record`].
@@ -348,8 +358,8 @@ impl Session {
         told(retained.map_err(|missing| value.missing(missing, "retain", &Site::Unknown)))
     }
 
-    /// One reference less. With the last one the id stands for nothing any more, and the value's life ends at this place of
-    /// its stream's program.
+    /// One reference less. With the last one the id stands for nothing any more, and the value's
+    /// life ends at this place of its stream's program.
     ///
     /// # Errors
     /// When the id stands for nothing, as it does after its last release.
@@ -365,11 +375,12 @@ impl Session {
         Ok(())
     }
 
-    /// Lets an id stand for another value from now on: what an in-place write comes to. Both ids stay; `new` keeps its own
-    /// reference. Returns how often the id has been replaced.
+    /// Lets an id stand for another value from now on: what an in-place write comes to. Both ids
+    /// stay; `new` keeps its own reference. Returns how often the id has been replaced.
     ///
     /// # Errors
-    /// When an id stands for nothing, or the types differ (see [`Session::rebind`]); then nothing has changed.
+    /// When an id stands for nothing, or the types differ (see [`Session::rebind`]); then nothing
+    /// has changed.
     pub fn replace(&self, value: ValueHandle, new: ValueHandle) -> Result<u64> {
         told(self.swap(value, new, true))
     }
@@ -395,7 +406,8 @@ impl Session {
         let swapped = self.0.values.replace(value.0, held, check);
         let (old, version) =
             swapped.map_err(|missing| value.missing(missing, "replace", &Site::Unknown))??;
-        // A placeholder that nobody can fill any more fails what depends on it, rather than hold it up for ever.
+        // A placeholder that nobody can fill any more fails what depends on it, rather than hold it
+        // up for ever.
         drop(self.0.unfilled.take(value));
         drop(old);
         Ok(version)

@@ -1,8 +1,8 @@
 //! What the engine tells about itself.
 //!
-//! Every boundary, miss, compile, fallback and failure is an [`Event`] with its reason. A sink is set in the config; tests
-//! compare logs of events, the command-line tool prints them, and the `tracing` feature forwards them. Without a sink an
-//! event costs one branch.
+//! Every boundary, miss, compile, fallback and failure is an [`Event`] with its reason. A sink is
+//! set in the config; tests compare logs of events, the command-line tool prints them, and the
+//! `tracing` feature forwards them. Without a sink an event costs one branch.
 
 mod parts;
 mod sink;
@@ -69,7 +69,8 @@ pub enum Event {
         /// Why.
         why: Miss,
     },
-    /// The same ops were missed again and again, each time with something new about them. Told once for a sequence of ops.
+    /// The same ops were missed again and again, each time with something new about them. Told once
+    /// for a sequence of ops.
     RecompileStorm {
         /// The latest of them.
         region: RegionRef,
@@ -78,12 +79,13 @@ pub enum Event {
         /// What changed most of the times. Nothing if it was never the same thing twice.
         varying: Vec<Varying>,
     },
-    /// A region was written down for the compiler, once for each of its compiles. On the reference device, which has no compiler, this is what a compiler
-    /// would get.
+    /// A region was written down for the compiler, once for each of its compiles. On the reference
+    /// device, which has no compiler, this is what a compiler would get.
     Lowered {
         /// Which one.
         region: RegionRef,
-        /// Numbers of the results that the module returns, ascending. There may be more than this execution needs.
+        /// Numbers of the results that the module returns, ascending. There may be more than this
+        /// execution needs.
         outputs: Vec<u32>,
         /// The module.
         module: Module,
@@ -101,17 +103,22 @@ pub enum Event {
         took: Duration,
         /// Memory that the executable holds.
         size: Bytes,
-        /// Whether it was compiled in less time to slower code; if the region is run again, another compile follows.
+        /// Whether it was compiled in less time to slower code; if the region is run again, another
+        /// compile follows.
         quick: bool,
-        /// Memory that an execution needs, on each replica; `None` if the plugin does not say, and on the reference device.
+        /// Memory that an execution needs, on each replica; `None` if the plugin does not say, and
+        /// on the reference device.
         memory: Option<MemoryPlan>,
-        /// What its ops would hold at once, one by one ([`fuseline_fusion::region::Held`]), on each replica.
+        /// What its ops would hold at once, one by one ([`fuseline_fusion::region::Held`]), on each
+        /// replica.
         eager: Bytes,
-        /// The executable; `None` on the reference device. A sink that keeps it keeps the client alive too.
+        /// The executable; `None` on the reference device. A sink that keeps it keeps the client
+        /// alive too.
         executable: Option<pjrt::Executable>,
     },
-    /// What a region was compiled to in another process, or earlier, was loaded instead of compiling it. It comes after [`Event::CompileStarted`],
-    /// in the place of [`Event::CompileFinished`].
+    /// What a region was compiled to in another process, or earlier, was loaded instead of
+    /// compiling it. It comes after [`Event::CompileStarted`], in the place of
+    /// [`Event::CompileFinished`].
     Loaded {
         /// Of which region.
         region: RegionRef,
@@ -128,13 +135,14 @@ pub enum Event {
         /// The executable. A sink that keeps it keeps the client alive too.
         executable: Option<pjrt::Executable>,
     },
-    /// Something is the matter with the caches outside of the process. It costs what they would save.
+    /// Something is the matter with the caches outside of the process. It costs what they would
+    /// save.
     CacheTrouble {
         /// What, and what becomes of it.
         what: String,
     },
-    /// A region was compiled once more, beside what runs, with scalars as constants that had had the same value in many executions. It is
-    /// used where they still have it.
+    /// A region was compiled once more, beside what runs, with scalars as constants that had had
+    /// the same value in many executions. It is used where they still have it.
     Specialised {
         /// Which one.
         region: RegionRef,
@@ -145,7 +153,8 @@ pub enum Event {
         /// Memory that the executable holds.
         size: Bytes,
     },
-    /// A region is compiled once more, beside what runs, without results that were not needed in many executions.
+    /// A region is compiled once more, beside what runs, without results that were not needed in
+    /// many executions.
     OutputsPruned {
         /// Which one.
         region: RegionRef,
@@ -154,7 +163,8 @@ pub enum Event {
         /// In how many executions.
         executions: u64,
     },
-    /// A region is compiled once more, beside what runs, to reuse the memory of inputs that died in many executions.
+    /// A region is compiled once more, beside what runs, to reuse the memory of inputs that died in
+    /// many executions.
     DonationExtended {
         /// Which one.
         region: RegionRef,
@@ -177,7 +187,8 @@ pub enum Event {
         /// Parameters of the region whose memory was given to outputs.
         donated: Vec<u32>,
     },
-    /// A region runs op by op, because it could not be compiled or run as a whole or one of its inputs failed.
+    /// A region runs op by op, because it could not be compiled or run as a whole or one of its
+    /// inputs failed.
     Fallback {
         /// Which one.
         region: RegionRef,
@@ -195,8 +206,9 @@ pub enum Event {
         /// What is done about it.
         remedy: Remedy,
     },
-    /// An executable is not used, because it needs more memory than its region's ops would one by one. The region runs in parts, or by the
-    /// executable that it has, if this one was compiled to take its place or to stand beside it.
+    /// An executable is not used, because it needs more memory than its region's ops would one by
+    /// one. The region runs in parts, or by the executable that it has, if this one was compiled to
+    /// take its place or to stand beside it.
     Oversized {
         /// Which one.
         region: RegionRef,
@@ -205,16 +217,19 @@ pub enum Event {
         /// What its ops would hold at once, one by one ([`fuseline_fusion::region::Held`]).
         eager: Bytes,
     },
-    /// A region runs in parts, because it needs too much memory as a whole, or because some of its ops come at sizes that vary.
+    /// A region runs in parts, because it needs too much memory as a whole, or because some of its
+    /// ops come at sizes that vary.
     InParts {
         /// Which one.
         region: RegionRef,
-        /// Number of ops of each part: of the units that it was joined from, of its halves, or of what varies and what does not.
+        /// Number of ops of each part: of the units that it was joined from, of its halves, or of
+        /// what varies and what does not.
         parts: Vec<usize>,
         /// Why.
         why: String,
     },
-    /// A region that was joined from units runs as these, because it has not been compiled as a whole yet.
+    /// A region that was joined from units runs as these, because it has not been compiled as a
+    /// whole yet.
     RanUnmerged {
         /// Which one.
         region: RegionRef,
@@ -227,18 +242,20 @@ pub enum Event {
         region: RegionRef,
         /// Which of its executions, from 1.
         run: u32,
-        /// How many there are whatever its compile takes; those after them are for as long as it is under way.
+        /// How many there are whatever its compile takes; those after them are for as long as it is
+        /// under way.
         of: u32,
     },
-    /// A region of one op is interpreted, since it crashed an earlier process or is of a region that did. With `Numerics::Exact` too its numbers are
-    /// the interpreter's.
+    /// A region of one op is interpreted, since it crashed an earlier process or is of a region
+    /// that did. With `Numerics::Exact` too its numbers are the interpreter's.
     Quarantined {
         /// Which one.
         region: RegionRef,
         /// What happened.
         why: String,
     },
-    /// A region runs padded to sizes for which there is an executable, since sizes vary and it has none of its own.
+    /// A region runs padded to sizes for which there is an executable, since sizes vary and it has
+    /// none of its own.
     Padded {
         /// Which one.
         region: RegionRef,
@@ -282,8 +299,9 @@ pub enum Event {
         /// Op, place and the device's words.
         why: String,
     },
-    /// Executables of a key left the memory cache: its entry did, to make room, or memory ran out and nobody was using them
-    /// ([`Remedy::Freed`]); what is known of a key that failed stays then.
+    /// Executables of a key left the memory cache: its entry did, to make room, or memory ran out
+    /// and nobody was using them ([`Remedy::Freed`]); what is known of a key that failed stays
+    /// then.
     Evicted {
         /// Its key.
         key: RegionKey,
@@ -315,8 +333,8 @@ pub enum Event {
     Completed {
         /// Which one.
         region: RegionRef,
-        /// From when it was handed to the device, or the interpreter began, until it was done. On a device that includes what was
-        /// in flight before it.
+        /// From when it was handed to the device, or the interpreter began, until it was done. On a
+        /// device that includes what was in flight before it.
         took: Duration,
     },
     /// The host has got a value that it asked for. Reads that fail are not told.
@@ -345,11 +363,12 @@ pub enum Event {
         /// How long it waited.
         took: Duration,
     },
-    /// A thread of the engine has been at one piece of work for longer than [`Deadlines`](crate::Deadlines) allows, most likely inside the plugin. It
-    /// is left there. What region it compiled is told by [`Event::CompileFailed`].
+    /// A thread of the engine has been at one piece of work for longer than
+    /// [`Deadlines`](crate::Deadlines) allows, most likely inside the plugin. It is left there.
+    /// What region it compiled is told by [`Event::CompileFailed`].
     Stuck {
-        /// What kind of thread: `compile`, `later` (which compiles what nobody waits for), `drive`, `interpret`, or `end`, which destroys what is
-        /// left of an engine.
+        /// What kind of thread: `compile`, `later` (which compiles what nobody waits for), `drive`,
+        /// `interpret`, or `end`, which destroys what is left of an engine.
         thread: &'static str,
         /// How long it has been.
         took: Duration,
@@ -363,7 +382,8 @@ pub enum Event {
         /// How many.
         stuck: usize,
     },
-    /// Reads at one call site end regions again and again, with little recorded before each. Told once for a call site.
+    /// Reads at one call site end regions again and again, with little recorded before each. Told
+    /// once for a call site.
     HotReads {
         /// The stream that is read.
         stream: StreamId,
@@ -378,7 +398,8 @@ pub enum Event {
     Growth {
         /// The stream that makes them.
         stream: StreamId,
-        /// How many boundaries this took: those that the program asked for, or, where it asks for none, the ends of its regions.
+        /// How many boundaries this took: those that the program asked for, or, where it asks for
+        /// none, the ends of its regions.
         boundaries: u32,
         /// How many more are alive than before these.
         more: usize,
@@ -486,7 +507,8 @@ impl fmt::Display for Event {
     }
 }
 
-/// An event as it is put into words, whatever characters are in what plugins, files and programs say.
+/// An event as it is put into words, whatever characters are in what plugins, files and programs
+/// say.
 struct Words<'a>(&'a Event);
 
 impl fmt::Display for Words<'_> {

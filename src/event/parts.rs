@@ -31,13 +31,16 @@ impl fmt::Display for Change {
 pub enum Miss {
     /// No region with this sequence of ops was seen before, nor one with half of it.
     New,
-    /// No region with this sequence of ops was seen before; this is where it parts from the nearest one.
+    /// No region with this sequence of ops was seen before; this is where it parts from the nearest
+    /// one.
     Ops(OpsDiffer),
     /// A region with the same ops is known; these are the differences.
     Changed(Vec<Change>),
-    /// The region is known, but was not compiled for these outputs: other values are alive after it now.
+    /// The region is known, but was not compiled for these outputs: other values are alive after it
+    /// now.
     Outputs,
-    /// The region is known, and no executable of it is in the cache: it was not compiled, or has made room for others.
+    /// The region is known, and no executable of it is in the cache: it was not compiled, or has
+    /// made room for others.
     Gone,
 }
 
@@ -62,8 +65,8 @@ impl fmt::Display for Miss {
     }
 }
 
-/// How the ops of a region differ from those of the nearest region that is known: the one with which it has most ops in common at its beginning
-/// and end.
+/// How the ops of a region differ from those of the nearest region that is known: the one with
+/// which it has most ops in common at its beginning and end.
 #[derive(Clone, Debug)]
 pub struct OpsDiffer {
     /// Ops in common.
@@ -162,7 +165,8 @@ pub enum Wait {
     Interpreter,
     /// An input was not there yet, which another stream makes.
     Input,
-    /// As much was in flight as is allowed, or memory had run out and what was in flight had to end.
+    /// As much was in flight as is allowed, or memory had run out and what was in flight had to
+    /// end.
     InFlight,
 }
 
@@ -267,7 +271,8 @@ impl fmt::Debug for SealedRegion {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Remedy {
-    /// Executables that nobody used were dropped, and it is tried again when what was in flight has ended.
+    /// Executables that nobody used were dropped, and it is tried again when what was in flight has
+    /// ended.
     Freed {
         /// Entries of the cache that were dropped.
         executables: usize,

@@ -11,7 +11,8 @@ use crate::value::RegionInfo;
 
 type At = Option<(Activity, Arc<RegionInfo>, Instant)>;
 
-/// What the first region of a stream that is not launched waits for, or that it is with the device, and since when. Kept by the driver.
+/// What the first region of a stream that is not launched waits for, or that it is with the device,
+/// and since when. Kept by the driver.
 pub(crate) struct CurrentActivity(Mutex<At>);
 
 /// The region is with the device until this is dropped.

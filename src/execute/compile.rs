@@ -1,7 +1,8 @@
 //! Compiling a region on a thread of the compile pool, and the books that are kept of it.
 //!
-//! All compiles go through here, whatever they are for: the one that a new region needs, the one that replaces a stopgap (`quick.rs`), one with
-//! scalars as constants (`specialise.rs`), one with fewer results (`narrow.rs`), one for several sizes (`classes.rs`).
+//! All compiles go through here, whatever they are for: the one that a new region needs, the one
+//! that replaces a stopgap (`quick.rs`), one with scalars as constants (`specialise.rs`), one with
+//! fewer results (`narrow.rs`), one for several sizes (`classes.rs`).
 //!
 //! ```text
 //! asked, counted ─► Lowered ─► CompileStarted ─► compiled ─► CompileFinished ─► planned memory checked ─► in its place, counted
@@ -9,19 +10,21 @@
 //!                                                   └──► counted ─► CompileFailed
 //! ```
 //!
-//! Input: what a compile depends on, and a function that puts the executable where it is found, or hears why there is none.
-//! Output: a call of that function, events and counters.
+//! Input: what a compile depends on, and a function that puts the executable where it is found, or
+//! hears why there is none. Output: a call of that function, events and counters.
 //!
 //! Invariants:
-//! - E6: a compile that was asked for is counted as ended once, and is counted well only from when its executable is found: who sees the
-//!   counter finds the executable.
-//! - E7: no executable is found whose planned memory was not checked. One that needs too much is told and not used; the region runs by what it
-//!   has, and in parts if it has nothing.
-//! - E8: the function is called once, however the compile ends, and a panic is such an end, as is that its thread is given up ([`Landing`]). So
-//!   slots are filled, and claims used or given back; those of a task that the pool drops at its end are given back too.
+//! - E6: a compile that was asked for is counted as ended once, and is counted well only from when
+//!   its executable is found: who sees the counter finds the executable.
+//! - E7: no executable is found whose planned memory was not checked. One that needs too much is
+//!   told and not used; the region runs by what it has, and in parts if it has nothing.
+//! - E8: the function is called once, however the compile ends, and a panic is such an end, as is
+//!   that its thread is given up ([`Landing`]). So slots are filled, and claims used or given back;
+//!   those of a task that the pool drops at its end are given back too.
 //!
-//! An executable with constants is told at the end only ([`Event::Specialised`]), when it is used. One that nobody waits for is not used if it
-//! is oversized and needs more than the one that runs until then: where that needs as much, keeping it would save nothing.
+//! An executable with constants is told at the end only ([`Event::Specialised`]), when it is used.
+//! One that nobody waits for is not used if it is oversized and needs more than the one that runs
+//! until then: where that needs as much, keeping it would save nothing.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -61,7 +64,8 @@ impl CompileSlot {
         Arc::new(CompileSlot(Mutex::new(Rank::CompileSlot, SlotState::default())))
     }
 
-    /// What tells when a compile that somebody else has asked for has ended; the stream is notified then.
+    /// What tells when a compile that somebody else has asked for has ended; the stream is notified
+    /// then.
     pub(super) fn of(
         flight: Flight<Executable, DeviceError>,
         stream: &Arc<StreamShared>,
@@ -103,7 +107,8 @@ pub(super) enum CompilePriority {
     Background,
 }
 
-/// Which failures of a compile are remembered with the key. After any other whoever asks next has the right to try.
+/// Which failures of a compile are remembered with the key. After any other whoever asks next has
+/// the right to try.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FailureCaching {
     All,
@@ -127,7 +132,8 @@ impl FailureCaching {
 /// What a region runs by if an executable needs too much memory.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum MemoryFallback {
-    /// Its parts. It is one of a region that needs so much as a whole, if it was cut from one for that.
+    /// Its parts. It is one of a region that needs so much as a whole, if it was cut from one for
+    /// that.
     Parts(Option<Bytes>),
     /// The executable that it has, which needs so much, if the plugin says so.
     Executable(Option<MemoryPlan>),
@@ -164,7 +170,8 @@ impl Drop for CompileCounterGuard<'_> {
     }
 }
 
-/// An executable to be put in its place, and what is to be dropped at the moment from which on it is found there; or why there is none.
+/// An executable to be put in its place, and what is to be dropped at the moment from which on it
+/// is found there; or why there is none.
 pub(super) type CompileResult<'a> = Result<(Executable, CompileCounterGuard<'a>), Arc<DeviceError>>;
 
 /// One compile: everything that it depends on, and nothing else.
@@ -230,7 +237,8 @@ impl Compile {
         slot
     }
 
-    /// Starts it behind all that is waited for, for an executable that no look-up asks for. `land` is called when it has ended.
+    /// Starts it behind all that is waited for, for an executable that no look-up asks for. `land`
+    /// is called when it has ended.
     pub(super) fn start_beside(
         self,
         info: &Arc<RegionInfo>,
@@ -282,8 +290,8 @@ impl Compile {
         }
     }
 
-    /// Hands an executable out, or says why it is not used; then it is stored. Nobody is to `land` if it has come too late: it is stored all
-    /// the same.
+    /// Hands an executable out, or says why it is not used; then it is stored. Nobody is to `land`
+    /// if it has come too late: it is stored all the same.
     pub(super) fn finish(
         &self,
         obtained: ObtainedExecutable,
@@ -337,7 +345,8 @@ impl Compile {
         }
     }
 
-    /// What an executable needs, if that is so much that it is not used. `eager` is what its ops would hold one by one.
+    /// What an executable needs, if that is so much that it is not used. `eager` is what its ops
+    /// would hold one by one.
     fn oversized(
         &self,
         executable: &Executable,

@@ -1,16 +1,19 @@
-//! What a compile does beside compiling: it looks whether somebody has done the same, and keeps what it has made for others.
+//! What a compile does beside compiling: it looks whether somebody has done the same, and keeps
+//! what it has made for others.
 //!
 //! ```text
 //! disk? ─► another process at it? ─► shared: asked, for a part of a compile's time ─► compile ─────────────────┐
 //!                                       └─ an answer later: loaded on another thread ─► landed: the first of both ─► stored, offered
 //! ```
 //!
-//! Input: a [`Compile`]. Output: an executable, compiled or loaded; and an entry, once the executable has been handed out.
+//! Input: a [`Compile`]. Output: an executable, compiled or loaded; and an entry, once the
+//! executable has been handed out.
 //!
 //! Invariants, with those of `src/store/mod.rs`:
-//! - E9: what is loaded is what would have been compiled: asked for is what the final compile depends on, and what a compile in a hurry does only if
-//!   that is what would be made now.
-//! - E10: a store that is far away is waited for for a part of what the compile takes. After that the two race; what comes second is not used.
+//! - E9: what is loaded is what would have been compiled: asked for is what the final compile
+//!   depends on, and what a compile in a hurry does only if that is what would be made now.
+//! - E10: a store that is far away is waited for for a part of what the compile takes. After that
+//!   the two race; what comes second is not used.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -30,14 +33,17 @@ use crate::store::{CompileSpec, Fetching, QuarantineKey, Store, StoreGuard, Stor
 use crate::stream::StreamShared;
 use crate::value::RegionInfo;
 
-/// How long another process is waited for that compiles the same, for each second that it should take, and at least.
+/// How long another process is waited for that compiles the same, for each second that it should
+/// take, and at least.
 const PATIENCE: u32 = 4;
 const MIN_PATIENCE: Duration = Duration::from_secs(2);
 
-/// The part of a compile's time, in its inverse, by which the shared tier is ahead: a compile that was begun in vain takes cores from others.
+/// The part of a compile's time, in its inverse, by which the shared tier is ahead: a compile that
+/// was begun in vain takes cores from others.
 const HEAD_START: u32 = 4;
 
-/// What a load takes at least that is compared with a compile: less is no reason to compile instead.
+/// What a load takes at least that is compared with a compile: less is no reason to compile
+/// instead.
 const SHORT_LOAD: Duration = Duration::from_millis(10);
 
 /// Where an executable came from.
@@ -221,7 +227,8 @@ impl Compile {
         Ok((executable, start.elapsed()))
     }
 
-    /// Has the first execution noted. The region is what is not tried again, compiled in a hurry or not.
+    /// Has the first execution noted. The region is what is not tried again, compiled in a hurry or
+    /// not.
     fn watch(&self, executable: &mut Executable, suspect: QuarantineKey, tried: Name, store: &Arc<Store>) {
         let store = store.clone();
         executable.set_probation(FirstRunMark::new(move || store.mark(Attempt::Run, suspect, tried)));

@@ -1,7 +1,8 @@
 //! The end of a compile, which comes once, however late the compiler is.
 //!
-//! Input: the function that puts an executable where it is found, or hears why there is none. Output: one call of it: by the thread that
-//! compiles, or, if that does not come back in time, by the one that gives it up. What the compiler brings after that is dropped.
+//! Input: the function that puts an executable where it is found, or hears why there is none.
+//! Output: one call of it: by the thread that compiles, or, if that does not come back in time, by
+//! the one that gives it up. What the compiler brings after that is dropped.
 
 use std::sync::Arc;
 

@@ -1,17 +1,23 @@
 //! The shadow check: a region's executable is compared once with its ops, one by one.
 //!
-//! Input: a region about to be launched for the first time with an executable. Output: a [`Verdict`] on that executable.
+//! Input: a region about to be launched for the first time with an executable. Output: a
+//! [`Verdict`] on that executable.
 //!
-//! The region runs twice on the same inputs: as a whole, and op by op. The program gets what the ops give. When both have ended, a task
-//! that nobody waits for compares them on the host, and says of the executable whether it may be used from then on. Until
-//! it has, the region runs op by op, and if what it found differs, for as long as the executable lives. An executable may return more than the
-//! execution needs with which it is compared; the first that needs more has that compared too.
+//! The region runs twice on the same inputs: as a whole, and op by op. The program gets what the
+//! ops give. When both have ended, a task that nobody waits for compares them on the host, and says
+//! of the executable whether it may be used from then on. Until it has, the region runs op by op,
+//! and if what it found differs, for as long as the executable lives. An executable may return more
+//! than the execution needs with which it is compared; the first that needs more has that compared
+//! too.
 //!
 //! Invariants:
-//! - Z1: a program gets a result of an executable of several ops only after a comparison has found that result to be the same as that of the ops.
-//! - Z2: a check fails no value. What goes wrong with it leaves the question open, and the next execution asks again.
+//! - Z1: a program gets a result of an executable of several ops only after a comparison has found
+//!   that result to be the same as that of the ops.
+//! - Z2: a check fails no value. What goes wrong with it leaves the question open, and the next
+//!   execution asks again.
 //!
-//! "The same" is what the contract of the engine says ([`Numerics`]): the same bits, or close enough. NaN is NaN, whatever its bits.
+//! "The same" is what the contract of the engine says ([`Numerics`]): the same bits, or close
+//! enough. NaN is NaN, whatever its bits.
 
 use std::fmt;
 use std::sync::Arc;
@@ -56,7 +62,8 @@ struct Comparison {
     subjects: Vec<ComparedOutput>,
 }
 
-/// An executable that is being compared. When nobody has said how that ended, the question is open again.
+/// An executable that is being compared. When nobody has said how that ended, the question is open
+/// again.
 struct PendingCheck {
     executable: Arc<Executable>,
     /// What is compared.
@@ -71,7 +78,8 @@ impl Drop for PendingCheck {
 }
 
 impl Job {
-    /// Whether the job may be launched with an executable; if not, what it does instead. Its inputs are there.
+    /// Whether the job may be launched with an executable; if not, what it does instead. Its inputs
+    /// are there.
     pub(super) fn trusts(
         self: Box<Self>,
         hit: &Hit<Executable>,
@@ -103,7 +111,8 @@ impl Job {
         Err(Progress::Parts(self.into_region().split(), None))
     }
 
-    /// Runs the region as a whole, for nobody to use, and has it compared with what its ops will give.
+    /// Runs the region as a whole, for nobody to use, and has it compared with what its ops will
+    /// give.
     fn run_in_shadow(&self, question: PendingCheck, stream: &Arc<StreamShared>) -> Result<(), DeviceError> {
         let (engine, executable) = (stream.engine(), &question.executable);
         let BoundArguments { args, scalars, .. } = self.bind(executable)?;

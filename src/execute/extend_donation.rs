@@ -1,4 +1,5 @@
-//! Compiling executables that reuse the memory of more inputs: what [`Undonated`](crate::device::Undonated) asks for.
+//! Compiling executables that reuse the memory of more inputs: what
+//! [`Undonated`](crate::device::Undonated) asks for.
 
 use std::sync::Arc;
 
@@ -13,8 +14,9 @@ use crate::event::Event;
 use crate::stream::StreamShared;
 
 impl Job {
-    /// Notes which inputs die without their memory being reused, and has an executable compiled that reuses it if that pays. All inputs
-    /// have data, and the executable is about to be launched.
+    /// Notes which inputs die without their memory being reused, and has an executable compiled
+    /// that reuses it if that pays. All inputs have data, and the executable is about to be
+    /// launched.
     pub(super) fn note_undonated(&self, hit: &Hit<Executable>, stream: &Arc<StreamShared>) {
         let config = stream.engine().config();
         let is_free = !config.is_reproducible() && !config.is_cache_only();
@@ -35,8 +37,8 @@ impl Job {
         self.replace(hit.artifact.clone(), dying, stream);
     }
 
-    /// Compiles another executable behind all that is waited for, with the same results, which takes the place of one in the cache. `dying` are
-    /// the parameters whose memory it may reuse.
+    /// Compiles another executable behind all that is waited for, with the same results, which
+    /// takes the place of one in the cache. `dying` are the parameters whose memory it may reuse.
     pub(super) fn replace(&self, old: Arc<Executable>, dying: Vec<u32>, stream: &Arc<StreamShared>) {
         let compile = Compile {
             outputs: old.outputs().iter().copied().collect(),

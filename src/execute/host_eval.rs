@@ -1,15 +1,20 @@
 //! Results that follow from what the host has.
 //!
-//! Programs look at numbers that depend on nothing the device computes: whether a mask that was made from a length is full. Such a read ends a
-//! region, and that may be a whole training step: whoever reads would wait for it and for all that runs before it, and record nothing meanwhile. So when
-//! a read has ended a region, what is read of it is computed by the interpreter if that takes integers and `bool` alone, from nothing but numbers that are
-//! lifted. The region is launched as ever, and nobody waits for it.
+//! Programs look at numbers that depend on nothing the device computes: whether a mask that was
+//! made from a length is full. Such a read ends a region, and that may be a whole training step:
+//! whoever reads would wait for it and for all that runs before it, and record nothing meanwhile.
+//! So when a read has ended a region, what is read of it is computed by the interpreter if that
+//! takes integers and `bool` alone, from nothing but numbers that are lifted. The region is
+//! launched as ever, and nobody waits for it.
 //!
-//! Input: a job that a read has made. Output: the job, without the promises of what is read if that was computed.
+//! Input: a job that a read has made. Output: the job, without the promises of what is read if that
+//! was computed.
 //!
 //! Invariants:
-//! - J7: a value that was computed so cannot be told from what the region makes: on integers and `bool` every op is exact ([`Rounding`]). The region stays
-//!   what it is, with its key and the results that its executable is asked for. Nobody waits for it, and what goes wrong leaves the value to the region.
+//! - J7: a value that was computed so cannot be told from what the region makes: on integers and
+//!   `bool` every op is exact ([`Rounding`]). The region stays what it is, with its key and the
+//!   results that its executable is asked for. Nobody waits for it, and what goes wrong leaves the
+//!   value to the region.
 //!
 //! [`Rounding`]: fuseline_fusion::op::Rounding
 
@@ -36,7 +41,8 @@ use crate::value::{Outcome, Producer};
 /// Most elements of such a result: what a program decides by is a number or a few.
 const MAX_ELEMENTS: usize = 64;
 
-/// Most that the interpreter may take, by its estimate. What it is about, an execution that is waited for, takes that at least.
+/// Most that the interpreter may take, by its estimate. What it is about, an execution that is
+/// waited for, takes that at least.
 const LONGEST: Duration = Duration::from_micros(50);
 
 /// The ops that make one result of a region.
@@ -124,7 +130,8 @@ fn is_exact(ty: &TensorType) -> bool {
     !matches!(ty.dtype().class(), DTypeClass::Float | DTypeClass::Complex)
 }
 
-/// Whether an op computes with integers and `bool` alone, in its bodies too, and nothing but its results comes of it.
+/// Whether an op computes with integers and `bool` alone, in its bodies too, and nothing but its
+/// results comes of it.
 fn is_exact_op(signature: &Signature) -> bool {
     let def = signature.def();
     let types = || signature.operands().iter().chain(signature.results());

@@ -1,8 +1,8 @@
 //! How much of a stream may be on the device at once.
 //!
-//! A region is in flight from its launch until the device says that it is done. Beyond a number of regions or bytes of
-//! results the driver waits, which in the end lets the recording thread wait: memory is bounded by the limits and not by
-//! how far the program is ahead.
+//! A region is in flight from its launch until the device says that it is done. Beyond a number of
+//! regions or bytes of results the driver waits, which in the end lets the recording thread wait:
+//! memory is bounded by the limits and not by how far the program is ahead.
 
 use std::fmt;
 use std::sync::{Arc, Weak};
@@ -40,8 +40,9 @@ impl InFlight {
         InFlight { max_regions, max_bytes, state: Mutex::new(Rank::InFlight, State::default()) }
     }
 
-    /// Whether a region with results of so many bytes may be launched. If not, the stream is notified when that may have
-    /// changed. A region larger than the limit goes when nothing else is in flight.
+    /// Whether a region with results of so many bytes may be launched. If not, the stream is
+    /// notified when that may have changed. A region larger than the limit goes when nothing else
+    /// is in flight.
     pub(super) fn admits(&self, bytes: Bytes) -> bool {
         let mut state = self.state.lock();
         let fits = state.regions < self.max_regions && state.bytes.saturating_add(bytes) <= self.max_bytes;
@@ -52,15 +53,16 @@ impl InFlight {
         false
     }
 
-    /// Whether nothing is in flight. If something is, the stream is notified when that may have changed.
+    /// Whether nothing is in flight. If something is, the stream is notified when that may have
+    /// changed.
     pub(super) fn drained(&self, _stream: &StreamShared) -> bool {
         let mut state = self.state.lock();
         state.waiting = state.regions > 0;
         state.regions == 0
     }
 
-    /// Calls `landed` when as many regions are done as are in flight now, which are those unless the device changes their order: on any
-    /// thread, at once if none is. Returns their number.
+    /// Calls `landed` when as many regions are done as are in flight now, which are those unless
+    /// the device changes their order: on any thread, at once if none is. Returns their number.
     pub(super) fn when_landed(&self, landed: impl FnOnce() + Send + 'static) -> usize {
         let mut state = self.state.lock();
         let regions = state.regions;
@@ -104,8 +106,8 @@ impl InFlight {
         }
         drop(state);
         landed.into_iter().for_each(|landed| landed());
-        // This may be a thread of the plugin, where nothing may be torn down: a stream that we turn out to be the last to
-        // hold is handed to a thread of ours.
+        // This may be a thread of the plugin, where nothing may be torn down: a stream that we turn
+        // out to be the last to hold is handed to a thread of ours.
         if waiting && let Some(stream) = stream.upgrade() {
             StreamShared::notify_from_outside(stream);
         }
@@ -123,7 +125,8 @@ impl fmt::Debug for InFlight {
 mod tests {
     use super::*;
 
-    /// Regions and bytes are limits of their own, both of what is in flight now, and what is larger than all of it goes alone.
+    /// Regions and bytes are limits of their own, both of what is in flight now, and what is larger
+    /// than all of it goes alone.
     #[test]
     fn as_much_is_in_flight_as_the_limits_say() {
         let in_flight = Arc::new(InFlight::new(3, Bytes(100)));

@@ -1,25 +1,33 @@
 //! The first executions of a region, which the interpreter makes.
 //!
-//! A compile takes 30 ms to more than a second, and many regions are run once: what sets a program up, what has a new shape in each round.
-//! Small ones the interpreter has done long before. So a new region is interpreted until that has taken, by [`interp::estimate`], about as long
-//! as a compile would, and at most [`MAX_RUNS`] times; only then it waits for its executable. Whatever the number of executions turns
-//! out to be, it costs at most about twice of what would have been best (the ski rental of competitive analysis: Karlin et al., Competitive
-//! snoopy caching, Algorithmica 3, 1988). The compile runs beside the interpreter: it is started at the second execution, or, of a region
-//! that is interpreted fewer than [`FEW_RUNS`] times, because that takes long, at the first. What is run once, like a first step that differs
-//! from the others by what sets them up, then has no compile, which would hold up that of the others. If the compile takes longer than
-//! these executions, the interpreter goes on until the executable is there, so that nobody waits for it: that costs the time of one
-//! execution more than to wait, at most, which is a quarter of a compile or less. Where even that is long, it is waited for.
+//! A compile takes 30 ms to more than a second, and many regions are run once: what sets a program
+//! up, what has a new shape in each round. Small ones the interpreter has done long before. So a
+//! new region is interpreted until that has taken, by [`interp::estimate`], about as long as a
+//! compile would, and at most [`MAX_RUNS`] times; only then it waits for its executable. Whatever
+//! the number of executions turns out to be, it costs at most about twice of what would have been
+//! best (the ski rental of competitive analysis: Karlin et al., Competitive snoopy caching,
+//! Algorithmica 3, 1988). The compile runs beside the interpreter: it is started at the second
+//! execution, or, of a region that is interpreted fewer than [`FEW_RUNS`] times, because that takes
+//! long, at the first. What is run once, like a first step that differs from the others by what
+//! sets them up, then has no compile, which would hold up that of the others. If the compile takes
+//! longer than these executions, the interpreter goes on until the executable is there, so that
+//! nobody waits for it: that costs the time of one execution more than to wait, at most, which is a
+//! quarter of a compile or less. Where even that is long, it is waited for.
 //!
-//! Input: a region about to look for its executable. Output: whether it is interpreted this time, and [`Slot`]s with results.
+//! Input: a region about to look for its executable. Output: whether it is interpreted this time,
+//! and [`Slot`]s with results.
 //!
 //! Invariants:
-//! - J1: how many executions are interpreted at least follows from the region and from how many sizes of it had come when it was new, and from
-//!   these executions when a compile is started: what is compiled does not depend on time. With [`EngineConfig::reproducible`] no more are
-//!   interpreted, so that numbers are the same in each run. (Where several streams record the same ops at several sizes, whose came first.)
-//! - J2: what goes wrong in the interpreter costs speed: the region is compiled and executed instead.
+//! - J1: how many executions are interpreted at least follows from the region and from how many
+//!   sizes of it had come when it was new, and from these executions when a compile is started:
+//!   what is compiled does not depend on time. With [`EngineConfig::reproducible`] no more are
+//!   interpreted, so that numbers are the same in each run. (Where several streams record the same
+//!   ops at several sizes, whose came first.)
+//! - J2: what goes wrong in the interpreter costs speed: the region is compiled and executed
+//!   instead.
 //!
-//! Only where the data is in the host's memory (XLA's CPU backend), in Fused mode, with one replica and `Numerics::Fast`. Regions that were
-//! joined from units are not interpreted: their units are.
+//! Only where the data is in the host's memory (XLA's CPU backend), in Fused mode, with one replica
+//! and `Numerics::Fast`. Regions that were joined from units are not interpreted: their units are.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -47,7 +55,8 @@ use crate::limits::MAX_COLD_REGIONS;
 use crate::stream::StreamShared;
 use crate::value::{Outcome, Producer, RegionInfo, ValueCell};
 
-/// Most executions of a region that are interpreted. Few under shuttle, so that a small scenario gets beyond them.
+/// Most executions of a region that are interpreted. Few under shuttle, so that a small scenario
+/// gets beyond them.
 pub(super) const MAX_RUNS: u32 = if cfg!(shuttle) { 2 } else { 10 };
 
 /// With so few the compile is started at the first, in case there is another.
@@ -56,8 +65,9 @@ pub(super) const FEW_RUNS: u32 = 4;
 /// Most of one of many sizes, however little each takes.
 const MAX_PATIENCE: u32 = 1_000;
 
-/// What a compile takes: 30 to 70 ms for chains of 10 to 200 elementwise ops, 80 to 300 ms for 16 to 100 ops with products and sums, 0.4 to
-/// 1.2 s for 500 to 800 (33 cases of `fuseline bench`, 2026-11-22).
+/// What a compile takes: 30 to 70 ms for chains of 10 to 200 elementwise ops, 80 to 300 ms for 16
+/// to 100 ops with products and sums, 0.4 to 1.2 s for 500 to 800 (33 cases of `fuseline bench`,
+/// 2026-11-22).
 const COMPILE: Duration = Duration::from_millis(30);
 const COMPILE_OP: Duration = Duration::from_micros(200);
 const COMPILE_REDUCTION: Duration = Duration::from_millis(2);
@@ -85,7 +95,8 @@ fn break_even(graph: &Graph) -> u32 {
     u32::try_from(runs).unwrap_or(u32::MAX)
 }
 
-/// What a load takes at least, and how many take as long as a compile of the same region (docs/cache.md).
+/// What a load takes at least, and how many take as long as a compile of the same region
+/// (docs/cache.md).
 const LOAD: Duration = Duration::from_millis(1);
 const LOADS: u32 = 12;
 
@@ -130,7 +141,8 @@ impl InterpretedRun {
         self.number > self.of
     }
 
-    /// Whether it is interpreted for as long as its compile takes: what takes longer than a quarter of that waits.
+    /// Whether it is interpreted for as long as its compile takes: what takes longer than a quarter
+    /// of that waits.
     pub(super) fn goes_on(self, config: &EngineConfig) -> bool {
         self.of >= FEW_RUNS.min(MAX_RUNS) && !config.is_reproducible()
     }
@@ -163,7 +175,8 @@ impl InterpreterTier {
         InterpreterTier(Mutex::new(Rank::InterpreterTier, BoundedFifoMap::with_room(MAX_COLD_REGIONS)))
     }
 
-    /// The next execution of a region. `None` if it was not interpreted before, or not lately, or is [warm](ColdRegions::warm).
+    /// The next execution of a region. `None` if it was not interpreted before, or not lately, or
+    /// is [warm](ColdRegions::warm).
     pub(super) fn again(&self, key: RegionKey) -> Option<NextTier> {
         let mut runs = self.0.lock();
         let run = runs.get_mut(&key)?;
@@ -322,7 +335,8 @@ fn interpreted(info: &RegionInfo, params: &[Param], outputs: &[u32], stream: &St
     results.iter().map(|result| device.upload(result.ty(), result.bytes())).collect()
 }
 
-/// The data of an operand, which may be on their way: of a value by `download`, which is told their type.
+/// The data of an operand, which may be on their way: of a value by `download`, which is told their
+/// type.
 pub(super) fn operand(
     param: &Param,
     download: impl FnOnce(&Buffer, &TensorType) -> Result<Vec<u8>, DeviceError>,

@@ -38,19 +38,24 @@ pub(super) enum State {
     Refused(Arc<DeviceError>),
     /// It will not be, as is known from before.
     Known(Arc<DeviceError>),
-    /// There was no memory; it goes on, with the executable if there is one, when there may be some.
+    /// There was no memory; it goes on, with the executable if there is one, when there may be
+    /// some.
     Short(Arc<MemoryWaiter>, Option<Hit<Executable>>),
     /// It is not there now, and nobody waits for it: the region's units run instead.
     RanUnmerged,
-    /// It would be for these sizes only: the region is cut before these ops, and few of its parts are new.
+    /// It would be for these sizes only: the region is cut before these ops, and few of its parts
+    /// are new.
     Apart(Vec<usize>),
-    /// It is not wanted yet, or, with the slot, not there yet, and the interpreter has the time until then.
+    /// It is not wanted yet, or, with the slot, not there yet, and the interpreter has the time
+    /// until then.
     Cold(InterpretedRun, Option<Arc<CompileSlot>>),
     /// There is none of its own, but one for its sizes and others.
     PaddedRegion(Arc<PaddedRegion>, Hit<Executable>),
-    /// It will not be: the region crashed a process, or is an op of one that did. The interpreter runs it.
+    /// It will not be: the region crashed a process, or is an op of one that did. The interpreter
+    /// runs it.
     Quarantined,
-    /// It is not wanted yet, or will not be, and the interpreter or the executable of its bucket is at it.
+    /// It is not wanted yet, or will not be, and the interpreter or the executable of its bucket is
+    /// at it.
     Interpreting(Arc<Slot>),
 }
 
@@ -118,7 +123,8 @@ struct RegionBindings {
 }
 
 impl Job {
-    /// Brings a region into canonical form. `None` for one that nobody needs. `asked` is where the host asked for it, if that is known.
+    /// Brings a region into canonical form. `None` for one that nobody needs. `asked` is where the
+    /// host asked for it, if that is known.
     pub(super) fn new(
         region: EngineRegion,
         asked: Option<Site>,
@@ -238,8 +244,8 @@ impl Job {
         self.info.reference.ops
     }
 
-    /// Looks for an executable, and sees to it that one is made if there is none. A region that was joined from units does not wait
-    /// for that.
+    /// Looks for an executable, and sees to it that one is made if there is none. A region that was
+    /// joined from units does not wait for that.
     pub(super) fn prepare(&mut self, stream: &Arc<StreamShared>) {
         if !matches!(self.state, State::Wanted) {
             return;
@@ -259,7 +265,8 @@ impl Job {
                     && let Lookup::Claimed(claim) =
                         engine.cache().lookup(&key, self.info.canon.bytes(), &self.needed)
                 {
-                    // When the region has been interpreted often enough it is waited for, or the interpreter goes on; then there is no hurry.
+                    // When the region has been interpreted often enough it is waited for, or the
+                    // interpreter goes on; then there is no hurry.
                     let may_be_quick = !run.goes_on(engine.config());
                     self.compile_by(Some(claim), run.haste(), may_be_quick, stream);
                 } else if run.haste() == CompilePriority::Foreground {
@@ -319,7 +326,8 @@ impl Job {
                 let cold = cold.filter(|_| !self.was_cold);
                 match cold.and_then(|cold| cold.first(region.key, self.info.canon.graph(), sizes)) {
                     Some(run) if self.is_stored(&claim, stream) => {
-                        // Another process has compiled it: it is loaded, and interpreted at most while that takes.
+                        // Another process has compiled it: it is loaded, and interpreted at most
+                        // while that takes.
                         let slot = self.compile(Some(claim), CompilePriority::Foreground, stream);
                         if let Some(cold) = cold {
                             cold.warm(region.key);
@@ -354,7 +362,8 @@ impl Job {
         }
     }
 
-    /// Whether what a claim is for can be loaded, as far as that is known, and what runs may depend on it.
+    /// Whether what a claim is for can be loaded, as far as that is known, and what runs may depend
+    /// on it.
     fn is_stored(&self, claim: &Claim<Executable, DeviceError>, stream: &StreamShared) -> bool {
         let engine = stream.engine();
         let Some(store) = engine.store().filter(|_| !engine.config().is_reproducible()) else { return false };
@@ -404,7 +413,8 @@ impl Job {
         stream: &Arc<StreamShared>,
     ) -> Arc<CompileSlot> {
         let outputs = claim.as_ref().map_or(&self.needed, Claim::outputs).clone();
-        // Who waits for it frees memory first, and a single op is tried again whenever it comes. Nobody ever waits for what is joined.
+        // Who waits for it frees memory first, and a single op is tried again whenever it comes.
+        // Nobody ever waits for what is joined.
         let remembered = match self.is_joined() || !self.may_free && self.ops() > 1 {
             true => FailureCaching::All,
             false => FailureCaching::ButForMemory,
@@ -426,7 +436,8 @@ impl Job {
         !self.units.is_empty()
     }
 
-    /// The regions to run instead: the job itself, or, if it was joined and its executable is not there, its units.
+    /// The regions to run instead: the job itself, or, if it was joined and its executable is not
+    /// there, its units.
     pub(super) fn or_units(self: Box<Self>, stream: &StreamShared) -> Result<Box<Job>, Vec<EngineRegion>> {
         if !matches!(self.state, State::RanUnmerged) {
             return Ok(self);
@@ -643,7 +654,8 @@ impl Job {
         Progress::Blocked(self)
     }
 
-    /// The region failed as a whole: it runs op by op, or, if it is one op, or its ops would not be compiled either, its results fail.
+    /// The region failed as a whole: it runs op by op, or, if it is one op, or its ops would not be
+    /// compiled either, its results fail.
     pub(super) fn give_up(self, error: &DeviceError, stream: &StreamShared) -> Progress {
         if self.ops() > 1 && error.cause != Cause::Uncached {
             return self.split(error.message.clone(), stream);

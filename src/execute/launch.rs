@@ -26,7 +26,8 @@ pub(super) struct BoundArguments<'a> {
 }
 
 impl Job {
-    /// Launches the region with its executable, if its inputs are there and the device may have more.
+    /// Launches the region with its executable, if its inputs are there and the device may have
+    /// more.
     pub(super) fn launch(mut self: Box<Self>, hit: Hit<Executable>, stream: &Arc<StreamShared>) -> Progress {
         let engine = stream.engine();
         let region = self.info.reference;
@@ -66,7 +67,8 @@ impl Job {
                     let outcome = self.inputs[param as usize].value.0.outcome().get();
                     matches!(outcome, Some(Outcome::Data { buffer, .. }) if buffer.is_gone())
                 };
-                // Op by op needs the inputs. A plugin that has taken one away leaves nothing to be tried.
+                // Op by op needs the inputs. A plugin that has taken one away leaves nothing to be
+                // tried.
                 let is_gone = executable.reusable().iter().any(gone);
                 match (is_gone, error.is_out_of_memory()) {
                     (true, true) => self.out_of_memory_for_good(&error, stream),
@@ -78,8 +80,8 @@ impl Job {
         }
     }
 
-    /// Whether an input is not there yet; the stream is notified when it is. It is from another stream: those of this one have been
-    /// launched (E1).
+    /// Whether an input is not there yet; the stream is notified when it is. It is from another
+    /// stream: those of this one have been launched (E1).
     pub(super) fn awaits_input(&mut self, stream: &Arc<StreamShared>) -> bool {
         let Some(input) = self.inputs.iter().find(|input| input.value.0.outcome().get().is_none()) else {
             return false;
@@ -136,14 +138,15 @@ impl Job {
         Ok(BoundArguments { args, scalars, kept })
     }
 
-    /// Whether the memory of an input may be reused: the region is its value's last reader. All inputs have data.
+    /// Whether the memory of an input may be reused: the region is its value's last reader. All
+    /// inputs have data.
     pub(super) fn may_reuse(&self, param: u32) -> bool {
         let input = &self.inputs[param as usize];
         input.dies && input.value.is_last()
     }
 
-    /// Counts an execution as in flight until it is done, and keeps its mark until then. `since` is when it was handed to the device, if somebody
-    /// wants to know.
+    /// Counts an execution as in flight until it is done, and keeps its mark until then. `since` is
+    /// when it was handed to the device, if somebody wants to know.
     pub(super) fn take_off(
         &self,
         done: Option<Done>,
@@ -170,7 +173,8 @@ impl Job {
         });
     }
 
-    /// Lets go of the inputs whose memory an execution took. `kept` are the places of those that were not reused.
+    /// Lets go of the inputs whose memory an execution took. `kept` are the places of those that
+    /// were not reused.
     fn let_go(&mut self, executable: &Executable, kept: &[i64], stream: &StreamShared) {
         if kept.len() == executable.reusable().len() {
             return;
@@ -189,7 +193,8 @@ impl Job {
         stream.donated().keep(remains, stream.in_flight());
     }
 
-    /// Hands out the results of an execution. `kept` are the places of arguments that were not reused.
+    /// Hands out the results of an execution. `kept` are the places of arguments that were not
+    /// reused.
     pub(super) fn fulfil(
         &mut self,
         executable: &Executable,

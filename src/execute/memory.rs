@@ -1,7 +1,8 @@
 //! What is done when memory runs out, or would.
 //!
-//! Input: a region that could not be compiled or executed for want of memory, or whose executable plans to need much more than its ops one by
-//! one. Output: the region tried again, or in parts, and at last a failure at the op that asked.
+//! Input: a region that could not be compiled or executed for want of memory, or whose executable
+//! plans to need much more than its ops one by one. Output: the region tried again, or in parts,
+//! and at last a failure at the op that asked.
 //!
 //! ```text
 //! out of memory ─► executables that nobody uses are dropped; what is in flight, on any stream, is waited for ─► tried again
@@ -10,15 +11,18 @@
 //! ```
 //!
 //! Invariants:
-//! - M1: a region is tried again only if nothing of it can have happened: its inputs are there, and it has no effect on the world outside.
+//! - M1: a region is tried again only if nothing of it can have happened: its inputs are there, and
+//!   it has no effect on the world outside.
 //! - M2: waiting is a job's, not a thread's: the driver goes on, and the stream is notified.
-//! - M3: what did not fit as a whole is remembered with its key, so that the next execution begins with the parts; it is tried as a whole
-//!   again after as many uses as a compile that failed, until an executable of it has run. Single ops are always tried, and a compile in the
+//! - M3: what did not fit as a whole is remembered with its key, so that the next execution begins
+//!   with the parts; it is tried as a whole again after as many uses as a compile that failed,
+//!   until an executable of it has run. Single ops are always tried, and a compile in the
 //!   background, where nobody frees memory, counts only if nobody will ever wait for it.
 //! - M4: only an op that fails by itself fails its results.
 //!
-//! How much memory there is depends on everything that runs on the device, so whether a region runs in parts is the one thing here that the
-//! record does not decide; where it is cut, it does (`Held::middle`).
+//! How much memory there is depends on everything that runs on the device, so whether a region runs
+//! in parts is the one thing here that the record does not decide; where it is cut, it does
+//! (`Held::middle`).
 
 use std::sync::Arc;
 
@@ -68,8 +72,8 @@ impl MemoryWaiter {
 }
 
 impl EngineShared {
-    /// Drops the executables that nobody uses, and calls `then` when what is in flight now has ended: on any thread, possibly before this
-    /// returns.
+    /// Drops the executables that nobody uses, and calls `then` when what is in flight now has
+    /// ended: on any thread, possibly before this returns.
     fn free_memory(&self, then: impl FnOnce() + Send + 'static) -> Remedy {
         let evicted = self.cache().drop_unused();
         self.report_evicted(&evicted);
@@ -104,7 +108,8 @@ impl EngineShared {
         });
     }
 
-    /// What to say of an error that nothing helps against. `asked` are the bytes of what could not be made.
+    /// What to say of an error that nothing helps against. `asked` are the bytes of what could not
+    /// be made.
     fn without_remedy(&self, region: Option<RegionRef>, error: &DeviceError, asked: Bytes) -> DeviceError {
         self.report_out_of_memory(region, error.stage, asked, Remedy::None);
         let (values, held) = self.device().live().read();
@@ -117,15 +122,16 @@ impl EngineShared {
         DeviceError { message, ..error.clone() }
     }
 
-    /// Moves data of so many bytes by `attempt`; if there is no memory for that, frees some and tries once more. Waits for what is in flight
-    /// where the thread may wait.
+    /// Moves data of so many bytes by `attempt`; if there is no memory for that, frees some and
+    /// tries once more. Waits for what is in flight where the thread may wait.
     pub(crate) fn with_room<T>(
         &self,
         asked: Bytes,
         mut attempt: impl FnMut() -> Result<T, DeviceError>,
     ) -> Result<T, DeviceError> {
         let error = match attempt() {
-            // That a computation ran out of memory, as its result says when it is copied, another copy does not change.
+            // That a computation ran out of memory, as its result says when it is copied, another
+            // copy does not change.
             Err(error) if error.is_out_of_memory() && error.stage == Stage::Transfer => error,
             other => return other,
         };
@@ -148,8 +154,9 @@ impl EngineShared {
         }
     }
 
-    /// Copies a value that has data to the host; `put` gets it, on any thread, possibly before this returns. As [`EngineShared::with_room`],
-    /// without waiting, and only as long as somebody else has the value: a read does not keep its memory from being reused.
+    /// Copies a value that has data to the host; `put` gets it, on any thread, possibly before this
+    /// returns. As [`EngineShared::with_room`], without waiting, and only as long as somebody else
+    /// has the value: a read does not keep its memory from being reused.
     pub(crate) fn download_async(
         self: &Arc<Self>,
         value: &Arc<ValueCell>,
@@ -168,8 +175,9 @@ impl EngineShared {
         });
     }
 
-    /// [`EngineShared::download_async`], after an attempt that failed with `error`, on a thread of the engine's, which waits for the computation
-    /// that makes the value: if it is that which failed, there is nothing to be tried.
+    /// [`EngineShared::download_async`], after an attempt that failed with `error`, on a thread of
+    /// the engine's, which waits for the computation that makes the value: if it is that which
+    /// failed, there is nothing to be tried.
     fn download_again(
         self: Arc<Self>,
         value: Arc<ValueCell>,
@@ -213,7 +221,8 @@ impl EngineShared {
 }
 
 impl Job {
-    /// The region could not be compiled or executed for want of memory; if it was executed, with `hit`. Its inputs are there.
+    /// The region could not be compiled or executed for want of memory; if it was executed, with
+    /// `hit`. Its inputs are there.
     pub(super) fn out_of_memory(
         mut self: Box<Self>,
         error: &DeviceError,
@@ -258,7 +267,8 @@ impl Job {
         self.fail(&error, stream)
     }
 
-    /// The region, of several ops, runs in parts that need less at once: its units, if it was joined from some, or two halves.
+    /// The region, of several ops, runs in parts that need less at once: its units, if it was
+    /// joined from some, or two halves.
     pub(super) fn in_parts(self, why: &DeviceError, stream: &StreamShared) -> Progress {
         debug_assert!(self.ops() > 1, "bug: {} has no parts", self.info.reference);
         let engine = stream.engine();
@@ -319,7 +329,8 @@ mod tests {
         assert_eq!(engine.counters().out_of_memory, 1);
     }
 
-    /// M2: a job that is short of memory waits for what another stream has in flight, and for nothing else.
+    /// M2: a job that is short of memory waits for what another stream has in flight, and for
+    /// nothing else.
     #[test]
     fn what_is_in_flight_is_waited_for() {
         let ended = Arc::new(Mutex::new(Rank::Test, Vec::<Ended>::new()));

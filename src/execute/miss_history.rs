@@ -26,7 +26,8 @@ pub(super) struct MissReport {
     pub(super) storm: Option<(u32, Vec<Varying>)>,
 }
 
-/// A bounded memory of regions that were missed: their keys, and the latest of each sequence of ops.
+/// A bounded memory of regions that were missed: their keys, and the latest of each sequence of
+/// ops.
 pub(crate) struct MissHistory {
     keys: Mutex<BoundedFifoMap<RegionKey, ()>>,
     latest: Mutex<BoundedFifoMap<u64, Known>>,
@@ -40,8 +41,8 @@ impl MissHistory {
         }
     }
 
-    /// Why this region is not in the cache; remembers it. `is_first`: no executable of it is, whatever it returns. `explain`: somebody is told, so
-    /// that it is worth a search.
+    /// Why this region is not in the cache; remembers it. `is_first`: no executable of it is,
+    /// whatever it returns. `explain`: somebody is told, so that it is worth a search.
     pub(super) fn miss(&self, info: &Arc<RegionInfo>, is_first: bool, explain: bool) -> MissReport {
         let skeleton = info.canon.skeleton();
         let mut latest = self.latest.lock();
@@ -83,7 +84,8 @@ impl MissHistory {
     }
 }
 
-/// Where the ops of a region part from those of the one that has most of them, counted from both ends; `None` if no other has half of them.
+/// Where the ops of a region part from those of the one that has most of them, counted from both
+/// ends; `None` if no other has half of them.
 fn nearest(others: &[Arc<RegionInfo>], info: &RegionInfo) -> Option<OpsDiffer> {
     let ops = |info: &RegionInfo| -> Vec<OpCode> {
         info.canon.graph().nodes().iter().map(|node| node.signature().op()).collect()

@@ -1,7 +1,7 @@
 //! From log entries to running regions.
 //!
-//! Input: the entries of one stream's log, in order. Output: values with data. Each stream has one [`Driver`]; whoever runs
-//! the stream's actor (`schedule`) works with it, one thread at a time.
+//! Input: the entries of one stream's log, in order. Output: values with data. Each stream has one
+//! [`Driver`]; whoever runs the stream's actor (`schedule`) works with it, one thread at a time.
 //!
 //! ```text
 //! log ─► RegionBuilder ─► job ─► canonical form, key ─► cache ─┬─ hit ───────────► launch ─► outcomes
@@ -11,17 +11,19 @@
 //! ```
 //!
 //! Invariants:
-//! - E1: jobs are launched in the order of the log. A job that waits for its executable holds back the ones after it in its
-//!   stream; compiles of later jobs run meanwhile.
-//! - E2: every promise of a region is kept: with data, with the failure that poisoned it, or by being dropped, which says
-//!   that it was given up.
-//! - E3: a failure reaches exactly the values that depend on it. A region one of whose inputs failed is taken apart, and its
-//!   ops run one by one.
-//! - E5: a region that was joined from units waits for no compile: until its executable is there its units run.
-//! - E4: what goes wrong with a region as a whole (a compile, an execution) costs speed first: it runs op by op, and only
-//!   an op that fails by itself fails its results.
+//! - E1: jobs are launched in the order of the log. A job that waits for its executable holds back
+//!   the ones after it in its stream; compiles of later jobs run meanwhile.
+//! - E2: every promise of a region is kept: with data, with the failure that poisoned it, or by
+//!   being dropped, which says that it was given up.
+//! - E3: a failure reaches exactly the values that depend on it. A region one of whose inputs
+//!   failed is taken apart, and its ops run one by one.
+//! - E5: a region that was joined from units waits for no compile: until its executable is there
+//!   its units run.
+//! - E4: what goes wrong with a region as a whole (a compile, an execution) costs speed first: it
+//!   runs op by op, and only an op that fails by itself fails its results.
 //!
-//! The mode of an op was captured when it was recorded; the driver treats regions of all modes alike.
+//! The mode of an op was captured when it was recorded; the driver treats regions of all modes
+//! alike.
 
 mod activity;
 mod baseline;
@@ -106,7 +108,8 @@ pub(crate) struct Driver {
     seq: u64,
     /// What was taken in so far.
     passed: StreamPosition,
-    /// Values of the tape taken in last that were released after its last op, each after so many ops.
+    /// Values of the tape taken in last that were released after its last op, each after so many
+    /// ops.
     late: Vec<(u32, ValueId)>,
     /// What is noticed if somebody observes the engine.
     watch: Diagnostics,
@@ -124,11 +127,13 @@ enum Launched {
 }
 
 fuseline_sync::thread_local! {
-    /// This thread is running a driver, or code of the user's that a driver or a device may be waiting for.
+    /// This thread is running a driver, or code of the user's that a driver or a device may be
+    /// waiting for.
     static DRIVING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether the calling thread is inside a driver, an event sink, a callback or a handler, and so must not wait for a stream.
+/// Whether the calling thread is inside a driver, an event sink, a callback or a handler, and so
+/// must not wait for a stream.
 pub(crate) fn is_driving() -> bool {
     DRIVING.try_with(Cell::get).unwrap_or(false)
 }
@@ -161,8 +166,9 @@ impl Driver {
         }
     }
 
-    /// Works until there is nothing left to do, or what is left waits for something that will notify the stream. For one who reads (`is_reader`) it
-    /// stops as soon as what is read is there, if that is before its region is launched. Whether there is more to do then.
+    /// Works until there is nothing left to do, or what is left waits for something that will
+    /// notify the stream. For one who reads (`is_reader`) it stops as soon as what is read is
+    /// there, if that is before its region is launched. Whether there is more to do then.
     pub(crate) fn run(&mut self, is_reader: bool, stream: &Arc<StreamShared>) -> bool {
         without_waiting(|| self.work(stream, is_reader))
     }
@@ -170,7 +176,8 @@ impl Driver {
     fn work(&mut self, stream: &Arc<StreamShared>, is_reader: bool) -> bool {
         let mut reader = stream.log().read();
         loop {
-            // Entries first: sealing a region starts its compile, which then runs while earlier ones are launched.
+            // Entries first: sealing a region starts its compile, which then runs while earlier
+            // ones are launched.
             while self.queue.len() < MAX_QUEUED_REGIONS {
                 match reader.pop() {
                     Some(entry) => self.handle(entry, stream),
@@ -186,7 +193,8 @@ impl Driver {
                 Launched::Blocked if full => return false,
                 // Launching made room: go on reading.
                 _ if full => {}
-                // Somebody waits for an entry that is being written this moment: have its writer tell us.
+                // Somebody waits for an entry that is being written this moment: have its writer
+                // tell us.
                 _ if reader.place() < stream.demanded() => {
                     if reader.await_next() {
                         return false;
@@ -251,13 +259,15 @@ impl Driver {
                 self.builder.push(op, &mut self.sealed);
             }
             Step::Release(value) => {
-                // Either nobody needs it any more, or the region that the builder mentions holds a reference of its own.
+                // Either nobody needs it any more, or the region that the builder mentions holds a
+                // reference of its own.
                 let _ = self.builder.release(value);
             }
         }
     }
 
-    /// Takes a tape in as a region, or, if it is none, step by step (Q1, Q2 of `record::trace_cache`).
+    /// Takes a tape in as a region, or, if it is none, step by step (Q1, Q2 of
+    /// `record::trace_cache`).
     fn replay(&mut self, mut tape: Box<ReplayTrace>, end: End, stream: &Arc<StreamShared>) {
         let template = tape.template().clone();
         match (end, template.round) {
@@ -358,7 +368,8 @@ impl Driver {
         self.sealed = sealed;
     }
 
-    /// Puts a job that has looked for its executable at the end of the queue, or the units of which it consists.
+    /// Puts a job that has looked for its executable at the end of the queue, or the units of which
+    /// it consists.
     fn enqueue(&mut self, job: Box<Job>, stream: &Arc<StreamShared>) {
         match job.or_units(stream) {
             Ok(job) => self.queue.push_back(Work::Job(job)),
@@ -445,7 +456,8 @@ fn ready(
     Some(job)
 }
 
-/// Where the host asked for one of these values, if that is why there is a boundary and somebody wants to know.
+/// Where the host asked for one of these values, if that is why there is a boundary and somebody
+/// wants to know.
 fn asked_for<I: IntoIterator<Item = ValueId>>(
     boundary: Boundary,
     values: impl FnOnce() -> I,

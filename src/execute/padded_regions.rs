@@ -1,25 +1,31 @@
 //! Regions at sizes that vary, run by one executable for many sizes.
 //!
-//! A program with a cache that grows, or with batches that are cut short, makes a region of other types in each step. Once the same ops were new
-//! at two sizes they have a shape class ([`fuseline_fusion::shape_class`]); from the third on, a region of it that is new is *padded*: its
-//! inputs are copied into larger ones, the executable of the bucket runs on them, and what lies within the true sizes is copied out. So a
-//! size that comes once costs no compile, and a size that stays gets an executable of its own, in the background.
+//! A program with a cache that grows, or with batches that are cut short, makes a region of other
+//! types in each step. Once the same ops were new at two sizes they have a shape class
+//! ([`fuseline_fusion::shape_class`]); from the third on, a region of it that is new is *padded*:
+//! its inputs are copied into larger ones, the executable of the bucket runs on them, and what lies
+//! within the true sizes is copied out. So a size that comes once costs no compile, and a size that
+//! stays gets an executable of its own, in the background.
 //!
-//! What is quick to interpret is interpreted until that has taken, by estimate, as long as a compile, here without the limit that a
-//! region by itself has (`cold.rs`): sizes of a triangular loop come once each. By the same measure a size gets its own executable. Where regions
-//! are not padded, for want of a rule or because nobody asked for masks, that limit is lifted too from the ninth size on; and what would take too long to
-//! interpret is taken apart, so that little of it is new (`apart.rs`).
+//! What is quick to interpret is interpreted until that has taken, by estimate, as long as a
+//! compile, here without the limit that a region by itself has (`cold.rs`): sizes of a triangular
+//! loop come once each. By the same measure a size gets its own executable. Where regions are not
+//! padded, for want of a rule or because nobody asked for masks, that limit is lifted too from the
+//! ninth size on; and what would take too long to interpret is taken apart, so that little of it is
+//! new (`apart.rs`).
 //!
 //! Input: a region that was missed. Output: a [`PaddedRegion`] region, and [`Slot`]s with results.
 //!
 //! Invariants:
-//! - O4: how often the regions of a bucket are interpreted before its executable is waited for follows from the record, as if they were one
-//!   region (J1). Which of two executables a region is run by then, the bucket's or its own, depends on when a compile ends.
+//! - O4: how often the regions of a bucket are interpreted before its executable is waited for
+//!   follows from the record, as if they were one region (J1). Which of two executables a region is
+//!   run by then, the bucket's or its own, depends on when a compile ends.
 //! - O5: what goes wrong with a bucket costs speed: the region runs as if it had no class.
-//! - O6: regions whose sums of floats would be in another order are padded on request only ([`ShapeClasses::Masked`]).
+//! - O6: regions whose sums of floats would be in another order are padded on request only
+//!   ([`ShapeClasses::Masked`]).
 //!
-//! Data is resized in the host's memory, on the interpreter's thread, so this is where interpreting is: on XLA's CPU backend, in
-//! Fused mode, with one replica and `Numerics::Fast`.
+//! Data is resized in the host's memory, on the interpreter's thread, so this is where interpreting
+//! is: on XLA's CPU backend, in Fused mode, with one replica and `Numerics::Fast`.
 
 use std::sync::Arc;
 
@@ -49,11 +55,13 @@ use crate::limits::{MAX_BUCKETS, MAX_COLD_REGIONS, MAX_KNOWN_REGIONS};
 use crate::stream::StreamShared;
 use crate::value::{Outcome, RegionInfo, ValueCell, ValuePromise};
 
-/// Sizes of the same ops, not padded, that are compiled like any other region. They come in turn and are waited for together, so with more of
-/// them that takes long: a decoder waited 10 s at its eleventh sequence of 64 tokens, of which each took 20 ms.
+/// Sizes of the same ops, not padded, that are compiled like any other region. They come in turn
+/// and are waited for together, so with more of them that takes long: a decoder waited 10 s at its
+/// eleventh sequence of 64 tokens, of which each took 20 ms.
 const FEW_SIZES: u32 = 8;
 
-/// How often it is tried to find a class for the same ops. What differs in more than sizes time and again is not worth the looking.
+/// How often it is tried to find a class for the same ops. What differs in more than sizes time and
+/// again is not worth the looking.
 const MAX_TRIES: u32 = 8;
 
 /// A region and what it is padded to.
@@ -162,7 +170,8 @@ impl PaddedRegions {
         Some(Some(places.clone()))
     }
 
-    /// Its executable failed: the region runs without, and so do others of the same ops that were not padded yet.
+    /// Its executable failed: the region runs without, and so do others of the same ops that were
+    /// not padded yet.
     fn give_up(&self, info: &RegionInfo) {
         let mut known = self.known.lock();
         if known.regions.get_mut(&info.reference.key).is_none() {
@@ -210,7 +219,8 @@ impl PaddedRegions {
         };
         let bucket = padded.region().key(environment);
         let shared = match known.buckets.get_mut(&bucket) {
-            // Two regions of one key have one canonical form, but for one who has found a collision: that one goes without.
+            // Two regions of one key have one canonical form, but for one who has found a
+            // collision: that one goes without.
             Some(shared) if shared.canon == *padded.region() => shared.clone(),
             Some(_) => return Found::Nothing,
             None => {
@@ -226,7 +236,8 @@ impl PaddedRegions {
 }
 
 impl Known {
-    /// Where a region is cut that comes at many sizes and takes long to interpret, if most of it is not new. `before` was of another size.
+    /// Where a region is cut that comes at many sizes and takes long to interpret, if most of it is
+    /// not new. `before` was of another size.
     fn apart(&mut self, info: &RegionInfo, before: &CanonRegion) -> Option<Vec<usize>> {
         let is_many = self.families.get_mut(&info.canon.skeleton())?.sizes() == ShapeCount::Many;
         let graph = info.canon.graph();
@@ -309,7 +320,8 @@ impl PaddedRegion {
 }
 
 impl Job {
-    /// Where the job stands if its region was padded before and has no executable of its own; otherwise what the look-up gave.
+    /// Where the job stands if its region was padded before and has no executable of its own;
+    /// otherwise what the look-up gave.
     pub(super) fn by_known_bucket(
         &mut self,
         found: Lookup<Executable, DeviceError>,
@@ -340,7 +352,8 @@ impl Job {
         }
     }
 
-    /// Where the job stands if its region, which was missed, is padded; otherwise the claim back, and what is known of its sizes.
+    /// Where the job stands if its region, which was missed, is padded; otherwise the claim back,
+    /// and what is known of its sizes.
     pub(super) fn by_new_bucket(
         &mut self,
         claim: Claim<Executable, DeviceError>,
@@ -391,8 +404,8 @@ impl Job {
         }
     }
 
-    /// Where the job stands with a bucket. `claim` is for the region itself, if it has no executable and nobody makes one; it is given back
-    /// if the bucket cannot be used.
+    /// Where the job stands with a bucket. `claim` is for the region itself, if it has no
+    /// executable and nobody makes one; it is given back if the bucket cannot be used.
     fn by_bucket(
         &mut self,
         bucketed: Arc<PaddedRegion>,
@@ -519,7 +532,8 @@ impl PaddedRegion {
     }
 }
 
-/// Runs a padded region, on this thread, on data that may be on its way; the results asked for, in their true types.
+/// Runs a padded region, on this thread, on data that may be on its way; the results asked for, in
+/// their true types.
 fn run(
     bucketed: &PaddedRegion,
     executable: &Executable,

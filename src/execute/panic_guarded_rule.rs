@@ -1,7 +1,7 @@
 //! A boundary rule of the user's, of which a panic goes no further.
 //!
-//! Where regions end follows from the record all the same: from the first panic on the rule is not asked any more, and regions end where the
-//! program asks and at budgets.
+//! Where regions end follows from the record all the same: from the first panic on the rule is not
+//! asked any more, and regions end where the program asks and at budgets.
 
 use std::fmt;
 

@@ -1,10 +1,12 @@
 //! Compiling for a run that comes later, and writing down what such a run needs.
 //!
-//! Input: what a region was asked for as; or a [`Recipe`] of another process. Output: a line of a manifest; or an entry of the disk cache.
+//! Input: what a region was asked for as; or a [`Recipe`] of another process. Output: a line of a
+//! manifest; or an entry of the disk cache.
 //!
 //! Invariant:
-//! - E11: what is noted is what a run asks for that compiles nothing: regions as they were recorded, with the results and inputs of the execution
-//!   that asked, neither compiled in a hurry nor padded, whatever this run did instead.
+//! - E11: what is noted is what a run asks for that compiles nothing: regions as they were
+//!   recorded, with the results and inputs of the execution that asked, neither compiled in a hurry
+//!   nor padded, whatever this run did instead.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,7 +36,8 @@ pub(crate) enum Ahead {
 }
 
 impl Compile {
-    /// Writes down what was asked for, if somebody wants to know. `took`: how long its compile did, if it was compiled.
+    /// Writes down what was asked for, if somebody wants to know. `took`: how long its compile did,
+    /// if it was compiled.
     pub(super) fn note(&self, info: &RegionInfo, engine: &EngineShared, took: Option<Duration>) {
         let Some(recorder) = engine.recorder() else { return };
         let how = self.how.optimized();
@@ -45,16 +48,19 @@ impl Compile {
 }
 
 impl Job {
-    /// Writes the region down that runs by other means now, with the results that it was asked for; if somebody wants to know.
+    /// Writes the region down that runs by other means now, with the results that it was asked for;
+    /// if somebody wants to know.
     pub(super) fn note_asked(&self, outputs: Option<OutputSet>, stream: &StreamShared) {
         let Some(outputs) = outputs else { return };
-        // On this thread: the program may end as soon as it has the results, and takes the others along.
+        // On this thread: the program may end as soon as it has the results, and takes the others
+        // along.
         self.compile_of(outputs).note(&self.info, stream.engine(), None);
     }
 }
 
-/// Has the disk cache have what a recipe makes, on a thread that compiles; then `told` is called, once, with whether it has, or why it has not. It
-/// may be called while the thread is still at it, if that does not come back in time.
+/// Has the disk cache have what a recipe makes, on a thread that compiles; then `told` is called,
+/// once, with whether it has, or why it has not. It may be called while the thread is still at it,
+/// if that does not come back in time.
 pub(crate) fn compile_ahead(
     recipe: Recipe,
     stream: &Arc<StreamShared>,
@@ -99,7 +105,8 @@ fn make(recipe: &Recipe, stream: &Arc<StreamShared>) -> Result<Ahead, String> {
         Some(_) => store.forget(&asked),
         None => {}
     }
-    // What the shared tier may bring while this thread compiles is stored, and else nobody waits for it.
+    // What the shared tier may bring while this thread compiles is stored, and else nobody waits
+    // for it.
     let landing = Landing::new(|_, _| {});
     let obtained = compile.obtain(&info, stream, &landing).map_err(|error| error.message)?;
     let ObtainedExecutable { executable, source, took, unstored } = obtained;

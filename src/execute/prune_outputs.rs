@@ -1,4 +1,5 @@
-//! Compiling executables that return no more than is needed: what [`Surplus`](crate::device::Surplus) asks for.
+//! Compiling executables that return no more than is needed: what
+//! [`Surplus`](crate::device::Surplus) asks for.
 
 use std::sync::Arc;
 
@@ -12,7 +13,8 @@ use crate::event::Event;
 use crate::stream::StreamShared;
 
 impl Job {
-    /// Notes what of an executable's results the job needs, and has one compiled that returns less if that pays.
+    /// Notes what of an executable's results the job needs, and has one compiled that returns less
+    /// if that pays.
     pub(super) fn note_surplus(&self, key: Key, hit: &Hit<Executable>, stream: &Arc<StreamShared>) {
         let config = stream.engine().config();
         let is_free = hit.outputs != self.needed && !config.is_reproducible() && !config.is_cache_only();

@@ -1,25 +1,28 @@
 //! Regions that crashed an earlier process, run without asking the plugin to compile them.
 //!
-//! What crashed is in quarantine (`stored.rs`): a region by itself, whatever it returns, so that another set of results, another donation or constants
-//! are no reason to try it again. It still has a result:
+//! What crashed is in quarantine (`stored.rs`): a region by itself, whatever it returns, so that
+//! another set of results, another donation or constants are no reason to try it again. It still
+//! has a result:
 //!
 //! ```text
 //! several ops ─► op by op; each by an executable that is there, or interpreted if that is quick, or compiled by itself
 //! one op ──────► interpreted, however long that takes; an error if the interpreter cannot run it
 //! ```
 //!
-//! An op that is part of what crashed may be what crashed. So it is compiled only where the interpreter would take longer than the compile; if it
-//! crashes then, it is in quarantine itself from the next process on.
+//! An op that is part of what crashed may be what crashed. So it is compiled only where the
+//! interpreter would take longer than the compile; if it crashes then, it is in quarantine itself
+//! from the next process on.
 //!
-//! Input: a job whose compile was refused for that, or a part of one. Output: its results, by the interpreter, on the thread that interprets cold
-//! regions, with operands and results copied where the device has memory of its own.
+//! Input: a job whose compile was refused for that, or a part of one. Output: its results, by the
+//! interpreter, on the thread that interprets cold regions, with operands and results copied where
+//! the device has memory of its own.
 //!
 //! Invariants:
 //! - J5: nothing is compiled, loaded or executed whose region is in quarantine.
 //! - J6: only what the interpreter cannot run either fails, with both reasons.
 //!
-//! Numbers are the interpreter's: within the tolerance of the op table, but with `Numerics::Exact` not the bits that the device would give. The
-//! event says so.
+//! Numbers are the interpreter's: within the tolerance of the op table, but with `Numerics::Exact`
+//! not the bits that the device would give. The event says so.
 
 use std::sync::Arc;
 
@@ -101,7 +104,8 @@ impl Job {
         self.interpret_by(interpreted, engine.quarantine_pool(), stream)
     }
 
-    /// What becomes of a job in shelter that the interpreter failed with; the job if it is compiled now.
+    /// What becomes of a job in shelter that the interpreter failed with; the job if it is compiled
+    /// now.
     pub(super) fn without_shelter(
         mut self: Box<Self>,
         error: DeviceError,
@@ -133,7 +137,8 @@ impl Job {
     }
 }
 
-/// The results of a region on each replica, computed on this thread from data that may be on its way.
+/// The results of a region on each replica, computed on this thread from data that may be on its
+/// way.
 fn interpreted(info: &RegionInfo, params: &[Param], outputs: &[u32], stream: &StreamShared) -> Interpreted {
     let engine = stream.engine();
     let device = engine.device();

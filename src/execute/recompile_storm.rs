@@ -1,14 +1,15 @@
 //! Recompile storms: the same ops come again and again, and each time something about them is new.
 //!
-//! Input: how each missed region differs from the one of the same ops before it. Output: once, when that has happened
-//! [`MISSES`] times, what it is that varies.
+//! Input: how each missed region differs from the one of the same ops before it. Output: once, when
+//! that has happened [`MISSES`] times, what it is that varies.
 
 use fuseline_fusion::canon::Difference;
 use rustc_hash::FxHashMap;
 
 use crate::event::Varies;
 
-/// Misses of the same ops that are a storm. (`torch.compile` gives up on a frame after as many by default: `recompile_limit`.)
+/// Misses of the same ops that are a storm. (`torch.compile` gives up on a frame after as many by
+/// default: `recompile_limit`.)
 pub(super) const MISSES: u32 = 8;
 
 /// Sizes and values that are told.

@@ -1,4 +1,5 @@
-//! Launching executables with constants for scalars that stay the same: what [`Habit`](crate::device::Habit) decides.
+//! Launching executables with constants for scalars that stay the same: what
+//! [`Habit`](crate::device::Habit) decides.
 
 use std::sync::Arc;
 

@@ -1,21 +1,26 @@
 //! Where a region is taken apart whose sizes vary in a few of its ops.
 //!
-//! A step with one sum over as many rows as there happen to be is another region for each number of rows, and if it is long, or works on large
-//! matrices, it takes a compile of some hundred milliseconds each time. Op by op only the sum would be new. So from the
-//! ninth size on, if a region is neither padded nor quick to interpret, the ops of which the type or an attribute has changed since the size
-//! before are a region by themselves, and what is between them is compiled once.
+//! A step with one sum over as many rows as there happen to be is another region for each number of
+//! rows, and if it is long, or works on large matrices, it takes a compile of some hundred
+//! milliseconds each time. Op by op only the sum would be new. So from the ninth size on, if a
+//! region is neither padded nor quick to interpret, the ops of which the type or an attribute has
+//! changed since the size before are a region by themselves, and what is between them is compiled
+//! once.
 //!
-//! Input: two regions of the same sequence of ops. Output: the places where the second is cut, if that pays.
+//! Input: two regions of the same sequence of ops. Output: the places where the second is cut, if
+//! that pays.
 //!
 //! Invariants:
-//! - O7: a cut region has the ops and results that it has uncut. What is compiled for a new size is at most half of the region, by the estimate of
-//!   [`compile_time_of`], so a part is not cut for ever; and a size that has come ten times is compiled as a whole.
+//! - O7: a cut region has the ops and results that it has uncut. What is compiled for a new size is
+//!   at most half of the region, by the estimate of [`compile_time_of`], so a part is not cut for
+//!   ever; and a size that has come ten times is compiled as a whole.
 
 use fuseline_fusion::Graph;
 
 use super::interpreter_tier::compile_time_of;
 
-/// Fewest ops in a row that do not vary which are a region by themselves: a launch takes as long as some ten small ops.
+/// Fewest ops in a row that do not vary which are a region by themselves: a launch takes as long as
+/// some ten small ops.
 const LEAST: usize = 16;
 
 /// Most parts of a region.

@@ -1,8 +1,9 @@
 //! The stages of recording and of execution one at a time, for `benches/micro`.
 //!
-//! Hidden, and there with the feature `stages` only: no interface, but a window. A [`BenchDriver`] has a stream that no thread of the
-//! engine works on, because the hand holds the stream's actor and never lets go. What is recorded on it stays in its log until
-//! the hand takes it out, and goes from stage to stage by the functions that the driver calls.
+//! Hidden, and there with the feature `stages` only: no interface, but a window. A [`BenchDriver`]
+//! has a stream that no thread of the engine works on, because the hand holds the stream's actor
+//! and never lets go. What is recorded on it stays in its log until the hand takes it out, and goes
+//! from stage to stage by the functions that the driver calls.
 
 use std::fmt;
 use std::sync::Arc;
@@ -216,7 +217,8 @@ impl BenchDriver {
         let stream = self.stream.shared();
         let Some(driver) = self.drivers.first_mut() else { return };
         driver.run(false, stream);
-        // The device has enough for now; who is told when it has not is the stream, which nobody works on.
+        // The device has enough for now; who is told when it has not is the stream, which nobody
+        // works on.
         while !driver.queue.is_empty() {
             std::thread::yield_now();
             driver.run(false, stream);

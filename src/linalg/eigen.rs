@@ -16,7 +16,8 @@ pub struct Eigen {
     pub vectors: Tensor,
 }
 
-/// Sweeps over all pairs of columns after which the iteration ends in any case. Convergence is quadratic: ten are many.
+/// Sweeps over all pairs of columns after which the iteration ends in any case. Convergence is
+/// quadratic: ten are many.
 const MAX_SWEEPS: f64 = 30.0;
 
 /// A rotation of pairs of columns: cosines and sines, one pair each.
@@ -26,7 +27,8 @@ pub(super) struct Rotation {
 }
 
 impl Rotation {
-    /// The rotation after which the matrix `[p, r; r, q]` is diagonal, by the smaller of the two angles; none where `idle`.
+    /// The rotation after which the matrix `[p, r; r, q]` is diagonal, by the smaller of the two
+    /// angles; none where `idle`.
     #[track_caller]
     pub(super) fn of(p: &Tensor, q: &Tensor, r: &Tensor, idle: &Tensor) -> Result<Rotation> {
         let (zero, one) = (constant_like(r, 0.0)?, constant_like(r, 1.0)?);
@@ -40,7 +42,8 @@ impl Rotation {
         Ok(Rotation { sine: tangent.mul(&cosine)?, cosine })
     }
 
-    /// Both halves of a matrix, cut across `axis`, rotated against each other: `c first - s second` and `s first + c second`.
+    /// Both halves of a matrix, cut across `axis`, rotated against each other: `c first - s second`
+    /// and `s first + c second`.
     #[track_caller]
     pub(super) fn apply(&self, halves: &[Tensor; 2], axis: i64) -> Result<[Tensor; 2]> {
         // One rotation per row of a half, or per column.
@@ -67,9 +70,10 @@ pub(super) fn halves(x: &Tensor, axis: i64) -> Result<[Tensor; 2]> {
     Ok([x.narrow(axis, 0, size / 2)?, x.narrow(axis, size / 2, size)?])
 }
 
-/// Both halves as they are paired in the next step of a round-robin tournament: the first of the first half stays, the others go on by
-/// one place in a circle (first half to the right, second half to the left). After one step less than there are columns all pairs have
-/// met once, and each column is where it was.
+/// Both halves as they are paired in the next step of a round-robin tournament: the first of the
+/// first half stays, the others go on by one place in a circle (first half to the right, second
+/// half to the left). After one step less than there are columns all pairs have met once, and each
+/// column is where it was.
 #[track_caller]
 pub(super) fn turned([first, second]: &[Tensor; 2], axis: i64) -> Result<Tensor> {
     let size = first.dims()[first.rank() - axis.unsigned_abs() as usize] as i64;
@@ -99,12 +103,14 @@ pub(super) fn padded(a: &Tensor, rows: bool) -> Result<Tensor> {
     if high == none { Ok(a.clone()) } else { a.pad(&zero, &none, &high, &none) }
 }
 
-/// Eigenvalues and eigenvectors of symmetric matrices, of which the lower triangle is read: `a = v diag(w) v^T`.
+/// Eigenvalues and eigenvectors of symmetric matrices, of which the lower triangle is read: `a = v
+/// diag(w) v^T`.
 ///
-/// By Jacobi's method with the pairs of a round-robin tournament (Brent and Luk, "The solution of singular-value and symmetric
-/// eigenvalue problems on multiprocessor arrays", 1985): each step rotates all columns in pairs, so that the elements where they
-/// meet become zero; sweeps over all pairs go on until what is left beside the diagonal is rounding. A step is linear in the number of
-/// elements, and a sweep takes as many steps as there are columns.
+/// By Jacobi's method with the pairs of a round-robin tournament (Brent and Luk, "The solution of
+/// singular-value and symmetric eigenvalue problems on multiprocessor arrays", 1985): each step
+/// rotates all columns in pairs, so that the elements where they meet become zero; sweeps over all
+/// pairs go on until what is left beside the diagonal is rounding. A step is linear in the number
+/// of elements, and a sweep takes as many steps as there are columns.
 ///
 /// # Errors
 /// When the matrices are not square or the elements are not floats.
@@ -155,7 +161,8 @@ pub fn eigh(a: &Tensor) -> Result<Eigen> {
     Ok(Eigen { values: values.narrowed(a.dtype())?, vectors: vectors.narrowed(a.dtype())? })
 }
 
-/// One step: all pairs of the tournament rotated, the columns brought to the places of the next step.
+/// One step: all pairs of the tournament rotated, the columns brought to the places of the next
+/// step.
 #[track_caller]
 fn step(a: &Tensor, vectors: &Tensor) -> Result<(Tensor, Tensor)> {
     let rows = halves(a, -2)?;

@@ -17,21 +17,24 @@ pub struct Lu {
     pub factors: Tensor,
     /// The rows of `a` in the order of `p a`, as `i32`: `[batch..., rows]`.
     pub permutation: Tensor,
-    /// The exchanges that it is made of: in round `k` row `k` takes the place of row `pivots[k]`, which is not before it. As `i32`:
-    /// `[batch..., rounds]`, where there are as many rounds as the smaller of the sizes.
+    /// The exchanges that it is made of: in round `k` row `k` takes the place of row `pivots[k]`,
+    /// which is not before it. As `i32`: `[batch..., rounds]`, where there are as many rounds as
+    /// the smaller of the sizes.
     pub pivots: Tensor,
     /// Whether that is an odd permutation, `bool`: `[batch...]`.
     pub odd: Tensor,
 }
 
-/// What pivots are chosen by: absolute values, and of complex numbers those of both parts together, as LAPACK does.
+/// What pivots are chosen by: absolute values, and of complex numbers those of both parts together,
+/// as LAPACK does.
 #[track_caller]
 fn sizes(x: &Tensor) -> Result<Tensor> {
     if x.dtype().is_complex() { x.real()?.abs()?.add(&x.imag()?.abs()?) } else { x.abs() }
 }
 
-/// Factors of matrices, by Gaussian elimination with partial pivoting (Golub and Van Loan, "Matrix computations", algorithm 3.4.1):
-/// each round brings the largest element of a column to its diagonal and subtracts multiples of its row from those below.
+/// Factors of matrices, by Gaussian elimination with partial pivoting (Golub and Van Loan, "Matrix
+/// computations", algorithm 3.4.1): each round brings the largest element of a column to its
+/// diagonal and subtracts multiples of its row from those below.
 ///
 /// # Errors
 /// When the tensor has fewer than two dimensions, or the elements are neither floats nor complex.
@@ -92,8 +95,8 @@ pub fn lu(a: &Tensor) -> Result<Lu> {
     })
 }
 
-/// The `x` with `a x = b` for square `a`, by [`lu`]. `b` is a matrix, or a vector if it has one dimension; batches broadcast and element
-/// types promote. As NumPy 2's `solve`.
+/// The `x` with `a x = b` for square `a`, by [`lu`]. `b` is a matrix, or a vector if it has one
+/// dimension; batches broadcast and element types promote. As NumPy 2's `solve`.
 ///
 /// # Errors
 /// When the shapes do not fit, or the elements are neither floats nor complex.
@@ -118,7 +121,8 @@ pub fn solve(a: &Tensor, b: &Tensor) -> Result<Tensor> {
     if vector { x.squeeze(-1) } else { Ok(x) }
 }
 
-/// The inverse of square matrices: the solution of `a x = 1`. To multiply with it, [`solve`] is faster and more accurate.
+/// The inverse of square matrices: the solution of `a x = 1`. To multiply with it, [`solve`] is
+/// faster and more accurate.
 ///
 /// # Errors
 /// When the matrices are not square, or the elements are neither floats nor complex.
@@ -140,7 +144,8 @@ pub fn det(a: &Tensor) -> Result<Tensor> {
     odd.select(&product.neg()?, &product)?.narrowed(a.dtype())
 }
 
-/// The sign of the determinant of square matrices, and the logarithm of its absolute value, which does not overflow.
+/// The sign of the determinant of square matrices, and the logarithm of its absolute value, which
+/// does not overflow.
 ///
 /// # Errors
 /// When the matrices are not square or the elements are not floats.

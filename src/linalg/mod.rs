@@ -1,8 +1,8 @@
 //! Linear algebra on batches of matrices: dimensions before the last two are batch dimensions.
 //!
-//! XLA computes Cholesky factors and solves triangular systems by itself; those are ops. Everything else is loops on the device,
-//! recorded from the tensor methods that there are, so it runs on every plugin, fuses with its surroundings, and differs between
-//! devices by rounding only:
+//! XLA computes Cholesky factors and solves triangular systems by itself; those are ops. Everything
+//! else is loops on the device, recorded from the tensor methods that there are, so it runs on
+//! every plugin, fuses with its surroundings, and differs between devices by rounding only:
 //!
 //! | | by |
 //! |---|---|
@@ -13,9 +13,10 @@
 //! | [`svd`], [`pinv`], [`lstsq`] | the same on one side (Hestenes) |
 //! | [`grad`] | vector-Jacobian products of [`cholesky`], [`triangular_solve`], [`solve`] and [`inv`] |
 //!
-//! `f32` and `f64` are computed as they are, narrower floats in `f32`. Integers are refused: convert them to the float type that is
-//! meant. LU and what is made of it take complex matrices too. A singular matrix gives infinities and NaN where its inverse is
-//! asked for, as division does, and no error: nobody waits for the device to find out.
+//! `f32` and `f64` are computed as they are, narrower floats in `f32`. Integers are refused:
+//! convert them to the float type that is meant. LU and what is made of it take complex matrices
+//! too. A singular matrix gives infinities and NaN where its inverse is asked for, as division
+//! does, and no error: nobody waits for the device to find out.
 
 mod eigen;
 pub mod grad;
@@ -171,8 +172,9 @@ pub fn trace(a: &Tensor) -> Result<Tensor> {
     a.diagonal(-2, -1)?.sum(&[-1])
 }
 
-/// The square root of the sum of the squares over the given dimensions, which disappear: the length of vectors, Frobenius' norm of
-/// matrices. Elements are divided by the largest one first, so that no square overflows.
+/// The square root of the sum of the squares over the given dimensions, which disappear: the length
+/// of vectors, Frobenius' norm of matrices. Elements are divided by the largest one first, so that
+/// no square overflows.
 ///
 /// # Errors
 /// When a dimension does not exist or the elements are not floats.
@@ -193,8 +195,8 @@ fn scale_of(largest: &Tensor) -> Result<Tensor> {
     useful.select(largest, &constant_like(largest, 1.0)?)
 }
 
-/// The lower triangular `l` with `a = l l^H`, for `a` symmetric (Hermitian) and positive definite; its lower triangle is read. NaN
-/// where it is not positive definite. One op.
+/// The lower triangular `l` with `a = l l^H`, for `a` symmetric (Hermitian) and positive definite;
+/// its lower triangle is read. NaN where it is not positive definite. One op.
 ///
 /// # Errors
 /// When the matrices are not square or the elements are neither floats nor complex.
@@ -216,7 +218,8 @@ pub struct Triangular {
     pub transpose: bool,
 }
 
-/// The `x` with `a x = b` for triangular `a`, and matrices `b`. One op, whose operands promote and whose batches broadcast.
+/// The `x` with `a x = b` for triangular `a`, and matrices `b`. One op, whose operands promote and
+/// whose batches broadcast.
 ///
 /// # Errors
 /// When `a` is not square or `b` has another number of rows.

@@ -12,7 +12,8 @@ use crate::tensor::{Tensor, constant_like, plus, times};
 /// `a = u diag(s) v^T`.
 #[derive(Clone, Debug)]
 pub struct Svd {
-    /// `[batch..., rows, least]`, with orthonormal columns, where `least` is the smaller of the sizes.
+    /// `[batch..., rows, least]`, with orthonormal columns, where `least` is the smaller of the
+    /// sizes.
     pub u: Tensor,
     /// The singular values in descending order: `[batch..., least]`.
     pub s: Tensor,
@@ -25,10 +26,12 @@ const MAX_SWEEPS: f64 = 30.0;
 
 /// Singular values and vectors of matrices (thin). Signs of pairs of vectors are open.
 ///
-/// By one-sided Jacobi (Hestenes, "Inversion of matrices by biorthogonalization and related results", 1958) with the pairs of
-/// [`eigh`](super::eigh): columns are rotated in pairs until all are orthogonal to each other; their lengths then are the singular values,
-/// also the small ones to their own precision (Demmel and Veselić, "Jacobi's method is more accurate than QR", 1992). `u` is the
-/// orthogonal factor of what is left, and so has orthonormal columns also where singular values are 0.
+/// By one-sided Jacobi (Hestenes, "Inversion of matrices by biorthogonalization and related
+/// results", 1958) with the pairs of [`eigh`](super::eigh): columns are rotated in pairs until all
+/// are orthogonal to each other; their lengths then are the singular values, also the small ones to
+/// their own precision (Demmel and Veselić, "Jacobi's method is more accurate than QR", 1992). `u`
+/// is the orthogonal factor of what is left, and so has orthonormal columns also where singular
+/// values are 0.
 ///
 /// # Errors
 /// When the tensor has fewer than two dimensions or the elements are not floats.
@@ -60,7 +63,8 @@ pub fn svd(a: &Tensor) -> Result<Svd> {
     let tolerance = epsilon(wide.dtype()) * (even as f64).sqrt();
     let steps = i32::try_from(even - 1).unwrap_or(i32::MAX);
     let sweeps = stream.zeros(DType::I32, &[])?;
-    // The largest cosine of an angle between two columns in the last sweep; larger than any before the first.
+    // The largest cosine of an angle between two columns in the last sweep; larger than any before
+    // the first.
     let worst = plus(&stream.zeros(wide.dtype(), &[])?, 2.0)?;
     let (columns, vectors, ..) = stream.while_loop(
         (start, vectors, worst, sweeps),
@@ -122,7 +126,8 @@ fn step(
     Ok((columns, vectors, worst.maximum(&cosine.max(&axes)?)?))
 }
 
-/// The singular values that count, and one over them: those up to `epsilon * larger size` times the largest are taken for 0.
+/// The singular values that count, and one over them: those up to `epsilon * larger size` times the
+/// largest are taken for 0.
 #[track_caller]
 fn reciprocal(a: &Tensor, s: &Tensor) -> Result<Tensor> {
     let (m, n) = matrix("svd", a)?;
@@ -133,8 +138,8 @@ fn reciprocal(a: &Tensor, s: &Tensor) -> Result<Tensor> {
     counts.select(&one.div(&counts.select(s, &one)?)?, &constant_like(s, 0.0)?)
 }
 
-/// The pseudo-inverse of matrices (Moore and Penrose), `v diag(1 / s) u^T`: singular values up to the largest times the larger size times
-/// the precision of the type count as 0.
+/// The pseudo-inverse of matrices (Moore and Penrose), `v diag(1 / s) u^T`: singular values up to
+/// the largest times the larger size times the precision of the type count as 0.
 ///
 /// # Errors
 /// When the tensor has fewer than two dimensions or the elements are not floats.
@@ -147,8 +152,8 @@ pub fn pinv(a: &Tensor) -> Result<Tensor> {
     v.matmul(&u.swap_axes(-1, -2)?)?.narrowed(a.dtype())
 }
 
-/// The shortest `x` for which `|a x - b|` is least, for any `a`; `b` is a matrix, or a vector if it has one dimension. Singular
-/// values count as in [`pinv`].
+/// The shortest `x` for which `|a x - b|` is least, for any `a`; `b` is a matrix, or a vector if it
+/// has one dimension. Singular values count as in [`pinv`].
 ///
 /// # Errors
 /// When the shapes do not fit or the elements are not floats.

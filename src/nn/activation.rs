@@ -32,8 +32,9 @@ pub fn leaky_relu(x: &Tensor, slope: f64) -> Result<Tensor> {
     positive(x)?.select(x, &times(x, slope)?)
 }
 
-/// `x` where it is positive, else `slope * x`, where `slope` is learned (He, Zhang, Ren and Sun, "Delving deep into rectifiers",
-/// 2015). It broadcasts: a scalar, or one slope per feature with the features last.
+/// `x` where it is positive, else `slope * x`, where `slope` is learned (He, Zhang, Ren and Sun,
+/// "Delving deep into rectifiers", 2015). It broadcasts: a scalar, or one slope per feature with
+/// the features last.
 ///
 /// # Errors
 /// When the operands do not promote or broadcast.
@@ -42,8 +43,8 @@ pub fn prelu(x: &Tensor, slope: &Tensor) -> Result<Tensor> {
     positive(x)?.select(x, &x.mul(slope)?)
 }
 
-/// `x` where it is positive, else `alpha (exp(x) - 1)` (Clevert, Unterthiner and Hochreiter, "Fast and accurate deep network
-/// learning by exponential linear units", 2016).
+/// `x` where it is positive, else `alpha (exp(x) - 1)` (Clevert, Unterthiner and Hochreiter, "Fast
+/// and accurate deep network learning by exponential linear units", 2016).
 ///
 /// # Errors
 /// When the elements are not floats.
@@ -52,8 +53,8 @@ pub fn elu(x: &Tensor, alpha: f64) -> Result<Tensor> {
     positive(x)?.select(x, &times(&x.expm1()?, alpha)?)
 }
 
-/// [`elu`] with the `alpha`, and times the factor, that keep mean 0 and variance 1 (Klambauer, Unterthiner, Mayr and Hochreiter,
-/// "Self-normalizing neural networks", 2017).
+/// [`elu`] with the `alpha`, and times the factor, that keep mean 0 and variance 1 (Klambauer,
+/// Unterthiner, Mayr and Hochreiter, "Self-normalizing neural networks", 2017).
 ///
 /// # Errors
 /// When the elements are not floats.
@@ -62,8 +63,8 @@ pub fn selu(x: &Tensor) -> Result<Tensor> {
     times(&elu(x, 1.673_263_242_354_377_2)?, 1.050_700_987_355_480_5)
 }
 
-/// `max(x, 0) + min(alpha (exp(x / alpha) - 1), 0)`: [`elu`] with a continuous derivative for each `alpha` (Barron, "Continuously
-/// differentiable exponential linear units", 2017).
+/// `max(x, 0) + min(alpha (exp(x / alpha) - 1), 0)`: [`elu`] with a continuous derivative for each
+/// `alpha` (Barron, "Continuously differentiable exponential linear units", 2017).
 ///
 /// # Errors
 /// When the elements are not floats.
@@ -101,7 +102,8 @@ pub fn silu(x: &Tensor) -> Result<Tensor> {
     x.mul(&x.logistic()?)
 }
 
-/// `x * tanh(softplus(x))` (Misra, "Mish: a self regularized non-monotonic activation function", 2020).
+/// `x * tanh(softplus(x))` (Misra, "Mish: a self regularized non-monotonic activation function",
+/// 2020).
 ///
 /// # Errors
 /// When the elements are not floats.
@@ -110,8 +112,8 @@ pub fn mish(x: &Tensor) -> Result<Tensor> {
     x.mul(&softplus(x)?.tanh()?)
 }
 
-/// The Gaussian error linear unit in its tanh form (Hendrycks and Gimpel, "Gaussian error linear units", 2016):
-/// `0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))`.
+/// The Gaussian error linear unit in its tanh form (Hendrycks and Gimpel, "Gaussian error linear
+/// units", 2016): `0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))`.
 ///
 /// # Errors
 /// When the elements are not floats.
@@ -123,8 +125,8 @@ pub fn gelu(x: &Tensor) -> Result<Tensor> {
     times(x, 0.5)?.mul(&plus(&gate, 1.0)?)
 }
 
-/// The Gaussian error linear unit as it is defined: `x` times the normal distribution function at `x`, computed as
-/// `x erfc(-x / sqrt(2)) / 2`, which keeps the small values far below zero.
+/// The Gaussian error linear unit as it is defined: `x` times the normal distribution function at
+/// `x`, computed as `x erfc(-x / sqrt(2)) / 2`, which keeps the small values far below zero.
 ///
 /// # Errors
 /// When the elements are not floats.
@@ -170,8 +172,8 @@ pub fn softsign(x: &Tensor) -> Result<Tensor> {
     x.div(&plus(&x.abs()?, 1.0)?)
 }
 
-/// The first half of dimension `axis` times the logistic function of the second (Dauphin, Fan, Auli and Grangier, "Language
-/// modeling with gated convolutional networks", 2017).
+/// The first half of dimension `axis` times the logistic function of the second (Dauphin, Fan, Auli
+/// and Grangier, "Language modeling with gated convolutional networks", 2017).
 ///
 /// # Errors
 /// When the elements are not floats, or the dimension does not exist or has an odd size.

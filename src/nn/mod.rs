@@ -1,10 +1,11 @@
 //! Functions that networks are made of, recorded as primitive ops.
 //!
-//! None of them is an op of its own: each records what it stands for, and the region it lands in is fused as if the user
-//! had written the primitives. Operands promote and broadcast as everywhere ([`promote`](crate::promote)). Shapes are given
-//! outermost first; `axis` counts from the back if negative. Floats below 32 bits are summed, and what is made of sums is
-//! computed, in `f32`; the result is rounded once. Every function fails where one of its ops is refused, with the call site of
-//! the function.
+//! None of them is an op of its own: each records what it stands for, and the region it lands in is
+//! fused as if the user had written the primitives. Operands promote and broadcast as everywhere
+//! ([`promote`](crate::promote)). Shapes are given outermost first; `axis` counts from the back if
+//! negative. Floats below 32 bits are summed, and what is made of sums is computed, in `f32`; the
+//! result is rounded once. Every function fails where one of its ops is refused, with the call site
+//! of the function.
 //!
 //! | | |
 //! |---|---|
@@ -45,7 +46,8 @@ use fuseline_fusion::{OpError, OpErrorKind, Site};
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 
-// No closure records an op here: `#[track_caller]` does not reach into closures, and an error would name this file.
+// No closure records an op here: `#[track_caller]` does not reach into closures, and an error would
+// name this file.
 
 /// Where the features (channels) of images and of other things in space are. The batch is dimension 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -84,11 +86,13 @@ fn refuse(error: OpError) -> Error {
     Error::op(error, Site::Rust(std::panic::Location::caller()))
 }
 
-/// Rows of `table`, `[words, width...]`, by integer `indices` of any shape: `[indices..., width...]`. An index outside is moved
-/// inside, or an error ([`EngineConfig::check_indices`](crate::EngineConfig::check_indices)). One `gather`.
+/// Rows of `table`, `[words, width...]`, by integer `indices` of any shape: `[indices...,
+/// width...]`. An index outside is moved inside, or an error
+/// ([`EngineConfig::check_indices`](crate::EngineConfig::check_indices)). One `gather`.
 ///
 /// # Errors
-/// When the table has no dimension or the indices are not integers; in Debug mode, when one is outside.
+/// When the table has no dimension or the indices are not integers; in Debug mode, when one is
+/// outside.
 #[track_caller]
 pub fn embedding(table: &Tensor, indices: &Tensor) -> Result<Tensor> {
     table.take(indices, 0)

@@ -16,7 +16,8 @@ pub struct Adam {
     pub beta2: f64,
     /// Added to the root of the latter.
     pub epsilon: f64,
-    /// Decoupled weight decay (Loshchilov and Hutter, "Decoupled weight decay regularization", 2019); 0 for plain Adam.
+    /// Decoupled weight decay (Loshchilov and Hutter, "Decoupled weight decay regularization",
+    /// 2019); 0 for plain Adam.
     pub weight_decay: f64,
 }
 
@@ -59,9 +60,9 @@ impl AdamState {
     }
 }
 
-/// One step of Adam (Kingma and Ba, "Adam: a method for stochastic optimization", 2015). `step` counts from 1. What changes
-/// from step to step (bias corrections, a learning-rate schedule) is lifted and compiles nothing; the old state dies here, so
-/// its memory is reused for the new one.
+/// One step of Adam (Kingma and Ba, "Adam: a method for stochastic optimization", 2015). `step`
+/// counts from 1. What changes from step to step (bias corrections, a learning-rate schedule) is
+/// lifted and compiles nothing; the old state dies here, so its memory is reused for the new one.
 ///
 /// # Errors
 /// When the gradient does not have the parameter's type.

@@ -1,7 +1,7 @@
 //! Powers that sum to one, and the logarithm of their sum.
 //!
-//! All of them subtract the largest element first, so that nothing overflows whatever the size of the elements. A NaN need not be found for that: it is
-//! in the sum.
+//! All of them subtract the largest element first, so that nothing overflows whatever the size of
+//! the elements. A NaN need not be found for that: it is in the sum.
 
 use crate::error::Result;
 use crate::tensor::Tensor;
@@ -13,7 +13,8 @@ fn shifted(x: &Tensor, axis: i64) -> Result<Tensor> {
     x.sub(&x.max_of_numbers(&[axis])?.expand_dims(&[axis])?)
 }
 
-/// `exp(x) / sum(exp(x))` along `axis`. A row of which all elements are minus infinity gives NaN; see [`masked_softmax`].
+/// `exp(x) / sum(exp(x))` along `axis`. A row of which all elements are minus infinity gives NaN;
+/// see [`masked_softmax`].
 ///
 /// Two reductions and three passes over the elements.
 ///
@@ -37,8 +38,8 @@ pub fn log_softmax(x: &Tensor, axis: i64) -> Result<Tensor> {
     shifted.sub(&total.log()?)?.narrowed(x.dtype())
 }
 
-/// `log(sum(exp(x)))` over the given dimensions, which disappear. Minus infinity where there is nothing to sum, or nothing but
-/// minus infinity.
+/// `log(sum(exp(x)))` over the given dimensions, which disappear. Minus infinity where there is
+/// nothing to sum, or nothing but minus infinity.
 ///
 /// # Errors
 /// When the elements are not floats or a dimension does not exist.
@@ -53,13 +54,16 @@ pub fn logsumexp(x: &Tensor, axes: &[i64]) -> Result<Tensor> {
     powers.sum(axes)?.log()?.add(&finite)?.narrowed(x.dtype())
 }
 
-/// [`softmax`] over the elements for which `mask`, of bool, is true; the others get 0, and so does a whole row of them. `mask`
-/// broadcasts to the shape of `x`. Without a mask, rows that are minus infinity throughout get 0 as well.
+/// [`softmax`] over the elements for which `mask`, of bool, is true; the others get 0, and so does
+/// a whole row of them. `mask` broadcasts to the shape of `x`. Without a mask, rows that are minus
+/// infinity throughout get 0 as well.
 ///
-/// What this costs beside `softmax` is one selection, and four ops on numbers of which each row has one.
+/// What this costs beside `softmax` is one selection, and four ops on numbers of which each row has
+/// one.
 ///
 /// # Errors
-/// When the elements are not floats, the dimension does not exist, or the mask is no bool tensor or does not broadcast.
+/// When the elements are not floats, the dimension does not exist, or the mask is no bool tensor or
+/// does not broadcast.
 #[track_caller]
 pub fn masked_softmax(x: &Tensor, mask: Option<&Tensor>, axis: i64) -> Result<Tensor> {
     let wide = x.widened()?;

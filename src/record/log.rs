@@ -1,25 +1,30 @@
-//! The log of one stream: a queue that any thread appends to without a lock and that one consumer reads in order.
+//! The log of one stream: a queue that any thread appends to without a lock and that one consumer
+//! reads in order.
 //!
 //! # Order
 //!
-//! An append takes a *ticket*, a number that says its place. Tickets are handed out by one atomic counter, so the order is
-//! total, and an append that happens after another (in the same thread, or by any synchronisation) has the larger ticket.
-//! The consumer sees entries in ticket order, always a prefix.
+//! An append takes a *ticket*, a number that says its place. Tickets are handed out by one atomic
+//! counter, so the order is total, and an append that happens after another (in the same thread, or
+//! by any synchronisation) has the larger ticket. The consumer sees entries in ticket order, always
+//! a prefix.
 //!
 //! # Layout
 //!
-//! Tickets map to slots of segments, segments to entries of a directory that is used round and round:
+//! Tickets map to slots of segments, segments to entries of a directory that is used round and
+//! round:
 //!
 //! ```text
 //! ticket = (lap * SEGMENTS + segment) * SLOTS + slot
 //! ```
 //!
-//! A segment is allocated by the first append that needs it and taken out by the consumer after its last slot. At most
-//! `SEGMENTS * SLOTS` entries are in the log; an append beyond that parks until the consumer has made room, which is the
-//! back-pressure of last resort. A thread that the consumer may be waiting for must not park: [`Log::push_at_once`] leaves
-//! an entry that does not fit in a list beside the slots, with the ticket that would have been next as its *bound*; the
-//! consumer takes it before the entry of that ticket. An append that waits for a bounded time leaves its entry behind when that is over
-//! ([`Log::push_within`]), with its ticket, and the consumer puts it into its slot as soon as there is room.
+//! A segment is allocated by the first append that needs it and taken out by the consumer after its
+//! last slot. At most `SEGMENTS * SLOTS` entries are in the log; an append beyond that parks until
+//! the consumer has made room, which is the back-pressure of last resort. A thread that the
+//! consumer may be waiting for must not park: [`Log::push_at_once`] leaves an entry that does not
+//! fit in a list beside the slots, with the ticket that would have been next as its *bound*; the
+//! consumer takes it before the entry of that ticket. An append that waits for a bounded time
+//! leaves its entry behind when that is over ([`Log::push_within`]), with its ticket, and the
+//! consumer puts it into its slot as soon as there is room.
 //!
 //! # States and transitions
 //!
@@ -44,26 +49,33 @@
 //!
 //! # Safety argument
 //!
-//! - L1: *A payload is written by exactly one thread and before it is read.* The ticket counter hands a ticket out once. The
-//!   consumer reads a payload only after it saw `WRITTEN` with `Acquire`, which the owner stored with `Release` afterwards.
+//! - L1: *A payload is written by exactly one thread and before it is read.* The ticket counter
+//!   hands a ticket out once. The consumer reads a payload only after it saw `WRITTEN` with
+//!   `Acquire`, which the owner stored with `Release` afterwards.
 //! - L2: *A producer reaches the right segment.* It uses a directory entry only after it saw, with
 //!   `Acquire` or under `room`, that `ticket - capacity` is below `head`. The consumer had cleared
 //!   the entry of the previous lap before. So the producer sees null or the segment of its own lap;
 //!   the next lap's can not be there, because that needs the consumer to have passed this ticket.
-//! - L3: *A segment is not freed under a producer.* A producer's last access to a segment is the swap to `WRITTEN`. The
-//!   consumer takes a segment out only after it saw `WRITTEN` in each of its slots with `Acquire`.
-//! - L4: *No wake-up is lost.* The consumer that finds a slot it needs not written swaps `AWAITED` in. Either that fails
-//!   because the payload is there, or the producer's swap returns `AWAITED` and the producer wakes. Producers that wait for
-//!   room check `head` under the lock that the consumer holds while it stores `head` and notifies; before that they see to it that the
-//!   consumer needs every slot up to theirs, since an earlier one may be written only when it has been and gone.
-//! - L5: *An entry in the list keeps its place.* Its bound is read from the ticket counter under the list's lock, so it is
-//!   beyond the tickets of all appends that happened before, and bounds do not fall along the list. An append that happens
-//!   after it has a ticket from the bound on; the consumer that sees that one's `WRITTEN` sees the list too, and looks there
-//!   before it takes a payload.
-//! - L6: *Everything is dropped once.* A payload leaves its slot by a read in `pop` or in `drop`; `drop` visits the tickets
-//!   from the consumer's place on that are `WRITTEN`.
-//! - L7: *A ticket that was left is filled before it is reached.* It is left under the lock that the consumer holds while it moves `head`, and only
-//!   if there is still no room then. The consumer fills it when it moves `head` to where there is, and comes to it no earlier than that.
+//! - L3: *A segment is not freed under a producer.* A producer's last access to a segment is the
+//!   swap to `WRITTEN`. The consumer takes a segment out only after it saw `WRITTEN` in each of its
+//!   slots with `Acquire`.
+//! - L4: *No wake-up is lost.* The consumer that finds a slot it needs not written swaps `AWAITED`
+//!   in. Either that fails because the payload is there, or the producer's swap returns `AWAITED`
+//!   and the producer wakes. Producers that wait for room check `head` under the lock that the
+//!   consumer holds while it stores `head` and notifies; before that they see to it that the
+//!   consumer needs every slot up to theirs, since an earlier one may be written only when it has
+//!   been and gone.
+//! - L5: *An entry in the list keeps its place.* Its bound is read from the ticket counter under
+//!   the list's lock, so it is beyond the tickets of all appends that happened before, and bounds
+//!   do not fall along the list. An append that happens after it has a ticket from the bound on;
+//!   the consumer that sees that one's `WRITTEN` sees the list too, and looks there before it takes
+//!   a payload.
+//! - L6: *Everything is dropped once.* A payload leaves its slot by a read in `pop` or in `drop`;
+//!   `drop` visits the tickets from the consumer's place on that are `WRITTEN`.
+//! - L7: *A ticket that was left is filled before it is reached.* It is left under the lock that
+//!   the consumer holds while it moves `head`, and only if there is still no room then. The
+//!   consumer fills it when it moves `head` to where there is, and comes to it no earlier than
+//!   that.
 
 use std::collections::VecDeque;
 use std::mem::MaybeUninit;
@@ -124,8 +136,8 @@ struct Slot<T> {
 
 struct Segment<T> {
     slots: [Slot<T>; SLOTS as usize],
-    /// Stands for the plain memory of the segment, which model checkers do not see: looked at by whoever got the pointer,
-    /// written by whoever recycles or frees it.
+    /// Stands for the plain memory of the segment, which model checkers do not see: looked at by
+    /// whoever got the pointer, written by whoever recycles or frees it.
     memory: UnsafeCell<()>,
 }
 
@@ -157,7 +169,8 @@ pub(crate) struct Pushed {
     pub(crate) awaited: bool,
 }
 
-/// Entries that were left, with their tickets. Boxed: as a rule there are none, and an idle log is to be small.
+/// Entries that were left, with their tickets. Boxed: as a rule there are none, and an idle log is
+/// to be small.
 struct Left<T>(Vec<(u64, T)>);
 
 /// A multi-producer, single-consumer log. See the module's documentation.
@@ -171,7 +184,8 @@ pub(crate) struct Log<T> {
     spare: AtomicPtr<Segment<T>>,
     /// First ticket that has not been read; whoever holds the lock is the consumer.
     place: Mutex<u64>,
-    /// Held by the consumer while it moves `head`, and by producers while they decide to wait for that. Entries that were left, with their tickets.
+    /// Held by the consumer while it moves `head`, and by producers while they decide to wait for
+    /// that. Entries that were left, with their tickets.
     room: Mutex<Option<Box<Left<T>>>>,
     made_room: Condvar,
     /// Entries that did not fit and must not wait, each with its bound.
@@ -187,8 +201,8 @@ pub(crate) struct Reader<'a, T> {
     place: MutexGuard<'a, u64>,
 }
 
-// SAFETY: holds because entries of type `T` are moved between threads by the protocol above, each owned by one thread at
-// a time (L1), and nothing else is shared but atomics and locks.
+// SAFETY: holds because entries of type `T` are moved between threads by the protocol above, each
+// owned by one thread at a time (L1), and nothing else is shared but atomics and locks.
 unsafe impl<T: Send> Send for Log<T> {}
 // SAFETY: holds for the same reason; no `&T` is ever handed out.
 unsafe impl<T: Send> Sync for Log<T> {}
@@ -215,16 +229,18 @@ impl<T> Log<T> {
         Reader { log: self, place: self.place.lock() }
     }
 
-    /// Appends an entry. `when_full` is called if the log is full, before parking, with the place of the entry: it must see to it that the
-    /// consumer runs, and that it awaits each entry before this one that is not written when it comes to it. What it returns is dropped
-    /// when there is room.
+    /// Appends an entry. `when_full` is called if the log is full, before parking, with the place
+    /// of the entry: it must see to it that the consumer runs, and that it awaits each entry before
+    /// this one that is not written when it comes to it. What it returns is dropped when there is
+    /// room.
     #[cfg(all(test, not(shuttle)))]
     pub(crate) fn push<W>(&self, entry: T, when_full: impl FnOnce(Ticket) -> W) -> Pushed {
         self.push_within(entry, |ticket, _| (when_full(ticket), None), |_| None, |entry| entry)
     }
 
-    /// As `push`; `when_full` says too until when the entry waits, if not for ever. When that is over, `waits_on` may say a later time. If it does
-    /// not, what `give_up` makes of the entry is left for the consumer, and the append is over.
+    /// As `push`; `when_full` says too until when the entry waits, if not for ever. When that is
+    /// over, `waits_on` may say a later time. If it does not, what `give_up` makes of the entry is
+    /// left for the consumer, and the append is over.
     #[inline(always)]
     pub(crate) fn push_within<W>(
         &self,
@@ -233,7 +249,8 @@ impl<T> Log<T> {
         waits_on: impl FnMut(&T) -> Option<Instant>,
         give_up: impl FnOnce(T) -> T,
     ) -> Pushed {
-        // Relaxed is enough for the order: the modification order of one counter respects happens-before.
+        // Relaxed is enough for the order: the modification order of one counter respects
+        // happens-before.
         let ticket = self.tail.fetch_add(1, Ordering::Relaxed);
         if ticket >= self.head.load(ordering!(Acquire, "log_head_load")) + CAPACITY {
             return self.push_late(ticket, entry, when_full, waits_on, give_up);
@@ -286,20 +303,22 @@ impl<T> Log<T> {
         let mut late = self.late.lock();
         let bound = self.tail.load(Ordering::Relaxed);
         late.push_back((bound, entry));
-        // Relaxed: who has to find the entry has synchronised with us: by a later append (L5), or because we notify.
+        // Relaxed: who has to find the entry has synchronised with us: by a later append (L5), or
+        // because we notify.
         self.has_late.store(true, Ordering::Relaxed);
-        // Everything below the bound, and then this: what is demanded of the entry is demanded of them.
+        // Everything below the bound, and then this: what is demanded of the entry is demanded of
+        // them.
         Pushed { ticket: Ticket(bound - 1), awaited: true }
     }
 
     /// Writes an entry to the slot of its ticket, for which there is room.
     fn fill(&self, ticket: u64, entry: T) -> Pushed {
         let segment = self.segment(ticket);
-        // SAFETY: holds because `segment` came from the directory for our ticket (L2) and is not freed before our swap
-        // below (L3).
+        // SAFETY: holds because `segment` came from the directory for our ticket (L2) and is not
+        // freed before our swap below (L3).
         let slot = unsafe { &*segment }.slot(ticket);
-        // SAFETY: holds because the ticket is ours alone and the slot is not `WRITTEN` yet, so nobody else touches the
-        // payload (L1).
+        // SAFETY: holds because the ticket is ours alone and the slot is not `WRITTEN` yet, so
+        // nobody else touches the payload (L1).
         slot.payload.with_mut(|payload| unsafe { (*payload).write(entry) });
         let before = slot.state.swap(WRITTEN, ordering!(Release, "log_publish"));
         debug_assert_ne!(before, WRITTEN, "bug: a ticket was used twice");
@@ -351,8 +370,8 @@ impl<T> Log<T> {
     fn keep_spare(&self, segment: *mut Segment<T>) {
         let old = self.spare.swap(segment, ordering!(AcqRel, "log_spare_keep"));
         if !old.is_null() {
-            // SAFETY: holds because a spare segment was made by `Box::into_raw`, is in no directory entry, and the swap
-            // made us its only owner.
+            // SAFETY: holds because a spare segment was made by `Box::into_raw`, is in no directory
+            // entry, and the swap made us its only owner.
             drop(unsafe { Box::from_raw(old) });
         }
     }
@@ -374,10 +393,11 @@ impl<'a, T> Reader<'a, T> {
             return Some(entry);
         }
         let (entry, segment) = next?;
-        // SAFETY: holds because only the consumer, which is us, takes segments out of the directory.
+        // SAFETY: holds because only the consumer, which is us, takes segments out of the
+        // directory.
         let slot = unsafe { &*segment }.slot(ticket);
-        // SAFETY: holds because `WRITTEN` was seen with `Acquire`, so the payload is there (L1), and the place moves past
-        // it below, so it is read once (L6).
+        // SAFETY: holds because `WRITTEN` was seen with `Acquire`, so the payload is there (L1),
+        // and the place moves past it below, so it is read once (L6).
         let payload = slot.payload.with(|payload| unsafe { payload.cast::<T>().read() });
         *self.place = ticket + 1;
         if (ticket + 1).is_multiple_of(SLOTS) {
@@ -399,7 +419,8 @@ impl<'a, T> Reader<'a, T> {
         }
     }
 
-    /// The segment that holds this ticket's entry and where it is in the directory, if the entry has been written.
+    /// The segment that holds this ticket's entry and where it is in the directory, if the entry
+    /// has been written.
     fn written(&self, ticket: u64) -> Option<(&'a AtomicPtr<Segment<T>>, *mut Segment<T>)> {
         let log = self.log;
         let entry = &log.directory[(ticket / SLOTS % SEGMENTS) as usize];
@@ -407,7 +428,8 @@ impl<'a, T> Reader<'a, T> {
         if segment.is_null() {
             return None;
         }
-        // SAFETY: holds because only the consumer, which is us, takes segments out of the directory.
+        // SAFETY: holds because only the consumer, which is us, takes segments out of the
+        // directory.
         let slot = unsafe { &*segment }.slot(ticket);
         (slot.state.load(ordering!(Acquire, "log_consume")) == WRITTEN).then_some((entry, segment))
     }
@@ -415,8 +437,8 @@ impl<'a, T> Reader<'a, T> {
     /// Takes out a segment that has been read to its end and lets waiting producers in.
     fn retire(&self, entry: &AtomicPtr<Segment<T>>, segment: *mut Segment<T>, head: u64) {
         entry.store(ptr::null_mut(), Ordering::Relaxed);
-        // SAFETY: holds because every slot was `WRITTEN`, seen with `Acquire`, so no producer touches the segment any
-        // more (L3), and it is out of the directory.
+        // SAFETY: holds because every slot was `WRITTEN`, seen with `Acquire`, so no producer
+        // touches the segment any more (L3), and it is out of the directory.
         let recycled = unsafe { &*segment };
         recycled.memory.with_mut(|_| ());
         for slot in &recycled.slots {
@@ -439,13 +461,15 @@ impl<'a, T> Reader<'a, T> {
         }
     }
 
-    /// Asks to be told when the next entry is written. Returns false if it has been written already; true means that its
-    /// [`Pushed::awaited`] will be set.
+    /// Asks to be told when the next entry is written. Returns false if it has been written
+    /// already; true means that its [`Pushed::awaited`] will be set.
     pub(crate) fn await_next(&self) -> bool {
         let ticket = *self.place;
-        // SAFETY: holds because only the consumer, which is us, takes segments out of the directory.
+        // SAFETY: holds because only the consumer, which is us, takes segments out of the
+        // directory.
         let slot = unsafe { &*self.log.segment(ticket) }.slot(ticket);
-        // Relaxed: nothing is read on the strength of this. Who is told that the entry is there calls `pop`.
+        // Relaxed: nothing is read on the strength of this. Who is told that the entry is there
+        // calls `pop`.
         match slot.state.compare_exchange(EMPTY, AWAITED, Ordering::Relaxed, Ordering::Relaxed) {
             Ok(_) | Err(AWAITED) => true,
             Err(_) => false,
@@ -463,17 +487,20 @@ impl<T> Drop for Log<T> {
             if segment.is_null() {
                 continue;
             }
-            // SAFETY: holds because `&mut self` says that nobody else is here, and segments are freed below.
+            // SAFETY: holds because `&mut self` says that nobody else is here, and segments are
+            // freed below.
             let slot = unsafe { &*segment }.slot(ticket);
             if slot.state.load(Ordering::Relaxed) == WRITTEN {
-                // SAFETY: holds because the payload was written and, being at or past the place, not read (L6).
+                // SAFETY: holds because the payload was written and, being at or past the place,
+                // not read (L6).
                 slot.payload.with_mut(|payload| unsafe { payload.cast::<T>().drop_in_place() });
             }
         }
         for entry in self.directory.iter().chain([&self.spare]) {
             let segment = entry.load(Ordering::Relaxed);
             if !segment.is_null() {
-                // SAFETY: holds because segments are made by `Box::into_raw` and each is in one place only.
+                // SAFETY: holds because segments are made by `Box::into_raw` and each is in one
+                // place only.
                 drop(unsafe { Box::from_raw(segment) });
             }
         }

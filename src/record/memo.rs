@@ -1,15 +1,18 @@
 //! Signatures that this thread has inferred before.
 //!
-//! A steady loop makes the same calls again and again; their types are inferred once and shared by every record. The tables are
-//! direct-mapped and belong to a thread, so looking something up takes no lock and no contended counter, and their size is
-//! bounded whatever a program does. Being caches of pure functions, they cannot be stale, and what they hold differs between
-//! threads without consequence.
+//! A steady loop makes the same calls again and again; their types are inferred once and shared by
+//! every record. The tables are direct-mapped and belong to a thread, so looking something up takes
+//! no lock and no contended counter, and their size is bounded whatever a program does. Being
+//! caches of pure functions, they cannot be stale, and what they hold differs between threads
+//! without consequence.
 //!
-//! A call is found by its contents: op, attributes, bodies and operand types. An elementwise op is found sooner, by the
-//! [`TypeToken`]s of its operands, numbers that stand for types:
+//! A call is found by its contents: op, attributes, bodies and operand types. An elementwise op is
+//! found sooner, by the [`TypeToken`]s of its operands, numbers that stand for types:
 //!
-//! - G1: values of the same kind have the same type. A number is given to one type, once in a process.
-//! - G2: values of the same type may be of different kinds: threads number on their own, and forget. So kinds that differ say nothing.
+//! - G1: values of the same kind have the same type. A number is given to one type, once in a
+//!   process.
+//! - G2: values of the same type may be of different kinds: threads number on their own, and
+//!   forget. So kinds that differ say nothing.
 
 use std::cell::RefCell;
 use std::hash::{Hash, Hasher};
@@ -22,11 +25,12 @@ use rustc_hash::FxHasher;
 use crate::tensor::Tensor;
 use crate::value::fresh_id;
 
-/// Number of entries of each table. A training step of a few hundred ops has fewer distinct calls than that.
+/// Number of entries of each table. A training step of a few hundred ops has fewer distinct calls
+/// than that.
 const ENTRIES: usize = 1_024;
 
-/// A number that stands for a type (G1, G2): the id of no value, all of which are above those of no type and of the scalars of each element
-/// type.
+/// A number that stands for a type (G1, G2): the id of no value, all of which are above those of no
+/// type and of the scalars of each element type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TypeToken(u64);
 
@@ -127,7 +131,8 @@ fn plain_operands(attrs: &Attrs, bodies: &[Arc<Body>], operands: &[&Tensor]) -> 
     }
 }
 
-/// The signature of a call, if this thread has made it with operands of these kinds before and it has no attributes.
+/// The signature of a call, if this thread has made it with operands of these kinds before and it
+/// has no attributes.
 #[inline]
 pub(crate) fn by_tokens(
     op: OpCode,
@@ -139,7 +144,8 @@ pub(crate) fn by_tokens(
     MEMO.try_with(|memo| memo.borrow().plain(op, kinds).cloned()).ok().flatten()
 }
 
-/// The signature of a call that is not found by kinds, inferred unless this thread has done so before.
+/// The signature of a call that is not found by kinds, inferred unless this thread has done so
+/// before.
 ///
 /// # Errors
 /// When the op table refuses the call.

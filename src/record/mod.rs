@@ -1,11 +1,12 @@
 //! Recording: from a call to an entry in a stream's log.
 //!
-//! Input: an op, its attributes and the values it reads, from any thread. Output: handles on its results, at once, with
-//! types; the entry goes to the [`log`], where the stream's driver (`execute`) finds it. Nothing here waits for another
-//! thread, except that a full log lets the recording thread sleep.
+//! Input: an op, its attributes and the values it reads, from any thread. Output: handles on its
+//! results, at once, with types; the entry goes to the [`log`], where the stream's driver
+//! (`execute`) finds it. Nothing here waits for another thread, except that a full log lets the
+//! recording thread sleep.
 //!
-//! What is captured when an op is recorded: the call itself, the mode that is in force, the call site. Nothing is looked up
-//! later that could have changed.
+//! What is captured when an op is recorded: the call itself, the mode that is in force, the call
+//! site. Nothing is looked up later that could have changed.
 
 pub(crate) mod log;
 pub(crate) mod memo;
@@ -39,7 +40,8 @@ pub(crate) enum Entry {
     Fence(FencePromise),
     /// A boundary, and nothing after it runs before this place of another stream is reached.
     WaitFor(Arc<Fence>),
-    /// Ops and releases that were recorded before in the same order, and how far they were what was expected.
+    /// Ops and releases that were recorded before in the same order, and how far they were what was
+    /// expected.
     Replayed(Box<ReplayTrace>, End),
     /// An op that was given up, because for too long there was no room.
     Dropped,
@@ -133,7 +135,8 @@ pub(crate) fn swap_scoped_mode(mode: Option<Mode>) -> Option<Mode> {
     SCOPED_MODE.try_with(|scoped| scoped.replace(mode)).ok().flatten()
 }
 
-/// Whether a thread of the process has ever said where it is: programs in Rust never do, and then nothing but this is looked at.
+/// Whether a thread of the process has ever said where it is: programs in Rust never do, and then
+/// nothing but this is looked at.
 #[allow(clippy::disallowed_types, reason = "no model is about it, and a static has no constructor there")]
 static IS_CALLER_SAID: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
 
@@ -159,8 +162,9 @@ pub(crate) fn swap_caller(site: Option<&'static Site>) -> Option<&'static Site> 
     CALLER.try_with(|caller| caller.replace(site)).ok().flatten()
 }
 
-/// Calls `f` with a mode in force for every op that this thread records meanwhile, on whatever stream. Scopes nest, and end
-/// when `f` returns or panics. The mode is captured when an op is recorded, so nothing has to be flushed at either end.
+/// Calls `f` with a mode in force for every op that this thread records meanwhile, on whatever
+/// stream. Scopes nest, and end when `f` returns or panics. The mode is captured when an op is
+/// recorded, so nothing has to be flushed at either end.
 ///
 /// ```
 /// # fn main() -> fuseline::Result<()> {

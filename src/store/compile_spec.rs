@@ -1,11 +1,11 @@
 //! What a request says, read back: everything that a compile depends on but for the environment.
 //!
-//! Input: the bytes of a request, from a manifest or an entry; nobody vouches for those of a manifest. Output: a region and how it is to be
-//! compiled, or what is wrong with the bytes.
+//! Input: the bytes of a request, from a manifest or an entry; nobody vouches for those of a
+//! manifest. Output: a region and how it is to be compiled, or what is wrong with the bytes.
 //!
 //! Invariant:
-//! - ST4: what is read back is written as the same bytes. So of two spellings of a request one is refused, and aliases are those that the
-//!   lowering would choose.
+//! - ST4: what is read back is written as the same bytes. So of two spellings of a request one is
+//!   refused, and aliases are those that the lowering would choose.
 
 use std::sync::Arc;
 
@@ -197,7 +197,8 @@ mod tests {
         other[0] = REQUEST + 1;
         assert!(refused(&other).contains("version"), "{}", refused(&other));
         assert!(refused(&[&bytes[..], &[0]].concat()).contains("the end"));
-        // What is behind the region: how many results, its only one, no aliases, no constants, the flag.
+        // What is behind the region: how many results, its only one, no aliases, no constants, the
+        // flag.
         let mut other = bytes;
         let at = other.len() - 5;
         assert_eq!(other[at..], [1, 1, 0, 0, 0]);

@@ -10,10 +10,12 @@ use fuseline_cache::Secret;
 use fuseline_cache::disk::{DiskConfig, SecretSource};
 use fuseline_fusion::Bytes;
 
-/// Where executables are kept between processes, and for how long; for [`EngineConfig::disk_cache`](crate::EngineConfig::disk_cache).
+/// Where executables are kept between processes, and for how long; for
+/// [`EngineConfig::disk_cache`](crate::EngineConfig::disk_cache).
 ///
-/// By default they are in `$XDG_CACHE_HOME/fuseline`, or `~/.cache/fuseline`, and the key that they are sealed with is in
-/// `$XDG_STATE_HOME/fuseline/cache.key`, or `~/.local/state/fuseline/cache.key`. See `SECURITY.md` for what is promised of them.
+/// By default they are in `$XDG_CACHE_HOME/fuseline`, or `~/.cache/fuseline`, and the key that they
+/// are sealed with is in `$XDG_STATE_HOME/fuseline/cache.key`, or
+/// `~/.local/state/fuseline/cache.key`. See `SECURITY.md` for what is promised of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DiskCacheConfig {
     folder: Option<PathBuf>,
@@ -38,8 +40,8 @@ impl DiskCacheConfig {
         self
     }
 
-    /// The key is in this file. It is made if it is not there: 32 random bytes that nobody but the user may read. It should not be in the folder
-    /// of the cache.
+    /// The key is in this file. It is made if it is not there: 32 random bytes that nobody but the
+    /// user may read. It should not be in the folder of the cache.
     #[must_use]
     pub fn key_file(mut self, file: impl Into<PathBuf>) -> DiskCacheConfig {
         self.key = Some(SecretSource::File(file.into()));
@@ -67,8 +69,9 @@ impl DiskCacheConfig {
         self
     }
 
-    /// Whether entries are written through to the disk (`fsync`), at 10 ms each, on a thread that compiles. Default: no. A power cut may then
-    /// cost the latest entries; it cannot leave one that is used.
+    /// Whether entries are written through to the disk (`fsync`), at 10 ms each, on a thread that
+    /// compiles. Default: no. A power cut may then cost the latest entries; it cannot leave one
+    /// that is used.
     #[must_use]
     pub fn sync(mut self, sync: bool) -> DiskCacheConfig {
         self.sync = sync;
@@ -122,7 +125,8 @@ impl DiskCacheConfig {
         variable("FUSELINE_CACHE").is_some_and(|value| value == "only")
     }
 
-    /// The folder that variables name, or the usual one, for those who manage it: it is that one whether or not programs use it.
+    /// The folder that variables name, or the usual one, for those who manage it: it is that one
+    /// whether or not programs use it.
     ///
     /// # Errors
     /// When a variable cannot be understood.

@@ -1,10 +1,12 @@
 //! Everything outside a region that its code depends on.
 //!
-//! Input: a device. Output: named parts, by which people are told what differs, and their fingerprint, which is part of the name of every entry
-//! outside the process. Two environments with one fingerprint run each other's code with the same results; what is in doubt is a part.
+//! Input: a device. Output: named parts, by which people are told what differs, and their
+//! fingerprint, which is part of the name of every entry outside the process. Two environments with
+//! one fingerprint run each other's code with the same results; what is in doubt is a part.
 //!
-//! Not in it: paths and times, so that a folder, a plugin or a home may be moved; where data lives; what the program does. The plugin's file and the
-//! variables are those that it was loaded with (`pjrt/src/origin.rs`), whatever has become of them since.
+//! Not in it: paths and times, so that a folder, a plugin or a home may be moved; where data lives;
+//! what the program does. The plugin's file and the variables are those that it was loaded with
+//! (`pjrt/src/origin.rs`), whatever has become of them since.
 
 use fuseline_cache::{Fingerprint, Key, Kind, Record, Request};
 use fuseline_fusion::canon;
@@ -24,8 +26,8 @@ pub(crate) struct Environment {
 }
 
 impl Environment {
-    /// The environment of a compiler, given the digest of its plugin, its client options and the files
-    /// that its options name; or why it cannot be known.
+    /// The environment of a compiler, given the digest of its plugin, its client options and the
+    /// files that its options name; or why it cannot be known.
     pub(crate) fn of(
         compiler: &Compiler,
         plugin: &blake3::Hash,

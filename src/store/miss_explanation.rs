@@ -1,7 +1,9 @@
-//! Why the disk cache has no executable for a region: what it has instead, and in what that differs.
+//! Why the disk cache has no executable for a region: what it has instead, and in what that
+//! differs.
 //!
-//! Input: a request that was not found. Output: words for people. Entries are looked at, the latest first, each checked before anything of it is
-//! believed, and no more of them than [`MAX_READ`] bytes: who is told this waits for nothing else.
+//! Input: a request that was not found. Output: words for people. Entries are looked at, the latest
+//! first, each checked before anything of it is believed, and no more of them than [`MAX_READ`]
+//! bytes: who is told this waits for nothing else.
 
 use fuseline_cache::disk::DiskCache;
 use fuseline_cache::{Kind, Record};

@@ -1,19 +1,23 @@
 //! Executables of other processes: what the compile cache has outside of this one.
 //!
-//! Input: what a compile depends on. Output: an executable that was loaded instead, and later, when one was compiled, an entry. The memory
-//! cache is asked first, by the driver; this is asked by the thread that would compile, which a file, a lock of another process or
-//! a loader may hold up as well as a compile would.
+//! Input: what a compile depends on. Output: an executable that was loaded instead, and later, when
+//! one was compiled, an entry. The memory cache is asked first, by the driver; this is asked by the
+//! thread that would compile, which a file, a lock of another process or a loader may hold up as
+//! well as a compile would.
 //!
 //! ```text
 //! request ─► quarantined? ─► entry on disk? ─► another process at it? ─► compiled ─► handed out ─► serialised, sealed, stored
 //! ```
 //!
 //! Invariants:
-//! - ST1: what is loaded was serialised by this code, in the same environment, from the same region for the same results, aliases and constants: the
-//!   request says all of it, the entry repeats it, and the seal vouches for both (`fuseline_cache::sealed`).
-//!   Where it cannot be known which environment this is, nothing is kept and nothing looked for.
-//! - ST2: nothing that goes wrong here fails a compile, except that what crashed a process is not compiled as a whole while it is in quarantine.
-//! - ST3: an entry that takes longer to load than to compile is dropped, and is not made again in that environment.
+//! - ST1: what is loaded was serialised by this code, in the same environment, from the same region
+//!   for the same results, aliases and constants: the request says all of it, the entry repeats it,
+//!   and the seal vouches for both (`fuseline_cache::sealed`). Where it cannot be known which
+//!   environment this is, nothing is kept and nothing looked for.
+//! - ST2: nothing that goes wrong here fails a compile, except that what crashed a process is not
+//!   compiled as a whole while it is in quarantine.
+//! - ST3: an entry that takes longer to load than to compile is dropped, and is not made again in
+//!   that environment.
 
 mod compile_spec;
 mod config;
@@ -121,7 +125,8 @@ impl StoreKey {
     }
 }
 
-/// A region that may crash the process, whatever it returns, reuses and takes for constants, and however it is compiled.
+/// A region that may crash the process, whatever it returns, reuses and takes for constants, and
+/// however it is compiled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct QuarantineKey(Name);
 
@@ -174,7 +179,8 @@ impl CompileSpec<'_> {
 }
 
 impl Store {
-    /// Opens what the configuration asks for, and says why there is no disk cache if one was asked for.
+    /// Opens what the configuration asks for, and says why there is no disk cache if one was asked
+    /// for.
     pub(crate) fn open(config: &EngineConfig, events: &Events) -> (Option<Arc<Store>>, Option<String>) {
         let (disk, no_disk) = match open_disk(config, events) {
             Ok(disk) => (disk, None),
@@ -228,7 +234,8 @@ impl Store {
         StoreGuard(self.under_way.clone())
     }
 
-    /// Waits until what was handed out before is stored, some seconds at most: a program that ends at once would lose it.
+    /// Waits until what was handed out before is stored, some seconds at most: a program that ends
+    /// at once would lose it.
     pub(crate) fn wait(&self) {
         let deadline = Instant::now() + LONGEST_STORE;
         let mut count = self.under_way.count.lock();
@@ -241,7 +248,8 @@ impl Store {
         }
     }
 
-    /// Finds out which environment this is, if that takes no reading of the plugin's file: it is known from earlier.
+    /// Finds out which environment this is, if that takes no reading of the plugin's file: it is
+    /// known from earlier.
     pub(crate) fn settle_quickly(&self, compiler: &Compiler, client_options: &ClientOptions) {
         if let (Ok(identity), Some(disk)) = (compiler.plugin().origin().identity(), &self.disk)
             && disk.may_have(&plugin_request(&identity).name())
@@ -276,7 +284,8 @@ impl Store {
         }
     }
 
-    /// The digest of what a plugin was loaded from, from a note if the file is the one that was read then.
+    /// The digest of what a plugin was loaded from, from a note if the file is the one that was
+    /// read then.
     fn plugin_digest(&self, plugin: Plugin) -> Result<blake3::Hash, String> {
         let identity = plugin.origin().identity()?;
         let request = plugin_request(&identity);
@@ -293,7 +302,8 @@ impl Store {
         Ok(digest)
     }
 
-    /// The request for an executable. `None` while it is not known which environment this is, and where that cannot be known.
+    /// The request for an executable. `None` while it is not known which environment this is, and
+    /// where that cannot be known.
     pub(crate) fn ask(&self, key: RegionKey, wanted: &CompileSpec<'_>) -> Option<StoreKey> {
         let environment = self.here()?.fingerprint;
         let region = Key::new(*key.as_bytes());

@@ -1,7 +1,7 @@
 //! The shared tier, where the crate was built with it.
 //!
-//! Input: requests and records. Output: records that another machine with the fleet's key has made. Without the feature `shared-cache` there is
-//! none, and nothing of it is compiled.
+//! Input: requests and records. Output: records that another machine with the fleet's key has made.
+//! Without the feature `shared-cache` there is none, and nothing of it is compiled.
 
 #[cfg(not(feature = "shared-cache"))]
 pub(crate) use self::without::{Fetching, Shared};

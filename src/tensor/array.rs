@@ -37,8 +37,8 @@ impl Tensor {
         self.record(OpCode::Reshape, attrs::reshape(Shape::new(dims)?), &[self], site)
     }
 
-    /// Adds a dimension of size 1 in front of dimension `axis`, which may be the rank, or negative to count from the back
-    /// (-1 appends).
+    /// Adds a dimension of size 1 in front of dimension `axis`, which may be the rank, or negative
+    /// to count from the back (-1 appends).
     ///
     /// # Errors
     /// When there is no such place.
@@ -51,8 +51,9 @@ impl Tensor {
         self.reshape_at(&dims, site)
     }
 
-    /// Adds dimensions of size 1, so that they are dimensions `axes` of the result; negative ones count from its back. What a
-    /// reduction over `axes` left broadcasts to what it was made from after this.
+    /// Adds dimensions of size 1, so that they are dimensions `axes` of the result; negative ones
+    /// count from its back. What a reduction over `axes` left broadcasts to what it was made from
+    /// after this.
     ///
     /// ```
     /// # fn main() -> fuseline::Result<()> {
@@ -122,7 +123,8 @@ impl Tensor {
         self.stretched(&shape, self, &site)
     }
 
-    /// Repeats: dimension `i` becomes dimension `broadcast_dimensions[i]` of the result, the others are new.
+    /// Repeats: dimension `i` becomes dimension `broadcast_dimensions[i]` of the result, the others
+    /// are new.
     ///
     /// # Errors
     /// When the dimensions do not fit.
@@ -132,7 +134,8 @@ impl Tensor {
         self.record(OpCode::BroadcastInDim, attrs, &[self], here())
     }
 
-    /// The dimensions in another order: dimension `i` of the result is dimension `permutation[i]` of this.
+    /// The dimensions in another order: dimension `i` of the result is dimension `permutation[i]`
+    /// of this.
     ///
     /// # Errors
     /// When it is no permutation of the dimensions.
@@ -155,8 +158,8 @@ impl Tensor {
         self.record(OpCode::Transpose, attrs::transpose(&permutation), &[self], site)
     }
 
-    /// The elements whose places in the two dimensions are equal: those two disappear, and the diagonal is the last dimension of
-    /// the result. Two movements of elements and no arithmetic.
+    /// The elements whose places in the two dimensions are equal: those two disappear, and the
+    /// diagonal is the last dimension of the result. Two movements of elements and no arithmetic.
     ///
     /// # Errors
     /// When a dimension does not exist, or both are the same or have different sizes.
@@ -188,7 +191,8 @@ impl Tensor {
         flat.slice(&vec![0; limits.len()], &limits, &strides)
     }
 
-    /// Every `strides`-th element from `starts` up to, not including, `limits`: one of each per dimension.
+    /// Every `strides`-th element from `starts` up to, not including, `limits`: one of each per
+    /// dimension.
     ///
     /// # Errors
     /// When a place is outside, or a stride below 1.
@@ -212,10 +216,12 @@ impl Tensor {
         self.record(OpCode::Slice, attrs::slice(&starts, &limits, &strides), &[self], site)
     }
 
-    /// Tensors one after the other along dimension `axis`; negative counts from the back. Element types promote.
+    /// Tensors one after the other along dimension `axis`; negative counts from the back. Element
+    /// types promote.
     ///
     /// # Errors
-    /// When there is none, the element types do not promote, or sizes differ elsewhere than along that dimension.
+    /// When there is none, the element types do not promote, or sizes differ elsewhere than along
+    /// that dimension.
     #[track_caller]
     pub fn concatenate(tensors: &[&Tensor], axis: i64) -> Result<Tensor> {
         let site = here();
@@ -238,8 +244,8 @@ impl Tensor {
         first.record(OpCode::Concatenate, attrs::concatenate(axis as i64), &parts, site)
     }
 
-    /// Adds `value`, a scalar, at the edges and between neighbours: `low`, `high` and `interior` per dimension. Negative
-    /// amounts at the edges remove elements.
+    /// Adds `value`, a scalar, at the edges and between neighbours: `low`, `high` and `interior`
+    /// per dimension. Negative amounts at the edges remove elements.
     ///
     /// # Errors
     /// When the lists do not have one entry per dimension, or a size would become negative.
@@ -257,8 +263,8 @@ impl Tensor {
         self.record(OpCode::Reverse, attrs::dimensions(dimensions), &[self], here())
     }
 
-    /// A window of fixed sizes at a computed place: one integer scalar per dimension. A window that would stick out is moved
-    /// inside.
+    /// A window of fixed sizes at a computed place: one integer scalar per dimension. A window that
+    /// would stick out is moved inside.
     ///
     /// # Errors
     /// When there is not one start per dimension, or a size is too large.
@@ -268,7 +274,8 @@ impl Tensor {
         self.record(OpCode::DynamicSlice, attrs::dynamic_slice(sizes), &operands, here())
     }
 
-    /// This tensor with a window at a computed place replaced by `update`. A window that would stick out is moved inside.
+    /// This tensor with a window at a computed place replaced by `update`. A window that would
+    /// stick out is moved inside.
     ///
     /// # Errors
     /// When there is not one start per dimension, or the update is too large.
@@ -278,12 +285,14 @@ impl Tensor {
         self.record(OpCode::DynamicUpdateSlice, fuseline_fusion::Attrs::none(), &operands, here())
     }
 
-    /// The rows of dimension `axis` that `indices`, integers of any shape, name: the embedding lookup. The result has the
-    /// shape of `indices` in place of that dimension. An index outside is moved inside, or an error
+    /// The rows of dimension `axis` that `indices`, integers of any shape, name: the embedding
+    /// lookup. The result has the shape of `indices` in place of that dimension. An index outside
+    /// is moved inside, or an error
     /// ([`EngineConfig::check_indices`](crate::EngineConfig::check_indices)).
     ///
     /// # Errors
-    /// When the dimension does not exist or the indices are not integers; in Debug mode, when one is outside.
+    /// When the dimension does not exist or the indices are not integers; in Debug mode, when one
+    /// is outside.
     #[track_caller]
     pub fn take(&self, indices: &Tensor, axis: i64) -> Result<Tensor> {
         let site = here();
@@ -321,8 +330,9 @@ impl Tensor {
         self.record(OpCode::BroadcastInDim, attrs, &[self], site.clone())
     }
 
-    /// 1 at the place that each element, an integer, names along a new last dimension of the given size, 0 elsewhere. An
-    /// element outside gives zeros, or is an error ([`EngineConfig::check_indices`](crate::EngineConfig::check_indices)).
+    /// 1 at the place that each element, an integer, names along a new last dimension of the given
+    /// size, 0 elsewhere. An element outside gives zeros, or is an error
+    /// ([`EngineConfig::check_indices`](crate::EngineConfig::check_indices)).
     ///
     /// # Errors
     /// When the elements are not integers; in Debug mode, when one is outside.

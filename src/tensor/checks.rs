@@ -21,8 +21,9 @@ fn is_on(stream: &StreamShared) -> bool {
 }
 
 impl Stream {
-    /// Whether methods of tensors have indices checked that are recorded here and now: in Debug mode, and with
-    /// [`EngineConfig::check_indices`](crate::EngineConfig::check_indices), unless in [`unchecked`](crate::unchecked).
+    /// Whether methods of tensors have indices checked that are recorded here and now: in Debug
+    /// mode, and with [`EngineConfig::check_indices`](crate::EngineConfig::check_indices), unless
+    /// in [`unchecked`](crate::unchecked).
     #[must_use]
     pub fn checks_indices(&self) -> bool {
         is_on(self.shared())
@@ -30,10 +31,12 @@ impl Stream {
 }
 
 impl Tensor {
-    /// Has it checked that the elements, integers, are indices of `size` elements: from 0 up to, not including, `size`. `op` is what needs them, for the
-    /// error. That is an error of this call in Debug mode and where the host has the elements, and elsewhere one of the next read of what comes
-    /// behind ([`EngineConfig::check_indices`](crate::EngineConfig::check_indices)). Elements that are checked already are not checked
-    /// again. In the body of a loop or branch nothing is.
+    /// Has it checked that the elements, integers, are indices of `size` elements: from 0 up to,
+    /// not including, `size`. `op` is what needs them, for the error. That is an error of this call
+    /// in Debug mode and where the host has the elements, and elsewhere one of the next read of
+    /// what comes behind ([`EngineConfig::check_indices`](crate::EngineConfig::check_indices)).
+    /// Elements that are checked already are not checked again. In the body of a loop or branch
+    /// nothing is.
     ///
     /// Methods that take indices do this themselves where they are to.
     ///
@@ -44,7 +47,8 @@ impl Tensor {
         self.check_below(size, false, op, &here())
     }
 
-    /// As [`Tensor::check_indices`], of indices that may count from the end, to which `size` was added then.
+    /// As [`Tensor::check_indices`], of indices that may count from the end, to which `size` was
+    /// added then.
     ///
     /// # Errors
     /// As [`Tensor::check_indices`].
@@ -53,7 +57,8 @@ impl Tensor {
         self.check_below(size, true, op, &here())
     }
 
-    /// Has it checked that all elements, of `bool`, are true; `rule` says what is wrong where one is not. Otherwise as [`Tensor::check_indices`].
+    /// Has it checked that all elements, of `bool`, are true; `rule` says what is wrong where one
+    /// is not. Otherwise as [`Tensor::check_indices`].
     ///
     /// ```
     /// # fn main() -> fuseline::Result<()> {
@@ -91,7 +96,8 @@ impl Tensor {
         check::expect(flags, smallvec![expected])
     }
 
-    /// [`Tensor::check_indices`] for a method, where indices are to be checked. What are no integers the method's op refuses.
+    /// [`Tensor::check_indices`] for a method, where indices are to be checked. What are no
+    /// integers the method's op refuses.
     #[inline]
     pub(crate) fn check_where_asked(&self, size: u64, op: &'static str, site: &Site) -> Result<()> {
         match is_on(self.stream()) && self.dtype().is_int() {

@@ -1,8 +1,8 @@
 //! Exchanges between the replicas of an engine.
 //!
-//! Each replica calls the same method, which is one op of the program that they all run. Without groups, all replicas take
-//! part together; with groups, those of each group. A replica of an engine that has one exchanges nothing, so the
-//! methods work there too.
+//! Each replica calls the same method, which is one op of the program that they all run. Without
+//! groups, all replicas take part together; with groups, those of each group. A replica of an
+//! engine that has one exchanges nothing, so the methods work there too.
 
 use std::sync::Arc;
 
@@ -22,8 +22,9 @@ impl Tensor {
         groups.cloned().unwrap_or_else(all)
     }
 
-    /// The elements at the same place on all replicas of a group combined by `op` (`add`, `multiply`, `maximum`, `minimum`,
-    /// and for bool and integers `and`, `or` and `xor`). Every replica gets the result.
+    /// The elements at the same place on all replicas of a group combined by `op` (`add`,
+    /// `multiply`, `maximum`, `minimum`, and for bool and integers `and`, `or` and `xor`). Every
+    /// replica gets the result.
     ///
     /// # Errors
     /// When the op does not take the element type, or the groups do not fit the engine's replicas.
@@ -35,11 +36,13 @@ impl Tensor {
         self.record_with(OpCode::AllReduce, attrs, &[body], &[self], site)
     }
 
-    /// As [`Tensor::all_reduce`], of several tensors of one element type in one exchange, by any body of two scalars: it
-    /// should be associative, since how the elements are paired is left open.
+    /// As [`Tensor::all_reduce`], of several tensors of one element type in one exchange, by any
+    /// body of two scalars: it should be associative, since how the elements are paired is left
+    /// open.
     ///
     /// # Errors
-    /// When there is no tensor, the body has another type, or the groups do not fit the engine's replicas.
+    /// When there is no tensor, the body has another type, or the groups do not fit the engine's
+    /// replicas.
     #[track_caller]
     pub fn all_reduce_many(tensors: &[&Tensor], body: Arc<Body>, groups: Option<&Groups>) -> Result<Tensors> {
         let site = here();
@@ -50,7 +53,8 @@ impl Tensor {
         first.record_all(OpCode::AllReduce, attrs, &[body], tensors, site)
     }
 
-    /// The tensors of all replicas of a group one after the other along dimension `axis`. Every replica gets the result.
+    /// The tensors of all replicas of a group one after the other along dimension `axis`. Every
+    /// replica gets the result.
     ///
     /// # Errors
     /// When the dimension does not exist, or the groups do not fit or are of several sizes.
@@ -62,11 +66,12 @@ impl Tensor {
         self.record(OpCode::AllGather, attrs, &[self], site)
     }
 
-    /// As [`Tensor::all_reduce`], of which each replica gets its own part: the result is split along dimension `axis` into
-    /// as many parts as a group has replicas.
+    /// As [`Tensor::all_reduce`], of which each replica gets its own part: the result is split
+    /// along dimension `axis` into as many parts as a group has replicas.
     ///
     /// # Errors
-    /// As [`Tensor::all_reduce`], and when the dimension does not exist or does not split into equal parts.
+    /// As [`Tensor::all_reduce`], and when the dimension does not exist or does not split into
+    /// equal parts.
     #[track_caller]
     pub fn reduce_scatter(&self, op: OpCode, axis: i64, groups: Option<&Groups>) -> Result<Tensor> {
         let site = here();
@@ -76,12 +81,13 @@ impl Tensor {
         self.record_with(OpCode::ReduceScatter, attrs, &[body], &[self], site)
     }
 
-    /// Each replica splits its tensor along dimension `split` into as many parts as its group has replicas, gives the
-    /// first to the first replica of the group and so on, and joins what it gets along dimension `concat`.
+    /// Each replica splits its tensor along dimension `split` into as many parts as its group has
+    /// replicas, gives the first to the first replica of the group and so on, and joins what it
+    /// gets along dimension `concat`.
     ///
     /// # Errors
-    /// When a dimension does not exist or does not split into equal parts, or the groups do not fit or are of several
-    /// sizes.
+    /// When a dimension does not exist or does not split into equal parts, or the groups do not fit
+    /// or are of several sizes.
     #[track_caller]
     pub fn all_to_all(&self, split: i64, concat: i64, groups: Option<&Groups>) -> Result<Tensor> {
         let site = here();
@@ -90,8 +96,8 @@ impl Tensor {
         self.record(OpCode::AllToAll, attrs, &[self], site)
     }
 
-    /// The tensor of another replica: for each pair of source and target, the target gets that of the source. Who is no
-    /// target gets zeros.
+    /// The tensor of another replica: for each pair of source and target, the target gets that of
+    /// the source. Who is no target gets zeros.
     ///
     /// # Errors
     /// When a replica does not exist, or stands twice as a source or as a target.
@@ -101,8 +107,8 @@ impl Tensor {
         self.record(OpCode::CollectivePermute, attrs, &[self], here())
     }
 
-    /// The tensor of the first replica of each group. Who is in no group gets zeros; without groups, all replicas get that of
-    /// replica 0.
+    /// The tensor of the first replica of each group. Who is in no group gets zeros; without
+    /// groups, all replicas get that of replica 0.
     ///
     /// # Errors
     /// When a replica does not exist or stands twice.

@@ -23,7 +23,8 @@ impl Loop<'_> {
         Open::begin(self.stream.shared(), OpCode::While, what, &self.site)
     }
 
-    /// Checks that a round returns as many tensors as it gets; that each has the type it had is the op table's to check.
+    /// Checks that a round returns as many tensors as it gets; that each has the type it had is the
+    /// op table's to check.
     pub(super) fn same_count(&self, found: usize, wanted: usize) -> Result<()> {
         if found == wanted {
             return Ok(());
@@ -98,23 +99,25 @@ impl Tensor {
 
 /// Loops and branches on the device.
 ///
-/// The closures are called once each, when the op is recorded, with placeholders that stand for the values of a round or
-/// branch; what they record becomes the bodies of one op, which runs on the device without asking the host. They may use
-/// tensors from outside, and numbers, which are lifted as always: another number compiles nothing.
+/// The closures are called once each, when the op is recorded, with placeholders that stand for the
+/// values of a round or branch; what they record becomes the bodies of one op, which runs on the
+/// device without asking the host. They may use tensors from outside, and numbers, which are lifted
+/// as always: another number compiles nothing.
 ///
-/// An op belongs into the closure if one of its operands does. One whose operands all come from outside is recorded outside
-/// and so done once; in a branch, give what it reads to the call as `operands` if it is to be done in that branch only. What is
-/// made from nothing, such as zeros, is made inside on the stream of a placeholder (`x.on_stream().zeros(..)`).
+/// An op belongs into the closure if one of its operands does. One whose operands all come from
+/// outside is recorded outside and so done once; in a branch, give what it reads to the call as
+/// `operands` if it is to be done in that branch only. What is made from nothing, such as zeros, is
+/// made inside on the stream of a placeholder (`x.on_stream().zeros(..)`).
 ///
-/// Inside there is nothing to read yet: what depends on data is decided by the loop's condition, by [`Stream::cond`] and by
-/// [`Tensor::select`]. A placeholder that outlives its closure is refused wherever it is used. A closure that fails or panics
-/// leaves the stream as it was. Calls nest.
+/// Inside there is nothing to read yet: what depends on data is decided by the loop's condition, by
+/// [`Stream::cond`] and by [`Tensor::select`]. A placeholder that outlives its closure is refused
+/// wherever it is used. A closure that fails or panics leaves the stream as it was. Calls nest.
 ///
-/// The mode in force is that of the whole op. When it fails on the device, the error names this call; what is wrong inside is
-/// an error of the line inside, when it is recorded.
+/// The mode in force is that of the whole op. When it fails on the device, the error names this
+/// call; what is wrong inside is an error of the line inside, when it is recorded.
 impl Stream {
-    /// Does `body` as often as `condition`, which returns one bool, says before each round; perhaps never. What the loop
-    /// carries keeps its types.
+    /// Does `body` as often as `condition`, which returns one bool, says before each round; perhaps
+    /// never. What the loop carries keeps its types.
     ///
     /// The square root of 2 by Newton's method, until it does not change:
     ///
@@ -136,7 +139,8 @@ impl Stream {
     /// ```
     ///
     /// # Errors
-    /// When a closure fails, `condition` returns anything but one bool, or `body` other types than it gets.
+    /// When a closure fails, `condition` returns anything but one bool, or `body` other types than
+    /// it gets.
     #[track_caller]
     pub fn while_loop<T: TensorTree>(
         &self,
@@ -148,8 +152,8 @@ impl Stream {
         Loop { stream: self, condition: what, body: of, site: here() }.run(init, condition, body)
     }
 
-    /// Does `body` for each number of a range, which it gets as an `i32` scalar. The bounds are lifted: another count
-    /// compiles nothing.
+    /// Does `body` for each number of a range, which it gets as an `i32` scalar. The bounds are
+    /// lifted: another count compiles nothing.
     ///
     /// ```
     /// # fn main() -> fuseline::Result<()> {
@@ -175,8 +179,8 @@ impl Stream {
         Loop { stream: self, condition, body: of, site: here() }.count(&start, &end, init, body)
     }
 
-    /// As [`Stream::for_range`], from `start` up to but not including `end`, integer scalars of one type that may be
-    /// computed.
+    /// As [`Stream::for_range`], from `start` up to but not including `end`, integer scalars of one
+    /// type that may be computed.
     ///
     /// # Errors
     /// When the bounds are not such scalars, `body` fails or returns other types than it gets.
@@ -221,8 +225,8 @@ impl Stream {
         choice.record(pred)
     }
 
-    /// Does the branch whose number `index`, an `i32` scalar, is; the last one if there is none. All get `operands` and
-    /// return the same types.
+    /// Does the branch whose number `index`, an `i32` scalar, is; the last one if there is none.
+    /// All get `operands` and return the same types.
     ///
     /// ```
     /// # fn main() -> fuseline::Result<()> {
@@ -236,7 +240,8 @@ impl Stream {
     /// ```
     ///
     /// # Errors
-    /// When `index` is not an `i32` scalar, there is no branch, a closure fails, or the branches return different types.
+    /// When `index` is not an `i32` scalar, there is no branch, a closure fails, or the branches
+    /// return different types.
     #[track_caller]
     pub fn switch<T: TensorTree, R: TensorTree>(
         &self,

@@ -21,7 +21,8 @@ fn comparison_attrs(direction: Comparison, dtype: DType) -> &'static Attrs {
 
 impl Tensor {
     /// Records a binary op on both operands in their common element type and shape.
-    // What a loop does again is looked at first: an op that is expected on these very operands needs no look at their types.
+    // What a loop does again is looked at first: an op that is expected on these very operands
+    // needs no look at their types.
     pub(super) fn binary(&self, rhs: &Tensor, at: &'static Location<'static>, op: OpCode) -> Result<Tensor> {
         match self.record_fast(op, &[self, rhs], &Site::Rust(at)) {
             Some(result) => Ok(result),
@@ -137,7 +138,8 @@ macro_rules! unary_methods {
 
 macro_rules! binary_methods {
     ($dialect:ident; $(($code:ident, $method:ident, $name:literal, $dtypes:ident, $rounding:ident, $summary:literal)),* $(,)?) => {
-        /// Elementwise ops of two operands; they promote and broadcast ([`promote`](crate::promote)).
+        /// Elementwise ops of two operands; they promote and broadcast
+        /// ([`promote`](crate::promote)).
         impl Tensor {
             $(
                 #[doc = $summary]
@@ -159,7 +161,8 @@ fuseline_fusion::for_each_chlo_binary_op!(binary_methods);
 
 macro_rules! comparison_methods {
     ($(($method:ident, $direction:ident, $words:literal)),* $(,)?) => {
-        /// Comparisons; the result is bool; operands promote and broadcast. Floats compare by IEEE 754: NaN is unequal to everything.
+        /// Comparisons; the result is bool; operands promote and broadcast. Floats compare by IEEE
+        /// 754: NaN is unequal to everything.
         impl Tensor {
             $(
                 #[doc = concat!("Whether each element is ", $words, " that of `rhs`.")]
@@ -183,8 +186,9 @@ comparison_methods! {
 }
 
 impl Tensor {
-    /// Each element to a whole power, as products of squares (JAX's `integer_pow`): a square is one product, where [`Tensor::pow`] by a tensor is a
-    /// transcendental function. The exponent is part of the region; 0 gives 1, for NaN too.
+    /// Each element to a whole power, as products of squares (JAX's `integer_pow`): a square is one
+    /// product, where [`Tensor::pow`] by a tensor is a transcendental function. The exponent is
+    /// part of the region; 0 gives 1, for NaN too.
     ///
     /// # Errors
     /// When the exponent is negative and the elements are integers, or the elements are `bool`.
@@ -247,7 +251,8 @@ impl Tensor {
         self.unary(Location::caller(), OpCode::Imag)
     }
 
-    /// Complex numbers with these real and the given imaginary parts. The operands promote and broadcast.
+    /// Complex numbers with these real and the given imaginary parts. The operands promote and
+    /// broadcast.
     ///
     /// # Errors
     /// When the operands do not promote or broadcast, or are neither `f32` nor `f64`.
@@ -256,8 +261,8 @@ impl Tensor {
         self.binary(imag, Location::caller(), OpCode::Complex)
     }
 
-    /// Where this tensor, of bool, is true the element of `on_true`, else that of `on_false`. Those two promote, and all three
-    /// broadcast.
+    /// Where this tensor, of bool, is true the element of `on_true`, else that of `on_false`. Those
+    /// two promote, and all three broadcast.
     ///
     /// # Errors
     /// When this is no bool tensor, or the operands do not promote or broadcast.
@@ -313,7 +318,8 @@ impl Tensor {
         self.record(OpCode::Convert, attrs::convert(dtype), &[self], here())
     }
 
-    /// The same bits as another element type. Between types of different width the last dimension holds the parts.
+    /// The same bits as another element type. Between types of different width the last dimension
+    /// holds the parts.
     ///
     /// # Errors
     /// When the shape does not fit.

@@ -49,7 +49,8 @@ binary! {
     BitAnd::bitand => And, BitOr::bitor => Or, BitXor::bitxor => Xor,
 }
 
-/// With a number, which becomes a lifted scalar of the promoted type: another number compiles nothing.
+/// With a number, which becomes a lifted scalar of the promoted type: another number compiles
+/// nothing.
 macro_rules! number {
     ($number:ty: $($trait:ident::$method:ident => $code:ident),* $(,)?) => {$(
         impl $trait<$number> for &Tensor {

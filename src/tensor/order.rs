@@ -1,7 +1,7 @@
 //! Sorting, and what is found by it: the largest elements, the median, the distinct elements.
 //!
-//! NaN counts as larger than every number, as in NumPy, PyTorch and JAX; zeros of either sign are equal. Every sort is stable:
-//! equal elements stay in their order, in both directions.
+//! NaN counts as larger than every number, as in NumPy, PyTorch and JAX; zeros of either sign are
+//! equal. Every sort is stable: equal elements stay in their order, in both directions.
 
 use fuseline_fusion::op::attrs::IndexDimensionNumbers;
 use fuseline_fusion::op::{Comparison, attrs};
@@ -83,8 +83,8 @@ impl Tensor {
         }
     }
 
-    /// The `k` largest elements along dimension `axis`, the largest first, and their places, as `i32`. Of equal ones the first
-    /// come first. One op for the last dimension.
+    /// The `k` largest elements along dimension `axis`, the largest first, and their places, as
+    /// `i32`. Of equal ones the first come first. One op for the last dimension.
     ///
     /// # Errors
     /// When the dimension does not exist or has fewer elements.
@@ -105,8 +105,8 @@ impl Tensor {
         }
     }
 
-    /// The median along dimension `axis`, which disappears: the element in the middle, or the mean of the two there. NaN if there
-    /// is one.
+    /// The median along dimension `axis`, which disappears: the element in the middle, or the mean
+    /// of the two there. NaN if there is one.
     ///
     /// # Errors
     /// When the dimension does not exist or is empty, or the elements are not floats.
@@ -115,11 +115,13 @@ impl Tensor {
         self.quantile(0.5, axis)
     }
 
-    /// The element below which a share of those along dimension `axis` lies, which disappears: between the two neighbours of the
-    /// place `share * (size - 1)` in order, on the line between them (NumPy's `linear`). NaN if there is one.
+    /// The element below which a share of those along dimension `axis` lies, which disappears:
+    /// between the two neighbours of the place `share * (size - 1)` in order, on the line between
+    /// them (NumPy's `linear`). NaN if there is one.
     ///
     /// # Errors
-    /// When the share is not from 0 to 1, the dimension does not exist or is empty, or the elements are not floats.
+    /// When the share is not from 0 to 1, the dimension does not exist or is empty, or the elements
+    /// are not floats.
     #[track_caller]
     pub fn quantile(&self, share: f64, axis: i64) -> Result<Tensor> {
         let site = here();
@@ -145,8 +147,9 @@ impl Tensor {
         value.squeeze(axis)?.narrowed(self.dtype())
     }
 
-    /// The distinct elements, in ascending order; NaN counts as one. Shapes are static, so the number of those that are returned is
-    /// given: `size`. If there are fewer, `fill` follows; if there are more, the largest are left out.
+    /// The distinct elements, in ascending order; NaN counts as one. Shapes are static, so the
+    /// number of those that are returned is given: `size`. If there are fewer, `fill` follows; if
+    /// there are more, the largest are left out.
     ///
     /// ```
     /// # fn main() -> fuseline::Result<()> {
@@ -162,8 +165,8 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// When the elements are complex, or their type does not hold `fill`: integers hold whole numbers of their range, bools 0 and
-    /// 1, and floats any real number, rounded.
+    /// When the elements are complex, or their type does not hold `fill`: integers hold whole
+    /// numbers of their range, bools 0 and 1, and floats any real number, rounded.
     #[track_caller]
     pub fn unique(&self, size: u64, fill: impl Into<Number>) -> Result<Unique> {
         let site = here();
@@ -192,7 +195,8 @@ impl Tensor {
             return Ok(Unique { values, counts: zeros, places: nowhere, inverse, count });
         }
         let (sorted, places) = flat.sort_with_places(0, Order::Ascending)?;
-        // An element begins a group if it differs from the one before; one NaN does not differ from another.
+        // An element begins a group if it differs from the one before; one NaN does not differ from
+        // another.
         let (these, those) = (sorted.narrow(0, 1, total as i64)?, sorted.narrow(0, 0, total as i64 - 1)?);
         let both_nan = these.not_equal(&these)?.and(&those.not_equal(&those)?)?;
         let begins = these.not_equal(&those)?.and(&both_nan.not()?)?;
@@ -210,8 +214,8 @@ impl Tensor {
         })
     }
 
-    /// This vector with the elements at `places` combined with `updates` by an op, or replaced by them. Places outside are left
-    /// out.
+    /// This vector with the elements at `places` combined with `updates` by an op, or replaced by
+    /// them. Places outside are left out.
     #[track_caller]
     fn scattered(&self, op: Option<OpCode>, places: &Tensor, updates: &Tensor) -> Result<Tensor> {
         let site = here();
@@ -230,12 +234,14 @@ impl Tensor {
         self.record_with(OpCode::Scatter, attrs, &[body], &[self, places, updates], site)
     }
 
-    /// For each place of `indices`, the element at that place but for dimension `axis`, where it is the index: NumPy's
-    /// `take_along_axis`. The result has the shape of `indices`, which has the sizes of this tensor elsewhere. An index outside is
-    /// moved inside, or an error ([`EngineConfig::check_indices`](crate::EngineConfig::check_indices)). One `gather`.
+    /// For each place of `indices`, the element at that place but for dimension `axis`, where it is
+    /// the index: NumPy's `take_along_axis`. The result has the shape of `indices`, which has the
+    /// sizes of this tensor elsewhere. An index outside is moved inside, or an error
+    /// ([`EngineConfig::check_indices`](crate::EngineConfig::check_indices)). One `gather`.
     ///
     /// # Errors
-    /// When the dimension does not exist, the shapes do not fit or the indices are not integers; in Debug mode, when one is outside.
+    /// When the dimension does not exist, the shapes do not fit or the indices are not integers; in
+    /// Debug mode, when one is outside.
     #[track_caller]
     pub fn take_along(&self, indices: &Tensor, axis: i64) -> Result<Tensor> {
         self.taken_along(indices, axis, true, here())
@@ -277,8 +283,8 @@ impl Tensor {
     }
 }
 
-/// Whether elements of a type may be filled up with a number: with any real one if they are floats, which round it, or else with
-/// one that is exactly an element.
+/// Whether elements of a type may be filled up with a number: with any real one if they are floats,
+/// which round it, or else with one that is exactly an element.
 fn fills(number: Number, dtype: DType) -> bool {
     let value = match number {
         Number::Complex(_) => return false,
@@ -296,8 +302,8 @@ fn fills(number: Number, dtype: DType) -> bool {
     value.fract() == 0.0 && low <= value && value < high
 }
 
-/// Whether the first of two elements comes before the second: `a < b`, with NaN above everything, or the other way round. Of
-/// further operands, which go along, nothing is asked; they are `i32`.
+/// Whether the first of two elements comes before the second: `a < b`, with NaN above everything,
+/// or the other way round. Of further operands, which go along, nothing is asked; they are `i32`.
 fn before(dtype: DType, order: Order, along: usize) -> Result<Body, OpError> {
     let mut graph = Graph::new();
     let (a, b) = (graph.param(TensorType::scalar(dtype)), graph.param(TensorType::scalar(dtype)));

@@ -1,12 +1,14 @@
-//! Promotion and broadcasting: what the methods and operators of [`Tensor`] do with operands of different types.
+//! Promotion and broadcasting: what the methods and operators of [`Tensor`] do with operands of
+//! different types.
 //!
-//! It happens here and only here, before an op is recorded: as `convert` and `broadcast_in_dim` ops of their own. The record
-//! layer ([`Stream::record`](crate::Stream::record), [`embed`](crate::embed)) is exact.
+//! It happens here and only here, before an op is recorded: as `convert` and `broadcast_in_dim` ops
+//! of their own. The record layer ([`Stream::record`](crate::Stream::record),
+//! [`embed`](crate::embed)) is exact.
 //!
 //! # Element types
 //!
-//! The rule is JAX's ("Type promotion semantics", docs.jax.dev): the types form a lattice, and operands are converted to the
-//! least type above all of theirs.
+//! The rule is JAX's ("Type promotion semantics", docs.jax.dev): the types form a lattice, and
+//! operands are converted to the least type above all of theirs.
 //!
 //! ```text
 //!            ┌─ u2        ┌─ i2
@@ -17,21 +19,25 @@
 //!                                           └─ c* ───────────── c64 ── c128
 //! ```
 //!
-//! - Unsigned with signed integers go to the next wider signed type; `u64` with a signed one leaves the integers.
+//! - Unsigned with signed integers go to the next wider signed type; `u64` with a signed one leaves
+//!   the integers.
 //! - `bf16` with `f16` gives `f32`: neither holds the other.
 //! - Integers with floats give the float, however narrow.
-//! - The integers below 8 bits, and the floats below 16, have nothing above them: with another type of their kind they are
-//!   refused, and the user says what is meant by a [`convert`](Tensor::convert).
-//! - `i*`, `f*` and `c*` are Rust's numbers as operands ([`Number`]): they have a family but no width, so `x + 1.0` has the type
-//!   of `x` if `x` is a float. Where only the family is left, as in an `i32` tensor plus `1.0` or `u64` with `i64`, the type is
-//!   the 32-bit one, as in JAX by default: `i32`, `f32`, `c64`.
+//! - The integers below 8 bits, and the floats below 16, have nothing above them: with another type
+//!   of their kind they are refused, and the user says what is meant by a
+//!   [`convert`](Tensor::convert).
+//! - `i*`, `f*` and `c*` are Rust's numbers as operands ([`Number`]): they have a family but no
+//!   width, so `x + 1.0` has the type of `x` if `x` is a float. Where only the family is left, as
+//!   in an `i32` tensor plus `1.0` or `u64` with `i64`, the type is the 32-bit one, as in JAX by
+//!   default: `i32`, `f32`, `c64`.
 //!
-//! What an op does with the promoted type is the op's own matter: [`div`](Tensor::div) of integers truncates, as Rust's does.
+//! What an op does with the promoted type is the op's own matter: [`div`](Tensor::div) of integers
+//! truncates, as Rust's does.
 //!
 //! # Shapes
 //!
-//! NumPy's rule: shapes are aligned at the last dimension, a missing dimension counts as 1, and of two sizes that meet one must be
-//! 1 or both equal. A size of 1 stretches; also to 0.
+//! NumPy's rule: shapes are aligned at the last dimension, a missing dimension counts as 1, and of
+//! two sizes that meet one must be 1 or both equal. A size of 1 stretches; also to 0.
 
 use std::fmt;
 
@@ -157,7 +163,8 @@ static UPWARDS: [u64; 64] = {
 /// The least node above both, if there is one: the one below all common upper bounds.
 fn join(a: Node, b: Node) -> Option<Node> {
     let (above_a, above_b) = (UPWARDS[a.bit() as usize], UPWARDS[b.bit() as usize]);
-    // What is above a node is above no other one and nothing else; nearly always one of the two is above the other.
+    // What is above a node is above no other one and nothing else; nearly always one of the two is
+    // above the other.
     match above_a & above_b {
         bounds if bounds == above_a => Some(a),
         bounds if bounds == above_b => Some(b),
@@ -175,7 +182,8 @@ fn settled(node: Node) -> DType {
     }
 }
 
-/// The element type that operands of the two types are converted to; `None` if they have to be converted by hand.
+/// The element type that operands of the two types are converted to; `None` if they have to be
+/// converted by hand.
 ///
 /// ```
 /// use fuseline::DType;
@@ -189,7 +197,8 @@ pub fn promote_types(lhs: DType, rhs: DType) -> Option<DType> {
     if lhs == rhs { Some(lhs) } else { join(Of(lhs), Of(rhs)).map(settled) }
 }
 
-/// The element type of an operand and a number without one; `None` if there is none that holds both.
+/// The element type of an operand and a number without one; `None` if there is none that holds
+/// both.
 ///
 /// ```
 /// use fuseline::DType;
@@ -233,7 +242,8 @@ pub fn broadcast_shapes(shapes: &[&Shape]) -> Option<Shape> {
     Shape::new(&dims).ok()
 }
 
-/// A number as an operand beside a tensor. It becomes a lifted scalar of the promoted type, so another number compiles nothing.
+/// A number as an operand beside a tensor. It becomes a lifted scalar of the promoted type, so
+/// another number compiles nothing.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Number {
     /// An integer; the promoted type must hold it.
@@ -283,7 +293,8 @@ impl Number {
         }
     }
 
-    /// The number as an element of a real type; `None` if it is an integer that the type does not hold, or either is complex.
+    /// The number as an element of a real type; `None` if it is an integer that the type does not
+    /// hold, or either is complex.
     pub(crate) fn element(self, dtype: DType) -> Option<Scalar> {
         let value = match self {
             Number::Float(value) => return Scalar::from_f64(dtype, value),
@@ -422,7 +433,8 @@ impl Tensor {
         on.record(OpCode::Convert, attrs::convert(dtype), &[self], site.clone())
     }
 
-    /// This tensor broadcast to a shape that it broadcasts to; itself if it has it. Recorded on the stream of `on`.
+    /// This tensor broadcast to a shape that it broadcasts to; itself if it has it. Recorded on the
+    /// stream of `on`.
     pub(super) fn stretched(&self, shape: &Shape, on: &Tensor, site: &Site) -> Result<Tensor> {
         if self.shape() == shape {
             return Ok(self.clone());

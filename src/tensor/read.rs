@@ -56,7 +56,8 @@ fn copy_replicas(
     (0..replicas).map(copy).collect()
 }
 
-/// The data of a value on each replica, which has been launched; waits for it. None if there is none, or not in time.
+/// The data of a value on each replica, which has been launched; waits for it. None if there is
+/// none, or not in time.
 pub(crate) fn copied(value: &Arc<ValueCell>, engine: &Arc<EngineShared>) -> Option<Vec<Vec<u8>>> {
     let replicas = engine.device().replicas();
     let copy = move |engine: &EngineShared, value: &ValueCell| match value.outcome().get() {
@@ -168,7 +169,8 @@ impl Future for Read {
         if is_forked() {
             return Poll::Ready(Err(Error::forked(Site::Unknown)));
         }
-        // Wakers are the executor's code, also when they are cloned and dropped: not under the lock.
+        // Wakers are the executor's code, also when they are cloned and dropped: not under the
+        // lock.
         let mut waker = Some(context.waker().clone());
         let mut state = self.slot.state.lock();
         match state.data.take() {
@@ -216,7 +218,8 @@ impl Tensor {
         }
     }
 
-    /// Has another thread ask the device for something about the value, which has been launched, and waits for that until the deadline.
+    /// Has another thread ask the device for something about the value, which has been launched,
+    /// and waits for that until the deadline.
     fn run_with_deadline<R: Send + 'static>(
         &self,
         deadline: Instant,
@@ -234,12 +237,12 @@ impl Tensor {
         })
     }
 
-    /// The data, row-major. Waits until it has been computed. Of several replicas, the data of the first;
-    /// [`Tensor::read_replicas`] gives all of it.
+    /// The data, row-major. Waits until it has been computed. Of several replicas, the data of the
+    /// first; [`Tensor::read_replicas`] gives all of it.
     ///
     /// # Errors
-    /// When the op that makes the value, or one it depends on, failed: the error says which and where it was recorded. When
-    /// called from an event sink or callback, which must not wait.
+    /// When the op that makes the value, or one it depends on, failed: the error says which and
+    /// where it was recorded. When called from an event sink or callback, which must not wait.
     #[track_caller]
     pub fn to_literal(&self) -> Result<Literal> {
         self.literal_at(here())
@@ -370,7 +373,8 @@ impl Tensor {
         }
     }
 
-    /// Starts to read the value; does not wait. The result is a future, to be polled by any executor.
+    /// Starts to read the value; does not wait. The result is a future, to be polled by any
+    /// executor.
     #[track_caller]
     pub fn read(&self) -> Read {
         let site = here();
@@ -387,8 +391,9 @@ impl Tensor {
         read
     }
 
-    /// Starts to read the value; `put` gets its data, or why there is none: on any thread, possibly before this returns. It must not wait for a
-    /// stream; a panic in it is caught, counted and told as [`crate::Event::Panicked`].
+    /// Starts to read the value; `put` gets its data, or why there is none: on any thread, possibly
+    /// before this returns. It must not wait for a stream; a panic in it is caught, counted and
+    /// told as [`crate::Event::Panicked`].
     #[track_caller]
     pub fn read_with(&self, put: impl FnOnce(Result<Literal>) + Send + 'static) {
         let telemetry = self.stream().engine().telemetry().clone();
@@ -446,8 +451,8 @@ impl Tensor {
         });
     }
 
-    /// Sees to it that the value is computed, and calls `callback` when its data is there, or it is known that it never will
-    /// be. Otherwise as [`Tensor::on_ready`].
+    /// Sees to it that the value is computed, and calls `callback` when its data is there, or it is
+    /// known that it never will be. Otherwise as [`Tensor::on_ready`].
     pub(crate) fn on_computed(&self, callback: impl FnOnce(Result<()>) + Send + 'static) {
         if is_forked() {
             return callback(Err(Error::forked(Site::Unknown)));
@@ -474,7 +479,8 @@ impl Tensor {
         });
     }
 
-    /// The PJRT buffer with the value's data; waits until the op that makes it has been handed to the device.
+    /// The PJRT buffer with the value's data; waits until the op that makes it has been handed to
+    /// the device.
     pub(crate) fn pjrt_buffer(&self) -> Result<&crate::pjrt::Buffer> {
         let none = |what| Error::misuse(format!("{what} has no PJRT buffer"), Site::Unknown);
         if self.cell().is_scalar() {
@@ -488,9 +494,10 @@ impl Tensor {
         }
     }
 
-    /// Sees to it that the value is computed, and calls `callback` once it is decided whether it can be: the computation has
-    /// been handed to the device, or has failed. Runs on any thread, at once if it is decided already; must not wait for a
-    /// stream. A panic in it is caught, counted and told as [`crate::Event::Panicked`].
+    /// Sees to it that the value is computed, and calls `callback` once it is decided whether it
+    /// can be: the computation has been handed to the device, or has failed. Runs on any thread, at
+    /// once if it is decided already; must not wait for a stream. A panic in it is caught, counted
+    /// and told as [`crate::Event::Panicked`].
     pub fn on_ready(&self, callback: impl FnOnce(Result<()>) + Send + 'static) {
         if is_forked() {
             return callback(Err(Error::forked(Site::Unknown)));
@@ -523,7 +530,8 @@ impl Tensor {
         self.wait_as(deadline, site, |_| site.clone())
     }
 
-    /// As [`Tensor::wait_until`]; told as a wait at the place that `told` says, of the op that makes the value.
+    /// As [`Tensor::wait_until`]; told as a wait at the place that `told` says, of the op that
+    /// makes the value.
     fn wait_as(
         &self,
         deadline: Option<Instant>,
@@ -554,7 +562,8 @@ impl Tensor {
         self.stream().checks().before_data(maker, self.stream())
     }
 
-    /// Whether it is decided if the value can be computed. Never waits and causes nothing to be computed.
+    /// Whether it is decided if the value can be computed. Never waits and causes nothing to be
+    /// computed.
     #[must_use]
     pub fn is_resolved(&self) -> bool {
         self.cell().outcome().get().is_some()

@@ -69,8 +69,9 @@ impl Tensor {
         self.record_with(OpCode::Reduce, attrs::dimensions(&axes), &[body], &[self, &start], site)
     }
 
-    /// Combines the elements along the given dimensions with a body of two scalars, beginning with `start`, a scalar. The
-    /// order is left open, so the body should be associative and commutative.
+    /// Combines the elements along the given dimensions with a body of two scalars, beginning with
+    /// `start`, a scalar. The order is left open, so the body should be associative and
+    /// commutative.
     ///
     /// # Errors
     /// When a dimension does not exist or the body has another type.
@@ -81,8 +82,8 @@ impl Tensor {
         self.record_with(OpCode::Reduce, attrs::dimensions(&axes), &[body], &[self, start], site)
     }
 
-    /// Combines several tensors of one shape at once, such as values with their places. `body` takes one element of each,
-    /// twice, and returns one of each.
+    /// Combines several tensors of one shape at once, such as values with their places. `body`
+    /// takes one element of each, twice, and returns one of each.
     ///
     /// # Errors
     /// When shapes differ, a dimension does not exist or the body has another type.
@@ -102,8 +103,9 @@ impl Tensor {
         first.record_all(OpCode::Reduce, attrs::dimensions(&axes), &[body], &operands, site)
     }
 
-    /// The sum over the given dimensions, which disappear; negative ones count from the back. Integers wrap, bool counts as
-    /// `i32`, floats below 32 bits are summed in `f32` and rounded once.
+    /// The sum over the given dimensions, which disappear; negative ones count from the back.
+    /// Integers wrap, bool counts as `i32`, floats below 32 bits are summed in `f32` and rounded
+    /// once.
     ///
     /// # Errors
     /// When a dimension does not exist.
@@ -130,8 +132,9 @@ impl Tensor {
         self.reduced(OpCode::Maximum, axes, here())
     }
 
-    /// The largest of the numbers over the given dimensions, for who finds a NaN by other means: it may be left out. XLA's CPU backend takes a
-    /// fifth of the time that [`Tensor::max`] takes over a last dimension.
+    /// The largest of the numbers over the given dimensions, for who finds a NaN by other means: it
+    /// may be left out. XLA's CPU backend takes a fifth of the time that [`Tensor::max`] takes over
+    /// a last dimension.
     #[track_caller]
     pub(crate) fn max_of_numbers(&self, axes: &[i64]) -> Result<Tensor> {
         let (site, dtype) = (here(), self.dtype());
@@ -167,11 +170,12 @@ impl Tensor {
         self.reduced(OpCode::Or, axes, here())
     }
 
-    /// Combines the elements under each position of a window, padded with `op`'s neutral element: one size, stride and
-    /// padding per dimension. With [`OpCode::Maximum`] this is max pooling.
+    /// Combines the elements under each position of a window, padded with `op`'s neutral element:
+    /// one size, stride and padding per dimension. With [`OpCode::Maximum`] this is max pooling.
     ///
     /// # Errors
-    /// When the lists do not have one entry per dimension, or the op does not combine this element type.
+    /// When the lists do not have one entry per dimension, or the op does not combine this element
+    /// type.
     #[track_caller]
     pub fn reduce_window(
         &self,
@@ -203,8 +207,8 @@ impl Tensor {
         self.record_with(OpCode::ReduceWindow, attrs, &[body], &[self, &start], site)
     }
 
-    /// The gradient of max pooling: each element of `gradient`, which has one per window, added at the place of the largest
-    /// element under its window; the first one of several.
+    /// The gradient of max pooling: each element of `gradient`, which has one per window, added at
+    /// the place of the largest element under its window; the first one of several.
     ///
     /// # Errors
     /// When `gradient` does not have the shape of the pooled tensor.

@@ -13,7 +13,8 @@ use super::{Tensor, here};
 use crate::error::Result;
 
 impl Tensor {
-    /// The running sum along dimension `axis`. Integers wrap, bool counts as `i32`, floats below 32 bits are summed in `f32`.
+    /// The running sum along dimension `axis`. Integers wrap, bool counts as `i32`, floats below 32
+    /// bits are summed in `f32`.
     ///
     /// # Errors
     /// When the dimension does not exist.
@@ -49,7 +50,8 @@ impl Tensor {
         self.scan(OpCode::Minimum, axis)
     }
 
-    /// `log(cumsum(exp(x)))` along dimension `axis`, without computing the powers: nothing overflows.
+    /// `log(cumsum(exp(x)))` along dimension `axis`, without computing the powers: nothing
+    /// overflows.
     ///
     /// # Errors
     /// When the dimension does not exist or the elements are not floats.
@@ -85,7 +87,8 @@ impl Tensor {
     }
 }
 
-/// `log(exp(a) + exp(b))` as `max(a, b) + log1p(exp(-|a - b|))`; `a + b` where the difference is of equal infinities.
+/// `log(exp(a) + exp(b))` as `max(a, b) + log1p(exp(-|a - b|))`; `a + b` where the difference is of
+/// equal infinities.
 fn log_add_exp(dtype: DType) -> Result<Body, OpError> {
     let mut graph = Graph::new();
     let (a, b) = (graph.param(TensorType::scalar(dtype)), graph.param(TensorType::scalar(dtype)));

@@ -13,9 +13,9 @@ use crate::stream::{RecordCall, Stream, StreamShared};
 use crate::trace::{self, TensorTree, with_tensors};
 
 impl Stream {
-    /// Goes along the first dimension of `xs`, tensors of one length there: `step` gets what is carried and the element at a
-    /// place, and returns what to carry on and a result for that place. Returns what is carried in the end and the results
-    /// along a new first dimension.
+    /// Goes along the first dimension of `xs`, tensors of one length there: `step` gets what is
+    /// carried and the element at a place, and returns what to carry on and a result for that
+    /// place. Returns what is carried in the end and the results along a new first dimension.
     ///
     /// A running sum:
     ///
@@ -34,7 +34,8 @@ impl Stream {
     /// ```
     ///
     /// # Errors
-    /// When there are no `xs` or their lengths differ, `step` fails or carries on other types than it gets.
+    /// When there are no `xs` or their lengths differ, `step` fails or carries on other types than
+    /// it gets.
     #[track_caller]
     pub fn scan<C: TensorTree, X: TensorTree, Y: TensorTree>(
         &self,
@@ -46,7 +47,8 @@ impl Stream {
         Loop { stream: self, condition, body, site: here() }.scan(init, &xs, step, false)
     }
 
-    /// As [`Stream::scan`], from the last place to the first; results stay at the places they belong to.
+    /// As [`Stream::scan`], from the last place to the first; results stay at the places they
+    /// belong to.
     ///
     /// # Errors
     /// As [`Stream::scan`].
@@ -153,7 +155,8 @@ impl Loop<'_> {
         let i = open.param(index.clone())?;
         let carry = open.params_like(&init, &carried)?;
         if length == 0 {
-            // Nothing to do, and nowhere to read an element; but only the step knows what its results are like.
+            // Nothing to do, and nowhere to read an element; but only the step knows what its
+            // results are like.
             let element = |x: &Tensor| open.param(TensorType::of(x.dtype(), &x.dims()[1..])?);
             let elements = inputs.iter().map(element).collect::<Result<Vec<_>>>()?;
             let (next, result) = step(carry, with_tensors(xs, elements)?)?;

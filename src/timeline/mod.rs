@@ -1,13 +1,17 @@
-//! When things happened: events with times, and what they say about where the time of a program goes.
+//! When things happened: events with times, and what they say about where the time of a program
+//! goes.
 //!
-//! Input: the events of an engine, as its sink gets them. Output: a [`Summary`] of the whole or of each step, and a page with a picture.
+//! Input: the events of an engine, as its sink gets them. Output: a [`Summary`] of the whole or of
+//! each step, and a page with a picture.
 //!
-//! A [`Timeline`] keeps of each event when and on which thread it came, and the little that a summary or a picture needs; the ops and sites of
-//! a region are kept once for its key. So it takes about 150 bytes an event, at most as many events as it has room for, and of more the
-//! latest; how many were left out it says. A thread is known as long as an event of it is.
+//! A [`Timeline`] keeps of each event when and on which thread it came, and the little that a
+//! summary or a picture needs; the ops and sites of a region are kept once for its key. So it takes
+//! about 150 bytes an event, at most as many events as it has room for, and of more the latest; how
+//! many were left out it says. A thread is known as long as an event of it is.
 //!
-//! Times are taken where an event arrives. What took a while (a compile, a wait, a read) is an event at its end that says how long, so that a
-//! span is known only when it is over. Nothing in the engine depends on any of it.
+//! Times are taken where an event arrives. What took a while (a compile, a wait, a read) is an
+//! event at its end that says how long, so that a span is known only when it is over. Nothing in
+//! the engine depends on any of it.
 
 mod page;
 mod spans;
@@ -192,8 +196,8 @@ struct Shared {
     state: Mutex<State>,
 }
 
-/// Events with their times. Cheap to clone; the clones are one timeline. It is for one engine: regions are told apart by stream and number, which
-/// two engines both begin at 0.
+/// Events with their times. Cheap to clone; the clones are one timeline. It is for one engine:
+/// regions are told apart by stream and number, which two engines both begin at 0.
 ///
 /// ```
 /// # fn main() -> fuseline::Result<()> {
@@ -238,7 +242,8 @@ impl Timeline {
         Timeline(Arc::new(Shared { start: Instant::now(), room: events.max(1), state }))
     }
 
-    /// A step of the program begins; the one before ends. Steps are the program's, whatever threads it has: mark them on one.
+    /// A step of the program begins; the one before ends. Steps are the program's, whatever threads
+    /// it has: mark them on one.
     pub fn mark(&self, name: impl Into<String>) {
         self.put(What::Mark { name: name.into().into() }, None);
     }
@@ -249,21 +254,24 @@ impl Timeline {
         self.spans().summary(None)
     }
 
-    /// Where the time of each step went, in order. Steps are from mark to mark ([`Timeline::mark`]), the last one to the latest event. If there
-    /// are no marks, a step ends where the host waits most often, by call site.
+    /// Where the time of each step went, in order. Steps are from mark to mark
+    /// ([`Timeline::mark`]), the last one to the latest event. If there are no marks, a step ends
+    /// where the host waits most often, by call site.
     #[must_use]
     pub fn steps(&self) -> Vec<Step> {
         self.spans().steps()
     }
 
-    /// A page for a browser with a picture, the steps, host reads, regions and warnings. It needs nothing from a network.
+    /// A page for a browser with a picture, the steps, host reads, regions and warnings. It needs
+    /// nothing from a network.
     #[must_use]
     pub fn page(&self, title: &str) -> String {
         page::page(&self.spans(), title)
     }
 
-    /// The content of [`Timeline::page`] as an element, for a page of the caller's. It takes its colours from the variables `--paper`, `--ink`,
-    /// `--soft`, `--line`, `--panel` and `--alarm`, where the page has them. At most once in a page.
+    /// The content of [`Timeline::page`] as an element, for a page of the caller's. It takes its
+    /// colours from the variables `--paper`, `--ink`, `--soft`, `--line`, `--panel` and `--alarm`,
+    /// where the page has them. At most once in a page.
     #[must_use]
     pub fn section(&self) -> String {
         page::section(&self.spans())

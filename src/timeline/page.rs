@@ -1,7 +1,8 @@
 //! The page: a picture that can be zoomed, and tables. It needs nothing from a network.
 //!
-//! The tables are markup, and say all that the summary says to whoever has no scripts. The picture is drawn by `page.js` from data in the page: of
-//! each lane its spans, with times in microseconds, a kind, a title, and what many spans have in common as a text by number.
+//! The tables are markup, and say all that the summary says to whoever has no scripts. The picture
+//! is drawn by `page.js` from data in the page: of each lane its spans, with times in microseconds,
+//! a kind, a title, and what many spans have in common as a text by number.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -21,7 +22,8 @@ const ROWS: usize = 100;
 /// Steps that are told.
 const STEPS: usize = 20;
 
-/// Times of reads and the like that are shorter than this are no span of the program between two waits.
+/// Times of reads and the like that are shorter than this are no span of the program between two
+/// waits.
 const SHORTEST: Nanos = 100;
 
 /// A whole page.
@@ -262,7 +264,8 @@ fn regions(out: &mut String, summary: &Summary) {
 
 // ----- the picture -----
 
-/// Spans of a lane: from and to in microseconds, what they are in the style, a title, and the number of a text.
+/// Spans of a lane: from and to in microseconds, what they are in the style, a title, and the
+/// number of a text.
 #[derive(Default)]
 struct Lane {
     spans: Vec<Value>,

@@ -1,7 +1,8 @@
 //! From moments to spans: what each thread, stream and device did from when to when.
 //!
-//! Waiting threads are cut by cause. While a thread waits for a value, its stream waits for a compile, say, or the device is at work; what is
-//! left is the engine's own work, or the copy of the data. Where two causes are given at once, what the stream waits for comes first: the device
+//! Waiting threads are cut by cause. While a thread waits for a value, its stream waits for a
+//! compile, say, or the device is at work; what is left is the engine's own work, or the copy of
+//! the data. Where two causes are given at once, what the stream waits for comes first: the device
 //! could not have gone on without it.
 
 use std::collections::BTreeMap;
@@ -307,7 +308,8 @@ impl Spans {
         }
     }
 
-    /// Those of a list that end in a range. What happens at the end of a step belongs to it, what happens at its beginning to the one before.
+    /// Those of a list that end in a range. What happens at the end of a step belongs to it, what
+    /// happens at its beginning to the one before.
     pub(super) fn within<'a, T>(&self, list: &'a [T], end: impl Fn(&T) -> Nanos, range: Range) -> &'a [T] {
         let is_before = |at: Nanos| at < range.from || (at == range.from && range.from != self.all.from);
         let first = list.partition_point(|item| is_before(end(item)));
@@ -342,7 +344,8 @@ impl Moment {
     }
 }
 
-/// Cuts a range by causes, without gaps: those of the first layer that has one there, or `rest`. Layers are in order and have no overlaps.
+/// Cuts a range by causes, without gaps: those of the first layer that has one there, or `rest`.
+/// Layers are in order and have no overlaps.
 fn cut(range: Range, layers: &[&Vec<(Range, Cause)>], rest: Cause) -> Vec<(Range, Cause)> {
     if range.len() == 0 {
         return Vec::new();

@@ -15,7 +15,8 @@ use crate::event::{Asked, Took, Wait};
 /// Call sites and regions that are printed.
 const PRINTED: usize = 8;
 
-/// How the time of the program's threads was spent, in sum over those that waited for the engine at least once.
+/// How the time of the program's threads was spent, in sum over those that waited for the engine at
+/// least once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Spent {
@@ -343,7 +344,8 @@ impl Cause {
 }
 
 impl Summary {
-    /// The causes with their shares of the threads' time, from 0 to 1, the largest first; what took nothing is left out.
+    /// The causes with their shares of the threads' time, from 0 to 1, the largest first; what took
+    /// nothing is left out.
     pub(super) fn shares(&self) -> Vec<(Cause, Duration, f64)> {
         let total = self.spent.total().as_secs_f64().max(f64::MIN_POSITIVE);
         let parts = self.spent.parts().into_iter().filter(|(_, time)| !time.is_zero());
@@ -483,7 +485,8 @@ mod tests {
     use super::*;
     use crate::event::Wait;
 
-    /// A step of 100 ns that waits from the 20th to the 90th: until the 80th for what is said, and then for the device.
+    /// A step of 100 ns that waits from the 20th to the 90th: until the 80th for what is said, and
+    /// then for the device.
     fn step(wait: Option<Wait>) -> Summary {
         let stream = StreamId(0);
         let region = RegionRef { stream, seq: RegionSeq(0), key: RegionKey::from_bytes([1; 32]), ops: 4 };

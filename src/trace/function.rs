@@ -1,9 +1,10 @@
 //! Functions recorded once by ordinary tensor calls, and called any number of times as one op.
 //!
-//! What a front end has as a graph (FX of `torch.compile`, a function of the user's) is run once on placeholders and becomes a
+//! What a front end has as a graph (FX of `torch.compile`, a function of the user's) is run once on
+//! placeholders and becomes a
 //! [`CustomOp`]: a call of it is one op, so that there is nothing to record for what it consists of, and a region that holds it
-//! alone is one executable. [`Function::write_out`] records what it consists of instead, for what the engine knows of single
-//! ops only, such as classes of sizes.
+//! alone is one executable. [`Function::write_out`] records what it consists of instead, for what
+//! the engine knows of single ops only, such as classes of sizes.
 
 use std::fmt;
 
@@ -33,14 +34,16 @@ pub struct Function {
     captures: Vec<Tensor>,
     /// What is expected of the flags that its last result is; nothing if there is none.
     expected: SmallVec<[Expected; 1]>,
-    /// For each node, the results that nothing uses after it, so that they end where a program would drop them.
+    /// For each node, the results that nothing uses after it, so that they end where a program
+    /// would drop them.
     dying: Vec<Vec<usize>>,
 }
 
 impl Stream {
-    /// Begins a function. Ops that are recorded on [`FunctionTrace::stream`], or anywhere with one of its values, become its
-    /// ops: they are checked and typed as always, and their values have no data. Tensors from outside may be used; they are
-    /// kept, and each call uses them. Numbers ([`Stream::lift`]) become constants.
+    /// Begins a function. Ops that are recorded on [`FunctionTrace::stream`], or anywhere with one
+    /// of its values, become its ops: they are checked and typed as always, and their values have
+    /// no data. Tensors from outside may be used; they are kept, and each call uses them. Numbers
+    /// ([`Stream::lift`]) become constants.
     ///
     /// ```
     /// # fn main() -> fuseline::Result<()> {
@@ -84,8 +87,9 @@ impl FunctionTrace {
     /// Ends the function, which returns these values.
     ///
     /// # Errors
-    /// When a value belongs to something that has ended, or to another engine; when the function has more operands or
-    /// results than an op may have ([`fuseline_fusion::limits`]), or its name is none.
+    /// When a value belongs to something that has ended, or to another engine; when the function
+    /// has more operands or results than an op may have ([`fuseline_fusion::limits`]), or its name
+    /// is none.
     pub fn end(self, returns: &[Tensor]) -> Result<Function> {
         let FunctionTrace { open, name, site } = self;
         let base = open.trace.base().clone();
@@ -100,8 +104,9 @@ impl FunctionTrace {
 }
 
 impl Function {
-    /// The op that a call is. Its operands are the parameters, then [`Function::captures`]. If indices were to be checked when it was recorded, one more
-    /// result has the flags of that, which [`Function::call`] sees to.
+    /// The op that a call is. Its operands are the parameters, then [`Function::captures`]. If
+    /// indices were to be checked when it was recorded, one more result has the flags of that,
+    /// which [`Function::call`] sees to.
     #[must_use]
     pub fn op(&self) -> &CustomOp {
         &self.op
@@ -116,7 +121,8 @@ impl Function {
     /// Records a call as one op and returns its results.
     ///
     /// # Errors
-    /// When number or types of the operands are not those of the parameters; in Debug mode, when it fails.
+    /// When number or types of the operands are not those of the parameters; in Debug mode, when it
+    /// fails.
     #[track_caller]
     pub fn call(&self, stream: &Stream, operands: &[&Tensor]) -> Result<Tensors> {
         let operands: Vec<&Tensor> = operands.iter().copied().chain(&self.captures).collect();
@@ -133,7 +139,8 @@ impl Function {
         Ok(results)
     }
 
-    /// Records a call as the ops that it consists of, each in the mode that is in force, and returns its results.
+    /// Records a call as the ops that it consists of, each in the mode that is in force, and
+    /// returns its results.
     ///
     /// # Errors
     /// As [`Function::call`].

@@ -1,38 +1,46 @@
-//! Sub-traces: the bodies of loops, branches, reductions and sorts, recorded by ordinary tensor calls.
+//! Sub-traces: the bodies of loops, branches, reductions and sorts, recorded by ordinary tensor
+//! calls.
 //!
-//! Input: calls that work on placeholders, made by a closure or, at the seam for frameworks, between a begin and an end.
-//! Output: the [`Body`] of an op, and the values from outside that the body uses.
+//! Input: calls that work on placeholders, made by a closure or, at the seam for frameworks,
+//! between a begin and an end. Output: the [`Body`] of an op, and the values from outside that the
+//! body uses.
 //!
 //! ```text
 //! closure ─► Tensor method ─► record ─┬─ no operand of a trace ─► log of the stream
 //!                                     └─ else: graph of the trace ─► Recorded ─► unite ─► Body, captures ─► record
 //! ```
 //!
-//! A [`Trace`] is a graph under construction. Ops reach it through a *tracing stream*, a [`StreamShared`] that has a trace
-//! and whose log and driver stay idle. Its values are tensors like any others: type and shape are known at once, and the op
-//! table refuses what it always refuses. Their outcome is [`Outcome::Traced`], which says where they are in which trace.
+//! A [`Trace`] is a graph under construction. Ops reach it through a *tracing stream*, a
+//! [`StreamShared`] that has a trace and whose log and driver stay idle. Its values are tensors
+//! like any others: type and shape are known at once, and the op table refuses what it always
+//! refuses. Their outcome is [`Outcome::Traced`], which says where they are in which trace.
 //!
 //! Invariants:
-//! - T1: an op belongs to the trace that was begun last among those of its receiver and its operands, and to the receiver's
-//!   stream if there is none. Nothing depends on the thread: a closure may use others, and an op all of whose operands come
-//!   from outside is recorded outside, which takes it out of the loop.
-//! - T2: a trace appends nothing to a log, neither ops nor the ends of lives. A closure that fails or panics leaves the
-//!   stream as it was.
-//! - T3: a value of a trace is used only while the trace is open. Afterwards every call that gets it says which body it
-//!   belonged to.
-//! - T4: a body sees nothing but its parameters. A value from outside that it uses is a capture: one more operand and one
-//!   more parameter of every body of the op ([`CaptureMode::Operands`]), in the order of first use; a loop hands it from
-//!   round to round. In the functions of scalars that reductions, sorts and scatters take there are no captures, and a lifted
-//!   scalar becomes a constant ([`CaptureMode::Constants`]). A function of the user's has captures, and numbers as constants
-//!   ([`CaptureMode::Tensors`]).
+//! - T1: an op belongs to the trace that was begun last among those of its receiver and its
+//!   operands, and to the receiver's stream if there is none. Nothing depends on the thread: a
+//!   closure may use others, and an op all of whose operands come from outside is recorded outside,
+//!   which takes it out of the loop.
+//! - T2: a trace appends nothing to a log, neither ops nor the ends of lives. A closure that fails
+//!   or panics leaves the stream as it was.
+//! - T3: a value of a trace is used only while the trace is open. Afterwards every call that gets
+//!   it says which body it belonged to.
+//! - T4: a body sees nothing but its parameters. A value from outside that it uses is a capture:
+//!   one more operand and one more parameter of every body of the op ([`CaptureMode::Operands`]),
+//!   in the order of first use; a loop hands it from round to round. In the functions of scalars
+//!   that reductions, sorts and scatters take there are no captures, and a lifted scalar becomes a
+//!   constant ([`CaptureMode::Constants`]). A function of the user's has captures, and numbers as
+//!   constants ([`CaptureMode::Tensors`]).
 //!
-//! So a number in the body of a loop or branch is lifted as it is elsewhere: another number compiles nothing. In a function of
-//! scalars it is part of the key, as the function is, and so it is in a function that is called as one op ([`FunctionTrace`]).
+//! So a number in the body of a loop or branch is lifted as it is elsewhere: another number
+//! compiles nothing. In a function of scalars it is part of the key, as the function is, and so it
+//! is in a function that is called as one op ([`FunctionTrace`]).
 //!
-//! The flags of checks ([`crate::check`]) in a function are one more result of it. In other bodies nothing is checked.
+//! The flags of checks ([`crate::check`]) in a function are one more result of it. In other bodies
+//! nothing is checked.
 //!
-//! Deliberately absent: the mode, which the op as a whole has; call sites of the ops inside, which are in the errors that
-//! recording them gives and nowhere else: an op with bodies fails at the line that called it.
+//! Deliberately absent: the mode, which the op as a whole has; call sites of the ops inside, which
+//! are in the errors that recording them gives and nowhere else: an op with bodies fails at the
+//! line that called it.
 
 mod function;
 mod tree;
@@ -106,7 +114,8 @@ pub(crate) struct Trace {
 #[derive(Default)]
 struct State {
     graph: Graph,
-    /// For each parameter of the graph, the value from outside that it stands for; `None` for one of the op's own.
+    /// For each parameter of the graph, the value from outside that it stands for; `None` for one
+    /// of the op's own.
     params: Vec<Option<Tensor>>,
     /// What values from outside are in the graph.
     known: FxHashMap<ValueId, Ref>,
@@ -162,7 +171,8 @@ impl Trace {
         &self.base
     }
 
-    /// Whether what it makes is a function that is called as one op, so that checks inside have somebody to hand their flags to.
+    /// Whether what it makes is a function that is called as one op, so that checks inside have
+    /// somebody to hand their flags to.
     pub(crate) fn is_function(&self) -> bool {
         self.outside == CaptureMode::Tensors
     }
@@ -327,7 +337,8 @@ pub(crate) struct Open {
 }
 
 impl Open {
-    /// Begins a body of an op that will be recorded on `stream` or inside a trace. `what` says which, for messages.
+    /// Begins a body of an op that will be recorded on `stream` or inside a trace. `what` says
+    /// which, for messages.
     pub(crate) fn begin(stream: &Arc<StreamShared>, op: OpCode, what: &'static str, site: &Site) -> Open {
         let trace = Arc::new(Trace {
             order: next_block(),
@@ -442,7 +453,8 @@ impl Recorded {
         self.params.iter().flatten()
     }
 
-    /// The body, with these captures as parameters after its own, returned too if the op hands them on.
+    /// The body, with these captures as parameters after its own, returned too if the op hands them
+    /// on.
     fn close(self, captures: &Captures, hands_on: bool) -> Body {
         let Recorded { graph, params, returns } = self;
         let own = params.iter().filter(|capture| capture.is_none()).count() as u32;
@@ -493,7 +505,8 @@ impl Captures {
         for tensor in used {
             let place = captures.tensors.len() as u32;
             captures.places.entry(tensor.id()).or_insert_with(|| {
-                // A number that was made in a body is of that body's stream; its value is known on every stream.
+                // A number that was made in a body is of that body's stream; its value is known on
+                // every stream.
                 let home = if tensor.cell().is_scalar() { stream } else { tensor.stream() };
                 captures.tensors.push(Tensor::another(tensor.cell(), home));
                 place
@@ -503,15 +516,16 @@ impl Captures {
     }
 }
 
-/// Records an op whose bodies were traced, with their captures as operands after its own. Returns the results that are not
-/// captures handed on. The call comes without bodies.
+/// Records an op whose bodies were traced, with their captures as operands after its own. Returns
+/// the results that are not captures handed on. The call comes without bodies.
 pub(crate) fn record_with(
     stream: &Arc<StreamShared>,
     call: RecordCall<'_>,
     bodies: Vec<Recorded>,
 ) -> Result<Tensors> {
     let captures = Captures::of(bodies.iter().flat_map(Recorded::captures), stream);
-    // A loop's second body makes the next round of all that the loop carries; no other body returns captures.
+    // A loop's second body makes the next round of all that the loop carries; no other body returns
+    // captures.
     let carries = call.op == OpCode::While;
     let bodies: Vec<Arc<Body>> = bodies
         .into_iter()
@@ -534,7 +548,8 @@ mod tests {
     use fuseline_fusion::DType;
     use fuseline_fusion::region::Boundary;
 
-    /// T2: recording, dropping, flushing and asking inside leave nothing in any log, and no place is taken in one.
+    /// T2: recording, dropping, flushing and asking inside leave nothing in any log, and no place
+    /// is taken in one.
     #[test]
     fn a_trace_appends_nothing_to_a_log() {
         let engine = Engine::reference();

@@ -5,10 +5,11 @@ use std::array;
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 
-/// A structure made of tensors: what a loop carries, what a branch returns, what a reduction combines at once.
+/// A structure made of tensors: what a loop carries, what a branch returns, what a reduction
+/// combines at once.
 ///
-/// A tensor is one; so are arrays, vectors, options and tuples of such structures, nested as you like. A type of your own is
-/// one when it says how to go through its tensors:
+/// A tensor is one; so are arrays, vectors, options and tuples of such structures, nested as you
+/// like. A type of your own is one when it says how to go through its tensors:
 ///
 /// ```
 /// use fuseline::{Engine, Tensor, TensorTree};
@@ -36,8 +37,8 @@ use crate::tensor::Tensor;
 /// # }
 /// ```
 pub trait TensorTree: Sized {
-    /// The same structure, each tensor replaced by what `f` makes of it. Each tensor is visited once, in an order that
-    /// depends on the structure alone.
+    /// The same structure, each tensor replaced by what `f` makes of it. Each tensor is visited
+    /// once, in an order that depends on the structure alone.
     fn map(&self, f: &mut dyn FnMut(&Tensor) -> Tensor) -> Self;
 
     /// The tensors, in the order of [`TensorTree::map`].

@@ -1,15 +1,19 @@
 //! Whether this process is a copy of one in which the library was at work.
 //!
-//! The child of a fork has the memory of its parent and one of its threads: not those that compile and work on streams, nor the plugin's.
-//! What they held is held for ever, and nothing that they were asked for will come. So in a child nothing of the library is used any more:
+//! The child of a fork has the memory of its parent and one of its threads: not those that compile
+//! and work on streams, nor the plugin's. What they held is held for ever, and nothing that they
+//! were asked for will come. So in a child nothing of the library is used any more:
 //!
-//! - B1: whatever asks for an engine's work in a child returns an error, before it takes a lock or waits.
-//! - B2: no device, executable or buffer of the parent is let go in a child: that would call a plugin which waits for its threads. The streams
-//!   that are alive when the process forks stay alive in the child, and with them all that they hold.
+//! - B1: whatever asks for an engine's work in a child returns an error, before it takes a lock or
+//!   waits.
+//! - B2: no device, executable or buffer of the parent is let go in a child: that would call a
+//!   plugin which waits for its threads. The streams that are alive when the process forks stay
+//!   alive in the child, and with them all that they hold.
 //!
-//! A fork is noticed by what the C library calls around it (`pthread_atfork`). The list of streams is locked meanwhile, so that the child
-//! finds it whole. A process that forks before it has an engine, or has let go of the last one and never opened a plugin, has children that may
-//! use the library. Where there is no `pthread_atfork` no fork is noticed.
+//! A fork is noticed by what the C library calls around it (`pthread_atfork`). The list of streams
+//! is locked meanwhile, so that the child finds it whole. A process that forks before it has an
+//! engine, or has let go of the last one and never opened a plugin, has children that may use the
+//! library. Where there is no `pthread_atfork` no fork is noticed.
 
 #[cfg(all(unix, not(any(loom, shuttle))))]
 mod real {
@@ -82,7 +86,8 @@ mod real {
     }
 
     fn watch() {
-        // SAFETY: holds because this is the declaration of the C library's headers, and the function may be called at any time.
+        // SAFETY: holds because this is the declaration of the C library's headers, and the
+        // function may be called at any time.
         unsafe extern "C" {
             safe fn pthread_atfork(
                 prepare: extern "C" fn(),

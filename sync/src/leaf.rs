@@ -1,7 +1,7 @@
 //! Leaf locks: locks of other crates under which nothing is called, taken or waited for.
 //!
-//! They have no rank. [`crate::lock_rank`] checks that a thread holds none where it does what leaf locks
-//! forbid. Builds without debug assertions count nothing.
+//! They have no rank. [`crate::lock_rank`] checks that a thread holds none where it does what leaf
+//! locks forbid. Builds without debug assertions count nothing.
 
 use std::marker::PhantomData;
 

@@ -22,21 +22,21 @@
 //!
 //! # Rules
 //!
-//! - Payload that a protocol protects lives in [`UnsafeCell`] of this crate: loom checks accesses to
-//!   its own cells and is blind to plain fields.
+//! - Payload that a protocol protects lives in [`UnsafeCell`] of this crate: loom checks accesses
+//!   to its own cells and is blind to plain fields.
 //! - Each lock has a [`Rank`], and locks nest in the order of their ranks, which builds with debug
 //!   assertions check ([`rank`]).
-//! - Waiting is by parking ([`thread::park`], [`Condvar`]), never by spinning: two busy cores are the
-//!   normal case.
+//! - Waiting is by parking ([`thread::park`], [`Condvar`]), never by spinning: two busy cores are
+//!   the normal case.
 //! - An ordering that a protocol needs has a name ([`ordering!`]), and a model fails without it.
 //!
 //! There is one [`Promise`](once::Promise) for each [`Once`](once::Once), which the type of the
 //! holder cannot say: whoever makes the second one breaks the safety argument of that module.
 
 /// A memory ordering with a name. In a loom build the environment variable `FUSELINE_WEAKEN=NAME`
-/// makes the orderings of that name `Relaxed`; `cargo xtask test loom-weakened` does so for each name
-/// and expects a model to fail, which is what shows that the ordering is needed and that the models
-/// would notice.
+/// makes the orderings of that name `Relaxed`; `cargo xtask test loom-weakened` does so for each
+/// name and expects a model to fail, which is what shows that the ordering is needed and that the
+/// models would notice.
 #[macro_export]
 macro_rules! ordering {
     ($ordering:ident, $name:literal) => {
@@ -102,8 +102,8 @@ pub use weak_set::WeakSet;
 /// them run another thread there, which would wait for such a lock for ever.
 pub use std::sync::atomic::AtomicU64 as StatCounter;
 
-/// A number that the process has not got from here before, from 1 on. It is no part of any protocol,
-/// so model checkers need not see it; it is here because it names an atomic.
+/// A number that the process has not got from here before, from 1 on. It is no part of any
+/// protocol, so model checkers need not see it; it is here because it names an atomic.
 #[inline]
 #[must_use]
 pub fn next_block() -> u64 {

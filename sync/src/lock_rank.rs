@@ -1,13 +1,15 @@
 //! The order in which locks nest, and the check that they do.
 //!
-//! Input: a [`Rank`] for each lock, given where the lock is made. Output: in builds with debug assertions, the names of both locks and where they
-//! were taken, where a thread breaks the order.
+//! Input: a [`Rank`] for each lock, given where the lock is made. Output: in builds with debug
+//! assertions, the names of both locks and where they were taken, where a thread breaks the order.
 //!
-//! - N1: a thread takes a lock only if its level is above those of all that it holds. So no two threads wait for each other.
-//! - N2: code of the user's runs under the driver of a stream and the reader of its log at most ([`before_user_code`]); only drivers take
-//!   readers.
-//! - N3: nothing is held while a plugin compiles or loads, and while a thread waits ([`before`]), but the lock that it waits with; and, where code of
-//!   the user's ends an engine, the driver and the reader that it runs under, which are another engine's ([`before_end`]).
+//! - N1: a thread takes a lock only if its level is above those of all that it holds. So no two
+//!   threads wait for each other.
+//! - N2: code of the user's runs under the driver of a stream and the reader of its log at most
+//!   ([`before_user_code`]); only drivers take readers.
+//! - N3: nothing is held while a plugin compiles or loads, and while a thread waits ([`before`]),
+//!   but the lock that it waits with; and, where code of the user's ends an engine, the driver and
+//!   the reader that it runs under, which are another engine's ([`before_end`]).
 //!
 //! A violation is told on standard error, the first few, and the process goes on: it may never
 //! come to a deadlock. With `FUSELINE_LOCK_ORDER=end` in the environment, as in this checkout
@@ -32,7 +34,8 @@ pub use here::{before, before_end, before_user_code};
 /// Declares the locks, level by level.
 macro_rules! ranks {
     ($($level:literal: { $($name:ident = $words:literal,)+ })+) => {
-        /// The locks by name, in the only order in which they nest. Those of one level do not nest in each other.
+        /// The locks by name, in the only order in which they nest. Those of one level do not nest
+        /// in each other.
         #[derive(Clone, Copy, PartialEq, Eq)]
         pub enum Rank {
             $($(#[doc = $words] $name,)+)+
@@ -280,7 +283,8 @@ mod checked {
         }
     }
 
-    /// This thread is about to do something that may take long or come back to us, in words ("waits"): nothing may be held (N3).
+    /// This thread is about to do something that may take long or come back to us, in words
+    /// ("waits"): nothing may be held (N3).
     #[track_caller]
     pub fn before(what: &str) {
         let place = Location::caller();
@@ -288,8 +292,8 @@ mod checked {
         look(|stack| stack.holds_at_most(0, None, what, place));
     }
 
-    /// This thread is about to wait for the end of an engine. It may be in code of the user's, under the driver of another engine's stream: one of
-    /// this engine's would keep it from ending.
+    /// This thread is about to wait for the end of an engine. It may be in code of the user's,
+    /// under the driver of another engine's stream: one of this engine's would keep it from ending.
     #[track_caller]
     pub fn before_end(what: &str) {
         let place = Location::caller();
@@ -323,7 +327,8 @@ mod checked {
             }
             stack.give(Rank::LogRoom);
             stack.give(Rank::TemplateCache);
-            // The queue is still held, by which a lock of an earlier level and one of its own are refused.
+            // The queue is still held, by which a lock of an earlier level and one of its own are
+            // refused.
             for rank in [Rank::TemplateCache, Rank::InFlight, Rank::Queue] {
                 let message = stack.take(rank, here()).unwrap_err();
                 assert!(message.contains(&format!("takes {rank:?}")), "{message}");

@@ -1,7 +1,8 @@
 //! Under loom: every access of a small model is explored, in every schedule with a bounded number
 //! of preemptions.
 //!
-//! loom has no clock, so a deadline never passes here: a model that would wait for one deadlocks and is reported.
+//! loom has no clock, so a deadline never passes here: a model that would wait for one deadlocks
+//! and is reported.
 #![allow(missing_docs, reason = "as `std_impl`")]
 
 use std::time::Instant;
@@ -73,7 +74,8 @@ impl Condvar {
     }
 }
 
-/// Variables of a thread; those of the real thread, which all threads of a model share. No model reads one.
+/// Variables of a thread; those of the real thread, which all threads of a model share. No model
+/// reads one.
 pub use std::thread_local;
 
 pub mod thread {

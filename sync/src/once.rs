@@ -2,7 +2,8 @@
 //!
 //! # State word
 //!
-//! One atomic pointer: `null` (pending, nobody waits), a pointer to a stack of waiters (pending), or `DONE` (set).
+//! One atomic pointer: `null` (pending, nobody waits), a pointer to a stack of waiters (pending),
+//! or `DONE` (set).
 //!
 //! | transition | who | ordering |
 //! |---|---|---|
@@ -13,14 +14,17 @@
 //!
 //! # Safety argument
 //!
-//! - N1: *The value is written once, before anybody reads it.* There is one [`Promise`] per [`Once`] and setting consumes it.
-//!   Readers look at the value only after they saw `DONE` with `Acquire`.
-//! - N2: *No wake-up is lost.* A waiter is pushed by a compare-exchange that fails if the word has become `DONE`, in which case
-//!   the caller is told at once. If it succeeds, the swap to `DONE` sees it in the stack.
-//! - N3: *Every waiter is woken once and freed once*: by the swap, which takes the whole stack, or, if the promise was never
-//!   resolved because everything went away, by `drop`, which frees without waking.
-//! - N4: *A promise is always kept.* One that is dropped sets the value of [`Abandoned::abandoned`], so nobody waits for ever
-//!   for something that was given up.
+//! - N1: *The value is written once, before anybody reads it.* There is one [`Promise`] per
+//!   [`Once`] and setting consumes it. Readers look at the value only after they saw `DONE` with
+//!   `Acquire`.
+//! - N2: *No wake-up is lost.* A waiter is pushed by a compare-exchange that fails if the word has
+//!   become `DONE`, in which case the caller is told at once. If it succeeds, the swap to `DONE`
+//!   sees it in the stack.
+//! - N3: *Every waiter is woken once and freed once*: by the swap, which takes the whole stack, or,
+//!   if the promise was never resolved because everything went away, by `drop`, which frees without
+//!   waking.
+//! - N4: *A promise is always kept.* One that is dropped sets the value of
+//!   [`Abandoned::abandoned`], so nobody waits for ever for something that was given up.
 
 use std::fmt;
 use std::ptr;
@@ -53,8 +57,8 @@ pub struct Once<T> {
     value: UnsafeCell<Option<T>>,
 }
 
-// SAFETY: holds because the value is written by one thread and read by others only after that (N1), which needs `T: Send` to
-// move it there and `T: Sync` to share it; waiters are `Send`.
+// SAFETY: holds because the value is written by one thread and read by others only after that (N1),
+// which needs `T: Send` to move it there and `T: Sync` to share it; waiters are `Send`.
 unsafe impl<T: Send + Sync> Send for Once<T> {}
 // SAFETY: holds for the same reason.
 unsafe impl<T: Send + Sync> Sync for Once<T> {}
@@ -84,15 +88,17 @@ impl<T> Once<T> {
         if self.word.load(ordering!(Acquire, "once_get")) != done() {
             return None;
         }
-        // SAFETY: holds because `DONE` was seen with `Acquire`, after which nobody writes the value (N1).
+        // SAFETY: holds because `DONE` was seen with `Acquire`, after which nobody writes the value
+        // (N1).
         self.value.with(|value| unsafe { (*value).as_ref() })
     }
 
-    /// Calls `wake` once the value is set; at once if it is. `wake` runs on the thread that sets the value and must be
-    /// short.
+    /// Calls `wake` once the value is set; at once if it is. `wake` runs on the thread that sets
+    /// the value and must be short.
     pub fn subscribe(&self, wake: impl FnOnce() + Send + 'static) {
         let waiter = Box::into_raw(Box::new(Waiter { next: ptr::null_mut(), wake: Box::new(wake) }));
-        // Relaxed: what `top` points to is not looked at here, and who is told of `DONE` reads the value through `get`.
+        // Relaxed: what `top` points to is not looked at here, and who is told of `DONE` reads the
+        // value through `get`.
         let mut top = self.word.load(Ordering::Relaxed);
         while top != done() {
             // SAFETY: holds because the waiter is ours until the compare-exchange below succeeds.
@@ -115,13 +121,15 @@ impl<T> Once<T> {
     /// Takes the value out, if it has been set; what is left is good for nothing but to be dropped.
     #[inline]
     pub fn take(&mut self) -> Option<T> {
-        // SAFETY: holds because `&mut self` says that nobody else is here, neither a reader nor the promise.
+        // SAFETY: holds because `&mut self` says that nobody else is here, neither a reader nor the
+        // promise.
         self.value.with_mut(|value| unsafe { (*value).take() })
     }
 
     /// Sets the value and wakes everybody. To be called once, by the owner of the promise.
     fn set(&self, value: T) {
-        // SAFETY: holds because the one promise was consumed for this call, and readers keep away until `DONE` (N1).
+        // SAFETY: holds because the one promise was consumed for this call, and readers keep away
+        // until `DONE` (N1).
         self.value.with_mut(|slot| unsafe { *slot = Some(value) });
         let mut top = self.word.swap(done(), ordering!(AcqRel, "once_set"));
         // Waiters come newest first; wake in the order of waiting.
@@ -136,7 +144,8 @@ impl<T> Once<T> {
         waiters.into_iter().rev().for_each(|wake| wake());
     }
 
-    /// Waits until the value is set or `deadline` passes; `None` in the latter case. Parks, never spins.
+    /// Waits until the value is set or `deadline` passes; `None` in the latter case. Parks, never
+    /// spins.
     #[inline]
     pub fn wait(&self, deadline: Option<Instant>) -> Option<&T> {
         if let Some(value) = self.get() {
@@ -167,21 +176,24 @@ impl<T> Drop for Once<T> {
     fn drop(&mut self) {
         let mut top = self.word.load(Ordering::Relaxed);
         while !top.is_null() && top != done() {
-            // SAFETY: holds because `&mut self` says that nobody else is here, so the stack is ours (N3).
+            // SAFETY: holds because `&mut self` says that nobody else is here, so the stack is ours
+            // (N3).
             let waiter = unsafe { Box::from_raw(top) };
             top = waiter.next;
         }
     }
 }
 
-/// The right and duty to set the value of the [`Once`] inside `H` (N4). There is one per pending `Once`.
+/// The right and duty to set the value of the [`Once`] inside `H` (N4). There is one per pending
+/// `Once`.
 pub struct Promise<T: Abandoned, H: AsRef<Once<T>>> {
     holder: Option<Arc<H>>,
     value: std::marker::PhantomData<T>,
 }
 
 impl<T: Abandoned, H: AsRef<Once<T>>> Promise<T, H> {
-    /// Shares `holder`, whose `Once` must be pending and have no promise yet, and makes the promise for it.
+    /// Shares `holder`, whose `Once` must be pending and have no promise yet, and makes the promise
+    /// for it.
     pub fn new(holder: H) -> (Arc<H>, Promise<T, H>) {
         let holder = Arc::new(holder);
         (holder.clone(), Promise::of(holder))
@@ -291,8 +303,8 @@ mod loom_tests {
     // SAFETY: holds for the same reason.
     unsafe impl Sync for Published {}
 
-    /// Each of two subscribers is called exactly once, and sees what the other wrote before subscribing only through its
-    /// own data.
+    /// Each of two subscribers is called exactly once, and sees what the other wrote before
+    /// subscribing only through its own data.
     #[test]
     fn loom_subscribers_are_called_once() {
         loom::model(|| {
@@ -304,8 +316,8 @@ mod loom_tests {
                     let (holder, called, data) = (holder.clone(), called.clone(), data.clone());
                     loom::thread::spawn(move || {
                         if me == 0 {
-                            // SAFETY: holds because only this thread writes, before it subscribes, and only its own
-                            // callback reads.
+                            // SAFETY: holds because only this thread writes, before it subscribes,
+                            // and only its own callback reads.
                             data.0.with_mut(|data| unsafe { *data = 5 });
                         }
                         holder.0.subscribe(move || {

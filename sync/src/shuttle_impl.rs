@@ -72,7 +72,8 @@ impl Condvar {
     }
 }
 
-/// Variables of a thread of the scenario; `std`'s would be shared by all, which run on one real thread.
+/// Variables of a thread of the scenario; `std`'s would be shared by all, which run on one real
+/// thread.
 pub use shuttle::thread_local;
 
 pub mod thread {

@@ -15,7 +15,8 @@ static ALLOCATOR: Counting = Counting;
 static LIVE: AtomicI64 = AtomicI64::new(0);
 
 thread_local! {
-    /// Bytes that this thread has allocated and not freed; less than nothing where it freed what another thread allocated.
+    /// Bytes that this thread has allocated and not freed; less than nothing where it freed what
+    /// another thread allocated.
     static NOW: Cell<i64> = const { Cell::new(0) };
     /// The most that there were since [`peak`] began.
     static MOST: Cell<i64> = const { Cell::new(0) };
@@ -29,7 +30,8 @@ thread_local! {
 #[derive(Debug)]
 pub struct Counting;
 
-/// Counts an allocation; whether it may be made. Thread-locals are gone when a thread ends, which allocates nothing of ours.
+/// Counts an allocation; whether it may be made. Thread-locals are gone when a thread ends, which
+/// allocates nothing of ours.
 fn may_have(bytes: usize) -> bool {
     let counted = COUNT.try_with(|count| {
         count.set(count.get() + 1);
@@ -75,7 +77,8 @@ unsafe impl GlobalAlloc for Counting {
             return std::ptr::null_mut();
         }
         gives_back(layout.size());
-        // SAFETY: the pointer came from `System` with this layout, and the caller promises the rest.
+        // SAFETY: the pointer came from `System` with this layout, and the caller promises the
+        // rest.
         unsafe { System.realloc(pointer, layout, size) }
     }
 }
@@ -85,7 +88,8 @@ pub fn live_bytes() -> i64 {
     LIVE.load(Ordering::Relaxed)
 }
 
-/// What a function returns, and how many bytes more than before this thread had at most while it ran.
+/// What a function returns, and how many bytes more than before this thread had at most while it
+/// ran.
 pub fn peak<T>(function: impl FnOnce() -> T) -> (T, u64) {
     let before = NOW.with(Cell::get);
     MOST.with(|most| most.set(before));

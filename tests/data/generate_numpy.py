@@ -61,7 +61,8 @@ def linalg():
     for a in shapes():
         m, n = a.shape[-2:]
         add("svdvals", [a], np.linalg.svd(a, compute_uv=False))
-        # NumPy before version 2 counts singular values up to 1e-15; the precision of the type is what version 2 does.
+        # NumPy before version 2 counts singular values up to 1e-15; the precision of the type is
+        # what version 2 does.
         limit = np.finfo(float).eps * max(m, n)
         add("pinv", [a], np.linalg.pinv(a, rcond=limit))
         # Of a matrix of lower rank the factors beyond its rank are made of rounding errors.
@@ -118,7 +119,8 @@ def parts_of_networks():
     for x in [ties, holes]:
         for axis in [0, 1]:
             for k in [0, 1, 3]:
-                # A sort that is stable from the back gives equal elements in reverse, so the back is turned twice.
+                # A sort that is stable from the back gives equal elements in reverse, so the back
+                # is turned twice.
                 places = np.flip(x.shape[axis] - 1 - np.argsort(np.flip(x, axis), axis, kind="stable"), axis)
                 places = np.take(places, range(k), axis)
                 add("topk", [x], [np.take_along_axis(x, places, axis), places], k=k, axis=axis)

@@ -51,7 +51,8 @@ fn names(log: &Log) -> Vec<&'static str> {
     log.take().iter().map(Event::name).collect()
 }
 
-/// A run that interprets what is new writes a manifest; another machine compiles that; a third run compiles nothing.
+/// A run that interprets what is new writes a manifest; another machine compiles that; a third run
+/// compiles nothing.
 #[test]
 fn what_a_run_needs_is_compiled_ahead_of_it() {
     for config in [EngineConfig::new, || EngineConfig::new().numerics(Numerics::Exact)] {
@@ -85,7 +86,8 @@ fn what_a_run_needs_is_compiled_ahead_of_it() {
     }
 }
 
-/// A run that pads what comes at many sizes, or runs a bucket's executable, asks for the sizes themselves where nothing may be padded.
+/// A run that pads what comes at many sizes, or runs a bucket's executable, asks for the sizes
+/// themselves where nothing may be padded.
 #[test]
 fn sizes_that_were_padded_are_compiled_ahead_too() {
     let root = tempfile::tempdir().unwrap();
@@ -130,7 +132,8 @@ fn what_is_missing_fails_alone_and_is_not_run_op_by_op() {
     assert_eq!(program(&engine).unwrap(), expected);
     let counters = engine.counters();
     assert_eq!((counters.compiles, counters.fallbacks), (0, 0), "{counters:?}");
-    // The first region of the first run, whose second was not recorded, and the one that nobody has compiled.
+    // The first region of the first run, whose second was not recorded, and the one that nobody has
+    // compiled.
     let names = names(&log);
     assert_eq!(names.iter().filter(|name| **name == "poisoned").count(), 2, "{names:?}");
     assert!(!names.contains(&"interpreted") && !names.contains(&"fallback"), "{names:?}");
@@ -211,7 +214,8 @@ fn without_a_cache_there_is_no_such_engine() {
     assert!(EngineConfig::new().cache_only(true).build_reference().is_ok());
 }
 
-/// A request stands once in a manifest, whoever runs the program how often; and what a killed process leaves is gone on with.
+/// A request stands once in a manifest, whoever runs the program how often; and what a killed
+/// process leaves is gone on with.
 #[test]
 fn a_manifest_is_gone_on_with() {
     let root = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! Ops that a user defines: functions that JAX exported, called like any other op, fused with their neighbours, by handle and
-//! by name.
+//! Ops that a user defines: functions that JAX exported, called like any other op, fused with their
+//! neighbours, by handle and by name.
 
 use std::sync::Arc;
 
@@ -50,7 +50,8 @@ fn functions_from_jax_are_ops_in_every_mode() {
     });
 }
 
-/// Neighbours before and after land in one region and one executable with the op, whatever it consists of.
+/// Neighbours before and after land in one region and one executable with the op, whatever it
+/// consists of.
 #[test]
 fn an_op_fuses_with_its_neighbours() {
     let log = Log::default();

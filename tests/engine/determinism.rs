@@ -1,6 +1,7 @@
-//! Regions and keys are a function of what is recorded: whatever the load, the threads, the memory and the order in which handles are dropped.
-//! `FUSELINE_RUNS` sets the number of runs (1,000 if it is not set; on the plugin two of each program, or a
-//! 500th of that), `FUSELINE_SEED` varies the programs. Several streams: `tests/ops/programs.rs`.
+//! Regions and keys are a function of what is recorded: whatever the load, the threads, the memory
+//! and the order in which handles are dropped. `FUSELINE_RUNS` sets the number of runs (1,000 if it
+//! is not set; on the plugin two of each program, or a 500th of that), `FUSELINE_SEED` varies the
+//! programs. Several streams: `tests/ops/programs.rs`.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
@@ -27,7 +28,8 @@ enum Step {
     Sum(usize),
 }
 
-/// A loop: its steps, the rounds that have one step more or a read in between, and after how many rounds the program reads.
+/// A loop: its steps, the rounds that have one step more or a read in between, and after how many
+/// rounds the program reads.
 struct Program {
     steps: Vec<Step>,
     odd: Vec<usize>,
@@ -145,8 +147,8 @@ fn run(program: &Program, stream: &Stream, weather: &mut Weather) -> Vec<f32> {
     read
 }
 
-/// Boundary, size and key of each region of a stream, in order. Regions that ran as their units or in parts count as a whole: whether they do
-/// depends on when a compile ends, and on memory.
+/// Boundary, size and key of each region of a stream, in order. Regions that ran as their units or
+/// in parts count as a whole: whether they do depends on when a compile ends, and on memory.
 fn told(events: &[Event], stream: &Stream) -> Vec<String> {
     let mut units = 0;
     let mut told = Vec::new();
@@ -168,8 +170,8 @@ fn told(events: &[Event], stream: &Stream) -> Vec<String> {
     told
 }
 
-/// Lets every so many executions of several ops find no memory, the more often the more ops they have. (An op by itself that finds none a few times
-/// fails.)
+/// Lets every so many executions of several ops find no memory, the more often the more ops they
+/// have. (An op by itself that finds none a few times fails.)
 fn short_of_memory(config: EngineConfig, seed: u64, faults: &Arc<AtomicU64>) -> EngineConfig {
     let (mut entropy, faults) = (Seeded::new(seed), faults.clone());
     let entropy = Mutex::new(move || entropy.draw(2_000));
@@ -191,8 +193,8 @@ enum Place {
     DefaultEngine,
 }
 
-/// One run of a program in one kind of weather: what it read, and its regions. `None` where there is no plugin. `faults` counts executions that found
-/// no memory.
+/// One run of a program in one kind of weather: what it read, and its regions. `None` where there
+/// is no plugin. `faults` counts executions that found no memory.
 fn observe(
     program: &Program,
     seed: u64,

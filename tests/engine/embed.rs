@@ -221,7 +221,8 @@ fn placeholders_are_filled_later() {
 
 // ----- lifetimes -----
 
-/// Data that is not what its type says is the caller's mistake, whatever it is given to, and never a transfer that failed.
+/// Data that is not what its type says is the caller's mistake, whatever it is given to, and never
+/// a transfer that failed.
 #[test]
 fn data_of_another_length_is_refused() {
     on_sessions(support::config, |session, stream| {
@@ -291,7 +292,8 @@ fn a_release_is_an_event_of_the_program() {
         |session, stream| {
             let x = vector(session, stream, &[1.0; 64])?;
             log.take();
-            // Whether the middle value is an output is a matter of where it was released, not of when.
+            // Whether the middle value is an output is a matter of where it was released, not of
+            // when.
             for kept in [false, true] {
                 let y = op(session, stream, OpCode::Negate, &[x])?;
                 let z = op(session, stream, OpCode::Abs, &[y])?;
@@ -552,8 +554,8 @@ fn a_trace_is_a_program_and_a_function() {
 
 // ----- a small framework -----
 
-/// A strided view of a storage whose memory is one value, as in PyTorch: a view shares the storage, a write through any view
-/// is seen by all.
+/// A strided view of a storage whose memory is one value, as in PyTorch: a view shares the storage,
+/// a write through any view is seen by all.
 struct Storage {
     session: Session,
     stream: StreamHandle,
@@ -666,7 +668,8 @@ fn a_framework_with_views_and_writes_in_place() {
     }
 }
 
-/// A loop of writes in place reuses memory rather than have every version allocated, where the device can.
+/// A loop of writes in place reuses memory rather than have every version allocated, where the
+/// device can.
 #[test]
 fn writes_in_place_reuse_memory() {
     on_sessions(support::config, |session, stream| {
@@ -692,7 +695,8 @@ fn replacements_from_several_threads_are_not_lost() {
     on_sessions(support::config, |session, stream| {
         let x = vector(session, stream, &[0.0])?;
         let one = vector(session, stream, &[1.0])?;
-        // The framework's own lock makes read-modify-write one step; the ids are what is under test.
+        // The framework's own lock makes read-modify-write one step; the ids are what is under
+        // test.
         let storage = Mutex::new(());
         let writes = AtomicUsize::new(0);
         std::thread::scope(|scope| {

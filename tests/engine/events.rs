@@ -1,4 +1,5 @@
-//! Events of the seam: places in streams that are asked, waited for, heard of, and waited for by other streams.
+//! Events of the seam: places in streams that are asked, waited for, heard of, and waited for by
+//! other streams.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
@@ -91,7 +92,8 @@ fn a_stream_waits_for_an_event_of_another() {
         let hole = session.placeholder(one, &ty())?;
         let late = op(session, one, OpCode::Negate, &[hole])?;
         let event = session.record_event(one)?;
-        // Recorded before the wait: it runs. After it: it does not, though it has nothing to do with the other stream's values.
+        // Recorded before the wait: it runs. After it: it does not, though it has nothing to do
+        // with the other stream's values.
         let before = op(session, other, OpCode::Negate, &[x])?;
         session.wait_on_stream(other, event)?;
         let after = op(session, other, OpCode::Abs, &[x])?;
@@ -101,7 +103,8 @@ fn a_stream_waits_for_an_event_of_another() {
         session.fill(hole, bytes_of(&[1.0f32, 2.0]))?;
         assert_eq!(session.read(after)?.to_vec::<f32>()?, [3.0, 4.0]);
         assert!(session.is_reached(event)?);
-        // One that has been reached holds nobody up, and may be waited for after its id was given back.
+        // One that has been reached holds nobody up, and may be waited for after its id was given
+        // back.
         session.wait_on_stream(other, event)?;
         session.close_event(event)?;
         let more = op(session, other, OpCode::Negate, &[after])?;
@@ -120,7 +123,8 @@ fn the_event_of_a_stream_that_is_gone_holds_nobody_up() {
         session.wait_on_stream(other, event)?;
         let x = session.upload(other, &ty(), bytes_of(&[3.0f32, 4.0]))?;
         let after = op(session, other, OpCode::Negate, &[x])?;
-        // The placeholder is never filled: what depends on it fails, and the event is reached all the same.
+        // The placeholder is never filled: what depends on it fails, and the event is reached all
+        // the same.
         session.close_stream(gone)?;
         release(session, &[hole, y])?;
         session.wait_event(event, None)?;
@@ -141,7 +145,8 @@ impl Handler for Note {
 
     fn run(&self, call: HandlerCall<'_>) -> std::result::Result<(), String> {
         let digit = call.config.int("digit").unwrap_or_default() as u64;
-        // Decimal digits, the latest last; the calls are ordered by the events, or this would lose some.
+        // Decimal digits, the latest last; the calls are ordered by the events, or this would lose
+        // some.
         let before = self.0.load(Ordering::SeqCst);
         std::thread::sleep(Duration::from_millis(5));
         self.0.store(before * 10 + digit, Ordering::SeqCst);

@@ -47,7 +47,8 @@ fn copy(call: HandlerCall<'_>) -> Result<(), String> {
     Ok(())
 }
 
-/// Row sums and the transpose: other shapes than the operand's, row-major whatever XLA would choose.
+/// Row sums and the transpose: other shapes than the operand's, row-major whatever XLA would
+/// choose.
 fn register_rows() -> &'static Target {
     let rule = |operands: &[TensorType], _: &Config| match operands {
         [matrix] if matrix.rank() == 2 && matrix.dtype() == DType::F32 => {
@@ -190,7 +191,8 @@ fn fails(error: &Error, words: &[&str]) {
     assert!(words.iter().all(|words| said.contains(words)), "{said} does not say {words:?}");
 }
 
-/// An error, a panic and a value that is none fail what is computed from the call, and nothing else.
+/// An error, a panic and a value that is none fail what is computed from the call, and nothing
+/// else.
 #[test]
 fn failures_are_told_and_stay_where_they_are() {
     let refuse = same("test.refuse", |call| match call.operands[0].to_vec::<f32>()?[0] {
@@ -297,8 +299,8 @@ fn a_name_stands_for_one_handler() {
     fails(&unnamed.unwrap_err().into(), &["\"two words\" is no name for a handler"]);
 }
 
-/// A function of the plugin is left to it: one that it does not have is an error of the compiler, and the reference device
-/// has none.
+/// A function of the plugin is left to it: one that it does not have is an error of the compiler,
+/// and the reference device has none.
 #[test]
 fn functions_of_the_plugin_are_left_to_it() {
     let target =
@@ -329,7 +331,8 @@ fn handlers_are_called_from_bodies() {
     });
 }
 
-/// A handler that asks for a value would wait for a region that waits for it; it is refused, and the region goes on.
+/// A handler that asks for a value would wait for a region that waits for it; it is refused, and
+/// the region goes on.
 #[test]
 fn handlers_cannot_wait_for_streams() {
     let wait = same("test.wait", |call| {

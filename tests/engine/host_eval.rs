@@ -1,4 +1,5 @@
-//! What follows from integers that the host has is read without waiting for the region that it is part of.
+//! What follows from integers that the host has is read without waiting for the region that it is
+//! part of.
 
 use std::sync::mpsc;
 use std::time::Duration;
@@ -8,11 +9,13 @@ use fuseline::{Engine, EngineConfig, Tensor, TensorType};
 
 use crate::support::{Gate, Shut, plugin, vector};
 
-/// How long a read may take that waits for nothing. Whoever waits for the gate waits until the test opens it.
+/// How long a read may take that waits for nothing. Whoever waits for the gate waits until the test
+/// opens it.
 const LONG: Duration = Duration::from_secs(60);
 
 fn engine(gate: &Gate) -> Option<Engine> {
-    // Nothing is small enough to be interpreted: what is not read ahead is compiled, and waits at the gate.
+    // Nothing is small enough to be interpreted: what is not read ahead is compiled, and waits at
+    // the gate.
     plugin(EngineConfig::new().inject_faults(gate.at_compiles()))
 }
 

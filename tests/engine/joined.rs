@@ -1,5 +1,5 @@
-//! Regions that are joined from units because these always follow each other: what runs, when, and that nothing is ever waited for or
-//! computed otherwise because of it.
+//! Regions that are joined from units because these always follow each other: what runs, when, and
+//! that nothing is ever waited for or computed otherwise because of it.
 
 use std::time::{Duration, Instant};
 
@@ -55,11 +55,13 @@ fn a_step_of_several_units_becomes_one_region() {
             }
             let whole: usize = sealed(&steps[0]).iter().sum();
             assert!(sealed(&steps[0]).len() > 3 && sealed(&steps[1]) == sealed(&steps[0]));
-            // Whose units are known: nothing waits for a compile from the second step on, whatever is joined.
+            // Whose units are known: nothing waits for a compile from the second step on, whatever
+            // is joined.
             let waits = |event: &&Event| matches!(event, Event::Waited { wait: Wait::Compile, .. });
             let waited = steps[1..].iter().flatten().find(waits);
             assert_eq!(waited.map(ToString::to_string), None);
-            // From the third step on it is one region, which runs as its units until it is compiled.
+            // From the third step on it is one region, which runs as its units until it is
+            // compiled.
             for events in &steps[2..] {
                 assert_eq!(sealed(events)[0], whole);
                 match in_units(events) {
@@ -171,7 +173,8 @@ fn a_loop_without_reads_compiles_a_few_regions() {
             assert!(result.iter().all(|&number| number.is_finite() && number > 0.0), "{result:?}");
             engine.synchronize()?;
             let did = engine.counters().since(&before);
-            // The first region, which begins elsewhere in the round; the unit; the units joined; what is left at the end.
+            // The first region, which begins elsewhere in the round; the unit; the units joined;
+            // what is left at the end.
             assert!(did.compiles <= 5, "{ops} ops: {} compiles of {} regions", did.compiles, did.regions);
         }
         Ok(())

@@ -23,7 +23,8 @@ fn a_steady_loop_compiles_nothing_and_a_miss_is_explained() {
             step(&x, 0.5)?;
             let before = engine.counters();
             for i in 0..20 {
-                // A schedule: the number is a lifted scalar, also when it is the other one's value, 0 or 1.
+                // A schedule: the number is a lifted scalar, also when it is the other one's value,
+                // 0 or 1.
                 let rate = f64::from(i % 3);
                 assert_eq!(step(&x, rate)?, (3.0 * rate + 2.0) as f32);
             }
@@ -104,7 +105,8 @@ fn a_miss_of_new_ops_names_the_first_that_differs() {
     );
 }
 
-/// What was compiled and is not there any more, and what was compiled for other results, is told apart from what is new.
+/// What was compiled and is not there any more, and what was compiled for other results, is told
+/// apart from what is new.
 #[test]
 fn a_miss_of_a_known_region_says_what_is_missing() {
     let log = Log::default();

@@ -212,7 +212,8 @@ fn plans_of_faults() {
     }
 }
 
-/// What the user gave to the engine is dropped with it, and a panic of that drop is nobody's who drops an engine.
+/// What the user gave to the engine is dropped with it, and a panic of that drop is nobody's who
+/// drops an engine.
 #[test]
 fn drops() {
     struct Bomb(Arc<AtomicUsize>);
@@ -251,7 +252,8 @@ fn drops() {
     assert_eq!(dropped.load(Ordering::SeqCst), 3, "each once");
 }
 
-/// A sink that records for each event, and has it run, comes to an end, and is told so; the program is not disturbed.
+/// A sink that records for each event, and has it run, comes to an end, and is told so; the program
+/// is not disturbed.
 #[test]
 fn a_sink_that_feeds_itself() {
     for (mode, panics) in [(Mode::Strict, false), (Mode::Fused, false), (Mode::Strict, true)] {

@@ -1,8 +1,9 @@
-//! Poison is exact: of a program one of whose ops fails, the values that depend on it fail, no others do, and each says which op it was, where
-//! that was recorded and in which region.
+//! Poison is exact: of a program one of whose ops fails, the values that depend on it fail, no
+//! others do, and each says which op it was, where that was recorded and in which region.
 //!
-//! Random programs of the whole op table, on several streams, with drops, reads and flushes at any place. One kind of op fails, on the device or in
-//! the compiler, wherever it occurs: in a region of many ops, which then runs op by op, and by itself. The expected poison is computed from the
+//! Random programs of the whole op table, on several streams, with drops, reads and flushes at any
+//! place. One kind of op fails, on the device or in the compiler, wherever it occurs: in a region
+//! of many ops, which then runs op by op, and by itself. The expected poison is computed from the
 //! program alone. After that the fault is gone, and the same engine runs the same program again.
 //!
 //! `FUSELINE_PROGRAMS` multiplies the number of programs, `FUSELINE_SEED` makes other ones.
@@ -113,8 +114,9 @@ struct Culprit {
     stream: StreamId,
 }
 
-/// The values that have to fail, each with the ops that it may name: one, but where an op that does not compile waits for an input that has
-/// failed, when it is a matter of time which of the two is told.
+/// The values that have to fail, each with the ops that it may name: one, but where an op that does
+/// not compile waits for an input that has failed, when it is a matter of time which of the two is
+/// told.
 #[derive(Default)]
 struct Poison(HashMap<ProgramId, Vec<Culprit>>);
 
@@ -394,7 +396,8 @@ fn a_failure_of_what_is_replayed_reaches_its_dependants() {
     on_reference(true, 5_000, &[false, false, true, false]);
 }
 
-/// Small programs that are interpreted at first, without a compile that could fail, and others that are compiled.
+/// Small programs that are interpreted at first, without a compile that could fail, and others that
+/// are compiled.
 #[test]
 fn a_failure_on_the_plugin_reaches_its_dependants() {
     let interpreted = (EngineConfig::new(), 60, &STAGES[..1]);

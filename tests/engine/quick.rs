@@ -135,8 +135,8 @@ fn a_second_compile_that_fails_costs_speed() {
     assert_eq!((counters.misses, counters.hits, counters.compiles, counters.fallbacks), (1, 6, 1, 0));
 }
 
-/// Forty updates of a state, of which the one before step `keeps` is kept; from the third on by the executable that stays. How many of
-/// them reused the state's memory.
+/// Forty updates of a state, of which the one before step `keeps` is kept; from the third on by the
+/// executable that stays. How many of them reused the state's memory.
 fn donations(engine: &Engine, keeps: usize) -> u64 {
     let mut x = (input(engine) * 1.0).unwrap();
     engine.synchronize().unwrap();
@@ -162,7 +162,8 @@ fn donations(engine: &Engine, keeps: usize) -> u64 {
     engine.counters().since(&before).donations
 }
 
-/// Whatever could be reused in any execution may be by the executable that stays: in the second one a handle is kept.
+/// Whatever could be reused in any execution may be by the executable that stays: in the second one
+/// a handle is kept.
 #[test]
 fn what_replaces_a_stopgap_reuses_memory() {
     let Some(engine) = plugin(config()) else { return };

@@ -1,5 +1,5 @@
-//! Replay: whatever a program does, it gives the values, regions and events that it gives without replay; and a steady loop is replayed.
-//! `FUSELINE_PROGRAMS` multiplies the number of programs.
+//! Replay: whatever a program does, it gives the values, regions and events that it gives without
+//! replay; and a steady loop is replayed. `FUSELINE_PROGRAMS` multiplies the number of programs.
 
 use std::collections::{HashMap, HashSet};
 
@@ -164,8 +164,9 @@ fn run(
 
 // ----- what is compared -----
 
-/// What happened to the regions of each stream, in order, without the ids of values, and then what was read where. What depends on when a compile
-/// ends is left out: whether a region runs as a whole or as its units, and what then runs op by op.
+/// What happened to the regions of each stream, in order, without the ids of values, and then what
+/// was read where. What depends on when a compile ends is left out: whether a region runs as a
+/// whole or as its units, and what then runs op by op.
 fn told(events: &[Event]) -> Vec<String> {
     let (mut units, mut apart) = (0, HashSet::new());
     let mut told: Vec<(StreamId, String)> = Vec::new();
@@ -367,12 +368,13 @@ fn a_step_that_ends_sooner_than_another_is_replayed() {
         }
         Ok(read)
     });
-    // 220 ops, of which each step is recorded twice to be known, and once more where the other is expected.
+    // 220 ops, of which each step is recorded twice to be known, and once more where the other is
+    // expected.
     assert!(replayed >= 200, "{replayed}");
 }
 
-/// Ops that go into a body are none of the stream's, also where they are called by a value from outside, and numbers of a body are operands of the op
-/// that has it.
+/// Ops that go into a body are none of the stream's, also where they are called by a value from
+/// outside, and numbers of a body are operands of the op that has it.
 #[test]
 fn steps_with_bodies_are_replayed() {
     let (_, replayed) = both(Budgets::default(), |engine| {
@@ -393,7 +395,8 @@ fn steps_with_bodies_are_replayed() {
     assert!(replayed >= 8 * 3, "{replayed}");
 }
 
-/// An op that differs from what is expected in its attributes alone, or in its bodies alone, is another op: types, operands and the op itself are the same.
+/// An op that differs from what is expected in its attributes alone, or in its bodies alone, is
+/// another op: types, operands and the op itself are the same.
 #[test]
 fn attributes_and_bodies_are_part_of_what_is_expected() {
     let (_, replayed) =
@@ -464,8 +467,8 @@ fn values_are_told_apart() {
     });
 }
 
-/// A read that is no boundary, because the program has asked for one since the value was made: what is recorded then looks like a
-/// step, but other ops are pending before it.
+/// A read that is no boundary, because the program has asked for one since the value was made: what
+/// is recorded then looks like a step, but other ops are pending before it.
 #[test]
 fn what_is_pending_before_a_tape_is_not_forgotten() {
     let (_, replayed) = both(Budgets { ops: 4, joined_ops: 0, ..Budgets::default() }, |engine| {
@@ -556,8 +559,8 @@ enum Odd {
     OtherNumber,
 }
 
-/// Rounds of so many ops on a few tensors, of which some are odd. Values are let go at once, at the end of their round, or a round later. Returns
-/// what is read in the end.
+/// Rounds of so many ops on a few tensors, of which some are odd. Values are let go at once, at the
+/// end of their round, or a round later. Returns what is read in the end.
 fn endless(
     engine: &Engine,
     seed: u64,
@@ -633,7 +636,8 @@ fn a_loop_without_boundaries_is_replayed() {
     }
 }
 
-/// A loop that reads something at the same place of every ninth round is replayed between, from the first round behind a read on.
+/// A loop that reads something at the same place of every ninth round is replayed between, from the
+/// first round behind a read on.
 #[test]
 fn a_loop_that_reads_now_and_then_is_replayed() {
     for (seed, ops, at) in [(3, 300, 150), (4, 530, 529), (5, 700, 0), (6, 1_100, 400), (7, 2_300, 2_200)] {

@@ -1,4 +1,5 @@
-//! The shadow check: what is compared, what comes of it, and that a program never gets anything but what its ops give.
+//! The shadow check: what is compared, what comes of it, and that a program never gets anything but
+//! what its ops give.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -42,7 +43,8 @@ fn a_region_is_compared_once_and_then_fused() {
     });
 }
 
-/// While nobody knows, the ops run one by one, and so they do where there are several ways to ask: on two streams.
+/// While nobody knows, the ops run one by one, and so they do where there are several ways to ask:
+/// on two streams.
 #[test]
 fn a_region_in_trial_runs_op_by_op() {
     let config = || {
@@ -113,7 +115,8 @@ fn inputs_that_die_are_there_for_the_ops() {
     );
 }
 
-/// `a * b` minus what it is when it is rounded: nothing, unless the product is contracted with the subtraction.
+/// `a * b` minus what it is when it is rounded: nothing, unless the product is contracted with the
+/// subtraction.
 #[test]
 fn a_region_that_differs_is_not_fused_again() {
     let log = Log::default();
@@ -160,7 +163,8 @@ fn a_region_that_differs_is_not_fused_again() {
     assert_eq!((exact.counters().different, exact.counters().fallbacks), (0, 0));
 }
 
-/// Z1: an executable that returns more than it was first run for is compared again when that is needed.
+/// Z1: an executable that returns more than it was first run for is compared again when that is
+/// needed.
 #[test]
 fn results_that_were_not_needed_are_compared_when_they_are() {
     let config = support::config().numerics(Numerics::Fast).compare_regions(true);
@@ -184,7 +188,8 @@ fn results_that_were_not_needed_are_compared_when_they_are() {
         total.item::<f32>()?;
         values.iter().flatten().map(fuseline::Tensor::to_vec).collect()
     };
-    // As many variants as there may be; the fifth has what any of them was asked for, and is compared where the first is not needed.
+    // As many variants as there may be; the fifth has what any of them was asked for, and is
+    // compared where the first is not needed.
     for (compared, keep) in [[0], [1], [2], [3], [4]].iter().enumerate() {
         run(keep).unwrap();
         wait_for(&engine, compared as u64 + 1);
@@ -202,7 +207,8 @@ fn results_that_were_not_needed_are_compared_when_they_are() {
     assert_eq!(engine.counters().different, 2);
 }
 
-/// An op that the plugin computes otherwise among others, and that nothing stands for, is not compiled with others.
+/// An op that the plugin computes otherwise among others, and that nothing stands for, is not
+/// compiled with others.
 #[test]
 fn an_op_that_nothing_keeps_exact_runs_alone() {
     let Some(exact) = plugin(support::config().numerics(Numerics::Exact)) else { return };

@@ -1,4 +1,5 @@
-//! Engines that are dropped at any moment, with work in flight: all that was waited for is told, once, and no thread stays.
+//! Engines that are dropped at any moment, with work in flight: all that was waited for is told,
+//! once, and no thread stays.
 //!
 //! By itself, since threads are counted for the whole process.
 #![cfg(target_os = "linux")]

@@ -20,7 +20,8 @@ fn wanted(exponent: f32, rate: f32) -> Vec<f32> {
     [1.0f32, 2.0, 3.0].map(|x| x.powf(exponent) * rate).to_vec()
 }
 
-/// Bits of the scalars that were compiled in, and the modules of the region's compiles; waits for that.
+/// Bits of the scalars that were compiled in, and the modules of the region's compiles; waits for
+/// that.
 fn specialised(log: &Log) -> (Vec<u64>, Vec<String>) {
     let start = Instant::now();
     let mut modules = Vec::new();

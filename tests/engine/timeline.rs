@@ -1,4 +1,5 @@
-//! Timelines: where the time of a program goes, by steps, call sites and regions, and the page of it.
+//! Timelines: where the time of a program goes, by steps, call sites and regions, and the page of
+//! it.
 
 use std::time::Duration;
 
@@ -109,7 +110,8 @@ fn reads_without_waiting_are_no_waits() -> Result<()> {
     Ok(())
 }
 
-/// A read with a deadline is the caller's, whatever thread the data arrives on; one that got nothing is none.
+/// A read with a deadline is the caller's, whatever thread the data arrives on; one that got
+/// nothing is none.
 #[test]
 fn a_read_with_a_deadline_is_of_the_thread_that_waits() {
     let timelines = std::cell::RefCell::new(Vec::new());

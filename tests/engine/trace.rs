@@ -1,4 +1,5 @@
-//! Bodies recorded from closures: loops, branches, reductions, sorts; what they capture; what they refuse.
+//! Bodies recorded from closures: loops, branches, reductions, sorts; what they capture; what they
+//! refuse.
 
 use std::sync::Arc;
 
@@ -50,7 +51,8 @@ fn loops_nest_and_capture_at_every_depth() {
         let stream = engine.stream();
         let x = vector(engine, &[1.0, 2.0]);
         let weight = vector(engine, &[0.5, -0.25]);
-        // Inside the inner loop: a tensor from outside, values of the outer loop, numbers, and the loop's own.
+        // Inside the inner loop: a tensor from outside, values of the outer loop, numbers, and the
+        // loop's own.
         let sum = stream.for_range(0..3, x.clone(), |i, outer| {
             let step = (i.convert(DType::F32)? + 1.0)?;
             let inner = stream.for_range(0..2, engine.tensor(&[0.0f32, 0.0], &[2])?, |j, inner| {
@@ -421,7 +423,8 @@ fn operands_decide_whatever_the_receiver_is() {
         let other = engine.new_stream();
         let offset = other.tensor(&[1.0f32, 2.0], &[2])?.neg()?;
         let y = other.for_range(0..3, vector(engine, &[0.0, 0.0]), |i, x| {
-            // First an operand of another stream, of this one, of the inner body, and of the outer one.
+            // First an operand of another stream, of this one, of the inner body, and of the outer
+            // one.
             let a = offset.add(&x)?;
             engine.stream().for_between(&engine.scalar(0i32), &i, a, |_, a| x.add(&a))
         })?;
@@ -570,8 +573,8 @@ fn recorded(session: &Session, on: StreamHandle, call: Call<'_>) -> Result<Value
     Ok(session.record(on, call)?.remove(0).id)
 }
 
-/// `for i in 0..3 { x = if i < 2 { x * rate + w } else { -x } }`, the branches capturing what the loop carries and what is
-/// outside of both, and a sum with a number in its function.
+/// `for i in 0..3 { x = if i < 2 { x * rate + w } else { -x } }`, the branches capturing what the
+/// loop carries and what is outside of both, and a sum with a number in its function.
 #[test]
 fn a_framework_records_bodies_by_the_same_calls() {
     everywhere(|engine| {
@@ -691,7 +694,8 @@ fn bodies_at_the_seam_are_refused_like_others() {
             &["lhs", "has ended"],
         );
         says(session.end_body(body, &[x]).unwrap_err(), &["was released before"]);
-        // A loop's condition that uses what is outside cannot be ended apart; closing a body gives it up.
+        // A loop's condition that uses what is outside cannot be ended apart; closing a body gives
+        // it up.
         let body = session.begin_body(OpCode::While, Site::Unknown)?;
         let y = session.placeholder(body, &ty)?;
         let sum = session.record(body, Call { operands: &[y, outside], ..call() })?.remove(0).id;

@@ -1,4 +1,5 @@
-//! What bodies recorded from closures refuse: each mistake has its message, and leaves everything as it was.
+//! What bodies recorded from closures refuse: each mistake has its message, and leaves everything
+//! as it was.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
@@ -138,7 +139,8 @@ fn functions_of_scalars_see_nothing_from_outside() {
     });
 }
 
-/// Nothing of a body reaches a capture that is begun inside, and its values have no data to capture.
+/// Nothing of a body reaches a capture that is begun inside, and its values have no data to
+/// capture.
 #[test]
 fn a_capture_inside_of_a_body() {
     everywhere(|engine| {

@@ -1,5 +1,5 @@
-//! Why a step is slow: what the host waits for and where it asks, and warnings about the program. What a timeline makes of it is in
-//! `tests/engine/timeline.rs`.
+//! Why a step is slow: what the host waits for and where it asks, and warnings about the program.
+//! What a timeline makes of it is in `tests/engine/timeline.rs`.
 
 #[path = "../../benches/programs/mod.rs"]
 #[allow(dead_code, reason = "shared with the tool")]
@@ -273,7 +273,8 @@ fn what_is_kept_of_each_round_is_told_where_nothing_is_asked_for() {
     }
 }
 
-/// Nothing is told of a stream in Strict mode: each op is a region there because somebody wants it so.
+/// Nothing is told of a stream in Strict mode: each op is a region there because somebody wants it
+/// so.
 #[test]
 fn nothing_is_told_of_strict_regions() {
     let log = Log::default();
@@ -286,8 +287,9 @@ fn nothing_is_told_of_strict_regions() {
     assert!(warnings(&log).is_empty());
 }
 
-/// The measured programs: each reads or waits once in a step of work, but for logistic regression. That asks the host after each of its
-/// rounds of sixteen ops whether it may stop, which is what the warning is about, though a program of this kind may choose to.
+/// The measured programs: each reads or waits once in a step of work, but for logistic regression.
+/// That asks the host after each of its rounds of sixteen ops whether it may stop, which is what
+/// the warning is about, though a program of this kind may choose to.
 #[test]
 fn the_measured_programs_have_no_faults_but_one() {
     // Ten windows of 64 boundaries.

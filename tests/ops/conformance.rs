@@ -41,8 +41,9 @@ const KNOWN: &[(&str, &str)] = &[
     ),
 ];
 
-/// Cases that a correct device passes or not by its order of summation, which follows the width of the machine's vectors: how far
-/// a result may be from what is expected where it is not as close as the case says, and the reason.
+/// Cases that a correct device passes or not by its order of summation, which follows the width of
+/// the machine's vectors: how far a result may be from what is expected where it is not as close as
+/// the case says, and the reason.
 const REORDERED: &[(&str, f64, &str)] = &[(
     "conv_general_dilated_float32_2_3_9_float32_12_1_3",
     1e-5,
@@ -136,11 +137,12 @@ fn agree_in_one_region(device: &Engine, cases: &[&Case]) -> bool {
     with_mode(Mode::Fused, run).unwrap_or(false)
 }
 
-/// The outcome of each case on the plugin: whether it needed no allowance. If a region does not agree,
-/// its cases run alone, which shows which of them is wrong, and how.
+/// The outcome of each case on the plugin: whether it needed no allowance. If a region does not
+/// agree, its cases run alone, which shows which of them is wrong, and how.
 ///
 /// # Panics
-/// If more regions disagree than cases do alone: then what is recorded together computes something else.
+/// If more regions disagree than cases do alone: then what is recorded together computes something
+/// else.
 fn on_plugin(device: &Engine, cases: &[Case], all_alone: bool) -> Vec<Result<bool, String>> {
     // Names as they come, to find the one that takes the process down.
     let verbose = std::env::var_os("FUSELINE_VERBOSE").is_some();
@@ -210,7 +212,8 @@ fn read(dir: &Path, only: Option<&str>) -> (Vec<Case>, BTreeMap<String, usize>) 
     (cases, skips)
 }
 
-/// Runs the cases on the interpreter, and on the plugin if there is one; prints the counts by class.
+/// Runs the cases on the interpreter, and on the plugin if there is one; prints the counts by
+/// class.
 fn run(all_alone: bool) {
     let Some((dir, least)) = cases() else {
         println!("skipped: no conformance cases (set FUSELINE_CONFORMANCE to their directory)");

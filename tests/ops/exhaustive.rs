@@ -1,9 +1,10 @@
-//! Every elementwise op of one float, on every `f16` and every `bf16`, and every elementwise op on every element, or pair of
-//! elements, of 2 and 4 bits: the plugin against the reference interpreter.
+//! Every elementwise op of one float, on every `f16` and every `bf16`, and every elementwise op on
+//! every element, or pair of elements, of 2 and 4 bits: the plugin against the reference
+//! interpreter.
 //!
-//! One executable per op and element type runs over all 65,536 elements. An op that rounds may be off by one unit in the
-//! last place, or by what [`NEAR_ZERO`] says; subnormal numbers of `bf16` are read and
-//! written as zero by both. An exception that is not needed any more is a failure too.
+//! One executable per op and element type runs over all 65,536 elements. An op that rounds may be
+//! off by one unit in the last place, or by what [`NEAR_ZERO`] says; subnormal numbers of `bf16`
+//! are read and written as zero by both. An exception that is not needed any more is a failure too.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -203,7 +204,8 @@ fn every_narrow_element_through_every_elementwise_op() {
             };
             let given = [0, 1].map(|id| (ProgramId(id), operands[0].ty().clone()));
             let result = record(def.code, Attrs::none(), &given[..count]);
-            // What is returned is brought into range at last; another type shows whether it was before.
+            // What is returned is brought into range at last; another type shows whether it was
+            // before.
             record(OpCode::Convert, attrs::convert(DType::F32), &[result]);
         }
         calls += program.ops.len() / 2;

@@ -1,8 +1,9 @@
-//! JAX programs that a script turned into program files: recorded op by op in all three modes, with JAX's results as what is
-//! expected; and the script itself.
+//! JAX programs that a script turned into program files: recorded op by op in all three modes, with
+//! JAX's results as what is expected; and the script itself.
 //!
-//! The files under `examples/import/programs` are committed. The half that converts them again needs a Python with the JAX that
-//! `examples/import/requirements.txt` pins: `python3`, or what `FUSELINE_JAX_PYTHON` names.
+//! The files under `examples/import/programs` are committed. The half that converts them again
+//! needs a Python with the JAX that `examples/import/requirements.txt` pins: `python3`, or what
+//! `FUSELINE_JAX_PYTHON` names.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -68,8 +69,9 @@ fn moved(tensor: &Literal, share: f32) -> Literal {
     Literal::from_bytes(tensor.ty().clone(), bytes).expect("it is as long as before")
 }
 
-/// The tolerances of the files come from a rule, and the rule must not let anything pass: an output of which one element is off
-/// by a ten-thousandth is refused, in the program that computes in `bf16` one that is off by a twentieth.
+/// The tolerances of the files come from a rule, and the rule must not let anything pass: an output
+/// of which one element is off by a ten-thousandth is refused, in the program that computes in
+/// `bf16` one that is off by a twentieth.
 #[test]
 fn checks_are_narrow() {
     let mut floats = 0;

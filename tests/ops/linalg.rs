@@ -1,5 +1,5 @@
-//! Factorisations, normalisation, random numbers and sizes given at run time, on the plugin: where what XLA does is not what
-//! is specified, and where nothing is specified but limits.
+//! Factorisations, normalisation, random numbers and sizes given at run time, on the plugin: where
+//! what XLA does is not what is specified, and where nothing is specified but limits.
 
 use fuseline::fusion::Shape;
 use fuseline::fusion::op::{RngDistribution, attrs};
@@ -90,7 +90,8 @@ fn integers_are_drawn_between_their_ends() {
     assert!(drawn(stream, RngDistribution::Uniform, false, true, 100).iter().all(|&drawn| !drawn));
 }
 
-/// Two draws give two lots of numbers, in one region and in two, and a value that is read twice is drawn once.
+/// Two draws give two lots of numbers, in one region and in two, and a value that is read twice is
+/// drawn once.
 #[test]
 fn each_draw_gives_other_numbers_and_each_value_has_one() {
     let Some(engine) = plugin(support::config()) else { return };
@@ -148,8 +149,8 @@ fn a_matrix_without_a_factor_has_nan() {
     }
 }
 
-/// Operands that contradict the record have no meaning, but a result of the recorded type all the same: nothing is read or
-/// divided that is not there. The interpreter refuses them.
+/// Operands that contradict the record have no meaning, but a result of the recorded type all the
+/// same: nothing is read or divided that is not there. The interpreter refuses them.
 #[test]
 fn sizes_that_disagree_crash_nothing() {
     let Some(engine) = plugin(support::config()) else { return };

@@ -1,9 +1,11 @@
-//! Random programs through the public API: whatever is recorded on whatever stream in whatever mode, dropped, copied and
-//! read at whatever time, every value read is the one that the reference interpreter computed.
+//! Random programs through the public API: whatever is recorded on whatever stream in whatever
+//! mode, dropped, copied and read at whatever time, every value read is the one that the reference
+//! interpreter computed.
 //!
-//! Programs come from choices, so a failure shrinks to a small one; it is printed in the program format, with what was done
-//! with its values. `FUSELINE_PROGRAMS` multiplies the number of programs, `FUSELINE_SEED` makes other ones, and
-//! `FUSELINE_PROGRAM_LOG` names a file that holds the program under test, for when the plugin takes the process down.
+//! Programs come from choices, so a failure shrinks to a small one; it is printed in the program
+//! format, with what was done with its values. `FUSELINE_PROGRAMS` multiplies the number of
+//! programs, `FUSELINE_SEED` makes other ones, and `FUSELINE_PROGRAM_LOG` names a file that holds
+//! the program under test, for when the plugin takes the process down.
 
 use std::env;
 
@@ -270,7 +272,8 @@ fn programs_with_several_streams_are_reproducible() {
     }
 }
 
-/// Programs compiled as stopgaps are (`src/execute/baseline.rs`): with what LLVM leaves undone, they give the same.
+/// Programs compiled as stopgaps are (`src/execute/baseline.rs`): with what LLVM leaves undone,
+/// they give the same.
 #[test]
 fn programs_that_are_compiled_in_a_hurry() {
     let config = support::config().compiler_flag("xla_backend_optimization_level", 0i64);
@@ -301,8 +304,8 @@ fn programs_on_the_plugin() {
     }
 }
 
-/// Constants whose quotient the machine does not have. XLA divides constants while it compiles, and dies of these if they
-/// reach it.
+/// Constants whose quotient the machine does not have. XLA divides constants while it compiles, and
+/// dies of these if they reach it.
 #[test]
 fn constants_are_divided_as_data_is() {
     for engine in support::engines(support::config) {
@@ -326,8 +329,8 @@ fn constants_are_divided_as_data_is() {
     }
 }
 
-/// XLA's folder dies of a complex constant of one element, or with one number in all of them, that is converted to real numbers,
-/// if it reaches it.
+/// XLA's folder dies of a complex constant of one element, or with one number in all of them, that
+/// is converted to real numbers, if it reaches it.
 #[test]
 fn complex_constants_become_real_ones() {
     for engine in support::engines(support::config) {
@@ -348,8 +351,8 @@ fn complex_constants_become_real_ones() {
     }
 }
 
-/// XLA's simplifier joins two bitcasts to one that its verifier refuses, if both change the width. A lifted `f64` comes as two
-/// words.
+/// XLA's simplifier joins two bitcasts to one that its verifier refuses, if both change the width.
+/// A lifted `f64` comes as two words.
 #[test]
 fn bitcasts_of_bitcasts_compile() {
     for engine in support::engines(support::config) {
@@ -374,7 +377,8 @@ fn a_slice_of_a_slice_stays_inside() {
     }
 }
 
-/// XLA's simplifier aborts the process where it takes the magnitude of a complex iota for the iota, if it sees one.
+/// XLA's simplifier aborts the process where it takes the magnitude of a complex iota for the iota,
+/// if it sees one.
 #[test]
 fn a_complex_iota_has_a_magnitude() {
     for engine in support::engines(support::config) {

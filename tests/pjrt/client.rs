@@ -130,7 +130,8 @@ fn every_dtype_goes_through_a_program() {
         assert_eq!(executable.parameters(), Some(std::slice::from_ref(&from)), "{dtype}");
         assert_eq!(executable.outputs(), std::slice::from_ref(&to), "{dtype}");
         let size = dtype.size();
-        // Within the range of the shortest types: two values that differ in every bit that those have.
+        // Within the range of the shortest types: two values that differ in every bit that those
+        // have.
         let byte = |i: usize| match dtype.bits() {
             8.. => i as u8,
             1 => i as u8 % 2,
@@ -152,7 +153,8 @@ fn every_dtype_goes_through_a_program() {
     }
 }
 
-/// The plugin writes the bits of a single short element, and leaves those above it in the byte as they were.
+/// The plugin writes the bits of a single short element, and leaves those above it in the byte as
+/// they were.
 #[test]
 fn a_single_short_element_is_read_alone() {
     let Some(client) = client(1) else { return };
@@ -164,7 +166,8 @@ fn a_single_short_element_is_read_alone() {
              %0 = stablehlo.add %a, %a : {tensor} return %0 : {tensor} }} }}"
         );
         let executable = client.compile(module, &CompileOptions::new()).expect("compiles");
-        // 1 and 1 in two bits, signed or not, is the pattern of 2; 0.5 and 0.5 in `f4E2M1FN` is that of 1.0.
+        // 1 and 1 in two bits, signed or not, is the pattern of 2; 0.5 and 0.5 in `f4E2M1FN` is
+        // that of 1.0.
         let wanted = if dtype == DType::I2 { -2i8 as u8 } else { 2 };
         for _ in 0..64 {
             let junk = client.buffer_from_host(&ty::<u8>(&[64]), &[0xff; 64], &client.devices()[0]);
@@ -491,7 +494,8 @@ fn donated_memory_is_reused_and_the_donor_is_an_error_to_use() {
         let output = &executable.execute(&[&donor, &other], &PLAIN).expect("runs").outputs[0];
         assert_eq!(output.unsafe_pointer().expect("an address"), address, "{attribute}: copied");
         assert_eq!(download::<f32>(output), vec![2.0; n]);
-        // Every use of the donor is an error in the plugin's words; what is known of it stays known.
+        // Every use of the donor is an error in the plugin's words; what is known of it stays
+        // known.
         assert!(donor.is_deleted().expect("an answer"));
         assert_eq!((donor.dims(), donor.device()), (&[n as u64][..], client.devices()[0].clone()));
         assert!(donor.to_host().is_err());
@@ -559,7 +563,8 @@ fn deleted_buffers_are_errors() {
     buffer.delete().expect("twice is no error");
     assert!(buffer.is_deleted().expect("an answer"));
     early.wait().expect("taken before the delete");
-    // An event that has failed already fails every time it is asked, whether asked first if it is ready or not.
+    // An event that has failed already fails every time it is asked, whether asked first if it is
+    // ready or not.
     let failed = buffer.ready_event().expect("an event");
     assert!(failed.is_ready().expect("an answer"));
     for _ in 0..3 {

@@ -75,7 +75,8 @@ fn libraries_that_are_no_plugins_are_told_apart() {
     if let Some(path) = library(&dir, "null", "void *GetPjrtApi(void) { return 0; }") {
         assert!(matches!(fault(&path), OpenFault::BadTable(_)));
     }
-    // Another major version, 40 bytes long: size, extensions, and the version's size, extensions, major and minor.
+    // Another major version, 40 bytes long: size, extensions, and the version's size, extensions,
+    // major and minor.
     let old = "struct { unsigned long size; void *ext; unsigned long vsize; void *vext; int major, minor; } table = \
                { 40, 0, 24, 0, 3, 7 }; void *GetPjrtApi(void) { return &table; }";
     if let Some(path) = library(&dir, "major", old) {

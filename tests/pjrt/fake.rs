@@ -326,7 +326,8 @@ fn a_refused_callback_runs_with_the_refusal() {
     let error = receive.recv().expect("called").expect_err("refused");
     assert_eq!(error.message(), "no callbacks today");
     assert!(receive.recv().is_err(), "once");
-    // A read that cannot be heard of: the callback learns it, the memory is not freed under the plugin.
+    // A read that cannot be heard of: the callback learns it, the memory is not freed under the
+    // plugin.
     let (send, receive) = mpsc::channel();
     let before = counters().leaks;
     source.to_host_async().expect("starts").on_ready(move |bytes| send.send(bytes).expect("the test waits"));

@@ -138,7 +138,8 @@ fn owned_data_outlives_its_buffer_and_the_work_on_it() {
         assert!(buffer.aliases(start).expect("an address"));
         assert_eq!(drops.load(Ordering::Relaxed), 0, "dropped with the buffer alive");
         let run = executable.execute(&[&buffer], &WITH_EVENT).expect("runs");
-        // The buffer goes, the work goes on. If the data went with the buffer, the result would be wrong.
+        // The buffer goes, the work goes on. If the data went with the buffer, the result would be
+        // wrong.
         drop(buffer);
         let unfinished = !run.done.as_ref().expect("asked for").is_ready().expect("an answer");
         if round == 0 {

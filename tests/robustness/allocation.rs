@@ -1,5 +1,6 @@
-//! An allocation that fails: the process ends at once, by SIGABRT and with the allocator's message, wherever in recording, sealing,
-//! encoding, lowering or reading files it happens; never by a hang, never with a wrong result.
+//! An allocation that fails: the process ends at once, by SIGABRT and with the allocator's message,
+//! wherever in recording, sealing, encoding, lowering or reading files it happens; never by a hang,
+//! never with a wrong result.
 //!
 //! The standard library aborts when memory for a `Vec`, a `Box` or an `Arc` is refused, and so does
 //! this one: what a program may ask for beforehand is limited (`tests/robustness/hostile.rs`), and
@@ -89,7 +90,8 @@ fn file() -> Box<dyn FnOnce() -> bool> {
     })
 }
 
-/// Not a test by itself: what the processes run that [`a_refused_allocation_ends_the_process`] starts.
+/// Not a test by itself: what the processes run that [`a_refused_allocation_ends_the_process`]
+/// starts.
 #[test]
 fn child() {
     let Ok(name) = env::var("FUSELINE_ALLOCATION_SCENARIO") else { return };
@@ -140,7 +142,8 @@ fn process(scenario: &str, fails: Option<u64>) -> Ended {
     Ended { signal: output.status.signal(), success: output.status.success(), output: text }
 }
 
-/// Refuses allocations of each scenario, so many at most, spread over it; how many processes there were and how many were ended.
+/// Refuses allocations of each scenario, so many at most, spread over it; how many processes there
+/// were and how many were ended.
 fn refuses(most: u64) -> (u64, u64) {
     const SIGABRT: i32 = 6;
     let mut all = (0, 0);

@@ -1,4 +1,5 @@
-//! Thousands of threads record on one engine, on its stream and on streams of their own; and what a stream takes that does nothing.
+//! Thousands of threads record on one engine, on its stream and on streams of their own; and what a
+//! stream takes that does nothing.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -30,7 +31,8 @@ fn threads_record_at_once(count: usize) {
     let _one = ONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let engine = support::config().build_reference().unwrap();
     let x = vector(&engine, &[1.0, 2.0]);
-    // All of them are there before the first begins. A barrier would have them all contend for its lock when it opens.
+    // All of them are there before the first begins. A barrier would have them all contend for its
+    // lock when it opens.
     let (start, right) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU32::new(0)));
     let threads: Vec<_> = (0..count)
         .map(|number| {

@@ -1,8 +1,10 @@
-//! Memory over tens of thousands of distinct regions: a line through what is resident after the warm-up, whose slope must be
-//! next to nothing, while every result is compared with the interpreter's.
+//! Memory over tens of thousands of distinct regions: a line through what is resident after the
+//! warm-up, whose slope must be next to nothing, while every result is compared with the
+//! interpreter's.
 //!
-//! `cargo xtask soak memory-reference memory-plugin compiles` runs the long ones; `FUSELINE_REGIONS` says how many regions,
-//! 10,000 if nothing, and `FUSELINE_MINUTES` for how long at least, 5 if nothing.
+//! `cargo xtask soak memory-reference memory-plugin compiles` runs the long ones;
+//! `FUSELINE_REGIONS` says how many regions, 10,000 if nothing, and `FUSELINE_MINUTES` for how long
+//! at least, 5 if nothing.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -43,8 +45,8 @@ fn the_line_is_that_of_least_squares() {
     assert_eq!(slope(&[(1.0, 5.0)]), 0.0);
 }
 
-/// A region that no other number gives, by its result and what the interpreter makes of the same ops: the shape says the number's
-/// low part, the ops its high part.
+/// A region that no other number gives, by its result and what the interpreter makes of the same
+/// ops: the shape says the number's low part, the ops its high part.
 fn region(engine: &Engine, number: usize) -> (Tensor, Literal) {
     let len = 1 + number % 100;
     let data: Vec<f32> = (0..len).map(|at| 1.0 + (number + at) as f32 / 64.0 % 8.0).collect();
@@ -71,8 +73,8 @@ fn region(engine: &Engine, number: usize) -> (Tensor, Literal) {
     (y, Literal::clone(&wanted))
 }
 
-/// Goes through distinct regions, round after round, until each has come once and the time is over, and looks at the memory a few
-/// times a second.
+/// Goes through distinct regions, round after round, until each has come once and the time is over,
+/// and looks at the memory a few times a second.
 fn stays_flat(name: &str, engine: &Engine) {
     if resident().is_none() {
         println!("skipped: no /proc/self/statm: resident memory cannot be read");
@@ -98,7 +100,8 @@ fn stays_flat(name: &str, engine: &Engine) {
             break now;
         }
     };
-    // What the engine, the plugin and the allocator keep for later is there after a quarter of the time.
+    // What the engine, the plugin and the allocator keep for later is there after a quarter of the
+    // time.
     points.retain(|&(at, _)| at >= seconds / 4.0);
     let did = engine.counters().since(&before);
     let grows = slope(&points);
@@ -146,8 +149,9 @@ fn soak_on_the_default_engine() {
     stays_flat("default engine", &engine);
 }
 
-/// The default configuration, with its budgets: a process that meets ever new regions, all of them compiled, survives, and its mappings stay below the half
-/// of what it may have. `FUSELINE_MAPPINGS` sets the limit lower.
+/// The default configuration, with its budgets: a process that meets ever new regions, all of them
+/// compiled, survives, and its mappings stay below the half of what it may have.
+/// `FUSELINE_MAPPINGS` sets the limit lower.
 #[test]
 #[ignore = "soak: `cargo xtask soak compiles`"]
 fn soak_compiles_with_default_budgets() {

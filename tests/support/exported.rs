@@ -1,5 +1,5 @@
-//! Functions as JAX exported them, with inputs and what JAX made of them: `data/text` and `data/text.json`, which
-//! `data/generate_text.py` writes.
+//! Functions as JAX exported them, with inputs and what JAX made of them: `data/text` and
+//! `data/text.json`, which `data/generate_text.py` writes.
 #![allow(dead_code, unreachable_pub, reason = "each test uses a part")]
 
 use std::fs;
@@ -60,7 +60,8 @@ pub fn exported() -> Vec<Exported> {
     exported.collect()
 }
 
-/// Holds a result to JAX's: sums and functions of floats may round otherwise, anything else is equal.
+/// Holds a result to JAX's: sums and functions of floats may round otherwise, anything else is
+/// equal.
 pub fn check(actual: &Literal, expected: &Literal) -> Result<(), String> {
     let check = match expected.dtype() {
         DType::F32 => {

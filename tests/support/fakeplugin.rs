@@ -1,7 +1,9 @@
-//! The plugin of `tests/fakeplugin`, loaded: its faults, its counts. `tests/fakeplugin/README.md` says what it can do.
+//! The plugin of `tests/fakeplugin`, loaded: its faults, its counts. `tests/fakeplugin/README.md`
+//! says what it can do.
 //!
-//! Cargo builds it before any test of this package, since the package names it among its dev-dependencies, and puts it beside the test
-//! programs. Plans and counts are of the process: a [`FakePlugin`] has it to itself, so tests of one program come one after the other.
+//! Cargo builds it before any test of this package, since the package names it among its
+//! dev-dependencies, and puts it beside the test programs. Plans and counts are of the process: a
+//! [`FakePlugin`] has it to itself, so tests of one program come one after the other.
 
 use std::env::consts::{DLL_PREFIX, DLL_SUFFIX};
 use std::ffi::{CStr, CString, c_char};
@@ -32,7 +34,8 @@ pub(crate) fn path() -> PathBuf {
 }
 
 impl FakePlugin {
-    /// Waits until no other test of this program has it; nothing is planned but what the environment says, and nothing was called.
+    /// Waits until no other test of this program has it; nothing is planned but what the
+    /// environment says, and nothing was called.
     pub(crate) fn alone() -> FakePlugin {
         static ALONE: Mutex<()> = Mutex::new(());
         // A test that failed leaves no plan behind.
@@ -144,7 +147,8 @@ impl FakePlugin {
         self.number("fuseline_fake_threads")
     }
 
-    /// Waits until no object lives and the plugin has no thread: what is dropped last may be dropped on any thread.
+    /// Waits until no object lives and the plugin has no thread: what is dropped last may be
+    /// dropped on any thread.
     #[track_caller]
     pub(crate) fn assert_clean(&self) {
         let kinds = [
@@ -179,8 +183,9 @@ pub(crate) fn wait_for(is_so: impl Fn() -> bool, what: impl Fn() -> String) {
 /// Names the part of a test that a process is to run.
 const CHILD: &str = "FUSELINE_TEST_CHILD";
 
-/// Runs a part of a test in a process of its own, with variables of the environment, and tells how that ended: with status 0 if the part returns.
-/// `test` is the test's name as the harness prints it, `case` a name for the part. `None` in a process that was started for another part of the
+/// Runs a part of a test in a process of its own, with variables of the environment, and tells how
+/// that ended: with status 0 if the part returns. `test` is the test's name as the harness prints
+/// it, `case` a name for the part. `None` in a process that was started for another part of the
 /// test: it has to go on to that.
 pub(crate) fn in_child(test: &str, case: &str, vars: &[(&str, &str)], part: impl FnOnce()) -> Option<Output> {
     let name = format!("{test} {case}");

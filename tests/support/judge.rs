@@ -1,11 +1,13 @@
-//! How far what a plugin computes may be from what the reference interpreter does, number by number.
+//! How far what a plugin computes may be from what the reference interpreter does, number by
+//! number.
 //!
-//! An op that rounds may be off by some units in the last place, any other op gives the same number. NaN equals NaN, and
-//! where the table calls an op exact, the sign of zero counts.
+//! An op that rounds may be off by some units in the last place, any other op gives the same
+//! number. NaN equals NaN, and where the table calls an op exact, the sign of zero counts.
 //!
-//! XLA's CPU backend counts subnormal numbers of `bf16`, `f32` and `f64` as zero, and so does the interpreter where it stands in
-//! for it. What an op computes on the way is flushed too: where a rounded result is next to the least normal number, zero of its
-//! sign will do, and the other way around.
+//! XLA's CPU backend counts subnormal numbers of `bf16`, `f32` and `f64` as zero, and so does the
+//! interpreter where it stands in for it. What an op computes on the way is flushed too: where a
+//! rounded result is next to the least normal number, zero of its sign will do, and the other way
+//! around.
 
 use fuseline::fusion::FloatFormat;
 use fuseline::fusion::op::Rounding;
@@ -65,7 +67,8 @@ impl Float {
         1 << self.format().mantissa
     }
 
-    /// Whether it is subnormal where XLA's CPU backend computes with it: the least `f8E8M0FNU` is a subnormal `f32`.
+    /// Whether it is subnormal where XLA's CPU backend computes with it: the least `f8E8M0FNU` is a
+    /// subnormal `f32`.
     pub(crate) fn is_subnormal(self) -> bool {
         match self.dtype {
             DType::F8E8M0FNU => self.bits == 0,
@@ -73,7 +76,8 @@ impl Float {
         }
     }
 
-    /// Number of steps from one number to another; `None` when one of them is NaN and the other is not.
+    /// Number of steps from one number to another; `None` when one of them is NaN and the other is
+    /// not.
     pub(crate) fn steps(self, other: Float) -> Option<u64> {
         let (a, b) = (self.magnitude(), other.magnitude());
         match (self.value().is_nan(), other.value().is_nan()) {
@@ -85,8 +89,8 @@ impl Float {
     }
 }
 
-/// Units in the last place that an op which rounds may be off by: short floats are computed in longer
-/// ones and rounded once, the longer ones by approximations.
+/// Units in the last place that an op which rounds may be off by: short floats are computed in
+/// longer ones and rounded once, the longer ones by approximations.
 pub(crate) fn steps(dtype: DType) -> u64 {
     if dtype.size() <= 2 { 1 } else { 4 }
 }

@@ -1,5 +1,6 @@
-//! What a random program does at the public API: on which streams and in which modes its ops are recorded, when its values
-//! come to the device, are copied, read and dropped. Every value read is the one that the reference interpreter computed.
+//! What a random program does at the public API: on which streams and in which modes its ops are
+//! recorded, when its values come to the device, are copied, read and dropped. Every value read is
+//! the one that the reference interpreter computed.
 //!
 //! Input: a sampled program and choices. `tests/ops/programs.rs` and the fuzz targets share it.
 
@@ -47,7 +48,8 @@ pub(crate) enum Step {
     Flush(usize),
 }
 
-/// What a program does, in order. Every value is brought or made, and read or dropped, some of them both.
+/// What a program does, in order. Every value is brought or made, and read or dropped, some of them
+/// both.
 pub(crate) fn script(sampled: &Sampled, entropy: &mut dyn Entropy) -> Vec<Step> {
     let program = &sampled.program;
     let mut steps = Vec::new();
@@ -117,8 +119,8 @@ pub(crate) struct Outcome {
     pub(crate) refused: bool,
 }
 
-/// Runs a script and checks every value read. An op that the plugin does not compile is an error with an address, and not a
-/// wrong result; any other error is.
+/// Runs a script and checks every value read. An op that the plugin does not compile is an error
+/// with an address, and not a wrong result; any other error is.
 pub(crate) fn run(
     sampled: &Sampled,
     steps: &[Step],
@@ -144,7 +146,8 @@ pub(crate) fn run(
     Ok(Outcome { refused: has_refused, ..outcome })
 }
 
-/// As [`run`], where errors are for `failed` to judge. What an error leaves without a value is left out from then on.
+/// As [`run`], where errors are for `failed` to judge. What an error leaves without a value is left
+/// out from then on.
 pub(crate) fn run_failing(
     sampled: &Sampled,
     steps: &[Step],

@@ -3,7 +3,8 @@
 use fuseline::fusion::{DTypeClass, FloatFormat};
 use fuseline::{DType, Literal, TensorType};
 
-/// Numbers at which functions of floats turn, overflow, underflow or lose bits, and the ends of the integer types.
+/// Numbers at which functions of floats turn, overflow, underflow or lose bits, and the ends of the
+/// integer types.
 const MAGNITUDES: [f64; 26] = [
     1.0,
     0.5,
@@ -33,8 +34,8 @@ const MAGNITUDES: [f64; 26] = [
     1e30,
 ];
 
-/// Bits of elements of a type as the host stores them: all patterns of a type of up to 16 bits that has no more than `most`
-/// of them, else up to `most`, the most special ones first.
+/// Bits of elements of a type as the host stores them: all patterns of a type of up to 16 bits that
+/// has no more than `most` of them, else up to `most`, the most special ones first.
 pub(crate) fn specials(dtype: DType, most: usize) -> Vec<u128> {
     let all = 1u64 << dtype.bits().min(32);
     let mut bits: Vec<u128> = match dtype.class() {

@@ -10,13 +10,16 @@
 
 namespace fuseline {
 
-// Throws where what a call writes to overlaps itself, or overlaps what it reads otherwise than by being the same.
+// Throws where what a call writes to overlaps itself, or overlaps what it reads otherwise than by
+// being the same.
 void check_overlaps(const c10::OperatorHandle& op, const torch::jit::Stack& stack);
-// Throws if the overload does not take the element types of its tensors. `args` has no `out=` tensors.
+// Throws if the overload does not take the element types of its tensors. `args` has no `out=`
+// tensors.
 void check_types(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> args);
 // Throws if the operator does not write a result of type `result` to a tensor of type `given`.
 void check_out(const c10::OperatorHandle& op, c10::ScalarType given, c10::ScalarType result);
-// The operator's name without its namespace and without the trailing underscore of in-place variants.
+// The operator's name without its namespace and without the trailing underscore of in-place
+// variants.
 std::string_view base_of(const c10::OperatorHandle& op);
 
 // Converts the numbers among an operator's arguments to the type of its result.

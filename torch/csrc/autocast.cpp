@@ -1,4 +1,5 @@
-// Autocast: which ops are computed in the lower type, in f32, or in the widest of their operands. PyTorch's own lists, as for other devices.
+// Autocast: which ops are computed in the lower type, in f32, or in the widest of their operands.
+// PyTorch's own lists, as for other devices.
 
 #include <ATen/autocast_mode.h>
 #include <torch/library.h>

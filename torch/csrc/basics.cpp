@@ -1,4 +1,5 @@
-// What every device has to have: factories, copies, views, and what changes the sizes of storages. No arithmetic.
+// What every device has to have: factories, copies, views, and what changes the sizes of storages.
+// No arithmetic.
 
 #include <ATen/EmptyTensor.h>
 #include <ATen/MemoryOverlap.h>
@@ -49,14 +50,16 @@ at::Tensor download(const at::Tensor& tensor) {
   TORCH_CHECK(!is_decomposing() || replicas() == 1, "fuseline: an op reads data to decide what it does, and only that of replica 0 (RP2)");
   at::Tensor cpu = at::empty(tensor.sizes(), tensor.options().device(c10::kCPU));
   if (tensor.numel() == 0) return cpu;
-  // The bytes as they are, if they are all that there is: seen as other elements they would be computed.
+  // The bytes as they are, if they are all that there is: seen as other elements they would be
+  // computed.
   Value value = read_bytes(tensor);
   if (!value) value = read(tensor);
   check(flt_download(value.get(), cpu.mutable_data_ptr(), cpu.nbytes()));
   return cpu;
 }
 
-// A tensor whose elements are those that are meant: without the bits that say "the conjugate of" and "the negative of".
+// A tensor whose elements are those that are meant: without the bits that say "the conjugate of"
+// and "the negative of".
 at::Tensor without_bits(at::Tensor tensor) {
   if (tensor.is_conj()) tensor = tensor.conj();
   if (tensor.is_neg()) tensor = tensor._neg_view();
@@ -210,7 +213,8 @@ namespace {
 
 using OptionalTensor = std::optional<at::Tensor>;
 
-// The forms of batch norm that say in their schemas what they write to, as graphs have them: the row of the one that does not say so does the same.
+// The forms of batch norm that say in their schemas what they write to, as graphs have them: the
+// row of the one that does not say so does the same.
 std::tuple<at::Tensor, at::Tensor, at::Tensor> batch_norm(const at::Tensor& input, const OptionalTensor& weight, const OptionalTensor& bias,
                                                           at::Tensor& mean, at::Tensor& variance, bool training, double momentum, double eps) {
   return at::native_batch_norm(input, weight, bias, mean, variance, training, momentum, eps);

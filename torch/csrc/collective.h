@@ -1,4 +1,5 @@
-// A call of a collective: its operands on their way to the host, its results promised, and who has a part in it. See distributed.cpp.
+// A call of a collective: its operands on their way to the host, its results promised, and who has
+// a part in it. See distributed.cpp.
 #pragma once
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
@@ -15,7 +16,8 @@ using Tensors = std::vector<at::Tensor>;
 // A result that is to come.
 class Coming {
  public:
-  // The tensor is a promised value from now on; only what the caller does next may see it otherwise.
+  // The tensor is a promised value from now on; only what the caller does next may see it
+  // otherwise.
   Coming(at::ScalarType dtype, c10::IntArrayRef dims, Value& value) {
     FltType type = type_of(dtype, dims);
     check(flt_promise(&type, value.out(), &promise_));
@@ -38,7 +40,8 @@ class Coming {
 // How far a call is, for those who ask its Work.
 class Progress {
  public:
-  // `settle` gives the results their data or their error. Who has read a result finds the call done.
+  // `settle` gives the results their data or their error. Who has read a result finds the call
+  // done.
   template <typename F>
   void end(F settle, std::string error, int source = -1) {
     std::scoped_lock lock(mutex_);
@@ -108,7 +111,8 @@ struct Group {
   std::mutex mutex;
   std::condition_variable changed;
   std::deque<std::shared_ptr<Call>> queue;
-  // Sends and receives that have begun: each has a thread that waits for it, since they end in any order.
+  // Sends and receives that have begun: each has a thread that waits for it, since they end in any
+  // order.
   std::vector<c10::intrusive_ptr<c10d::Work>> between_two;
   bool is_ending = false;
   // What went wrong first.
@@ -173,7 +177,8 @@ inline void heard(void* given, bool ok, const uint8_t* bytes, size_t len) {
   ear->group->changed.notify_all();
 }
 
-// What Python gets for a call. For the program it is complete: what is recorded next comes after it.
+// What Python gets for a call. For the program it is complete: what is recorded next comes after
+// it.
 class Recorded final : public c10d::Work {
  public:
   Recorded(int rank, c10d::OpType type, Tensors results, uint64_t number, bool waits)
@@ -200,7 +205,8 @@ class Recorded final : public c10d::Work {
     if (auto error = exception()) std::rethrow_exception(error);
   }
   void blockCurrentStream() override { synchronize(); }
-  // Waits for the network only if somebody says for how long, and for barriers, which are about time.
+  // Waits for the network only if somebody says for how long, and for barriers, which are about
+  // time.
   bool wait(std::chrono::milliseconds timeout) override {
     if (waits_ || timeout != kNoTimeout) {
       for (const auto& part : parts_) {
@@ -213,7 +219,8 @@ class Recorded final : public c10d::Work {
   }
   void abort() override {}
   uint64_t getSequencenumber() const override { return number_; }
-  // Has been fulfilled, so that what is to happen then is recorded here and now, whatever the network does.
+  // Has been fulfilled, so that what is to happen then is recorded here and now, whatever the
+  // network does.
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override {
     auto type = c10::ListType::create(c10::TensorType::get());
     auto future = c10::make_intrusive<c10::ivalue::Future>(type, std::vector<c10::Device>{c10::Device(kDevice, 0)});

@@ -1,4 +1,5 @@
-// Ops of the user's, which are StableHLO modules (torch_fuseline/_custom.py), as one op of the dispatcher that takes their number.
+// Ops of the user's, which are StableHLO modules (torch_fuseline/_custom.py), as one op of the
+// dispatcher that takes their number.
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>

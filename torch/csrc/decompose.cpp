@@ -15,7 +15,8 @@ namespace {
 using c10::IValue;
 using torch::jit::Stack;
 
-// How an overload is computed: by which op, and how many of its arguments that op takes. Those behind it are written to, or the first is.
+// How an overload is computed: by which op, and how many of its arguments that op takes. Those
+// behind it are written to, or the first is.
 struct Plan {
   std::optional<c10::OperatorHandle> by;
   size_t inputs = 0;
@@ -65,7 +66,8 @@ Plan plan_of(const c10::OperatorHandle& op) {
   return {};
 }
 
-// Decompositions that are being computed by this thread: one that comes to itself has no other ops to be made of.
+// Decompositions that are being computed by this thread: one that comes to itself has no other ops
+// to be made of.
 thread_local std::vector<c10::OperatorName> running;
 
 }  // namespace

@@ -66,7 +66,8 @@ struct Guard final : public c10::impl::DeviceGuardImplInterface {
     capability.capability_data.capability_bits &= bits;
     return capability;
   }
-  // Events are places in the one stream: recording one has all before it run. Whoever is to wait for one in the stream does so anyway.
+  // Events are places in the one stream: recording one has all before it run. Whoever is to wait
+  // for one in the stream does so anyway.
   void destroyEvent(void* event, const c10::DeviceIndex) const noexcept override {
     const std::unique_ptr<uint64_t> owned(static_cast<uint64_t*>(event));
     // It cannot fail for an event that there is.
@@ -100,8 +101,8 @@ struct Guard final : public c10::impl::DeviceGuardImplInterface {
 
 C10_REGISTER_GUARD_IMPL(PrivateUse1, Guard);
 
-// A generator: a seed, and how many calls have drawn from it. Ops of the engine draw by counter; what the CPU computes instead draws from a CPU
-// generator with the same seed.
+// A generator: a seed, and how many calls have drawn from it. Ops of the engine draw by counter;
+// what the CPU computes instead draws from a CPU generator with the same seed.
 struct Generator final : public c10::GeneratorImpl {
   Generator() : GeneratorImpl(only(), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1)) {}
   void set_current_seed(uint64_t seed) override {

@@ -1,20 +1,26 @@
-// Collectives of torch.distributed, for tensors of the device: gloo, on the hosts' memory, at their place in the program.
+// Collectives of torch.distributed, for tensors of the device: gloo, on the hosts' memory, at their
+// place in the program.
 //
-//   call ─► operands are read, results promised ─► queue of the group ─► its thread: gloo, when the operands are there ─► promises are kept
+//   call ─► operands are read, results promised ─► queue of the group ─► its thread: gloo, when the
+//   operands are there ─► promises are kept
 //           (the caller's thread, which goes on)   (in order)            (and threads of gloo's)
 //
-// What a call does to the stream is done when it returns: its operands end a region there, and its results are values of the engine's that are promised
-// (`flt_promise`). Ops behind it are recorded at once and run when the data is there, so the program's order is the order of effects, on every rank, and
-// nobody waits but who reads. No thread of XLA's is held up, as it would be by a handler inside of a region: peers that need what such a thread
-// computes would wait for ever, on as many receives as there are threads. Nor is anything compiled for a collective, and any PJRT device will do. A
-// region never reaches across a collective, so ranks need not agree on what they fuse.
+// What a call does to the stream is done when it returns: its operands end a region there, and its
+// results are values of the engine's that are promised (`flt_promise`). Ops behind it are recorded
+// at once and run when the data is there, so the program's order is the order of effects, on every
+// rank, and nobody waits but who reads. No thread of XLA's is held up, as it would be by a handler
+// inside of a region: peers that need what such a thread computes would wait for ever, on as many
+// receives as there are threads. Nor is anything compiled for a collective, and any PJRT device
+// will do. A region never reaches across a collective, so ranks need not agree on what they fuse.
 //
 // Invariants:
-// - TD1: calls of a group are started in the order in which they were recorded, by one thread. That is what gloo matches them by.
-// - TD2: a call holds no value after it was recorded; what it reads is on its way to the host by then. So lives end where the program ends them, and
-//   regions do not depend on the network.
-// - TD3: results are promised once and kept or broken once. What fails is told with the collective's name by whoever reads a result, by `wait`, and by
-//   the next call of the group; a group that failed is closed, so that its peers hear of it.
+// - TD1: calls of a group are started in the order in which they were recorded, by one thread. That
+//   is what gloo matches them by.
+// - TD2: a call holds no value after it was recorded; what it reads is on its way to the host by
+//   then. So lives end where the program ends them, and regions do not depend on the network.
+// - TD3: results are promised once and kept or broken once. What fails is told with the
+//   collective's name by whoever reads a result, by `wait`, and by the next call of the group; a
+//   group that failed is closed, so that its peers hear of it.
 // - TD4: no thread here waits for the engine, and none has Python's lock.
 
 #include <ATen/ops/cat.h>
@@ -594,8 +600,9 @@ void Gloo::end() {
   gloo_.reset();
 }
 
-// Adds a backend for this device to a group, by which Python gets it: it has no class there. What the group has for the CPU is a gloo of one rank, which
-// is asked to make that of all ranks: one that was made in Python would need Python's lock to go, on whatever thread it goes (TD4).
+// Adds a backend for this device to a group, by which Python gets it: it has no class there. What
+// the group has for the CPU is a gloo of one rank, which is asked to make that of all ranks: one
+// that was made in Python would need Python's lock to go, on whatever thread it goes (TD4).
 void add_backend(const c10::intrusive_ptr<c10d::ProcessGroup>& group) {
   auto alone = group->getBackend(c10::DeviceType::CPU);
   auto gloo = alone->merge(group->getStore(), alone->getBackendOptions(), group->getRank(), group->getSize());

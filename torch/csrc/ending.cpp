@@ -1,9 +1,12 @@
 // The end of the program, before Python's own.
 //
-// PyTorch has a thread for the backward passes of each device, and it outlives the program. Two things of it need Python's lock without anybody
-// waiting for them: its beginning, and the release of what a backward pass has kept, which may come after `backward()` has returned. A thread that asks for the
-// lock when the interpreter is being taken down is ended by it, in the middle of C++ that may not be left so (status 134), or before it has counted
-// itself out, which PyTorch's end then waits for, for ten seconds. So before that the thread is seen at rest: something is run on it, behind whatever it was at.
+// PyTorch has a thread for the backward passes of each device, and it outlives the program. Two
+// things of it need Python's lock without anybody waiting for them: its beginning, and the release
+// of what a backward pass has kept, which may come after `backward()` has returned. A thread that
+// asks for the lock when the interpreter is being taken down is ended by it, in the middle of C++
+// that may not be left so (status 134), or before it has counted itself out, which PyTorch's end
+// then waits for, for ten seconds. So before that the thread is seen at rest: something is run on
+// it, behind whatever it was at.
 //
 // The engine's threads also compile in the background. They begin no further compile, and the main
 // thread has priority over the compiles that are under way.
@@ -48,7 +51,8 @@ struct Engine : public torch::autograd::Engine {
   static bool has_threads(torch::autograd::Engine& engine) { return !(engine.*(&Engine::device_ready_queues_)).empty(); }
 };
 
-// The pass has no Python object in its thread-local state: it is begun on a thread that Python does not know.
+// The pass has no Python object in its thread-local state: it is begun on a thread that Python does
+// not know.
 void pass() {
   try {
     const at::Tensor none = at::empty({0}, at::TensorOptions().device(fuseline::kDevice));
@@ -66,10 +70,10 @@ struct Passed {
   bool is_over = false;
 };
 
-// Lets the other threads run only while this one sleeps: all of them are bound to one processor, and
-// the others have the scheduler's lowest class. On another processor they would slow this thread down
-// through shared memory and caches. They are not stopped, because one may hold a lock that this thread
-// waits for.
+// Lets the other threads run only while this one sleeps: all of them are bound to one processor,
+// and the others have the scheduler's lowest class. On another processor they would slow this
+// thread down through shared memory and caches. They are not stopped, because one may hold a lock
+// that this thread waits for.
 void deprioritize_other_threads() {
 #ifdef __linux__
   DIR* threads = opendir("/proc/self/task");
@@ -93,7 +97,8 @@ void deprioritize_other_threads() {
 
 }  // namespace
 
-// For the Python module, when the program has ended and the interpreter has not, without its lock. Waits so long at most.
+// For the Python module, when the program has ended and the interpreter has not, without its lock.
+// Waits so long at most.
 extern "C" __attribute__((visibility("default"))) void fuseline_torch_settle(int milliseconds) {
   flt_pause_background_compiles();
   if (Engine::has_threads(torch::autograd::Engine::get_default_engine())) {

@@ -63,11 +63,13 @@ FltStatus flt_record(size_t op, const FltArg* args, size_t arg_count, const FltT
                      FltValue* results, size_t room, size_t* made);
 FltStatus flt_upload(const FltType* type, const void* bytes, size_t len, FltValue* out);
 FltStatus flt_download(const FltValue* value, void* bytes, size_t len);
-// Starts to read a value. `heard` is called once, on any thread, possibly before this returns: with what it was given, whether there is data, and the
-// bytes of it, or what went wrong. It must not wait for the device.
+// Starts to read a value. `heard` is called once, on any thread, possibly before this returns: with
+// what it was given, whether there is data, and the bytes of it, or what went wrong. It must not
+// wait for the device.
 FltStatus flt_fetch(const FltValue* value, void (*heard)(void* given, bool ok, const uint8_t* bytes, size_t len),
                     void* given);
-// A value whose data is to come, and the duty to bring it: given back once, by any thread, with the data or with why there is none.
+// A value whose data is to come, and the duty to bring it: given back once, by any thread, with the
+// data or with why there is none.
 struct FltPromise;
 FltStatus flt_promise(const FltType* type, FltValue* out, FltPromise** promise);
 FltStatus flt_keep(FltPromise* promise, const void* bytes, size_t len);

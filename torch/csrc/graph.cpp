@@ -1,11 +1,15 @@
-// Graphs that are recorded once and called as one op (engine/src/graph.rs), for `torch.compile` (torch_fuseline/_compile.py).
+// Graphs that are recorded once and called as one op (engine/src/graph.rs), for `torch.compile`
+// (torch_fuseline/_compile.py).
 //
-// A graph is a function of tensors that Python runs once on placeholders, while this thread records. It is recorded once for each kind of inputs: a
-// *variant*. A call finds the variant of its inputs and gives their values to the engine.
+// A graph is a function of tensors that Python runs once on placeholders, while this thread
+// records. It is recorded once for each kind of inputs: a *variant*. A call finds the variant of
+// its inputs and gives their values to the engine.
 //
 // Invariants:
-// - GC1: a variant is used for inputs of the types, sizes and strides that it was recorded for, and for the same numbers, only.
-// - GC2: results have the strides that they had when it was recorded, and those that shared a storage share one, with an input too.
+// - GC1: a variant is used for inputs of the types, sizes and strides that it was recorded for, and
+//   for the same numbers, only.
+// - GC2: results have the strides that they had when it was recorded, and those that shared a
+//   storage share one, with an input too.
 // - GC3: what the graph writes to an input is written to the tensor that is given for it.
 
 #include <ATen/core/Tensor.h>
@@ -84,7 +88,8 @@ struct Input {
 
 struct Output {
   View view;
-  // One of the storages that a call makes, or one of the inputs, or a tensor that is the same each time.
+  // One of the storages that a call makes, or one of the inputs, or a tensor that is the same each
+  // time.
   std::optional<size_t> made, input;
   at::Tensor constant;
 };

@@ -1,10 +1,12 @@
 // One boxed kernel for every overload of the engine's table.
 //
-//   call ─► types of the results (meta kernels of PyTorch, remembered) ─► arguments as values ─► recorded ─► new tensors, or writes
+//   call ─► types of the results (meta kernels of PyTorch, remembered) ─► arguments as values ─►
+//   recorded ─► new tensors, or writes
 //
-// A row of the table is an overload in its functional form. In-place and out= overloads are found by their schemas: they have the same arguments, and
-// are the functional form with a write behind it. What the engine has no lowering for with some arguments is decomposed (decompose.h), or computed on
-// the CPU; both are counted.
+// A row of the table is an overload in its functional form. In-place and out= overloads are found
+// by their schemas: they have the same arguments, and are the functional form with a write behind
+// it. What the engine has no lowering for with some arguments is decomposed (decompose.h), or
+// computed on the CPU; both are counted.
 //
 // Invariants:
 // - KN1: results have the types and sizes that PyTorch infers; the engine is checked for it (TB1).
@@ -148,8 +150,9 @@ class Kernel final : public c10::OperatorKernel {
   std::unordered_map<Key, std::shared_ptr<const Outs>, KeyHash> known_;
 };
 
-// What a word of a key begins: keys are read from left to right without a doubt, so that two lists of arguments that differ have keys that differ. Each
-// argument is a tag, and behind it as many words as tag and words say.
+// What a word of a key begins: keys are read from left to right without a doubt, so that two lists
+// of arguments that differ have keys that differ. Each argument is a tag, and behind it as many
+// words as tag and words say.
 enum Tag : int64_t { kNone, kNoTensor, kTensor, kInt, kDouble, kComplex, kBool, kNumber, kString, kDevice, kGenerator, kInts, kDoubles, kBools, kTensors };
 
 void add_tensor(const at::Tensor& tensor, Key& key) {
@@ -246,8 +249,9 @@ at::Tensor on_meta(const at::Tensor& tensor) {
   return at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options().device(c10::kMeta));
 }
 
-// PyTorch's meta kernels of nearest neighbours fail for an empty batch, where they check that there is something besides (in 2.15: an integer in the
-// place of a truth value). They are asked for a batch of one.
+// PyTorch's meta kernels of nearest neighbours fail for an empty batch, where they check that there
+// is something besides (in 2.15: an integer in the place of a truth value). They are asked for a
+// batch of one.
 bool resizes_no_batch(const std::string& name, const at::Tensor& x) {
   if (!x.defined() || x.dim() < 3 || x.size(0) != 0) return false;
   if (name.find("upsample_nearest") == std::string::npos || name.find("backward") != std::string::npos) return false;
@@ -317,7 +321,8 @@ std::shared_ptr<const Outs> Kernel::infer(c10::ArrayRef<IValue> args, const IVal
   return outs;
 }
 
-// Products and what is made of them get tensors that are conjugated only by a mark: PyTorch resolves that for all others.
+// Products and what is made of them get tensors that are conjugated only by a mark: PyTorch
+// resolves that for all others.
 Value with_bits(Value value, const at::Tensor& tensor) {
   if (!tensor.is_conj() && !tensor.is_neg()) return value;
   Value plain;
@@ -404,7 +409,8 @@ bool is_known(const IValue& arg) {
     return std::all_of(list.begin(), list.end(), [](const at::Tensor& tensor) { return is_known(tensor); });
   }
   if (arg.isOptionalTensorList()) {
-    // Truth values in the place of indices: their number, and with it the sizes of the result, is in their values only.
+    // Truth values in the place of indices: their number, and with it the sizes of the result, is
+    // in their values only.
     for (const std::optional<at::Tensor>& tensor : arg.toOptionalTensorList()) {
       if (!tensor || !tensor->defined()) continue;
       if (!is_known(*tensor) || tensor->scalar_type() == c10::kBool || tensor->scalar_type() == c10::kByte) return false;
@@ -595,7 +601,8 @@ std::vector<Row> rows() {
   return rows;
 }
 
-// What is made of other ops and has no derivative of its own loses its gradient where it has a kernel.
+// What is made of other ops and has no derivative of its own loses its gradient where it has a
+// kernel.
 bool has_composite_kernel(const c10::OperatorHandle& op) {
   return op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) &&
          !op.hasKernelForDispatchKey(c10::DispatchKey::Autograd);

@@ -13,7 +13,8 @@ struct Out {
 };
 using Outs = c10::SmallVector<Out, 2>;
 
-// Registers a kernel for each row of the engine's table, in its functional, in-place and out= forms.
+// Registers a kernel for each row of the engine's table, in its functional, in-place and out=
+// forms.
 void register_kernels();
 // What calls for which the engine has no kernel do.
 void register_fallback();

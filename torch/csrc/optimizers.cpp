@@ -1,7 +1,9 @@
-// Steps of optimizers over all parameters in one call (`torch.optim`'s `fused=True`), as ops of the device: what is recorded is fused anyway, and no value is
-// waited for. Formulas and their order are those of PyTorch's kernels for CPUs, in at least 32 bits.
+// Steps of optimizers over all parameters in one call (`torch.optim`'s `fused=True`), as ops of the
+// device: what is recorded is fused anyway, and no value is waited for. Formulas and their order
+// are those of PyTorch's kernels for CPUs, in at least 32 bits.
 //
-// With a gradient scaler (torch.amp.GradScaler) gradients are divided by its factor, in place, and nothing changes where it found infinite ones.
+// With a gradient scaler (torch.amp.GradScaler) gradients are divided by its factor, in place, and
+// nothing changes where it found infinite ones.
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/Tensor.h>
@@ -35,7 +37,8 @@ struct Step {
   void set(const Tensor& target, const Tensor& value) const {
     target.copy_(found ? at::where(found->eq(1).reshape({}), wide(target), value) : value);
   }
-  // Without the scale, in the direction that is asked for, with the decay of a parameter added to it.
+  // Without the scale, in the direction that is asked for, with the decay of a parameter added to
+  // it.
   Tensor gradient(const Tensor& grad, const Tensor& param) const {
     Tensor value = wide(grad);
     if (scale) {
@@ -143,7 +146,8 @@ void unscale(TensorList grads, Tensor& found, const Tensor& inverse) {
   }
 }
 
-// The next scale: a smaller one after a gradient that was not finite, a greater one, if that is finite, after so many steps without any.
+// The next scale: a smaller one after a gradient that was not finite, a greater one, if that is
+// finite, after so many steps without any.
 Tensor& update_scale(Tensor& scale, Tensor& tracker, const Tensor& found, double growth, double backoff, int64_t interval) {
   at::AutoDispatchBelowADInplaceOrView guard;
   const Tensor is_bad = found.gt(0).reshape(scale.sizes());

@@ -1,7 +1,8 @@
 // `parameter.data = other` between devices.
 //
-// PyTorch allows it between the devices on a list of its own (CPU, CUDA, ..), which is what `module.to` moves parameters by, in place. It is allowed here
-// between the CPU and this device for the same reason: both have plain dense tensors.
+// PyTorch allows it between the devices on a list of its own (CPU, CUDA, ..), which is what
+// `module.to` moves parameters by, in place. It is allowed here between the CPU and this device for
+// the same reason: both have plain dense tensors.
 
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/autograd/function.h>

@@ -1,5 +1,5 @@
-// Memory of the host that PyTorch calls pinned, for what asks whether it is (DDP does). Transfers copy on the caller's thread, so that it is memory
-// like any other; it is known by its address.
+// Memory of the host that PyTorch calls pinned, for what asks whether it is (DDP does). Transfers
+// copy on the caller's thread, so that it is memory like any other; it is known by its address.
 
 #include "pinned.h"
 

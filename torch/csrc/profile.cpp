@@ -1,8 +1,9 @@
 // PyTorch's profiler, and ranges of the program in the engine's timeline.
 //
-// The profiler times an op between two events on its device. Here ops are recorded and run together later, so there is no time of one op: it is told
-// none. When regions run is in the engine's timeline, and so are ranges of the program (`record_function`, steps of optimizers)
-// while it is kept: the outermost ones are its steps.
+// The profiler times an op between two events on its device. Here ops are recorded and run together
+// later, so there is no time of one op: it is told none. When regions run is in the engine's
+// timeline, and so are ranges of the program (`record_function`, steps of optimizers) while it is
+// kept: the outermost ones are its steps.
 
 #include <ATen/record_function.h>
 #include <c10/util/ApproximateClock.h>

@@ -1,5 +1,7 @@
-// The case that most calls are: tensors of one type and one shape, each all of its storage. Inference, arguments and the key that types of results
-// are remembered under are left out then; everything else goes the common way. A row's lowering and what is here record the same ops (engine/src/quick.rs).
+// The case that most calls are: tensors of one type and one shape, each all of its storage.
+// Inference, arguments and the key that types of results are remembered under are left out then;
+// everything else goes the common way. A row's lowering and what is here record the same ops
+// (engine/src/quick.rs).
 
 #include "quick.h"
 
@@ -17,7 +19,8 @@
 namespace fuseline {
 namespace {
 
-// The common way of an overload. There is one for each kernel below, and it lives until the process ends.
+// The common way of an overload. There is one for each kernel below, and it lives until the process
+// ends.
 struct Common {
   c10::BoxedKernel kernel;
   std::optional<c10::OperatorHandle> op;
@@ -165,7 +168,8 @@ at::Tensor sum(const at::Tensor& a, at::OptionalIntArrayRef dim, bool keeps, std
     const CallSite site;
     const int64_t rank = a.dim();
     const c10::IntArrayRef given = dim.value_or(c10::IntArrayRef());
-    // Over all dimensions if none is given. Those of no dimensions are for the common way, and so are errors.
+    // Over all dimensions if none is given. Those of no dimensions are for the common way, and so
+    // are errors.
     std::array<bool, FLT_MAX_RANK> is_summed{};
     c10::SmallVector<int64_t, 6> axes, sizes;
     bool is_right = rank > 0 || given.empty();

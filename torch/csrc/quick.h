@@ -1,4 +1,5 @@
-// Kernels without a stack in front of the boxed one (kernel.cpp), for the overloads that programs call most.
+// Kernels without a stack in front of the boxed one (kernel.cpp), for the overloads that programs
+// call most.
 #pragma once
 
 #include <ATen/core/boxing/BoxedKernel.h>

@@ -1,21 +1,27 @@
-// The device as several replicas, and collectives between them: ops of the recorded program, inside of its executables.
+// The device as several replicas, and collectives between them: ops of the recorded program, inside
+// of its executables.
 //
 //   one program ─► one executable ─► replica 0, 1, .. (a device of XLA each, with data of its own)
 //                  └ with the collectives in it, fused with what is around them
 //
-// A tensor has data on each replica. Ops compute on each by itself; what goes between them are ops as well: rows of the engine's table
-// (engine/src/ops/replicas.rs). `Replicas` is a backend of torch.distributed whose ranks are the replicas: a call records one of these ops and writes its
-// result, and is complete when it returns, since what is recorded next comes after it. `Done` is what it returns.
+// A tensor has data on each replica. Ops compute on each by itself; what goes between them are ops
+// as well: rows of the engine's table (engine/src/ops/replicas.rs). `Replicas` is a backend of
+// torch.distributed whose ranks are the replicas: a call records one of these ops and writes its
+// result, and is complete when it returns, since what is recorded next comes after it. `Done` is
+// what it returns.
 //
-// There is one Python program and its rank is 0, on all replicas: nothing here depends on the rank. What is about one rank only (the result of a
-// `reduce`) is selected by the number of the replica, which is a value of the program. What would need several programs (`send`) is refused.
+// There is one Python program and its rank is 0, on all replicas: nothing here depends on the rank.
+// What is about one rank only (the result of a `reduce`) is selected by the number of the replica,
+// which is a value of the program. What would need several programs (`send`) is refused.
 //
 // Invariants:
 // - RP1: nothing reads data here but `replica_download` and `agreed`. A collective ends no region.
-// - RP2: data of one replica never decides for another without notice. What the CPU would compute instead is refused where there are several (kernel.cpp),
-//   as is a decomposition that reads data (basics.cpp), and a truth value or an integer that is read to be a number of Python's has to be the same
-//   on all (`agreed`).
-// - RP3: collectives of processes (distributed.cpp) would move the data of replica 0 only, and are refused where there are several.
+// - RP2: data of one replica never decides for another without notice. What the CPU would compute
+//   instead is refused where there are several (kernel.cpp), as is a decomposition that reads data
+//   (basics.cpp), and a truth value or an integer that is read to be a number of Python's has to be
+//   the same on all (`agreed`).
+// - RP3: collectives of processes (distributed.cpp) would move the data of replica 0 only, and are
+//   refused where there are several.
 
 #include "replicas.h"
 
@@ -89,7 +95,8 @@ at::Tensor own_chunk(const at::Tensor& tensor) {
   return call<at::Tensor(const at::Tensor&, int64_t)>(op, tensor, int64_t{0});
 }
 
-// Types of the results. Sizes are looked up and remembered like those of PyTorch's ops (KN2); how many replicas there are does not change.
+// Types of the results. Sizes are looked up and remembered like those of PyTorch's ops (KN2); how
+// many replicas there are does not change.
 
 int64_t count() { return static_cast<int64_t>(replicas()); }
 
@@ -195,7 +202,8 @@ class Done final : public c10d::Work {
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override {
     auto type = c10::ListType::create(c10::TensorType::get());
     auto future = c10::make_intrusive<c10::ivalue::Future>(type, std::vector<c10::Device>{c10::Device(kDevice, 0)});
-    // Without storages no events are recorded for them, each of which would end a region: there is one stream, and nobody has to wait in it.
+    // Without storages no events are recorded for them, each of which would end a region: there is
+    // one stream, and nobody has to wait in it.
     future->markCompleted(c10::IValue(results_), std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>>());
     return future;
   }
@@ -361,7 +369,8 @@ class Replicas final : public c10d::Backend {
   c10::intrusive_ptr<c10d::Work> recv(Tensors&, int, int) override { no_pairs("recv"); }
   c10::intrusive_ptr<c10d::Work> recvAnysource(Tensors&, int) override { no_pairs("recv"); }
 
-  // There is nobody to wait for but the devices, which is what a barrier is for where it measures time.
+  // There is nobody to wait for but the devices, which is what a barrier is for where it measures
+  // time.
   c10::intrusive_ptr<c10d::Work> barrier(const c10d::BarrierOptions&) override {
     const CallSite site;
     check(flt_synchronize());
@@ -434,7 +443,8 @@ class Replicas final : public c10d::Backend {
   }
 };
 
-// Gives a group, which has as many ranks as there are replicas, its backend: it has no class in Python.
+// Gives a group, which has as many ranks as there are replicas, its backend: it has no class in
+// Python.
 void add_replicas(const c10::intrusive_ptr<c10d::ProcessGroup>& group) {
   group->setBackend(kDevice, c10d::ProcessGroup::BackendType::CUSTOM, c10::make_intrusive<Replicas>());
 }

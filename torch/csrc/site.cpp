@@ -1,17 +1,21 @@
 // Which line of the Python program an op comes from.
 //
-// A kernel runs without the interpreter's lock, and taking it for every op would cost more than the op. It need not be: the frames of a thread change by
-// that thread only, which is here. So the chain of frames is read as it lies in memory, two words a frame: the next instruction, which stands for
-// the line, and the frame that called. What an instruction stands for is asked of Python once, with its lock, and remembered.
+// A kernel runs without the interpreter's lock, and taking it for every op would cost more than the
+// op. It need not be: the frames of a thread change by that thread only, which is here. So the
+// chain of frames is read as it lies in memory, two words a frame: the next instruction, which
+// stands for the line, and the frame that called. What an instruction stands for is asked of Python
+// once, with its lock, and remembered.
 //
-// Where the words of a frame lie is known for some versions of Python, and compared with what Python itself says before it is used (_sites.py). For
-// others every op asks Python; then that is done in debug mode only, unless the user says otherwise.
+// Where the words of a frame lie is known for some versions of Python, and compared with what
+// Python itself says before it is used (_sites.py). For others every op asks Python; then that is
+// done in debug mode only, unless the user says otherwise.
 //
-// The backward thread has no frames. There the forward op counts for which the node was made: nodes have numbers, and the number that the next one
-// gets is known when the forward op is recorded.
+// The backward thread has no frames. There the forward op counts for which the node was made: nodes
+// have numbers, and the number that the next one gets is known when the forward op is recorded.
 //
 // Invariants:
-// - ST1: code whose instructions are remembered is never freed (a reference is kept), so that an instruction stands for one line for ever.
+// - ST1: code whose instructions are remembered is never freed (a reference is kept), so that an
+//   instruction stands for one line for ever.
 // - ST2: frames are read by the thread that they belong to, while Python runs none of its code.
 // - ST3: Python's lock is not taken by who holds a lock of this library.
 
@@ -103,7 +107,8 @@ std::vector<std::unique_ptr<const Place>> places;
 std::unordered_map<std::string, const Place*> by_text;
 std::unordered_map<const void*, const Place*> by_instruction;
 std::unordered_set<const void*> kept;
-// Of more code Python is asked every time: a program that makes code all the time must not keep all of it.
+// Of more code Python is asked every time: a program that makes code all the time must not keep all
+// of it.
 constexpr size_t kMostCode = 1 << 16;
 
 // Under the lock.
@@ -136,8 +141,8 @@ bool is_skipped(const std::string& file) {
   return false;
 }
 
-// Asks Python for the frames of this thread, and remembers what their instructions stand for. The place is that of the innermost one that is not
-// PyTorch's own.
+// Asks Python for the frames of this thread, and remembers what their instructions stand for. The
+// place is that of the innermost one that is not PyTorch's own.
 const Place* ask(bool remembers) {
   const Place* result = &kNone;
   const int state = python.take();
@@ -229,7 +234,8 @@ const Place* walk(Here& here) {
 
 // ----- forward and backward -----
 
-// The forward op of an autograd node, by its number and thread: a word of the number and that of its place. Of so many nodes.
+// The forward op of an autograd node, by its number and thread: a word of the number and that of
+// its place. Of so many nodes.
 constexpr size_t kNodes = 1 << 14;
 std::array<std::atomic<uint64_t>, kNodes> forward{};
 
@@ -331,7 +337,8 @@ void want_sites() {
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
 
-// Python's functions, in the order of the struct; and folders whose frames are passed by, a line each.
+// Python's functions, in the order of the struct; and folders whose frames are passed by, a line
+// each.
 EXPORT void fuseline_torch_sites_init(void* const* functions, const char* folders) {
   static_assert(sizeof(fuseline::Python) % sizeof(void*) == 0, "addresses and nothing else");
   std::memcpy(static_cast<void*>(&fuseline::python), functions, sizeof fuseline::python);
@@ -339,8 +346,8 @@ EXPORT void fuseline_torch_sites_init(void* const* functions, const char* folder
     fuseline::skipped.emplace_back(folders, end);
 }
 
-// The code and the next instruction of the innermost frames of this thread, as they are read for this version of Python. How many; 0 where it is not
-// known how.
+// The code and the next instruction of the innermost frames of this thread, as they are read for
+// this version of Python. How many; 0 where it is not known how.
 EXPORT size_t fuseline_torch_frames(int version, const void** codes, const void** instructions, size_t room) {
   const auto found = fuseline::layout_of(version);
   if (!found) return 0;

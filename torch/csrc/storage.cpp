@@ -75,7 +75,8 @@ thread_local uint64_t current = 0;
 constexpr uint64_t kMark = 0x9e6c63d0876a9f1b;
 uint64_t mark_of(const Buf* buf) { return reinterpret_cast<uintptr_t>(buf) ^ kMark; }
 
-// What storages hold, in bytes, and how many there have been. Only added to and subtracted from: nothing is ordered by them.
+// What storages hold, in bytes, and how many there have been. Only added to and subtracted from:
+// nothing is ordered by them.
 struct Held {
   std::atomic<int64_t> bytes{0}, count{0}, peak_bytes{0}, peak_count{0}, all_bytes{0}, all_count{0};
 
@@ -105,7 +106,8 @@ void delete_buf(void* context) {
   delete buf;
 }
 
-// The storages as an allocator of PyTorch's. It caches nothing: what is reserved is what is allocated.
+// The storages as an allocator of PyTorch's. It caches nothing: what is reserved is what is
+// allocated.
 class Bufs final : public c10::DeviceAllocator {
  public:
   c10::DataPtr allocate(size_t bytes) override {
@@ -168,7 +170,8 @@ class Bufs final : public c10::DeviceAllocator {
 
 Bufs bufs;
 
-// The Buf at an address that somebody else has put into a storage, or null (SB5). What is there is read as a file, which may fail where memory may not.
+// The Buf at an address that somebody else has put into a storage, or null (SB5). What is there is
+// read as a file, which may fail where memory may not.
 Buf* buf_at(void* data) {
   Buf* buf = static_cast<Buf*>(data);
   static const int memory = open("/proc/self/mem", O_RDONLY | O_CLOEXEC);
@@ -251,7 +254,8 @@ Value read(const at::Tensor& tensor) {
   FltType type = type_of(tensor.scalar_type(), tensor.sizes());
   Value value;
   check(flt_read(base_of(buf, tensor).get(), &type, tensor.strides().data(), tensor.storage_offset(), value.out()));
-  // What was filled as bytes (files are read so) and is read as numbers is numbers from now on. Not truth values: any byte is one.
+  // What was filled as bytes (files are read so) and is read as numbers is numbers from now on. Not
+  // truth values: any byte is one.
   const bool is_plain = recording() == 0 && buf.dtype == c10::ScalarType::Byte && tensor.scalar_type() != c10::ScalarType::Bool;
   if (is_plain && tensor.scalar_type() != c10::ScalarType::Byte && covers(buf, tensor)) {
     buf.value = value.another();
@@ -290,7 +294,8 @@ Value read_storage(const at::Tensor& tensor) {
 
 namespace {
 
-// The elements of a tensor whose dimensions of stride zero, which repeat them, are one long; and the value for these, of which the first is taken.
+// The elements of a tensor whose dimensions of stride zero, which repeat them, are one long; and
+// the value for these, of which the first is taken.
 std::optional<at::Tensor> without_repeats(const at::Tensor& tensor, Value& value) {
   c10::SmallVector<int64_t, 5> sizes(tensor.sizes());
   bool repeats = false;

@@ -1,16 +1,23 @@
 // Storages whose bytes are a value of the engine's.
 //
-// A storage of the device has no memory that the host could read. Its data pointer is the address of a Buf, which holds one value for all of the
-// storage; views are sizes, strides and offsets of ATen's own. A kernel reads a tensor as a value (`read`) and writes one (`write`), which replaces
-// the value of the storage. So views alias as on any device, and in-place ops are functional ones with a write.
+// A storage of the device has no memory that the host could read. Its data pointer is the address
+// of a Buf, which holds one value for all of the storage; views are sizes, strides and offsets of
+// ATen's own. A kernel reads a tensor as a value (`read`) and writes one (`write`), which replaces
+// the value of the storage. So views alias as on any device, and in-place ops are functional ones
+// with a write.
 //
 // Invariants:
-// - SB1: a Buf belongs to one storage and dies with it (the deleter of its data pointer). That is when its value's life ends in the program.
-// - SB2: the value of a Buf covers the storage: elements times their size are its bytes. `dtype` and `dims` are its own. A null value is a storage that nobody has written to.
+// - SB1: a Buf belongs to one storage and dies with it (the deleter of its data pointer). That is
+//   when its value's life ends in the program.
+// - SB2: the value of a Buf covers the storage: elements times their size are its bytes. `dtype`
+//   and `dims` are its own. A null value is a storage that nobody has written to.
 // - SB3: the value is replaced under the lock; forward and backward run on different threads.
-// - SB5: PyTorch also makes storages of a bare data pointer (`from_blob`: what pickles and DLPack do), which has no deleter of ours. Such a pointer is followed where
-//   it leads to a Buf, and whoever made it sees to it that the Buf outlives it, as on any device. A Buf knows itself by its mark, which is gone when it is.
-// - SB4: a value of a graph that is being recorded (graph.h) is in storages that were made meanwhile, on the same thread, and in no other.
+// - SB5: PyTorch also makes storages of a bare data pointer (`from_blob`: what pickles and DLPack
+//   do), which has no deleter of ours. Such a pointer is followed where it leads to a Buf, and
+//   whoever made it sees to it that the Buf outlives it, as on any device. A Buf knows itself by
+//   its mark, which is gone when it is.
+// - SB4: a value of a graph that is being recorded (graph.h) is in storages that were made
+//   meanwhile, on the same thread, and in no other.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -88,15 +95,18 @@ Buf& buf_of(const at::Tensor& tensor);
 
 // What a tensor of the device is, in row-major order.
 Value read(const at::Tensor& tensor);
-// The value of its storage if that is exactly what the tensor is, else null: no op has to be recorded then.
+// The value of its storage if that is exactly what the tensor is, else null: no op has to be
+// recorded then.
 Value read_whole(const at::Tensor& tensor);
 // Lets a tensor be this value, which has the tensor's type and sizes.
 void write(const at::Tensor& tensor, Value value);
 // The value in another element type, and in sizes that it broadcasts to.
 Value converted(Value value, c10::ScalarType dtype, c10::IntArrayRef dims);
-// The value of a storage whose bytes are just those of the tensor, whatever its elements are; else null.
+// The value of a storage whose bytes are just those of the tensor, whatever its elements are; else
+// null.
 Value read_bytes(const at::Tensor& tensor);
-// Lets a storage be the value of another one, if both tensors are all of their storages and no graph is recorded; says whether they were.
+// Lets a storage be the value of another one, if both tensors are all of their storages and no
+// graph is recorded; says whether they were.
 bool share(const at::Tensor& from, const at::Tensor& to);
 // The value of all of its storage, as elements of its type; throws where they are of another.
 Value read_storage(const at::Tensor& tensor);

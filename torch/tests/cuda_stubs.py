@@ -14,7 +14,8 @@ import sys
 import sysconfig
 import tempfile
 
-# Of functions without a version, whose library is not told: which one has them. It matters to nobody but the reader.
+# Of functions without a version, whose library is not told: which one has them. It matters to
+# nobody but the reader.
 PREFIXES = {
     "cudnn": "libcudnn",
     "nccl": "libnccl",

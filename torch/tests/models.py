@@ -75,7 +75,8 @@ class Program:
 
 
 def sgd(parameters):
-    # Slow enough that the CPU's losses of three steps are those of double precision to 1e-6: one ReLU that rounding turns is a percent of the next one.
+    # Slow enough that the CPU's losses of three steps are those of double precision to 1e-6: one
+    # ReLU that rounding turns is a percent of the next one.
     return torch.optim.SGD(parameters, lr=1e-3, momentum=0.9)
 
 

@@ -20,8 +20,9 @@ import typing
 import torch
 
 DEVICE = "fuseline"
-# Ops whose results are random, or are memory that nobody has written to, by their whole names: ``masked.normalize`` and
-# ``signal.windows.exponential`` are neither. Those with a ``training`` that is off are neither then.
+# Ops whose results are random, or are memory that nobody has written to, by their whole names:
+# ``masked.normalize`` and ``signal.windows.exponential`` are neither. Those with a ``training``
+# that is off are neither then.
 RANDOM = {
     "bernoulli", "cauchy", "exponential", "geometric", "log_normal", "multinomial", "normal", "uniform",
     "rand_like", "randint", "randint_like", "randn", "randn_like",
@@ -47,10 +48,12 @@ LISTED = 400
 TOLERANCE = {torch.float32: {"rtol": 1e-5, "atol": 5e-5}, torch.complex64: {"rtol": 1e-5, "atol": 5e-5}}
 
 
-# Relative errors that the CPU's own results in float32 have to those in float64, where that is more.
+# Relative errors that the CPU's own results in float32 have to those in float64, where that is
+# more.
 LOOSE = {"matrix_exp": 3e-3}
-# The same of gradients. That of logcumsumexp is the exponential of differences of numbers up to 10,000, whose last digit is a thousandth: for PyTorch's own
-# samples the CPU is off by 2.8e-3 from double precision, and the device by 4.3e-3, in numbers of about 5.
+# The same of gradients. That of logcumsumexp is the exponential of differences of numbers up to
+# 10,000, whose last digit is a thousandth: for PyTorch's own samples the CPU is off by 2.8e-3 from
+# double precision, and the device by 4.3e-3, in numbers of about 5.
 LOOSE_GRADIENTS = {"logcumsumexp": 5e-3}
 
 
@@ -176,7 +179,8 @@ def gradients(results, inputs):
     results = [result for result in results if result.requires_grad]
     if not results or not inputs:
         return []
-    # Ones would hide what sums of a gradient's elements hide: a permutation, a factor that is one in the mean. Made on the CPU: the same on both.
+    # Ones would hide what sums of a gradient's elements hide: a permutation, a factor that is one
+    # in the mean. Made on the CPU: the same on both.
     generator = torch.Generator().manual_seed(0)
     seeds = [torch.randn(result.shape, dtype=result.dtype, generator=generator).to(result.device) for result in results]
     return torch.autograd.grad(results, inputs, seeds, allow_unused=True)

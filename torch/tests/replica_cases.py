@@ -50,7 +50,8 @@ def shards(count):
         assert parts.device.type == DEVICE and parts.shape == (2, 4, 3)
         each(parts, whole.chunk(count, 1))
         each(fuseline.unshard(parts, dim), [whole] * count)
-    # What is uploaded is the same everywhere, also from pinned memory and without waiting; each takes its part.
+    # What is uploaded is the same everywhere, also from pinned memory and without waiting; each
+    # takes its part.
     there = whole.pin_memory().to(DEVICE, non_blocking=True)
     each(there, [whole] * count)
     each(fuseline.shard(there, 1), whole.chunk(count, 1))
@@ -306,7 +307,8 @@ def ddp_of_images(count):
     torch.testing.assert_close(losses, wanted, rtol=1e-4, atol=1e-4)
     for (name, found), (_, other) in zip(model.module.state_dict().items(), weights.state_dict().items()):
         same(found, other, rtol=1e-4, atol=1e-4, msg=name)
-    # Forward, backward, the exchanges of gradients and of the loss, and the optimizer are one region.
+    # Forward, backward, the exchanges of gradients and of the loss, and the optimizer are one
+    # region.
     assert told[4:] == [(1, 0)] * 4, told
     assert fuseline.fallbacks() == {}, fuseline.fallbacks()
     return told

@@ -18,7 +18,8 @@ import subprocess
 import sys
 import time
 
-# Sizes at which a step on the CPU of two cores is 20 to 100 ms of arithmetic; with --small those of the tests, 5 to 55 ms of which much is dispatch.
+# Sizes at which a step on the CPU of two cores is 20 to 100 ms of arithmetic; with --small those of
+# the tests, 5 to 55 ms of which much is dispatch.
 SIZES = {
     "resnet18": {"batch": 16, "size": 64},
     "nanogpt": {"batch": 4, "length": 128, "width": 128, "depth": 4, "heads": 4},
@@ -50,7 +51,8 @@ def step_time(name, way, warm, steps, rounds, is_small=False):
             step()
         step().item()
 
-    # As it is timed, since where the loss is read decides over the regions, until nothing is interpreted or run in parts any more.
+    # As it is timed, since where the loss is read decides over the regions, until nothing is
+    # interpreted or run in parts any more.
     for _ in range(warm):
         run()
     while way in ("fused", "compiled") and torch.fuseline.counters()["pending_compiles"]:

@@ -205,7 +205,8 @@ for step in range(120):
         assert after["compiles_asked"] == before["compiles_asked"] or step < 104, (before, after)
         before = after
     if step == 110:
-        # In the backward pass too nothing is made of it but what the ops say; it is told once, at the line of the forward pass.
+        # In the backward pass too nothing is made of it but what the ops say; it is told once, at
+        # the line of the forward pass.
         try:
             loss.item()
         except IndexError as error:

@@ -18,7 +18,8 @@ class Models(unittest.TestCase):
     def train(self, name, package=None, is_usual=False):
         # It is pinned with PyTorch.
         self.assertTrue(package is None or importlib.util.find_spec(package), f"{package} is not installed")
-        # A process of its own, whose engine interprets nothing, if it is not as usual: every region that is not known is a miss.
+        # A process of its own, whose engine interprets nothing, if it is not as usual: every region
+        # that is not known is a miss.
         environment = {**os.environ, **({} if is_usual else {"FUSELINE_TORCH_INTERPRET_COLD": "0"})}
         command = [sys.executable, str(SCRIPT), name, "--steps", str(3 if is_usual else STEPS)]
         told = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, timeout=900)
@@ -30,7 +31,8 @@ class Models(unittest.TestCase):
         if is_usual:
             return
         self.assertGreater(result["misses"][0], 0)
-        # The backward thread lets go of some values after the step, on a busy machine in the next one.
+        # The backward thread lets go of some values after the step, on a busy machine in the next
+        # one.
         self.assertEqual(result["misses"][5], result["misses"][-1], result["misses"])
 
     def test_resnet18(self):

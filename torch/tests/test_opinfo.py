@@ -16,7 +16,8 @@ FOLDER = pathlib.Path(__file__).parent
 # A process for each would take minutes: so many ops share one, and a crash fails them all.
 TOGETHER = 40
 IS_ALL = os.environ.get("FUSELINE_TORCH_ALL", "") == "1"
-# Where every region is compiled, one op in so many is looked at, with so many samples: each compiles for a tenth of a second and more.
+# Where every region is compiled, one op in so many is looked at, with so many samples: each
+# compiles for a tenth of a second and more.
 COMPILED, COMPILED_SAMPLES = 12, 1
 # Ops that are loops take seconds to compile: of those so many are left out for one that is not.
 SLOW = ("linalg.", "special.", "svd", "pinverse", "lu", "matrix_exp", "polygamma", "norm", "cholesky", "ormqr", "det", "inverse", "logdet")
@@ -63,7 +64,8 @@ def work(names, dtype, forms, most, is_compiled, is_native, pipe):
 
 class Table(unittest.TestCase):
     def passes(self, names, dtype, forms=(), most=None, is_compiled=False, is_native=True):
-        # Forked from a process that has no engine yet: this one may, and an engine does not follow into a child.
+        # Forked from a process that has no engine yet: this one may, and an engine does not follow
+        # into a child.
         server, told = multiprocessing.get_context("forkserver"), []
         server.set_forkserver_preload(["torch", "torch.testing._internal.common_methods_invocations"])
         groups = [names[start : start + TOGETHER] for start in range(0, len(names), TOGETHER)]

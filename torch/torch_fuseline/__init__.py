@@ -11,7 +11,8 @@ import os
 import pathlib
 import sys
 
-# With the entry point installed, importing torch here would import this module again before it is there.
+# With the entry point installed, importing torch here would import this module again before it is
+# there.
 _autoload = os.environ.get("TORCH_DEVICE_BACKEND_AUTOLOAD")
 if "torch" not in sys.modules:
     os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
@@ -22,7 +23,8 @@ if _autoload is None:
 else:
     os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = _autoload
 
-# XLA's plugins log each client that they make on standard error, unless this is set when they are loaded.
+# XLA's plugins log each client that they make on standard error, unless this is set when they are
+# loaded.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
 
 from . import _device_checks, _ending, _exchange, _random, _sites  # noqa: E402
@@ -258,7 +260,8 @@ def _keep_parameters():
         is_asked_otherwise = (
             future.get_swap_module_params_on_conversion() or future.get_overwrite_module_params_on_conversion()
         )
-        # Functions of others may do what they like to be called for, and subclasses of tensors have their own ways.
+        # Functions of others may do what they like to be called for, and subclasses of tensors have
+        # their own ways.
         is_torchs = getattr(fn, "__module__", None) == "torch.nn.modules.module"
         is_plain = all(type(parameter) is torch.nn.Parameter for parameter in self.parameters())
         if is_asked_otherwise or not recurse or not is_torchs or not is_plain or not _crosses(self, fn):
@@ -287,7 +290,8 @@ def _register():
     globals()["default_generators"] = _random.set_up()
     _exchange.set_up()
     _device_checks.set_up()
-    # Python runs what was registered last first: lines are not looked for any more when the rest is seen to.
+    # Python runs what was registered last first: lines are not looked for any more when the rest is
+    # seen to.
     _ending.set_up()
     _sites.set_up()
 

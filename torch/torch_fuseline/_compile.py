@@ -42,7 +42,8 @@ class _Graph:
         if _draws_again(module):
             self._is_recorded = False
             apart[self.name] = "random numbers of the forward pass are drawn once more in the backward pass"
-        # The name is part of the executable's key: the same for all graphs, so that the same graph is the same program in another process.
+        # The name is part of the executable's key: the same for all graphs, so that the same graph
+        # is the same program in another process.
         self._id = _ops.graph_new(f"torch.{name}", _has_symbols(inputs))
         weakref.finalize(self, _ops.graph_forget, self._id)
         self._shape = {}
@@ -51,7 +52,8 @@ class _Graph:
         if not self._is_recorded or get_mode() != "fused":
             return self._run(inputs)
         tensors, numbers = [], []
-        # What kind each input is, and then the number: a list of inputs that differs in what is no tensor has other numbers.
+        # What kind each input is, and then the number: a list of inputs that differs in what is no
+        # tensor has other numbers.
         for value in inputs:
             if isinstance(value, torch.Tensor):
                 tensors.append(value)

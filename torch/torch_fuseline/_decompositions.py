@@ -23,7 +23,8 @@ _decomposed = torch.library.Library("fuseline_decomposed", "DEF")
 _table = None
 
 
-# Of this package: for ops that PyTorch has no decomposition of. Where values say what sizes results have, they are waited for, as on every device.
+# Of this package: for ops that PyTorch has no decomposition of. Where values say what sizes results
+# have, they are waited for, as on every device.
 _OURS = dict(_special.TABLE)
 
 

@@ -9,8 +9,9 @@ use anyhow::Context as _;
 use crate::host::{self, Host};
 use crate::micro;
 
-/// Builds the command-line tool and the harness, and runs the harness. Its exit status becomes this command's. A run of everything
-/// begins with what an op and a region cost, which the report shows too.
+/// Builds the command-line tool and the harness, and runs the harness. Its exit status becomes this
+/// command's. A run of everything begins with what an op and a region cost, which the report shows
+/// too.
 pub(crate) fn run(host: &Host, arguments: &[OsString]) -> anyhow::Result<ExitCode> {
     let selects = |argument: &OsString| {
         let argument = argument.to_string_lossy();

@@ -12,7 +12,8 @@ use anyhow::Context as _;
 
 use crate::host::Host;
 
-/// The shared library's own name, which programs ask for when they start; the number is that of `capi/build.rs`.
+/// The shared library's own name, which programs ask for when they start; the number is that of
+/// `capi/build.rs`.
 const NAME: &str = "libfuseline.so.0";
 
 const HEADERS: [&str; 2] = ["fuseline.h", "fuseline.hpp"];

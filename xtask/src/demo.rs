@@ -12,7 +12,8 @@ use crate::time;
 /// The example that the demo runs.
 const EXAMPLE: &str = "digits";
 
-/// Builds and runs the demo. Its output goes straight through, and its exit status becomes this command's.
+/// Builds and runs the demo. Its output goes straight through, and its exit status becomes this
+/// command's.
 pub(crate) fn run(host: &Host, arguments: &[OsString]) -> anyhow::Result<ExitCode> {
     if !host.root.join("examples").join(EXAMPLE).is_dir()
         && !host.root.join(format!("examples/{EXAMPLE}.rs")).is_file()

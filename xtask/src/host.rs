@@ -1,8 +1,9 @@
 //! The machine and the checkout a command runs on.
 //!
-//! A [`Host`] holds the environment *as the user gave it*: `cargo run` adds variables of its own and those of
-//! `.cargo/config.toml`, and a nested cargo that inherited them would not behave like one typed into a shell (it would,
-//! for one, rebuild what watches those variables). Tests make a `Host` of fake folders.
+//! A [`Host`] holds the environment *as the user gave it*: `cargo run` adds variables of its own
+//! and those of `.cargo/config.toml`, and a nested cargo that inherited them would not behave like
+//! one typed into a shell (it would, for one, rebuild what watches those variables). Tests make a
+//! `Host` of fake folders.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};

@@ -1,7 +1,7 @@
 //! `cargo xtask`: set-up, demo, measurements and tests of this workspace.
 //!
-//! This program depends on no other crate of the workspace, so that it builds where libclang and protoc are still
-//! missing: providing them is its first job.
+//! This program depends on no other crate of the workspace, so that it builds where libclang and
+//! protoc are still missing: providing them is its first job.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command-line tool talks to its user")]
 

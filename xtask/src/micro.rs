@@ -1,7 +1,9 @@
-//! `cargo xtask micro`: what recording an op and running a region cost, stage by stage, in time and in instructions.
+//! `cargo xtask micro`: what recording an op and running a region cost, stage by stage, in time and
+//! in instructions.
 //!
-//! Instructions are counted by gungraun under Callgrind. Its runner is a program that has to be of the library's version: it is
-//! built once, from the version and with the hashes that its package pins, into `target/tools/`.
+//! Instructions are counted by gungraun under Callgrind. Its runner is a program that has to be of
+//! the library's version: it is built once, from the version and with the hashes that its package
+//! pins, into `target/tools/`.
 
 use std::ffi::OsString;
 use std::fs;

@@ -1,13 +1,15 @@
 //! Tests that skip themselves, and say why.
 
-/// The reason of a test that skips itself: what follows `skipped:` at the start of a line it prints.
+/// The reason of a test that skips itself: what follows `skipped:` at the start of a line it
+/// prints.
 pub(crate) fn skip_reason(output: &str) -> Option<&str> {
     output.lines().find_map(skip_reason_of_line)
 }
 
 /// [`skip_reason`], of one line.
 pub(crate) fn skip_reason_of_line(line: &str) -> Option<&str> {
-    // On one core the harness has already printed `test NAME ... ` when the test prints its first line.
+    // On one core the harness has already printed `test NAME ... ` when the test prints its first
+    // line.
     let own = match line.strip_prefix("test ").and_then(|rest| rest.split_once(" ... ")) {
         Some((_, own)) => own,
         None => line,

@@ -1,9 +1,11 @@
-//! `cargo xtask soak`: the long runs, one after the other, with what each found in a table at the end.
+//! `cargo xtask soak`: the long runs, one after the other, with what each found in a table at the
+//! end.
 //!
-//! A long run is an ignored test, or a fuzz target; [`SOAKS`] lists the tests, and a new one is a line there. A test says its figures
-//! in lines that begin with `figures:`, and `skipped:` why it could not run here. How long a run is follows from `FUSELINE_MINUTES` and from what
-//! its line sets. Fuzz targets are run by cargo-fuzz; without it they are skipped, with a line that says so (`mutations` needs
-//! nothing).
+//! A long run is an ignored test, or a fuzz target; [`SOAKS`] lists the tests, and a new one is a
+//! line there. A test says its figures in lines that begin with `figures:`, and `skipped:` why it
+//! could not run here. How long a run is follows from `FUSELINE_MINUTES` and from what its line
+//! sets. Fuzz targets are run by cargo-fuzz; without it they are skipped, with a line that says so
+//! (`mutations` needs nothing).
 
 use std::ffi::OsString;
 use std::io::{BufRead as _, BufReader};
@@ -362,15 +364,16 @@ fn judge(lines: &[String]) -> Ended {
     }
 }
 
-/// Fuzz targets whose inputs are a format. For them libFuzzer looks at what is compared with what; the inputs of the others are choices, to
-/// which that says nothing, and it takes half of the time.
+/// Fuzz targets whose inputs are a format. For them libFuzzer looks at what is compared with what;
+/// the inputs of the others are choices, to which that says nothing, and it takes half of the time.
 const FORMATS: [&str; 4] = ["canon_decode", "entry_parse", "program_json", "text"];
 
 /// The targets that run an engine, which has unsafe code.
 const ENGINES: [&str; 2] = ["api_program", "fault_plan"];
 
-/// Runs a fuzz target: those with an engine under the address sanitizer, the others without one, which halves the executions and finds nothing in safe
-/// code; or as `FUSELINE_FUZZ_SANITIZER` says, `none` or one that cargo-fuzz knows.
+/// Runs a fuzz target: those with an engine under the address sanitizer, the others without one,
+/// which halves the executions and finds nothing in safe code; or as `FUSELINE_FUZZ_SANITIZER`
+/// says, `none` or one that cargo-fuzz knows.
 fn fuzz(host: &Host, target: &str, minutes: f64) -> Ended {
     if host.which("cargo-fuzz").is_none() {
         let why = "there is no cargo-fuzz (cargo install cargo-fuzz)";
@@ -408,7 +411,8 @@ fn fuzz(host: &Host, target: &str, minutes: f64) -> Ended {
         "-print_final_stats=1",
     ]);
     if !FORMATS.contains(&target) {
-        // Counting how rare each feature is takes as long as the engine does, and longer inputs are read by nobody.
+        // Counting how rare each feature is takes as long as the engine does, and longer inputs are
+        // read by nobody.
         command.args(["-entropic=0", "-max_len=400"]);
     }
     match spoken(command) {

@@ -10,9 +10,9 @@ use crate::results::Settings;
 
 /// Measures Fuseline beside JAX, PyTorch and NumPy.
 ///
-/// Peers are set up in Python environments under target/, from pinned packages; one that cannot be set up is reported as
-/// missing. A run that was stopped goes on where it ended when it is started again with the same options on the same
-/// commit.
+/// Peers are set up in Python environments under target/, from pinned packages; one that cannot be
+/// set up is reported as missing. A run that was stopped goes on where it ended when it is started
+/// again with the same options on the same commit.
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask bench", max_term_width = 100)]
 pub(crate) struct Options {
@@ -34,7 +34,8 @@ pub(crate) struct Options {
     /// Where everybody computes; NumPy knows the CPU only
     #[arg(long, value_enum, default_value_t = Device::Cpu)]
     pub(crate) device: Device,
-    /// The PJRT plugin that Fuseline runs on [default: the first that is found, on CUDA the one that JAX brings]
+    /// The PJRT plugin that Fuseline runs on [default: the first that is found, on CUDA the one
+    /// that JAX brings]
     #[arg(long, value_name = "PATH")]
     pub(crate) plugin: Option<PathBuf>,
     /// A Python that has the peers' packages, for a machine that cannot fetch them
@@ -114,8 +115,9 @@ impl Options {
 
 /// Variables that every contender runs with.
 ///
-/// glibc returns large blocks to the system when they are freed and faults them in again when they are next asked for: half of
-/// what op-by-op execution costs without a pool. Here freed memory stays in the process, for all alike.
+/// glibc returns large blocks to the system when they are freed and faults them in again when they
+/// are next asked for: half of what op-by-op execution costs without a pool. Here freed memory
+/// stays in the process, for all alike.
 fn environment(device: Device) -> BTreeMap<String, String> {
     let mut variables = vec![
         // The largest that glibc takes.
@@ -128,9 +130,11 @@ fn environment(device: Device) -> BTreeMap<String, String> {
         ("PYTHONWARNINGS", "ignore"),
     ];
     if device == Device::Cuda {
-        // All processes of a case live on the one device; each would take three quarters of its memory.
+        // All processes of a case live on the one device; each would take three quarters of its
+        // memory.
         variables.push(("XLA_PYTHON_CLIENT_PREALLOCATE", "false"));
-        // JAX shortens f32 products to TF32 by default. Fuseline and PyTorch do not, and results are compared.
+        // JAX shortens f32 products to TF32 by default. Fuseline and PyTorch do not, and results
+        // are compared.
         variables.push(("JAX_DEFAULT_MATMUL_PRECISION", "highest"));
     }
     variables.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect()

@@ -63,7 +63,8 @@ const PEERS: [(&str, &str, Peers); 6] = [
 ];
 
 impl Contender {
-    /// Whether its first step takes many seconds: `torch.compile` runs a C++ compiler, PyTorch/XLA traces each step anew.
+    /// Whether its first step takes many seconds: `torch.compile` runs a C++ compiler, PyTorch/XLA
+    /// traces each step anew.
     pub(crate) fn compiles_long(&self) -> bool {
         matches!(self.id, "torch-compile" | "torch-xla")
     }

@@ -1,10 +1,13 @@
-//! Measures Fuseline beside JAX, PyTorch and NumPy: the same programs, on the same machine, in the same run.
+//! Measures Fuseline beside JAX, PyTorch and NumPy: the same programs, on the same machine, in the
+//! same run.
 //!
-//! `cargo xtask bench` builds and runs this. Input: the cases (`benches/programs/cases.json`), the tool `fuseline` for its side, and
-//! Python environments for the peers ([`peers`]). Each contender runs a case in a process of its own ([`worker`]), and all
-//! processes of a case live at the same time, one of them at work. Results are compared before any time counts
-//! ([`check`]); then blocks of steps alternate, Fuseline's beside each other contender's ([`measure`]). Output:
-//! `results.json` ([`results`]), with every sample, kept after each case, and from it a page and plots ([`report`]).
+//! `cargo xtask bench` builds and runs this. Input: the cases (`benches/programs/cases.json`), the
+//! tool `fuseline` for its side, and Python environments for the peers ([`peers`]). Each contender
+//! runs a case in a process of its own ([`worker`]), and all processes of a case live at the same
+//! time, one of them at work. Results are compared before any time counts ([`check`]); then blocks
+//! of steps alternate, Fuseline's beside each other contender's ([`measure`]). Output:
+//! `results.json` ([`results`]), with every sample, kept after each case, and from it a page and
+//! plots ([`report`]).
 #![forbid(unsafe_code)]
 
 mod against;

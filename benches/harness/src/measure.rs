@@ -1,12 +1,13 @@
 //! One case: results compared, then times.
 //!
-//! - Every contender has its process and its program, and makes the steps after which results are compared. One that differs
-//!   from Fuseline in Fused mode is out, with what differs.
+//! - Every contender has its process and its program, and makes the steps after which results are
+//!   compared. One that differs from Fuseline in Fused mode is out, with what differs.
 //! - Each goes on until it is steady. These steps, with the first, are the warm-up.
-//! - All this twice, with new processes, but for a quick run: what one process has by luck, another has not.
-//! - Rounds: each other contender runs a block of steps right beside a block of Fuseline's in Fused mode, which is first in one
-//!   round and second in the next. A pair of blocks gives one ratio, so what slows the machine for longer than two blocks
-//!   slows both sides of it.
+//! - All this twice, with new processes, but for a quick run: what one process has by luck, another
+//!   has not.
+//! - Rounds: each other contender runs a block of steps right beside a block of Fuseline's in Fused
+//!   mode, which is first in one round and second in the next. A pair of blocks gives one ratio, so
+//!   what slows the machine for longer than two blocks slows both sides of it.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -30,7 +31,8 @@ use crate::worker::{Trouble, Worker};
 struct Warmth {
     /// Fewest steps before the rounds, unless they take longer than this.
     least: (usize, Duration),
-    /// Most steps before the rounds, and the longest time after the first, until a program is steady.
+    /// Most steps before the rounds, and the longest time after the first, until a program is
+    /// steady.
     most: (usize, Duration),
 }
 
@@ -65,8 +67,9 @@ struct Runner<'a> {
 
 /// Measures a case; `None` if the user has stopped it.
 ///
-/// A process may be fast or slow for as long as it lives, by where its memory lies or by what its compiler's threads did first. So
-/// there is more than one sitting, each with new processes and its share of the rounds.
+/// A process may be fast or slow for as long as it lives, by where its memory lies or by what its
+/// compiler's threads did first. So there is more than one sitting, each with new processes and its
+/// share of the rounds.
 pub(crate) fn case(
     case: &Case,
     contenders: &Contenders,
@@ -110,7 +113,8 @@ fn merge(result: &mut CaseResult, mut more: CaseResult, sittings: usize) {
     result.ratios = std::mem::take(&mut result.ratios).into_iter().filter_map(join).collect();
 }
 
-/// Measures a case once, with new processes and its share of the rounds; `None` if the user has stopped it.
+/// Measures a case once, with new processes and its share of the rounds; `None` if the user has
+/// stopped it.
 fn sitting(
     case: &Case,
     contenders: &Contenders,
@@ -133,7 +137,8 @@ fn sitting(
     let mut runners: Vec<Runner<'_>> = Vec::new();
     let logs = options.output.join("logs");
     std::fs::create_dir_all(&logs)?;
-    // All are made at the same time, since most of that is loading libraries, and before any of them steps.
+    // All are made at the same time, since most of that is loading libraries, and before any of
+    // them steps.
     let mut workers = Vec::new();
     for contender in contenders.present() {
         if let Some(why) = case.without.get(library(contender.id)).or(case.without.get(contender.id)) {
@@ -214,8 +219,8 @@ fn sitting(
     Ok(Some((result, versions)))
 }
 
-/// Compares the program's results with those that are wanted, and steps until it is steady. The results, for the others to be
-/// compared with.
+/// Compares the program's results with those that are wanted, and steps until it is steady. The
+/// results, for the others to be compared with.
 fn ready<'a>(
     case: &Case,
     contender: &'a Contender,
@@ -290,8 +295,9 @@ fn in_turn<T: Send, R: Send>(all: Vec<T>, at_once: usize, apply: impl Fn(T) -> R
     results.into_iter().map(|(_, result)| result).collect()
 }
 
-/// Runs the rounds; the first runner is Fuseline in Fused mode. The ratios are in the order of the others. A contender that
-/// fails is out of the rounds to come; Fuseline, or the user's wish, ends them.
+/// Runs the rounds; the first runner is Fuseline in Fused mode. The ratios are in the order of the
+/// others. A contender that fails is out of the rounds to come; Fuseline, or the user's wish, ends
+/// them.
 fn rounds(runners: &mut [Runner<'_>], rounds: usize) -> Vec<Ratio> {
     let Some((fused, others)) = runners.split_first_mut() else { return Vec::new() };
     let mut pairs: Vec<Vec<f64>> = vec![Vec::new(); others.len()];
@@ -320,7 +326,8 @@ fn rounds(runners: &mut [Runner<'_>], rounds: usize) -> Vec<Ratio> {
 }
 
 impl Runner<'_> {
-    /// One block; its mean step in nanoseconds, or nothing if it failed or the user has asked to stop.
+    /// One block; its mean step in nanoseconds, or nothing if it failed or the user has asked to
+    /// stop.
     fn block(&mut self) -> Option<f64> {
         match self.worker.steps(self.block) {
             Ok(steps) => {

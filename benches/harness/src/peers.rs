@@ -1,13 +1,14 @@
 //! Python environments for the peers, from pinned packages.
 //!
-//! Each group of peers has a list of packages with hashes (`benches/peers/requirements-*.txt`) and an environment of its own, which
-//! is made again when the list changes.
+//! Each group of peers has a list of packages with hashes (`benches/peers/requirements-*.txt`) and
+//! an environment of its own, which is made again when the list changes.
 //!
-//! PyTorch from the package index is built for CUDA, and does not start without CUDA's run-time libraries, which are packages of
-//! their own. The list has PyTorch, what it imports, and those libraries that its loader asks for: 2.4 GB to fetch and 4 GB
-//! on disk, where all that PyTorch names would be 3 and 5. Nothing of CUDA is used on a machine without such a device.
-//! To compute on one (`--device cuda`), the lists `requirements-*-cuda.txt` are added to those of JAX and PyTorch. JAX's brings the
-//! PJRT plugin that Fuseline runs on.
+//! PyTorch from the package index is built for CUDA, and does not start without CUDA's run-time
+//! libraries, which are packages of their own. The list has PyTorch, what it imports, and those
+//! libraries that its loader asks for: 2.4 GB to fetch and 4 GB on disk, where all that PyTorch
+//! names would be 3 and 5. Nothing of CUDA is used on a machine without such a device. To compute
+//! on one (`--device cuda`), the lists `requirements-*-cuda.txt` are added to those of JAX and
+//! PyTorch. JAX's brings the PJRT plugin that Fuseline runs on.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,7 +1,9 @@
-//! What a run of the harness finds: the document `results.json`, from which the page and the plots are made.
+//! What a run of the harness finds: the document `results.json`, from which the page and the plots
+//! are made.
 //!
-//! Every time is in nanoseconds and every sample is kept. A ratio is the time of Fuseline in Fused mode over the time of another
-//! contender, of two blocks of steps that ran one after the other: below 1, Fuseline is faster.
+//! Every time is in nanoseconds and every sample is kept. A ratio is the time of Fuseline in Fused
+//! mode over the time of another contender, of two blocks of steps that ran one after the other:
+//! below 1, Fuseline is faster.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +19,8 @@ pub(crate) struct Report {
     /// When the run began, and when its last result came: `2026-11-22 06:30 UTC`.
     pub(crate) started: String,
     pub(crate) finished: String,
-    /// Commit of the measured tree, with `+` behind it where the tree had changes; empty outside of a checkout.
+    /// Commit of the measured tree, with `+` behind it where the tree had changes; empty outside of
+    /// a checkout.
     pub(crate) commit: String,
     pub(crate) settings: Settings,
     pub(crate) machine: Machine,
@@ -43,7 +46,8 @@ pub(crate) struct Settings {
     pub(crate) device: String,
     /// Threads that each contender may use.
     pub(crate) threads: usize,
-    /// Variables that every contender runs with, among them those that keep freed memory in the process.
+    /// Variables that every contender runs with, among them those that keep freed memory in the
+    /// process.
     pub(crate) environment: BTreeMap<String, String>,
 }
 
@@ -66,8 +70,9 @@ pub(crate) struct Machine {
 /// Something that runs the programs.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Contender {
-    /// `fuseline-fused`, `fuseline-strict`, `fuseline-debug`, `jax`, `jax-eager`, `torch`, `torch-compile`, `torch-xla`, `numpy`,
-    /// and `pjrt`, the executables of Fused's steady step in a bare loop.
+    /// `fuseline-fused`, `fuseline-strict`, `fuseline-debug`, `jax`, `jax-eager`, `torch`,
+    /// `torch-compile`, `torch-xla`, `numpy`, and `pjrt`, the executables of Fused's steady step in
+    /// a bare loop.
     pub(crate) id: String,
     /// For people: `jax.jit`.
     pub(crate) name: String,
@@ -83,7 +88,8 @@ pub(crate) struct CaseResult {
     pub(crate) name: String,
     /// What it does, in a sentence.
     pub(crate) about: String,
-    /// Steps after which results are compared, and how far they may be apart, as a part of 1 + the larger magnitude.
+    /// Steps after which results are compared, and how far they may be apart, as a part of 1 + the
+    /// larger magnitude.
     pub(crate) check_steps: usize,
     pub(crate) tolerance: f64,
     /// By contender.
@@ -100,15 +106,16 @@ pub(crate) enum Run {
     Measured(Box<Times>),
     /// The case has no version for it, for this reason.
     LeftOut(String),
-    /// It could not run the case, or its results are not the others': what happened. Its times do not count.
+    /// It could not run the case, or its results are not the others': what happened. Its times do
+    /// not count.
     Failed(String),
 }
 
 /// What was measured of a contender on a case.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Times {
-    /// How far its results are from those of Fuseline Fused, at most, as a part of 1 + the larger magnitude; `None` where
-    /// there are none.
+    /// How far its results are from those of Fuseline Fused, at most, as a part of 1 + the larger
+    /// magnitude; `None` where there are none.
     pub(crate) deviation: Option<f64>,
     /// Each step before the rounds, in order; the first one compiles.
     pub(crate) warm: Vec<u64>,
@@ -139,7 +146,8 @@ pub(crate) struct Engine {
     pub(crate) compiles: u64,
     pub(crate) compile_seconds: f64,
     pub(crate) executables: u64,
-    /// The longest that a call that records an op has waited, in nanoseconds; older results do not say.
+    /// The longest that a call that records an op has waited, in nanoseconds; older results do not
+    /// say.
     #[serde(default)]
     pub(crate) longest_wait: Option<u64>,
     /// Over the rounds.
@@ -159,6 +167,7 @@ pub(crate) struct Ratio {
     pub(crate) to: String,
     pub(crate) pairs: Vec<f64>,
     pub(crate) quartiles: Quartiles,
-    /// Whether the pairs are so far apart that something else was running: the median is then no figure to quote.
+    /// Whether the pairs are so far apart that something else was running: the median is then no
+    /// figure to quote.
     pub(crate) noisy: bool,
 }

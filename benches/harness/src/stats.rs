@@ -2,7 +2,8 @@
 
 use crate::results::{CaseResult, Quartiles, Ratio, Report, Run};
 
-/// A median that is known less well than this, as a part of it, is flagged: something else was running.
+/// A median that is known less well than this, as a part of it, is flagged: something else was
+/// running.
 const MAX_DOUBT: f64 = 0.1;
 
 /// The quartiles of a sample that is not empty, by linear interpolation between its elements.
@@ -17,8 +18,8 @@ pub(crate) fn quartiles(sample: &[f64]) -> Quartiles {
     Quartiles { low: at(0.25), median: at(0.5), high: at(0.75) }
 }
 
-/// The mean of the steps of a block. Not the median: what a block leaves to be waited for at its end is in its last step, and one
-/// that reads a loss has often begun the next update by then.
+/// The mean of the steps of a block. Not the median: what a block leaves to be waited for at its
+/// end is in its last step, and one that reads a loss has often begun the next update by then.
 pub(crate) fn mean(steps: &[u64]) -> f64 {
     steps.iter().sum::<u64>() as f64 / steps.len().max(1) as f64
 }
@@ -30,9 +31,9 @@ pub(crate) fn step(blocks: &[Vec<u64>]) -> Quartiles {
 
 /// What the pairs of two contenders come to, of so many sittings one after the other.
 ///
-/// How well their median is known is half the length of the notch in a box plot: 1.57 times what the quartiles are apart, over the
-/// root of the number of pairs (McGill, Tukey and Larsen, Variations of box plots, 1978). Nor is it known if the sittings do not
-/// agree.
+/// How well their median is known is half the length of the notch in a box plot: 1.57 times what
+/// the quartiles are apart, over the root of the number of pairs (McGill, Tukey and Larsen,
+/// Variations of box plots, 1978). Nor is it known if the sittings do not agree.
 pub(crate) fn ratio(to: &str, pairs: Vec<f64>, sittings: usize) -> Ratio {
     let all = quartiles(&pairs);
     let doubt = 1.57 * (all.high - all.low) / (pairs.len() as f64).sqrt();

@@ -10,7 +10,8 @@ use crate::machine;
 use crate::results::{FORMAT, Report, Run};
 use crate::stats;
 
-/// Takes over the cases of an earlier run, if it measured the same things in the same way: that one was stopped.
+/// Takes over the cases of an earlier run, if it measured the same things in the same way: that one
+/// was stopped.
 pub(crate) fn resume(options: &Options, report: &mut Report) {
     let Ok(earlier) = read(&options.output.join("results.json")) else { return };
     let ids = |report: &Report| -> Vec<(String, bool)> {
@@ -46,7 +47,8 @@ pub(crate) fn read(file: &Path) -> anyhow::Result<Report> {
     Ok(report)
 }
 
-/// Writes the results where they are wanted: with every sample, and, to be kept for long, without those of the rounds.
+/// Writes the results where they are wanted: with every sample, and, to be kept for long, without
+/// those of the rounds.
 pub(crate) fn write(options: &Options, report: &Report) -> anyhow::Result<()> {
     let json =
         |report: &Report| serde_json::to_string(report).context("the results cannot be written as JSON");

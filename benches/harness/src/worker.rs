@@ -1,5 +1,5 @@
-//! A contender's process for one case, which is asked for steps and results: one line of JSON each way. The requests are those of
-//! `cli/src/bench/serve.rs` and `benches/peers/worker.py`.
+//! A contender's process for one case, which is asked for steps and results: one line of JSON each
+//! way. The requests are those of `cli/src/bench/serve.rs` and `benches/peers/worker.py`.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -47,7 +47,8 @@ pub(crate) struct Steps {
 }
 
 impl Worker {
-    /// Starts a process, in a group of its own: Ctrl-C is for the harness, which ends its workers in order.
+    /// Starts a process, in a group of its own: Ctrl-C is for the harness, which ends its workers
+    /// in order.
     pub(crate) fn start(mut command: Command, log: &Path) -> Result<Worker, Trouble> {
         let file =
             File::create(log).map_err(|error| Trouble::Failed(format!("{}: {error}", log.display())))?;
@@ -126,7 +127,8 @@ impl Worker {
         Trouble::Failed(format!("the process ended ({status}): {last}"))
     }
 
-    /// Has the program made, which takes a while: what runs it is loaded first. To be followed by [`Worker::made`].
+    /// Has the program made, which takes a while: what runs it is loaded first. To be followed by
+    /// [`Worker::made`].
     pub(crate) fn make(&mut self) -> Result<(), Trouble> {
         self.send(&json!({"do": "make"}))
     }

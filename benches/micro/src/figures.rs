@@ -1,7 +1,7 @@
 //! Figures by name, and the baseline.
 //!
-//! A name has three parts: what is measured (`op`, `region`, `threads`, `read`), then which, then the stage or size, as in
-//! `op/reduce/record` and `region/seal/100`.
+//! A name has three parts: what is measured (`op`, `region`, `threads`, `read`), then which, then
+//! the stage or size, as in `op/reduce/record` and `region/seal/100`.
 
 use std::collections::BTreeMap;
 use std::path::Path;

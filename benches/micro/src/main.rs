@@ -1,7 +1,9 @@
-//! `cargo xtask micro`: times every stage, puts Callgrind's counts beside the times, and says what changed since the baseline.
+//! `cargo xtask micro`: times every stage, puts Callgrind's counts beside the times, and says what
+//! changed since the baseline.
 //!
-//! Input: the engine ([`sample`]), and what the bench `counts` left in its folder ([`counts`]), where Callgrind is there. Output:
-//! two tables on the terminal, and a JSON file with the same figures for the report of `cargo xtask bench`.
+//! Input: the engine ([`sample`]), and what the bench `counts` left in its folder ([`counts`]),
+//! where Callgrind is there. Output: two tables on the terminal, and a JSON file with the same
+//! figures for the report of `cargo xtask bench`.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command-line tool talks to its user")]
 
@@ -24,8 +26,8 @@ use table::{Change, Table};
 
 /// Measures what recording an op and running a region cost, stage by stage.
 ///
-/// Times are medians of this run. Instructions are counted by Callgrind where valgrind is installed; they are the same in every
-/// run, and compared with benches/baseline.json.
+/// Times are medians of this run. Instructions are counted by Callgrind where valgrind is
+/// installed; they are the same in every run, and compared with benches/baseline.json.
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask micro", max_term_width = 100)]
 struct Options {

@@ -10,8 +10,8 @@
 //! | [`Stage::Call`] | a call of the public method | handles: rule, handle and record, and what the method adds |
 //! | [`Stage::Replay`] | a call of the public method, in a loop that has done the same before | handles that have been dropped again |
 //!
-//! No thread of the engine works on the log meanwhile; waking one, which happens once in 1,024 entries, is in the figures of
-//! threads and regions.
+//! No thread of the engine works on the log meanwhile; waking one, which happens once in 1,024
+//! entries, is in the figures of threads and regions.
 
 use std::cell::{OnceCell, RefCell};
 use std::hint::black_box;
@@ -151,7 +151,8 @@ pub struct Batch {
 }
 
 impl Rig {
-    /// Everything that a call needs, which has been made before, so that what a steady loop remembers is remembered.
+    /// Everything that a call needs, which has been made before, so that what a steady loop
+    /// remembers is remembered.
     #[must_use]
     pub fn new(class: Class) -> Rig {
         let engine = crate::reference();

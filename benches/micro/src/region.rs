@@ -1,7 +1,7 @@
 //! Taking a region from the log to its results.
 //!
-//! The regions are chains of `add` and `multiply` on 16 `f32` with two inputs and one result that is needed: what the engine
-//! does with them, and next to nothing that the device does.
+//! The regions are chains of `add` and `multiply` on 16 `f32` with two inputs and one result that
+//! is needed: what the engine does with them, and next to nothing that the device does.
 //!
 //! | stage | from | to |
 //! |---|---|---|
@@ -117,7 +117,8 @@ impl Rig {
         let environment = EnvFingerprint::of(b"benchmark");
         let mut rig =
             Rig { hand, inputs, ops, regions, results: Vec::new(), environment, _engine: engine.clone() };
-        // Compiled by driving, so that no other thread launches, and what the heap looks like is the same in each run.
+        // Compiled by driving, so that no other thread launches, and what the heap looks like is
+        // the same in each run.
         rig.results.push(chain(&rig.inputs, ops));
         rig.hand.end_region();
         rig.hand.drive();

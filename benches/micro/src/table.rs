@@ -10,7 +10,8 @@ use serde::Serialize;
 use crate::figures::{Baseline, Counts, Figure, Figures};
 use crate::wait::{READS, STREAMS, THREADS};
 
-/// What a count may differ by before it is called changed: it is the same in each run but for one in a thousand.
+/// What a count may differ by before it is called changed: it is the same in each run but for one
+/// in a thousand.
 const SAME: f64 = 0.01;
 
 /// A count that is not what it was.

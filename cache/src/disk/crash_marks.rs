@@ -1,18 +1,24 @@
 //! What a process is about to try for the first time, for the next one to find if that was its end.
 //!
-//! A plugin that crashes takes the process along, and the next one would do the same thing at the same place. So before an artifact is made,
-//! loaded or run for the first time a process writes two names into a slot of its *marks*, a file that is locked as long as the process lives,
-//! and clears the slot afterwards: the *suspect*, which a crash is held against, and the entry that is tried, of which a suspect may have
-//! several. Each of the two is one write of 72 bytes to the page cache, a few µs. Who crashes is told by a
-//! byte that [`CRASHED`] is written to, by a handler of the signals that a crash is (not in this crate, which has no unsafe code). The next
-//! process finds marks that nobody has locked. The suspects of a process that crashed go into *quarantine* for a
-//! time: they are not tried again, so each costs one process and not every one. Their entries are removed: when that time is over they are made anew,
-//! in case it was by their fault. A process that was killed, was interrupted or ended by itself says nothing about what it was at: an entry is what the
-//! plugin made, bit by bit, and one that hangs is met by the deadlines of those who wait for it.
+//! A plugin that crashes takes the process along, and the next one would do the same thing at the
+//! same place. So before an artifact is made, loaded or run for the first time a process writes two
+//! names into a slot of its *marks*, a file that is locked as long as the process lives, and clears
+//! the slot afterwards: the *suspect*, which a crash is held against, and the entry that is tried,
+//! of which a suspect may have several. Each of the two is one write of 72 bytes to the page cache,
+//! a few µs. Who crashes is told by a byte that [`CRASHED`] is written to, by a handler of the
+//! signals that a crash is (not in this crate, which has no unsafe code). The next process finds
+//! marks that nobody has locked. The suspects of a process that crashed go into *quarantine* for a
+//! time: they are not tried again, so each costs one process and not every one. Their entries are
+//! removed: when that time is over they are made anew, in case it was by their fault. A process
+//! that was killed, was interrupted or ended by itself says nothing about what it was at: an entry
+//! is what the plugin made, bit by bit, and one that hangs is met by the deadlines of those who
+//! wait for it.
 //!
 //! Invariants:
-//! - DK4: as long as a [`Mark`] lives its name is in the file. So the names of a crash are found, and perhaps a few more that were under way.
-//! - DK5: what is in quarantine ends no process before its time is over. Each further death makes the time eight times as long.
+//! - DK4: as long as a [`Mark`] lives its name is in the file. So the names of a crash are found,
+//!   and perhaps a few more that were under way.
+//! - DK5: what is in quarantine ends no process before its time is over. Each further death makes
+//!   the time eight times as long.
 
 use std::fmt;
 use std::io;
@@ -37,7 +43,8 @@ const LAST_TERM: Duration = Duration::from_secs(64 * 24 * 3600);
 const SLOT: usize = 72;
 /// Where the first slot is; before it the byte of a crash, and room.
 const SLOTS_AT: u64 = 40;
-/// Most slots; what finds none is not marked. Compiles and first executions under way at once are far fewer.
+/// Most slots; what finds none is not marked. Compiles and first executions under way at once are
+/// far fewer.
 const MAX_SLOTS: u32 = 512;
 
 /// What is tried, in this order.
@@ -260,7 +267,8 @@ impl DeadProcess {
         DeadProcess { crashed: bytes.first() == CRASHED.first(), tried }
     }
 
-    /// The marks of this name, if their process is gone, with the file, which nobody else judges meanwhile.
+    /// The marks of this name, if their process is gone, with the file, which nobody else judges
+    /// meanwhile.
     pub(super) fn take(
         files: &dyn Files,
         dirs: &Dirs,

@@ -10,10 +10,12 @@
 //! ```
 //!
 //! Invariants:
-//! - DK3: a folder is used only if it is the user's own and nobody else may look into it or change it, and if each of those above it is the user's
-//!   or root's and lets nobody else exchange what is in it. Nothing is made before that is known. It is opened once; everything else is named
-//!   relative to what was opened, and no link is followed. On the way to it links are followed that the user or root made. The folder of the
-//!   key's file may be looked into by others, and may be root's: what they may not is change it.
+//! - DK3: a folder is used only if it is the user's own and nobody else may look into it or change
+//!   it, and if each of those above it is the user's or root's and lets nobody else exchange what
+//!   is in it. Nothing is made before that is known. It is opened once; everything else is named
+//!   relative to what was opened, and no link is followed. On the way to it links are followed that
+//!   the user or root made. The folder of the key's file may be looked into by others, and may be
+//!   root's: what they may not is change it.
 
 use std::ffi::OsString;
 use std::io;
@@ -97,7 +99,8 @@ fn not_opened(path: PathBuf, error: io::Error) -> DiskDisabled {
     }
 }
 
-/// Opens a folder that others may not change, by path; makes it, and those above it, if it is not there and may be made.
+/// Opens a folder that others may not change, by path; makes it, and those above it, if it is not
+/// there and may be made.
 pub(super) fn open_folder(
     files: &dyn Files,
     path: &Path,
@@ -110,7 +113,8 @@ pub(super) fn open_folder(
         Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
         Some(parent) => parent,
     };
-    // Whoever may rename things in a folder above could put another one here, and whoever made a link on the way says where folders are made.
+    // Whoever may rename things in a folder above could put another one here, and whoever made a
+    // link on the way says where folders are made.
     let mut real = follow(files, parent, Way::Folders)?;
     let mut made = false;
     if missing == CreatePolicy::Make {
@@ -217,7 +221,8 @@ fn may_others_add(files: &dyn Files, folder: &Stat) -> bool {
         || (folder.mode & 0o020 != 0 && !files.is_private_group(folder.group))
 }
 
-/// Whether nobody else may exchange what is in a folder. Where each may only remove their own, as in the folder of temporary files, nobody may.
+/// Whether nobody else may exchange what is in a folder. Where each may only remove their own, as
+/// in the folder of temporary files, nobody may.
 fn check_above(files: &dyn Files, path: &Path, stat: &Stat) -> Result<(), DiskDisabled> {
     let (owner, user) = (stat.owner, files.user());
     let why = if !stat.is_dir {

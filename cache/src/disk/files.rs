@@ -1,7 +1,8 @@
 //! Every call that the disk tier makes of the file system.
 //!
-//! One trait, so that tests can let any call fail, tear or be the last one of the process, and let time pass. All paths but the root's are names
-//! in an open folder: what somebody does to a path meanwhile changes nothing.
+//! One trait, so that tests can let any call fail, tear or be the last one of the process, and let
+//! time pass. All paths but the root's are names in an open folder: what somebody does to a path
+//! meanwhile changes nothing.
 
 use std::ffi::CString;
 use std::fmt;
@@ -107,8 +108,8 @@ pub trait Files: Send + Sync + fmt::Debug {
     /// The operating system's.
     fn open(&self, at: &OwnedFd, name: &str) -> io::Result<OwnedFd>;
 
-    /// Opens a file that is there, to lock it and to read it; it must not be a link or a folder. On a file system that is another machine's
-    /// only what may be written to can be locked.
+    /// Opens a file that is there, to lock it and to read it; it must not be a link or a folder. On
+    /// a file system that is another machine's only what may be written to can be locked.
     ///
     /// # Errors
     /// The operating system's.
@@ -132,7 +133,8 @@ pub trait Files: Send + Sync + fmt::Debug {
     /// The operating system's; `InvalidInput` for what is no link.
     fn read_link(&self, path: &Path) -> io::Result<(PathBuf, Stat)>;
 
-    /// Whether nobody but the user is in a group, as far as can be told. Who runs with a group of their own lets it write to their folders.
+    /// Whether nobody but the user is in a group, as far as can be told. Who runs with a group of
+    /// their own lets it write to their folders.
     fn is_private_group(&self, group: u32) -> bool {
         is_private_group(self.user(), group)
     }
@@ -203,7 +205,8 @@ pub trait Files: Send + Sync + fmt::Debug {
     /// The operating system's.
     fn touch(&self, fd: &OwnedFd) -> io::Result<()>;
 
-    /// Takes the lock of a file if nobody has it; whether it did. It is given back when the file is closed, at the latest when the process ends.
+    /// Takes the lock of a file if nobody has it; whether it did. It is given back when the file is
+    /// closed, at the latest when the process ends.
     ///
     /// # Errors
     /// The operating system's.
@@ -243,8 +246,8 @@ fn read_link_with_stat(path: &Path) -> io::Result<(CString, Stat)> {
     target.map(|target| (target, stat)).map_err(|_| Errno::INVAL.into())
 }
 
-/// Reads a link, its metadata, and the link again, where a link cannot be opened. Both reads have to
-/// give the same target.
+/// Reads a link, its metadata, and the link again, where a link cannot be opened. Both reads have
+/// to give the same target.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 fn read_link_with_stat(path: &Path) -> io::Result<(CString, Stat)> {
     let target = again(|| fs::readlink(path, Vec::new()))?;
@@ -274,7 +277,8 @@ fn stat_of(stat: &fs::Stat) -> Stat {
     }
 }
 
-/// Whether a group is the user's alone: it has the user's number, the process runs with it, and no member is listed.
+/// Whether a group is the user's alone: it has the user's number, the process runs with it, and no
+/// member is listed.
 fn is_private_group(user: u32, group: u32) -> bool {
     if group != user || group != rustix::process::getegid().as_raw() {
         return false;
@@ -288,8 +292,9 @@ fn is_private_group(user: u32, group: u32) -> bool {
     !listed.lines().any(has_members)
 }
 
-/// Refuses a write that ends behind where a file of this process may end (`ulimit -f`). The system would refuse it too, and send a signal
-/// that ends the process; what it does about signals is not a library's to change.
+/// Refuses a write that ends behind where a file of this process may end (`ulimit -f`). The system
+/// would refuse it too, and send a signal that ends the process; what it does about signals is not
+/// a library's to change.
 ///
 /// # Errors
 /// `EFBIG`.

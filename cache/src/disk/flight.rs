@@ -1,8 +1,9 @@
 //! One process makes an artifact, the others wait for it, for a bounded time.
 //!
-//! A process that is about to make an artifact locks a file of its name. The lock goes with the process, however that ends, so nothing has to
-//! be cleaned up, and no clock decides who is alive. The file is removed by whoever held it; who got a lock on a file that has lost
-//! its name since tries again.
+//! A process that is about to make an artifact locks a file of its name. The lock goes with the
+//! process, however that ends, so nothing has to be cleaned up, and no clock decides who is alive.
+//! The file is removed by whoever held it; who got a lock on a file that has lost its name since
+//! tries again.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -19,7 +20,8 @@ use crate::sealed::Record;
 const FIRST_LOOK: Duration = Duration::from_millis(1);
 const LAST_LOOK: Duration = Duration::from_millis(20);
 
-/// The right to make an artifact, among all processes that share the folder. Dropping it lets the others go on.
+/// The right to make an artifact, among all processes that share the folder. Dropping it lets the
+/// others go on.
 #[derive(Debug)]
 pub struct Flight {
     files: Arc<dyn Files>,
@@ -36,7 +38,8 @@ pub enum JoinOutcome {
     Leader(Flight),
     /// Somebody else has made it.
     Ready(Record),
-    /// Somebody else has been making it for so long that the caller should go on without them; or locks do not work here.
+    /// Somebody else has been making it for so long that the caller should go on without them; or
+    /// locks do not work here.
     NoLock,
 }
 
@@ -69,8 +72,8 @@ pub(super) fn take(files: &Arc<dyn Files>, dirs: &Arc<Dirs>, name: String) -> io
     Ok(None)
 }
 
-/// Takes the lock of a file that is there, if nobody has it; `None` if somebody does, or did and has removed the file. As long as what is
-/// returned lives nobody else uses or removes the file.
+/// Takes the lock of a file that is there, if nobody has it; `None` if somebody does, or did and
+/// has removed the file. As long as what is returned lives nobody else uses or removes the file.
 pub(super) fn take_left_behind(files: &dyn Files, dir: &OwnedFd, name: &str) -> io::Result<Option<OwnedFd>> {
     let file = match files.open_to_lock(dir, name) {
         Ok(file) => file,
@@ -84,14 +87,16 @@ pub(super) fn take_left_behind(files: &dyn Files, dir: &OwnedFd, name: &str) -> 
 impl Drop for Flight {
     fn drop(&mut self) {
         if self.files.process() == self.process {
-            // While it is locked: nobody has a lock on what has no name. If it stays, the sweep takes it.
+            // While it is locked: nobody has a lock on what has no name. If it stays, the sweep
+            // takes it.
             drop(self.files.unlink(&self.dirs.flights, &self.name));
         }
     }
 }
 
 impl DiskCache {
-    /// Asks to make what was not found. Waits for somebody else who does, `patience` at most. Who stores nothing is nobody to wait for.
+    /// Asks to make what was not found. Waits for somebody else who does, `patience` at most. Who
+    /// stores nothing is nobody to wait for.
     pub fn join(&self, request: &Request<'_>, patience: Duration) -> JoinOutcome {
         if self.config.read_only {
             return JoinOutcome::NoLock;

@@ -21,7 +21,8 @@ const MAX_ATTEMPTS: u32 = 8;
 /// Opens a regular file to read, and says how long it is.
 ///
 /// # Errors
-/// The operating system's; when it is no regular file; when the way to it is a link that somebody else made.
+/// The operating system's; when it is no regular file; when the way to it is a link that somebody
+/// else made.
 pub fn open_given(path: &Path) -> io::Result<(File, u64)> {
     let file = open(OpenOptions::new().read(true).custom_flags(OFlags::NONBLOCK.bits() as i32), path)?;
     let metadata = file.metadata()?;
@@ -102,7 +103,8 @@ impl Output {
     /// Opens a regular file to write to its end, and to read; makes it if it is not there.
     ///
     /// # Errors
-    /// The operating system's; when it is no regular file; when the way to it is a link that somebody else made.
+    /// The operating system's; when it is no regular file; when the way to it is a link that
+    /// somebody else made.
     pub fn append(path: &Path) -> io::Result<Output> {
         let mut options = OpenOptions::new();
         options.append(true).create(true).custom_flags(OFlags::NONBLOCK.bits() as i32);

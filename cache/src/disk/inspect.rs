@@ -1,7 +1,9 @@
-//! Looking at a folder from outside of a run: which entries there are, what they say, and what else lies there.
+//! Looking at a folder from outside of a run: which entries there are, what they say, and what else
+//! lies there.
 //!
-//! Input: an open tier. Output: names, sizes and times; records, checked as those of a run are (DK1); what is wrong with a file. Nothing is
-//! removed by looking, and of a tier that is read-only nothing is changed.
+//! Input: an open tier. Output: names, sizes and times; records, checked as those of a run are
+//! (DK1); what is wrong with a file. Nothing is removed by looking, and of a tier that is read-only
+//! nothing is changed.
 
 use std::fmt;
 use std::io;

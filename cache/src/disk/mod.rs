@@ -1,26 +1,34 @@
 //! The disk tier: artifacts of earlier processes.
 //!
-//! What is read from here runs as native code, so it is read only from a folder that is the user's alone (`dirs.rs`) and believed only if it was
-//! sealed with the user's secret (`sealed.rs`). Whatever else is found is a miss, and is removed, so that the place heals with the
-//! next artifact. Entries appear whole: they are written under another name first. No wait for the disk (`fsync`) by default, which takes 10 ms: a
-//! power cut may leave an entry cut off or of zeros, and such entries are found out as any other damage.
+//! What is read from here runs as native code, so it is read only from a folder that is the user's
+//! alone (`dirs.rs`) and believed only if it was sealed with the user's secret (`sealed.rs`).
+//! Whatever else is found is a miss, and is removed, so that the place heals with the next
+//! artifact. Entries appear whole: they are written under another name first. No wait for the disk
+//! (`fsync`) by default, which takes 10 ms: a power cut may leave an entry cut off or of zeros, and
+//! such entries are found out as any other damage.
 //!
-//! Input: [`Request`]s and [`Record`]s. Output: the same. All of it blocks, as the file system does; whoever must not be held up calls it
-//! on another thread. Nothing here starts threads. What goes wrong is told to an observer, and costs what the tier saves, no more.
+//! Input: [`Request`]s and [`Record`]s. Output: the same. All of it blocks, as the file system
+//! does; whoever must not be held up calls it on another thread. Nothing here starts threads. What
+//! goes wrong is told to an observer, and costs what the tier saves, no more.
 //!
 //! # Many processes
 //!
-//! They share the folder, without anything that runs for it. Of those that miss one entry at once, one makes it (`flight.rs`). Locks are the file
-//! system's (`flock`), which go with their process; where they do not work every process is on its own. What a killed process leaves is
-//! taken by the next sweep, which knows it by its lock. What a process crashed on is not tried again (`marks.rs`).
+//! They share the folder, without anything that runs for it. Of those that miss one entry at once,
+//! one makes it (`flight.rs`). Locks are the file system's (`flock`), which go with their process;
+//! where they do not work every process is on its own. What a killed process leaves is taken by the
+//! next sweep, which knows it by its lock. What a process crashed on is not tried again
+//! (`marks.rs`).
 //!
 //! # Invariants
 //!
 //! - DK1, DK2: `sealed.rs`; DK3: `dirs.rs`; DK4, DK5: `marks.rs`.
 //! - DK6: an entry is under its name whole, or not at all, whenever the process ends.
-//! - DK7: after a load that found damage there is no such entry, and a store puts one there. So it is with what is no file of the user's to read.
-//! - DK8: entries leave in the order in which they were last used, those first that are too old; none whose flight is under way.
-//! - DK9: no failure of a call of the file system is more than a miss. It is told once for each kind of call and failure.
+//! - DK7: after a load that found damage there is no such entry, and a store puts one there. So it
+//!   is with what is no file of the user's to read.
+//! - DK8: entries leave in the order in which they were last used, those first that are too old;
+//!   none whose flight is under way.
+//! - DK9: no failure of a call of the file system is more than a miss. It is told once for each
+//!   kind of call and failure.
 
 mod crash_marks;
 mod dirs;
@@ -57,13 +65,15 @@ use crate::name::{Name, Request};
 use crate::sealed::{Damage, HEADER, MAX_ENTRY, Record, Sealer, Secret, announced};
 use crate::sync::{AtomicU64, Mutex, Ordering};
 
-/// Entries that are used are touched, no more than this often: a write to the file system for each load would be too many.
+/// Entries that are used are touched, no more than this often: a write to the file system for each
+/// load would be too many.
 const TOUCH_EVERY: Duration = Duration::from_secs(3600);
 
 /// How many files are made for an entry if sweeps take one after the other.
 const MAX_TEMPS: u32 = 10;
 
-/// For how long nothing is stored after a store failed, at first; twice as long after each further one.
+/// For how long nothing is stored after a store failed, at first; twice as long after each further
+/// one.
 const FIRST_PAUSE: Duration = Duration::from_secs(10);
 const LAST_PAUSE: Duration = Duration::from_secs(3600);
 
@@ -296,7 +306,8 @@ pub struct DiskCache {
     /// Names of entries that were there when it was opened, or were stored or loaded since.
     known: Mutex<HashSet<Name>>,
     quarantined: Mutex<HashMap<Name, Quarantine>>,
-    /// What was told: what was to be done, and what the operating system said, by its number as far as there is one.
+    /// What was told: what was to be done, and what the operating system said, by its number as far
+    /// as there is one.
     told: Mutex<HashSet<(&'static str, Option<i32>, io::ErrorKind)>>,
     pause: Mutex<Pause>,
     observer: Observer,
@@ -304,7 +315,8 @@ pub struct DiskCache {
 }
 
 impl DiskCache {
-    /// Opens the folder, and makes what is not there of it. Looks for what crashed earlier processes.
+    /// Opens the folder, and makes what is not there of it. Looks for what crashed earlier
+    /// processes.
     ///
     /// # Errors
     /// When the folder or the secret cannot be used, with what to do about it.
@@ -375,7 +387,8 @@ impl DiskCache {
         self.dirs.lock().clone()
     }
 
-    /// Opens the folders by their path again, where somebody may have removed those that were opened. Makes what is not there.
+    /// Opens the folders by their path again, where somebody may have removed those that were
+    /// opened. Makes what is not there.
     fn reopen(&self) {
         if let Ok(dirs) = Dirs::open(&*self.files, &self.config.root, CreatePolicy::Make) {
             *self.dirs.lock() = Arc::new(dirs);
@@ -393,8 +406,9 @@ impl DiskCache {
         (!quarantine.is_over(self.files.now())).then_some(quarantine)
     }
 
-    /// Says that something is tried for the first time, as long as what is returned lives. `None` where it cannot be said.
-    /// `suspect` is what a crash is held against ([`DiskCache::quarantine`]), `entry` what is tried of it, whether it is there or not.
+    /// Says that something is tried for the first time, as long as what is returned lives. `None`
+    /// where it cannot be said. `suspect` is what a crash is held against
+    /// ([`DiskCache::quarantine`]), `entry` what is tried of it, whether it is there or not.
     pub fn mark(&self, stage: Stage, suspect: &Name, entry: &Name) -> Option<Mark> {
         self.marks.as_ref()?.mark(stage, suspect, entry).unwrap_or_else(|error| {
             self.trouble("write a mark", &error);
@@ -414,7 +428,8 @@ impl DiskCache {
             let Some(bytes) = bytes else { return Ok(None) };
             self.counters.bytes_read.fetch_add(bytes.len() as u64, Ordering::Relaxed);
             let record = self.sealer.open(&name, bytes).map_err(Unread::Damage)?;
-            // Names differ where requests do, unless somebody can break the hash; the request is what counts.
+            // Names differ where requests do, unless somebody can break the hash; the request is
+            // what counts.
             if record.request() == *request { Ok(Some(record)) } else { Err(Unread::Damage(Damage::Request)) }
         });
         let found = match read {
@@ -441,8 +456,8 @@ impl DiskCache {
     fn unread(&self, name: &Name, unread: &Unread) {
         match unread {
             Unread::Io(doing, error) => {
-                // It may be there all the same, when there are files to be opened again. What was opened and cannot be read is
-                // stored anew, in another place of the disk.
+                // It may be there all the same, when there are files to be opened again. What was
+                // opened and cannot be read is stored anew, in another place of the disk.
                 if *doing == READ {
                     self.known.lock().remove(name);
                 }
@@ -468,7 +483,8 @@ impl DiskCache {
             Err(error) if is_absent(&error) => return Ok(None),
             Err(error) if is_link(&error) => return Err(Unread::Refused("it is a link")),
             Err(error) => {
-                // What cannot be opened whenever it is tried is in the way; what could not be opened this time may be good.
+                // What cannot be opened whenever it is tried is in the way; what could not be
+                // opened this time may be good.
                 let stat = files.stat_at(&dirs.entries, &text).ok();
                 let unusable = stat.and_then(|stat| unusable(&stat, files.user()));
                 return Err(unusable.map_or(Unread::Io("open an entry", error), Unread::Refused));
@@ -512,8 +528,8 @@ impl DiskCache {
         Ok(Some(bytes))
     }
 
-    /// Writes an entry, in the place of one that may be there. Whether it did: what goes wrong is told, and then nothing is
-    /// stored for a while.
+    /// Writes an entry, in the place of one that may be there. Whether it did: what goes wrong is
+    /// told, and then nothing is stored for a while.
     pub fn store(&self, record: &Record) -> bool {
         if self.config.read_only {
             return false;
@@ -588,7 +604,8 @@ impl DiskCache {
         written
     }
 
-    /// Makes a file for an entry, locked, so that no sweep takes it. Where locks do not work one may, and then the entry is missed.
+    /// Makes a file for an entry, locked, so that no sweep takes it. Where locks do not work one
+    /// may, and then the entry is missed.
     fn create_temp(&self, dirs: &Dirs) -> Result<(String, OwnedFd), (&'static str, io::Error)> {
         let files = &*self.files;
         for _ in 0..MAX_TEMPS {
@@ -604,7 +621,8 @@ impl DiskCache {
         Err(("lock an entry", io::ErrorKind::WouldBlock.into()))
     }
 
-    /// Removes an entry. `false` where there was none, and where it may or can not be removed: not by who only reads.
+    /// Removes an entry. `false` where there was none, and where it may or can not be removed: not
+    /// by who only reads.
     pub fn remove(&self, name: &Name) -> bool {
         self.known.lock().remove(name);
         if self.config.read_only {
@@ -663,8 +681,8 @@ impl DiskCache {
         }
     }
 
-    /// Judges one process, if it is gone. Its marks are removed when what follows from them is written down, not before: otherwise they are for
-    /// the next one to judge.
+    /// Judges one process, if it is gone. Its marks are removed when what follows from them is
+    /// written down, not before: otherwise they are for the next one to judge.
     fn judge(&self, dirs: &Dirs, marks: &str) -> io::Result<()> {
         let files = &*self.files;
         let Some((_lock, dead)) = DeadProcess::take(files, dirs, marks)? else { return Ok(()) };

@@ -1,8 +1,9 @@
 //! The secret of a user: 32 random bytes in a file of their own.
 //!
-//! It lies outside the cache folder, so that a copy or a shared volume of the cache does not carry what its entries are sealed with. It is
-//! written to a file of another name and then linked to its own: it is there whole or not at all, and of several processes that make it at
-//! once all use the same.
+//! It lies outside the cache folder, so that a copy or a shared volume of the cache does not carry
+//! what its entries are sealed with. It is written to a file of another name and then linked to its
+//! own: it is there whole or not at all, and of several processes that make it at once all use the
+//! same.
 
 use std::fs;
 use std::io::{self, Read as _};
@@ -51,7 +52,8 @@ pub(super) fn read_or_make(
         }
         clear(files, &dir, name);
         match make(files, &dir, name) {
-            // It is there already; or somebody took the other file for one that was left behind, before it was locked.
+            // It is there already; or somebody took the other file for one that was left behind,
+            // before it was locked.
             Err(error) if matches!(error.kind(), io::ErrorKind::AlreadyExists | io::ErrorKind::NotFound) => {}
             made => made.map_err(|error| DiskDisabled::io("make", path.to_owned(), error))?,
         }
@@ -78,7 +80,8 @@ fn write(files: &dyn Files, dir: &OwnedFd, name: &str) -> io::Result<OwnedFd> {
     Ok(file)
 }
 
-/// Removes the secrets that processes were writing when they ended: nobody should find what nobody looks after.
+/// Removes the secrets that processes were writing when they ended: nobody should find what nobody
+/// looks after.
 fn clear(files: &dyn Files, dir: &OwnedFd, name: &str) {
     let is_temp = |other: &String| {
         let random = other.strip_prefix(name).and_then(|rest| rest.strip_prefix('.'));
@@ -91,8 +94,9 @@ fn clear(files: &dyn Files, dir: &OwnedFd, name: &str) {
     }
 }
 
-/// Reads a key that somebody else made and put there, such as that of a fleet or of a bundle: a file of 32 bytes. The path is theirs to choose, so
-/// it may go by way of links, unless others have made those; the file must be the user's, and nobody else may use it, or root's, and at most its
+/// Reads a key that somebody else made and put there, such as that of a fleet or of a bundle: a
+/// file of 32 bytes. The path is theirs to choose, so it may go by way of links, unless others have
+/// made those; the file must be the user's, and nobody else may use it, or root's, and at most its
 /// group may read it.
 ///
 /// # Errors

@@ -1,7 +1,9 @@
-//! What a folder needs from time to time: room, and that somebody clears away what dead processes left.
+//! What a folder needs from time to time: room, and that somebody clears away what dead processes
+//! left.
 //!
-//! One process at a time sweeps, and no one waits for it. What was being written, and whose flight it was, is known by locks; so nothing is left
-//! behind, and nothing is taken from a process that lives, however slow it is.
+//! One process at a time sweeps, and no one waits for it. What was being written, and whose flight
+//! it was, is known by locks; so nothing is left behind, and nothing is taken from a process that
+//! lives, however slow it is.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -16,7 +18,8 @@ use crate::sync::Ordering;
 /// A sweep is due once this share of the most bytes was stored, in its inverse.
 const SHARE: u64 = 16;
 
-/// What remains of the most bytes after an eviction, in percent, so that the next store does not need another.
+/// What remains of the most bytes after an eviction, in percent, so that the next store does not
+/// need another.
 const LEFT: u64 = 90;
 
 /// The file in the folder of flights that the one who sweeps has locked.
@@ -149,7 +152,8 @@ impl DiskCache {
         let mut taken = 0;
         for name in names.iter().filter(|name| *name != SWEEP) {
             let removed = match flight::take_left_behind(files, dir, name) {
-                // Under the lock: who takes a lock and finds that the file has no name any more takes another.
+                // Under the lock: who takes a lock and finds that the file has no name any more
+                // takes another.
                 Ok(Some(_lock)) => files.unlink(dir, name),
                 Ok(None) => continue,
                 // What is in it is somebody's, who may remove it.

@@ -1,14 +1,17 @@
 //! When to ask a store, and when to leave it alone.
 //!
-//! After some failures in a row a breaker opens: nothing is asked for a while. Then one request goes out as a probe. If it
-//! succeeds the breaker is closed; if not, the while is twice as long, up to a limit. The while is jittered, so that the
-//! workers of a fleet do not all come back at once.
+//! After some failures in a row a breaker opens: nothing is asked for a while. Then one request
+//! goes out as a probe. If it succeeds the breaker is closed; if not, the while is twice as long,
+//! up to a limit. The while is jittered, so that the workers of a fleet do not all come back at
+//! once.
 //!
-//! Input: what requests ended with, and the time. Output: whether to ask. No clock and no lock of its own.
+//! Input: what requests ended with, and the time. Output: whether to ask. No clock and no lock of
+//! its own.
 //!
 //! Invariants:
 //! - B1: while it is open, at most one request is under way that it let through.
-//! - B2: a probe ends in success, failure or [`Breaker::abandon`]; after each of them another one is possible.
+//! - B2: a probe ends in success, failure or [`Breaker::abandon`]; after each of them another one
+//!   is possible.
 
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::time::{Duration, Instant};
@@ -122,7 +125,8 @@ impl Breaker {
     }
 }
 
-/// Doubled for each failed probe, then between a half and one and a half of that, and never more than the limit.
+/// Doubled for each failed probe, then between a half and one and a half of that, and never more
+/// than the limit.
 fn pause(backoff: Backoff, failed: u32, random: u64) -> Duration {
     let doubled =
         backoff.first.saturating_mul(1u32.checked_shl(failed).unwrap_or(u32::MAX)).min(backoff.most);

@@ -8,15 +8,18 @@ use url::Url;
 use super::breaker::Backoff;
 use crate::sealed::{MAX_ENTRY, Secret};
 
-/// Settings of a [`SharedCache`](super::SharedCache). What it prints for debugging has no credentials in it.
+/// Settings of a [`SharedCache`](super::SharedCache). What it prints for debugging has no
+/// credentials in it.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct SharedConfig {
-    /// Where the entries are: `s3://BUCKET/PREFIX`, `gs://BUCKET/PREFIX`, `az://CONTAINER/PREFIX`, `http://` or `https://` with
-    /// a host and a prefix (a server that takes `GET`, `HEAD` and `PUT`), or `file:///FOLDER`.
+    /// Where the entries are: `s3://BUCKET/PREFIX`, `gs://BUCKET/PREFIX`, `az://CONTAINER/PREFIX`,
+    /// `http://` or `https://` with a host and a prefix (a server that takes `GET`, `HEAD` and
+    /// `PUT`), or `file:///FOLDER`.
     pub url: String,
-    /// Options of the store, such as `endpoint` and `region`, by the names that the `object_store` crate gives them. They win over
-    /// the environment (`AWS_*`, `GOOGLE_*`, `AZURE_*`). An option that the store does not know is an error.
+    /// Options of the store, such as `endpoint` and `region`, by the names that the `object_store`
+    /// crate gives them. They win over the environment (`AWS_*`, `GOOGLE_*`, `AZURE_*`). An option
+    /// that the store does not know is an error.
     pub options: Vec<(String, String)>,
     /// The fleet's key. Whoever has it can make entries that this process runs.
     pub secret: Secret,
@@ -26,7 +29,8 @@ pub struct SharedConfig {
     pub timeout: Duration,
     /// Most reads under way at once; the others wait for their turn.
     pub max_reads: usize,
-    /// Most reads under way or waiting. More are answered with [`Fetched::Busy`](super::Fetched::Busy).
+    /// Most reads under way or waiting. More are answered with
+    /// [`Fetched::Busy`](super::Fetched::Busy).
     pub max_waiting: usize,
     /// Most bytes of an entry, read or written; at most [`MAX_ENTRY`].
     pub max_entry: u64,
@@ -41,8 +45,8 @@ pub struct SharedConfig {
 }
 
 impl SharedConfig {
-    /// With the defaults: 30 s for a request, 8 reads at once and 256 waiting, 256 entries and 256 MB to be written, misses
-    /// remembered for a minute.
+    /// With the defaults: 30 s for a request, 8 reads at once and 256 waiting, 256 entries and 256
+    /// MB to be written, misses remembered for a minute.
     #[must_use]
     pub fn new(url: impl Into<String>, secret: Secret) -> SharedConfig {
         SharedConfig {

@@ -9,7 +9,8 @@ use super::flight::{Fetched, Flight};
 use super::tier::{JoinOutcome, Tier};
 use crate::name::{Name, Request};
 
-/// A read of one entry. When it is dropped, nobody waits for it: it is given up, and its callback is not called.
+/// A read of one entry. When it is dropped, nobody waits for it: it is given up, and its callback
+/// is not called.
 #[must_use = "a fetch that is dropped is given up"]
 pub struct Fetch {
     flight: Arc<Flight>,
@@ -53,8 +54,9 @@ impl Fetch {
         self.flight.within(time)
     }
 
-    /// Has a function called with the answer: at once, on this thread, if it is there; else on the tier's thread, where it must
-    /// not block. It is not called once this fetch is dropped (it may still be running then).
+    /// Has a function called with the answer: at once, on this thread, if it is there; else on the
+    /// tier's thread, where it must not block. It is not called once this fetch is dropped (it may
+    /// still be running then).
     pub fn subscribe(&self, callback: impl FnOnce(&Fetched) + Send + 'static) {
         self.flight.subscribe(self.handle, callback);
     }

@@ -3,7 +3,8 @@
 //! Input: what the tier's thread finds out. Output: the answer, and calls of the callbacks.
 //!
 //! Invariants:
-//! - F1: every flight gets exactly one answer, also if the thread ends, the task panics or the cache is dropped.
+//! - F1: every flight gets exactly one answer, also if the thread ends, the task panics or the
+//!   cache is dropped.
 //! - F2: a callback is called exactly once, unless it was taken back before the answer was there.
 //! - F3: no callback is called with a lock held.
 
@@ -19,11 +20,13 @@ use crate::name::Name;
 use crate::sealed::Record;
 use crate::sync::{AtomicBool, Condvar, Mutex, Ordering};
 
-/// What a fetch ended with. Only [`Hit`](Fetched::Hit) has anything to use; the others say why there is nothing.
+/// What a fetch ended with. Only [`Hit`](Fetched::Hit) has anything to use; the others say why
+/// there is nothing.
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fetched {
-    /// An entry that was sealed with the fleet's key and answers the request. It may be of any [`Kind`](crate::Kind).
+    /// An entry that was sealed with the fleet's key and answers the request. It may be of any
+    /// [`Kind`](crate::Kind).
     Hit(Arc<Record>),
     /// There is none.
     Miss,
@@ -67,7 +70,8 @@ type Callback = Box<dyn FnOnce(&Fetched) + Send>;
 /// A read, shared by all who want its entry.
 pub(crate) struct Flight {
     pub(crate) name: Name,
-    /// What is asked, to be compared with what comes, and with what another asks that has the same name.
+    /// What is asked, to be compared with what comes, and with what another asks that has the same
+    /// name.
     pub(crate) region: crate::Key,
     pub(crate) environment: crate::Fingerprint,
     pub(crate) request: Vec<u8>,
@@ -136,7 +140,8 @@ impl Flight {
         state.answer.clone()
     }
 
-    /// Has a function called with the answer, at once if it is there. `handle` is what [`Flight::unsubscribe`] takes.
+    /// Has a function called with the answer, at once if it is there. `handle` is what
+    /// [`Flight::unsubscribe`] takes.
     pub(super) fn subscribe(&self, handle: u64, callback: impl FnOnce(&Fetched) + Send + 'static) {
         let answer = {
             let mut state = self.state.lock();

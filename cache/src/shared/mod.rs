@@ -1,7 +1,8 @@
 //! The shared tier: entries in an object store, for a fleet of machines.
 //!
-//! Input: requests, and records that were made here. Output: records that were made by a machine with the same key, or the reason
-//! why there is none. It is never waited for longer than its caller likes, and whatever the store does costs time at most.
+//! Input: requests, and records that were made here. Output: records that were made by a machine
+//! with the same key, or the reason why there is none. It is never waited for longer than its
+//! caller likes, and whatever the store does costs time at most.
 //!
 //! # Racing it with a compile
 //!
@@ -25,33 +26,39 @@
 //! }
 //! ```
 //!
-//! A compile that cannot be stopped runs on another thread; [`Fetch::subscribe`] has a function called by which the fetch competes
-//! with it for one place (keep the [`Fetch`] alive meanwhile). Where a compile is known to take longer than a read of the store usually
-//! does, [`Fetch::within`] waits so long before the compile begins.
+//! A compile that cannot be stopped runs on another thread; [`Fetch::subscribe`] has a function
+//! called by which the fetch competes with it for one place (keep the [`Fetch`] alive meanwhile).
+//! Where a compile is known to take longer than a read of the store usually does, [`Fetch::within`]
+//! waits so long before the compile begins.
 //!
 //! # Objects
 //!
-//! The entry of name N is `PREFIX/v1/N`, N in 64 hexadecimal digits; its bytes are those of a [`Sealer`](crate::Sealer) with the fleet's
-//! key. The store needs to be trusted with nothing but the time that it takes.
+//! The entry of name N is `PREFIX/v1/N`, N in 64 hexadecimal digits; its bytes are those of a
+//! [`Sealer`](crate::Sealer) with the fleet's key. The store needs to be trusted with nothing but
+//! the time that it takes.
 //!
 //! # Threads
 //!
-//! One thread, `fuseline-shared`, with a runtime of its own; the runtime starts up to [`HELPERS`] more for name look-up and for files.
-//! Callbacks and events are called on it (an event of the queue on the thread that offers); they must not block. No lock is held then.
+//! One thread, `fuseline-shared`, with a runtime of its own; the runtime starts up to [`HELPERS`]
+//! more for name look-up and for files. Callbacks and events are called on it (an event of the
+//! queue on the thread that offers); they must not block. No lock is held then.
 //!
 //! # Invariants
-//! - S1: a hit was sealed with the fleet's key, under this name, whole, and answers exactly the request.
-//! - S2: opening, fetching, offering and dropping a fetch wait for nobody. Flushing and shutting down wait no longer than they are
-//!   told to, dropping no longer than [`DROP`].
-//! - S3: memory is bounded: entries that wait to be written by count and bytes, reads by count and by the bytes that came, everything
-//!   that is remembered by count.
-//! - S4: after some failures in a row the store is left alone, longer and longer; then one request finds out whether it is back. Reads
-//!   and writes each have their own count, so that a full or read-only store still serves.
-//! - S5: a damaged entry is a miss and an event, and is written over by the next good one: once, not in read-only mode, and not if it
-//!   looks as if this process had the wrong key.
+//! - S1: a hit was sealed with the fleet's key, under this name, whole, and answers exactly the
+//!   request.
+//! - S2: opening, fetching, offering and dropping a fetch wait for nobody. Flushing and shutting
+//!   down wait no longer than they are told to, dropping no longer than [`DROP`].
+//! - S3: memory is bounded: entries that wait to be written by count and bytes, reads by count and
+//!   by the bytes that came, everything that is remembered by count.
+//! - S4: after some failures in a row the store is left alone, longer and longer; then one request
+//!   finds out whether it is back. Reads and writes each have their own count, so that a full or
+//!   read-only store still serves.
+//! - S5: a damaged entry is a miss and an event, and is written over by the next good one: once,
+//!   not in read-only mode, and not if it looks as if this process had the wrong key.
 //! - S6: nothing that is printed, logged or returned holds credentials.
 //!
-//! Deliberately not here: what is worth sharing, how long it is kept (the store's own rules), and finding out what is in a store.
+//! Deliberately not here: what is worth sharing, how long it is kept (the store's own rules), and
+//! finding out what is in a store.
 
 mod breaker;
 mod config;
@@ -105,8 +112,8 @@ pub struct SharedCache {
 }
 
 impl SharedCache {
-    /// Sets up the client and starts the thread. Does not touch network or store: a store that is not there is found out by the first
-    /// fetch, and costs nothing but that.
+    /// Sets up the client and starts the thread. Does not touch network or store: a store that is
+    /// not there is found out by the first fetch, and costs nothing but that.
     ///
     /// # Errors
     /// What is wrong with the settings.
@@ -118,7 +125,8 @@ impl SharedCache {
         SharedCache::start(config, place, Box::new(on_event))
     }
 
-    /// As [`open`](SharedCache::open), with a client that was made by the caller; the URL is only shown.
+    /// As [`open`](SharedCache::open), with a client that was made by the caller; the URL is only
+    /// shown.
     ///
     /// # Errors
     /// If the thread cannot be started.
@@ -157,7 +165,8 @@ impl SharedCache {
                 runtime.spawn(write::run(Arc::clone(&shared)));
             }
             runtime.block_on(shared.stop.notified());
-            // Gives up what is under way; does not wait for helpers, which may hang in a system call.
+            // Gives up what is under way; does not wait for helpers, which may hang in a system
+            // call.
             runtime.shutdown_background();
         };
         std::thread::Builder::new().name("fuseline-shared".to_owned()).spawn(run).map_err(failed)?;
@@ -179,8 +188,8 @@ impl SharedCache {
         self.tier.offer(record.into())
     }
 
-    /// Waits until everything that was offered is written, at most so long, and not if the store takes nothing at present.
-    /// Whether it is.
+    /// Waits until everything that was offered is written, at most so long, and not if the store
+    /// takes nothing at present. Whether it is.
     #[must_use]
     pub fn flush(&self, most: Duration) -> bool {
         let now = Instant::now();

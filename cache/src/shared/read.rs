@@ -3,9 +3,10 @@
 //! Input: a flight. Output: how it ended, told to the [`Tier`].
 //!
 //! Invariants:
-//! - R1: memory is taken for bytes that came, not for bytes that are announced: at most twice as much.
-//! - R2: no more bytes are taken than the header of the entry announces, and none behind a header that is not that of the entry
-//!   that was asked for.
+//! - R1: memory is taken for bytes that came, not for bytes that are announced: at most twice as
+//!   much.
+//! - R2: no more bytes are taken than the header of the entry announces, and none behind a header
+//!   that is not that of the entry that was asked for.
 //! - R3: a read ends within its time.
 
 use std::pin::pin;
@@ -69,7 +70,8 @@ impl Read {
         ended
     }
 
-    /// Once a request is out its beginning is waited for, wanted or not: only so is it found out that nobody answers.
+    /// Once a request is out its beginning is waited for, wanted or not: only so is it found out
+    /// that nobody answers.
     async fn ask(&self) -> Ended {
         let tier = &*self.tier;
         // A server that answers, and badly: in circles, or not to the end of what it began.

@@ -23,7 +23,8 @@ pub enum SharedEvent {
         /// How long it did not.
         after: Duration,
     },
-    /// Writes failed several times in a row, or the probe did: for a while, nothing is written. Reads go on.
+    /// Writes failed several times in a row, or the probe did: for a while, nothing is written.
+    /// Reads go on.
     WritesPaused {
         /// What went wrong the last time.
         why: Trouble,
@@ -47,8 +48,8 @@ pub enum SharedEvent {
         /// The entry.
         name: Name,
     },
-    /// Several entries in a row were sealed with another key: it is likely that this process has the wrong one. Until one is
-    /// read that was not, none of them is written over.
+    /// Several entries in a row were sealed with another key: it is likely that this process has
+    /// the wrong one. Until one is read that was not, none of them is written over.
     OtherKey,
     /// The store never took the entry, and will not be asked again.
     NotWritten {
@@ -57,7 +58,8 @@ pub enum SharedEvent {
         /// What went wrong the last time.
         why: Trouble,
     },
-    /// Entries that were to be written gave way to newer ones. Told once, until the queue has been empty.
+    /// Entries that were to be written gave way to newer ones. Told once, until the queue has been
+    /// empty.
     QueueFull,
 }
 

@@ -1,7 +1,8 @@
 //! The client of a store, made from a URL and options.
 //!
-//! It never retries: a read is raced with a compile, and a write is tried again by the queue. Answers that are no object are cut
-//! after [`MAX_SAID`] bytes, for a server that lies may send them without an end.
+//! It never retries: a read is raced with a compile, and a write is tried again by the queue.
+//! Answers that are no object are cut after [`MAX_SAID`] bytes, for a server that lies may send
+//! them without an end.
 
 use std::pin::Pin;
 use std::str::FromStr;
@@ -133,7 +134,8 @@ pub(crate) fn open(config: &SharedConfig) -> Result<StoreLocation, SharedError> 
 }
 
 impl StoreLocation {
-    /// Why what lies under a path of a folder is not opened, if it is no file: a pipe would be waited for on a thread that nobody gets back.
+    /// Why what lies under a path of a folder is not opened, if it is no file: a pipe would be
+    /// waited for on a thread that nobody gets back.
     pub(crate) fn refuses(&self, path: &Path) -> Option<&'static str> {
         let at = self.is_folder.then(|| std::path::Path::new("/").join(path.as_ref()))?;
         let metadata = std::fs::metadata(at).ok()?;

@@ -1,7 +1,7 @@
 //! What the threads that ask and the thread that does the work share.
 //!
-//! One lock; nothing is called, awaited or sealed while it is held. Everything that a flight, a memory or a breaker goes through
-//! is a method here, so that the rules stand in one place.
+//! One lock; nothing is called, awaited or sealed while it is held. Everything that a flight, a
+//! memory or a breaker goes through is a method here, so that the rules stand in one place.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -242,7 +242,8 @@ impl Tier {
         JoinOutcome::Flight { flight, handle, admission: Some(admission) }
     }
 
-    /// A handle of a flight is dropped. With the last one the flight is given up, and the next to ask starts another.
+    /// A handle of a flight is dropped. With the last one the flight is given up, and the next to
+    /// ask starts another.
     pub(super) fn leave(&self, flight: &Arc<Flight>) {
         let mut state = self.state.lock();
         let Some(shared) = state.flights.get_mut(&flight.name) else { return };
@@ -265,7 +266,8 @@ impl Tier {
         admission == Admission::Go && self.state.lock().reads.is_open()
     }
 
-    /// A read ended: what it says about the store and the entry is remembered, and whoever waits is answered.
+    /// A read ended: what it says about the store and the entry is remembered, and whoever waits is
+    /// answered.
     pub(super) fn settle(&self, flight: &Arc<Flight>, admission: Admission, ended: Ended) {
         let now = Instant::now();
         let mut events = Vec::new();
@@ -493,7 +495,8 @@ impl Tier {
         count(&self.counters.dropped);
     }
 
-    /// Waits until everything is written, writes are paused, or the time is over. Whether everything is written.
+    /// Waits until everything is written, writes are paused, or the time is over. Whether
+    /// everything is written.
     pub(super) fn flush(&self, end: Instant) -> bool {
         let mut state = self.state.lock();
         loop {

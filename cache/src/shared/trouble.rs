@@ -1,10 +1,12 @@
 //! What goes wrong with a store, in words for people and without secrets.
 //!
-//! Input: errors of the client. Output: a [`Trouble`]: whose fault it is, and what the server said, if it is short.
+//! Input: errors of the client. Output: a [`Trouble`]: whose fault it is, and what the server said,
+//! if it is short.
 //!
-//! An error of the client holds the URL, which for some stores holds a signature, and the body of the answer, which may
-//! repeat what was sent. Of them only the status, the code of the error (`<Code>`, one word) and the innermost cause are
-//! repeated, and from these every secret of the options is struck out.
+//! An error of the client holds the URL, which for some stores holds a signature, and the body of
+//! the answer, which may repeat what was sent. Of them only the status, the code of the error
+//! (`<Code>`, one word) and the innermost cause are repeated, and from these every secret of the
+//! options is struck out.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -104,7 +106,8 @@ impl StdError for SharedDamage {}
 pub(crate) struct Redactor(Vec<String>);
 
 impl Redactor {
-    /// Adds the value of an option if it is a secret by its name. Short values are no secrets, and would strike out too much.
+    /// Adds the value of an option if it is a secret by its name. Short values are no secrets, and
+    /// would strike out too much.
     pub(crate) fn add(&mut self, key: &str, value: &str) {
         const SECRET: [&str; 8] =
             ["secret", "key", "token", "password", "sas", "credential", "authorization", "proxy"];
@@ -232,7 +235,8 @@ pub(crate) fn is_absent(error: &object_store::Error) -> bool {
         if !matches!(code(&source.to_string()), Some("NoSuchBucket" | "ContainerNotFound" | "ContainerBeingDeleted")))
 }
 
-/// Whether it is the refusal that some stores answer with when there is no such object and listing is not allowed.
+/// Whether it is the refusal that some stores answer with when there is no such object and listing
+/// is not allowed.
 pub(crate) fn is_access_denied(trouble: &Trouble) -> bool {
     trouble.kind == TroubleKind::Refused
         && (trouble.said.ends_with("AccessDenied") || trouble.said.as_ref() == "403")

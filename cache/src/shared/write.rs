@@ -2,8 +2,9 @@
 //!
 //! Input: the queue of the [`Tier`]. Output: objects in the store.
 //!
-//! An entry is put only if there is none, where the store can do that; where it cannot, it is looked for first. Two machines that
-//! write the same entry at once write the same thing. An entry that was found to be damaged is written over, once.
+//! An entry is put only if there is none, where the store can do that; where it cannot, it is
+//! looked for first. Two machines that write the same entry at once write the same thing. An entry
+//! that was found to be damaged is written over, once.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -29,7 +30,8 @@ pub(super) async fn run(tier: Arc<Tier>) {
             }
             Task::Write { item, admission, heals } => {
                 let write = Write { tier: Arc::clone(&tier), admission, settled: false };
-                // A task of its own, so that a panic ends that write and no other. It has told itself what it has to tell.
+                // A task of its own, so that a panic ends that write and no other. It has told
+                // itself what it has to tell.
                 let _ = tokio::spawn(write.run(item, heals)).await;
             }
         }

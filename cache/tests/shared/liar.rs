@@ -1,4 +1,5 @@
-//! A server that answers what it is told to, byte by byte, and one that holds up what goes through it.
+//! A server that answers what it is told to, byte by byte, and one that holds up what goes through
+//! it.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};

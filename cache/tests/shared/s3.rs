@@ -1,8 +1,9 @@
-//! An S3 server in a process of its own, which can be killed: `s3s` speaks the protocol and checks signatures, `s3s-fs` keeps the
-//! objects in a folder. What that one lacks is added here: putting an
-//! object only if it is absent, saying that there is no such bucket, and a quota.
+//! An S3 server in a process of its own, which can be killed: `s3s` speaks the protocol and checks
+//! signatures, `s3s-fs` keeps the objects in a folder. What that one lacks is added here: putting
+//! an object only if it is absent, saying that there is no such bucket, and a quota.
 //!
-//! The process is this test program, told by a variable to serve. It ends with its parent, whose end of the pipe it reads.
+//! The process is this test program, told by a variable to serve. It ends with its parent, whose
+//! end of the pipe it reads.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::path::{Path, PathBuf};

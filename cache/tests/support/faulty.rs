@@ -249,7 +249,8 @@ impl Files for Faulty {
         System.write_at(fd, bytes, offset)
     }
 
-    /// Does not wait for the disk: that it is asked is what counts here, and it would take most of the time of these tests.
+    /// Does not wait for the disk: that it is asked is what counts here, and it would take most of
+    /// the time of these tests.
     fn sync(&self, _: &OwnedFd) -> io::Result<()> {
         self.call(Call::Sync)
     }

@@ -1,4 +1,5 @@
-//! What the tests of the disk tier share: folders, records, an observer that remembers, and other processes.
+//! What the tests of the disk tier share: folders, records, an observer that remembers, and other
+//! processes.
 #![allow(dead_code, unreachable_pub, missing_docs, reason = "each test program uses a part")]
 #![allow(
     clippy::unwrap_used,
@@ -59,7 +60,8 @@ impl Root {
         Root { dir: tempfile::tempdir().unwrap(), log: Log::default() }
     }
 
-    /// In memory where there is such a place, for tests that need hundreds and are about calls, not about a file system.
+    /// In memory where there is such a place, for tests that need hundreds and are about calls, not
+    /// about a file system.
     pub fn in_memory() -> Root {
         match tempfile::tempdir_in("/dev/shm") {
             Ok(dir) => Root { dir, log: Log::default() },

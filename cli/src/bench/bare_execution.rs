@@ -1,8 +1,9 @@
 //! The floor: the executables of a steady step, called in a bare loop without the engine.
 //!
-//! A program runs in Fused mode until it is steady; of its next step the executables are kept that the engine launched, in order.
-//! A step of the floor executes these through PJRT on the same thread, waits for all of them, and drops their outputs. Floats
-//! among its arguments are 0.5, integers 0: nothing is computed that anybody looks at, and the same instructions run. Nothing is
+//! A program runs in Fused mode until it is steady; of its next step the executables are kept that
+//! the engine launched, in order. A step of the floor executes these through PJRT on the same
+//! thread, waits for all of them, and drops their outputs. Floats among its arguments are 0.5,
+//! integers 0: nothing is computed that anybody looks at, and the same instructions run. Nothing is
 //! donated, so a region that updates in place allocates here.
 //!
 //! What a step of the engine takes longer than this is the engine's own cost.
@@ -58,7 +59,8 @@ impl Floor {
             let mut launched = Vec::new();
             for event in watched.events() {
                 match event {
-                    // The last variant of a region is the one with all outputs that were asked for so far.
+                    // The last variant of a region is the one with all outputs that were asked for
+                    // so far.
                     Event::CompileFinished { region, executable: Some(executable), .. } => {
                         executables.insert(region.key, executable);
                     }

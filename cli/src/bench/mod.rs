@@ -147,9 +147,10 @@ struct Warming {
 }
 
 impl Warming {
-    /// The compiles that were done, and the regions that were interpreted until they were compiled, by the end of a step. From some step on
-    /// it waits until nothing is being compiled in the background: what is measured is what goes on, not how soon that begins,
-    /// and a compiler would take a core from it.
+    /// The compiles that were done, and the regions that were interpreted until they were compiled,
+    /// by the end of a step. From some step on it waits until nothing is being compiled in the
+    /// background: what is measured is what goes on, not how soon that begins, and a compiler would
+    /// take a core from it.
     fn after_step(&mut self, engine: &Engine) -> u64 {
         self.steps += 1;
         while self.steps >= ASKED && engine.counters().pending_compiles > 0 {
@@ -250,8 +251,8 @@ mod tests {
         Ok(())
     }
 
-    /// The small cases give the same in Fused and in Strict, up to rounding, and every bit with exact numerics; and what they give is a
-    /// function of the data.
+    /// The small cases give the same in Fused and in Strict, up to rounding, and every bit with
+    /// exact numerics; and what they give is a function of the data.
     #[test]
     fn programs_are_the_same_in_both_modes() -> fuseline::Result<()> {
         let all = Case::all();

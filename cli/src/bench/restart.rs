@@ -1,7 +1,8 @@
 //! `fuseline bench --restart`: what a second process has of what a first one compiled.
 //!
-//! Each program runs twice, in processes of their own that share a folder of executables, empty at first. Both start from nothing else: the
-//! plugin, its client and its threads are new each time, so the ratio is that of two processes, and not that of two engines.
+//! Each program runs twice, in processes of their own that share a folder of executables, empty at
+//! first. Both start from nothing else: the plugin, its client and its threads are new each time,
+//! so the ratio is that of two processes, and not that of two engines.
 
 use std::path::Path;
 use std::process::Command;
@@ -58,7 +59,8 @@ pub(super) fn run(args: &BenchArgs, cases: &[&Case], out: &mut String) -> Result
     Ok(Status::Good)
 }
 
-/// Runs a program as this command would, in a process of its own whose executables are in a folder; what it printed.
+/// Runs a program as this command would, in a process of its own whose executables are in a folder;
+/// what it printed.
 fn process(args: &BenchArgs, case: &Case, folder: &Path) -> Result<Value, Failure> {
     let failed = |why: String| Failure::Run(format!("{}: {why}", case.name));
     let this = std::env::current_exe().map_err(|error| failed(error.to_string()))?;

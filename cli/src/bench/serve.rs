@@ -1,12 +1,15 @@
-//! `fuseline bench --serve CASE`: a program as the harness runs it, one line of JSON each way. `benches/peers/worker.py` is the
-//! same for the peers.
+//! `fuseline bench --serve CASE`: a program as the harness runs it, one line of JSON each way.
+//! `benches/peers/worker.py` is the same for the peers.
 //!
 //! - `{"do": "make"}` sets up the engine and the data; the answer has `versions`.
-//! - `{"do": "steps", "count": N}`; the answer has `nanoseconds`, one for each step, and `counters`, what the engine has done so far. What
-//!   is still under way after the last step is waited for, and counts as part of it.
-//! - `{"do": "outputs"}`; the answer has `outputs`: names, and elements as base64 of little-endian `f32`.
+//! - `{"do": "steps", "count": N}`; the answer has `nanoseconds`, one for each step, and
+//!   `counters`, what the engine has done so far. What is still under way after the last step is
+//!   waited for, and counts as part of it.
+//! - `{"do": "outputs"}`; the answer has `outputs`: names, and elements as base64 of little-endian
+//!   `f32`.
 //!
-//! What fails is answered with `error`. With `--floor` the steps are those of [`Floor`], which have no outputs (`null`).
+//! What fails is answered with `error`. With `--floor` the steps are those of [`Floor`], which have
+//! no outputs (`null`).
 
 use std::io::{BufRead as _, Write as _};
 use std::time::Instant;

@@ -185,7 +185,8 @@ pub(crate) struct PruneArgs {
     /// Leave at most so many bytes: a number, with K, M or G for 1024, 1024² or 1024³ of them
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub(crate) max_size: Option<u64>,
-    /// Remove what was not used for so long: a number, with s, m, h or d for seconds, minutes, hours or days
+    /// Remove what was not used for so long: a number, with s, m, h or d for seconds, minutes,
+    /// hours or days
     #[arg(long, value_name = "AGE", value_parser = age)]
     pub(crate) max_age: Option<Duration>,
     /// Remove what belongs to environments whose fingerprints begin so

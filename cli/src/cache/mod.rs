@@ -1,4 +1,5 @@
-//! `fuseline cache`: what runs keep for each other, looked at, filled ahead of time, carried to other machines, and removed.
+//! `fuseline cache`: what runs keep for each other, looked at, filled ahead of time, carried to
+//! other machines, and removed.
 
 pub(crate) mod args;
 mod bundle;

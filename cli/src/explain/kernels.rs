@@ -1,8 +1,9 @@
 //! Which ops of a region became one kernel.
 //!
-//! XLA tells: an executable's optimised program has one instruction for each kernel, and each instruction remembers the line
-//! of our module that it comes from. An op can be in several kernels (XLA computes cheap ops again rather than storing
-//! them) or in none (folded, merged with an equal one, turned into a view). Only the few fields that are needed are decoded.
+//! XLA tells: an executable's optimised program has one instruction for each kernel, and each
+//! instruction remembers the line of our module that it comes from. An op can be in several kernels
+//! (XLA computes cheap ops again rather than storing them) or in none (folded, merged with an equal
+//! one, turned into a view). Only the few fields that are needed are decoded.
 //!
 //! Where there is no such program, the classes of the op table give an estimate.
 
@@ -165,7 +166,8 @@ struct OpMetadata {
 /// A program whose computations nest deeper than this is not followed further.
 const MAX_DEPTH: usize = 8;
 
-/// The kernels of an optimised program; `None` when it cannot be read, or does not remember where it comes from.
+/// The kernels of an optimised program; `None` when it cannot be read, or does not remember where
+/// it comes from.
 fn read(program: &OptimizedProgram, module: &Module, graph: &Graph) -> Option<Vec<Kernel>> {
     let bytes = program.bytes.as_slice();
     let hlo = match program.format.as_str() {
@@ -191,8 +193,9 @@ fn read(program: &OptimizedProgram, module: &Module, graph: &Graph) -> Option<Ve
     (!kernels.is_empty() || graph.nodes().is_empty()).then_some(kernels)
 }
 
-/// Whether an instruction moves elements only. XLA makes such instructions when it rewrites others and has them remember
-/// the line of those; so they tell of ops that move elements, and of no others.
+/// Whether an instruction moves elements only. XLA makes such instructions when it rewrites others
+/// and has them remember the line of those; so they tell of ops that move elements, and of no
+/// others.
 fn moves(opcode: &str) -> bool {
     matches!(
         opcode,
@@ -251,8 +254,8 @@ impl Reader<'_> {
         }
     }
 
-    /// XLA writes batched products anew, without a line. When as many products have no kernel as kernels have no product,
-    /// they belong together, in order.
+    /// XLA writes batched products anew, without a line. When as many products have no kernel as
+    /// kernels have no product, they belong together, in order.
     fn name_contractions(&mut self) {
         let known = |node: &usize| self.kernels.iter().any(|kernel| kernel.nodes.contains(node));
         let classes = self.graph.nodes().iter().map(|node| node.signature().def().fusibility).enumerate();
@@ -265,8 +268,8 @@ impl Reader<'_> {
         }
     }
 
-    /// The ops that an instruction comes from. What a reduction reduces with is not followed: equal ones are shared, so their
-    /// lines may be those of another op.
+    /// The ops that an instruction comes from. What a reduction reduces with is not followed: equal
+    /// ones are shared, so their lines may be those of another op.
     fn nodes_of(&self, instruction: &HloInstruction, nodes: &mut Vec<usize>, depth: usize) {
         let opcode = instruction.opcode.as_str();
         // A fusion remembers the line of its last instruction, which speaks for itself.
@@ -293,9 +296,10 @@ impl Reader<'_> {
     }
 }
 
-/// An estimate from the op table: elementwise ops and moves join the kernel of an operand, a reduction ends its kernel, the
-/// rest stands by itself, and sources stand in their users. A kernel has a level above those it reads, and an op joins one
-/// only if everything else it reads lies below that level, so that kernels never wait for each other in a circle.
+/// An estimate from the op table: elementwise ops and moves join the kernel of an operand, a
+/// reduction ends its kernel, the rest stands by itself, and sources stand in their users. A kernel
+/// has a level above those it reads, and an op joins one only if everything else it reads lies
+/// below that level, so that kernels never wait for each other in a circle.
 fn estimate(graph: &Graph) -> Vec<Kernel> {
     let mut kernels: Vec<Kernel> = Vec::new();
     let mut levels: Vec<usize> = Vec::new();
@@ -368,7 +372,8 @@ mod tests {
         let graph = graph();
         let region = CanonRegion::new(graph.clone(), Box::new([false]));
         let module = lower(&region, &[2, 3], &Aliases::none(), Numerics::Fast);
-        // Line 3 is the first op. Kernel one: the sum and the product; two, inside a call: the sum again, negated.
+        // Line 3 is the first op. Kernel one: the sum and the product; two, inside a call: the sum
+        // again, negated.
         let computation =
             |id, instructions: &[HloInstruction]| HloComputation { id, instructions: instructions.to_vec() };
         let hlo = HloModule {

@@ -1,9 +1,10 @@
 //! Places for the boxes of a graph: in layers, from top to bottom.
 //!
-//! The method of Sugiyama, Tagawa and Toda (1981): boxes go into layers so that every edge leads down; an edge that passes a
-//! layer has a place there, as if it were a narrow box; each layer is put in the order of its neighbours' means, down and up
-//! in turn; then each box moves as close to the mean of its neighbours as the order allows (least squares under order
-//! constraints, by pooling adjacent violators). Linear in boxes and passed layers but for the sorting.
+//! The method of Sugiyama, Tagawa and Toda (1981): boxes go into layers so that every edge leads
+//! down; an edge that passes a layer has a place there, as if it were a narrow box; each layer is
+//! put in the order of its neighbours' means, down and up in turn; then each box moves as close to
+//! the mean of its neighbours as the order allows (least squares under order constraints, by
+//! pooling adjacent violators). Linear in boxes and passed layers but for the sorting.
 
 /// Sweeps down and up for the order, and for the places.
 const SWEEPS: usize = 8;
@@ -98,7 +99,8 @@ pub(super) fn layout(sizes: &[(f64, f64)], edges: &[(usize, usize)], gap: (f64, 
     Layout { boxes, edges: routed, width, height: (y - gap.1).max(0.0) }
 }
 
-/// The layer of each box: below everything that leads to it; and what nothing leads to, right above its first user.
+/// The layer of each box: below everything that leads to it; and what nothing leads to, right above
+/// its first user.
 fn layers(count: usize, edges: &[(usize, usize)]) -> Vec<usize> {
     let mut layer = vec![0; count];
     let mut sorted = edges.to_vec();
@@ -174,7 +176,8 @@ fn place(slots: &mut [Slot], rows: &[Vec<usize>], gap: f64) {
                     middle.map_or(slots[slot].x, |middle| middle - slots[slot].width / 2.0)
                 })
                 .collect();
-            // Without the widths to the left of it, a box's place may be anything that does not decrease.
+            // Without the widths to the left of it, a box's place may be anything that does not
+            // decrease.
             let mut offset = 0.0;
             let mut offsets = Vec::with_capacity(row.len());
             for &slot in row {

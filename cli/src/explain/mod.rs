@@ -90,7 +90,8 @@ fn explain(watched: &Watched, prepared: &PreparedProgram) -> Result<Explanation,
     })
 }
 
-/// The kernels of a region, from the executable that it or an equal region before it was compiled to.
+/// The kernels of a region, from the executable that it or an equal region before it was compiled
+/// to.
 fn kernels_of(story: &Story, index: usize) -> Kernels {
     let graph = story.regions[index].contents.canon().graph();
     let compiled = story.module_of(index).and_then(|(place, module)| {
@@ -120,7 +121,8 @@ impl Explanation {
             .sum()
     }
 
-    /// How much there is to do: `12 ops and 3 constants`. Constants of the file are recorded as ops too.
+    /// How much there is to do: `12 ops and 3 constants`. Constants of the file are recorded as ops
+    /// too.
     fn size_words(&self) -> String {
         let recorded: usize = self.first.regions.iter().map(|region| region.reference().ops).sum();
         match recorded.saturating_sub(self.ops) {

@@ -1,4 +1,5 @@
-//! The page: the diagram, and everything that the text says, for reading in a browser. It needs nothing from a network.
+//! The page: the diagram, and everything that the text says, for reading in a browser. It needs
+//! nothing from a network.
 
 use fuseline::fusion::Printable;
 use fuseline::fusion::graph::Ref;

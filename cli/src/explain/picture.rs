@@ -75,7 +75,8 @@ pub(super) fn style() -> String {
     )
 }
 
-/// The style of the diagram as a file of its own: with plain colours, since not every viewer of SVG knows variables.
+/// The style of the diagram as a file of its own: with plain colours, since not every viewer of SVG
+/// knows variables.
 fn plain_style() -> String {
     let (mut light, mut dark) = (RULES.to_owned(), RULES.to_owned());
     for (name, on_light, on_dark) in PALETTE {

@@ -1,6 +1,8 @@
-//! `fuseline cache`, as its users meet it: commands in, exit status and text out, with a folder for each test.
+//! `fuseline cache`, as its users meet it: commands in, exit status and text out, with a folder for
+//! each test.
 //!
-//! What fills the folders is the plugin that is found; without one the tests skip aloud, but for those of an empty cache.
+//! What fills the folders is the plugin that is found; without one the tests skip aloud, but for
+//! those of an empty cache.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -411,7 +413,8 @@ fn exporting_follows_no_link_of_others() {
     }
 }
 
-/// A limit of file sizes (`ulimit -f`) is a full disk for what the tool writes: an error, and nothing left by halves.
+/// A limit of file sizes (`ulimit -f`) is a full disk for what the tool writes: an error, and
+/// nothing left by halves.
 #[test]
 fn a_limit_of_file_sizes_is_told() {
     let Some(home) = warm() else { return };

@@ -1,7 +1,7 @@
 //! The command-line tool, as its users meet it: commands in, exit status and text out.
 //!
-//! Everything runs on the reference interpreter; what a plugin adds is tested where one is found, and skipped aloud where
-//! not.
+//! Everything runs on the reference interpreter; what a plugin adds is tested where one is found,
+//! and skipped aloud where not.
 
 mod untrusted;
 
@@ -160,7 +160,8 @@ fn example_programs_are_captures() {
             std::fs::write(&path, format!("{json}\n")).expect("written");
         }
         let there = std::fs::read_to_string(&path).expect(name);
-        // The last bits of library functions differ between machines: what stands before the results is compared.
+        // The last bits of library functions differ between machines: what stands before the
+        // results is compared.
         let program = |json: &str| {
             let mut program: Value = serde_json::from_str(json).expect("JSON");
             program["expected"] = Value::Null;
@@ -461,7 +462,8 @@ fn a_device_that_cannot_be_used_is_a_failure_with_a_reason() {
 
 // ----- explain -----
 
-/// Checks that text is well-formed XML as far as tags and quotes go, and returns the names of the elements.
+/// Checks that text is well-formed XML as far as tags and quotes go, and returns the names of the
+/// elements.
 fn elements(text: &str) -> Vec<String> {
     let mut open: Vec<String> = Vec::new();
     let mut seen = Vec::new();

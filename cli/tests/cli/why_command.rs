@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-/// Runs the tool on an example with the reference interpreter: exit status, standard output, standard error.
+/// Runs the tool on an example with the reference interpreter: exit status, standard output,
+/// standard error.
 fn tool(command: &str, more: &[&str]) -> (Option<i32>, String, String) {
     let program = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../examples/programs/mlp_step.json");
     let mut tool = Command::new(env!("CARGO_BIN_EXE_fuseline"));

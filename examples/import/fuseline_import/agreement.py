@@ -43,7 +43,8 @@ class Output:
     expected: np.ndarray
     # `{"check", "ulp", "tolerance"}` of the program format.
     check: dict[str, Any]
-    # Largest distance to the run op by op, and to the one in 64-bit floats; in the output's own unit.
+    # Largest distance to the run op by op, and to the one in 64-bit floats; in the output's own
+    # unit.
     by_op: float = 0.0
     wide: float = 0.0
 

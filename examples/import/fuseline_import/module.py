@@ -19,8 +19,8 @@ from .tensors import Type, bytes_of_array, bytes_of_constant, encode, type_of, t
 
 Json = Any
 
-# Bytes of the largest constant that may stand inside a region: Fuseline copies it into the region, where data is part
-# of the compiled code. Larger ones become operands.
+# Bytes of the largest constant that may stand inside a region: Fuseline copies it into the region,
+# where data is part of the compiled code. Larger ones become operands.
 MAX_INNER_CONSTANT = 64 * 1024
 
 _TERMINATORS = ("func.return", "stablehlo.return")

@@ -10,7 +10,8 @@ use crate::limits::{MAX_CONFIG, MAX_NAME};
 
 /// Named values that a call gives to its handler: part of the call, of its key and of its module.
 ///
-/// Entries are sorted by name, each name once. Names are those of identifiers ([`is_key`]), so they need no quotes.
+/// Entries are sorted by name, each name once. Names are those of identifiers ([`is_key`]), so they
+/// need no quotes.
 #[derive(Clone, Default, PartialEq, Eq, Hash)]
 pub struct Config(Box<[(Arc<str>, ConfigValue)]>);
 
@@ -53,8 +54,8 @@ impl fmt::Debug for ConfigFloat {
     }
 }
 
-/// Whether a text may name an entry: a letter or `_`, then letters, digits and `_`, [`MAX_NAME`] bytes at most. There is no
-/// dot in it; names with one are the library's own.
+/// Whether a text may name an entry: a letter or `_`, then letters, digits and `_`, [`MAX_NAME`]
+/// bytes at most. There is no dot in it; names with one are the library's own.
 #[must_use]
 pub fn is_key(text: &str) -> bool {
     let mut bytes = text.bytes();
@@ -150,7 +151,8 @@ impl Config {
         }
     }
 
-    /// Whether it can stand in a module and in keys: at most [`MAX_CONFIG`] entries, names and texts that are such, sorted.
+    /// Whether it can stand in a module and in keys: at most [`MAX_CONFIG`] entries, names and
+    /// texts that are such, sorted.
     #[must_use]
     pub fn is_sound(&self) -> bool {
         let sound = |(name, value): &(Arc<str>, ConfigValue)| {

@@ -1,13 +1,15 @@
-//! Attributes of ops: a small closed set of value kinds, and the schema the op table gives for each op.
+//! Attributes of ops: a small closed set of value kinds, and the schema the op table gives for each
+//! op.
 //!
-//! An op's attributes are a list in the order of its schema ([`AttrDef`]s), not a map: the canonical encoding, the
-//! program format, the lowering and the error messages are all driven by that one list. Attribute values carry no
-//! pointers, and floating point numbers as their bits, so equality, hashing and encoding are exact. The one string among
-//! them, a name, is of a kind that can stand in a module without changing what is around it ([`is_name`]).
+//! An op's attributes are a list in the order of its schema ([`AttrDef`]s), not a map: the
+//! canonical encoding, the program format, the lowering and the error messages are all driven by
+//! that one list. Attribute values carry no pointers, and floating point numbers as their bits, so
+//! equality, hashing and encoding are exact. The one string among them, a name, is of a kind that
+//! can stand in a module without changing what is around it ([`is_name`]).
 //!
-//! Invariant A1: after [`check`] every value has the kind its schema names, lists with a fixed meaning included. The
-//! accessors of [`Attrs`] rely on it and panic where the op table and a rule disagree, which is a bug of ours and
-//! never reachable from user input.
+//! Invariant A1: after [`check`] every value has the kind its schema names, lists with a fixed
+//! meaning included. The accessors of [`Attrs`] rely on it and panic where the op table and a rule
+//! disagree, which is a bug of ours and never reachable from user input.
 
 pub(crate) mod config;
 
@@ -30,7 +32,8 @@ pub type Ints = SmallVec<[i64; 4]>;
 /// A list of (low, high) pairs.
 pub type Pairs = SmallVec<[(i64, i64); 2]>;
 
-/// A 32-bit float as an attribute. It is compared, hashed and encoded by its bits, and there is one NaN.
+/// A 32-bit float as an attribute. It is compared, hashed and encoded by its bits, and there is one
+/// NaN.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct AttrFloat(u32);
 
@@ -84,7 +87,8 @@ pub enum AttrValue {
     Shape(Shape),
     /// Constant data.
     Dense(Arc<Literal>),
-    /// A group of attributes, such as the dimension numbers of a convolution, in the order of its [`StructDef`].
+    /// A group of attributes, such as the dimension numbers of a convolution, in the order of its
+    /// [`StructDef`].
     Struct(Box<[AttrValue]>),
     /// What a user calls something: a composite, the target of a custom call.
     Name(Arc<str>),
@@ -151,8 +155,8 @@ pub enum AttrKind {
     Config,
 }
 
-/// Whether a text may stand as a name in keys and modules: 1 to [`MAX_NAME`] ASCII letters, digits and `_ . - / :`, so
-/// that it needs no escapes anywhere and cannot end the quotes it stands in.
+/// Whether a text may stand as a name in keys and modules: 1 to [`MAX_NAME`] ASCII letters, digits
+/// and `_ . - / :`, so that it needs no escapes anywhere and cannot end the quotes it stands in.
 #[must_use]
 pub fn is_name(text: &str) -> bool {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-/:".contains(&byte);
@@ -166,8 +170,9 @@ pub enum Presence {
     Required,
     /// May be [`AttrValue::Absent`].
     Optional,
-    /// StableHLO writes it as the type of the result, not as an attribute: the `dtype` of a `convert`, the `shape`
-    /// of a `reshape`. Records carry it as an attribute, so that results follow from operands and attributes.
+    /// StableHLO writes it as the type of the result, not as an attribute: the `dtype` of a
+    /// `convert`, the `shape` of a `reshape`. Records carry it as an attribute, so that results
+    /// follow from operands and attributes.
     FromResult,
 }
 

@@ -1,7 +1,7 @@
 //! Reading regions back from their canonical bytes.
 //!
-//! The reader trusts nothing: every call is inferred again, so a decoded region satisfies the same invariants as a
-//! recorded one, whatever the bytes were.
+//! The reader trusts nothing: every call is inferred again, so a decoded region satisfies the same
+//! invariants as a recorded one, whatever the bytes were.
 
 use std::sync::Arc;
 

@@ -79,8 +79,9 @@ pub enum Difference {
     },
 }
 
-/// What `is` differs in from `was`, in the order of the encoding; empty exactly when the regions are equal. Only the
-/// first differing op is reported, since what follows it usually differs as a consequence.
+/// What `is` differs in from `was`, in the order of the encoding; empty exactly when the regions
+/// are equal. Only the first differing op is reported, since what follows it usually differs as a
+/// consequence.
 #[must_use]
 pub fn diff(was: &CanonRegion, is: &CanonRegion) -> Vec<Difference> {
     let mut found = Vec::new();

@@ -1,20 +1,23 @@
 //! Canonical form and key of a region.
 //!
-//! Input: the [`Graph`] of a region and which of its parameters are lifted scalars. Output: a [`CanonRegion`], its
-//! canonical bytes and, under an environment, its [`RegionKey`]. Pure; no I/O, no clock, no global state.
+//! Input: the [`Graph`] of a region and which of its parameters are lifted scalars. Output: a
+//! [`CanonRegion`], its canonical bytes and, under an environment, its [`RegionKey`]. Pure; no I/O,
+//! no clock, no global state.
 //!
-//! A graph is already free of names: values are numbered by their place, parameters by first use. What is left to do is
-//! to write it down so that equal regions have equal bytes and different ones different bytes.
+//! A graph is already free of names: values are numbered by their place, parameters by first use.
+//! What is left to do is to write it down so that equal regions have equal bytes and different ones
+//! different bytes.
 //!
 //! Invariants:
 //! - C1: the encoding is injective: [`decode`] of the bytes gives the region back.
-//! - C2: nothing but parameters (types, lifted or not), ops, attributes, bodies and wiring enters the bytes. Value ids,
-//!   pointers, call sites, the mode, the values of scalars, the set of live results, the order of frees and time do not.
-//! - C3: the key is BLAKE3-256 of the bytes, keyed with the environment fingerprint. Who looks a key up compares the
-//!   bytes too, so a collision costs a compile and never a wrong result.
+//! - C2: nothing but parameters (types, lifted or not), ops, attributes, bodies and wiring enters
+//!   the bytes. Value ids, pointers, call sites, the mode, the values of scalars, the set of live
+//!   results, the order of frees and time do not.
+//! - C3: the key is BLAKE3-256 of the bytes, keyed with the environment fingerprint. Who looks a
+//!   key up compares the bytes too, so a collision costs a compile and never a wrong result.
 //!
-//! Cost: one pass; a call's part of the encoding was made when its signature was inferred, so a node costs a copy of
-//! that and its operand numbers.
+//! Cost: one pass; a call's part of the encoding was made when its signature was inferred, so a
+//! node costs a copy of that and its operand numbers.
 
 mod decode;
 mod diff;
@@ -28,8 +31,8 @@ pub use diff::{Difference, diff};
 use crate::graph::Graph;
 use crate::shape::TensorType;
 
-/// Version of the canonical encoding; the first byte of every encoding. Changes whenever the bytes of some region or
-/// their meaning change.
+/// Version of the canonical encoding; the first byte of every encoding. Changes whenever the bytes
+/// of some region or their meaning change.
 pub const FORMAT: u8 = 1;
 
 /// A region in canonical form: its graph, its lifted parameters and its bytes (C1).
@@ -40,8 +43,8 @@ pub struct CanonRegion {
     bytes: Box<[u8]>,
 }
 
-/// Everything outside a region that its executables depend on: plugin, device, compile options, lowering. 32 bytes
-/// that are equal exactly when all of that is equal.
+/// Everything outside a region that its executables depend on: plugin, device, compile options,
+/// lowering. 32 bytes that are equal exactly when all of that is equal.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct EnvFingerprint([u8; 32]);
 
@@ -108,10 +111,12 @@ pub fn can_lift(ty: &TensorType) -> bool {
 }
 
 impl CanonRegion {
-    /// Brings a region into canonical form. `lifted[i]` says whether parameter `i` is a lifted scalar.
+    /// Brings a region into canonical form. `lifted[i]` says whether parameter `i` is a lifted
+    /// scalar.
     ///
     /// # Panics
-    /// When `lifted` has another length than the graph has parameters, or names a parameter that is no real scalar.
+    /// When `lifted` has another length than the graph has parameters, or names a parameter that is
+    /// no real scalar.
     #[must_use]
     pub fn new(graph: Graph, lifted: Box<[bool]>) -> CanonRegion {
         assert_eq!(lifted.len(), graph.params().len(), "one flag per parameter");
@@ -149,8 +154,8 @@ impl CanonRegion {
         RegionKey(*blake3::keyed_hash(&environment.0, &self.bytes).as_bytes())
     }
 
-    /// Identity of the sequence of ops without shapes, attributes and wiring. Regions that differ only in those share
-    /// it, which is how a miss finds the region to be compared with.
+    /// Identity of the sequence of ops without shapes, attributes and wiring. Regions that differ
+    /// only in those share it, which is how a miss finds the region to be compared with.
     #[must_use]
     pub fn skeleton(&self) -> u64 {
         use std::hash::Hasher as _;

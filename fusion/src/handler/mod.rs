@@ -1,14 +1,19 @@
 //! Handlers: functions of the host that programs call, by name.
 //!
-//! A [`Handler`] is what `custom_call` calls: it says which results a call has, and computes them from the bytes of the
-//! operands. Handlers are known to the whole process, like the handlers of a PJRT plugin, which has one list of them for
-//! all its clients. Only what is in that list can be called: a program or a module that names anything else is refused.
+//! A [`Handler`] is what `custom_call` calls: it says which results a call has, and computes them
+//! from the bytes of the operands. Handlers are known to the whole process, like the handlers of a
+//! PJRT plugin, which has one list of them for all its clients. Only what is in that list can be
+//! called: a program or a module that names anything else is refused.
 //!
 //! Invariants:
-//! - H1. A name stands for one handler for the life of the process, so a name in a key says which code runs. The list only grows.
-//! - H2. A handler is run with operands and results of the types that its own rule gave; [`run`] is the only place that does.
-//! - H3. A panic of a handler is an error of the call. Results hold what the handler wrote, and zeros where it wrote nothing.
-//! - H4. What a handler leaves in a `bool` is checked: other bytes than 0 and 1 are an error, not a value.
+//! - H1. A name stands for one handler for the life of the process, so a name in a key says which
+//!   code runs. The list only grows.
+//! - H2. A handler is run with operands and results of the types that its own rule gave; [`run`] is
+//!   the only place that does.
+//! - H3. A panic of a handler is an error of the call. Results hold what the handler wrote, and
+//!   zeros where it wrote nothing.
+//! - H4. What a handler leaves in a `bool` is checked: other bytes than 0 and 1 are an error, not a
+//!   value.
 
 use std::any::Any;
 use std::fmt;
@@ -22,17 +27,18 @@ use crate::limits::MAX_NAME;
 use crate::literal::{LiteralError, check_range, decoded, encoded};
 use crate::shape::{TensorType, listed};
 
-/// What a module says to the one function that a plugin calls all handlers through: which of them is meant. No entry of a
-/// [`Config`] has this name ([`is_key`]).
+/// What a module says to the one function that a plugin calls all handlers through: which of them
+/// is meant. No entry of a [`Config`] has this name ([`is_key`]).
 pub const TARGET_KEY: &str = "fuseline.target";
 
 /// A function of the host that programs can call.
 ///
-/// Calls come from threads of the device, several at a time, and hold up the region they are part of. A handler must not wait
-/// for what waits for it.
+/// Calls come from threads of the device, several at a time, and hold up the region they are part
+/// of. A handler must not wait for what waits for it.
 pub trait Handler: Send + Sync {
-    /// Types of the results of a call, from those of its operands and what it says besides. This is the call's shape rule: it
-    /// runs where the call is recorded, and must always give the same answer.
+    /// Types of the results of a call, from those of its operands and what it says besides. This is
+    /// the call's shape rule: it runs where the call is recorded, and must always give the same
+    /// answer.
     ///
     /// # Errors
     /// What is wrong with the call and what would be right; it is told with the call's site.
@@ -44,8 +50,9 @@ pub trait Handler: Send + Sync {
     /// Why it cannot. Everything that is computed from the results fails with it.
     fn run(&self, call: HandlerCall<'_>) -> Result<(), String>;
 
-    /// Whether a call does more than computing its results. Such calls happen once each, in the order of the program, also
-    /// when nobody uses their results; others may be left out, merged and moved.
+    /// Whether a call does more than computing its results. Such calls happen once each, in the
+    /// order of the program, also when nobody uses their results; others may be left out, merged
+    /// and moved.
     fn has_side_effect(&self) -> bool {
         false
     }
@@ -256,8 +263,8 @@ pub fn register(name: &str, handler: impl Handler + 'static) -> Result<&'static 
     add(name, Means::Handler(Box::new(handler)))
 }
 
-/// Allows programs to call a target that the plugin itself has, by the plugin's name for it. It must be of the typed FFI and
-/// do nothing but compute its results, whose types `rule` tells.
+/// Allows programs to call a target that the plugin itself has, by the plugin's name for it. It
+/// must be of the typed FFI and do nothing but compute its results, whose types `rule` tells.
 ///
 /// # Errors
 /// As [`register`].
@@ -271,8 +278,8 @@ pub fn allow(
 /// Runs the handler of a name on operands, given as they are, into results, which are overwritten.
 ///
 /// # Errors
-/// When there is no such handler, the call does not fit its rule, the handler fails or panics, or leaves in a result what is
-/// no value of its type. The message begins with the name.
+/// When there is no such handler, the call does not fit its rule, the handler fails or panics, or
+/// leaves in a result what is no value of its type. The message begins with the name.
 pub fn run(
     name: &str,
     operands: &[OperandView<'_>],

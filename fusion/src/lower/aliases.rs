@@ -1,22 +1,25 @@
 //! Which results are put into the memory of which inputs.
 //!
-//! Input: a region, the results that are returned, and the parameters whose memory nobody needs after it. Output: [`Aliases`].
+//! Input: a region, the results that are returned, and the parameters whose memory nobody needs
+//! after it. Output: [`Aliases`].
 //!
 //! Invariants:
 //! - Y2: an alias is between a parameter and a result of one type; each has at most one.
-//! - Y3: all that reads the parameter is done when its result is made: each of its readers is the op that makes the result, or one that this
-//!   depends on. XLA decides over copies by what depends on what, before it knows the order of ops. Where a reader could come later it copies the
-//!   parameter first and, often, the result too, which takes longer than new memory for the result and saves none, since the copy needs as
-//!   much. (Of a training step of nanoGPT with Adam, whose updates come op by op for all parameters, 179 of 739 kernels were such copies,
-//!   9.1 MB a step; XLA's CPU backend, API 0.81.)
+//! - Y3: all that reads the parameter is done when its result is made: each of its readers is the
+//!   op that makes the result, or one that this depends on. XLA decides over copies by what depends
+//!   on what, before it knows the order of ops. Where a reader could come later it copies the
+//!   parameter first and, often, the result too, which takes longer than new memory for the result
+//!   and saves none, since the copy needs as much. (Of a training step of nanoGPT with Adam, whose
+//!   updates come op by op for all parameters, 179 of 739 kernels were such copies, 9.1 MB a step;
+//!   XLA's CPU backend, API 0.81.)
 
 use std::cmp::Reverse;
 
 use crate::canon::CanonRegion;
 use crate::graph::{Graph, Ref};
 
-/// Which inputs may be reused for which results. An executable compiled with an alias may still be run without using
-/// it, so the choice is no part of the key.
+/// Which inputs may be reused for which results. An executable compiled with an alias may still be
+/// run without using it, so the choice is no part of the key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Aliases(Vec<(u32, u32)>);
 
@@ -27,16 +30,19 @@ impl Aliases {
         Aliases::default()
     }
 
-    /// Each parameter with the position of the result, among those returned, that may have its memory; ascending.
+    /// Each parameter with the position of the result, among those returned, that may have its
+    /// memory; ascending.
     #[must_use]
     pub fn pairs(&self) -> &[(u32, u32)] {
         &self.0
     }
 
-    /// Pairs the given candidates with returned results of the same type that can be written over them, each once.
+    /// Pairs the given candidates with returned results of the same type that can be written over
+    /// them, each once.
     ///
-    /// `outputs` are the returned results; `candidates` the parameters (by index in the region) that may be reused. Of those whose memory a result
-    /// could have it gets that of the one that was read last: a state goes where the state before it was.
+    /// `outputs` are the returned results; `candidates` the parameters (by index in the region)
+    /// that may be reused. Of those whose memory a result could have it gets that of the one that
+    /// was read last: a state goes where the state before it was.
     #[must_use]
     pub fn pair(region: &CanonRegion, outputs: &[u32], candidates: &[u32]) -> Aliases {
         let mut left: Vec<u32> =
@@ -104,7 +110,8 @@ impl<'a> Readers<'a> {
         Readers { graph, of, found: vec![0; graph.nodes().len()], round: 0 }
     }
 
-    /// Those of the parameters that a result can be written over, each with the op that reads it last. What nobody reads was read first.
+    /// Those of the parameters that a result can be written over, each with the op that reads it
+    /// last. What nobody reads was read first.
     fn fitting(&mut self, output: u32, params: &[u32]) -> impl Iterator<Item = (u32, Option<usize>)> {
         let result = Ref::Result(output);
         let ty = self.graph.type_of(result);
@@ -145,7 +152,8 @@ mod tests {
     use crate::op::OpCode;
     use crate::shape::TensorType;
 
-    /// So many vectors, ops on two of what there is, numbered on from those; and which are returned.
+    /// So many vectors, ops on two of what there is, numbered on from those; and which are
+    /// returned.
     fn region(params: usize, ops: &[(OpCode, usize, usize)]) -> CanonRegion {
         let mut graph = Graph::new();
         let ty = TensorType::of(DType::F32, &[4]).unwrap();
@@ -159,7 +167,8 @@ mod tests {
 
     use OpCode::{Add, Multiply};
 
-    /// Momentum: the speed is made before the value, and each lies where it lay, whichever parameter comes first.
+    /// Momentum: the speed is made before the value, and each lies where it lay, whichever
+    /// parameter comes first.
     #[test]
     fn a_state_lies_where_it_lay() {
         // Value, target, speed, other; gradient, faster, moved, and something else.
@@ -177,7 +186,8 @@ mod tests {
         assert_eq!(Aliases::possible(&region, &[0]), [1]);
     }
 
-    /// Updates that come op by op for all states, as optimizers make them: each state keeps its place.
+    /// Updates that come op by op for all states, as optimizers make them: each state keeps its
+    /// place.
     #[test]
     fn states_that_are_updated_side_by_side_keep_their_places() {
         let (states, gradients) = (0..3, 3..6);
@@ -187,7 +197,8 @@ mod tests {
         assert_eq!(Aliases::pair(&region, &[3, 4, 5], &[0, 1, 2]).0, [(0, 0), (1, 1), (2, 2)]);
     }
 
-    /// Y3: what is read by an op that the result does not wait for, after it in the record or before.
+    /// Y3: what is read by an op that the result does not wait for, after it in the record or
+    /// before.
     #[test]
     fn what_may_be_read_later_is_not_written_over() {
         let both = region(2, &[(Multiply, 0, 1), (Add, 0, 1)]);

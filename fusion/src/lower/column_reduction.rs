@@ -1,22 +1,25 @@
 //! Reductions of columns, taken apart for XLA's CPU backend.
 //!
-//! Input: a [`Plain`] function. Output: the same function, in which a reduction whose results lie side by side in memory, as the
-//! sums of a matrix's columns do, is made of windows of at most [`WINDOW`] elements first.
+//! Input: a [`Plain`] function. Output: the same function, in which a reduction whose results lie
+//! side by side in memory, as the sums of a matrix's columns do, is made of windows of at most
+//! [`WINDOW`] elements first.
 //!
-//! XLA's CPU backend (API 0.81) writes a reduction as a loop for each result. Along a row LLVM makes vectors of that loop. Down a
-//! column each element is a row away from the one before it, and the loop stays one of single elements. A window of a few elements it
-//! unrolls, and then makes vectors of the loop around it, over the columns. XLA has a pass that takes every reduction apart like
-//! this, rows as well, which there makes loops of single elements out of vectors: it is turned off (`src/device/compiler.rs`), and what is good
-//! about it is done here.
+//! XLA's CPU backend (API 0.81) writes a reduction as a loop for each result. Along a row LLVM
+//! makes vectors of that loop. Down a column each element is a row away from the one before it, and
+//! the loop stays one of single elements. A window of a few elements it unrolls, and then makes
+//! vectors of the loop around it, over the columns. XLA has a pass that takes every reduction apart
+//! like this, rows as well, which there makes loops of single elements out of vectors: it is turned
+//! off (`src/device/compiler.rs`), and what is good about it is done here.
 //!
-//! With and without the pass on the same module, in turns (2 cores of an AMD EPYC, 2026-11-23, best of 1,200 runs): sums of rows of 64x256
-//! in the benchmark's `norms` 449 and 92 µs a step, maxima of rows of 512x256 368 and 33 µs, sums of rows of 512x256 33 and 11; sums of
-//! columns of 512x256 14 and 87 µs, and 15 in windows. The pass looks at one dimension at a time; sums of 8x64x256 over the first
-//! two, which are one here, take 78 µs with it, 70 without, and 18 in windows.
+//! With and without the pass on the same module, in turns (2 cores of an AMD EPYC, 2026-11-23, best
+//! of 1,200 runs): sums of rows of 64x256 in the benchmark's `norms` 449 and 92 µs a step, maxima
+//! of rows of 512x256 368 and 33 µs, sums of rows of 512x256 33 and 11; sums of columns of 512x256
+//! 14 and 87 µs, and 15 in windows. The pass looks at one dimension at a time; sums of 8x64x256
+//! over the first two, which are one here, take 78 µs with it, 70 without, and 18 in windows.
 //!
 //! Invariants:
-//! - F3: integers have the bits that they had; floats are combined in another order, and not in more steps one after the other than
-//!   before. So this is for [`super::Numerics::Fast`].
+//! - F3: integers have the bits that they had; floats are combined in another order, and not in
+//!   more steps one after the other than before. So this is for [`super::Numerics::Fast`].
 
 use std::sync::Arc;
 
@@ -66,7 +69,8 @@ fn windowed_body(body: &Arc<Body>) -> Arc<Body> {
     Arc::new(rewritten_body(body, |writer, node, operands| writer.windowed(node.signature(), operands)))
 }
 
-/// The operand of a reduction of columns: dimensions that lie next to each other and are either reduced or not are one.
+/// The operand of a reduction of columns: dimensions that lie next to each other and are either
+/// reduced or not are one.
 struct Columns {
     dims: SmallVec<[(u64, bool); 6]>,
     /// What combines elements.
@@ -104,7 +108,8 @@ impl Columns {
         self.dims.iter().any(|&(size, is_reduced)| is_reduced && size > WINDOW)
     }
 
-    /// The windows along each dimension and what fills the last ones; the dimensions become those of the results.
+    /// The windows along each dimension and what fills the last ones; the dimensions become those
+    /// of the results.
     fn step(&mut self) -> (Vec<i64>, Vec<(i64, i64)>) {
         let window = |(size, is_reduced): &mut (u64, bool)| {
             let window = if *is_reduced { WINDOW.min(*size) } else { 1 };
@@ -117,8 +122,8 @@ impl Columns {
     }
 }
 
-/// The op by which a body combines two elements, if it is one that does not mind the order and has a neutral element. Short floats
-/// would be rounded after each window.
+/// The op by which a body combines two elements, if it is one that does not mind the order and has
+/// a neutral element. Short floats would be rounded after each window.
 fn combined_by(body: &Body, dtype: DType) -> Option<OpCode> {
     let [node] = body.graph().nodes() else { return None };
     let op = node.signature().op();

@@ -1,9 +1,11 @@
-//! What a region is printed as: the same function in ops that mean to the plugin what they mean to the op table.
+//! What a region is printed as: the same function in ops that mean to the plugin what they mean to
+//! the op table.
 //!
-//! Input: a region and which of its results are asked for. Output: a [`Plain`] function. Each op is replaced by what the
-//! `lower` column of its row says, in bodies too; the lifted scalars are taken out of the packed vector at the beginning.
-//! An exact region gets its fences ([`super::exact`]), and what is still of 2 or 4 bits is carried in whole bytes ([`super::subbyte`]). From there on nothing is changed: the printer
-//! writes the function down, and the verifier holds the text to it.
+//! Input: a region and which of its results are asked for. Output: a [`Plain`] function. Each op is
+//! replaced by what the `lower` column of its row says, in bodies too; the lifted scalars are taken
+//! out of the packed vector at the beginning. An exact region gets its fences ([`super::exact`]),
+//! and what is still of 2 or 4 bits is carried in whole bytes ([`super::subbyte`]). From there on
+//! nothing is changed: the printer writes the function down, and the verifier holds the text to it.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -24,15 +26,16 @@ use crate::shape::{Shape, TensorType};
 /// A function as it is printed.
 #[derive(Clone, Debug)]
 pub struct Plain {
-    /// Its parameters are the tensor parameters of the region, then the packed scalars, if there are any; its returns are the
-    /// results asked for.
+    /// Its parameters are the tensor parameters of the region, then the packed scalars, if there
+    /// are any; its returns are the results asked for.
     pub function: Body,
-    /// For each op of the function, the node of the region that it stands for; `None` for those that unpack scalars.
+    /// For each op of the function, the node of the region that it stands for; `None` for those
+    /// that unpack scalars.
     pub origins: Vec<Option<usize>>,
 }
 
-/// The function for a region that returns the results numbered in `outputs` and takes its scalars packed like this. Those in `fixed` are
-/// constants instead.
+/// The function for a region that returns the results numbered in `outputs` and takes its scalars
+/// packed like this. Those in `fixed` are constants instead.
 ///
 /// # Panics
 /// When `outputs` names a result that the region does not have.
@@ -84,8 +87,9 @@ fn params(region: &CanonRegion, pack: &ScalarPack, fixed: &[(u32, Scalar)], writ
 }
 
 impl Plain {
-    /// The function written anew. After `begin`, `node` writes each op with the operands that it now has, and says of each of its
-    /// results what is returned for it and what the ops behind it use.
+    /// The function written anew. After `begin`, `node` writes each op with the operands that it
+    /// now has, and says of each of its results what is returned for it and what the ops behind it
+    /// use.
     pub(super) fn rewritten<T>(
         &self,
         begin: impl FnOnce(&mut Writer) -> T,
@@ -150,7 +154,8 @@ impl Writer {
         made.unwrap_or_else(|error| panic!("bug: the lowering makes an op that is refused: {error}"))[0]
     }
 
-    /// One of some branches; the operands are the index, then what the branches capture, which are their parameters.
+    /// One of some branches; the operands are the index, then what the branches capture, which are
+    /// their parameters.
     pub(super) fn branches(&mut self, bodies: &[Arc<Body>], operands: &[Ref]) -> Refs {
         let (index, captured) = operands.split_first().expect("bug: a branch is taken without an index");
         let (used, bodies) = used_captures(captured, bodies);
@@ -204,7 +209,8 @@ impl Writer {
                 results.extend(self.call(&other, operands));
             }
             Lowered::Body(body) => {
-                // What an expansion consists of is taken as it stands: it may use the very op it stands for.
+                // What an expansion consists of is taken as it stands: it may use the very op it
+                // stands for.
                 let mut made = Vec::with_capacity(body.graph().result_count());
                 for node in body.graph().nodes() {
                     let inner =
@@ -238,7 +244,8 @@ impl Writer {
     }
 }
 
-/// The value in the function of an operand in a graph whose parameters and results so far are these.
+/// The value in the function of an operand in a graph whose parameters and results so far are
+/// these.
 pub(super) fn pick(value: Ref, params: &[Ref], results: &[Ref]) -> Ref {
     match value {
         Ref::Param(index) => params[index as usize],
@@ -265,8 +272,9 @@ fn capturing(
     graph.push_signature(Arc::new(made), operands)
 }
 
-/// Text says what a body captures by using it. So what is not used is left out, what is captured twice is captured once, and
-/// the order is that of the first uses. What is one value for a body is one for the bodies in it.
+/// Text says what a body captures by using it. So what is not used is left out, what is captured
+/// twice is captured once, and the order is that of the first uses. What is one value for a body is
+/// one for the bodies in it.
 pub(super) fn used_captures(captured: &[Ref], bodies: &[Arc<Body>]) -> (Vec<Ref>, Vec<Arc<Body>>) {
     let mut used: Vec<Ref> = Vec::new();
     let mut note = |value: &Ref| match value {
@@ -315,8 +323,8 @@ fn has_twice(values: &[Ref]) -> bool {
     values.iter().enumerate().any(|(place, value)| values[..place].contains(value))
 }
 
-/// Another op, or one with other bodies, on the same operands. One that does not fit the limits, because bodies nest deeper
-/// in what others are lowered as, stays as it is.
+/// Another op, or one with other bodies, on the same operands. One that does not fit the limits,
+/// because bodies nest deeper in what others are lowered as, stays as it is.
 pub(super) fn signed(op: OpCode, like: &Arc<Signature>, bodies: &[Arc<Body>]) -> Arc<Signature> {
     match Signature::infer(op, like.attrs().clone(), bodies, like.operands()) {
         Ok(signature) => Arc::new(signature),

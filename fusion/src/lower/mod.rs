@@ -1,23 +1,25 @@
 //! StableHLO text for a region.
 //!
-//! Input: a [`CanonRegion`], which results to return and which inputs may be reused for them. Output: a [`Module`].
-//! Pure.
+//! Input: a [`CanonRegion`], which results to return and which inputs may be reused for them.
+//! Output: a [`Module`]. Pure.
 //!
-//! Every op is printed in MLIR's generic form, `"stablehlo.add"(%a, %b) <{...}> : (types) -> types`, with the attributes
-//! of its schema, so that one printer serves the whole op table. Names of values are made here; attributes are numbers,
-//! types, members of closed enumerations, and names that cannot leave the quotes they stand in
-//! ([`crate::attr::is_name`]).
+//! Every op is printed in MLIR's generic form, `"stablehlo.add"(%a, %b) <{...}> : (types) ->
+//! types`, with the attributes of its schema, so that one printer serves the whole op table. Names
+//! of values are made here; attributes are numbers, types, members of closed enumerations, and
+//! names that cannot leave the quotes they stand in ([`crate::attr::is_name`]).
 //!
-//! The plugin is given text, not MLIR's bytecode, which it would read faster: of 1,000 ops (`benches/module.rs`) MLIR reads the
-//! text in 3.6 ms and the bytecode in 1.4 ms, and XLA then compiles for 1,400 ms and more; compile times of the two forms, in
-//! turns, differ by less than their spread (1,847 and 1,863 ms at best in one run, 1,448 and 1,414 in another). One form
-//! that people and the verifier can read is worth those 0.2 %. Printing takes 7 ms and the verifier 18 ms for the same module,
-//! 1.3 % of the compile. (2026-11-21, two busy cores, API 0.81; shares, not absolute times, are what to expect elsewhere.)
+//! The plugin is given text, not MLIR's bytecode, which it would read faster: of 1,000 ops
+//! (`benches/module.rs`) MLIR reads the text in 3.6 ms and the bytecode in 1.4 ms, and XLA then
+//! compiles for 1,400 ms and more; compile times of the two forms, in turns, differ by less than
+//! their spread (1,847 and 1,863 ms at best in one run, 1,448 and 1,414 in another). One form that
+//! people and the verifier can read is worth those 0.2 %. Printing takes 7 ms and the verifier 18
+//! ms for the same module, 1.3 % of the compile. (2026-11-21, two busy cores, API 0.81; shares, not
+//! absolute times, are what to expect elsewhere.)
 //!
 //! Calling convention of a module's `main`:
 //! - the tensor parameters of the region, in order;
-//! - then, when the region has lifted scalars or fences, one `ui32` vector with all scalars packed and a zero, or one for each scalar
-//!   ([`ScalarPack`]);
+//! - then, when the region has lifted scalars or fences, one `ui32` vector with all scalars packed
+//!   and a zero, or one for each scalar ([`ScalarPack`]);
 //! - returned are the asked-for results, in the order of their numbers.
 
 mod aliases;
@@ -62,15 +64,17 @@ use crate::dtype::{DType, DTypeSet};
 use crate::graph::Body;
 use crate::literal::Scalar;
 
-/// Version of the lowering: part of the environment of every key, so that a change of the emitted code makes new keys.
+/// Version of the lowering: part of the environment of every key, so that a change of the emitted
+/// code makes new keys.
 pub const LOWERING: u32 = 14;
 
 /// What a region keeps of the numbers that its ops would give one by one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Numerics {
-    /// What the op table calls exact is exact. Floats may be rounded otherwise than op by op: a multiplication and an addition once
-    /// instead of twice, a sum in another order, short floats between two ops not at all. The tolerance is that of
-    /// [`crate::op::tolerance`], as a part of the largest magnitude in a result, for programs that do not cancel what they have rounded.
+    /// What the op table calls exact is exact. Floats may be rounded otherwise than op by op: a
+    /// multiplication and an addition once instead of twice, a sum in another order, short floats
+    /// between two ops not at all. The tolerance is that of [`crate::op::tolerance`], as a part of
+    /// the largest magnitude in a result, for programs that do not cancel what they have rounded.
     #[default]
     Fast,
     /// Every result has the bits that it has when each op is an executable of its own.
@@ -86,15 +90,18 @@ impl fmt::Display for Numerics {
     }
 }
 
-/// Whom a module is for, as far as that decides how something is said that can be said in several ways.
+/// Whom a module is for, as far as that decides how something is said that can be said in several
+/// ways.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Target {
     /// Any compiler: what was recorded, as it was recorded.
     #[default]
     Any,
-    /// XLA's CPU backend. With [`Numerics::Fast`], reductions of columns are taken apart, and scalars travel apart where that costs nothing.
+    /// XLA's CPU backend. With [`Numerics::Fast`], reductions of columns are taken apart, and
+    /// scalars travel apart where that costs nothing.
     Cpu {
-        /// Floats whose subnormal numbers the device counts as zero. Ops that compute are held to that.
+        /// Floats whose subnormal numbers the device counts as zero. Ops that compute are held to
+        /// that.
         flushed: DTypeSet,
     },
     /// XLA's backends for GPUs, TPUs and the like. They shorten the operands of `f32` products and
@@ -104,8 +111,9 @@ pub enum Target {
 }
 
 impl Target {
-    /// XLA's CPU backend as it is known: its threads run with the processor's `FTZ` and `DAZ` on. `bf16` is computed in `f32`,
-    /// and all shorter floats are, whose subnormal numbers are normal there.
+    /// XLA's CPU backend as it is known: its threads run with the processor's `FTZ` and `DAZ` on.
+    /// `bf16` is computed in `f32`, and all shorter floats are, whose subnormal numbers are normal
+    /// there.
     pub const CPU: Target = Target::Cpu { flushed: DTypeSet::of(&[DType::BF16, DType::F32, DType::F64]) };
 
     /// The arithmetic by which the interpreter stands in for the device.
@@ -143,8 +151,9 @@ impl Module {
         &self.text
     }
 
-    /// The node of the region that a line of the text was printed for, counting lines from 1 as compilers do. `None` for
-    /// lines of the frame: the signature, the unpacking of lifted scalars, the return.
+    /// The node of the region that a line of the text was printed for, counting lines from 1 as
+    /// compilers do. `None` for lines of the frame: the signature, the unpacking of lifted scalars,
+    /// the return.
     #[must_use]
     pub fn node_of_line(&self, line: usize) -> Option<usize> {
         let place = match line {
@@ -169,8 +178,8 @@ impl fmt::Debug for Module {
     }
 }
 
-/// Lowers a region to a module that returns the results numbered in `outputs`. For [`Numerics::Exact`] it has fences; what else there is
-/// to that are options of the compiler.
+/// Lowers a region to a module that returns the results numbered in `outputs`. For
+/// [`Numerics::Exact`] it has fences; what else there is to that are options of the compiler.
 ///
 /// # Panics
 /// When `outputs` names a result that the region does not have.
@@ -179,8 +188,9 @@ pub fn lower(region: &CanonRegion, outputs: &[u32], aliases: &Aliases, numerics:
     lower_for(Target::Any, region, outputs, aliases, numerics, &[])
 }
 
-/// As [`lower`], for one compiler and with the values of some lifted scalars, by parameter, ascending. The module is called as others of the region are, and gives
-/// what they give if the scalars have these values.
+/// As [`lower`], for one compiler and with the values of some lifted scalars, by parameter,
+/// ascending. The module is called as others of the region are, and gives what they give if the
+/// scalars have these values.
 ///
 /// # Panics
 /// As [`lower`].

@@ -53,8 +53,8 @@ fn body(body: &Arc<Body>) -> Arc<Body> {
     Arc::new(rewritten_body(body, |writer, node, operands| write(writer, node.signature(), operands)))
 }
 
-/// The attributes of a call with the highest precision; `None` for other ops, for types that are not
-/// shortened, and where the program names a precision or an algorithm.
+/// The attributes of a call with the highest precision; `None` for other ops, for types that are
+/// not shortened, and where the program names a precision or an algorithm.
 fn highest_attrs(signature: &Signature) -> Option<Attrs> {
     // The place of the precision, and of an algorithm.
     let (precision, algorithm) = match signature.op() {

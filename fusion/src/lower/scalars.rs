@@ -1,13 +1,16 @@
 //! Lifted scalars travel packed in one `ui32` vector per execution.
 //!
-//! An argument costs 0.17 µs per execution on XLA's CPU backend and a transfer of its own, so a region with ten lifted
-//! scalars passes one argument. A scalar of up to 32 bits takes one word (its bits zero-extended), one of 64 bits takes
-//! two (low word first). The zero of an exact region's fences ([`super::Numerics`]) is one word more.
+//! An argument costs 0.17 µs per execution on XLA's CPU backend and a transfer of its own, so a
+//! region with ten lifted scalars passes one argument. A scalar of up to 32 bits takes one word
+//! (its bits zero-extended), one of 64 bits takes two (low word first). The zero of an exact
+//! region's fences ([`super::Numerics`]) is one word more.
 //!
-//! Where the ops of a region take so long that its arguments take less than a hundredth of that, the scalars travel apart on that backend, each
-//! as an argument with its own words. XLA generates code for equal fusions once, and the places in a packed vector make fusions differ that
-//! are equal otherwise, such as those of a loop that the program has unrolled. Compiles of the same module, packed and apart (2 cores, API 0.81,
-//! 2026-11-24): `stencil/512x512` 0.33 and 0.17 s, `nbody/512` 0.97 and 0.60, `gpt2/width 256` 1.6 and 1.5, `resnet/32x32` 1.55 and 1.4.
+//! Where the ops of a region take so long that its arguments take less than a hundredth of that,
+//! the scalars travel apart on that backend, each as an argument with its own words. XLA generates
+//! code for equal fusions once, and the places in a packed vector make fusions differ that are
+//! equal otherwise, such as those of a loop that the program has unrolled. Compiles of the same
+//! module, packed and apart (2 cores, API 0.81, 2026-11-24): `stencil/512x512` 0.33 and 0.17 s,
+//! `nbody/512` 0.97 and 0.60, `gpt2/width 256` 1.6 and 1.5, `resnet/32x32` 1.55 and 1.4.
 
 use std::ops::Range;
 
@@ -37,7 +40,8 @@ const MANY_OPS: usize = 32;
 /// Most scalars of it: compiles take longer with the number of arguments, a second with 512.
 const MAX_APART: usize = 128;
 
-/// Fewest elements that such a region makes for each of its scalars: at a tenth of a nanosecond or more each, 80 times the argument.
+/// Fewest elements that such a region makes for each of its scalars: at a tenth of a nanosecond or
+/// more each, 80 times the argument.
 const ELEMENTS: u64 = 1 << 17;
 
 /// Words that a scalar of this type takes.
@@ -76,7 +80,8 @@ impl ScalarPack {
         apart.chain((!self.is_apart && self.words > 0).then_some(0..self.words))
     }
 
-    /// The types of what the region's module takes: its tensor parameters, then the arguments of packed scalars.
+    /// The types of what the region's module takes: its tensor parameters, then the arguments of
+    /// packed scalars.
     #[must_use]
     pub fn parameters(&self, region: &CanonRegion) -> Vec<TensorType> {
         let all = region.graph().params().iter().zip(region.lifted());
@@ -84,7 +89,8 @@ impl ScalarPack {
         tensors.chain(self.arguments().map(|range| packed(range.len()))).collect()
     }
 
-    /// Number of words; 0 when the region has neither lifted scalars nor fences, and there is no argument for them.
+    /// Number of words; 0 when the region has neither lifted scalars nor fences, and there is no
+    /// argument for them.
     #[must_use]
     pub fn len(&self) -> usize {
         self.words

@@ -1,12 +1,15 @@
 //! Lifted scalars that are compiled in.
 //!
-//! A lifted scalar is an argument, so that another value compiles nothing. Some ops are much faster when the compiler knows the number.
-//! Input: a region. Output: which of its scalars are worth it ([`fixable`]), and for which values ([`Specializable::pays`]).
+//! A lifted scalar is an argument, so that another value compiles nothing. Some ops are much faster
+//! when the compiler knows the number. Input: a region. Output: which of its scalars are worth it
+//! ([`fixable`]), and for which values ([`Specializable::pays`]).
 //!
-//! Measured, lifted over compiled in, on XLA's CPU backend (API 0.81; chains of 30 ops with a `sqrt` behind each, f32, 65,536 elements, best tenth of
-//! 60 blocks, 2026-11-23): `maximum` with 0 1.74, division by 0.5 1.59, multiplication by 1 1.26, division of 1 1.18; addition of 1
-//! and 0.5, subtraction from 1, multiplication by 0.5 and -1, division of 0.5 between 0.9 and 1.03. With 1,024 elements all but the
-//! multiplication by 1 are between 0.95 and 1.06. An exponent of 2 makes `power` one multiplication.
+//! Measured, lifted over compiled in, on XLA's CPU backend (API 0.81; chains of 30 ops with a
+//! `sqrt` behind each, f32, 65,536 elements, best tenth of 60 blocks, 2026-11-23): `maximum` with 0
+//! 1.74, division by 0.5 1.59, multiplication by 1 1.26, division of 1 1.18; addition of 1 and 0.5,
+//! subtraction from 1, multiplication by 0.5 and -1, division of 0.5 between 0.9 and 1.03. With
+//! 1,024 elements all but the multiplication by 1 are between 0.95 and 1.06. An exponent of 2 makes
+//! `power` one multiplication.
 
 use crate::canon::CanonRegion;
 use crate::dtype::{DType, DTypeClass};

@@ -12,7 +12,8 @@ use crate::op::attrs::custom_call_at as at;
 use crate::op::{Dialect, OpCode, Signature};
 use crate::shape::TensorType;
 
-/// Text under construction. Writing to a `String` cannot fail, so the results of `write!` are dropped.
+/// Text under construction. Writing to a `String` cannot fail, so the results of `write!` are
+/// dropped.
 struct Printer {
     out: String,
     /// Number of the next body, so that names are distinct.
@@ -46,7 +47,8 @@ fn list<T>(items: impl IntoIterator<Item = T>, mut show: impl FnMut(T) -> String
     items.into_iter().map(&mut show).collect::<Vec<_>>().join(", ")
 }
 
-/// Constant data. `bool` has a packed hexadecimal form in MLIR that differs from ours, so it is written out.
+/// Constant data. `bool` has a packed hexadecimal form in MLIR that differs from ours, so it is
+/// written out.
 fn dense(literal: &Literal) -> String {
     let bytes = literal.bytes();
     let data = if bytes.is_empty() {
@@ -84,7 +86,8 @@ fn attribute(dialect: Dialect, def: &AttrDef, value: &AttrValue) -> String {
         // Only written when it is true.
         (AttrValue::Bool(_), AttrKind::Unit) => "unit".to_owned(),
         (AttrValue::Bool(value), _) => value.to_string(),
-        // By its bits, which MLIR takes for a float too: there is no other spelling of infinities and NaN.
+        // By its bits, which MLIR takes for a float too: there is no other spelling of infinities
+        // and NaN.
         (AttrValue::Float(value), _) => format!("0x{:08X} : f32", value.get().to_bits()),
         (AttrValue::Ints(values), _) if values.is_empty() => "array<i64>".to_owned(),
         (AttrValue::Ints(values), _) => format!("array<i64: {}>", list(values, i64::to_string)),
@@ -136,8 +139,9 @@ fn said(value: &ConfigValue) -> String {
     }
 }
 
-/// How a handler is called: what it is told, that it is of the typed FFI, and that operands and results are row-major, which
-/// XLA would be free to change. The one function that all handlers of ours are called through is told which one is meant.
+/// How a handler is called: what it is told, that it is of the typed FFI, and that operands and
+/// results are row-major, which XLA would be free to change. The one function that all handlers of
+/// ours are called through is told which one is meant.
 fn convention(signature: &Signature) -> Vec<String> {
     let layout = |ty: &TensorType| {
         let order: Vec<usize> = (0..ty.rank()).rev().collect();
@@ -243,7 +247,8 @@ impl Printer {
         }
     }
 
-    /// A body. Where there are captured values, they stand for its parameters, which are not printed then.
+    /// A body. Where there are captured values, they stand for its parameters, which are not
+    /// printed then.
     fn body(&mut self, body: &Body, captured: &[&str], indent: usize) {
         let prefix = self.prefix();
         let mut names = Names::of(body.graph(), &prefix);
@@ -273,8 +278,8 @@ impl Printer {
 /// How far the ops of the function are indented; those of bodies are further.
 const INDENT: usize = 4;
 
-/// The whole module, and where the text of each of `nodes` nodes of the region starts. `aliases` has the result that may be
-/// put into the memory of each parameter.
+/// The whole module, and where the text of each of `nodes` nodes of the region starts. `aliases`
+/// has the result that may be put into the memory of each parameter.
 pub(super) fn module(plain: &Plain, aliases: &[Option<u32>], nodes: usize) -> (String, Vec<usize>) {
     let graph = plain.function.graph();
     let out = String::with_capacity(256 + graph.nodes().len() * 160);

@@ -1,4 +1,5 @@
-//! Ops that a plugin computes in two ways ([`super::exact`] says which these are), and whether a region has a zero for fences.
+//! Ops that a plugin computes in two ways ([`super::exact`] says which these are), and whether a
+//! region has a zero for fences.
 
 use super::Numerics;
 use crate::canon::CanonRegion;

@@ -1,13 +1,14 @@
 //! The verifier.
 //!
-//! Invariant Y1: the plugin compiles what the verifier accepted, which says the region, op for op. A [`Verified`] can only come
-//! from [`Module::verify`], and the device compiles nothing else.
+//! Invariant Y1: the plugin compiles what the verifier accepted, which says the region, op for op.
+//! A [`Verified`] can only come from [`Module::verify`], and the device compiles nothing else.
 //!
-//! A module is text, and text can say anything. So what is about to be compiled is read back by the reader of
-//! [`crate::text`], which is not the printer turned around but a parser of the language, and must be, op for op, the function
-//! that was lowered: the same parameters and reuse of their memory, the same ops with the same attributes, bodies and
-//! operands, the same returns, and nothing besides. Each op has then passed the op table once more, so a module that is
-//! accepted is a well-typed one, and a name or an attribute that broke out of its place would be seen.
+//! A module is text, and text can say anything. So what is about to be compiled is read back by the
+//! reader of [`crate::text`], which is not the printer turned around but a parser of the language,
+//! and must be, op for op, the function that was lowered: the same parameters and reuse of their
+//! memory, the same ops with the same attributes, bodies and operands, the same returns, and
+//! nothing besides. Each op has then passed the op table once more, so a module that is accepted is
+//! a well-typed one, and a name or an attribute that broke out of its place would be seen.
 //!
 //! The cost is that of reading: linear in the text.
 
@@ -109,7 +110,8 @@ mod tests {
     use crate::op::{OpCode, attrs};
     use crate::shape::TensorType;
 
-    /// A region with a lifted scalar, a body, an op that is lowered as others, a composite, and an alias.
+    /// A region with a lifted scalar, a body, an op that is lowered as others, a composite, and an
+    /// alias.
     fn module() -> Module {
         let ty = TensorType::of(DType::F32, &[4]).expect("small");
         let ints = TensorType::of(DType::I32, &[4]).expect("small");
@@ -144,7 +146,8 @@ mod tests {
         assert_eq!(verified.module(), &module());
     }
 
-    /// A branch that captures one value under two names has a branch in it that captures both: text has one name for it in both.
+    /// A branch that captures one value under two names has a branch in it that captures both: text
+    /// has one name for it in both.
     #[test]
     fn what_is_captured_twice_is_one_value_in_inner_branches_too() {
         let (ty, index) = (TensorType::of(DType::F32, &[2]).expect("small"), TensorType::scalar(DType::I32));
@@ -153,7 +156,8 @@ mod tests {
             let params: Vec<crate::Ref> = (0..captured).map(|_| graph.param(ty.clone())).collect();
             Arc::new(Body::new(graph, &params[returns..=returns]).expect("they exist"))
         };
-        // The branches of the middle one have parameters of their own for what the outer one captures twice.
+        // The branches of the middle one have parameters of their own for what the outer one
+        // captures twice.
         let middle = || {
             let mut graph = Graph::new();
             let params = [graph.param(ty.clone()), graph.param(ty.clone())];
@@ -226,7 +230,8 @@ mod tests {
         }
     }
 
-    /// What a text is made of: words and numbers, quoted texts, space, and single characters besides.
+    /// What a text is made of: words and numbers, quoted texts, space, and single characters
+    /// besides.
     fn pieces(text: &str) -> Vec<&str> {
         let is_word = |c: char| c.is_alphanumeric() || "_.%@#$-".contains(c);
         let (mut found, mut rest) = (Vec::new(), text);
@@ -244,8 +249,8 @@ mod tests {
         found
     }
 
-    /// Each word, number and sign in turn left out, said twice, changed with its neighbour, and in its place some of the others:
-    /// text that says anything else than the region is refused.
+    /// Each word, number and sign in turn left out, said twice, changed with its neighbour, and in
+    /// its place some of the others: text that says anything else than the region is refused.
     #[test]
     fn every_token_counts() {
         let module = module();
@@ -274,8 +279,8 @@ mod tests {
                 }
             }
         }
-        // What a value, a function or a block is called says nothing, if nothing else calls it so; nor does that `main` is public, or of
-        // which type the numbers are in a list without any.
+        // What a value, a function or a block is called says nothing, if nothing else calls it so;
+        // nor does that `main` is public, or of which type the numbers are in a list without any.
         accepted.retain(|(token, text)| {
             let uses = pieces.iter().filter(|other| *other == token).count();
             let is_name = uses == 1 && token.starts_with(['%', '@']) || *token == "bb0";

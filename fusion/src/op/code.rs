@@ -6,8 +6,8 @@ macro_rules! opcodes {
     ($($name:ident = $code:literal),* $(,)?) => {
         /// An operation of the StableHLO specification or of the CHLO dialect.
         ///
-        /// The numbers are part of keys and saved programs (O2): new ops get new numbers, and a number is never
-        /// used twice.
+        /// The numbers are part of keys and saved programs (O2): new ops get new numbers, and a
+        /// number is never used twice.
         #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
         #[repr(u16)]
         #[allow(missing_docs, reason = "each op is documented by its row in the op table")]
@@ -117,7 +117,8 @@ impl From<ComparisonType> for AttrValue {
 pub enum RngAlgorithm {
     /// The plugin's choice; its bits are not specified.
     Default,
-    /// Threefry-2x32 with 20 rounds (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011).
+    /// Threefry-2x32 with 20 rounds (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3",
+    /// 2011).
     ThreeFry,
     /// Philox-4x32 with 10 rounds, from the same paper.
     Philox,
@@ -153,7 +154,8 @@ pub enum FftType {
     Fft,
     /// The inverse of [`FftType::Fft`].
     Ifft,
-    /// Real to complex; the second half of the last dimension, which the first determines, is left out.
+    /// Real to complex; the second half of the last dimension, which the first determines, is left
+    /// out.
     Rfft,
     /// The inverse of [`FftType::Rfft`].
     Irfft,

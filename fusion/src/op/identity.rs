@@ -36,14 +36,15 @@ fn extreme_bits(dtype: DType, greatest: bool) -> Bits {
     }
 }
 
-/// The least or the greatest value of a type, rank 0; infinite where the type has infinities. Of a complex type both parts
-/// are.
+/// The least or the greatest value of a type, rank 0; infinite where the type has infinities. Of a
+/// complex type both parts are.
 #[must_use]
 pub fn extreme(dtype: DType, greatest: bool) -> Literal {
     scalar(dtype, extreme_bits(dtype, greatest))
 }
 
-/// The value, rank 0, that leaves every other one as it is when `op` combines them; 0 for ops that have none.
+/// The value, rank 0, that leaves every other one as it is when `op` combines them; 0 for ops that
+/// have none.
 #[must_use]
 pub fn neutral(op: OpCode, dtype: DType) -> Literal {
     match op {

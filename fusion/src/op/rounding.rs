@@ -57,8 +57,8 @@ pub fn rounding_class(signature: &Signature) -> Rounding {
     }
 }
 
-/// Whether an op of a call rounds, its bodies included. [`rounding_class`] does not say so of a call
-/// that also jumps.
+/// Whether an op of a call rounds, its bodies included. [`rounding_class`] does not say so of a
+/// call that also jumps.
 #[must_use]
 pub fn rounds(signature: &Signature) -> bool {
     match rounding_class(signature) {

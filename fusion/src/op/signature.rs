@@ -20,10 +20,11 @@ use crate::shape::TensorType;
 /// Operand types; short lists stay inline.
 pub type OperandTypes = SmallVec<[TensorType; 2]>;
 
-/// An op with its attributes, bodies, operand types and result types, checked against the op table (O1).
+/// An op with its attributes, bodies, operand types and result types, checked against the op table
+/// (O1).
 ///
-/// This is the unit of interning: the types of a steady loop are inferred once, and every later record of the same
-/// call shares the signature.
+/// This is the unit of interning: the types of a steady loop are inferred once, and every later
+/// record of the same call shares the signature.
 #[derive(PartialEq, Eq)]
 pub struct Signature {
     op: OpCode,
@@ -42,8 +43,8 @@ impl Signature {
     /// Checks a call and infers its result types.
     ///
     /// # Errors
-    /// When the call does not fit the op's row: wrong arity, attributes, element types, shapes or bodies, or a
-    /// limit of [`crate::limits`].
+    /// When the call does not fit the op's row: wrong arity, attributes, element types, shapes or
+    /// bodies, or a limit of [`crate::limits`].
     pub fn infer(
         op: OpCode,
         attrs: Attrs,
@@ -120,13 +121,15 @@ impl Signature {
         &self.attrs
     }
 
-    /// The attributes that a written form states: those that are given and do not follow from the results.
+    /// The attributes that a written form states: those that are given and do not follow from the
+    /// results.
     pub fn stated_attrs(&self) -> impl Iterator<Item = (&'static AttrDef, &AttrValue)> {
         let all = self.def().attrs.iter().zip(self.attrs.values());
         all.filter(|(def, value)| def.presence != Presence::FromResult && !matches!(value, AttrValue::Absent))
     }
 
-    /// The handler that the call is of, where it is a `custom_call` of one and not of a function of the plugin.
+    /// The handler that the call is of, where it is a `custom_call` of one and not of a function of
+    /// the plugin.
     #[must_use]
     pub fn handler(&self) -> Option<&'static Target> {
         let name = (self.op == OpCode::CustomCall).then(|| self.attrs.view().name(custom_call_at::TARGET))?;
@@ -161,14 +164,16 @@ impl Signature {
         self.depth
     }
 
-    /// What the op does besides computing: what its row says, or an ordered op in one of its bodies.
+    /// What the op does besides computing: what its row says, or an ordered op in one of its
+    /// bodies.
     #[inline]
     #[must_use]
     pub fn effect(&self) -> Effect {
         self.effect
     }
 
-    /// Whether replicas compute it together: what one gets depends on others, or on which one it is.
+    /// Whether replicas compute it together: what one gets depends on others, or on which one it
+    /// is.
     #[inline]
     #[must_use]
     pub fn is_joint(&self) -> bool {
@@ -178,7 +183,8 @@ impl Signature {
     /// Checks that a program of so many replicas may have the call.
     ///
     /// # Errors
-    /// When the groups of a collective, here or in a body, leave out a replica or name one that is not there.
+    /// When the groups of a collective, here or in a body, leave out a replica or name one that is
+    /// not there.
     #[inline]
     pub fn check_replicas(&self, replicas: usize) -> Result<(), OpError> {
         if self.joint { self.check_joint(replicas) } else { Ok(()) }
@@ -204,15 +210,16 @@ impl Signature {
         self.joint && (self.def().exchanges() || inner.any(|node| node.signature().exchanges()))
     }
 
-    /// Op, attributes and bodies in the canonical encoding (O3); the result types follow from the operands.
+    /// Op, attributes and bodies in the canonical encoding (O3); the result types follow from the
+    /// operands.
     #[inline]
     #[must_use]
     pub fn encoded(&self) -> &[u8] {
         &self.encoded
     }
 
-    /// A hash of op, attributes, bodies and operand types, the same in every process and on every machine. Not an identity: two
-    /// calls may share one.
+    /// A hash of op, attributes, bodies and operand types, the same in every process and on every
+    /// machine. Not an identity: two calls may share one.
     #[inline]
     #[must_use]
     pub fn token(&self) -> u64 {
@@ -252,8 +259,9 @@ impl Signature {
     }
 }
 
-/// Effect of a call, and whether replicas compute it together: its own (what its target says, for a handler) or, for control flow, that of its bodies. Other
-/// bodies are applied to some elements at a time, where neither has a meaning.
+/// Effect of a call, and whether replicas compute it together: its own (what its target says, for a
+/// handler) or, for control flow, that of its bodies. Other bodies are applied to some elements at
+/// a time, where neither has a meaning.
 fn parallel(def: &'static OpDef, attrs: &Attrs, bodies: &[Arc<Body>]) -> Result<(Effect, bool), OpError> {
     let (mut effect, mut joint) = (def.effect, matches!(def.replicas, Replicas::Together));
     if def.code == OpCode::CustomCall && attrs.view().bool(custom_call_at::EFFECT) {

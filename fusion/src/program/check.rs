@@ -95,8 +95,8 @@ fn numbers(literal: &Literal) -> impl Iterator<Item = Number> + '_ {
 }
 
 impl Check {
-    /// Numerically equal, or at most `tolerance` apart, computed in `f64`; NaNs equal each other. `None` for a negative
-    /// or NaN tolerance.
+    /// Numerically equal, or at most `tolerance` apart, computed in `f64`; NaNs equal each other.
+    /// `None` for a negative or NaN tolerance.
     #[must_use]
     pub fn almost(tolerance: f64) -> Option<Check> {
         (tolerance >= 0.0).then(|| Check::Almost(Tolerance(tolerance.to_bits())))

@@ -1,9 +1,11 @@
 //! Where in a JSON text a path such as `ops[3].operands[1]` leads.
 //!
-//! The parser of JSON keeps no positions, and the only one who wants them has an error to show: so the text is walked
-//! again then, with the path as the guide. The text is known to be JSON; where it is not after all, there is no answer.
+//! The parser of JSON keeps no positions, and the only one who wants them has an error to show: so
+//! the text is walked again then, with the path as the guide. The text is known to be JSON; where
+//! it is not after all, there is no answer.
 
-/// Line and column (both from 1, columns in characters) of what `path` names in `text`; `None` when it names nothing.
+/// Line and column (both from 1, columns in characters) of what `path` names in `text`; `None` when
+/// it names nothing.
 pub(super) fn position(text: &str, path: &str) -> Option<(usize, usize)> {
     let mut scanner = Scanner { bytes: text.as_bytes(), at: 0 };
     scanner.space();

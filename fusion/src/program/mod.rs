@@ -1,16 +1,17 @@
 //! Programs as files: the format of the conformance cases, of captured traces and of bug reports.
 //!
-//! A program is one JSON object: values (inputs and constants with their data), ops in execution order, the ids of the
-//! outputs and, optionally, what the outputs should be and how closely. Ids are small integers, each defined once.
-//! [`Program::parse`] checks everything that can be checked without running: every op goes through the op table and
-//! must have the result types that the file declares.
+//! A program is one JSON object: values (inputs and constants with their data), ops in execution
+//! order, the ids of the outputs and, optionally, what the outputs should be and how closely. Ids
+//! are small integers, each defined once. [`Program::parse`] checks everything that can be checked
+//! without running: every op goes through the op table and must have the result types that the file
+//! declares.
 //!
-//! A region sees its arguments and the constants of the program. The branches of `if` and `case`, which capture values in
-//! StableHLO, take them as arguments here: one per operand after the first.
+//! A region sees its arguments and the constants of the program. The branches of `if` and `case`,
+//! which capture values in StableHLO, take them as arguments here: one per operand after the first.
 //!
-//! A file that is wrong gives a [`ProgramError`] that says where (`ops[3].attrs.dimensions`) and what; a file that uses
-//! an op or element type which the op table does not have yet gives one that says so, so that a test can skip it by
-//! name.
+//! A file that is wrong gives a [`ProgramError`] that says where (`ops[3].attrs.dimensions`) and
+//! what; a file that uses an op or element type which the op table does not have yet gives one that
+//! says so, so that a test can skip it by name.
 
 mod check;
 mod field;
@@ -131,7 +132,8 @@ impl ProgramError {
         &self.place
     }
 
-    /// Line and column of the place, both from 1, in the text that was parsed. `None` when it cannot be found.
+    /// Line and column of the place, both from 1, in the text that was parsed. `None` when it
+    /// cannot be found.
     #[must_use]
     pub fn position(&self, text: &str) -> Option<(usize, usize)> {
         self.position.or_else(|| locate::position(text, &self.place))

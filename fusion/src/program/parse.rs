@@ -190,7 +190,8 @@ impl Reader {
         Ok(Some(ProgramOp { signature, operands, results }))
     }
 
-    /// Reads op, attributes and bodies and checks them against operand types and declared result types.
+    /// Reads op, attributes and bodies and checks them against operand types and declared result
+    /// types.
     fn signature(
         &mut self,
         at: &At<'_>,
@@ -288,8 +289,8 @@ fn results(at: &At<'_>) -> Result<(Vec<ProgramId>, Vec<TensorType>)> {
     Ok((ids, types))
 }
 
-/// Attributes by name into schema order. What a record carries as an attribute and StableHLO as a result type is taken
-/// from the last declared result: the only result, or the bits of a generator.
+/// Attributes by name into schema order. What a record carries as an attribute and StableHLO as a
+/// result type is taken from the last declared result: the only result, or the bits of a generator.
 fn attributes(at: &At<'_>, op: OpCode, declared: &[TensorType]) -> Result<Attrs> {
     let schema = op.def().attrs;
     for key in at.keys() {
@@ -393,8 +394,8 @@ fn said(at: &At<'_>) -> Result<ConfigValue> {
     })
 }
 
-/// A group of integer lists as MLIR writes it: `#chlo.ragged_dot<lhs_ragged_dimensions = [0], ...>`. What is not named is
-/// empty.
+/// A group of integer lists as MLIR writes it: `#chlo.ragged_dot<lhs_ragged_dimensions = [0],
+/// ...>`. What is not named is empty.
 fn written_struct(at: &At<'_>, def: &StructDef) -> Result<AttrValue> {
     let refuse = || at.error(format!("expected #chlo.{}<NAME = [INTEGERS], ...>", def.mnemonic));
     let inside =

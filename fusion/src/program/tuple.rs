@@ -1,7 +1,8 @@
 //! Tuples, which program files have and programs have not.
 //!
-//! Values are tensors. A tuple is a way to name several of them at once, so reading a file takes it apart: `tuple` and
-//! `get_tuple_element` make no ops, and an id that they define stands for the tensor or the tensors it was made from.
+//! Values are tensors. A tuple is a way to name several of them at once, so reading a file takes it
+//! apart: `tuple` and `get_tuple_element` make no ops, and an id that they define stands for the
+//! tensor or the tensors it was made from.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -79,7 +79,8 @@ fn float(value: f32) -> Value {
     }
 }
 
-/// A value that is said to a handler. A number with a point is a float; where JSON has none, it is an object.
+/// A value that is said to a handler. A number with a point is a float; where JSON has none, it is
+/// an object.
 fn said(value: &ConfigValue) -> Value {
     match value {
         ConfigValue::Bool(value) => json!(value),

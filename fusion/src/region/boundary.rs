@@ -19,7 +19,8 @@ pub enum Boundary {
     Effect,
     /// What was recorded around this place says so ([`super::ContentChunking`]).
     Content,
-    /// The program begins here: its ops before compute from nothing but numbers ([`super::ContentChunking`]).
+    /// The program begins here: its ops before compute from nothing but numbers
+    /// ([`super::ContentChunking`]).
     Setup,
     /// The region has as many ops as the budget allows.
     OpBudget,
@@ -37,11 +38,14 @@ pub enum Boundary {
     CrossStream,
     /// The stream or the engine was shut down.
     Shutdown,
-    /// The region that the op belonged to could not be compiled or run as a whole, and runs op by op.
+    /// The region that the op belonged to could not be compiled or run as a whole, and runs op by
+    /// op.
     Fallback,
-    /// The region that this one was part of would have needed too much memory at once, and runs in two halves.
+    /// The region that this one was part of would have needed too much memory at once, and runs in
+    /// two halves.
     Memory,
-    /// The ops that follow, or these, come at sizes that vary, and the region that they were part of would have to be compiled for each.
+    /// The ops that follow, or these, come at sizes that vary, and the region that they were part
+    /// of would have to be compiled for each.
     Sizes,
 }
 
@@ -132,23 +136,26 @@ impl fmt::Display for Boundary {
     }
 }
 
-/// Most that one region may hold. Where a budget is reached, the region ends at the best place that the rule has seen in it, or
-/// there if it has seen none.
+/// Most that one region may hold. Where a budget is reached, the region ends at the best place that
+/// the rule has seen in it, or there if it has seen none.
 ///
-/// Compile time grows faster than linearly past about 1,000 ops and with the number of inputs (512 inputs compile for a second on
-/// XLA's CPU backend), so regions are capped well below.
+/// Compile time grows faster than linearly past about 1,000 ops and with the number of inputs (512
+/// inputs compile for a second on XLA's CPU backend), so regions are capped well below.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budgets {
     /// Most ops.
     pub ops: usize,
-    /// Most inputs, lifted scalars not counted. An op with more operands than this is a region by itself.
+    /// Most inputs, lifted scalars not counted. An op with more operands than this is a region by
+    /// itself.
     pub inputs: usize,
     /// Most bytes of results of recorded ops, of a joined region too.
     pub bytes: Bytes,
-    /// Most ops of a region that is joined from units because they always follow each other; 0 where that is not wanted. XLA's CPU
-    /// backend takes about a second to compile 5,000 elementwise ops, for which nobody waits.
+    /// Most ops of a region that is joined from units because they always follow each other; 0
+    /// where that is not wanted. XLA's CPU backend takes about a second to compile 5,000
+    /// elementwise ops, for which nobody waits.
     pub joined_ops: usize,
-    /// Most inputs of such a region. The call of an executable takes about 0.2 microseconds for each.
+    /// Most inputs of such a region. The call of an executable takes about 0.2 microseconds for
+    /// each.
     pub joined_inputs: usize,
 }
 
@@ -173,7 +180,8 @@ pub struct PendingStats {
 /// How an operand of a recorded op was mentioned before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OperandDistance {
-    /// How many ops ago the value was last made or used, if one of the pending ops did, or an op not long before them.
+    /// How many ops ago the value was last made or used, if one of the pending ops did, or an op
+    /// not long before them.
     pub last: Option<usize>,
     /// How many ops ago it was made, under the same condition.
     pub made: Option<usize>,
@@ -184,14 +192,15 @@ pub struct OperandDistance {
 /// How the operands of a recorded op were mentioned before.
 pub type Mentions = SmallVec<[OperandDistance; 3]>;
 
-/// A soft rule for region ends, consulted after each op. It sees nothing but the op stream, so its cuts are a function of
-/// it; it may keep state, which starts anew after a hard boundary.
+/// A soft rule for region ends, consulted after each op. It sees nothing but the op stream, so its
+/// cuts are a function of it; it may keep state, which starts anew after a hard boundary.
 pub trait BoundaryRule: fmt::Debug + Send {
-    /// `op` with these operands has just joined the pending ops, which now have the given size. A cut seals the first
-    /// `len` of them; it may lie in the past, and the rest stays pending.
+    /// `op` with these operands has just joined the pending ops, which now have the given size. A
+    /// cut seals the first `len` of them; it may lie in the past, and the rest stays pending.
     fn after(&mut self, op: &Signature, operands: &[OperandDistance], pending: PendingStats) -> Option<Cut>;
 
-    /// How many of the pending ops to seal if that has to be done now, because they have reached a budget. `None` for all.
+    /// How many of the pending ops to seal if that has to be done now, because they have reached a
+    /// budget. `None` for all.
     fn best(&mut self) -> Option<usize> {
         None
     }

@@ -29,7 +29,8 @@ pub struct RegionBuilder<R: TraceResult = ValueId> {
     latest: Option<Box<Latest>>,
     /// Mode of the pending ops, which all have the same.
     mode: Mode,
-    /// Living results of the regions that ended for a reason of ours since the program last asked for a boundary.
+    /// Living results of the regions that ended for a reason of ours since the program last asked
+    /// for a boundary.
     recent: FxHashSet<ValueId>,
 }
 
@@ -65,9 +66,10 @@ impl<R: TraceResult> RegionBuilder<R> {
         self.window.stats()
     }
 
-    /// Whether asking for `value` is a boundary: a pending op makes it, or one that would be pending but for a budget or the
-    /// rule. The latter is what lets a loop that reads once per step start each step at a boundary, however many
-    /// regions a step takes: otherwise a cut of ours before the read would shift every later one.
+    /// Whether asking for `value` is a boundary: a pending op makes it, or one that would be
+    /// pending but for a budget or the rule. The latter is what lets a loop that reads once per
+    /// step start each step at a boundary, however many regions a step takes: otherwise a cut of
+    /// ours before the read would shift every later one.
     #[must_use]
     pub fn is_recent(&self, value: ValueId) -> bool {
         self.window.makes(value) || self.recent.contains(&value)
@@ -96,7 +98,8 @@ impl<R: TraceResult> RegionBuilder<R> {
         self.look(sealed);
     }
 
-    /// Looks at the ops that have not been looked at: whether they are what is expected, or, if nothing is, where the rule ends a unit.
+    /// Looks at the ops that have not been looked at: whether they are what is expected, or, if
+    /// nothing is, where the rule ends a unit.
     fn look(&mut self, sealed: &mut Vec<Region<R>>) {
         loop {
             match self.expected.as_mut().map(|expected| expected.compare(&self.window)) {
@@ -158,7 +161,8 @@ impl<R: TraceResult> RegionBuilder<R> {
         let round = expected.round.clone();
         self.pass_round(&round);
         let region = self.window.take(round.ops(), round.boundary(), self.mode, Effect::Pure);
-        // Of what is not its own an op is known by nothing, so that there may be more of it than in the rounds before.
+        // Of what is not its own an op is known by nothing, so that there may be more of it than in
+        // the rounds before.
         if region.inputs.iter().filter(|input| !input.lifted).count() <= self.budgets.joined_inputs {
             self.deliver(Region { units: round.joined(), round: Some(round.print), ..region }, sealed);
         } else {
@@ -173,7 +177,8 @@ impl<R: TraceResult> RegionBuilder<R> {
         self.plans.round(&units);
     }
 
-    /// Something else has come than what was expected: rounds that are complete are regions, and the rule is to see what is left.
+    /// Something else has come than what was expected: rounds that are complete are regions, and
+    /// the rule is to see what is left.
     fn give_up_rounds(&mut self, sealed: &mut Vec<Region<R>>) {
         while self.expected.as_ref().is_some_and(Expected::is_complete) {
             self.seal_round(sealed);
@@ -216,7 +221,8 @@ impl<R: TraceResult> RegionBuilder<R> {
         if reason.is_asked_for() {
             self.recent.clear();
         }
-        // Where more lies between such boundaries than a region can have, what was repeated before one goes on behind it.
+        // Where more lies between such boundaries than a region can have, what was repeated before
+        // one goes on behind it.
         if since > self.budgets.joined_ops {
             if let Some((round, place)) = within.filter(|&(_, place)| place > 0 && reason.is_asked_for()) {
                 self.turn(&round, place);
@@ -227,7 +233,8 @@ impl<R: TraceResult> RegionBuilder<R> {
         }
     }
 
-    /// The program has asked for a boundary within a round. If it did so at the same place the time before, there is where the round begins.
+    /// The program has asked for a boundary within a round. If it did so at the same place the time
+    /// before, there is where the round begins.
     fn turn(&mut self, round: &LoopBody, place: usize) {
         let Some(latest) = &mut self.latest else { return };
         if latest.asked_at.replace((round.print, place)) == Some((round.print, place))
@@ -237,9 +244,10 @@ impl<R: TraceResult> RegionBuilder<R> {
         }
     }
 
-    /// Takes note that the ops of a region that was whole were recorded again and sealed for a reason that the program gave, without having
-    /// seen them. `units` are what the region was joined from. False, and nothing has changed, if other ops are pending, or if these
-    /// would be cut otherwise now.
+    /// Takes note that the ops of a region that was whole were recorded again and sealed for a
+    /// reason that the program gave, without having seen them. `units` are what the region was
+    /// joined from. False, and nothing has changed, if other ops are pending, or if these would be
+    /// cut otherwise now.
     pub fn replay(&mut self, ops: usize, units: &[Unit], reason: Boundary) -> bool {
         // Where a round is expected, these ops would be cut by it if they were recorded.
         let is_fresh = self.window.is_empty()
@@ -289,9 +297,10 @@ impl<R: TraceResult> RegionBuilder<R> {
         self.expected.as_ref().is_some_and(|expected| expected.round.print == print && expected.is_between())
     }
 
-    /// Takes note that a round was recorded, and the one after it too, without having seen its ops, where [`RegionBuilder::is_at_round`]. What is
-    /// pending is sealed, as it would have been. `released` are values of others that were released while the round was recorded, `dying` those
-    /// of its inputs that were since, and `living` its results that were not.
+    /// Takes note that a round was recorded, and the one after it too, without having seen its ops,
+    /// where [`RegionBuilder::is_at_round`]. What is pending is sealed, as it would have been.
+    /// `released` are values of others that were released while the round was recorded, `dying`
+    /// those of its inputs that were since, and `living` its results that were not.
     pub fn replay_round(
         &mut self,
         released: impl IntoIterator<Item = ValueId>,
@@ -303,7 +312,8 @@ impl<R: TraceResult> RegionBuilder<R> {
             self.seal_round(sealed);
         }
         for value in released {
-            // Either nobody needs it any more, or the region that is sealed now holds a reference of its own.
+            // Either nobody needs it any more, or the region that is sealed now holds a reference
+            // of its own.
             let _ = self.release(value);
         }
         if !self.window.is_empty() {
@@ -347,8 +357,8 @@ impl<R: TraceResult> RegionBuilder<R> {
         Some(known.cloned().unwrap_or(round))
     }
 
-    /// Does what the plans say with the unit that ends, if there is one, and with those that are held back. False if what they would have as one
-    /// region is too large for that.
+    /// Does what the plans say with the unit that ends, if there is one, and with those that are
+    /// held back. False if what they would have as one region is too large for that.
     fn end(
         &mut self,
         unit: Option<UnitFingerprint>,
@@ -403,7 +413,8 @@ impl<R: TraceResult> RegionBuilder<R> {
         }
     }
 
-    /// Hands out a region. What is left of it is kept in mind, or forgotten where the program wanted its end.
+    /// Hands out a region. What is left of it is kept in mind, or forgotten where the program
+    /// wanted its end.
     fn deliver(&mut self, region: Region<R>, sealed: &mut Vec<Region<R>>) {
         if region.boundary.is_asked_for() {
             self.recent.clear();

@@ -1,26 +1,34 @@
-//! Region ends that follow from what is recorded, so that a loop is cut at the same places in each of its rounds without anybody
-//! looking for loops.
+//! Region ends that follow from what is recorded, so that a loop is cut at the same places in each
+//! of its rounds without anybody looking for loops.
 //!
-//! After each op there is a *place* where a region may end. It has a *score*, which is a function of the few ops around it:
-//! first how much crosses it, then a hash of the ops before it. A region ends at the place with the least score, the first of equals,
-//! among those that are at least [`Settings::least`] ops after the last end, as soon as [`Settings::ahead`] more places have been seen and none
-//! was better. This is local-minimum chunking (Bjørner, Blass, Gurevich, Content-dependent chunking for differential compression, the
-//! local maximum approach, 2010) with a bound below, and decided from one side, so that short loops get ends too.
+//! After each op there is a *place* where a region may end. It has a *score*, which is a function
+//! of the few ops around it: first how much crosses it, then a hash of the ops before it. A region
+//! ends at the place with the least score, the first of equals, among those that are at least
+//! [`Settings::least`] ops after the last end, as soon as [`Settings::ahead`] more places have been
+//! seen and none was better. This is local-minimum chunking (Bjørner, Blass, Gurevich,
+//! Content-dependent chunking for differential compression, the local maximum approach, 2010) with
+//! a bound below, and decided from one side, so that short loops get ends too.
 //!
-//! What crosses a place are the bytes of values that are made and used within [`Settings::horizon`] ops, made or used last before it and next after it;
-//! twice where both ops are ones that XLA would fuse. Inputs of long standing, like weights, are in memory anyway and count nothing.
-//! Bytes are compared by their number of binary digits: what is nearly equal is equal, and the hash decides.
+//! What crosses a place are the bytes of values that are made and used within [`Settings::horizon`]
+//! ops, made or used last before it and next after it; twice where both ops are ones that XLA would
+//! fuse. Inputs of long standing, like weights, are in memory anyway and count nothing. Bytes are
+//! compared by their number of binary digits: what is nearly equal is equal, and the hash decides.
 //!
-//! Before a program's first step come ops that set it up: zeros for an optimiser, masks. With them the first step would be another region
-//! than the second, and be compiled for itself (`gpt2/width 768` of the benchmark: 2 seconds). So where a stream begins, or begins again after a hard
-//! boundary, with [`Settings::setup`] ops or more that compute from nothing but numbers, a region ends behind the last of them, those left out that the
-//! next op needs (`zeros * decay + gradient`). If a loop begins each of its rounds so, the two regions always follow each other and are joined.
+//! Before a program's first step come ops that set it up: zeros for an optimiser, masks. With them
+//! the first step would be another region than the second, and be compiled for itself (`gpt2/width
+//! 768` of the benchmark: 2 seconds). So where a stream begins, or begins again after a hard
+//! boundary, with [`Settings::setup`] ops or more that compute from nothing but numbers, a region
+//! ends behind the last of them, those left out that the next op needs (`zeros * decay +
+//! gradient`). If a loop begins each of its rounds so, the two regions always follow each other and
+//! are joined.
 //!
 //! Invariants:
-//! - S1: a score is a function of the ops within `horizon` after its place and `least` before: of tokens, and of distances between mentions of
-//!   a value. Ids, times and what is released do not enter, nor where earlier ends are.
-//! - S2: two streams that go on alike, whose last ends differ, come to equal ends after some time: where a score is least among `ahead` places
-//!   before and after it, both end (unless one has just ended, or reaches a budget).
+//! - S1: a score is a function of the ops within `horizon` after its place and `least` before: of
+//!   tokens, and of distances between mentions of a value. Ids, times and what is released do not
+//!   enter, nor where earlier ends are.
+//! - S2: two streams that go on alike, whose last ends differ, come to equal ends after some time:
+//!   where a score is least among `ahead` places before and after it, both end (unless one has just
+//!   ended, or reaches a budget).
 
 use std::collections::VecDeque;
 
@@ -42,12 +50,14 @@ struct Settings {
     horizon: usize,
     /// Ops that go into a hash. No more than `least`, so that a region has them all.
     hashed: usize,
-    /// Fewest ops at the beginning that compute from nothing but numbers and are a region by themselves.
+    /// Fewest ops at the beginning that compute from nothing but numbers and are a region by
+    /// themselves.
     setup: usize,
 }
 
-/// With scores that are random numbers, regions have about 400 ops (`least + 0.74 * ahead`). XLA compiles them in about a tenth of a
-/// second; calling the executable costs a tenth of recording them.
+/// With scores that are random numbers, regions have about 400 ops (`least + 0.74 * ahead`). XLA
+/// compiles them in about a tenth of a second; calling the executable costs a tenth of recording
+/// them.
 const SETTINGS: Settings = Settings { least: 32, ahead: 512, horizon: 64, hashed: 6, setup: 16 };
 
 /// How good a place for an end is; the least is the best.
@@ -125,7 +135,8 @@ impl ContentChunking {
             // It crosses the places after the last mention and before this op.
             match here.checked_sub(last) {
                 Some(from) => self.seen[from].change = self.seen[from].change.saturating_add(weight),
-                // Mentioned before the last end, which is so near that no place since has a score: it crosses all of them.
+                // Mentioned before the last end, which is so near that no place since has a score:
+                // it crosses all of them.
                 None => self.crossing = self.crossing.saturating_add(weight),
             }
             change = i64::saturating_sub(change, weight);
@@ -133,7 +144,8 @@ impl ContentChunking {
         self.seen.push_back(Seen { token: token.get(), is_fused, change });
     }
 
-    /// The length of what sets the program up, if that has ended before the op that was just seen and is long enough.
+    /// The length of what sets the program up, if that has ended before the op that was just seen
+    /// and is long enough.
     fn set_up(&mut self, operands: &[OperandDistance]) -> Option<usize> {
         let ops = self.setup.as_mut()?;
         let of_data = operands.iter().filter(|operand| !operand.lifted);
@@ -363,7 +375,8 @@ mod tests {
         }
     }
 
-    /// What computes from nothing but numbers, where a program begins, is a region by itself; not where it goes on.
+    /// What computes from nothing but numbers, where a program begins, is a region by itself; not
+    /// where it goes on.
     #[test]
     fn what_sets_a_program_up_is_a_region() {
         let signature = &Source::new().signatures[0];

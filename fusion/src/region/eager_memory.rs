@@ -1,15 +1,20 @@
-//! What the ops of a region would hold in memory if they ran one by one, in the order in which they were recorded.
+//! What the ops of a region would hold in memory if they ran one by one, in the order in which they
+//! were recorded.
 //!
-//! Input: a graph, which of its results live on, which of its parameters die. Output: bytes held between any two ops, and the most at
-//! any time. This is what a compiled region's memory is compared with, and what says where a region is cut in two.
+//! Input: a graph, which of its results live on, which of its parameters die. Output: bytes held
+//! between any two ops, and the most at any time. This is what a compiled region's memory is
+//! compared with, and what says where a region is cut in two.
 //!
-//! Counted are the tensors that a program has handles on, or would have: an op's operands and results are all there while it runs, no
-//! result lies in the memory of an operand, and a value goes as soon as nothing uses it any more. Not counted: what an op needs for itself,
-//! and lifted scalars, which take no memory of the device.
+//! Counted are the tensors that a program has handles on, or would have: an op's operands and
+//! results are all there while it runs, no result lies in the memory of an operand, and a value
+//! goes as soon as nothing uses it any more. Not counted: what an op needs for itself, and lifted
+//! scalars, which take no memory of the device.
 //!
 //! Invariants:
-//! - B1: bytes held are a function of types, wiring, outputs and dying parameters; nothing is measured.
-//! - B2: after the last op the parameters that stay and the results that live on are held, nothing else.
+//! - B1: bytes held are a function of types, wiring, outputs and dying parameters; nothing is
+//!   measured.
+//! - B2: after the last op the parameters that stay and the results that live on are held, nothing
+//!   else.
 
 use crate::graph::{Graph, Ref};
 use crate::shape::Bytes;
@@ -36,7 +41,8 @@ impl EagerMemory {
     /// Goes through a graph. Takes time in proportion to its ops.
     #[must_use]
     pub fn of(graph: &Graph, ends: &impl Liveness) -> EagerMemory {
-        /// The node that uses a value last; values that nobody uses are used by the one that makes them.
+        /// The node that uses a value last; values that nobody uses are used by the one that makes
+        /// them.
         const NEVER: usize = usize::MAX;
         let bytes = |value| graph.type_of(value).map_or(0, |ty| ty.bytes().0);
         let mut params = vec![NEVER; graph.params().len()];
@@ -97,8 +103,9 @@ impl EagerMemory {
         self.places.get(ops).copied().map(Bytes)
     }
 
-    /// The place to cut in two: the number of ops before it. Of the places in the middle half, so that both parts have at least a quarter
-    /// of the ops, the one where least is held; of equals the one next to the middle, of these the first. `None` of fewer than two ops.
+    /// The place to cut in two: the number of ops before it. Of the places in the middle half, so
+    /// that both parts have at least a quarter of the ops, the one where least is held; of equals
+    /// the one next to the middle, of these the first. `None` of fewer than two ops.
     #[must_use]
     pub fn middle(&self) -> Option<usize> {
         let ops = self.places.len() - 1;

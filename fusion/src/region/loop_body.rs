@@ -1,23 +1,31 @@
 //! What a program repeats without asking for a boundary, expected op by op.
 //!
-//! Where a sequence of units has just been repeated without a boundary that the program asked for ([`super::merge_trie`]), the ops behind it are
-//! compared with those of the sequence, its *round*, one by one. While they are equal the rule is not asked: what it would say is known.
-//! A round whose ops are complete is a region, which is sealed when the round after it is complete too and goes on: until then frees are
-//! waited for, since what a program computes in one round it often lets go in the next. So where one round ends another begins, and
-//! nothing that was recorded before it has a part in what comes.
+//! Where a sequence of units has just been repeated without a boundary that the program asked for
+//! ([`super::merge_trie`]), the ops behind it are compared with those of the sequence, its *round*,
+//! one by one. While they are equal the rule is not asked: what it would say is known. A round
+//! whose ops are complete is a region, which is sealed when the round after it is complete too and
+//! goes on: until then frees are waited for, since what a program computes in one round it often
+//! lets go in the next. So where one round ends another begins, and nothing that was recorded
+//! before it has a part in what comes.
 //!
-//! If something else comes, the rounds that are complete are regions, and the rule sees the ops behind them, as if a boundary stood there.
+//! If something else comes, the rounds that are complete are regions, and the rule sees the ops
+//! behind them, as if a boundary stood there.
 //!
-//! A program that repeats a step and reads something behind every hundredth asks for a boundary at one place of the round, mostly not
-//! where the rule had it begin. What comes behind it is the round *turned* to begin there ([`LoopBody::turned`]), which is expected from the first
-//! op on if the program has asked at the same place before: so a read costs one cut, not some steps in which the rule finds the round again.
+//! A program that repeats a step and reads something behind every hundredth asks for a boundary at
+//! one place of the round, mostly not where the rule had it begin. What comes behind it is the
+//! round *turned* to begin there ([`LoopBody::turned`]), which is expected from the first op on if
+//! the program has asked at the same place before: so a read costs one cut, not some steps in which
+//! the rule finds the round again.
 //!
 //! Invariants:
-//! - P4: where rounds end follows from the ops alone; which results live on, from the frees before the place where a round is sealed.
-//! - P5: `matched` ops of the window, from its first on, are those of rounds; no unit is held back, and the rule has seen none.
+//! - P4: where rounds end follows from the ops alone; which results live on, from the frees before
+//!   the place where a round is sealed.
+//! - P5: `matched` ops of the window, from its first on, are those of rounds; no unit is held back,
+//!   and the rule has seen none.
 //! - P6: two complete rounds at most are pending.
-//! - P7: a turned round has the tokens that it would have if it had been found where it begins: which operands were mentioned in the round before
-//!   is known once a round has been sealed behind another ([`LoopBody::see_cycle`]), and none is taken unseen before that.
+//! - P7: a turned round has the tokens that it would have if it had been found where it begins:
+//!   which operands were mentioned in the round before is known once a round has been sealed behind
+//!   another ([`LoopBody::see_cycle`]), and none is taken unseen before that.
 
 use std::sync::{Arc, OnceLock};
 
@@ -43,7 +51,8 @@ pub(super) struct LoopBody {
 }
 
 impl LoopBody {
-    /// The first ops of the window, which end with the last of `units`. `None` if two of them would hold more than `most` bytes.
+    /// The first ops of the window, which end with the last of `units`. `None` if two of them would
+    /// hold more than `most` bytes.
     pub(super) fn of<R: TraceResult>(
         window: &Window<R>,
         units: Vec<Unit>,
@@ -74,7 +83,8 @@ impl LoopBody {
         self.cycle.get().is_some()
     }
 
-    /// The round that begins at another place of this one. `None` if this was not seen to follow itself.
+    /// The round that begins at another place of this one. `None` if this was not seen to follow
+    /// itself.
     pub(super) fn turned(&self, start: usize) -> Option<Arc<LoopBody>> {
         let mut cycle = self.cycle.get()?.clone();
         cycle.rotate_left(start);
@@ -178,7 +188,8 @@ impl Expected {
         self.matched % self.round.ops()
     }
 
-    /// Whether all that is pending are complete rounds of one that was seen to follow itself; all of it was compared.
+    /// Whether all that is pending are complete rounds of one that was seen to follow itself; all
+    /// of it was compared.
     pub(super) fn is_between(&self) -> bool {
         self.place() == 0 && self.round.is_cycle()
     }

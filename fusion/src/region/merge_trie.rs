@@ -1,17 +1,22 @@
 //! Which units become one region, because they always follow each other.
 //!
-//! Units are cut where the ops around a place say so, at most about a thousand of them ([`super::ContentChunking`]): short enough that one odd op
-//! spoils little, and that what is repeated within a step is compiled once. What runs fastest is a whole step. So where the program ends
-//! a step (a read, a flush) and has ended the same sequence of units before, or where it repeats a sequence without ever asking
-//! for anything, the sequence becomes a *plan*. From then on units that begin as a plan does are held back, and if they turn out to be the plan
-//! they are sealed as one region, which says where its units end: whoever has no executable for the whole can run the units meanwhile.
+//! Units are cut where the ops around a place say so, at most about a thousand of them
+//! ([`super::ContentChunking`]): short enough that one odd op spoils little, and that what is
+//! repeated within a step is compiled once. What runs fastest is a whole step. So where the program
+//! ends a step (a read, a flush) and has ended the same sequence of units before, or where it
+//! repeats a sequence without ever asking for anything, the sequence becomes a *plan*. From then on
+//! units that begin as a plan does are held back, and if they turn out to be the plan they are
+//! sealed as one region, which says where its units end: whoever has no executable for the whole
+//! can run the units meanwhile.
 //!
-//! What is held back is recorded, not lost: a read, a flush, or a unit that is not the plan's next lets go of it. Nothing was lost by that
-//! but that the device might have begun earlier.
+//! What is held back is recorded, not lost: a read, a flush, or a unit that is not the plan's next
+//! lets go of it. Nothing was lost by that but that the device might have begun earlier.
 //!
 //! Invariants:
-//! - P1: plans are a function of the units and of where the program asked for boundaries, and so of what was recorded.
-//! - P2: of a repeated sequence one rotation is a plan, the least by its hashes, whichever op was the last when the repetition was noticed.
+//! - P1: plans are a function of the units and of where the program asked for boundaries, and so of
+//!   what was recorded.
+//! - P2: of a repeated sequence one rotation is a plan, the least by its hashes, whichever op was
+//!   the last when the repetition was noticed.
 //! - P3: a plan has at least two units and at most so many ops as the budget says.
 
 use smallvec::SmallVec;
@@ -21,12 +26,12 @@ use super::Unit;
 /// Times that a sequence has to be seen between boundaries that the program asked for.
 const OFTEN: u32 = 2;
 
-/// Fewest ops of a plan for what is repeated without such boundaries; shorter sequences are repeated in it. Handing over a
-/// region costs as much as recording some hundred ops.
+/// Fewest ops of a plan for what is repeated without such boundaries; shorter sequences are
+/// repeated in it. Handing over a region costs as much as recording some hundred ops.
 const FEWEST_OPS: usize = 512;
 
-/// Most units that are remembered of a stream that does not ask for anything: two rounds of the longest plan of the shortest units, by
-/// the defaults.
+/// Most units that are remembered of a stream that does not ask for anything: two rounds of the
+/// longest plan of the shortest units, by the defaults.
 const MAX_UNITS: usize = 512;
 
 /// Most nodes of the tree of plans; beyond that all are forgotten and learned again.
@@ -58,7 +63,8 @@ pub(super) enum MergeAction {
     HoldAnew,
     /// It is one region with all that are held back.
     Join,
-    /// It is one region with all that are held back, or alone, and is what the program repeats without asking for anything.
+    /// It is one region with all that are held back, or alone, and is what the program repeats
+    /// without asking for anything.
     LoopBody,
 }
 
@@ -129,8 +135,8 @@ impl MergeTrie {
         self.since
     }
 
-    /// Whether units like these would be one region if the program asked for a boundary behind them now; without units, whether one that
-    /// is alone would be.
+    /// Whether units like these would be one region if the program asked for a boundary behind them
+    /// now; without units, whether one that is alone would be.
     pub(super) fn would_join(&self, units: &[Unit]) -> bool {
         let Some((last, before)) = units.split_last() else { return self.child(ROOT, 0).is_none() };
         let mut node = ROOT;
@@ -165,7 +171,8 @@ impl MergeTrie {
         (self.fresh, self.walk) = (self.path.len(), None);
     }
 
-    /// The program has asked for a boundary; `unit` ends there, if there is an op since the last one.
+    /// The program has asked for a boundary; `unit` ends there, if there is an op since the last
+    /// one.
     pub(super) fn boundary(&mut self, unit: Option<UnitFingerprint>) -> MergeAction {
         let next = match unit {
             Some(unit) => {
@@ -257,7 +264,8 @@ impl MergeTrie {
         }
     }
 
-    /// Looks for two equal sequences at the end of the path. True if it is the last unit alone that is repeated, which is no plan (P3).
+    /// Looks for two equal sequences at the end of the path. True if it is the last unit alone that
+    /// is repeated, which is no plan (P3).
     fn find_repetition(&mut self) -> bool {
         // Within what is usual between two boundaries the next one decides.
         if self.since <= (2 * FEWEST_OPS).max(self.longest + self.longest / 2) {
@@ -285,7 +293,8 @@ impl MergeTrie {
         units.rotate_left(first);
         let Some(nodes) = self.insert(&units) else { return false };
         let (&last, before) = nodes.split_last().expect("bug: a plan without units");
-        // Plans that end where the program asks for it come first, and of two that begin alike the one that was there.
+        // Plans that end where the program asks for it come first, and of two that begin alike the
+        // one that was there.
         let is_taken = nodes.iter().any(|&node| self.nodes[node as usize].goes_on_to_asked)
             || before.iter().any(|&node| self.nodes[node as usize].repeated)
             || self.nodes[last as usize].goes_on;
@@ -296,7 +305,8 @@ impl MergeTrie {
         false
     }
 
-    /// The nodes of a sequence, which are made if they are not there. `None` if there was no room for them.
+    /// The nodes of a sequence, which are made if they are not there. `None` if there was no room
+    /// for them.
     fn insert(&mut self, units: &[UnitFingerprint]) -> Option<Vec<NodeIndex>> {
         if self.nodes.len() + units.len() > MAX_NODES {
             self.nodes.clear();
@@ -320,8 +330,9 @@ impl MergeTrie {
     }
 }
 
-/// Where the least rotation of a sequence begins, the first of equals (Booth's problem; two candidates are moved past each other, as in
-/// Shiloach, Fast canonization of circular strings, 1981).
+/// Where the least rotation of a sequence begins, the first of equals (Booth's problem; two
+/// candidates are moved past each other, as in Shiloach, Fast canonization of circular strings,
+/// 1981).
 fn least_rotation(units: &[UnitFingerprint]) -> usize {
     let len = units.len();
     let (mut one, mut other, mut equal) = (0, 1, 0);

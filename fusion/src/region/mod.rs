@@ -1,21 +1,26 @@
 //! From a stream of recorded ops to regions.
 //!
-//! Input: [`TraceOp`]s and releases in program order. Output: [`Region`]s. Pure: where a region ends is a function of
-//! what was recorded, never of time, load, queue depth or threads.
+//! Input: [`TraceOp`]s and releases in program order. Output: [`Region`]s. Pure: where a region
+//! ends is a function of what was recorded, never of time, load, queue depth or threads.
 //!
-//! A [`RegionBuilder`] keeps the pending ops of one stream and asks a [`BoundaryRule`] where to cut them into units. Hard boundaries
-//! (a host read, a flush, an effect, a change of mode) and the budgets stand in the builder; the rule, which is [`ContentChunking`] unless the
-//! user has another, adds to them. Units that always follow each other become one region (`plan`). What a program repeats without asking for
-//! a boundary is, once that is known, expected op by op (`round`).
+//! A [`RegionBuilder`] keeps the pending ops of one stream and asks a [`BoundaryRule`] where to cut
+//! them into units. Hard boundaries (a host read, a flush, an effect, a change of mode) and the
+//! budgets stand in the builder; the rule, which is [`ContentChunking`] unless the user has
+//! another, adds to them. Units that always follow each other become one region (`plan`). What a
+//! program repeats without asking for a boundary is, once that is known, expected op by op
+//! (`round`).
 //!
 //! Invariants:
 //! - R1: concatenating the ops of the regions of a stream gives the ops recorded on it, in order.
-//! - R2: a result is an output of its region exactly when, at the place in the stream where the boundary was decided,
-//!   it has not been released or an op after the boundary uses it. So outputs depend on the recorded program alone.
-//! - R3: every release that the builder took is returned exactly once, as a dying input or a dead result of a region.
+//! - R2: a result is an output of its region exactly when, at the place in the stream where the
+//!   boundary was decided, it has not been released or an op after the boundary uses it. So outputs
+//!   depend on the recorded program alone.
+//! - R3: every release that the builder took is returned exactly once, as a dying input or a dead
+//!   result of a region.
 //! - R4: a region with an ordered effect has that one op only.
-//! - R5: asking for a value that was made since the program last asked for a boundary is a boundary, also when a budget has
-//!   ended the value's region already. So a loop that reads once per step starts each step at a boundary.
+//! - R5: asking for a value that was made since the program last asked for a boundary is a
+//!   boundary, also when a budget has ended the value's region already. So a loop that reads once
+//!   per step starts each step at a boundary.
 
 mod boundary;
 mod builder;
@@ -156,8 +161,8 @@ pub struct Input<V = ValueId> {
     pub value: V,
     /// Whether it is a lifted scalar.
     pub lifted: bool,
-    /// Whether its last handle was released before the boundary was decided: the region is its last reader and must
-    /// release it, and may reuse its memory.
+    /// Whether its last handle was released before the boundary was decided: the region is its last
+    /// reader and must release it, and may reuse its memory.
     pub dies: bool,
 }
 
@@ -196,7 +201,8 @@ pub struct Region<R: TraceResult = ValueId> {
     pub units: Vec<Unit>,
     /// It is all that was recorded between two boundaries that the program asked for.
     pub spans_user_boundaries: bool,
-    /// It is a round of what the program repeats without asking for boundaries, as it was expected: this is which one.
+    /// It is a round of what the program repeats without asking for boundaries, as it was expected:
+    /// this is which one.
     pub round: Option<LoopFingerprint>,
     /// Why the region ends where it does.
     pub boundary: Boundary,

@@ -1,18 +1,20 @@
 //! The recorded ops of which no region has been made yet.
 //!
-//! Where a region ends may be decided long after its last op was recorded, so ops are kept here as they came, with operands that say
-//! which value is meant, and turned into the graph of a region once, when its end is known ([`Window::take`]). So an op costs
-//! the same wherever cuts lie: one hash look-up per operand and one insertion per result when it is recorded, and one step of a pass
-//! without hashing when its region is made.
+//! Where a region ends may be decided long after its last op was recorded, so ops are kept here as
+//! they came, with operands that say which value is meant, and turned into the graph of a region
+//! once, when its end is known ([`Window::take`]). So an op costs the same wherever cuts lie: one
+//! hash look-up per operand and one insertion per result when it is recorded, and one step of a
+//! pass without hashing when its region is made.
 //!
-//! The ops from a place on are the *unit* that is being recorded; ops before it are units whose end is known, and which are held back
-//! because they may become one region with what follows ([`super::merge_trie`]). Whoever decides where units end may *see* ops later
-//! than they were recorded: a unit has the ops that were seen ([`Window::see`]).
+//! The ops from a place on are the *unit* that is being recorded; ops before it are units whose end
+//! is known, and which are held back because they may become one region with what follows
+//! ([`super::merge_trie`]). Whoever decides where units end may *see* ops later than they were
+//! recorded: a unit has the ops that were seen ([`Window::see`]).
 //!
 //! Invariants:
 //! - K1: a value is known (`known`, `slots`) exactly while an op of the window mentions it.
-//! - K2: `last` of a known value is the last op of the stream that mentions it. So what an op after a cut uses is seen without
-//!   looking for it, which is what R2 and R3 of the module above need.
+//! - K2: `last` of a known value is the last op of the stream that mentions it. So what an op after
+//!   a cut uses is seen without looking for it, which is what R2 and R3 of the module above need.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -99,12 +101,14 @@ impl<R: TraceResult> PendingValue<R> {
 #[derive(Clone, Debug)]
 pub(super) struct Mentioned {
     signature: u64,
-    /// For each operand how many ops ago it was mentioned, one more than that, or 0 if it was not; and whether it is lifted, in the lowest bit.
+    /// For each operand how many ops ago it was mentioned, one more than that, or 0 if it was not;
+    /// and whether it is lifted, in the lowest bit.
     uses: SmallVec<[u64; 3]>,
 }
 
 impl Mentioned {
-    /// A hash of it, where what was mentioned more than `since` ops ago is an input, whichever it is.
+    /// A hash of it, where what was mentioned more than `since` ops ago is an input, whichever it
+    /// is.
     pub(super) fn token(&self, since: usize) -> u64 {
         token(self.signature, self.uses.iter().copied(), since)
     }
@@ -122,7 +126,8 @@ fn token(signature: u64, uses: impl Iterator<Item = u64>, since: usize) -> u64 {
 pub enum Released {
     /// No pending op knows the value: it can be freed at once.
     Now,
-    /// A pending op reads or makes it: a region will return it as a dying input or a dead result (R3).
+    /// A pending op reads or makes it: a region will return it as a dying input or a dead result
+    /// (R3).
     WithRegion,
 }
 
@@ -197,7 +202,8 @@ impl<R: TraceResult> Window<R> {
         self.ops.get(self.unseen.since(self.start))
     }
 
-    /// How many inputs more the unit would have with the next op that was not seen, if there is one.
+    /// How many inputs more the unit would have with the next op that was not seen, if there is
+    /// one.
     pub(super) fn fresh(&self) -> Option<usize> {
         Some(self.unseen()?.uses.iter().filter(|operand| self.is_fresh(operand)).count())
     }
@@ -281,8 +287,8 @@ impl<R: TraceResult> Window<R> {
         (self.inputs, self.bytes) = (0, Bytes(0));
     }
 
-    /// A hash of the op at this place of the window: of what it computes, and of how far ago its operands were mentioned by ops from
-    /// the place `from` on.
+    /// A hash of the op at this place of the window: of what it computes, and of how far ago its
+    /// operands were mentioned by ops from the place `from` on.
     pub(super) fn token(&self, at: usize, from: usize) -> u64 {
         let op = &self.ops[at];
         token(op.signature.token(), self.words(at), at - from)
@@ -302,7 +308,8 @@ impl<R: TraceResult> Window<R> {
         })
     }
 
-    /// A hash of the first `len` ops of the unit: equal for equal ones wherever they stand, and hardly ever for others.
+    /// A hash of the first `len` ops of the unit: equal for equal ones wherever they stand, and
+    /// hardly ever for others.
     pub(super) fn print(&self, len: usize) -> u64 {
         let mut hash = Token::new(len as u64);
         let held = self.held();
@@ -349,8 +356,9 @@ impl<R: TraceResult> Window<R> {
         }
     }
 
-    /// Makes a region of the first `len` ops, those that are held back first. What later ops use of it stays live and becomes an input
-    /// of theirs; a release goes to the last region that knows the value (R2, R3).
+    /// Makes a region of the first `len` ops, those that are held back first. What later ops use of
+    /// it stays live and becomes an input of theirs; a release goes to the last region that knows
+    /// the value (R2, R3).
     pub(super) fn take(&mut self, len: usize, boundary: Boundary, mode: Mode, effect: Effect) -> Region<R> {
         let len = len.min(self.ops.len());
         let end = Place(self.start.0 + len as u64);

@@ -6,9 +6,10 @@ use super::{Boundary, Operand, Region, TraceOp, TraceResult, TraceValue as _, Un
 use crate::graph::Ref;
 
 impl<R: TraceResult> Region<R> {
-    /// The ops one by one, each a region of its own, in order. What later ops use stays live until its last use, so running
-    /// them in turn gives what the whole gives: how a region runs that could not be compiled, or one of whose inputs failed
-    /// so that only a part of it can be computed.
+    /// The ops one by one, each a region of its own, in order. What later ops use stays live until
+    /// its last use, so running them in turn gives what the whole gives: how a region runs that
+    /// could not be compiled, or one of whose inputs failed so that only a part of it can be
+    /// computed.
     #[must_use]
     pub fn split(self) -> Vec<Region<R>> {
         let single = Unit { ops: 1, boundary: Boundary::Fallback, print: 0 };
@@ -16,8 +17,9 @@ impl<R: TraceResult> Region<R> {
         self.apart(&units)
     }
 
-    /// The region in two, where the least is held of the places in its middle ([`EagerMemory::middle`]); the region if it is one op. The first part
-    /// hands on what the second uses of it.
+    /// The region in two, where the least is held of the places in its middle
+    /// ([`EagerMemory::middle`]); the region if it is one op. The first part hands on what the
+    /// second uses of it.
     ///
     /// # Errors
     /// The region itself, when it has a single op.
@@ -43,7 +45,8 @@ impl<R: TraceResult> Region<R> {
         self.apart(&units)
     }
 
-    /// The units that the region was joined from, each a region of its own, in order; the region if it is one.
+    /// The units that the region was joined from, each a region of its own, in order; the region if
+    /// it is one.
     #[must_use]
     pub fn into_units(mut self) -> Vec<Region<R>> {
         match std::mem::take(&mut self.units) {
@@ -74,7 +77,8 @@ impl<R: TraceResult> Region<R> {
             let signature = node.signature().clone();
             window.push(TraceOp { signature, operands, results, effect, mode, site });
         }
-        // What is counted are references: those of inputs and results here would veto a donation of the units.
+        // What is counted are references: those of inputs and results here would veto a donation of
+        // the units.
         drop((inputs, values));
         for value in released {
             let _ = window.release(value);

@@ -1,4 +1,5 @@
-//! A hash of what was recorded that is the same in every process and on every machine: where regions end must not depend on a build.
+//! A hash of what was recorded that is the same in every process and on every machine: where
+//! regions end must not depend on a build.
 
 /// The hash of the words added so far. Not an identity.
 #[derive(Clone, Copy, Debug)]

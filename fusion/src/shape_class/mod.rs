@@ -1,28 +1,32 @@
 //! Shape classes: one region for all the sizes that a dimension takes.
 //!
-//! A program whose sizes change (a cache that grows, batches that are cut short) makes a region of other types each time, and each
-//! would be compiled. A *shape class* is what such regions have in common: the same ops, wired alike, with *symbols* in place of
-//! the sizes that vary. A region of the class can be computed by a *padded* region, in which each symbol is a larger size, its
+//! A program whose sizes change (a cache that grows, batches that are cut short) makes a region of
+//! other types each time, and each would be compiled. A *shape class* is what such regions have in
+//! common: the same ops, wired alike, with *symbols* in place of the sizes that vary. A region of
+//! the class can be computed by a *padded* region, in which each symbol is a larger size, its
 //! *bucket*, and the true sizes are lifted scalars; so all sizes of a bucket share one executable.
 //!
-//! Input: two or more regions ([`ShapeClass::of`]); then one more region ([`ShapeClass::pad`]). Output: a [`Padded`] region, and how data goes into it
-//! and comes out ([`resized`]).
+//! Input: two or more regions ([`ShapeClass::of`]); then one more region ([`ShapeClass::pad`]).
+//! Output: a [`Padded`] region, and how data goes into it and comes out ([`resized`]).
 //!
-//! What lies behind the true size of a padded value is arbitrary, NaN included. So each op needs a rule (`rules.rs`) that keeps it from
-//! reaching an element within the true size: most ops keep elements apart by themselves; sums and products over a symbol get a
-//! mask first. An op without a rule, over a symbol, has no class; without a symbol in sight every op is copied as it is.
+//! What lies behind the true size of a padded value is arbitrary, NaN included. So each op needs a
+//! rule (`rules.rs`) that keeps it from reaching an element within the true size: most ops keep
+//! elements apart by themselves; sums and products over a symbol get a mask first. An op without a
+//! rule, over a symbol, has no class; without a symbol in sight every op is copied as it is.
 //!
 //! Invariants:
-//! - O1: within the true sizes, the results of the padded region are those of the region, whatever lies behind: the same operations
-//!   on the same numbers if it is not [`Padded::is_masked`] (the same bits by the interpreter), otherwise but for the order of sums
-//!   (which also decides what the greater of two is where one is NaN). Combining integers has no order: those are not counted as masked.
-//! - O2: the padded region depends on the class and the buckets, not on the true sizes. Those, and the numbers of the region that
-//!   vary with them, are lifted scalars.
-//! - O3: a region is only padded by a class that it is of: the same ops, wiring, bodies, attributes and sizes, but for symbols and
-//!   what varies with them.
+//! - O1: within the true sizes, the results of the padded region are those of the region, whatever
+//!   lies behind: the same operations on the same numbers if it is not [`Padded::is_masked`] (the
+//!   same bits by the interpreter), otherwise but for the order of sums (which also decides what
+//!   the greater of two is where one is NaN). Combining integers has no order: those are not
+//!   counted as masked.
+//! - O2: the padded region depends on the class and the buckets, not on the true sizes. Those, and
+//!   the numbers of the region that vary with them, are lifted scalars.
+//! - O3: a region is only padded by a class that it is of: the same ops, wiring, bodies, attributes
+//!   and sizes, but for symbols and what varies with them.
 //!
-//! Shape-polymorphic keys are Burn's relative shape ids and TorchTPU's shapeless keys; the buckets 2^k and 3 * 2^(k-1) waste at most a
-//! third (lazy-tracing notes, section 5g).
+//! Shape-polymorphic keys are Burn's relative shape ids and TorchTPU's shapeless keys; the buckets
+//! 2^k and 3 * 2^(k-1) waste at most a third (lazy-tracing notes, section 5g).
 
 mod pad;
 mod resize;
@@ -89,7 +93,8 @@ pub struct ShapeClass {
     /// Of each value, parameters first, then results.
     dims: Vec<Dims>,
     holes: Vec<VaryingField>,
-    /// For each symbol, the one that stands for all that share its bucket, because one becomes the other: a cache before and after a token.
+    /// For each symbol, the one that stands for all that share its bucket, because one becomes the
+    /// other: a cache before and after a token.
     leaders: Vec<usize>,
 }
 
@@ -133,7 +138,8 @@ impl ShapeClass {
         Ok(class)
     }
 
-    /// The padded region that computes `region`. `bucket` says what a size is padded to, which is at least as much.
+    /// The padded region that computes `region`. `bucket` says what a size is padded to, which is
+    /// at least as much.
     ///
     /// # Errors
     /// When the region is not of the class.
@@ -198,8 +204,8 @@ fn place(graph: &Graph, value: Ref) -> usize {
     }
 }
 
-/// In which numbers two regions differ that are the same ops, wired alike; `None` if they differ in other things than types and such
-/// numbers.
+/// In which numbers two regions differ that are the same ops, wired alike; `None` if they differ in
+/// other things than types and such numbers.
 fn differences(one: &CanonRegion, other: &CanonRegion) -> Option<Vec<VaryingField>> {
     let (a, b) = (one.graph(), other.graph());
     let is_alike = one.lifted() == other.lifted() && a.nodes().len() == b.nodes().len();
@@ -216,7 +222,8 @@ fn differences(one: &CanonRegion, other: &CanonRegion) -> Option<Vec<VaryingFiel
     Some(holes)
 }
 
-/// Notes in which numbers two calls differ; `None` if they differ in other things than types and such numbers.
+/// Notes in which numbers two calls differ; `None` if they differ in other things than types and
+/// such numbers.
 fn differ(a: &Signature, b: &Signature, node: usize, holes: &mut Vec<VaryingField>) -> Option<()> {
     if a.op() != b.op() || a.bodies() != b.bodies() {
         return None;
@@ -264,8 +271,8 @@ fn splat(value: &Literal) -> Option<&[u8]> {
     elements.all(|element| element == first).then_some(first)
 }
 
-/// Symbols for the sizes that differ among regions, one for each sequence of sizes, and those sequences. `None` if types differ in more than
-/// sizes, none does, or too many do.
+/// Symbols for the sizes that differ among regions, one for each sequence of sizes, and those
+/// sequences. `None` if types differ in more than sizes, none does, or too many do.
 fn symbols(examples: &[Arc<CanonRegion>]) -> Option<(Vec<Dims>, Vec<Sizes>)> {
     let (mut dims, mut sizes) = (Vec::new(), Vec::<Sizes>::new());
     let mut rows: Vec<_> = examples.iter().map(|region| types(region.graph())).collect();
@@ -297,7 +304,8 @@ fn symbols(examples: &[Arc<CanonRegion>]) -> Option<(Vec<Dims>, Vec<Sizes>)> {
     (!sizes.is_empty() && sizes.len() <= MAX_SYMBOLS).then_some((dims, sizes))
 }
 
-/// For each symbol the one whose bucket it has: itself, or one that it becomes, or came from, by a fixed number of elements more or less.
+/// For each symbol the one whose bucket it has: itself, or one that it becomes, or came from, by a
+/// fixed number of elements more or less.
 fn leaders(region: &CanonRegion, dims: &[Dims], sizes: &[Sizes]) -> Vec<usize> {
     let mut leaders: Vec<usize> = (0..sizes.len()).collect();
     let graph = region.graph();

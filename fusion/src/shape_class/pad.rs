@@ -8,7 +8,8 @@ use crate::canon::CanonRegion;
 use crate::graph::{Graph, Ref};
 use crate::literal::Scalar;
 
-/// A region that computes another one, and all others of its class whose sizes have the same buckets.
+/// A region that computes another one, and all others of its class whose sizes have the same
+/// buckets.
 #[derive(Debug)]
 pub struct Padded {
     region: Arc<CanonRegion>,
@@ -20,7 +21,8 @@ pub struct Padded {
 }
 
 impl Padded {
-    /// The region to run. Its parameters are those of the original, in larger sizes, then [`Padded::scalars`].
+    /// The region to run. Its parameters are those of the original, in larger sizes, then
+    /// [`Padded::scalars`].
     #[must_use]
     pub fn region(&self) -> &Arc<CanonRegion> {
         &self.region
@@ -32,7 +34,8 @@ impl Padded {
         &self.results
     }
 
-    /// The values of the parameters that the original does not have: true sizes, and numbers that vary with them.
+    /// The values of the parameters that the original does not have: true sizes, and numbers that
+    /// vary with them.
     #[must_use]
     pub fn scalars(&self) -> &[Scalar] {
         &self.scalars
@@ -50,7 +53,8 @@ impl Padded {
         &self.sizes
     }
 
-    /// Whether floats are summed over a size that varies, and so maybe in another order than without padding.
+    /// Whether floats are summed over a size that varies, and so maybe in another order than
+    /// without padding.
     #[must_use]
     pub fn is_masked(&self) -> bool {
         self.is_masked

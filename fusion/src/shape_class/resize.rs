@@ -2,8 +2,8 @@
 
 use crate::shape::TensorType;
 
-/// The elements that both types have, by their places in all dimensions; what only `to` has is zero. The types have the same element type and
-/// rank, and so many bytes `from` has.
+/// The elements that both types have, by their places in all dimensions; what only `to` has is
+/// zero. The types have the same element type and rank, and so many bytes `from` has.
 ///
 /// # Panics
 /// When the types are not of one element type and rank, or `bytes` is shorter than `from`.
@@ -15,7 +15,8 @@ pub fn resized(bytes: &[u8], from: &TensorType, to: &TensorType) -> Vec<u8> {
     if from.elems().0 == 0 || to.elems().0 == 0 {
         return out;
     }
-    // What is equal from some dimension on lies in one piece, together with the part of that dimension which both have.
+    // What is equal from some dimension on lies in one piece, together with the part of that
+    // dimension which both have.
     let rank = from.rank();
     let equal = (0..rank).rev().take_while(|&axis| from.dims()[axis] == to.dims()[axis]).count();
     let split = (rank - equal).saturating_sub(1);
@@ -38,7 +39,8 @@ pub fn resized(bytes: &[u8], from: &TensorType, to: &TensorType) -> Vec<u8> {
     out
 }
 
-/// Bytes from one place of each dimension before `split` to the next, where those behind `split` take `inner` bytes.
+/// Bytes from one place of each dimension before `split` to the next, where those behind `split`
+/// take `inner` bytes.
 fn steps(ty: &TensorType, inner: usize, split: usize) -> Vec<usize> {
     let mut steps = vec![0; split];
     let mut step = ty.dims().get(split).map_or(inner, |&size| size as usize * inner);

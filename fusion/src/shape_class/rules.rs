@@ -1,7 +1,9 @@
-//! What each op does with a size that varies, and what keeps padding away from the elements within the true sizes (O1).
+//! What each op does with a size that varies, and what keeps padding away from the elements within
+//! the true sizes (O1).
 //!
-//! A rule is right if, for operands with anything behind their true sizes, the elements of the results within theirs are those of the op
-//! on the true operands. That sizes fit is checked by the writer; why the elements do is said here.
+//! A rule is right if, for operands with anything behind their true sizes, the elements of the
+//! results within theirs are those of the op on the true operands. That sizes fit is checked by the
+//! writer; why the elements do is said here.
 
 use super::writer::{NoRule, Result, Writer};
 use super::{Dims, Symbol};
@@ -26,7 +28,8 @@ pub(super) fn write(writer: &mut Writer<'_>, index: usize, node: &Node) -> Resul
                 Err(NoRule)
             }
         }
-        // Elements of a type as wide: in their places. Others make or take a dimension, which is fixed.
+        // Elements of a type as wide: in their places. Others make or take a dimension, which is
+        // fixed.
         OpCode::BitcastConvert | OpCode::Transpose | OpCode::OptimizationBarrier => writer.copy(node),
         OpCode::BroadcastInDim | OpCode::Iota => shaped(writer, node),
         OpCode::Reshape => reshape(writer, node),
@@ -54,7 +57,8 @@ fn result(node: &Node) -> Result<Ref> {
     node.results().next().ok_or(NoRule)
 }
 
-/// A constant that varies is a scalar in every place. One of different elements is what it is, of a fixed size.
+/// A constant that varies is a scalar in every place. One of different elements is what it is, of a
+/// fixed size.
 fn constant(writer: &mut Writer<'_>, index: usize, node: &Node) -> Result<Refs> {
     let value = node.signature().attrs().view().dense(0).clone();
     let ty = writer.physical_of(result(node)?)?;
@@ -103,7 +107,8 @@ fn reshape(writer: &mut Writer<'_>, node: &Node) -> Result<Refs> {
     writer.call(node, attrs::reshape(shape), &operands)
 }
 
-/// The symbols of a type, in order, each with the product of the fixed sizes before it, and at the end of those behind all.
+/// The symbols of a type, in order, each with the product of the fixed sizes before it, and at the
+/// end of those behind all.
 fn between(dims: &Dims, ty: &TensorType) -> Vec<(u64, Option<Symbol>)> {
     let (mut found, mut product) = (Vec::new(), 1);
     for (symbol, &size) in dims.iter().zip(ty.dims()) {
@@ -116,7 +121,8 @@ fn between(dims: &Dims, ty: &TensorType) -> Vec<(u64, Option<Symbol>)> {
     found
 }
 
-/// Along a symbol of operand or result, or from a place that varies, a dynamic slice: from a right place, since there is padding behind it.
+/// Along a symbol of operand or result, or from a place that varies, a dynamic slice: from a right
+/// place, since there is padding behind it.
 fn slice(writer: &mut Writer<'_>, index: usize, node: &Node) -> Result<Refs> {
     let (from, to) = (node.operands()[0], result(node)?);
     let view = node.signature().attrs().view();
@@ -157,7 +163,8 @@ fn slice(writer: &mut Writer<'_>, index: usize, node: &Node) -> Result<Refs> {
         if strides[axis] != 1 {
             return Err(NoRule);
         }
-        // A fixed number of elements is there. Of a symbol the last ones may be behind everything, and then the start would be moved.
+        // A fixed number of elements is there. Of a symbol the last ones may be behind everything,
+        // and then the start would be moved.
         let behind = if symbol(writer, to, axis).is_some() { count } else { 0 };
         value = writer.widened(value, axis, 0, behind)?;
         value = writer.taken(value, axis, start, count)?;
@@ -186,7 +193,8 @@ fn concatenate(writer: &mut Writer<'_>, node: &Node) -> Result<Refs> {
                 operands.insert(1, operand);
                 writer.op(OpCode::DynamicUpdateSlice, Attrs::none(), &operands)?
             }
-            // Its padding would push it to the front. So it is moved by a slice, and taken from its place on.
+            // Its padding would push it to the front. So it is moved by a slice, and taken from its
+            // place on.
             Some(_) => {
                 let wide = writer.widened(operand, axis, count, count)?;
                 let all = writer.int(i32::try_from(count).map_err(|_| NoRule)?)?;
@@ -219,7 +227,8 @@ fn extent(writer: &mut Writer<'_>, operand: Ref, axis: usize, symbol: Option<Sym
     }
 }
 
-/// Along a symbol: what is added in front stays in front; behind the true elements comes what is added behind.
+/// Along a symbol: what is added in front stays in front; behind the true elements comes what is
+/// added behind.
 fn pad(writer: &mut Writer<'_>, node: &Node) -> Result<Refs> {
     let (from, to) = (node.operands()[0], result(node)?);
     let view = node.signature().attrs().view();
@@ -282,7 +291,8 @@ fn matrices(writer: &mut Writer<'_>, node: &Node) -> Result<Refs> {
     writer.copy(node)
 }
 
-/// Where a slice of `count` elements may start in an axis: as the op moves it, but by the true size.
+/// Where a slice of `count` elements may start in an axis: as the op moves it, but by the true
+/// size.
 fn moved_inside(writer: &mut Writer<'_>, start: Ref, size: Symbol, count: u64) -> Result<Ref> {
     let dtype = writer.ty(start).dtype();
     // An index of a type that cannot say the size is never moved from above by it.
@@ -373,7 +383,8 @@ fn combiner(node: &Node) -> Option<OpCode> {
             let is_of_both = is_both(only.operands()) && body.returns() == [Ref::Result(0)];
             (has_neutral && is_of_both).then_some(op)
         }
-        // The greater or the smaller of two. Where a NaN is among them, what comes of it depends on the order (O1).
+        // The greater or the smaller of two. Where a NaN is among them, what comes of it depends on
+        // the order (O1).
         [compare, select] => {
             let is_choice = compare.signature().op() == OpCode::Compare
                 && select.signature().op() == OpCode::Select
@@ -400,7 +411,8 @@ fn is_both(operands: &[Ref]) -> bool {
     matches!(operands, [Ref::Param(0), Ref::Param(1)] | [Ref::Param(1), Ref::Param(0)])
 }
 
-/// Products over a symbol get zeros on both sides: padding may be infinite. Rows, columns and batches are apart.
+/// Products over a symbol get zeros on both sides: padding may be infinite. Rows, columns and
+/// batches are apart.
 fn dot_general(writer: &mut Writer<'_>, node: &Node) -> Result<Refs> {
     let signature = node.signature();
     let dims = signature.attrs().view().group(0);
@@ -420,7 +432,8 @@ fn dot_general(writer: &mut Writer<'_>, node: &Node) -> Result<Refs> {
     writer.call(node, signature.attrs().clone(), &operands)
 }
 
-/// Each index by itself; those in padding may be anything, and in any order. What is looked up is fixed.
+/// Each index by itself; those in padding may be anything, and in any order. What is looked up is
+/// fixed.
 fn gather(writer: &mut Writer<'_>, node: &Node) -> Result<Refs> {
     if !writer.dims(node.operands()[0]).iter().all(Option::is_none) {
         return Err(NoRule);

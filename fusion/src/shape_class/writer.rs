@@ -191,7 +191,8 @@ impl Writer<'_> {
         self.op(OpCode::Pad, padding, &[value, zero])
     }
 
-    /// So many elements of a value along an axis, from a place that is an `i32` scalar; the place is right, there are so many.
+    /// So many elements of a value along an axis, from a place that is an `i32` scalar; the place
+    /// is right, there are so many.
     pub(super) fn taken(&mut self, value: Ref, axis: usize, start: Ref, count: u64) -> Result<Ref> {
         let ty = self.ty(value).clone();
         let mut sizes: Vec<i64> = ty.dims().iter().map(|&size| size as i64).collect();

@@ -1,7 +1,8 @@
 //! Attributes: values by their kind in the op table, and dictionaries of them.
 //!
-//! A value stands in a dictionary (`<{dimension = 1 : i64}>`), where integers have a type and enumerations a dialect, or
-//! bare in the pretty form of an op (`dim = 1`), where they have neither. Both are accepted in both places.
+//! A value stands in a dictionary (`<{dimension = 1 : i64}>`), where integers have a type and
+//! enumerations a dialect, or bare in the pretty form of an op (`dim = 1`), where they have
+//! neither. Both are accepted in both places.
 
 use std::borrow::Cow;
 
@@ -16,10 +17,12 @@ use crate::op::attrs::compare_for;
 use crate::op::{Comparison, OpDef};
 use crate::shape::TensorType;
 
-/// Dialects whose attributes say how a program came about, is laid out over devices or stored, and never what it computes.
+/// Dialects whose attributes say how a program came about, is laid out over devices or stored, and
+/// never what it computes.
 const SKIPPED_DIALECTS: [&str; 5] = ["jax", "mhlo", "sdy", "tf", "xla"];
 
-/// Attributes of `composite` that parametrise its name. What it computes is what its decomposition says.
+/// Attributes of `composite` that parametrise its name. What it computes is what its decomposition
+/// says.
 const SKIPPED_OF_COMPOSITE: [&str; 2] = ["composite_attributes", "version"];
 
 /// The attributes that an op states, by their places in its schema.
@@ -290,8 +293,8 @@ impl<'t> Scanner<'t> {
         }
     }
 
-    /// The elements of `dense<...>` of a given rank in an attribute, as integers with the sizes; there are at most as many as
-    /// two per dimension.
+    /// The elements of `dense<...>` of a given rank in an attribute, as integers with the sizes;
+    /// there are at most as many as two per dimension.
     fn dense_integers(&mut self, rank: usize) -> Result<(Vec<u64>, Vec<i64>)> {
         let at = self.place();
         let data = self.dense()?.full(2 * MAX_RANK as u64, at)?;
@@ -430,8 +433,8 @@ impl<'t> Scanner<'t> {
         Ok(AttrValue::Struct(values.collect::<Result<_>>()?))
     }
 
-    /// `[b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f]`: what each dimension of input, kernel and output is. Numbers are spatial
-    /// dimensions, in the order that the others have them in.
+    /// `[b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f]`: what each dimension of input, kernel and output
+    /// is. Numbers are spatial dimensions, in the order that the others have them in.
     fn conv_dimensions(&mut self) -> Result<AttrValue> {
         let mut values = Vec::new();
         for (separator, letters) in [("", ["b", "f"]), ("x", ["i", "o"]), ("->", ["b", "f"])] {

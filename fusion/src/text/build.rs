@@ -1,11 +1,12 @@
 //! The graphs under construction, and which value a name stands for.
 //!
-//! StableHLO's regions see the values around them; our bodies see their parameters. A *level* is a graph that is being
-//! filled: that of `main` or of a body. A *frame* is a scope of names: of a function, or of a region, which sees the frames
-//! around it up to the function. Functions that are called are written in place, so a frame can stand on the level of the
-//! frame around it.
+//! StableHLO's regions see the values around them; our bodies see their parameters. A *level* is a
+//! graph that is being filled: that of `main` or of a body. A *frame* is a scope of names: of a
+//! function, or of a region, which sees the frames around it up to the function. Functions that are
+//! called are written in place, so a frame can stand on the level of the frame around it.
 //!
-//! A name that stands for a value of an outer level is brought in ([`Capture`]) level by level, and the same one once only.
+//! A name that stands for a value of an outer level is brought in ([`Capture`]) level by level, and
+//! the same one once only.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -23,7 +24,8 @@ use crate::shape::TensorType;
 pub(super) enum Capture {
     /// The op takes it as one more operand, and the body as one more parameter: `if`, `case`.
     Operand,
-    /// As `Operand`, but scalar constants are copied: XLA looks for bounds and steps of a loop inside it. `while`.
+    /// As `Operand`, but scalar constants are copied: XLA looks for bounds and steps of a loop
+    /// inside it. `while`.
     Carried,
     /// Scalar constants are copied, anything else is refused: bodies that are called for elements.
     Constant,
@@ -72,12 +74,12 @@ pub(super) struct Builder<'t> {
 /// Most functions that call each other at a time. Each takes stack of the reader's.
 const MAX_CALL_DEPTH: usize = 64;
 
-/// Most bytes of functions that are read again because they are called. It bounds the time that a short text can take: a
-/// second or so.
+/// Most bytes of functions that are read again because they are called. It bounds the time that a
+/// short text can take: a second or so.
 const MAX_REREAD: usize = 256 << 20;
 
-/// Most bytes of the canonical encoding that a text makes by having functions written out at each call: so many, and so
-/// many times its own length.
+/// Most bytes of the canonical encoding that a text makes by having functions written out at each
+/// call: so many, and so many times its own length.
 const FREE_BYTES: usize = 8 << 20;
 const BYTES_PER_BYTE: usize = 16;
 
@@ -297,8 +299,8 @@ impl OpenBody {
         OpenBody { own: graph.params().len(), graph, returns: body.returns().to_vec() }
     }
 
-    /// The body with parameters for `captured` values, some of which it has already, of the given types. With `passed_on`, it
-    /// returns those as they are.
+    /// The body with parameters for `captured` values, some of which it has already, of the given
+    /// types. With `passed_on`, it returns those as they are.
     pub(super) fn close(mut self, captured: &[TensorType], passed_on: bool) -> Arc<Body> {
         for ty in captured.iter().skip(self.graph.params().len() - self.own) {
             self.graph.param(ty.clone());

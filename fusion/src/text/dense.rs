@@ -1,6 +1,7 @@
 //! Constant data: `dense<...>` in all its spellings, and the numbers in it.
 //!
-//! The elements may be a nested list, one element for all, or a string of hexadecimal digits that are their bytes.
+//! The elements may be a nested list, one element for all, or a string of hexadecimal digits that
+//! are their bytes.
 
 use super::error::Result;
 use super::scan::{Scanner, hex_digit, other, unsupported};
@@ -169,7 +170,8 @@ impl<'t> Scanner<'t> {
         }
     }
 
-    /// The bits of a float: a decimal number with a point, or the bits themselves in hexadecimal digits.
+    /// The bits of a float: a decimal number with a point, or the bits themselves in hexadecimal
+    /// digits.
     pub(super) fn float(&mut self, dtype: DType) -> Result<Bits> {
         let start = self.place();
         let negative = self.take_here(b'-');
@@ -208,7 +210,8 @@ fn splat(bytes: Vec<u8>, ty: &TensorType, at: usize) -> Result<Dense> {
     }
 }
 
-/// An element as the bytes of a literal have it: signed integers of fewer than 8 bits are extended to them.
+/// An element as the bytes of a literal have it: signed integers of fewer than 8 bits are extended
+/// to them.
 fn stored(dtype: DType, bits: Bits) -> Bits {
     if dtype.class() == DTypeClass::Signed { to_int(dtype, bits) as Bits } else { bits }
 }

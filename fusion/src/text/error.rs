@@ -20,7 +20,8 @@ pub enum Problem {
     UnknownOp(String),
     /// An element type that the library does not have.
     UnknownDType(String),
-    /// Something that a module may say and this library has no form for: sizes that are not known, tokens, resources.
+    /// Something that a module may say and this library has no form for: sizes that are not known,
+    /// tokens, resources.
     Unsupported(String),
     /// An op is refused by its rule.
     Op(OpError),
@@ -62,7 +63,8 @@ pub(super) struct Fault {
 
 pub(super) type Result<T> = std::result::Result<T, Box<Fault>>;
 
-/// Why a text is not a module that this library takes: what is wrong, where, and the line with a mark under the place.
+/// Why a text is not a module that this library takes: what is wrong, where, and the line with a
+/// mark under the place.
 #[derive(Clone, PartialEq, Eq)]
 pub struct TextError(Box<Repr>);
 
@@ -130,7 +132,8 @@ impl TextError {
         &self.0.problem
     }
 
-    /// What the library does not support, when that is what is wrong: an op, an element type, a form of a module.
+    /// What the library does not support, when that is what is wrong: an op, an element type, a
+    /// form of a module.
     #[must_use]
     pub fn unsupported(&self) -> Option<String> {
         match &self.0.problem {

@@ -38,7 +38,8 @@ impl Scanner<'_> {
         Ok(Config::of(entries))
     }
 
-    /// `true`, `"text"`, `array<i64: 1, 2>`, `1 : i64`, `1.5 : f64`. Integers and floats of other widths become the wide ones.
+    /// `true`, `"text"`, `array<i64: 1, 2>`, `1 : i64`, `1.5 : f64`. Integers and floats of other
+    /// widths become the wide ones.
     fn said(&mut self) -> Result<ConfigValue> {
         let at = self.place();
         match self.peek() {
@@ -76,8 +77,9 @@ impl Scanner<'_> {
         Ok(value.into())
     }
 
-    /// Takes an attribute of a `custom_call` that says how it is called, if the key is one; it must say what the library does:
-    /// the typed FFI, row-major operands and results, no functions of the module and no shared memory.
+    /// Takes an attribute of a `custom_call` that says how it is called, if the key is one; it must
+    /// say what the library does: the typed FFI, row-major operands and results, no functions of
+    /// the module and no shared memory.
     pub(super) fn convention(&mut self, key: &str) -> Result<bool> {
         let at = self.place();
         let refuse = |what: &str| Err(unsupported(at, format!("a custom_call with {what} is not supported")));

@@ -13,7 +13,8 @@ use crate::op::Signature;
 use crate::shape::TensorType;
 use crate::shape::listed;
 
-/// A function of the module, which is read each time that it is called: its ops are written out there.
+/// A function of the module, which is read each time that it is called: its ops are written out
+/// there.
 #[derive(Clone)]
 struct Function<'t> {
     /// Where what follows the name stands; in the generic form, the region.
@@ -32,7 +33,8 @@ struct Function<'t> {
 pub(super) struct Reader<'t> {
     pub(super) scan: Scanner<'t>,
     pub(super) build: Builder<'t>,
-    /// Constants by where they stand, with where the text goes on: those of a function are the same at each call.
+    /// Constants by where they stand, with where the text goes on: those of a function are the same
+    /// at each call.
     pub(super) constants: HashMap<usize, (Arc<Signature>, usize)>,
     functions: HashMap<String, Function<'t>>,
     /// The names of the functions, in the order of the text.
@@ -201,7 +203,8 @@ impl<'t> Reader<'t> {
                 match key {
                     "sym_name" => name = Some(scan.string()?.into_owned()),
                     "sym_visibility" => is_private = scan.string()? != "public",
-                    // The type is that of the block; attributes of arguments say nothing about what is computed.
+                    // The type is that of the block; attributes of arguments say nothing about what
+                    // is computed.
                     _ => scan.skip_value()?,
                 }
                 Ok(())
@@ -290,7 +293,8 @@ impl<'t> Reader<'t> {
         self.function(name, at, Some(operands)).map(|(returns, _)| returns)
     }
 
-    /// Reads a function on the current level. Its arguments are the operands, or else parameters of the level's graph.
+    /// Reads a function on the current level. Its arguments are the operands, or else parameters of
+    /// the level's graph.
     fn function(&mut self, name: &str, at: usize, operands: Option<&[Ref]>) -> Result<(Vec<Ref>, Arguments)> {
         let Some(function) = self.functions.get_mut(name) else {
             return Err(other(at, format!("there is no function @{}", Shown(name))));
@@ -400,7 +404,8 @@ impl<'t> Reader<'t> {
     }
 }
 
-/// The attributes of an argument or a result: the result that may be put into its memory, if that is said.
+/// The attributes of an argument or a result: the result that may be put into its memory, if that
+/// is said.
 fn argument_attributes(scan: &mut Scanner<'_>) -> Result<Option<u32>> {
     let mut alias = None;
     scan.dictionary(|scan, key, at| match key {

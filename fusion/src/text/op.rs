@@ -132,7 +132,8 @@ impl<'t> Reader<'t> {
 
     // ----- the generic form -----
 
-    /// `"name"(operands) <{attributes}> ({regions}) {attributes} : (types) -> types`, after the name.
+    /// `"name"(operands) <{attributes}> ({regions}) {attributes} : (types) -> types`, after the
+    /// name.
     fn generic(&mut self, name: &str, at: usize, names: ResultNames<'t>) -> Result<Option<Vec<Ref>>> {
         match kind(name, at)? {
             Kind::Row(def) => {
@@ -207,7 +208,8 @@ impl<'t> Reader<'t> {
 
     // ----- regions -----
 
-    /// A region between braces. `args` are its arguments where the op names them; else they stand at its beginning.
+    /// A region between braces. `args` are its arguments where the op names them; else they stand
+    /// at its beginning.
     pub(super) fn region(&mut self, said: &mut ParsedOp<'t>, args: Option<Vec<TypedName<'t>>>) -> Result<()> {
         let at = self.scan.place();
         self.scan.expect("{")?;
@@ -221,7 +223,8 @@ impl<'t> Reader<'t> {
             let value = self.build.param(ty);
             self.build.name(name, Refs::from_slice(&[value]), at)?;
         }
-        // All regions of an op take the same values from around them, so each starts with those of the ones before.
+        // All regions of an op take the same values from around them, so each starts with those of
+        // the ones before.
         self.build.capture_all(&said.captured)?;
         let returns = self.operations("}")?;
         self.build.close_frame();
@@ -452,7 +455,8 @@ impl<'t> Reader<'t> {
     }
 }
 
-/// The attributes in the order of the schema, with those that follow from the results or have a default.
+/// The attributes in the order of the schema, with those that follow from the results or have a
+/// default.
 fn complete(
     def: &'static OpDef,
     stated: ParsedAttrs<'_>,

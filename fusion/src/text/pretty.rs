@@ -1,4 +1,5 @@
-//! The pretty forms: those that [`super::syntax`] says in a line, and the few that are languages of their own.
+//! The pretty forms: those that [`super::syntax`] says in a line, and the few that are languages of
+//! their own.
 
 use std::sync::Arc;
 
@@ -47,7 +48,8 @@ impl<'t> Reader<'t> {
         Ok(())
     }
 
-    /// `{stride = [1, 2], pad = [[1, 1], [0, 1]], lhs_dilate = [1, 1], rhs_dilate = [1, 1], reverse = [false, false]}`.
+    /// `{stride = [1, 2], pad = [[1, 1], [0, 1]], lhs_dilate = [1, 1], rhs_dilate = [1, 1], reverse
+    /// = [false, false]}`.
     fn window(&mut self, said: &mut ParsedOp<'t>) -> Result<()> {
         const NAMES: [(&str, &str); 5] = [
             ("stride", "window_strides"),
@@ -65,8 +67,8 @@ impl<'t> Reader<'t> {
         })
     }
 
-    /// `, batching_dims = [0] x [0], contracting_dims = [1] x [0], precision = [...], algorithm = <...>`, all but the second
-    /// of which may be left out.
+    /// `, batching_dims = [0] x [0], contracting_dims = [1] x [0], precision = [...], algorithm =
+    /// <...>`, all but the second of which may be left out.
     fn dot(&mut self, said: &mut ParsedOp<'t>) -> Result<()> {
         let mut dims: [Option<[Ints; 2]>; 2] = [None, None];
         while self.scan.eat(",") {
@@ -159,7 +161,8 @@ impl<'t> Reader<'t> {
             let made = self.build.add(constant, &[], said.at)?;
             return self.bind(names, &made, said.at);
         };
-        // One element for all is what it says: a scalar that is broadcast. Its size is no matter then.
+        // One element for all is what it says: a scalar that is broadcast. Its size is no matter
+        // then.
         let element = self.build.add(constant, &[], said.at)?;
         let attrs = build::broadcast_in_dim(ty.shape().clone(), &[]);
         let spread = self.build.infer(OpCode::BroadcastInDim, attrs, &[], &element, said.at)?;
@@ -167,8 +170,9 @@ impl<'t> Reader<'t> {
         self.bind(names, &made, said.at)
     }
 
-    /// `(%x init: %i), (%y init: %j) applies stablehlo.add across dimensions = [0] : types`, or with a body of its own
-    /// after that: `reducer(%a: type, %b: type) (%c: type, %d: type) { ... }`.
+    /// `(%x init: %i), (%y init: %j) applies stablehlo.add across dimensions = [0] : types`, or
+    /// with a body of its own after that: `reducer(%a: type, %b: type) (%c: type, %d: type) { ...
+    /// }`.
     pub(super) fn pretty_reduce(&mut self, said: &mut ParsedOp<'t>) -> Result<TypeClause> {
         let (mut inputs, mut inits) = (Vec::new(), Vec::new());
         loop {

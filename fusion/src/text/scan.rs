@@ -1,7 +1,8 @@
 //! Going over the text: space, words, names, numbers.
 //!
-//! There are no tokens: what a character means depends on where it stands (the `x` in `tensor<2x3xf32>`), so each place of
-//! the grammar takes what it can use. A scanner is a place in the text; copying it remembers the place.
+//! There are no tokens: what a character means depends on where it stands (the `x` in
+//! `tensor<2x3xf32>`), so each place of the grammar takes what it can use. A scanner is a place in
+//! the text; copying it remembers the place.
 
 use std::borrow::Cow;
 
@@ -187,8 +188,8 @@ impl<'t> Scanner<'t> {
         })
     }
 
-    /// Goes over a balanced pair of brackets, the first of which stands next. Angles count as brackets where `angles` says
-    /// so: in attributes and types, where they always are.
+    /// Goes over a balanced pair of brackets, the first of which stands next. Angles count as
+    /// brackets where `angles` says so: in attributes and types, where they always are.
     pub(super) fn skip_brackets(&mut self, angles: bool) -> Result<()> {
         let start = self.place();
         // Depth by kind would refuse no more than what is read afterwards does.
@@ -261,7 +262,8 @@ impl<'t> Scanner<'t> {
         }
     }
 
-    /// Goes over a location, if there is one: it says where the program came from, and nothing about what it does.
+    /// Goes over a location, if there is one: it says where the program came from, and nothing
+    /// about what it does.
     pub(super) fn location(&mut self) -> Result<()> {
         if self.eat_word("loc") { self.skip_brackets(false) } else { Ok(()) }
     }

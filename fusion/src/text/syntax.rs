@@ -1,16 +1,18 @@
 //! The pretty forms of ops.
 //!
-//! What stands between the name of an op and its attributes is said by a line per op, in a small language: its items are
-//! separated by spaces and are
+//! What stands between the name of an op and its attributes is said by a line per op, in a small
+//! language: its items are separated by spaces and are
 //!
-//! - `%`, an operand; `%*`, any number of operands with commas between and, where something follows, after them;
+//! - `%`, an operand; `%*`, any number of operands with commas between and, where something
+//!   follows, after them;
 //! - `$name`, the value of an attribute;
 //! - `[` and `]` around what may be left out; it is there if its first item is;
 //! - `!name`, a form of its own, which [`super::op`] reads;
 //! - anything else: itself.
 //!
-//! An op that is not listed is written as its operands: `stablehlo.add %a, %b : tensor<2xf32>`. The forms are those of the
-//! op definitions of StableHLO and CHLO (`assemblyFormat` in `StablehloOps.td` and `ChloOps.td` of openxla/stablehlo).
+//! An op that is not listed is written as its operands: `stablehlo.add %a, %b : tensor<2xf32>`. The
+//! forms are those of the op definitions of StableHLO and CHLO (`assemblyFormat` in
+//! `StablehloOps.td` and `ChloOps.td` of openxla/stablehlo).
 
 /// The forms by the names of the ops without their dialects.
 const FORMATS: [(&str, &str); 25] = [

@@ -1,4 +1,5 @@
-//! Exact functions are held to the interpreter, and the ops that stand for others to their error bounds.
+//! Exact functions are held to the interpreter, and the ops that stand for others to their error
+//! bounds.
 
 use std::sync::Arc;
 
@@ -73,7 +74,8 @@ fn fences_stand_behind_what_rounds_and_change_no_bit() {
     assert!(fences > 400 && branches > 50, "{fences} fences, {branches} branches");
 }
 
-/// A region of one op is what the others are compared with: it has a fence only in what the op is made of.
+/// A region of one op is what the others are compared with: it has a fence only in what the op is
+/// made of.
 #[test]
 fn an_op_alone_is_left_alone() {
     let region = |ops: &[OpCode]| {
@@ -167,7 +169,8 @@ fn steady_ops_are_near_the_right_number() {
     }
 }
 
-/// Short floats are rounded once, from the longer result; `rsqrt` of `f64` is a root and a division.
+/// Short floats are rounded once, from the longer result; `rsqrt` of `f64` is a root and a
+/// division.
 #[test]
 fn steady_ops_of_other_types() {
     for dtype in [DType::BF16, DType::F16] {

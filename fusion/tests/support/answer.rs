@@ -1,5 +1,5 @@
-//! What holds for every call, valid or not: a valid one runs and survives being written, and what is wrong with an invalid one
-//! is said and never a panic.
+//! What holds for every call, valid or not: a valid one runs and survives being written, and what
+//! is wrong with an invalid one is said and never a panic.
 //!
 //! The property tests and the fuzz targets share it.
 
@@ -74,7 +74,8 @@ pub fn holds(call: &Sampled) -> Result<(), String> {
     if decoded != region || decoded.graph() != region.graph() || !diff(&region, &decoded).is_empty() {
         return Err("the canonical bytes decode to another region".to_owned());
     }
-    // Lowering is total, and says every op by its name or what stands for it; nothing stands for an exchange of nothing.
+    // Lowering is total, and says every op by its name or what stands for it; nothing stands for an
+    // exchange of nothing.
     let module = lower(&region, &outputs, &Aliases::none(), Numerics::Fast);
     let nothing = matches!((call.signature.def().lower)(&call.signature.call()),
         Lowered::Inline(body) if body.graph().nodes().is_empty());
@@ -105,7 +106,8 @@ fn is_small(signature: &Signature) -> bool {
     types.all(|ty| ty.elems().0 <= 1 << 12) && signature.attrs().values().iter().all(is_small_value)
 }
 
-/// What holds for a call that was changed: it is refused with words, or it is a call like any other.
+/// What holds for a call that was changed: it is refused with words, or it is a call like any
+/// other.
 pub fn is_answered(def: &OpDef, attempt: &Attempt, seed: u64) -> Result<bool, String> {
     let signature = match attempt.infer() {
         Ok(signature) => Arc::new(signature),

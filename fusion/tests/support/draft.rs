@@ -169,8 +169,8 @@ pub fn is_same(a: &Draft, b: &Draft) -> bool {
         && a.nodes.iter().zip(&b.nodes).all(|(x, y)| same_call(x, y))
 }
 
-/// Whatever is changed about the region of a program, and about a constant beside it, changes its key; `count` hears of each. So
-/// many of each kind are tried.
+/// Whatever is changed about the region of a program, and about a constant beside it, changes its
+/// key; `count` hears of each. So many of each kind are tried.
 pub fn every_change_is_told(
     program: &Program,
     how: &mut dyn Entropy,
@@ -219,7 +219,8 @@ fn is_told_apart(region: &CanonRegion, bytes: &[u8]) -> Result<(), String> {
     }
 }
 
-/// The canonical bytes of a program's region decode to it; other bytes do not, of which at most so many of each kind are tried.
+/// The canonical bytes of a program's region decode to it; other bytes do not, of which at most so
+/// many of each kind are tried.
 pub fn has_one_reading(program: &Program, noise: &mut dyn Entropy, most: usize) -> Result<(), String> {
     let lifted = some_lifted(program, noise);
     let Some(region) = Draft::of(program, &lifted).region() else {

@@ -1,6 +1,8 @@
-//! Calls made from choices, and calls that need not fit the op table: sizes and numbers at which rules break.
+//! Calls made from choices, and calls that need not fit the op table: sizes and numbers at which
+//! rules break.
 //!
-//! Input: a source of choices. The property tests and the fuzz targets share it; an op is covered once it has a row.
+//! Input: a source of choices. The property tests and the fuzz targets share it; an op is covered
+//! once it has a row.
 
 use std::sync::Arc;
 
@@ -116,7 +118,8 @@ fn hostile_list<T: Clone>(
     }
 }
 
-/// Some type, possibly large; `None` when the library refuses it, as it refuses everything beyond the limits.
+/// Some type, possibly large; `None` when the library refuses it, as it refuses everything beyond
+/// the limits.
 pub fn hostile_type(entropy: &mut dyn Entropy, like: &TensorType) -> Option<TensorType> {
     let mut dims = like.dims().to_vec();
     let mut dtype = like.dtype();

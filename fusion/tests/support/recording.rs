@@ -1,6 +1,7 @@
 //! Programs as they are recorded: everything that keys must not depend on, and where regions end.
 //!
-//! Input: a program and choices. What holds for every program is here, for the tests of keys and for the fuzz targets.
+//! Input: a program and choices. What holds for every program is here, for the tests of keys and
+//! for the fuzz targets.
 
 use fuseline_fusion::canon::{CanonRegion, EnvFingerprint, diff};
 use fuseline_fusion::lower::{Aliases, Numerics, lower};
@@ -111,7 +112,8 @@ fn same(wanted: &[CanonRegion], found: &[CanonRegion], what: &str) -> Result<(),
     if equal { Ok(()) } else { Err(format!("{what}: {wanted:?} became {found:?}")) }
 }
 
-/// Names, frees, interleavings and the mode change no region and no key; how many regions there were.
+/// Names, frees, interleavings and the mode change no region and no key; how many regions there
+/// were.
 pub fn keeps_its_keys(program: &Program, how: &mut dyn Entropy) -> Result<usize, String> {
     let lifted = some_lifted(program, how);
     let every = pick(how, &[0, 1, 3]);
@@ -168,8 +170,8 @@ pub fn keeps_its_keys(program: &Program, how: &mut dyn Entropy) -> Result<usize,
     Ok(wanted.len())
 }
 
-/// The verifier accepts what is printed for the program's regions, whatever results are asked for, whatever memory is reused,
-/// fast and exact.
+/// The verifier accepts what is printed for the program's regions, whatever results are asked for,
+/// whatever memory is reused, fast and exact.
 pub fn is_read_back(program: &Program, how: &mut dyn Entropy) -> Result<(), String> {
     let lifted = some_lifted(program, how);
     let name = |id: ProgramId| u64::from(id.0) + 1;

@@ -1,17 +1,20 @@
 //! Ever more values.
 //!
-//! What a program keeps for good it has after its first steps; what it keeps for a while comes and goes. So the least number of values that are
-//! alive in a window of many boundaries is steady, however high the peaks between. Where that least number rises from window to window,
-//! the program keeps something of each step: losses in a list, graphs of old steps behind them.
+//! What a program keeps for good it has after its first steps; what it keeps for a while comes and
+//! goes. So the least number of values that are alive in a window of many boundaries is steady,
+//! however high the peaks between. Where that least number rises from window to window, the program
+//! keeps something of each step: losses in a list, graphs of old steps behind them.
 //!
-//! The number of values is looked at, not their bytes: a state that grows (the keys and values of a decoder) is as many values in each step,
-//! and has a length that the program wants.
+//! The number of values is looked at, not their bytes: a state that grows (the keys and values of a
+//! decoder) is as many values in each step, and has a length that the program wants.
 //!
-//! A program that asks for nothing has its regions for boundaries, from some on after the last that it asked for.
+//! A program that asks for nothing has its regions for boundaries, from some on after the last that
+//! it asked for.
 //!
-//! Only results of regions count; what was uploaded the program has itself. Values are looked at by weak references: so nothing is kept
-//! alive, and the donation of memory, which asks whether a region is the last to have a value, sees no difference. The driver may be behind
-//! the program, so that values are gone a little early; what stays is seen in any case.
+//! Only results of regions count; what was uploaded the program has itself. Values are looked at by
+//! weak references: so nothing is kept alive, and the donation of memory, which asks whether a
+//! region is the last to have a value, sees no difference. The driver may be behind the program, so
+//! that values are gone a little early; what stays is seen in any case.
 
 use std::sync::{Arc, Weak};
 
@@ -21,7 +24,8 @@ use rustc_hash::FxHashMap;
 use crate::event::LeakSite;
 use crate::value::ValueCell;
 
-/// Boundaries of which the least number of values is taken: more than the steps of what is gathered over some, such as gradients.
+/// Boundaries of which the least number of values is taken: more than the steps of what is gathered
+/// over some, such as gradients.
 const WINDOW: u32 = 64;
 
 /// Rises of the least number, one after the other, that are told.
@@ -39,7 +43,8 @@ const MANY: usize = 48;
 /// Call sites that are told.
 const TOLD: usize = 3;
 
-/// Values whose reference counts may be looked at per boundary. Looking at all takes its turn accordingly seldom.
+/// Values whose reference counts may be looked at per boundary. Looking at all takes its turn
+/// accordingly seldom.
 const LOOKS: usize = 64;
 
 #[derive(Debug)]
@@ -84,14 +89,15 @@ impl LiveValueLeak {
         self.alive.push(Made { value: Arc::downgrade(value), site, bytes, window: self.window });
     }
 
-    /// The program asked for a boundary. How many values there are more than [`BOUNDARIES`] ago, and where they come from, if that is to be
-    /// told.
+    /// The program asked for a boundary. How many values there are more than [`BOUNDARIES`] ago,
+    /// and where they come from, if that is to be told.
     pub(super) fn asked(&mut self) -> Option<(usize, Vec<LeakSite>)> {
         self.unasked = 0;
         self.boundary()
     }
 
-    /// A region was sealed, asked for or not. As [`LiveValueLeak::asked`], where the program asks for nothing.
+    /// A region was sealed, asked for or not. As [`LiveValueLeak::asked`], where the program asks
+    /// for nothing.
     pub(super) fn region(&mut self) -> Option<(usize, Vec<LeakSite>)> {
         self.unasked = self.unasked.saturating_add(1);
         if self.unasked > UNASKED { self.boundary() } else { None }
@@ -162,7 +168,8 @@ mod tests {
 
     use super::*;
 
-    /// Runs so many boundaries; `keeps` says how many of the ten values made before each are kept, and when all that are kept are dropped.
+    /// Runs so many boundaries; `keeps` says how many of the ten values made before each are kept,
+    /// and when all that are kept are dropped.
     fn run(boundaries: u32, keeps: impl Fn(u32) -> (usize, bool)) -> Vec<(u32, usize, Vec<LeakSite>)> {
         let ty = TensorType::of(DType::F32, &[4]).unwrap();
         let (mut growth, mut kept, mut told) = (LiveValueLeak::default(), Vec::new(), Vec::new());

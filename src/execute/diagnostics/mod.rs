@@ -1,10 +1,12 @@
 //! Faults of programs that show in the record: reads in a hot loop, and ever more values.
 //!
-//! Input: the boundaries and regions of one stream, in order, and where the host asked. Output: warnings, each once
-//! ([`Event::HotReads`], [`Event::Growth`]), and for each region that a read ends, where that read is. Both rules count boundaries, ops
-//! and values, and never look at a clock. Nothing of this happens unless somebody observes the engine, and nothing depends on it.
+//! Input: the boundaries and regions of one stream, in order, and where the host asked. Output:
+//! warnings, each once ([`Event::HotReads`], [`Event::Growth`]), and for each region that a read
+//! ends, where that read is. Both rules count boundaries, ops and values, and never look at a
+//! clock. Nothing of this happens unless somebody observes the engine, and nothing depends on it.
 //!
-//! Where the host asks is not in the log, whose entries are kept small: it goes beside it, in [`ReadSites`].
+//! Where the host asks is not in the log, whose entries are kept small: it goes beside it, in
+//! [`ReadSites`].
 
 mod leaks;
 mod read_sites;
@@ -75,7 +77,8 @@ impl Diagnostics {
         }
     }
 
-    /// The program asked for a boundary by a read, at `asked`, by a flush, or by using a value on another stream.
+    /// The program asked for a boundary by a read, at `asked`, by a flush, or by using a value on
+    /// another stream.
     pub(super) fn boundary(&mut self, asked: Option<Site>, stream: &StreamShared) {
         let load = std::mem::take(&mut self.load);
         if load.is_nothing() {

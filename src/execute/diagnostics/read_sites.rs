@@ -1,8 +1,9 @@
 //! Reads in a hot loop.
 //!
-//! A read that ends a region costs a call of the device and a wait for its answer, tens of microseconds at best, and the device idles
-//! meanwhile. Behind a training step that is nothing; behind a few ops it is most of the time. So what counts is how much the program
-//! records before each.
+//! A read that ends a region costs a call of the device and a wait for its answer, tens of
+//! microseconds at best, and the device idles meanwhile. Behind a training step that is nothing;
+//! behind a few ops it is most of the time. So what counts is how much the program records before
+//! each.
 
 use std::time::Duration;
 
@@ -10,24 +11,29 @@ use fuseline_fusion::{Graph, Site};
 use fuseline_interp as interp;
 use rustc_hash::FxHashMap;
 
-/// Boundaries by one call site that are looked at together. Setting up and evaluating read now and then; what does so 64 times is a loop.
+/// Boundaries by one call site that are looked at together. Setting up and evaluating read now and
+/// then; what does so 64 times is a loop.
 pub(super) const MANY: u32 = 64;
 
-/// Ops before each boundary, on average, that are few. A replayed op costs the program 65 ns and a read at least 20 us (README.md), so
-/// up to some hundred ops the read is what costs; but it is worth a word only where the loop can do with fewer of them. Of the programs in
-/// `benches/programs`, logistic regression, which asks the host after each of its small rounds whether to go on, is below; so is a chain of ten
-/// ops that is measured for what a read costs. Every one that does a step of work before it reads is above.
+/// Ops before each boundary, on average, that are few. A replayed op costs the program 65 ns and a
+/// read at least 20 us (README.md), so up to some hundred ops the read is what costs; but it is
+/// worth a word only where the loop can do with fewer of them. Of the programs in
+/// `benches/programs`, logistic regression, which asks the host after each of its small rounds
+/// whether to go on, is below; so is a chain of ten ops that is measured for what a read costs.
+/// Every one that does a step of work before it reads is above.
 const FEW: u64 = 24;
 
-/// Work before each boundary, on average, that is little: what takes the interpreter as long ([`interp::estimate`]) takes a device a small part
-/// of it, and so no more than the read. Ten ops on millions of elements are few and much.
+/// Work before each boundary, on average, that is little: what takes the interpreter as long
+/// ([`interp::estimate`]) takes a device a small part of it, and so no more than the read. Ten ops
+/// on millions of elements are few and much.
 const LITTLE: Duration = Duration::from_millis(1);
 
 /// What lies between two boundaries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Load {
     ops: u64,
-    /// What interpreting it would take. Of more than a few ops it does not matter, and is not looked at.
+    /// What interpreting it would take. Of more than a few ops it does not matter, and is not
+    /// looked at.
     work: Duration,
 }
 
@@ -59,7 +65,8 @@ struct Count {
 pub(super) struct Reads(FxHashMap<Site, Count>);
 
 impl Reads {
-    /// A read was a boundary, so much after the one before it. How many ops there were before the latest [`MANY`], if that is to be told.
+    /// A read was a boundary, so much after the one before it. How many ops there were before the
+    /// latest [`MANY`], if that is to be told.
     pub(super) fn ended(&mut self, site: &Site, load: Load) -> Option<u64> {
         if !self.0.contains_key(site) {
             if self.0.len() >= SITES {

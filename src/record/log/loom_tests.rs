@@ -48,7 +48,8 @@ fn push(log: &Log<(u32, u32)>, bell: &Bell, entry: (u32, u32)) {
     }
 }
 
-/// Reads `count` entries, sleeping whenever the next one is not there, and checks that each producer's come in order.
+/// Reads `count` entries, sleeping whenever the next one is not there, and checks that each
+/// producer's come in order.
 fn drain(log: &Log<(u32, u32)>, bell: &Bell, count: usize) -> Vec<(u32, u32)> {
     let mut seen = Vec::new();
     let mut reader = log.read();
@@ -124,7 +125,8 @@ fn loom_a_full_log_lets_both_producers_in_again() {
     });
 }
 
-/// A segment that was read to its end goes to a producer of the next lap while another producer still appends.
+/// A segment that was read to its end goes to a producer of the next lap while another producer
+/// still appends.
 #[test]
 fn loom_a_recycled_segment_is_empty() {
     model(|| {
@@ -181,8 +183,8 @@ fn loom_unread_entries_are_dropped_once() {
     });
 }
 
-/// The log is full. An entry that must not wait comes after what happened before it and before what happens after it, and
-/// nothing of it is lost.
+/// The log is full. An entry that must not wait comes after what happened before it and before what
+/// happens after it, and nothing of it is lost.
 #[test]
 fn loom_an_entry_beside_a_full_log_keeps_its_place() {
     model(|| {
@@ -229,8 +231,8 @@ fn leave(log: &Log<(u32, u32)>, bell: &Bell, entry: (u32, u32)) {
     }
 }
 
-/// The log is full, and whoever comes waits no longer: the entry keeps its place, between what came before and after it, and the consumer finds
-/// it there whenever it makes room.
+/// The log is full, and whoever comes waits no longer: the entry keeps its place, between what came
+/// before and after it, and the consumer finds it there whenever it makes room.
 #[test]
 fn loom_an_entry_that_was_left_keeps_its_place() {
     model(|| {

@@ -8,7 +8,8 @@ use std::time::Instant;
 
 use super::Log;
 
-/// Producers on real threads, one consumer that falls behind now and then; nothing is lost, doubled or out of order.
+/// Producers on real threads, one consumer that falls behind now and then; nothing is lost, doubled
+/// or out of order.
 #[test]
 fn stress_producers_and_consumer() {
     const PRODUCERS: u64 = 3;
@@ -56,9 +57,10 @@ fn stress_producers_and_consumer() {
     threads.into_iter().for_each(|thread| thread.join().unwrap());
 }
 
-/// A producer that is stuck in the middle of an append holds back what comes after it, and no other producer until the log is full: of these
-/// one at a time waits, and no entry beyond the log's room is kept. How long an append takes meanwhile is told: with `--release` and `--nocapture`
-/// for a figure.
+/// A producer that is stuck in the middle of an append holds back what comes after it, and no other
+/// producer until the log is full: of these one at a time waits, and no entry beyond the log's room
+/// is kept. How long an append takes meanwhile is told: with `--release` and `--nocapture` for a
+/// figure.
 #[test]
 fn stress_a_stuck_producer_blocks_nobody() {
     let rounds = if cfg!(debug_assertions) { 2 } else { 200 };
@@ -74,7 +76,8 @@ fn stress_a_stuck_producer_blocks_nobody() {
     );
 }
 
-/// Fills a log in which the first entry is being written all the while; what each append took, in nanoseconds.
+/// Fills a log in which the first entry is being written all the while; what each append took, in
+/// nanoseconds.
 fn appends_beside_a_stuck_one() -> Vec<u64> {
     const ROOM: u64 = super::CAPACITY;
     let log = Arc::new(Log::new());
@@ -133,8 +136,8 @@ fn appends_beside_a_stuck_one() -> Vec<u64> {
     took
 }
 
-/// Producers that must not wait, mixed with one that may, overrun the consumer again and again: each one's entries come in
-/// its order, whether they went to a slot or beside the slots.
+/// Producers that must not wait, mixed with one that may, overrun the consumer again and again:
+/// each one's entries come in its order, whether they went to a slot or beside the slots.
 #[test]
 fn stress_entries_that_do_not_wait_keep_their_order() {
     const PRODUCERS: u64 = 3;

@@ -1,13 +1,15 @@
 //! Who holds the tape of a stream, without anybody waiting for it.
 //!
-//! While a stream is replayed, what is recorded goes through its [`CombiningLock`], one thread at a time: into the tape, or, if it is not what was
-//! expected, behind the tape into the log. A thread that finds the gate held leaves its entry there, and whoever holds it sees to
-//! the entry before letting go. So nobody waits, and entries that happen one after the other keep their order. While
+//! While a stream is replayed, what is recorded goes through its [`CombiningLock`], one thread at a
+//! time: into the tape, or, if it is not what was expected, behind the tape into the log. A thread
+//! that finds the gate held leaves its entry there, and whoever holds it sees to the entry before
+//! letting go. So nobody waits, and entries that happen one after the other keep their order. While
 //! nothing is replayed the gate is open: entries go to the log directly, at the cost of one load.
 //!
 //! # State word
 //!
-//! One atomic pointer: one of the states below, or a pointer to a stack of entries that were left, which means `HELD`.
+//! One atomic pointer: one of the states below, or a pointer to a stack of entries that were left,
+//! which means `HELD`.
 //!
 //! | state | meaning |
 //! |---|---|
@@ -27,11 +29,13 @@
 //!
 //! # Safety argument
 //!
-//! - D1: *One thread at a time touches what is inside.* `HELD` is entered by one compare-exchange from a state that is not `HELD`, and
-//!   only the thread that entered leaves it.
-//! - D2: *Nothing that was left is forgotten*: the compare-exchange that lets go fails while there is a stack.
-//! - D3: *Order is kept.* Who sees the gate open, with `Acquire`, comes after all that the last holder put into the log, what was left
-//!   with it included. An entry that is left after another one lies above it in the stack, which is emptied from the bottom.
+//! - D1: *One thread at a time touches what is inside.* `HELD` is entered by one compare-exchange
+//!   from a state that is not `HELD`, and only the thread that entered leaves it.
+//! - D2: *Nothing that was left is forgotten*: the compare-exchange that lets go fails while there
+//!   is a stack.
+//! - D3: *Order is kept.* Who sees the gate open, with `Acquire`, comes after all that the last
+//!   holder put into the log, what was left with it included. An entry that is left after another
+//!   one lies above it in the stack, which is emptied from the bottom.
 
 use std::ptr;
 
@@ -89,8 +93,8 @@ pub(crate) struct CombiningLock<S, E> {
     inside: UnsafeCell<S>,
 }
 
-// SAFETY: holds because what is inside is touched by one thread at a time (D1), and entries move from the thread that leaves them to the
-// one that takes them.
+// SAFETY: holds because what is inside is touched by one thread at a time (D1), and entries move
+// from the thread that leaves them to the one that takes them.
 unsafe impl<S: Send, E: Send> Send for CombiningLock<S, E> {}
 // SAFETY: holds for the same reason; no `&S` is handed to two threads.
 unsafe impl<S: Send, E: Send> Sync for CombiningLock<S, E> {}
@@ -192,13 +196,13 @@ impl<S, E> Held<'_, S, E> {
     #[inline(always)]
     pub(crate) fn inside(&mut self) -> &mut S {
         let inside = self.gate.inside.with_mut(|inside| inside);
-        // SAFETY: holds because one thread at a time holds the gate (D1), which is us, and `&mut self` says that we are not in here
-        // already.
+        // SAFETY: holds because one thread at a time holds the gate (D1), which is us, and `&mut
+        // self` says that we are not in here already.
         unsafe { &mut *inside }
     }
 
-    /// Lets go of the gate, which is then in the state `next`, unless something was left: `see_to` is called with each entry, in
-    /// order, and says what the state is then.
+    /// Lets go of the gate, which is then in the state `next`, unless something was left: `see_to`
+    /// is called with each entry, in order, and says what the state is then.
     #[inline(always)]
     pub(crate) fn release(mut self, next: State, see_to: impl FnMut(&mut S, E) -> State) {
         if !self.try_release(next) {
@@ -226,8 +230,8 @@ impl<S, E> Held<'_, S, E> {
 }
 
 impl<S, E> Drop for Held<'_, S, E> {
-    /// Something panicked that must not, a bug of ours: what was left is lost, its promises are broken and so told, and the stream goes on
-    /// without a tape.
+    /// Something panicked that must not, a bug of ours: what was left is lost, its promises are
+    /// broken and so told, and the stream goes on without a tape.
     fn drop(&mut self) {
         while !self.try_release(State::Open) {
             drop(self.gate.take_left());
@@ -318,7 +322,8 @@ mod loom_tests {
         log: UnsafeCell<Vec<u32>>,
     }
 
-    // SAFETY: holds because the log is touched by holders of the gate, and by who comes after them, which the models check.
+    // SAFETY: holds because the log is touched by holders of the gate, and by who comes after them,
+    // which the models check.
     unsafe impl Sync for Line {}
     // SAFETY: holds for the same reason.
     unsafe impl Send for Line {}
@@ -337,7 +342,8 @@ mod loom_tests {
             self.log.with_mut(|log| unsafe { (*log).push(entry) });
         }
 
-        /// Takes an entry through the gate. Who holds it counts in what is inside; an odd entry opens the gate.
+        /// Takes an entry through the gate. Who holds it counts in what is inside; an odd entry
+        /// opens the gate.
         fn enter(&self, entry: u32) {
             let next = |entry: u32| if entry % 2 == 1 { State::Open } else { State::Closed };
             let number = entry;
@@ -398,7 +404,8 @@ mod loom_tests {
         });
     }
 
-    /// The same for what was left: an op that uses the result of one that was left finds it in the log, or the gate closed.
+    /// The same for what was left: an op that uses the result of one that was left finds it in the
+    /// log, or the gate closed.
     #[test]
     fn loom_what_was_left_comes_before_what_follows_from_it() {
         loom::model(|| {

@@ -1,13 +1,16 @@
 //! How many handles a value has, and whose its reference is when the last one goes.
 //!
-//! The end of a life has a place in the program, so the last drop of a handle appends a release to the log. While the value is on a tape that is
-//! not closed, the tape can note that place itself: the drop leaves the place in the value, and with it the reference that was the handle's,
-//! for the tape to find when it is closed. That takes one compare-exchange and no look at the gate, whoever holds it.
+//! The end of a life has a place in the program, so the last drop of a handle appends a release to
+//! the log. While the value is on a tape that is not closed, the tape can note that place itself:
+//! the drop leaves the place in the value, and with it the reference that was the handle's, for the
+//! tape to find when it is closed. That takes one compare-exchange and no look at the gate, whoever
+//! holds it.
 //!
 //! # State word
 //!
-//! One atomic integer: the number of handles in the lower half; two bits that say that the value is on a tape, as a result (`MADE`) or as a
-//! parameter (`BOUND`); and above them its number among those of the tape, or, once the last handle is gone, where the tape stood then.
+//! One atomic integer: the number of handles in the lower half; two bits that say that the value is
+//! on a tape, as a result (`MADE`) or as a parameter (`BOUND`); and above them its number among
+//! those of the tape, or, once the last handle is gone, where the tape stood then.
 //!
 //! | transition | who | ordering |
 //! |---|---|---|
@@ -22,13 +25,17 @@
 //!
 //! # Safety argument
 //!
-//! - H1: *The reference of the last handle has one next owner.* Bits are set while there is a handle whose owner is not dropping it (it is an
-//!   operand of the call, or has not been handed out), and taken off by one read-modify-write. So the last drop either finds them and gives the reference
-//!   away by its compare-exchange, which `given` or `take_off` then sees, or does not find them and keeps it.
-//! - H2: *While bits are set, somebody has a reference*: a handle, or, since it was given away, the tape.
-//! - H3: *The place that is left is one where the drop may be.* Who drops the last handle comes after all calls that had the value as an operand, and
-//!   a tape's place is written before the call returns, so the place that is read is not above theirs. What follows from the drop is recorded when
-//!   the place has been read.
+//! - H1: *The reference of the last handle has one next owner.* Bits are set while there is a
+//!   handle whose owner is not dropping it (it is an operand of the call, or has not been handed
+//!   out), and taken off by one read-modify-write. So the last drop either finds them and gives the
+//!   reference away by its compare-exchange, which `given` or `take_off` then sees, or does not
+//!   find them and keeps it.
+//! - H2: *While bits are set, somebody has a reference*: a handle, or, since it was given away, the
+//!   tape.
+//! - H3: *The place that is left is one where the drop may be.* Who drops the last handle comes
+//!   after all calls that had the value as an operand, and a tape's place is written before the
+//!   call returns, so the place that is read is not above theirs. What follows from the drop is
+//!   recorded when the place has been read.
 
 use fuseline_sync::atomic::{AtomicU64, Ordering};
 use fuseline_sync::ordering;
@@ -104,7 +111,8 @@ impl HandleCount {
         self.0.load(Ordering::Relaxed) & MADE != 0
     }
 
-    /// As what it is on a tape, if it is and somebody has a handle. For who holds the gate and has one.
+    /// As what it is on a tape, if it is and somebody has a handle. For who holds the gate and has
+    /// one.
     pub(crate) fn number(&self) -> Option<Number> {
         let word = self.0.load(Ordering::Relaxed);
         let number = (word >> PLACE) as u32;
@@ -121,7 +129,8 @@ impl HandleCount {
         self.0.store(MADE | 1 | u64::from(number) << PLACE, Ordering::Relaxed);
     }
 
-    /// Makes it a parameter of a tape; it is on none. The caller holds the gate, and knows of a handle that is kept.
+    /// Makes it a parameter of a tape; it is on none. The caller holds the gate, and knows of a
+    /// handle that is kept.
     pub(crate) fn bind(&self, number: u32) {
         self.0.fetch_or(BOUND | u64::from(number) << PLACE, Ordering::Relaxed);
     }
@@ -132,7 +141,8 @@ impl HandleCount {
         place(self.0.load(ordering!(Acquire, "life_given")))
     }
 
-    /// It is on no tape from now on. Returns where the tape stood when the last handle was dropped, if it was.
+    /// It is on no tape from now on. Returns where the tape stood when the last handle was dropped,
+    /// if it was.
     pub(crate) fn take_off(&self) -> Option<TracePosition> {
         place(self.0.fetch_and(HANDLES, ordering!(Acquire, "life_take_off")))
     }
@@ -150,7 +160,8 @@ pub(crate) enum Number {
 pub(crate) struct TracePosition(u32);
 
 impl TracePosition {
-    /// How far behind `first`; 0 if that was not reached. The difference is less than half of [`PLACES`].
+    /// How far behind `first`; 0 if that was not reached. The difference is less than half of
+    /// [`PLACES`].
     pub(crate) fn since(self, first: u32) -> u32 {
         let ops = self.0.wrapping_sub(first) % PLACES;
         if ops < PLACES / 2 { ops } else { 0 }
@@ -228,7 +239,8 @@ mod loom_tests {
         ops: AtomicU32,
     }
 
-    // SAFETY: holds because the handles' owners and the tape touch the cell one after the other, which the models check.
+    // SAFETY: holds because the handles' owners and the tape touch the cell one after the other,
+    // which the models check.
     unsafe impl Send for Value {}
     // SAFETY: holds for the same reason.
     unsafe impl Sync for Value {}
@@ -257,7 +269,8 @@ mod loom_tests {
         }
     }
 
-    /// Two handles go while the tape is closed: the reference of the last one has one next owner, who comes after both.
+    /// Two handles go while the tape is closed: the reference of the last one has one next owner,
+    /// who comes after both.
     #[test]
     fn loom_the_last_reference_has_one_owner() {
         loom::model(|| {
@@ -287,7 +300,8 @@ mod loom_tests {
         });
     }
 
-    /// The same for a handle that goes before the tape looks: that it has gone is enough to be sure of the value.
+    /// The same for a handle that goes before the tape looks: that it has gone is enough to be sure
+    /// of the value.
     #[test]
     fn loom_who_finds_a_value_given_comes_after_its_owner() {
         loom::model(|| {
@@ -308,7 +322,8 @@ mod loom_tests {
         });
     }
 
-    /// A value is bound at the third op while another thread gives up a handle on it, and then the last one goes: not before that op.
+    /// A value is bound at the third op while another thread gives up a handle on it, and then the
+    /// last one goes: not before that op.
     #[test]
     fn loom_a_place_is_not_above_what_is_known() {
         loom::model(|| {

@@ -1,34 +1,47 @@
 //! Replay: recording what was recorded before, op by op, without recording it.
 //!
-//! What a program records between two boundaries that it asks for is mostly what it recorded between two others before. So where the driver has
-//! sealed the same region twice, and nothing else lay between those boundaries, the region is a [`Template`]. From then on a call
-//! is compared with the op that the template has next: op, attributes, bodies, and the operands by identity. If it is that op, its results have
-//! the types that the template says, and all that is left to do is to hand out handles and to note which values they are ([`ReplayTrace`]). At the boundary the tape goes
-//! into the log as one entry, and the driver makes a job of it without looking at its ops: graph, canonical form and key are the template's.
+//! What a program records between two boundaries that it asks for is mostly what it recorded
+//! between two others before. So where the driver has sealed the same region twice, and nothing
+//! else lay between those boundaries, the region is a [`Template`]. From then on a call is compared
+//! with the op that the template has next: op, attributes, bodies, and the operands by identity. If
+//! it is that op, its results have the types that the template says, and all that is left to do is
+//! to hand out handles and to note which values they are ([`ReplayTrace`]). At the boundary the
+//! tape goes into the log as one entry, and the driver makes a job of it without looking at its
+//! ops: graph, canonical form and key are the template's.
 //!
-//! So it is with a *round*, a region that the program repeats without asking for boundaries and that the driver has found to be expected
-//! (`fusion::region::loop_body`). Which op begins a round the driver knows, so it invites the next one by its number ([`Replay::expect_loop`]). There the
-//! ops go onto a tape, behind each complete tape comes another, and a tape goes into the log when the one behind it is complete too: what is released by then is
-//! not needed behind it. So two tapes may be under way; a value that the second one uses is taken off the first.
+//! So it is with a *round*, a region that the program repeats without asking for boundaries and
+//! that the driver has found to be expected (`fusion::region::loop_body`). Which op begins a round
+//! the driver knows, so it invites the next one by its number ([`Replay::expect_loop`]). There the
+//! ops go onto a tape, behind each complete tape comes another, and a tape goes into the log when
+//! the one behind it is complete too: what is released by then is not needed behind it. So two
+//! tapes may be under way; a value that the second one uses is taken off the first.
 //!
-//! A call that is not the next op ends the tape. What is on it goes into the log as it is, and the driver takes its steps one by one: the ops and
-//! releases that were recorded, in their order. So does a tape for which the region would not be the template's after all, because
-//! somebody else has put something before it. Where regions end, their keys, outputs and events are the same as without replay.
+//! A call that is not the next op ends the tape. What is on it goes into the log as it is, and the
+//! driver takes its steps one by one: the ops and releases that were recorded, in their order. So
+//! does a tape for which the region would not be the template's after all, because somebody else
+//! has put something before it. Where regions end, their keys, outputs and events are the same as
+//! without replay.
 //!
 //! Invariants:
-//! - Q1: a tape stands for its steps: the driver may always take them one by one instead, with the same outcome.
-//! - Q2: a tape is a region only from a boundary that the program asked for to the next, where the plans say what they said when it was made
-//!   (`RegionBuilder::replay`), or where the builder expects just that round (`RegionBuilder::replay_round`).
-//! - Q3: a value is a result or parameter of a tape if the tape knows its address in that place. What a value says of itself ([`handles`]) is
-//!   about the tape of its stream that is not closed, or about the one of two that it is on.
-//! - Q4: a cell is used again only if nobody but the tape has a reference to it and nobody ever waited for it.
-//! - Q5: a value on a tape belongs to its handle until the last one is dropped, and to the tape from then on; a tape that is handed over is
-//!   closed: it has references of its own.
-//! - Q6: entries of a stream that happen one after the other keep their order, whichever way they go ([`lock`]). An entry that is left at the gate has
-//!   handles of its own on what it mentions, so that the end of a life, which does not pass the gate, comes after it. Their number is limited
-//!   ([`permits`]).
+//! - Q1: a tape stands for its steps: the driver may always take them one by one instead, with the
+//!   same outcome.
+//! - Q2: a tape is a region only from a boundary that the program asked for to the next, where the
+//!   plans say what they said when it was made (`RegionBuilder::replay`), or where the builder
+//!   expects just that round (`RegionBuilder::replay_round`).
+//! - Q3: a value is a result or parameter of a tape if the tape knows its address in that place.
+//!   What a value says of itself ([`handles`]) is about the tape of its stream that is not closed,
+//!   or about the one of two that it is on.
+//! - Q4: a cell is used again only if nobody but the tape has a reference to it and nobody ever
+//!   waited for it.
+//! - Q5: a value on a tape belongs to its handle until the last one is dropped, and to the tape
+//!   from then on; a tape that is handed over is closed: it has references of its own.
+//! - Q6: entries of a stream that happen one after the other keep their order, whichever way they
+//!   go ([`lock`]). An entry that is left at the gate has handles of its own on what it mentions,
+//!   so that the end of a life, which does not pass the gate, comes after it. Their number is
+//!   limited ([`permits`]).
 //!
-//! Templates that do not fit are left out for a number of times that doubles; all of this is a function of what is recorded.
+//! Templates that do not fit are left out for a number of times that doubles; all of this is a
+//! function of what is recorded.
 
 mod combining_lock;
 mod handle_count;
@@ -79,7 +92,8 @@ pub(crate) enum Replayed {
     /// It is still to be recorded.
     No,
     Yes,
-    /// It was, or it is not to be, and for too long there have been as many tapes under way as there may be.
+    /// It was, or it is not to be, and for too long there have been as many tapes under way as
+    /// there may be.
     TooMany,
 }
 
@@ -94,12 +108,13 @@ impl From<bool> for Replayed {
 struct Session {
     /// There is one while the gate is closed.
     trace: Option<Box<ReplayTrace>>,
-    /// What was recorded before the tape ended at a boundary, so that no pending op knows a value that is not on the tape.
+    /// What was recorded before the tape ended at a boundary, so that no pending op knows a value
+    /// that is not on the tape.
     is_clean: bool,
 }
 
-/// An entry that was left at the gate, with handles on the values that it mentions: whoever left it may drop theirs before it is seen to, and
-/// the end of their lives must not come before it.
+/// An entry that was left at the gate, with handles on the values that it mentions: whoever left it
+/// may drop theirs before it is seen to, and the end of their lives must not come before it.
 struct DeferredEntry {
     entry: Entry,
     mentions: Mentions,
@@ -119,7 +134,8 @@ pub(crate) struct Replay {
     permits: Arc<Permits>,
     /// Where the tape stands, written by who holds the gate.
     at: AtomicU32,
-    /// What went into the log, on tapes too, as in [`StreamPosition`]; where threads record at once it may be behind or ahead.
+    /// What went into the log, on tapes too, as in [`StreamPosition`]; where threads record at once
+    /// it may be behind or ahead.
     ops: AtomicU64,
     asks: AtomicU64,
     /// After how many ops a round may begin ([`Replay::expect_loop`]).
@@ -152,8 +168,9 @@ impl Replay {
 
     // ----- the recording side -----
 
-    /// Records a call if it is what is expected, has one result, and is recorded as it usually is ([`ReplayTrace::record_fast`]). If not, it is still to be
-    /// recorded. Returns the result with its handle.
+    /// Records a call if it is what is expected, has one result, and is recorded as it usually is
+    /// ([`ReplayTrace::record_fast`]). If not, it is still to be recorded. Returns the result with
+    /// its handle.
     #[inline(always)]
     pub(crate) fn record_fast(
         &self,
@@ -198,7 +215,8 @@ impl Replay {
         stream: &Arc<StreamShared>,
         results: &mut impl TakeResults,
     ) -> Replayed {
-        // It goes into a body, and is none of this stream's ops, though it may be called by a value of this stream.
+        // It goes into a body, and is none of this stream's ops, though it may be called by a value
+        // of this stream.
         if call.operands.iter().any(|tensor| tensor.cell().place().is_some()) {
             return Replayed::No;
         }
@@ -364,7 +382,8 @@ impl Replay {
         session.trace.insert(next).record(call, stream, results)
     }
 
-    /// Records a call that is not the next op of the template by another template that begins like it. If there is none, the tape ends.
+    /// Records a call that is not the next op of the template by another template that begins like
+    /// it. If there is none, the tape ends.
     #[cold]
     fn switch_template(
         &self,
@@ -425,8 +444,9 @@ impl Replay {
                 held.release(next, |session, entry| self.see_to(session, entry, stream));
                 break;
             }
-            // Somebody holds it, who sees to the entry, or has just opened it: no round of this loop is without somebody's progress.
-            // The driver must not wait for one who may be waiting for the driver, and a release may come from who holds the gate. Who asks
+            // Somebody holds it, who sees to the entry, or has just opened it: no round of this
+            // loop is without somebody's progress. The driver must not wait for one who may be
+            // waiting for the driver, and a release may come from who holds the gate. Who asks
             // waits for the answer alone.
             let may_wait = !is_late
                 && !matches!(entry, Entry::Release(_) | Entry::Demand(..) | Entry::Fence(_))
@@ -515,8 +535,9 @@ impl Replay {
             Entry::Demand(value, boundary) if is_complete && value.handles().is_made() => {
                 self.hand_over(session, boundary, stream)
             }
-            // Where nothing is pending but the tape, asking for what is not on it is no boundary for the tape. The driver finds out whether it is
-            // one for an op that a thread has recorded which saw the gate open a moment before.
+            // Where nothing is pending but the tape, asking for what is not on it is no boundary
+            // for the tape. The driver finds out whether it is one for an op that a thread has
+            // recorded which saw the gate open a moment before.
             Entry::Demand(value, boundary) if session.is_clean && !value.handles().is_made() => {
                 let _ = self.append(Entry::Demand(value, boundary), stream);
                 State::Closed
@@ -537,7 +558,8 @@ impl Replay {
                 State::Closed
             }
             entry => {
-                // Asking for a value of a round is a boundary. Whether it is for others the driver knows.
+                // Asking for a value of a round is a boundary. Whether it is for others the driver
+                // knows.
                 let ends_rounds = !matches!(&entry, Entry::Demand(value, _) if !value.handles().is_made());
                 self.hand_over_part(session, ends_rounds, stream);
                 self.append(entry, stream)
@@ -545,12 +567,14 @@ impl Replay {
         }
     }
 
-    /// Puts the whole tape into the log, with the boundary behind it, and begins the one that is expected then.
+    /// Puts the whole tape into the log, with the boundary behind it, and begins the one that is
+    /// expected then.
     fn hand_over(&self, session: &mut Session, boundary: Boundary, stream: &Arc<StreamShared>) -> State {
         let Some(mut trace) = session.trace.take() else { return State::Open };
         trace.close();
         let mut library = self.library.lock();
-        // If there are too many then, the next one is begun by the op that waits until there are fewer.
+        // If there are too many then, the next one is begun by the op that waits until there are
+        // fewer.
         let may_go_on = library.away() + 1 < MAX_TAPES;
         let next = library.completed(trace.template()).filter(|_| may_go_on);
         session.trace = next.map(|template| library.trace(template));
@@ -572,8 +596,9 @@ impl Replay {
         stream.notify();
     }
 
-    /// Puts what is on the tape into the log, which is not what was expected. Rounds that are complete end there, if the driver will see an end
-    /// there too; if not, they are not closed yet, and go as they are.
+    /// Puts what is on the tape into the log, which is not what was expected. Rounds that are
+    /// complete end there, if the driver will see an end there too; if not, they are not closed
+    /// yet, and go as they are.
     fn hand_over_part(&self, session: &mut Session, ends_rounds: bool, stream: &Arc<StreamShared>) {
         let Some(mut trace) = session.trace.take() else { return };
         if trace.template().round.is_some() {
@@ -622,7 +647,8 @@ impl Replay {
         next
     }
 
-    /// Counts a tape that is about to be handed over: before that, since the driver may send it back at once.
+    /// Counts a tape that is about to be handed over: before that, since the driver may send it
+    /// back at once.
     fn send_away(&self, mut library: MutexGuard<'_, TemplateCache>) {
         library.send_away();
         if library.away() >= MAX_TAPES {
@@ -630,8 +656,8 @@ impl Replay {
         }
     }
 
-    /// Waits until fewer tapes are under way: they stand for many entries of the log each, whose number is limited. False if that takes longer
-    /// than anybody waits.
+    /// Waits until fewer tapes are under way: they stand for many entries of the log each, whose
+    /// number is limited. False if that takes longer than anybody waits.
     #[cold]
     fn wait_for_tapes(&self, stream: &Arc<StreamShared>) -> bool {
         // The driver may be waiting for this thread, so this thread must not wait for the driver.
@@ -662,8 +688,8 @@ impl Replay {
 
     // ----- the driver's side -----
 
-    /// Remembers a region that was all that lay between two boundaries that the program asked for, or was expected as a round. The template, if it is
-    /// one now.
+    /// Remembers a region that was all that lay between two boundaries that the program asked for,
+    /// or was expected as a round. The template, if it is one now.
     pub(crate) fn note(
         &self,
         key: RegionKey,
@@ -676,7 +702,8 @@ impl Replay {
         self.is_on.then(|| self.library.lock().note(key, round.is_some(), template))?
     }
 
-    /// Rounds of this template are recorded, of which one began at `start`. Where the next begins, so does a tape.
+    /// Rounds of this template are recorded, of which one began at `start`. Where the next begins,
+    /// so does a tape.
     pub(crate) fn expect_loop(&self, template: Arc<Template>, start: StreamPosition) {
         let mut library = self.library.lock();
         library.expect_loop(template, start);
@@ -684,7 +711,8 @@ impl Replay {
         self.due.store(0, Ordering::Relaxed);
     }
 
-    /// Behind a boundary that the program has asked for a round is expected that may be known. If it is, a tape begins there.
+    /// Behind a boundary that the program has asked for a round is expected that may be known. If
+    /// it is, a tape begins there.
     pub(crate) fn expect_loop_again(&self, round: LoopFingerprint, start: StreamPosition) {
         let template = self.library.lock().of_round(round);
         if let Some(template) = template {
@@ -692,7 +720,8 @@ impl Replay {
         }
     }
 
-    /// A tape that went into the log as a round is none: others record at the same time, or what was expected is not any more.
+    /// A tape that went into the log as a round is none: others record at the same time, or what
+    /// was expected is not any more.
     pub(crate) fn is_off(&self) {
         self.is_off.store(true, Ordering::Relaxed);
     }

@@ -1,11 +1,13 @@
 //! How many entries may be left at the gate of a stream.
 //!
-//! Whoever holds a gate may be held up: its time is over, or the log is full. Another thread that records on the stream leaves its entries there
-//! meanwhile, which takes memory. So each has a [`Permit`], and who finds none left waits.
+//! Whoever holds a gate may be held up: its time is over, or the log is full. Another thread that
+//! records on the stream leaves its entries there meanwhile, which takes memory. So each has a
+//! [`Permit`], and who finds none left waits.
 //!
 //! Invariants:
-//! - Q7: at most [`MAX_LEFT`] entries that may wait have permits, and one who waits is woken when there are fewer, or when its time is over. What must not wait for whoever
-//!   holds the gate (the driver's entries; a release, which may be the holder's) is counted and does not.
+//! - Q7: at most [`MAX_LEFT`] entries that may wait have permits, and one who waits is woken when
+//!   there are fewer, or when its time is over. What must not wait for whoever holds the gate (the
+//!   driver's entries; a release, which may be the holder's) is counted and does not.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -44,8 +46,8 @@ impl Permits {
         })
     }
 
-    /// A permit. If there is none, the thread waits for one if it may, until `deadline` if that says when, and on if `waits_on` does. Neither is called under
-    /// the lock of the permits.
+    /// A permit. If there is none, the thread waits for one if it may, until `deadline` if that
+    /// says when, and on if `waits_on` does. Neither is called under the lock of the permits.
     pub(super) fn get(
         self: &Arc<Self>,
         may_wait: bool,

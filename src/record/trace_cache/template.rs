@@ -55,7 +55,8 @@ pub(crate) struct LoopId {
     pub(crate) boundary: Boundary,
 }
 
-/// A region that was all that the program recorded between two boundaries that it asked for, or a round of what it repeats without.
+/// A region that was all that the program recorded between two boundaries that it asked for, or a
+/// round of what it repeats without.
 #[derive(Debug)]
 pub(crate) struct Template {
     pub(crate) key: RegionKey,
@@ -106,7 +107,8 @@ impl Template {
         Template { key, round, sites, units, next, operands, places: places as usize, canon }
     }
 
-    /// The op at this place, if a call is one of it, whatever its operands are: the places of its operands, and the number of its results.
+    /// The op at this place, if a call is one of it, whatever its operands are: the places of its
+    /// operands, and the number of its results.
     #[inline(always)]
     pub(super) fn next(&self, at: usize, call: &RecordCall<'_>) -> Option<(&[u32], usize)> {
         let next = self.next.get(at)?;
@@ -179,7 +181,8 @@ fn is_plain(attrs: &Attrs, bodies: &[Arc<Body>]) -> bool {
     attrs.values().is_empty() && bodies.is_empty()
 }
 
-/// What a stream knows a template by: a region may be both a step that ends where the program says so and a round.
+/// What a stream knows a template by: a region may be both a step that ends where the program says
+/// so and a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Name {
     key: RegionKey,
@@ -191,7 +194,8 @@ struct TemplateEntry {
     template: Arc<Template>,
     /// The one that came after it last.
     next: Option<Name>,
-    /// How often it did not fit since it last did, as times to leave it out; and how many of them are left.
+    /// How often it did not fit since it last did, as times to leave it out; and how many of them
+    /// are left.
     penalty: u32,
     skip: u32,
 }
@@ -213,7 +217,8 @@ pub(crate) struct TemplateCache {
 }
 
 impl TemplateCache {
-    /// Remembers a region. `template` is called when it was seen before and is no template yet. The template, if it is one now.
+    /// Remembers a region. `template` is called when it was seen before and is no template yet. The
+    /// template, if it is one now.
     pub(crate) fn note(
         &mut self,
         key: RegionKey,
@@ -270,7 +275,8 @@ impl TemplateCache {
         self.expected_loop = Some((template, start));
     }
 
-    /// The round that is recorded, and how many ops ago one has begun, if the program has asked for nothing since.
+    /// The round that is recorded, and how many ops ago one has begun, if the program has asked for
+    /// nothing since.
     pub(crate) fn expected_loop(&self, now: StreamPosition) -> Option<(Arc<Template>, u64)> {
         let (template, start) = self.expected_loop.as_ref()?;
         let ops = now.ops.wrapping_sub(start.ops) % template.ops() as u64;
@@ -282,7 +288,8 @@ impl TemplateCache {
         self.expected_loop = None;
     }
 
-    /// Templates that may begin with a call: each that does and is not left out this time, the latest first.
+    /// Templates that may begin with a call: each that does and is not left out this time, the
+    /// latest first.
     pub(crate) fn candidates(&mut self, call: &RecordCall<'_>) -> Vec<Arc<Template>> {
         let mut found = Vec::new();
         for known in self.known.iter_mut().rev().filter(|known| known.template.round.is_none()) {
@@ -343,7 +350,8 @@ impl TemplateCache {
         Some(next.template.clone())
     }
 
-    /// A round was recorded to its end. It says nothing of what is expected after a boundary that the program asks for.
+    /// A round was recorded to its end. It says nothing of what is expected after a boundary that
+    /// the program asks for.
     pub(crate) fn completed_round(&mut self, template: &Template) {
         let _ = self.came_true(template.name());
     }

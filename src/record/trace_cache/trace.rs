@@ -15,19 +15,21 @@ use crate::stream::{RecordCall, StreamShared, Tensors};
 use crate::tensor::Tensor;
 use crate::value::{ValueCell, ValuePromise, ValueRef};
 
-/// A value on a tape. Until the tape is closed, the reference belongs to its handle, or, when the last handle has been dropped, to the tape,
-/// without being here ([`super::handle_count`]).
+/// A value on a tape. Until the tape is closed, the reference belongs to its handle, or, when the
+/// last handle has been dropped, to the tape, without being here ([`super::handle_count`]).
 #[derive(Debug)]
 struct Placed {
     cell: NonNull<ValueCell>,
-    /// The reference: when the value has been taken off the tape; and, beyond the results made, of a cell that can be used again.
+    /// The reference: when the value has been taken off the tape; and, beyond the results made, of
+    /// a cell that can be used again.
     own: Option<Arc<ValueCell>>,
-    /// When it has been taken off: the number of ops that had been recorded when the last handle was dropped, from the tape's first on.
+    /// When it has been taken off: the number of ops that had been recorded when the last handle
+    /// was dropped, from the tape's first on.
     released: Option<u32>,
 }
 
-// SAFETY: holds because `cell` is the address of a value, which is `Send` and `Sync`, and to which somebody has a reference where it is used
-// (`Placed::close`).
+// SAFETY: holds because `cell` is the address of a value, which is `Send` and `Sync`, and to which
+// somebody has a reference where it is used (`Placed::close`).
 unsafe impl Send for Placed {}
 // SAFETY: holds for the same reason.
 unsafe impl Sync for Placed {}
@@ -39,8 +41,8 @@ impl Placed {
         Placed { cell, own: None, released: None }
     }
 
-    /// Takes the value off the tape that began at `first`, if that was not done before: gets a reference of its own, and finds out whether
-    /// the last handle has gone.
+    /// Takes the value off the tape that began at `first`, if that was not done before: gets a
+    /// reference of its own, and finds out whether the last handle has gone.
     fn close(&mut self, first: u32) {
         if self.own.is_some() {
             return;
@@ -60,7 +62,8 @@ impl Placed {
             }
         }
         self.released = stood.map(|stood| stood.since(first));
-        // SAFETY: holds because that is the reference that was made above, or the one that was given (H1).
+        // SAFETY: holds because that is the reference that was made above, or the one that was
+        // given (H1).
         self.own = Some(unsafe { Arc::from_raw(cell) });
     }
 
@@ -84,7 +87,8 @@ pub(crate) struct ReplayTrace {
     ops: usize,
     /// Number of results.
     results: usize,
-    /// The address of the value at each place of the template ([`Template::next`]), as far as it is known.
+    /// The address of the value at each place of the template ([`Template::next`]), as far as it is
+    /// known.
     known: Vec<usize>,
     made: Vec<Placed>,
     bound: Vec<Placed>,
@@ -94,8 +98,8 @@ pub(crate) struct ReplayTrace {
     sites: Sites,
     /// Where the stream stood when the tape began; that is asked for when handles are dropped.
     first: u32,
-    /// The round before this one, which is complete. Until this one is too, its values are not closed: what is released meanwhile is not
-    /// needed behind it.
+    /// The round before this one, which is complete. Until this one is too, its values are not
+    /// closed: what is released meanwhile is not needed behind it.
     before: Option<Box<ReplayTrace>>,
 }
 
@@ -203,11 +207,12 @@ impl ReplayTrace {
         self.ops == self.template().ops()
     }
 
-    /// Records a call, if it is the next op of the template, has one result, and is all that is usual: recorded at the same place, with a cell that
-    /// can be used again. If not, nothing has changed. Returns the result with its handle.
+    /// Records a call, if it is the next op of the template, has one result, and is all that is
+    /// usual: recorded at the same place, with a cell that can be used again. If not, nothing has
+    /// changed. Returns the result with its handle.
     ///
-    /// What a steady loop does for every op: no closures of any size and nothing that takes the address of the call, so that it becomes a part
-    /// of the method that was called.
+    /// What a steady loop does for every op: no closures of any size and nothing that takes the
+    /// address of the call, so that it becomes a part of the method that was called.
     #[inline(always)]
     pub(super) fn record_fast(
         &mut self,
@@ -289,8 +294,8 @@ impl ReplayTrace {
         cell
     }
 
-    /// Makes parameters of the operands of the op at this place that are parameters of it, and not known yet. False, and nothing has changed, if
-    /// another operand is not what the op has there.
+    /// Makes parameters of the operands of the op at this place that are parameters of it, and not
+    /// known yet. False, and nothing has changed, if another operand is not what the op has there.
     #[inline(never)]
     fn bind_operands(&mut self, at: usize, operands: &[&Tensor], stream: &Arc<StreamShared>) -> bool {
         let template = self.template().clone();
@@ -314,7 +319,8 @@ impl ReplayTrace {
         is_meant
     }
 
-    /// Makes a tensor the next parameter, if it can be that: it has the right type and is not on the tape already.
+    /// Makes a tensor the next parameter, if it can be that: it has the right type and is not on
+    /// the tape already.
     fn bind(&mut self, template: &Template, tensor: &Tensor, stream: &Arc<StreamShared>) -> bool {
         let cell = tensor.cell();
         let (ty, is_lifted) = template.param(self.bound.len());
@@ -332,8 +338,8 @@ impl ReplayTrace {
         true
     }
 
-    /// Takes one value off the tape, because the round behind it uses it: so it lives on, and whether it is released is noted there. False if it is
-    /// not on this tape.
+    /// Takes one value off the tape, because the round behind it uses it: so it lives on, and
+    /// whether it is released is noted there. False if it is not on this tape.
     fn let_go(&mut self, number: Number, cell: &Arc<ValueCell>) -> bool {
         let placed = match number {
             Number::Made(index) => self.made[..self.results].get_mut(index as usize),
@@ -350,7 +356,8 @@ impl ReplayTrace {
         self.others.push((self.ops as u32, cell));
     }
 
-    /// Whether so many values that are not on the tape were released that their memory should not wait for its end.
+    /// Whether so many values that are not on the tape were released that their memory should not
+    /// wait for its end.
     pub(super) fn is_crowded(&self) -> bool {
         self.others.len() >= MAX_OTHERS
     }
@@ -403,8 +410,9 @@ impl ReplayTrace {
         Recorded { inputs, live, sites: std::mem::take(&mut self.sites) }
     }
 
-    /// Takes the tape apart into what was recorded, in order. `late` are values that were released after so many ops of the tape: at first those
-    /// of the tape before, then, from its end on, those of this one.
+    /// Takes the tape apart into what was recorded, in order. `late` are values that were released
+    /// after so many ops of the tape: at first those of the tape before, then, from its end on,
+    /// those of this one.
     pub(crate) fn take_steps(&mut self, late: &mut Vec<(u32, ValueId)>) -> Vec<Step> {
         let template = self.template().clone();
         let mut releases: Vec<(u32, ValueId)> = std::mem::take(late);

@@ -17,11 +17,12 @@
 //!
 //! # Safety argument
 //!
-//! - A1: *One thread at a time works on it.* `RUNNING` is entered from `IDLE` or `QUEUED` by one compare-exchange, and only
-//!   the thread that entered leaves.
-//! - A2: *What was asked for is looked at.* Whatever is published before [`Actor::notify`] is seen by a thread that works on
-//!   the actor afterwards: the notifier's read-modify-write is `Release`; the runner's next one, in `start` or `finish`, is
-//!   `Acquire`, and cannot miss it, because all of them are read-modify-writes of one word.
+//! - A1: *One thread at a time works on it.* `RUNNING` is entered from `IDLE` or `QUEUED` by one
+//!   compare-exchange, and only the thread that entered leaves.
+//! - A2: *What was asked for is looked at.* Whatever is published before [`Actor::notify`] is seen
+//!   by a thread that works on the actor afterwards: the notifier's read-modify-write is `Release`;
+//!   the runner's next one, in `start` or `finish`, is `Acquire`, and cannot miss it, because all
+//!   of them are read-modify-writes of one word.
 
 use crate::atomic::{AtomicU32, Ordering};
 
@@ -54,8 +55,8 @@ pub enum Finished {
     Again,
 }
 
-/// Dropped by a panic of whoever works on it, it leaves the actor as one that nobody works on, rather
-/// than one that runs for ever.
+/// Dropped by a panic of whoever works on it, it leaves the actor as one that nobody works on,
+/// rather than one that runs for ever.
 #[derive(Debug)]
 pub struct Unwinding<'a>(pub &'a Actor);
 
@@ -141,8 +142,9 @@ mod loom_tests {
     use crate::UnsafeCell;
     use crate::schedule::{Pool, Priority};
 
-    /// An actor, what is asked of it, and what whoever works on it has seen. Demands are plain relaxed stores, as
-    /// `StreamShared::demand` makes them, so only the actor's own word can make them visible.
+    /// An actor, what is asked of it, and what whoever works on it has seen. Demands are plain
+    /// relaxed stores, as `StreamShared::demand` makes them, so only the actor's own word can make
+    /// them visible.
     struct Desk {
         actor: Actor,
         demanded: [AtomicU32; 2],
@@ -150,7 +152,8 @@ mod loom_tests {
         seen: UnsafeCell<[u32; 2]>,
     }
 
-    // SAFETY: holds because `seen` is touched by one runner at a time (A1), which is what the models check.
+    // SAFETY: holds because `seen` is touched by one runner at a time (A1), which is what the
+    // models check.
     unsafe impl Sync for Desk {}
     // SAFETY: holds for the same reason.
     unsafe impl Send for Desk {}
@@ -173,7 +176,8 @@ mod loom_tests {
             }
         }
 
-        /// Demands something and sees to it that somebody looks; true if that has to be another thread, later.
+        /// Demands something and sees to it that somebody looks; true if that has to be another
+        /// thread, later.
         fn ask(&self, who: usize) -> bool {
             self.demanded[who].store(1, Ordering::Relaxed);
             self.actor.notify() == Notified::Enqueue
@@ -194,8 +198,8 @@ mod loom_tests {
         }
     }
 
-    /// The actor waits for a thread of the pool while somebody else asks for something more: whoever takes it over sees
-    /// that, or the asker is told to find another thread.
+    /// The actor waits for a thread of the pool while somebody else asks for something more:
+    /// whoever takes it over sees that, or the asker is told to find another thread.
     #[test]
     fn loom_what_is_asked_of_a_queued_actor_is_seen() {
         loom::model(|| {
@@ -254,8 +258,8 @@ mod loom_tests {
         });
     }
 
-    /// A thread of the pool and one that is about to wait go for it at once: it is never worked on by both (loom sees to
-    /// that at `seen`), and nothing is forgotten.
+    /// A thread of the pool and one that is about to wait go for it at once: it is never worked on
+    /// by both (loom sees to that at `seen`), and nothing is forgotten.
     #[test]
     fn loom_one_runner_at_a_time() {
         loom::model(|| {

@@ -1,22 +1,27 @@
 //! Threads for work that somebody waits for, and others for work that nobody waits for.
 //!
-//! Each kind has a queue and threads of its own, and those of the second run at low priority: compiles in the background take what cores
-//! the program leaves. Linux lets every thread lower its priority and none raise it again without a privilege, so a thread cannot
-//! take both kinds: after its first piece of unhurried work it would let somebody wait at low priority, or it would compete with the program for
-//! what the program does not wait for. There are half as many of the second kind, rounded up, on top of the others, which they take nothing
-//! from.
+//! Each kind has a queue and threads of its own, and those of the second run at low priority:
+//! compiles in the background take what cores the program leaves. Linux lets every thread lower its
+//! priority and none raise it again without a privilege, so a thread cannot take both kinds: after
+//! its first piece of unhurried work it would let somebody wait at low priority, or it would
+//! compete with the program for what the program does not wait for. There are half as many of the
+//! second kind, rounded up, on top of the others, which they take nothing from.
 //!
-//! What a compiler does on threads of its own keeps their priority. XLA's CPU plugin generates code on as many threads as there are cores, made by the
-//! first compile of the process, with the priority of whoever asked for that, and three quarters of a compile's time is spent there (110 of
-//! 145 ms for six products, API 0.81, 2026-11-23). All compiles share them, so they must not be niced. So beside compiles in the background a recording
-//! loop got 0.69 of what it gets without, and 0.56 if nothing is niced (mean of six pairs in one run on 2 cores, other work beside).
+//! What a compiler does on threads of its own keeps their priority. XLA's CPU plugin generates code
+//! on as many threads as there are cores, made by the first compile of the process, with the
+//! priority of whoever asked for that, and three quarters of a compile's time is spent there (110
+//! of 145 ms for six products, API 0.81, 2026-11-23). All compiles share them, so they must not be
+//! niced. So beside compiles in the background a recording loop got 0.69 of what it gets without,
+//! and 0.56 if nothing is niced (mean of six pairs in one run on 2 cores, other work beside).
 //!
 //! Invariants:
-//! - A3: what is waited for is never queued behind what is not, and is run at the program's own priority; but for
-//! - A4: what was begun when nobody waited for it, and is waited for since, ends where it is. What is only queued is moved
-//!   ([`CompilePool::hasten`]).
-//! - A5: a thread that does not come back is given up after a time: another takes its place, and who waits for its work is told. With so many
-//!   stuck, no work is begun that could end so until one comes back; it is refused at once.
+//! - A3: what is waited for is never queued behind what is not, and is run at the program's own
+//!   priority; but for
+//! - A4: what was begun when nobody waited for it, and is waited for since, ends where it is. What
+//!   is only queued is moved ([`CompilePool::hasten`]).
+//! - A5: a thread that does not come back is given up after a time: another takes its place, and
+//!   who waits for its work is told. With so many stuck, no work is begun that could end so until
+//!   one comes back; it is refused at once.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -34,7 +39,8 @@ pub struct Work {
 }
 
 impl Work {
-    /// `refusal` is called instead of the rest of `run`, if that takes too long, or instead of all of it.
+    /// `refusal` is called instead of the rest of `run`, if that takes too long, or instead of all
+    /// of it.
     pub fn refusable(
         run: impl FnOnce() + Send + 'static,
         refusal: impl FnOnce(Refused) + Send + 'static,
@@ -90,7 +96,8 @@ pub struct CompilePool<T> {
 }
 
 impl<T: Item> CompilePool<T> {
-    /// Starts `threads` for what is waited for, named `fuseline-NAME-0` and so on, and the others, `fuseline-later-0` and so on.
+    /// Starts `threads` for what is waited for, named `fuseline-NAME-0` and so on, and the others,
+    /// `fuseline-later-0` and so on.
     pub fn start(
         name: &str,
         threads: usize,
@@ -115,8 +122,8 @@ impl<T: Item> CompilePool<T> {
         }
     }
 
-    /// Hands over work that nobody waits for, unless [`CompilePool::hasten`] says otherwise of its tag. It is dropped if its turn has not come
-    /// at [`CompilePool::shut_down`].
+    /// Hands over work that nobody waits for, unless [`CompilePool::hasten`] says otherwise of its
+    /// tag. It is dropped if its turn has not come at [`CompilePool::shut_down`].
     pub fn push_unhurried(&self, tag: Option<Tag>, item: T) {
         if let Some(item) = self.unless_closed(item) {
             self.unhurried.push((tag, item));
@@ -142,8 +149,9 @@ impl<T: Item> CompilePool<T> {
         Some(item)
     }
 
-    /// Gives up what has taken `limit` or longer ([`Pool::give_up`]), and then, if that is too much, refuses what is queued. `tell` is told
-    /// which threads are given up, `report_closed` that nothing more is begun.
+    /// Gives up what has taken `limit` or longer ([`Pool::give_up`]), and then, if that is too
+    /// much, refuses what is queued. `tell` is told which threads are given up, `report_closed`
+    /// that nothing more is begun.
     pub fn give_up(
         &self,
         now: Instant,
@@ -194,8 +202,8 @@ impl<T: Item> CompilePool<T> {
         self.unhurried.pause();
     }
 
-    /// Lets the threads finish what they have begun and what is waited for, and end; waits for them. One of them may call this: it is not
-    /// waited for.
+    /// Lets the threads finish what they have begun and what is waited for, and end; waits for
+    /// them. One of them may call this: it is not waited for.
     pub fn shut_down(&self) {
         drop(self.unhurried.take_back(|_| true));
         self.unhurried.shut_down();

@@ -13,7 +13,8 @@ use crate::{Condvar, Mutex, Rank};
 
 /// What the threads of a pool work on.
 pub trait Item: Send + 'static {
-    /// Takes what is to be called if the item is not worked on to its end: by the thread that gives it up.
+    /// Takes what is to be called if the item is not worked on to its end: by the thread that gives
+    /// it up.
     fn take_refusal(&mut self) -> Option<Refusal> {
         None
     }
@@ -92,11 +93,12 @@ pub struct Stuck {
 /// Starts the thread of a seat.
 type StartThread = Box<dyn Fn(usize) -> std::io::Result<JoinHandle<()>> + Send + Sync>;
 
-/// A number of threads that call a function on the items pushed, in order. A panic in the function is caught: the item is
-/// lost, the thread lives on.
+/// A number of threads that call a function on the items pushed, in order. A panic in the function
+/// is caught: the item is lost, the thread lives on.
 ///
-/// A thread that does not come back from an item, because the plugin does not, can be given up ([`Pool::give_up`]): another takes its place, and
-/// it ends if it comes back after all. Nobody waits for it at the end.
+/// A thread that does not come back from an item, because the plugin does not, can be given up
+/// ([`Pool::give_up`]): another takes its place, and it ends if it comes back after all. Nobody
+/// waits for it at the end.
 pub struct Pool<T> {
     shared: Arc<Shared<T>>,
     /// Each with its seat.
@@ -130,7 +132,8 @@ impl<T: Item> Pool<T> {
                     thread::lower_priority();
                 }
                 while let Some(item) = shared.next(seat) {
-                    // What the function works on says in its own state that it was left half done; see `execute`.
+                    // What the function works on says in its own state that it was left half done;
+                    // see `execute`.
                     let _ = catch_unwind(AssertUnwindSafe(|| run(item)));
                 }
             };
@@ -202,8 +205,9 @@ impl<T: Item> Pool<T> {
         self.shared.stuck.load(Ordering::Relaxed) as usize
     }
 
-    /// Gives up the threads that have been at one item for `limit` or longer: each is replaced, as long as no more than `most` are stuck, then
-    /// told, and its item refused. `before` is called when they count as stuck and none is replaced yet. Returns when the next of those at work
+    /// Gives up the threads that have been at one item for `limit` or longer: each is replaced, as
+    /// long as no more than `most` are stuck, then told, and its item refused. `before` is called
+    /// when they count as stuck and none is replaced yet. Returns when the next of those at work
     /// will be late.
     pub fn give_up(
         &self,
@@ -240,8 +244,8 @@ impl<T: Item> Pool<T> {
         next
     }
 
-    /// Lets the threads finish what is queued and end, and waits for them. A thread of the pool itself may call this: it is not
-    /// waited for, nor is one that is stuck.
+    /// Lets the threads finish what is queued and end, and waits for them. A thread of the pool
+    /// itself may call this: it is not waited for, nor is one that is stuck.
     pub fn shut_down(&self) {
         let mut state = self.shared.state.lock();
         state.closed = true;
@@ -261,7 +265,8 @@ impl<T: Item> Pool<T> {
 }
 
 impl<T: Item> Shared<T> {
-    /// The thread of this seat has finished what it had; the next item for it, or none if it is to end.
+    /// The thread of this seat has finished what it had; the next item for it, or none if it is to
+    /// end.
     fn next(&self, seat: usize) -> Option<T> {
         let mut state = self.state.lock();
         let Seat { refusal, is_given_up, .. } = std::mem::take(&mut state.seats[seat]);

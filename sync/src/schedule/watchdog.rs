@@ -1,9 +1,11 @@
 //! A thread that looks after the others.
 //!
-//! Input: a function that looks, gives up who is late, and says when the next one will be. Output: calls of it in time.
+//! Input: a function that looks, gives up who is late, and says when the next one will be. Output:
+//! calls of it in time.
 //!
-//! Nobody tells the thread what is begun: it looks at least once in a period that is no longer than the shortest limit, so whatever is
-//! begun after a look is seen by the next one before it is late, and what is late is found at that moment.
+//! Nobody tells the thread what is begun: it looks at least once in a period that is no longer than
+//! the shortest limit, so whatever is begun after a look is seen by the next one before it is late,
+//! and what is late is found at that moment.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -1,6 +1,8 @@
-//! What the processes do: work, or have code of the user's panic at one of the places where it is called.
+//! What the processes do: work, or have code of the user's panic at one of the places where it is
+//! called.
 //!
-//! Each case gets a device and returns when it has done all that it does by itself; a panic may then still come on another thread.
+//! Each case gets a device and returns when it has done all that it does by itself; a panic may
+//! then still come on another thread.
 
 use std::future::Future as _;
 use std::pin::pin;

@@ -1,9 +1,11 @@
-//! A program that is built with `panic = "abort"`. The library works in it, and a panic in code of the user's, wherever the engine or the
-//! plugin calls it, ends the process: by SIGABRT, with the panic's words, and at once.
+//! A program that is built with `panic = "abort"`. The library works in it, and a panic in code of
+//! the user's, wherever the engine or the plugin calls it, ends the process: by SIGABRT, with the
+//! panic's words, and at once.
 //!
-//! Built and run by `cargo xtask test panic-abort`. Cargo has tests unwind whatever the profile says, so this is no test: it is a program
-//! that answers as a test binary does. `--list` lists the [`cases`], each on the reference device and on the plugin; `--exact NAME` runs
-//! one in a process of its own, which is this program with `--case NAME`, and judges how that ends.
+//! Built and run by `cargo xtask test panic-abort`. Cargo has tests unwind whatever the profile
+//! says, so this is no test: it is a program that answers as a test binary does. `--list` lists the
+//! [`cases`], each on the reference device and on the plugin; `--exact NAME` runs one in a process
+//! of its own, which is this program with `--case NAME`, and judges how that ends.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program that answers on its output")]
 #![allow(clippy::unwrap_used, reason = "a test")]
@@ -83,7 +85,8 @@ fn all() -> impl Iterator<Item = (String, &'static Case, Device)> {
     DEVICES.into_iter().flat_map(on)
 }
 
-/// Runs a case in a process of its own; what it printed, or `None` as its status if it had to be ended.
+/// Runs a case in a process of its own; what it printed, or `None` as its status if it had to be
+/// ended.
 fn process(name: &str) -> (Option<Output>, Duration) {
     let mut command = Command::new(env::current_exe().unwrap());
     command.args(["--case", name]).env("RUST_BACKTRACE", "0");

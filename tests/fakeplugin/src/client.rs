@@ -158,7 +158,8 @@ impl Device {
 }
 
 impl Topology {
-    /// The devices of a name, which is their kind; the handle is the caller's. There are none of a CPU, as in XLA's plugin, and none without a name.
+    /// The devices of a name, which is their kind; the handle is the caller's. There are none of a
+    /// CPU, as in XLA's plugin, and none without a name.
     pub(crate) unsafe fn create(
         name: &str,
         options: *const PJRT_NamedValue,
@@ -193,7 +194,8 @@ pub(crate) unsafe fn list<'a, T>(start: *const T, len: usize) -> &'a [T] {
     if start.is_null() || len == 0 { &[] } else { unsafe { std::slice::from_raw_parts(start, len) } }
 }
 
-/// Numbers of `PJRT_Buffer_Type`, in the order of [`DType::ALL`]; the last ones are later than the header of `pjrt-sys`.
+/// Numbers of `PJRT_Buffer_Type`, in the order of [`DType::ALL`]; the last ones are later than the
+/// header of `pjrt-sys`.
 const TYPES: [PJRT_Buffer_Type; 28] = [
     PJRT_Buffer_Type_PJRT_Buffer_Type_PRED,
     PJRT_Buffer_Type_PJRT_Buffer_Type_S8,

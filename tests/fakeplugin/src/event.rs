@@ -1,9 +1,11 @@
-//! Work that ends later: promises, the events that the caller sees of them, errors, and the threads that do it.
+//! Work that ends later: promises, the events that the caller sees of them, errors, and the threads
+//! that do it.
 //!
 //! Invariants:
-//! - E1. A promise is kept once, and each callback on it is called once, on the thread that keeps it, or at once if it was kept before. No
-//!   lock is held then.
-//! - E2. Threads do what they are given in order. A client's threads do all that they were given before the client is gone.
+//! - E1. A promise is kept once, and each callback on it is called once, on the thread that keeps
+//!   it, or at once if it was kept before. No lock is held then.
+//! - E2. Threads do what they are given in order. A client's threads do all that they were given
+//!   before the client is gone.
 
 use std::any::Any;
 use std::ffi::{c_char, c_void};

@@ -1,6 +1,7 @@
 //! Compiled programs: StableHLO text that was read, and the interpreter that runs it.
 //!
-//! Serialised they are a header, the compile options and the text; see [`Program::serialize`]. Bytes that differ in one bit are refused.
+//! Serialised they are a header, the compile options and the text; see [`Program::serialize`].
+//! Bytes that differ in one bit are refused.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -137,9 +138,11 @@ impl Program {
         Program::compile(client.devices(), text, options.unwrap_or(stored))
     }
 
-    /// Starts an execution: `args` are those of each device. Returns the outputs of each and the promise of the end of each.
+    /// Starts an execution: `args` are those of each device. Returns the outputs of each and the
+    /// promise of the end of each.
     ///
-    /// `kept` are the places of arguments that must not be donated. If there is an error nothing has happened.
+    /// `kept` are the places of arguments that must not be donated. If there is an error nothing
+    /// has happened.
     pub(crate) fn execute(
         self: &Arc<Program>,
         client: &Client,

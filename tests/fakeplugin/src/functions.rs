@@ -1,7 +1,7 @@
 //! The functions of the table.
 //!
-//! Each counts its call, does what is planned for it, compares the size of its struct, and then its work. A panic in one ends the process,
-//! as it must at the border to C.
+//! Each counts its call, does what is planned for it, compares the size of its struct, and then its
+//! work. A panic in one ends the process, as it must at the border to C.
 #![allow(non_snake_case, non_upper_case_globals, reason = "named as in the C header")]
 
 use std::sync::Arc;
@@ -57,8 +57,8 @@ fn answer(
     outcome.map_or_else(|failure| error_of(&failure), |()| std::ptr::null_mut())
 }
 
-/// Declares a function: `Name(args: Struct) { .. }`, with a second word for what is planned, and an expression behind `;` for the
-/// size of the call.
+/// Declares a function: `Name(args: Struct) { .. }`, with a second word for what is planned, and an
+/// expression behind `;` for the size of the call.
 macro_rules! functions {
     ($($name:ident($args:ident: $ty:ident $(, $planned:ident)? $(; $of:expr)?) $body:block)*) => {$(
         pub(crate) unsafe extern "C" fn $name(raw: *mut $ty) -> *mut PJRT_Error {

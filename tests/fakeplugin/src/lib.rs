@@ -71,7 +71,8 @@ pub unsafe extern "C" fn fuseline_fake_set_table(text: *const c_char) -> *const 
     told(table::set(unsafe { words(text) }))
 }
 
-/// Takes the plan back, lets everybody go on who hangs, and counts calls from zero. Objects are counted on.
+/// Takes the plan back, lets everybody go on who hangs, and counts calls from zero. Objects are
+/// counted on.
 #[unsafe(no_mangle)]
 pub extern "C" fn fuseline_fake_reset() {
     world::reset();

@@ -1,12 +1,15 @@
 //! Plans of faults: what is to go wrong, at which call.
 //!
-//! Input: a text (the grammar is in README.md). Output: for each call of a point since the plan was set, how long it is held up and what
-//! happens then.
+//! Input: a text (the grammar is in README.md). Output: for each call of a point since the plan was
+//! set, how long it is held up and what happens then.
 //!
 //! Invariants:
-//! - P1. A text that is not understood is refused as a whole, with the rule that is wrong: a misspelt fault must not be no fault.
-//! - P2. A rule can be set only where its action means something (`null` where an object is returned, and so on).
-//! - P3. What happens at a call is a function of the plan and of the points and sizes of the calls up to it.
+//! - P1. A text that is not understood is refused as a whole, with the rule that is wrong: a
+//!   misspelt fault must not be no fault.
+//! - P2. A rule can be set only where its action means something (`null` where an object is
+//!   returned, and so on).
+//! - P3. What happens at a call is a function of the plan and of the points and sizes of the calls
+//!   up to it.
 
 use std::time::Duration;
 
@@ -114,7 +117,8 @@ impl Plan {
         Plan(Vec::new())
     }
 
-    /// Reads a plan: rules behind each other, one a line or with `;` between them; `#` begins a comment.
+    /// Reads a plan: rules behind each other, one a line or with `;` between them; `#` begins a
+    /// comment.
     pub(crate) fn parse(text: &str) -> Result<Plan, String> {
         let mut rules = Vec::new();
         let mut reader = Reader { rest: text };
@@ -129,7 +133,8 @@ impl Plan {
         Ok(Plan(rules))
     }
 
-    /// What happens at the next call of a point, which is of this size: all delays that are meant, then the first action that is.
+    /// What happens at the next call of a point, which is of this size: all delays that are meant,
+    /// then the first action that is.
     pub(crate) fn next(&mut self, point: &str, size: u64) -> (Duration, Option<Action>) {
         let (mut delay, mut act) = (Duration::ZERO, None);
         for rule in self.0.iter_mut().filter(|rule| rule.point == point) {

@@ -1,6 +1,8 @@
-//! The points at which something can be planned: every function of the table, and the work that goes on behind them.
+//! The points at which something can be planned: every function of the table, and the work that
+//! goes on behind them.
 //!
-//! Invariant: every function in the table has its row here (`table` is made of these rows), so all of them are counted and can fail.
+//! Invariant: every function in the table has its row here (`table` is made of these rows), so all
+//! of them are counted and can fail.
 
 /// A point.
 #[derive(Debug)]

@@ -1,7 +1,8 @@
 //! Every object that the caller holds, by handles that are never used twice.
 //!
-//! A handle is a number that looks like a pointer: nothing lies there. So a handle that was destroyed stays known as such for ever,
-//! whatever was made since, and no mistake of the caller's touches memory.
+//! A handle is a number that looks like a pointer: nothing lies there. So a handle that was
+//! destroyed stays known as such for ever, whatever was made since, and no mistake of the caller's
+//! touches memory.
 //!
 //! Invariants, each of which ends the process with a message when the caller breaks it:
 //! - R1. A handle is used only while its object lives, for the kind of object that it is.
@@ -31,7 +32,8 @@ pub(crate) enum Kind {
     Topology,
 }
 
-/// Kinds with the names that tests ask by. Devices and memories are parts of their client or topology.
+/// Kinds with the names that tests ask by. Devices and memories are parts of their client or
+/// topology.
 pub(crate) const KINDS: [(Kind, &str); 10] = [
     (Kind::Client, "client"),
     (Kind::Device, "device"),
@@ -100,7 +102,8 @@ pub(crate) fn die(message: &str) -> ! {
     std::process::abort()
 }
 
-/// A handle for an object that the caller owns from now on; `client` is the one it was made with, 0 for none.
+/// A handle for an object that the caller owns from now on; `client` is the one it was made with, 0
+/// for none.
 pub(crate) fn insert<T: Any + Send + Sync>(kind: Kind, object: Arc<T>, client: Handle) -> Handle {
     let mut registry = REGISTRY.lock();
     let handle = registry.next * STRIDE + kind as usize * 16;

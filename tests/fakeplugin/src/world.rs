@@ -1,6 +1,7 @@
 //! What tests see and steer: the plan of faults, the counts of calls, and who hangs.
 //!
-//! One for the process, as the library is. Its lock is held for a look-up only, never while something is delayed or hangs.
+//! One for the process, as the library is. Its lock is held for a look-up only, never while
+//! something is delayed or hangs.
 
 use parking_lot::{Condvar, Mutex};
 use std::collections::BTreeMap;
@@ -40,7 +41,8 @@ pub(crate) enum Fault {
     Event(Failure),
 }
 
-/// Counts a call, of a size where calls have one, and has it wait, hang, or end the process, if that is planned.
+/// Counts a call, of a size where calls have one, and has it wait, hang, or end the process, if
+/// that is planned.
 pub(crate) fn enter(point: &'static str, size: u64) -> Fault {
     let (delay, action) = {
         let mut world = WORLD.lock();

@@ -2,9 +2,9 @@
 //!
 //! The program samples mutations of the given files, builds all of them at once, and runs the tests
 //! on each mutant. A mutant is caught if a test fails. A mutant that is missed shows a hole in the
-//! tests, or is equivalent to the original. cargo-mutants builds once per mutant, which takes minutes
-//! in this workspace. `target/mutants/results.txt` keeps the results, and a later run skips the
-//! mutants that it lists.
+//! tests, or is equivalent to the original. cargo-mutants builds once per mutant, which takes
+//! minutes in this workspace. `target/mutants/results.txt` keeps the results, and a later run skips
+//! the mutants that it lists.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command-line tool talks to its user")]
 
@@ -93,7 +93,8 @@ fn sample(root: &Path, arguments: &Arguments, trials: &mut Vec<Trial>) -> anyhow
             if sampled == arguments.sample.unwrap_or(usize::MAX) {
                 break;
             }
-            // A replacement contains the original text, which therefore has no other mutation in it.
+            // A replacement contains the original text, which therefore has no other mutation in
+            // it.
             let overlaps = |other: &Trial| {
                 let other = &other.mutation;
                 other.file == mutation.file

@@ -18,7 +18,8 @@ pub(crate) const MOST: usize = 1 << 16;
 /// Most special values of one type among operands of other ops.
 const LIST: usize = 256;
 
-/// Calls of an op that is not elementwise: at least, at most, and at most where a call of floats has one special value.
+/// Calls of an op that is not elementwise: at least, at most, and at most where a call of floats
+/// has one special value.
 const CALLS: (usize, usize, usize) = (4, 6, 12);
 
 /// Most calls of an elementwise op with attributes.
@@ -32,8 +33,8 @@ const TRIES: u64 = 600;
 pub(crate) struct Pair {
     pub(crate) def: &'static OpDef,
     pub(crate) dtype: DType,
-    /// Another type that the call has: the one that an attribute names, or that of the operands that the first one, which
-    /// has one type only, chooses among.
+    /// Another type that the call has: the one that an attribute names, or that of the operands
+    /// that the first one, which has one type only, chooses among.
     pub(crate) other: Option<DType>,
 }
 
@@ -117,21 +118,22 @@ struct Maker {
     used: HashMap<DType, usize>,
 }
 
-/// The calls that stand for a pair, elementwise ones with at most so many elements; none where the op's rule takes no call
-/// of it.
+/// The calls that stand for a pair, elementwise ones with at most so many elements; none where the
+/// op's rule takes no call of it.
 pub(crate) fn calls(pair: Pair, most: usize) -> Vec<Call> {
     let mut maker = Maker { pair, most, seed: 0, used: HashMap::new() };
     if pair.def.fusibility == Fusibility::Elementwise { maker.elementwise() } else { maker.any() }
 }
 
 impl Maker {
-    /// Portable calls, where the plugin's answer depends on more than the data, with bodies that combine in any order; any
-    /// calls of elementwise ops.
+    /// Portable calls, where the plugin's answer depends on more than the data, with bodies that
+    /// combine in any order; any calls of elementwise ops.
     fn sample(&mut self) -> Option<Sampled> {
         let Pair { def, dtype, other } = self.pair;
         let elementwise = def.fusibility == Fusibility::Elementwise;
         let aim = if elementwise { Aim::Everything } else { Aim::Portable };
-        // Mostly the types of the pair alone, now and then with those that indices, sizes and bodies need.
+        // Mostly the types of the pair alone, now and then with those that indices, sizes and
+        // bodies need.
         let own = DTypeSet::of(&[dtype, other.unwrap_or(dtype)]);
         let dtypes = if self.seed % 4 < 2 { own } else { own.or(DTypeSet::ANY.and(DTypeSet::INT_BOOL)) };
         self.seed += 1;
@@ -229,8 +231,9 @@ impl Maker {
         of_bits(ty.clone(), (start..start + count).map(|index| list[index % list.len()]))
     }
 
-    /// A call that moves, orders or combines special values. Where floats are combined, one special value is among ordinary
-    /// ones, so that the order in which they are combined does not decide what becomes of it.
+    /// A call that moves, orders or combines special values. Where floats are combined, one special
+    /// value is among ordinary ones, so that the order in which they are combined does not decide
+    /// what becomes of it.
     fn special(&mut self) -> Option<Call> {
         let mut sampled = self.sample()?;
         let def = self.pair.def;
@@ -297,8 +300,9 @@ impl Maker {
     }
 }
 
-/// Calls on one number in all elements, which XLA folds by other code again: an elementwise op on some of the elements of its
-/// operands, as scalars and as vectors in turn, another op on the first element of each operand of numbers that round.
+/// Calls on one number in all elements, which XLA folds by other code again: an elementwise op on
+/// some of the elements of its operands, as scalars and as vectors in turn, another op on the first
+/// element of each operand of numbers that round.
 pub(crate) fn splats(call: &Call) -> Vec<Call> {
     /// Most of them of an elementwise op.
     const SPLATS: usize = 4;
@@ -332,8 +336,10 @@ pub(crate) fn splats(call: &Call) -> Vec<Call> {
         };
         again(call.operands.iter().map(splat).collect())
     };
-    // `exp` of two f16 NaN that are constants was 0.77 once (XLA's CPU plugin, API 0.81, all code of a module in one piece), most likely because LLVM
-    // folds the polynomial, and a NaN converted to an integer on the way may be anything. Among other numbers NaN is tried for every op, above.
+    // `exp` of two f16 NaN that are constants was 0.77 once (XLA's CPU plugin, API 0.81, all code
+    // of a module in one piece), most likely because LLVM folds the polynomial, and a NaN converted
+    // to an integer on the way may be anything. Among other numbers NaN is tried for every op,
+    // above.
     let may_be_anything =
         |call: &Call| def.rounding == Rounding::Rounded && call.operands.iter().any(|data| data.has_nan());
     (0..count).step_by(step).filter_map(of).filter(|call| !may_be_anything(call)).collect()

@@ -14,8 +14,8 @@ use crate::support::judge::{Float, NEAR_ZERO, Rule, Verdict, steps};
 
 /// An element of a result that is not what it should be.
 pub(crate) struct Case {
-    /// The elements of the operands at the same place, for elementwise ops: the number, or both parts of a complex one.
-    /// Integers are given as numbers too.
+    /// The elements of the operands at the same place, for elementwise ops: the number, or both
+    /// parts of a complex one. Integers are given as numbers too.
     pub(crate) operands: Vec<Vec<Float>>,
     /// What was found and what is right, in all parts; `None` for elements that are no floats.
     pub(crate) floats: Option<(Vec<Float>, Vec<Float>)>,

@@ -190,7 +190,8 @@ fn is_below_f16(case: &Case) -> bool {
         .is_some_and(|(found, right)| right[0].value().abs() < LEAST && found[0].value().abs() == LEAST)
 }
 
-/// Whether the result is NaN where the right one is not, or the other way around, or the operand is the least number.
+/// Whether the result is NaN where the right one is not, or the other way around, or the operand is
+/// the least number.
 fn is_about_zero(case: &Case) -> bool {
     let nan = |parts: &[Float]| parts.iter().any(|part| part.value().is_nan());
     has_subnormal(case) || case.floats.as_ref().is_some_and(|(found, right)| nan(found) != nan(right))

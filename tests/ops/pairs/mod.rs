@@ -1,13 +1,16 @@
-//! Every op on every element type that its row of the op table allows: the plugin against the reference interpreter.
+//! Every op on every element type that its row of the op table allows: the plugin against the
+//! reference interpreter.
 //!
-//! The calls are those of the rows' generators, so an op is compared the day its row is added; their data are the special
-//! values of the element types (`tests/support/special.rs`). Elementwise ops get them in all combinations. A pair of which
-//! no call can be made is a failure, and so is an exception that is not needed any more.
+//! The calls are those of the rows' generators, so an op is compared the day its row is added;
+//! their data are the special values of the element types (`tests/support/special.rs`). Elementwise
+//! ops get them in all combinations. A pair of which no call can be made is a failure, and so is an
+//! exception that is not needed any more.
 //!
-//! Families whose compiles take minutes are sampled ([`SHARE`]); `cargo xtask test full` runs all of their pairs.
+//! Families whose compiles take minutes are sampled ([`SHARE`]); `cargo xtask test full` runs all
+//! of their pairs.
 //!
-//! `FUSELINE_PAIRS` names ops to compare only those, and `FUSELINE_PAIR_LOG` a file that holds the first of the pairs under test, for when
-//! the plugin takes the process down.
+//! `FUSELINE_PAIRS` names ops to compare only those, and `FUSELINE_PAIR_LOG` a file that holds the
+//! first of the pairs under test, for when the plugin takes the process down.
 
 mod calls;
 mod compare;
@@ -73,7 +76,8 @@ impl Family {
 /// What an element that differs can be like.
 type Kind = (&'static str, fn(&Case) -> bool);
 
-/// The elements that differ, by what they are like; those that are like nothing in particular with the farthest off first.
+/// The elements that differ, by what they are like; those that are like nothing in particular with
+/// the farthest off first.
 fn summary(pair: &Pair, cases: &[Case]) -> String {
     let mut text = format!("{pair}: {} elements differ\n", cases.len());
     let kinds: [Kind; 4] = [
@@ -108,7 +112,8 @@ struct Findings {
     calls: usize,
     /// What is wrong, in words.
     failures: String,
-    /// By the place of an exception: the ops of the pairs that it covers, and whether one of their elements needed it.
+    /// By the place of an exception: the ops of the pairs that it covers, and whether one of their
+    /// elements needed it.
     covered: BTreeMap<usize, BTreeSet<(OpCode, bool)>>,
 }
 
@@ -175,15 +180,17 @@ impl Findings {
     }
 }
 
-/// Pairs of one op whose calls are in one region: most of a small compile is what every compile takes.
+/// Pairs of one op whose calls are in one region: most of a small compile is what every compile
+/// takes.
 const TOGETHER: usize = 16;
 
 fn plugin(config: EngineConfig) -> Option<Engine> {
     support::plugin_for("every op on every element type", config)
 }
 
-/// What the regions of a family are compiled by, in turns. LLVM takes half of the time of what moves and combines, so that every second region of these
-/// goes without. Elementwise ops have vectors at the higher level only, and of the opaque ones some are in one region.
+/// What the regions of a family are compiled by, in turns. LLVM takes half of the time of what
+/// moves and combines, so that every second region of these goes without. Elementwise ops have
+/// vectors at the higher level only, and of the opaque ones some are in one region.
 fn engines(family: Family) -> Option<Vec<Engine>> {
     let mut engines = vec![plugin(support::config())?];
     if matches!(family, Family::Moved | Family::Indexed | Family::Combined) {
@@ -207,8 +214,8 @@ enum Extent {
 /// sample has all element types.
 const SHARE: usize = 3;
 
-/// The pairs to compare, and whether those are all pairs of their ops. At least `least` pairs must be
-/// wanted. `FUSELINE_PAIRS` asks for ops by name, and `FUSELINE_PART` for a part of them.
+/// The pairs to compare, and whether those are all pairs of their ops. At least `least` pairs must
+/// be wanted. `FUSELINE_PAIRS` asks for ops by name, and `FUSELINE_PART` for a part of them.
 fn asked(extent: Extent, least: usize, wanted: impl Fn(&Pair) -> bool) -> (Vec<Pair>, bool) {
     let pairs: Vec<Pair> = pairs().into_iter().filter(wanted).collect();
     assert!(pairs.len() >= least, "only {} pairs", pairs.len());
@@ -257,7 +264,8 @@ fn compare(family: Family, extent: Extent) {
     findings.judge(&format!("{family:?}"));
 }
 
-/// Most calls of a pair that are made with constants, and so many again whose operands are one number each: compiles are dear.
+/// Most calls of a pair that are made with constants, and so many again whose operands are one
+/// number each: compiles are dear.
 const MAX_CONSTANT: usize = 2;
 
 /// XLA computes with constants while it compiles, by other code than what it generates.
@@ -273,7 +281,8 @@ fn compare_constants(extent: Extent) {
             let calls = calls(pair, 1 << 10);
             let every = calls.len().div_ceil(MAX_CONSTANT).max(1);
             let mut calls: Vec<Call> = calls.into_iter().step_by(every).collect();
-            // A matrix of one number is singular, and whether that is found is a matter of rounding.
+            // A matrix of one number is singular, and whether that is found is a matter of
+            // rounding.
             if pair.def.fusibility != Fusibility::Opaque {
                 let splats: Vec<Call> = calls.iter().flat_map(splats).collect();
                 calls.extend(splats);

@@ -1,4 +1,5 @@
-//! Code of the user's that the plugin's threads call, and that panics or drops the last of everything there.
+//! Code of the user's that the plugin's threads call, and that panics or drops the last of
+//! everything there.
 
 use std::panic;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -84,7 +85,8 @@ fn session(plugin: &FakePlugin) -> (Session, fuseline::embed::StreamHandle) {
     (session, stream)
 }
 
-/// Callbacks of reads and of readiness that panic, called by the plugin's threads, with data and with errors.
+/// Callbacks of reads and of readiness that panic, called by the plugin's threads, with data and
+/// with errors.
 #[test]
 fn callbacks_that_panic() {
     let plugin = FakePlugin::alone();
@@ -175,7 +177,8 @@ fn wakers_that_panic() {
     plugin.assert_clean();
 }
 
-/// Memory that is lent to the plugin, whose owner panics when it is dropped, on a thread of the plugin.
+/// Memory that is lent to the plugin, whose owner panics when it is dropped, on a thread of the
+/// plugin.
 #[test]
 fn owners_of_host_memory_that_panic() {
     struct Owner(Vec<u8>, mpsc::Sender<bool>);
@@ -209,7 +212,8 @@ fn owners_of_host_memory_that_panic() {
     plugin.assert_clean();
 }
 
-/// The last of everything is dropped inside a callback, on a thread that the client waits for when it is destroyed.
+/// The last of everything is dropped inside a callback, on a thread that the client waits for when
+/// it is destroyed.
 #[test]
 fn the_last_handles_are_dropped_in_a_callback() {
     let plugin = FakePlugin::alone();

@@ -69,7 +69,8 @@ fn ten_thousand_new_regions_are_compiled_once_each() {
     }
 }
 
-/// A region that never compiles runs op by op, and is tried three times in all however often it comes.
+/// A region that never compiles runs op by op, and is tried three times in all however often it
+/// comes.
 #[test]
 fn a_region_that_never_compiles_runs_op_by_op_and_is_tried_three_times() {
     let plugin = FakePlugin::alone();
@@ -123,7 +124,8 @@ fn a_region_that_compiles_after_some_failures_is_a_whole_again() {
     }
 }
 
-/// In Strict mode the failure is the op's: the plugin's words, with the op and the line that recorded it.
+/// In Strict mode the failure is the op's: the plugin's words, with the op and the line that
+/// recorded it.
 #[test]
 fn in_strict_mode_a_compile_that_fails_is_an_error_of_its_op() {
     let plugin = FakePlugin::alone();
@@ -159,8 +161,9 @@ fn in_strict_mode_a_compile_that_fails_is_an_error_of_its_op() {
     plugin.assert_clean();
 }
 
-/// Whichever compile of a program fails: in Fused mode a region of several ops runs op by op, so only what depends on an op that is a
-/// region by itself is lost; in Strict mode what depends on the op.
+/// Whichever compile of a program fails: in Fused mode a region of several ops runs op by op, so
+/// only what depends on an op that is a region by itself is lost; in Strict mode what depends on
+/// the op.
 fn any_compile(plugin: &FakePlugin, seeds: std::ops::Range<u64>) {
     let mut failed = [0, 0];
     for seed in seeds {
@@ -214,7 +217,8 @@ fn whichever_compile_of_many_programs_fails() {
     any_compile(&FakePlugin::alone(), 40..4_000);
 }
 
-/// A compile that hangs holds up what needs it and nothing else. (Waits without a deadline wait; those with one are for the engine's tests.)
+/// A compile that hangs holds up what needs it and nothing else. (Waits without a deadline wait;
+/// those with one are for the engine's tests.)
 #[test]
 fn a_compile_that_hangs_holds_up_only_what_needs_it() {
     let plugin = FakePlugin::alone();

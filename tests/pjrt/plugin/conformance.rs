@@ -94,7 +94,8 @@ fn random_programs_give_the_interpreters_results() {
     assert!(plugin.calls(COMPILE) > 200 && plugin.created("buffer") > 1_000);
 }
 
-/// The ways that the engine takes on XLA's CPU plugin: interpreted first, compiled in a hurry, read in place.
+/// The ways that the engine takes on XLA's CPU plugin: interpreted first, compiled in a hurry, read
+/// in place.
 #[test]
 fn random_programs_on_a_plugin_that_says_it_is_a_cpu() {
     let plugin = FakePlugin::alone();

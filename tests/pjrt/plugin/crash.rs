@@ -1,4 +1,5 @@
-//! What ends a process, in processes of their own: a plugin that aborts or exits, and mistakes that the fake plugin ends the process for.
+//! What ends a process, in processes of their own: a plugin that aborts or exits, and mistakes that
+//! the fake plugin ends the process for.
 
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::Output;
@@ -86,7 +87,8 @@ fn a_process_ends_while_the_plugin_hangs() {
     }
 }
 
-/// A plugin that hangs in a compile or in its own threads holds up nobody who waits with a deadline.
+/// A plugin that hangs in a compile or in its own threads holds up nobody who waits with a
+/// deadline.
 #[test]
 fn who_waits_with_a_deadline_is_told_when_the_plugin_hangs() {
     const TEST: &str = "plugin::crash::who_waits_with_a_deadline_is_told_when_the_plugin_hangs";
@@ -131,7 +133,8 @@ fn told_in_time(test: &str, points: &[&str]) {
     assert!(others.is_empty(), "{others:?}");
 }
 
-/// An engine ends in time, whatever the plugin does not come back from; when it comes back after all, all is let go.
+/// An engine ends in time, whatever the plugin does not come back from; when it comes back after
+/// all, all is let go.
 #[test]
 fn an_engine_ends_in_time_while_the_plugin_hangs() {
     let plugin = FakePlugin::alone();
@@ -204,7 +207,8 @@ fn what_cannot_be_destroyed_is_counted() {
             if function == "Client_Destroy" {
                 drop(engine);
             } else {
-                // The client would be destroyed before what was not, for which the fake plugin ends the process.
+                // The client would be destroyed before what was not, for which the fake plugin ends
+                // the process.
                 std::mem::forget(engine);
             }
             wait_for(|| plugin.fired(function) == 1, || format!("no {function}"));

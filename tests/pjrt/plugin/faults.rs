@@ -27,7 +27,8 @@ const WAYS: [(&str, &str); 2] = [
     (RUN, "fail(DATA_LOSS, \"planned: a bit fell over\")"),
 ];
 
-/// Each error says which op it is, where it was recorded, in which region, and what the plugin said.
+/// Each error says which op it is, where it was recorded, in which region, and what the plugin
+/// said.
 #[track_caller]
 fn say_what_is_lost(found: &Found, lost: &BTreeSet<usize>, words: &str) {
     for place in lost {
@@ -83,8 +84,9 @@ fn ops_that_fail_in_ten_thousand_programs() {
     single_ops(&FakePlugin::alone(), 1_000..11_000);
 }
 
-/// What is promised of a computation that fails after the plugin has accepted it, which nobody knows when the regions that read its results are
-/// launched: it is lost as a whole, as is each later region of which an op reads a value that is lost; nothing else is.
+/// What is promised of a computation that fails after the plugin has accepted it, which nobody
+/// knows when the regions that read its results are launched: it is lost as a whole, as is each
+/// later region of which an op reads a value that is lost; nothing else is.
 fn whole_regions(graph: &Graph, chunks: &[Vec<usize>], victim: usize) -> BTreeSet<usize> {
     let mut lost: BTreeSet<usize> = chunks[victim].iter().copied().collect();
     for chunk in &chunks[victim + 1..] {
@@ -96,8 +98,8 @@ fn whole_regions(graph: &Graph, chunks: &[Vec<usize>], victim: usize) -> BTreeSe
     lost
 }
 
-/// In Fused mode, with regions of known ops: a call that is refused costs speed, and a computation that fails takes its region and what
-/// depends on that.
+/// In Fused mode, with regions of known ops: a call that is refused costs speed, and a computation
+/// that fails takes its region and what depends on that.
 fn regions(plugin: &FakePlugin, seeds: std::ops::Range<u64>) {
     for seed in seeds {
         let mut random = Seeded::new(seed);
@@ -244,7 +246,8 @@ fn a_download_that_fails() {
             let error = read(&y).unwrap_err();
             assert_eq!(plugin.fired(DOWNLOAD) + plugin.fired("CopyOut") - before, 1);
             assert!(error.to_string().contains("UNAVAILABLE: planned"), "{plan}, read {way}: {error}");
-            // One that does not wait is told by an event, which does not say whether it was the copy or the computation.
+            // One that does not wait is told by an event, which does not say whether it was the
+            // copy or the computation.
             let unknown = way == 1 && error.stage() == Stage::Execute;
             assert!(error.stage() == Stage::Transfer || unknown, "{plan}, read {way}: {error}");
             assert_eq!((error.op_name(), error.region().is_some()), (Some("subtract"), true), "{error}");
@@ -255,7 +258,8 @@ fn a_download_that_fails() {
     plugin.assert_clean();
 }
 
-/// Memory that runs out once is freed and asked for again; what does not fit as a whole runs in parts; an op that does not fit is an error.
+/// Memory that runs out once is freed and asked for again; what does not fit as a whole runs in
+/// parts; an op that does not fit is an error.
 #[test]
 fn memory_that_runs_out() {
     let plugin = FakePlugin::alone();

@@ -25,7 +25,8 @@ fn a_child_gives_nothing_back() {
     engine.synchronize().unwrap();
     let given_back = || BACK.map(|function| plugin.calls(function));
     assert!(plugin.live("buffer") >= 3 && plugin.live("loaded_executable") >= 1);
-    // Each by itself is the last handle on something. The plugin's counts have a lock, which nobody holds who is not there: nothing is under way.
+    // Each by itself is the last handle on something. The plugin's counts have a lock, which nobody
+    // holds who is not there: nothing is under way.
     let status = in_fork(|| {
         let before = given_back();
         drop(computed);

@@ -1,7 +1,8 @@
 //! Everything that a plugin can do wrong, on one that does it when told to (`tests/fakeplugin`).
 //!
-//! Each test has the plugin to itself ([`FakePlugin::alone`]), and each shows by the plugin's counts that what it planned has happened. The
-//! long versions are ignored: `cargo test --release --test pjrt plugin:: -- --ignored`.
+//! Each test has the plugin to itself ([`FakePlugin::alone`]), and each shows by the plugin's
+//! counts that what it planned has happened. The long versions are ignored: `cargo test --release
+//! --test pjrt plugin:: -- --ignored`.
 
 mod callbacks;
 mod compiles;
@@ -49,7 +50,8 @@ enum Node {
     Op(u32, usize, usize),
 }
 
-/// A program of small whole numbers, whose results are known exactly. Each value depends on earlier ones.
+/// A program of small whole numbers, whose results are known exactly. Each value depends on earlier
+/// ones.
 #[derive(Debug)]
 struct Graph {
     nodes: Vec<Node>,

@@ -1,4 +1,5 @@
-//! The end: whatever is dropped in whatever order on whatever thread, with whatever in flight, everything is given back.
+//! The end: whatever is dropped in whatever order on whatever thread, with whatever in flight,
+//! everything is given back.
 
 use std::any::Any;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -170,7 +171,8 @@ fn ten_thousand_orders() {
     in_any_order(&FakePlugin::alone(), 1_000..11_000);
 }
 
-/// The engine's handle is dropped while threads record, read and wait, at any moment; all of them come to an end.
+/// The engine's handle is dropped while threads record, read and wait, at any moment; all of them
+/// come to an end.
 fn at_any_moment(plugin: &FakePlugin, seeds: std::ops::Range<u64>) {
     for seed in seeds {
         let mut random = Seeded::new(seed);

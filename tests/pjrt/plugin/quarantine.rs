@@ -1,4 +1,5 @@
-//! A plugin that crashes costs one process for each region: the next one finds what it was about and does not try that again.
+//! A plugin that crashes costs one process for each region: the next one finds what it was about
+//! and does not try that again.
 
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
@@ -16,7 +17,8 @@ const ROOT: &str = "FUSELINE_TEST_ROOT";
 const SIGABRT: i32 = 6;
 const SIGKILL: i32 = 9;
 
-/// Runs one region of three ops with the disk cache of the folder that the environment names; what was told, and counted.
+/// Runs one region of three ops with the disk cache of the folder that the environment names; what
+/// was told, and counted.
 fn run() -> (Vec<Event>, Counters) {
     let root = PathBuf::from(std::env::var_os(ROOT).unwrap());
     let plugin = FakePlugin::alone();
@@ -28,7 +30,8 @@ fn run() -> (Vec<Event>, Counters) {
     (log.take(), counters)
 }
 
-/// The region as a whole was neither compiled nor loaded, for that reason, and gave what it should all the same.
+/// The region as a whole was neither compiled nor loaded, for that reason, and gave what it should
+/// all the same.
 fn is_in_quarantine() {
     let (events, counters) = run();
     let refused = |event: &Event| match event {
@@ -82,7 +85,8 @@ fn ends_by(signal: i32, test: &str, case: &str, root: &Path, plan: &str, part: f
     }
 }
 
-/// R16: at each of the places where a plugin may crash on a region. When its time is over the region is tried anew, and not with what crashed.
+/// R16: at each of the places where a plugin may crash on a region. When its time is over the
+/// region is tried anew, and not with what crashed.
 #[test]
 fn a_crash_costs_one_process() {
     const TEST: &str = "plugin::quarantine::a_crash_costs_one_process";
@@ -116,7 +120,8 @@ fn a_crash_costs_one_process() {
 /// Records something of some numbers.
 type Program = fn(&Engine, Tensor) -> Result<Vec<Tensor>>;
 
-/// Runs a program on an engine that may compile and execute nothing, whatever the crash was about, if its plan says so.
+/// Runs a program on an engine that may compile and execute nothing, whatever the crash was about,
+/// if its plan says so.
 fn told(config: impl FnOnce(EngineConfig) -> EngineConfig, program: Program, wanted: &[f32]) -> Vec<Event> {
     let root = PathBuf::from(std::env::var_os(ROOT).unwrap());
     let plugin = FakePlugin::alone();
@@ -156,7 +161,8 @@ const NEVER: &str = "PJRT_Client_Compile = abort; PJRT_LoadedExecutable_Execute 
 
 const CRASH: &str = "PJRT_Client_Compile@1 = abort";
 
-/// A fault costs speed, never a result: one op that crashed has its result by other means, whatever of it is asked for then.
+/// A fault costs speed, never a result: one op that crashed has its result by other means, whatever
+/// of it is asked for then.
 #[test]
 fn an_op_that_crashed_is_interpreted() {
     const TEST: &str = "plugin::quarantine::an_op_that_crashed_is_interpreted";
@@ -189,7 +195,8 @@ fn an_op_that_crashed_is_interpreted() {
     }
 }
 
-/// The ops of a region that crashed may be what crashed: they are not compiled either, nor is the region for other results.
+/// The ops of a region that crashed may be what crashed: they are not compiled either, nor is the
+/// region for other results.
 #[test]
 fn the_ops_of_a_region_that_crashed_are_interpreted() {
     const TEST: &str = "plugin::quarantine::the_ops_of_a_region_that_crashed_are_interpreted";
@@ -280,7 +287,8 @@ fn wait_for_the_entry() {
     wait_for(|| stored() >= 3, || format!("{} entries", stored()));
 }
 
-/// A program that ends with its first execution under way, or before that it is over was noted, has done nothing to the executable.
+/// A program that ends with its first execution under way, or before that it is over was noted, has
+/// done nothing to the executable.
 #[test]
 fn an_end_is_no_crash() {
     const TEST: &str = "plugin::quarantine::an_end_is_no_crash";

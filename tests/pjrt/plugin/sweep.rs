@@ -1,5 +1,5 @@
-//! Every function of a plugin fails in every way that it can, at its first calls: a program is right or says what went wrong, the engine works on
-//! when the fault is over, and nothing is left.
+//! Every function of a plugin fails in every way that it can, at its first calls: a program is
+//! right or says what went wrong, the engine works on when the fault is over, and nothing is left.
 //!
 //! What destroys objects is not made to fail here, for then they stay (`crash.rs` has it).
 
@@ -94,7 +94,8 @@ const WORDS: [&str; 5] = [
     "was asked for, but the plugin has 0 devices",
 ];
 
-/// A program with scalars, results that die and are updated in place, a wait, a read and one that does not wait.
+/// A program with scalars, results that die and are updated in place, a wait, a read and one that
+/// does not wait.
 fn program(engine: &Engine) -> Result<()> {
     let x = engine.tensor(&[1.0f32, 2.0], &[2])?;
     let y = three(&x)?;
@@ -160,7 +161,8 @@ fn one_fault(plugin: &FakePlugin, config: EngineConfig, point: &str, action: &st
     fired
 }
 
-/// As what the plugin is used: a device of its own, a CPU whose regions are compiled, and one whose new regions are interpreted.
+/// As what the plugin is used: a device of its own, a CPU whose regions are compiled, and one whose
+/// new regions are interpreted.
 fn configs(plugin: &FakePlugin) -> [EngineConfig; 3] {
     let cpu = |config: EngineConfig| config.client_option("platform", "cpu");
     [plugin.config(), cpu(plugin.config()), cpu(EngineConfig::new().plugin(path()))]

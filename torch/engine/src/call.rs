@@ -73,7 +73,8 @@ pub type Lower = fn(&Call<'_>) -> Result<Results>;
 /// An overload and its lowering.
 #[derive(Clone, Copy)]
 pub struct Row {
-    /// Its name, without the namespace if that is `aten`: `add.Tensor`, `relu`, `fuseline::attention`.
+    /// Its name, without the namespace if that is `aten`: `add.Tensor`, `relu`,
+    /// `fuseline::attention`.
     pub name: &'static str,
     /// How it is recorded.
     pub lower: Lower,
@@ -138,7 +139,8 @@ impl<'a> Call<'a> {
         matches!(self.arg(at), Arg::None)
     }
 
-    /// A tensor. A number in the place of one (`x * 2` has one) is a rank-0 tensor of PyTorch's default type for it.
+    /// A tensor. A number in the place of one (`x * 2` has one) is a rank-0 tensor of PyTorch's
+    /// default type for it.
     ///
     /// # Errors
     /// When it is something else.
@@ -323,7 +325,8 @@ fn part_of(dtype: DType) -> Option<DType> {
     }
 }
 
-/// A number as a scalar of a type; `whole` is the same as an integer, where it is one. `None` for complex types.
+/// A number as a scalar of a type; `whole` is the same as an integer, where it is one. `None` for
+/// complex types.
 fn scalar_of(dtype: DType, value: f64, whole: Option<i64>) -> Option<Scalar> {
     Some(match dtype {
         DType::F64 => Scalar::new(value),

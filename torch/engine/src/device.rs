@@ -19,8 +19,9 @@ use parking_lot::Mutex;
 
 use crate::call::{Fault, Result, unsupported};
 
-/// Names the device: `reference` is the interpreter, anything else the path of a plugin. Without it `FUSELINE_PJRT_PLUGIN` counts, then the plugin
-/// that is installed as a package, then the first that is found.
+/// Names the device: `reference` is the interpreter, anything else the path of a plugin. Without it
+/// `FUSELINE_PJRT_PLUGIN` counts, then the plugin that is installed as a package, then the first
+/// that is found.
 const DEVICE: &str = "FUSELINE_TORCH_DEVICE";
 
 static PACKAGED: OnceLock<PathBuf> = OnceLock::new();
@@ -41,7 +42,8 @@ static TOLD: Mutex<VecDeque<String>> = Mutex::new(VecDeque::new());
 /// Most events that are kept.
 const MAX_TOLD: usize = 200;
 
-/// What the engine has turned off by itself: of each kind the first reason, and those that a user has not been warned of yet.
+/// What the engine has turned off by itself: of each kind the first reason, and those that a user
+/// has not been warned of yet.
 #[derive(Default)]
 struct TurnedOff {
     kinds: BTreeSet<String>,
@@ -72,8 +74,8 @@ fn turned_off(event: &Event) -> Option<&str> {
     }
 }
 
-/// Notes what the engine has turned off. Nothing is silent, and a warning for each region would be noise: of each kind the first is a warning, and
-/// [`explained`] has all.
+/// Notes what the engine has turned off. Nothing is silent, and a warning for each region would be
+/// noise: of each kind the first is a warning, and [`explained`] has all.
 fn note_turned_off(event: &Event) {
     let Some(kind) = turned_off(event) else { return };
     let text = event.to_string();
@@ -228,7 +230,8 @@ pub(crate) fn explained() -> String {
     TOLD.lock().iter().map(|line| format!("{}\n", line.replace('\n', " "))).collect()
 }
 
-/// For how long a program may run ahead of what other ranks send: more than PyTorch's process groups wait.
+/// For how long a program may run ahead of what other ranks send: more than PyTorch's process
+/// groups wait.
 const PROCESS_GROUP_LIMIT: Duration = Duration::from_secs(3_600);
 
 fn open() -> Result<Engine> {

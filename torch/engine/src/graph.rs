@@ -4,13 +4,17 @@
 //! begin ─► params ─► kernels run as always, on values without data ─► end ─► Graph ─► call, call, ..
 //! ```
 //!
-//! While a thread records, its ops go into the graph ([`recording`]) and those of other threads to the stream, as ever. Random numbers are drawn
-//! anew by each call: [`draw`] makes parameters of the seed and the place in the sequence. What needs data in the meantime (a read, an op that the
-//! CPU would compute) is an error, and the graph is not to be had then; the shim runs its ops one by one.
+//! While a thread records, its ops go into the graph ([`recording`]) and those of other threads to
+//! the stream, as ever. Random numbers are drawn anew by each call: [`draw`] makes parameters of
+//! the seed and the place in the sequence. What needs data in the meantime (a read, an op that the
+//! CPU would compute) is an error, and the graph is not to be had then; the shim runs its ops one
+//! by one.
 //!
 //! Invariants:
-//! - TG1: the parameters are the inputs, in their order, then two for each draw. Numbers of the program are constants.
-//! - TG2: a call stands between flushes, so that the region that it is depends on the graph alone. So does its executable.
+//! - TG1: the parameters are the inputs, in their order, then two for each draw. Numbers of the
+//!   program are constants.
+//! - TG2: a call stands between flushes, so that the region that it is depends on the graph alone.
+//!   So does its executable.
 
 #![allow(
     clippy::disallowed_types,
@@ -130,7 +134,8 @@ pub(crate) fn forget(number: u64) {
     drop(gone);
 }
 
-/// Records a call as one op, or as those that the graph consists of. `draws` are a seed and the number of a call for each draw.
+/// Records a call as one op, or as those that the graph consists of. `draws` are a seed and the
+/// number of a call for each draw.
 ///
 /// # Errors
 /// When there is no such graph, or the values are of other types.

@@ -1,7 +1,9 @@
-//! PyTorch's rule for the element type that operands of several types are computed in (`torch.result_type`).
+//! PyTorch's rule for the element type that operands of several types are computed in
+//! (`torch.result_type`).
 //!
-//! Three kinds of operands count in this order: tensors with dimensions, tensors without, and numbers. One that counts less changes the type only by
-//! being of a higher category (bool, integers, floats, complex numbers).
+//! Three kinds of operands count in this order: tensors with dimensions, tensors without, and
+//! numbers. One that counts less changes the type only by being of a higher category (bool,
+//! integers, floats, complex numbers).
 
 use fuseline::fusion::{DType, DTypeClass};
 
@@ -62,7 +64,8 @@ fn combined(strong: Option<DType>, weak: Option<DType>) -> Option<DType> {
     })
 }
 
-/// The type that these arguments of a call are computed in; the default type of a call without any is `f32`.
+/// The type that these arguments of a call are computed in; the default type of a call without any
+/// is `f32`.
 pub(crate) fn result_type(call: &Call<'_>, args: &[usize]) -> DType {
     let mut kinds: [Option<DType>; 3] = [None; 3];
     for &at in args {

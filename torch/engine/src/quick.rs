@@ -1,5 +1,5 @@
-//! The ops that programs call most, without inference and arguments: on tensors of one type, each all of its storage (`torch/csrc/quick.cpp`). The place in
-//! a list is the number at the border.
+//! The ops that programs call most, without inference and arguments: on tensors of one type, each
+//! all of its storage (`torch/csrc/quick.cpp`). The place in a list is the number at the border.
 
 use fuseline::Tensor;
 use smallvec::SmallVec;

@@ -1,17 +1,20 @@
 //! Reads and writes through strided views of a storage, as ops.
 //!
-//! A storage is one value, of whatever shape it was written in, in row-major order. A view is an element type, sizes, strides and an offset, in
-//! elements of that type. Where its strides, sorted, divide one another, as those of slices, transposes and splits of heads do, it is a *box* in the
-//! storage as a grid: one slice. Where they only *nest* (each is at least the extent of those below it) it is taken apart level by level into
-//! slices and reshapes; otherwise it is a gather, and a write a scatter. The offset is a run-time number: a loop that walks through a batch
-//! or fills a cache is one program.
+//! A storage is one value, of whatever shape it was written in, in row-major order. A view is an
+//! element type, sizes, strides and an offset, in elements of that type. Where its strides, sorted,
+//! divide one another, as those of slices, transposes and splits of heads do, it is a *box* in the
+//! storage as a grid: one slice. Where they only *nest* (each is at least the extent of those below
+//! it) it is taken apart level by level into slices and reshapes; otherwise it is a gather, and a
+//! write a scatter. The offset is a run-time number: a loop that walks through a batch or fills a
+//! cache is one program.
 //!
 //! ```text
 //! box:   storage ─► [n / s1, s1 / s2, .., sk] ─► a slice of it ─► transposed, repeated
 //! nest:  [n] ─► from the offset on ─► [.., L] ─► [.., size * stride] ─► [.., size, stride] ─► .. ─► [.., size] ─► transposed, repeated
 //! ```
 //!
-//! Invariant VW1: a write leaves every element of the storage that the view does not name as it was.
+//! Invariant VW1: a write leaves every element of the storage that the view does not name as it
+//! was.
 
 use fuseline::fusion::{DType, TensorType};
 use fuseline::{Stream, Tensor, unchecked};
@@ -41,7 +44,8 @@ struct Level {
 
 /// A view as a box in a grid.
 struct Grid {
-    /// Sizes of the grid, as many as levels; one more where the elements of the last level are apart.
+    /// Sizes of the grid, as many as levels; one more where the elements of the last level are
+    /// apart.
     dims: SmallVec<[u64; 8]>,
     /// Where the box begins.
     starts: SmallVec<[i64; 8]>,
@@ -372,7 +376,8 @@ pub fn write(base: &Tensor, view: &View<'_>, value: &Tensor) -> Result<Tensor> {
     Ok(row.dynamic_update_slice(&new, &[&start])?)
 }
 
-/// The blocks `[.., L]` with what is written to them; `value` has the sizes of the blocks and then those of the levels.
+/// The blocks `[.., L]` with what is written to them; `value` has the sizes of the blocks and then
+/// those of the levels.
 fn put(old: &Tensor, levels: &[Level], value: &Tensor) -> Result<Tensor> {
     let rank = old.rank();
     let last = rank as i64 - 1;

@@ -1,4 +1,5 @@
-//! Why set-up could not finish: one sentence each, about what is missing and how to supply it by hand.
+//! Why set-up could not finish: one sentence each, about what is missing and how to supply it by
+//! hand.
 
 use std::fmt;
 use std::io;

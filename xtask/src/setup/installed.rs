@@ -55,7 +55,8 @@ pub(crate) fn libclang_in(folder: &Path) -> Vec<PathBuf> {
     unversioned.into_iter().chain(found.into_iter().rev()).map(|(_, path)| path).collect()
 }
 
-/// The version in `libclang.so`, `libclang.so.13`, `libclang-14.so`, `libclang-14.so.1`; `None` for other files.
+/// The version in `libclang.so`, `libclang.so.13`, `libclang-14.so`, `libclang-14.so.1`; `None` for
+/// other files.
 fn version(file: &str) -> Option<Vec<u32>> {
     let rest = file.strip_prefix("libclang")?;
     let (dashed, dotted) = rest.split_once(".so")?;

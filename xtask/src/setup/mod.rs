@@ -1,7 +1,8 @@
 //! Set-up: what a build of this workspace needs beyond Rust and a C compiler.
 //!
-//! In: a checkout and a machine. Out: four links at fixed places ([`Piece::place`]), which `.cargo/config.toml` names, and
-//! a stamp that says for what they stand. Each piece comes from the first of these that works:
+//! In: a checkout and a machine. Out: four links at fixed places ([`Piece::place`]), which
+//! `.cargo/config.toml` names, and a stamp that says for what they stand. Each piece comes from the
+//! first of these that works:
 //!
 //! 1. the user's variable ([`Piece::variable`]);
 //! 2. what already is at its place, unless it is an older pinned version;
@@ -10,11 +11,12 @@
 //!
 //! Invariants:
 //! 1. Everything stays below `.setup/`, but for the one link `.cargo/libclang/libclang.so`.
-//! 2. A package appears under its final name only when it is whole: pip writes into `.setup/tmp`, and a rename ends it.
-//!    So an interruption at any moment costs at most the package that was being fetched.
+//! 2. A package appears under its final name only when it is whole: pip writes into `.setup/tmp`,
+//!    and a rename ends it. So an interruption at any moment costs at most the package that was
+//!    being fetched.
 //! 3. One set-up runs at a time in a checkout (`.setup/lock`); who waited finds the work done.
-//! 4. The stamp is written last, and [`Setup::is_ready`] compares it with what is there: with nothing to do, set-up reads
-//!    one file and four links.
+//! 4. The stamp is written last, and [`Setup::is_ready`] compares it with what is there: with
+//!    nothing to do, set-up reads one file and four links.
 //! 5. A file that somebody put at a place by hand is never replaced; links are.
 
 mod failure;
@@ -109,8 +111,8 @@ impl Setup<'_> {
         self.describe().is_some_and(|now| now == stamp)
     }
 
-    /// What is there now: where each link points, the user's variables and the requirements. `None` when a piece is
-    /// missing or its link leads nowhere.
+    /// What is there now: where each link points, the user's variables and the requirements. `None`
+    /// when a piece is missing or its link leads nowhere.
     fn describe(&self) -> Option<String> {
         let mut text = format!("{FORMAT}\n");
         for piece in Piece::ALL {
@@ -249,7 +251,8 @@ impl Setup<'_> {
     /// Links what the machine has installed, if it works.
     fn take_installed(&self, piece: Piece, scratch: &Path) -> Result<bool, Failure> {
         for candidate in installed::candidates(self.host, piece) {
-            // Tried through the link: the loader looks for a library's own dependencies beside the name it was given.
+            // Tried through the link: the loader looks for a library's own dependencies beside the
+            // name it was given.
             self.link(piece, &candidate, scratch)?;
             let place = self.place(piece);
             if (self.probe)(self.host, piece, &place, scratch).is_ok() {
@@ -303,7 +306,8 @@ impl Setup<'_> {
         fs::read_to_string(receipt).is_ok_and(|line| line == requirement.line)
     }
 
-    /// How the link at a piece's place names a path of this workspace, so that a checkout may be moved.
+    /// How the link at a piece's place names a path of this workspace, so that a checkout may be
+    /// moved.
     fn relative(&self, piece: Piece, path: &Path) -> PathBuf {
         let depth = Path::new(piece.place()).components().count() - 1;
         let below = path.strip_prefix(&self.host.root).unwrap_or(path);

@@ -45,9 +45,11 @@ pub(crate) fn find_python(host: &Host, missing: &[Piece]) -> Result<PathBuf, Fai
     })
 }
 
-/// Fetches one package into `to`, checking its hash. `scratch` holds what pip leaves behind when it is interrupted.
+/// Fetches one package into `to`, checking its hash. `scratch` holds what pip leaves behind when it
+/// is interrupted.
 ///
-/// `missing` is what this package and those after it stand for: the sentence of a failure says how to supply them.
+/// `missing` is what this package and those after it stand for: the sentence of a failure says how
+/// to supply them.
 pub(crate) fn fetch(
     host: &Host,
     python: &Path,
@@ -78,7 +80,8 @@ pub(crate) fn fetch(
     // Verbose, or it may keep to itself why it found nothing.
     command.arg("-vv");
     command.arg("--target").arg(to).arg("-r").arg(&list);
-    // The user's configuration stays (a mirror, a proxy, a certificate), but for what contradicts --target.
+    // The user's configuration stays (a mirror, a proxy, a certificate), but for what contradicts
+    // --target.
     command
         .env("PIP_USER", "0")
         .env("PIP_REQUIRE_VIRTUALENV", "0")
@@ -166,8 +169,8 @@ const NETWORK: [&str; 11] = [
     "IncompleteRead",
 ];
 
-/// Tells by pip's words what went wrong. The order matters: after a full disk or a lost connection pip also says that
-/// it found no package.
+/// Tells by pip's words what went wrong. The order matters: after a full disk or a lost connection
+/// pip also says that it found no package.
 fn classify(said: &str, host: &Host, missing: &[Piece], log: PathBuf) -> Failure {
     const DISK: [&str; 2] = ["No space left on device", "Disk quota exceeded"];
     const HASH: [&str; 1] = ["DO NOT MATCH THE HASHES"];

@@ -1,7 +1,8 @@
 //! Trying a piece before relying on it.
 //!
-//! What a machine already has may be incomplete (a libclang without headers, a protoc without the well-known types) or
-//! too old; then set-up fetches its own. So each piece is used once, for the thing that the build needs it for.
+//! What a machine already has may be incomplete (a libclang without headers, a protoc without the
+//! well-known types) or too old; then set-up fetches its own. So each piece is used once, for the
+//! thing that the build needs it for.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -24,9 +25,10 @@ const MESSAGES: &str = "syntax = \"proto3\";\n\
     message M {\n  optional int32 i = 1;\n  google.protobuf.Any a = 2;\n  google.protobuf.Duration d = 3;\n  \
     google.protobuf.Timestamp t = 4;\n  google.protobuf.Int64Value v = 5;\n}\n";
 
-/// The major versions of clang for which the build of `pjrt-sys` 0.2.0 was seen to write the same bindings, byte for byte
-/// (12 to 19, Debian 12's and the package index's, 2026-11). Others are passed over: the pinned one is fetched instead.
-/// A folder that the user names is not held against this list.
+/// The major versions of clang for which the build of `pjrt-sys` 0.2.0 was seen to write the same
+/// bindings, byte for byte (12 to 19, Debian 12's and the package index's, 2026-11). Others are
+/// passed over: the pinned one is fetched instead. A folder that the user names is not held against
+/// this list.
 const KNOWN_CLANG: std::ops::RangeInclusive<u32> = 12..=19;
 
 /// Whether a piece works, or why not. `scratch` is a folder for the probe's own files.

@@ -1,4 +1,5 @@
-//! Set-up in a checkout of fake tools: a `python3` whose pip makes small files, a `cc` that names a folder of headers.
+//! Set-up in a checkout of fake tools: a `python3` whose pip makes small files, a `cc` that names a
+//! folder of headers.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;

@@ -1,11 +1,13 @@
-//! Programs that panics end: the library in a build with `panic = "abort"`, and what a panic in the user's code does there.
+//! Programs that panics end: the library in a build with `panic = "abort"`, and what a panic in the
+//! user's code does there.
 //!
-//! The program is `tests/abort`. It answers as a test binary does, each of its cases being a process of its own that it judges, and
-//! prints `skipped: REASON` where there is no plugin.
+//! The program is `tests/abort`. It answers as a test binary does, each of its cases being a
+//! process of its own that it judges, and prints `skipped: REASON` where there is no plugin.
 //!
-//! What keeps the build affordable: the flag is given to the compiler and not by a profile, and the target is explicit, so that
-//! build scripts and macros are those of the other stages (with a profile cargo builds them anew, half of the whole); nothing is
-//! optimised, since the program computes next to nothing.
+//! What keeps the build affordable: the flag is given to the compiler and not by a profile, and the
+//! target is explicit, so that build scripts and macros are those of the other stages (with a
+//! profile cargo builds them anew, half of the whole); nothing is optimised, since the program
+//! computes next to nothing.
 
 use std::process::Command;
 use std::time::{Duration, Instant};

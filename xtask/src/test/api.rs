@@ -1,11 +1,15 @@
-//! The public API of the published crates, against what is kept of it in `tests/api/`: a change of it is a change of these files.
+//! The public API of the published crates, against what is kept of it in `tests/api/`: a change of
+//! it is a change of these files.
 //!
-//! Input: what rustdoc tells of each crate, as JSON, which `public-api` reads. A file has a line for each item that another crate can
-//! name, and for each trait that a type implements, the automatic ones of stable Rust (`Send`, `UnwindSafe`, ...) among them. Not in it:
-//! blanket implementations, which are their traits' and not ours, and what is hidden from the documentation.
+//! Input: what rustdoc tells of each crate, as JSON, which `public-api` reads. A file has a line
+//! for each item that another crate can name, and for each trait that a type implements, the
+//! automatic ones of stable Rust (`Send`, `UnwindSafe`, ...) among them. Not in it: blanket
+//! implementations, which are their traits' and not ours, and what is hidden from the
+//! documentation.
 //!
-//! Rustdoc's JSON is unstable. Only rustdoc itself is run with `RUSTC_BOOTSTRAP` (`ci/rustdoc`), so that what it needs of other crates
-//! is what the other stages have built. Its pages go to a folder of their own, beside the ones for people.
+//! Rustdoc's JSON is unstable. Only rustdoc itself is run with `RUSTC_BOOTSTRAP` (`ci/rustdoc`), so
+//! that what it needs of other crates is what the other stages have built. Its pages go to a folder
+//! of their own, beside the ones for people.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -27,7 +31,8 @@ const FOLDER: &str = "tests/api";
 /// The variable that has golden files written instead of compared.
 const BLESS: &str = "FUSELINE_BLESS";
 
-/// Automatic traits that only the standard library can name: they come and go with its version and promise nothing.
+/// Automatic traits that only the standard library can name: they come and go with its version and
+/// promise nothing.
 const INTERNAL: [&str; 2] = ["core::marker::Freeze for ", "core::marker::UnsafeUnpin for "];
 
 /// Lines of a difference that the summary repeats.
@@ -168,7 +173,8 @@ fn explain(kept: &str, wanted: &str) -> String {
     text
 }
 
-/// The lines that only one of two texts has, or has more often, sorted so that both states of an item stand together.
+/// The lines that only one of two texts has, or has more often, sorted so that both states of an
+/// item stand together.
 fn changes(kept: &str, wanted: &str) -> Vec<String> {
     let mut counts: BTreeMap<&str, i64> = BTreeMap::new();
     for (text, step) in [(kept, -1), (wanted, 1)] {

@@ -42,7 +42,8 @@ pub(crate) fn doc(host: &Host) -> Tally {
     check("doc", command.args(["doc", "--locked", "--workspace", "--no-deps", "--all-features"]))
 }
 
-/// Licences, bans and sources. The advisories need a database from the network and are checked apart.
+/// Licences, bans and sources. The advisories need a database from the network and are checked
+/// apart.
 pub(crate) fn deny(host: &Host) -> Tally {
     if !has(host, "deny") {
         return Tally::skipped("deny", "no cargo-deny (cargo install --locked cargo-deny)");
@@ -50,8 +51,8 @@ pub(crate) fn deny(host: &Host) -> Tally {
     check("deny", host.cargo().args(["deny", "--locked", "check", "bans", "licenses", "sources"]))
 }
 
-/// The crate builds without warnings with sets of its features in which every two come together, apart, and each without the other. With all
-/// of them it is [`clippy`] that builds it.
+/// The crate builds without warnings with sets of its features in which every two come together,
+/// apart, and each without the other. With all of them it is [`clippy`] that builds it.
 pub(crate) fn features(host: &Host) -> Tally {
     let features = match root_features(host) {
         Ok(features) => features,
@@ -145,9 +146,11 @@ fn packages(host: &Host) -> anyhow::Result<Vec<Value>> {
 /// Most features that six sets are enough for.
 const MAX_FEATURES: usize = 10;
 
-/// The fewest sets in which every two features are both there, both absent, and each there without the other: a covering array of strength two.
-/// The first set is empty; which of the other five a feature is in is three of five, other three for each (Kleitman and Spencer, 1973:
-/// "Families of k-independent sets", *Discrete Mathematics* 6). Two threes of five have one in common, and neither holds the other.
+/// The fewest sets in which every two features are both there, both absent, and each there without
+/// the other: a covering array of strength two. The first set is empty; which of the other five a
+/// feature is in is three of five, other three for each (Kleitman and Spencer, 1973: "Families of
+/// k-independent sets", *Discrete Mathematics* 6). Two threes of five have one in common, and
+/// neither holds the other.
 fn feature_sets(features: &[String]) -> Vec<Vec<&str>> {
     let threes: Vec<u32> = (0..1u32 << 5).filter(|three| three.count_ones() == 3).collect();
     let set = |at: u32| {

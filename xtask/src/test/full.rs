@@ -1,4 +1,5 @@
-//! `cargo xtask test full`: the exhaustive forms of tests of which `cargo xtask test` runs a sample.
+//! `cargo xtask test full`: the exhaustive forms of tests of which `cargo xtask test` runs a
+//! sample.
 //!
 //! Each of [`RUNS`] has parts that take minutes. `target/full/COMMIT` has a file for
 //! each part that has passed, so that a run that was cut off goes on where it ended. Machines that

@@ -1,8 +1,8 @@
-//! Running tests one process each, without nextest: for the builds that nextest is not used for (loom, shuttle, the
-//! sanitizer) and for machines that do not have it.
+//! Running tests one process each, without nextest: for the builds that nextest is not used for
+//! (loom, shuttle, the sanitizer) and for machines that do not have it.
 //!
-//! A test that hangs is killed, one that brings its process down harms no other, and what it printed is shown when it
-//! fails.
+//! A test that hangs is killed, one that brings its process down harms no other, and what it
+//! printed is shown when it fails.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -45,7 +45,8 @@ pub(crate) enum Outcome {
     TimedOut { output: String },
 }
 
-/// Builds test binaries with a cargo command that takes `--message-format`. Its complaints go straight through.
+/// Builds test binaries with a cargo command that takes `--message-format`. Its complaints go
+/// straight through.
 pub(crate) fn build(command: Command) -> Result<Vec<Binary>, String> {
     built(command, |message| message["profile"]["test"] == true)
 }
@@ -81,7 +82,8 @@ fn binaries(messages: &str, is_meant: fn(&Value) -> bool) -> Vec<Binary> {
         .collect()
 }
 
-/// Lists the tests of a binary that carry `prefix`: their own name or a module's above it starts with it.
+/// Lists the tests of a binary that carry `prefix`: their own name or a module's above it starts
+/// with it.
 pub(crate) fn list(host: &Host, binary: &Binary, prefix: &str) -> Result<Vec<Test>, String> {
     let ask = |arguments: &[&str]| -> Result<Vec<String>, String> {
         let output = command(host, binary).args(arguments).output().map_err(|error| error.to_string())?;
@@ -118,8 +120,8 @@ struct Running {
     output: PathBuf,
 }
 
-/// Runs tests of a binary, as many at a time as there are cores, each for at most `limit`. Calls `ended` for each, in
-/// the order in which they end; when that returns false, the rest is not run.
+/// Runs tests of a binary, as many at a time as there are cores, each for at most `limit`. Calls
+/// `ended` for each, in the order in which they end; when that returns false, the rest is not run.
 pub(crate) fn run(
     host: &Host,
     binary: &Binary,

@@ -5,8 +5,9 @@
 //! that a skip never looks like a success. The reason has to be a prerequisite that is missing
 //! ([`prerequisites`]), and each stage has to have as many checks as are known of it ([`least`]).
 //!
-//! Where time is short, `FUSELINE_TEST_MINUTES` says how much there is: a stage that would not end in it is skipped too, so that a
-//! slow machine costs the last stages and not the results of the others.
+//! Where time is short, `FUSELINE_TEST_MINUTES` says how much there is: a stage that would not end
+//! in it is skipped too, so that a slow machine costs the last stages and not the results of the
+//! others.
 
 mod abort;
 mod api;
@@ -140,7 +141,8 @@ impl Stage {
         }
     }
 
-    /// How long it takes on two slow cores, in whole minutes, in a run that had nothing built before.
+    /// How long it takes on two slow cores, in whole minutes, in a run that had nothing built
+    /// before.
     fn minutes(self) -> u64 {
         match self {
             Stage::Fmt | Stage::Tidy | Stage::Deny => 0,

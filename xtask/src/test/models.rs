@@ -7,14 +7,15 @@
 //! ([`PREEMPTIONS`]): not every schedule there is, but all in which that is enough for something to
 //! go wrong.
 //!
-//! A model proves something only if it can fail. The code names its orderings, `ordering!(Acquire, "NAME")`, and in a loom
-//! build the variable `FUSELINE_WEAKEN` makes the ones of a name `Relaxed`; [`loom_weakened`] does so for every name, and
-//! some loom model must fail.
+//! A model proves something only if it can fail. The code names its orderings, `ordering!(Acquire,
+//! "NAME")`, and in a loom build the variable `FUSELINE_WEAKEN` makes the ones of a name `Relaxed`;
+//! [`loom_weakened`] does so for every name, and some loom model must fail.
 //!
-//! What keeps the builds affordable: the target is explicit, so that compiler flags reach neither build scripts nor
-//! macros, and these (bindgen is the dearest dependency) are built once for all configurations and shared with other
-//! release builds. Everything else is kept apart by its flags, in one target folder: going from one configuration to
-//! another and back rebuilds nothing (measured with cargo 1.95). Debug assertions stay on: they are what tests are for.
+//! What keeps the builds affordable: the target is explicit, so that compiler flags reach neither
+//! build scripts nor macros, and these (bindgen is the dearest dependency) are built once for all
+//! configurations and shared with other release builds. Everything else is kept apart by its flags,
+//! in one target folder: going from one configuration to another and back rebuilds nothing
+//! (measured with cargo 1.95). Debug assertions stay on: they are what tests are for.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -222,7 +223,8 @@ pub(crate) fn loom_weakened(host: &Host) -> Tally {
         }
     }
     let mut tally = Tally::default();
-    // A build in which any name at all makes models fail would seem to catch everything. One preemption is enough here.
+    // A build in which any name at all makes models fail would seem to catch everything. One
+    // preemption is enough here.
     let control = weakened(host, &models, &[("FUSELINE_WEAKEN", "no ordering's name"), (PREEMPTIONS.0, "1")]);
     match control {
         Ok(failed) => return Tally::failed("control", format!("{failed} fails with nothing weakened")),
@@ -250,7 +252,8 @@ pub(crate) fn loom_weakened(host: &Host) -> Tally {
     tally
 }
 
-/// Runs models with one ordering weakened, as `vars` say, until one fails: its name, or why none did.
+/// Runs models with one ordering weakened, as `vars` say, until one fails: its name, or why none
+/// did.
 fn weakened(host: &Host, models: &[(Binary, Vec<Test>)], vars: &[(&str, &str)]) -> Result<String, String> {
     let mut caught_by = None;
     let mut undecided = Vec::new();
@@ -278,7 +281,8 @@ fn weakened(host: &Host, models: &[(Binary, Vec<Test>)], vars: &[(&str, &str)]) 
     }
 }
 
-/// Orders models by how near their module is to the one that holds the ordering: the nearest most likely fails.
+/// Orders models by how near their module is to the one that holds the ordering: the nearest most
+/// likely fails.
 fn nearest_first(tests: &mut [Test], module: &str) {
     tests.sort_by_key(|test| {
         let common = test.name.split("::").zip(module.split("::")).take_while(|(a, b)| a == b).count();
@@ -305,7 +309,8 @@ fn named_orderings(src: &Path) -> std::io::Result<BTreeMap<String, String>> {
     Ok(found)
 }
 
-/// The names in `ordering!(Acquire, "NAME")`; comments name nothing, and neither does the macro's own definition.
+/// The names in `ordering!(Acquire, "NAME")`; comments name nothing, and neither does the macro's
+/// own definition.
 fn names_in(code: &str) -> Vec<String> {
     let lines: Vec<&str> = code.lines().map(|line| line.split("//").next().unwrap_or(line)).collect();
     let code = lines.join("\n");
@@ -319,7 +324,8 @@ fn names_in(code: &str) -> Vec<String> {
         .collect()
 }
 
-/// The module path of a source file: `record::slab` for `record/slab.rs`, `record` for `record/mod.rs`.
+/// The module path of a source file: `record::slab` for `record/slab.rs`, `record` for
+/// `record/mod.rs`.
 fn module(file: &Path) -> String {
     let path = file.with_extension("");
     let parts: Vec<_> =

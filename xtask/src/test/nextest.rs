@@ -1,8 +1,8 @@
 //! Unit and integration tests, each in a process of its own.
 //!
-//! nextest lists the tests as JSON and reports the results as JUnit; its text is for people only and is not read. Every
-//! listed test must appear in the report. Without nextest, `cargo test` builds the same binaries and [`isolate`] runs
-//! their tests in the same way.
+//! nextest lists the tests as JSON and reports the results as JUnit; its text is for people only
+//! and is not read. Every listed test must appear in the report. Without nextest, `cargo test`
+//! builds the same binaries and [`isolate`] runs their tests in the same way.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -22,7 +22,8 @@ const PROFILE: &str = "xtask";
 /// What is built and tested.
 const SCOPE: [&str; 3] = ["--locked", "--workspace", "--all-features"];
 
-/// How long a test may take without nextest, which has its own limits in `.config/nextest.toml`: the longest of those.
+/// How long a test may take without nextest, which has its own limits in `.config/nextest.toml`:
+/// the longest of those.
 const LIMIT: Duration = Duration::from_secs(900);
 
 /// What a report says about a test.

@@ -1,4 +1,5 @@
-//! PyTorch's device: the wheel of `torch/`, built for a PyTorch of the registry and installed as a user would, and its tests.
+//! PyTorch's device: the wheel of `torch/`, built for a PyTorch of the registry and installed as a
+//! user would, and its tests.
 //!
 //! PyTorch goes into a virtual environment below `target/`, by hashes
 //! (`torch/tests/requirements.txt`), without the CUDA libraries that it loads and does not use

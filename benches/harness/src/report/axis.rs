@@ -10,8 +10,8 @@ pub(super) struct Log {
 }
 
 impl Log {
-    /// An axis with all these values on it and some air; values that have no logarithm are left out. `least` are values that it
-    /// has in any case.
+    /// An axis with all these values on it and some air; values that have no logarithm are left
+    /// out. `least` are values that it has in any case.
     pub(super) fn around(values: impl Iterator<Item = f64>, least: (f64, f64), air: f64) -> Self {
         let (low, high) = values
             .filter(|value| value.is_finite() && *value > 0.0)
@@ -19,7 +19,8 @@ impl Log {
         Self { low: low / air, high: high * air, from: 0.0, to: 1.0 }
     }
 
-    /// The axis along this part of the picture; `from` is where the low end is, so it may be the larger one.
+    /// The axis along this part of the picture; `from` is where the low end is, so it may be the
+    /// larger one.
     pub(super) fn along(self, from: f64, to: f64) -> Self {
         Self { from, to, ..self }
     }
@@ -30,7 +31,8 @@ impl Log {
         self.from + (self.to - self.from) * part.clamp(0.0, 1.0)
     }
 
-    /// Round values on the axis, not more than `most` and, where there is room, not fewer than three.
+    /// Round values on the axis, not more than `most` and, where there is room, not fewer than
+    /// three.
     pub(super) fn ticks(&self, most: usize) -> Vec<f64> {
         let decades = self.low.log10().floor() as i32..=self.high.log10().ceil() as i32;
         let choose = |digits: &[f64], every: i32| -> Vec<f64> {

@@ -1,4 +1,5 @@
-//! The panel of a case: how it warms up, a table of the contenders, and in words what is wrong with a figure.
+//! The panel of a case: how it warms up, a table of the contenders, and in words what is wrong with
+//! a figure.
 
 use maud::{Markup, html};
 

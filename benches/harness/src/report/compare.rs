@@ -1,4 +1,5 @@
-//! The main chart: one row for each case, and in it each contender's time over that of Fuseline Fused.
+//! The main chart: one row for each case, and in it each contender's time over that of Fuseline
+//! Fused.
 
 use maud::{Markup, PreEscaped, html};
 
@@ -197,7 +198,8 @@ fn absent(report: &Report, case: &CaseResult) -> Vec<(Look, String, Absence)> {
     absent
 }
 
-/// Puts dots that would cover each other on lines of their own, near the middle, and makes the row as high as that takes.
+/// Puts dots that would cover each other on lines of their own, near the middle, and makes the row
+/// as high as that takes.
 fn arrange(row: &mut Row<'_>, axis: &Log) {
     row.dots.sort_by(|a, b| a.middle.total_cmp(&b.middle));
     let mut taken: Vec<(i32, f64, f64)> = Vec::new();

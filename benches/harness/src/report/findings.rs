@@ -25,7 +25,8 @@ pub(super) struct Headline {
     pub(super) name: String,
     /// Why there is no contender, where there is none.
     pub(super) missing: Option<String>,
-    /// The geometric mean, the least and the largest of the ratios that are not noisy; `None` if there are none.
+    /// The geometric mean, the least and the largest of the ratios that are not noisy; `None` if
+    /// there are none.
     pub(super) mean: Option<Mean>,
     /// Number of ratios that are noisy and so not counted.
     pub(super) noisy: usize,
@@ -160,7 +161,8 @@ pub(super) fn name<'a>(report: &'a Report, id: &'a str) -> &'a str {
     report.contenders.iter().find(|contender| contender.id == id).map_or(id, |contender| &contender.name)
 }
 
-/// The program that a case runs and its sizes: the parts of its name before and after the first `/`.
+/// The program that a case runs and its sizes: the parts of its name before and after the first
+/// `/`.
 pub(super) fn parts(case: &str) -> (&str, &str) {
     case.split_once('/').unwrap_or((case, ""))
 }

@@ -1,8 +1,9 @@
 //! The figures that Fuseline is to reach, and what the results say of them.
 //!
-//! Each is about ratios, Fused over another contender, of some of the cases: of a steady step, or of the first ten steps of a new process with
-//! whatever is compiled in them. A ratio that is noisy meets nothing and misses nothing; it is counted. A goal whose cases were not
-//! measured, or are all noisy, is open.
+//! Each is about ratios, Fused over another contender, of some of the cases: of a steady step, or
+//! of the first ten steps of a new process with whatever is compiled in them. A ratio that is noisy
+//! meets nothing and misses nothing; it is counted. A goal whose cases were not measured, or are
+//! all noisy, is open.
 
 use std::fmt::Write as _;
 

@@ -1,4 +1,5 @@
-//! What each contender looks like: a colour and a shape that are the same in every chart, and the style of the charts.
+//! What each contender looks like: a colour and a shape that are the same in every chart, and the
+//! style of the charts.
 
 use maud::{Markup, html};
 
@@ -13,8 +14,9 @@ pub(super) enum Medium {
     File,
 }
 
-/// The colours: name, on light paper, on dark. Those of contenders are Okabe and Ito's, which people who are colour-blind can
-/// tell apart, with the yellow darkened on light paper and the blues lightened on dark.
+/// The colours: name, on light paper, on dark. Those of contenders are Okabe and Ito's, which
+/// people who are colour-blind can tell apart, with the yellow darkened on light paper and the
+/// blues lightened on dark.
 const PALETTE: [(&str, &str, &str); 18] = [
     ("paper", "#ffffff", "#14161a"),
     ("ink", "#1b1d21", "#e8eaee"),
@@ -36,7 +38,8 @@ const PALETTE: [(&str, &str, &str); 18] = [
     ("k9", "#8a5a3c", "#c99b7d"),
 ];
 
-/// How the charts look, in names of colours. Only what renderers of SVG outside of browsers know too: no shorthands.
+/// How the charts look, in names of colours. Only what renderers of SVG outside of browsers know
+/// too: no shorthands.
 const RULES: &str = r#"
 svg.plot text { fill: var(--ink); font-family: system-ui, -apple-system, "Segoe UI", "DejaVu Sans Condensed", "DejaVu Sans", sans-serif; font-size: 12px; }
 svg.plot text.soft, svg.plot tspan.soft { fill: var(--soft); }
@@ -76,8 +79,8 @@ pub(super) fn page_style() -> String {
     )
 }
 
-/// The style of a picture as a file of its own: plain colours, since not every viewer of SVG knows variables; where a viewer knows
-/// of dark paper, it gets it.
+/// The style of a picture as a file of its own: plain colours, since not every viewer of SVG knows
+/// variables; where a viewer knows of dark paper, it gets it.
 pub(super) fn file_style() -> String {
     let contenders: String =
         (0..COLOURS).map(|colour| format!("svg.plot .k{colour} {{ color: var(--k{colour}); }}\n")).collect();

@@ -1,9 +1,12 @@
-//! The report for people: a page and its plots, out of the results and nothing else, so that it can be made again at any time.
+//! The report for people: a page and its plots, out of the results and nothing else, so that it can
+//! be made again at any time.
 //!
-//! `findings` says what follows from the results and `words` how numbers are written. `look` gives each contender its colour and its
-//! shape. `compare` is the chart of all cases, `warmup` that of one, `case` the rest of a case's panel, `stages` the
-//! tables of `cargo xtask micro`, where its figures lie beside the results, `goals` what Fuseline is to reach, and `page` puts all of it together. `picture`
-//! makes PNG of the charts. A thing that was not measured is never silently left out: `findings::absence` has a reason for each.
+//! `findings` says what follows from the results and `words` how numbers are written. `look` gives
+//! each contender its colour and its shape. `compare` is the chart of all cases, `warmup` that of
+//! one, `case` the rest of a case's panel, `stages` the tables of `cargo xtask micro`, where its
+//! figures lie beside the results, `goals` what Fuseline is to reach, and `page` puts all of it
+//! together. `picture` makes PNG of the charts. A thing that was not measured is never silently
+//! left out: `findings::absence` has a reason for each.
 
 mod axis;
 mod case;
@@ -30,7 +33,8 @@ use anyhow::{Context, Result};
 use crate::results::Report;
 use picture::Painter;
 
-/// Writes `index.html`, and each chart as `plots/*.svg` and `plots/*.png`, into the folder, which is made if it is not there.
+/// Writes `index.html`, and each chart as `plots/*.svg` and `plots/*.png`, into the folder, which
+/// is made if it is not there.
 pub(crate) fn write(report: &Report, folder: &Path) -> Result<()> {
     let plots = folder.join("plots");
     fs::create_dir_all(&plots).with_context(|| format!("cannot make {}", plots.display()))?;
@@ -53,7 +57,8 @@ fn put(path: &Path, bytes: &[u8]) -> Result<()> {
     fs::write(path, bytes).with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// How the plots of the cases are named: by the case, in letters that every file system and address takes.
+/// How the plots of the cases are named: by the case, in letters that every file system and address
+/// takes.
 fn stems(report: &Report) -> Vec<String> {
     let mut taken = HashSet::new();
     report

@@ -1,4 +1,5 @@
-//! What an op and a region cost Fuseline itself, stage by stage, as `cargo xtask micro` has found out.
+//! What an op and a region cost Fuseline itself, stage by stage, as `cargo xtask micro` has found
+//! out.
 
 use std::fs;
 use std::path::Path;
@@ -89,8 +90,9 @@ fn cell(figure: &Figure) -> Markup {
     }
 }
 
-/// A time of a few nanoseconds up to some milliseconds, in a unit that the whole table shares: three digits after a
-/// microsecond would be false precision, and none before it hides what is small.
+/// A time of a few nanoseconds up to some milliseconds, in a unit that the whole table shares:
+/// three digits after a microsecond would be false precision, and none before it hides what is
+/// small.
 fn nanoseconds(time: f64) -> String {
     format!("{} ns", grouped(time))
 }

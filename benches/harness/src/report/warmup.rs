@@ -141,8 +141,8 @@ fn panel(
     }
 }
 
-/// The line through all steps. Steps that fall together are one stroke from the least to the largest, so that a long warm-up
-/// does not make a long file and no slow step is lost.
+/// The line through all steps. Steps that fall together are one stroke from the least to the
+/// largest, so that a long warm-up does not make a long file and no slow step is lost.
 fn trace(warm: &[u64], steps: &Log, levels: &Log) -> String {
     let mut columns: Vec<(f64, f64, f64)> = Vec::new();
     for (step, &took) in warm.iter().enumerate() {

@@ -1,22 +1,27 @@
 //! What keeps a plugin from computing across the ops of an exact region.
 //!
-//! Input: a [`Plain`] function. Output: the same function for [`Numerics::Exact`], of which a plugin makes the same bits
-//! wherever it draws the line between what it computes together and what it does not.
+//! Input: a [`Plain`] function. Output: the same function for [`Numerics::Exact`], of which a
+//! plugin makes the same bits wherever it draws the line between what it computes together and what
+//! it does not.
 //!
-//! 1. An op that the plugin computes in two ways that round differently, depending on what stands around it, is replaced by
-//!    ops that it computes in one ([`steady`]).
-//! 2. *Fences* are put up: some results pass through `bitcast(bitcast(x) ^ 0)` before they are used. The zero is an argument
-//!    of the executable, so that a compiler does not know that it is one. XLA's CPU backend lets LLVM contract a
-//!    multiplication and an addition into one instruction that rounds once, or not, by what else uses the product and where
-//!    it is computed; and it folds what is computed of constants by another implementation than the one that computes at
-//!    run time. `optimization_barrier`, `reduce_precision` and casts there and back do not stop that.
-//! 3. A sum of many elements stands in a branch of its own, or the order of the sum would follow from what is around it.
+//! 1. An op that the plugin computes in two ways that round differently, depending on what stands
+//!    around it, is replaced by ops that it computes in one ([`steady`]).
+//! 2. *Fences* are put up: some results pass through `bitcast(bitcast(x) ^ 0)` before they are
+//!    used. The zero is an argument of the executable, so that a compiler does not know that it is
+//!    one. XLA's CPU backend lets LLVM contract a multiplication and an addition into one
+//!    instruction that rounds once, or not, by what else uses the product and where it is computed;
+//!    and it folds what is computed of constants by another implementation than the one that
+//!    computes at run time. `optimization_barrier`, `reduce_precision` and casts there and back do
+//!    not stop that.
+//! 3. A sum of many elements stands in a branch of its own, or the order of the sum would follow
+//!    from what is around it.
 //!
 //! Invariants:
 //! - F1: the function computes the same bits with fences and branches as without.
-//! - F2: behind an op that rounds, and behind one without operands, stands a fence, if another op of the function uses the
-//!   result. What an op is expanded into has fences too, also where the op is the whole region: it is what the others are
-//!   compared with. Bodies have none: a loop is one op, compiled with all that is in it.
+//! - F2: behind an op that rounds, and behind one without operands, stands a fence, if another op
+//!   of the function uses the result. What an op is expanded into has fences too, also where the op
+//!   is the whole region: it is what the others are compared with. Bodies have none: a loop is one
+//!   op, compiled with all that is in it.
 
 pub(super) mod stable_math;
 
@@ -43,8 +48,8 @@ pub fn exact(plain: Plain, pack: &ScalarPack) -> Plain {
     }
 }
 
-/// The first op of a region that no lowering keeps exact, if there are other ops: a plugin may compute it otherwise together with these
-/// than alone.
+/// The first op of a region that no lowering keeps exact, if there are other ops: a plugin may
+/// compute it otherwise together with these than alone.
 #[must_use]
 pub fn context_dependent_op(region: &CanonRegion) -> Option<OpCode> {
     if region.graph().nodes().len() < 2 {
@@ -118,21 +123,24 @@ fn places(graph: &Graph) -> Vec<bool> {
     is_used.into_iter().zip(is_open).map(|(is_used, is_open)| is_used && is_open).collect()
 }
 
-/// Whether a compiler may compute the results of an op together with what is made of them, to other bits. A product may be contracted with
-/// a sum; what the sum is used for, with the first steps of an approximation, whose arithmetic LLVM is allowed to reorder
-/// (`exp(a * b + c)` on XLA's CPU backend).
+/// Whether a compiler may compute the results of an op together with what is made of them, to other
+/// bits. A product may be contracted with a sum; what the sum is used for, with the first steps of
+/// an approximation, whose arithmetic LLVM is allowed to reorder (`exp(a * b + c)` on XLA's CPU
+/// backend).
 fn is_open(signature: &Signature) -> bool {
     signature.operands().is_empty() || rounds(signature)
 }
 
-/// Whether a plugin may combine elements in another order when an op is computed together with others: XLA's CPU backend goes through a
-/// sum in vectors where it stands alone, and element by element where its operand is computed on the way.
+/// Whether a plugin may combine elements in another order when an op is computed together with
+/// others: XLA's CPU backend goes through a sum in vectors where it stands alone, and element by
+/// element where its operand is computed on the way.
 fn is_reordered(signature: &Signature) -> bool {
     signature.def().fusibility == Fusibility::Reduction && rounds(signature)
 }
 
 impl Writer {
-    /// An op by itself: in a branch, which is always taken, and which a compiler does not compute together with what stands outside.
+    /// An op by itself: in a branch, which is always taken, and which a compiler does not compute
+    /// together with what stands outside.
     fn apart(&mut self, signature: &Arc<Signature>, operands: &[Ref], zero: Ref) -> Refs {
         let branch = |make: &dyn Fn(&mut Writer, &[Ref]) -> Vec<Ref>| {
             let mut writer = Writer(Graph::new());
@@ -182,7 +190,8 @@ impl Writer {
     }
 }
 
-/// The type in which elements are crossed with a zero: of as many bits. `None` for those that have no fence.
+/// The type in which elements are crossed with a zero: of as many bits. `None` for those that have
+/// no fence.
 #[must_use]
 pub fn crossed_as(dtype: DType) -> Option<DType> {
     match dtype {

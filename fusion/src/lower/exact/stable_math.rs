@@ -1,12 +1,16 @@
 //! Ops that a plugin computes in two ways.
 //!
-//! XLA's CPU backend (API 0.81) computes `exponential` and `log` of `f32` by polynomials in vectors of 4 and 8, and by the C library where
-//! a vector of 2 is left over at the end of a row; `log_plus_one` by one polynomial in vectors and by another in scalars; `rsqrt` by
-//! an approximation in some vectors and by a root and a division elsewhere. Which elements these are depends on the shape and on what
-//! else a kernel does, so the same number can have two results in one tensor. (Each elementwise op on rows of 1 to 80 numbers against rows of
-//! 80, 2026-11-22; `f64` only `rsqrt`; those that are made of these ops in the plugin are [`super::context_dependent_op`].)
+//! XLA's CPU backend (API 0.81) computes `exponential` and `log` of `f32` by polynomials in vectors
+//! of 4 and 8, and by the C library where a vector of 2 is left over at the end of a row;
+//! `log_plus_one` by one polynomial in vectors and by another in scalars; `rsqrt` by an
+//! approximation in some vectors and by a root and a division elsewhere. Which elements these are
+//! depends on the shape and on what else a kernel does, so the same number can have two results in
+//! one tensor. (Each elementwise op on rows of 1 to 80 numbers against rows of 80, 2026-11-22;
+//! `f64` only `rsqrt`; those that are made of these ops in the plugin are
+//! [`super::context_dependent_op`].)
 //!
-//! Here they are made of ops that IEEE 754 rounds in one way, with fences between them. They are good to 2 units in the last place.
+//! Here they are made of ops that IEEE 754 rounds in one way, with fences between them. They are
+//! good to 2 units in the last place.
 
 use std::sync::Arc;
 
@@ -105,8 +109,9 @@ impl Writer {
         }
     }
 
-    /// `2^n * e^r` with `n` whole and `|r| <= log(2) / 2`; `log(2)` is taken away in two parts, of which the first leaves products with
-    /// `n` exact. Reduction and polynomial are those of `expf` in the Cephes library (Moshier, 1992).
+    /// `2^n * e^r` with `n` whole and `|r| <= log(2) / 2`; `log(2)` is taken away in two parts, of
+    /// which the first leaves products with `n` exact. Reduction and polynomial are those of `expf`
+    /// in the Cephes library (Moshier, 1992).
     fn exponential(&mut self, x: Ref, shape: &Shape) -> Ref {
         let (least, most) = (self.splat(-88.376_26f32, shape), self.splat(88.8f32, shape));
         // Where the result is zero or infinite, `n` is held at numbers that make it so. NaN stays.
@@ -146,8 +151,9 @@ impl Writer {
         self.op(OpCode::BitcastConvert, attrs::convert(DType::F32), &[bits])
     }
 
-    /// `e * log(2) + log(m)` with `m` from `sqrt(1/2)` to `sqrt(2)`; reduction and polynomial are those of `logf` in the Cephes library
-    /// (Moshier, 1992). Subnormal numbers count as zero, as the plugin has them.
+    /// `e * log(2) + log(m)` with `m` from `sqrt(1/2)` to `sqrt(2)`; reduction and polynomial are
+    /// those of `logf` in the Cephes library (Moshier, 1992). Subnormal numbers count as zero, as
+    /// the plugin has them.
     fn log(&mut self, x: Ref, shape: &Shape) -> Ref {
         let bits = self.op(OpCode::BitcastConvert, attrs::convert(DType::U32), &[x]);
         let (places, bias) = (self.splat(23u32, shape), self.splat(126.0f32, shape));
@@ -202,8 +208,9 @@ impl Writer {
         self.plain(OpCode::Select, &[is_negative, nan, result])
     }
 
-    /// `log(1 + x)` where `1 + x` has lost digits of `x`: `log(u) * x / (u - 1)` with `u = 1 + x`, and `x` where `u` is 1 (HP-15C Advanced
-    /// Functions Handbook, 1982, appendix; Higham, Accuracy and Stability of Numerical Algorithms, 2nd edition, 1.14.1).
+    /// `log(1 + x)` where `1 + x` has lost digits of `x`: `log(u) * x / (u - 1)` with `u = 1 + x`,
+    /// and `x` where `u` is 1 (HP-15C Advanced Functions Handbook, 1982, appendix; Higham, Accuracy
+    /// and Stability of Numerical Algorithms, 2nd edition, 1.14.1).
     fn log_plus_one(&mut self, x: Ref, shape: &Shape) -> Ref {
         let (one, infinity) = (self.splat(1.0f32, shape), self.splat(f32::INFINITY, shape));
         let u = self.plain(OpCode::Add, &[x, one]);

@@ -1,9 +1,10 @@
 //! Elements of 2 and 4 bits, carried in whole bytes.
 //!
-//! Input: the [`Plain`] function of a region. Output: the same function, in which ops see *narrow* types, those of 2 and 4
-//! bits, at its edges only: what it takes and returns is as before, and the first thing that is done with a narrow parameter is
-//! to convert it to its *carrier*, the last that is done with a narrow result to convert it back, behind a barrier. A function
-//! without narrow types is returned as it came, after one look at its types.
+//! Input: the [`Plain`] function of a region. Output: the same function, in which ops see *narrow*
+//! types, those of 2 and 4 bits, at its edges only: what it takes and returns is as before, and the
+//! first thing that is done with a narrow parameter is to convert it to its *carrier*, the last
+//! that is done with a narrow result to convert it back, behind a barrier. A function without
+//! narrow types is returned as it came, after one look at its types.
 //!
 //! | narrow | carrier | because |
 //! |---|---|---|
@@ -11,17 +12,21 @@
 //! | `u2`, `u4` | `u8` | the same |
 //! | `f4E2M1FN` | `f32` | it has its numbers, and is what XLA's CPU backend computes short floats in; in a float of 8 bits results would be rounded twice |
 //!
-//! XLA's CPU backend (API 0.81) packs narrow elements, and ends the process where it copies one from one layout to another,
-//! which it does for some transposes and sorts and around other ops. It drops the sign of what it folds of `i2` and `i4`,
-//! emits invalid code for the total order of `f4E2M1FN`, and has no convolution of `u2`. None of this happens to the carriers.
+//! XLA's CPU backend (API 0.81) packs narrow elements, and ends the process where it copies one
+//! from one layout to another, which it does for some transposes and sorts and around other ops. It
+//! drops the sign of what it folds of `i2` and `i4`, emits invalid code for the total order of
+//! `f4E2M1FN`, and has no convolution of `u2`. None of this happens to the carriers.
 //!
 //! Invariants:
-//! - W1: a carried value is a number of the narrow type. An op that may leave the range is followed by ops that bring its
-//!   result back: integers wrap, floats are rounded to the nearest number, ties to even, as [`crate::FloatFormat`] says.
-//!   Which ops need not be followed so is said by [`stays_in_range`]; any other is, so that an op that nothing is said
-//!   about is right as long as its meaning does not depend on the width of its operands.
-//! - W2: an op whose meaning does depend on the width is given operands by which it means the same ([`Carrying::call`]).
-//! - W3: but for the conversions at the edges, no op of the function or of its bodies has a narrow operand or result.
+//! - W1: a carried value is a number of the narrow type. An op that may leave the range is followed
+//!   by ops that bring its result back: integers wrap, floats are rounded to the nearest number,
+//!   ties to even, as [`crate::FloatFormat`] says. Which ops need not be followed so is said by
+//!   [`stays_in_range`]; any other is, so that an op that nothing is said about is right as long as
+//!   its meaning does not depend on the width of its operands.
+//! - W2: an op whose meaning does depend on the width is given operands by which it means the same
+//!   ([`Carrying::call`]).
+//! - W3: but for the conversions at the edges, no op of the function or of its bodies has a narrow
+//!   operand or result.
 
 mod number;
 
@@ -38,8 +43,8 @@ use crate::literal::Literal;
 use crate::op::{Fusibility, OpCode, OpDef, Rounding, Signature, attrs};
 use crate::shape::TensorType;
 
-/// The function with its narrow values carried. One of which an op has no carried form, because its expansion does not fit the limits, stays as
-/// it is.
+/// The function with its narrow values carried. One of which an op has no carried form, because its
+/// expansion does not fit the limits, stays as it is.
 #[must_use]
 pub fn carried(plain: Plain) -> Plain {
     if !has_narrow(plain.function.graph()) {
@@ -84,8 +89,8 @@ pub fn has_narrow(graph: &Graph) -> bool {
 
 /// Whether an op on numbers of the narrow type gives numbers of it, computed in the carrier.
 ///
-/// What moves elements does, and what has bodies gives what these return or what they were given. A float stays one where
-/// nothing is rounded.
+/// What moves elements does, and what has bodies gives what these return or what they were given. A
+/// float stays one where nothing is rounded.
 fn stays_in_range(def: &OpDef, narrow: DType) -> bool {
     let exact = def.rounding == Rounding::Exact;
     match def.fusibility {
@@ -127,7 +132,8 @@ fn carried_function(plain: &Plain) -> Result<Plain, OpError> {
         }
     }
     let mut results = Vec::with_capacity(is_returned.len());
-    // What is returned is converted where it is made, so that the text of a node of the region is in one place.
+    // What is returned is converted where it is made, so that the text of a node of the region is
+    // in one place.
     let mut returned = Vec::with_capacity(is_returned.len());
     for (node, &origin) in graph.nodes().iter().zip(&plain.origins) {
         carrying.node(node, &params, &mut results)?;
@@ -182,7 +188,8 @@ impl Carrying {
         Ok(self.0.push_lowered(op, attrs, &[], operands)?[0])
     }
 
-    /// The value in another element type, which has its numbers or wraps, rounds or clamps them as `convert` does.
+    /// The value in another element type, which has its numbers or wraps, rounds or clamps them as
+    /// `convert` does.
     fn in_type(&mut self, value: Ref, to: DType) -> Result<Ref, OpError> {
         if self.dtype(value) == to {
             return Ok(value);
@@ -190,14 +197,16 @@ impl Carrying {
         self.op(OpCode::Convert, attrs::convert(to), &[value])
     }
 
-    /// What the function returns for a value. Were it known while the plugin compiles, it would be a constant in whatever layout
-    /// it was computed in, which is then copied to the layout of the result; behind a barrier nothing is known.
+    /// What the function returns for a value. Were it known while the plugin compiles, it would be
+    /// a constant in whatever layout it was computed in, which is then copied to the layout of the
+    /// result; behind a barrier nothing is known.
     fn end(&mut self, value: Ref, narrow: DType) -> Result<Ref, OpError> {
         let hidden = self.op(OpCode::OptimizationBarrier, Attrs::none(), &[value])?;
         self.in_type(hidden, narrow)
     }
 
-    /// The op of a node, in a function whose parameters and results so far have these values; its results are appended.
+    /// The op of a node, in a function whose parameters and results so far have these values; its
+    /// results are appended.
     fn node(&mut self, node: &Node, params: &[Ref], results: &mut Vec<Ref>) -> Result<(), OpError> {
         let operands: Refs = node.operands().iter().map(|&operand| pick(operand, params, results)).collect();
         let signature = node.signature();
@@ -283,7 +292,8 @@ impl Carrying {
     /// The bits as another narrow type of the same width.
     fn cast(&mut self, value: Ref, from: DType, to: DType) -> Result<Ref, OpError> {
         if from.bits() != to.bits() {
-            // Only the expansion into shifts is carried; it is left out where it does not fit the limits.
+            // Only the expansion into shifts is carried; it is left out where it does not fit the
+            // limits.
             let given = format!("a bitcast from {from} to {to} remains");
             return Err(OpError::new(
                 "bitcast_convert",
@@ -314,8 +324,8 @@ impl Carrying {
     }
 }
 
-/// The attributes with carriers for narrow types. A product of narrow floats is summed in `f32` even where its result is a
-/// shorter float, as XLA does for what it takes as short floats.
+/// The attributes with carriers for narrow types. A product of narrow floats is summed in `f32`
+/// even where its result is a shorter float, as XLA does for what it takes as short floats.
 fn carried_attrs(signature: &Signature) -> Attrs {
     let product = signature.def().fusibility == Fusibility::Contraction
         && signature.operands().iter().any(|ty| ty.dtype().is_float() && is_narrow(ty.dtype()));

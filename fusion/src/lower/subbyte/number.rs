@@ -1,5 +1,5 @@
-//! The arithmetic of carried numbers: what brings a result back into the range of its narrow type, and the bits that a
-//! number has in it.
+//! The arithmetic of carried numbers: what brings a result back into the range of its narrow type,
+//! and the bits that a number has in it.
 
 use std::sync::Arc;
 
@@ -56,8 +56,8 @@ impl Carrying {
         self.by(OpCode::ShiftRightArithmetic, high, unused)
     }
 
-    /// The number of a narrow type that a result computed in its carrier stands for; for `f4E2M1FN` also one computed in
-    /// `f64`.
+    /// The number of a narrow type that a result computed in its carrier stands for; for `f4E2M1FN`
+    /// also one computed in `f64`.
     pub(super) fn in_range(&mut self, value: Ref, narrow: DType) -> Result<Ref, OpError> {
         match narrow.class() {
             DTypeClass::Signed => self.with_sign(value, narrow),
@@ -77,11 +77,11 @@ impl Carrying {
         self.plain(OpCode::Clamp, &[least, value, greatest])
     }
 
-    /// Floats rounded to numbers of `f4E2M1FN`, ties to even: 0, 0.5, 1, 1.5, 2, 3, 4 and 6 of either sign. What is larger
-    /// becomes 6, NaN becomes -0.
+    /// Floats rounded to numbers of `f4E2M1FN`, ties to even: 0, 0.5, 1, 1.5, 2, 3, 4 and 6 of
+    /// either sign. What is larger becomes 6, NaN becomes -0.
     ///
-    /// Numbers with an odd pattern are odd multiples of the step, which is 1/2 below 2, 1 below 4 and 2 above, so rounding
-    /// to an even number of steps is rounding to an even pattern.
+    /// Numbers with an odd pattern are odd multiples of the step, which is 1/2 below 2, 1 below 4
+    /// and 2 above, so rounding to an even number of steps is rounding to an even pattern.
     fn rounded(&mut self, value: Ref) -> Result<Ref, OpError> {
         let magnitude = self.plain(OpCode::Abs, &[value])?;
         let (two, four) = (self.number(2.0, value)?, self.number(4.0, value)?);
@@ -109,8 +109,8 @@ impl Carrying {
 
     /// The four bits of a carried `f4E2M1FN`, in `u8`.
     ///
-    /// The highest nine bits of an `f32`, without its sign, are 252 for 0.5, and from 1, where they are 254, one more for each
-    /// next number.
+    /// The highest nine bits of an `f32`, without its sign, are 252 for 0.5, and from 1, where they
+    /// are 254, one more for each next number.
     pub(super) fn encoded(&mut self, value: Ref) -> Result<Ref, OpError> {
         let word = self.op(OpCode::BitcastConvert, attrs::convert(DType::U32), &[value])?;
         let sign = self.by(OpCode::ShiftRightLogical, word, 31.0)?;
@@ -126,8 +126,8 @@ impl Carrying {
         self.in_type(bits, DType::U8)
     }
 
-    /// The carrier of the `f4E2M1FN` with the bits in a `u8`, of which four are set at most: [`Carrying::encoded`] turned
-    /// around.
+    /// The carrier of the `f4E2M1FN` with the bits in a `u8`, of which four are set at most:
+    /// [`Carrying::encoded`] turned around.
     pub(super) fn decoded(&mut self, bits: Ref) -> Result<Ref, OpError> {
         let bits = self.in_type(bits, DType::U32)?;
         let sign = self.by(OpCode::ShiftRightLogical, bits, 3.0)?;

@@ -66,8 +66,8 @@ pub(in crate::op) static SCAN: [AttrDef; 6] = [
     AttrDef::required("resultSegmentSizes", AttrKind::Ints),
 ];
 
-/// Attributes of `scan` over `inputs` inputs with `carries` carried values and `outputs` outputs, along `dimension`, from
-/// its end if `reverse`.
+/// Attributes of `scan` over `inputs` inputs with `carries` carried values and `outputs` outputs,
+/// along `dimension`, from its end if `reverse`.
 #[must_use]
 pub fn scan(dimension: i64, reverse: bool, inputs: usize, outputs: usize, carries: usize) -> Attrs {
     let segments = |first: usize| AttrValue::from(&[first as i64, carries as i64][..]);

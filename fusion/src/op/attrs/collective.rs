@@ -38,7 +38,8 @@ pub(in crate::op) static ALL_TO_ALL: [AttrDef; 5] = [
     CHANNEL_HANDLE,
 ];
 
-/// Attributes of `all_to_all` over the replicas; the operand is split into as many parts as a group has members.
+/// Attributes of `all_to_all` over the replicas; the operand is split into as many parts as a group
+/// has members.
 #[must_use]
 pub fn all_to_all(groups: Groups, split_dimension: i64, concat_dimension: i64) -> Attrs {
     let count = groups.columns() as i64;

@@ -1,7 +1,7 @@
 //! Attributes of ops whose sizes are operands, and of `rng`.
 //!
-//! A handle is complete when a call returns, so the record of such a call carries the result's shape beside the operand
-//! that says it again when the program runs.
+//! A handle is complete when a call returns, so the record of such a call carries the result's
+//! shape beside the operand that says it again when the program runs.
 
 use super::{CONV_DIMS, GATHER_DIMS, IndexDimensionNumbers, PRECISION, RNG_DISTRIBUTION};
 use crate::attr::{AttrDef, AttrKind, AttrValue, Attrs};
@@ -39,7 +39,8 @@ pub fn dynamic_broadcast_in_dim(shape: Shape, broadcast_dimensions: &[i64]) -> A
     Attrs::from([shape.into(), broadcast_dimensions.into(), AttrValue::Absent, AttrValue::Absent])
 }
 
-/// As for `convolution`, in the same places, with the result's shape where the padding stands there.
+/// As for `convolution`, in the same places, with the result's shape where the padding stands
+/// there.
 pub(in crate::op) static DYNAMIC_CONV: [AttrDef; 10] = [
     AttrDef::required("window_strides", AttrKind::Ints),
     AttrDef::from_result("shape", AttrKind::Shape),
@@ -53,7 +54,8 @@ pub(in crate::op) static DYNAMIC_CONV: [AttrDef; 10] = [
     AttrDef::from_result("dtype", AttrKind::DType),
 ];
 
-/// Attributes of `dynamic_conv`: those of a `convolution`, whose padding is left out, and the result's shape.
+/// Attributes of `dynamic_conv`: those of a `convolution`, whose padding is left out, and the
+/// result's shape.
 ///
 /// # Panics
 /// When the attributes are not those of a `convolution`.

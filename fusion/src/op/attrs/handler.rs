@@ -19,7 +19,8 @@ pub(in crate::op) static CUSTOM_CALL: [AttrDef; 3] = [
     AttrDef::required("has_side_effect", AttrKind::Bool),
 ];
 
-/// Attributes of `custom_call`. The flag is what the target says of itself ([`crate::handler::Target::has_side_effect`]).
+/// Attributes of `custom_call`. The flag is what the target says of itself
+/// ([`crate::handler::Target::has_side_effect`]).
 #[must_use]
 pub fn custom_call(target: &str, config: Config, has_side_effect: bool) -> Attrs {
     Attrs::from([target.into(), config.into(), has_side_effect.into()])

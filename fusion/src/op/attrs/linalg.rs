@@ -11,8 +11,8 @@ pub(in crate::op) static FFT: [AttrDef; 2] = [
     AttrDef::required("fft_length", AttrKind::Ints),
 ];
 
-/// Attributes of `fft`; the lengths are the sizes of the last dimensions of the operand, of the result for
-/// [`FftType::Irfft`].
+/// Attributes of `fft`; the lengths are the sizes of the last dimensions of the operand, of the
+/// result for [`FftType::Irfft`].
 #[must_use]
 pub fn fft(fft_type: FftType, fft_length: &[i64]) -> Attrs {
     Attrs::from([fft_type.into(), fft_length.into()])
@@ -33,8 +33,8 @@ pub(in crate::op) static TRIANGULAR_SOLVE: [AttrDef; 4] = [
     AttrDef::required("transpose_a", AttrKind::Enum(&TRANSPOSE)),
 ];
 
-/// Attributes of `triangular_solve`: whether the matrix stands left of the unknown, which of its triangles is read,
-/// whether its diagonal counts as ones, and what is done to it first.
+/// Attributes of `triangular_solve`: whether the matrix stands left of the unknown, which of its
+/// triangles is read, whether its diagonal counts as ones, and what is done to it first.
 #[must_use]
 pub fn triangular_solve(left_side: bool, lower: bool, unit_diagonal: bool, transpose_a: Transpose) -> Attrs {
     Attrs::from([left_side.into(), lower.into(), unit_diagonal.into(), transpose_a.into()])

@@ -1,7 +1,7 @@
 //! Attribute schemas of the ops and typed constructors for them.
 //!
-//! A schema gives the order of an op's attributes; the constructor next to it writes them in that order, and nothing
-//! else has to know it.
+//! A schema gives the order of an op's attributes; the constructor next to it writes them in that
+//! order, and nothing else has to know it.
 
 mod chlo;
 mod collective;
@@ -55,8 +55,8 @@ pub fn compare(direction: Comparison, order: ComparisonType) -> Attrs {
     Attrs::from([direction.into(), order.into()])
 }
 
-/// Attributes of `compare` with the order that is usual for the element type: IEEE 754 for floats, the integer order
-/// for the others.
+/// Attributes of `compare` with the order that is usual for the element type: IEEE 754 for floats,
+/// the integer order for the others.
 #[must_use]
 pub fn compare_for(direction: Comparison, dtype: DType) -> Attrs {
     compare(
@@ -295,8 +295,8 @@ pub struct ConvDimensionNumbers {
 }
 
 impl ConvDimensionNumbers {
-    /// Batch, space, features for input and output; space, input features, output features for the kernel: `NHWC` and
-    /// `HWIO` for two spatial dimensions.
+    /// Batch, space, features for input and output; space, input features, output features for the
+    /// kernel: `NHWC` and `HWIO` for two spatial dimensions.
     #[must_use]
     pub fn channels_last(spatial: usize) -> ConvDimensionNumbers {
         let n = spatial as i64;
@@ -313,8 +313,8 @@ impl ConvDimensionNumbers {
         }
     }
 
-    /// Batch, features, space for input and output; output features, input features, space for the kernel: `NCHW` and
-    /// `OIHW` for two spatial dimensions.
+    /// Batch, features, space for input and output; output features, input features, space for the
+    /// kernel: `NCHW` and `OIHW` for two spatial dimensions.
     #[must_use]
     pub fn channels_first(spatial: usize) -> ConvDimensionNumbers {
         let space: Vec<i64> = (2..spatial as i64 + 2).collect();

@@ -223,8 +223,8 @@ impl<'a> Call<'a> {
         self.def.bodies.name(index)
     }
 
-    /// Checks that body `index` takes values of the given types; `what` says what each of them is, and `rule` why the body
-    /// takes them.
+    /// Checks that body `index` takes values of the given types; `what` says what each of them is,
+    /// and `rule` why the body takes them.
     ///
     /// # Errors
     /// With the first parameter that differs.
@@ -260,8 +260,8 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Checks that body `index` returns values of the given types; `what` says what each of them becomes, and `rule` why
-    /// the body returns them.
+    /// Checks that body `index` returns values of the given types; `what` says what each of them
+    /// becomes, and `rule` why the body returns them.
     ///
     /// # Errors
     /// With the first value that differs, and the op that would mend it where there is one.
@@ -322,7 +322,8 @@ pub(in crate::op) fn one(ty: TensorType) -> Results {
     smallvec![ty]
 }
 
-/// The op that makes a value of type `to` of one of type `from`, as an advice; `None` when it takes more than one.
+/// The op that makes a value of type `to` of one of type `from`, as an advice; `None` when it takes
+/// more than one.
 fn remedy(from: &TensorType, to: &TensorType) -> Option<String> {
     if from.shape() == to.shape() {
         Some(format!("convert it to {}", to.dtype()))

@@ -27,8 +27,8 @@ pub enum Operands {
         /// Least number of repetitions.
         min: usize,
     },
-    /// Groups of equal length, one after the other, with fixed operands between them. `reduce` is `N` inputs and `N`
-    /// initial values: `Groups(&[Group("inputs"), Group("init_values")])`.
+    /// Groups of equal length, one after the other, with fixed operands between them. `reduce` is
+    /// `N` inputs and `N` initial values: `Groups(&[Group("inputs"), Group("init_values")])`.
     Groups(&'static [OperandGroup]),
 }
 
@@ -122,15 +122,17 @@ pub enum Fusibility {
 
 /// What rounding does to an op's results on floats; on integers and `bool` every op is exact.
 ///
-/// Two executors may round differently inside a fused region (a multiply and an add become one instruction, a sum is
-/// taken in another order). These classes say how far such a difference goes.
+/// Two executors may round differently inside a fused region (a multiply and an add become one
+/// instruction, a sum is taken in another order). These classes say how far such a difference goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rounding {
-    /// No rounding: moves, negates, selects or compares by position only. Equal operands give equal results.
+    /// No rounding: moves, negates, selects or compares by position only. Equal operands give equal
+    /// results.
     Exact,
     /// Rounds, continuously: nearly equal operands give nearly equal results.
     Rounded,
-    /// Jumps: nearly equal operands can give results a whole step apart (`floor`, `compare`, conversion to integers).
+    /// Jumps: nearly equal operands can give results a whole step apart (`floor`, `compare`,
+    /// conversion to integers).
     Step,
 }
 
@@ -162,10 +164,11 @@ pub enum Effect {
 pub enum Replicas {
     /// Each computes it by itself.
     Apart,
-    /// All of them compute it together: what one gets depends on the operands of others, or on which one it is.
+    /// All of them compute it together: what one gets depends on the operands of others, or on
+    /// which one it is.
     Together,
-    /// Control flow: each by itself, unless a body has an op that they compute together; then they go through the bodies
-    /// in step.
+    /// Control flow: each by itself, unless a body has an op that they compute together; then they
+    /// go through the bodies in step.
     InStep,
 }
 
@@ -197,8 +200,8 @@ pub enum Lowered {
     Itself,
     /// Another op with the same operands, attributes and results.
     As(OpCode),
-    /// Several ops: a body with the call's operands as parameters that returns its results. Its ops are printed as they
-    /// stand, not expanded again.
+    /// Several ops: a body with the call's operands as parameters that returns its results. Its ops
+    /// are printed as they stand, not expanded again.
     Body(Body),
     /// The ops of the call's own body, each lowered in turn, with the operands as its parameters.
     Inline(Arc<Body>),
@@ -215,7 +218,8 @@ pub struct OpDef {
     pub name: &'static str,
     /// What it computes, in a sentence.
     pub summary: &'static str,
-    /// Which operands and attributes fit together and what type the results have, in words; `infer` is the same as code.
+    /// Which operands and attributes fit together and what type the results have, in words; `infer`
+    /// is the same as code.
     pub rule: &'static str,
     /// How many operands it takes.
     pub operands: Operands,
@@ -223,12 +227,12 @@ pub struct OpDef {
     pub attrs: &'static [AttrDef],
     /// The functions it takes.
     pub bodies: Bodies,
-    /// The first of the operands that are handed to every body as its parameters, for ops whose bodies StableHLO writes
-    /// without parameters and lets capture values (`if`, `case`). `None` for ops that make the values they call their
-    /// bodies with.
+    /// The first of the operands that are handed to every body as its parameters, for ops whose
+    /// bodies StableHLO writes without parameters and lets capture values (`if`, `case`). `None`
+    /// for ops that make the values they call their bodies with.
     pub captures: Option<usize>,
-    /// Element types of the first operand, or of the result where there is no operand. The rule says how the
-    /// others follow from it.
+    /// Element types of the first operand, or of the result where there is no operand. The rule
+    /// says how the others follow from it.
     pub dtypes: DTypeSet,
     /// How it takes part in fusion.
     pub fusibility: Fusibility,
@@ -240,7 +244,8 @@ pub struct OpDef {
     pub replicas: Replicas,
     /// Types of the results, from operand types, attributes and bodies that fit the row.
     pub infer: fn(&Call<'_>) -> Result<Results, OpError>,
-    /// What the lowering prints in place of the op, where XLA does not do what the specification says.
+    /// What the lowering prints in place of the op, where XLA does not do what the specification
+    /// says.
     pub lower: fn(&Call<'_>) -> Lowered,
 }
 

@@ -43,7 +43,8 @@ pub(in crate::op) fn top_k(call: &Call<'_>) -> Result<Results, OpError> {
 /// What kind of dimension of lhs falls into groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ragged {
-    /// A free one: each of its groups is multiplied with a part of rhs, which the group dimension of rhs selects.
+    /// A free one: each of its groups is multiplied with a part of rhs, which the group dimension
+    /// of rhs selects.
     Free {
         /// The group dimension of rhs.
         group: usize,
@@ -63,8 +64,8 @@ pub struct RaggedDims<'a> {
     pub kind: Ragged,
     /// The ragged dimension of lhs.
     pub ragged: usize,
-    /// The dimensions of lhs for each of whose indices there may be other group sizes: those of its kind before the ragged
-    /// one, and before them the batching ones.
+    /// The dimensions of lhs for each of whose indices there may be other group sizes: those of its
+    /// kind before the ragged one, and before them the batching ones.
     pub prefix: SmallVec<[usize; 6]>,
     /// Number of groups.
     pub groups: u64,
@@ -154,8 +155,8 @@ impl<'a> RaggedDims<'a> {
     }
 }
 
-/// `ragged_dot`: as `dot_general`, without the group dimension of rhs, and with one for the groups in front where each has
-/// a result of its own.
+/// `ragged_dot`: as `dot_general`, without the group dimension of rhs, and with one for the groups
+/// in front where each has a result of its own.
 pub(in crate::op) fn ragged_dot(call: &Call<'_>) -> Result<Results, OpError> {
     let (lhs, rhs) = (call.operand(0), call.operand(1));
     call.dtype_in(0, call.def.dtypes)?;

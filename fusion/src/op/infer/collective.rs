@@ -1,7 +1,8 @@
 //! Ops that the replicas of a program compute together.
 //!
-//! How many replicas there are is no part of a call, so a rule checks what can be said without it: that the replicas named
-//! are 0, 1, 2, ..., each once. Whether the program has as many is checked by [`fits`] once that is known.
+//! How many replicas there are is no part of a call, so a rule checks what can be said without it:
+//! that the replicas named are 0, 1, 2, ..., each once. Whether the program has as many is checked
+//! by [`fits`] once that is known.
 
 use smallvec::smallvec;
 
@@ -140,8 +141,8 @@ fn group_size(call: &Call<'_>) -> Result<usize, OpError> {
 
 /// Checks the channel at `place` and, where the op has it, the flag behind it.
 ///
-/// With one partition, `cross_replica`, `cross_replica_and_partition` and `flattened_ids` of the specification are the same
-/// groups.
+/// With one partition, `cross_replica`, `cross_replica_and_partition` and `flattened_ids` of the
+/// specification are the same groups.
 fn channel(call: &Call<'_>, place: usize) -> Result<(), OpError> {
     let handle = match &call.attrs.values()[place] {
         AttrValue::Absent => 0,
@@ -209,7 +210,8 @@ pub(in crate::op) fn all_gather(call: &Call<'_>) -> Result<Results, OpError> {
     call.operands.iter().map(result).collect()
 }
 
-/// Checks that the body combines two scalars of a type that all operands promote to, and returns that type.
+/// Checks that the body combines two scalars of a type that all operands promote to, and returns
+/// that type.
 fn computation(call: &Call<'_>) -> Result<DType, OpError> {
     let mut returns = call.bodies[0].return_types();
     let (Some(ty), 0) = (returns.next(), returns.len()) else {
@@ -239,7 +241,8 @@ pub(in crate::op) fn all_reduce(call: &Call<'_>) -> Result<Results, OpError> {
     Ok(call.operands.iter().map(|operand| operand.with_dtype(dtype)).collect())
 }
 
-/// `all_to_all`: each replica splits its operands, gives one part to each of its group, and joins what it gets.
+/// `all_to_all`: each replica splits its operands, gives one part to each of its group, and joins
+/// what it gets.
 pub(in crate::op) fn all_to_all(call: &Call<'_>) -> Result<Results, OpError> {
     channel(call, 4)?;
     let size = group_size(call)?;
@@ -423,7 +426,8 @@ mod tests {
         }
     }
 
-    /// A body that is applied to elements cannot exchange anything: who would take part is not defined.
+    /// A body that is applied to elements cannot exchange anything: who would take part is not
+    /// defined.
     #[test]
     fn collectives_do_not_stand_in_bodies_of_elements() {
         let scalar = TensorType::scalar(DType::F32);

@@ -38,7 +38,8 @@ impl<'a> DotDims<'a> {
     }
 }
 
-/// Checks that the batching and the contracting dimensions of both sides exist once, come in pairs and have equal sizes.
+/// Checks that the batching and the contracting dimensions of both sides exist once, come in pairs
+/// and have equal sizes.
 pub(super) fn paired(call: &Call<'_>, dims: DotDims<'_>) -> Result<(), OpError> {
     let (lhs, rhs) = (call.operand(0), call.operand(1));
     let sides =
@@ -92,8 +93,9 @@ pub(super) fn free_dims<'a>(
     })
 }
 
-/// `dot_general`: for each batch index, the products of rows of lhs and rhs summed over the contracting dimensions.
-/// The result has the batch dimensions, then the rest of lhs, then the rest of rhs.
+/// `dot_general`: for each batch index, the products of rows of lhs and rhs summed over the
+/// contracting dimensions. The result has the batch dimensions, then the rest of lhs, then the rest
+/// of rhs.
 pub(in crate::op) fn dot_general(call: &Call<'_>) -> Result<Results, OpError> {
     let (lhs, rhs) = (call.operand(0), call.operand(1));
     let dims = DotDims::of(call.attr());
@@ -139,8 +141,8 @@ pub(super) fn precision(call: &Call<'_>, place: usize) -> Result<(), OpError> {
     }
 }
 
-/// The algorithms that StableHLO knows: types of lhs, of rhs and of the sum (as in the attribute's schema), and numbers of
-/// primitive operations.
+/// The algorithms that StableHLO knows: types of lhs, of rhs and of the sum (as in the attribute's
+/// schema), and numbers of primitive operations.
 const ALGORITHMS: [([&str; 3], &[i64]); 8] = [
     (["f16", "f16", "f16"], &[1]),
     (["f16", "f16", "f32"], &[1]),
@@ -152,7 +154,8 @@ const ALGORITHMS: [([&str; 3], &[i64]); 8] = [
     (["f8", "f8", "f32"], &[1]),
 ];
 
-/// Checks the algorithm of a `dot_general`, if one is given: a module with any other is refused as a whole.
+/// Checks the algorithm of a `dot_general`, if one is given: a module with any other is refused as
+/// a whole.
 fn algorithm(call: &Call<'_>) -> Result<(), OpError> {
     let AttrValue::Struct(_) = &call.attrs.values()[2] else { return Ok(()) };
     let given = call.attr().group(2);
@@ -186,8 +189,8 @@ fn algorithm(call: &Call<'_>) -> Result<(), OpError> {
     }
 }
 
-/// The operands of a `dot_general` may have different types; the result type is stated by the caller. Float products do not
-/// become integers and the other way around.
+/// The operands of a `dot_general` may have different types; the result type is stated by the
+/// caller. Float products do not become integers and the other way around.
 pub(super) fn result_dtype(call: &Call<'_>, result: crate::DType) -> Result<crate::DType, OpError> {
     for index in 0..2 {
         let operand = call.operand(index).dtype();
@@ -239,7 +242,8 @@ impl ConvDims {
                 "input and kernel must have the same rank",
             ));
         }
-        // Each of input, kernel and output: two single dimensions and the spatial ones, all distinct.
+        // Each of input, kernel and output: two single dimensions and the spatial ones, all
+        // distinct.
         let side = |name: &str, first: i64, second: i64, spatial: &[i64]| {
             let all = [&[first, second], spatial].concat();
             call.list_len(&format!("the {name} dimension numbers"), all.len(), rank, "dimension")?;
@@ -290,7 +294,8 @@ pub fn conv_window(call: &Call<'_>, dims: &ConvDims) -> Result<Window, OpError> 
     })
 }
 
-/// `convolution`: products of a kernel with the part of the input under it, summed over window and input features.
+/// `convolution`: products of a kernel with the part of the input under it, summed over window and
+/// input features.
 pub(in crate::op) fn convolution(call: &Call<'_>) -> Result<Results, OpError> {
     let (lhs, rhs) = (call.operand(0), call.operand(1));
     call.same_dtype(1, 0)?;

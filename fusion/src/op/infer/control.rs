@@ -79,8 +79,9 @@ pub(in crate::op) fn case(call: &Call<'_>) -> Result<Results, OpError> {
     branches(call)
 }
 
-/// `sort`: the operands, sorted together along a dimension. The specification counts a negative dimension from the end and
-/// may cease to (openxla/stablehlo#1377); here a call has one spelling, so that it has one key.
+/// `sort`: the operands, sorted together along a dimension. The specification counts a negative
+/// dimension from the end and may cease to (openxla/stablehlo#1377); here a call has one spelling,
+/// so that it has one key.
 pub(in crate::op) fn sort(call: &Call<'_>) -> Result<Results, OpError> {
     for index in 1..call.operands.len() {
         call.same_shape(index, 0)?;

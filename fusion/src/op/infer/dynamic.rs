@@ -1,8 +1,8 @@
 //! Ops whose sizes are operands.
 //!
-//! The result's shape is known when such a call is recorded, so the record carries it, and the operands that say it again
-//! have to agree when the program runs. But for those operands a call is one of a static op, its [`twin`], whose rule
-//! checks the rest.
+//! The result's shape is known when such a call is recorded, so the record carries it, and the
+//! operands that say it again have to agree when the program runs. But for those operands a call is
+//! one of a static op, its [`twin`], whose rule checks the rest.
 
 use super::contraction::{ConvDims, conv_window};
 use super::window::dilated;
@@ -18,7 +18,8 @@ use crate::shape::{Shape, TensorType};
 /// What the operands after those of the twin say, one list each.
 pub type Sizes = Vec<Vec<i64>>;
 
-/// The static op that a dynamic one is but for operands at its end; the number of operands that they share.
+/// The static op that a dynamic one is but for operands at its end; the number of operands that
+/// they share.
 ///
 /// # Panics
 /// If the op is not a dynamic one.
@@ -66,7 +67,8 @@ fn recorded<'a>(call: &Call<'a>) -> &'a Shape {
     call.attr().shape(place.expect("bug: a dynamic op without a recorded shape"))
 }
 
-/// Sizes with which the result has the recorded shape. A shape does not determine a padding: then they are some of those.
+/// Sizes with which the result has the recorded shape. A shape does not determine a padding: then
+/// they are some of those.
 pub(crate) fn recorded_sizes(call: &Call<'_>) -> Result<Sizes, OpError> {
     let shape = recorded(call);
     let signed = |dims: &[u64]| dims.iter().map(|&dim| dim as i64).collect::<Vec<i64>>();
@@ -77,7 +79,8 @@ pub(crate) fn recorded_sizes(call: &Call<'_>) -> Result<Sizes, OpError> {
             let windows = dims.window_axes(whole.len());
             let size = |axis: usize| {
                 let place = windows.iter().position(|&window| window == axis);
-                // What is not along a window has one element per index; the twin's rule checks the numbers.
+                // What is not along a window has one element per index; the twin's rule checks the
+                // numbers.
                 let place = place.map(|place| dims.window.get(place).copied().unwrap_or(-1));
                 match place.map(|place| usize::try_from(place).ok().and_then(|place| shape.dims().get(place)))
                 {
@@ -104,7 +107,8 @@ pub(crate) fn recorded_sizes(call: &Call<'_>) -> Result<Sizes, OpError> {
     })
 }
 
-/// A padding with which a convolution has the recorded shape: none before the input, and what is left after it.
+/// A padding with which a convolution has the recorded shape: none before the input, and what is
+/// left after it.
 fn recorded_padding(call: &Call<'_>, shape: &Shape) -> Result<Vec<i64>, OpError> {
     let rank = call.operand(0).rank();
     if shape.rank() != rank {

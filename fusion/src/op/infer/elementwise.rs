@@ -6,7 +6,8 @@ use crate::error::{OpError, OpErrorKind};
 use crate::op::code::{Comparison, ComparisonType, OpCode};
 use crate::op::def::{Call, Results, one};
 
-/// One operand of the row's types; the result has its type, but for the absolute value of complex numbers.
+/// One operand of the row's types; the result has its type, but for the absolute value of complex
+/// numbers.
 pub(in crate::op) fn unary(call: &Call<'_>) -> Result<Results, OpError> {
     if call.def.code == OpCode::Abs && call.operand(0).dtype().is_complex() {
         return part(call);
@@ -112,8 +113,8 @@ pub(in crate::op) fn reduce_precision(call: &Call<'_>) -> Result<Results, OpErro
     Ok(one(call.operand(0).clone()))
 }
 
-/// `bitcast_convert`: the same bits as another element type. Between types of different width the last dimension
-/// holds the parts: `f32[n]` is `u8[n, 4]`.
+/// `bitcast_convert`: the same bits as another element type. Between types of different width the
+/// last dimension holds the parts: `f32[n]` is `u8[n, 4]`.
 pub(in crate::op) fn bitcast_convert(call: &Call<'_>) -> Result<Results, OpError> {
     let operand = call.operand(0);
     let to = call.attr().dtype(0);

@@ -11,7 +11,8 @@ use crate::op::def::{Call, Results, one};
 use crate::shape::TensorType;
 
 impl<'a> IndexDimensionNumbers<'a> {
-    /// The dimension numbers from their attribute group; gather and scatter have them in the same order.
+    /// The dimension numbers from their attribute group; gather and scatter have them in the same
+    /// order.
     #[must_use]
     pub fn of(view: AttrView<'a>) -> IndexDimensionNumbers<'a> {
         let group = view.group(0);
@@ -196,8 +197,8 @@ pub(in crate::op) fn gather(call: &Call<'_>) -> Result<Results, OpError> {
     Ok(one(ty))
 }
 
-/// `scatter`: the inputs with each update combined into the place its index vector names. An update that sticks out
-/// is left out.
+/// `scatter`: the inputs with each update combined into the place its index vector names. An update
+/// that sticks out is left out.
 pub(in crate::op) fn scatter(call: &Call<'_>) -> Result<Results, OpError> {
     let count = (call.operands.len() - 1) / 2;
     let (inputs, indices, updates) =

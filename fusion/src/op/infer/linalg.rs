@@ -7,8 +7,8 @@ use crate::error::{OpError, OpErrorKind};
 use crate::op::code::FftType;
 use crate::op::def::{Call, Results, one};
 
-/// `fft`: transforms of one to three dimensions. The specification does not say what a length means that is not the size of
-/// its dimension where both sides are complex; such a call is refused.
+/// `fft`: transforms of one to three dimensions. The specification does not say what a length means
+/// that is not the size of its dimension where both sides are complex; such a call is refused.
 pub(in crate::op) fn fft(call: &Call<'_>) -> Result<Results, OpError> {
     call.dtype_in(0, call.def.dtypes)?;
     let (operand, lengths) = (call.operand(0), call.attr().ints(1));
@@ -112,8 +112,8 @@ pub(in crate::op) fn triangular_solve(call: &Call<'_>) -> Result<Results, OpErro
     Ok(one(b.clone()))
 }
 
-/// Checks operand 0 of a normalisation, that the operands `whole` have its type, and that the others have one element
-/// per feature.
+/// Checks operand 0 of a normalisation, that the operands `whole` have its type, and that the
+/// others have one element per feature.
 fn features(call: &Call<'_>, whole: &[usize]) -> Result<(), OpError> {
     call.dtype_in(0, call.def.dtypes)?;
     let operand = call.operand(0);
@@ -141,8 +141,8 @@ pub(in crate::op) fn batch_norm_inference(call: &Call<'_>) -> Result<Results, Op
     Ok(one(call.operand(0).clone()))
 }
 
-/// `batch_norm_training` (operand, scale, offset) and `batch_norm_grad` (operand, scale, mean, variance, gradient of the
-/// output): a result like the operand and two like the scale.
+/// `batch_norm_training` (operand, scale, offset) and `batch_norm_grad` (operand, scale, mean,
+/// variance, gradient of the output): a result like the operand and two like the scale.
 pub(in crate::op) fn batch_norm(call: &Call<'_>) -> Result<Results, OpError> {
     features(call, &[4])?;
     let (operand, scale) = (call.operand(0), call.operand(1));

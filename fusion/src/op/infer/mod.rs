@@ -1,8 +1,9 @@
 //! Type rules: from operand types and attributes to result types.
 //!
-//! Each function is the `infer` of one or more rows of the op table and follows the constraints of the StableHLO
-//! specification's section of that op. All arithmetic on sizes is checked: a rule returns an error where a size
-//! would leave 63 bits, and allocates nothing larger than its operands' ranks.
+//! Each function is the `infer` of one or more rows of the op table and follows the constraints of
+//! the StableHLO specification's section of that op. All arithmetic on sizes is checked: a rule
+//! returns an error where a size would leave 63 bits, and allocates nothing larger than its
+//! operands' ranks.
 
 pub(crate) mod chlo;
 pub(crate) mod collective;

@@ -6,7 +6,8 @@ use crate::error::{OpError, OpErrorKind};
 use crate::op::def::{Call, Results, one};
 use crate::shape::TensorType;
 
-/// `broadcast_in_dim`: operand dimension `i` becomes result dimension `broadcast_dimensions[i]`; the others repeat.
+/// `broadcast_in_dim`: operand dimension `i` becomes result dimension `broadcast_dimensions[i]`;
+/// the others repeat.
 pub(in crate::op) fn broadcast_in_dim(call: &Call<'_>) -> Result<Results, OpError> {
     let operand = call.operand(0);
     let shape = call.attr().shape(0);
@@ -124,7 +125,8 @@ pub(in crate::op) fn concatenate(call: &Call<'_>) -> Result<Results, OpError> {
     Ok(one(call.ty(first.dtype(), &dims)?))
 }
 
-/// `pad`: adds (or, with negative amounts, removes) elements at the edges and puts some between neighbours.
+/// `pad`: adds (or, with negative amounts, removes) elements at the edges and puts some between
+/// neighbours.
 pub(in crate::op) fn pad(call: &Call<'_>) -> Result<Results, OpError> {
     let operand = call.operand(0);
     call.same_dtype(1, 0)?;
@@ -175,7 +177,8 @@ fn starts(call: &Call<'_>, first: usize, rank: usize) -> Result<(), OpError> {
     Ok(())
 }
 
-/// `dynamic_slice`: a window of fixed size at a computed place, moved inside where it would stick out.
+/// `dynamic_slice`: a window of fixed size at a computed place, moved inside where it would stick
+/// out.
 pub(in crate::op) fn dynamic_slice(call: &Call<'_>) -> Result<Results, OpError> {
     let operand = call.operand(0);
     starts(call, 1, operand.rank())?;

@@ -13,8 +13,8 @@ pub(super) fn promotes(from: DType, to: DType) -> bool {
     from == to || (from.class() == to.class() && from.bits() < to.bits())
 }
 
-/// Checks that body `index` combines `2 N` scalars into `N` of the same types, which the operands promote to; returns
-/// the element types.
+/// Checks that body `index` combines `2 N` scalars into `N` of the same types, which the operands
+/// promote to; returns the element types.
 pub(in crate::op) fn combiner(
     call: &Call<'_>,
     index: usize,
@@ -42,7 +42,8 @@ pub(in crate::op) fn combiner(
     Ok(types)
 }
 
-/// Checks `N` inputs of one shape followed by `N` scalar initial values of their types; returns the inputs.
+/// Checks `N` inputs of one shape followed by `N` scalar initial values of their types; returns the
+/// inputs.
 fn inputs<'a>(call: &Call<'a>) -> Result<&'a [TensorType], OpError> {
     let count = call.operands.len() / 2;
     for index in 0..count {
@@ -120,8 +121,8 @@ pub fn select_and_scatter_dims(call: &Call<'_>) -> Result<Window, OpError> {
     )
 }
 
-/// `select_and_scatter`: picks one operand element per window position and adds the source element there; the
-/// gradient of max pooling.
+/// `select_and_scatter`: picks one operand element per window position and adds the source element
+/// there; the gradient of max pooling.
 pub(in crate::op) fn select_and_scatter(call: &Call<'_>) -> Result<Results, OpError> {
     let operand = call.operand(0);
     call.same_dtype(1, 0)?;

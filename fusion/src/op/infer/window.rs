@@ -87,7 +87,8 @@ impl WindowDim {
         dim(call, &format!("dimension {axis} of the result"), (padded - window) / i128::from(self.stride) + 1)
     }
 
-    /// The base element under element `offset` of the window at position `position`, if it is not padding.
+    /// The base element under element `offset` of the window at position `position`, if it is not
+    /// padding.
     #[inline]
     #[must_use]
     pub fn element(&self, position: u64, offset: u64, base: u64) -> Option<usize> {

@@ -16,8 +16,8 @@ use crate::op::def::Call;
 use crate::shape::{Shape, TensorType};
 
 impl Builder {
-    /// Whether each element of a float value is NaN: without its sign, its bits are above those of infinity. Comparing it
-    /// with itself would be folded wrongly for constants.
+    /// Whether each element of a float value is NaN: without its sign, its bits are above those of
+    /// infinity. Comparing it with itself would be folded wrongly for constants.
     pub(super) fn is_nan(&mut self, value: Ref, ty: &TensorType) -> Result<Ref, OpError> {
         let word = unsigned(ty.dtype().bits());
         let bits = self.op(OpCode::BitcastConvert, attrs::convert(word), &[value])?;
@@ -40,9 +40,9 @@ fn infinity_bits(dtype: DType) -> u64 {
 
 /// Ops of one operand that XLA gets wrong.
 ///
-/// Some functions of an `f16` it computes from other ones with a rounding at each step, which leaves errors of up to 3 units
-/// in the last place (`logistic`), and zero where the quotient of two rounded numbers is subnormal. From `f32` they are
-/// rounded once.
+/// Some functions of an `f16` it computes from other ones with a rounding at each step, which
+/// leaves errors of up to 3 units in the last place (`logistic`), and zero where the quotient of
+/// two rounded numbers is subnormal. From `f32` they are rounded once.
 pub(in crate::op) fn unary(call: &Call<'_>) -> Lowered {
     match call.def.code {
         OpCode::Cbrt | OpCode::ExponentialMinusOne | OpCode::LogPlusOne | OpCode::Logistic
@@ -50,7 +50,8 @@ pub(in crate::op) fn unary(call: &Call<'_>) -> Lowered {
         {
             expanded(in_f32(call, DType::F16))
         }
-        // Floats of 8 bits and fewer are computed in longer ones, where their subnormals are ordinary numbers.
+        // Floats of 8 bits and fewer are computed in longer ones, where their subnormals are
+        // ordinary numbers.
         OpCode::Ceil | OpCode::Floor if !call.operand(0).dtype().is_small_float() => {
             expanded(subnormals_apart(call))
         }
@@ -62,8 +63,8 @@ pub(in crate::op) fn unary(call: &Call<'_>) -> Lowered {
     }
 }
 
-/// XLA's folder counts the zeros of a negative constant after widening it to 64 bits with its sign, and returns -32 for one
-/// of 32 bits. An unsigned one is widened with zeros.
+/// XLA's folder counts the zeros of a negative constant after widening it to 64 bits with its sign,
+/// and returns -32 for one of 32 bits. An unsigned one is widened with zeros.
 fn zeros_of_words(call: &Call<'_>) -> Result<Lowered, OpError> {
     let dtype = call.operand(0).dtype();
     let (mut graph, params) = Builder::of(call);
@@ -74,14 +75,16 @@ fn zeros_of_words(call: &Call<'_>) -> Result<Lowered, OpError> {
     Ok(graph.returning(&[result]))
 }
 
-/// XLA's CPU backend computes with subnormal numbers read as zero. For most ops the difference is a subnormal number; for
-/// `ceil` of a positive and `floor` of a negative one it is 1. Those are told by their bits and set apart.
+/// XLA's CPU backend computes with subnormal numbers read as zero. For most ops the difference is a
+/// subnormal number; for `ceil` of a positive and `floor` of a negative one it is 1. Those are told
+/// by their bits and set apart.
 fn subnormals_apart(call: &Call<'_>) -> Result<Lowered, OpError> {
     let operand = call.operand(0);
     let (dtype, shape) = (operand.dtype(), operand.shape());
     let word = unsigned(dtype.bits());
     let mantissa = mantissa_bits(dtype);
-    // Subnormals of the sign that matters lie between two bit patterns: subtracting the first makes that one comparison.
+    // Subnormals of the sign that matters lie between two bit patterns: subtracting the first makes
+    // that one comparison.
     let (smallest, edge) = match call.def.code {
         OpCode::Ceil => (1, 1.0),
         _ => ((1u64 << (dtype.bits() - 1)) + 1, -1.0),
@@ -99,8 +102,8 @@ fn subnormals_apart(call: &Call<'_>) -> Result<Lowered, OpError> {
     Ok(graph.returning(&[result]))
 }
 
-/// With no mantissa bits left there is no way to write NaN, so the specification makes it an infinity; XLA's CPU backend
-/// keeps the NaN.
+/// With no mantissa bits left there is no way to write NaN, so the specification makes it an
+/// infinity; XLA's CPU backend keeps the NaN.
 pub(in crate::op) fn reduce_precision(call: &Call<'_>) -> Lowered {
     if call.attr().int(1) > 0 { Lowered::Itself } else { expanded(nan_to_infinity(call)) }
 }
@@ -122,9 +125,10 @@ fn nan_to_infinity(call: &Call<'_>) -> Result<Lowered, OpError> {
     Ok(graph.returning(&[result]))
 }
 
-/// An element of fewer than 8 bits is a *digit* of a longer one: `bitcast_convert` between them packs or unpacks bits. XLA's
-/// CPU backend stores a `bool` as a byte and crashes on it (a segmentation fault in the compiler, API 0.81); digits of 2
-/// and 4 bits are in bytes of their own by the time that it sees them ([`crate::lower`]).
+/// An element of fewer than 8 bits is a *digit* of a longer one: `bitcast_convert` between them
+/// packs or unpacks bits. XLA's CPU backend stores a `bool` as a byte and crashes on it (a
+/// segmentation fault in the compiler, API 0.81); digits of 2 and 4 bits are in bytes of their own
+/// by the time that it sees them ([`crate::lower`]).
 pub(in crate::op) fn bitcast_convert(call: &Call<'_>) -> Lowered {
     let (from, to) = (call.operand(0).dtype(), call.attr().dtype(0));
     match from.bits().cmp(&to.bits()) {
@@ -136,8 +140,9 @@ pub(in crate::op) fn bitcast_convert(call: &Call<'_>) -> Lowered {
     }
 }
 
-/// XLA's simplifier joins two bitcasts to one, which its verifier refuses if both change the width: `f64` as `i8`s as `u64`, or
-/// a lifted `f64`, which comes as two words, as `i8`s. It does not look behind a barrier.
+/// XLA's simplifier joins two bitcasts to one, which its verifier refuses if both change the width:
+/// `f64` as `i8`s as `u64`, or a lifted `f64`, which comes as two words, as `i8`s. It does not look
+/// behind a barrier.
 fn bitcast_apart(call: &Call<'_>) -> Result<Lowered, OpError> {
     let (mut graph, params) = Builder::of(call);
     let hidden = graph.op(OpCode::OptimizationBarrier, Attrs::none(), &params)?;

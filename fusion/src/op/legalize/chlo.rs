@@ -17,10 +17,12 @@ use crate::shape::{Shape, TensorType};
 
 /// Ops of one operand.
 ///
-/// - `conj` of a float is refused by the plugins (API 0.81), which have it for complex numbers only.
+/// - `conj` of a float is refused by the plugins (API 0.81), which have it for complex numbers
+///   only.
 /// - `sinh`: see [`hyperbolic_sine`]; of complex numbers, see [`complex::unary`].
-/// - The inverse functions below are computed in the shorter types as they stand, with a rounding at each step, which leaves
-///   errors of up to 3 units in the last place. In `f32` they are good to the last place of the shorter type.
+/// - The inverse functions below are computed in the shorter types as they stand, with a rounding
+///   at each step, which leaves errors of up to 3 units in the last place. In `f32` they are good
+///   to the last place of the shorter type.
 pub(in crate::op) fn unary(call: &Call<'_>) -> Lowered {
     let dtype = call.operand(0).dtype();
     match call.def.code {
@@ -38,10 +40,11 @@ pub(in crate::op) fn unary(call: &Call<'_>) -> Lowered {
     }
 }
 
-/// `atan` as the angle of the point (1, x). Newer versions of XLA's CPU backend have a vector function for `atan`, and a build of October
-/// 2026 (API 0.115) calls it wrongly where a vector has 16 `f32` or 4 `f64`: the results are 0, or what was in memory, with
-/// `xla_cpu_prefer_vector_width=512`, and for `f64` with its default options too. None of 29 other functions differed
-/// between widths of 128, 256 and 512.
+/// `atan` as the angle of the point (1, x). Newer versions of XLA's CPU backend have a vector
+/// function for `atan`, and a build of October 2026 (API 0.115) calls it wrongly where a vector has
+/// 16 `f32` or 4 `f64`: the results are 0, or what was in memory, with
+/// `xla_cpu_prefer_vector_width=512`, and for `f64` with its default options too. None of 29 other
+/// functions differed between widths of 128, 256 and 512.
 fn angle_over_one(call: &Call<'_>) -> Result<Lowered, OpError> {
     let operand = call.operand(0);
     let (mut graph, params) = Builder::of(call);
@@ -52,13 +55,13 @@ fn angle_over_one(call: &Call<'_>) -> Result<Lowered, OpError> {
     Ok(graph.returning(&[angle]))
 }
 
-/// `asin` as `2 atan2(x, 1 + sqrt((1 - x) (1 + x)))`, as the plugins legalise it, and as its operand
-/// near zero, where the half underflows.
+/// `asin` as `2 atan2(x, 1 + sqrt((1 - x) (1 + x)))`, as the plugins legalise it, and as its
+/// operand near zero, where the half underflows.
 fn arc_sine(call: &Call<'_>) -> Result<Lowered, OpError> {
     let (given, shape) = (call.operand(0).dtype(), call.operand(0).shape());
     let dtype = if given.size() <= 2 { DType::F32 } else { given };
-    // A sixth of the square of the first is less than half a unit in the last place. Below the second
-    // a number counts as zero where the plugin's arithmetic says so, and the formula holds.
+    // A sixth of the square of the first is less than half a unit in the last place. Below the
+    // second a number counts as zero where the plugin's arithmetic says so, and the formula holds.
     let (near, least) = match dtype {
         DType::F64 => (f64::exp2(-27.0), f64::MIN_POSITIVE),
         _ => (f64::exp2(-13.0), f64::from(f32::MIN_POSITIVE)),
@@ -91,8 +94,9 @@ fn unchanged(call: &Call<'_>) -> Result<Lowered, OpError> {
     Ok(graph.returning(&[same]))
 }
 
-/// `sinh` by the formulas of the dialect, `e^(x + log(1/2)) - e^(-x + log(1/2))` and [`Builder::sinh`]. XLA applies the latter to
-/// negative numbers too, for which the quotient magnifies the error of `e` to 4 units in the last place (conformance case
+/// `sinh` by the formulas of the dialect, `e^(x + log(1/2)) - e^(-x + log(1/2))` and
+/// [`Builder::sinh`]. XLA applies the latter to negative numbers too, for which the quotient
+/// magnifies the error of `e` to 4 units in the last place (conformance case
 /// `sinh_float64_20_20_chlo`).
 fn hyperbolic_sine(call: &Call<'_>) -> Result<Lowered, OpError> {
     let (given, shape) = (call.operand(0).dtype(), call.operand(0).shape());
@@ -112,7 +116,8 @@ fn hyperbolic_sine(call: &Call<'_>) -> Result<Lowered, OpError> {
 }
 
 impl Builder {
-    /// `sinh` of floats, given that of their magnitudes from 1 on; below as `(e + e / (e + 1)) / 2` with `e = exp(|x|) - 1`.
+    /// `sinh` of floats, given that of their magnitudes from 1 on; below as `(e + e / (e + 1)) / 2`
+    /// with `e = exp(|x|) - 1`.
     fn sinh(&mut self, x: Ref, far: Ref, dtype: DType, shape: &Shape) -> Result<Ref, OpError> {
         let magnitude = self.plain(OpCode::Abs, &[x])?;
         let grown = self.plain(OpCode::ExponentialMinusOne, &[magnitude])?;
@@ -128,8 +133,8 @@ impl Builder {
         self.with_sign_of(result, x, dtype, shape)
     }
 
-    /// `sinh` and `cosh` of floats of 32 or 64 bits, from `e^|x| / 2` and `e^-|x| / 2`, the first as a product that overflows no
-    /// earlier than the result.
+    /// `sinh` and `cosh` of floats of 32 or 64 bits, from `e^|x| / 2` and `e^-|x| / 2`, the first
+    /// as a product that overflows no earlier than the result.
     pub(super) fn hyperbolic(&mut self, x: Ref, dtype: DType, shape: &Shape) -> Result<(Ref, Ref), OpError> {
         let magnitude = self.plain(OpCode::Abs, &[x])?;
         let half = self.splat(0.5f64, dtype, shape)?;
@@ -175,8 +180,9 @@ pub(in crate::op) fn binary(call: &Call<'_>) -> Lowered {
     }
 }
 
-/// `next_after` on the bits of the operands. XLA asks whether the operands are equal as numbers, which zero and a subnormal number
-/// are where a processor counts the latter as zero; the result would be the whole way, not one step.
+/// `next_after` on the bits of the operands. XLA asks whether the operands are equal as numbers,
+/// which zero and a subnormal number are where a processor counts the latter as zero; the result
+/// would be the whole way, not one step.
 fn next_after(call: &Call<'_>) -> Result<Lowered, OpError> {
     let (dtype, shape) = (call.operand(0).dtype(), call.operand(0).shape());
     let word = unsigned(dtype.bits());
@@ -225,9 +231,9 @@ fn upper_half(call: &Call<'_>) -> Result<Lowered, OpError> {
     Ok(graph.returning(&[result]))
 }
 
-/// The upper half of a product of 128 bits, from the products of the halves of its factors. With the lower halves unsigned
-/// and the upper ones signed as the factors are, no partial sum leaves 64 bits: `((2^32 - 1)^2 + 2 (2^32 - 1))` is the
-/// greatest that is unsigned.
+/// The upper half of a product of 128 bits, from the products of the halves of its factors. With
+/// the lower halves unsigned and the upper ones signed as the factors are, no partial sum leaves 64
+/// bits: `((2^32 - 1)^2 + 2 (2^32 - 1))` is the greatest that is unsigned.
 fn upper_half_of_halves(call: &Call<'_>) -> Result<Lowered, OpError> {
     let (dtype, shape) = (call.operand(0).dtype(), call.operand(0).shape());
     let signed = dtype.class() == DTypeClass::Signed;
@@ -255,10 +261,11 @@ fn upper_half_of_halves(call: &Call<'_>) -> Result<Lowered, OpError> {
     Ok(graph.returning(&[result]))
 }
 
-/// The plugins (API 0.81) do not know that a `top_k` may be asked to be stable. They are, which is what both answers allow.
+/// The plugins (API 0.81) do not know that a `top_k` may be asked to be stable. They are, which is
+/// what both answers allow.
 ///
-/// Short floats are ordered as `f32`: among elements of `f8E5M2FNUZ`, XLA's CPU backend takes the number before the least normal
-/// one for the greater of the two.
+/// Short floats are ordered as `f32`: among elements of `f8E5M2FNUZ`, XLA's CPU backend takes the
+/// number before the least normal one for the greater of the two.
 pub(in crate::op) fn top_k(call: &Call<'_>) -> Lowered {
     let short = call.operand(0).dtype().is_small_float();
     if !short && call.attrs.values()[1] == AttrValue::Absent {
@@ -277,14 +284,16 @@ fn unstable_top_k(call: &Call<'_>, short: bool) -> Result<Lowered, OpError> {
     Ok(graph.returning(&found))
 }
 
-/// No engine of XLA's CPU backend has `ragged_dot`. It is a `dot_general` here, of which what lies outside of the groups is
-/// taken out by a mask:
+/// No engine of XLA's CPU backend has `ragged_dot`. It is a `dot_general` here, of which what lies
+/// outside of the groups is taken out by a mask:
 ///
-/// - of the result, where each group is multiplied with a rhs of its own: every row is multiplied with the rhs of every
-///   group, and of these products one is kept;
-/// - of both operands, where each group is summed into a result of its own. Of one alone, a zero would meet an infinity.
+/// - of the result, where each group is multiplied with a rhs of its own: every row is multiplied
+///   with the rhs of every group, and of these products one is kept;
+/// - of both operands, where each group is summed into a result of its own. Of one alone, a zero
+///   would meet an infinity.
 ///
-/// Either way it costs as many products as there are groups, as it does in JAX where there is no kernel for it.
+/// Either way it costs as many products as there are groups, as it does in JAX where there is no
+/// kernel for it.
 pub(in crate::op) fn ragged_dot(call: &Call<'_>) -> Lowered {
     expanded(masked_dot(call))
 }
@@ -395,7 +404,8 @@ impl Builder {
         self.plain(OpCode::Select, &[mask, value, zeros])
     }
 
-    /// Sums of the sizes along the last dimension: the end of each group, and without its own size the start.
+    /// Sums of the sizes along the last dimension: the end of each group, and without its own size
+    /// the start.
     fn group_bounds(&mut self, sizes: Ref, ty: &TensorType) -> Result<Bounds, OpError> {
         let sizes = self.convert(sizes, ty.dtype(), DType::I64)?;
         let (rank, groups) = (ty.rank(), ty.dims().last().map_or(1, |&groups| groups.max(1) as i64));
@@ -410,8 +420,9 @@ impl Builder {
         Ok(Bounds { starts, ends, ty })
     }
 
-    /// Which elements of a shape lie in the group that their index along `group` counts, by their index along `ragged`. The
-    /// other dimensions of the bounds, if they have any, are dimensions `prefix` of the shape.
+    /// Which elements of a shape lie in the group that their index along `group` counts, by their
+    /// index along `ragged`. The other dimensions of the bounds, if they have any, are dimensions
+    /// `prefix` of the shape.
     fn in_group(
         &mut self,
         bounds: &Bounds,

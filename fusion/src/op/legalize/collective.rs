@@ -1,12 +1,14 @@
 //! Ops that replicas compute together.
 //!
-//! XLA's CPU backend combines by sum, product, maximum and minimum, and booleans by `and` and `or`; it refuses any other
-//! body, and `collective_broadcast`. What it does it does in the operands' type whatever type the body has, it lets the
-//! maximum of a NaN and a number be the number, it takes several operands of `all_to_all` for the parts of one, and it joins
-//! several operands of `all_gather` along their first dimension whatever dimension is asked for. It knows no zero of `f8E8M0FNU`.
-//! Channels, which replicas do not need, it cannot compile with several operands.
+//! XLA's CPU backend combines by sum, product, maximum and minimum, and booleans by `and` and `or`;
+//! it refuses any other body, and `collective_broadcast`. What it does it does in the operands'
+//! type whatever type the body has, it lets the maximum of a NaN and a number be the number, it
+//! takes several operands of `all_to_all` for the parts of one, and it joins several operands of
+//! `all_gather` along their first dimension whatever dimension is asked for. It knows no zero of
+//! `f8E8M0FNU`. Channels, which replicas do not need, it cannot compile with several operands.
 //!
-//! Each function mends one of these and leaves the rest to the next round: what a call is lowered as is lowered in turn.
+//! Each function mends one of these and leaves the rest to the next round: what a call is lowered
+//! as is lowered in turn.
 
 use std::sync::Arc;
 
@@ -64,7 +66,8 @@ fn apart(
     in_turn(changed.map(|()| (graph, values)))
 }
 
-/// The call with the bits of its operands, if one of them is in a type that the backend does not move.
+/// The call with the bits of its operands, if one of them is in a type that the backend does not
+/// move.
 fn as_bits(call: &Call<'_>) -> Option<Lowered> {
     if call.operands.iter().all(|ty| ty.dtype() != DType::F8E8M0FNU) {
         return None;
@@ -79,7 +82,8 @@ fn as_bits(call: &Call<'_>) -> Option<Lowered> {
     }))
 }
 
-/// Each operand is joined by an op of its own. XLA refuses to join along a dimension without elements.
+/// Each operand is joined by an op of its own. XLA refuses to join along a dimension without
+/// elements.
 pub(in crate::op) fn all_gather(call: &Call<'_>) -> Lowered {
     if is_alone(call) {
         return apart(call, |_, value, _| Ok(value));
@@ -169,7 +173,8 @@ fn converted(call: &Call<'_>) -> Result<(Builder, Vec<Ref>), OpError> {
     Ok((graph, params))
 }
 
-/// What an `all_reduce` or `reduce_scatter` is lowered as, but for bodies by which XLA does not combine.
+/// What an `all_reduce` or `reduce_scatter` is lowered as, but for bodies by which XLA does not
+/// combine.
 fn combined(
     call: &Call<'_>,
     other: impl FnOnce(&mut Builder, &[Ref]) -> Result<Vec<Ref>, OpError>,
@@ -197,15 +202,16 @@ fn combined(
     }
 }
 
-/// Combined by XLA where it does what the body says, else gathered and then combined by each replica.
+/// Combined by XLA where it does what the body says, else gathered and then combined by each
+/// replica.
 pub(in crate::op) fn all_reduce(call: &Call<'_>) -> Lowered {
     combined(call, |graph, values| {
         values.iter().map(|&value| graph.gathered(groups(call), value, &call.bodies[0])).collect()
     })
 }
 
-/// As [`all_reduce`]. What is to be combined by each replica is only its own part of the operands. XLA refuses a result
-/// without elements along the dimension.
+/// As [`all_reduce`]. What is to be combined by each replica is only its own part of the operands.
+/// XLA refuses a result without elements along the dimension.
 pub(in crate::op) fn reduce_scatter(call: &Call<'_>) -> Lowered {
     let axis = call.attr().int(1) as usize;
     if call.operand(0).dims()[axis] == 0 {
@@ -228,7 +234,8 @@ impl Builder {
         Ok(self.0.push(call.def.code, call.attrs.clone(), &[body], values)?.to_vec())
     }
 
-    /// A maximum or minimum that is NaN where one of the elements is: another exchange, of bits, says where.
+    /// A maximum or minimum that is NaN where one of the elements is: another exchange, of bits,
+    /// says where.
     fn extreme(&mut self, call: &Call<'_>, op: OpCode, values: &[Ref]) -> Result<Vec<Ref>, OpError> {
         let dtype = combined_type(call);
         let unequal = attrs::compare_for(Comparison::Ne, dtype);
@@ -246,7 +253,8 @@ impl Builder {
         Ok(results)
     }
 
-    /// The values combined by a body, from the left; those with a flag only where that is true. The first has none.
+    /// The values combined by a body, from the left; those with a flag only where that is true. The
+    /// first has none.
     fn folded(&mut self, values: Vec<(Ref, Option<Ref>)>, body: &Arc<Body>) -> Result<Ref, OpError> {
         let mut folded = None;
         for (value, has) in values {
@@ -299,7 +307,8 @@ impl Builder {
             }
             return self.folded(members, body);
         }
-        // Groups of several sizes cannot be gathered: each member in turn sends its value to its group.
+        // Groups of several sizes cannot be gathered: each member in turn sends its value to its
+        // group.
         for member in 0..groups.columns() {
             let mut from: Vec<Vec<i64>> = groups.members().map(<[i64]>::to_vec).collect();
             from.retain(|group| group.len() > member);
@@ -311,11 +320,11 @@ impl Builder {
         self.folded(members, body)
     }
 
-    /// The values of the first of each group on all its replicas, zeros on the others, and whether this is one of those
-    /// that got them.
+    /// The values of the first of each group on all its replicas, zeros on the others, and whether
+    /// this is one of those that got them.
     ///
-    /// By `collective_permute`, which gives zeros to those who get nothing: first the roots send to themselves, and then, in
-    /// each round, every member that has the values to one that has not.
+    /// By `collective_permute`, which gives zeros to those who get nothing: first the roots send to
+    /// themselves, and then, in each round, every member that has the values to one that has not.
     fn broadcast(&mut self, groups: &[Vec<i64>], values: &mut [Ref]) -> Result<Ref, OpError> {
         let roots: Vec<(i64, i64)> = groups.iter().map(|group| (group[0], group[0])).collect();
         let send = attrs::collective_permute(&roots);

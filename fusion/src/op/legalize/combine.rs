@@ -15,9 +15,9 @@ use crate::op::code::OpCode;
 use crate::op::def::Call;
 use crate::shape::TensorType;
 
-/// A body may combine elements in a wider type than the operands have. XLA's CPU backend refuses that for `scatter`, and
-/// for `reduce` ignores it and returns data of the operand's type. The operands are converted first, as the specification
-/// says.
+/// A body may combine elements in a wider type than the operands have. XLA's CPU backend refuses
+/// that for `scatter`, and for `reduce` ignores it and returns data of the operand's type. The
+/// operands are converted first, as the specification says.
 fn combined(call: &Call<'_>) -> Lowered {
     if is_uniform(call) { Lowered::Itself } else { expanded(converted_first(call)) }
 }
@@ -28,8 +28,8 @@ fn converted_first(call: &Call<'_>) -> Result<Lowered, OpError> {
     Ok(graph.returning(&results))
 }
 
-/// The float type that holds those of all operands, where they have several: XLA refuses two of them in one op, but for
-/// `reduce_window` and `sort`.
+/// The float type that holds those of all operands, where they have several: XLA refuses two of
+/// them in one op, but for `reduce_window` and `sort`.
 pub fn common_float(types: impl Iterator<Item = DType>) -> Option<DType> {
     let floats: Vec<DType> = types.filter(|dtype| dtype.is_float()).collect();
     let wide = if floats.contains(&DType::F64) { DType::F64 } else { DType::F32 };
@@ -63,9 +63,9 @@ fn in_one_float(call: &Call<'_>, wide: DType) -> Result<Lowered, OpError> {
     Ok(graph.returning(&results))
 }
 
-/// XLA's CPU backend refuses to scatter into a scalar, and loses updates whose indices have no components. When it finds
-/// that two inputs are the same value, it gives them the same results; a body that treats each input by itself is
-/// therefore split into one scatter per input.
+/// XLA's CPU backend refuses to scatter into a scalar, and loses updates whose indices have no
+/// components. When it finds that two inputs are the same value, it gives them the same results; a
+/// body that treats each input by itself is therefore split into one scatter per input.
 pub(in crate::op) fn scatter(call: &Call<'_>) -> Lowered {
     let body = &call.bodies[0];
     let dims = IndexDimensionNumbers::of(call.attr());
@@ -94,7 +94,8 @@ fn one_by_one(call: &Call<'_>, parts: Vec<Body>) -> Result<Lowered, OpError> {
     Ok(graph.returning(&results))
 }
 
-/// What the body does with pair `index` of its parameters; `None` where another pair has a part in it.
+/// What the body does with pair `index` of its parameters; `None` where another pair has a part in
+/// it.
 fn part(body: &Body, index: usize) -> Option<Body> {
     let (graph, count) = (body.graph(), body.returns().len());
     let mut needed = vec![false; graph.nodes().len()];
@@ -135,8 +136,8 @@ fn is_negative(padding: &[(i64, i64)]) -> bool {
     padding.iter().any(|&(low, high)| low < 0 || high < 0)
 }
 
-/// `reduce_window` with negative padding can abort the process. The operands are padded by an op of its own then. So can one of
-/// scalars, where XLA's simplifier does not take it away first.
+/// `reduce_window` with negative padding can abort the process. The operands are padded by an op of
+/// its own then. So can one of scalars, where XLA's simplifier does not take it away first.
 pub(in crate::op) fn reduce_window(call: &Call<'_>) -> Lowered {
     if !is_scalar_code(&call.bodies[0]) || call.operand(0).rank() == 0 {
         expanded(loops::reduce_window(call))
@@ -164,9 +165,10 @@ fn padded_first(call: &Call<'_>) -> Result<Lowered, OpError> {
     Ok(graph.returning(&results))
 }
 
-/// `select_and_scatter` with negative padding selects other elements: it works on the part of the operand that the padding
-/// leaves, and the rest of the result has the initial value. Where there are no positions, XLA's folder scatters all the
-/// same; the result is the initial value everywhere.
+/// `select_and_scatter` with negative padding selects other elements: it works on the part of the
+/// operand that the padding leaves, and the rest of the result has the initial value. Where there
+/// are no positions, XLA's folder scatters all the same; the result is the initial value
+/// everywhere.
 pub(in crate::op) fn select_and_scatter(call: &Call<'_>) -> Lowered {
     if call.operand(1).elems().0 == 0 {
         return expanded(initial_values(call));
@@ -243,8 +245,8 @@ fn on_what_is_left(call: &Call<'_>) -> Result<Lowered, OpError> {
     Ok(graph.returning(&[result]))
 }
 
-/// The body with other types outside: it starts by converting what it gets to its own types, and ends by converting what
-/// it returns. Where the types outside are wider, nothing is lost.
+/// The body with other types outside: it starts by converting what it gets to its own types, and
+/// ends by converting what it returns. Where the types outside are wider, nothing is lost.
 pub(super) fn in_other_types(
     body: &Body,
     taken: impl Fn(DType) -> DType,

@@ -13,7 +13,8 @@ use crate::op::code::{Comparison, OpCode};
 use crate::op::def::Call;
 use crate::shape::Shape;
 
-/// XLA takes the parts of complex numbers only. The real part of a float is the float, its imaginary part zero.
+/// XLA takes the parts of complex numbers only. The real part of a float is the float, its
+/// imaginary part zero.
 pub(in crate::op) fn part(call: &Call<'_>) -> Lowered {
     if call.operand(0).dtype().is_complex() { Lowered::Itself } else { expanded(part_of_real(call)) }
 }
@@ -23,7 +24,8 @@ fn part_of_real(call: &Call<'_>) -> Result<Lowered, OpError> {
     let part = match call.def.code {
         OpCode::Real => graph.op(OpCode::Convert, attrs::convert(call.operand(0).dtype()), &params)?,
         _ => {
-            // Not as a converted integer: XLA's folder makes the least number of the zero that `f8E8M0FNU` does not have.
+            // Not as a converted integer: XLA's folder makes the least number of the zero that
+            // `f8E8M0FNU` does not have.
             let zero = attrs::constant(Arc::new(Literal::of_f64(call.operand(0).dtype(), 0.0)));
             let zero = graph.op(OpCode::Constant, zero, &[])?;
             let shape = call.operand(0).shape().clone();
@@ -33,8 +35,8 @@ fn part_of_real(call: &Call<'_>) -> Result<Lowered, OpError> {
     Ok(graph.returning(&[part]))
 }
 
-/// XLA's simplifier takes the magnitude of any iota for the iota, and aborts the process where that is of complex numbers
-/// (API 0.81). Those have it as their real parts.
+/// XLA's simplifier takes the magnitude of any iota for the iota, and aborts the process where that
+/// is of complex numbers (API 0.81). Those have it as their real parts.
 pub(in crate::op) fn iota(call: &Call<'_>) -> Lowered {
     if call.attr().dtype(0).is_complex() { expanded(iota_of_parts(call)) } else { Lowered::Itself }
 }
@@ -48,8 +50,8 @@ fn iota_of_parts(call: &Call<'_>) -> Result<Lowered, OpError> {
     Ok(graph.returning(&[result]))
 }
 
-/// XLA's CPU backend has no maximum and minimum of complex numbers that follow the specification's order: by real parts,
-/// then by imaginary parts.
+/// XLA's CPU backend has no maximum and minimum of complex numbers that follow the specification's
+/// order: by real parts, then by imaginary parts.
 pub(super) fn selected_by_order(call: &Call<'_>) -> Result<Lowered, OpError> {
     let (mut graph, params) = Builder::of(call);
     let result = graph.beyond(call.def.code, params[0], params[1], call.operand(0).dtype().part())?;
@@ -58,9 +60,11 @@ pub(super) fn selected_by_order(call: &Call<'_>) -> Result<Lowered, OpError> {
 
 /// Two conversions that XLA's folder gets wrong:
 ///
-/// - It ends the process (a segmentation fault, API 0.81) when it converts a complex constant to real numbers, if it has one number
-///   in all elements. Those are the conversion of its real parts.
-/// - It makes positive numbers of all numbers that are converted to `f8E8M0FNU`; see [`Builder::converted_if_positive`].
+/// - It ends the process (a segmentation fault, API 0.81) when it converts a complex constant to
+///   real numbers, if it has one number in all elements. Those are the conversion of its real
+///   parts.
+/// - It makes positive numbers of all numbers that are converted to `f8E8M0FNU`; see
+///   [`Builder::converted_if_positive`].
 pub(in crate::op) fn convert(call: &Call<'_>) -> Lowered {
     let (from, to) = (call.operand(0).dtype(), call.attr().dtype(0));
     match to {
@@ -88,8 +92,9 @@ fn converted_part(call: &Call<'_>) -> Result<Lowered, OpError> {
     Ok(graph.returning(&[result]))
 }
 
-/// XLA's CPU backend clamps complex numbers by other orders than the specification's: what it returns need not lie between
-/// the bounds. They are raised and lowered as [`selected_by_order`] says.
+/// XLA's CPU backend clamps complex numbers by other orders than the specification's: what it
+/// returns need not lie between the bounds. They are raised and lowered as [`selected_by_order`]
+/// says.
 pub(super) fn clamped_by_order(call: &Call<'_>) -> Result<Lowered, OpError> {
     let (mut graph, params) = Builder::of(call);
     let [min, max] = [params[0], params[2]].map(|bound| {
@@ -136,12 +141,15 @@ impl Builder {
 
 /// Functions of one complex number.
 ///
-/// - XLA makes the hyperbolic sine of two exponentials that cancel: `sin(1e-5 i)` is off by 0.13 percent in `complex<f32>`, and
-///   half of the range where `cosh` overflows is lost. The other functions that are made of it here are off likewise.
-/// - The square root and the inverse functions do not look at the sign of a zero, which says on which side of a branch cut a
-///   number lies: `sqrt(-1 - 0i)` is `i`, not `-i` (C99, Annex G). The sign of a part of the result is known.
+/// - XLA makes the hyperbolic sine of two exponentials that cancel: `sin(1e-5 i)` is off by 0.13
+///   percent in `complex<f32>`, and half of the range where `cosh` overflows is lost. The other
+///   functions that are made of it here are off likewise.
+/// - The square root and the inverse functions do not look at the sign of a zero, which says on
+///   which side of a branch cut a number lies: `sqrt(-1 - 0i)` is `i`, not `-i` (C99, Annex G). The
+///   sign of a part of the result is known.
 pub(super) fn unary(call: &Call<'_>) -> Lowered {
-    // Whose sign the parts of the result have: that of the same part of the operand, or the other one.
+    // Whose sign the parts of the result have: that of the same part of the operand, or the other
+    // one.
     let signs = match call.def.code {
         OpCode::Cbrt => return expanded(cube_root(call)),
         OpCode::Sine | OpCode::Cosine | OpCode::Sinh | OpCode::Cosh => {
@@ -205,9 +213,9 @@ fn of_exponentials(call: &Call<'_>) -> Result<Lowered, OpError> {
     Ok(graph.returning(&[result]))
 }
 
-/// `tanh(x + iy)` by W. Kahan, "Branch Cuts for Complex Elementary Functions" (1987): with `t = tan y`, `b = 1 + t^2` and
-/// `s = sinh x`, `(b s sqrt(1 + s^2) + i t) / (1 + b s^2)`; from where `tanh x` is 1, `1 + 4i sin y cos y e^-2x`.
-/// `tan z` is `-i tanh(iz)`.
+/// `tanh(x + iy)` by W. Kahan, "Branch Cuts for Complex Elementary Functions" (1987): with `t = tan
+/// y`, `b = 1 + t^2` and `s = sinh x`, `(b s sqrt(1 + s^2) + i t) / (1 + b s^2)`; from where `tanh
+/// x` is 1, `1 + 4i sin y cos y e^-2x`. `tan z` is `-i tanh(iz)`.
 fn tangent(call: &Call<'_>) -> Result<Lowered, OpError> {
     const FLAT: f64 = 22.0;
     let (dtype, shape) = part_type(call);
@@ -248,7 +256,8 @@ fn tangent(call: &Call<'_>) -> Result<Lowered, OpError> {
     Ok(graph.returning(&[result]))
 }
 
-/// XLA's CPU backend has no cube root of complex numbers: the cube root of the distance from zero, at a third of the angle.
+/// XLA's CPU backend has no cube root of complex numbers: the cube root of the distance from zero,
+/// at a third of the angle.
 pub(super) fn cube_root(call: &Call<'_>) -> Result<Lowered, OpError> {
     let part = call.operand(0).with_dtype(call.operand(0).dtype().part());
     let (mut graph, params) = Builder::of(call);
@@ -266,8 +275,8 @@ pub(super) fn cube_root(call: &Call<'_>) -> Result<Lowered, OpError> {
     Ok(graph.returning(&[result]))
 }
 
-/// XLA refuses to bit-cast complex numbers. Between those of 128 and of 64 bits, a part of the wider one is the two parts of
-/// a narrower one; the first of two narrower ones is the real part.
+/// XLA refuses to bit-cast complex numbers. Between those of 128 and of 64 bits, a part of the
+/// wider one is the two parts of a narrower one; the first of two narrower ones is the real part.
 pub(super) fn bitcast(call: &Call<'_>) -> Result<Lowered, OpError> {
     let (from, to) = (call.operand(0).dtype(), call.attr().dtype(0));
     let (mut graph, params) = Builder::of(call);
@@ -281,7 +290,8 @@ pub(super) fn bitcast(call: &Call<'_>) -> Result<Lowered, OpError> {
     let narrow = if from.bits() > to.bits() { dims.len() } else { dims.len() - 1 };
     let mut split = Vec::new();
     for part in [re?, im?] {
-        // `[.., 2]` of the narrower type either way: the two parts of one number, or the real parts of two.
+        // `[.., 2]` of the narrower type either way: the two parts of one number, or the real parts
+        // of two.
         let halves = if from.bits() > to.bits() {
             graph.op(OpCode::BitcastConvert, attrs::convert(to.part()), &[part])?
         } else {

@@ -35,9 +35,10 @@ fn in_one_float(call: &Call<'_>, wide: DType) -> Result<Lowered, OpError> {
     Ok(graph.returning(&results))
 }
 
-/// XLA's CPU backend sorts with the comparator in the hands of an algorithm that reads past the ends of its data when the
-/// comparator contradicts itself, as `LE` does on equal elements and `LT` on NaN: the process dies, or hangs. The
-/// stable sort stays inside whatever the comparator says, so that is what is asked for, unless the order is known.
+/// XLA's CPU backend sorts with the comparator in the hands of an algorithm that reads past the
+/// ends of its data when the comparator contradicts itself, as `LE` does on equal elements and `LT`
+/// on NaN: the process dies, or hangs. The stable sort stays inside whatever the comparator says,
+/// so that is what is asked for, unless the order is known.
 pub(in crate::op) fn sort(call: &Call<'_>) -> Lowered {
     if !is_scalar_code(&call.bodies[0]) {
         return expanded(loops::sort(call));
@@ -50,7 +51,8 @@ pub(in crate::op) fn sort(call: &Call<'_>) -> Lowered {
     expanded(sorted.map(|results| graph.returning(&results)))
 }
 
-/// Whether a comparator is one comparison of two elements of an operand, by an order that has no exceptions.
+/// Whether a comparator is one comparison of two elements of an operand, by an order that has no
+/// exceptions.
 fn is_order(comparator: &Body) -> bool {
     let [node] = comparator.graph().nodes() else { return false };
     let (signature, operands) = (node.signature(), node.operands());

@@ -1,8 +1,8 @@
 //! Ops whose sizes are operands, as ops of static sizes.
 //!
-//! XLA translates `dynamic_reshape`, `dynamic_iota` and `dynamic_broadcast_in_dim` and ignores what their operands say; it
-//! refuses the others. Of those, the slice sizes of a gather follow from the result's shape. A padding does not: it moves
-//! elements to places that are computed.
+//! XLA translates `dynamic_reshape`, `dynamic_iota` and `dynamic_broadcast_in_dim` and ignores what
+//! their operands say; it refuses the others. Of those, the slice sizes of a gather follow from the
+//! result's shape. A padding does not: it moves elements to places that are computed.
 
 use super::{Builder, Lowered, expanded, prepared_kernel};
 use crate::attr::{AttrValue, Attrs};
@@ -48,8 +48,8 @@ fn as_twin(call: &Call<'_>) -> Result<Lowered, OpError> {
     }
 }
 
-/// Where the elements of one dimension go: the first to `low`, the others in steps of `step`, within `size` places. `low`
-/// and `step` are of type `i64[1]`, and steps are at least 1.
+/// Where the elements of one dimension go: the first to `low`, the others in steps of `step`,
+/// within `size` places. `low` and `step` are of type `i64[1]`, and steps are at least 1.
 struct Spread {
     axis: usize,
     low: Ref,
@@ -82,8 +82,8 @@ impl Builder {
         self.convert(element, ty.dtype(), DType::I64)
     }
 
-    /// A value with one dimension in place of which another one stands: the elements that `spread` says, and `fill`
-    /// where none goes.
+    /// A value with one dimension in place of which another one stands: the elements that `spread`
+    /// says, and `fill` where none goes.
     fn spread(
         &mut self,
         call: &Call<'_>,
@@ -182,7 +182,8 @@ fn padded(call: &Call<'_>) -> Result<Lowered, OpError> {
     Ok(graph.returning(&[result]))
 }
 
-/// The input is padded and dilated first, as far as the windows reach, and convolved without padding.
+/// The input is padded and dilated first, as far as the windows reach, and convolved without
+/// padding.
 fn convolved(call: &Call<'_>) -> Result<Lowered, OpError> {
     let (mut graph, mut params) = Builder::of(call);
     let (dims, attr) = (ConvDims::of(call)?, call.attr());
@@ -190,7 +191,8 @@ fn convolved(call: &Call<'_>) -> Result<Lowered, OpError> {
     let dtype = attr.dtype(conv_attr::DTYPE);
     let sum_type = graph.sum_type(call, &mut params, dtype)?;
     let ty = graph.ty(params[0]);
-    // Without padding before the input, the recorded padding is how far windows reach beyond its end.
+    // Without padding before the input, the recorded padding is how far windows reach beyond its
+    // end.
     let padding = &recorded_sizes(call)?[0];
     let dilation = attr.ints(conv_attr::LHS_DILATION);
     let mut spreads = Vec::new();

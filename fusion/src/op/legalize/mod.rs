@@ -1,11 +1,13 @@
 //! Ops that are lowered as other ops.
 //!
-//! Where XLA's CPU backend does something else than the specification says for some element type (or crashes), the module
-//! that reaches it says the same thing with other ops. Each case names what goes wrong without it. The interpreter, which
-//! follows the specification, is what holds an expansion to the op's meaning.
+//! Where XLA's CPU backend does something else than the specification says for some element type
+//! (or crashes), the module that reaches it says the same thing with other ops. Each case names
+//! what goes wrong without it. The interpreter, which follows the specification, is what holds an
+//! expansion to the op's meaning.
 //!
-//! Observed with XLA's CPU backend (API 0.81, jaxlib 0.10.2). Not here: what XLA refuses with an error, since a region that
-//! does not compile runs by other means. What returns data of another type than declared, or aborts the process, is.
+//! Observed with XLA's CPU backend (API 0.81, jaxlib 0.10.2). Not here: what XLA refuses with an
+//! error, since a region that does not compile runs by other means. What returns data of another
+//! type than declared, or aborts the process, is.
 
 mod bits;
 mod chlo;
@@ -59,9 +61,10 @@ pub(super) fn unary(call: &Call<'_>) -> Lowered {
 }
 
 impl Lowered {
-    /// Calls that XLA's folder gets wrong where it computes with constants of short floats, if they are lowered as themselves: the
-    /// negative of an `f8E8M0FNU` number, of which there is none, is a number, 0.156 rounded to an integer of `f8E3M4` is
-    /// NaN, and NaN to `exponential_minus_one` of `f8E4M3` is 128. They are computed in `f32`.
+    /// Calls that XLA's folder gets wrong where it computes with constants of short floats, if they
+    /// are lowered as themselves: the negative of an `f8E8M0FNU` number, of which there is none, is
+    /// a number, 0.156 rounded to an integer of `f8E3M4` is NaN, and NaN to `exponential_minus_one`
+    /// of `f8E4M3` is 128. They are computed in `f32`.
     fn unless_misfolded(self, call: &Call<'_>) -> Lowered {
         let dtype = call.operand(0).dtype();
         let misfolded = match call.def.code {
@@ -78,8 +81,8 @@ pub(super) fn itself(_call: &Call<'_>) -> Lowered {
     Lowered::Itself
 }
 
-/// `add` of `bool` is defined as `or` and `multiply` as `and`. XLA's CPU backend adds and multiplies bytes instead
-/// (openxla/stablehlo test `add_op_test_i1`).
+/// `add` of `bool` is defined as `or` and `multiply` as `and`. XLA's CPU backend adds and
+/// multiplies bytes instead (openxla/stablehlo test `add_op_test_i1`).
 ///
 /// Integers are divided as [`mended_division`] says; for their powers see [`power_by_parity`].
 pub(super) fn binary(call: &Call<'_>) -> Lowered {
@@ -104,9 +107,10 @@ pub(super) fn composite(call: &Call<'_>) -> Lowered {
     Lowered::Inline(call.bodies[0].clone())
 }
 
-/// When both operands are constants, XLA divides with the machine's division while it compiles, and the process dies of a
-/// divisor of 0, or of -1 under the least value. So 1 stands for those divisors, and what the quotient is then is selected
-/// afterwards. The generated code guards its divisions likewise, so at run time this costs next to nothing.
+/// When both operands are constants, XLA divides with the machine's division while it compiles, and
+/// the process dies of a divisor of 0, or of -1 under the least value. So 1 stands for those
+/// divisors, and what the quotient is then is selected afterwards. The generated code guards its
+/// divisions likewise, so at run time this costs next to nothing.
 fn mended_division(call: &Call<'_>) -> Result<Lowered, OpError> {
     let ty = call.operand(1);
     let (mut graph, params) = Builder::of(call);
@@ -136,12 +140,14 @@ fn mended_division(call: &Call<'_>) -> Result<Lowered, OpError> {
     Ok(graph.returning(&[result]))
 }
 
-/// XLA looks at the lowest six bits of an integer exponent, in a loop that it unrolls. The exponent is cut into digits of six
-/// bits, lowest first, and the result is the product of the powers to each of them, the base of one being the 64th power of
-/// the one before. With a constant exponent all but a few multiplications are folded away.
+/// XLA looks at the lowest six bits of an integer exponent, in a loop that it unrolls. The exponent
+/// is cut into digits of six bits, lowest first, and the result is the product of the powers to
+/// each of them, the base of one being the 64th power of the one before. With a constant exponent
+/// all but a few multiplications are folded away.
 ///
-/// A negative exponent is one of as many bits: 1 and -1 to the power of it are what they should be, since -1 asks for its
-/// lowest bit only. What any other number is to the power of it is no integer, and 0.
+/// A negative exponent is one of as many bits: 1 and -1 to the power of it are what they should be,
+/// since -1 asks for its lowest bit only. What any other number is to the power of it is no
+/// integer, and 0.
 fn power_of_digits(call: &Call<'_>) -> Result<Lowered, OpError> {
     const DIGIT: u32 = 6;
     let ty = call.operand(1);
@@ -188,8 +194,9 @@ fn power_of_digits(call: &Call<'_>) -> Result<Lowered, OpError> {
     Ok(graph.returning(&[result]))
 }
 
-/// XLA's folder takes a power with a negative exponent for 0 unless the base is 1, but those of -1 are 1 and -1. A power of -1
-/// depends on whether the exponent is odd, so for that base its lowest bit stands for it.
+/// XLA's folder takes a power with a negative exponent for 0 unless the base is 1, but those of -1
+/// are 1 and -1. A power of -1 depends on whether the exponent is odd, so for that base its lowest
+/// bit stands for it.
 fn power_by_parity(call: &Call<'_>) -> Result<Lowered, OpError> {
     let ty = call.operand(0);
     let (mut graph, params) = Builder::of(call);
@@ -202,8 +209,8 @@ fn power_by_parity(call: &Call<'_>) -> Result<Lowered, OpError> {
     Ok(graph.returning(&[result]))
 }
 
-/// XLA folds a clamp of `bool` constants to other values than the generated code has; it is an `or` and an `and`. Complex numbers
-/// it clamps by another order.
+/// XLA folds a clamp of `bool` constants to other values than the generated code has; it is an `or`
+/// and an `and`. Complex numbers it clamps by another order.
 pub(super) fn clamp(call: &Call<'_>) -> Lowered {
     match call.operand(1).dtype() {
         DType::Bool => expanded(clamped_bool(call)),
@@ -226,8 +233,8 @@ fn clamped_bool(call: &Call<'_>) -> Result<Lowered, OpError> {
     Ok(graph.returning(&[lowered]))
 }
 
-/// XLA's CPU backend sums products of `f8E8M0FNU` numbers as numbers of that type, which are powers of two, whatever the type
-/// of the result is. See [`Builder::sum_type`].
+/// XLA's CPU backend sums products of `f8E8M0FNU` numbers as numbers of that type, which are powers
+/// of two, whatever the type of the result is. See [`Builder::sum_type`].
 pub(super) fn dot_general(call: &Call<'_>) -> Lowered {
     if has_scales(call) { expanded(dot_of_scales(call)) } else { Lowered::Itself }
 }
@@ -248,13 +255,16 @@ fn has_scales(call: &Call<'_>) -> bool {
     call.operands[..2].iter().any(|ty| ty.dtype() == DType::F8E8M0FNU)
 }
 
-/// Sums of `f8E8M0FNU` are made as in [`dot_general`]. Two things are said of the kernel by ops of their own:
+/// Sums of `f8E8M0FNU` are made as in [`dot_general`]. Two things are said of the kernel by ops of
+/// their own:
 ///
-/// - XLA's folder convolves integer constants in a wider type and lets the sum saturate, where sums wrap. It does not look
-///   behind a barrier, which costs nothing here: a kernel is read from memory in any case.
-/// - XLA's CPU backend has fast convolutions for kernels that are not turned around only. Turning a kernel around
-///   before costs little: 0.25 ms instead of 1.0 for 32 images of 8x8x16 and a kernel of 3x3 (2 cores, 2026-11; least of
-///   200 runs of `convolution` with `window_reversal`, read included).
+/// - XLA's folder convolves integer constants in a wider type and lets the sum saturate, where sums
+///   wrap. It does not look behind a barrier, which costs nothing here: a kernel is read from
+///   memory in any case.
+/// - XLA's CPU backend has fast convolutions for kernels that are not turned around only. Turning a
+///   kernel around before costs little: 0.25 ms instead of 1.0 for 32 images of 8x8x16 and a kernel
+///   of 3x3 (2 cores, 2026-11; least of 200 runs of `convolution` with `window_reversal`, read
+///   included).
 pub(super) fn convolution(call: &Call<'_>) -> Lowered {
     let is_float = call.attr().dtype(conv_attr::DTYPE).is_float();
     let is_turned = call.attr().bools(conv_attr::REVERSAL).contains(&true);
@@ -305,8 +315,8 @@ pub(super) fn pad(call: &Call<'_>) -> Lowered {
     expanded(padded.map(|result| graph.returning(&[result])))
 }
 
-/// A stride near 2^63 overflows in XLA, which gives an empty result or aborts the process. A step past the end is a step
-/// past the end, however long.
+/// A stride near 2^63 overflows in XLA, which gives an empty result or aborts the process. A step
+/// past the end is a step past the end, however long.
 pub(super) fn slice(call: &Call<'_>) -> Lowered {
     let attr = call.attr();
     let most = call.operand(0).dims().iter().map(|&dim| i64::try_from(dim).unwrap_or(i64::MAX).max(1));
@@ -319,9 +329,10 @@ pub(super) fn slice(call: &Call<'_>) -> Lowered {
     expanded(sliced.map(|result| graph.returning(&[result])))
 }
 
-/// XLA's simplifier makes one slice of two by adding their places, of which it moves only the sum inside: of 4 of 5 elements, 3
-/// from the third on start one further than they should. The places are moved inside by the module. Those of updates
-/// are as well, which it leaves alone: it recognises an update in place by its having the place that was read.
+/// XLA's simplifier makes one slice of two by adding their places, of which it moves only the sum
+/// inside: of 4 of 5 elements, 3 from the third on start one further than they should. The places
+/// are moved inside by the module. Those of updates are as well, which it leaves alone: it
+/// recognises an update in place by its having the place that was read.
 pub(super) fn dynamic_slice(call: &Call<'_>) -> Lowered {
     expanded(placed_inside(call))
 }
@@ -364,8 +375,8 @@ fn drawn_as_words(call: &Call<'_>, dtype: DType) -> Result<Lowered, OpError> {
     Ok(graph.returning(&[drawn[0], bits]))
 }
 
-/// XLA factorises matrices of short floats with a rounding to them at each step: its factor of the `f8E4M3FN` number 2 is
-/// 1.5, where the root is nearer to 1.375. They are factorised in `f32`.
+/// XLA factorises matrices of short floats with a rounding to them at each step: its factor of the
+/// `f8E4M3FN` number 2 is 1.5, where the root is nearer to 1.375. They are factorised in `f32`.
 pub(super) fn factorised(call: &Call<'_>) -> Lowered {
     let dtype = call.operand(0).dtype();
     if dtype.size() >= 4 { Lowered::Itself } else { expanded(in_f32(call, dtype)) }
@@ -382,11 +393,11 @@ fn in_f32(call: &Call<'_>, dtype: DType) -> Result<Lowered, OpError> {
     Ok(graph.returning(&[result]))
 }
 
-/// XLA's generator makes words of 32 and 64 bits and aborts the process when it is asked for shorter integers. Those are
-/// drawn as words: they lie between the same ends.
+/// XLA's generator makes words of 32 and 64 bits and aborts the process when it is asked for
+/// shorter integers. Those are drawn as words: they lie between the same ends.
 ///
-/// A uniform float that is rounded up to `b`, which is not among those to draw, becomes `a`: to `a` alone half as many are
-/// rounded as to the others.
+/// A uniform float that is rounded up to `b`, which is not among those to draw, becomes `a`: to `a`
+/// alone half as many are rounded as to the others.
 pub(super) fn rng(call: &Call<'_>) -> Lowered {
     let dtype = call.operand(0).dtype();
     let uniform = call.attr().member(0) == RngDistribution::Uniform as u8;
@@ -421,7 +432,8 @@ fn drawn_wide(call: &Call<'_>, dtype: DType) -> Result<Lowered, OpError> {
     Ok(graph.returning(&[result]))
 }
 
-/// A graph under construction whose ops cannot be refused, because they follow from a call that was accepted.
+/// A graph under construction whose ops cannot be refused, because they follow from a call that was
+/// accepted.
 struct Builder(Graph);
 
 impl Builder {
@@ -448,7 +460,8 @@ impl Builder {
         }
     }
 
-    /// Numbers as `f8E8M0FNU`, which has positive ones only. XLA's folder makes a number of the others as well.
+    /// Numbers as `f8E8M0FNU`, which has positive ones only. XLA's folder makes a number of the
+    /// others as well.
     fn converted_if_positive(&mut self, value: Ref) -> Result<Ref, OpError> {
         let ty = self.ty(value);
         let zero = self.int(0, &ty)?;
@@ -462,8 +475,9 @@ impl Builder {
         self.op(OpCode::Select, Attrs::none(), &[positive, number, nan])
     }
 
-    /// The type in which the products of a contraction are summed to a result of some type. If an operand is of `f8E8M0FNU`,
-    /// that is a type of at least 32 bits, and such operands are converted to it.
+    /// The type in which the products of a contraction are summed to a result of some type. If an
+    /// operand is of `f8E8M0FNU`, that is a type of at least 32 bits, and such operands are
+    /// converted to it.
     fn sum_type(&mut self, call: &Call<'_>, operands: &mut [Ref], result: DType) -> Result<DType, OpError> {
         if !has_scales(call) {
             return Ok(result);
@@ -477,8 +491,8 @@ impl Builder {
         Ok(sum_type)
     }
 
-    /// An operand padded by amounts that may be negative: XLA's CPU backend has no code for these, it relies on its simplifier. They are
-    /// cut off after the others have been added.
+    /// An operand padded by amounts that may be negative: XLA's CPU backend has no code for these,
+    /// it relies on its simplifier. They are cut off after the others have been added.
     fn padded(
         &mut self,
         operand: Ref,
@@ -517,7 +531,8 @@ impl Builder {
         self.splat(value, word, shape)
     }
 
-    /// The ops of a body, over other values of the types of its parameters; returns what it returns.
+    /// The ops of a body, over other values of the types of its parameters; returns what it
+    /// returns.
     fn inline(&mut self, body: &Body, params: &[Ref]) -> Vec<Ref> {
         let mut made: Vec<Ref> = Vec::new();
         let moved = |value: &Ref, made: &[Ref]| match *value {
@@ -552,17 +567,19 @@ pub(crate) fn unsigned(bits: u32) -> DType {
     }
 }
 
-/// What an expansion is lowered as. One that does not fit the limits, because a value in between is larger than operands
-/// and results, leaves the op as it is; one that is refused otherwise is a bug, and the op itself the next best thing.
+/// What an expansion is lowered as. One that does not fit the limits, because a value in between is
+/// larger than operands and results, leaves the op as it is; one that is refused otherwise is a
+/// bug, and the op itself the next best thing.
 fn expanded(lowered: Result<Lowered, OpError>) -> Lowered {
     let too_large = |error: &OpError| matches!(error.fault(), OpErrorKind::Limit | OpErrorKind::Overflow);
     debug_assert!(lowered.as_ref().err().is_none_or(too_large), "bug: an expansion was refused: {lowered:?}");
     lowered.unwrap_or(Lowered::Itself)
 }
 
-/// The StableHLO folder of XLA's plugins (API 0.81) computes the maximum of a constant NaN and a constant infinity as the
-/// infinity. A constant that holds a NaN is put behind a barrier, where nothing is folded. A scalar is written as the bits
-/// that it has, since a function of elements cannot hold a barrier.
+/// The StableHLO folder of XLA's plugins (API 0.81) computes the maximum of a constant NaN and a
+/// constant infinity as the infinity. A constant that holds a NaN is put behind a barrier, where
+/// nothing is folded. A scalar is written as the bits that it has, since a function of elements
+/// cannot hold a barrier.
 pub(super) fn constant(call: &Call<'_>) -> Lowered {
     let data = call.attr().dense(0);
     if !data.has_nan() {

@@ -1,10 +1,12 @@
 //! Batch normalisation, as the ops that the specification defines it by.
 //!
-//! XLA's own expansion takes the variance as the mean of the squares less the square of the mean, which loses it where the
-//! mean is large: of the `f32` numbers 10000 to 10003 it is 0, and the results are infinite. The specification takes the
-//! mean of the squares of what is left without the mean.
+//! XLA's own expansion takes the variance as the mean of the squares less the square of the mean,
+//! which loses it where the mean is large: of the `f32` numbers 10000 to 10003 it is 0, and the
+//! results are infinite. The specification takes the mean of the squares of what is left without
+//! the mean.
 //!
-//! Short floats are computed in `f32`: the number of elements per feature need not be one of theirs.
+//! Short floats are computed in `f32`: the number of elements per feature need not be one of
+//! theirs.
 
 use std::sync::Arc;
 

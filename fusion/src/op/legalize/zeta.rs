@@ -1,8 +1,8 @@
 //! `zeta` and `polygamma` by the formulas of the interpreter (`interp/src/special.rs`).
 //!
-//! XLA's `zeta` adds nine terms and a remainder that holds for positive numbers. It gives -0.0078 in
-//! place of 9.86 for order 2 at -127.5, and NaN in place of 0 for an infinite number or order. XLA's
-//! `polygamma` multiplies two factors, which overflow before their product does.
+//! XLA's `zeta` adds nine terms and a remainder that holds for positive numbers. It gives -0.0078
+//! in place of 9.86 for order 2 at -127.5, and NaN in place of 0 for an infinite number or order.
+//! XLA's `polygamma` multiplies two factors, which overflow before their product does.
 
 use super::{Builder, Lowered, expanded};
 use crate::attr::Attrs;
@@ -31,8 +31,8 @@ pub const BERNOULLI: [f64; 10] = [
 /// Terms of the zeta function that are summed one by one before Euler's summation formula.
 pub const ZETA_TERMS: i32 = 10;
 
-/// The expansion of a call of `zeta` or `polygamma`. Like the interpreter, it computes every type in
-/// `f64`. In `f32`, factors overflow and terms cancel where the result is a normal number.
+/// The expansion of a call of `zeta` or `polygamma`. Like the interpreter, it computes every type
+/// in `f64`. In `f32`, factors overflow and terms cancel where the result is a normal number.
 pub(super) fn zeta_or_polygamma(call: &Call<'_>) -> Lowered {
     expanded(expansion(call))
 }

@@ -34,8 +34,8 @@ macro_rules! for_each_chlo_unary_op {
     };
 }
 
-/// Calls a macro with the dialect and the list of CHLO's elementwise ops of two operands of one type, as
-/// [`for_each_binary_op`](crate::for_each_binary_op) does.
+/// Calls a macro with the dialect and the list of CHLO's elementwise ops of two operands of one
+/// type, as [`for_each_binary_op`](crate::for_each_binary_op) does.
 #[macro_export]
 macro_rules! for_each_chlo_binary_op {
     ($callback:ident) => {

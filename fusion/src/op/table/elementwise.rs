@@ -1,7 +1,9 @@
-//! Elementwise ops. Those with one or two operands of one type differ only in name, element types and arithmetic: their rows
-//! come from two lists per dialect, [`for_each_unary_op`](crate::for_each_unary_op),
-//! [`for_each_binary_op`](crate::for_each_binary_op) and their neighbours for CHLO, from which the engine also generates the
-//! methods of its tensor type. An entry there is all that such an op needs besides its arithmetic in the interpreter.
+//! Elementwise ops. Those with one or two operands of one type differ only in name, element types
+//! and arithmetic: their rows come from two lists per dialect,
+//! [`for_each_unary_op`](crate::for_each_unary_op),
+//! [`for_each_binary_op`](crate::for_each_binary_op) and their neighbours for CHLO, from which the
+//! engine also generates the methods of its tensor type. An entry there is all that such an op
+//! needs besides its arithmetic in the interpreter.
 
 use super::ROW;
 use crate::dtype::{DType, DTypeSet};
@@ -11,8 +13,8 @@ use crate::op::def::{Dialect, Fusibility, OpDef, Operands, Rounding};
 use crate::op::infer::elementwise;
 use crate::op::legalize;
 
-/// Calls a macro with the dialect and the list of the specification's elementwise ops of one operand:
-/// `(opcode, method, name, element types, rounding, what it computes)`.
+/// Calls a macro with the dialect and the list of the specification's elementwise ops of one
+/// operand: `(opcode, method, name, element types, rounding, what it computes)`.
 #[macro_export]
 macro_rules! for_each_unary_op {
     ($callback:ident) => {
@@ -44,8 +46,8 @@ macro_rules! for_each_unary_op {
     };
 }
 
-/// Calls a macro with the dialect and the list of the specification's elementwise ops of two operands of one type:
-/// `(opcode, method, name, element types, rounding, what it computes)`.
+/// Calls a macro with the dialect and the list of the specification's elementwise ops of two
+/// operands of one type: `(opcode, method, name, element types, rounding, what it computes)`.
 #[macro_export]
 macro_rules! for_each_binary_op {
     ($callback:ident) => {

@@ -122,13 +122,15 @@ impl OpCode {
         self.def().name
     }
 
-    /// The op's name with its dialect (`stablehlo.dot_general`), as modules and program files have it.
+    /// The op's name with its dialect (`stablehlo.dot_general`), as modules and program files have
+    /// it.
     #[must_use]
     pub fn qualified(self) -> String {
         format!("{}.{}", self.def().dialect.prefix(), self.name())
     }
 
-    /// The op of that name, with or without its dialect's prefix. An op that both dialects have is the specification's.
+    /// The op of that name, with or without its dialect's prefix. An op that both dialects have is
+    /// the specification's.
     #[must_use]
     pub fn from_name(name: &str) -> Option<OpCode> {
         if let Some((_, code)) = IN_BOTH_DIALECTS.iter().find(|(both, _)| *both == name) {

@@ -25,7 +25,8 @@ fn op(number: usize) -> Result<Arc<CustomOp>> {
     }
 }
 
-/// Registers the `main` function of a StableHLO module, as text, under a name; the same again gets the same number.
+/// Registers the `main` function of a StableHLO module, as text, under a name; the same again gets
+/// the same number.
 #[unsafe(no_mangle)]
 pub extern "C" fn flt_custom_register(
     name: *const u8,

@@ -1,4 +1,5 @@
-//! Events: places in the one stream, recorded, asked and waited for. An id is a number, which is never 0.
+//! Events: places in the one stream, recorded, asked and waited for. An id is a number, which is
+//! never 0.
 
 #![allow(unsafe_code, unreachable_pub, reason = "a border to C++, which sees what Rust does not")]
 #![allow(clippy::disallowed_types, reason = "no model checker drives this crate")]
@@ -14,7 +15,8 @@ use crate::abi::{Status, guarded};
 use crate::call::{Fault, Result, unsupported};
 use crate::device;
 
-/// How long it is waited for what is asked of the whole stream: an idle one answers by another thread, within microseconds.
+/// How long it is waited for what is asked of the whole stream: an idle one answers by another
+/// thread, within microseconds.
 const PATIENCE: Duration = Duration::from_micros(500);
 
 /// When events that are timed were reached, as soon as they are.
@@ -32,7 +34,8 @@ fn session() -> Result<&'static (Session, StreamHandle)> {
     session.as_ref().map_err(|why| Fault::Unsupported(why.clone()))
 }
 
-/// An event where the stream is now; what was recorded before it runs. If it is timed, it is noted when it is reached.
+/// An event where the stream is now; what was recorded before it runs. If it is timed, it is noted
+/// when it is reached.
 #[unsafe(no_mangle)]
 pub extern "C" fn flt_event_record(is_timed: bool, event: &mut u64) -> Status {
     guarded(|| {
@@ -99,7 +102,8 @@ pub extern "C" fn flt_event_close(event: u64) -> Status {
     })
 }
 
-/// Whether all that was recorded has been computed; it runs from now on. Waits half a millisecond at most.
+/// Whether all that was recorded has been computed; it runs from now on. Waits half a millisecond
+/// at most.
 #[unsafe(no_mangle)]
 pub extern "C" fn flt_is_idle(is_idle: &mut bool) -> Status {
     guarded(|| {

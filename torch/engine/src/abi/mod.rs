@@ -1,12 +1,15 @@
-//! The border to the shim (`torch/csrc/engine.h`): plain structs and functions, built and shipped together with it.
+//! The border to the shim (`torch/csrc/engine.h`): plain structs and functions, built and shipped
+//! together with it.
 //!
 //! Obligations of the shim, on which the safety of every function here rests:
-//! - Pointers are what the header says, for the length of the call. A list of no elements may have no address; nothing else is null.
+//! - Pointers are what the header says, for the length of the call. A list of no elements may have
+//!   no address; nothing else is null.
 //! - What is handed over for a later call may be used by any thread.
-//! - A value is two words in the shim's memory, which this side fills. It may be moved, is used until it is released, and is released once. Where a
-//!   value is to be put there is none.
+//! - A value is two words in the shim's memory, which this side fills. It may be moved, is used
+//!   until it is released, and is released once. Where a value is to be put there is none.
 //!
-//! Every function returns a [`Status`]; what went wrong is told by [`flt_message`] on the same thread. Panics end here (TB2).
+//! Every function returns a [`Status`]; what went wrong is told by [`flt_message`] on the same
+//! thread. Panics end here (TB2).
 
 #![allow(unsafe_code, unreachable_pub, reason = "a border to C++, which sees what Rust does not")]
 #![allow(clippy::not_unsafe_ptr_arg_deref, reason = "the callers are in C++, and owe what the module says")]
@@ -48,7 +51,8 @@ pub enum Status {
     Unsupported = 2,
     /// PyTorch has an error for such arguments.
     Wrong = 3,
-    /// As `Failed`, by an index or label that is out of range, where the CPU raises an `IndexError`.
+    /// As `Failed`, by an index or label that is out of range, where the CPU raises an
+    /// `IndexError`.
     OutOfRange = 4,
 }
 
@@ -108,7 +112,8 @@ pub(crate) fn guarded(work: impl FnOnce() -> Result<()>) -> Status {
     status
 }
 
-/// Whether the CPU's error of such a call is an `IndexError`: for `gather`, `scatter` and additions it is a `RuntimeError`.
+/// Whether the CPU's error of such a call is an `IndexError`: for `gather`, `scatter` and additions
+/// it is a `RuntimeError`.
 fn is_index_error(op: &str) -> bool {
     matches!(op, "index" | "index_put" | "index_select" | "index_copy" | "index_reduce" | "nll_loss")
 }
@@ -119,7 +124,8 @@ pub extern "C" fn flt_checks() -> bool {
     device::stream().is_ok_and(fuseline::Stream::checks_indices)
 }
 
-/// What went wrong in the latest call on this thread that did not end well: UTF-8 that lives until the next such call.
+/// What went wrong in the latest call on this thread that did not end well: UTF-8 that lives until
+/// the next such call.
 #[unsafe(no_mangle)]
 pub extern "C" fn flt_message(len: &mut usize) -> *const u8 {
     MESSAGE.with_borrow(|message| {
@@ -170,7 +176,8 @@ fn dtype_of(code: u32) -> Result<DType> {
     }
 }
 
-/// An argument. Its tag says what the shim has put there; what an address points to lives through the call.
+/// An argument. Its tag says what the shim has put there; what an address points to lives through
+/// the call.
 fn arg(arg: &FltArg) -> Result<Arg<'_>> {
     let (payload, count) = (arg.payload, arg.count as usize);
     // SAFETY: as the function says.
@@ -237,8 +244,9 @@ fn lowered<'a>(row: &Row, args: &'a [Arg<'a>], outs: &'a [TensorType]) -> Result
     }
 }
 
-/// Records a call. `results` has room for `room` values; as many as were made is told in `made`: one for each result type, and behind them those
-/// that the op writes to arguments though its schema does not say so.
+/// Records a call. `results` has room for `room` values; as many as were made is told in `made`:
+/// one for each result type, and behind them those that the op writes to arguments though its
+/// schema does not say so.
 #[unsafe(no_mangle)]
 pub extern "C" fn flt_record(
     op: usize,
@@ -273,7 +281,8 @@ pub extern "C" fn flt_record(
     })
 }
 
-/// Records an op of [`quick::TWO`] on operands of one type. Not for `bool`, nor division for integers.
+/// Records an op of [`quick::TWO`] on operands of one type. Not for `bool`, nor division for
+/// integers.
 #[unsafe(no_mangle)]
 pub extern "C" fn flt_quick(op: usize, a: &Tensor, b: &Tensor, out: &mut Place) -> Status {
     guarded(|| {
@@ -300,7 +309,8 @@ pub extern "C" fn flt_quick_one(op: usize, a: &Tensor, out: &mut Place) -> Statu
     })
 }
 
-/// Records the sum of a tensor of floats over dimensions, counted from the first. With `keeps` they stay, of size 1.
+/// Records the sum of a tensor of floats over dimensions, counted from the first. With `keeps` they
+/// stay, of size 1.
 #[unsafe(no_mangle)]
 pub extern "C" fn flt_quick_sum(
     a: &Tensor,
@@ -316,7 +326,8 @@ pub extern "C" fn flt_quick_sum(
     })
 }
 
-/// Records the choice between the elements of two tensors of one type and shape, by one of `bool` in that shape.
+/// Records the choice between the elements of two tensors of one type and shape, by one of `bool`
+/// in that shape.
 #[unsafe(no_mangle)]
 pub extern "C" fn flt_quick_where(condition: &Tensor, a: &Tensor, b: &Tensor, out: &mut Place) -> Status {
     guarded(|| {
@@ -328,7 +339,8 @@ pub extern "C" fn flt_quick_where(condition: &Tensor, a: &Tensor, b: &Tensor, ou
 /// The elements that a tensor of the CPU has in these bytes.
 fn elements_of(ty: &TensorType, bytes: &[u8]) -> Vec<u8> {
     match ty.dtype() {
-        // Memory that nobody has written to is anything: whatever is not zero is true, as the CPU takes it.
+        // Memory that nobody has written to is anything: whatever is not zero is true, as the CPU
+        // takes it.
         DType::Bool => bytes.iter().map(|&byte| u8::from(byte != 0)).collect(),
         _ => bytes.to_vec(),
     }
@@ -358,14 +370,16 @@ pub extern "C" fn flt_download(value: &Tensor, bytes: *mut u8, len: usize) -> St
             return unsupported(format!("{len} bytes for a value of {}", data.bytes().len()));
         }
         if len > 0 {
-            // SAFETY: holds because the shim gives room for so many bytes, which it has written before.
+            // SAFETY: holds because the shim gives room for so many bytes, which it has written
+            // before.
             unsafe { slice::from_raw_parts_mut(bytes, len) }.copy_from_slice(data.bytes());
         }
         Ok(())
     })
 }
 
-/// What hears of a value's data: what it was given, whether there is data, and the bytes of that, or what went wrong as UTF-8, for the call.
+/// What hears of a value's data: what it was given, whether there is data, and the bytes of that,
+/// or what went wrong as UTF-8, for the call.
 type Heard = extern "C" fn(*mut c_void, bool, *const u8, usize);
 
 /// Where [`Heard`] looks for what it was given. The shim says that any thread may.
@@ -374,7 +388,8 @@ struct Ear(*mut c_void);
 // SAFETY: holds because the shim lets any thread have it (obligations).
 unsafe impl Send for Ear {}
 
-/// Starts to read a value. `heard` is called once: on any thread, possibly before this returns; it must not wait for the device.
+/// Starts to read a value. `heard` is called once: on any thread, possibly before this returns; it
+/// must not wait for the device.
 #[unsafe(no_mangle)]
 pub extern "C" fn flt_fetch(value: &Tensor, heard: Heard, given: *mut c_void) -> Status {
     let ear = Ear(given);
@@ -393,7 +408,8 @@ pub extern "C" fn flt_fetch(value: &Tensor, heard: Heard, given: *mut c_void) ->
     })
 }
 
-/// A value whose data is to come, and the duty to bring it: to be given back once, to [`flt_keep`] or [`flt_break`], by any thread.
+/// A value whose data is to come, and the duty to bring it: to be given back once, to [`flt_keep`]
+/// or [`flt_break`], by any thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn flt_promise(ty: &FltType, out: &mut Place, promise: &mut *mut Promised) -> Status {
     guarded(|| {
@@ -446,7 +462,8 @@ pub extern "C" fn flt_read(
     })
 }
 
-/// A storage after a write through a view, and the sizes that its value has now: `sizes` has room for [`MAX_RANK`] of them.
+/// A storage after a write through a view, and the sizes that its value has now: `sizes` has room
+/// for [`MAX_RANK`] of them.
 #[unsafe(no_mangle)]
 pub extern "C" fn flt_write(
     base: &Tensor,
@@ -528,7 +545,8 @@ pub extern "C" fn flt_graph_param(ty: &FltType, out: &mut Place) -> Status {
     })
 }
 
-/// Ends the graph with what it returns; says its number, and how many times a call draws random numbers.
+/// Ends the graph with what it returns; says its number, and how many times a call draws random
+/// numbers.
 #[unsafe(no_mangle)]
 pub extern "C" fn flt_graph_end(
     returns: *const &Tensor,
@@ -563,8 +581,8 @@ pub extern "C" fn flt_graph_forget(number: u64) -> Status {
     })
 }
 
-/// Records a call of a graph behind a flush: as one op, or as its own. `draws` has a seed and the number of a call for each time that it draws. There
-/// is room for just as many results as it has.
+/// Records a call of a graph behind a flush: as one op, or as its own. `draws` has a seed and the
+/// number of a call for each time that it draws. There is room for just as many results as it has.
 #[unsafe(no_mangle)]
 pub extern "C" fn flt_graph_call(
     number: u64,

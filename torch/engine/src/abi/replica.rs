@@ -24,7 +24,8 @@ pub extern "C" fn flt_replicas(count: &mut usize) -> Status {
     })
 }
 
-/// A value with elements of its own on each replica: theirs stand one after the other, each in row-major order; the bytes are copied.
+/// A value with elements of its own on each replica: theirs stand one after the other, each in
+/// row-major order; the bytes are copied.
 #[unsafe(no_mangle)]
 pub extern "C" fn flt_upload_replicas(ty: &FltType, bytes: *const u8, len: usize, out: &mut Place) -> Status {
     guarded(|| {
@@ -48,7 +49,8 @@ pub extern "C" fn flt_upload_replicas(ty: &FltType, bytes: *const u8, len: usize
     })
 }
 
-/// Waits for a value and copies its elements on each replica, one after the other; there is just room for all of them.
+/// Waits for a value and copies its elements on each replica, one after the other; there is just
+/// room for all of them.
 #[unsafe(no_mangle)]
 pub extern "C" fn flt_download_replicas(value: &Tensor, bytes: *mut u8, len: usize) -> Status {
     guarded(|| {

@@ -33,7 +33,8 @@ pub extern "C" fn flt_profile_mark(name: *const u8, len: usize) -> Status {
     })
 }
 
-/// Ends the timeline and writes it as a page, if it has a path; its summary is told by `flt_message`.
+/// Ends the timeline and writes it as a page, if it has a path; its summary is told by
+/// `flt_message`.
 #[unsafe(no_mangle)]
 pub extern "C" fn flt_profile_end(path: *const u8, len: usize) -> Status {
     guarded(|| {
@@ -54,7 +55,8 @@ pub extern "C" fn flt_profile_end(path: *const u8, len: usize) -> Status {
     })
 }
 
-/// Compiles what a manifest has and the disk cache has not; told are how many were compiled, were there, and failed, and then why, a line each.
+/// Compiles what a manifest has and the disk cache has not; told are how many were compiled, were
+/// there, and failed, and then why, a line each.
 #[unsafe(no_mangle)]
 pub extern "C" fn flt_warm_cache(path: *const u8, len: usize) -> Status {
     guarded(|| {
@@ -74,7 +76,8 @@ pub extern "C" fn flt_warm_cache(path: *const u8, len: usize) -> Status {
     })
 }
 
-/// Why executables are not kept on the disk although they were to be, or the latest trouble with those that are, or nothing.
+/// Why executables are not kept on the disk although they were to be, or the latest trouble with
+/// those that are, or nothing.
 #[unsafe(no_mangle)]
 pub extern "C" fn flt_no_disk_cache() -> Status {
     guarded(|| {

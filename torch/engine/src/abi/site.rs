@@ -1,7 +1,8 @@
 //! Places in the Python program, for errors, events and timelines.
 //!
-//! The shim finds the line that a call comes from (`torch/csrc/site.cpp`) and says it before anything is recorded. A place is made once for its
-//! text and lives as long as the process, so saying it costs no more than storing a pointer.
+//! The shim finds the line that a call comes from (`torch/csrc/site.cpp`) and says it before
+//! anything is recorded. A place is made once for its text and lives as long as the process, so
+//! saying it costs no more than storing a pointer.
 
 #![allow(unsafe_code, unreachable_pub, reason = "a border to C++, which sees what Rust does not")]
 #![allow(clippy::not_unsafe_ptr_arg_deref, reason = "the callers are in C++, and owe what `abi` says")]

@@ -403,7 +403,8 @@ fn rest(call: &Call<'_>, op: Binary) -> Result<Results> {
     result(call, op(&a, &b)?)
 }
 
-/// A quotient that is rounded. Integers by -1 and by zero have the results that the op table says, on every device; see [`divides`].
+/// A quotient that is rounded. Integers by -1 and by zero have the results that the op table says,
+/// on every device; see [`divides`].
 fn divide(call: &Call<'_>, mode: Option<&str>) -> Result<Results> {
     let dtype = call.out(0)?.dtype();
     if dtype == DType::Bool || dtype.is_complex() || (mode.is_none() && !dtype.is_float()) {
@@ -425,8 +426,9 @@ fn divide(call: &Call<'_>, mode: Option<&str>) -> Result<Results> {
     result(call, quotient)
 }
 
-/// As Python divides floats, and PyTorch after it. What is left over decides, so that a quotient that was rounded up to a whole number is not
-/// taken for one; it is the divisor less for an infinite one of the other sign. A zero has the sign of the quotient.
+/// As Python divides floats, and PyTorch after it. What is left over decides, so that a quotient
+/// that was rounded up to a whole number is not taken for one; it is the divisor less for an
+/// infinite one of the other sign. A zero has the sign of the quotient.
 fn floor_of_quotient(a: &Tensor, b: &Tensor) -> fuseline::Result<Tensor> {
     let stream = a.on_stream();
     let number = |value: f64| stream.scalar(value).convert(a.dtype())?.broadcast_to(a.dims());
@@ -471,7 +473,8 @@ fn divides(call: &Call<'_>, b: &Tensor) -> Result<()> {
     if is_zero { wrong(BY_ZERO) } else { Ok(()) }
 }
 
-/// Powers of two tensors. Of integers a negative one is what is left of the fraction, as on the CPU: 0 but for bases of 1 and -1.
+/// Powers of two tensors. Of integers a negative one is what is left of the fraction, as on the
+/// CPU: 0 but for bases of 1 and -1.
 fn powers(call: &Call<'_>) -> Result<Results> {
     let dtype = call.out(0)?.dtype();
     if dtype == DType::Bool || dtype.is_complex() {
@@ -480,7 +483,8 @@ fn powers(call: &Call<'_>) -> Result<Results> {
     binary(call, Tensor::pow)
 }
 
-/// A power that is a small whole number is products, as PyTorch computes it; the root of two has an op of its own.
+/// A power that is a small whole number is products, as PyTorch computes it; the root of two has an
+/// op of its own.
 fn pow(call: &Call<'_>) -> Result<Results> {
     let ty = call.out(0)?;
     let x = as_type(call, 0, ty.dtype())?;

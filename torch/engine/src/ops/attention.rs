@@ -1,7 +1,8 @@
 //! Attention (Vaswani et al., "Attention is all you need", 2017) and its gradient.
 //!
-//! The shim makes it of `scaled_dot_product_attention` without dropout (`csrc/attention.cpp`): two products of matrices with a softmax between them, whose
-//! weights are kept for the gradient. A row of scores without any that counts is one of zeros.
+//! The shim makes it of `scaled_dot_product_attention` without dropout (`csrc/attention.cpp`): two
+//! products of matrices with a softmax between them, whose weights are kept for the gradient. A row
+//! of scores without any that counts is one of zeros.
 
 use fuseline::fusion::DType;
 use fuseline::fusion::op::attrs::DotDimensionNumbers;
@@ -18,7 +19,8 @@ pub(crate) static ROWS: &[Row] = &[
     Row { name: "fuseline::attention_backward", lower: backward },
 ];
 
-/// Products of the matrices in the last two dimensions, summed over one dimension of each, in the type that short floats are summed in.
+/// Products of the matrices in the last two dimensions, summed over one dimension of each, in the
+/// type that short floats are summed in.
 fn product(a: &Tensor, b: &Tensor, over: [i64; 2]) -> Result<Tensor> {
     let numbers = DotDimensionNumbers {
         lhs_batching: &[0, 1],
@@ -38,8 +40,9 @@ fn scaled(call: &Call<'_>, x: &Tensor, at: usize) -> Result<Tensor> {
     Ok(x.mul(&stretched(&call.number(at, x.dtype())?, x.dims())?)?)
 }
 
-/// Arguments: queries `[batch, heads, rows, width]`, keys `[batch, heads, columns, width]`, values, what is added to the scores or masks them, whether only
-/// columns up to the row's count, and the factor of the scores. Results: `[batch, heads, rows, width of values]` and the weights.
+/// Arguments: queries `[batch, heads, rows, width]`, keys `[batch, heads, columns, width]`, values,
+/// what is added to the scores or masks them, whether only columns up to the row's count, and the
+/// factor of the scores. Results: `[batch, heads, rows, width of values]` and the weights.
 fn attention(call: &Call<'_>) -> Result<Results> {
     let (q, k, v) = (call.tensor(0)?, call.tensor(1)?, call.tensor(2)?);
     let mut scores = scaled(call, &product(&q, &k, [3, 3])?, 5)?;
@@ -71,7 +74,8 @@ fn attention(call: &Call<'_>) -> Result<Results> {
     Ok(SmallVec::from_iter([fitted(&out, call.out(0)?)?, fitted(&weights, call.out(1)?)?]))
 }
 
-/// Arguments: the gradient, queries, keys, values, the result, the weights, the factor. Results: gradients of queries, keys, values and scores.
+/// Arguments: the gradient, queries, keys, values, the result, the weights, the factor. Results:
+/// gradients of queries, keys, values and scores.
 fn backward(call: &Call<'_>) -> Result<Results> {
     let (grad, q, k, v) = (call.tensor(0)?, call.tensor(1)?, call.tensor(2)?, call.tensor(3)?);
     let (out, weights) = (call.tensor(4)?, call.tensor(5)?);

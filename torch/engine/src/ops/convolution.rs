@@ -1,11 +1,15 @@
-//! Convolutions of every kind and their gradients: over one to three dimensions, in groups, transposed.
+//! Convolutions of every kind and their gradients: over one to three dimensions, in groups,
+//! transposed.
 //!
-//! A transposed convolution is the gradient of a convolution to its input (Dumoulin and Visin, "A guide to convolution arithmetic for deep learning",
-//! 2016), so that there are three functions for six cases. They are computed with the features last, for which XLA's CPU backend has fast ones.
+//! A transposed convolution is the gradient of a convolution to its input (Dumoulin and Visin, "A
+//! guide to convolution arithmetic for deep learning", 2016), so that there are three functions for
+//! six cases. They are computed with the features last, for which XLA's CPU backend has fast ones.
 //!
-//! Where a kernel has more features than there are positions to compute them at, as in the last stages of a network, turning the kernel round costs more than
-//! the sums: then the patches of the image are laid out instead, and all three are products of matrices with the kernel as it lies in memory (Chellapilla,
-//! Puri and Simard, "High performance convolutional neural networks for document processing", 2006).
+//! Where a kernel has more features than there are positions to compute them at, as in the last
+//! stages of a network, turning the kernel round costs more than the sums: then the patches of the
+//! image are laid out instead, and all three are products of matrices with the kernel as it lies in
+//! memory (Chellapilla, Puri and Simard, "High performance convolutional neural networks for
+//! document processing", 2006).
 
 use fuseline::Tensor;
 use fuseline::nn::grad::Convolution;
@@ -52,7 +56,8 @@ fn turned_back(kernel: &Tensor) -> Result<Tensor> {
     Ok(kernel.transpose(&[rank - 1, rank - 2].into_iter().chain(0..rank - 2).collect::<Vec<_>>())?)
 }
 
-/// The window, and whether it is transposed: stride, padding, dilation, transposed, padding of the output, groups from an argument on.
+/// The window, and whether it is transposed: stride, padding, dilation, transposed, padding of the
+/// output, groups from an argument on.
 fn window(call: &Call<'_>, at: usize, rank: usize) -> Result<(Convolution, bool)> {
     if rank < 3 {
         return unsupported("a convolution over no dimension");
@@ -69,8 +74,8 @@ fn window(call: &Call<'_>, at: usize, rank: usize) -> Result<(Convolution, bool)
     Ok((window, call.flag(at + 3)?))
 }
 
-/// A convolution as products of matrices: the image `[batch, in, space..]` as patches `[in * taps, batch * positions]`, the kernel as
-/// `[out, in * taps]`.
+/// A convolution as products of matrices: the image `[batch, in, space..]` as patches `[in * taps,
+/// batch * positions]`, the kernel as `[out, in * taps]`.
 struct Patches {
     window: Window,
     /// Batch, input features, output features.
@@ -79,7 +84,8 @@ struct Patches {
 }
 
 impl Patches {
-    /// Of a convolution with these sizes of the image, the kernel and the result, if that is what is better.
+    /// Of a convolution with these sizes of the image, the kernel and the result, if that is what
+    /// is better.
     fn of(convolution: &Convolution, image: &[u64], kernel: &[u64], result: &[u64]) -> Option<Patches> {
         let whole = |dims: &[u64]| dims[2..].iter().map(|&dim| dim as i64).collect::<Vec<i64>>();
         let window = Window {

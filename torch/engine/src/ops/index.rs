@@ -1,9 +1,12 @@
-//! Reading and writing at places that lists of indices name (`x[i, :, j]`), as NumPy's advanced indexing.
+//! Reading and writing at places that lists of indices name (`x[i, :, j]`), as NumPy's advanced
+//! indexing.
 //!
-//! The indexed dimensions are brought to the front and made one; the lists are broadcast and become places in it. So a read is one gather of rows and
-//! a write one scatter. Truth values as indices name as many places as are true, which only their values say: those are decomposed.
+//! The indexed dimensions are brought to the front and made one; the lists are broadcast and become
+//! places in it. So a read is one gather of rows and a write one scatter. Truth values as indices
+//! name as many places as are true, which only their values say: those are decomposed.
 //!
-//! An index outside is moved inside by a read and left out by a write, where PyTorch's CPU has an error; so has the device where values are checked.
+//! An index outside is moved inside by a read and left out by a write, where PyTorch's CPU has an
+//! error; so has the device where values are checked.
 
 use fuseline::fusion::DType;
 use fuseline::{Tensor, unchecked};

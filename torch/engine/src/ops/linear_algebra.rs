@@ -1,7 +1,9 @@
-//! Factors of matrices, and systems that are solved by them: loops on the device (`fuseline::linalg`), with LAPACK's conventions.
+//! Factors of matrices, and systems that are solved by them: loops on the device
+//! (`fuseline::linalg`), with LAPACK's conventions.
 //!
-//! Pivots are the exchanges of rows, counted from 1; `info` is 0, or the first place (from 1) at which a factor is not what it should be. Asked to check
-//! for that (`check_errors`) a call is the CPU's: somebody waits for it then anyway. Complex matrices have factors by elimination only.
+//! Pivots are the exchanges of rows, counted from 1; `info` is 0, or the first place (from 1) at
+//! which a factor is not what it should be. Asked to check for that (`check_errors`) a call is the
+//! CPU's: somebody waits for it then anyway. Complex matrices have factors by elimination only.
 
 use fuseline::fusion::{DType, TensorType};
 use fuseline::linalg::{self, Lu, Triangular};
@@ -88,7 +90,8 @@ fn first(call: &Call<'_>, flags: &Tensor) -> Result<Tensor> {
         .select(&cast(&found, DType::I32)?, &call.stream.zeros(DType::I32, place.dims())?)?)
 }
 
-/// Arguments: the matrices, whether their upper triangle is read and the factor upper, whether errors are checked for.
+/// Arguments: the matrices, whether their upper triangle is read and the factor upper, whether
+/// errors are checked for.
 fn cholesky(call: &Call<'_>) -> Result<Results> {
     let a = call.tensor(0)?;
     no_checks(call, 2)?;
@@ -142,7 +145,8 @@ fn triangular(a: &Tensor, b: &Tensor, is_left: bool, system: Triangular) -> Resu
     transposed(&linalg::triangular_solve(a, &transposed(b)?, turned)?)
 }
 
-/// Arguments: `a`, `b`, whether `a` is an upper triangle, whether it is on the left, whether its diagonal is ones.
+/// Arguments: `a`, `b`, whether `a` is an upper triangle, whether it is on the left, whether its
+/// diagonal is ones.
 fn solve_triangular(call: &Call<'_>) -> Result<Results> {
     if let Some(nothing) = empty(call)? {
         return Ok(nothing);
@@ -152,7 +156,8 @@ fn solve_triangular(call: &Call<'_>) -> Result<Results> {
     results(call, [&triangular(&call.tensor(0)?, &call.tensor(1)?, call.flag_or(3, true)?, system)?])
 }
 
-/// Arguments: `b`, `a`, whether `a` is an upper triangle, whether it is turned around, whether its diagonal is ones. The second result is `a`.
+/// Arguments: `b`, `a`, whether `a` is an upper triangle, whether it is turned around, whether its
+/// diagonal is ones. The second result is `a`.
 fn triangular_solve(call: &Call<'_>) -> Result<Results> {
     if let Some(nothing) = empty(call)? {
         return Ok(nothing);
@@ -239,7 +244,8 @@ fn permuted(call: &Call<'_>, pivots: &Tensor, rows: u64) -> Result<Tensor> {
     })?)
 }
 
-/// Arguments: factors, exchanges, whether the one and whether the other are unpacked; those that are not are empty.
+/// Arguments: factors, exchanges, whether the one and whether the other are unpacked; those that
+/// are not are empty.
 fn lu_unpack(call: &Call<'_>) -> Result<Results> {
     if let Some(nothing) = empty(call)? {
         return Ok(nothing);
@@ -376,7 +382,8 @@ fn eigh(call: &Call<'_>) -> Result<Results> {
     results(call, [&found.values, &vectors])
 }
 
-/// Terms of the series of `exp`, and up to which norm they are enough (Al-Mohy and Higham, "Computing the action of the matrix exponential", 2011).
+/// Terms of the series of `exp`, and up to which norm they are enough (Al-Mohy and Higham,
+/// "Computing the action of the matrix exponential", 2011).
 const TERMS: i32 = 18;
 const ENOUGH: (f64, f64) = (3.010066, 1.090864);
 /// Halvings after which every finite matrix is small.
@@ -426,7 +433,8 @@ fn matrix_exp(call: &Call<'_>) -> Result<Results> {
     results(call, [&value])
 }
 
-/// What reflections do to matrices from the left, the last first or the first first: `1 - tau v v^H` each, or that adjoint.
+/// What reflections do to matrices from the left, the last first or the first first: `1 - tau v
+/// v^H` each, or that adjoint.
 fn reflected(
     call: &Call<'_>,
     vectors: &Tensor,
@@ -462,7 +470,8 @@ fn householder_product(call: &Call<'_>) -> Result<Results> {
     results(call, [&reflected(call, &a, &taus, &eye(call, &a)?, false)?])
 }
 
-/// Arguments: reflections, their factors, other matrices, whether the product is on their left, whether it is its adjoint.
+/// Arguments: reflections, their factors, other matrices, whether the product is on their left,
+/// whether it is its adjoint.
 fn times_reflections(call: &Call<'_>) -> Result<Results> {
     if let Some(nothing) = empty(call)? {
         return Ok(nothing);

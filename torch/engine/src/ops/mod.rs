@@ -1,7 +1,8 @@
 //! The op table: which ATen overloads are lowered, and how.
 //!
-//! A row names an overload in its functional form (`add.Tensor`); the shim makes in-place and `out=` forms of it. A lowering gets its arguments by
-//! their places in the schema, and gives results of the types that PyTorch infers; see [`crate::call`].
+//! A row names an overload in its functional form (`add.Tensor`); the shim makes in-place and
+//! `out=` forms of it. A lowering gets its arguments by their places in the schema, and gives
+//! results of the types that PyTorch infers; see [`crate::call`].
 
 mod arithmetic;
 mod attention;
@@ -161,7 +162,8 @@ pub(crate) fn at_least_1d(x: &Tensor) -> Result<Tensor> {
     if x.rank() == 0 { flat(x) } else { Ok(x.clone()) }
 }
 
-/// Writes rows at places of the first dimension: one row for each place, combined with what is there. Whether there are such places is seen to before.
+/// Writes rows at places of the first dimension: one row for each place, combined with what is
+/// there. Whether there are such places is seen to before.
 pub(crate) fn put(
     rows: &Tensor,
     places: &Tensor,

@@ -145,7 +145,8 @@ fn place(call: &Call<'_>, op: fn(&Tensor, i64) -> fuseline::Result<Tensor>) -> R
     result(call, op(&x, along)?)
 }
 
-/// The elements in order along a dimension, with their places: NaN is above every number, and equal ones keep their order.
+/// The elements in order along a dimension, with their places: NaN is above every number, and equal
+/// ones keep their order.
 fn sorted(x: &Tensor, along: i64, is_descending: bool) -> Result<(Tensor, Tensor)> {
     if x.dtype() == DType::Bool {
         let (values, places) = sorted(&cast(x, DType::I8)?, along, is_descending)?;
@@ -175,7 +176,8 @@ fn sort(call: &Call<'_>) -> Result<Results> {
     values_and_places(call, &values, &places)
 }
 
-/// The largest or the smallest, in order; PyTorch leaves open which of equal ones, and in what order where it is not asked for.
+/// The largest or the smallest, in order; PyTorch leaves open which of equal ones, and in what
+/// order where it is not asked for.
 fn topk(call: &Call<'_>) -> Result<Results> {
     let x = at_least_1d(&call.tensor(0)?)?;
     let along = axis(call.int_or(2, -1)?, x.rank()) as i64;
@@ -189,7 +191,8 @@ fn topk(call: &Call<'_>) -> Result<Results> {
     values_and_places(call, &values.narrow(along, 0, count)?, &places.narrow(along, 0, count)?)
 }
 
-/// Which place in ascending order is asked for: the `k`-th, or the lower one in the middle, of all or of those that are numbers.
+/// Which place in ascending order is asked for: the `k`-th, or the lower one in the middle, of all
+/// or of those that are numbers.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Rank {
     At(i64),
@@ -197,7 +200,8 @@ enum Rank {
     MiddleOfNumbers,
 }
 
-/// One element of those along a dimension, which is one long then, and its place. A NaN that counts is the middle.
+/// One element of those along a dimension, which is one long then, and its place. A NaN that counts
+/// is the middle.
 fn ranked(call: &Call<'_>, x: &Tensor, along: i64, rank: Rank) -> Result<(Tensor, Tensor)> {
     not_empty(x)?;
     let (values, places) = sorted(x, along, false)?;
@@ -278,7 +282,8 @@ fn running(call: &Call<'_>, op: fn(&Tensor, i64) -> fuseline::Result<Tensor>) ->
     values_and_places(call, &best, &places)
 }
 
-/// The indices may be of fewer places than the tensor in the other dimensions: what is beyond is cut off.
+/// The indices may be of fewer places than the tensor in the other dimensions: what is beyond is
+/// cut off.
 fn gather(call: &Call<'_>) -> Result<Results> {
     let (x, index) = (at_least_1d(&call.tensor(0)?)?, at_least_1d(&call.tensor(2)?)?);
     let ty = call.out(0)?;

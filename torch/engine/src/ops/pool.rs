@@ -1,7 +1,9 @@
-//! The maximum of a window that moves over the last two dimensions, with the place of each, and its gradient.
+//! The maximum of a window that moves over the last two dimensions, with the place of each, and its
+//! gradient.
 //!
-//! The window is taken apart ([`super::window`]) and the maximum taken from slice to slice: elementwise ops, which are fused. So a place is known without
-//! a search, and the gradient is the slices put back.
+//! The window is taken apart ([`super::window`]) and the maximum taken from slice to slice:
+//! elementwise ops, which are fused. So a place is known without a search, and the gradient is the
+//! slices put back.
 
 use fuseline::Tensor;
 use fuseline::fusion::DType;

@@ -1,7 +1,9 @@
-//! Random numbers: a counter-based generator (Threefry, Salmon et al. 2011) from a seed and the number of the call.
+//! Random numbers: a counter-based generator (Threefry, Salmon et al. 2011) from a seed and the
+//! number of the call.
 //!
-//! The shim passes both in the place of the generator, and they are lifted: another seed, or the next call, is not another program. They are other
-//! numbers than the CPU's generator gives for the same seed, as on every device.
+//! The shim passes both in the place of the generator, and they are lifted: another seed, or the
+//! next call, is not another program. They are other numbers than the CPU's generator gives for the
+//! same seed, as on every device.
 
 use fuseline::Tensor;
 use fuseline::fusion::{DType, DTypeClass, Scalar};
@@ -149,7 +151,8 @@ fn trials(call: &Call<'_>, probability: &Tensor, at: usize) -> Result<Results> {
     result(call, unit.less(&stretched(&cast(probability, wide)?, dims)?)?)
 }
 
-/// Whole numbers from one on and below another; without limits, those that the type has, of floats all that are exact.
+/// Whole numbers from one on and below another; without limits, those that the type has, of floats
+/// all that are exact.
 fn whole(call: &Call<'_>, start: Option<i64>, end: Option<i64>, at: usize) -> Result<Results> {
     let ty = call.out(0)?;
     let most = match ty.dtype() {
@@ -189,9 +192,9 @@ fn around(
 
 /// Normally distributed numbers, with tensors or numbers as mean and deviation.
 ///
-/// As with [`Generator::normal_around`], the bits do not depend on fusion. The product of two numbers
-/// of 24 bits is exact in `f64`, so a fused multiply-add rounds as a multiplication and an addition
-/// do. For `f64`, clearing the last bit of the product rules out a fused multiply-add.
+/// As with [`Generator::normal_around`], the bits do not depend on fusion. The product of two
+/// numbers of 24 bits is exact in `f64`, so a fused multiply-add rounds as a multiplication and an
+/// addition do. For `f64`, clearing the last bit of the product rules out a fused multiply-add.
 fn around_tensors(call: &Call<'_>) -> Result<Results> {
     let ty = call.out(0)?;
     if !ty.dtype().is_float() {
@@ -219,9 +222,10 @@ fn around_tensors(call: &Call<'_>) -> Result<Results> {
     result(call, cast(&value, wide)?)
 }
 
-/// Places drawn with the weights that the last dimension has: where the quotient of a weight and an exponentially distributed number is greatest
-/// (Efraimidis and Spirakis, "Weighted random sampling with a reservoir", 2006). There is nothing but one division, so that the places are the
-/// same whatever the op is compiled with.
+/// Places drawn with the weights that the last dimension has: where the quotient of a weight and an
+/// exponentially distributed number is greatest (Efraimidis and Spirakis, "Weighted random sampling
+/// with a reservoir", 2006). There is nothing but one division, so that the places are the same
+/// whatever the op is compiled with.
 fn multinomial(call: &Call<'_>) -> Result<Results> {
     let x = call.tensor(0)?;
     let (count, ty) = (call.int(1)? as u64, call.out(0)?);

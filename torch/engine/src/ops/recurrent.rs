@@ -1,4 +1,5 @@
-//! Cells of LSTM and GRU networks, and their gradients, from what the products of weights have made: `[batch, gates * size]`.
+//! Cells of LSTM and GRU networks, and their gradients, from what the products of weights have
+//! made: `[batch, gates * size]`.
 
 use fuseline::Tensor;
 use smallvec::SmallVec;
@@ -52,7 +53,8 @@ fn slope(call: &Call<'_>, y: &Tensor) -> Result<Tensor> {
     Ok(rest(call, y)?.mul(y)?)
 }
 
-/// Arguments: gates of the input, gates of the state, the cell; biases of both. The last result is the gates as they are used: input, forget, cell, output.
+/// Arguments: gates of the input, gates of the state, the cell; biases of both. The last result is
+/// the gates as they are used: input, forget, cell, output.
 fn lstm(call: &Call<'_>) -> Result<Results> {
     let gates = biased(call, 0, 3)?.add(&biased(call, 1, 4)?)?;
     let [input, forget, cell, output] = parts(&gates)?;
@@ -62,7 +64,8 @@ fn lstm(call: &Call<'_>) -> Result<Results> {
     results(call, [&output.mul(&new.tanh()?)?, &new, &joined(&[&input, &forget, &cell, &output])?])
 }
 
-/// Arguments: gradients of the output and of the cell, either of which may be missing; the cell before and after; the gates.
+/// Arguments: gradients of the output and of the cell, either of which may be missing; the cell
+/// before and after; the gates.
 fn lstm_backward(call: &Call<'_>) -> Result<Results> {
     let (old, new) = (float(call, 2)?, float(call, 3)?);
     let [input, forget, cell, output] = parts(&float(call, 4)?)?;
@@ -81,8 +84,9 @@ fn lstm_backward(call: &Call<'_>) -> Result<Results> {
     results(call, [&gates, &through.mul(&forget)?, &gates.sum(&[0])?])
 }
 
-/// Arguments: gates of the input, gates of the state, the state; biases of both. The last result is what the gradient needs: the reset and the update
-/// gate, the new candidate, the state, and the state's part of the candidate.
+/// Arguments: gates of the input, gates of the state, the state; biases of both. The last result is
+/// what the gradient needs: the reset and the update gate, the new candidate, the state, and the
+/// state's part of the candidate.
 fn gru(call: &Call<'_>) -> Result<Results> {
     let [input_reset, input_update, input_new] = parts(&biased(call, 0, 3)?)?;
     let [state_reset, state_update, state_new] = parts(&biased(call, 1, 4)?)?;

@@ -19,7 +19,8 @@ pub(crate) static ROWS: &[Row] = &[
     Row { name: "fuseline::replica_place", lower: place },
 ];
 
-/// What combines elements, by the name of it and the type. An average is a sum that is divided afterwards.
+/// What combines elements, by the name of it and the type. An average is a sum that is divided
+/// afterwards.
 fn combiner(call: &Call<'_>, at: usize, dtype: DType) -> Result<OpCode> {
     let is_bool = dtype == DType::Bool;
     Ok(match call.text(at)? {
@@ -34,7 +35,8 @@ fn combiner(call: &Call<'_>, at: usize, dtype: DType) -> Result<OpCode> {
     })
 }
 
-/// The result of a combination by the name in an argument; an average of integers is rounded toward zero.
+/// The result of a combination by the name in an argument; an average of integers is rounded toward
+/// zero.
 fn combined(call: &Call<'_>, at: usize, result: Tensor) -> Result<Results> {
     if call.text(at)? != Some("avg") {
         return one(result);
@@ -59,7 +61,8 @@ fn all_gather(call: &Call<'_>) -> Result<Results> {
     one(call.tensor(0)?.all_gather(call.int(1)?, None)?)
 }
 
-/// Arguments: a tensor, the name of what combines those of all replicas, and the dimension of whose parts each gets its own.
+/// Arguments: a tensor, the name of what combines those of all replicas, and the dimension of whose
+/// parts each gets its own.
 fn reduce_scatter(call: &Call<'_>) -> Result<Results> {
     let x = call.tensor(0)?;
     combined(call, 1, x.reduce_scatter(combiner(call, 1, x.dtype())?, call.int(2)?, None)?)

@@ -66,7 +66,8 @@ fn unless_empty(call: &Call<'_>, value: impl FnOnce() -> Result<Tensor>) -> Resu
     result(call, value()?)
 }
 
-/// The window of an average, from its size, stride, padding, rounding, what counts, and another divisor on; and the factor that other divisor is.
+/// The window of an average, from its size, stride, padding, rounding, what counts, and another
+/// divisor on; and the factor that other divisor is.
 fn pool(call: &Call<'_>, at: usize, space: usize) -> Result<(Pool, f64)> {
     let each = |at: usize, otherwise: &[u64]| -> Result<Vec<u64>> {
         let given: Vec<u64> = call.ints(at)?.iter().map(|&size| size.max(0) as u64).collect();
@@ -117,8 +118,8 @@ fn adaptive_backward(call: &Call<'_>, space: usize) -> Result<Results> {
     unless_empty(call, || Ok(grad::adaptive_avg_pool(x.dims(), Layout::ChannelsFirst, &gradient)?))
 }
 
-/// Settings, from an argument on: whether the corners are aligned, where the method has that, and a scale for each dimension. A scale that says
-/// other than the sizes do is not covered.
+/// Settings, from an argument on: whether the corners are aligned, where the method has that, and a
+/// scale for each dimension. A scale that says other than the sizes do is not covered.
 fn settings(call: &Call<'_>, method: Method, at: usize, from: &[u64], to: &[u64]) -> Result<Resize> {
     let has_corners = matches!(method, Method::Linear | Method::Cubic);
     let align_corners = has_corners && call.flag(at)?;

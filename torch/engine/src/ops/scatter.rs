@@ -1,6 +1,7 @@
 //! Writes to places that indices name: one scatter over the elements in row-major order.
 //!
-//! An index outside is left out, where PyTorch's CPU has an error; so has the device where values are checked.
+//! An index outside is left out, where PyTorch's CPU has an error; so has the device where values
+//! are checked.
 
 use fuseline::fusion::DType;
 use fuseline::{Result as Done, Tensor};
@@ -30,7 +31,8 @@ pub(crate) static ROWS: &[Row] = &[
     Row { name: "index_reduce", lower: |call| reduced(call, Writes::rows(call, "index_reduce")?) },
 ];
 
-/// The place of each element of `index`, in row-major order of `dims`: as it stands but for one dimension, where the index says it.
+/// The place of each element of `index`, in row-major order of `dims`: as it stands but for one
+/// dimension, where the index says it.
 fn places(call: &Call<'_>, index: &Tensor, dims: &[u64], along: usize) -> Result<Tensor> {
     let mut sum: Option<Tensor> = None;
     let mut stride = 1u64;
@@ -52,7 +54,8 @@ fn places(call: &Call<'_>, index: &Tensor, dims: &[u64], along: usize) -> Result
     }
 }
 
-/// Has indices of the dimension in argument 1 checked, where values are. A tensor without dimensions has one of one element.
+/// Has indices of the dimension in argument 1 checked, where values are. A tensor without
+/// dimensions has one of one element.
 fn check(call: &Call<'_>, x: &Tensor, index: &Tensor, op: &'static str) -> Result<()> {
     let size = if x.rank() == 0 { 1 } else { x.dims()[axis(call.int(1)?, x.rank())] };
     call.check_indices(index, size, op)
@@ -79,7 +82,8 @@ impl Writes {
         Ok(Writes { list: flat(x)?, places: places(call, index, dims, along)?, new: flat(&new)? })
     }
 
-    /// Arguments: what is written to, the dimension, indices, and what is written or a number. Nothing where there is nothing to write.
+    /// Arguments: what is written to, the dimension, indices, and what is written or a number.
+    /// Nothing where there is nothing to write.
     fn along(call: &Call<'_>, op: &'static str) -> Result<Option<Writes>> {
         let (x, index) = (call.tensor(0)?, at_least_1d(&call.tensor(2)?)?);
         if index.shape().elems().0 == 0 {
@@ -141,7 +145,8 @@ fn index_add(call: &Call<'_>) -> Result<Results> {
     write(call, writes, |old, new| &old + &new)
 }
 
-/// How writes to one place are combined: in argument 4, and in argument 5 whether what was there is one of them.
+/// How writes to one place are combined: in argument 4, and in argument 5 whether what was there is
+/// one of them.
 fn reduced(call: &Call<'_>, writes: Option<Writes>) -> Result<Results> {
     let Some(mut writes) = writes else { return result(call, call.tensor(0)?) };
     let dtype = writes.list.dtype();

@@ -1,5 +1,5 @@
-//! Fourier transforms: over any dimensions, three at a time, with PyTorch's factors (`at::native::fft_norm_mode`: none, by the root of the number of
-//! elements, by the number).
+//! Fourier transforms: over any dimensions, three at a time, with PyTorch's factors
+//! (`at::native::fft_norm_mode`: none, by the root of the number of elements, by the number).
 
 use fuseline::fusion::DType;
 use fuseline::{Tensor, fft};
@@ -37,7 +37,8 @@ fn over(x: &Tensor, dims: &[usize], transform: Transform) -> Result<Tensor> {
     Ok(x)
 }
 
-/// Times the factor that the mode says, of so many elements; the engine's inverse has divided by their number.
+/// Times the factor that the mode says, of so many elements; the engine's inverse has divided by
+/// their number.
 fn scaled(call: &Call<'_>, x: Tensor, elements: f64, is_inverse: bool) -> Result<Tensor> {
     let factor = match call.int(2)? {
         0 => 1.0,

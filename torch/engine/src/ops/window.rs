@@ -1,7 +1,8 @@
 //! A window that moves over the last dimensions of a tensor, taken apart into its places.
 //!
-//! At each place of a window all positions together see a slice of the padded tensor. So what windows compute is elementwise over as many slices, and
-//! what flows back is slices put back, holes between their elements.
+//! At each place of a window all positions together see a slice of the padded tensor. So what
+//! windows compute is elementwise over as many slices, and what flows back is slices put back,
+//! holes between their elements.
 
 use fuseline::Tensor;
 

@@ -56,8 +56,8 @@ fn lower(path: &str, long: usize, allowed: usize) -> String {
     format!("{path}: {long} long lines, and {LIST} has {allowed}: lower the number ({BLESS}=1)")
 }
 
-/// Writes the list anew if that is asked for. Files may have been moved, so a number may have grown;
-/// the sum may not.
+/// Writes the list anew if that is asked for. Files may have been moved, so a number may have
+/// grown; the sum may not.
 pub(crate) fn bless(host: &Host, mut tree: Tree) -> anyhow::Result<Tree> {
     if host.var(BLESS).is_some()
         && let Some(list) = rewritten(&tree)

@@ -73,7 +73,8 @@ fn not_there(file: &str) -> Verdict {
     Verdict::Failed(vec![format!("there is no {file}")])
 }
 
-/// The words of a line that name files (by their ending) or folders (by a slash at the end, in backticks).
+/// The words of a line that name files (by their ending) or folders (by a slash at the end, in
+/// backticks).
 fn names(line: &str) -> impl Iterator<Item = &str> {
     let files = line
         .split(|c: char| !(c.is_ascii_alphanumeric() || "_-./*{".contains(c)))
@@ -86,7 +87,8 @@ fn names(line: &str) -> impl Iterator<Item = &str> {
     files.chain(folders)
 }
 
-/// Whether the tree has a file of this path, or below some folder one of this name; or such a folder.
+/// Whether the tree has a file of this path, or below some folder one of this name; or such a
+/// folder.
 fn exists(tree: &Tree, name: &str) -> bool {
     let name = name.trim_start_matches("./");
     match name.strip_suffix('/') {

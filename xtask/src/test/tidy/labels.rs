@@ -62,7 +62,8 @@ const KNOWN: &[(&str, usize)] = &[
     ("X2", 2),
 ];
 
-/// No label is defined twice, but those that are known, and none is referred to that is not defined.
+/// No label is defined twice, but those that are known, and none is referred to that is not
+/// defined.
 pub(crate) fn labels(tree: &Tree) -> Verdict {
     check(tree, KNOWN)
 }
@@ -131,7 +132,8 @@ fn referred(comment: &str) -> Vec<&str> {
     labels
 }
 
-/// The length of the label that a text begins with: capital letters, perhaps a hyphen, and a number.
+/// The length of the label that a text begins with: capital letters, perhaps a hyphen, and a
+/// number.
 fn label_at_start(text: &str) -> Option<usize> {
     let letters = text.bytes().take_while(u8::is_ascii_uppercase).count();
     let hyphen = usize::from(text[letters..].starts_with('-'));

@@ -1,7 +1,7 @@
 //! Rules on files that neither the compiler nor clippy checks.
 //!
-//! Each rule is a function of the [`Tree`] and one check of the run. An exception is an entry of a rule's list, with its
-//! reason, and an entry that excuses nothing any more is a finding too.
+//! Each rule is a function of the [`Tree`] and one check of the run. An exception is an entry of a
+//! rule's list, with its reason, and an entry that excuses nothing any more is a finding too.
 
 mod columns;
 mod cycles;
@@ -76,8 +76,8 @@ pub(crate) fn run(host: &Host) -> Tally {
     tally
 }
 
-/// The files that are, or would be, committed: their text by their path below the workspace. `None` stands for a file
-/// that is not text.
+/// The files that are, or would be, committed: their text by their path below the workspace. `None`
+/// stands for a file that is not text.
 #[derive(Debug, Default)]
 pub(crate) struct Tree {
     pub(crate) files: BTreeMap<String, Option<String>>,
@@ -154,7 +154,8 @@ pub(crate) struct Exception {
     pub(crate) why: &'static str,
 }
 
-/// Looks for words in every text file, but for exceptions. `find` returns the words found in a line.
+/// Looks for words in every text file, but for exceptions. `find` returns the words found in a
+/// line.
 pub(crate) fn forbidden<'a>(
     tree: &'a Tree,
     exceptions: &[Exception],

@@ -1,12 +1,13 @@
 //! The modules of a crate, and which of them name which: read from source text.
 //!
 //! A module names another by a path: in `use`, or in the code (`crate::a::b`, `super::b`, `b::C` of
-//! a `b` that is in scope). A path leads through modules and re-exports (`pub use`), and each module
-//! on its way is one that is named. Test-only code (`#[cfg(test)]`) and comments name nothing.
+//! a `b` that is in scope). A path leads through modules and re-exports (`pub use`), and each
+//! module on its way is one that is named. Test-only code (`#[cfg(test)]`) and comments name
+//! nothing.
 //!
 //! Limits of reading without a compiler: names that a macro makes, a macro found by its place in
-//! the text (`#[macro_use]`) and methods called on values are not seen. A `use` in a function counts
-//! for the whole module.
+//! the text (`#[macro_use]`) and methods called on values are not seen. A `use` in a function
+//! counts for the whole module.
 
 use std::collections::{BTreeMap, BTreeSet};
 

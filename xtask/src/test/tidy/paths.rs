@@ -1,4 +1,5 @@
-//! No name of a machine's folder or of a package registry's host: the project must not depend on where it was written.
+//! No name of a machine's folder or of a package registry's host: the project must not depend on
+//! where it was written.
 
 use super::{Exception, Tree, Verdict, forbidden};
 
@@ -39,7 +40,8 @@ fn without_own(tree: &Tree) -> Tree {
     Tree { files: others.map(|(path, text)| (path.clone(), text.clone())).collect() }
 }
 
-/// Whether a line names a folder at the top of the file system: the slash starts a path, and the name ends there.
+/// Whether a line names a folder at the top of the file system: the slash starts a path, and the
+/// name ends there.
 fn names_folder(line: &str, folder: &str) -> bool {
     line.match_indices(folder).any(|(at, _)| {
         let before = line[..at].chars().next_back();

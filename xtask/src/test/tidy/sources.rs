@@ -9,8 +9,9 @@ const MAX_LINES: usize = 800;
 const SAFE_CRATES: [&str; 5] =
     ["fusion/src/lib.rs", "interp/src/lib.rs", "testgen/src/lib.rs", "cache/src/lib.rs", "xtask/src/main.rs"];
 
-/// Where unsafe code may stand: the lock-free parts (each with loom models), the calls into plugins, the synchronisation
-/// shim, the pointers that embedders hand over, from C in all of `capi`; and tests, of which some play a plugin.
+/// Where unsafe code may stand: the lock-free parts (each with loom models), the calls into
+/// plugins, the synchronisation shim, the pointers that embedders hand over, from C in all of
+/// `capi`; and tests, of which some play a plugin.
 const UNSAFE_PLACES: [&str; 9] = [
     "capi/src/",
     "torch/engine/src/abi/",

@@ -1,9 +1,10 @@
 //! Bodies that XLA cannot call, as the steps of loops.
 //!
-//! XLA's CPU backend calls the body of `reduce` and its like from inside a kernel, element by element, and has kernels for
-//! code on scalars. Other bodies it takes apart where it can and aborts the process where it cannot: on a `while` or a
-//! `case` that it does not simplify away, a `sort`, a `scatter`, a `reduce` of two operands. In the body of a `while`
-//! every op is at home, so the calls of such bodies become the steps of one: slower, and in the interpreter's order.
+//! XLA's CPU backend calls the body of `reduce` and its like from inside a kernel, element by
+//! element, and has kernels for code on scalars. Other bodies it takes apart where it can and
+//! aborts the process where it cannot: on a `while` or a `case` that it does not simplify away, a
+//! `sort`, a `scatter`, a `reduce` of two operands. In the body of a `while` every op is at home,
+//! so the calls of such bodies become the steps of one: slower, and in the interpreter's order.
 
 use std::sync::Arc;
 
@@ -122,7 +123,8 @@ impl Builder {
         Ok(self.0.push_lowered(OpCode::While, Attrs::none(), &bodies, carried)?.to_vec())
     }
 
-    /// So many steps that change the state; a step sees its number, the state and the captured values.
+    /// So many steps that change the state; a step sees its number, the state and the captured
+    /// values.
     pub(super) fn repeat(
         &mut self,
         count: u64,

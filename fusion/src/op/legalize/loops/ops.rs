@@ -45,7 +45,8 @@ fn shaped(mut graph: Builder, rows: &[Ref], shape: &Shape) -> Result<Lowered, Op
     Ok(graph.returning(&results?))
 }
 
-/// `reduce`: each input element is combined into the place that its index along the kept dimensions says.
+/// `reduce`: each input element is combined into the place that its index along the kept dimensions
+/// says.
 pub(in crate::op::legalize) fn reduce(call: &Call<'_>) -> Result<Lowered, OpError> {
     let (mut graph, operands) = converted(call)?;
     let (inputs, inits) = operands.split_at(operands.len() / 2);
@@ -95,7 +96,8 @@ impl Pairs {
         Ok(Pairs { shape, positions: positions.clone(), window })
     }
 
-    /// For each pair the sum of steps, some per dimension of the position and some per dimension of the window.
+    /// For each pair the sum of steps, some per dimension of the position and some per dimension of
+    /// the window.
     fn ramps(
         &self,
         graph: &mut Builder,
@@ -118,7 +120,8 @@ impl Pairs {
     }
 }
 
-/// `reduce_window`: each element under each position, padding included, is combined into the place of the position.
+/// `reduce_window`: each element under each position, padding included, is combined into the place
+/// of the position.
 pub(in crate::op::legalize) fn reduce_window(call: &Call<'_>) -> Result<Lowered, OpError> {
     let window = reduce_window_dims(call)?;
     let (mut graph, operands) = converted(call)?;
@@ -147,7 +150,8 @@ pub(in crate::op::legalize) fn reduce_window(call: &Call<'_>) -> Result<Lowered,
     shaped(graph, &rows, result.shape())
 }
 
-/// Places in a tensor from an index along each of its dimensions; -1 where one of them lies outside.
+/// Places in a tensor from an index along each of its dimensions; -1 where one of them lies
+/// outside.
 fn places_inside(graph: &mut Builder, indices: &[Ref], dims: &[u64], shape: &Shape) -> Result<Ref, OpError> {
     let mut place = graph.splat(0i64, DType::I64, shape)?;
     let mut inside = graph.splat(true, DType::Bool, shape)?;
@@ -167,8 +171,8 @@ fn places_inside(graph: &mut Builder, indices: &[Ref], dims: &[u64], shape: &Sha
     graph.flat(place)
 }
 
-/// `scatter`: each element of the updates is combined into the place that its index vector and its place in the window
-/// say, and left out where that is outside.
+/// `scatter`: each element of the updates is combined into the place that its index vector and its
+/// place in the window say, and left out where that is outside.
 pub(in crate::op::legalize) fn scatter(call: &Call<'_>) -> Result<Lowered, OpError> {
     let count = call.bodies[0].returns().len();
     let (mut graph, operands) = converted(call)?;
@@ -213,7 +217,8 @@ pub(in crate::op::legalize) fn scatter(call: &Call<'_>) -> Result<Lowered, OpErr
     shaped(graph, &rows, whole.shape())
 }
 
-/// `select_and_scatter`: first the place that each window selects, then each source element combined into that place.
+/// `select_and_scatter`: first the place that each window selects, then each source element
+/// combined into that place.
 pub(in crate::op::legalize) fn select_and_scatter(call: &Call<'_>) -> Result<Lowered, OpError> {
     let window = select_and_scatter_dims(call)?;
     let (whole, source, result) = (call.operand(0), call.operand(1), first_result(call)?);
@@ -259,7 +264,8 @@ pub(in crate::op::legalize) fn select_and_scatter(call: &Call<'_>) -> Result<Low
     shaped(graph, &rows, result.shape())
 }
 
-/// `sort`, by insertion: each element moves to the front of its slice as long as it comes before its neighbour.
+/// `sort`, by insertion: each element moves to the front of its slice as long as it comes before
+/// its neighbour.
 pub(in crate::op::legalize) fn sort(call: &Call<'_>) -> Result<Lowered, OpError> {
     let (mut graph, mut operands) = Builder::of(call);
     let (axis, ty) = (call.attr().int(0), call.operand(0));
