@@ -350,6 +350,44 @@ impl Generator {
     }
 }
 
+impl Stream {
+    /// A generator of random numbers on this stream: [`Generator::new`].
+    ///
+    /// # Errors
+    /// When the device refuses (out of memory).
+    pub fn generator(&self, seed: u64) -> Result<Generator> {
+        Generator::new(self, seed)
+    }
+
+    /// Normally distributed numbers with mean 0 and variance 1, of the given sizes: a function of seed,
+    /// element type and sizes, the first numbers that a new [`Generator`] of this seed draws. The same
+    /// seed gives the same numbers again, so take another one for each tensor, or draw them from one
+    /// generator.
+    ///
+    /// There is no generator behind the caller's back: what one call gives does not depend on what other
+    /// calls or threads have drawn.
+    ///
+    /// ```
+    /// # fn main() -> fuseline::Result<()> {
+    /// # let engine = fuseline::Engine::reference();
+    /// use fuseline::DType;
+    /// let x = engine.stream().randn(DType::F32, &[100, 100], 7)?;
+    /// assert!(x.mean(&[0, 1])?.item::<f32>()?.abs() < 0.05);
+    /// let same = engine.stream().generator(7)?.normal(DType::F32, &[100, 100])?;
+    /// assert_eq!(x.to_vec::<f32>()?, same.to_vec::<f32>()?);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// When the element type is none of `f16`, `bf16`, `f32` and `f64`, the sizes are not a shape, or the
+    /// device refuses (out of memory).
+    #[track_caller]
+    pub fn randn(&self, dtype: DType, dims: &[u64], seed: u64) -> Result<Tensor> {
+        self.generator(seed)?.normal(dtype, dims)
+    }
+}
+
 /// A loop can carry a generator.
 impl TensorTree for Generator {
     fn map(&self, f: &mut dyn FnMut(&Tensor) -> Tensor) -> Generator {

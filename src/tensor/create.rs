@@ -246,6 +246,15 @@ impl Stream {
         self.splat(Literal::zeros(TensorType::scalar(dtype)), dims)
     }
 
+    /// A tensor of the given sizes, all of whose elements are 1 (`true` for bool), compiled in.
+    ///
+    /// # Errors
+    /// When the sizes are not a shape.
+    #[track_caller]
+    pub fn ones(&self, dtype: DType, dims: &[u64]) -> Result<Tensor> {
+        self.splat(Literal::of_f64(dtype, 1.0), dims)
+    }
+
     /// A tensor of the given sizes, all of whose elements are the constant `value`, compiled in.
     ///
     /// # Errors
