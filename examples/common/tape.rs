@@ -157,7 +157,7 @@ impl<'t> Var<'t> {
         let (a, b) = (self.dims().to_vec(), rhs.dims().to_vec());
         Ok(self.tape.result(
             value,
-            [(self, Box::new(move |g| unbroadcast(g, &a))), (rhs, Box::new(move |g| unbroadcast(g, &b)))],
+            [(self, Box::new(move |g| unbroadcast(&a, g))), (rhs, Box::new(move |g| unbroadcast(&b, g)))],
         ))
     }
 
@@ -169,8 +169,8 @@ impl<'t> Var<'t> {
         Ok(self.tape.result(
             value,
             [
-                (self, Box::new(move |g| unbroadcast(&g.mul(&b)?, &da))),
-                (rhs, Box::new(move |g| unbroadcast(&g.mul(&a)?, &db))),
+                (self, Box::new(move |g| unbroadcast(&da, &g.mul(&b)?))),
+                (rhs, Box::new(move |g| unbroadcast(&db, &g.mul(&a)?))),
             ],
         ))
     }
@@ -278,7 +278,7 @@ impl<'t> Var<'t> {
         let value = self.value.sum(axes)?;
         let dims = self.dims().to_vec();
         let summed = axes.to_vec();
-        Ok(self.tape.result(value, [(self, Box::new(move |g| grad::sum(g, &dims, &summed)))]))
+        Ok(self.tape.result(value, [(self, Box::new(move |g| grad::sum(&dims, &summed, g)))]))
     }
 
     /// The mean of all elements, a scalar.
@@ -395,7 +395,7 @@ impl<'t> Var<'t> {
     pub(crate) fn embedding(&self, indices: &Tensor) -> Result<Var<'t>> {
         let value = nn::embedding(&self.value, indices)?;
         let (indices, words) = (indices.clone(), self.dims().first().copied().unwrap_or(0));
-        let pull = move |g: &Tensor| grad::embedding(&indices, words, g);
+        let pull = move |g: &Tensor| grad::embedding(words, &indices, g);
         Ok(self.tape.result(value, [(self, Box::new(pull))]))
     }
 }

@@ -68,7 +68,9 @@ impl<'a> Picture<'a> {
         let edge = edge.filter(|_| is_summary);
         let mut picture =
             Picture { elements, dtype: data.dtype(), dims, edge, precision: f.precision(), width: 0 };
-        picture.width = f.width().unwrap_or(0).max(picture.widest(0, 0));
+        if !data.bytes().is_empty() {
+            picture.width = f.width().unwrap_or(0).max(picture.widest(0, 0));
+        }
         picture
     }
 
@@ -93,7 +95,7 @@ impl<'a> Picture<'a> {
     /// Columns of the longest element that is shown, below this place of dimension `axis`.
     fn widest(&self, axis: usize, place: usize) -> usize {
         let Some(&size) = self.dims.get(axis) else {
-            return if place < self.elements.len() { self.element(place).len() } else { 0 };
+            return self.element(place).len();
         };
         let parts = self.places(size as usize).flatten();
         parts.map(|part| self.widest(axis + 1, place * size as usize + part)).max().unwrap_or(0)

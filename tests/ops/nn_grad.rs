@@ -86,12 +86,12 @@ fn over_a_dimension() {
         check_one(&[2, 3, 2], |x| nn::softmax(x, axis), |_, y, g| grad::softmax(y, axis, g));
         check_one(&[2, 3, 2], |x| nn::log_softmax(x, axis), |_, y, g| grad::log_softmax(y, axis, g));
         check_one(&[2, 3, 2], |x| nn::logsumexp(x, &[axis]), |x, y, g| grad::logsumexp(x, y, &[axis], g));
-        check_one(&[2, 3, 2], |x| x.sum(&[axis]), |x, _, g| grad::sum(g, x.dims(), &[axis]));
+        check_one(&[2, 3, 2], |x| x.sum(&[axis]), |x, _, g| grad::sum(x.dims(), &[axis], g));
     }
     check_one(&[2, 3, 2], |x| nn::logsumexp(x, &[0, 2]), |x, y, g| grad::logsumexp(x, y, &[0, 2], g));
-    check_one(&[2, 3], |x| x.broadcast_to(&[4, 2, 3]), |x, _, g| grad::unbroadcast(g, x.dims()));
-    check_one(&[1, 3], |x| x.broadcast_to(&[2, 3]), |x, _, g| grad::unbroadcast(g, x.dims()));
-    check_one(&[], |x| x.broadcast_to(&[2, 3]), |x, _, g| grad::unbroadcast(g, x.dims()));
+    check_one(&[2, 3], |x| x.broadcast_to(&[4, 2, 3]), |x, _, g| grad::unbroadcast(x.dims(), g));
+    check_one(&[1, 3], |x| x.broadcast_to(&[2, 3]), |x, _, g| grad::unbroadcast(x.dims(), g));
+    check_one(&[], |x| x.broadcast_to(&[2, 3]), |x, _, g| grad::unbroadcast(x.dims(), g));
 }
 
 #[test]
@@ -159,11 +159,11 @@ fn products() {
 fn tables_small_and_large() {
     let engine = engine();
     let indices = engine.tensor(&[1i32, 0, 2, 1], &[2, 2]).unwrap();
-    check_one(&[3, 2], |t| nn::embedding(t, &indices), |t, _, g| grad::embedding(&indices, t.dims()[0], g));
+    check_one(&[3, 2], |t| nn::embedding(t, &indices), |t, _, g| grad::embedding(t.dims()[0], &indices, g));
     // A table of so many rows is added to row by row; most of its gradient is zeros, of which some are looked at.
     let gradient = engine.tensor(&[1.0f64, 2.0, 3.0, 4.0], &[4, 1]).unwrap();
     let rows = engine.tensor(&[5i64, 1999, 5, 0], &[4]).unwrap();
-    let sums = grad::embedding(&rows, 2000, &gradient).unwrap();
+    let sums = grad::embedding(2000, &rows, &gradient).unwrap();
     assert_eq!(sums.dims(), [2000, 1]);
     let sums = sums.to_vec::<f64>().unwrap();
     assert_eq!((sums[0], sums[5], sums[1999], sums.iter().sum::<f64>()), (4.0, 4.0, 2.0, 10.0));

@@ -405,7 +405,7 @@ const METHODS: [(&str, Method); 8] = [
     ("take", |x, i| nn::embedding(x, i)),
     ("take_along", |x, i| x.take_along(&i.unsqueeze(1)?.broadcast_to(&[2, 2])?, 0)),
     ("one_hot", |_, i| i.one_hot(3, DType::F32)),
-    ("embedding", |x, i| nn::grad::embedding(i, 3, &x.narrow(0, 0, 2)?)),
+    ("embedding", |x, i| nn::grad::embedding(3, i, &x.narrow(0, 0, 2)?)),
     ("cross_entropy", |x, i| nn::cross_entropy(&x.transpose(&[1, 0])?, i)),
     ("nll", |x, i| {
         nn::nll(&x.transpose(&[1, 0])?, i, &CrossEntropy { ignored: Some(-100), ..Default::default() })
