@@ -675,7 +675,7 @@ impl Engine {
     ///
     /// # Errors
     /// When the sizes do not fit the number of elements, or the device refuses (out of memory).
-    pub fn tensor<T: Element>(&self, data: &[T], dims: &[u64]) -> Result<Tensor> {
+    pub fn tensor<T: Element>(&self, data: &[T], dims: &[usize]) -> Result<Tensor> {
         self.stream().tensor(data, dims)
     }
 
@@ -683,7 +683,7 @@ impl Engine {
     ///
     /// # Errors
     /// As [`Engine::tensor`], and when there are more or fewer slices than replicas.
-    pub fn tensor_per_replica<T: Element>(&self, data: &[&[T]], dims: &[u64]) -> Result<Tensor> {
+    pub fn tensor_per_replica<T: Element>(&self, data: &[&[T]], dims: &[usize]) -> Result<Tensor> {
         self.stream().tensor_per_replica(data, dims)
     }
 
@@ -714,7 +714,7 @@ impl Engine {
     /// # Errors
     /// When the sizes are not a shape.
     #[track_caller]
-    pub fn full<T: RealElement>(&self, value: T, dims: &[u64]) -> Result<Tensor> {
+    pub fn full<T: RealElement>(&self, value: T, dims: &[usize]) -> Result<Tensor> {
         self.stream().full(value, dims)
     }
 
@@ -732,7 +732,7 @@ impl Engine {
     /// # Errors
     /// When the sizes are not a shape.
     #[track_caller]
-    pub fn zeros(&self, dtype: DType, dims: &[u64]) -> Result<Tensor> {
+    pub fn zeros(&self, dtype: DType, dims: &[usize]) -> Result<Tensor> {
         self.stream().zeros(dtype, dims)
     }
 
@@ -750,7 +750,7 @@ impl Engine {
     /// # Errors
     /// When the sizes are not a shape.
     #[track_caller]
-    pub fn ones(&self, dtype: DType, dims: &[u64]) -> Result<Tensor> {
+    pub fn ones(&self, dtype: DType, dims: &[usize]) -> Result<Tensor> {
         self.stream().ones(dtype, dims)
     }
 
@@ -769,7 +769,7 @@ impl Engine {
     /// # Errors
     /// When the sizes are not a shape.
     #[track_caller]
-    pub fn eye(&self, dtype: DType, size: u64) -> Result<Tensor> {
+    pub fn eye(&self, dtype: DType, size: usize) -> Result<Tensor> {
         crate::linalg::eye(self.stream(), dtype, size, size)
     }
 
@@ -824,7 +824,7 @@ impl Engine {
     /// # Errors
     /// As [`Stream::linspace`].
     #[track_caller]
-    pub fn linspace<T: RealElement>(&self, start: T, end: T, count: u64) -> Result<Tensor> {
+    pub fn linspace<T: RealElement>(&self, start: T, end: T, count: usize) -> Result<Tensor> {
         self.stream().linspace(start, end, count)
     }
 
@@ -845,7 +845,7 @@ impl Engine {
     /// # Errors
     /// As [`Stream::randn`].
     #[track_caller]
-    pub fn randn(&self, dtype: DType, dims: &[u64], seed: u64) -> Result<Tensor> {
+    pub fn randn(&self, dtype: DType, dims: &[usize], seed: u64) -> Result<Tensor> {
         self.stream().randn(dtype, dims, seed)
     }
 

@@ -84,7 +84,7 @@ impl Generator {
     /// # Errors
     /// When the element type is another, or the sizes are not a shape.
     #[track_caller]
-    pub fn bits(&mut self, dtype: DType, dims: &[u64]) -> Result<Tensor> {
+    pub fn bits(&mut self, dtype: DType, dims: &[usize]) -> Result<Tensor> {
         if !matches!(dtype, DType::U32 | DType::U64) {
             let given = format!("bits as {dtype} were asked for");
             return Err(refused(OpError::new(NAME, Fault::DType, given, "they come as u32 or u64")));
@@ -120,7 +120,7 @@ impl Generator {
 
     /// Numbers from 0 up to, not including, 1, all multiples of a power of two: as many as the type has bits of precision.
     #[track_caller]
-    fn unit(&mut self, dtype: DType, dims: &[u64]) -> Result<Tensor> {
+    fn unit(&mut self, dtype: DType, dims: &[usize]) -> Result<Tensor> {
         let (bits, total) = self.bits_for(dtype, dims)?;
         let digits = precision(dtype);
         let kept = bits.shr_logical(&constant_like(&bits, f64::from(total - digits))?)?;
@@ -129,7 +129,7 @@ impl Generator {
 
     /// Numbers of a distribution, in the type that random floats are computed in.
     #[track_caller]
-    fn variates(&mut self, variate: Variate, wide: DType, dims: &[u64]) -> Result<Tensor> {
+    fn variates(&mut self, variate: Variate, wide: DType, dims: &[usize]) -> Result<Tensor> {
         let word = if wide == DType::F64 { DType::U64 } else { DType::U32 };
         let bits = self.bits(word, dims)?;
         made(variate, &bits)
@@ -137,7 +137,7 @@ impl Generator {
 
     /// Bits for floats of a type, and how many each element has.
     #[track_caller]
-    fn bits_for(&mut self, dtype: DType, dims: &[u64]) -> Result<(Tensor, u32)> {
+    fn bits_for(&mut self, dtype: DType, dims: &[usize]) -> Result<(Tensor, u32)> {
         match wide_of(dtype)? {
             DType::F64 => Ok((self.bits(DType::U64, dims)?, 64)),
             _ => Ok((self.bits(DType::U32, dims)?, 32)),
@@ -150,7 +150,7 @@ impl Generator {
     /// # Errors
     /// When the element type is none of `f16`, `bf16`, `f32` and `f64`.
     #[track_caller]
-    pub fn uniform(&mut self, dtype: DType, dims: &[u64], low: f64, high: f64) -> Result<Tensor> {
+    pub fn uniform(&mut self, dtype: DType, dims: &[usize], low: f64, high: f64) -> Result<Tensor> {
         let unit = self.unit(dtype, dims)?;
         if (low, high) == (0.0, 1.0) {
             return Ok(unit);
@@ -163,7 +163,7 @@ impl Generator {
     /// # Errors
     /// When the probability is not from 0 to 1, or the sizes are not a shape.
     #[track_caller]
-    pub fn bernoulli(&mut self, probability: f64, dims: &[u64]) -> Result<Tensor> {
+    pub fn bernoulli(&mut self, probability: f64, dims: &[usize]) -> Result<Tensor> {
         if !(0.0..=1.0).contains(&probability) {
             let given = format!("a probability of {probability} was given");
             return Err(refused(OpError::new(NAME, Fault::Attribute, given, "it is from 0 to 1")));
@@ -182,7 +182,7 @@ impl Generator {
     /// # Errors
     /// When the element type is no integer, it does not hold the limits, or `low` is not below `high`.
     #[track_caller]
-    pub fn randint(&mut self, dtype: DType, dims: &[u64], low: i64, high: i64) -> Result<Tensor> {
+    pub fn randint(&mut self, dtype: DType, dims: &[usize], low: i64, high: i64) -> Result<Tensor> {
         let limits = scalar_as(&self.state, Number::Int(low), dtype);
         let largest = scalar_as(&self.state, Number::Int(high.saturating_sub(1)), dtype);
         let (Some(first), Some(_), true) = (limits, largest, dtype.is_int() && low < high) else {
@@ -201,7 +201,7 @@ impl Generator {
     /// # Errors
     /// As [`Generator::uniform`].
     #[track_caller]
-    pub fn normal(&mut self, dtype: DType, dims: &[u64]) -> Result<Tensor> {
+    pub fn normal(&mut self, dtype: DType, dims: &[usize]) -> Result<Tensor> {
         self.variates(Variate::Normal, wide_of(dtype)?, dims)?.narrowed(dtype)
     }
 
@@ -210,7 +210,13 @@ impl Generator {
     /// # Errors
     /// As [`Generator::uniform`].
     #[track_caller]
-    pub fn normal_around(&mut self, dtype: DType, dims: &[u64], mean: f64, deviation: f64) -> Result<Tensor> {
+    pub fn normal_around(
+        &mut self,
+        dtype: DType,
+        dims: &[usize],
+        mean: f64,
+        deviation: f64,
+    ) -> Result<Tensor> {
         let standard = self.normal(dtype, dims)?;
         if (mean, deviation) == (0.0, 1.0) { Ok(standard) } else { affine(&standard, deviation, mean) }
     }
@@ -220,7 +226,7 @@ impl Generator {
     /// # Errors
     /// As [`Generator::uniform`].
     #[track_caller]
-    pub fn log_normal(&mut self, dtype: DType, dims: &[u64], mean: f64, deviation: f64) -> Result<Tensor> {
+    pub fn log_normal(&mut self, dtype: DType, dims: &[usize], mean: f64, deviation: f64) -> Result<Tensor> {
         let standard = self.variates(Variate::Normal, wide_of(dtype)?, dims)?;
         let exponent = affine_in_f64(&standard, standard.dtype(), deviation, mean)?;
         rounded(&made(Variate::Exp, &exponent)?, dtype)
@@ -232,7 +238,7 @@ impl Generator {
     /// # Errors
     /// As [`Generator::uniform`], and when `low` is not below `high`.
     #[track_caller]
-    pub fn truncated_normal(&mut self, dtype: DType, dims: &[u64], low: f64, high: f64) -> Result<Tensor> {
+    pub fn truncated_normal(&mut self, dtype: DType, dims: &[usize], low: f64, high: f64) -> Result<Tensor> {
         if low >= high || low.is_nan() || high.is_nan() {
             let given = format!("limits of {low} and {high} were given");
             return Err(refused(OpError::new(
@@ -267,8 +273,8 @@ impl Generator {
     /// # Errors
     /// When there are more numbers than `i32` has.
     #[track_caller]
-    pub fn permutation(&mut self, count: u64) -> Result<Tensor> {
-        if count > i32::MAX as u64 {
+    pub fn permutation(&mut self, count: usize) -> Result<Tensor> {
+        if count > i32::MAX as usize {
             let given = format!("an order of {count} numbers was asked for");
             return Err(refused(OpError::new(NAME, Fault::Limit, given, "they are i32")));
         }
@@ -290,7 +296,7 @@ impl Generator {
     /// # Errors
     /// As [`Generator::uniform`].
     #[track_caller]
-    pub fn gumbel(&mut self, dtype: DType, dims: &[u64]) -> Result<Tensor> {
+    pub fn gumbel(&mut self, dtype: DType, dims: &[usize]) -> Result<Tensor> {
         self.variates(Variate::Gumbel, wide_of(dtype)?, dims)?.narrowed(dtype)
     }
 
@@ -299,7 +305,7 @@ impl Generator {
     /// # Errors
     /// As [`Generator::uniform`].
     #[track_caller]
-    pub fn exponential(&mut self, dtype: DType, dims: &[u64]) -> Result<Tensor> {
+    pub fn exponential(&mut self, dtype: DType, dims: &[usize]) -> Result<Tensor> {
         self.variates(Variate::Exponential, wide_of(dtype)?, dims)?.narrowed(dtype)
     }
 
@@ -308,7 +314,7 @@ impl Generator {
     /// # Errors
     /// As [`Generator::uniform`].
     #[track_caller]
-    pub fn cauchy(&mut self, dtype: DType, dims: &[u64], median: f64, scale: f64) -> Result<Tensor> {
+    pub fn cauchy(&mut self, dtype: DType, dims: &[usize], median: f64, scale: f64) -> Result<Tensor> {
         let standard = self.variates(Variate::Cauchy, wide_of(dtype)?, dims)?;
         if (median, scale) == (0.0, 1.0) {
             return standard.narrowed(dtype);
@@ -321,7 +327,7 @@ impl Generator {
     /// # Errors
     /// When the sizes are not a shape, or the probability is not above 0 and at most 1.
     #[track_caller]
-    pub fn geometric(&mut self, dims: &[u64], probability: f64) -> Result<Tensor> {
+    pub fn geometric(&mut self, dims: &[usize], probability: f64) -> Result<Tensor> {
         if !(probability > 0.0 && probability <= 1.0) {
             let given = format!("a probability of {probability} was given");
             let rule = "it is above 0 and at most 1";
@@ -342,7 +348,7 @@ impl Generator {
     /// # Errors
     /// When the dimension does not exist or the logits are not floats.
     #[track_caller]
-    pub fn categorical(&mut self, logits: &Tensor, axis: i64, samples: &[u64]) -> Result<Tensor> {
+    pub fn categorical(&mut self, logits: &Tensor, axis: i64, samples: &[usize]) -> Result<Tensor> {
         let axis = logits.axis(OpCode::Reduce, axis)? as i64 - logits.rank() as i64;
         let logits = logits.widened()?;
         let noise = self.gumbel(logits.dtype(), &[samples, logits.dims()].concat())?;
@@ -383,7 +389,7 @@ impl Stream {
     /// When the element type is none of `f16`, `bf16`, `f32` and `f64`, the sizes are not a shape, or the
     /// device refuses (out of memory).
     #[track_caller]
-    pub fn randn(&self, dtype: DType, dims: &[u64], seed: u64) -> Result<Tensor> {
+    pub fn randn(&self, dtype: DType, dims: &[usize], seed: u64) -> Result<Tensor> {
         self.generator(seed)?.normal(dtype, dims)
     }
 }

@@ -145,7 +145,7 @@ impl<'t> Var<'t> {
     }
 
     /// Sizes of its dimensions.
-    pub(crate) fn dims(&self) -> &[u64] {
+    pub(crate) fn dims(&self) -> &[usize] {
         self.value.dims()
     }
 
@@ -221,7 +221,7 @@ impl<'t> Var<'t> {
     // ----- shapes and sums -----
 
     /// The same elements under another shape.
-    pub(crate) fn reshape(&self, dims: &[u64]) -> Result<Var<'t>> {
+    pub(crate) fn reshape(&self, dims: &[usize]) -> Result<Var<'t>> {
         let value = self.value.reshape(dims)?;
         let before = self.dims().to_vec();
         Ok(self.tape.result(value, [(self, Box::new(move |g| g.reshape(&before)))]))
@@ -324,7 +324,7 @@ impl<'t> Var<'t> {
     }
 
     /// The mean of each `size` by `size` square of images `[batch, height, width, features]`, whose sides `size` divides.
-    pub(crate) fn mean_pool(&self, size: u64) -> Result<Var<'t>> {
+    pub(crate) fn mean_pool(&self, size: usize) -> Result<Var<'t>> {
         let &[batch, height, width, features] = self.dims() else {
             unreachable!("images have four dimensions: {:?}", self.dims());
         };
@@ -347,7 +347,7 @@ impl<'t> Var<'t> {
     }
 
     /// [`nn::resize`].
-    pub(crate) fn resize(&self, sizes: &[u64], settings: Resize) -> Result<Var<'t>> {
+    pub(crate) fn resize(&self, sizes: &[usize], settings: Resize) -> Result<Var<'t>> {
         let value = nn::resize(&self.value, sizes, settings)?;
         let dims = self.dims().to_vec();
         Ok(self.tape.result(value, [(self, Box::new(move |g| grad::resize(&dims, settings, g)))]))

@@ -66,7 +66,7 @@ fn halved(a: &Tensor) -> Result<Tensor> {
 #[track_caller]
 pub fn triangular_solve(
     a: &Tensor,
-    b: &[u64],
+    b: &[usize],
     x: &Tensor,
     system: Triangular,
     gradient: &Tensor,
@@ -88,7 +88,7 @@ pub fn triangular_solve(
 /// # Errors
 /// When the shapes do not fit, or the elements are complex.
 #[track_caller]
-pub fn solve(a: &Tensor, b: &[u64], x: &Tensor, gradient: &Tensor) -> Result<[Tensor; 2]> {
+pub fn solve(a: &Tensor, b: &[usize], x: &Tensor, gradient: &Tensor) -> Result<[Tensor; 2]> {
     real("solve", a)?;
     let vector = b.len() == 1;
     let (x, g) = (x.widened()?, gradient.widened()?);

@@ -10,6 +10,7 @@ mod collective;
 mod combine;
 mod control;
 mod create;
+pub(crate) mod dims;
 mod display;
 mod elementwise;
 mod operators;
@@ -158,8 +159,8 @@ impl Tensor {
 
     /// Sizes of the dimensions, outermost first.
     #[must_use]
-    pub fn dims(&self) -> &[u64] {
-        self.ty().dims()
+    pub fn dims(&self) -> &[usize] {
+        dims::indexed(self.ty().dims())
     }
 
     /// Number of dimensions.

@@ -87,7 +87,7 @@ impl Stream {
     /// When the elements are not floats, a limit is infinite or NaN, or there are too many elements for a
     /// shape.
     #[track_caller]
-    pub fn linspace<T: RealElement>(&self, start: T, end: T, count: u64) -> Result<Tensor> {
+    pub fn linspace<T: RealElement>(&self, start: T, end: T, count: usize) -> Result<Tensor> {
         let dtype = T::DTYPE;
         let [start, end] = [start, end].map(|limit| value(Scalar::new(limit)));
         if !dtype.is_float() || !start.is_finite() || !end.is_finite() {
@@ -107,7 +107,7 @@ impl Stream {
 
     /// `start + i * step` for each `i` below `count`; the step is 1 if none is given.
     #[track_caller]
-    fn spaced(&self, start: Scalar, step: Option<Scalar>, count: u64) -> Result<Tensor> {
+    fn spaced(&self, start: Scalar, step: Option<Scalar>, count: usize) -> Result<Tensor> {
         let dtype = start.dtype();
         let computed = match dtype.class() {
             DTypeClass::Float => DType::F64,
@@ -149,7 +149,7 @@ fn value(number: Scalar) -> f64 {
 
 /// How many numbers there are from `start` on, `step` apart, before `end`.
 #[track_caller]
-fn count(start: Scalar, end: Scalar, step: Scalar) -> Result<u64> {
+fn count(start: Scalar, end: Scalar, step: Scalar) -> Result<usize> {
     let dtype = start.dtype();
     let count = match dtype.class() {
         DTypeClass::Bool => None,
@@ -157,13 +157,13 @@ fn count(start: Scalar, end: Scalar, step: Scalar) -> Result<u64> {
             let (start, end, step) = (value(start), value(end), value(step));
             let is_finite = start.is_finite() && end.is_finite() && step.is_finite() && step != 0.0;
             // The conversion ends at the limits of the integers.
-            is_finite.then(|| ((end - start) / step).ceil() as u64)
+            is_finite.then(|| ((end - start) / step).ceil() as usize)
         }
         _ => {
             let [start, end, step] = [start, end, step].map(|n| element::to_int(dtype, n.bits().into()));
             let (span, step) = if step < 0 { (start - end, -step) } else { (end - start, step) };
             // The sizes of shapes end long before those of integers do.
-            (step != 0).then(|| u64::try_from((span.max(0) + step - 1) / step).unwrap_or(u64::MAX))
+            (step != 0).then(|| usize::try_from((span.max(0) + step - 1) / step).unwrap_or(usize::MAX))
         }
     };
     if let Some(count) = count {

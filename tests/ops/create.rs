@@ -88,11 +88,11 @@ proptest! {
     fn even_distances_have_their_ends_exactly(
         start in -1e30f32..1e30,
         end in -1e30f32..1e30,
-        count in 2u64..40,
+        count in 2usize..40,
     ) {
         let engine = Engine::reference();
         let found = engine.linspace(start, end, count).unwrap().to_vec::<f32>().unwrap();
-        prop_assert_eq!(found.len() as u64, count);
+        prop_assert_eq!(found.len(), count);
         prop_assert_eq!((found[0], found[found.len() - 1]), (start, end));
         let step = (f64::from(end) - f64::from(start)) / (count - 1) as f64;
         for (i, &found) in found.iter().enumerate() {

@@ -4,8 +4,8 @@ use fuseline::{Complex, DType, Engine, Fault, FaultPoint, Result, Tensor};
 
 use crate::support::{self, on_engines};
 
-fn numbers(engine: &Engine, dims: &[u64]) -> Result<Tensor> {
-    let count = dims.iter().product::<u64>() as i32;
+fn numbers(engine: &Engine, dims: &[usize]) -> Result<Tensor> {
+    let count = dims.iter().product::<usize>() as i32;
     engine.tensor(&(0..count).collect::<Vec<i32>>(), dims)
 }
 

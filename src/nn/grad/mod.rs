@@ -49,7 +49,7 @@ use crate::tensor::{Tensor, constant_like, here, plus, times};
 /// # Errors
 /// When the gradient has fewer dimensions than `dims`.
 #[track_caller]
-pub fn unbroadcast(dims: &[u64], gradient: &Tensor) -> Result<Tensor> {
+pub fn unbroadcast(dims: &[usize], gradient: &Tensor) -> Result<Tensor> {
     let Some(missing) = gradient.rank().checked_sub(dims.len()) else {
         let given = format!("the gradient is {} and the operand has sizes {dims:?}", gradient.ty());
         return Err(unfit("unbroadcast", given, "the operand broadcasts to the shape of the gradient"));
@@ -66,7 +66,7 @@ pub fn unbroadcast(dims: &[u64], gradient: &Tensor) -> Result<Tensor> {
 /// # Errors
 /// When a dimension does not exist or the gradient has other sizes.
 #[track_caller]
-pub fn sum(dims: &[u64], axes: &[i64], gradient: &Tensor) -> Result<Tensor> {
+pub fn sum(dims: &[usize], axes: &[i64], gradient: &Tensor) -> Result<Tensor> {
     gradient.expand_dims(axes)?.broadcast_to(dims)
 }
 
@@ -246,7 +246,7 @@ pub fn rms_norm(x: &Tensor, gamma: &Tensor, epsilon: f64, gradient: &Tensor) -> 
 // ----- tables -----
 
 /// Number of rows up to which [`embedding`] computes a product instead of adding row by row.
-const SMALL_TABLE: u64 = 1_024;
+const SMALL_TABLE: usize = 1_024;
 
 /// Of [`embedding`](super::embedding), to the table of `words` rows: the sum of the gradients that belong to each row.
 ///
@@ -256,7 +256,7 @@ const SMALL_TABLE: u64 = 1_024;
 /// # Errors
 /// When the gradient does not begin with the dimensions of the indices.
 #[track_caller]
-pub fn embedding(words: u64, indices: &Tensor, gradient: &Tensor) -> Result<Tensor> {
+pub fn embedding(words: usize, indices: &Tensor, gradient: &Tensor) -> Result<Tensor> {
     let Some(width) = gradient.dims().strip_prefix(indices.dims()) else {
         let given = format!("the indices are {} and the gradient {}", indices.ty(), gradient.ty());
         return Err(unfit("embedding", given, "there is one gradient per index"));
@@ -316,7 +316,7 @@ fn paired(a: &Tensor, b: &Tensor) -> bool {
 /// # Errors
 /// When the shapes do not fit.
 #[track_caller]
-pub fn matmul_lhs(lhs: &[u64], rhs: &Tensor, gradient: &Tensor) -> Result<Tensor> {
+pub fn matmul_lhs(lhs: &[usize], rhs: &Tensor, gradient: &Tensor) -> Result<Tensor> {
     // A vector counts as a matrix: a row on the left, a column on the right.
     let gradient = if rhs.rank() == 1 { gradient.unsqueeze(-1)? } else { gradient.clone() };
     let rhs = if rhs.rank() == 1 { rhs.unsqueeze(-1)? } else { rhs.clone() };
@@ -337,7 +337,7 @@ pub fn matmul_lhs(lhs: &[u64], rhs: &Tensor, gradient: &Tensor) -> Result<Tensor
 /// # Errors
 /// When the shapes do not fit.
 #[track_caller]
-pub fn matmul_rhs(lhs: &Tensor, rhs: &[u64], gradient: &Tensor) -> Result<Tensor> {
+pub fn matmul_rhs(lhs: &Tensor, rhs: &[usize], gradient: &Tensor) -> Result<Tensor> {
     let column = rhs.len() == 1;
     let gradient = if column { gradient.unsqueeze(-1)? } else { gradient.clone() };
     let gradient = if lhs.rank() == 1 { gradient.unsqueeze(-2)? } else { gradient };
@@ -384,7 +384,7 @@ pub fn attention(
     // Heads that share a group are more rows, as in the function itself.
     let rows = heads / groups * queries;
     let site = here();
-    let grouped = |x: &Tensor, last: u64| x.reshape_at(&[batch, groups, rows, last], site.clone());
+    let grouped = |x: &Tensor, last: usize| x.reshape_at(&[batch, groups, rows, last], site.clone());
     let (q, gradient) = (grouped(q, width)?, grouped(gradient, v.dims()[3])?);
     let weights = grouped(weights, keys)?;
     let of_weights = product(&gradient, -1, v, -1)?;
