@@ -1,13 +1,11 @@
 //! Commands and options.
 
-use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use fuseline::pjrt::Value;
-use fuseline::{Mode, Numerics};
 
 use crate::cache::args::{CACHE_HELP, CacheArgs};
+use crate::options::{Contract, DeviceChoice, ModeChoice, Place};
 
 const EXIT_STATUS: &str = "\
 Exit status:
@@ -319,64 +317,6 @@ pub(crate) struct ProbeArgs {
     pub(crate) smoke: bool,
 }
 
-/// Where to run.
-#[derive(Debug, Args)]
-pub(crate) struct Place {
-    /// `reference`, or the path of a PJRT plugin [default: the first that is found, see `doctor`]
-    #[arg(long, value_name = "DEVICE", value_parser = device)]
-    pub(crate) device: Option<DeviceChoice>,
-    /// What the plugin is to make its client with, such as preallocate=false on CUDA; may be repeated
-    #[arg(long = "client-option", value_name = "NAME=VALUE", value_parser = client_option)]
-    pub(crate) options: Vec<(String, Value)>,
-}
-
-/// Which numbers regions may give.
-#[derive(Clone, Copy, Debug, Default, Args)]
-pub(crate) struct Contract {
-    /// What regions keep of the numbers that their ops give one by one
-    #[arg(long, value_enum, default_value_t = NumericsChoice::Fast)]
-    pub(crate) numerics: NumericsChoice,
-    /// Compare each new region once with its ops, and do not fuse those that differ; always done with `--numerics exact`
-    #[arg(long)]
-    pub(crate) compare: bool,
-    /// Whether an index, a label or a probability that is out of range is an error of the next read [default: true]
-    #[arg(long, value_name = "BOOL")]
-    pub(crate) check_indices: Option<bool>,
-}
-
-#[derive(Clone, Copy, Debug, Default, ValueEnum)]
-pub(crate) enum NumericsChoice {
-    /// The tolerance of the element type
-    #[default]
-    Fast,
-    /// Every bit
-    Exact,
-}
-
-impl From<NumericsChoice> for Numerics {
-    fn from(choice: NumericsChoice) -> Numerics {
-        match choice {
-            NumericsChoice::Fast => Numerics::Fast,
-            NumericsChoice::Exact => Numerics::Exact,
-        }
-    }
-}
-
-/// A device.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum DeviceChoice {
-    Reference,
-    Plugin(PathBuf),
-}
-
-#[expect(clippy::unnecessary_wraps, reason = "clap's type of a parser")]
-fn device(text: &str) -> Result<DeviceChoice, String> {
-    Ok(match text {
-        "reference" => DeviceChoice::Reference,
-        path => DeviceChoice::Plugin(OsString::from(path).into()),
-    })
-}
-
 fn module(text: &str) -> Result<PathBuf, String> {
     let path = PathBuf::from(text);
     match path.extension().and_then(|extension| extension.to_str()) {
@@ -401,26 +341,6 @@ fn page(text: &str) -> Result<PathBuf, String> {
     }
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub(crate) enum ModeChoice {
-    /// Regions as large as the boundaries allow
-    Fused,
-    /// Each op a region
-    Strict,
-    /// Each op a region, waited for and checked
-    Debug,
-}
-
-impl From<ModeChoice> for Mode {
-    fn from(choice: ModeChoice) -> Mode {
-        match choice {
-            ModeChoice::Fused => Mode::Fused,
-            ModeChoice::Strict => Mode::Strict,
-            ModeChoice::Debug => Mode::Debug,
-        }
-    }
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Dump {
     /// The StableHLO module of each region
@@ -442,22 +362,4 @@ impl Dump {
             Dump::Outputs => "outputs",
         }
     }
-}
-
-/// An option of a client: a number or a truth value where it looks like one, otherwise text.
-pub(crate) fn client_option(text: &str) -> Result<(String, Value), String> {
-    let (name, value) = text.split_once('=').ok_or("it is NAME=VALUE")?;
-    if name.is_empty() {
-        return Err("it is NAME=VALUE".to_owned());
-    }
-    let value = if let Ok(truth) = value.parse() {
-        Value::Bool(truth)
-    } else if let Ok(number) = value.parse() {
-        Value::Int(number)
-    } else if let Ok(number) = value.parse() {
-        Value::Float(number)
-    } else {
-        Value::String(value.to_owned())
-    };
-    Ok((name.to_owned(), value))
 }

@@ -5,8 +5,8 @@ use std::sync::mpsc;
 use fuseline::{Engine, EngineConfig, Event, EventSink as _, Mode, Timeline};
 use serde_json::{Value, json};
 
-use crate::cli::{Contract, DeviceChoice, Place};
 use crate::failure::Failure;
+use crate::options::{Contract, DeviceChoice, Place};
 use crate::text::note;
 
 /// An engine, and what it tells about itself.

@@ -3,9 +3,10 @@
 use fuseline::pjrt::{Client, Device, MemoryStats};
 use serde_json::{Value, json};
 
-use crate::cli::{Contract, DevicesArgs};
+use crate::cli::DevicesArgs;
 use crate::device::{Watch, Watched};
 use crate::failure::Failure;
+use crate::options::Contract;
 use crate::text::say;
 use crate::{Mode, Status};
 

@@ -16,6 +16,7 @@ mod failure;
 mod import;
 mod load;
 mod ops;
+mod options;
 mod probe;
 mod quiet;
 mod report;

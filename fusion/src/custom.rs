@@ -7,9 +7,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::attr::Attrs;
-use crate::canon::encode_body;
 use crate::error::OpError;
 use crate::graph::Body;
+use crate::op::encode::encode_body;
 use crate::op::{OpCode, Signature, attrs};
 use crate::shape::TensorType;
 use crate::text::{TextError, TextModule};

@@ -9,7 +9,6 @@
 use num_complex::Complex;
 
 use crate::dtype::{DType, DTypeClass};
-use crate::literal::Literal;
 use crate::shape::TensorType;
 
 /// The bits of one element.
@@ -160,11 +159,10 @@ fn stored(dtype: DType, bits: Bits) -> [u8; 16] {
 }
 
 impl<'a> Elements<'a> {
-    /// The elements of a literal, in row-major order.
+    /// Elements of a type, from their bytes in host memory.
     #[inline]
-    #[must_use]
-    pub fn of(literal: &'a Literal) -> Elements<'a> {
-        Elements { bytes: literal.bytes(), dtype: literal.dtype() }
+    pub(crate) fn new(dtype: DType, bytes: &'a [u8]) -> Elements<'a> {
+        Elements { bytes, dtype }
     }
 
     /// The number of elements.
@@ -200,6 +198,16 @@ pub struct Store {
 }
 
 impl Store {
+    /// Elements of a type, from their bytes in host memory.
+    pub(crate) fn new(ty: TensorType, bytes: Vec<u8>) -> Store {
+        Store { ty, bytes }
+    }
+
+    /// The type, and the bytes of the elements.
+    pub(crate) fn into_parts(self) -> (TensorType, Vec<u8>) {
+        (self.ty, self.bytes)
+    }
+
     /// All elements have the given bits.
     #[must_use]
     pub fn filled(ty: TensorType, bits: Bits) -> Store {
@@ -217,12 +225,6 @@ impl Store {
         let mut bytes = Vec::with_capacity(ty.elems().get() * size);
         bits.for_each(|bits| bytes.extend_from_slice(&stored(dtype, bits)[..size]));
         Store { ty, bytes }
-    }
-
-    /// The elements of a literal, of its type.
-    #[must_use]
-    pub fn of(literal: &Literal) -> Store {
-        Store { ty: literal.ty().clone(), bytes: literal.bytes().to_vec() }
     }
 
     /// Element `index`.
@@ -250,15 +252,6 @@ impl Store {
     #[inline]
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         &mut self.bytes
-    }
-
-    /// The literal.
-    ///
-    /// # Panics
-    /// If the bytes are no elements of the type, which only [`Store::bytes_mut`] can make them.
-    #[must_use]
-    pub fn finish(self) -> Literal {
-        Literal::from_bytes(self.ty, self.bytes).expect("bug: data is not of its type")
     }
 }
 

@@ -339,6 +339,33 @@ impl fmt::Debug for Literal {
     }
 }
 
+impl<'a> Elements<'a> {
+    /// The elements of a literal, in row-major order.
+    #[inline]
+    #[must_use]
+    pub fn of(literal: &'a Literal) -> Elements<'a> {
+        Elements::new(literal.dtype(), literal.bytes())
+    }
+}
+
+impl Store {
+    /// The elements of a literal, of its type.
+    #[must_use]
+    pub fn of(literal: &Literal) -> Store {
+        Store::new(literal.ty().clone(), literal.bytes().to_vec())
+    }
+
+    /// The literal.
+    ///
+    /// # Panics
+    /// If the bytes are no elements of the type, which only [`Store::bytes_mut`] can make them.
+    #[must_use]
+    pub fn finish(self) -> Literal {
+        let (ty, bytes) = self.into_parts();
+        Literal::from_bytes(ty, bytes).expect("bug: data is not of its type")
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -12,24 +12,10 @@ use fuseline_fusion::{Attrs, Literal, OpCode, Signature, TensorType};
 
 use super::function::Function;
 use super::reduction::{combine, converted};
-use super::{EvalCall, EvalError, JointCall, call, table};
+use super::{EvalCall, EvalError, JointCall, call};
 
 /// Results by replica.
 type Each = Vec<Vec<Literal>>;
-
-/// Any of these ops in a program of one replica.
-///
-/// # Errors
-/// When its groups are for more replicas.
-pub(super) fn alone(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
-    let joint = table::joint(call.signature.op()).expect("bug: a collective without a joint kernel");
-    let mut each = joint(&JointCall {
-        arithmetic: call.arithmetic,
-        signature: call.signature,
-        operands: &[call.operands.to_vec()],
-    })?;
-    Ok(each.pop().unwrap_or_default())
-}
 
 /// The groups of a call whose replicas are all there.
 fn groups(call: &JointCall<'_>) -> Result<Vec<Vec<usize>>, EvalError> {

@@ -94,7 +94,7 @@ pub(super) fn eval(op: OpCode) -> Eval {
         | OpCode::CollectiveBroadcast
         | OpCode::CollectivePermute
         | OpCode::ReduceScatter
-        | OpCode::ReplicaId => collective::alone,
+        | OpCode::ReplicaId => alone,
         OpCode::PartitionId => collective::partition_id,
     }
 }
@@ -115,6 +115,20 @@ pub(super) fn joint(op: OpCode) -> Option<Joint> {
         OpCode::Composite => composite::in_step,
         _ => return None,
     })
+}
+
+/// An op that replicas compute together, in a program of one replica.
+///
+/// # Errors
+/// When its groups are for more replicas.
+fn alone(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
+    let joint = joint(call.signature.op()).expect("bug: a collective without a joint kernel");
+    let mut each = joint(&JointCall {
+        arithmetic: call.arithmetic,
+        signature: call.signature,
+        operands: &[call.operands.to_vec()],
+    })?;
+    Ok(each.pop().unwrap_or_default())
 }
 
 #[cfg(test)]

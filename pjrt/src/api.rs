@@ -15,28 +15,11 @@ use pjrt_sys::*;
 
 use super::abi::{self, Block, Call, Struct};
 use super::error::{Code, Error};
-use super::plugin::{OpenError, OpenFault};
-
-/// The API version of the header this crate was written against.
-pub const OUR_VERSION: ApiVersion = ApiVersion { major: 0, minor: 54 };
+use super::open_error::{OpenError, OpenFault};
+use super::version::{ApiVersion, OUR_VERSION};
 
 /// The newest header whose structs were compared with ours, field by field.
 const COMPARED_UP_TO: ApiVersion = ApiVersion { major: 0, minor: 90 };
-
-/// Version of the PJRT C API. Majors do not mix; minors only add.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ApiVersion {
-    /// Another major has another ABI.
-    pub major: i32,
-    /// Grows with every added function or field.
-    pub minor: i32,
-}
-
-impl fmt::Display for ApiVersion {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}", self.major, self.minor)
-    }
-}
 
 /// Sizes to write into `struct_size` instead of the padded ones, by struct name; for plugins that demand equality.
 pub(super) type StructSizes = Vec<(&'static str, usize)>;

@@ -22,7 +22,6 @@ use super::client::Client;
 use super::device::{Device, Memory};
 use super::error::{Code, Error, count_destroy};
 use super::event::Event;
-use super::read::{self, HostCopy};
 use super::types::{dtype, tensor_type};
 
 /// What buffers share with their siblings: the client and the types, so that an execution's outputs cost no
@@ -261,40 +260,6 @@ impl Buffer {
         }?;
         // SAFETY: holds because the call gave us the copy, which has the same type.
         unsafe { Buffer::single(out.dst_buffer, self.client(), self.ty(), None, FUNCTION) }
-    }
-
-    /// Starts copying the buffer to the host; the result is dense and row-major whatever the layout on the device.
-    ///
-    /// The buffer may be dropped before the copy is done. Costs one allocation, of the size of the data.
-    ///
-    /// # Errors
-    /// When the buffer is deleted or host memory runs out. Errors of the computation that makes the buffer come from
-    /// the copy.
-    pub fn to_host_async(&self) -> Result<HostCopy, Error> {
-        HostCopy::start(self, Vec::new())
-    }
-
-    /// Copies the buffer to the host and waits for it.
-    ///
-    /// A buffer that lies in host memory anyway is read in place: XLA:CPU takes 6 to 20 µs to hand even one element from
-    /// thread to thread, and reading it takes less than one.
-    ///
-    /// # Errors
-    /// When the buffer is deleted, host memory runs out, or the computation that makes the buffer failed.
-    pub fn to_host(&self) -> Result<Vec<u8>, Error> {
-        self.to_host_in(Vec::new())
-    }
-
-    /// [`Buffer::to_host`] into the memory of `storage`, whose contents are lost. Worth it for more than 128 KiB, where
-    /// fresh memory costs more than the copy.
-    ///
-    /// # Errors
-    /// As [`Buffer::to_host`].
-    pub fn to_host_in(&self, storage: Vec<u8>) -> Result<Vec<u8>, Error> {
-        match read::in_place(self, storage)? {
-            Ok(bytes) => Ok(bytes),
-            Err(storage) => HostCopy::start(self, storage)?.wait(),
-        }
     }
 
     /// True when the buffer lies in memory that the host can read as its own.

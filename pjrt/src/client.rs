@@ -6,23 +6,19 @@
 //! - K2. It is destroyed once, and never from within a callback (`callback::inside`). For who has set a limit ([`Client::set_patience`]) that is
 //!   waited for no longer (`ending.rs`).
 
-use std::ffi::c_char;
 use std::fmt;
 use std::ptr::NonNull;
 use std::sync::{Arc, OnceLock};
 
-use fuseline_sync::rank::before;
 use fuseline_sync::thread;
 use pjrt_sys::*;
 
 use super::api::{Api, call, list, text};
 use super::callback;
-use super::device::{Device, DeviceEntry, Memory, MemoryEntry};
 use super::ending::Patience;
-use super::error::{Error, count_destroy, leak};
-use super::executable::{Executable, Parameters};
+use super::entry::{DeviceEntry, MemoryEntry};
+use super::error::{Error, count_destroy, leak, optional};
 use super::kv::{KeyValueStore, Store};
-use super::options::CompileOptions;
 use super::plugin::Plugin;
 use super::value::Value;
 
@@ -140,8 +136,18 @@ impl Drop for RawClient {
     }
 }
 
+impl Plugin {
+    /// Starts a client of this plugin.
+    ///
+    /// # Errors
+    /// Whatever the plugin says: no such device, an unknown option, a device in use.
+    pub fn client(self, options: &ClientOptions) -> Result<Client, Error> {
+        Client::create(self, options)
+    }
+}
+
 impl Client {
-    pub(super) fn create(plugin: Plugin, options: &ClientOptions) -> Result<Client, Error> {
+    fn create(plugin: Plugin, options: &ClientOptions) -> Result<Client, Error> {
         let api = plugin.api();
         let store = options.store.as_ref().map(|store| Arc::new(Store(Arc::clone(store))));
         let values: Vec<_> = options.values.iter().map(|(name, value)| value.to_raw(name)).collect();
@@ -235,134 +241,12 @@ impl Client {
         self.0.process_index
     }
 
-    /// Every device, also those of other processes, in the plugin's order.
-    #[must_use]
-    pub fn devices(&self) -> Vec<Device> {
-        (0..self.0.devices.len() as u32).map(|slot| Device::new(self, slot)).collect()
-    }
-
-    /// The devices this process can use, in the plugin's order.
-    #[must_use]
-    pub fn addressable_devices(&self) -> Vec<Device> {
-        self.devices().into_iter().filter(Device::is_addressable).collect()
-    }
-
-    /// The device with this id.
-    #[must_use]
-    pub fn device(&self, id: i64) -> Option<Device> {
-        let slot = self.0.devices.iter().position(|entry| entry.id == id)?;
-        Some(Device::new(self, u32::try_from(slot).ok()?))
-    }
-
-    /// The memories this process can use; empty when the plugin does not list them.
-    #[must_use]
-    pub fn memories(&self) -> Vec<Memory> {
-        (0..self.0.memories.len() as u32).map(|slot| Memory::new(self, slot)).collect()
-    }
-
     /// Makes a handler ([`fuseline_fusion::handler`]) known to the plugin, so that modules compiled for this client may call it.
     ///
     /// # Errors
     /// When the plugin cannot call handlers, or the platform's memory is not the host's.
     pub fn allow_handler(&self, target: &str) -> Result<(), Error> {
         self.plugin().allow_handler(target, self.platform_name())
-    }
-
-    /// Compiles a StableHLO module, as text or as bytecode, and loads the result.
-    ///
-    /// Blocks for as long as the compiler runs (tens of milliseconds and more). The module runs as native code: one
-    /// with custom calls is to be trusted like the plugin.
-    ///
-    /// # Errors
-    /// The compiler's words; also when the module returns a type that [`fuseline_fusion::DType`] has no name for.
-    pub fn compile(&self, module: impl AsRef<[u8]>, options: &CompileOptions) -> Result<Executable, Error> {
-        self.compile_as(module.as_ref(), options, Parameters::Asked)
-    }
-
-    /// As [`Client::compile`], by who knows the module's parameters.
-    #[doc(hidden)]
-    pub fn compile_as(
-        &self,
-        module: &[u8],
-        options: &CompileOptions,
-        parameters: Parameters,
-    ) -> Result<Executable, Error> {
-        const FORMAT: &str = "mlir";
-        before("has the plugin compile");
-        let options = options.to_bytes();
-        let api = self.api();
-        let mut program = api.block::<PJRT_Program>();
-        // The field is in and out in C; `PJRT_Client_Compile` takes the program as const.
-        program.code = module.as_ptr().cast::<c_char>().cast_mut();
-        program.code_size = module.len();
-        program.format = FORMAT.as_ptr().cast();
-        program.format_size = FORMAT.len();
-        // SAFETY: holds because the client lives, and program and options outlive the call.
-        let out = unsafe {
-            call!(
-                api,
-                PJRT_Client_Compile_Args {
-                    client: self.raw(),
-                    program: program.as_mut_ptr(),
-                    compile_options: options.as_ptr().cast(),
-                    compile_options_size: options.len(),
-                }
-            )
-        }?;
-        self.plugin().origin().note_compile();
-        // SAFETY: holds because the call gave us the executable.
-        unsafe { Executable::from_raw(self, out.executable, "PJRT_Client_Compile", parameters) }
-    }
-
-    /// Loads what [`Executable::serialize`] wrote. `options` replaces the compile options stored with it.
-    ///
-    /// # Safety
-    /// The bytes are native code and are checked weakly or not at all. The caller vouches that they came, unchanged,
-    /// from [`Executable::serialize`] under the same plugin file on a machine with the same processor features.
-    ///
-    /// # Errors
-    /// Whatever the plugin notices, and as [`Client::compile`].
-    pub unsafe fn deserialize(
-        &self,
-        bytes: &[u8],
-        options: Option<&CompileOptions>,
-    ) -> Result<Executable, Error> {
-        // SAFETY: holds because the caller vouches for the bytes.
-        unsafe { self.deserialize_as(bytes, options, Parameters::Asked) }
-    }
-
-    /// As [`Client::deserialize`], by who knows the module's parameters.
-    ///
-    /// # Safety
-    /// As there.
-    ///
-    /// # Errors
-    /// As there.
-    #[doc(hidden)]
-    pub unsafe fn deserialize_as(
-        &self,
-        bytes: &[u8],
-        options: Option<&CompileOptions>,
-        parameters: Parameters,
-    ) -> Result<Executable, Error> {
-        before("has the plugin load an executable");
-        let options = options.map(CompileOptions::to_bytes);
-        let api = self.api();
-        let mut args = api.block::<PJRT_Executable_DeserializeAndLoad_Args>();
-        args.client = self.raw();
-        args.serialized_executable = bytes.as_ptr().cast();
-        args.serialized_executable_size = bytes.len();
-        if let Some(options) = &options {
-            args.tail.overridden_serialized_compile_options = options.as_ptr().cast();
-            args.tail.overridden_serialized_compile_options_size = options.len();
-        }
-        // SAFETY: holds because the client lives, the bytes outlive the call, and the caller vouches for them.
-        unsafe { api.call(&mut args) }?;
-        // SAFETY: holds because the call gave us the executable.
-        unsafe {
-            let function = "PJRT_Executable_DeserializeAndLoad";
-            Executable::from_raw(self, args.loaded_executable, function, parameters)
-        }
     }
 }
 
@@ -377,15 +261,6 @@ impl Eq for Client {}
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Client({}, {} devices)", self.0.platform_name, self.0.devices.len())
-    }
-}
-
-/// `None` for what the plugin does not implement.
-pub(super) fn optional<T>(outcome: Result<T, Error>) -> Result<Option<T>, Error> {
-    match outcome {
-        Ok(value) => Ok(Some(value)),
-        Err(error) if error.is_unimplemented() => Ok(None),
-        Err(error) => Err(error),
     }
 }
 

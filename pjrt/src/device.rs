@@ -4,115 +4,14 @@
 //! call of the plugin. Sizes are in bytes.
 
 use std::fmt;
-use std::ptr::NonNull;
 
 use pjrt_sys::*;
 
-use super::api::{Api, call, id, list, text};
-use super::client::{Client, optional};
+use super::api::{call, list, text};
+use super::client::Client;
+use super::entry::{DeviceEntry, MemoryEntry};
 use super::error::Error;
 use super::value::{Value, read_named_values};
-
-/// What is known of a device from the start.
-pub(super) struct DeviceEntry {
-    pub(super) raw: NonNull<PJRT_Device>,
-    description: *mut PJRT_DeviceDescription,
-    pub(super) id: i64,
-    process_index: i64,
-    local_hardware_id: Option<i64>,
-    kind: String,
-    addressable: bool,
-    /// Slots in the client's list of memories.
-    memories: Vec<u32>,
-    default_memory: Option<u32>,
-}
-
-impl DeviceEntry {
-    pub(super) fn read(
-        api: &Api,
-        raw: NonNull<PJRT_Device>,
-        memories: &[MemoryEntry],
-    ) -> Result<DeviceEntry, Error> {
-        let device = raw.as_ptr();
-        // SAFETY: holds because the device belongs to the client that is being described.
-        let out = unsafe { call!(api, PJRT_Device_GetDescription_Args { device: device }) }?;
-        let description = out.device_description;
-        // SAFETY: holds because the description lives as long as its device.
-        let out = unsafe { call!(api, PJRT_DeviceDescription_Id_Args { device_description: description }) }?;
-        let id_of_device = id(out.id);
-        // SAFETY: holds because the description lives as long as its device.
-        let out = unsafe {
-            call!(api, PJRT_DeviceDescription_ProcessIndex_Args { device_description: description })
-        };
-        let process_index = optional(out)?.map_or(0, |out| id(out.process_index));
-        // SAFETY: holds because the description lives as long as its device.
-        let out =
-            unsafe { call!(api, PJRT_DeviceDescription_Kind_Args { device_description: description }) }?;
-        // SAFETY: holds because the kind lives as long as the device.
-        let kind = unsafe { text(out.device_kind, out.device_kind_size) };
-        // SAFETY: holds because the device lives.
-        let out = unsafe { call!(api, PJRT_Device_IsAddressable_Args { device: device }) }?;
-        let mut entry = DeviceEntry {
-            raw,
-            description,
-            id: id_of_device,
-            process_index,
-            local_hardware_id: None,
-            kind,
-            addressable: out.is_addressable,
-            memories: Vec::new(),
-            default_memory: None,
-        };
-        // Plugins answer the rest for their own devices only.
-        if entry.addressable {
-            entry.read_local(api, memories)?;
-        }
-        Ok(entry)
-    }
-
-    fn read_local(&mut self, api: &Api, memories: &[MemoryEntry]) -> Result<(), Error> {
-        let device = self.raw.as_ptr();
-        let slot = |raw: *mut PJRT_Memory| {
-            let slot = memories.iter().position(|entry| std::ptr::eq(entry.raw.as_ptr(), raw));
-            slot.and_then(|slot| u32::try_from(slot).ok())
-        };
-        // SAFETY: holds because the device lives.
-        let out = unsafe { call!(api, PJRT_Device_LocalHardwareId_Args { device: device }) };
-        self.local_hardware_id = optional(out)?.map(|out| id(out.local_hardware_id)).filter(|id| *id >= 0);
-        // SAFETY: holds because the device lives.
-        if let Ok(out) = unsafe { call!(api, PJRT_Device_AddressableMemories_Args { device: device }) } {
-            // SAFETY: holds because the list lives as long as the device.
-            let raws = unsafe { list(out.memories, out.num_memories) };
-            self.memories = raws.iter().filter_map(|raw| slot(*raw)).collect();
-        }
-        // SAFETY: holds because the device lives.
-        if let Ok(out) = unsafe { call!(api, PJRT_Device_DefaultMemory_Args { device: device }) } {
-            self.default_memory = slot(out.memory);
-        }
-        Ok(())
-    }
-}
-
-/// What is known of a memory from the start.
-pub(super) struct MemoryEntry {
-    pub(super) raw: NonNull<PJRT_Memory>,
-    id: i64,
-    kind: String,
-}
-
-impl MemoryEntry {
-    pub(super) fn read(api: &Api, raw: NonNull<PJRT_Memory>) -> Result<MemoryEntry, Error> {
-        let memory = raw.as_ptr();
-        // SAFETY: holds because the memory belongs to the client that is being described.
-        let out = unsafe { call!(api, PJRT_Memory_Id_Args { memory: memory }) }?;
-        let id = id(out.id);
-        // SAFETY: holds because the memory belongs to the client that is being described.
-        let out = unsafe { call!(api, PJRT_Memory_Kind_Args { memory: memory }) }?;
-        // SAFETY: holds because the kind lives as long as the memory.
-        let kind = unsafe { text(out.kind, out.kind_size) };
-        Ok(MemoryEntry { raw, id, kind })
-    }
-}
 
 /// A device of a client. Keeps the client alive. `Send + Sync`; cloning costs one atomic increment.
 #[derive(Clone, PartialEq, Eq)]
@@ -147,6 +46,33 @@ pub struct MemoryStats {
     pub pool_bytes: Option<i64>,
     /// Most bytes the allocator ever held.
     pub peak_pool_bytes: Option<i64>,
+}
+
+impl Client {
+    /// Every device, also those of other processes, in the plugin's order.
+    #[must_use]
+    pub fn devices(&self) -> Vec<Device> {
+        (0..self.device_entries().len() as u32).map(|slot| Device::new(self, slot)).collect()
+    }
+
+    /// The devices this process can use, in the plugin's order.
+    #[must_use]
+    pub fn addressable_devices(&self) -> Vec<Device> {
+        self.devices().into_iter().filter(Device::is_addressable).collect()
+    }
+
+    /// The device with this id.
+    #[must_use]
+    pub fn device(&self, id: i64) -> Option<Device> {
+        let slot = self.device_entries().iter().position(|entry| entry.id == id)?;
+        Some(Device::new(self, u32::try_from(slot).ok()?))
+    }
+
+    /// The memories this process can use; empty when the plugin does not list them.
+    #[must_use]
+    pub fn memories(&self) -> Vec<Memory> {
+        (0..self.memory_entries().len() as u32).map(|slot| Memory::new(self, slot)).collect()
+    }
 }
 
 impl Device {

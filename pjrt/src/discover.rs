@@ -21,7 +21,8 @@ use std::time::Duration;
 use fuseline_fusion::Printable;
 use fuseline_sync::thread;
 
-use super::plugin::{OpenError, Plugin, check_file};
+use super::open_error::OpenError;
+use super::plugin::{Plugin, check_file};
 
 /// Variable with the path of the plugin to use.
 pub const PLUGIN_VARIABLE: &str = "FUSELINE_PJRT_PLUGIN";

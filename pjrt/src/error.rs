@@ -243,6 +243,15 @@ pub(super) fn leak<T>(value: T) {
     std::mem::forget(value);
 }
 
+/// `None` for what the plugin does not implement.
+pub(super) fn optional<T>(outcome: Result<T, Error>) -> Result<Option<T>, Error> {
+    match outcome {
+        Ok(value) => Ok(Some(value)),
+        Err(error) if error.is_unimplemented() => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -21,9 +21,9 @@ use smallvec::SmallVec;
 use super::abi::Call;
 use super::api::{Api, call, list, text};
 use super::buffer::Home;
-use super::client::{Client, optional};
+use super::client::Client;
 use super::device::Device;
-use super::error::{Code, Error, count_destroy};
+use super::error::{Code, Error, count_destroy, optional};
 use super::types::{dtype, primitive_dtype, tensor_type};
 use super::value::{Value, read_named_values};
 

@@ -210,11 +210,24 @@ const _: () = {
     assert!(offset_of!(BufferArg, dims) == 40);
 };
 
+impl Plugin {
+    /// Makes a target of [`fuseline_fusion::handler`] known to the plugin for a platform, if it is not yet.
+    pub(super) fn allow_handler(self, target: &str, platform: &str) -> Result<(), Error> {
+        let mut handlers = self.handlers().lock();
+        if handlers.iter().any(|(known, place)| known == target && place == platform) {
+            return Ok(());
+        }
+        register(self, target, platform)?;
+        handlers.push((target.to_owned(), platform.to_owned()));
+        Ok(())
+    }
+}
+
 /// Makes a target known to a plugin for a platform, so that modules may call it.
 ///
 /// # Errors
 /// When the plugin has no FFI extension or refuses the name, and on platforms whose memory handlers cannot read.
-pub(super) fn register(plugin: Plugin, target: &str, platform: &str) -> Result<(), Error> {
+fn register(plugin: Plugin, target: &str, platform: &str) -> Result<(), Error> {
     const FUNCTION: &str = "PJRT_FFI_Register_Handler";
     if platform != "cpu" {
         let text = format!(

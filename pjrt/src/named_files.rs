@@ -6,15 +6,15 @@
 
 use std::collections::VecDeque;
 use std::ffi::OsStr;
-use std::fs::{File, Metadata, OpenOptions};
+use std::fs::Metadata;
 use std::io::{self, Read as _};
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use fuseline_fusion::encode::Writer;
 
-use super::origin::{Identity, Part};
+use super::identity::{Identity, open};
 
 /// Most bytes of a file that a setting names. A larger file is unknown.
 const MAX_BYTES: u64 = 64 << 20;
@@ -27,6 +27,9 @@ const MAX_FILES_IN_FOLDER: usize = 20_000;
 
 /// What XLA's flags contain for XLA to read them anew each time.
 const READ_ANEW: &[u8] = b"xla_flags_reset";
+
+/// A name and what it is.
+pub(crate) type Part = (String, String);
 
 /// What a setting is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -197,12 +200,6 @@ fn is_output(flag: &[u8]) -> bool {
 
 fn has(text: &[u8], word: &[u8]) -> bool {
     text.windows(word.len()).any(|part| part == word)
-}
-
-/// Opens a file without waiting for the other end of a pipe.
-pub(super) fn open(path: &Path) -> io::Result<File> {
-    let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
-    if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("it is not a regular file")) }
 }
 
 /// The hash of what is in a file or a folder, and the contents of a file.

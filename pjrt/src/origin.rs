@@ -16,16 +16,17 @@
 //! - P13: variables are those that the plugin has read or will read, or there are none.
 
 use std::ffi::{OsStr, OsString};
-use std::fs::{File, Metadata};
+use std::fs::File;
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use fuseline_fusion::encode::Writer;
 
-use super::named_files::{NamedFiles, Setting, open};
+use super::identity::{Identity, open};
+use super::named_files::{NamedFiles, Part, Setting};
 
 /// Variables that change what XLA and its plugins compile, or how what they compile computes: flags
 /// of XLA, of its use in TensorFlow, and of TPUs; in how many parts XLA's CPU compiler splits work;
@@ -36,34 +37,6 @@ const VARIABLES: [&str; 5] =
 /// Beginnings of the names of such variables.
 const FAMILIES: [&str; 8] =
     ["XLA_", "LIBTPU_", "ONEDNN_", "DNNL_", "CUDNN_", "CUBLAS_", "TF_CUDNN_", "TF_CUBLAS_"];
-
-/// A name and what it is.
-pub(crate) type Part = (String, String);
-
-/// Which file it is, and which version of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Identity {
-    device: u64,
-    number: u64,
-    size: u64,
-    /// How many names it has.
-    links: u64,
-    modified: (i64, i64),
-    changed: (i64, i64),
-}
-
-impl Identity {
-    pub(super) fn of(metadata: &Metadata) -> Identity {
-        Identity {
-            device: metadata.dev(),
-            number: metadata.ino(),
-            size: metadata.size(),
-            links: metadata.nlink(),
-            modified: (metadata.mtime(), metadata.mtime_nsec()),
-            changed: (metadata.ctime(), metadata.ctime_nsec()),
-        }
-    }
-}
 
 /// What a plugin was loaded from.
 #[derive(Debug)]
@@ -289,6 +262,8 @@ fn initial() -> Option<Vec<(OsString, OsString)>> {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use std::os::unix::fs::MetadataExt as _;
+
     use super::*;
 
     fn of(rows: &[(&str, &str)]) -> Result<Variables, String> {

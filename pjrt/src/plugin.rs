@@ -14,22 +14,21 @@
 use std::ffi::c_void;
 use std::fmt;
 use std::io::Read as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, LazyLock};
 
-use fuseline_fusion::Printable;
 use fuseline_sync::fork::note_plugin;
 use fuseline_sync::{Mutex, Rank};
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW, Symbol};
 use pjrt_sys::*;
 
 use super::abi;
-use super::api::{Api, ApiVersion, OUR_VERSION, StructSizes, call};
-use super::client::{Client, ClientOptions};
-use super::error::{Code, Error};
-use super::ffi;
+use super::api::{Api, StructSizes, call};
+use super::error::Error;
+use super::open_error::{OpenError, OpenFault};
 use super::origin::{Loading, Origin};
 use super::value::{Value, read_named_values};
+use super::version::ApiVersion;
 
 /// A loaded and initialised plugin. Copies are the same plugin; it stays loaded until the process ends.
 #[derive(Clone, Copy)]
@@ -109,115 +108,6 @@ impl OpenOptions {
         self.sizes.retain(|row| row.0 != name);
         self.sizes.push((name, bytes));
         Ok(self)
-    }
-}
-
-/// Why a file cannot be used as a plugin.
-#[derive(Clone, PartialEq, Eq)]
-pub struct OpenError(Box<(PathBuf, OpenFault)>);
-
-/// What exactly is wrong with the file.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum OpenFault {
-    /// There is no such file, or it may not be read; the operating system's words.
-    Missing(String),
-    /// The file is not a shared library at all.
-    NotALibrary,
-    /// The file is a shared library that the loader refuses, such as one that needs other libraries; its words.
-    CannotLoad(String),
-    /// The library has no symbol `GetPjrtApi`.
-    NoEntryPoint,
-    /// `GetPjrtApi` returned something that is not a function table.
-    BadTable(String),
-    /// The plugin speaks another major version of the API, or lacks functions this crate cannot do without.
-    Version {
-        /// The plugin's version.
-        theirs: ApiVersion,
-        /// The functions it lacks; empty when the major versions differ.
-        missing: Vec<&'static str>,
-    },
-    /// `PJRT_Plugin_Initialize` failed, now or when the file was first opened.
-    Initialise(Error),
-    /// The plugin is already open with other [`OpenOptions`].
-    OtherOptions,
-}
-
-impl OpenError {
-    #[cold]
-    pub(super) fn new(path: &Path, fault: OpenFault) -> OpenError {
-        OpenError(Box::new((path.to_owned(), fault)))
-    }
-
-    /// The file, as it was asked for.
-    #[must_use]
-    pub fn path(&self) -> &Path {
-        &self.0.0
-    }
-
-    /// What is wrong.
-    #[must_use]
-    pub fn fault(&self) -> &OpenFault {
-        &self.0.1
-    }
-}
-
-impl fmt::Display for OpenError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        Printable(Words(self)).fmt(f)
-    }
-}
-
-/// An error as it is put into words, whatever characters paths and systems have.
-struct Words<'a>(&'a OpenError);
-
-impl fmt::Display for Words<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let path = self.0.path().display();
-        match self.0.fault() {
-            OpenFault::Missing(words) => write!(f, "the PJRT plugin {path} cannot be read: {words}"),
-            OpenFault::NotALibrary => write!(f, "the PJRT plugin {path} is not a shared library"),
-            OpenFault::CannotLoad(words) => write!(f, "the PJRT plugin {path} cannot be loaded: {words}"),
-            OpenFault::NoEntryPoint => {
-                write!(f, "{path} is not a PJRT plugin: the library has no symbol GetPjrtApi")
-            }
-            OpenFault::BadTable(words) => write!(f, "the PJRT plugin {path} is broken: {words}"),
-            OpenFault::Version { theirs, missing } if missing.is_empty() => write!(
-                f,
-                "the PJRT plugin {path} speaks API {theirs} and this build API {OUR_VERSION}: major versions do not mix"
-            ),
-            OpenFault::Version { theirs, missing } => {
-                let shown = missing[..missing.len().min(3)].join(", ");
-                let more = missing.len().saturating_sub(3);
-                write!(
-                    f,
-                    "the PJRT plugin {path} speaks API {theirs} and this build API {OUR_VERSION}: \
-                     the plugin lacks {shown}"
-                )?;
-                if more > 0 { write!(f, " and {more} more functions") } else { Ok(()) }
-            }
-            OpenFault::Initialise(error) => {
-                write!(f, "the PJRT plugin {path} could not be initialised: {error}")
-            }
-            OpenFault::OtherOptions => {
-                write!(f, "the PJRT plugin {path} is already open with other options")
-            }
-        }
-    }
-}
-
-impl fmt::Debug for OpenError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "OpenError({self})")
-    }
-}
-
-impl std::error::Error for OpenError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self.fault() {
-            OpenFault::Initialise(error) => Some(error),
-            _ => None,
-        }
     }
 }
 
@@ -367,23 +257,9 @@ impl Plugin {
         })
     }
 
-    /// Makes a target of [`fuseline_fusion::handler`] known to the plugin for a platform, if it is not yet.
-    pub(super) fn allow_handler(self, target: &str, platform: &str) -> Result<(), Error> {
-        let mut handlers = self.0.handlers.lock();
-        if handlers.iter().any(|(known, place)| known == target && place == platform) {
-            return Ok(());
-        }
-        ffi::register(self, target, platform)?;
-        handlers.push((target.to_owned(), platform.to_owned()));
-        Ok(())
-    }
-
-    /// Starts a client of this plugin.
-    ///
-    /// # Errors
-    /// Whatever the plugin says: no such device, an unknown option, a device in use.
-    pub fn client(self, options: &ClientOptions) -> Result<Client, Error> {
-        Client::create(self, options)
+    /// The handlers that it was told of, with the platforms they are for.
+    pub(super) fn handlers(self) -> &'static Mutex<Vec<(String, String)>> {
+        &self.0.handlers
     }
 
     /// The file the plugin was loaded from, as it was first asked for.
@@ -502,16 +378,4 @@ fn read_extensions(api: &Api) -> Vec<Extension> {
         Extension { number, name: EXTENSIONS.get(number as usize).copied() }
     };
     chain(api).map(extension).collect()
-}
-
-impl From<OpenError> for Error {
-    fn from(error: OpenError) -> Error {
-        let code = match error.fault() {
-            OpenFault::Missing(_) => Code::NotFound,
-            OpenFault::Initialise(error) => error.code(),
-            OpenFault::Version { .. } => Code::Unimplemented,
-            _ => Code::InvalidArgument,
-        };
-        Error::layer(code, "GetPjrtApi", error.to_string())
-    }
 }

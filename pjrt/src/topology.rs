@@ -17,8 +17,7 @@ use pjrt_sys::*;
 
 use super::abi::Call;
 use super::api::{call, id, list, text};
-use super::client::optional;
-use super::error::{Code, Error, count_destroy};
+use super::error::{Code, Error, count_destroy, optional};
 use super::executable::{destroy, serialize};
 use super::options::CompileOptions;
 use super::plugin::Plugin;

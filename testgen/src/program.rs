@@ -25,7 +25,7 @@ use std::sync::Arc;
 
 use fuseline_fusion::element::{Bits, Elements, Store, from_f64, joined, parts, to_f64, to_int};
 use fuseline_fusion::op::dims::{DotDims, ScanDims};
-use fuseline_fusion::op::{Fusibility, OPS, Rounding, rounding_class, runs_bodies, tolerance};
+use fuseline_fusion::op::{Fusibility, OPS, Rounding, rounding_class, rounds, runs_bodies, tolerance};
 use fuseline_fusion::program::{Check, Program, ProgramId, ProgramOp, ProgramValue, Role};
 use fuseline_fusion::{Body, DType, DTypeClass, DTypeSet, Literal, OpCode, OpDef, Signature, TensorType};
 use fuseline_interp as interp;
@@ -309,7 +309,8 @@ impl ProgramSampler {
         let all_exact = operands.iter().all(|operand| operand.is_exact());
         let exact = all_exact
             && match class {
-                Rounding::Exact | Rounding::Step => true,
+                Rounding::Exact => true,
+                Rounding::Step => !rounds(signature),
                 Rounding::Rounded => rounds_nothing(signature, operands, &data),
             };
         if exact {

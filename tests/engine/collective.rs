@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use fuseline::embed::{Call, Session};
-use fuseline::fusion::op::{Dialect, OPS, OpDef, Replicas, Rounding, attrs, rounding_class};
+use fuseline::fusion::op::{Dialect, OPS, OpDef, Replicas, attrs, rounds};
 use fuseline::fusion::program::Check;
 use fuseline::fusion::{DTypeSet, Node, Signature};
 use fuseline::interp;
@@ -89,7 +89,7 @@ fn rounding_op(signature: &Signature) -> Option<OpCode> {
         [only] => Some(only.signature().op()).filter(|op| matches!(op, OpCode::Add | OpCode::Multiply)),
         nodes if nodes.iter().any(|node| node.signature().op() == OpCode::Reduce) => Some(OpCode::Add),
         nodes => {
-            let is_exact = |node: &Node| rounding_class(node.signature()) != Rounding::Rounded;
+            let is_exact = |node: &Node| !rounds(node.signature());
             assert!(nodes.iter().all(is_exact), "unknown body: {signature:?}");
             None
         }

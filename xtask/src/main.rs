@@ -12,6 +12,7 @@ mod demo;
 mod host;
 mod micro;
 mod setup;
+mod skip;
 mod soak;
 mod test;
 mod time;

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail};
 
 use crate::host::Host;
-use crate::test::skip_reason;
+use crate::skip::skip_reason;
 use crate::time;
 
 /// A long run of an ignored test.

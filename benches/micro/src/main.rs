@@ -8,6 +8,7 @@
 mod counts;
 mod figures;
 mod sample;
+mod sampling;
 mod table;
 mod wait;
 

@@ -1,6 +1,6 @@
-//! Times, by sampling: a sample is a batch, a figure the median of the samples.
+//! All times that are measured by sampling.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use fuseline::Engine;
 use fuseline_micro::op::{self, BATCH, Class};
@@ -8,13 +8,8 @@ use fuseline_micro::region::{self, SIZES};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::figures::{Figures, Time};
+use crate::sampling::{FEWEST, LONG, sample};
 use crate::wait;
-
-/// How long one thing is sampled.
-const LONG: Duration = Duration::from_millis(300);
-
-/// Fewest samples of a thing.
-const FEWEST: usize = 15;
 
 /// Times everything.
 pub(crate) fn everything(figures: &mut Figures) -> anyhow::Result<()> {
@@ -53,16 +48,6 @@ fn device() -> Engine {
         eprintln!("micro: executions run on the reference interpreter, since {error}");
         fuseline_micro::reference()
     })
-}
-
-/// Samples until it has been long enough, and there are enough.
-pub(crate) fn sample(mut once: impl FnMut() -> f64) -> Time {
-    let start = Instant::now();
-    let mut samples = Vec::new();
-    while samples.len() < FEWEST || start.elapsed() < LONG {
-        samples.push(once());
-    }
-    Time::of(samples)
 }
 
 /// Time of a stage for one op.

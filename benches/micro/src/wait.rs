@@ -8,7 +8,7 @@ use fuseline::{Engine, Stream, Tensor};
 use indicatif::ProgressBar;
 
 use crate::figures::Figures;
-use crate::sample::sample;
+use crate::sampling::sample;
 
 /// Numbers of threads that record at once.
 pub(crate) const THREADS: [usize; 3] = [1, 2, 4];

@@ -56,6 +56,7 @@
 mod breaker;
 mod config;
 mod fetch;
+mod flight;
 mod memo;
 mod read;
 mod report;
@@ -76,7 +77,8 @@ use tokio::runtime::{Builder, Handle};
 
 pub use breaker::Backoff;
 pub use config::{SharedConfig, SharedError};
-pub use fetch::{Fetch, Fetched};
+pub use fetch::Fetch;
+pub use flight::Fetched;
 pub use report::{SharedEvent, SharedStats};
 pub use tier::Offered;
 pub use trouble::{SharedDamage, Trouble, TroubleKind};
@@ -164,7 +166,7 @@ impl SharedCache {
 
     /// Starts to look for the entry that answers a request. Fetches of one entry share a read.
     pub fn fetch(&self, request: &Request<'_>) -> Fetch {
-        let (fetch, read) = self.tier.fetch(request);
+        let (fetch, read) = Fetch::of(&self.tier, request);
         if let Some((flight, admission)) = read {
             // If the thread has ended this drops it, and that answers.
             self.runtime.spawn(Read::new(Arc::clone(&self.tier), flight, admission).run());

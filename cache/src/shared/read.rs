@@ -16,7 +16,7 @@ use futures_util::StreamExt as _;
 use futures_util::future::{Either, select};
 
 use super::breaker::Admission;
-use super::fetch::Flight;
+use super::flight::Flight;
 use super::report::add;
 use super::tier::{Ended, Tier};
 use super::trouble::{SharedDamage, Trouble, TroubleKind, explain, is_absent};

@@ -531,7 +531,7 @@ fn shutting_down_waits_no_longer_than_told() {
     assert!(!it.cache.shut_down(Duration::from_millis(20)));
     assert_eq!(fetch.within(LONG), Some(Fetched::Offline));
     assert_eq!(tier.offer(Arc::new(record(7))), Offered::Closed);
-    assert_eq!(tier.fetch(&record(8).request()).0.poll(), Some(Fetched::Offline));
+    assert_eq!(Fetch::of(&tier, &record(8).request()).0.poll(), Some(Fetched::Offline));
     assert_eq!(tier.stats().dropped, 5);
     drop(fetch);
     until("the thread is gone", || Arc::strong_count(&tier) == 1);

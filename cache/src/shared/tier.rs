@@ -15,7 +15,7 @@ use tokio::sync::{Notify, Semaphore};
 
 use super::breaker::{Admission, Breaker};
 use super::config::SharedConfig;
-use super::fetch::{Fetch, Fetched, Flight};
+use super::flight::{Fetched, Flight};
 use super::memo::Memo;
 use super::report::{Counters, SharedEvent, SharedStats, add, count, micros};
 use super::store::Place;
@@ -78,6 +78,14 @@ struct State {
 struct Shared {
     flight: Arc<Flight>,
     handles: u64,
+}
+
+/// What whoever asks for an entry gets.
+pub(super) enum Joined {
+    /// An answer at once.
+    Answered(Fetched),
+    /// A handle of a flight. With an admission the flight is new, and its read is to be started.
+    Flight { flight: Arc<Flight>, handle: u64, admission: Option<Admission> },
 }
 
 /// A damaged entry.
@@ -186,23 +194,19 @@ impl Tier {
         }
     }
 
-    /// A handle of a read, and the read itself if it is to be started.
-    pub(super) fn fetch(
-        self: &Arc<Tier>,
-        request: &Request<'_>,
-    ) -> (Fetch, Option<(Arc<Flight>, Admission)>) {
+    /// Counts one more handle of the flight that answers a request, which may be a new one.
+    pub(super) fn join(&self, request: &Request<'_>) -> Joined {
         let (name, now) = (request.name(), Instant::now());
-        let at_once = |answer| (Fetch::answered(request, name, answer), None);
         let mut state = self.state.lock();
         if state.closed {
             drop(state);
-            return at_once(Fetched::Offline);
+            return Joined::Answered(Fetched::Offline);
         }
         if let Some(shared) = state.flights.get_mut(&name) {
             if shared.flight.request() != *request {
                 // Two requests of one name. The other one may have it.
                 drop(state);
-                return at_once(Fetched::Miss);
+                return Joined::Answered(Fetched::Miss);
             }
             shared.handles += 1;
             let flight = Arc::clone(&shared.flight);
@@ -210,32 +214,32 @@ impl Tier {
             let handle = state.next_handle;
             drop(state);
             count(&self.counters.joined);
-            return (Fetch::new(flight, Arc::clone(self), handle), None);
+            return Joined::Flight { flight, handle, admission: None };
         }
         let since = state.misses.get(&name).copied();
         if since.is_some_and(|since| now.saturating_duration_since(since) < self.config.remember_misses) {
             drop(state);
             count(&self.counters.misses);
             count(&self.counters.misses_remembered);
-            return at_once(Fetched::Miss);
+            return Joined::Answered(Fetched::Miss);
         }
         if state.flights.len() >= self.config.max_waiting {
             drop(state);
             count(&self.counters.busy_answers);
-            return at_once(Fetched::Busy);
+            return Joined::Answered(Fetched::Busy);
         }
         let admission = state.reads.admit(now);
         if let Admission::No(_) = admission {
             drop(state);
             count(&self.counters.offline_answers);
-            return at_once(Fetched::Offline);
+            return Joined::Answered(Fetched::Offline);
         }
         let flight = Arc::new(Flight::new(request, name));
         state.flights.insert(name, Shared { flight: Arc::clone(&flight), handles: 1 });
         state.next_handle += 1;
         let handle = state.next_handle;
         drop(state);
-        (Fetch::new(Arc::clone(&flight), Arc::clone(self), handle), Some((flight, admission)))
+        Joined::Flight { flight, handle, admission: Some(admission) }
     }
 
     /// A handle of a flight is dropped. With the last one the flight is given up, and the next to ask starts another.

@@ -16,9 +16,10 @@ use fuseline::{Counters, Engine, Mode};
 use serde_json::{Value, json};
 
 use crate::Status;
-use crate::cli::{BenchArgs, ModeChoice};
+use crate::cli::BenchArgs;
 use crate::device::Watched;
 use crate::failure::Failure;
+use crate::options::ModeChoice;
 use crate::text::{say, time};
 use programs::Case;
 

@@ -12,8 +12,9 @@ use serde_json::{Value, json};
 use super::programs::Case;
 use super::{columns, progress};
 use crate::Status;
-use crate::cli::{BenchArgs, DeviceChoice};
+use crate::cli::BenchArgs;
 use crate::failure::Failure;
+use crate::options::DeviceChoice;
 use crate::text::{say, time};
 
 /// How many steps are the first few.

@@ -19,9 +19,10 @@ use super::Warming;
 use super::floor::Floor;
 use super::programs::{Case, Program};
 use crate::Status;
-use crate::cli::{BenchArgs, ModeChoice};
+use crate::cli::BenchArgs;
 use crate::device::{Watch, Watched};
 use crate::failure::Failure;
+use crate::options::ModeChoice;
 
 pub(super) fn serve(args: &BenchArgs, case: &Case) -> Result<Status, Failure> {
     let mut served = Served { args, case, running: None };

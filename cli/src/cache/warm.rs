@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 use super::args::WarmArgs;
 use super::short;
 use crate::Status;
-use crate::cli::DeviceChoice;
 use crate::failure::Failure;
+use crate::options::DeviceChoice;
 use crate::text::{count, milliseconds, note, say, time};
 
 pub(super) fn run(args: &WarmArgs, out: &mut String) -> Result<Status, Failure> {

@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 
 use fuseline::{Mode, PreparedProgram, Timeline};
 
-use crate::cli::{DeviceChoice, ExplainArgs, Place};
+use crate::cli::ExplainArgs;
 use crate::device::{Watch, Watched};
 use crate::failure::Failure;
+use crate::options::{DeviceChoice, Place};
 use crate::story::{Names, Region, Source, Story};
 use crate::text::{count, note, say, time};
 use crate::{Status, load, report};

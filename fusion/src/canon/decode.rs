@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::encode::tag;
 use super::{CanonRegion, FORMAT, can_lift};
 use crate::attr::{AttrValue, Attrs, Ints};
 use crate::dtype::DType;
@@ -18,6 +17,7 @@ use crate::handler::{Config, ConfigValue};
 use crate::limits::{MAX_BODY_DEPTH, MAX_RANK};
 use crate::literal::Literal;
 use crate::op::OpCode;
+use crate::op::encode::tag;
 use crate::shape::{Shape, TensorType};
 
 fn read_shape(input: &mut Reader<'_>) -> Result<Shape, DecodeError> {

@@ -24,7 +24,6 @@ use std::fmt;
 
 pub use decode::decode;
 pub use diff::{Difference, diff};
-pub(crate) use encode::{encode_body, encode_call, token};
 
 use crate::graph::Graph;
 use crate::shape::TensorType;

@@ -27,6 +27,7 @@
 mod pad;
 mod resize;
 mod rules;
+mod writer;
 
 use std::sync::Arc;
 

@@ -3,7 +3,7 @@
 //! A rule is right if, for operands with anything behind their true sizes, the elements of the results within theirs are those of the op
 //! on the true operands. That sizes fit is checked by the writer; why the elements do is said here.
 
-use super::pad::{NoRule, Result, Writer};
+use super::writer::{NoRule, Result, Writer};
 use super::{Dims, Symbol};
 use crate::attr::{AttrValue, Attrs};
 use crate::graph::{Node, Ref, Refs};

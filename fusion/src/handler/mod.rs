@@ -10,15 +10,12 @@
 //! - H3. A panic of a handler is an error of the call. Results hold what the handler wrote, and zeros where it wrote nothing.
 //! - H4. What a handler leaves in a `bool` is checked: other bytes than 0 and 1 are an error, not a value.
 
-mod config;
-
 use std::any::Any;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, OnceLock};
 
-pub use config::{Config, ConfigFloat, ConfigValue, is_key};
-
+pub use crate::attr::config::{Config, ConfigFloat, ConfigValue, is_key};
 use crate::attr::is_name;
 use crate::dtype::Element;
 use crate::limits::MAX_NAME;

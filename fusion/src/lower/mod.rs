@@ -31,6 +31,7 @@ mod scalars;
 mod size;
 mod subnormal;
 mod text;
+mod unsteady;
 mod verify;
 
 use std::fmt;
@@ -47,10 +48,11 @@ pub use verify::{Verified, VerifyError};
 pub mod passes {
     pub use super::columns::in_windows;
     pub use super::exact::steady::steady;
-    pub use super::exact::{crossed_as, exact, has_zero};
+    pub use super::exact::{crossed_as, exact};
     pub use super::narrow::{carried, carrier, concerns, has_narrow, is_narrow};
     pub use super::plain::{Plain, plain};
     pub use super::scalars::taken_apart;
+    pub use super::unsteady::has_zero;
     pub use crate::op::expand::{common_float, is_scalar_code};
 }
 

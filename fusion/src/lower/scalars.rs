@@ -11,7 +11,8 @@
 
 use std::ops::Range;
 
-use super::{Numerics, Target, exact};
+use super::unsteady::has_zero;
+use super::{Numerics, Target};
 use crate::canon::CanonRegion;
 use crate::dtype::DType;
 use crate::literal::Scalar;
@@ -61,7 +62,7 @@ impl ScalarPack {
                 next += words(ty.dtype());
             }
         }
-        let zero = exact::has_zero(region, numerics).then_some(next);
+        let zero = has_zero(region, numerics).then_some(next);
         let is_apart = matches!(target, Target::Cpu { .. })
             && numerics == Numerics::Fast
             && is_long(region, slots.len());

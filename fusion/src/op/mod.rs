@@ -18,9 +18,10 @@
 //!   types.
 
 pub mod attrs;
-mod call;
 mod code;
+mod conv_attr;
 mod def;
+pub(crate) mod encode;
 pub(crate) mod expand;
 mod neutral;
 mod rounding;
@@ -30,23 +31,27 @@ mod table;
 
 /// Dimension numbers and windows of calls, decoded from their attributes.
 pub mod dims {
+    /// Places of the attributes of a convolution.
+    pub mod conv_attr {
+        pub use crate::op::conv_attr::*;
+    }
+
     pub use super::rules::chlo::{Ragged, RaggedDims, ScanDims};
-    pub use super::rules::contraction::{ConvDims, DotDims, conv_attr, conv_window};
+    pub use super::rules::contraction::{ConvDims, DotDims, conv_window};
     pub use super::rules::dynamic::{Sizes, twin, twin_attrs};
     pub use super::rules::reduction::{reduce_window_dims, select_and_scatter_dims};
     pub use super::rules::window::{Window, WindowDim};
 }
 
-pub use call::{Call, Results};
 pub use code::{Comparison, ComparisonType, FftType, OpCode, RngAlgorithm, RngDistribution, Transpose};
 pub use def::{
-    Bodies, BodyDef, Dialect, Effect, Fusibility, OpDef, OperandGroup, Operands, Replicas, Rounding,
+    Bodies, BodyDef, Call, Dialect, Effect, Fusibility, Lowered, OpDef, OperandGroup, Operands, Replicas,
+    Results, Rounding,
 };
-pub use expand::Lowered;
 pub(crate) use expand::unsigned;
 pub use expand::{BERNOULLI, ZETA_TERMS};
 pub use neutral::{extreme, neutral};
-pub use rounding::{rounding_class, runs_bodies, tolerance};
+pub use rounding::{rounding_class, rounds, runs_bodies, tolerance};
 pub use rules::collective::Named;
 pub use rules::source::RANDOM_BITS;
 pub use signature::{OperandTypes, Signature};

@@ -57,6 +57,17 @@ pub fn rounding_class(signature: &Signature) -> Rounding {
     }
 }
 
+/// Whether an op of a call rounds, its bodies included. [`rounding_class`] does not say so of a call
+/// that also jumps.
+#[must_use]
+pub fn rounds(signature: &Signature) -> bool {
+    match rounding_class(signature) {
+        Rounding::Exact => false,
+        Rounding::Rounded => true,
+        Rounding::Step => signature.bodies().iter().any(|body| body.graph().any_op(&mut rounds)),
+    }
+}
+
 fn body_class(body: &Body) -> Rounding {
     let graph: &Graph = body.graph();
     graph.nodes().iter().map(|node| rounding_class(node.signature())).fold(Rounding::Exact, Rounding::worse)
@@ -66,4 +77,32 @@ fn body_class(body: &Body) -> Rounding {
 #[must_use]
 pub fn runs_bodies(op: OpCode) -> bool {
     matches!(op, OpCode::While | OpCode::If | OpCode::Case | OpCode::Map)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::Attrs;
+    use crate::op::{Comparison, attrs};
+
+    /// A sum beside the largest element: the body adds, compares and selects.
+    #[test]
+    fn a_body_that_jumps_may_also_round() {
+        let scalar = TensorType::scalar(DType::F32);
+        let mut graph = Graph::new();
+        let params: Vec<_> = (0..4).map(|_| graph.param(scalar.clone())).collect();
+        let mut push = |op, attrs, operands: &[_]| graph.push(op, attrs, &[], operands).unwrap()[0];
+        let sum = push(OpCode::Add, Attrs::none(), &[params[0], params[2]]);
+        let order = attrs::compare_for(Comparison::Lt, DType::F32);
+        let is_less = push(OpCode::Compare, order, &[params[1], params[3]]);
+        let largest = push(OpCode::Select, Attrs::none(), &[is_less, params[3], params[1]]);
+        let body = Arc::new(Body::new(graph, &[sum, largest]).unwrap());
+        let elements = TensorType::of(DType::F32, &[3]).unwrap();
+        let operands = [elements.clone(), elements, scalar.clone(), scalar];
+        let reduce = Signature::infer(OpCode::Reduce, attrs::dimensions(&[0]), &[body], &operands).unwrap();
+        assert_eq!(rounding_class(&reduce), Rounding::Step);
+        assert!(rounds(&reduce));
+    }
 }

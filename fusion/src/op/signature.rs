@@ -6,12 +6,11 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::attrs::custom_call_at;
-use super::call::{Call, Results};
 use super::code::OpCode;
-use super::def::{Effect, OpDef, Replicas};
+use super::def::{Call, Effect, OpDef, Replicas, Results};
+use super::encode;
 use super::rules::collective::Named;
 use crate::attr::{self, AttrDef, AttrValue, Attrs, Presence};
-use crate::canon;
 use crate::error::{Fault, OpError};
 use crate::graph::Body;
 use crate::handler::{self, Target};
@@ -84,8 +83,8 @@ impl Signature {
             ));
         }
         let (effect, joint) = parallel(def, &attrs, bodies)?;
-        let encoded = canon::encode_call(op, &attrs, bodies);
-        let token = canon::token(&encoded, operands);
+        let encoded = encode::encode_call(op, &attrs, bodies);
+        let token = encode::token(&encoded, operands);
         Ok(Signature {
             op,
             attrs,

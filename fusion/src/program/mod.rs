@@ -13,6 +13,7 @@
 //! name.
 
 mod check;
+mod field;
 mod function;
 mod json;
 mod locate;

@@ -7,11 +7,11 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
+use super::field::{dtype, id, ty};
 use super::json::At;
 use super::tuple::Tuples;
 use super::{Check, Problem, Program, ProgramError, ProgramId, ProgramOp, ProgramValue, Role};
 use crate::attr::{AttrDef, AttrKind, AttrValue, Attrs, Ints, Pairs, Presence, StructDef};
-use crate::dtype::DType;
 use crate::graph::{Body, Graph, Ref};
 use crate::groups::Groups;
 use crate::handler::{Config, ConfigValue};
@@ -112,26 +112,6 @@ fn check(at: &At<'_>) -> Result<Check> {
         }
         other => Err(at.error(format!("{other:?} is none of the checks exact, close, almost"))),
     }
-}
-
-pub(super) fn id(at: &At<'_>) -> Result<ProgramId> {
-    u32::try_from(at.int()?).map(ProgramId).map_err(|_| at.error("an id is an integer from 0 to 2^32 - 1"))
-}
-
-fn dtype(at: &At<'_>) -> Result<DType> {
-    let name = at.string()?;
-    let unknown = || ProgramError::of(at.path.clone(), Problem::UnknownDType(name.to_owned()));
-    DType::from_mlir(name).ok_or_else(unknown)
-}
-
-pub(super) fn ty(at: &At<'_>) -> Result<TensorType> {
-    let dtype = dtype(&at.get("dtype")?)?;
-    let shape = at.get("shape")?;
-    let mut dims = Vec::new();
-    for dim in shape.list()? {
-        dims.push(u64::try_from(dim.int()?).map_err(|_| dim.error("sizes must be at least 0"))?);
-    }
-    TensorType::of(dtype, &dims).map_err(|error| shape.error(error.to_string()))
 }
 
 fn literal(at: &At<'_>) -> Result<Literal> {

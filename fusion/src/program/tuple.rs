@@ -6,8 +6,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use super::field::{id, ty};
 use super::json::At;
-use super::parse::{id, ty};
 use super::{ProgramError, ProgramId};
 use crate::limits::MAX_BODY_DEPTH;
 use crate::shape::TensorType;

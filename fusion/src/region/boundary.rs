@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use super::window::Mention;
+use smallvec::SmallVec;
+
 use crate::op::Signature;
 use crate::shape::Bytes;
 
@@ -168,6 +169,20 @@ pub struct PendingStats {
     /// Bytes of all results.
     pub bytes: Bytes,
 }
+
+/// How an operand of a recorded op was mentioned before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mention {
+    /// How many ops ago the value was last made or used, if one of the pending ops did, or an op not long before them.
+    pub last: Option<usize>,
+    /// How many ops ago it was made, under the same condition.
+    pub made: Option<usize>,
+    /// Whether it is a number that the host gave.
+    pub lifted: bool,
+}
+
+/// How the operands of a recorded op were mentioned before.
+pub type Mentions = SmallVec<[Mention; 3]>;
 
 /// A soft rule for region ends, consulted after each op. It sees nothing but the op stream, so its cuts are a function of
 /// it; it may keep state, which starts anew after a hard boundary.

@@ -27,9 +27,8 @@ use std::collections::VecDeque;
 use rustc_hash::FxHashSet;
 use smallvec::SmallVec;
 
-use super::boundary::{Boundary, BoundaryRule, Cut, PendingStats};
+use super::boundary::{Boundary, BoundaryRule, Cut, Mention, PendingStats};
 use super::token::Token;
-use super::window::Mention;
 use crate::op::{Fusibility, Signature};
 
 /// How long regions are, in ops.

@@ -32,12 +32,12 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-pub use boundary::{Boundary, BoundaryRule, Budgets, Cut, HardOnly, PendingStats};
+pub use boundary::{Boundary, BoundaryRule, Budgets, Cut, HardOnly, Mention, Mentions, PendingStats};
 pub use builder::RegionBuilder;
 pub use content::ContentRule;
 pub use held::{Ends, Held};
 pub use round::RoundPrint;
-pub use window::{Mention, Mentions, Released};
+pub use window::Released;
 
 use crate::graph::Graph;
 use crate::id::{Site, ValueId};

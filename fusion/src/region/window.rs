@@ -22,7 +22,8 @@ use smallvec::SmallVec;
 
 use super::token::Token;
 use super::{
-    Boundary, Input, Mode, Operand, Output, PendingStats, Region, TraceOp, TraceResult, TraceValue as _,
+    Boundary, Input, Mention, Mentions, Mode, Operand, Output, PendingStats, Region, TraceOp, TraceResult,
+    TraceValue as _,
 };
 use crate::graph::{Graph, Ref, Refs};
 use crate::id::{Site, ValueId};
@@ -93,20 +94,6 @@ impl<R: TraceResult> Known<R> {
         }
     }
 }
-
-/// How an operand of a recorded op was mentioned before.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Mention {
-    /// How many ops ago the value was last made or used, if one of the pending ops did, or an op not long before them.
-    pub last: Option<usize>,
-    /// How many ops ago it was made, under the same condition.
-    pub made: Option<usize>,
-    /// Whether it is a number that the host gave.
-    pub lifted: bool,
-}
-
-/// How the operands of a recorded op were mentioned before.
-pub type Mentions = SmallVec<[Mention; 3]>;
 
 /// What an op computes, and how far ago its operands were mentioned.
 #[derive(Clone, Debug)]

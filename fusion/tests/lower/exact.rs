@@ -6,7 +6,7 @@ use fuseline_fusion::canon::CanonRegion;
 use fuseline_fusion::element::{Elements, Store, to_f64};
 use fuseline_fusion::lower::passes::{Plain, crossed_as, exact, has_zero, plain, steady};
 use fuseline_fusion::lower::{Numerics, ScalarPack, Target, unsteady_op};
-use fuseline_fusion::op::{Rounding, rounding_class};
+use fuseline_fusion::op::rounds;
 use fuseline_fusion::{Attrs, DType, Graph, Literal, Node, OpCode, Ref, TensorType};
 use fuseline_testgen::{Aim, Entropy, ProgramOptions, Seeded, sampled_region};
 
@@ -54,8 +54,7 @@ fn fences_stand_behind_what_rounds_and_change_no_bit() {
         for node in graph.nodes() {
             branches += usize::from(node.signature().op() == OpCode::Case);
             for (ty, users) in node.signature().results().iter().zip(&mut users) {
-                let rounds = rounding_class(node.signature()) == Rounding::Rounded;
-                if !rounds || crossed_as(ty.dtype().part()).is_none() || !has_zero(&region, Numerics::Exact) {
+                if !rounds(node.signature()) || crossed_as(ty.dtype().part()).is_none() || !has_zero(&region, Numerics::Exact) {
                     continue;
                 }
                 for user in users {

@@ -5,14 +5,17 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use fuseline_fusion::canon::{CanonRegion, can_lift, decode, diff};
+use fuseline_fusion::canon::{CanonRegion, EnvFingerprint, can_lift, decode, diff};
 use fuseline_fusion::op::OPS;
 use fuseline_fusion::program::{Program, ProgramId};
 use fuseline_fusion::{Body, Graph, OpCode, Ref};
 use fuseline_testgen::{Aim, Entropy};
 
 use super::hostile::{Attempt, hostile_type, pick, place, sampled};
-use super::recording::environment;
+
+pub fn environment() -> EnvFingerprint {
+    EnvFingerprint::of(b"plugin 1, device 0, flags none")
+}
 
 /// Inputs that can be lifted, each lifted or not.
 pub fn some_lifted(program: &Program, entropy: &mut dyn Entropy) -> Vec<ProgramId> {

@@ -13,7 +13,7 @@ use fuseline_fusion::region::{
 use fuseline_fusion::{Signature, Site, ValueId};
 use fuseline_testgen::{Aim, Entropy, ProgramOptions, ProgramSampler};
 
-use super::draft::some_lifted;
+use super::draft::{environment, some_lifted};
 use super::hostile::pick;
 
 pub fn sample(entropy: &mut dyn Entropy, ops: usize) -> Program {
@@ -91,10 +91,6 @@ fn canon(region: Region) -> CanonRegion {
     assert_eq!(region.effect == Effect::Ordered, nodes.iter().any(is_ordered));
     let lifted = region.inputs.iter().map(|input| input.lifted).collect();
     CanonRegion::new(region.graph, lifted)
-}
-
-pub fn environment() -> EnvFingerprint {
-    EnvFingerprint::of(b"plugin 1, device 0, flags none")
 }
 
 fn same(wanted: &[CanonRegion], found: &[CanonRegion], what: &str) -> Result<(), String> {

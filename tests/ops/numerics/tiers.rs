@@ -13,7 +13,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use fuseline::fusion::lower::Target;
-use fuseline::fusion::op::{Fusibility, Rounding, rounding_class, tolerance};
+use fuseline::fusion::op::{Fusibility, Rounding, rounds, tolerance};
 use fuseline::fusion::program::ProgramId;
 use fuseline::fusion::{DTypeSet, OpDef, Signature};
 use fuseline::interp::{self, Sums};
@@ -58,7 +58,7 @@ fn is_determined(signature: &Signature) -> bool {
         OpCode::Multiply | OpCode::Sqrt => wide(signature.results()[0].dtype()),
         // XLA does not define the bits of what it draws.
         OpCode::Rng | OpCode::RngBitGenerator => false,
-        _ => rounding_class(signature) != Rounding::Rounded,
+        _ => !rounds(signature),
     }
 }
 

@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use fuseline::fusion::attr::AttrKind;
-use fuseline::fusion::op::{Fusibility, OPS, Rounding, Signature, rounding_class};
+use fuseline::fusion::op::{Fusibility, OPS, Rounding, Signature, rounding_class, rounds};
 use fuseline::fusion::{AttrValue, Body, DTypeSet, OpDef};
 use fuseline::{Attrs, DType, Literal, OpCode, TensorType};
 use fuseline_testgen::{Aim, Domain, SampleOperand, Sampler, Seeded, fill};
@@ -237,7 +237,6 @@ impl Maker {
         let types = sampled.types();
         let signature = Signature::infer(def.code, sampled.attrs.clone(), &sampled.bodies, &types).ok()?;
         let floats = has_floats(&types) || has_floats(signature.results());
-        let rounds = |signature: &Signature| rounding_class(signature) == Rounding::Rounded;
         let jumps = |signature: &Signature| rounding_class(signature) == Rounding::Step;
         // What rounds is compared as an op, not as a body.
         if runs_bodies(def.code) && sampled.bodies.iter().any(|body| has(body, rounds)) {

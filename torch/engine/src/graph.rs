@@ -28,7 +28,9 @@ use parking_lot::Mutex;
 
 use crate::call::{Result, Results, unsupported};
 use crate::device;
-use crate::ops::APART;
+
+/// Draws of different calls are 2^32 blocks apart.
+pub(crate) const APART: u64 = 1 << 32;
 
 /// What a thread records.
 struct Recording {

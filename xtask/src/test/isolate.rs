@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use super::libtest;
 use super::tally::Tally;
 use crate::host::Host;
+use crate::skip::skip_reason;
 use crate::time;
 
 /// How often running tests are looked at.
@@ -187,7 +187,7 @@ fn judge(success: bool, status: &str, output: String) -> Outcome {
         let why = output.lines().find(tells).map(|line| line.strip_prefix("failed: ").unwrap_or(line));
         return Outcome::Failed { why: why.unwrap_or(status).to_owned(), output };
     }
-    match libtest::skip_reason(&output) {
+    match skip_reason(&output) {
         Some(reason) => Outcome::Skipped(reason.to_owned()),
         None => Outcome::Passed,
     }

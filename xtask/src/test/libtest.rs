@@ -5,6 +5,7 @@ use std::process::Stdio;
 
 use super::tally::Tally;
 use crate::host::Host;
+use crate::skip::skip_reason_of_line;
 
 /// Examples in the documentation.
 pub(crate) fn doctests(host: &Host) -> Tally {
@@ -71,20 +72,6 @@ pub(crate) fn tally(output: &str) -> Tally {
         tally.fail("counts", format!("the harness counts {announced} tests, and {seen} were seen"));
     }
     tally
-}
-
-/// The reason of a test that skips itself: what follows `skipped:` at the start of a line it prints.
-pub(crate) fn skip_reason(output: &str) -> Option<&str> {
-    output.lines().find_map(skip_reason_of_line)
-}
-
-fn skip_reason_of_line(line: &str) -> Option<&str> {
-    // On one core the harness has already printed `test NAME ... ` when the test prints its first line.
-    let own = match line.strip_prefix("test ").and_then(|rest| rest.split_once(" ... ")) {
-        Some((_, own)) => own,
-        None => line,
-    };
-    Some(own.strip_prefix("skipped:")?.trim())
 }
 
 /// The sum of the numbers before these words in `3 passed; 1 failed; ...`.
@@ -157,12 +144,5 @@ test result: ok. 0 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; fini
     fn a_test_that_vanished_is_a_failure() {
         let cut = OUTPUT.replace("test src/lib.rs - (line 3) ... ok\n", "");
         assert_eq!(tally(&cut).failed[1], note("counts", "the harness counts 5 tests, and 4 were seen"));
-    }
-
-    #[test]
-    fn a_reason_to_skip_starts_a_line() {
-        assert_eq!(skip_reason("running 1 test\nskipped: no plugin \ntest a ... ok\n"), Some("no plugin"));
-        assert_eq!(skip_reason("running 1 test\ntest a::b ... skipped: one core\nok\n"), Some("one core"));
-        assert_eq!(skip_reason("running 1 test\nit was skipped: not\ntest a ... ok\n"), None);
     }
 }

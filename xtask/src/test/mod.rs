@@ -29,7 +29,6 @@ use anyhow::Context as _;
 
 use crate::host::Host;
 use crate::time;
-pub(crate) use libtest::skip_reason;
 use tally::{Summary, Tally};
 
 /// The variable that says how many minutes a run may take.
@@ -110,7 +109,9 @@ impl Stage {
     fn what(self) -> &'static str {
         match self {
             Stage::Fmt => "every file is formatted",
-            Stage::Tidy => "rules on files: sizes, paths, unsafe code, what documents name",
+            Stage::Tidy => {
+                "rules on files: sizes, paths, unsafe code, what documents name, who depends on whom"
+            }
             Stage::Deny => "licences, bans and sources of dependencies (needs cargo-deny)",
             Stage::Clippy => "no lint warns, in any target, with all features",
             Stage::Doc => "the documentation builds without a warning or a broken link",

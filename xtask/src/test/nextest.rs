@@ -12,8 +12,9 @@ use anyhow::Context as _;
 use serde_json::Value;
 
 use super::tally::Tally;
-use super::{cargo, isolate, libtest};
+use super::{cargo, isolate};
 use crate::host::Host;
+use crate::skip::skip_reason;
 
 /// The profile in `.config/nextest.toml` that writes the report.
 const PROFILE: &str = "xtask";
@@ -89,7 +90,7 @@ fn parse_report(xml: &str) -> anyhow::Result<BTreeMap<(String, String), Outcome>
                 Outcome::Failed(first_line(failure.text()).unwrap_or(kind).to_owned())
             } else {
                 let said = ["system-out", "system-err"].map(|tag| child(tag).and_then(|node| node.text()));
-                match said.into_iter().flatten().find_map(libtest::skip_reason) {
+                match said.into_iter().flatten().find_map(skip_reason) {
                     Some(reason) => Outcome::Skipped(reason.to_owned()),
                     None => Outcome::Passed,
                 }

@@ -23,28 +23,15 @@ pub(super) mod steady;
 use std::sync::Arc;
 
 use super::plain::{Plain, Writer, plain};
+use super::unsteady::is_unsteady;
 use super::{Numerics, ScalarPack, Target};
 use crate::attr::Attrs;
 use crate::canon::CanonRegion;
 use crate::dtype::DType;
 use crate::graph::{Body, Graph, Node, Ref, Refs};
 use crate::literal::Literal;
-use crate::op::{Fusibility, Lowered, OpCode, Rounding, Signature, attrs, rounding_class, unsigned};
+use crate::op::{Fusibility, OpCode, Signature, attrs, rounds, unsigned};
 use crate::shape::TensorType;
-
-/// Whether the function for a region may have fences, and so takes a zero.
-#[must_use]
-pub fn has_zero(region: &CanonRegion, numerics: Numerics) -> bool {
-    let is_one = || match region.graph().nodes() {
-        [node] => {
-            let signature = node.signature();
-            matches!((signature.def().lower)(&signature.call()), Lowered::Itself)
-                && !steady::is_unsteady(signature)
-        }
-        _ => false,
-    };
-    numerics == Numerics::Exact && !is_one()
-}
 
 /// The exact function, if there is a zero for its fences.
 #[must_use]
@@ -68,7 +55,7 @@ pub fn unsteady_op(region: &CanonRegion) -> Option<OpCode> {
     let found = signatures.find(|signature| {
         // What a loop or a branch runs is compiled apart from what stands around it.
         let is_apart = matches!(signature.op(), OpCode::While | OpCode::Case | OpCode::If);
-        let is_either = |inner: &Signature| is_hidden(inner) || steady::is_unsteady(inner);
+        let is_either = |inner: &Signature| is_hidden(inner) || is_unsteady(inner);
         let inside = |body: &Arc<Body>| body.graph().any_op(&mut |inner| is_either(inner));
         is_hidden(signature) || (!is_apart && signature.bodies().iter().any(inside))
     });
@@ -80,7 +67,7 @@ fn is_hidden(signature: &Signature) -> bool {
     let Some(dtype) = signature.results().first().map(TensorType::dtype) else { return false };
     let is_rounded = || {
         signature.def().fusibility == Fusibility::Elementwise
-            && rounding_class(signature) == Rounding::Rounded
+            && rounds(signature)
     };
     match signature.op() {
         OpCode::Acosh
@@ -138,13 +125,13 @@ fn places(graph: &Graph) -> Vec<bool> {
 /// a sum; what the sum is used for, with the first steps of an approximation, whose arithmetic LLVM is allowed to reorder
 /// (`exp(a * b + c)` on XLA's CPU backend).
 fn is_open(signature: &Signature) -> bool {
-    signature.operands().is_empty() || rounding_class(signature) == Rounding::Rounded
+    signature.operands().is_empty() || rounds(signature)
 }
 
 /// Whether a plugin may combine elements in another order when an op is computed together with others: XLA's CPU backend goes through a
 /// sum in vectors where it stands alone, and element by element where its operand is computed on the way.
 fn is_reordered(signature: &Signature) -> bool {
-    signature.def().fusibility == Fusibility::Reduction && rounding_class(signature) == Rounding::Rounded
+    signature.def().fusibility == Fusibility::Reduction && rounds(signature)
 }
 
 impl Writer {

@@ -17,21 +17,9 @@ use crate::dtype::{DType, RealElement};
 use crate::graph::Ref;
 use crate::literal::Scalar;
 use crate::lower::plain::{Plain, Writer};
+use crate::lower::unsteady::is_unsteady;
 use crate::op::{Comparison, OpCode, Signature, attrs};
-use crate::shape::{Shape, TensorType};
-
-/// Whether a plugin computes an op in two ways.
-pub(super) fn is_unsteady(signature: &Signature) -> bool {
-    let Some(dtype) = signature.results().first().map(TensorType::dtype).filter(|dtype| dtype.is_float())
-    else {
-        return false;
-    };
-    match signature.op() {
-        OpCode::Rsqrt => true,
-        OpCode::Exponential | OpCode::Log | OpCode::LogPlusOne => dtype.bits() <= 32,
-        _ => false,
-    }
-}
+use crate::shape::Shape;
 
 /// The function with its unsteady ops replaced.
 #[must_use]

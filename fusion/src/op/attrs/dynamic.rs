@@ -6,7 +6,7 @@
 use super::{CONV_DIMS, GATHER_DIMS, IndexDimensionNumbers, PRECISION, RNG_DISTRIBUTION};
 use crate::attr::{AttrDef, AttrKind, AttrValue, Attrs};
 use crate::op::code::RngDistribution;
-use crate::op::rules::contraction::conv_attr;
+use crate::op::conv_attr;
 use crate::shape::Shape;
 
 /// Attributes of `get_dimension_size`.

@@ -265,7 +265,7 @@ static CONV_DIMS: StructDef = StructDef {
         AttrDef::required("output_spatial_dimensions", AttrKind::Ints),
     ],
 };
-/// The order is that of [`crate::op::rules::contraction::conv_attr`].
+/// The order is that of [`crate::op::conv_attr`].
 pub(super) static CONVOLUTION: [AttrDef; 10] = [
     AttrDef::required("window_strides", AttrKind::Ints),
     AttrDef::required("padding", AttrKind::Pairs),

@@ -11,8 +11,8 @@ use crate::float::FloatFormat;
 use crate::graph::{Body, Ref};
 use crate::literal::Literal;
 use crate::op::attrs;
-use crate::op::call::Call;
 use crate::op::code::{Comparison, OpCode};
+use crate::op::def::Call;
 use crate::shape::{Shape, TensorType};
 
 impl Builder {

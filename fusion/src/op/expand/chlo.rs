@@ -10,8 +10,8 @@ use crate::error::OpError;
 use crate::graph::{Body, Ref};
 use crate::literal::Literal;
 use crate::op::attrs::{self, DotDimensionNumbers};
-use crate::op::call::Call;
 use crate::op::code::{Comparison, OpCode};
+use crate::op::def::Call;
 use crate::op::rules::chlo::{Ragged, RaggedDims, ScanDims};
 use crate::shape::{Shape, TensorType};
 

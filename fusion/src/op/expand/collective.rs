@@ -18,8 +18,8 @@ use crate::graph::{Body, Ref};
 use crate::groups::Groups;
 use crate::literal::Scalar;
 use crate::op::attrs;
-use crate::op::call::Call;
 use crate::op::code::{Comparison, OpCode};
+use crate::op::def::Call;
 use crate::shape::{Shape, TensorType};
 
 /// What a call is lowered as, whose ops are lowered in turn; as for [`expanded`].

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::loops::{self, is_scalar_code};
+use super::operands::{combined_type, converted, is_uniform};
 use super::{Builder, Lowered, expanded};
 use crate::attr::AttrValue;
 use crate::dtype::DType;
@@ -10,8 +11,8 @@ use crate::error::OpError;
 use crate::graph::{Body, Graph, Ref};
 use crate::op::attrs;
 use crate::op::attrs::IndexDimensionNumbers;
-use crate::op::call::Call;
 use crate::op::code::OpCode;
+use crate::op::def::Call;
 use crate::shape::TensorType;
 
 /// A body may combine elements in a wider type than the operands have. XLA's CPU backend refuses that for `scatter`, and
@@ -128,35 +129,6 @@ fn part(body: &Body, index: usize) -> Option<Body> {
     }
     let returned = moved(body.returns()[index], &made)?;
     Body::new(part, &[returned])
-}
-
-/// The type that the last body combines operand `index` in; `None` for the indices of a `scatter`.
-fn combined_type(call: &Call<'_>, index: usize) -> Option<DType> {
-    let types: Vec<DType> = call.bodies.last()?.return_types().map(TensorType::dtype).collect();
-    let count = types.len();
-    let index = match call.def.code {
-        OpCode::Scatter if index == count => return None,
-        OpCode::Scatter if index > count => index - 1,
-        _ => index,
-    };
-    types.get(index % count).copied()
-}
-
-/// Whether all operands have the types they are combined in.
-fn is_uniform(call: &Call<'_>) -> bool {
-    let fits = |index: usize| combined_type(call, index).is_none_or(|to| to == call.operand(index).dtype());
-    (0..call.operands.len()).all(fits)
-}
-
-/// A graph with the operands in the types they are combined in.
-pub(super) fn converted(call: &Call<'_>) -> Result<(Builder, Vec<Ref>), OpError> {
-    let (mut graph, mut operands) = Builder::of(call);
-    for (index, operand) in operands.iter_mut().enumerate() {
-        if let Some(to) = combined_type(call, index) {
-            *operand = graph.convert(*operand, call.operand(index).dtype(), to)?;
-        }
-    }
-    Ok((graph, operands))
 }
 
 fn is_negative(padding: &[(i64, i64)]) -> bool {

@@ -9,8 +9,8 @@ use crate::error::OpError;
 use crate::graph::Ref;
 use crate::literal::Literal;
 use crate::op::attrs;
-use crate::op::call::Call;
 use crate::op::code::{Comparison, OpCode};
+use crate::op::def::Call;
 use crate::shape::Shape;
 
 /// XLA takes the parts of complex numbers only. The real part of a float is the float, its imaginary part zero.

@@ -9,8 +9,8 @@ use crate::dtype::DType;
 use crate::error::OpError;
 use crate::graph::{Body, Ref};
 use crate::op::attrs;
-use crate::op::call::Call;
 use crate::op::code::{Comparison, ComparisonType, OpCode};
+use crate::op::def::Call;
 use crate::shape::TensorType;
 
 /// `map` in the types of its operands, or in ones that XLA takes.

@@ -16,6 +16,7 @@ mod control;
 mod dynamic;
 mod loops;
 mod normalize;
+mod operands;
 #[cfg(test)]
 mod tests;
 mod zeta;
@@ -37,30 +38,16 @@ pub(super) use normalize::batch_norm;
 pub use zeta::{BERNOULLI, ZETA_TERMS};
 
 use super::attrs;
-use super::call::Call;
 use super::code::{Comparison, OpCode, RngDistribution};
-use super::def::Dialect;
-use super::rules::contraction::{ConvDims, DOT_DTYPE, conv_attr};
+use super::conv_attr;
+use super::def::{Call, Dialect, Lowered};
+use super::rules::contraction::{ConvDims, DOT_DTYPE};
 use crate::attr::{AttrValue, Attrs};
 use crate::dtype::{DType, DTypeClass, RealElement};
 use crate::error::{Fault, OpError};
 use crate::graph::{Body, Graph, Ref};
 use crate::literal::{Literal, Scalar};
 use crate::shape::{Shape, TensorType};
-
-/// What a call is lowered as.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Lowered {
-    /// Itself.
-    Itself,
-    /// Another op with the same operands, attributes and results.
-    As(OpCode),
-    /// Several ops: a body with the call's operands as parameters that returns its results. Its ops are printed as they
-    /// stand, not expanded again.
-    Body(Body),
-    /// The ops of the call's own body, each lowered in turn, with the operands as its parameters.
-    Inline(Arc<Body>),
-}
 
 /// Elementwise ops of one operand.
 pub(super) fn unary(call: &Call<'_>) -> Lowered {

@@ -14,8 +14,8 @@ use crate::dtype::DType;
 use crate::error::OpError;
 use crate::graph::{Body, Ref};
 use crate::op::attrs;
-use crate::op::call::Call;
 use crate::op::code::OpCode;
+use crate::op::def::Call;
 use crate::shape::TensorType;
 
 /// `batch_norm_training`, `batch_norm_inference` and `batch_norm_grad`.

@@ -10,8 +10,8 @@ use crate::dtype::DType;
 use crate::error::OpError;
 use crate::graph::Ref;
 use crate::op::attrs;
-use crate::op::call::Call;
 use crate::op::code::{Comparison, OpCode};
+use crate::op::def::Call;
 use crate::shape::Shape;
 
 /// Bernoulli numbers `B2, B4, ...` (DLMF table 24.2.1).

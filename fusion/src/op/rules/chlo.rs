@@ -8,7 +8,7 @@ use crate::DType;
 use crate::attr::AttrValue;
 use crate::dtype::DTypeSet;
 use crate::error::{Fault, OpError};
-use crate::op::call::{Call, Results, one};
+use crate::op::def::{Call, Results, one};
 use crate::shape::TensorType;
 
 /// `top_k`: the last dimension becomes `k` long, in values and in indices.

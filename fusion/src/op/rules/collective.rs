@@ -11,8 +11,8 @@ use crate::attr::AttrValue;
 use crate::dtype::DType;
 use crate::error::{Fault, OpError};
 use crate::limits::MAX_REPLICAS;
-use crate::op::call::{Call, Results, one};
 use crate::op::code::OpCode;
+use crate::op::def::{Call, Results, one};
 use crate::shape::TensorType;
 
 /// Replicas that a call names.

@@ -1,7 +1,7 @@
 //! Functions with a name.
 
 use crate::error::{Fault, OpError};
-use crate::op::call::{Call, Results};
+use crate::op::def::{Call, Results};
 use crate::shape::listed;
 
 /// The operands have the types of the body's parameters, the results those of its returns. The name says nothing about

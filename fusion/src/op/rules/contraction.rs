@@ -7,7 +7,8 @@ use crate::attr::{AttrValue, AttrView};
 use crate::error::{Fault, OpError};
 use crate::op::OpCode;
 use crate::op::attrs::ALGORITHM_TYPE;
-use crate::op::call::{Call, Results, one};
+use crate::op::conv_attr;
+use crate::op::def::{Call, Results, one};
 use crate::shape::TensorType;
 
 /// Dimension numbers of a `dot_general` call.
@@ -222,30 +223,6 @@ pub struct ConvDims {
     pub output_feature: usize,
     /// Spatial dimensions of the result.
     pub output_spatial: SmallVec<[usize; 6]>,
-}
-
-/// Places of the attributes of a convolution.
-pub mod conv_attr {
-    /// The strides of the window.
-    pub const STRIDES: usize = 0;
-    /// The padding of the input.
-    pub const PADDING: usize = 1;
-    /// The dilation of the input.
-    pub const LHS_DILATION: usize = 2;
-    /// The dilation of the kernel.
-    pub const RHS_DILATION: usize = 3;
-    /// The spatial dimensions along which the kernel is reversed.
-    pub const REVERSAL: usize = 4;
-    /// The dimension numbers.
-    pub const DIMS: usize = 5;
-    /// The number of groups of features.
-    pub const FEATURE_GROUPS: usize = 6;
-    /// The number of groups of the batch.
-    pub const BATCH_GROUPS: usize = 7;
-    /// The precision of the operands.
-    pub const PRECISION: usize = 8;
-    /// The element type of the result.
-    pub const DTYPE: usize = 9;
 }
 
 impl ConvDims {

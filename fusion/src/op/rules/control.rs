@@ -2,7 +2,7 @@
 
 use crate::DType;
 use crate::error::{Fault, OpError};
-use crate::op::call::{Call, Results, one};
+use crate::op::def::{Call, Results, one};
 use crate::shape::TensorType;
 
 /// The type of what a condition returns and of what a comparator does.

@@ -11,8 +11,8 @@ use crate::dtype::{DType, DTypeSet};
 use crate::error::{Fault, OpError};
 use crate::op::attrs;
 use crate::op::attrs::IndexDimensionNumbers;
-use crate::op::call::{Call, Results, one};
 use crate::op::code::OpCode;
+use crate::op::def::{Call, Results, one};
 use crate::shape::{Shape, TensorType};
 
 /// What the operands after those of the twin say, one list each.

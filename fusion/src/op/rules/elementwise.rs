@@ -3,8 +3,8 @@
 use crate::DType;
 use crate::dtype::{DTypeClass, DTypeSet};
 use crate::error::{Fault, OpError};
-use crate::op::call::{Call, Results, one};
 use crate::op::code::{Comparison, ComparisonType, OpCode};
+use crate::op::def::{Call, Results, one};
 
 /// One operand of the row's types; the result has its type, but for the absolute value of complex numbers.
 pub(in crate::op) fn unary(call: &Call<'_>) -> Result<Results, OpError> {

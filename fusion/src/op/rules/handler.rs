@@ -4,7 +4,7 @@ use crate::dtype::DTypeSet;
 use crate::error::{Fault, OpError};
 use crate::handler;
 use crate::op::attrs::custom_call_at as at;
-use crate::op::call::{Call, Results};
+use crate::op::def::{Call, Results};
 use crate::shape::{TensorType, listed};
 
 /// The target is known, takes these operands and gives its results; the flag says what the target says.

@@ -7,7 +7,7 @@ use crate::attr::AttrView;
 use crate::dtype::DTypeSet;
 use crate::error::OpError;
 use crate::op::attrs::IndexDimensionNumbers;
-use crate::op::call::{Call, Results, one};
+use crate::op::def::{Call, Results, one};
 use crate::shape::TensorType;
 
 impl<'a> IndexDimensionNumbers<'a> {

@@ -4,8 +4,8 @@ use smallvec::smallvec;
 
 use crate::dtype::DTypeSet;
 use crate::error::{Fault, OpError};
-use crate::op::call::{Call, Results, one};
 use crate::op::code::FftType;
+use crate::op::def::{Call, Results, one};
 
 /// `fft`: transforms of one to three dimensions. The specification does not say what a length means that is not the size of
 /// its dimension where both sides are complex; such a call is refused.

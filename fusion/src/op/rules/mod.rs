@@ -19,7 +19,7 @@ pub(crate) mod reduction;
 pub(super) mod source;
 pub(crate) mod window;
 
-use super::call::Call;
+use super::def::Call;
 use crate::error::{Fault, OpError};
 use crate::limits::MAX_ELEMS;
 

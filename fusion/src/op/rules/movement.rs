@@ -3,7 +3,7 @@
 use super::dim;
 use crate::dtype::DTypeSet;
 use crate::error::{Fault, OpError};
-use crate::op::call::{Call, Results, one};
+use crate::op::def::{Call, Results, one};
 use crate::shape::TensorType;
 
 /// `broadcast_in_dim`: operand dimension `i` becomes result dimension `broadcast_dimensions[i]`; the others repeat.

@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 use super::window::{Window, WindowAttrs, window};
 use crate::DType;
 use crate::error::{Fault, OpError};
-use crate::op::call::{Call, Results, one};
+use crate::op::def::{Call, Results, one};
 use crate::shape::TensorType;
 
 /// Whether an element of type `from` may be combined in type `to`: same family, no fewer bits.

@@ -6,8 +6,8 @@ use super::dynamic::sizes_fit;
 use crate::dtype::{DType, DTypeSet};
 use crate::error::{Fault, OpError};
 use crate::limits::MAX_CONSTANT_BYTES;
-use crate::op::call::{Call, Results, one};
 use crate::op::code::{RngAlgorithm, RngDistribution};
+use crate::op::def::{Call, Results, one};
 use crate::shape::TensorType;
 
 /// `constant`: the data is an attribute, hence part of the key.

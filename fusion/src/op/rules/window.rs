@@ -4,7 +4,7 @@ use smallvec::SmallVec;
 
 use super::dim;
 use crate::error::OpError;
-use crate::op::call::Call;
+use crate::op::def::Call;
 
 /// One dimension of a window that slides over a padded, dilated base.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

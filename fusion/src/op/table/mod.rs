@@ -14,6 +14,8 @@ mod movement;
 mod reduction;
 mod source;
 
+use std::fmt;
+
 use super::code::OpCode;
 use super::def::{Bodies, Dialect, Effect, Fusibility, OpDef, Operands, Replicas, Rounding};
 use super::expand;
@@ -87,3 +89,89 @@ pub static OPS: [OpDef; COUNT] = {
     }
     rows
 };
+
+/// One more than the greatest number of an op.
+const NUMBERS: usize = OpCode::ALL[OpCode::ALL.len() - 1] as usize + 1;
+
+/// Rows of the op table by code, so that a lookup is one load.
+static ROWS: [Option<&OpDef>; NUMBERS] = {
+    let mut rows = [None; NUMBERS];
+    let mut i = 0;
+    while i < OPS.len() {
+        rows[OPS[i].code as usize] = Some(&OPS[i]);
+        i += 1;
+    }
+    rows
+};
+
+/// CHLO's names of ops that the specification has too, with the same meaning.
+const IN_BOTH_DIALECTS: &[(&str, OpCode)] = &[("chlo.tan", OpCode::Tan), ("chlo.constant", OpCode::Constant)];
+
+impl OpCode {
+    /// The op's row in the op table.
+    #[inline]
+    #[must_use]
+    pub fn def(self) -> &'static OpDef {
+        ROWS[self as usize].expect("bug: an opcode has no row in the op table")
+    }
+
+    /// The op's name without the dialect (`dot_general`).
+    #[inline]
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        self.def().name
+    }
+
+    /// The op's name with its dialect (`stablehlo.dot_general`), as modules and program files have it.
+    #[must_use]
+    pub fn qualified(self) -> String {
+        format!("{}.{}", self.def().dialect.prefix(), self.name())
+    }
+
+    /// The op of that name, with or without its dialect's prefix. An op that both dialects have is the specification's.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<OpCode> {
+        if let Some((_, code)) = IN_BOTH_DIALECTS.iter().find(|(both, _)| *both == name) {
+            return Some(*code);
+        }
+        let (dialect, name) = match name.split_once('.') {
+            Some((dialect, name)) => (Some(dialect), name),
+            None => (None, name),
+        };
+        let fits =
+            |def: &&OpDef| def.name == name && dialect.is_none_or(|dialect| dialect == def.dialect.prefix());
+        OPS.iter().find(fits).map(|def| def.code)
+    }
+}
+
+impl fmt::Display for OpCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl fmt::Debug for OpCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_op_has_one_row_and_one_name() {
+        assert_eq!(OPS.len(), OpCode::ALL.len());
+        for &code in OpCode::ALL {
+            assert_eq!(code.def().code, code);
+            assert_eq!(OpCode::from_name(code.name()), Some(code));
+            assert_eq!(OpCode::from_number(code.number().into()), Some(code));
+        }
+        assert_eq!(OpCode::from_name("stablehlo.add"), Some(OpCode::Add));
+        assert_eq!(OpCode::from_name("chlo.add"), None);
+        assert_eq!(OpCode::from_name("chlo.erf"), Some(OpCode::Erf));
+        assert_eq!(OpCode::from_name("stablehlo.erf"), None);
+        assert_eq!(OpCode::from_name("chlo.tan"), Some(OpCode::Tan));
+    }
+}

@@ -22,7 +22,6 @@ mod window;
 use fuseline::fusion::op::attrs::IndexDimensionNumbers;
 use fuseline::fusion::{DType, TensorType};
 use fuseline::{Tensor, unchecked};
-pub(crate) use random::APART;
 
 use crate::call::{Call, Result, Results, Row, one};
 use crate::promote::result_type;

@@ -9,7 +9,7 @@ use fuseline::random::Generator;
 
 use super::{as_type, cast, fitted, number, result, stretched};
 use crate::call::{Arg, Call, Result, Results, Row, one, unsupported, wrong};
-use crate::graph;
+use crate::graph::{self, APART};
 
 /// The rows of this file.
 pub(crate) static ROWS: &[Row] = &[
@@ -122,9 +122,6 @@ fn permutation(call: &Call<'_>) -> Result<Results> {
     })?;
     result(call, generator(call, 1)?.permutation(count)?)
 }
-
-/// Draws of different calls are 2^32 blocks apart.
-pub(crate) const APART: u64 = 1 << 32;
 
 fn generator(call: &Call<'_>, at: usize) -> Result<Generator> {
     let [seed, start] = match call.arg(at) {

@@ -4,8 +4,8 @@ use super::{Tree, Verdict};
 
 const ARCHITECTURE: &str = "ARCHITECTURE.md";
 
-/// The most lines the architecture document may have.
-const MOST_LINES: usize = 380;
+/// The most lines that these documents may have.
+const MAX_LINES: [(&str, usize); 2] = [("README.md", 150), (ARCHITECTURE, 300)];
 
 /// Endings by which a word is taken for the name of a file.
 const ENDINGS: [&str; 9] = [".rs", ".toml", ".md", ".lock", ".json", ".txt", ".c", ".h", ".supp"];
@@ -16,15 +16,19 @@ const ELSEWHERE: [(&str, &str); 2] = [
     ("pjrt_c_api.h", "the header of the PJRT API, which comes with pjrt-sys"),
 ];
 
-/// The architecture document stays short enough to be read.
-pub(crate) fn architecture_length(tree: &Tree) -> Verdict {
-    let Some(text) = tree.text(ARCHITECTURE) else { return not_there(ARCHITECTURE) };
-    match text.lines().count() {
-        lines if lines > MOST_LINES => {
-            Verdict::Failed(vec![format!("{ARCHITECTURE}: {lines} lines, and {MOST_LINES} are the limit")])
+/// Documents that everybody reads stay short.
+pub(crate) fn document_length(tree: &Tree) -> Verdict {
+    let mut findings = Vec::new();
+    for (file, limit) in MAX_LINES {
+        match tree.text(file).map(|text| text.lines().count()) {
+            None => findings.push(format!("there is no {file}")),
+            Some(lines) if lines > limit => {
+                findings.push(format!("{file}: {lines} lines, and {limit} are the limit"));
+            }
+            Some(_) => {}
         }
-        _ => Verdict::Passed,
     }
+    Verdict::of(findings)
 }
 
 /// Every file and folder that the architecture document names exists.
@@ -126,17 +130,27 @@ mod tests {
     }
 
     #[test]
-    fn the_architecture_may_reach_the_limit_and_not_pass_it() {
-        let long = "x\n".repeat(MOST_LINES + 1);
-        assert_eq!(architecture_length(&architecture(&long[2..])), Verdict::Passed);
-        assert!(matches!(architecture_length(&architecture(&long)), Verdict::Failed(_)));
+    fn a_document_may_reach_its_limit_and_not_pass_it() {
+        let lines = |count| "x\n".repeat(count);
+        let verdict = |readme, architecture| {
+            document_length(&Tree::of([
+                ("README.md", &*lines(readme)),
+                (ARCHITECTURE, &*lines(architecture)),
+            ]))
+        };
+        assert_eq!(verdict(150, 300), Verdict::Passed);
+        let findings = [
+            "README.md: 151 lines, and 150 are the limit".to_owned(),
+            "ARCHITECTURE.md: 301 lines, and 300 are the limit".to_owned(),
+        ];
+        assert_eq!(verdict(151, 301), Verdict::Failed(findings.to_vec()));
     }
 
     #[test]
-    fn the_architecture_is_there() {
-        let missing = Verdict::Failed(vec!["there is no ARCHITECTURE.md".to_owned()]);
-        assert_eq!(architecture_files(&Tree::default()), missing);
-        assert_eq!(architecture_length(&Tree::default()), missing);
+    fn the_documents_are_there() {
+        let missing = ["README.md", ARCHITECTURE].map(|file| format!("there is no {file}"));
+        assert_eq!(architecture_files(&Tree::default()), Verdict::Failed(missing[1..].to_vec()));
+        assert_eq!(document_length(&Tree::default()), Verdict::Failed(missing.to_vec()));
     }
 
     #[test]

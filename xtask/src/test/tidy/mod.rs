@@ -3,9 +3,15 @@
 //! Each rule is a function of the [`Tree`] and one check of the run. An exception is an entry of a rule's list, with its
 //! reason, and an entry that excuses nothing any more is a finding too.
 
+mod columns;
+mod cycles;
+mod dependencies;
 mod documents;
+mod labels;
+mod modules;
 mod paths;
 mod sources;
+mod tokens;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -32,12 +38,16 @@ impl Verdict {
 /// A rule: its name, and the function that checks it.
 type Rule = (&'static str, fn(&Tree) -> Verdict);
 
-const RULES: [Rule; 8] = [
-    ("architecture-length", documents::architecture_length),
+const RULES: [Rule; 12] = [
+    ("document-length", documents::document_length),
     ("architecture-files", documents::architecture_files),
     ("licences", documents::licences),
     ("lock-file", documents::lock_file),
     ("file-length", sources::file_length),
+    ("columns", columns::columns),
+    ("cycles", cycles::cycles),
+    ("dependencies", dependencies::dependencies),
+    ("labels", labels::labels),
     ("unsafe-code", sources::unsafe_code),
     ("machine-paths", paths::machine_paths),
     ("registry-hosts", paths::registry_hosts),
@@ -45,9 +55,10 @@ const RULES: [Rule; 8] = [
 
 /// Checks every rule.
 pub(crate) fn run(host: &Host) -> Tally {
-    let tree = match Tree::read(host) {
+    let tree = Tree::read(host).map_err(anyhow::Error::from);
+    let tree = match tree.and_then(|tree| columns::bless(host, tree)) {
         Ok(tree) => tree,
-        Err(error) => return Tally::failed("tidy", format!("the files could not be read: {error}")),
+        Err(error) => return Tally::failed("tidy", format!("the files: {error:#}")),
     };
     let mut tally = Tally::default();
     for (name, rule) in RULES {

@@ -1,6 +1,6 @@
 //! Each op that calls a body, as a loop.
 
-use super::super::combine::converted;
+use super::super::operands::converted;
 use super::super::{Builder, Lowered};
 use super::Plan;
 use crate::dtype::DType;
@@ -8,8 +8,8 @@ use crate::error::OpError;
 use crate::graph::Ref;
 use crate::op::attrs;
 use crate::op::attrs::IndexDimensionNumbers;
-use crate::op::call::Call;
 use crate::op::code::{Comparison, OpCode};
+use crate::op::def::Call;
 use crate::op::rules::reduction::{reduce_window_dims, select_and_scatter_dims};
 use crate::op::rules::window::{Window, WindowDim};
 use crate::shape::{Shape, TensorType};

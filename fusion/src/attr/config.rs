@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use crate::attr::{Ints, is_name};
+use super::{Ints, is_name};
 use crate::limits::{MAX_CONFIG, MAX_NAME};
 
 /// Named values that a call gives to its handler: part of the call, of its key and of its module.

@@ -1,11 +1,17 @@
 //! What a row of the op table says.
 
-use super::call::{Call, Results};
+mod call;
+
+use std::sync::Arc;
+
+pub(super) use call::one;
+pub use call::{Call, Results};
+
 use super::code::OpCode;
-use super::expand::Lowered;
 use crate::attr::AttrDef;
 use crate::dtype::DTypeSet;
 use crate::error::OpError;
+use crate::graph::Body;
 
 /// How many operands an op takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -182,6 +188,20 @@ impl Dialect {
             Dialect::Chlo => "chlo",
         }
     }
+}
+
+/// What a call is lowered as.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Lowered {
+    /// Itself.
+    Itself,
+    /// Another op with the same operands, attributes and results.
+    As(OpCode),
+    /// Several ops: a body with the call's operands as parameters that returns its results. Its ops are printed as they
+    /// stand, not expanded again.
+    Body(Body),
+    /// The ops of the call's own body, each lowered in turn, with the operands as its parameters.
+    Inline(Arc<Body>),
 }
 
 /// One row of the op table.

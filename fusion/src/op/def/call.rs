@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use smallvec::{SmallVec, smallvec};
 
-use super::def::OpDef;
+use super::OpDef;
 use crate::attr::{AttrView, Attrs};
 use crate::dtype::DTypeSet;
 use crate::error::{Fault, OpError};
@@ -318,7 +318,7 @@ impl<'a> Call<'a> {
 }
 
 /// One result.
-pub(super) fn one(ty: TensorType) -> Results {
+pub(in crate::op) fn one(ty: TensorType) -> Results {
     smallvec![ty]
 }
 

@@ -9,15 +9,17 @@
 //! accessors of [`Attrs`] rely on it and panic where the op table and a rule disagree, which is a bug of ours and
 //! never reachable from user input.
 
+pub(crate) mod config;
+
 use std::fmt;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+use self::config::Config;
 use crate::dtype::DType;
 use crate::error::{Fault, OpError};
 use crate::groups::Groups;
-use crate::handler::Config;
 use crate::limits::{MAX_CONFIG, MAX_NAME};
 use crate::literal::Literal;
 use crate::shape::{Shape, TensorType};

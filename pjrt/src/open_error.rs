@@ -1,0 +1,130 @@
+//! Why a file cannot be used as a plugin, in words.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use fuseline_fusion::Printable;
+
+use super::error::{Code, Error};
+use super::version::{ApiVersion, OUR_VERSION};
+
+/// Why a file cannot be used as a plugin.
+#[derive(Clone, PartialEq, Eq)]
+pub struct OpenError(Box<(PathBuf, OpenFault)>);
+
+/// What exactly is wrong with the file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum OpenFault {
+    /// There is no such file, or it may not be read; the operating system's words.
+    Missing(String),
+    /// The file is not a shared library at all.
+    NotALibrary,
+    /// The file is a shared library that the loader refuses, such as one that needs other libraries; its words.
+    CannotLoad(String),
+    /// The library has no symbol `GetPjrtApi`.
+    NoEntryPoint,
+    /// `GetPjrtApi` returned something that is not a function table.
+    BadTable(String),
+    /// The plugin speaks another major version of the API, or lacks functions this crate cannot do without.
+    Version {
+        /// The plugin's version.
+        theirs: ApiVersion,
+        /// The functions it lacks; empty when the major versions differ.
+        missing: Vec<&'static str>,
+    },
+    /// `PJRT_Plugin_Initialize` failed, now or when the file was first opened.
+    Initialise(Error),
+    /// The plugin is already open with other [`super::OpenOptions`].
+    OtherOptions,
+}
+
+impl OpenError {
+    #[cold]
+    pub(super) fn new(path: &Path, fault: OpenFault) -> OpenError {
+        OpenError(Box::new((path.to_owned(), fault)))
+    }
+
+    /// The file, as it was asked for.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.0.0
+    }
+
+    /// What is wrong.
+    #[must_use]
+    pub fn fault(&self) -> &OpenFault {
+        &self.0.1
+    }
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Printable(Words(self)).fmt(f)
+    }
+}
+
+/// An error as it is put into words, whatever characters paths and systems have.
+struct Words<'a>(&'a OpenError);
+
+impl fmt::Display for Words<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let path = self.0.path().display();
+        match self.0.fault() {
+            OpenFault::Missing(words) => write!(f, "the PJRT plugin {path} cannot be read: {words}"),
+            OpenFault::NotALibrary => write!(f, "the PJRT plugin {path} is not a shared library"),
+            OpenFault::CannotLoad(words) => write!(f, "the PJRT plugin {path} cannot be loaded: {words}"),
+            OpenFault::NoEntryPoint => {
+                write!(f, "{path} is not a PJRT plugin: the library has no symbol GetPjrtApi")
+            }
+            OpenFault::BadTable(words) => write!(f, "the PJRT plugin {path} is broken: {words}"),
+            OpenFault::Version { theirs, missing } if missing.is_empty() => write!(
+                f,
+                "the PJRT plugin {path} speaks API {theirs} and this build API {OUR_VERSION}: major versions do not mix"
+            ),
+            OpenFault::Version { theirs, missing } => {
+                let shown = missing[..missing.len().min(3)].join(", ");
+                let more = missing.len().saturating_sub(3);
+                write!(
+                    f,
+                    "the PJRT plugin {path} speaks API {theirs} and this build API {OUR_VERSION}: \
+                     the plugin lacks {shown}"
+                )?;
+                if more > 0 { write!(f, " and {more} more functions") } else { Ok(()) }
+            }
+            OpenFault::Initialise(error) => {
+                write!(f, "the PJRT plugin {path} could not be initialised: {error}")
+            }
+            OpenFault::OtherOptions => {
+                write!(f, "the PJRT plugin {path} is already open with other options")
+            }
+        }
+    }
+}
+
+impl fmt::Debug for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "OpenError({self})")
+    }
+}
+
+impl std::error::Error for OpenError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self.fault() {
+            OpenFault::Initialise(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+impl From<OpenError> for Error {
+    fn from(error: OpenError) -> Error {
+        let code = match error.fault() {
+            OpenFault::Missing(_) => Code::NotFound,
+            OpenFault::Initialise(error) => error.code(),
+            OpenFault::Version { .. } => Code::Unimplemented,
+            _ => Code::InvalidArgument,
+        };
+        Error::layer(code, "GetPjrtApi", error.to_string())
+    }
+}
