@@ -1,8 +1,10 @@
-//! A steady loop over a chain of 50 elementwise ops on `f32`, from the first call to the result on the device.
+//! A steady loop over a chain of 50 elementwise ops on `f32`, from the first call to the result on
+//! the device.
 //!
-//! `cargo bench --bench chain`, on the PJRT plugin that is found. Every chain is one region, the same one each time, so
-//! nothing is compiled after the first; what is measured is recording, the region's key, the cache, and the launch. And the
-//! same ops without a result that anybody waits for, with replay and without.
+//! `cargo bench --bench chain`, on the PJRT plugin that is found. Every chain is one region, the
+//! same one each time, so nothing is compiled after the first; what is measured is recording, the
+//! region's key, the cache, and the launch. And the same ops without a result that anybody waits
+//! for, with replay and without.
 #![allow(missing_docs, clippy::print_stderr, reason = "a benchmark")]
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
@@ -45,8 +47,8 @@ fn steady(c: &mut Criterion) {
     group.finish();
 }
 
-/// The same ops one after the other without end: nothing asks for a boundary. What is measured is what the recording thread does, and,
-/// where cores are few, what the engine does beside it.
+/// The same ops one after the other without end: nothing asks for a boundary. What is measured is
+/// what the recording thread does, and, where cores are few, what the engine does beside it.
 fn endless(c: &mut Criterion) {
     let mut group = c.benchmark_group("50 ops of a loop that asks for nothing");
     group.throughput(Throughput::Elements(OPS as u64));

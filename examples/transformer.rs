@@ -1,9 +1,10 @@
 //! Trains a small decoder-only transformer on synthetic tokens.
 //!
-//! `cargo run --release --example transformer`. The sequences are a few random tokens repeated over and over; after the
-//! first round everything can be known by looking back one round, which is what the attention learns. Forward pass,
-//! gradients and AdamW are plain tensor ops, recorded one by one. Prints the falling loss, what the engine compiled, and how
-//! long a step takes in Fused and in Strict.
+//! `cargo run --release --example transformer`. The sequences are a few random tokens repeated over
+//! and over; after the first round everything can be known by looking back one round, which is what
+//! the attention learns. Forward pass, gradients and AdamW are plain tensor ops, recorded one by
+//! one. Prints the falling loss, what the engine compiled, and how long a step takes in Fused and
+//! in Strict.
 #![allow(clippy::print_stdout, reason = "an example talks to its user")]
 
 mod common;
@@ -47,7 +48,8 @@ struct Options {
     device: Device,
 }
 
-/// The parameters: sizes, and how they begin (normally distributed with a deviation of 0.02, ones, zeros).
+/// The parameters: sizes, and how they begin (normally distributed with a deviation of 0.02, ones,
+/// zeros).
 const PARAMETERS: [(&[usize], Start); 16] = [
     (&[WORDS, WIDTH], Start::Normal),  // token vectors, also the head
     (&[LENGTH, WIDTH], Start::Normal), // place vectors
@@ -74,7 +76,8 @@ enum Start {
     Zero,
 }
 
-/// Attention of every place to itself and the places before it. `x` and the result are `[batch * length, width]`.
+/// Attention of every place to itself and the places before it. `x` and the result are `[batch *
+/// length, width]`.
 fn attention<'t>(x: &Var<'t>, weights: &[Var<'t>], mask: &Var<'t>) -> fuseline::Result<Var<'t>> {
     let [queries, keys, values, output] = weights else { unreachable!("attention has four weights") };
     // To [batch, heads, length, width of a head].

@@ -12,21 +12,21 @@ use fuseline_fusion::region::Mode;
 use fuseline_fusion::{Bytes, DType, Element, Literal, RealElement, Scalar, Site, StreamId};
 use fuseline_sync::atomic::{AtomicU32, Ordering};
 use fuseline_sync::fork::is_forked;
-use fuseline_sync::schedule::{Pool, Priority, Stuck, Watch, Work, Workers};
-use fuseline_sync::{Condvar, Living, Mutex, Rank};
+use fuseline_sync::schedule::{Pool, Priority, Stuck, Watchdog, Work, CompilePool};
+use fuseline_sync::{Condvar, WeakSet, Mutex, Rank};
 
-use crate::cache::Recorder;
+use crate::aot::ManifestWriter;
 use crate::capture::Captures;
 use crate::config::EngineConfig;
-use crate::counters::{Counters, Live};
+use crate::counters::{Counters, AtomicCounters};
 use crate::custom::CustomOps;
-use crate::device::{Device, DeviceError, Each, Executable, PjrtDevice};
+use crate::device::{Device, DeviceError, PerReplica, Executable, PjrtDevice};
 use crate::error::{Error, Failure, Result};
 use crate::event::{Event, Events, call_user};
-use crate::execute::{Classes, ColdRegions, Flow, Foregone, KnownRegions, is_driving};
+use crate::execute::{PaddedRegions, InterpreterTier, InFlight, HostEval, MissHistory, is_driving};
 use crate::limits::{MAX_ASIDE, MAX_KEPT_FAILURES};
 use crate::mappings::{self, Mappings};
-use crate::pjrt::{self, Inside, Patience, Plugin, discover};
+use crate::pjrt::{self, PluginScope, ShutdownTimeout, Plugin, discover};
 use crate::promised::Promises;
 use crate::random::Generator;
 use crate::record::{mode_code, mode_of};
@@ -35,7 +35,7 @@ use crate::stream::{Stream, StreamShared};
 use crate::tensor::{Tensor, here};
 
 /// With fewer streams it is not looked which are alive.
-const LEAST_LIVING: usize = 16;
+const MIN_WEAK_SET: usize = 16;
 
 /// What a thread of a pool does.
 pub(crate) type Task = Box<dyn FnOnce() + Send>;
@@ -43,12 +43,12 @@ pub(crate) type Task = Box<dyn FnOnce() + Send>;
 /// Takes what a call came to.
 pub(crate) type HandOver<R> = Box<dyn FnOnce(R) + Send>;
 
-/// Where an engine tells and counts what happens. Threads of the plugin have this and not the engine: when an engine goes it waits for its
-/// threads, and these may be waiting for the plugin's.
+/// Where an engine tells and counts what happens. Threads of the plugin have this and not the
+/// engine: when an engine goes it waits for its threads, and these may be waiting for the plugin's.
 #[derive(Clone)]
-pub(crate) struct Reports {
+pub(crate) struct Telemetry {
     events: Events,
-    counters: Arc<Live>,
+    counters: Arc<AtomicCounters>,
 }
 
 /// What the streams of an engine share. Lives as long as any of its streams and tensors.
@@ -56,8 +56,8 @@ pub(crate) struct EngineShared {
     config: EngineConfig,
     device: Device,
     cache: MemoryCache<Executable, DeviceError>,
-    known: KnownRegions,
-    reports: Reports,
+    known: MissHistory,
+    telemetry: Telemetry,
     captures: Captures,
     custom_ops: CustomOps,
     /// Executables of other processes, if there is a place for them.
@@ -65,7 +65,7 @@ pub(crate) struct EngineShared {
     /// Why not, if one was wanted.
     no_disk: Option<String>,
     /// Who writes down what is asked for, if somebody wants to know.
-    recorder: Option<Recorder>,
+    recorder: Option<ManifestWriter>,
     /// The latest failures, for those who ask the engine rather than the values.
     failures: Mutex<VecDeque<Arc<Failure>>>,
     mode: AtomicU32,
@@ -73,25 +73,26 @@ pub(crate) struct EngineShared {
     /// Counts failed checks that were told; see [`Checks::round`](crate::check::Checks::round).
     check_round: Arc<AtomicU32>,
     /// What is in flight of each stream, for those who wait for memory.
-    flows: Mutex<Living<Flow>>,
+    all_in_flight: Mutex<WeakSet<InFlight>>,
     /// What is to come from outside.
     promises: Promises,
     mappings: Mappings,
     drive: Arc<Pool<Arc<StreamShared>>>,
-    compile: Arc<Workers<Work>>,
+    compile: Arc<CompilePool<Work>>,
     /// What is interpreted until it is compiled, if anything is.
-    cold: Option<ColdRegions>,
-    foregone: Option<Foregone>,
+    cold: Option<InterpreterTier>,
+    host_eval: Option<HostEval>,
     /// What is padded to sizes that have executables, if anything is.
-    classes: Option<Classes>,
-    /// The thread that does both, and whatever the plugin is not asked for because it crashed. It is started when it is needed, if neither is.
+    classes: Option<PaddedRegions>,
+    /// The thread that does both, and whatever the plugin is not asked for because it crashed. It
+    /// is started when it is needed, if neither is.
     interpret: Arc<Pool<Task>>,
     /// Calls of the plugin that somebody waits for with a deadline.
     aside: Pool<Task>,
     /// Gives up threads that do not come back, if any are ever.
-    watch: Option<Watch>,
+    watch: Option<Watchdog>,
     /// For how long the plugin is waited for at the end, if not for ever.
-    patience: Option<Patience>,
+    shutdown_timeout: Option<ShutdownTimeout>,
 }
 
 impl EngineShared {
@@ -100,42 +101,42 @@ impl EngineShared {
         let threads = |error: std::io::Error| Error::setup(format!("threads could not be started: {error}"));
         let (drive_threads, compile_threads) = config.threads();
         let drive = Pool::start("drive", drive_threads, Priority::Normal, |stream: Arc<StreamShared>| {
-            let inside = Inside::enter();
+            let inside = PluginScope::enter();
             stream.run_queued();
             // It may be the last reference to everything.
             drop(stream);
             drop(inside);
         });
         let run = |task: Task| {
-            let _inside = Inside::enter();
+            let _inside = PluginScope::enter();
             task();
         };
         let most_stuck = config.waits().most_stuck;
-        let compile = Workers::start("compile", compile_threads, most_stuck, |work: Work| {
-            let _inside = Inside::enter();
+        let compile = CompilePool::start("compile", compile_threads, most_stuck, |work: Work| {
+            let _inside = PluginScope::enter();
             work.run();
         });
         let is_near = device.is_near_host();
-        let cold = (is_near && config.interprets_cold_regions()).then(ColdRegions::new);
+        let cold = (is_near && config.interprets_cold_regions()).then(InterpreterTier::new);
         let is_apart = device.pjrt().is_some() && config.interprets_cold_regions();
-        let foregone = is_apart.then(Foregone::new);
+        let host_eval = is_apart.then(HostEval::new);
         let (which, buckets) = config.classes();
-        let classes = Classes::new(which, buckets).filter(|_| is_near);
+        let classes = PaddedRegions::new(which, buckets).filter(|_| is_near);
         let is_needed = cold.is_some() || classes.is_some();
         let interpret = Pool::start("interpret", usize::from(is_needed), Priority::Normal, run);
         let interpret = Arc::new(interpret.map_err(threads)?);
         let aside = Pool::start("aside", 0, Priority::Normal, run).map_err(threads)?;
         let drive = Arc::new(drive.map_err(threads)?);
         let compile = Arc::new(compile.map_err(threads)?);
-        let reports = Reports { events: Events::to(config.sink()), counters: Arc::new(Live::new()) };
-        let watch = watch(&config, &reports, &drive, &compile, &interpret).map_err(threads)?;
-        let patience = patience(&config, &reports);
-        if let (Some(device), Some(patience)) = (device.pjrt(), &patience) {
+        let telemetry = Telemetry { events: Events::to(config.sink()), counters: Arc::new(AtomicCounters::new()) };
+        let watch = watch(&config, &telemetry, &drive, &compile, &interpret).map_err(threads)?;
+        let shutdown_timeout = shutdown_timeout(&config, &telemetry);
+        if let (Some(device), Some(shutdown_timeout)) = (device.pjrt(), &shutdown_timeout) {
             // The sink may keep events that hold executables, and these the client.
-            device.device().client().set_patience(patience.weak());
+            device.device().client().set_shutdown_timeout(shutdown_timeout.weak());
         }
         let (store, no_disk) = match device.pjrt() {
-            Some(_) => Store::open(&config, &reports.events),
+            Some(_) => Store::open(&config, &telemetry.events),
             None => (None, None),
         };
         if config.is_cache_only() && store.as_ref().is_none_or(|store| !store.has_disk()) {
@@ -144,11 +145,11 @@ impl EngineShared {
             ));
         }
         if let Some(why) = &no_disk {
-            reports.events.emit(|| Event::CacheTrouble { what: format!("the disk cache is off: {why}") });
+            telemetry.events.emit(|| Event::CacheTrouble { what: format!("the disk cache is off: {why}") });
         }
         let recorder = config
             .manifest_path()
-            .map(|path| Recorder::open(path, device.numerics(), device.replicas(), reports.events.clone()));
+            .map(|path| ManifestWriter::open(path, device.numerics(), device.replicas(), telemetry.events.clone()));
         let recorder = recorder.transpose().map_err(Error::setup)?;
         let shared = Arc::new(EngineShared {
             device,
@@ -156,26 +157,26 @@ impl EngineShared {
             no_disk,
             recorder,
             cache: MemoryCache::new(config.cache()),
-            known: KnownRegions::new(),
-            reports,
+            known: MissHistory::new(),
+            telemetry,
             captures: Captures::new(),
             custom_ops: CustomOps::new(),
             failures: Mutex::new(Rank::Failures, VecDeque::new()),
             mode: AtomicU32::new(mode_code(Some(config.initial_mode()))),
             streams: AtomicU32::new(0),
             check_round: Arc::new(AtomicU32::new(1)),
-            flows: Mutex::new(Rank::Flows, Living::new(LEAST_LIVING)),
+            all_in_flight: Mutex::new(Rank::Streams, WeakSet::new(MIN_WEAK_SET)),
             promises: Promises::new(),
             mappings: Mappings::new(config.most_mappings()),
             drive,
             compile,
             cold,
-            foregone,
+            host_eval,
             classes,
             interpret,
             aside,
             watch,
-            patience,
+            shutdown_timeout,
             config,
         });
         if shared.config.is_cache_only()
@@ -187,7 +188,8 @@ impl EngineShared {
         Ok(shared)
     }
 
-    /// Has it found out which environment this is, before the first compile; then what dead processes left is cleared away.
+    /// Has it found out which environment this is, before the first compile; then what dead
+    /// processes left is cleared away.
     fn prepare_store(self: &Arc<Self>) {
         let (Some(store), Some(device)) = (&self.store, self.device.pjrt()) else { return };
         store.settle_quickly(device.compiler(), self.config.client_options());
@@ -204,7 +206,8 @@ impl EngineShared {
         self.compile.push_unhurried(None, (move || store.sweep(true)).into());
     }
 
-    /// The executables of other processes, once it is known which environment this is. May read the plugin's file, the first time.
+    /// The executables of other processes, once it is known which environment this is. May read the
+    /// plugin's file, the first time.
     pub(crate) fn settled_store(&self) -> Option<&Arc<Store>> {
         let (store, device) = (self.store.as_ref()?, self.device.pjrt()?);
         store.settle(device.compiler(), self.config.client_options());
@@ -231,7 +234,7 @@ impl EngineShared {
     }
 
     /// Who writes down what is asked for, if somebody wants to know.
-    pub(crate) fn recorder(&self) -> Option<&Recorder> {
+    pub(crate) fn recorder(&self) -> Option<&ManifestWriter> {
         self.recorder.as_ref()
     }
 
@@ -247,17 +250,17 @@ impl EngineShared {
         &self.cache
     }
 
-    pub(crate) fn known_regions(&self) -> &KnownRegions {
+    pub(crate) fn miss_history(&self) -> &MissHistory {
         &self.known
     }
 
-    pub(crate) fn counters(&self) -> &Live {
-        &self.reports.counters
+    pub(crate) fn counters(&self) -> &AtomicCounters {
+        &self.telemetry.counters
     }
 
     /// Where it is told and counted what happens, for what must not hold the engine.
-    pub(crate) fn reports(&self) -> &Reports {
-        &self.reports
+    pub(crate) fn telemetry(&self) -> &Telemetry {
+        &self.telemetry
     }
 
     pub(crate) fn captures(&self) -> &Captures {
@@ -272,11 +275,12 @@ impl EngineShared {
         &self.drive
     }
 
-    pub(crate) fn compile_pool(&self) -> &Arc<Workers<Work>> {
+    pub(crate) fn compile_pool(&self) -> &Arc<CompilePool<Work>> {
         &self.compile
     }
 
-    /// Calls `task` on a thread of the engine's, from any thread; at once, without the engine, if that is gone.
+    /// Calls `task` on a thread of the engine's, from any thread; at once, without the engine, if
+    /// that is gone.
     pub(crate) fn on_own_thread(
         engine: &Weak<EngineShared>,
         task: impl FnOnce(Option<Arc<EngineShared>>) + Send + 'static,
@@ -287,18 +291,19 @@ impl EngineShared {
         pool.push((move || task(Some(engine))).into());
     }
 
-    /// The results that the host computes when they are read. None where it computes nothing in the place of the device, and where it is the device.
-    pub(crate) fn foregone(&self) -> Option<&Foregone> {
-        self.foregone.as_ref()
+    /// The results that the host computes when they are read. None where it computes nothing in the
+    /// place of the device, and where it is the device.
+    pub(crate) fn host_eval(&self) -> Option<&HostEval> {
+        self.host_eval.as_ref()
     }
 
     /// The regions that are interpreted before they are compiled, if any are.
-    pub(crate) fn cold(&self) -> Option<&ColdRegions> {
+    pub(crate) fn cold(&self) -> Option<&InterpreterTier> {
         self.cold.as_ref()
     }
 
     /// The regions that are padded to sizes that have executables, if any are.
-    pub(crate) fn classes(&self) -> Option<&Classes> {
+    pub(crate) fn classes(&self) -> Option<&PaddedRegions> {
         self.classes.as_ref()
     }
 
@@ -308,7 +313,7 @@ impl EngineShared {
     }
 
     /// The thread that interprets what crashed a process.
-    pub(crate) fn shelter_pool(&self) -> &Pool<Task> {
+    pub(crate) fn quarantine_pool(&self) -> &Pool<Task> {
         &self.interpret
     }
 
@@ -317,8 +322,9 @@ impl EngineShared {
         self.config.waits().wait.and_then(|most| Instant::now().checked_add(most))
     }
 
-    /// Has another thread make a call of the plugin, which may not return; what `call` hands over, on any thread, if it does so in time.
-    pub(crate) fn within<R: Send + 'static>(
+    /// Has another thread make a call of the plugin, which may not return; what `call` hands over,
+    /// on any thread, if it does so in time.
+    pub(crate) fn run_with_deadline<R: Send + 'static>(
         &self,
         deadline: Instant,
         call: impl FnOnce(HandOver<R>) + Send + 'static,
@@ -338,20 +344,20 @@ impl EngineShared {
     }
 
     /// Something of the plugin's was not let go in time.
-    pub(crate) fn tell_late(&self, took: std::time::Duration) {
-        if let Some(patience) = &self.patience {
-            patience.tell_late(took);
+    pub(crate) fn report_late(&self, took: std::time::Duration) {
+        if let Some(shutdown_timeout) = &self.shutdown_timeout {
+            shutdown_timeout.report_late(took);
         }
     }
 
     /// A stream has been made.
-    pub(crate) fn note_flow(&self, flow: &Arc<Flow>) {
-        self.flows.lock().push(Arc::downgrade(flow));
+    pub(crate) fn add_in_flight(&self, flow: &Arc<InFlight>) {
+        self.all_in_flight.lock().push(Arc::downgrade(flow));
     }
 
     /// What is in flight of each stream.
-    pub(crate) fn flows(&self) -> Vec<Arc<Flow>> {
-        self.flows.lock().iter().collect()
+    pub(crate) fn all_in_flight(&self) -> Vec<Arc<InFlight>> {
+        self.all_in_flight.lock().iter().collect()
     }
 
     /// What is to come from outside.
@@ -366,17 +372,17 @@ impl EngineShared {
 
     /// Whether somebody looks at events.
     pub(crate) fn is_observed(&self) -> bool {
-        self.reports.events.is_observed()
+        self.telemetry.events.is_observed()
     }
 
     #[cfg_attr(debug_assertions, track_caller)]
     pub(crate) fn emit(&self, event: impl FnOnce() -> Event) {
-        self.reports.events.emit(event);
+        self.telemetry.events.emit(event);
     }
 
     /// The sink, for what outlives the engine.
     pub(crate) fn events(&self) -> &Events {
-        &self.reports.events
+        &self.telemetry.events
     }
 
     /// Keeps a failure for [`EngineShared::take_failures`], once however many values it poisons.
@@ -399,7 +405,8 @@ impl EngineShared {
         std::mem::take(&mut *self.failures.lock())
     }
 
-    /// Whether the process has memory mappings for the code of a region of so many ops, if that lies in its memory.
+    /// Whether the process has memory mappings for the code of a region of so many ops, if that
+    /// lies in its memory.
     pub(crate) fn has_room_for_code(&self, ops: usize) -> std::result::Result<(), DeviceError> {
         if !self.device.has_code_here() {
             return Ok(());
@@ -412,16 +419,17 @@ impl EngineShared {
         })
     }
 
-    /// An executable has been made, with so many memory mappings by estimate: if the process has too many of them, others go.
+    /// An executable has been made, with so many memory mappings by estimate: if the process has
+    /// too many of them, others go.
     pub(crate) fn note_mappings(&self, mappings: u64) {
         if mappings > 0
             && let Some(surplus) = self.mappings.note(mappings, || self.cache.stats().mappings)
         {
-            self.tell_evicted(&self.cache.free_mappings(surplus));
+            self.report_evicted(&self.cache.free_mappings(surplus));
         }
     }
 
-    pub(crate) fn tell_evicted(&self, evicted: &[Evicted]) {
+    pub(crate) fn report_evicted(&self, evicted: &[Evicted]) {
         self.counters().evictions.add(evicted.len() as u64);
         for entry in evicted {
             self.emit(|| Event::Evicted {
@@ -442,7 +450,7 @@ impl EngineShared {
     }
 }
 
-impl Reports {
+impl Telemetry {
     /// Counts data that was copied to the host.
     pub(crate) fn note_down(&self, bytes: usize) {
         self.counters.bytes_down.add(bytes as u64);
@@ -460,8 +468,9 @@ impl Reports {
 
 impl Drop for EngineShared {
     fn drop(&mut self) {
-        // No stream is left, so nobody waits for what is still queued; the threads finish it and end. A thread that is inside the plugin
-        // has a stream or the engine, so what is waited for here are threads that are outside.
+        // No stream is left, so nobody waits for what is still queued; the threads finish it and
+        // end. A thread that is inside the plugin has a stream or the engine, so what is waited for
+        // here are threads that are outside.
         if let Some(watch) = &self.watch {
             watch.shut_down();
         }
@@ -469,49 +478,50 @@ impl Drop for EngineShared {
         self.compile.shut_down();
         self.interpret.shut_down();
         self.drive.shut_down();
-        // What is left of the plugin is destroyed with them, the client too unless somebody else has it.
-        let (Some(patience), Some(_)) = (&self.patience, self.device.pjrt()) else { return };
+        // What is left of the plugin is destroyed with them, the client too unless somebody else
+        // has it.
+        let (Some(shutdown_timeout), Some(_)) = (&self.shutdown_timeout, self.device.pjrt()) else { return };
         let device = std::mem::replace(&mut self.device, Device::reference(1, None));
         let cache = std::mem::replace(&mut self.cache, MemoryCache::new(self.config.cache()));
         let classes = self.classes.take();
-        patience.wait_for(move || drop((classes, cache, device)));
+        shutdown_timeout.wait_for(move || drop((classes, cache, device)));
     }
 }
 
 /// For how long the plugin is waited for when the engine ends.
-fn patience(config: &EngineConfig, reports: &Reports) -> Option<Patience> {
+fn shutdown_timeout(config: &EngineConfig, telemetry: &Telemetry) -> Option<ShutdownTimeout> {
     let limits = *config.waits();
     let limit = limits.wait.or(limits.call)?;
-    let reports = reports.clone();
-    Some(Patience::new(limit, move |took| {
-        reports.counters.stuck.add(1);
-        reports.events.emit(|| Event::Stuck { thread: "end", took, stuck: 1, is_replaced: false });
+    let telemetry = telemetry.clone();
+    Some(ShutdownTimeout::new(limit, move |took| {
+        telemetry.counters.stuck.add(1);
+        telemetry.events.emit(|| Event::Stuck { thread: "end", took, stuck: 1, is_replaced: false });
     }))
 }
 
 /// The thread that gives up those that do not come back, if any are to be.
 fn watch(
     config: &EngineConfig,
-    reports: &Reports,
+    telemetry: &Telemetry,
     drive: &Arc<Pool<Arc<StreamShared>>>,
-    compile: &Arc<Workers<Work>>,
+    compile: &Arc<CompilePool<Work>>,
     interpret: &Arc<Pool<Task>>,
-) -> std::io::Result<Option<Watch>> {
+) -> std::io::Result<Option<Watchdog>> {
     let limits = *config.waits();
     let period = limits.compile.into_iter().chain(limits.call).min();
     // Models have no clock.
     let Some(period) = period.filter(|_| cfg!(not(any(loom, shuttle)))) else { return Ok(None) };
-    let (reports, drive, compile) = (reports.clone(), drive.clone(), compile.clone());
+    let (telemetry, drive, compile) = (telemetry.clone(), drive.clone(), compile.clone());
     let interpret = interpret.clone();
     let look = move |now| {
         let tell = |thread, Stuck { took, stuck, is_replaced }| {
-            reports.counters.stuck.add(1);
-            reports.events.emit(|| Event::Stuck { thread, took, stuck, is_replaced });
+            telemetry.counters.stuck.add(1);
+            telemetry.events.emit(|| Event::Stuck { thread, took, stuck, is_replaced });
         };
-        let tell_closed = |stuck| reports.events.emit(|| Event::CompilesStopped { stuck });
+        let report_closed = |stuck| telemetry.events.emit(|| Event::CompilesStopped { stuck });
         let mut next = [None; 3];
         if let Some(limit) = limits.compile {
-            next[0] = compile.give_up(now, limit, tell, tell_closed);
+            next[0] = compile.give_up(now, limit, tell, report_closed);
         }
         if let Some(limit) = limits.call {
             next[1] = drive.give_up(now, limit, limits.most_stuck, || (), |stuck| tell("drive", stuck));
@@ -520,14 +530,14 @@ fn watch(
         }
         next.into_iter().flatten().min()
     };
-    Watch::start(period, look).map(Some)
+    Watchdog::start(period, look).map(Some)
 }
 
 struct Handle {
     shared: Arc<EngineShared>,
     stream: Stream,
     /// Streams that were opened, for [`Engine::synchronize`].
-    streams: Mutex<Living<StreamShared>>,
+    streams: Mutex<WeakSet<StreamShared>>,
 }
 
 impl Drop for Handle {
@@ -541,7 +551,8 @@ impl Drop for Handle {
 
 /// One device, or one for each replica, with everything that runs on it: the root of the library.
 ///
-/// Cheap to clone; `Send + Sync`. Tensors and streams keep what they need of it alive, so it may be dropped before them.
+/// Cheap to clone; `Send + Sync`. Tensors and streams keep what they need of it alive, so it may be
+/// dropped before them.
 #[derive(Clone)]
 pub struct Engine(Arc<Handle>);
 
@@ -570,8 +581,8 @@ impl Engine {
         let mut options = config.client_options().clone();
         let sets_count = options.values().iter().any(|(name, _)| name == "cpu_device_count");
         if !sets_count && is_cpu_plugin(&plugin) {
-            // Left alone, XLA's CPU plugin makes as many devices as it likes (4 on 2 cores); the threads of the others
-            // would only be in the way.
+            // Left alone, XLA's CPU plugin makes as many devices as it likes (4 on 2 cores); the
+            // threads of the others would only be in the way.
             options =
                 options.set("cpu_device_count", (config.device_index() + config.replica_count()) as i64);
         }
@@ -579,7 +590,7 @@ impl Engine {
         let devices = client.addressable_devices();
         let count = devices.len();
         let (first, replicas) = (config.device_index(), config.replica_count());
-        let devices: Each<pjrt::Device> = devices.into_iter().skip(first).take(replicas).collect();
+        let devices: PerReplica<pjrt::Device> = devices.into_iter().skip(first).take(replicas).collect();
         if devices.len() < replicas {
             let asked = match replicas {
                 1 => format!("device {first} was"),
@@ -604,7 +615,7 @@ impl Engine {
         Error::unless_forked(&Site::Unknown)?;
         let shared = EngineShared::new(config, device)?;
         let stream = Engine::open_stream(&shared);
-        let mut streams = Living::new(LEAST_LIVING);
+        let mut streams = WeakSet::new(MIN_WEAK_SET);
         streams.push(Arc::downgrade(stream.shared()));
         let streams = Mutex::new(Rank::Streams, streams);
         Ok(Engine(Arc::new(Handle { shared, stream, streams })))
@@ -638,7 +649,8 @@ impl Engine {
         stream
     }
 
-    /// Sets the mode of ops recorded from now on, where no stream and no [`crate::with_mode`] says otherwise.
+    /// Sets the mode of ops recorded from now on, where no stream and no [`crate::with_mode`] says
+    /// otherwise.
     pub fn set_mode(&self, mode: Mode) {
         self.0.shared.mode.store(mode_code(Some(mode)), Ordering::Relaxed);
     }
@@ -652,8 +664,9 @@ impl Engine {
     /// Waits until everything recorded so far on any stream has been computed.
     ///
     /// # Errors
-    /// When called from an event sink or callback, which must not wait; when it takes longer than [`Deadlines::wait`](crate::Deadlines::wait),
-    /// for each stream, if that is set; when a check has failed ([`EngineConfig::check_indices`]).
+    /// When called from an event sink or callback, which must not wait; when it takes longer than
+    /// [`Deadlines::wait`](crate::Deadlines::wait), for each stream, if that is set; when a check
+    /// has failed ([`EngineConfig::check_indices`]).
     #[track_caller]
     pub fn synchronize(&self) -> Result<()> {
         self.synchronize_at(&here())
@@ -670,8 +683,8 @@ impl Engine {
 
     // ----- making tensors -----
 
-    /// A tensor of the given sizes, outermost first, from its elements in row-major order. The data is copied, to every
-    /// replica.
+    /// A tensor of the given sizes, outermost first, from its elements in row-major order. The data
+    /// is copied, to every replica.
     ///
     /// # Errors
     /// When the sizes do not fit the number of elements, or the device refuses (out of memory).
@@ -754,8 +767,8 @@ impl Engine {
         self.stream().ones(dtype, dims)
     }
 
-    /// A matrix of shape `[size, size]` with ones on the diagonal and zeros elsewhere. One that is not
-    /// square is made by [`linalg::eye`](crate::linalg::eye).
+    /// A matrix of shape `[size, size]` with ones on the diagonal and zeros elsewhere. One that is
+    /// not square is made by [`linalg::eye`](crate::linalg::eye).
     ///
     /// ```
     /// # fn main() -> fuseline::Result<()> {
@@ -810,8 +823,8 @@ impl Engine {
         self.stream().arange_step(start, end, step)
     }
 
-    /// `count` numbers from `start` to `end`, both included, at equal distances, of shape `[count]`:
-    /// [`Stream::linspace`].
+    /// `count` numbers from `start` to `end`, both included, at equal distances, of shape
+    /// `[count]`: [`Stream::linspace`].
     ///
     /// ```
     /// # fn main() -> fuseline::Result<()> {
@@ -828,9 +841,9 @@ impl Engine {
         self.stream().linspace(start, end, count)
     }
 
-    /// Normally distributed numbers with mean 0 and variance 1, of the given sizes, made from a seed:
-    /// [`Stream::randn`]. The same seed gives the same numbers. For more than one tensor make a
-    /// [`generator`](Engine::generator), and for other distributions.
+    /// Normally distributed numbers with mean 0 and variance 1, of the given sizes, made from a
+    /// seed: [`Stream::randn`]. The same seed gives the same numbers. For more than one tensor make
+    /// a [`generator`](Engine::generator), and for other distributions.
     ///
     /// ```
     /// # fn main() -> fuseline::Result<()> {
@@ -849,7 +862,8 @@ impl Engine {
         self.stream().randn(dtype, dims, seed)
     }
 
-    /// A generator of random numbers: its state is a value, and the same seed gives the same numbers.
+    /// A generator of random numbers: its state is a value, and the same seed gives the same
+    /// numbers.
     ///
     /// ```
     /// # fn main() -> fuseline::Result<()> {
@@ -908,7 +922,8 @@ impl Engine {
         self.0.shared.device.replicas()
     }
 
-    /// The PJRT device, that of the first replica if there are several, unless this is a reference engine.
+    /// The PJRT device, that of the first replica if there are several, unless this is a reference
+    /// engine.
     #[must_use]
     pub fn pjrt_device(&self) -> Option<&pjrt::Device> {
         self.0.shared.device.pjrt().map(PjrtDevice::device)
@@ -942,8 +957,9 @@ fn find_plugin() -> Result<Plugin> {
     discover::Discovery::look(&sources).first_usable().map_err(|none| Error::no_plugin(none.to_string()))
 }
 
-/// Whether a plugin is XLA's CPU backend. What platform a plugin is for can only be asked of a client, and the option that
-/// this decides on has to be given to make one; other plugins refuse options that they do not know.
+/// Whether a plugin is XLA's CPU backend. What platform a plugin is for can only be asked of a
+/// client, and the option that this decides on has to be given to make one; other plugins refuse
+/// options that they do not know.
 fn is_cpu_plugin(plugin: &Plugin) -> bool {
     plugin.path().file_name().is_some_and(|name| name.to_string_lossy().contains("cpu"))
 }

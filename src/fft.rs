@@ -1,8 +1,8 @@
-//! Fourier transforms over the last dimensions, with NumPy's conventions: nothing is divided forwards, everything by the number of
-//! elements backwards. One op each.
+//! Fourier transforms over the last dimensions, with NumPy's conventions: nothing is divided
+//! forwards, everything by the number of elements backwards. One op each.
 
 use fuseline_fusion::op::{FftType, attrs};
-use fuseline_fusion::{Fault, OpCode, OpError, Site};
+use fuseline_fusion::{OpErrorKind, OpCode, OpError, Site};
 
 use crate::error::{Error, Result};
 use crate::promote::{Weak, promote_number};
@@ -26,7 +26,8 @@ pub fn ifft(x: &Tensor, count: usize) -> Result<Tensor> {
     transformed(FftType::Ifft, &complex(x)?, count, None)
 }
 
-/// The transform of real elements, of which half says all: the last dimension has `size / 2 + 1` elements.
+/// The transform of real elements, of which half says all: the last dimension has `size / 2 + 1`
+/// elements.
 ///
 /// # Errors
 /// When the tensor has fewer dimensions or the elements are not floats.
@@ -35,7 +36,8 @@ pub fn rfft(x: &Tensor, count: usize) -> Result<Tensor> {
     transformed(FftType::Rfft, &x.widened()?, count, None)
 }
 
-/// The inverse of [`rfft`]. `size` is that of the last dimension of the result: of two, the half does not tell which one it was.
+/// The inverse of [`rfft`]. `size` is that of the last dimension of the result: of two, the half
+/// does not tell which one it was.
 ///
 /// # Errors
 /// As [`fft`], and when the last dimension does not have `size / 2 + 1` elements.
@@ -53,7 +55,7 @@ fn complex(x: &Tensor) -> Result<Tensor> {
             let given = format!("the tensor is {}", x.ty());
             let error = OpError::new(
                 OpCode::Fft.name(),
-                Fault::DType,
+                OpErrorKind::DType,
                 given,
                 "its elements do not promote to complex numbers",
             );

@@ -1,8 +1,8 @@
 //! Eager tensor code at compiled speed, on any device that has a PJRT plugin.
 //!
-//! A program calls one tensor operation after another and gets a handle back at once. Fuseline records the operations,
-//! groups them into *regions*, compiles each region once with XLA, and runs it asynchronously. There is no graph to build, no
-//! function to annotate, no step to mark.
+//! A program calls one tensor operation after another and gets a handle back at once. Fuseline
+//! records the operations, groups them into *regions*, compiles each region once with XLA, and runs
+//! it asynchronously. There is no graph to build, no function to annotate, no step to mark.
 //!
 //! ```
 //! # fn main() -> fuseline::Result<()> {
@@ -56,24 +56,29 @@
 //! | [`Strict`](Mode::Strict) | after every op | nobody | a fallback without fusion |
 //! | [`Debug`](Mode::Debug) | after every op | every call, for its results | an error at the line that caused it |
 //!
-//! The mode is set for the process ([`EngineConfig::mode`], [`Engine::set_mode`]), a stream ([`Stream::set_mode`]) or a scope
-//! ([`with_mode`]), and captured when an op is recorded.
+//! The mode is set for the process ([`EngineConfig::mode`], [`Engine::set_mode`]), a stream
+//! ([`Stream::set_mode`]) or a scope ([`with_mode`]), and captured when an op is recorded.
 //!
 //! # What is promised
 //!
-//! - A loop whose steps record the same ops on the same shapes and read or flush once compiles nothing after its first steps,
-//!   whatever the numbers in it are: scalars like a learning rate are parameters of the compiled code.
-//! - Where a region ends and what it returns depend on the recorded program alone, never on timing or threads.
-//! - A cached executable is used only if the region it was compiled for is equal, byte by byte, to the one at hand.
+//! - A loop whose steps record the same ops on the same shapes and read or flush once compiles
+//!   nothing after its first steps, whatever the numbers in it are: scalars like a learning rate
+//!   are parameters of the compiled code.
+//! - Where a region ends and what it returns depend on the recorded program alone, never on timing
+//!   or threads.
+//! - A cached executable is used only if the region it was compiled for is equal, byte by byte, to
+//!   the one at hand.
 //! - Every boundary, miss, compile and fallback is an [`Event`] with its reason.
-//! - What goes wrong costs speed before it costs a result: a region that cannot be compiled runs op by op. An op that fails
-//!   by itself fails exactly the values that depend on it, with an [`Error`] that says op, call site and the plugin's words.
+//! - What goes wrong costs speed before it costs a result: a region that cannot be compiled runs op
+//!   by op. An op that fails by itself fails exactly the values that depend on it, with an
+//!   [`Error`] that says op, call site and the plugin's words.
 //!
 //! # Numbers
 //!
-//! Fused regions are compiled by XLA, which rounds where it wants to between the ops of a region: results of different modes
-//! agree to a few units in the last place, not bit by bit. The specification's corner cases (NaN, infinities, integer
-//! overflow, out-of-range shifts and indices) are the same in every mode and on the reference interpreter.
+//! Fused regions are compiled by XLA, which rounds where it wants to between the ops of a region:
+//! results of different modes agree to a few units in the last place, not bit by bit. The
+//! specification's corner cases (NaN, infinities, integer overflow, out-of-range shifts and
+//! indices) are the same in every mode and on the reference interpreter.
 //!
 //! # Features
 //!
@@ -83,7 +88,7 @@
 //! | `ndarray` | no | conversions from and to `ndarray` arrays |
 //! | `tracing` | no | events as `tracing` events |
 
-pub mod cache;
+pub mod aot;
 mod capture;
 mod check;
 mod config;
@@ -132,7 +137,7 @@ pub use error::{Error, Origin, RegionRef, Result, Stage};
 #[cfg(feature = "tracing")]
 pub use event::TracingSink;
 pub use event::{
-    Asked, CacheTier, Change, Event, EventSink, Kept, Miss, OpsDiffer, Remedy, SealedRegion, Varies, Varying,
+    Asked, CacheTier, Change, Event, EventSink, LeakSite, Miss, OpsDiffer, Remedy, SealedRegion, Varies, Varying,
     Wait,
 };
 #[cfg(feature = "stages")]
@@ -143,7 +148,7 @@ pub use fuseline_cache::Budget;
 pub use fuseline_cache::{Secret, shared};
 pub use fuseline_fusion as fusion;
 pub use fuseline_fusion::lower::Numerics;
-pub use fuseline_fusion::region::{Boundary, BoundaryRule, Budgets, ContentRule, HardOnly, Mode};
+pub use fuseline_fusion::region::{Boundary, BoundaryRule, Budgets, ContentChunking, HardOnly, Mode};
 pub use fuseline_fusion::{
     Attrs, Body, Bytes, CustomOp, DType, Element, Groups, Literal, OpCode, RealElement, Scalar, Shape, Site,
     TensorType,

@@ -1,13 +1,15 @@
 //! Random numbers from a generator whose state is a value.
 //!
-//! A [`Generator`] is a key and a counter, `u64[2]`, on the device. Drawing runs Threefry-2x32 with 20 rounds (Salmon et al.,
-//! "Parallel random numbers: as easy as 1, 2, 3", 2011) over the counter and leaves the generator at the next count. So the
-//! numbers are a function of the state: the same on every device and in every mode, and a program that keeps the state
-//! ([`Generator::state`]) and restores it ([`Generator::from_state`]) repeats them. Drawing is recorded like any op; nothing
+//! A [`Generator`] is a key and a counter, `u64[2]`, on the device. Drawing runs Threefry-2x32 with
+//! 20 rounds (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011) over the counter
+//! and leaves the generator at the next count. So the numbers are a function of the state: the same
+//! on every device and in every mode, and a program that keeps the state ([`Generator::state`]) and
+//! restores it ([`Generator::from_state`]) repeats them. Drawing is recorded like any op; nothing
 //! waits, and another seed compiles nothing.
 //!
-//! What makes numbers of a distribution of the bits has the same bits too, whatever it is compiled or interpreted together with: it
-//! is computed in integers (`src/random/variate.rs`), and where limits or a deviation are given, with one rounding at the end.
+//! What makes numbers of a distribution of the bits has the same bits too, whatever it is compiled
+//! or interpreted together with: it is computed in integers (`src/random/variate.rs`), and where
+//! limits or a deviation are given, with one rounding at the end.
 //!
 //! ```
 //! # fn main() -> fuseline::Result<()> {
@@ -27,7 +29,7 @@
 mod variate;
 
 use fuseline_fusion::op::RngAlgorithm;
-use fuseline_fusion::{Fault, Literal, OpError, Site};
+use fuseline_fusion::{OpErrorKind, Literal, OpError, Site};
 use variate::Variate;
 
 use crate::error::{Error, Result};
@@ -40,12 +42,14 @@ use crate::{DType, OpCode, Order};
 /// What an error of this module names as the op.
 const NAME: &str = "rng_bit_generator";
 
-/// Bit 63 of the counter, which drawing never reaches: the counts beyond belong to [`Generator::fold_in`].
+/// Bit 63 of the counter, which drawing never reaches: the counts beyond belong to
+/// [`Generator::fold_in`].
 const FOLD: u64 = 1 << 63;
 
 /// A source of random numbers: a key and a counter on the device. See the [module](self).
 ///
-/// Cloning one gives two that draw the same numbers; [`Generator::split`] gives one that draws others.
+/// Cloning one gives two that draw the same numbers; [`Generator::split`] gives one that draws
+/// others.
 #[derive(Clone, Debug)]
 pub struct Generator {
     state: Tensor,
@@ -68,7 +72,7 @@ impl Generator {
     pub fn from_state(state: Tensor) -> Result<Generator> {
         if (state.dtype(), state.dims()) != (DType::U64, &[2]) {
             let given = format!("the state is {}", state.ty());
-            return Err(refused(OpError::new(NAME, Fault::DType, given, "a key and a counter are u64[2]")));
+            return Err(refused(OpError::new(NAME, OpErrorKind::DType, given, "a key and a counter are u64[2]")));
         }
         Ok(Generator { state })
     }
@@ -87,7 +91,7 @@ impl Generator {
     pub fn bits(&mut self, dtype: DType, dims: &[usize]) -> Result<Tensor> {
         if !matches!(dtype, DType::U32 | DType::U64) {
             let given = format!("bits as {dtype} were asked for");
-            return Err(refused(OpError::new(NAME, Fault::DType, given, "they come as u32 or u64")));
+            return Err(refused(OpError::new(NAME, OpErrorKind::DType, given, "they come as u32 or u64")));
         }
         let stream = self.state.on_stream();
         let (next, bits) = stream.random_bits(RngAlgorithm::ThreeFry, &self.state, dtype, dims)?;
@@ -104,8 +108,9 @@ impl Generator {
         Ok(Generator { state: self.bits(DType::U64, &[2])? })
     }
 
-    /// The generator that belongs to a number, of a layer or a step say: a function of this one and the number. This one stays
-    /// as it is. The number is a lifted scalar, so another one compiles nothing.
+    /// The generator that belongs to a number, of a layer or a step say: a function of this one and
+    /// the number. This one stays as it is. The number is a lifted scalar, so another one compiles
+    /// nothing.
     ///
     /// # Errors
     /// When a Debug stream finds that an op failed.
@@ -118,7 +123,8 @@ impl Generator {
         Generator { state: self.state.xor(&change)? }.split()
     }
 
-    /// Numbers from 0 up to, not including, 1, all multiples of a power of two: as many as the type has bits of precision.
+    /// Numbers from 0 up to, not including, 1, all multiples of a power of two: as many as the type
+    /// has bits of precision.
     #[track_caller]
     fn unit(&mut self, dtype: DType, dims: &[usize]) -> Result<Tensor> {
         let (bits, total) = self.bits_for(dtype, dims)?;
@@ -144,8 +150,8 @@ impl Generator {
         }
     }
 
-    /// Floats from `low` up to, not including, `high`, evenly distributed. The limits are lifted scalars. Rounding of
-    /// `low + u (high - low)` to the type may give `high`.
+    /// Floats from `low` up to, not including, `high`, evenly distributed. The limits are lifted
+    /// scalars. Rounding of `low + u (high - low)` to the type may give `high`.
     ///
     /// # Errors
     /// When the element type is none of `f16`, `bf16`, `f32` and `f64`.
@@ -166,7 +172,7 @@ impl Generator {
     pub fn bernoulli(&mut self, probability: f64, dims: &[usize]) -> Result<Tensor> {
         if !(0.0..=1.0).contains(&probability) {
             let given = format!("a probability of {probability} was given");
-            return Err(refused(OpError::new(NAME, Fault::Attribute, given, "it is from 0 to 1")));
+            return Err(refused(OpError::new(NAME, OpErrorKind::Attribute, given, "it is from 0 to 1")));
         }
         // With 33 bits, 1 is a probability too.
         let threshold = (probability * 2f64.powi(32)).round() as u64;
@@ -174,13 +180,15 @@ impl Generator {
         bits.less(&self.state.on_stream().scalar(threshold))
     }
 
-    /// Integers from `low` up to, not including, `high`, evenly distributed. The limits are lifted scalars.
+    /// Integers from `low` up to, not including, `high`, evenly distributed. The limits are lifted
+    /// scalars.
     ///
-    /// Each is 64 bits modulo the number of integers, so that some come up more often than others by a part in
-    /// `2^64 / (high - low)`.
+    /// Each is 64 bits modulo the number of integers, so that some come up more often than others
+    /// by a part in `2^64 / (high - low)`.
     ///
     /// # Errors
-    /// When the element type is no integer, it does not hold the limits, or `low` is not below `high`.
+    /// When the element type is no integer, it does not hold the limits, or `low` is not below
+    /// `high`.
     #[track_caller]
     pub fn randint(&mut self, dtype: DType, dims: &[usize], low: i64, high: i64) -> Result<Tensor> {
         let limits = scalar_as(&self.state, Number::Int(low), dtype);
@@ -188,15 +196,16 @@ impl Generator {
         let (Some(first), Some(_), true) = (limits, largest, dtype.is_int() && low < high) else {
             let given = format!("{dtype} from {low} to below {high} were asked for");
             let rule = "the type is one of integers that holds them, and the first limit is below the second";
-            return Err(refused(OpError::new(NAME, Fault::Attribute, given, rule)));
+            return Err(refused(OpError::new(NAME, OpErrorKind::Attribute, given, rule)));
         };
         let span = self.state.on_stream().scalar(high.wrapping_sub(low) as u64);
         let bits = self.bits(DType::U64, dims)?;
         bits.rem(&span)?.convert(dtype)?.add(&first)
     }
 
-    /// Normally distributed numbers with mean 0 and variance 1: where the normal distribution has the probability of a uniform
-    /// number, to within 2^-25 of it. Of `f32` and shorter floats there are 2^32 places, up to 6.2 from zero, of `f64` 2^64, up to 9.1.
+    /// Normally distributed numbers with mean 0 and variance 1: where the normal distribution has
+    /// the probability of a uniform number, to within 2^-25 of it. Of `f32` and shorter floats
+    /// there are 2^32 places, up to 6.2 from zero, of `f64` 2^64, up to 9.1.
     ///
     /// # Errors
     /// As [`Generator::uniform`].
@@ -232,8 +241,8 @@ impl Generator {
         rounded(&made(Variate::Exp, &exponent)?, dtype)
     }
 
-    /// Normally distributed numbers with mean 0 and variance 1 of which only those from `low` to `high` count. The limits are
-    /// lifted scalars.
+    /// Normally distributed numbers with mean 0 and variance 1 of which only those from `low` to
+    /// `high` count. The limits are lifted scalars.
     ///
     /// # Errors
     /// As [`Generator::uniform`], and when `low` is not below `high`.
@@ -243,14 +252,15 @@ impl Generator {
             let given = format!("limits of {low} and {high} were given");
             return Err(refused(OpError::new(
                 NAME,
-                Fault::Attribute,
+                OpErrorKind::Attribute,
                 given,
                 "the first is below the second",
             )));
         }
         let wide = wide_of(dtype)?;
         let stream = self.state.on_stream();
-        // Far above zero probabilities are too near to 1 to tell them apart: the other side is that mirrored.
+        // Far above zero probabilities are too near to 1 to tell them apart: the other side is that
+        // mirrored.
         let is_mirrored = low > 0.0;
         let (from, to) = if is_mirrored { (-high, -low) } else { (low, high) };
         let first = probability_below(from);
@@ -261,14 +271,17 @@ impl Generator {
         if is_mirrored {
             numbers = numbers.neg()?;
         }
-        // What a probability of 64 bits is rounded to may lie beyond the limits, and so may what they are rounded to.
+        // What a probability of 64 bits is rounded to may lie beyond the limits, and so may what
+        // they are rounded to.
         let (low, high) = (stream.scalar(low).convert(wide)?, stream.scalar(high).convert(wide)?);
         numbers.convert(wide)?.clamp(&low, &high)?.narrowed(dtype)
     }
 
-    /// The numbers 0 to below `count` in random order, as `i32`: each order is as likely as any other.
+    /// The numbers 0 to below `count` in random order, as `i32`: each order is as likely as any
+    /// other.
     ///
-    /// They are sorted by random numbers of 64 bits, of which two are equal with a chance of `count^2 / 2^65`.
+    /// They are sorted by random numbers of 64 bits, of which two are equal with a chance of
+    /// `count^2 / 2^65`.
     ///
     /// # Errors
     /// When there are more numbers than `i32` has.
@@ -276,7 +289,7 @@ impl Generator {
     pub fn permutation(&mut self, count: usize) -> Result<Tensor> {
         if count > i32::MAX as usize {
             let given = format!("an order of {count} numbers was asked for");
-            return Err(refused(OpError::new(NAME, Fault::Limit, given, "they are i32")));
+            return Err(refused(OpError::new(NAME, OpErrorKind::Limit, given, "they are i32")));
         }
         self.bits(DType::U64, &[count])?.argsort(0, Order::Ascending)
     }
@@ -291,7 +304,8 @@ impl Generator {
         x.take_inside(&self.permutation(x.dims()[place])?, axis)
     }
 
-    /// Numbers of Gumbel's distribution, `-log(-log(u))`: what is added to logits to draw from them.
+    /// Numbers of Gumbel's distribution, `-log(-log(u))`: what is added to logits to draw from
+    /// them.
     ///
     /// # Errors
     /// As [`Generator::uniform`].
@@ -322,7 +336,8 @@ impl Generator {
         rounded(&affine_in_f64(&standard, standard.dtype(), scale, median)?, dtype)
     }
 
-    /// How many trials it takes until one succeeds, each with the given probability, a lifted scalar: whole numbers from 1 on.
+    /// How many trials it takes until one succeeds, each with the given probability, a lifted
+    /// scalar: whole numbers from 1 on.
     ///
     /// # Errors
     /// When the sizes are not a shape, or the probability is not above 0 and at most 1.
@@ -331,7 +346,7 @@ impl Generator {
         if !(probability > 0.0 && probability <= 1.0) {
             let given = format!("a probability of {probability} was given");
             let rule = "it is above 0 and at most 1";
-            return Err(refused(OpError::new(NAME, Fault::Attribute, given, rule)));
+            return Err(refused(OpError::new(NAME, OpErrorKind::Attribute, given, rule)));
         }
         // One division, of what no other op rounds with.
         let rate = self.state.on_stream().scalar(-(-probability).ln_1p());
@@ -340,10 +355,11 @@ impl Generator {
         trials.maximum(&constant_like(&trials, 1.0)?.broadcast_to(dims)?)
     }
 
-    /// Classes drawn with the probabilities `softmax(logits)` along `axis`, which disappears; as `i32`. `samples` are further
-    /// dimensions in front.
+    /// Classes drawn with the probabilities `softmax(logits)` along `axis`, which disappears; as
+    /// `i32`. `samples` are further dimensions in front.
     ///
-    /// Computed as the place of the largest of the logits plus Gumbel's noise (Maddison, Tarlow and Minka, "A* sampling", 2014).
+    /// Computed as the place of the largest of the logits plus Gumbel's noise (Maddison, Tarlow and
+    /// Minka, "A* sampling", 2014).
     ///
     /// # Errors
     /// When the dimension does not exist or the logits are not floats.
@@ -365,13 +381,13 @@ impl Stream {
         Generator::new(self, seed)
     }
 
-    /// Normally distributed numbers with mean 0 and variance 1, of the given sizes: a function of seed,
-    /// element type and sizes, the first numbers that a new [`Generator`] of this seed draws. The same
-    /// seed gives the same numbers again, so take another one for each tensor, or draw them from one
-    /// generator.
+    /// Normally distributed numbers with mean 0 and variance 1, of the given sizes: a function of
+    /// seed, element type and sizes, the first numbers that a new [`Generator`] of this seed draws.
+    /// The same seed gives the same numbers again, so take another one for each tensor, or draw
+    /// them from one generator.
     ///
-    /// There is no generator behind the caller's back: what one call gives does not depend on what other
-    /// calls or threads have drawn.
+    /// There is no generator behind the caller's back: what one call gives does not depend on what
+    /// other calls or threads have drawn.
     ///
     /// ```
     /// # fn main() -> fuseline::Result<()> {
@@ -386,8 +402,8 @@ impl Stream {
     /// ```
     ///
     /// # Errors
-    /// When the element type is none of `f16`, `bf16`, `f32` and `f64`, the sizes are not a shape, or the
-    /// device refuses (out of memory).
+    /// When the element type is none of `f16`, `bf16`, `f32` and `f64`, the sizes are not a shape,
+    /// or the device refuses (out of memory).
     #[track_caller]
     pub fn randn(&self, dtype: DType, dims: &[usize], seed: u64) -> Result<Tensor> {
         self.generator(seed)?.normal(dtype, dims)
@@ -417,8 +433,9 @@ fn affine(x: &Tensor, factor: f64, sum: f64) -> Result<Tensor> {
     rounded(&affine_in_f64(x, x.dtype(), factor, sum)?, x.dtype())
 }
 
-/// The same as `f64`, with the bits that it has in every fusion. The product of two numbers of 24 bits is exact, so that it does not
-/// matter whether a compiler rounds it before the sum. Of longer ones the last bit of the product is cleared, which no compiler can leave out.
+/// The same as `f64`, with the bits that it has in every fusion. The product of two numbers of 24
+/// bits is exact, so that it does not matter whether a compiler rounds it before the sum. Of longer
+/// ones the last bit of the product is cleared, which no compiler can leave out.
 #[track_caller]
 fn affine_in_f64(x: &Tensor, precision: DType, factor: f64, sum: f64) -> Result<Tensor> {
     let stream = x.on_stream();
@@ -457,7 +474,7 @@ fn wide_of(dtype: DType) -> Result<DType> {
         DType::F32 | DType::F16 | DType::BF16 => Ok(DType::F32),
         _ => {
             let given = format!("random {dtype} were asked for");
-            let error = OpError::new(NAME, Fault::DType, given, "they are f16, bf16, f32 or f64");
+            let error = OpError::new(NAME, OpErrorKind::DType, given, "they are f16, bf16, f32 or f64");
             Err(refused(error.hint("draw one of these and convert it")))
         }
     }

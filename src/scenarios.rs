@@ -1,17 +1,18 @@
 //! The whole engine under many threads, on the reference device.
 //!
-//! Each scenario is a program that any schedule must bring to the same end. Under shuttle (tests `shuttle_*`) a small one
-//! runs under many random schedules; on real threads (tests `stress_*`, which the thread sanitizer watches) a large one runs
-//! once.
+//! Each scenario is a program that any schedule must bring to the same end. Under shuttle (tests
+//! `shuttle_*`) a small one runs under many random schedules; on real threads (tests `stress_*`,
+//! which the thread sanitizer watches) a large one runs once.
 //!
 //! What shuttle explores: every access to the engine's own atomics, locks, condition variables and
 //! parking, which all come from `fuseline_sync`; so the log, the actor, the pools, single flight
 //! as the engine uses it, back-pressure, the drop of everything. Under shuttle the log is small
 //! (16 entries), so that producers meet its end, and few executions are interpreted.
 //!
-//! What it does not: the insides of third-party crates and of the cache, which use `std` and `parking_lot` (their critical
-//! sections call nothing of ours, so each is one step); memory orderings, since shuttle is sequentially consistent (the loom
-//! models are for that); the plugin; time, so deadlines never pass.
+//! What it does not: the insides of third-party crates and of the cache, which use `std` and
+//! `parking_lot` (their critical sections call nothing of ours, so each is one step); memory
+//! orderings, since shuttle is sequentially consistent (the loom models are for that); the plugin;
+//! time, so deadlines never pass.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::sync::Arc;
@@ -83,8 +84,8 @@ fn one_stream(size: Size) {
     assert_eq!(counters.poisoned, 0);
 }
 
-/// Each thread has a stream, uses a value of the thread before, and another one reads it. What each value is follows from what it was made of, whatever
-/// the order in which threads come to it.
+/// Each thread has a stream, uses a value of the thread before, and another one reads it. What each
+/// value is follows from what it was made of, whatever the order in which threads come to it.
 fn streams_that_use_each_other(size: Size) {
     let engine = small(EngineConfig::new());
     let start = |me: usize| Mutex::new(Rank::Test, (vector(&engine, -(me as f32)), [-(me as f32), 2.0]));
@@ -138,14 +139,16 @@ fn one_compile_per_key(size: Size) {
     assert_eq!(engine.counters().executions, (size.threads * size.rounds) as u64);
 }
 
-/// Threads with streams of their own run a region until it has been interpreted often enough, and then its executable; the interpreter fails
-/// once, readers come at any time, and some go without having read. Whoever made it, the data is the same.
+/// Threads with streams of their own run a region until it has been interpreted often enough, and
+/// then its executable; the interpreter fails once, readers come at any time, and some go without
+/// having read. Whoever made it, the data is the same.
 fn cold_regions(size: Size) {
     let counters = interpreted_at_first(size, EngineConfig::new().reproducible(true));
     assert!(counters.executions > 0, "{counters:?}");
 }
 
-/// The same where the interpreter goes on while the executable is compiled, for which it may be too late in the end.
+/// The same where the interpreter goes on while the executable is compiled, for which it may be too
+/// late in the end.
 fn cold_regions_that_wait_for_nothing(size: Size) {
     interpreted_at_first(size, EngineConfig::new());
 }
@@ -216,7 +219,8 @@ impl SlowDevice {
     }
 }
 
-/// No more than so many regions are on the device at once, and everything comes through all the same.
+/// No more than so many regions are on the device at once, and everything comes through all the
+/// same.
 fn back_pressure(size: Size) {
     const LIMIT: u32 = 2;
     let slow = Arc::new(SlowDevice {
@@ -277,8 +281,8 @@ fn eviction_during_use(size: Size) {
     assert!(engine.counters().cached_executables <= 1);
 }
 
-/// Regions of several ops do not compile; everybody gets results all the same, and an op that does not compile by itself
-/// fails those that use it and nobody else.
+/// Regions of several ops do not compile; everybody gets results all the same, and an op that does
+/// not compile by itself fails those that use it and nobody else.
 fn compiles_that_fail(size: Size) {
     let engine = small(EngineConfig::new().inject_faults(|point| match point {
         FaultPoint::Compile { ops } if ops > 1 => Some(Fault::new("too many")),
@@ -403,7 +407,8 @@ impl Tensor {
     }
 }
 
-/// Threads keep, replace and give back the same ids: each reference is given back once, and every write is there.
+/// Threads keep, replace and give back the same ids: each reference is given back once, and every
+/// write is there.
 fn ids_that_threads_share(size: Size) {
     let session = Session::reference(EngineConfig::new().compile_threads(1)).unwrap();
     let stream = session.open_stream().unwrap();
@@ -472,7 +477,8 @@ fn beside(
     });
 }
 
-/// One thread repeats a step, which is replayed; the others drop what it made, read it, flush, and record on the same stream.
+/// One thread repeats a step, which is replayed; the others drop what it made, read it, flush, and
+/// record on the same stream.
 fn others_meddle_with_a_steady_loop(size: Size) {
     let engine = small(EngineConfig::new());
     let x = vector(&engine, 1.0);
@@ -507,7 +513,8 @@ fn others_meddle_with_a_steady_loop(size: Size) {
     assert_eq!(engine.counters().poisoned, 0);
 }
 
-/// One thread repeats a step, which is replayed; the others ask for what it made, or record on it, and let it go before that is seen to.
+/// One thread repeats a step, which is replayed; the others ask for what it made, or record on it,
+/// and let it go before that is seen to.
 fn results_are_let_go_as_they_are_asked_for(size: Size) {
     let engine = small(EngineConfig::new());
     let x = vector(&engine, 1.0);

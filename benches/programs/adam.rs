@@ -1,12 +1,14 @@
-//! Steps of Adam over many small parameters, with gradients that cost next to nothing: what is measured is the optimiser. Each
-//! parameter is drawn to one target and then to another, as by two batches that disagree, so no gradient dies out.
+//! Steps of Adam over many small parameters, with gradients that cost next to nothing: what is
+//! measured is the optimiser. Each parameter is drawn to one target and then to another, as by two
+//! batches that disagree, so no gradient dies out.
 
 use fuseline::nn::{self, Adam, AdamState};
 use fuseline::{Engine, Result, Tensor};
 
 use super::{Params, Program, data, read};
 
-/// Sides of the parameters, which are square: the first is of the first size and so on, again and again.
+/// Sides of the parameters, which are square: the first is of the first size and so on, again and
+/// again.
 const SIDES: [usize; 4] = [32, 24, 16, 8];
 
 struct Training {

@@ -1,5 +1,5 @@
-//! Training whose batches change their size every few steps, as at the end of an epoch or with sequences in buckets: the step is
-//! that of `mlp`.
+//! Training whose batches change their size every few steps, as at the end of an epoch or with
+//! sequences in buckets: the step is that of `mlp`.
 
 use fuseline::{Engine, Result, Tensor};
 

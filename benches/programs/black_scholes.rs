@@ -1,5 +1,6 @@
-//! Prices of many European options by the formula of Black and Scholes, a call and a put each. Not every library has an error
-//! function, so all of them use the same polynomial for it (Abramowitz, Stegun 1964, 7.1.26).
+//! Prices of many European options by the formula of Black and Scholes, a call and a put each. Not
+//! every library has an error function, so all of them use the same polynomial for it (Abramowitz,
+//! Stegun 1964, 7.1.26).
 
 use fuseline::{Engine, Result, Tensor};
 

@@ -1,5 +1,6 @@
-//! Numbers that are the same in Rust and in Python: element `i` of sequence `seed` is a hash of both (the finaliser of SplitMix64,
-//! Steele, Lea, Flood 2014), so a tensor can be made all at once.
+//! Numbers that are the same in Rust and in Python: element `i` of sequence `seed` is a hash of
+//! both (the finaliser of SplitMix64, Steele, Lea, Flood 2014), so a tensor can be made all at
+//! once.
 
 /// A hash of a sequence and a place.
 fn bits(seed: usize, place: usize) -> u64 {

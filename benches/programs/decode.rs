@@ -1,6 +1,7 @@
-//! A layer of attention that decodes token by token: a step appends the key and the value of one token to what it keeps, and
-//! attends to all tokens so far, so that shapes grow with every step. When the longest sequence is reached it starts
-//! with the next one. The result of a step is the input of the next.
+//! A layer of attention that decodes token by token: a step appends the key and the value of one
+//! token to what it keeps, and attends to all tokens so far, so that shapes grow with every step.
+//! When the longest sequence is reached it starts with the next one. The result of a step is the
+//! input of the next.
 
 use fuseline::nn::{self, Attention};
 use fuseline::{Engine, Result, Tensor};

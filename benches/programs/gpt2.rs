@@ -1,7 +1,9 @@
-//! A step of training for a GPT-2 block between its embedding and a head that shares the embedding's table: causal attention
-//! and an MLP, each after a layer norm and around a residual, then AdamW over all parameters. Every step reads its loss.
+//! A step of training for a GPT-2 block between its embedding and a head that shares the
+//! embedding's table: causal attention and an MLP, each after a layer norm and around a residual,
+//! then AdamW over all parameters. Every step reads its loss.
 //!
-//! The tokens are random, in a few batches that take turns, so there is always something left to learn.
+//! The tokens are random, in a few batches that take turns, so there is always something left to
+//! learn.
 
 use fuseline::nn::{self, Adam, AdamState};
 use fuseline::{Engine, Result, Tensor};

@@ -1,5 +1,6 @@
-//! Lloyd's algorithm: each point goes to the nearest centre, and each centre to the mean of its points. A step is one round, and
-//! reads the sum of squared distances. The groups are far enough apart that rounding decides for no point.
+//! Lloyd's algorithm: each point goes to the nearest centre, and each centre to the mean of its
+//! points. A step is one round, and reads the sum of squared distances. The groups are far enough
+//! apart that rounding decides for no point.
 
 use fuseline::{DType, Engine, Result, Tensor};
 

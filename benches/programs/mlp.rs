@@ -1,5 +1,5 @@
-//! A step of training for a multi-layer perceptron: forward, backward, and stochastic gradient descent with momentum. Every
-//! step reads its loss.
+//! A step of training for a multi-layer perceptron: forward, backward, and stochastic gradient
+//! descent with momentum. Every step reads its loss.
 
 use fuseline::{Engine, Result, Tensor};
 

@@ -1,9 +1,10 @@
-//! The programs that are measured: each once against Fuseline's public API, here, and once for its peers, in the Python file of
-//! the same name.
+//! The programs that are measured: each once against Fuseline's public API, here, and once for its
+//! peers, in the Python file of the same name.
 //!
-//! A program takes its sizes from `cases.json`, makes its data by [`data`], which `data.py` makes bit for bit as well, and
-//! then steps. A step ends with the host holding what a user would read of it (a loss, a sum): what is timed is the time
-//! until a result is seen, and nothing stays in flight between steps. [`Program::outputs`] is what the peers are compared by.
+//! A program takes its sizes from `cases.json`, makes its data by [`data`], which `data.py` makes
+//! bit for bit as well, and then steps. A step ends with the host holding what a user would read of
+//! it (a loss, a sum): what is timed is the time until a result is seen, and nothing stays in
+//! flight between steps. [`Program::outputs`] is what the peers are compared by.
 
 mod adam;
 mod batches;
@@ -54,7 +55,8 @@ fn size(value: &Value) -> Option<usize> {
 pub(crate) struct Params(BTreeMap<String, Value>);
 
 impl Params {
-    /// A size that the case states. A case without it is a bug of `cases.json`, which a test would find.
+    /// A size that the case states. A case without it is a bug of `cases.json`, which a test would
+    /// find.
     pub(crate) fn int(&self, name: &str) -> usize {
         self.0.get(name).and_then(size).unwrap_or_else(|| panic!("bug: no {name} in cases.json"))
     }

@@ -1,6 +1,7 @@
-//! Bodies that attract each other, all pairs at once by broadcasting, moved by the leapfrog method. A step of the benchmark is
-//! several steps of time, and reads the energy: that of motion and of all pairs, a body with itself included, which only
-//! adds a constant. Attraction is softened so much that no two bodies throw each other out.
+//! Bodies that attract each other, all pairs at once by broadcasting, moved by the leapfrog method.
+//! A step of the benchmark is several steps of time, and reads the energy: that of motion and of
+//! all pairs, a body with itself included, which only adds a constant. Attraction is softened so
+//! much that no two bodies throw each other out.
 
 use fuseline::{Engine, Result, Tensor};
 
@@ -44,7 +45,8 @@ fn without_drift(mut speeds: Vec<f32>) -> Vec<f32> {
     speeds
 }
 
-/// From each body, a row, to each other one, a column, along each axis; and the square of their softened distance.
+/// From each body, a row, to each other one, a column, along each axis; and the square of their
+/// softened distance.
 fn distances(places: &Tensor) -> Result<(Vec<Tensor>, Tensor)> {
     let along = |axis| {
         let places = places.narrow(1, axis, axis + 1)?;

@@ -1,7 +1,7 @@
-//! A step of training for a small ResNet (He, Zhang, Ren and Sun, 2016): a convolution, two blocks of which the second halves
-//! the image, the mean over what is left of it and a linear layer, then stochastic gradient descent with momentum. Every
-//! convolution is followed by batch normalisation with the statistics of the batch; running ones are not kept. Every step
-//! reads its loss.
+//! A step of training for a small ResNet (He, Zhang, Ren and Sun, 2016): a convolution, two blocks
+//! of which the second halves the image, the mean over what is left of it and a linear layer, then
+//! stochastic gradient descent with momentum. Every convolution is followed by batch normalisation
+//! with the statistics of the batch; running ones are not kept. Every step reads its loss.
 
 use fuseline::{Engine, Result, Tensor};
 
@@ -17,7 +17,8 @@ struct Resnet {
     /// `[batch, height, width, colors]`.
     images: Tensor,
     labels: Tensor,
-    /// Of each convolution kernel, gamma and beta; of the linear layer weights and bias. And how fast each changes.
+    /// Of each convolution kernel, gamma and beta; of the linear layer weights and bias. And how
+    /// fast each changes.
     parameters: Vec<(Tensor, Tensor)>,
     loss: f32,
 }
@@ -32,7 +33,8 @@ pub(super) fn make(engine: &Engine, params: &Params) -> Result<Box<dyn Program>>
         parameters.push((engine.tensor(data, dims)?, start));
         Ok(())
     };
-    // Sides of the kernel, features before and after: the stem, two in each block, the second one's projection.
+    // Sides of the kernel, features before and after: the stem, two in each block, the second one's
+    // projection.
     let kernels = [
         (3, COLORS, narrow),
         (3, narrow, narrow),

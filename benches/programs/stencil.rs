@@ -1,5 +1,6 @@
-//! Heat that spreads on a square plate whose edges keep their temperature: Jacobi's method, a point becoming the mean of itself
-//! and its four neighbours. All temperatures are well above 0, and a mean is never below the smallest of them.
+//! Heat that spreads on a square plate whose edges keep their temperature: Jacobi's method, a point
+//! becoming the mean of itself and its four neighbours. All temperatures are well above 0, and a
+//! mean is never below the smallest of them.
 
 use fuseline::{Engine, Result, Tensor};
 

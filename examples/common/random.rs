@@ -1,5 +1,5 @@
-//! Random numbers that are the same everywhere: SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number
-//! generators", 2014).
+//! Random numbers that are the same everywhere: SplitMix64 (Steele, Lea and Flood, "Fast splittable
+//! pseudorandom number generators", 2014).
 
 /// A generator of random numbers.
 #[derive(Clone, Debug)]

@@ -1,9 +1,11 @@
 //! Gradients by a tape: reverse-mode differentiation on top of plain tensors.
 //!
-//! Fuseline records ops and fuses them; it knows nothing of gradients. A front end that wants them keeps a tape like this
-//! one. Each function here computes its result with ordinary tensor ops and, if a gradient is wanted of one of its inputs,
-//! notes how the gradient of the result becomes that of the input (a *pullback*), by the rules of `fuseline::nn::grad`. [`Tape::gradients`] goes through the
-//! notes from the back. Both directions are recorded op by op and end up in the same fused region.
+//! Fuseline records ops and fuses them; it knows nothing of gradients. A front end that wants them
+//! keeps a tape like this one. Each function here computes its result with ordinary tensor ops and,
+//! if a gradient is wanted of one of its inputs, notes how the gradient of the result becomes that
+//! of the input (a *pullback*), by the rules of `fuseline::nn::grad`. [`Tape::gradients`] goes
+//! through the notes from the back. Both directions are recorded op by op and end up in the same
+//! fused region.
 //!
 //! ```ignore
 //! let tape = Tape::new();
@@ -22,7 +24,8 @@ use fuseline::{Result, Tensor};
 /// From the gradient of a result to that of an input.
 type Pullback = Box<dyn FnOnce(&Tensor) -> Result<Tensor>>;
 
-/// How the gradient of one value is passed on: to which inputs, and as what. A leaf passes on nothing.
+/// How the gradient of one value is passed on: to which inputs, and as what. A leaf passes on
+/// nothing.
 type Edges = Vec<(usize, Pullback)>;
 
 /// From the gradients of parts to that of the whole.
@@ -80,10 +83,11 @@ impl Tape {
         Var { tape: self, place, value }
     }
 
-    /// The gradients of `loss`, a scalar, with respect to leaves; zeros for those it does not depend on. Uses the tape up:
-    /// a second call finds it empty.
+    /// The gradients of `loss`, a scalar, with respect to leaves; zeros for those it does not
+    /// depend on. Uses the tape up: a second call finds it empty.
     ///
-    /// A gradient on the way is dropped as soon as it has been passed on, so that its memory can be reused.
+    /// A gradient on the way is dropped as soon as it has been passed on, so that its memory can be
+    /// reused.
     pub(crate) fn gradients(&self, loss: &Var<'_>, leaves: &[Var<'_>]) -> Result<Vec<Tensor>> {
         let mut steps = std::mem::take(&mut *self.steps.borrow_mut());
         let mut gradients: Vec<Option<Tensor>> = vec![None; steps.len()];
@@ -250,8 +254,8 @@ impl<'t> Var<'t> {
         Ok(self.tape.result(value, [(self, Box::new(pull))]))
     }
 
-    /// `parts` parts of the same size, side by side in dimension `axis`. Their gradients are joined by one concatenation, where those of
-    /// [`Var::narrow`] are padded and added.
+    /// `parts` parts of the same size, side by side in dimension `axis`. Their gradients are joined
+    /// by one concatenation, where those of [`Var::narrow`] are padded and added.
     pub(crate) fn split(&self, axis: usize, parts: usize) -> Result<Vec<Var<'t>>> {
         let width = self.dims()[axis] as i64 / parts as i64;
         let values =
@@ -303,7 +307,8 @@ impl<'t> Var<'t> {
         ))
     }
 
-    /// A two-dimensional convolution of images `[batch, height, width, in]` with a kernel `[kh, kw, in, out]`.
+    /// A two-dimensional convolution of images `[batch, height, width, in]` with a kernel `[kh, kw,
+    /// in, out]`.
     pub(crate) fn conv2d(&self, kernel: &Var<'t>, stride: i64, padding: i64) -> Result<Var<'t>> {
         let conv = Convolution {
             stride: vec![stride; 2],
@@ -323,7 +328,8 @@ impl<'t> Var<'t> {
         ))
     }
 
-    /// The mean of each `size` by `size` square of images `[batch, height, width, features]`, whose sides `size` divides.
+    /// The mean of each `size` by `size` square of images `[batch, height, width, features]`, whose
+    /// sides `size` divides.
     pub(crate) fn mean_pool(&self, size: usize) -> Result<Var<'t>> {
         let &[batch, height, width, features] = self.dims() else {
             unreachable!("images have four dimensions: {:?}", self.dims());

@@ -1,7 +1,7 @@
 //! The handwritten digits: 1,797 images of 8x8 pixels.
 //!
-//! E. Alpaydin and C. Kaynak, "Optical Recognition of Handwritten Digits", UCI Machine Learning Repository, 1998, CC BY
-//! 4.0; see `examples/data/LICENSE.txt`.
+//! E. Alpaydin and C. Kaynak, "Optical Recognition of Handwritten Digits", UCI Machine Learning
+//! Repository, 1998, CC BY 4.0; see `examples/data/LICENSE.txt`.
 
 use std::io::Read as _;
 
@@ -17,10 +17,11 @@ pub(crate) const SIDE: usize = 8;
 pub(crate) const CLASSES: usize = 10;
 /// Images held out to test the trained network: a fifth.
 const TEST: usize = 360;
-/// Decides which: the seed with which the order of the images is drawn, of which the last are held out. The order of the
-/// file goes by writer, so its own last fifth would ask a different question: how well the digits of unknown hands are read
-/// (93 % here). The learning rate and the number of epochs were chosen by these same images, so what is read right of them
-/// flatters a little; other seeds gave 98.6 to 99.4 % with settings close by.
+/// Decides which: the seed with which the order of the images is drawn, of which the last are held
+/// out. The order of the file goes by writer, so its own last fifth would ask a different question:
+/// how well the digits of unknown hands are read (93 % here). The learning rate and the number of
+/// epochs were chosen by these same images, so what is read right of them flatters a little; other
+/// seeds gave 98.6 to 99.4 % with settings close by.
 const SPLIT_SEED: u64 = 0;
 
 const PIXELS: usize = (SIDE * SIDE) as usize;
@@ -77,8 +78,8 @@ pub(crate) fn load() -> anyhow::Result<(Set, Set)> {
     Ok((all, test))
 }
 
-/// The batches of one pass through a set, each of the same size, in an order that the seed decides. What does not fill a
-/// batch is left out, so that every step has the same shapes.
+/// The batches of one pass through a set, each of the same size, in an order that the seed decides.
+/// What does not fill a batch is left out, so that every step has the same shapes.
 pub(crate) fn batches(images: usize, batch: usize, seed: u64) -> Vec<Vec<usize>> {
     let mut order: Vec<usize> = (0..images).collect();
     Random::new(seed).shuffle(&mut order);

@@ -7,7 +7,8 @@ use crate::common::random::Random;
 use crate::common::tape::{Tape, Var};
 use crate::data::{CLASSES, SIDE};
 
-/// Name, sizes and number of inputs of each parameter, in the order in which [`forward`] takes them.
+/// Name, sizes and number of inputs of each parameter, in the order in which [`forward`] takes
+/// them.
 const PARAMETERS: [(&str, &[usize], usize); 6] = [
     ("conv1.kernel", &[3, 3, 1, 8], 9),
     ("conv1.bias", &[8], 0),
@@ -17,7 +18,8 @@ const PARAMETERS: [(&str, &[usize], usize); 6] = [
     ("dense.bias", &[CLASSES], 0),
 ];
 
-/// Two convolutions, a pooling layer and a dense layer: logits `[batch, 10]` of images `[batch, 8, 8, 1]`.
+/// Two convolutions, a pooling layer and a dense layer: logits `[batch, 10]` of images `[batch, 8,
+/// 8, 1]`.
 fn forward<'t>(images: &Var<'t>, parameters: &[Var<'t>]) -> Result<Var<'t>> {
     let [kernel1, bias1, kernel2, bias2, weight, bias] = parameters else {
         unreachable!("there are as many parameters as in the table");
@@ -54,7 +56,8 @@ impl Model {
         PARAMETERS.iter().zip(&self.parameters).map(|((name, ..), state)| (*name, &state.value))
     }
 
-    /// One step of training; returns the loss. Nothing is computed until somebody asks for a result.
+    /// One step of training; returns the loss. Nothing is computed until somebody asks for a
+    /// result.
     pub(crate) fn train(&mut self, images: &Tensor, labels: &Tensor, rate: f64) -> Result<Tensor> {
         let tape = Tape::new();
         let leaves: Vec<Var<'_>> = self.parameters.iter().map(|state| tape.leaf(&state.value)).collect();
@@ -64,7 +67,8 @@ impl Model {
         drop(leaves);
         self.step += 1;
         let settings = Adam { learning_rate: self.settings.learning_rate * rate, ..self.settings };
-        // Each state is taken out and replaced: no handle on the old one is left, so that its memory is used again.
+        // Each state is taken out and replaced: no handle on the old one is left, so that its
+        // memory is used again.
         let states = std::mem::take(&mut self.parameters).into_iter().zip(&gradients);
         self.parameters = states
             .map(|(state, gradient)| nn::adam(state, gradient, self.step, &settings))

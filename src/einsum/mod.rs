@@ -1,8 +1,8 @@
 //! Sums of products by Einstein's convention, with the notation and the rules of NumPy's `einsum`.
 //!
-//! A letter names a dimension of each operand. Dimensions of one name run together, those that the result does not have are
-//! summed over. What is recorded is a sequence of products of two operands, each a `dot_general` or, where nothing is summed, a
-//! multiplication.
+//! A letter names a dimension of each operand. Dimensions of one name run together, those that the
+//! result does not have are summed over. What is recorded is a sequence of products of two
+//! operands, each a `dot_general` or, where nothing is summed, a multiplication.
 //!
 //! ```text
 //! "bij,bjk->bik" ─► Equation (parse.rs) ─► Terms: diagonals taken, lone names summed ─► order (plan.rs) ─► products ─► order of the result
@@ -14,7 +14,7 @@ mod plan;
 use std::fmt;
 
 use fuseline_fusion::op::attrs::DotDimensionNumbers;
-use fuseline_fusion::{Fault, OpError, Site};
+use fuseline_fusion::{OpErrorKind, OpError, Site};
 use smallvec::SmallVec;
 
 use self::parse::Equation;
@@ -56,7 +56,7 @@ struct Term {
 
 /// What is refused, and why.
 #[cold]
-fn refused(fault: Fault, given: impl Into<String>, rule: impl Into<String>, site: &Site) -> Error {
+fn refused(fault: OpErrorKind, given: impl Into<String>, rule: impl Into<String>, site: &Site) -> Error {
     Error::op(OpError::new("einsum", fault, given, rule), site.clone())
 }
 
@@ -83,14 +83,16 @@ fn refused(fault: Fault, given: impl Into<String>, rule: impl Into<String>, site
 /// - Letters name dimensions; `...` stands for those that have no name, which broadcast.
 /// - Dimensions with one name have one size, or 1, which broadcasts.
 /// - A letter twice in one operand takes the diagonal.
-/// - Without `->` the result has what `...` stands for and the letters that occur once, in alphabetical order with capitals first.
+/// - Without `->` the result has what `...` stands for and the letters that occur once, in
+///   alphabetical order with capitals first.
 /// - Blanks mean nothing. Element types promote.
 ///
-/// Three or more operands are multiplied two by two, in the order that needs the fewest multiplications; more than eight in one
-/// that is found greedily.
+/// Three or more operands are multiplied two by two, in the order that needs the fewest
+/// multiplications; more than eight in one that is found greedily.
 ///
 /// # Errors
-/// When the equation is none, the number of operands or dimensions differs from it, or sizes do not fit.
+/// When the equation is none, the number of operands or dimensions differs from it, or sizes do not
+/// fit.
 #[track_caller]
 pub fn einsum(equation: &str, operands: &[&Tensor]) -> Result<Tensor> {
     let site = here();
@@ -103,7 +105,7 @@ pub fn einsum(equation: &str, operands: &[&Tensor]) -> Result<Tensor> {
         let Some(common) = promote_types(dtype, operand.dtype()) else {
             let types: Vec<String> = operands.iter().map(|operand| operand.ty().to_string()).collect();
             let given = format!("the operands are {}", types.join(", "));
-            return Err(refused(Fault::DType, given, "their element types do not promote", &site));
+            return Err(refused(OpErrorKind::DType, given, "their element types do not promote", &site));
         };
         dtype = common;
     }
@@ -112,7 +114,8 @@ pub fn einsum(equation: &str, operands: &[&Tensor]) -> Result<Tensor> {
         let tensor = if operand.dtype() == dtype { (*operand).clone() } else { operand.convert(dtype)? };
         terms.push(Term { tensor, names: names.clone() }.distinct(&sizes)?);
     }
-    // What only one operand has, and the result does not, is summed before it makes a product larger.
+    // What only one operand has, and the result does not, is summed before it makes a product
+    // larger.
     for place in 0..terms.len() {
         let elsewhere = |name: &Name| {
             let others = terms.iter().enumerate().filter(|&(other, _)| other != place);
@@ -156,7 +159,7 @@ impl Sizes {
                         operand.ty()
                     );
                     return Err(refused(
-                        Fault::Shape,
+                        OpErrorKind::Shape,
                         given,
                         "a diagonal is of dimensions of one size",
                         site,
@@ -174,7 +177,7 @@ impl Sizes {
                             types.join(", ")
                         );
                         let rule = "dimensions of one name have one size, or 1";
-                        return Err(refused(Fault::Shape, given, rule, site));
+                        return Err(refused(OpErrorKind::Shape, given, rule, site));
                     }
                 }
             }
@@ -224,7 +227,8 @@ impl Term {
         Ok(Term { tensor: self.tensor.sum(&axes)?, names })
     }
 
-    /// With the names in the given order, those that are missing as dimensions of size 1 or repeated.
+    /// With the names in the given order, those that are missing as dimensions of size 1 or
+    /// repeated.
     #[track_caller]
     fn arranged(&self, order: &[Name], sizes: &Sizes) -> Result<Tensor> {
         let present: SmallVec<[Name; 6]> =

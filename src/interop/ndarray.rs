@@ -1,8 +1,9 @@
 //! Arrays of the `ndarray` crate.
 //!
-//! Tensors are row-major and have a rank known at run time, arrays may lie in memory in any order and have their rank in the
-//! type. So an array goes in as a view of any layout and dimension, and comes out as an [`ArrayD`] in row-major order, which
-//! [`ArrayD::into_dimensionality`] turns into one of a fixed rank.
+//! Tensors are row-major and have a rank known at run time, arrays may lie in memory in any order
+//! and have their rank in the type. So an array goes in as a view of any layout and dimension, and
+//! comes out as an [`ArrayD`] in row-major order, which [`ArrayD::into_dimensionality`] turns into
+//! one of a fixed rank.
 
 use fuseline_fusion::{Element, Site};
 use ndarray::{ArrayD, ArrayView, Dimension, IxDyn};
@@ -14,12 +15,14 @@ use crate::tensor::Tensor;
 use crate::tensor::dims::shape_of;
 
 impl Stream {
-    /// A tensor with the elements and the shape of an array, which may lie in memory in any order. The data is copied.
+    /// A tensor with the elements and the shape of an array, which may lie in memory in any order.
+    /// The data is copied.
     ///
     /// Needs the feature `ndarray`.
     ///
     /// # Errors
-    /// When the array has more dimensions than a tensor can have, or the device refuses (out of memory).
+    /// When the array has more dimensions than a tensor can have, or the device refuses (out of
+    /// memory).
     pub fn from_array<T: Element, D: Dimension>(&self, array: ArrayView<'_, T, D>) -> Result<Tensor> {
         // Before anything is copied.
         shape_of(array.shape())?;
@@ -31,7 +34,8 @@ impl Stream {
 }
 
 impl Engine {
-    /// A tensor with the elements and the shape of an array, which may lie in memory in any order. The data is copied.
+    /// A tensor with the elements and the shape of an array, which may lie in memory in any order.
+    /// The data is copied.
     ///
     /// Needs the feature `ndarray`.
     ///
@@ -49,7 +53,8 @@ impl Engine {
     /// ```
     ///
     /// # Errors
-    /// When the array has more dimensions than a tensor can have, or the device refuses (out of memory).
+    /// When the array has more dimensions than a tensor can have, or the device refuses (out of
+    /// memory).
     pub fn from_array<T: Element, D: Dimension>(&self, array: ArrayView<'_, T, D>) -> Result<Tensor> {
         self.stream().from_array(array)
     }

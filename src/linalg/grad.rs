@@ -1,11 +1,13 @@
-//! Vector-Jacobian products of linear algebra on real matrices, as [`nn::grad`](crate::nn::grad) has those of its functions.
+//! Vector-Jacobian products of linear algebra on real matrices, as [`nn::grad`](crate::nn::grad)
+//! has those of its functions.
 //!
-//! `gradient` is that of the result, and what is returned has the shape of the operand. The rules take the results that the
-//! forward computation has anyway. They are those of Giles, "An extended collection of matrix derivative results for forward and
-//! reverse mode automatic differentiation" (2008), and for Cholesky's factor of Murray, "Differentiation of the Cholesky
-//! decomposition" (2016).
+//! `gradient` is that of the result, and what is returned has the shape of the operand. The rules
+//! take the results that the forward computation has anyway. They are those of Giles, "An extended
+//! collection of matrix derivative results for forward and reverse mode automatic differentiation"
+//! (2008), and for Cholesky's factor of Murray, "Differentiation of the Cholesky decomposition"
+//! (2016).
 
-use fuseline_fusion::Fault;
+use fuseline_fusion::OpErrorKind;
 
 use super::{Triangular, refused, square, tril, triu};
 use crate::error::Result;
@@ -18,7 +20,7 @@ fn real(op: &'static str, a: &Tensor) -> Result<()> {
     if a.dtype().is_complex() {
         return Err(refused(
             op,
-            Fault::DType,
+            OpErrorKind::DType,
             format!("a matrix is {}", a.ty()),
             "this rule is for real ones",
         ));
@@ -32,11 +34,11 @@ fn outer(a: &Tensor, b: &Tensor) -> Result<Tensor> {
     a.matmul(&b.swap_axes(-1, -2)?)
 }
 
-/// Of [`cholesky`](super::cholesky), from its result: zero above the diagonal, for only the lower triangle is read, and each
-/// element below it stands for two of the symmetric matrix.
+/// Of [`cholesky`](super::cholesky), from its result: zero above the diagonal, for only the lower
+/// triangle is read, and each element below it stands for two of the symmetric matrix.
 ///
-/// With `p` the lower triangle of `l^T g`, its diagonal halved, and `s = l^-T p l^-1`, that is the lower triangle of `s + s^T`, its
-/// diagonal halved.
+/// With `p` the lower triangle of `l^T g`, its diagonal halved, and `s = l^-T p l^-1`, that is the
+/// lower triangle of `s + s^T`, its diagonal halved.
 ///
 /// # Errors
 /// When the shapes do not fit, or the elements are complex.
@@ -58,8 +60,8 @@ fn halved(a: &Tensor) -> Result<Tensor> {
     times(&tril(a, 0)?.add(&tril(a, -1)?)?, 0.5)
 }
 
-/// Of [`triangular_solve`](super::triangular_solve), to `a` and to its right side, which has sizes `b`; from its result `x`. The
-/// gradient of `a` is zero where `a` is not read.
+/// Of [`triangular_solve`](super::triangular_solve), to `a` and to its right side, which has sizes
+/// `b`; from its result `x`. The gradient of `a` is zero where `a` is not read.
 ///
 /// # Errors
 /// When the shapes do not fit, or the elements are complex.
@@ -82,8 +84,8 @@ pub fn triangular_solve(
     Ok([of_a, unbroadcast(b, &of_b)?.narrowed(gradient.dtype())?])
 }
 
-/// Of [`solve`](super::solve), to `a` and to its right side, which has sizes `b`; from its result `x`: to the right side
-/// `a^-T g`, to `a` that times `-x^T`.
+/// Of [`solve`](super::solve), to `a` and to its right side, which has sizes `b`; from its result
+/// `x`: to the right side `a^-T g`, to `a` that times `-x^T`.
 ///
 /// # Errors
 /// When the shapes do not fit, or the elements are complex.

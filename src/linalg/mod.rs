@@ -1,8 +1,8 @@
 //! Linear algebra on batches of matrices: dimensions before the last two are batch dimensions.
 //!
-//! XLA computes Cholesky factors and solves triangular systems by itself; those are ops. Everything else is loops on the device,
-//! recorded from the tensor methods that there are, so it runs on every plugin, fuses with its surroundings, and differs between
-//! devices by rounding only:
+//! XLA computes Cholesky factors and solves triangular systems by itself; those are ops. Everything
+//! else is loops on the device, recorded from the tensor methods that there are, so it runs on
+//! every plugin, fuses with its surroundings, and differs between devices by rounding only:
 //!
 //! | | by |
 //! |---|---|
@@ -13,9 +13,10 @@
 //! | [`svd`], [`pinv`], [`lstsq`] | the same on one side (Hestenes) |
 //! | [`grad`] | vector-Jacobian products of [`cholesky`], [`triangular_solve`], [`solve`] and [`inv`] |
 //!
-//! `f32` and `f64` are computed as they are, narrower floats in `f32`. Integers are refused: convert them to the float type that is
-//! meant. LU and what is made of it take complex matrices too. A singular matrix gives infinities and NaN where its inverse is
-//! asked for, as division does, and no error: nobody waits for the device to find out.
+//! `f32` and `f64` are computed as they are, narrower floats in `f32`. Integers are refused:
+//! convert them to the float type that is meant. LU and what is made of it take complex matrices
+//! too. A singular matrix gives infinities and NaN where its inverse is asked for, as division
+//! does, and no error: nobody waits for the device to find out.
 
 mod eigen;
 pub mod grad;
@@ -29,7 +30,7 @@ pub use qr::{qr, qr_complete};
 pub use svd::{Svd, lstsq, pinv, svd};
 
 use fuseline_fusion::op::{Transpose, attrs};
-use fuseline_fusion::{DType, Fault, OpCode, OpError, Site};
+use fuseline_fusion::{DType, OpErrorKind, OpCode, OpError, Site};
 
 use crate::error::{Error, Result};
 use crate::promote::{broadcast_shapes, promote_types};
@@ -38,7 +39,7 @@ use crate::tensor::dims::{indexed, shape_of};
 use crate::tensor::{Tensor, constant_like};
 
 #[track_caller]
-fn refused(op: &'static str, fault: Fault, given: String, rule: impl Into<String>) -> Error {
+fn refused(op: &'static str, fault: OpErrorKind, given: String, rule: impl Into<String>) -> Error {
     Error::op(OpError::new(op, fault, given, rule), Site::Rust(std::panic::Location::caller()))
 }
 
@@ -47,7 +48,7 @@ fn refused(op: &'static str, fault: Fault, given: String, rule: impl Into<String
 fn matrix(op: &'static str, a: &Tensor) -> Result<(usize, usize)> {
     match *a.dims() {
         [.., rows, columns] => Ok((rows, columns)),
-        _ => Err(refused(op, Fault::Shape, format!("a is {}", a.ty()), "a matrix has two dimensions")),
+        _ => Err(refused(op, OpErrorKind::Shape, format!("a is {}", a.ty()), "a matrix has two dimensions")),
     }
 }
 
@@ -56,7 +57,7 @@ fn matrix(op: &'static str, a: &Tensor) -> Result<(usize, usize)> {
 fn square(op: &'static str, a: &Tensor) -> Result<usize> {
     match matrix(op, a)? {
         (rows, columns) if rows == columns => Ok(rows),
-        _ => Err(refused(op, Fault::Shape, format!("a is {}", a.ty()), "its last two dimensions are equal")),
+        _ => Err(refused(op, OpErrorKind::Shape, format!("a is {}", a.ty()), "its last two dimensions are equal")),
     }
 }
 
@@ -67,7 +68,7 @@ fn computed(op: &'static str, a: &Tensor, complex: bool) -> Result<Tensor> {
         return a.widened();
     }
     let rule = if complex { "the elements are floats or complex" } else { "the elements are floats" };
-    let error = OpError::new(op, Fault::DType, format!("a is {}", a.ty()), rule);
+    let error = OpError::new(op, OpErrorKind::DType, format!("a is {}", a.ty()), rule);
     let error = match a.dtype().is_complex() {
         true => error,
         false => error.hint("convert it to the float type that is meant"),
@@ -166,8 +167,9 @@ pub fn trace(a: &Tensor) -> Result<Tensor> {
     a.diagonal(-2, -1)?.sum(&[-1])
 }
 
-/// The square root of the sum of the squares over the given dimensions, which disappear: the length of vectors, Frobenius' norm of
-/// matrices. Elements are divided by the largest one first, so that no square overflows.
+/// The square root of the sum of the squares over the given dimensions, which disappear: the length
+/// of vectors, Frobenius' norm of matrices. Elements are divided by the largest one first, so that
+/// no square overflows.
 ///
 /// # Errors
 /// When a dimension does not exist or the elements are not floats.
@@ -188,8 +190,8 @@ fn scale_of(largest: &Tensor) -> Result<Tensor> {
     useful.select(largest, &constant_like(largest, 1.0)?)
 }
 
-/// The lower triangular `l` with `a = l l^H`, for `a` symmetric (Hermitian) and positive definite; its lower triangle is read. NaN
-/// where it is not positive definite. One op.
+/// The lower triangular `l` with `a = l l^H`, for `a` symmetric (Hermitian) and positive definite;
+/// its lower triangle is read. NaN where it is not positive definite. One op.
 ///
 /// # Errors
 /// When the matrices are not square or the elements are neither floats nor complex.
@@ -211,7 +213,8 @@ pub struct Triangular {
     pub transpose: bool,
 }
 
-/// The `x` with `a x = b` for triangular `a`, and matrices `b`. One op, whose operands promote and whose batches broadcast.
+/// The `x` with `a x = b` for triangular `a`, and matrices `b`. One op, whose operands promote and
+/// whose batches broadcast.
 ///
 /// # Errors
 /// When `a` is not square or `b` has another number of rows.
@@ -253,14 +256,14 @@ fn system_of(op: &'static str, a: &Tensor, b: &Tensor) -> Result<(Tensor, Tensor
     let given = || format!("a is {}, b is {}", a.ty(), b.ty());
     let (wide_a, wide_b) = (computed(op, a, true)?, b.widened()?);
     let Some(dtype) = promote_types(wide_a.dtype(), wide_b.dtype()) else {
-        return Err(refused(op, Fault::DType, given(), "their element types do not promote"));
+        return Err(refused(op, OpErrorKind::DType, given(), "their element types do not promote"));
     };
     let wide_a = if wide_a.dtype() == dtype { wide_a } else { wide_a.convert(dtype)? };
     let wide_b = if wide_b.dtype() == dtype { wide_b } else { wide_b.convert(dtype)? };
     let batch = |x: &Tensor| shape_of(&x.dims()[..x.rank() - 2]);
     let (of_a, of_b) = (batch(a)?, batch(b)?);
     let Some(common) = broadcast_shapes(&[&of_a, &of_b]) else {
-        return Err(refused(op, Fault::Shape, given(), "the dimensions before the last two broadcast"));
+        return Err(refused(op, OpErrorKind::Shape, given(), "the dimensions before the last two broadcast"));
     };
     let of = |x: &Tensor| [indexed(common.dims()), &x.dims()[x.rank() - 2..]].concat();
     let (dims_a, dims_b) = (of(a), of(b));

@@ -4,13 +4,16 @@ use super::{batched, column, computed, eye, matrix, part, places, scale_of, triu
 use crate::error::Result;
 use crate::tensor::{Tensor, constant_like};
 
-/// `a = q r` with orthonormal columns of `q`, `[batch..., rows, least]`, and upper triangular `r`, `[batch..., least, columns]`, where
-/// `least` is the smaller of the sizes; by Householder's reflections (Golub and Van Loan, "Matrix computations", algorithm 5.2.1).
+/// `a = q r` with orthonormal columns of `q`, `[batch..., rows, least]`, and upper triangular `r`,
+/// `[batch..., least, columns]`, where `least` is the smaller of the sizes; by Householder's
+/// reflections (Golub and Van Loan, "Matrix computations", algorithm 5.2.1).
 ///
-/// Signs are LAPACK's, and so NumPy's: a reflection turns a column to the side of the axis that its diagonal element is not on, so
-/// that this element of `r` has the other sign; where nothing is left below the diagonal there is no reflection, and the element
-/// stays. So the last one of a square matrix keeps its sign, and the identity has itself for `q` and for `r`. Where columns depend
-/// on those before them, the columns of `q` are orthonormal all the same, but which ones they are is up to rounding.
+/// Signs are LAPACK's, and so NumPy's: a reflection turns a column to the side of the axis that its
+/// diagonal element is not on, so that this element of `r` has the other sign; where nothing is
+/// left below the diagonal there is no reflection, and the element stays. So the last one of a
+/// square matrix keeps its sign, and the identity has itself for `q` and for `r`. Where columns
+/// depend on those before them, the columns of `q` are orthonormal all the same, but which ones
+/// they are is up to rounding.
 ///
 /// # Errors
 /// When the tensor has fewer than two dimensions or the elements are not floats.
@@ -50,7 +53,8 @@ fn factored(a: &Tensor, wanted: usize) -> Result<(Tensor, Tensor)> {
         stream.zeros(wide.dtype(), &batched(a, 1, count))?,
     );
     let rounds = i32::try_from(count).unwrap_or(i32::MAX);
-    // Each round turns a column to the axis of its diagonal element: the reflection is 1 - tau v v^T.
+    // Each round turns a column to the axis of its diagonal element: the reflection is 1 - tau v
+    // v^T.
     let (r, vectors, taus) = stream.for_range(0..rounds, start, |k, (a, vectors, taus)| {
         let zero = a.on_stream().zeros(a.dtype(), &[])?;
         let one = constant_like(&zero, 1.0)?;

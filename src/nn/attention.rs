@@ -12,11 +12,11 @@ use crate::tensor::{Tensor, constant_like, times};
 /// Settings of [`attention`].
 #[derive(Debug, Default)]
 pub struct Attention<'a> {
-    /// Which keys each query sees: of bool, true where it sees one, or of floats, added to the scores. Broadcasts to
-    /// `[batch, heads, queries, keys]`.
+    /// Which keys each query sees: of bool, true where it sees one, or of floats, added to the
+    /// scores. Broadcasts to `[batch, heads, queries, keys]`.
     pub mask: Option<&'a Tensor>,
-    /// Query `i` sees the keys 0 to `i` plus this and no others. 0 for keys of the same places as the queries; the number of keys
-    /// before the first query for a decoder with a cache.
+    /// Query `i` sees the keys 0 to `i` plus this and no others. 0 for keys of the same places as
+    /// the queries; the number of keys before the first query for a decoder with a cache.
     pub causal: Option<i64>,
     /// What the scores are multiplied by; `1 / sqrt(width)` if not given.
     pub scale: Option<f64>,
@@ -24,15 +24,17 @@ pub struct Attention<'a> {
     pub dropout: Option<(f64, &'a mut Generator)>,
 }
 
-/// `softmax(scale q k^T + mask) v` for queries `[batch, heads, queries, width]`, keys `[batch, groups, keys, width]` and values
-/// `[batch, groups, keys, features]`: `[batch, heads, queries, features]`. Also returns the weights before dropout,
-/// `[batch, heads, queries, keys]`.
+/// `softmax(scale q k^T + mask) v` for queries `[batch, heads, queries, width]`, keys `[batch,
+/// groups, keys, width]` and values `[batch, groups, keys, features]`: `[batch, heads, queries,
+/// features]`. Also returns the weights before dropout, `[batch, heads, queries, keys]`.
 ///
-/// The number of heads is a multiple of the number of groups, and neighbouring heads share one (Ainslie et al., "GQA: Training
-/// generalized multi-query transformer models from multi-head checkpoints", 2023); nothing is repeated for them: their queries
-/// are rows of one larger product. A query that sees no key gets zeros. The scores of floats below 32 bits are computed in `f32`.
+/// The number of heads is a multiple of the number of groups, and neighbouring heads share one
+/// (Ainslie et al., "GQA: Training generalized multi-query transformer models from multi-head
+/// checkpoints", 2023); nothing is repeated for them: their queries are rows of one larger product.
+/// A query that sees no key gets zeros. The scores of floats below 32 bits are computed in `f32`.
 ///
-/// Two products and a softmax; a mask of bool or `causal` is one selection more, which fuses with the softmax.
+/// Two products and a softmax; a mask of bool or `causal` is one selection more, which fuses with
+/// the softmax.
 ///
 /// # Errors
 /// When the shapes do not fit.
@@ -121,7 +123,8 @@ fn as_type(x: &Tensor, dtype: DType) -> Result<Tensor> {
     if x.dtype() == dtype { Ok(x.clone()) } else { x.convert(dtype) }
 }
 
-/// Whether place `j` of the last dimension is not after place `i`, plus `offset`, of the one before: `[queries, keys]`.
+/// Whether place `j` of the last dimension is not after place `i`, plus `offset`, of the one
+/// before: `[queries, keys]`.
 #[track_caller]
 fn not_later(like: &Tensor, queries: usize, keys: usize, offset: i64) -> Result<Tensor> {
     let stream = like.on_stream();
@@ -133,8 +136,8 @@ fn not_later(like: &Tensor, queries: usize, keys: usize, offset: i64) -> Result<
     row.greater_equal(&stream.iota(DType::I32, &dims, 1)?)
 }
 
-/// A mask to be added to scores, in which each place sees itself and the places before it: 0 there, a large negative number
-/// elsewhere. Shape `[length, length]`.
+/// A mask to be added to scores, in which each place sees itself and the places before it: 0 there,
+/// a large negative number elsewhere. Shape `[length, length]`.
 ///
 /// [`Attention::causal`] does the same without a mask that has to be kept.
 ///

@@ -35,7 +35,8 @@ impl Reduction {
     }
 }
 
-/// The difference of predictions and targets, which must have one shape: broadcasting would count some elements many times.
+/// The difference of predictions and targets, which must have one shape: broadcasting would count
+/// some elements many times.
 #[track_caller]
 fn difference(op: &'static str, x: &Tensor, target: &Tensor) -> Result<Tensor> {
     same_shape(op, x, target)?;
@@ -70,8 +71,9 @@ pub fn mae(x: &Tensor, target: &Tensor, reduction: Reduction) -> Result<Tensor> 
     reduction.apply(&difference("mae", x, target)?.abs()?)
 }
 
-/// Huber's loss of `d = x - target`: `d^2 / 2` up to `delta`, beyond it `delta (|d| - delta / 2)` (Huber, "Robust estimation of a
-/// location parameter", 1964). Computed without a selection, as `m (|d| - m / 2)` with `m = min(|d|, delta)`.
+/// Huber's loss of `d = x - target`: `d^2 / 2` up to `delta`, beyond it `delta (|d| - delta / 2)`
+/// (Huber, "Robust estimation of a location parameter", 1964). Computed without a selection, as `m
+/// (|d| - m / 2)` with `m = min(|d|, delta)`.
 ///
 /// # Errors
 /// When the shapes differ or the elements are not floats.
@@ -82,7 +84,8 @@ pub fn huber(x: &Tensor, target: &Tensor, delta: f64, reduction: Reduction) -> R
     reduction.apply(&bounded.mul(&distance.sub(&times(&bounded, 0.5)?)?)?)
 }
 
-/// [`huber`] divided by `beta`, which takes the place of `delta`; [`mae`] for a `beta` of 0 (Girshick, "Fast R-CNN", 2015).
+/// [`huber`] divided by `beta`, which takes the place of `delta`; [`mae`] for a `beta` of 0
+/// (Girshick, "Fast R-CNN", 2015).
 ///
 /// # Errors
 /// When the shapes differ or the elements are not floats.
@@ -105,9 +108,10 @@ pub fn hinge(x: &Tensor, target: &Tensor, reduction: Reduction) -> Result<Tensor
     reduction.apply(&super::relu(&plus(&x.mul(target)?.neg()?, 1.0)?)?)
 }
 
-/// The cross-entropy between logits of a yes and the probability that it is wanted, in nats: with `s` the logistic function,
-/// `-target log(s(x)) - (1 - target) log(1 - s(x))`, computed as `max(x, 0) - x target + log1p(exp(-|x|))`, which neither overflows
-/// nor cancels. A `positive_weight`, which broadcasts, multiplies the first of the two terms.
+/// The cross-entropy between logits of a yes and the probability that it is wanted, in nats: with
+/// `s` the logistic function, `-target log(s(x)) - (1 - target) log(1 - s(x))`, computed as `max(x, 0) -
+/// x target + log1p(exp(-|x|))`, which neither overflows nor cancels. A `positive_weight`, which
+/// broadcasts, multiplies the first of the two terms.
 ///
 /// # Errors
 /// When the shapes differ or the elements are not floats.
@@ -128,10 +132,11 @@ pub fn bce_with_logits(
     reduction.apply(&away.add(&factor.mul(&super::softplus(&x.neg()?)?)?)?)
 }
 
-/// The divergence of Kullback and Leibler of `target`, probabilities, from predictions given as logarithms:
-/// `target (log(target) - x)`, and 0 where `target` is 0.
+/// The divergence of Kullback and Leibler of `target`, probabilities, from predictions given as
+/// logarithms: `target (log(target) - x)`, and 0 where `target` is 0.
 ///
-/// The mean is over all elements. Divide the sum by the number of samples for what is usually meant by the mean.
+/// The mean is over all elements. Divide the sum by the number of samples for what is usually meant
+/// by the mean.
 ///
 /// # Errors
 /// When the shapes differ or the elements are not floats.
@@ -144,8 +149,8 @@ pub fn kl_div(x: &Tensor, target: &Tensor, reduction: Reduction) -> Result<Tenso
     reduction.apply(&losses)
 }
 
-/// The cosine of the angle between `a` and `b` along `axis`, which disappears: `a . b / max(|a| |b|, epsilon)`. Other dimensions
-/// broadcast.
+/// The cosine of the angle between `a` and `b` along `axis`, which disappears: `a . b / max(|a| |b|,
+/// epsilon)`. Other dimensions broadcast.
 ///
 /// # Errors
 /// When the operands do not promote or broadcast, or the dimension does not exist.
@@ -175,8 +180,8 @@ pub fn cosine_similarity(a: &Tensor, b: &Tensor, axis: i64, epsilon: f64) -> Res
 /// Settings of [`cross_entropy_with`] and [`nll`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CrossEntropy<'a> {
-    /// Share of the wanted probability that is spread evenly over all classes (Szegedy et al., "Rethinking the Inception
-    /// architecture for computer vision", 2016). Not for [`nll`].
+    /// Share of the wanted probability that is spread evenly over all classes (Szegedy et al.,
+    /// "Rethinking the Inception architecture for computer vision", 2016). Not for [`nll`].
     pub label_smoothing: f64,
     /// A label that stands for none: its samples count for nothing, in the mean as well.
     pub ignored: Option<i64>,
@@ -186,7 +191,8 @@ pub struct CrossEntropy<'a> {
     pub reduction: Reduction,
 }
 
-/// The mean cross-entropy between logits `[batch..., classes]` and integer labels `[batch...]`, in nats.
+/// The mean cross-entropy between logits `[batch..., classes]` and integer labels `[batch...]`, in
+/// nats.
 ///
 /// # Errors
 /// When the shapes do not fit. Labels are not broadcast.
@@ -195,8 +201,9 @@ pub fn cross_entropy(logits: &Tensor, labels: &Tensor) -> Result<Tensor> {
     cross_entropy_with(logits, labels, &CrossEntropy::default())
 }
 
-/// The cross-entropy, in nats, between logits `[batch..., classes]` and either integer labels `[batch...]` or probabilities of the
-/// shape of the logits. A label outside the classes, if it is not the one that is ignored, counts as a sample with loss 0, or is an error
+/// The cross-entropy, in nats, between logits `[batch..., classes]` and either integer labels
+/// `[batch...]` or probabilities of the shape of the logits. A label outside the classes, if it is
+/// not the one that is ignored, counts as a sample with loss 0, or is an error
 /// ([`EngineConfig::check_indices`](crate::EngineConfig::check_indices)).
 ///
 /// # Errors
@@ -218,7 +225,8 @@ pub fn cross_entropy_with(logits: &Tensor, labels: &Tensor, settings: &CrossEntr
     loss.narrowed(logits.dtype())
 }
 
-/// The negative logarithms of the probabilities, `[batch..., classes]`, that the labels, `[batch...]`, name.
+/// The negative logarithms of the probabilities, `[batch..., classes]`, that the labels,
+/// `[batch...]`, name.
 ///
 /// # Errors
 /// When the shapes do not fit or the labels are not integers.

@@ -8,9 +8,9 @@ use crate::promote::promote_types;
 use crate::tensor::{Tensor, plus};
 use crate::trace::TensorTree;
 
-/// `(x - mean) / sqrt(variance + epsilon)` over the given dimensions, and the factor `1 / sqrt(variance + epsilon)`, which a
-/// gradient needs and which has size 1 in those dimensions. The variance is the biased one. Both results have at least 32
-/// bits.
+/// `(x - mean) / sqrt(variance + epsilon)` over the given dimensions, and the factor `1 /
+/// sqrt(variance + epsilon)`, which a gradient needs and which has size 1 in those dimensions. The
+/// variance is the biased one. Both results have at least 32 bits.
 ///
 /// Two reductions and four passes over the elements.
 ///
@@ -57,8 +57,9 @@ fn trailing(op: &'static str, x: &Tensor, weights: &[&Tensor]) -> Result<Vec<i64
     Ok((1..=first.rank() as i64).map(|axis| -axis).collect())
 }
 
-/// Layer normalisation (Ba, Kiros and Hinton, "Layer normalization", 2016): `(x - mean) / sqrt(variance + epsilon)` over the last
-/// dimensions, as many as `gamma` and `beta` have, times `gamma`, plus `beta`.
+/// Layer normalisation (Ba, Kiros and Hinton, "Layer normalization", 2016): `(x - mean) /
+/// sqrt(variance + epsilon)` over the last dimensions, as many as `gamma` and `beta` have, times
+/// `gamma`, plus `beta`.
 ///
 /// # Errors
 /// When the weights do not have the sizes of the last dimensions, or the elements are not floats.
@@ -69,8 +70,8 @@ pub fn layer_norm(x: &Tensor, gamma: &Tensor, beta: &Tensor, epsilon: f64) -> Re
     affine(x.dtype(), &normal, gamma, Some(beta))
 }
 
-/// Root mean square normalisation (Zhang and Sennrich, 2019): `x / sqrt(mean(x^2) + epsilon)` over the last dimensions, as many as
-/// `gamma` has, times `gamma`.
+/// Root mean square normalisation (Zhang and Sennrich, 2019): `x / sqrt(mean(x^2) + epsilon)` over
+/// the last dimensions, as many as `gamma` has, times `gamma`.
 ///
 /// # Errors
 /// When `gamma` does not have the sizes of the last dimensions, or the elements are not floats.
@@ -83,7 +84,8 @@ pub fn rms_norm(x: &Tensor, gamma: &Tensor, epsilon: f64) -> Result<Tensor> {
     affine(x.dtype(), &normal, gamma, None)
 }
 
-/// A vector with one number per feature, shaped so that it broadcasts along dimension `axis` of a tensor.
+/// A vector with one number per feature, shaped so that it broadcasts along dimension `axis` of a
+/// tensor.
 #[track_caller]
 fn along(op: &'static str, x: &Tensor, axis: usize, vector: &Tensor) -> Result<Tensor> {
     if vector.dims() != [x.dims()[axis]] {
@@ -99,12 +101,14 @@ fn along(op: &'static str, x: &Tensor, axis: usize, vector: &Tensor) -> Result<T
     vector.reshape(&dims)
 }
 
-/// Group normalisation (Wu and He, 2018): the features, dimension `axis`, in `groups` of neighbours; each sample of dimension 0 and
-/// each group is normalised over its features and all other dimensions. Then times `gamma`, plus `beta`, vectors with one number
-/// per feature. With one group per feature this is instance normalisation.
+/// Group normalisation (Wu and He, 2018): the features, dimension `axis`, in `groups` of
+/// neighbours; each sample of dimension 0 and each group is normalised over its features and all
+/// other dimensions. Then times `gamma`, plus `beta`, vectors with one number per feature. With one
+/// group per feature this is instance normalisation.
 ///
 /// # Errors
-/// When the dimension does not exist or is 0, its size is no multiple of `groups`, or the weights do not fit.
+/// When the dimension does not exist or is 0, its size is no multiple of `groups`, or the weights
+/// do not fit.
 #[track_caller]
 pub fn group_norm(
     x: &Tensor,
@@ -130,7 +134,8 @@ pub fn group_norm(
     affine(x.dtype(), &normal.reshape(x.dims())?, &gamma, Some(&beta))
 }
 
-/// Mean and variance of each feature, as batch normalisation keeps them from training for evaluation.
+/// Mean and variance of each feature, as batch normalisation keeps them from training for
+/// evaluation.
 #[derive(Clone, Debug)]
 pub struct RunningStatistics {
     /// The means, a vector.
@@ -146,13 +151,15 @@ impl TensorTree for RunningStatistics {
     }
 }
 
-/// Batch normalisation in evaluation (Ioffe and Szegedy, 2015): `(x - mean) / sqrt(variance + epsilon) * gamma + beta` for each
-/// feature, dimension `axis`, with the statistics given.
+/// Batch normalisation in evaluation (Ioffe and Szegedy, 2015): `(x - mean) / sqrt(variance +
+/// epsilon) * gamma + beta` for each feature, dimension `axis`, with the statistics given.
 ///
-/// What can be is computed per feature, so that the tensor itself is passed over once: `x * scale + shift`.
+/// What can be is computed per feature, so that the tensor itself is passed over once: `x * scale +
+/// shift`.
 ///
 /// # Errors
-/// When the dimension does not exist, or statistics or weights are no vectors with one number per feature.
+/// When the dimension does not exist, or statistics or weights are no vectors with one number per
+/// feature.
 #[track_caller]
 pub fn batch_norm(
     x: &Tensor,
@@ -174,12 +181,13 @@ pub fn batch_norm(
     }
 }
 
-/// Batch normalisation in training: as [`batch_norm`], with mean and biased variance of this batch over all dimensions but `axis`.
-/// Also returns the running statistics after this batch, `(1 - momentum) * before + momentum * now`, for which the variance is
-/// the unbiased one.
+/// Batch normalisation in training: as [`batch_norm`], with mean and biased variance of this batch
+/// over all dimensions but `axis`. Also returns the running statistics after this batch, `(1 -
+/// momentum) * before + momentum * now`, for which the variance is the unbiased one.
 ///
 /// # Errors
-/// When the dimension does not exist, or statistics or weights are no vectors with one number per feature.
+/// When the dimension does not exist, or statistics or weights are no vectors with one number per
+/// feature.
 #[track_caller]
 pub fn batch_norm_train(
     x: &Tensor,

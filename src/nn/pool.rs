@@ -18,7 +18,8 @@ pub struct Pool {
     pub padding: Vec<usize>,
     /// Distance between neighbours in the window.
     pub dilation: Vec<usize>,
-    /// The last position may stick out at the far edge if it begins inside, or in the padding before.
+    /// The last position may stick out at the far edge if it begins inside, or in the padding
+    /// before.
     pub ceil_mode: bool,
     /// Padding counts as zeros in a mean, instead of not at all.
     pub count_padding: bool,
@@ -162,7 +163,8 @@ impl Windows {
     }
 }
 
-/// The largest element under each position, of tensors `[batch, features, space...]`; NaN if there is one. One `reduce_window`.
+/// The largest element under each position, of tensors `[batch, features, space...]`; NaN if there
+/// is one. One `reduce_window`.
 ///
 /// # Errors
 /// When the window does not fit the tensor.
@@ -171,8 +173,8 @@ pub fn max_pool(x: &Tensor, pool: &Pool) -> Result<Tensor> {
     Windows::new(x.rank(), pool, &positions("max_pool", x.ty(), pool)?).combine(x, OpCode::Maximum)
 }
 
-/// The mean of the elements under each position. One `reduce_window`, and a division by what [`Pool::count_padding`] and
-/// [`Pool::ceil_mode`] make of the number of elements.
+/// The mean of the elements under each position. One `reduce_window`, and a division by what
+/// [`Pool::count_padding`] and [`Pool::ceil_mode`] make of the number of elements.
 ///
 /// # Errors
 /// When the window does not fit the tensor, or the elements are not floats.
@@ -210,8 +212,9 @@ pub(super) fn divided(total: &Tensor, pool: &Pool, positions: &[Positions]) -> R
     total.div(&divisor)
 }
 
-/// The `p`-th root of the sum of the `p`-th powers of the absolute elements under each position. Where a window sticks out
-/// ([`Pool::ceil_mode`]) it is the sum of what is there; PyTorch scales it up to a whole window.
+/// The `p`-th root of the sum of the `p`-th powers of the absolute elements under each position.
+/// Where a window sticks out ([`Pool::ceil_mode`]) it is the sum of what is there; PyTorch scales
+/// it up to a whole window.
 ///
 /// # Errors
 /// When the window does not fit the tensor, `p` is not positive, or the elements are not floats.
@@ -227,7 +230,8 @@ pub fn lp_pool(x: &Tensor, p: f64, pool: &Pool) -> Result<Tensor> {
     total.pow(&constant_like(&total, 1.0 / p)?)?.narrowed(x.dtype())
 }
 
-/// A vector along dimension `axis` of `like`, in its element type, as a constant with size 1 elsewhere.
+/// A vector along dimension `axis` of `like`, in its element type, as a constant with size 1
+/// elsewhere.
 #[track_caller]
 pub(super) fn along(like: &Tensor, axis: usize, numbers: &[f64]) -> Result<Tensor> {
     let mut dims = vec![1; like.rank() - axis];
@@ -246,14 +250,14 @@ fn numbers_of(dtype: DType, numbers: &[f64], dims: &[usize]) -> Result<Literal> 
     })
 }
 
-/// First and last but one element of each of `count` stretches that cover `length` elements: from `floor(i length / count)` to
-/// `ceil((i + 1) length / count)`.
+/// First and last but one element of each of `count` stretches that cover `length` elements: from
+/// `floor(i length / count)` to `ceil((i + 1) length / count)`.
 pub(super) fn stretches(length: usize, count: usize) -> Vec<(usize, usize)> {
     (0..count).map(|i| (i * length / count, ((i + 1) * length).div_ceil(count))).collect()
 }
 
-/// The elements of each stretch along dimension `axis`, which becomes two: stretches, and places in them. Shorter ones repeat
-/// their last element; also returns how many elements each has.
+/// The elements of each stretch along dimension `axis`, which becomes two: stretches, and places in
+/// them. Shorter ones repeat their last element; also returns how many elements each has.
 #[track_caller]
 fn stretched(x: &Tensor, axis: usize, count: usize) -> Result<(Tensor, Vec<f64>)> {
     let length = x.dims()[axis];
@@ -282,8 +286,8 @@ pub(super) fn check_sizes(op: &'static str, x: &Tensor, sizes: &[usize]) -> Resu
     Ok(())
 }
 
-/// Pools to the given sizes by the mean of equal stretches, which overlap where the sizes do not divide: PyTorch's
-/// `adaptive_avg_pool`. One dimension after the other.
+/// Pools to the given sizes by the mean of equal stretches, which overlap where the sizes do not
+/// divide: PyTorch's `adaptive_avg_pool`. One dimension after the other.
 ///
 /// # Errors
 /// When there is not one size per dimension of space, or the elements are not floats.
@@ -297,7 +301,8 @@ pub fn adaptive_avg_pool(x: &Tensor, sizes: &[usize], layout: Layout) -> Result<
         }
         let (parts, counts) = stretched(&result, axis, size)?;
         let widest = parts.dims()[axis + 1];
-        // Stretches of less elements have the last one in some more places, which count for nothing.
+        // Stretches of less elements have the last one in some more places, which count for
+        // nothing.
         let weights: Vec<f64> = counts
             .iter()
             .flat_map(|&count| (0..widest).map(move |i| if (i as f64) < count { 1.0 / count } else { 0.0 }))
@@ -314,7 +319,8 @@ pub fn adaptive_avg_pool(x: &Tensor, sizes: &[usize], layout: Layout) -> Result<
     result.narrowed(x.dtype())
 }
 
-/// Pools to the given sizes by the maximum of equal stretches: PyTorch's `adaptive_max_pool`. One dimension after the other.
+/// Pools to the given sizes by the maximum of equal stretches: PyTorch's `adaptive_max_pool`. One
+/// dimension after the other.
 ///
 /// # Errors
 /// When there is not one size per dimension of space.

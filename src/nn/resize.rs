@@ -14,10 +14,11 @@ pub enum Method {
     Nearest,
     /// The element at `floor((i + 1/2) * from / to)`: PyTorch's `nearest-exact`, Pillow's nearest.
     NearestExact,
-    /// On the straight line between the two neighbours: bilinear in two dimensions, trilinear in three.
+    /// On the straight line between the two neighbours: bilinear in two dimensions, trilinear in
+    /// three.
     Linear,
-    /// On the cubic through the four neighbours of Keys ("Cubic convolution interpolation for digital image processing", 1981), with
-    /// a slope of -0.75: PyTorch's `bicubic`.
+    /// On the cubic through the four neighbours of Keys ("Cubic convolution interpolation for
+    /// digital image processing", 1981), with a slope of -0.75: PyTorch's `bicubic`.
     Cubic,
 }
 
@@ -26,8 +27,8 @@ pub enum Method {
 pub struct Resize {
     /// How the elements between elements are made.
     pub method: Method,
-    /// The centres of the elements at the corners stay where they are, instead of the corners themselves. Not for
-    /// [`Method::Nearest`] and [`Method::NearestExact`].
+    /// The centres of the elements at the corners stay where they are, instead of the corners
+    /// themselves. Not for [`Method::Nearest`] and [`Method::NearestExact`].
     pub align_corners: bool,
     /// Where the features are.
     pub layout: Layout,
@@ -83,15 +84,15 @@ pub(super) fn taps(settings: Resize, from: usize, to: usize) -> Vec<Tap> {
     }
 }
 
-/// A tensor with a batch, features and space, brought to `sizes` in space. The conventions are PyTorch's `interpolate` with a size
-/// given; elements beyond the edges are those at the edges.
+/// A tensor with a batch, features and space, brought to `sizes` in space. The conventions are
+/// PyTorch's `interpolate` with a size given; elements beyond the edges are those at the edges.
 ///
-/// One dimension after the other; each is one gather and one product for each neighbour that counts. Floats below 32 bits are
-/// computed in `f32`.
+/// One dimension after the other; each is one gather and one product for each neighbour that
+/// counts. Floats below 32 bits are computed in `f32`.
 ///
 /// # Errors
-/// When there is not one size per dimension of space, a dimension is empty, or the elements are not floats and the method is
-/// linear or cubic.
+/// When there is not one size per dimension of space, a dimension is empty, or the elements are not
+/// floats and the method is linear or cubic.
 #[track_caller]
 pub fn resize(x: &Tensor, sizes: &[usize], settings: Resize) -> Result<Tensor> {
     if x.rank() != sizes.len() + 2 || sizes.contains(&0) || x.dims().contains(&0) {

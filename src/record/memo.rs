@@ -1,15 +1,18 @@
 //! Signatures that this thread has inferred before.
 //!
-//! A steady loop makes the same calls again and again; their types are inferred once and shared by every record. The tables are
-//! direct-mapped and belong to a thread, so looking something up takes no lock and no contended counter, and their size is
-//! bounded whatever a program does. Being caches of pure functions, they cannot be stale, and what they hold differs between
-//! threads without consequence.
+//! A steady loop makes the same calls again and again; their types are inferred once and shared by
+//! every record. The tables are direct-mapped and belong to a thread, so looking something up takes
+//! no lock and no contended counter, and their size is bounded whatever a program does. Being
+//! caches of pure functions, they cannot be stale, and what they hold differs between threads
+//! without consequence.
 //!
-//! A call is found by its contents: op, attributes, bodies and operand types. An elementwise op is found sooner, by the
-//! [`Kind`]s of its operands, numbers that stand for types:
+//! A call is found by its contents: op, attributes, bodies and operand types. An elementwise op is
+//! found sooner, by the [`TypeToken`]s of its operands, numbers that stand for types:
 //!
-//! - G1: values of the same kind have the same type. A number is given to one type, once in a process.
-//! - G2: values of the same type may be of different kinds: threads number on their own, and forget. So kinds that differ say nothing.
+//! - G1: values of the same kind have the same type. A number is given to one type, once in a
+//!   process.
+//! - G2: values of the same type may be of different kinds: threads number on their own, and
+//!   forget. So kinds that differ say nothing.
 
 use std::cell::RefCell;
 use std::hash::{Hash, Hasher};
@@ -22,52 +25,53 @@ use rustc_hash::FxHasher;
 use crate::tensor::Tensor;
 use crate::value::fresh_id;
 
-/// Number of entries of each table. A training step of a few hundred ops has fewer distinct calls than that.
+/// Number of entries of each table. A training step of a few hundred ops has fewer distinct calls
+/// than that.
 const ENTRIES: usize = 1_024;
 
-/// A number that stands for a type (G1, G2): the id of no value, all of which are above those of no type and of the scalars of each element
-/// type.
+/// A number that stands for a type (G1, G2): the id of no value, all of which are above those of no
+/// type and of the scalars of each element type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Kind(u64);
+pub(crate) struct TypeToken(u64);
 
 /// The kind of an operand that is not there.
-const NO_KIND: Kind = Kind(0);
+const NO_TOKEN: TypeToken = TypeToken(0);
 
 /// A signature, and the kind of the first result.
 #[derive(Clone, Debug)]
-pub(crate) struct Known {
+pub(crate) struct InferredCall {
     pub(crate) signature: Arc<Signature>,
-    kind: Kind,
+    type_token: TypeToken,
 }
 
 /// An op on one or two operands, without attributes.
 struct Plain {
     op: OpCode,
-    operands: [Kind; 2],
-    known: Known,
+    operands: [TypeToken; 2],
+    known: InferredCall,
 }
 
 struct Memo {
-    calls: Vec<Option<Known>>,
+    calls: Vec<Option<InferredCall>>,
     plain: Vec<Option<Plain>>,
-    kinds: Vec<Option<(TensorType, Kind)>>,
+    kinds: Vec<Option<(TensorType, TypeToken)>>,
 }
 
 thread_local! {
     static MEMO: RefCell<Memo> = const { RefCell::new(Memo { calls: Vec::new(), plain: Vec::new(), kinds: Vec::new() }) };
 }
 
-impl Kind {
+impl TypeToken {
     /// The kind of a type, as this thread numbers them.
     #[inline]
-    pub(crate) fn of(ty: &TensorType) -> Kind {
+    pub(crate) fn of(ty: &TensorType) -> TypeToken {
         match ty.rank() {
-            0 => Kind(1 + u64::from(ty.dtype().code())),
-            _ => Kind::numbered(ty),
+            0 => TypeToken(1 + u64::from(ty.dtype().code())),
+            _ => TypeToken::numbered(ty),
         }
     }
 
-    fn numbered(ty: &TensorType) -> Kind {
+    fn numbered(ty: &TensorType) -> TypeToken {
         let slot = ty.short_hash() as usize % ENTRIES;
         // A thread that is ending remembers nothing any more.
         let known = MEMO.try_with(|memo| {
@@ -76,39 +80,39 @@ impl Kind {
                 memo.kinds.resize(ENTRIES, None);
             }
             match &memo.kinds[slot] {
-                Some((known, kind)) if known == ty => *kind,
+                Some((known, type_token)) if known == ty => *type_token,
                 _ => {
-                    let kind = Kind::fresh();
-                    memo.kinds[slot] = Some((ty.clone(), kind));
-                    kind
+                    let type_token = TypeToken::fresh();
+                    memo.kinds[slot] = Some((ty.clone(), type_token));
+                    type_token
                 }
             }
         });
-        known.unwrap_or_else(|_| Kind::fresh())
+        known.unwrap_or_else(|_| TypeToken::fresh())
     }
 
     /// One that stands for nothing yet.
-    fn fresh() -> Kind {
-        Kind(fresh_id().to_raw())
+    fn fresh() -> TypeToken {
+        TypeToken(fresh_id().to_raw())
     }
 }
 
-impl Known {
-    fn new(signature: Arc<Signature>) -> Known {
-        let kind = signature.results().first().map_or_else(Kind::fresh, Kind::of);
-        Known { signature, kind }
+impl InferredCall {
+    fn new(signature: Arc<Signature>) -> InferredCall {
+        let type_token = signature.results().first().map_or_else(TypeToken::fresh, TypeToken::of);
+        InferredCall { signature, type_token }
     }
 
     /// The kind of a result.
     #[inline]
-    pub(crate) fn kind(&self, index: usize) -> Kind {
-        if index == 0 { self.kind } else { Kind::of(&self.signature.results()[index]) }
+    pub(crate) fn type_token(&self, index: usize) -> TypeToken {
+        if index == 0 { self.type_token } else { TypeToken::of(&self.signature.results()[index]) }
     }
 }
 
 impl Memo {
     #[inline]
-    fn plain(&self, op: OpCode, operands: [Kind; 2]) -> Option<&Known> {
+    fn plain(&self, op: OpCode, operands: [TypeToken; 2]) -> Option<&InferredCall> {
         let plain = self.plain.get(plain_slot(op, operands))?.as_ref()?;
         (plain.op == op && plain.operands == operands).then_some(&plain.known)
     }
@@ -116,30 +120,32 @@ impl Memo {
 
 /// The kinds of one or two operands, if a call with these attributes is one to be found by them.
 #[inline]
-fn plain_operands(attrs: &Attrs, bodies: &[Arc<Body>], operands: &[&Tensor]) -> Option<[Kind; 2]> {
+fn plain_operands(attrs: &Attrs, bodies: &[Arc<Body>], operands: &[&Tensor]) -> Option<[TypeToken; 2]> {
     if !attrs.values().is_empty() || !bodies.is_empty() {
         return None;
     }
     match operands {
-        [one] => Some([one.cell().kind(), NO_KIND]),
-        [lhs, rhs] => Some([lhs.cell().kind(), rhs.cell().kind()]),
+        [one] => Some([one.cell().type_token(), NO_TOKEN]),
+        [lhs, rhs] => Some([lhs.cell().type_token(), rhs.cell().type_token()]),
         _ => None,
     }
 }
 
-/// The signature of a call, if this thread has made it with operands of these kinds before and it has no attributes.
+/// The signature of a call, if this thread has made it with operands of these kinds before and it
+/// has no attributes.
 #[inline]
-pub(crate) fn by_kinds(
+pub(crate) fn by_tokens(
     op: OpCode,
     attrs: &Attrs,
     bodies: &[Arc<Body>],
     operands: &[&Tensor],
-) -> Option<Known> {
+) -> Option<InferredCall> {
     let kinds = plain_operands(attrs, bodies, operands)?;
     MEMO.try_with(|memo| memo.borrow().plain(op, kinds).cloned()).ok().flatten()
 }
 
-/// The signature of a call that is not found by kinds, inferred unless this thread has done so before.
+/// The signature of a call that is not found by kinds, inferred unless this thread has done so
+/// before.
 ///
 /// # Errors
 /// When the op table refuses the call.
@@ -149,7 +155,7 @@ pub(crate) fn by_types(
     attrs: &Attrs,
     bodies: &[Arc<Body>],
     operands: &[&Tensor],
-) -> Result<Known, OpError> {
+) -> Result<InferredCall, OpError> {
     let known = known(op, attrs, bodies, operands.iter().map(|tensor| tensor.cell().ty()))?;
     if let Some(operands) = plain_operands(attrs, bodies, operands) {
         let _ = MEMO.try_with(|memo| {
@@ -179,7 +185,7 @@ where
     Ok(known(op, attrs, bodies, operands)?.signature)
 }
 
-fn known<'a, I>(op: OpCode, attrs: &Attrs, bodies: &[Arc<Body>], operands: I) -> Result<Known, OpError>
+fn known<'a, I>(op: OpCode, attrs: &Attrs, bodies: &[Arc<Body>], operands: I) -> Result<InferredCall, OpError>
 where
     I: ExactSizeIterator<Item = &'a TensorType> + Clone,
 {
@@ -193,7 +199,7 @@ where
         return Ok(known);
     }
     let types: OperandTypes = operands.cloned().collect();
-    let known = Known::new(Arc::new(Signature::infer(op, attrs.clone(), bodies, &types)?));
+    let known = InferredCall::new(Arc::new(Signature::infer(op, attrs.clone(), bodies, &types)?));
     let _ = MEMO.try_with(|memo| {
         let mut memo = memo.borrow_mut();
         if memo.calls.is_empty() {
@@ -205,7 +211,7 @@ where
 }
 
 #[inline]
-fn plain_slot(op: OpCode, [lhs, rhs]: [Kind; 2]) -> usize {
+fn plain_slot(op: OpCode, [lhs, rhs]: [TypeToken; 2]) -> usize {
     let mut hasher = FxHasher::default();
     hasher.write_u16(op.number());
     hasher.write_u64(lhs.0);
@@ -281,18 +287,18 @@ mod tests {
         let number = || {
             let kinds = (0..2).flat_map(|_| 0..5_000u64);
             kinds
-                .map(|size| (Kind::of(&TensorType::of(DType::F32, &[size]).unwrap()), size))
+                .map(|size| (TypeToken::of(&TensorType::of(DType::F32, &[size]).unwrap()), size))
                 .collect::<Vec<_>>()
         };
         let (send, receive) = std::sync::mpsc::channel();
         let other = thread::spawn("numbers".to_owned(), move || send.send(number()).unwrap()).unwrap();
         let mut of_kind = std::collections::HashMap::new();
-        for (kind, size) in number().into_iter().chain(receive.recv().unwrap()) {
-            assert_eq!(*of_kind.entry(kind.0).or_insert(size), size);
+        for (type_token, size) in number().into_iter().chain(receive.recv().unwrap()) {
+            assert_eq!(*of_kind.entry(type_token.0).or_insert(size), size);
         }
         other.join().unwrap();
         for dims in [&[3][..], &[]] {
-            let of = |dtype| Kind::of(&TensorType::of(dtype, dims).unwrap());
+            let of = |dtype| TypeToken::of(&TensorType::of(dtype, dims).unwrap());
             assert_eq!(of(DType::F32), of(DType::F32));
             assert_ne!(of(DType::F32), of(DType::F64));
         }
@@ -307,7 +313,7 @@ mod tests {
             for size in 1..2_000 {
                 let (x, column) = (tensor(&[2, size]), tensor(&[size]));
                 let none = Attrs::none();
-                let known = |op, operands: &[&Tensor]| match by_kinds(op, &none, &[], operands) {
+                let known = |op, operands: &[&Tensor]| match by_tokens(op, &none, &[], operands) {
                     Some(known) => Some(known),
                     None => by_types(op, &none, &[], operands).ok(),
                 };
@@ -318,7 +324,7 @@ mod tests {
                 assert!(known(OpCode::Add, &[&x, &column]).is_none());
                 assert!(known(OpCode::Add, &[&x]).is_none());
                 // Another call may have taken its place.
-                if let Some(again) = by_kinds(OpCode::Add, &none, &[], &[&x, &x]) {
+                if let Some(again) = by_tokens(OpCode::Add, &none, &[], &[&x, &x]) {
                     assert!(Arc::ptr_eq(&again.signature, &added.signature));
                     found += 1;
                 }

@@ -1,7 +1,7 @@
 //! Moving elements: shapes, slices, concatenation, indexing.
 
 use fuseline_fusion::op::attrs::{self, IndexDimensionNumbers};
-use fuseline_fusion::{DType, DTypeClass, Fault, OpCode, OpError, Shape, Site};
+use fuseline_fusion::{DType, DTypeClass, OpErrorKind, OpCode, OpError, Shape, Site};
 
 use super::dims::shape_of;
 use super::promote::{common_dtype, promote_types};
@@ -19,7 +19,7 @@ pub(super) fn axis_of(op: OpCode, axis: i64, rank: usize, site: &Site) -> Result
                 _ => format!("dimensions are 0 to {}, or -{rank} to -1 from the back", rank - 1),
             };
             let given = format!("dimension {axis} of a tensor of rank {rank} was given");
-            Err(Error::op(OpError::new(op.name(), Fault::Attribute, given, rule), site.clone()))
+            Err(Error::op(OpError::new(op.name(), OpErrorKind::Attribute, given, rule), site.clone()))
         }
     }
 }
@@ -38,8 +38,8 @@ impl Tensor {
         self.record(OpCode::Reshape, attrs::reshape(shape_of(dims)?), &[self], site)
     }
 
-    /// Adds a dimension of size 1 in front of dimension `axis`, which may be the rank, or negative to count from the back
-    /// (-1 appends).
+    /// Adds a dimension of size 1 in front of dimension `axis`, which may be the rank, or negative
+    /// to count from the back (-1 appends).
     ///
     /// # Errors
     /// When there is no such place.
@@ -52,8 +52,9 @@ impl Tensor {
         self.reshape_at(&dims, site)
     }
 
-    /// Adds dimensions of size 1, so that they are dimensions `axes` of the result; negative ones count from its back. What a
-    /// reduction over `axes` left broadcasts to what it was made from after this.
+    /// Adds dimensions of size 1, so that they are dimensions `axes` of the result; negative ones
+    /// count from its back. What a reduction over `axes` left broadcasts to what it was made from
+    /// after this.
     ///
     /// ```
     /// # fn main() -> fuseline::Result<()> {
@@ -76,7 +77,7 @@ impl Tensor {
             let place = axis_of(OpCode::Reshape, axis, rank, &site)?;
             if std::mem::replace(&mut added[place], true) {
                 let given = format!("dimension {axis} was named twice in {axes:?}");
-                let error = OpError::new("reshape", Fault::Attribute, given, "each is added once");
+                let error = OpError::new("reshape", OpErrorKind::Attribute, given, "each is added once");
                 return Err(Tensor::refuse(error, site));
             }
         }
@@ -97,7 +98,7 @@ impl Tensor {
         let mut dims = self.dims().to_vec();
         if dims.remove(place) != 1 {
             let given = format!("dimension {axis} of {} was to be removed", self.ty());
-            let error = OpError::new("reshape", Fault::Shape, given, "only a dimension of size 1 can be");
+            let error = OpError::new("reshape", OpErrorKind::Shape, given, "only a dimension of size 1 can be");
             return Err(Tensor::refuse(error, site));
         }
         self.reshape_at(&dims, site)
@@ -114,12 +115,13 @@ impl Tensor {
         if shape.rank() < self.rank() {
             let given = format!("{} was to be broadcast to {shape}", self.ty());
             let rule = "the target must have at least as many dimensions";
-            return Err(Tensor::refuse(OpError::new("broadcast_in_dim", Fault::Shape, given, rule), site));
+            return Err(Tensor::refuse(OpError::new("broadcast_in_dim", OpErrorKind::Shape, given, rule), site));
         }
         self.stretched(&shape, self, &site)
     }
 
-    /// Repeats: dimension `i` becomes dimension `broadcast_dimensions[i]` of the result, the others are new.
+    /// Repeats: dimension `i` becomes dimension `broadcast_dimensions[i]` of the result, the others
+    /// are new.
     ///
     /// # Errors
     /// When the dimensions do not fit.
@@ -129,7 +131,8 @@ impl Tensor {
         self.record(OpCode::BroadcastInDim, attrs, &[self], here())
     }
 
-    /// The dimensions in another order: dimension `i` of the result is dimension `permutation[i]` of this.
+    /// The dimensions in another order: dimension `i` of the result is dimension `permutation[i]`
+    /// of this.
     ///
     /// # Errors
     /// When it is no permutation of the dimensions.
@@ -152,8 +155,8 @@ impl Tensor {
         self.record(OpCode::Transpose, attrs::transpose(&permutation), &[self], site)
     }
 
-    /// The elements whose places in the two dimensions are equal: those two disappear, and the diagonal is the last dimension of
-    /// the result. Two movements of elements and no arithmetic.
+    /// The elements whose places in the two dimensions are equal: those two disappear, and the
+    /// diagonal is the last dimension of the result. Two movements of elements and no arithmetic.
     ///
     /// # Errors
     /// When a dimension does not exist, or both are the same or have different sizes.
@@ -167,7 +170,7 @@ impl Tensor {
         let size = self.dims()[a];
         if a == b || self.dims()[b] != size {
             let given = format!("the diagonal of dimensions {first} and {second} of {}", self.ty());
-            let error = OpError::new("slice", Fault::Shape, given, "it takes two dimensions of one size");
+            let error = OpError::new("slice", OpErrorKind::Shape, given, "it takes two dimensions of one size");
             return Err(Tensor::refuse(error, site));
         }
         let mut order: Vec<i64> =
@@ -184,7 +187,8 @@ impl Tensor {
         flat.slice(&vec![0; limits.len()], &limits, &strides)
     }
 
-    /// Every `strides`-th element from `starts` up to, not including, `limits`: one of each per dimension.
+    /// Every `strides`-th element from `starts` up to, not including, `limits`: one of each per
+    /// dimension.
     ///
     /// # Errors
     /// When a place is outside, or a stride below 1.
@@ -208,16 +212,18 @@ impl Tensor {
         self.record(OpCode::Slice, attrs::slice(&starts, &limits, &strides), &[self], site)
     }
 
-    /// Tensors one after the other along dimension `axis`; negative counts from the back. Element types promote.
+    /// Tensors one after the other along dimension `axis`; negative counts from the back. Element
+    /// types promote.
     ///
     /// # Errors
-    /// When there is none, the element types do not promote, or sizes differ elsewhere than along that dimension.
+    /// When there is none, the element types do not promote, or sizes differ elsewhere than along
+    /// that dimension.
     #[track_caller]
     pub fn concatenate(tensors: &[&Tensor], axis: i64) -> Result<Tensor> {
         let site = here();
         let Some(first) = tensors.first() else {
             let rule = "there must be at least one";
-            let error = OpError::new("concatenate", Fault::Arity, "no tensors were given", rule);
+            let error = OpError::new("concatenate", OpErrorKind::Arity, "no tensors were given", rule);
             return Err(Tensor::refuse(error, site));
         };
         let axis = axis_of(OpCode::Concatenate, axis, first.rank(), &site)?;
@@ -234,8 +240,8 @@ impl Tensor {
         first.record(OpCode::Concatenate, attrs::concatenate(axis as i64), &parts, site)
     }
 
-    /// Adds `value`, a scalar, at the edges and between neighbours: `low`, `high` and `interior` per dimension. Negative
-    /// amounts at the edges remove elements.
+    /// Adds `value`, a scalar, at the edges and between neighbours: `low`, `high` and `interior`
+    /// per dimension. Negative amounts at the edges remove elements.
     ///
     /// # Errors
     /// When the lists do not have one entry per dimension, or a size would become negative.
@@ -253,8 +259,8 @@ impl Tensor {
         self.record(OpCode::Reverse, attrs::dimensions(dimensions), &[self], here())
     }
 
-    /// A window of fixed sizes at a computed place: one integer scalar per dimension. A window that would stick out is moved
-    /// inside.
+    /// A window of fixed sizes at a computed place: one integer scalar per dimension. A window that
+    /// would stick out is moved inside.
     ///
     /// # Errors
     /// When there is not one start per dimension, or a size is too large.
@@ -264,7 +270,8 @@ impl Tensor {
         self.record(OpCode::DynamicSlice, attrs::dynamic_slice(sizes), &operands, here())
     }
 
-    /// This tensor with a window at a computed place replaced by `update`. A window that would stick out is moved inside.
+    /// This tensor with a window at a computed place replaced by `update`. A window that would
+    /// stick out is moved inside.
     ///
     /// # Errors
     /// When there is not one start per dimension, or the update is too large.
@@ -274,12 +281,14 @@ impl Tensor {
         self.record(OpCode::DynamicUpdateSlice, fuseline_fusion::Attrs::none(), &operands, here())
     }
 
-    /// The rows of dimension `axis` that `indices`, integers of any shape, name: the embedding lookup. The result has the
-    /// shape of `indices` in place of that dimension. An index outside is moved inside, or an error
+    /// The rows of dimension `axis` that `indices`, integers of any shape, name: the embedding
+    /// lookup. The result has the shape of `indices` in place of that dimension. An index outside
+    /// is moved inside, or an error
     /// ([`EngineConfig::check_indices`](crate::EngineConfig::check_indices)).
     ///
     /// # Errors
-    /// When the dimension does not exist or the indices are not integers; in Debug mode, when one is outside.
+    /// When the dimension does not exist or the indices are not integers; in Debug mode, when one
+    /// is outside.
     #[track_caller]
     pub fn take(&self, indices: &Tensor, axis: i64) -> Result<Tensor> {
         let site = here();
@@ -317,8 +326,9 @@ impl Tensor {
         self.record(OpCode::BroadcastInDim, attrs, &[self], site.clone())
     }
 
-    /// 1 at the place that each element, an integer, names along a new last dimension of the given size, 0 elsewhere. An
-    /// element outside gives zeros, or is an error ([`EngineConfig::check_indices`](crate::EngineConfig::check_indices)).
+    /// 1 at the place that each element, an integer, names along a new last dimension of the given
+    /// size, 0 elsewhere. An element outside gives zeros, or is an error
+    /// ([`EngineConfig::check_indices`](crate::EngineConfig::check_indices)).
     ///
     /// # Errors
     /// When the elements are not integers; in Debug mode, when one is outside.
@@ -334,7 +344,7 @@ impl Tensor {
         let site = here();
         if !matches!(self.dtype().class(), DTypeClass::Signed | DTypeClass::Unsigned) {
             let given = format!("{} was given", self.ty());
-            let error = OpError::new("one_hot", Fault::DType, given, "places are integers");
+            let error = OpError::new("one_hot", OpErrorKind::DType, given, "places are integers");
             return Err(Tensor::refuse(error, site));
         }
         let mut dims = self.dims().to_vec();

@@ -1,11 +1,13 @@
-//! Ops with a function of scalars, which is recorded from a closure: reductions, maps, sorts, scatters.
+//! Ops with a function of scalars, which is recorded from a closure: reductions, maps, sorts,
+//! scatters.
 //!
-//! The closure gets placeholders of rank 0 and works on them with the methods and operators that all tensors have. It is
-//! called once, when the op is recorded, and the function it describes is part of the key: numbers in it are constants. It
-//! sees nothing from outside but numbers ([`crate::trace`], T4).
+//! The closure gets placeholders of rank 0 and works on them with the methods and operators that
+//! all tensors have. It is called once, when the op is recorded, and the function it describes is
+//! part of the key: numbers in it are constants. It sees nothing from outside but numbers
+//! ([`crate::trace`], T4).
 
 use fuseline_fusion::op::attrs::{self, IndexDimensionNumbers};
-use fuseline_fusion::{Attrs, Fault, OpCode, OpError, Site, TensorType};
+use fuseline_fusion::{Attrs, OpErrorKind, OpCode, OpError, Site, TensorType};
 
 use super::array::axis_of;
 use super::{Tensor, here};
@@ -27,7 +29,7 @@ impl<'a, T: TensorTree> Applied<'a, T> {
         let tensors = inputs.tensors();
         if tensors.is_empty() {
             let rule = "there must be at least one";
-            let error = OpError::new(op.name(), Fault::Arity, "no tensors were given", rule);
+            let error = OpError::new(op.name(), OpErrorKind::Arity, "no tensors were given", rule);
             return Err(Error::op(error, site));
         }
         Ok(Applied { op, inputs, tensors, site })
@@ -69,7 +71,7 @@ impl<'a, T: TensorTree> Applied<'a, T> {
     }
 
     fn refuse(&self, given: String, rule: String, hint: Option<String>) -> Error {
-        let error = OpError::new(self.op.name(), Fault::Body, given, rule);
+        let error = OpError::new(self.op.name(), OpErrorKind::Body, given, rule);
         Error::op(hint.into_iter().fold(error, OpError::hint), self.site.clone())
     }
 
@@ -92,11 +94,13 @@ impl<'a, T: TensorTree> Applied<'a, T> {
     }
 }
 
-/// Ops whose function is a closure on scalars. It is called once, with placeholders for one element of each tensor.
+/// Ops whose function is a closure on scalars. It is called once, with placeholders for one element
+/// of each tensor.
 impl Tensor {
-    /// Combines the elements of one or several tensors of one shape along the given dimensions, which disappear; negative
-    /// ones count from the back. `combine` makes one element of two, beginning with `inits`, one scalar per tensor. The
-    /// order is left open, so it should be associative and commutative, and `inits` change nothing.
+    /// Combines the elements of one or several tensors of one shape along the given dimensions,
+    /// which disappear; negative ones count from the back. `combine` makes one element of two,
+    /// beginning with `inits`, one scalar per tensor. The order is left open, so it should be
+    /// associative and commutative, and `inits` change nothing.
     ///
     /// The largest element of each row and where it stands:
     ///
@@ -119,8 +123,8 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// When shapes differ, a dimension does not exist, `combine` fails, returns other types than its elements have or uses a
-    /// tensor from outside.
+    /// When shapes differ, a dimension does not exist, `combine` fails, returns other types than
+    /// its elements have or uses a tensor from outside.
     #[track_caller]
     pub fn reduce_with<T: TensorTree>(
         inputs: &T,
@@ -134,8 +138,9 @@ impl Tensor {
         call.record_each(attrs::dimensions(&axes), &inits.tensors(), body)
     }
 
-    /// Combines the elements of one or several tensors of one shape under each position of a window: one size, stride and
-    /// padding per dimension, padded with `inits`. Otherwise as [`Tensor::reduce_with`].
+    /// Combines the elements of one or several tensors of one shape under each position of a
+    /// window: one size, stride and padding per dimension, padded with `inits`. Otherwise as
+    /// [`Tensor::reduce_with`].
     ///
     /// ```
     /// # fn main() -> fuseline::Result<()> {
@@ -168,11 +173,12 @@ impl Tensor {
         call.record_each(attrs::reduce_window(sizes, strides, padding), &inits.tensors(), body)
     }
 
-    /// One or several tensors of one shape, with `updates`, one per tensor, combined into the places that `indices`, integers,
-    /// name; see [`IndexDimensionNumbers`] for what runs along what. `combine` gets the element that is there and the one
-    /// that comes, in an order that is left open where a place is named twice. An update that sticks out is left out, or an error
-    /// ([`EngineConfig::check_indices`](crate::EngineConfig::check_indices), and in Debug mode), unless in [`unchecked`](crate::unchecked), which says
-    /// that it is meant.
+    /// One or several tensors of one shape, with `updates`, one per tensor, combined into the
+    /// places that `indices`, integers, name; see [`IndexDimensionNumbers`] for what runs along
+    /// what. `combine` gets the element that is there and the one that comes, in an order that is
+    /// left open where a place is named twice. An update that sticks out is left out, or an error
+    /// ([`EngineConfig::check_indices`](crate::EngineConfig::check_indices), and in Debug mode),
+    /// unless in [`unchecked`](crate::unchecked), which says that it is meant.
     ///
     /// ```
     /// # fn main() -> fuseline::Result<()> {
@@ -193,8 +199,8 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// When the shapes or dimension numbers do not fit, `combine` fails, returns other types than its elements have or uses a
-    /// tensor from outside.
+    /// When the shapes or dimension numbers do not fit, `combine` fails, returns other types than
+    /// its elements have or uses a tensor from outside.
     #[track_caller]
     pub fn scatter_with<T: TensorTree>(
         inputs: &T,
@@ -213,12 +219,14 @@ impl Tensor {
         call.record_each(attrs::scatter(dims, false, false), &more, body)
     }
 
-    /// Picks an element under each position of a window, by `select`, which says whether the first of two elements stays, and
-    /// adds the element of `source` for that position to what is at the picked place, by `scatter`, beginning with `init`, a
-    /// scalar. With `>=` and `+` this is the gradient of max pooling ([`Tensor::max_pool_gradient`]).
+    /// Picks an element under each position of a window, by `select`, which says whether the first
+    /// of two elements stays, and adds the element of `source` for that position to what is at the
+    /// picked place, by `scatter`, beginning with `init`, a scalar. With `>=` and `+` this is the
+    /// gradient of max pooling ([`Tensor::max_pool_gradient`]).
     ///
     /// # Errors
-    /// When the shapes do not fit, a closure fails, returns another type than it must or uses a tensor from outside.
+    /// When the shapes do not fit, a closure fails, returns another type than it must or uses a
+    /// tensor from outside.
     #[track_caller]
     #[allow(clippy::too_many_arguments, reason = "they are the op's")]
     pub fn select_and_scatter_with(
@@ -239,8 +247,9 @@ impl Tensor {
         call.record_one(attrs, &[source.clone(), init.clone()], vec![selection, scatter])
     }
 
-    /// What `f` makes of the elements of one or several tensors of one shape at each place. Elementwise methods do the same
-    /// with less to compile; this is for what is described as a function of scalars.
+    /// What `f` makes of the elements of one or several tensors of one shape at each place.
+    /// Elementwise methods do the same with less to compile; this is for what is described as a
+    /// function of scalars.
     ///
     /// ```
     /// # fn main() -> fuseline::Result<()> {
@@ -266,9 +275,10 @@ impl Tensor {
         call.record_one(attrs::dimensions(&all), &[], vec![body])
     }
 
-    /// One or several tensors of one shape sorted together along a dimension, negative counting from the back: `before` gets
-    /// an element of each for two places and says, as one bool, whether the first comes before the second. It must be a strict
-    /// weak order (`less`, not `less_equal`). With `stable`, what is not ordered stays in its order.
+    /// One or several tensors of one shape sorted together along a dimension, negative counting
+    /// from the back: `before` gets an element of each for two places and says, as one bool,
+    /// whether the first comes before the second. It must be a strict weak order (`less`, not
+    /// `less_equal`). With `stable`, what is not ordered stays in its order.
     ///
     /// Names by falling score, equal scores in their order:
     ///
@@ -286,8 +296,8 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// When shapes differ, the dimension does not exist, `before` fails, returns anything but one bool or uses a tensor from
-    /// outside.
+    /// When shapes differ, the dimension does not exist, `before` fails, returns anything but one
+    /// bool or uses a tensor from outside.
     #[track_caller]
     pub fn sort_with<T: TensorTree>(
         inputs: &T,

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use fuseline_fusion::op::attrs;
 use fuseline_fusion::region::Mode;
-use fuseline_fusion::{Attrs, DType, DTypeClass, Fault, Literal, OpCode, OpError, Scalar, Site};
+use fuseline_fusion::{Attrs, DType, DTypeClass, OpErrorKind, Literal, OpCode, OpError, Scalar, Site};
 use smallvec::smallvec;
 
 use super::{Tensor, here};
@@ -21,8 +21,9 @@ fn is_on(stream: &StreamShared) -> bool {
 }
 
 impl Stream {
-    /// Whether methods of tensors have indices checked that are recorded here and now: in Debug mode, and with
-    /// [`EngineConfig::check_indices`](crate::EngineConfig::check_indices), unless in [`unchecked`](crate::unchecked).
+    /// Whether methods of tensors have indices checked that are recorded here and now: in Debug
+    /// mode, and with [`EngineConfig::check_indices`](crate::EngineConfig::check_indices), unless
+    /// in [`unchecked`](crate::unchecked).
     #[must_use]
     pub fn checks_indices(&self) -> bool {
         is_on(self.shared())
@@ -30,10 +31,12 @@ impl Stream {
 }
 
 impl Tensor {
-    /// Has it checked that the elements, integers, are indices of `size` elements: from 0 up to, not including, `size`. `op` is what needs them, for the
-    /// error. That is an error of this call in Debug mode and where the host has the elements, and elsewhere one of the next read of what comes
-    /// behind ([`EngineConfig::check_indices`](crate::EngineConfig::check_indices)). Elements that are checked already are not checked
-    /// again. In the body of a loop or branch nothing is.
+    /// Has it checked that the elements, integers, are indices of `size` elements: from 0 up to,
+    /// not including, `size`. `op` is what needs them, for the error. That is an error of this call
+    /// in Debug mode and where the host has the elements, and elsewhere one of the next read of
+    /// what comes behind ([`EngineConfig::check_indices`](crate::EngineConfig::check_indices)).
+    /// Elements that are checked already are not checked again. In the body of a loop or branch
+    /// nothing is.
     ///
     /// Methods that take indices do this themselves where they are to.
     ///
@@ -44,7 +47,8 @@ impl Tensor {
         self.check_below(size, false, op, &here())
     }
 
-    /// As [`Tensor::check_indices`], of indices that may count from the end, to which `size` was added then.
+    /// As [`Tensor::check_indices`], of indices that may count from the end, to which `size` was
+    /// added then.
     ///
     /// # Errors
     /// As [`Tensor::check_indices`].
@@ -53,7 +57,8 @@ impl Tensor {
         self.check_below(size, true, op, &here())
     }
 
-    /// Has it checked that all elements, of `bool`, are true; `rule` says what is wrong where one is not. Otherwise as [`Tensor::check_indices`].
+    /// Has it checked that all elements, of `bool`, are true; `rule` says what is wrong where one
+    /// is not. Otherwise as [`Tensor::check_indices`].
     ///
     /// ```
     /// # fn main() -> fuseline::Result<()> {
@@ -73,7 +78,7 @@ impl Tensor {
         let site = here();
         if self.dtype() != DType::Bool {
             let given = format!("{} was given", self.ty());
-            let error = OpError::new("check_all", Fault::DType, given, "what is checked is of bool");
+            let error = OpError::new("check_all", OpErrorKind::DType, given, "what is checked is of bool");
             return Err(Tensor::refuse(error, site));
         }
         let expected = Expected { op, site: site.clone(), rule: Rule::True(rule.into()) };
@@ -91,7 +96,8 @@ impl Tensor {
         check::expect(flags, smallvec![expected])
     }
 
-    /// [`Tensor::check_indices`] for a method, where indices are to be checked. What are no integers the method's op refuses.
+    /// [`Tensor::check_indices`] for a method, where indices are to be checked. What are no
+    /// integers the method's op refuses.
     #[inline]
     pub(crate) fn check_where_asked(&self, size: usize, op: &'static str, site: &Site) -> Result<()> {
         match is_on(self.stream()) && self.dtype().is_int() {
@@ -128,7 +134,7 @@ impl Tensor {
             DTypeClass::Unsigned => false,
             _ => {
                 let given = format!("{} was given", self.ty());
-                let error = OpError::new(op, Fault::DType, given, "indices are integers");
+                let error = OpError::new(op, OpErrorKind::DType, given, "indices are integers");
                 return Err(Tensor::refuse(error, site.clone()));
             }
         };

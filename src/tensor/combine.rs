@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 
 use fuseline_fusion::op::attrs::{self, ConvDimensionNumbers, ConvOptions, DotDimensionNumbers};
-use fuseline_fusion::{Attrs, DType, Fault, OpCode, OpError, Shape, Site};
+use fuseline_fusion::{Attrs, DType, OpErrorKind, OpCode, OpError, Shape, Site};
 use smallvec::SmallVec;
 
 use super::dims::{indexed, shape_of};
@@ -32,12 +32,13 @@ fn batch_rank(tensor: &Tensor) -> usize {
 }
 
 impl Tensor {
-    /// The matrix product: the last dimension of this with the last but one of `rhs`, all dimensions before those being
-    /// batch dimensions, which broadcast. A vector counts as a matrix with one row on the left, one column on the right, and
-    /// adds no dimension to the result. Element types promote.
+    /// The matrix product: the last dimension of this with the last but one of `rhs`, all
+    /// dimensions before those being batch dimensions, which broadcast. A vector counts as a matrix
+    /// with one row on the left, one column on the right, and adds no dimension to the result.
+    /// Element types promote.
     ///
-    /// Nothing is repeated to broadcast: a batch dimension that only one operand has is a dimension of rows or columns to the
-    /// product, and is moved to its place afterwards if it has to be.
+    /// Nothing is repeated to broadcast: a batch dimension that only one operand has is a dimension
+    /// of rows or columns to the product, and is moved to its place afterwards if it has to be.
     ///
     /// # Errors
     /// When an operand is a scalar, the element types do not promote or the sizes do not fit.
@@ -53,7 +54,7 @@ impl Tensor {
         let given = || format!("lhs is {}, rhs is {}", self.ty(), rhs.ty());
         if self.rank() == 0 || rhs.rank() == 0 {
             let rule = "a matrix product takes vectors, matrices and batches of them";
-            let error = OpError::new("dot_general", Fault::Shape, given(), rule);
+            let error = OpError::new("dot_general", OpErrorKind::Shape, given(), rule);
             return Err(Tensor::refuse(error.hint("did you mean `mul`?"), site));
         }
         let dtype = common_dtype("dot_general", operands, &site)?;
@@ -65,7 +66,7 @@ impl Tensor {
                 "the batch dimensions {of_lhs} and {of_rhs} do not broadcast: they are aligned at the last one, and sizes \
                  must be equal or one of them 1"
             );
-            return Err(Tensor::refuse(OpError::new("dot_general", Fault::Shape, given(), rule), site));
+            return Err(Tensor::refuse(OpError::new("dot_general", OpErrorKind::Shape, given(), rule), site));
         };
         // Who has batch dimension `axis` of the result in more than one copy: lhs, rhs.
         let rank = batch.rank();
@@ -96,7 +97,8 @@ impl Tensor {
         let attrs = attrs::dot_general(numbers, dtype);
         let product = self.record(OpCode::DotGeneral, attrs, &[&lhs, &rhs], site.clone())?;
 
-        // The product has the shared batch dimensions, those of lhs and its rows, those of rhs and its columns.
+        // The product has the shared batch dimensions, those of lhs and its rows, those of rhs and
+        // its columns.
         let (rows, columns) = (usize::from(self.rank() > 1), usize::from(rhs.rank() > of_rhs as usize + 1));
         let count = |owner: (bool, bool)| owners.iter().filter(|&&other| other == owner).count();
         let (shared, only_lhs, only_rhs) = (count((true, true)), count((true, false)), count((false, true)));
@@ -127,7 +129,8 @@ impl Tensor {
         ordered.reshape_at(&[indexed(batch.dims()), tail].concat(), site)
     }
 
-    /// This operand of a matrix product without the batch dimensions of size 1. Recorded on the stream of `on`.
+    /// This operand of a matrix product without the batch dimensions of size 1. Recorded on the
+    /// stream of `on`.
     fn without_ones(&self, batch: &Shape, on: &Tensor, site: &Site) -> Result<Tensor> {
         if batch.dims().iter().all(|&dim| dim != 1) {
             return Ok(self.clone());
@@ -137,8 +140,8 @@ impl Tensor {
         on.record(OpCode::Reshape, attrs::reshape(shape_of(&dims)?), &[self], site.clone())
     }
 
-    /// Products summed over any pairs of dimensions, for each index of any pairs of batch dimensions. The result has the
-    /// batch dimensions, the rest of this, the rest of `rhs`.
+    /// Products summed over any pairs of dimensions, for each index of any pairs of batch
+    /// dimensions. The result has the batch dimensions, the rest of this, the rest of `rhs`.
     ///
     /// # Errors
     /// When the dimensions do not fit.
@@ -147,8 +150,8 @@ impl Tensor {
         self.dot_general_as(rhs, dims, self.dtype())
     }
 
-    /// As [`Tensor::dot_general`], with a result of another element type, in which the products are summed: `f32` for factors
-    /// of `bf16`, say.
+    /// As [`Tensor::dot_general`], with a result of another element type, in which the products are
+    /// summed: `f32` for factors of `bf16`, say.
     ///
     /// # Errors
     /// When the dimensions do not fit, or the type does not hold that of the factors.
@@ -163,8 +166,9 @@ impl Tensor {
         self.record(OpCode::DotGeneral, attrs, &[self, rhs], here())
     }
 
-    /// Products summed over pairs of dimensions, which disappear; the rest of this comes before the rest of `rhs`. Negative
-    /// dimensions count from the back. Element types promote. NumPy's `tensordot`.
+    /// Products summed over pairs of dimensions, which disappear; the rest of this comes before the
+    /// rest of `rhs`. Negative dimensions count from the back. Element types promote. NumPy's
+    /// `tensordot`.
     ///
     /// # Errors
     /// When a dimension does not exist, or the lists or the sizes differ.

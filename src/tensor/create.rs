@@ -41,7 +41,8 @@ fn bytes_on(ty: &TensorType, replicas: usize) -> Bytes {
     Bytes(ty.bytes().0.saturating_mul(replicas as u64))
 }
 
-/// Whether so many bytes are data of a type. Asked before the device is, for which it would be a transfer that failed.
+/// Whether so many bytes are data of a type. Asked before the device is, for which it would be a
+/// transfer that failed.
 fn check_bytes(ty: &TensorType, bytes: usize) -> Result<()> {
     let (wanted, given) = (ty.bytes().0, bytes as u64);
     if wanted == given {
@@ -108,7 +109,8 @@ impl Stream {
         buffer.map_err(refused)
     }
 
-    /// Has another thread move data of this type to the device, and waits for that until the deadline.
+    /// Has another thread move data of this type to the device, and waits for that until the
+    /// deadline.
     fn upload_within(
         &self,
         deadline: Instant,
@@ -122,7 +124,8 @@ impl Stream {
             .ok_or_else(|| Error::timeout(start.elapsed(), format!("{ty} on its way to the device"), None))
     }
 
-    /// A tensor from host data that the device may use in place. Not tried again if memory is short: the data goes with the attempt.
+    /// A tensor from host data that the device may use in place. Not tried again if memory is
+    /// short: the data goes with the attempt.
     pub(crate) fn upload_owned(&self, ty: &TensorType, data: HostData) -> Result<Tensor> {
         Error::unless_forked(&fuseline_fusion::Site::Unknown)?;
         check_bytes(ty, data.len())?;
@@ -150,7 +153,8 @@ impl Stream {
         Tensor::new(cell, self.shared().base().clone())
     }
 
-    /// A tensor of the given sizes, outermost first, from its elements in row-major order. The data is copied.
+    /// A tensor of the given sizes, outermost first, from its elements in row-major order. The data
+    /// is copied.
     ///
     /// # Errors
     /// When the sizes do not fit the number of elements, or the device refuses (out of memory).
@@ -171,10 +175,12 @@ impl Stream {
         self.upload_each(ty, &parts)
     }
 
-    /// As [`Stream::from_literal`], with other data on each replica: one literal for each, all of one type.
+    /// As [`Stream::from_literal`], with other data on each replica: one literal for each, all of
+    /// one type.
     ///
     /// # Errors
-    /// When there are more or fewer than replicas, their types differ, or the device refuses (out of memory).
+    /// When there are more or fewer than replicas, their types differ, or the device refuses (out
+    /// of memory).
     pub fn from_literals(&self, data: &[Literal]) -> Result<Tensor> {
         let ty = data.first().map_or_else(|| TensorType::scalar(DType::F32), |first| first.ty().clone());
         if let Some(other) = data.iter().find(|other| *other.ty() != ty) {
@@ -193,9 +199,10 @@ impl Stream {
         self.upload(data.ty().clone(), data.bytes())
     }
 
-    /// A lifted scalar: a rank-0 tensor whose value is passed to each execution beside the tensors and is no part of any
-    /// key. Another value, in a learning-rate schedule say, compiles nothing: 0, 1 and -1 too, which schedules pass through. A number
-    /// that the program never changes may be a [`Stream::constant`]; see also [`crate::EngineConfig::specialise_scalars`].
+    /// A lifted scalar: a rank-0 tensor whose value is passed to each execution beside the tensors
+    /// and is no part of any key. Another value, in a learning-rate schedule say, compiles nothing:
+    /// 0, 1 and -1 too, which schedules pass through. A number that the program never changes may
+    /// be a [`Stream::constant`]; see also [`crate::EngineConfig::specialise_scalars`].
     #[must_use]
     pub fn scalar<T: RealElement>(&self, value: T) -> Tensor {
         self.lift(Scalar::new(value))
@@ -215,8 +222,8 @@ impl Stream {
         results.pop().ok_or_else(|| crate::error::bug!("{op} has no result"))
     }
 
-    /// A constant: its data is part of the key and compiled in, so the compiler can compute with it. For data that varies
-    /// use [`Stream::tensor`] or [`Stream::scalar`].
+    /// A constant: its data is part of the key and compiled in, so the compiler can compute with
+    /// it. For data that varies use [`Stream::tensor`] or [`Stream::scalar`].
     ///
     /// # Errors
     /// When it has more bytes than [`fuseline_fusion::limits::MAX_CONSTANT_BYTES`].
@@ -274,8 +281,9 @@ impl Stream {
         self.source(OpCode::Iota, attrs::iota(dtype, shape_of(dims)?, axis), &[])
     }
 
-    /// Uniformly distributed bits from a generator state: returns the next state and the bits. The state is a value like
-    /// any other, so a program that keeps and restores it repeats its numbers.
+    /// Uniformly distributed bits from a generator state: returns the next state and the bits. The
+    /// state is a value like any other, so a program that keeps and restores it repeats its
+    /// numbers.
     ///
     /// `state` is `u64[2]` for [`RngAlgorithm::ThreeFry`].
     ///

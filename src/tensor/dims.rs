@@ -1,8 +1,9 @@
 //! Sizes of dimensions on both sides of the record layer.
 //!
-//! Methods of tensors take and give `usize`, what lengths and indices of Rust's collections are. The
-//! record layer ([`Shape`]) has `u64`, which a program file and a region key hold on every machine. Both
-//! have 64 bits here, so a list of sizes is looked at as the one or the other and never copied.
+//! Methods of tensors take and give `usize`, what lengths and indices of Rust's collections are.
+//! The record layer ([`Shape`]) has `u64`, which a program file and a region key hold on every
+//! machine. Both have 64 bits here, so a list of sizes is looked at as the one or the other and
+//! never copied.
 
 use fuseline_fusion::{DType, Element, Literal, LiteralError, Shape, ShapeError, TensorType};
 

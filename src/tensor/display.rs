@@ -1,7 +1,7 @@
 //! Printing the elements of a tensor.
 //!
-//! In: the data of a value, read from the device. Out: text that nests as NumPy's does, one row of the
-//! last dimension per line. Large tensors are summarised: each dimension shows its two ends.
+//! In: the data of a value, read from the device. Out: text that nests as NumPy's does, one row of
+//! the last dimension per line. Large tensors are summarised: each dimension shows its two ends.
 
 use std::fmt::{self, Write as _};
 
@@ -14,20 +14,21 @@ use crate::record::caller;
 /// Above so many elements a tensor is summarised. As in NumPy.
 const MAX_ELEMENTS: usize = 1_000;
 
-/// Elements at each end of a dimension that is summarised, by the rank up to which so many are shown:
-/// at most `(2 * 3)^4` elements, and `2^12` at the largest rank.
+/// Elements at each end of a dimension that is summarised, by the rank up to which so many are
+/// shown: at most `(2 * 3)^4` elements, and `2^12` at the largest rank.
 const EDGES: [(usize, usize); 2] = [(4, 3), (usize::MAX, 1)];
 
 /// Columns after which a row is continued on the next line.
 const MAX_COLUMNS: usize = 80;
 
-/// Prints the elements, and so waits until they have been computed. An error is printed as the error.
+/// Prints the elements, and so waits until they have been computed. An error is printed as the
+/// error.
 ///
 /// A tensor of rank 0 is printed as its element, others in brackets, the elements of the last
-/// dimension on one line where they fit. Precision and width apply to each element. Of more than 1,000
-/// elements only the first and the last three along each dimension are printed (the first and the last
-/// one where there are more than four dimensions), with `...` between them; `{:#}` prints all. The
-/// whole tensor is copied to the host in either case.
+/// dimension on one line where they fit. Precision and width apply to each element. Of more than
+/// 1,000 elements only the first and the last three along each dimension are printed (the first and
+/// the last one where there are more than four dimensions), with `...` between them; `{:#}` prints
+/// all. The whole tensor is copied to the host in either case.
 ///
 /// ```
 /// # fn main() -> fuseline::Result<()> {
@@ -153,8 +154,8 @@ impl<'a> Picture<'a> {
         }
     }
 
-    /// As Rust's own numbers: the shortest text that is read as the same number, in decimal notation
-    /// unless that is long. The floats below 32 bits are `f32` numbers.
+    /// As Rust's own numbers: the shortest text that is read as the same number, in decimal
+    /// notation unless that is long. The floats below 32 bits are `f32` numbers.
     fn float(&self, dtype: DType, bits: Bits) -> String {
         let value = element::to_f64(dtype, bits);
         match self.precision {

@@ -1,7 +1,8 @@
 //! Tensors: handles on values.
 //!
-//! A handle is complete when the call that makes it returns: type and shape are known, and a call that breaks a rule has
-//! failed with the rule and the call site. The data comes later, and reading it is the only thing that waits.
+//! A handle is complete when the call that makes it returns: type and shape are known, and a call
+//! that breaks a rule has failed with the rule and the call site. The data comes later, and reading
+//! it is the only thing that waits.
 
 mod array;
 mod bodies;
@@ -60,18 +61,19 @@ impl AttrsByType {
 
 /// A handle on a value: an n-dimensional array of elements of one type, computed or about to be.
 ///
-/// Values never change; an op makes a new one. Cloning a handle is cheap and shares the value. When the last handle is
-/// dropped, the memory goes back as soon as the last op that was recorded with it is done, and may be reused by that op's
-/// result.
+/// Values never change; an op makes a new one. Cloning a handle is cheap and shares the value. When
+/// the last handle is dropped, the memory goes back as soon as the last op that was recorded with
+/// it is done, and may be reused by that op's result.
 ///
-/// Elementwise methods, operators and matrix products broadcast by NumPy's rule and promote element types by JAX's; both are
-/// stated in [`promote`](crate::promote). Other methods, and the record layer, take operands as they are.
+/// Elementwise methods, operators and matrix products broadcast by NumPy's rule and promote element
+/// types by JAX's; both are stated in [`promote`](crate::promote). Other methods, and the record
+/// layer, take operands as they are.
 ///
 /// # Operators
 ///
-/// `+ - * / % & | ^` take tensors, references to tensors and numbers, and return a [`Result`]. Such a
-/// result may stand on one side of the next operator, so an expression needs one `?`, at its end. The
-/// first error is the result of the whole expression, with the call site where it arose.
+/// `+ - * / % & | ^` take tensors, references to tensors and numbers, and return a [`Result`]. Such
+/// a result may stand on one side of the next operator, so an expression needs one `?`, at its end.
+/// The first error is the result of the whole expression, with the call site where it arose.
 ///
 /// Rust's orphan rule leaves two cases out: a result on both sides, and a result beside a number.
 /// There, put `?` behind one of the results, or the number beside a tensor:
@@ -94,8 +96,9 @@ impl AttrsByType {
 /// [`Display`](fmt::Display) prints the elements, and waits for them; [`Debug`](fmt::Debug) prints
 /// identity and type, and does not wait.
 ///
-/// `Send + Sync`. An op is recorded on the stream of its first operand, or, where an operand is a placeholder of a closure that
-/// describes a loop, branch or function of elements ([`Stream::while_loop`], [`Tensor::reduce_with`]), into that.
+/// `Send + Sync`. An op is recorded on the stream of its first operand, or, where an operand is a
+/// placeholder of a closure that describes a loop, branch or function of elements
+/// ([`Stream::while_loop`], [`Tensor::reduce_with`]), into that.
 ///
 /// ```
 /// # fn main() -> fuseline::Result<()> {
@@ -130,7 +133,8 @@ impl Tensor {
         self.cell.as_ref().expect("bug: a handle is used after it was dropped")
     }
 
-    /// The value, with the handle's place among its handles, which is given up by [`StreamShared::drop_handle`].
+    /// The value, with the handle's place among its handles, which is given up by
+    /// [`StreamShared::drop_handle`].
     pub(crate) fn into_cell(mut self) -> Arc<ValueCell> {
         self.cell.take().expect("bug: a handle is used after it was dropped")
     }
@@ -194,10 +198,11 @@ impl Tensor {
         self.stream.record(call)
     }
 
-    /// Records an op with one result and without attributes if it is what a loop does again ([`StreamShared::record_usual`]).
+    /// Records an op with one result and without attributes if it is what a loop does again
+    /// ([`StreamShared::record_fast`]).
     #[inline(always)]
-    fn record_usual(&self, op: OpCode, operands: &[&Tensor], site: &Site) -> Option<Tensor> {
-        self.stream.record_usual(&RecordCall::new(op, &NO_ATTRS, operands, site))
+    fn record_fast(&self, op: OpCode, operands: &[&Tensor], site: &Site) -> Option<Tensor> {
+        self.stream.record_fast(&RecordCall::new(op, &NO_ATTRS, operands, site))
     }
 
     /// Records an op with one result and without attributes.
@@ -245,7 +250,8 @@ impl Tensor {
     }
 }
 
-/// A constant scalar of this tensor's element type, on its stream: for numbers that belong to a function and never change.
+/// A constant scalar of this tensor's element type, on its stream: for numbers that belong to a
+/// function and never change.
 #[track_caller]
 pub(crate) fn constant_like(like: &Tensor, value: f64) -> Result<Tensor> {
     like.constant_like(Literal::of_f64(like.dtype(), value), &here())
@@ -263,7 +269,8 @@ pub(crate) fn times(x: &Tensor, number: f64) -> Result<Tensor> {
     x.mul(&constant_like(x, number)?)
 }
 
-/// Small data that belongs to a function and depends on shapes only: a constant, or where it is too large for one, an upload.
+/// Small data that belongs to a function and depends on shapes only: a constant, or where it is too
+/// large for one, an upload.
 #[track_caller]
 pub(crate) fn plain(like: &Tensor, data: &Literal) -> Result<Tensor> {
     if data.bytes().len() as u64 > MAX_CONSTANT_BYTES {
@@ -272,7 +279,8 @@ pub(crate) fn plain(like: &Tensor, data: &Literal) -> Result<Tensor> {
     like.constant_like(data.clone(), &here())
 }
 
-/// A number as a lifted scalar of the given type on the stream of `like`; `None` if the type does not hold it.
+/// A number as a lifted scalar of the given type on the stream of `like`; `None` if the type does
+/// not hold it.
 pub(crate) fn scalar_as(like: &Tensor, number: Number, dtype: DType) -> Option<Tensor> {
     number.element(dtype).map(|scalar| Tensor::new(ValueCell::scalar(scalar), like.stream().clone()))
 }

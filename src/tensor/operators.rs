@@ -1,8 +1,8 @@
 //! `+ - * / %`, unary minus and `!`, on tensors and numbers.
 //!
 //! An operator records an op, and recording can fail, so it returns a [`Result`]. So that an
-//! expression needs one `?` at its end, each operator of two tensors also takes such a result on one
-//! side. A result on both sides, or beside a number, cannot be offered: `Result` belongs to the
+//! expression needs one `?` at its end, each operator of two tensors also takes such a result on
+//! one side. A result on both sides, or beside a number, cannot be offered: `Result` belongs to the
 //! standard library, and the orphan rule asks for a type of this crate among the operands.
 
 use std::ops::{Add, BitAnd, BitOr, BitXor, Div, Mul, Neg, Not, Rem, Sub};
@@ -84,7 +84,8 @@ binary! {
     BitAnd::bitand => And, BitOr::bitor => Or, BitXor::bitxor => Xor,
 }
 
-/// With a number, which becomes a lifted scalar of the promoted type: another number compiles nothing.
+/// With a number, which becomes a lifted scalar of the promoted type: another number compiles
+/// nothing.
 macro_rules! number {
     ($number:ty: $($trait:ident::$method:ident => $code:ident),* $(,)?) => {$(
         impl $trait<$number> for &Tensor {

@@ -1,11 +1,11 @@
 //! Sorting, and what is found by it: the largest elements, the median, the distinct elements.
 //!
-//! NaN counts as larger than every number, as in NumPy, PyTorch and JAX; zeros of either sign are equal. Every sort is stable:
-//! equal elements stay in their order, in both directions.
+//! NaN counts as larger than every number, as in NumPy, PyTorch and JAX; zeros of either sign are
+//! equal. Every sort is stable: equal elements stay in their order, in both directions.
 
 use fuseline_fusion::op::attrs::IndexDimensionNumbers;
 use fuseline_fusion::op::{Comparison, attrs};
-use fuseline_fusion::{Attrs, Body, DType, DTypeClass, Fault, Graph, OpCode, OpError, Site, TensorType};
+use fuseline_fusion::{Attrs, Body, DType, DTypeClass, OpErrorKind, Graph, OpCode, OpError, Site, TensorType};
 
 use super::array::axis_of;
 use super::reduce::{body_of, combiner};
@@ -81,8 +81,8 @@ impl Tensor {
         }
     }
 
-    /// The `k` largest elements along dimension `axis`, the largest first, and their places, as `i32`. Of equal ones the first
-    /// come first. One op for the last dimension.
+    /// The `k` largest elements along dimension `axis`, the largest first, and their places, as
+    /// `i32`. Of equal ones the first come first. One op for the last dimension.
     ///
     /// # Errors
     /// When the dimension does not exist or has fewer elements.
@@ -103,8 +103,8 @@ impl Tensor {
         }
     }
 
-    /// The median along dimension `axis`, which disappears: the element in the middle, or the mean of the two there. NaN if there
-    /// is one.
+    /// The median along dimension `axis`, which disappears: the element in the middle, or the mean
+    /// of the two there. NaN if there is one.
     ///
     /// # Errors
     /// When the dimension does not exist or is empty, or the elements are not floats.
@@ -113,11 +113,13 @@ impl Tensor {
         self.quantile(0.5, axis)
     }
 
-    /// The element below which a share of those along dimension `axis` lies, which disappears: between the two neighbours of the
-    /// place `share * (size - 1)` in order, on the line between them (NumPy's `linear`). NaN if there is one.
+    /// The element below which a share of those along dimension `axis` lies, which disappears:
+    /// between the two neighbours of the place `share * (size - 1)` in order, on the line between
+    /// them (NumPy's `linear`). NaN if there is one.
     ///
     /// # Errors
-    /// When the share is not from 0 to 1, the dimension does not exist or is empty, or the elements are not floats.
+    /// When the share is not from 0 to 1, the dimension does not exist or is empty, or the elements
+    /// are not floats.
     #[track_caller]
     pub fn quantile(&self, share: f64, axis: i64) -> Result<Tensor> {
         let site = here();
@@ -126,7 +128,7 @@ impl Tensor {
         if !self.dtype().is_float() || size == 0 || !(0.0..=1.0).contains(&share) {
             let given = format!("the quantile {share} along dimension {axis} of {}", self.ty());
             let rule = "it is from 0 to 1, of floats, along a dimension that is not empty";
-            return Err(Tensor::refuse(OpError::new("sort", Fault::Attribute, given, rule), site));
+            return Err(Tensor::refuse(OpError::new("sort", OpErrorKind::Attribute, given, rule), site));
         }
         let axis = place as i64;
         let sorted = self.widened()?.sort(axis, Order::Ascending)?;
@@ -143,8 +145,9 @@ impl Tensor {
         value.squeeze(axis)?.narrowed(self.dtype())
     }
 
-    /// The distinct elements, in ascending order; NaN counts as one. Shapes are static, so the number of those that are returned is
-    /// given: `size`. If there are fewer, `fill` follows; if there are more, the largest are left out.
+    /// The distinct elements, in ascending order; NaN counts as one. Shapes are static, so the
+    /// number of those that are returned is given: `size`. If there are fewer, `fill` follows; if
+    /// there are more, the largest are left out.
     ///
     /// ```
     /// # fn main() -> fuseline::Result<()> {
@@ -160,21 +163,21 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// When the elements are complex, or their type does not hold `fill`: integers hold whole numbers of their range, bools 0 and
-    /// 1, and floats any real number, rounded.
+    /// When the elements are complex, or their type does not hold `fill`: integers hold whole
+    /// numbers of their range, bools 0 and 1, and floats any real number, rounded.
     #[track_caller]
     pub fn unique(&self, size: usize, fill: impl Into<Number>) -> Result<Unique> {
         let site = here();
         let (number, dtype) = (fill.into(), self.dtype());
         if dtype.is_complex() {
             let given = format!("the tensor is {}", self.ty());
-            let error = OpError::new("sort", Fault::DType, given, "complex numbers have no order");
+            let error = OpError::new("sort", OpErrorKind::DType, given, "complex numbers have no order");
             return Err(Tensor::refuse(error, site));
         }
         let fill = scalar_as(self, number, dtype).filter(|_| fills(number, dtype));
         let Some(fill) = fill else {
             let given = format!("{number} was given to fill up {dtype}");
-            let error = OpError::new("sort", Fault::DType, given, "the element type must hold it exactly");
+            let error = OpError::new("sort", OpErrorKind::DType, given, "the element type must hold it exactly");
             return Err(Tensor::refuse(error, site));
         };
         let total = self.ty().elems().get();
@@ -189,7 +192,8 @@ impl Tensor {
             return Ok(Unique { values, counts: zeros, places: nowhere, inverse, count });
         }
         let (sorted, places) = flat.sort_with_places(0, Order::Ascending)?;
-        // An element begins a group if it differs from the one before; one NaN does not differ from another.
+        // An element begins a group if it differs from the one before; one NaN does not differ from
+        // another.
         let (these, those) = (sorted.narrow(0, 1, total as i64)?, sorted.narrow(0, 0, total as i64 - 1)?);
         let both_nan = these.not_equal(&these)?.and(&those.not_equal(&those)?)?;
         let begins = these.not_equal(&those)?.and(&both_nan.not()?)?;
@@ -207,8 +211,8 @@ impl Tensor {
         })
     }
 
-    /// This vector with the elements at `places` combined with `updates` by an op, or replaced by them. Places outside are left
-    /// out.
+    /// This vector with the elements at `places` combined with `updates` by an op, or replaced by
+    /// them. Places outside are left out.
     #[track_caller]
     fn scattered(&self, op: Option<OpCode>, places: &Tensor, updates: &Tensor) -> Result<Tensor> {
         let site = here();
@@ -227,12 +231,14 @@ impl Tensor {
         self.record_with(OpCode::Scatter, attrs, &[body], &[self, places, updates], site)
     }
 
-    /// For each place of `indices`, the element at that place but for dimension `axis`, where it is the index: NumPy's
-    /// `take_along_axis`. The result has the shape of `indices`, which has the sizes of this tensor elsewhere. An index outside is
-    /// moved inside, or an error ([`EngineConfig::check_indices`](crate::EngineConfig::check_indices)). One `gather`.
+    /// For each place of `indices`, the element at that place but for dimension `axis`, where it is
+    /// the index: NumPy's `take_along_axis`. The result has the shape of `indices`, which has the
+    /// sizes of this tensor elsewhere. An index outside is moved inside, or an error
+    /// ([`EngineConfig::check_indices`](crate::EngineConfig::check_indices)). One `gather`.
     ///
     /// # Errors
-    /// When the dimension does not exist, the shapes do not fit or the indices are not integers; in Debug mode, when one is outside.
+    /// When the dimension does not exist, the shapes do not fit or the indices are not integers; in
+    /// Debug mode, when one is outside.
     #[track_caller]
     pub fn take_along(&self, indices: &Tensor, axis: i64) -> Result<Tensor> {
         self.taken_along(indices, axis, true, here())
@@ -253,7 +259,7 @@ impl Tensor {
         if !fits {
             let given = format!("the tensor is {} and the indices {}", self.ty(), indices.ty());
             let rule = format!("they have the same sizes in all dimensions but {axis}");
-            return Err(Tensor::refuse(OpError::new("gather", Fault::Shape, given, rule), site));
+            return Err(Tensor::refuse(OpError::new("gather", OpErrorKind::Shape, given, rule), site));
         }
         if is_checked {
             indices.check_where_asked(self.dims()[place], "take_along", &site)?;
@@ -274,8 +280,8 @@ impl Tensor {
     }
 }
 
-/// Whether elements of a type may be filled up with a number: with any real one if they are floats, which round it, or else with
-/// one that is exactly an element.
+/// Whether elements of a type may be filled up with a number: with any real one if they are floats,
+/// which round it, or else with one that is exactly an element.
 fn fills(number: Number, dtype: DType) -> bool {
     let value = match number {
         Number::Complex(_) => return false,
@@ -293,8 +299,8 @@ fn fills(number: Number, dtype: DType) -> bool {
     value.fract() == 0.0 && low <= value && value < high
 }
 
-/// Whether the first of two elements comes before the second: `a < b`, with NaN above everything, or the other way round. Of
-/// further operands, which go along, nothing is asked; they are `i32`.
+/// Whether the first of two elements comes before the second: `a < b`, with NaN above everything,
+/// or the other way round. Of further operands, which go along, nothing is asked; they are `i32`.
 fn before(dtype: DType, order: Order, along: usize) -> Result<Body, OpError> {
     let mut graph = Graph::new();
     let (a, b) = (graph.param(TensorType::scalar(dtype)), graph.param(TensorType::scalar(dtype)));

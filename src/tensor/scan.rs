@@ -4,7 +4,7 @@ use std::iter;
 use std::sync::Arc;
 
 use fuseline_fusion::op::{Comparison, attrs};
-use fuseline_fusion::{Attrs, DType, Fault, Literal, OpCode, OpError, Site, TensorType};
+use fuseline_fusion::{Attrs, DType, OpErrorKind, Literal, OpCode, OpError, Site, TensorType};
 
 use super::control::Loop;
 use super::dims::type_of;
@@ -14,9 +14,9 @@ use crate::stream::{RecordCall, Stream, StreamShared};
 use crate::trace::{self, TensorTree, with_tensors};
 
 impl Stream {
-    /// Goes along the first dimension of `xs`, tensors of one length there: `step` gets what is carried and the element at a
-    /// place, and returns what to carry on and a result for that place. Returns what is carried in the end and the results
-    /// along a new first dimension.
+    /// Goes along the first dimension of `xs`, tensors of one length there: `step` gets what is
+    /// carried and the element at a place, and returns what to carry on and a result for that
+    /// place. Returns what is carried in the end and the results along a new first dimension.
     ///
     /// A running sum:
     ///
@@ -35,7 +35,8 @@ impl Stream {
     /// ```
     ///
     /// # Errors
-    /// When there are no `xs` or their lengths differ, `step` fails or carries on other types than it gets.
+    /// When there are no `xs` or their lengths differ, `step` fails or carries on other types than
+    /// it gets.
     #[track_caller]
     pub fn scan<C: TensorTree, X: TensorTree, Y: TensorTree>(
         &self,
@@ -47,7 +48,8 @@ impl Stream {
         Loop { stream: self, condition, body, site: here() }.scan(init, &xs, step, false)
     }
 
-    /// As [`Stream::scan`], from the last place to the first; results stay at the places they belong to.
+    /// As [`Stream::scan`], from the last place to the first; results stay at the places they
+    /// belong to.
     ///
     /// # Errors
     /// As [`Stream::scan`].
@@ -105,7 +107,7 @@ fn zeros(stream: &Arc<StreamShared>, ty: &TensorType, site: &Site) -> Result<Ten
 /// The length of the first dimension, which all have.
 fn length(xs: &[Tensor], site: &Site) -> Result<usize> {
     let refuse = |given: String, rule: &str| {
-        Err(Error::op(OpError::new("scan", Fault::Shape, given, rule), site.clone()))
+        Err(Error::op(OpError::new("scan", OpErrorKind::Shape, given, rule), site.clone()))
     };
     let Some(first) = xs.first() else {
         return refuse(
@@ -154,7 +156,8 @@ impl Loop<'_> {
         let i = open.param(index.clone())?;
         let carry = open.params_like(&init, &carried)?;
         if length == 0 {
-            // Nothing to do, and nowhere to read an element; but only the step knows what its results are like.
+            // Nothing to do, and nowhere to read an element; but only the step knows what its
+            // results are like.
             let element = |x: &Tensor| open.param(type_of(x.dtype(), &x.dims()[1..])?);
             let elements = inputs.iter().map(element).collect::<Result<Vec<_>>>()?;
             let (next, result) = step(carry, with_tensors(xs, elements)?)?;

@@ -1,10 +1,10 @@
-//! Sequences of evenly spaced numbers, computed on the device: nothing is copied there, and what they
-//! start from and step by are lifted scalars.
+//! Sequences of evenly spaced numbers, computed on the device: nothing is copied there, and what
+//! they start from and step by are lifted scalars.
 //!
-//! Floats are computed as `start + i * step` in `f64` and rounded to the element type at the end, so
-//! that errors do not add up. Integers are exact: those below 32 bits are computed in `i32`.
+//! Floats are computed as `start + i * step` in `f64` and rounded to the element type at the end,
+//! so that errors do not add up. Integers are exact: those below 32 bits are computed in `i32`.
 
-use fuseline_fusion::{DType, DTypeClass, Fault, OpError, RealElement, Scalar, element};
+use fuseline_fusion::{DType, DTypeClass, OpErrorKind, OpError, RealElement, Scalar, element};
 
 use super::{Tensor, here};
 use crate::error::{Error, Result};
@@ -14,8 +14,8 @@ use crate::stream::Stream;
 const NAME: &str = "iota";
 
 impl Stream {
-    /// `start`, `start + 1`, ... up to, not including, `end`: a tensor of shape `[n]` with the element
-    /// type of the numbers. Empty if `end` is not above `start`.
+    /// `start`, `start + 1`, ... up to, not including, `end`: a tensor of shape `[n]` with the
+    /// element type of the numbers. Empty if `end` is not above `start`.
     ///
     /// Another `start` compiles nothing if the number of elements stays the same.
     ///
@@ -29,8 +29,8 @@ impl Stream {
     /// ```
     ///
     /// # Errors
-    /// When the element type is bool, a limit is infinite or NaN, or there are too many elements for a
-    /// shape.
+    /// When the element type is bool, a limit is infinite or NaN, or there are too many elements
+    /// for a shape.
     #[track_caller]
     pub fn arange<T: RealElement>(&self, start: T, end: T) -> Result<Tensor> {
         let one = Scalar::from_f64(T::DTYPE, 1.0).ok_or_else(|| crate::error::bug!("a real type has a 1"))?;
@@ -39,13 +39,13 @@ impl Stream {
         self.spaced(start, None, count)
     }
 
-    /// `start`, `start + step`, `start + 2 step`, ... up to, not including, `end`: a tensor of shape
-    /// `[n]` with the element type of the numbers. The step may be negative. Empty if it leads away from
-    /// `end`.
+    /// `start`, `start + step`, `start + 2 step`, ... up to, not including, `end`: a tensor of
+    /// shape `[n]` with the element type of the numbers. The step may be negative. Empty if it
+    /// leads away from `end`.
     ///
-    /// As with NumPy's `arange`, rounding decides about the last element if the step is no whole number:
-    /// of floats there are `ceil((end - start) / step)`, computed in `f64`. [`Stream::linspace`] takes
-    /// the number of elements instead.
+    /// As with NumPy's `arange`, rounding decides about the last element if the step is no whole
+    /// number: of floats there are `ceil((end - start) / step)`, computed in `f64`.
+    /// [`Stream::linspace`] takes the number of elements instead.
     ///
     /// Another `start` or `step` compiles nothing if the number of elements stays the same.
     ///
@@ -59,8 +59,8 @@ impl Stream {
     /// ```
     ///
     /// # Errors
-    /// When the element type is bool, the step is 0, a number is infinite or NaN, or there are too many
-    /// elements for a shape.
+    /// When the element type is bool, the step is 0, a number is infinite or NaN, or there are too
+    /// many elements for a shape.
     #[track_caller]
     pub fn arange_step<T: RealElement>(&self, start: T, end: T, step: T) -> Result<Tensor> {
         let [start, end, step] = [start, end, step].map(Scalar::new);
@@ -69,8 +69,8 @@ impl Stream {
     }
 
     /// `count` numbers from `start` to `end`, both included, at equal distances: a tensor of shape
-    /// `[count]` with the element type of the limits, a float type. The first and the last element are
-    /// the limits exactly; if `count` is 1, the only one is `start`.
+    /// `[count]` with the element type of the limits, a float type. The first and the last element
+    /// are the limits exactly; if `count` is 1, the only one is `start`.
     ///
     /// Other limits compile nothing.
     ///
@@ -84,8 +84,8 @@ impl Stream {
     /// ```
     ///
     /// # Errors
-    /// When the elements are not floats, a limit is infinite or NaN, or there are too many elements for a
-    /// shape.
+    /// When the elements are not floats, a limit is infinite or NaN, or there are too many elements
+    /// for a shape.
     #[track_caller]
     pub fn linspace<T: RealElement>(&self, start: T, end: T, count: usize) -> Result<Tensor> {
         let dtype = T::DTYPE;
@@ -179,5 +179,5 @@ fn count(start: Scalar, end: Scalar, step: Scalar) -> Result<usize> {
 
 #[track_caller]
 fn refused(given: String, rule: &str) -> Error {
-    Error::op(OpError::new(NAME, Fault::Attribute, given, rule), here())
+    Error::op(OpError::new(NAME, OpErrorKind::Attribute, given, rule), here())
 }

@@ -16,7 +16,8 @@ impl Tensor {
         Ok(axes.iter().map(|&axis| self.dims()[axis as usize]).product())
     }
 
-    /// The mean over the given dimensions, which disappear; NaN if they are empty. Floats below 32 bits are summed in `f32`.
+    /// The mean over the given dimensions, which disappear; NaN if they are empty. Floats below 32
+    /// bits are summed in `f32`.
     ///
     /// # Errors
     /// When a dimension does not exist or the elements are not floats.
@@ -28,11 +29,13 @@ impl Tensor {
         wide.sum(axes)?.over(count as f64)?.narrowed(self.dtype())
     }
 
-    /// The variance over the given dimensions, which disappear: the squared distances from the mean, summed and divided by the
-    /// number of elements less `ddof`. That is 0 for the variance of all there is and 1 for the unbiased estimate from a
-    /// sample; with `ddof` elements or fewer the result is NaN.
+    /// The variance over the given dimensions, which disappear: the squared distances from the
+    /// mean, summed and divided by the number of elements less `ddof`. That is 0 for the variance
+    /// of all there is and 1 for the unbiased estimate from a sample; with `ddof` elements or fewer
+    /// the result is NaN.
     ///
-    /// Computed in two passes, so that nothing cancels: `sum((x - mean)^2)`. Floats below 32 bits are computed in `f32`.
+    /// Computed in two passes, so that nothing cancels: `sum((x - mean)^2)`. Floats below 32 bits
+    /// are computed in `f32`.
     ///
     /// # Errors
     /// When a dimension does not exist or the elements are not floats.
@@ -54,7 +57,8 @@ impl Tensor {
         self.var(axes, ddof)?.sqrt()
     }
 
-    /// The place of the largest element along dimension `axis`, as `i32`; the first one of several. NaN counts as largest.
+    /// The place of the largest element along dimension `axis`, as `i32`; the first one of several.
+    /// NaN counts as largest.
     ///
     /// # Errors
     /// When the dimension does not exist.
@@ -63,7 +67,8 @@ impl Tensor {
         self.place_of(OpCode::Maximum, Comparison::Gt, axis)
     }
 
-    /// The place of the smallest element along dimension `axis`, as `i32`; the first one of several. NaN counts as smallest.
+    /// The place of the smallest element along dimension `axis`, as `i32`; the first one of
+    /// several. NaN counts as smallest.
     ///
     /// # Errors
     /// When the dimension does not exist.
@@ -94,7 +99,8 @@ impl Tensor {
         self.div(&super::constant_like(self, number)?)
     }
 
-    /// This tensor with elements wide enough to add up many: `f32` for narrower floats, `i32` for bool, else itself.
+    /// This tensor with elements wide enough to add up many: `f32` for narrower floats, `i32` for
+    /// bool, else itself.
     #[track_caller]
     pub(crate) fn widened(&self) -> Result<Tensor> {
         match self.dtype() {
@@ -111,7 +117,8 @@ impl Tensor {
     }
 }
 
-/// Of two (value, place) pairs the one with the better value, NaN being best; of equal values the smaller place.
+/// Of two (value, place) pairs the one with the better value, NaN being best; of equal values the
+/// smaller place.
 fn place_body(dtype: DType, better: Comparison) -> Result<Body, OpError> {
     use Comparison::{Eq, Lt, Ne};
     let mut graph = Graph::new();

@@ -1,38 +1,46 @@
-//! Sub-traces: the bodies of loops, branches, reductions and sorts, recorded by ordinary tensor calls.
+//! Sub-traces: the bodies of loops, branches, reductions and sorts, recorded by ordinary tensor
+//! calls.
 //!
-//! Input: calls that work on placeholders, made by a closure or, at the seam for frameworks, between a begin and an end.
-//! Output: the [`Body`] of an op, and the values from outside that the body uses.
+//! Input: calls that work on placeholders, made by a closure or, at the seam for frameworks,
+//! between a begin and an end. Output: the [`Body`] of an op, and the values from outside that the
+//! body uses.
 //!
 //! ```text
 //! closure ─► Tensor method ─► record ─┬─ no operand of a trace ─► log of the stream
 //!                                     └─ else: graph of the trace ─► Recorded ─► unite ─► Body, captures ─► record
 //! ```
 //!
-//! A [`Trace`] is a graph under construction. Ops reach it through a *tracing stream*, a [`StreamShared`] that has a trace
-//! and whose log and driver stay idle. Its values are tensors like any others: type and shape are known at once, and the op
-//! table refuses what it always refuses. Their outcome is [`Outcome::Traced`], which says where they are in which trace.
+//! A [`Trace`] is a graph under construction. Ops reach it through a *tracing stream*, a
+//! [`StreamShared`] that has a trace and whose log and driver stay idle. Its values are tensors
+//! like any others: type and shape are known at once, and the op table refuses what it always
+//! refuses. Their outcome is [`Outcome::Traced`], which says where they are in which trace.
 //!
 //! Invariants:
-//! - T1: an op belongs to the trace that was begun last among those of its receiver and its operands, and to the receiver's
-//!   stream if there is none. Nothing depends on the thread: a closure may use others, and an op all of whose operands come
-//!   from outside is recorded outside, which takes it out of the loop.
-//! - T2: a trace appends nothing to a log, neither ops nor the ends of lives. A closure that fails or panics leaves the
-//!   stream as it was.
-//! - T3: a value of a trace is used only while the trace is open. Afterwards every call that gets it says which body it
-//!   belonged to.
-//! - T4: a body sees nothing but its parameters. A value from outside that it uses is a capture: one more operand and one
-//!   more parameter of every body of the op ([`Outside::Operands`]), in the order of first use; a loop hands it from
-//!   round to round. In the functions of scalars that reductions, sorts and scatters take there are no captures, and a lifted
-//!   scalar becomes a constant ([`Outside::Constants`]). A function of the user's has captures, and numbers as constants
-//!   ([`Outside::Tensors`]).
+//! - T1: an op belongs to the trace that was begun last among those of its receiver and its
+//!   operands, and to the receiver's stream if there is none. Nothing depends on the thread: a
+//!   closure may use others, and an op all of whose operands come from outside is recorded outside,
+//!   which takes it out of the loop.
+//! - T2: a trace appends nothing to a log, neither ops nor the ends of lives. A closure that fails
+//!   or panics leaves the stream as it was.
+//! - T3: a value of a trace is used only while the trace is open. Afterwards every call that gets
+//!   it says which body it belonged to.
+//! - T4: a body sees nothing but its parameters. A value from outside that it uses is a capture:
+//!   one more operand and one more parameter of every body of the op ([`CaptureMode::Operands`]),
+//!   in the order of first use; a loop hands it from round to round. In the functions of scalars
+//!   that reductions, sorts and scatters take there are no captures, and a lifted scalar becomes a
+//!   constant ([`CaptureMode::Constants`]). A function of the user's has captures, and numbers as
+//!   constants ([`CaptureMode::Tensors`]).
 //!
-//! So a number in the body of a loop or branch is lifted as it is elsewhere: another number compiles nothing. In a function of
-//! scalars it is part of the key, as the function is, and so it is in a function that is called as one op ([`FunctionTrace`]).
+//! So a number in the body of a loop or branch is lifted as it is elsewhere: another number
+//! compiles nothing. In a function of scalars it is part of the key, as the function is, and so it
+//! is in a function that is called as one op ([`FunctionTrace`]).
 //!
-//! The flags of checks ([`crate::check`]) in a function are one more result of it. In other bodies nothing is checked.
+//! The flags of checks ([`crate::check`]) in a function are one more result of it. In other bodies
+//! nothing is checked.
 //!
-//! Deliberately absent: the mode, which the op as a whole has; call sites of the ops inside, which are in the errors that
-//! recording them gives and nowhere else: an op with bodies fails at the line that called it.
+//! Deliberately absent: the mode, which the op as a whole has; call sites of the ops inside, which
+//! are in the errors that recording them gives and nowhere else: an op with bodies fails at the
+//! line that called it.
 
 mod function;
 mod tree;
@@ -42,7 +50,7 @@ use std::sync::Arc;
 
 use fuseline_fusion::graph::{Ref, Refs};
 use fuseline_fusion::op::{Effect, attrs};
-use fuseline_fusion::{Body, DType, Fault, Graph, OpCode, OpError, Signature, Site, TensorType, ValueId};
+use fuseline_fusion::{Body, DType, OpErrorKind, Graph, OpCode, OpError, Signature, Site, TensorType, ValueId};
 use fuseline_sync::{Mutex, Rank, next_block};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -59,7 +67,7 @@ use crate::value::{Outcome, ValueCell};
 
 /// What a body makes of the values from outside that it uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Outside {
+enum CaptureMode {
     /// They become operands of the op and parameters of the body.
     Operands,
     /// Lifted scalars become constants; others are refused.
@@ -68,20 +76,20 @@ enum Outside {
     Tensors,
 }
 
-impl Outside {
+impl CaptureMode {
     /// For the bodies of an op.
-    fn of(op: OpCode) -> Outside {
+    fn of(op: OpCode) -> CaptureMode {
         match op {
-            OpCode::While | OpCode::If | OpCode::Case => Outside::Operands,
-            OpCode::Composite => Outside::Tensors,
-            _ => Outside::Constants,
+            OpCode::While | OpCode::If | OpCode::Case => CaptureMode::Operands,
+            OpCode::Composite => CaptureMode::Tensors,
+            _ => CaptureMode::Constants,
         }
     }
 }
 
 /// Where a value is in a trace.
 #[derive(Clone, Debug)]
-pub(crate) struct Place {
+pub(crate) struct BodyPosition {
     trace: Arc<Trace>,
     value: Ref,
 }
@@ -92,7 +100,7 @@ pub(crate) struct Trace {
     order: u64,
     /// A stream that is no trace, for what is uploaded meanwhile.
     base: Arc<StreamShared>,
-    outside: Outside,
+    outside: CaptureMode,
     /// What this is, for messages: `the body of while_loop`.
     what: &'static str,
     /// Where the op was called.
@@ -104,7 +112,8 @@ pub(crate) struct Trace {
 #[derive(Default)]
 struct State {
     graph: Graph,
-    /// For each parameter of the graph, the value from outside that it stands for; `None` for one of the op's own.
+    /// For each parameter of the graph, the value from outside that it stands for; `None` for one
+    /// of the op's own.
     params: Vec<Option<Tensor>>,
     /// What values from outside are in the graph.
     known: FxHashMap<ValueId, Ref>,
@@ -115,7 +124,7 @@ struct State {
 /// Why a value cannot be used in a trace.
 enum Unusable {
     OtherEngine,
-    Outside,
+    CaptureMode,
     Refused(OpError),
 }
 
@@ -131,16 +140,16 @@ impl State {
             return Ok(value);
         }
         let value = match (trace.outside, cell.as_scalar()) {
-            (Outside::Constants | Outside::Tensors, Some(scalar)) => {
+            (CaptureMode::Constants | CaptureMode::Tensors, Some(scalar)) => {
                 let attrs = attrs::constant(Arc::new(scalar.to_literal()));
                 let made = self.graph.push(OpCode::Constant, attrs, &[], &[]);
                 made.map_err(Unusable::Refused)?[0]
             }
-            (Outside::Constants, None) => return Err(Unusable::Outside),
+            (CaptureMode::Constants, None) => return Err(Unusable::CaptureMode),
             (_, None) if !Arc::ptr_eq(tensor.stream().engine(), trace.base.engine()) => {
                 return Err(Unusable::OtherEngine);
             }
-            (Outside::Operands | Outside::Tensors, _) => {
+            (CaptureMode::Operands | CaptureMode::Tensors, _) => {
                 self.params.push(Some(tensor.clone()));
                 self.graph.param(cell.ty().clone())
             }
@@ -160,13 +169,14 @@ impl Trace {
         &self.base
     }
 
-    /// Whether what it makes is a function that is called as one op, so that checks inside have somebody to hand their flags to.
+    /// Whether what it makes is a function that is called as one op, so that checks inside have
+    /// somebody to hand their flags to.
     pub(crate) fn is_function(&self) -> bool {
-        self.outside == Outside::Tensors
+        self.outside == CaptureMode::Tensors
     }
 
     /// Has the flags at this place handed to who calls the function.
-    pub(crate) fn check(&self, flags: &Place, expected: SmallVec<[Expected; 1]>) {
+    pub(crate) fn check(&self, flags: &BodyPosition, expected: SmallVec<[Expected; 1]>) {
         let _ = self.with(|state| state.checks.push((flags.value, expected)));
     }
 
@@ -197,7 +207,7 @@ impl Trace {
     fn has_ended(&self, op: OpCode, given: &str) -> OpError {
         let given = format!("{given} belonged to {self}, which has ended");
         let rule = "a value made inside a closure is used inside it, while it runs";
-        OpError::new(op.name(), Fault::Body, given, rule)
+        OpError::new(op.name(), OpErrorKind::Body, given, rule)
             .hint("return it from the closure and use what the call returns")
     }
 
@@ -207,12 +217,12 @@ impl Trace {
             Unusable::Refused(error) => error,
             Unusable::OtherEngine => {
                 let rule = "a tensor of another engine has to be read to the host and uploaded here";
-                OpError::new(op.name(), Fault::Body, given, rule)
+                OpError::new(op.name(), OpErrorKind::Body, given, rule)
             }
-            Unusable::Outside => {
+            Unusable::CaptureMode => {
                 let given = format!("{given} comes from outside of {self}");
                 let rule = "such a function sees its parameters, numbers and what it makes of them";
-                OpError::new(op.name(), Fault::Body, given, rule).hint(
+                OpError::new(op.name(), OpErrorKind::Body, given, rule).hint(
                     "give it to the call as one more operand, apply it before or after the call, or, if it is a \
                      constant, make it inside with `a.on_stream().constant(..)`, `a` being a parameter",
                 )
@@ -271,7 +281,7 @@ pub(crate) fn record(
         return refuse(trace.has_ended(op, "the stream that it was called on"));
     }
     for (index, tensor) in operands.iter().enumerate() {
-        if let Some(Place { trace, .. }) = tensor.cell().place()
+        if let Some(BodyPosition { trace, .. }) = tensor.cell().place()
             && !trace.is_open()
         {
             return refuse(trace.has_ended(op, &operand_words(signature, index, tensor)));
@@ -284,7 +294,7 @@ pub(crate) fn record(
     if effect == Effect::Ordered && signature.effect() == Effect::Pure {
         let given = format!("an effect that the op table does not state was asked for in {trace}");
         let rule = "inside a body an op does what its row says";
-        return refuse(OpError::new(op.name(), Fault::Body, given, rule).hint("record it outside"));
+        return refuse(OpError::new(op.name(), OpErrorKind::Body, given, rule).hint("record it outside"));
     }
     let made = trace.with(|state| -> Result<Tensors> {
         let mut refs = Refs::new();
@@ -304,12 +314,12 @@ pub(crate) fn record(
 
 impl Trace {
     fn tensor(self: &Arc<Self>, stream: &Arc<StreamShared>, ty: TensorType, value: Ref) -> Tensor {
-        let place = Place { trace: self.clone(), value };
+        let place = BodyPosition { trace: self.clone(), value };
         Tensor::new(ValueCell::known(ty, Outcome::Traced(place)), stream.clone())
     }
 }
 
-impl Place {
+impl BodyPosition {
     /// The trace that the value belongs to.
     pub(crate) fn trace(&self) -> &Arc<Trace> {
         &self.trace
@@ -325,12 +335,13 @@ pub(crate) struct Open {
 }
 
 impl Open {
-    /// Begins a body of an op that will be recorded on `stream` or inside a trace. `what` says which, for messages.
+    /// Begins a body of an op that will be recorded on `stream` or inside a trace. `what` says
+    /// which, for messages.
     pub(crate) fn begin(stream: &Arc<StreamShared>, op: OpCode, what: &'static str, site: &Site) -> Open {
         let trace = Arc::new(Trace {
             order: next_block(),
             base: stream.base().clone(),
-            outside: Outside::of(op),
+            outside: CaptureMode::of(op),
             what,
             site: site.clone(),
             state: Mutex::new(Rank::Trace, Some(State::default())),
@@ -390,7 +401,7 @@ impl Open {
             Err(Error::op(trace.has_ended(self.op, &given), site.clone()))
         };
         for tensor in returns {
-            if let Some(Place { trace, .. }) = tensor.cell().place()
+            if let Some(BodyPosition { trace, .. }) = tensor.cell().place()
                 && !trace.is_open()
             {
                 return refuse(trace, tensor);
@@ -440,7 +451,8 @@ impl Recorded {
         self.params.iter().flatten()
     }
 
-    /// The body, with these captures as parameters after its own, returned too if the op hands them on.
+    /// The body, with these captures as parameters after its own, returned too if the op hands them
+    /// on.
     fn close(self, captures: &Captures, hands_on: bool) -> Body {
         let Recorded { graph, params, returns } = self;
         let own = params.iter().filter(|capture| capture.is_none()).count() as u32;
@@ -491,7 +503,8 @@ impl Captures {
         for tensor in used {
             let place = captures.tensors.len() as u32;
             captures.places.entry(tensor.id()).or_insert_with(|| {
-                // A number that was made in a body is of that body's stream; its value is known on every stream.
+                // A number that was made in a body is of that body's stream; its value is known on
+                // every stream.
                 let home = if tensor.cell().is_scalar() { stream } else { tensor.stream() };
                 captures.tensors.push(Tensor::another(tensor.cell(), home));
                 place
@@ -501,15 +514,16 @@ impl Captures {
     }
 }
 
-/// Records an op whose bodies were traced, with their captures as operands after its own. Returns the results that are not
-/// captures handed on. The call comes without bodies.
+/// Records an op whose bodies were traced, with their captures as operands after its own. Returns
+/// the results that are not captures handed on. The call comes without bodies.
 pub(crate) fn record_with(
     stream: &Arc<StreamShared>,
     call: RecordCall<'_>,
     bodies: Vec<Recorded>,
 ) -> Result<Tensors> {
     let captures = Captures::of(bodies.iter().flat_map(Recorded::captures), stream);
-    // A loop's second body makes the next round of all that the loop carries; no other body returns captures.
+    // A loop's second body makes the next round of all that the loop carries; no other body returns
+    // captures.
     let carries = call.op == OpCode::While;
     let bodies: Vec<Arc<Body>> = bodies
         .into_iter()
@@ -532,7 +546,8 @@ mod tests {
     use fuseline_fusion::DType;
     use fuseline_fusion::region::Boundary;
 
-    /// T2: recording, dropping, flushing and asking inside leave nothing in any log, and no place is taken in one.
+    /// T2: recording, dropping, flushing and asking inside leave nothing in any log, and no place
+    /// is taken in one.
     #[test]
     fn a_trace_appends_nothing_to_a_log() {
         let engine = Engine::reference();

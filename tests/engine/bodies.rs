@@ -1,6 +1,6 @@
-//! Ops with bodies on every engine: loops, branches, sorts, and what calls its body per element, with bodies that XLA cannot
-//! call and comparators that contradict themselves. `FUSELINE_PROGRAMS` multiplies the number of sampled programs,
-//! `FUSELINE_SEED` makes other ones.
+//! Ops with bodies on every engine: loops, branches, sorts, and what calls its body per element,
+//! with bodies that XLA cannot call and comparators that contradict themselves. `FUSELINE_PROGRAMS`
+//! multiplies the number of sampled programs, `FUSELINE_SEED` makes other ones.
 
 use std::sync::Arc;
 
@@ -106,7 +106,8 @@ fn loops_take_as_many_steps_as_the_data_says() {
     });
 }
 
-/// An index without a branch takes the last, whether it is known when the region is compiled or not.
+/// An index without a branch takes the last, whether it is known when the region is compiled or
+/// not.
 #[test]
 fn indices_without_a_branch_take_the_last() {
     on_engines(support::config, |engine| {
@@ -178,7 +179,8 @@ fn floats_are_sorted_by_the_total_order() {
     });
 }
 
-/// Equal keys keep their order, and every operand is sorted by the key: floats of two types, `bool`, a dimension of none.
+/// Equal keys keep their order, and every operand is sorted by the key: floats of two types,
+/// `bool`, a dimension of none.
 #[test]
 fn operands_of_all_types_are_sorted_together() {
     on_engines(support::config, |engine| {
@@ -216,7 +218,8 @@ fn operands_of_all_types_are_sorted_together() {
     });
 }
 
-/// A comparator need not be an order. What comes of it is some order of the same elements, and never the end of the process.
+/// A comparator need not be an order. What comes of it is some order of the same elements, and
+/// never the end of the process.
 #[test]
 fn comparators_that_contradict_themselves_give_a_permutation() {
     on_engines(support::config, |engine| {
@@ -249,7 +252,8 @@ fn comparators_that_contradict_themselves_give_a_permutation() {
     });
 }
 
-/// The body of a sum that adds by as many steps of a loop as the second element says: no code on scalars.
+/// The body of a sum that adds by as many steps of a loop as the second element says: no code on
+/// scalars.
 fn counted_sum() -> Arc<Body> {
     let element = scalar(DType::I32);
     let types = [element.clone(), element.clone()];

@@ -1,4 +1,5 @@
-//! Sizes that vary: few executables for many sizes, the same numbers, and a size that stays gets its own.
+//! Sizes that vary: few executables for many sizes, the same numbers, and a size that stays gets
+//! its own.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -186,7 +187,8 @@ fn of_what_varies_little_not_much_is_new() {
     let step = |rows: usize| close(&pooled_step(&engine, rows), &pooled_step(&reference, rows), 1e-4);
     (0..SIZES).for_each(|size| step(100 + size));
     let counters = engine.counters();
-    // The first few sizes, then what lies before the sum and what lies behind it; the sums themselves are interpreted.
+    // The first few sizes, then what lies before the sum and what lies behind it; the sums
+    // themselves are interpreted.
     assert_eq!((counters.compiles_asked, counters.in_parts), (FEW + 2, SIZES as u64 - FEW), "{counters:?}");
     let told = log.take().into_iter().find_map(|event| match event {
         Event::InParts { ref parts, .. } => Some((parts.clone(), event.to_string())),
@@ -279,8 +281,9 @@ fn cached(engine: &Engine) -> Result<Vec<Vec<f32>>> {
 /// Sizes that are compiled like any other region (`FEW_SIZES`).
 const FEW: u64 = 8;
 
-/// J1: sizes of which there are many, and which are not padded, are each interpreted until that has taken as long as a compile: but for the
-/// first few they are not all compiled at once and waited for.
+/// J1: sizes of which there are many, and which are not padded, are each interpreted until that has
+/// taken as long as a compile: but for the first few they are not all compiled at once and waited
+/// for.
 #[test]
 fn sizes_that_vary_do_not_wait_for_each_other() {
     const TOKENS: usize = 20;
@@ -299,7 +302,8 @@ fn sizes_that_vary_do_not_wait_for_each_other() {
     assert_eq!(counters.padded, 0);
 }
 
-/// They have executables in the end, asked for when half of that time has passed; how often they are interpreted before is the same each time.
+/// They have executables in the end, asked for when half of that time has passed; how often they
+/// are interpreted before is the same each time.
 #[test]
 fn sizes_that_vary_and_stay_are_compiled() {
     let interpreted = || {
@@ -363,7 +367,8 @@ fn cost_of_a_growing_cache() {
     }
 }
 
-/// A check is over all indices, however many there are, and exact: it keeps no region from being padded (O6), and finds what is there.
+/// A check is over all indices, however many there are, and exact: it keeps no region from being
+/// padded (O6), and finds what is there.
 #[test]
 fn checks_of_indices_are_padded() {
     let config = counted(ShapeClasses::default());

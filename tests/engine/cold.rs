@@ -1,4 +1,5 @@
-//! Regions that are new: interpreted while a compile would take longer, then compiled, and nobody can tell but by the time it takes.
+//! Regions that are new: interpreted while a compile would take longer, then compiled, and nobody
+//! can tell but by the time it takes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -162,7 +163,8 @@ fn what_the_interpreter_fails_on_is_compiled() {
     assert_eq!(log.take().iter().filter(|event| told(event)).count(), 1);
 }
 
-/// Data of interpreted regions goes on to compiled ones and back, over streams, and is donated like any other.
+/// Data of interpreted regions goes on to compiled ones and back, over streams, and is donated like
+/// any other.
 #[test]
 fn cold_and_warm_regions_hand_each_other_data() {
     let Some(engine) = plugin(EngineConfig::new()) else { return };
@@ -206,7 +208,8 @@ fn runs_of_a_program_are_alike() {
     }
 }
 
-/// The same of a program whose regions are joined: they are waited for, instead of running as their units until they are there.
+/// The same of a program whose regions are joined: they are waited for, instead of running as their
+/// units until they are there.
 #[test]
 fn runs_of_a_long_program_are_alike() {
     let run = || -> Option<Vec<Vec<u32>>> {

@@ -1,4 +1,5 @@
-//! Engines of several replicas: collectives, and everything else that has data on each replica, held to the interpreter.
+//! Engines of several replicas: collectives, and everything else that has data on each replica,
+//! held to the interpreter.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -436,7 +437,8 @@ fn another_number_of_replicas_is_another_key() {
 
 // ----- regions -----
 
-/// What is computed before a collective, the collective and what is made of its result are one region.
+/// What is computed before a collective, the collective and what is made of its result are one
+/// region.
 #[test]
 fn a_collective_is_in_the_region_of_its_neighbours() {
     let log = Log::default();
@@ -459,8 +461,9 @@ fn a_collective_is_in_the_region_of_its_neighbours() {
     );
 }
 
-/// Several exchanges in one executable, some of which do not depend on each other, with products of matrices between them: all replicas come to them in
-/// one order, also where there are more of them than cores.
+/// Several exchanges in one executable, some of which do not depend on each other, with products of
+/// matrices between them: all replicas come to them in one order, also where there are more of them
+/// than cores.
 #[test]
 fn a_region_has_several_exchanges() {
     let log = Log::default();
@@ -521,7 +524,8 @@ fn a_collective_whose_results_nobody_uses_is_left_out() {
     );
 }
 
-/// One step of gradient descent of a linear model on a part of the data; `average` makes the gradients those of all data.
+/// One step of gradient descent of a linear model on a part of the data; `average` makes the
+/// gradients those of all data.
 fn step(
     (x, y): (&Tensor, &Tensor),
     (w, b): (&Tensor, &Tensor),
@@ -535,7 +539,8 @@ fn step(
     Ok(((w - &(&grads[0] * 0.05)?)?, (b - &(&grads[1] * 0.05)?)?))
 }
 
-/// Training on parts of the data with averaged gradients is training on all of it, and compiles nothing after the start.
+/// Training on parts of the data with averaged gradients is training on all of it, and compiles
+/// nothing after the start.
 #[test]
 fn data_parallel_training_is_training_on_all_data() {
     const STEPS: usize = 30;
@@ -587,7 +592,8 @@ fn data_parallel_training_is_training_on_all_data() {
     );
 }
 
-/// Two streams hand collectives to the same devices: all devices get them in one order, so none waits for ever.
+/// Two streams hand collectives to the same devices: all devices get them in one order, so none
+/// waits for ever.
 #[test]
 fn streams_exchange_at_the_same_time() {
     on_engines(
@@ -615,7 +621,8 @@ fn streams_exchange_at_the_same_time() {
     );
 }
 
-/// Loops and branches whose bodies exchange data, and those that only know where they run and go different ways.
+/// Loops and branches whose bodies exchange data, and those that only know where they run and go
+/// different ways.
 #[test]
 fn replicas_exchange_inside_loops_and_branches() {
     let log = Log::default();
@@ -641,7 +648,8 @@ fn replicas_exchange_inside_loops_and_branches() {
                 1,
                 "a loop that exchanges is in the region of its neighbours: {regions:?}"
             );
-            // So many rounds as the number of the replica says, and a branch that one of them takes.
+            // So many rounds as the number of the replica says, and a branch that one of them
+            // takes.
             let place = stream.replica_id()?.convert(DType::I32)?;
             let (_, z) = stream.while_loop(
                 (engine.scalar(0i32), x.clone()),
@@ -662,7 +670,8 @@ fn replicas_exchange_inside_loops_and_branches() {
             Ok(())
         },
     );
-    // Where they wait for each other, going different ways would have no end. The reference device says so.
+    // Where they wait for each other, going different ways would have no end. The reference device
+    // says so.
     let engine = config(2).build_reference().unwrap();
     let place = engine.stream().replica_id().unwrap().convert(DType::I32).unwrap();
     let first = place.equal(&engine.scalar(0i32)).unwrap();

@@ -1,4 +1,5 @@
-//! What the engine promises: same results in every mode, boundaries for stated reasons, failures with an address.
+//! What the engine promises: same results in every mode, boundaries for stated reasons, failures
+//! with an address.
 
 mod run_ahead;
 
@@ -174,8 +175,8 @@ fn one_may_wait_for_ever() {
 /// A way to ask for a value.
 type Reading<'a> = &'a dyn Fn(&Tensor) -> Result<()>;
 
-/// Steps of more ops than a region takes: the read in each step keeps the cuts of all steps in the same places, whether or
-/// not what is read has been computed by then, and whoever asks for it.
+/// Steps of more ops than a region takes: the read in each step keeps the cuts of all steps in the
+/// same places, whether or not what is read has been computed by then, and whoever asks for it.
 #[test]
 fn a_loop_of_steps_over_budget_is_steady_too() {
     // Not joined: the loss has to be there before it is asked for.
@@ -188,7 +189,8 @@ fn a_loop_of_steps_over_budget_is_steady_too() {
             let step = |x: &Tensor, read: Reading<'_>| -> Result<Tensor> {
                 let loss = x.sum(&[0])?;
                 let mut next = x.clone();
-                // Enough that a budget has ended the region of the loss long before it is asked for.
+                // Enough that a budget has ended the region of the loss long before it is asked
+                // for.
                 for _ in 0..100 {
                     next = ((&next * 0.5)? + 0.25)?;
                 }
@@ -198,9 +200,10 @@ fn a_loop_of_steps_over_budget_is_steady_too() {
             let reads: [(&str, Reading<'_>); 4] = [
                 ("host_read", &|loss| loss.wait()),
                 ("host_read", &|loss| {
-                    // The driver has been told of the log by now, so this ends; if not, the other readings say the same.
+                    // The driver has been told of the log by now, so this ends; if not, the other
+                    // readings say the same.
                     let start = Instant::now();
-                    while !loss.is_decided() && start.elapsed() < Duration::from_secs(10) {
+                    while !loss.is_resolved() && start.elapsed() < Duration::from_secs(10) {
                         std::thread::yield_now();
                     }
                     loss.item::<f32>().map(drop)
@@ -231,7 +234,8 @@ fn a_loop_of_steps_over_budget_is_steady_too() {
                     _ => None,
                 });
                 let budget = || ("op_budget".to_owned(), 16);
-                // The sum and its initial value, then 100 times two ops and their broadcast scalars.
+                // The sum and its initial value, then 100 times two ops and their broadcast
+                // scalars.
                 let of_a_step = || (0..402 / 16).map(|_| budget()).chain([(reason.to_owned(), 402 % 16)]);
                 let steps: Vec<_> = (0..5).flat_map(|_| of_a_step()).collect();
                 assert_eq!(ours.collect::<Vec<_>>(), steps);
@@ -319,7 +323,7 @@ fn values_can_be_read_as_futures_and_by_callback() {
         let z = y.neg()?;
         z.on_ready(move |outcome| send.send(outcome.is_ok()).unwrap());
         assert!(receive.recv_timeout(Duration::from_secs(60)).unwrap());
-        assert!(z.is_decided());
+        assert!(z.is_resolved());
         assert_eq!(z.to_literal_for(Duration::from_secs(60))?.to_vec::<f32>()?, [-2.0, -4.0]);
         Ok(())
     });
@@ -597,7 +601,8 @@ impl Handler for Slow {
     }
 }
 
-/// However far the program is ahead, no more regions, and no more bytes of results, are on the device at once than was said.
+/// However far the program is ahead, no more regions, and no more bytes of results, are on the
+/// device at once than was said.
 #[test]
 fn back_pressure_bounds_what_is_in_flight() {
     const SIDE: usize = 64;
@@ -735,7 +740,8 @@ fn a_recompile_storm_is_told_once_with_what_varies() {
     );
 }
 
-/// A compile is counted when its executable can be found, which whoever waits for the number relies on.
+/// A compile is counted when its executable can be found, which whoever waits for the number relies
+/// on.
 #[test]
 fn what_is_counted_as_compiled_is_there() {
     let known = Arc::new(Mutex::new(None::<Engine>));
@@ -773,7 +779,8 @@ impl Drop for Tell {
     }
 }
 
-/// An engine waits for its threads when it goes, so it goes on the program's threads or on its own, though data is on its way that somebody asked for.
+/// An engine waits for its threads when it goes, so it goes on the program's threads or on its own,
+/// though data is on its way that somebody asked for.
 #[test]
 fn an_engine_does_not_go_on_a_thread_of_the_plugin() {
     let me = std::thread::current().id();

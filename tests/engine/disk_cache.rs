@@ -124,7 +124,8 @@ fn another_environment_finds_nothing() {
     assert_eq!(troubles(&log), Vec::<String>::new());
 }
 
-/// A variable that XLA reads is part of the environment. It is read when the plugin is loaded, so this needs processes.
+/// A variable that XLA reads is part of the environment. It is read when the plugin is loaded, so
+/// this needs processes.
 #[test]
 fn variables_of_the_compiler_count() {
     let root = tempfile::tempdir().unwrap();
@@ -247,7 +248,8 @@ fn a_folder_that_is_deleted_comes_back() {
     assert_eq!((numbers, counters.compiles), (expected, 0), "{:?}", troubles(&log));
 }
 
-/// A region that can be loaded is interpreted once at most; with `reproducible` as often as if it could not.
+/// A region that can be loaded is interpreted once at most; with `reproducible` as often as if it
+/// could not.
 #[test]
 fn what_can_be_loaded_is_not_interpreted_for_long() {
     let root = tempfile::tempdir().unwrap();
@@ -345,6 +347,7 @@ fn processes_share_what_they_compile() {
     assert!(counts.iter().all(|(compiles, loads)| compiles + loads == regions), "{counts:?}");
     let compiles: u64 = counts.iter().map(|(compiles, _)| compiles).sum();
     println!("{regions} regions, {compiles} compiles in 8 processes");
-    // The goal is 1.2 for each region. Locks make it 1 unless a process waits longer than its patience.
+    // The goal is 1.2 for each region. Locks make it 1 unless a process waits longer than its
+    // patience.
     assert!(compiles * 5 <= regions * 6, "{compiles} compiles of {regions} regions: {counts:?}");
 }

@@ -1,4 +1,5 @@
-//! What a parameter update allocates: nothing. The new state lies where the old one was, as with `jax.jit` and donated arguments.
+//! What a parameter update allocates: nothing. The new state lies where the old one was, as with
+//! `jax.jit` and donated arguments.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, mpsc};
@@ -16,12 +17,14 @@ use crate::support::{self, Log, block_on, plugin, plugin_for};
 const SIDES: [usize; 4] = [32, 24, 16, 8];
 const PARAMETERS: u64 = 20;
 
-/// The most that is in use at once in a step of `jax.jit` with donation (JAX 0.10.2 on its CPU backend, `memory_analysis`: arguments, outputs
-/// and scratch less aliases) for the same updates of the same parameters.
+/// The most that is in use at once in a step of `jax.jit` with donation (JAX 0.10.2 on its CPU
+/// backend, `memory_analysis`: arguments, outputs and scratch less aliases) for the same updates of
+/// the same parameters.
 const JAX_ADAM: Bytes = Bytes(154_100);
 const JAX_MOMENTUM: Bytes = Bytes(115_532);
 
-/// What is new in each step: the sum that is read, 4 bytes, and XLA's table of where the outputs lie, 8 bytes for each.
+/// What is new in each step: the sum that is read, 4 bytes, and XLA's table of where the outputs
+/// lie, 8 bytes for each.
 const fn fresh(states: u64) -> u64 {
     4 + 8 * (states * PARAMETERS + 1)
 }
@@ -31,7 +34,8 @@ fn squares(engine: &Engine, value: f32) -> Result<Vec<Tensor>> {
     sides.map(|(_, &side)| engine.tensor(&vec![value; (side * side) as usize], &[side; 2])).collect()
 }
 
-/// What the regions of a steady step plan, and the bytes of the inputs whose memory they were given.
+/// What the regions of a steady step plan, and the bytes of the inputs whose memory they were
+/// given.
 fn steady(
     engine: &Engine,
     log: &Log,
@@ -73,7 +77,8 @@ fn steady(
 fn check(name: &str, states: u64, regions: &[(MemoryPlan, Bytes)], jax: Bytes) {
     let [(plan, donated)] = regions else { panic!("{name}: {} regions a step", regions.len()) };
     println!("{name}: {plan}; {donated} donated; jax {jax}");
-    // Every output but the sum is written into the memory of the state before it, and is so when it runs.
+    // Every output but the sum is written into the memory of the state before it, and is so when it
+    // runs.
     assert!(plan.outputs.0 - plan.aliased.0 <= fresh(states), "{name}: {plan}");
     assert_eq!(*donated, plan.aliased, "{name}");
     assert_eq!(plan.temporaries, Bytes(0), "{name}: {plan}");
@@ -114,7 +119,8 @@ fn a_parameter_update_allocates_nothing() -> Result<()> {
     Ok(())
 }
 
-/// A copy to the host that is on its way keeps nothing from being reused, and gets what it was asked for.
+/// A copy to the host that is on its way keeps nothing from being reused, and gets what it was
+/// asked for.
 #[test]
 fn what_is_being_read_is_reused() -> Result<()> {
     const ROUNDS: usize = 10;
@@ -151,7 +157,8 @@ impl Handler for Gate {
     }
 }
 
-/// While an execution runs that was given memory, others are launched: nobody waits for it to let go of what it was given.
+/// While an execution runs that was given memory, others are launched: nobody waits for it to let
+/// go of what it was given.
 #[test]
 fn what_is_given_away_holds_up_nobody() -> Result<()> {
     const SIDE: usize = 64;
@@ -198,11 +205,12 @@ fn next(engine: &Engine, x: &mut Tensor) -> Result<()> {
     Ok(())
 }
 
-/// I5: what the program starts from is somebody else's too, so the executable is compiled to keep it. What comes after it is not kept, and
-/// an executable that reuses it takes over.
+/// I5: what the program starts from is somebody else's too, so the executable is compiled to keep
+/// it. What comes after it is not kept, and an executable that reuses it takes over.
 #[test]
 fn what_lives_on_at_first_is_reused_later() -> Result<()> {
-    // A result of 4 MiB that gets new memory costs 0.2 ms, and a compile of three ops is taken to cost 31 ms.
+    // A result of 4 MiB that gets new memory costs 0.2 ms, and a compile of three ops is taken to
+    // cost 31 ms.
     const ROUNDS: u64 = 300;
     let log = Log::default();
     let Some(engine) = plugin(support::config().event_sink(log.sink())) else { return Ok(()) };
@@ -210,7 +218,7 @@ fn what_lives_on_at_first_is_reused_later() -> Result<()> {
     let mut x = first.clone();
     let widened = |log: &Log| {
         let told = |event| match event {
-            Event::Widened { inputs, executions, .. } => Some((inputs, executions)),
+            Event::DonationExtended { inputs, executions, .. } => Some((inputs, executions)),
             _ => None,
         };
         log.take().into_iter().filter_map(told).collect::<Vec<_>>()
@@ -283,9 +291,10 @@ fn cost_of_what_is_not_reused() -> Result<()> {
     Ok(())
 }
 
-/// A matrix that was updated where it lies is read again by the next product. XLA's CPU plugin has a library for products, XNNPACK, that keeps a copy
-/// of the right operand, in an order of its own, for as long as the operand lies at the same address; it is asked only for sizes at which it is expected
-/// to be faster.
+/// A matrix that was updated where it lies is read again by the next product. XLA's CPU plugin has
+/// a library for products, XNNPACK, that keeps a copy of the right operand, in an order of its own,
+/// for as long as the operand lies at the same address; it is asked only for sizes at which it is
+/// expected to be faster.
 #[test]
 fn products_see_what_was_updated_in_place() {
     const ROUNDS: i32 = 8;
@@ -297,7 +306,8 @@ fn products_see_what_was_updated_in_place() {
         let (x, mut weights) = (ones([rows, depth]).unwrap(), ones([depth, columns]).unwrap());
         for round in 0..ROUNDS {
             let product = x.matmul(&weights).unwrap();
-            // The update is of the product, so that it comes after it and needs no copy of the weights. It doubles them.
+            // The update is of the product, so that it comes after it and needs no copy of the
+            // weights. It doubles them.
             let step = product.slice(&[0, 0], &[1, 1], &[1, 1]).unwrap();
             weights = (step * (1.0 / depth as f64)).and_then(|step| weights.add(&step)).unwrap();
             let expected = depth as f32 * 2f32.powi(round);
@@ -308,7 +318,8 @@ fn products_see_what_was_updated_in_place() {
     }
 }
 
-/// A value that dies on one stream while another, which is held up, still has to read it keeps its memory until then.
+/// A value that dies on one stream while another, which is held up, still has to read it keeps its
+/// memory until then.
 #[test]
 fn what_another_stream_is_to_read_is_not_reused() -> Result<()> {
     let Some(engine) = plugin(support::config()) else { return Ok(()) };

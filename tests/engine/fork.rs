@@ -1,7 +1,8 @@
-//! Forks: the child of a process that uses the library gets an error from whatever it asks an engine for, never a hang; it may drop everything
-//! and end; and its parent does not notice.
+//! Forks: the child of a process that uses the library gets an error from whatever it asks an
+//! engine for, never a hang; it may drop everything and end; and its parent does not notice.
 //!
-//! Threads record, read and compile while the process forks at any moment. A child that does not end in time is a failure.
+//! Threads record, read and compile while the process forks at any moment. A child that does not
+//! end in time is a failure.
 #![cfg(target_os = "linux")]
 
 use std::sync::Arc;
@@ -29,8 +30,9 @@ struct Inherited {
 /// Hears what becomes of a value.
 type Tell = Box<dyn FnOnce(Result<()>) + Send>;
 
-/// What a function gives on another thread. Not one of the standard library's: that takes a lock of its own as it starts, which a thread that
-/// started in the parent at the moment of the fork holds for ever.
+/// What a function gives on another thread. Not one of the standard library's: that takes a lock of
+/// its own as it starts, which a thread that started in the parent at the moment of the fork holds
+/// for ever.
 fn on_thread(ask: impl FnOnce() -> bool + Send + 'static) -> bool {
     type Ask = Box<dyn FnOnce() -> bool + Send>;
     extern "C" fn begin(ask: *mut libc::c_void) -> *mut libc::c_void {
@@ -41,7 +43,8 @@ fn on_thread(ask: impl FnOnce() -> bool + Send + 'static) -> bool {
     let ask: Box<Ask> = Box::new(Box::new(ask));
     let (mut thread, mut answer) = (0, std::ptr::null_mut());
     let ask = Box::into_raw(ask).cast();
-    // SAFETY: holds because the function takes what it is given here, and the thread's number is a local variable.
+    // SAFETY: holds because the function takes what it is given here, and the thread's number is a
+    // local variable.
     let started = unsafe { libc::pthread_create(&raw mut thread, std::ptr::null(), begin, ask) };
     assert_eq!(started, 0, "a thread starts");
     // SAFETY: holds because the thread was started, and nobody else waits for it.
@@ -116,16 +119,17 @@ fn use_all(all: Inherited) -> u8 {
 
 /// Forks; the child's status, or none if it does not end.
 fn fork(all: Inherited, exits: bool) -> Option<i32> {
-    // SAFETY: holds because the child calls nothing but the library, whose promise is what is tested, the allocator, which the C library has
-    // usable in a child, and functions that start or end a thread or the process.
+    // SAFETY: holds because the child calls nothing but the library, whose promise is what is
+    // tested, the allocator, which the C library has usable in a child, and functions that start or
+    // end a thread or the process.
     let child = unsafe { libc::fork() };
     assert!(child >= 0, "no fork");
     if child == 0 {
         let status = use_all(all).into();
         if exits {
-            // With all that is registered for the end of the process, but not by the standard library's function, which takes the lock that
-            // `on_thread` speaks of.
-            // SAFETY: holds because nobody else ends the process at the same time: it has no other thread.
+            // With all that is registered for the end of the process, but not by the standard
+            // library's function, which takes the lock that `on_thread` speaks of. SAFETY: holds
+            // because nobody else ends the process at the same time: it has no other thread.
             unsafe { libc::exit(status) }
         }
         // SAFETY: holds because the function may be called at any time.
@@ -138,7 +142,8 @@ fn fork(all: Inherited, exits: bool) -> Option<i32> {
         match ended {
             0 if start.elapsed() < Duration::from_secs(30) => std::thread::sleep(Duration::from_micros(200)),
             0 => {
-                // SAFETY: holds because the child has not been waited for, so that the number is still its own.
+                // SAFETY: holds because the child has not been waited for, so that the number is
+                // still its own.
                 unsafe { libc::kill(child, libc::SIGKILL) };
                 // SAFETY: as above.
                 unsafe { libc::waitpid(child, &raw mut status, 0) };
@@ -153,7 +158,8 @@ fn step(x: &Tensor) -> Result<Tensor> {
     ((x * 0.5)? + 1.0)?.tanh()
 }
 
-/// Forks so many times while other threads use the engine, on streams of their own and on the engine's.
+/// Forks so many times while other threads use the engine, on streams of their own and on the
+/// engine's.
 fn forks_under_load(make: impl Fn() -> Engine, forks: u32) {
     let engine = &make();
     let (stop, rounds) = (AtomicBool::new(false), AtomicU64::new(0));
@@ -238,7 +244,8 @@ fn children_of_a_process_with_a_plugin_are_told() {
     forks_under_load(|| EngineConfig::new().build().unwrap(), 20);
 }
 
-/// What comes next in a step that is replayed is recorded without the checks of other calls, but for this one.
+/// What comes next in a step that is replayed is recorded without the checks of other calls, but
+/// for this one.
 #[test]
 fn a_child_in_the_middle_of_a_replayed_step_is_told() {
     let engine = support::config().build_reference().unwrap();
@@ -273,7 +280,8 @@ fn a_child_in_the_middle_of_a_replayed_step_is_told() {
     }
 }
 
-/// A process that has let its engines go has children that may have some. By itself: other tests of this process have engines.
+/// A process that has let its engines go has children that may have some. By itself: other tests of
+/// this process have engines.
 #[test]
 fn a_child_may_have_the_first_engine() {
     if std::env::var_os("NEXTEST").is_none() && !std::env::args().any(|argument| argument == "--exact") {

@@ -1,8 +1,10 @@
-//! A plugin that does not answer: who waits with a deadline gets an error that says for what, others go on, threads that are stuck are replaced
-//! and counted, and dropping an engine waits for none of it.
+//! A plugin that does not answer: who waits with a deadline gets an error that says for what,
+//! others go on, threads that are stuck are replaced and counted, and dropping an engine waits for
+//! none of it.
 //!
-//! The plugin is the reference device with a plan of faults that waits at a gate: in a compile, an execution or a transfer. Deadlines are short
-//! where something hangs for certain, and what does not is asked for until it comes.
+//! The plugin is the reference device with a plan of faults that waits at a gate: in a compile, an
+//! execution or a transfer. Deadlines are short where something hangs for certain, and what does
+//! not is asked for until it comes.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
@@ -265,7 +267,7 @@ fn other_keys_and_streams_go_on() {
         let z = stream.tensor(&vec![1.0f32; size], &[size]).unwrap();
         assert_eq!(z.neg().unwrap().to_vec::<f32>().unwrap(), vec![-1.0; size]);
     }
-    assert!(!y.is_decided());
+    assert!(!y.is_resolved());
     drop(shut);
     support::close(&y.to_vec::<f32>().unwrap(), &[1f32.exp(), 2f32.exp()], 1e-6);
 }
@@ -353,10 +355,12 @@ fn an_execution_that_hangs_holds_up_its_stream_alone() {
     assert_eq!(y.to_vec::<f32>().unwrap(), [-1.0, -2.0]);
 }
 
-/// How a program records steps that are on their way when the plugin hangs: each asked for or not, replayed or not.
+/// How a program records steps that are on their way when the plugin hangs: each asked for or not,
+/// replayed or not.
 const RECORDING: [(bool, bool); 4] = [(true, true), (true, false), (false, true), (false, false)];
 
-/// Who records on a stream that does not go on waits for room as long as for anything else. Nothing is lost of what was recorded.
+/// Who records on a stream that does not go on waits for room as long as for anything else. Nothing
+/// is lost of what was recorded.
 #[test]
 fn recording_on_a_stream_that_hangs_is_told() {
     for (asks, replays) in RECORDING {
@@ -418,8 +422,9 @@ fn recording_on_a_stream_that_hangs_is_told() {
     }
 }
 
-/// Who records behind a value that nobody brings, on its stream or on one that depends on that, is told which promise it is, after a while and from then on
-/// at once: it may be who is to keep it, and then can.
+/// Who records behind a value that nobody brings, on its stream or on one that depends on that, is
+/// told which promise it is, after a while and from then on at once: it may be who is to keep it,
+/// and then can.
 #[test]
 fn recording_behind_a_promise_that_nobody_keeps_is_told() {
     for (asks, replays) in RECORDING {
@@ -474,7 +479,8 @@ fn recording_behind_a_promise_that_nobody_keeps_is_told() {
     }
 }
 
-/// Whatever the plugin is at, nobody who drops anything waits for it; when it comes back, all is let go.
+/// Whatever the plugin is at, nobody who drops anything waits for it; when it comes back, all is
+/// let go.
 #[test]
 fn dropping_waits_for_no_plugin() {
     for (point, meant) in POINTS {

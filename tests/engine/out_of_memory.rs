@@ -29,7 +29,8 @@ fn first(
     }
 }
 
-/// What was done about memory, in order: how often it was freed, the parts, how often nothing helped.
+/// What was done about memory, in order: how often it was freed, the parts, how often nothing
+/// helped.
 fn done(events: &[Event]) -> (usize, Vec<Vec<usize>>, usize) {
     let remedies = |wanted: fn(&Remedy) -> bool| {
         let is = |event: &&Event| matches!(event, Event::OutOfMemory { remedy, .. } if wanted(remedy));
@@ -85,7 +86,8 @@ fn what_does_not_fit_runs_in_halves_until_it_does() {
         reads_ten(engine)?;
         let events = log.take();
         let (freed, parts, failed) = done(&events);
-        // The whole, and the halves that have more than three ops, each after memory was freed for it.
+        // The whole, and the halves that have more than three ops, each after memory was freed for
+        // it.
         assert!(parts.iter().all(|parts| parts.len() == 2), "{parts:?}");
         assert_eq!(parts[0].iter().sum::<usize>(), 10, "{parts:?}");
         assert_eq!((freed, failed), (parts.len(), 0), "{parts:?}");
@@ -101,7 +103,8 @@ fn what_does_not_fit_runs_in_halves_until_it_does() {
         assert_eq!(first_sizes.iter().sum::<usize>(), 10);
         assert!(first_sizes.iter().all(|&ops| ops <= 3) && first_sizes.len() <= 6, "{first_sizes:?}");
 
-        // It is remembered: the same parts at once, without another try. What a part had no use for when another was short is compiled again.
+        // It is remembered: the same parts at once, without another try. What a part had no use for
+        // when another was short is compiled again.
         reads_ten(engine)?;
         let again = log.take();
         assert_eq!((done(&again).0, &done(&again).1, sizes(&again)), (0, &parts, first_sizes.clone()));
@@ -179,7 +182,8 @@ fn what_does_not_compile_for_want_of_memory_runs_in_halves() {
     });
 }
 
-/// A region that compiles and does not run is tried as a whole at the first execution, after 64 more, after 512 more, and then no more.
+/// A region that compiles and does not run is tried as a whole at the first execution, after 64
+/// more, after 512 more, and then no more.
 #[test]
 fn what_compiles_but_does_not_run_is_tried_three_times() {
     let log = Log::default();
@@ -203,7 +207,8 @@ fn what_compiles_but_does_not_run_is_tried_three_times() {
     });
 }
 
-/// Once it has run, what it was before counts for nothing: the next time that it does not fit is the first again.
+/// Once it has run, what it was before counts for nothing: the next time that it does not fit is
+/// the first again.
 #[test]
 fn what_has_run_is_believed_again() {
     let fits = Arc::new(AtomicBool::new(true));
@@ -314,8 +319,9 @@ fn a_single_op_is_always_tried() {
     });
 }
 
-/// A region that the interpreter runs at first is compiled in the background, where nobody frees memory. That this ran out of memory is not held
-/// against the region: whoever has to wait for its executable frees some and tries again.
+/// A region that the interpreter runs at first is compiled in the background, where nobody frees
+/// memory. That this ran out of memory is not held against the region: whoever has to wait for its
+/// executable frees some and tries again.
 #[test]
 fn a_background_compile_that_ran_out_of_memory_is_tried_again() {
     let log = Log::default();
@@ -401,7 +407,8 @@ fn inputs_survive() {
     }
 }
 
-/// Memory that really is not there: XLA refuses at the call, takes nothing away, and the rest of the region runs.
+/// Memory that really is not there: XLA refuses at the call, takes nothing away, and the rest of
+/// the region runs.
 #[test]
 fn the_plugin_runs_out_of_memory() {
     let log = Log::default();
@@ -444,8 +451,9 @@ impl Handler for Fails {
     }
 }
 
-/// What a device reports only after it has accepted an execution is told by whoever asks for a value of that execution, or of one that
-/// depends on it, with the op that makes it. It is not tried again; the stream goes on.
+/// What a device reports only after it has accepted an execution is told by whoever asks for a
+/// value of that execution, or of one that depends on it, with the op that makes it. It is not
+/// tried again; the stream goes on.
 #[test]
 fn what_fails_on_the_device_is_told_where_it_is_asked_for() {
     let target = handler::register("test.fails_later", Fails).unwrap();
@@ -587,7 +595,8 @@ fn what_was_joined_runs_in_units() {
     });
 }
 
-/// Heat on a plate, by slices of it: XLA's scratch for that is more than what the ops hold one by one.
+/// Heat on a plate, by slices of it: XLA's scratch for that is more than what the ops hold one by
+/// one.
 fn sweep(plate: &Tensor, inside: &Tensor) -> Result<Tensor> {
     let side = plate.dims()[0] as i64;
     let at =
@@ -596,7 +605,8 @@ fn sweep(plate: &Tensor, inside: &Tensor) -> Result<Tensor> {
     plate.dynamic_update_slice(&(0.2 * sum)?, &[inside, inside])
 }
 
-/// A region that plans to use much more memory than its ops hold is not run as a whole: its halves are, and it is compiled once.
+/// A region that plans to use much more memory than its ops hold is not run as a whole: its halves
+/// are, and it is compiled once.
 #[test]
 fn what_needs_much_more_than_its_ops_runs_in_halves() -> Result<()> {
     let log = Log::default();
@@ -689,7 +699,8 @@ fn numbered(engine: &Engine, number: usize) -> Result<()> {
     Ok(())
 }
 
-/// Executables leave the cache before the process has as many mappings as it may: here, a few hundred more than it has.
+/// Executables leave the cache before the process has as many mappings as it may: here, a few
+/// hundred more than it has.
 #[test]
 fn executables_make_room_for_mappings() {
     let Some(engine) = support::plugin(support::config()) else { return };
@@ -756,8 +767,9 @@ impl Drop for Taken {
     }
 }
 
-/// A process that has hardly a mapping left, whoever has taken them, would be ended by the compiler. It frees executables, tries again, and goes on; where
-/// nothing helps, the op fails with what is missing, and the next one works when there is room.
+/// A process that has hardly a mapping left, whoever has taken them, would be ended by the
+/// compiler. It frees executables, tries again, and goes on; where nothing helps, the op fails with
+/// what is missing, and the next one works when there is room.
 #[test]
 fn without_a_mapping_executables_make_room() {
     let Some(engine) = support::plugin(support::config().max_mappings(u64::MAX)) else { return };

@@ -1,4 +1,5 @@
-//! What nobody waits for is compiled at low priority, what somebody waits for is not, and so is everything else.
+//! What nobody waits for is compiled at low priority, what somebody waits for is not, and so is
+//! everything else.
 #![cfg(target_os = "linux")]
 
 use std::collections::BTreeMap;
@@ -74,7 +75,8 @@ fn products(engine: &Engine, side: usize) -> Vec<f32> {
     y.sum(&[0]).unwrap().to_vec::<f32>().unwrap()
 }
 
-/// The compile that a program waits for is on a thread of normal priority, the one that follows it is not.
+/// The compile that a program waits for is on a thread of normal priority, the one that follows it
+/// is not.
 #[test]
 fn what_is_waited_for_is_compiled_at_normal_priority() {
     let compiled: Arc<Mutex<Vec<(bool, String)>>> = Arc::default();
@@ -94,7 +96,8 @@ fn what_is_waited_for_is_compiled_at_normal_priority() {
     assert_eq!(*compiled.lock().unwrap(), expected);
 }
 
-/// What a program gets done beside many compiles in the background, as a share of what it gets done without; and who has compiled.
+/// What a program gets done beside many compiles in the background, as a share of what it gets done
+/// without; and who has compiled.
 #[test]
 #[ignore = "figures: `cargo test --release --test engine priority:: -- --ignored --nocapture`"]
 fn a_loop_beside_compiles() {

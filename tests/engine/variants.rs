@@ -1,4 +1,5 @@
-//! Executables that return more than a program needs: they serve, and if that wastes more than a compile, another one takes over.
+//! Executables that return more than a program needs: they serve, and if that wastes more than a
+//! compile, another one takes over.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -27,13 +28,14 @@ fn step(x: &Tensor, keep: [bool; 2]) {
     drop(kept);
 }
 
-/// Surplus of each execution since the last look, and of each executable that was asked for, with the executions it took.
+/// Surplus of each execution since the last look, and of each executable that was asked for, with
+/// the executions it took.
 fn told(log: &Log) -> (Vec<usize>, Vec<(usize, u64)>) {
     let (mut hits, mut narrowed) = (Vec::new(), Vec::new());
     for event in log.take() {
         match event {
             Event::Hit { surplus, .. } => hits.push(surplus),
-            Event::Narrowed { surplus, executions, .. } => narrowed.push((surplus, executions)),
+            Event::OutputsPruned { surplus, executions, .. } => narrowed.push((surplus, executions)),
             _ => {}
         }
     }
@@ -73,7 +75,8 @@ fn what_is_never_needed_is_soon_not_returned() {
     assert_eq!((counters.compiles, counters.misses, counters.fallbacks), (2, 1, 0));
 }
 
-/// I3: a host that drops values when its garbage collector comes round compiles nothing, and waits for nothing.
+/// I3: a host that drops values when its garbage collector comes round compiles nothing, and waits
+/// for nothing.
 #[test]
 fn values_that_are_dropped_late_compile_nothing() {
     let log = Log::default();
@@ -95,7 +98,8 @@ fn values_that_are_dropped_late_compile_nothing() {
     assert!(told(&log).1.is_empty());
 }
 
-/// What is all needed now and then, and most of the time not, has an executable for each, and never another.
+/// What is all needed now and then, and most of the time not, has an executable for each, and never
+/// another.
 #[test]
 fn two_executables_take_turns() {
     let log = Log::default();
@@ -159,7 +163,8 @@ fn a_narrower_one_that_does_not_compile_is_forgotten() {
 #[test]
 fn a_narrower_one_that_needs_too_much_is_not_used() {
     const SLACK: u64 = 1 << 24;
-    // As `step`, with ops between which both values are alive if they are kept: by ops it holds half a MiB more then.
+    // As `step`, with ops between which both values are alive if they are kept: by ops it holds
+    // half a MiB more then.
     let step = |x: &Tensor, keeps: bool| {
         let a = (x * 2.0).unwrap();
         let b = (&a + 1.0).unwrap();
@@ -168,8 +173,8 @@ fn a_narrower_one_that_needs_too_much_is_not_used() {
         assert_eq!(sum.item::<f32>().unwrap(), 3.0 * SIZE as f32);
         drop(kept);
     };
-    // What the first one and the others need more than the compiler says: the second pair is so that the first is just not oversized, and the
-    // others are, but less so.
+    // What the first one and the others need more than the compiler says: the second pair is so
+    // that the first is just not oversized, and the others are, but less so.
     let plans = [(0, 1 << 30, false), (SLACK + (700 << 10), SLACK + (900 << 10), true)];
     for (first, more, is_used) in plans {
         let (log, count) = (Log::default(), AtomicU32::new(0));

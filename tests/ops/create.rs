@@ -55,7 +55,8 @@ fn sequences_have_the_numbers_type_and_end_before_the_limit() {
         assert_eq!(engine.arange(end - 2, end)?.to_vec::<u64>()?, [end - 2, end - 1]);
         let start = i64::MIN;
         assert_eq!(engine.arange_step(start, start + 9, 4)?.to_vec::<i64>()?, [start, start + 4, start + 8]);
-        // Short floats are rounded once from the exact number: 256 + i has no place of its own in bf16.
+        // Short floats are rounded once from the exact number: 256 + i has no place of its own in
+        // bf16.
         let short = engine.arange(bf16::from_f32(256.0), bf16::from_f32(264.0))?.to_vec::<bf16>()?;
         assert_eq!(short, (256..264).map(|i| bf16::from_f32(i as f32)).collect::<Vec<_>>());
         let half = engine.arange_step(f16::ZERO, f16::ONE, f16::from_f32(0.1))?.to_vec::<f16>()?;

@@ -134,9 +134,9 @@ fn display_computes_the_value_and_debug_does_not() -> Result<()> {
     let x = engine.tensor(&[1.0f32, 2.0], &[2])?;
     let y = (&x + &x)?;
     assert_eq!(format!("{y:?}"), format!("Tensor({}: f32[2] on {})", y.id(), engine.stream().id()));
-    assert!(!y.is_decided(), "debugging a value computes it");
+    assert!(!y.is_resolved(), "debugging a value computes it");
     assert_eq!(y.to_string(), "[2.0, 4.0]");
-    assert!(y.is_decided());
+    assert!(y.is_resolved());
     Ok(())
 }
 

@@ -165,7 +165,8 @@ impl Random {
         self.operands.iter().any(|(_, unnamed)| *unnamed)
     }
 
-    /// The indices of an operand's or the result's dimensions: letters are 0 to 3, unnamed dimensions 4 and 5.
+    /// The indices of an operand's or the result's dimensions: letters are 0 to 3, unnamed
+    /// dimensions 4 and 5.
     fn dims(letters: &[usize], unnamed: bool) -> Vec<usize> {
         let (first, rest) = letters.split_at(letters.len().min(1));
         if unnamed { [first, &[4, 5], rest].concat() } else { letters.to_vec() }

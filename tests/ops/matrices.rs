@@ -72,7 +72,8 @@ fn call(case: &Case, x: &[Tensor]) -> Result<Vec<Tensor>> {
     }
 }
 
-/// How far a result may be from NumPy's: a few units of the size of the numbers in it, more for what divides by small ones.
+/// How far a result may be from NumPy's: a few units of the size of the numbers in it, more for
+/// what divides by small ones.
 fn tolerance(case: &Case, expected: &Literal) -> f64 {
     if expected.dtype() != DType::F64 {
         return 0.0;
@@ -412,7 +413,8 @@ fn descending_orders_are_stable_too() {
     });
 }
 
-/// What is exactly at a place is that, infinite or not; between two numbers of which one is infinite everything is.
+/// What is exactly at a place is that, infinite or not; between two numbers of which one is
+/// infinite everything is.
 #[test]
 fn quantiles_next_to_infinities() -> Result<()> {
     let engine = Engine::reference();

@@ -1,4 +1,5 @@
-//! The functions of `fuseline::nn` against plain loops over `f64`, and what they say about shapes that do not fit.
+//! The functions of `fuseline::nn` against plain loops over `f64`, and what they say about shapes
+//! that do not fit.
 
 use fuseline::nn::{self, Adam, AdamState, Attention};
 use fuseline::{DType, Engine, Error, Mode, Origin, Result, Stage, Tensor, with_mode};
@@ -31,7 +32,8 @@ fn close(actual: &Tensor, expected: &[f64], tolerance: f64) {
     }
 }
 
-/// A refused call: an error about recording that is the program's fault, with this file as the place.
+/// A refused call: an error about recording that is the program's fault, with this file as the
+/// place.
 #[track_caller]
 fn refused<T: std::fmt::Debug>(result: Result<T>) -> Error {
     let error = result.expect_err("the call does not fit");
@@ -343,7 +345,8 @@ fn adam_refuses_a_gradient_of_another_type() -> Result<()> {
     Ok(())
 }
 
-/// A gradient that only broadcasts to the parameter, or to which the parameter broadcasts, would change shapes silently.
+/// A gradient that only broadcasts to the parameter, or to which the parameter broadcasts, would
+/// change shapes silently.
 #[test]
 fn adam_does_not_broadcast() -> Result<()> {
     let engine = Engine::reference();

@@ -1,5 +1,6 @@
-//! What the functions of `fuseline::nn` do at their edges: rows that see nothing, labels that stand nowhere, other element types,
-//! and what they refuse. What they compute otherwise is in `nn.rs` and `nn_reference.rs`.
+//! What the functions of `fuseline::nn` do at their edges: rows that see nothing, labels that stand
+//! nowhere, other element types, and what they refuse. What they compute otherwise is in `nn.rs`
+//! and `nn_reference.rs`.
 
 use fuseline::nn::{
     self, Attention, CrossEntropy, Layout, Method, Pool, Reduction, Resize, RunningStatistics,
@@ -25,7 +26,8 @@ fn numbers(x: &Tensor) -> Vec<f64> {
 
 // ----- element types -----
 
-/// In a narrow type every function gives what it gives in `f32`, rounded once: sums of many do not overflow or stall.
+/// In a narrow type every function gives what it gives in `f32`, rounded once: sums of many do not
+/// overflow or stall.
 #[test]
 fn narrow_floats_are_computed_in_f32() {
     on_engines(support::config, |engine| {
@@ -69,7 +71,8 @@ fn narrow_floats_are_computed_in_f32() {
         for (name, narrow, wide) in recorded {
             let unit = if narrow.dtype() == DType::F16 { 1e-3 } else { 8e-3 };
             for (a, b) in numbers(&narrow).into_iter().zip(numbers(&wide)) {
-                // Devices may round the last bit of the f32 differently, which may be that of a tie.
+                // Devices may round the last bit of the f32 differently, which may be that of a
+                // tie.
                 assert!(
                     (a - b).abs() <= unit * b.abs().max(1e-2),
                     "{name} as {}: {a} instead of {b}",

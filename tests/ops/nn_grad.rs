@@ -1,5 +1,5 @@
-//! The rules of `fuseline::nn::grad` and `fuseline::linalg::grad` against finite differences, in f64 on the reference device, and against
-//! each other on every device and in every mode.
+//! The rules of `fuseline::nn::grad` and `fuseline::linalg::grad` against finite differences, in
+//! f64 on the reference device, and against each other on every device and in every mode.
 
 use std::sync::LazyLock;
 
@@ -18,13 +18,15 @@ fn engine() -> &'static Engine {
     &ENGINE
 }
 
-/// Step of the finite differences. Their error is about its square, beside rounding of about 1e-16 divided by it.
+/// Step of the finite differences. Their error is about its square, beside rounding of about 1e-16
+/// divided by it.
 const STEP: f64 = 1e-5;
 const TOLERANCE: f64 = 1e-7;
 
-/// Checks the rules of a function of tensors with the given sizes, at random places. `rules` get the operands and the gradient
-/// of the result, and return those of the first operands. What is differentiated is the sum of the result weighted with fixed
-/// random numbers, so that no two elements' errors cancel.
+/// Checks the rules of a function of tensors with the given sizes, at random places. `rules` get
+/// the operands and the gradient of the result, and return those of the first operands. What is
+/// differentiated is the sum of the result weighted with fixed random numbers, so that no two
+/// elements' errors cancel.
 #[track_caller]
 fn check(
     shapes: &[&[usize]],
@@ -160,7 +162,8 @@ fn tables_small_and_large() {
     let engine = engine();
     let indices = engine.tensor(&[1i32, 0, 2, 1], &[2, 2]).unwrap();
     check_one(&[3, 2], |t| nn::embedding(t, &indices), |t, _, g| grad::embedding(t.dims()[0], &indices, g));
-    // A table of so many rows is added to row by row; most of its gradient is zeros, of which some are looked at.
+    // A table of so many rows is added to row by row; most of its gradient is zeros, of which some
+    // are looked at.
     let gradient = engine.tensor(&[1.0f64, 2.0, 3.0, 4.0], &[4, 1]).unwrap();
     let rows = engine.tensor(&[5i64, 1999, 5, 0], &[4]).unwrap();
     let sums = grad::embedding(2000, &rows, &gradient).unwrap();
@@ -255,7 +258,8 @@ fn windows() {
     }
 }
 
-/// Of equal elements the first gets it all, and padding gets nothing, even where all else is as low as can be.
+/// Of equal elements the first gets it all, and padding gets nothing, even where all else is as low
+/// as can be.
 #[test]
 fn the_first_of_equal_maxima_gets_the_gradient() {
     everywhere(|engine| {
@@ -368,7 +372,8 @@ fn systems_of_equations() {
 #[test]
 fn factors_of_positive_matrices() {
     for dims in [&[1, 1][..], &[4, 4], &[2, 3, 3]] {
-        // Far enough from 0 to stay positive. Only the lower triangle is read: above it every gradient is zero.
+        // Far enough from 0 to stay positive. Only the lower triangle is read: above it every
+        // gradient is zero.
         let positive = |x: &Tensor| {
             let size = dims[dims.len() - 1];
             x.add(&(linalg::eye(&x.on_stream(), DType::F64, size, size)? * 12.0)?)

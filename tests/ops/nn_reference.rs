@@ -1,6 +1,8 @@
-//! The functions of `fuseline::nn` against what PyTorch makes of the same numbers, in f64 on both devices and in all modes.
+//! The functions of `fuseline::nn` against what PyTorch makes of the same numbers, in f64 on both
+//! devices and in all modes.
 //!
-//! The data is made by `data/generate_nn.py`. What it does not tell (refusals, other element types, modes) is in `nn.rs`.
+//! The data is made by `data/generate_nn.py`. What it does not tell (refusals, other element types,
+//! modes) is in `nn.rs`.
 
 use std::collections::HashMap;
 
@@ -141,7 +143,8 @@ impl Call<'_> {
         }
     }
 
-    /// With the features first, which is what the result is compared in, and with them last: those must agree.
+    /// With the features first, which is what the result is compared in, and with them last: those
+    /// must agree.
     fn in_both_layouts(
         &self,
         x: &Tensor,
@@ -161,8 +164,9 @@ const TOLERANCE: f64 = 2e-13;
 fn check(engine: &Engine, mode: Mode) -> Result<()> {
     let cases = cases(include_str!("../data/nn.json"));
     assert!(cases.len() > 400, "there are {} cases", cases.len());
-    // All are recorded before the first is read, so that the plugin has few modules to compile, and it gets a part of the cases:
-    // different settings of one function are different shapes for it, and without fusion every op is a module.
+    // All are recorded before the first is read, so that the plugin has few modules to compile, and
+    // it gets a part of the cases: different settings of one function are different shapes for it,
+    // and without fusion every op is a module.
     let most = match mode {
         _ if engine.pjrt_device().is_none() => usize::MAX,
         Mode::Fused => 4,

@@ -86,7 +86,8 @@ fn errors_name_the_line_of_the_operator_that_failed() -> Result<()> {
     Ok(())
 }
 
-/// What is recorded by an operator on a result carries the line of the program, where an op fails later too.
+/// What is recorded by an operator on a result carries the line of the program, where an op fails
+/// later too.
 #[test]
 fn recorded_ops_carry_the_line_of_the_operator() -> Result<()> {
     let log = support::Log::default();

@@ -1,4 +1,5 @@
-//! Promotion against JAX's table, broadcasting against NumPy's rule written as loops, and what is said where they fail.
+//! Promotion against JAX's table, broadcasting against NumPy's rule written as loops, and what is
+//! said where they fail.
 
 use fuseline::promote::{Weak, broadcast_shapes, promote_number, promote_types};
 use fuseline::{Attrs, Complex, DType, Engine, Literal, OpCode, Result, Shape, Tensor};
@@ -91,7 +92,8 @@ fn operators_record_in_the_promoted_type() {
             .collect::<Result<_>>()?;
         // All are recorded before the first is read, so that the plugin has few modules to compile.
         let mut recorded = Vec::new();
-        // The plugin gets a part: compiling all pairs takes it minutes, and what is recorded for them is the same.
+        // The plugin gets a part: compiling all pairs takes it minutes, and what is recorded for
+        // them is the same.
         let some = [DType::Bool, DType::U8, DType::I32, DType::F32];
         let all = engine.pjrt_device().is_none();
         for (a, _) in &tensors {
@@ -377,7 +379,8 @@ proptest! {
     }
 }
 
-/// The same on the plugin, for shapes that take each way through the product, with element types that promote.
+/// The same on the plugin, for shapes that take each way through the product, with element types
+/// that promote.
 #[test]
 fn matrix_products_agree_on_both_devices() {
     on_engines(support::config, |engine| {

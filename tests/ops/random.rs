@@ -21,7 +21,8 @@ fn moments(data: &[f64]) -> (f64, f64) {
     (mean, data.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / data.len() as f64)
 }
 
-/// Whether mean and variance are near: the error of a mean of `COUNT` draws is below five of its deviations.
+/// Whether mean and variance are near: the error of a mean of `COUNT` draws is below five of its
+/// deviations.
 #[track_caller]
 fn distributed(data: &[f64], mean: f64, variance: f64) {
     let (found_mean, found_variance) = moments(data);
@@ -38,7 +39,8 @@ fn below(x: f64) -> f64 {
     0.5 * libm::erfc(-x * std::f64::consts::FRAC_1_SQRT_2)
 }
 
-/// That numbers have a distribution, by the test of Kolmogorov and Smirnov; short floats by half a unit in their last place.
+/// That numbers have a distribution, by the test of Kolmogorov and Smirnov; short floats by half a
+/// unit in their last place.
 #[track_caller]
 fn fits(data: &[f64], distribution: impl Fn(f64) -> f64, dtype: DType) {
     let mut data = data.to_vec();
@@ -121,7 +123,8 @@ fn one_state_gives_the_same_numbers_on_every_device_and_in_every_mode() {
     }
 }
 
-/// The known answers that come with the paper's implementation (Random123's `kat_vectors`, `threefry2x32 20`).
+/// The known answers that come with the paper's implementation (Random123's `kat_vectors`,
+/// `threefry2x32 20`).
 #[test]
 fn the_bits_are_those_of_threefry() {
     let word = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
@@ -268,7 +271,8 @@ fn other_distributions_have_their_moments() -> Result<()> {
         assert!(data.iter().all(|x| *x >= 0.0 && x.is_finite()), "{dtype}");
         distributed(&data, (2.0 / std::f64::consts::PI).sqrt(), 1.0 - 2.0 / std::f64::consts::PI);
     }
-    // Far from zero the distribution function is not right to so many digits, and the nearer limit is all there is.
+    // Far from zero the distribution function is not right to so many digits, and the nearer limit
+    // is all there is.
     for (low, high) in [(8.0, 9.0), (-9.0, -8.0)] {
         let data = numbers(&generator.truncated_normal(DType::F64, &[COUNT], low, high)?);
         assert!(data.iter().all(|x| (low..=high).contains(x)));

@@ -1,4 +1,5 @@
-//! The examples' tape: every gradient against finite differences, in f64 on the reference interpreter.
+//! The examples' tape: every gradient against finite differences, in f64 on the reference
+//! interpreter.
 #![allow(missing_docs, dead_code, clippy::unwrap_used, reason = "a test of a part of the examples")]
 
 use fuseline::nn::{Layout, Method, Pool, Resize};
@@ -8,12 +9,14 @@ use fuseline::{DType, Engine, Result, Tensor};
 use crate::examples::random::Random;
 use crate::examples::tape::{Tape, Var};
 
-/// Step of the finite differences. Their error is about its square, beside rounding of about 1e-16 divided by it.
+/// Step of the finite differences. Their error is about its square, beside rounding of about 1e-16
+/// divided by it.
 const STEP: f64 = 1e-5;
 const TOLERANCE: f64 = 1e-7;
 
-/// Checks the gradients of `function` at random places. Its result may have any shape: what is differentiated is its sum
-/// weighted with fixed random numbers, so that no two elements' errors cancel.
+/// Checks the gradients of `function` at random places. Its result may have any shape: what is
+/// differentiated is its sum weighted with fixed random numbers, so that no two elements' errors
+/// cancel.
 #[track_caller]
 fn check(shapes: &[&[usize]], function: impl for<'t> Fn(&[Var<'t>]) -> Result<Var<'t>>) {
     let engine = Engine::reference();

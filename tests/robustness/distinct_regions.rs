@@ -1,5 +1,5 @@
-//! Memory stays flat however many distinct regions a program goes through: the cache is bounded, and so is everything else
-//! that remembers regions.
+//! Memory stays flat however many distinct regions a program goes through: the cache is bounded,
+//! and so is everything else that remembers regions.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -7,7 +7,8 @@ use fuseline::{Budget, Engine, EngineConfig, Result};
 
 use crate::support::{self, plugin};
 
-/// Held by the test that looks at the memory: it is the process's, and tests may be threads of one process.
+/// Held by the test that looks at the memory: it is the process's, and tests may be threads of one
+/// process.
 static MEMORY: Mutex<()> = Mutex::new(());
 
 /// Regions that the cache may hold.
@@ -20,7 +21,8 @@ fn resident() -> Option<u64> {
     Some(pages * 4)
 }
 
-/// A region that no other number gives: the shape says the number's low part, the ops its high part.
+/// A region that no other number gives: the shape says the number's low part, the ops its high
+/// part.
 fn region(engine: &Engine, number: usize) -> Result<f32> {
     let x = engine.tensor(&vec![1.0f32; 1 + number % 100], &[1 + number % 100])?;
     let mut y = x.neg()?;
@@ -36,8 +38,8 @@ fn region(engine: &Engine, number: usize) -> Result<f32> {
     Ok(y.to_vec::<f32>()?[0])
 }
 
-/// Goes through `regions` distinct ones, looking at the memory at each of `marks`, and checks that it grows by at most
-/// `allowed` KiB from `settled` on.
+/// Goes through `regions` distinct ones, looking at the memory at each of `marks`, and checks that
+/// it grows by at most `allowed` KiB from `settled` on.
 fn flat(
     name: &str,
     engine: &Engine,

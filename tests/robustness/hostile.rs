@@ -1,9 +1,12 @@
-//! Hostile input at the public API and below it: sizes, attributes and names at which rules break are refused with words, before
-//! anything of their size is allocated, and never by a panic; and nothing but what was lowered reaches a plugin.
+//! Hostile input at the public API and below it: sizes, attributes and names at which rules break
+//! are refused with words, before anything of their size is allocated, and never by a panic; and
+//! nothing but what was lowered reaches a plugin.
 //!
-//! Indices and other data that are out of range are found by checks, where there are to be checks, at the line that is wrong.
+//! Indices and other data that are out of range are found by checks, where there are to be checks,
+//! at the line that is wrong.
 //!
-//! What holds for single calls of every row is in `fusion/tests/ops.rs`, for hostile text in `fusion/tests/text.rs`.
+//! What holds for single calls of every row is in `fusion/tests/ops.rs`, for hostile text in
+//! `fusion/tests/text.rs`.
 
 #[path = "../../fusion/tests/support/hostile.rs"]
 #[allow(dead_code, missing_docs, unreachable_pub, reason = "shared with other tests, and used in part")]
@@ -46,7 +49,8 @@ const SIZES: [u64; 16] = [
     u64::MAX,
 ];
 
-/// A call whose operands have hostile sizes, and with hostile attributes now and then; `None` when the choices lead nowhere.
+/// A call whose operands have hostile sizes, and with hostile attributes now and then; `None` when
+/// the choices lead nowhere.
 fn attempt(entropy: &mut dyn Entropy) -> Option<Attempt> {
     let def = &OPS[place(entropy, OPS.len())];
     let call = sampled(def, entropy, Aim::Everything)?;
@@ -157,7 +161,8 @@ fn impossible_sizes_are_refused_where_they_are_asked_for() {
     assert_eq!(engine.counters().panics, 0);
 }
 
-/// Values that have a type and fit nowhere: recorded, and refused by the device when they are needed.
+/// Values that have a type and fit nowhere: recorded, and refused by the device when they are
+/// needed.
 #[test]
 fn what_fits_no_memory_is_an_error_of_its_readers() {
     for engine in support::engines(support::config) {
@@ -177,7 +182,8 @@ fn what_fits_no_memory_is_an_error_of_its_readers() {
     }
 }
 
-/// A value that is only said to be large takes no memory: a placeholder of a stream, a body or a program, and the program as text says why it is not written.
+/// A value that is only said to be large takes no memory: a placeholder of a stream, a body or a
+/// program, and the program as text says why it is not written.
 #[test]
 fn placeholders_of_any_size_take_no_memory() {
     let session = Session::reference(support::config()).unwrap();
@@ -589,7 +595,8 @@ fn a_failed_check_is_told_however_it_is_read_and_however_late() {
     });
 }
 
-/// A steady loop compiles nothing and is replayed, with checks; and the step that is wrong is told, with its index.
+/// A steady loop compiles nothing and is replayed, with checks; and the step that is wrong is told,
+/// with its index.
 #[test]
 fn checks_of_a_steady_loop_are_replayed() {
     support::on_engines(checking, |engine| {
@@ -709,7 +716,8 @@ fn functions_are_checked_and_loops_are_not() {
                 }
             }
         }
-        // What a body makes has no data of its own, so nothing in it is checked; the index of a loop comes from outside.
+        // What a body makes has no data of its own, so nothing in it is checked; the index of a
+        // loop comes from outside.
         let looped = engine.stream().for_range(0..3, x.clone(), |i, carried| {
             carried.add(&carried.take(&i.add(&i)?.reshape(&[1])?, 0)?.broadcast_to(&[3])?)
         })?;

@@ -1,8 +1,10 @@
-//! Memory over tens of thousands of distinct regions: a line through what is resident after the warm-up, whose slope must be
-//! next to nothing, while every result is compared with the interpreter's.
+//! Memory over tens of thousands of distinct regions: a line through what is resident after the
+//! warm-up, whose slope must be next to nothing, while every result is compared with the
+//! interpreter's.
 //!
-//! `cargo xtask soak memory-reference memory-plugin compiles` runs the long ones; `FUSELINE_REGIONS` says how many regions,
-//! 10,000 if nothing, and `FUSELINE_MINUTES` for how long at least, 5 if nothing.
+//! `cargo xtask soak memory-reference memory-plugin compiles` runs the long ones;
+//! `FUSELINE_REGIONS` says how many regions, 10,000 if nothing, and `FUSELINE_MINUTES` for how long
+//! at least, 5 if nothing.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -13,7 +15,7 @@ use fuseline::{Attrs, Budget, Engine, EngineConfig, Literal, OpCode, ShapeClasse
 use crate::support;
 
 /// Most that memory may grow by in a second, on the line, in KiB.
-const MOST_SLOPE: f64 = 1.0;
+const MAX_SLOPE: f64 = 1.0;
 
 /// Resident memory of this process, in KiB; `None` where there is no /proc.
 fn resident() -> Option<f64> {
@@ -43,8 +45,8 @@ fn the_line_is_that_of_least_squares() {
     assert_eq!(slope(&[(1.0, 5.0)]), 0.0);
 }
 
-/// A region that no other number gives, by its result and what the interpreter makes of the same ops: the shape says the number's
-/// low part, the ops its high part.
+/// A region that no other number gives, by its result and what the interpreter makes of the same
+/// ops: the shape says the number's low part, the ops its high part.
 fn region(engine: &Engine, number: usize) -> (Tensor, Literal) {
     let len = 1 + number % 100;
     let data: Vec<f32> = (0..len).map(|at| 1.0 + (number + at) as f32 / 64.0 % 8.0).collect();
@@ -71,8 +73,8 @@ fn region(engine: &Engine, number: usize) -> (Tensor, Literal) {
     (y, Literal::clone(&wanted))
 }
 
-/// Goes through distinct regions, round after round, until each has come once and the time is over, and looks at the memory a few
-/// times a second.
+/// Goes through distinct regions, round after round, until each has come once and the time is over,
+/// and looks at the memory a few times a second.
 fn stays_flat(name: &str, engine: &Engine) {
     if resident().is_none() {
         println!("skipped: no /proc/self/statm: resident memory cannot be read");
@@ -98,7 +100,8 @@ fn stays_flat(name: &str, engine: &Engine) {
             break now;
         }
     };
-    // What the engine, the plugin and the allocator keep for later is there after a quarter of the time.
+    // What the engine, the plugin and the allocator keep for later is there after a quarter of the
+    // time.
     points.retain(|&(at, _)| at >= seconds / 4.0);
     let did = engine.counters().since(&before);
     let grows = slope(&points);
@@ -116,7 +119,7 @@ fn stays_flat(name: &str, engine: &Engine) {
     let ran = did.compiles + did.interpreted;
     assert!(ran >= regions.min(done) as u64, "{name}: the regions are distinct: {did:?}");
     assert!(did.cached_executables <= 64);
-    assert!(grows <= MOST_SLOPE, "{name}: memory grows by {grows:.3} KiB/s");
+    assert!(grows <= MAX_SLOPE, "{name}: memory grows by {grows:.3} KiB/s");
 }
 
 fn config() -> EngineConfig {
@@ -146,8 +149,9 @@ fn soak_on_the_default_engine() {
     stays_flat("default engine", &engine);
 }
 
-/// The default configuration, with its budgets: a process that meets ever new regions, all of them compiled, survives, and its mappings stay below the half
-/// of what it may have. `FUSELINE_MAPPINGS` sets the limit lower.
+/// The default configuration, with its budgets: a process that meets ever new regions, all of them
+/// compiled, survives, and its mappings stay below the half of what it may have.
+/// `FUSELINE_MAPPINGS` sets the limit lower.
 #[test]
 #[ignore = "soak: `cargo xtask soak compiles`"]
 fn soak_compiles_with_default_budgets() {

@@ -27,10 +27,12 @@ use fuseline::{
     ShapeClasses, Stage, Tensor, with_mode,
 };
 
-/// Forks, has the child do something, and waits for its end; its status, 0 if that is what it returned. A child that hangs is ended with the test.
+/// Forks, has the child do something, and waits for its end; its status, 0 if that is what it
+/// returned. A child that hangs is ended with the test.
 #[cfg(unix)]
 pub(crate) fn in_fork(child: impl FnOnce() -> i32) -> i32 {
-    // SAFETY: holds because the child calls nothing but the library, whose promise is what is tested, and what its caller vouches for.
+    // SAFETY: holds because the child calls nothing but the library, whose promise is what is
+    // tested, and what its caller vouches for.
     let pid = unsafe { libc::fork() };
     assert!(pid >= 0, "no fork");
     if pid == 0 {
@@ -44,7 +46,8 @@ pub(crate) fn in_fork(child: impl FnOnce() -> i32) -> i32 {
     status
 }
 
-/// A number from the environment. What is no number is a mistake, which the usual number in its place would hide.
+/// A number from the environment. What is no number is a mistake, which the usual number in its
+/// place would hide.
 pub(crate) fn number<T: FromStr>(name: &str) -> Option<T> {
     env::var(name).ok().map(|value| value.parse().unwrap_or_else(|_| panic!("{name} is not a number")))
 }
@@ -96,8 +99,8 @@ impl Log {
     }
 }
 
-/// What tests make their engines with: every region is compiled when it first comes, so that it is the plugin that is tested.
-/// `tests/engine/cold.rs` has what is interpreted first.
+/// What tests make their engines with: every region is compiled when it first comes, so that it is
+/// the plugin that is tested. `tests/engine/cold.rs` has what is interpreted first.
 pub(crate) fn config() -> EngineConfig {
     EngineConfig::new().interpret_cold_regions(false).quick_compiles(false).shape_classes(ShapeClasses::Off)
 }
@@ -149,8 +152,8 @@ pub(crate) fn on_engines(config: impl Fn() -> EngineConfig, test: impl Fn(&Engin
     }
 }
 
-/// Runs a program op by op in each of the modes and compares its outputs with what it expects; the error says what is wrong
-/// in which mode.
+/// Runs a program op by op in each of the modes and compares its outputs with what it expects; the
+/// error says what is wrong in which mode.
 pub(crate) fn check_program(
     engine: &Engine,
     program: &Arc<Program>,
@@ -184,7 +187,8 @@ pub(crate) fn in_each_mode(test: impl Fn(&Engine, Mode) -> Result<()>) {
     });
 }
 
-/// A refused call: an error about recording that is the program's fault, with the file that calls this as the place.
+/// A refused call: an error about recording that is the program's fault, with the file that calls
+/// this as the place.
 #[track_caller]
 pub(crate) fn refused<T: std::fmt::Debug>(result: Result<T>, words: &str) -> Error {
     let file = std::panic::Location::caller().file();
@@ -212,7 +216,8 @@ pub(crate) fn wait_until(engine: &Engine, is_counted: impl Fn(&Counters) -> bool
     }
 }
 
-/// A door, open at first. What waits at one that is shut makes the order of things no matter of time.
+/// A door, open at first. What waits at one that is shut makes the order of things no matter of
+/// time.
 #[derive(Clone)]
 pub(crate) struct Gate(Arc<(Mutex<bool>, Condvar)>);
 

@@ -68,7 +68,8 @@ impl Case {
         self.ints(key).into_iter().map(|size| size as usize).collect()
     }
 
-    /// What is wrong with a result, if anything: floats may differ by `tolerance` times the greater of their size and 1.
+    /// What is wrong with a result, if anything: floats may differ by `tolerance` times the greater
+    /// of their size and 1.
     pub(crate) fn difference(&self, actual: &Literal, expected: &Literal, tolerance: f64) -> Option<String> {
         let what = || format!("{} with {} of {:?}", self.name, self.settings, self.inputs);
         if actual.ty() != expected.ty() {

@@ -1,5 +1,5 @@
-//! What several threads cost each other, and what a read on the host waits for. Times only: what threads do to each other is
-//! not the same twice.
+//! What several threads cost each other, and what a read on the host waits for. Times only: what
+//! threads do to each other is not the same twice.
 
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
@@ -25,11 +25,12 @@ const AFTER: &str = "4 B, after one op";
 /// The reads that are timed.
 pub(crate) const READS: [&str; 4] = [THERE[0].0, THERE[1].0, THERE[2].0, AFTER];
 
-/// Ops of a thread between two waits that are not counted: too few to fill the log of a stream that four write to.
+/// Ops of a thread between two waits that are not counted: too few to fill the log of a stream that
+/// four write to.
 const BURST: usize = 900;
 
-/// Recording by several threads, on one stream and on a stream each: what an op takes the thread that records it, handle and
-/// drop included, while the engine's threads work on the streams.
+/// Recording by several threads, on one stream and on a stream each: what an op takes the thread
+/// that records it, handle and drop included, while the engine's threads work on the streams.
 pub(crate) fn threads(figures: &mut Figures, bar: &ProgressBar) {
     let engine = fuseline_micro::reference();
     for threads in THREADS {

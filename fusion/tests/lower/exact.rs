@@ -54,7 +54,10 @@ fn fences_stand_behind_what_rounds_and_change_no_bit() {
         for node in graph.nodes() {
             branches += usize::from(node.signature().op() == OpCode::Case);
             for (ty, users) in node.signature().results().iter().zip(&mut users) {
-                if !rounds(node.signature()) || crossed_as(ty.dtype().part()).is_none() || !has_zero(&region, Numerics::Exact) {
+                if !rounds(node.signature())
+                    || crossed_as(ty.dtype().part()).is_none()
+                    || !has_zero(&region, Numerics::Exact)
+                {
                     continue;
                 }
                 for user in users {

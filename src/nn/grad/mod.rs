@@ -1,15 +1,15 @@
 //! Vector-Jacobian products: from the gradient of a result to that of an operand.
 //!
-//! There is no automatic differentiation here; front ends have their own. These are the rules that a
-//! tape needs for the composites of this module and for products, written with the fewest ops and
+//! There is no automatic differentiation here; front ends have their own. These are the rules that
+//! a tape needs for the composites of this module and for products, written with the fewest ops and
 //! stable where the composite is. What a rule returns has the shape of the operand.
 //!
 //! All take their arguments in one order:
 //!
-//! 1. the operands of the function, in its own order; sizes (`dims`, `words`) where a rule needs no more
-//!    of an operand, and none of those that it does not need at all;
-//! 2. results that the forward computation has anyway, where a rule takes these instead of computing
-//!    them again;
+//! 1. the operands of the function, in its own order; sizes (`dims`, `words`) where a rule needs no
+//!    more of an operand, and none of those that it does not need at all;
+//! 2. results that the forward computation has anyway, where a rule takes these instead of
+//!    computing them again;
 //! 3. the settings of the function, in its own order;
 //! 4. `gradient`, that of the result.
 //!
@@ -108,8 +108,8 @@ pub fn gelu(x: &Tensor, gradient: &Tensor) -> Result<Tensor> {
     gradient.mul(&plus(&times(&t, 0.5)?, 0.5)?.add(&steep)?)
 }
 
-/// Of [`gelu_exact`](super::gelu_exact): times the distribution function of normal numbers at `x`, plus `x` times their density
-/// there.
+/// Of [`gelu_exact`](super::gelu_exact): times the distribution function of normal numbers at `x`,
+/// plus `x` times their density there.
 ///
 /// # Errors
 /// When the shapes differ.
@@ -121,8 +121,9 @@ pub fn gelu_exact(x: &Tensor, gradient: &Tensor) -> Result<Tensor> {
     gradient.mul(&below.add(&x.mul(&density)?)?)
 }
 
-/// Of [`dropout`](super::dropout) with the given rate. `before` is the generator as it was before the call, a clone: what was
-/// dropped then is drawn once more and dropped from the gradient, so nothing has to be kept.
+/// Of [`dropout`](super::dropout) with the given rate. `before` is the generator as it was before
+/// the call, a clone: what was dropped then is drawn once more and dropped from the gradient, so
+/// nothing has to be kept.
 ///
 /// # Errors
 /// As [`dropout`](super::dropout).
@@ -133,7 +134,8 @@ pub fn dropout(rate: f64, before: &Generator, gradient: &Tensor) -> Result<Tenso
 
 // ----- over a dimension -----
 
-/// Of [`softmax`](super::softmax) and [`masked_softmax`](super::masked_softmax), from the result `y`: `y g - y sum(y g)`.
+/// Of [`softmax`](super::softmax) and [`masked_softmax`](super::masked_softmax), from the result
+/// `y`: `y g - y sum(y g)`.
 ///
 /// # Errors
 /// When the shapes differ or the dimension does not exist.
@@ -161,8 +163,9 @@ pub fn logsumexp(x: &Tensor, result: &Tensor, axes: &[i64], gradient: &Tensor) -
     x.sub(&result.expand_dims(axes)?)?.exp()?.mul(&gradient.expand_dims(axes)?)
 }
 
-/// Of [`cross_entropy`](super::cross_entropy) and, without weights, [`cross_entropy_with`](super::cross_entropy_with), with integer
-/// labels: the probabilities less those wanted.
+/// Of [`cross_entropy`](super::cross_entropy) and, without weights,
+/// [`cross_entropy_with`](super::cross_entropy_with), with integer labels: the probabilities less
+/// those wanted.
 ///
 /// # Errors
 /// When the shapes do not fit or weights are given.
@@ -216,10 +219,12 @@ pub fn cross_entropy(
     error.mul(&each)
 }
 
-/// Of [`normalize`](super::normalize) over `axes`, from both of its results: `scale (g - mean(g) - normal mean(g normal))`.
+/// Of [`normalize`](super::normalize) over `axes`, from both of its results: `scale (g - mean(g) -
+/// normal mean(g normal))`.
 ///
-/// With the gradient times `gamma` this is the rule of layer, group and batch normalisation in training; those of the weights
-/// are [`unbroadcast`] of the gradient times `normal`, and of the gradient.
+/// With the gradient times `gamma` this is the rule of layer, group and batch normalisation in
+/// training; those of the weights are [`unbroadcast`] of the gradient times `normal`, and of the
+/// gradient.
 ///
 /// # Errors
 /// When the shapes differ or a dimension does not exist.
@@ -230,8 +235,8 @@ pub fn normalize(normal: &Tensor, scale: &Tensor, axes: &[i64], gradient: &Tenso
     gradient.sub(&shift)?.sub(&normal.mul(&tilt)?)?.mul(scale)
 }
 
-/// Of [`rms_norm`](super::rms_norm) over the last dimension, to its operand: with `s = 1 / sqrt(mean(x^2) + epsilon)` and
-/// `h = g gamma`, `s h - s^3 x mean(h x)`.
+/// Of [`rms_norm`](super::rms_norm) over the last dimension, to its operand: with `s = 1 /
+/// sqrt(mean(x^2) + epsilon)` and `h = g gamma`, `s h - s^3 x mean(h x)`.
 ///
 /// # Errors
 /// When the shapes do not fit.
@@ -248,10 +253,11 @@ pub fn rms_norm(x: &Tensor, gamma: &Tensor, epsilon: f64, gradient: &Tensor) -> 
 /// Number of rows up to which [`embedding`] computes a product instead of adding row by row.
 const SMALL_TABLE: usize = 1_024;
 
-/// Of [`embedding`](super::embedding), to the table of `words` rows: the sum of the gradients that belong to each row.
+/// Of [`embedding`](super::embedding), to the table of `words` rows: the sum of the gradients that
+/// belong to each row.
 ///
-/// For a small table it is a product with the indices as rows of zeros and a one, for a large one a `scatter`, whose work does
-/// not grow with the table but which adds row by row.
+/// For a small table it is a product with the indices as rows of zeros and a one, for a large one a
+/// `scatter`, whose work does not grow with the table but which adds row by row.
 ///
 /// # Errors
 /// When the gradient does not begin with the dimensions of the indices.
@@ -311,7 +317,8 @@ fn paired(a: &Tensor, b: &Tensor) -> bool {
     a.rank() == b.rank() && a.rank() >= 2 && a.dims()[..a.rank() - 2] == b.dims()[..b.rank() - 2]
 }
 
-/// Of [`Tensor::matmul`], to its left operand, which has sizes `lhs`: the gradient times the right one turned around.
+/// Of [`Tensor::matmul`], to its left operand, which has sizes `lhs`: the gradient times the right
+/// one turned around.
 ///
 /// # Errors
 /// When the shapes do not fit.
@@ -332,7 +339,8 @@ pub fn matmul_lhs(lhs: &[usize], rhs: &Tensor, gradient: &Tensor) -> Result<Tens
     if row { result.reshape(lhs) } else { Ok(result) }
 }
 
-/// Of [`Tensor::matmul`], to its right operand, which has sizes `rhs`: the left one turned around times the gradient.
+/// Of [`Tensor::matmul`], to its right operand, which has sizes `rhs`: the left one turned around
+/// times the gradient.
 ///
 /// # Errors
 /// When the shapes do not fit.
@@ -361,8 +369,8 @@ pub fn matmul_rhs(lhs: &Tensor, rhs: &[usize], gradient: &Tensor) -> Result<Tens
     if column { result.reshape(rhs) } else { Ok(result) }
 }
 
-/// Of [`attention`](super::attention) without dropout: to `q`, `k` and `v`, from the weights that it returned. `scale` is the one
-/// that was used.
+/// Of [`attention`](super::attention) without dropout: to `q`, `k` and `v`, from the weights that
+/// it returned. `scale` is the one that was used.
 ///
 /// # Errors
 /// When the shapes do not fit.

@@ -22,10 +22,12 @@ fn check_gradient(op: &'static str, gradient: &Tensor, result: &[usize]) -> Resu
 
 // ----- pools -----
 
-/// Of [`nn::max_pool`], to its operand: the gradient of each position at the place of its largest element, the first of several.
-/// Where there is NaN under the window, its gradient goes to any of the elements or to none.
+/// Of [`nn::max_pool`], to its operand: the gradient of each position at the place of its largest
+/// element, the first of several. Where there is NaN under the window, its gradient goes to any of
+/// the elements or to none.
 ///
-/// One `select_and_scatter`; if the window is dilated, which that op cannot say, some ops for each of its elements.
+/// One `select_and_scatter`; if the window is dilated, which that op cannot say, some ops for each
+/// of its elements.
 ///
 /// # Errors
 /// When the window does not fit the operand, or the gradient has other sizes than the result.
@@ -42,8 +44,8 @@ pub fn max_pool(x: &Tensor, pool: &Pool, gradient: &Tensor) -> Result<Tensor> {
     result.narrowed(x.dtype())
 }
 
-/// As `select_and_scatter`, one element of the window after the other: the gradient where it is the largest and none before it was,
-/// put back to where the element came from.
+/// As `select_and_scatter`, one element of the window after the other: the gradient where it is the
+/// largest and none before it was, put back to where the element came from.
 #[track_caller]
 fn scattered_maxima(x: &Tensor, largest: &Tensor, windows: &Windows, gradient: &Tensor) -> Result<Tensor> {
     let zero = constant_like(x, 0.0)?;
@@ -85,8 +87,9 @@ fn scattered_maxima(x: &Tensor, largest: &Tensor, windows: &Windows, gradient: &
     }
 }
 
-/// Of [`nn::avg_pool`], to its operand, which has sizes `dims`: each element gets the share of every position that it is under.
-/// The gradient's elements are set a stride apart and summed over a window that moves by one.
+/// Of [`nn::avg_pool`], to its operand, which has sizes `dims`: each element gets the share of
+/// every position that it is under. The gradient's elements are set a stride apart and summed over
+/// a window that moves by one.
 ///
 /// # Errors
 /// When the window does not fit the operand, or the gradient has other sizes than the result.
@@ -110,7 +113,8 @@ pub fn avg_pool(dims: &[usize], pool: &Pool, gradient: &Tensor) -> Result<Tensor
     sum.narrowed(gradient.dtype())
 }
 
-/// Of [`nn::adaptive_avg_pool`], to its operand, which has sizes `dims`. One product for each dimension of space whose size changed.
+/// Of [`nn::adaptive_avg_pool`], to its operand, which has sizes `dims`. One product for each
+/// dimension of space whose size changed.
 ///
 /// # Errors
 /// When the sizes do not fit each other.
@@ -126,7 +130,8 @@ pub fn adaptive_avg_pool(dims: &[usize], layout: Layout, gradient: &Tensor) -> R
 
 // ----- images of another size -----
 
-/// Of [`nn::resize`], to its operand, which has sizes `dims`. One product for each dimension whose size changed.
+/// Of [`nn::resize`], to its operand, which has sizes `dims`. One product for each dimension whose
+/// size changed.
 ///
 /// # Errors
 /// When the sizes do not fit each other.
@@ -199,8 +204,8 @@ fn turned_back(gradient: &Tensor, axis: usize, matrix: &Tensor) -> Result<Tensor
 
 // ----- convolutions -----
 
-/// How a convolution over space was done, for its rules: `[batch, space..., features]` with a kernel
-/// `[space..., input features of a group, output features]`.
+/// How a convolution over space was done, for its rules: `[batch, space..., features]` with a
+/// kernel `[space..., input features of a group, output features]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Convolution {
     /// Steps of the window, one per dimension of space.
@@ -209,7 +214,8 @@ pub struct Convolution {
     pub padding: Vec<(i64, i64)>,
     /// Distance between neighbours in the kernel.
     pub dilation: Vec<i64>,
-    /// Groups that the features are split into; as many as there are input features for one kernel each (depthwise).
+    /// Groups that the features are split into; as many as there are input features for one kernel
+    /// each (depthwise).
     pub groups: i64,
 }
 
@@ -237,7 +243,8 @@ impl Convolution {
         x.convolution(kernel, &ConvDimensionNumbers::channels_last(self.stride.len()), &options)
     }
 
-    /// Elements that the dilated kernel spans, and those that the gradient spans with its elements a stride apart.
+    /// Elements that the dilated kernel spans, and those that the gradient spans with its elements
+    /// a stride apart.
     fn spans(&self, axis: usize, kernel: usize, gradient: usize) -> (i64, i64) {
         let span = |size: usize, step: i64| (size as i64 - 1) * step + 1;
         (span(kernel, self.dilation[axis]), span(gradient, self.stride[axis]))
@@ -253,11 +260,11 @@ impl Convolution {
         Ok(())
     }
 
-    /// Of the convolution, to its input, which has sizes `input`: the gradient's elements set a stride apart, convolved with the
-    /// kernel turned around, whose features trade places.
+    /// Of the convolution, to its input, which has sizes `input`: the gradient's elements set a
+    /// stride apart, convolved with the kernel turned around, whose features trade places.
     ///
-    /// Dimension numbers and a reversed window could say the same without the two ops, but XLA's CPU backend runs those without its
-    /// fast convolutions, at a sixth of the speed.
+    /// Dimension numbers and a reversed window could say the same without the two ops, but XLA's
+    /// CPU backend runs those without its fast convolutions, at a sixth of the speed.
     ///
     /// # Errors
     /// When the sizes do not fit.
@@ -283,7 +290,8 @@ impl Convolution {
         gradient.convolution(&turned, &ConvDimensionNumbers::channels_last(space), &options)
     }
 
-    /// A kernel whose features trade places, within each group: `[space..., output features of a group, input features]`.
+    /// A kernel whose features trade places, within each group: `[space..., output features of a
+    /// group, input features]`.
     #[track_caller]
     fn swapped(&self, kernel: &Tensor) -> Result<Tensor> {
         let space = kernel.rank() - 2;
@@ -300,8 +308,9 @@ impl Convolution {
         turned.reshape(&[sizes, &[out, groups * own]].concat())
     }
 
-    /// Of the convolution, to its kernel, which has sizes `kernel`: the input convolved with the gradient as a kernel, its
-    /// elements a stride apart. The batch is what is summed over, so it stands where the input features were.
+    /// Of the convolution, to its kernel, which has sizes `kernel`: the input convolved with the
+    /// gradient as a kernel, its elements a stride apart. The batch is what is summed over, so it
+    /// stands where the input features were.
     ///
     /// # Errors
     /// When the sizes do not fit.
@@ -319,7 +328,8 @@ impl Convolution {
             window_strides: self.dilation.clone(),
             rhs_dilation: self.stride.clone(),
             padding: padding.collect(),
-            // The input features, which stand where the batch was, keep to the output features of their group.
+            // The input features, which stand where the batch was, keep to the output features of
+            // their group.
             batch_group_count: self.groups,
             ..ConvOptions::new(space)
         };

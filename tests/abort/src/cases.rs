@@ -1,6 +1,8 @@
-//! What the processes do: work, or have code of the user's panic at one of the places where it is called.
+//! What the processes do: work, or have code of the user's panic at one of the places where it is
+//! called.
 //!
-//! Each case gets a device and returns when it has done all that it does by itself; a panic may then still come on another thread.
+//! Each case gets a device and returns when it has done all that it does by itself; a panic may
+//! then still come on another thread.
 
 use std::future::Future as _;
 use std::pin::pin;
@@ -12,7 +14,7 @@ use std::thread;
 
 use fuseline::embed::{Call, Session, StreamHandle};
 use fuseline::fusion::op::Signature;
-use fuseline::fusion::region::{Cut, Mention, PendingStats};
+use fuseline::fusion::region::{Cut, OperandDistance, PendingStats};
 use fuseline::handler::{self, Config, Handler, HandlerCall, Target};
 use fuseline::pjrt::bytes_of;
 use fuseline::pjrt::discover::{Discovery, Sources};
@@ -318,7 +320,7 @@ impl Brittle {
 }
 
 impl BoundaryRule for Brittle {
-    fn after(&mut self, _: &Signature, _: &[Mention], _: PendingStats) -> Option<Cut> {
+    fn after(&mut self, _: &Signature, _: &[OperandDistance], _: PendingStats) -> Option<Cut> {
         self.call("after");
         None
     }

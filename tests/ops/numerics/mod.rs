@@ -1,4 +1,5 @@
-//! The numerics contract, on the plugin that is found: with [`Numerics::Exact`] regions have the bits of their ops, one by one.
+//! The numerics contract, on the plugin that is found: with [`Numerics::Exact`] regions have the
+//! bits of their ops, one by one.
 //!
 //! Each test compares Fused with Strict on an engine of the same contract; the shadow check is off,
 //! so that nothing hides what regions compute (`tests/engine/shadow.rs` has it).

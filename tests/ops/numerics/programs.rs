@@ -1,4 +1,5 @@
-//! Random programs, of all that is in the op table on small operands, and of what is common on larger ones.
+//! Random programs, of all that is in the op table on small operands, and of what is common on
+//! larger ones.
 
 use std::collections::HashMap;
 

@@ -68,7 +68,8 @@ fn found(engine: &Engine, ops: &[&OpDef], dtype: DType) -> Vec<OpCode> {
     found
 }
 
-/// What regions are compared with is itself the same, whatever the shape: this is what the steady ops are for, which all programs use.
+/// What regions are compared with is itself the same, whatever the shape: this is what the steady
+/// ops are for, which all programs use.
 #[test]
 fn a_number_has_one_result() {
     let common = [

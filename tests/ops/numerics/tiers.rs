@@ -16,7 +16,7 @@ use fuseline::fusion::lower::Target;
 use fuseline::fusion::op::{Fusibility, Rounding, rounds, tolerance};
 use fuseline::fusion::program::ProgramId;
 use fuseline::fusion::{DTypeSet, OpDef, Signature};
-use fuseline::interp::{self, Sums};
+use fuseline::interp::{self, SumOrder};
 use fuseline::{
     Attrs, DType, Engine, EngineConfig, Literal, Mode, OpCode, Result, ShapeClasses, Tensor, with_mode,
 };
@@ -118,7 +118,7 @@ impl Calls {
         };
         let options = ProgramOptions { dtypes, accepts, ..ProgramOptions::new(Aim::Everything) };
         let sampled = ProgramSampler::sample(options, &mut Seeded::new(seed), 8);
-        let arithmetic = Target::CPU.arithmetic(Sums::InOrder);
+        let arithmetic = Target::CPU.arithmetic(SumOrder::InOrder);
         let mut places: HashMap<ProgramId, usize> = HashMap::new();
         for op in &sampled.program.ops {
             let rounds = !is_determined(&op.signature);

@@ -212,7 +212,8 @@ fn layer_norm(call: &Call<'_>) -> Result<Results> {
     ]))
 }
 
-/// Arguments: the batch, factors and summands of channels, the sizes `[batch, channels, places]`, how many groups there are, what is added to variances.
+/// Arguments: the batch, factors and summands of channels, the sizes `[batch, channels, places]`,
+/// how many groups there are, what is added to variances.
 fn group_norm(call: &Call<'_>) -> Result<Results> {
     let input = float(call, 0)?;
     let [batch, channels, places] = [3, 4, 5].map(|at| call.int(at).map(|size| size as u64));
@@ -281,7 +282,8 @@ pub(super) fn per_channel(part: &Tensor, dims: &[u64]) -> Result<Tensor> {
     Ok(part.broadcast_in_dim(dims, &[1])?)
 }
 
-/// The new running statistics follow the three results: the schema does not say that they are written to.
+/// The new running statistics follow the three results: the schema does not say that they are
+/// written to.
 fn batch_norm(call: &Call<'_>) -> Result<Results> {
     let input = float(call, 0)?;
     if input.rank() < 2 {
