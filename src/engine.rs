@@ -12,21 +12,21 @@ use fuseline_fusion::region::Mode;
 use fuseline_fusion::{Bytes, DType, Element, Literal, RealElement, Scalar, Site, StreamId};
 use fuseline_sync::atomic::{AtomicU32, Ordering};
 use fuseline_sync::fork::is_forked;
-use fuseline_sync::schedule::{Pool, Priority, Stuck, Watchdog, Work, CompilePool};
-use fuseline_sync::{Condvar, WeakSet, Mutex, Rank};
+use fuseline_sync::schedule::{CompilePool, Pool, Priority, Stuck, Watchdog, Work};
+use fuseline_sync::{Condvar, Mutex, Rank, WeakSet};
 
 use crate::aot::ManifestWriter;
 use crate::capture::Captures;
 use crate::config::EngineConfig;
-use crate::counters::{Counters, AtomicCounters};
+use crate::counters::{AtomicCounters, Counters};
 use crate::custom::CustomOps;
-use crate::device::{Device, DeviceError, PerReplica, Executable, PjrtDevice};
+use crate::device::{Device, DeviceError, Executable, PerReplica, PjrtDevice};
 use crate::error::{Error, Failure, Result};
 use crate::event::{Event, Events, call_user};
-use crate::execute::{PaddedRegions, InterpreterTier, InFlight, HostEval, MissHistory, is_driving};
+use crate::execute::{HostEval, InFlight, InterpreterTier, MissHistory, PaddedRegions, is_driving};
 use crate::limits::{MAX_ASIDE, MAX_KEPT_FAILURES};
 use crate::mappings::{self, Mappings};
-use crate::pjrt::{self, PluginScope, ShutdownTimeout, Plugin, discover};
+use crate::pjrt::{self, Plugin, PluginScope, ShutdownTimeout, discover};
 use crate::promised::Promises;
 use crate::random::Generator;
 use crate::record::{mode_code, mode_of};
@@ -128,7 +128,8 @@ impl EngineShared {
         let aside = Pool::start("aside", 0, Priority::Normal, run).map_err(threads)?;
         let drive = Arc::new(drive.map_err(threads)?);
         let compile = Arc::new(compile.map_err(threads)?);
-        let telemetry = Telemetry { events: Events::to(config.sink()), counters: Arc::new(AtomicCounters::new()) };
+        let telemetry =
+            Telemetry { events: Events::to(config.sink()), counters: Arc::new(AtomicCounters::new()) };
         let watch = watch(&config, &telemetry, &drive, &compile, &interpret).map_err(threads)?;
         let shutdown_timeout = shutdown_timeout(&config, &telemetry);
         if let (Some(device), Some(shutdown_timeout)) = (device.pjrt(), &shutdown_timeout) {
@@ -147,9 +148,9 @@ impl EngineShared {
         if let Some(why) = &no_disk {
             telemetry.events.emit(|| Event::CacheTrouble { what: format!("the disk cache is off: {why}") });
         }
-        let recorder = config
-            .manifest_path()
-            .map(|path| ManifestWriter::open(path, device.numerics(), device.replicas(), telemetry.events.clone()));
+        let recorder = config.manifest_path().map(|path| {
+            ManifestWriter::open(path, device.numerics(), device.replicas(), telemetry.events.clone())
+        });
         let recorder = recorder.transpose().map_err(Error::setup)?;
         let shared = Arc::new(EngineShared {
             device,

@@ -2,7 +2,7 @@
 //! forwards, everything by the number of elements backwards. One op each.
 
 use fuseline_fusion::op::{FftType, attrs};
-use fuseline_fusion::{OpErrorKind, OpCode, OpError, Site};
+use fuseline_fusion::{OpCode, OpError, OpErrorKind, Site};
 
 use crate::error::{Error, Result};
 use crate::promote::{Weak, promote_number};

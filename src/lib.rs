@@ -137,8 +137,8 @@ pub use error::{Error, Origin, RegionRef, Result, Stage};
 #[cfg(feature = "tracing")]
 pub use event::TracingSink;
 pub use event::{
-    Asked, CacheTier, Change, Event, EventSink, LeakSite, Miss, OpsDiffer, Remedy, SealedRegion, Varies, Varying,
-    Wait,
+    Asked, CacheTier, Change, Event, EventSink, LeakSite, Miss, OpsDiffer, Remedy, SealedRegion, Varies,
+    Varying, Wait,
 };
 #[cfg(feature = "stages")]
 #[doc(hidden)]

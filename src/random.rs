@@ -29,7 +29,7 @@
 mod variate;
 
 use fuseline_fusion::op::RngAlgorithm;
-use fuseline_fusion::{OpErrorKind, Literal, OpError, Site};
+use fuseline_fusion::{Literal, OpError, OpErrorKind, Site};
 use variate::Variate;
 
 use crate::error::{Error, Result};
@@ -72,7 +72,12 @@ impl Generator {
     pub fn from_state(state: Tensor) -> Result<Generator> {
         if (state.dtype(), state.dims()) != (DType::U64, &[2]) {
             let given = format!("the state is {}", state.ty());
-            return Err(refused(OpError::new(NAME, OpErrorKind::DType, given, "a key and a counter are u64[2]")));
+            return Err(refused(OpError::new(
+                NAME,
+                OpErrorKind::DType,
+                given,
+                "a key and a counter are u64[2]",
+            )));
         }
         Ok(Generator { state })
     }

@@ -14,7 +14,7 @@ mod plan;
 use std::fmt;
 
 use fuseline_fusion::op::attrs::DotDimensionNumbers;
-use fuseline_fusion::{OpErrorKind, OpError, Site};
+use fuseline_fusion::{OpError, OpErrorKind, Site};
 use smallvec::SmallVec;
 
 use self::parse::Equation;

@@ -83,6 +83,7 @@ impl Tensor {
     pub fn to_array<T: Element>(&self) -> Result<ArrayD<T>> {
         let site = Site::Rust(std::panic::Location::caller());
         let no_array = |why: String| Error::misuse(format!("{} as an array: {why}", self.ty()), site.clone());
-        ArrayD::from_shape_vec(IxDyn(self.dims()), self.to_vec()?).map_err(|error| no_array(error.to_string()))
+        ArrayD::from_shape_vec(IxDyn(self.dims()), self.to_vec()?)
+            .map_err(|error| no_array(error.to_string()))
     }
 }

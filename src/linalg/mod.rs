@@ -30,7 +30,7 @@ pub use qr::{qr, qr_complete};
 pub use svd::{Svd, lstsq, pinv, svd};
 
 use fuseline_fusion::op::{Transpose, attrs};
-use fuseline_fusion::{DType, OpErrorKind, OpCode, OpError, Site};
+use fuseline_fusion::{DType, OpCode, OpError, OpErrorKind, Site};
 
 use crate::error::{Error, Result};
 use crate::promote::{broadcast_shapes, promote_types};
@@ -57,7 +57,12 @@ fn matrix(op: &'static str, a: &Tensor) -> Result<(usize, usize)> {
 fn square(op: &'static str, a: &Tensor) -> Result<usize> {
     match matrix(op, a)? {
         (rows, columns) if rows == columns => Ok(rows),
-        _ => Err(refused(op, OpErrorKind::Shape, format!("a is {}", a.ty()), "its last two dimensions are equal")),
+        _ => Err(refused(
+            op,
+            OpErrorKind::Shape,
+            format!("a is {}", a.ty()),
+            "its last two dimensions are equal",
+        )),
     }
 }
 

@@ -1,7 +1,7 @@
 //! Moving elements: shapes, slices, concatenation, indexing.
 
 use fuseline_fusion::op::attrs::{self, IndexDimensionNumbers};
-use fuseline_fusion::{DType, DTypeClass, OpErrorKind, OpCode, OpError, Shape, Site};
+use fuseline_fusion::{DType, DTypeClass, OpCode, OpError, OpErrorKind, Shape, Site};
 
 use super::dims::shape_of;
 use super::promote::{common_dtype, promote_types};
@@ -98,7 +98,8 @@ impl Tensor {
         let mut dims = self.dims().to_vec();
         if dims.remove(place) != 1 {
             let given = format!("dimension {axis} of {} was to be removed", self.ty());
-            let error = OpError::new("reshape", OpErrorKind::Shape, given, "only a dimension of size 1 can be");
+            let error =
+                OpError::new("reshape", OpErrorKind::Shape, given, "only a dimension of size 1 can be");
             return Err(Tensor::refuse(error, site));
         }
         self.reshape_at(&dims, site)
@@ -115,7 +116,10 @@ impl Tensor {
         if shape.rank() < self.rank() {
             let given = format!("{} was to be broadcast to {shape}", self.ty());
             let rule = "the target must have at least as many dimensions";
-            return Err(Tensor::refuse(OpError::new("broadcast_in_dim", OpErrorKind::Shape, given, rule), site));
+            return Err(Tensor::refuse(
+                OpError::new("broadcast_in_dim", OpErrorKind::Shape, given, rule),
+                site,
+            ));
         }
         self.stretched(&shape, self, &site)
     }
@@ -170,7 +174,8 @@ impl Tensor {
         let size = self.dims()[a];
         if a == b || self.dims()[b] != size {
             let given = format!("the diagonal of dimensions {first} and {second} of {}", self.ty());
-            let error = OpError::new("slice", OpErrorKind::Shape, given, "it takes two dimensions of one size");
+            let error =
+                OpError::new("slice", OpErrorKind::Shape, given, "it takes two dimensions of one size");
             return Err(Tensor::refuse(error, site));
         }
         let mut order: Vec<i64> =

@@ -7,7 +7,7 @@
 //! ([`crate::trace`], T4).
 
 use fuseline_fusion::op::attrs::{self, IndexDimensionNumbers};
-use fuseline_fusion::{Attrs, OpErrorKind, OpCode, OpError, Site, TensorType};
+use fuseline_fusion::{Attrs, OpCode, OpError, OpErrorKind, Site, TensorType};
 
 use super::array::axis_of;
 use super::{Tensor, here};

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use fuseline_fusion::op::attrs;
 use fuseline_fusion::region::Mode;
-use fuseline_fusion::{Attrs, DType, DTypeClass, OpErrorKind, Literal, OpCode, OpError, Scalar, Site};
+use fuseline_fusion::{Attrs, DType, DTypeClass, Literal, OpCode, OpError, OpErrorKind, Scalar, Site};
 use smallvec::smallvec;
 
 use super::{Tensor, here};

@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 
 use fuseline_fusion::op::attrs::{self, ConvDimensionNumbers, ConvOptions, DotDimensionNumbers};
-use fuseline_fusion::{Attrs, DType, OpErrorKind, OpCode, OpError, Shape, Site};
+use fuseline_fusion::{Attrs, DType, OpCode, OpError, OpErrorKind, Shape, Site};
 use smallvec::SmallVec;
 
 use super::dims::{indexed, shape_of};

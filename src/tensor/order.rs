@@ -5,7 +5,9 @@
 
 use fuseline_fusion::op::attrs::IndexDimensionNumbers;
 use fuseline_fusion::op::{Comparison, attrs};
-use fuseline_fusion::{Attrs, Body, DType, DTypeClass, OpErrorKind, Graph, OpCode, OpError, Site, TensorType};
+use fuseline_fusion::{
+    Attrs, Body, DType, DTypeClass, Graph, OpCode, OpError, OpErrorKind, Site, TensorType,
+};
 
 use super::array::axis_of;
 use super::reduce::{body_of, combiner};
@@ -177,7 +179,8 @@ impl Tensor {
         let fill = scalar_as(self, number, dtype).filter(|_| fills(number, dtype));
         let Some(fill) = fill else {
             let given = format!("{number} was given to fill up {dtype}");
-            let error = OpError::new("sort", OpErrorKind::DType, given, "the element type must hold it exactly");
+            let error =
+                OpError::new("sort", OpErrorKind::DType, given, "the element type must hold it exactly");
             return Err(Tensor::refuse(error, site));
         };
         let total = self.ty().elems().get();

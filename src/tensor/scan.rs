@@ -4,7 +4,7 @@ use std::iter;
 use std::sync::Arc;
 
 use fuseline_fusion::op::{Comparison, attrs};
-use fuseline_fusion::{Attrs, DType, OpErrorKind, Literal, OpCode, OpError, Site, TensorType};
+use fuseline_fusion::{Attrs, DType, Literal, OpCode, OpError, OpErrorKind, Site, TensorType};
 
 use super::control::Loop;
 use super::dims::type_of;

@@ -4,7 +4,7 @@
 //! Floats are computed as `start + i * step` in `f64` and rounded to the element type at the end,
 //! so that errors do not add up. Integers are exact: those below 32 bits are computed in `i32`.
 
-use fuseline_fusion::{DType, DTypeClass, OpErrorKind, OpError, RealElement, Scalar, element};
+use fuseline_fusion::{DType, DTypeClass, OpError, OpErrorKind, RealElement, Scalar, element};
 
 use super::{Tensor, here};
 use crate::error::{Error, Result};

@@ -50,7 +50,9 @@ use std::sync::Arc;
 
 use fuseline_fusion::graph::{Ref, Refs};
 use fuseline_fusion::op::{Effect, attrs};
-use fuseline_fusion::{Body, DType, OpErrorKind, Graph, OpCode, OpError, Signature, Site, TensorType, ValueId};
+use fuseline_fusion::{
+    Body, DType, Graph, OpCode, OpError, OpErrorKind, Signature, Site, TensorType, ValueId,
+};
 use fuseline_sync::{Mutex, Rank, next_block};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;

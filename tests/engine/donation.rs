@@ -301,8 +301,7 @@ fn products_see_what_was_updated_in_place() {
     for [rows, depth, columns] in [[256, 512, 512], [512, 1024, 768]] {
         let config = EngineConfig::new().interpret_cold_regions(false);
         let Some(engine) = plugin_for("products in place", config) else { return };
-        let ones =
-            |dims: [usize; 2]| engine.tensor(&vec![1.0f32; dims.iter().product::<usize>()], &dims);
+        let ones = |dims: [usize; 2]| engine.tensor(&vec![1.0f32; dims.iter().product::<usize>()], &dims);
         let (x, mut weights) = (ones([rows, depth]).unwrap(), ones([depth, columns]).unwrap());
         for round in 0..ROUNDS {
             let product = x.matmul(&weights).unwrap();

@@ -513,7 +513,8 @@ fn indices_of_every_type_are_checked() {
     // Of several dimensions at once, each by its own size; with a window, by where that fits.
     let grid = engine.tensor(&[0.0f32; 12], &[3, 4]).unwrap();
     let put = |places: [i32; 2], window: usize| {
-        let (dims, updates): (&[i64], &[usize]) = if window == 1 { (&[], &[1]) } else { (&[1], &[1, window]) };
+        let (dims, updates): (&[i64], &[usize]) =
+            if window == 1 { (&[], &[1]) } else { (&[1], &[1, window]) };
         let numbers = attrs::IndexDimensionNumbers {
             window: dims,
             collapsed: if window == 1 { &[0, 1] } else { &[0] },
