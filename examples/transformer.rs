@@ -19,17 +19,17 @@ use fuseline::nn::{self, Adam, AdamState};
 use fuseline::{Counters, Engine, EngineConfig, Mode, Tensor};
 
 /// Different tokens.
-const WORDS: u64 = 16;
+const WORDS: usize = 16;
 /// Tokens until they repeat.
 const PERIOD: usize = 8;
 /// Tokens of a sequence that the network sees.
-const LENGTH: u64 = 31;
+const LENGTH: usize = 31;
 /// Size of a token's vector.
-const WIDTH: u64 = 64;
+const WIDTH: usize = 64;
 /// Heads of the attention.
-const HEADS: u64 = 4;
+const HEADS: usize = 4;
 /// Sequences per step.
-const BATCH: u64 = 16;
+const BATCH: usize = 16;
 /// Steps after which nothing should be compiled any more.
 const WARM_STEPS: usize = 3;
 const EPSILON: f64 = 1e-5;
@@ -50,7 +50,7 @@ struct Options {
 
 /// The parameters: sizes, and how they begin (normally distributed with a deviation of 0.02, ones,
 /// zeros).
-const PARAMETERS: [(&[u64], Start); 16] = [
+const PARAMETERS: [(&[usize], Start); 16] = [
     (&[WORDS, WIDTH], Start::Normal),  // token vectors, also the head
     (&[LENGTH, WIDTH], Start::Normal), // place vectors
     (&[WIDTH], Start::One),            // layer norm before the attention
@@ -120,7 +120,7 @@ impl Trainer {
         let mut random = Random::new(1);
         let mut parameters = Vec::new();
         for (dims, start) in PARAMETERS {
-            let count = dims.iter().product::<u64>() as usize;
+            let count = dims.iter().product::<usize>();
             let data = match start {
                 Start::Normal => random.normals(dims, 0.02),
                 Start::One => vec![1.0; count],
@@ -133,15 +133,15 @@ impl Trainer {
 
     /// Sequences and, for each place of them, the token that follows.
     fn batch(&mut self) -> fuseline::Result<(Tensor, Tensor)> {
-        let length = LENGTH as usize;
+        let length = LENGTH;
         let (mut tokens, mut next) = (Vec::new(), Vec::new());
         for _ in 0..BATCH {
-            let round: Vec<i32> = (0..PERIOD).map(|_| self.data.below(WORDS as usize) as i32).collect();
+            let round: Vec<i32> = (0..PERIOD).map(|_| self.data.below(WORDS) as i32).collect();
             tokens.extend((0..length).map(|place| round[place % PERIOD]));
             // Only what can be known is asked for: from the second round on.
             next.extend((PERIOD - 1..length).map(|place| round[(place + 1) % PERIOD]));
         }
-        let asked = LENGTH - PERIOD as u64 + 1;
+        let asked = LENGTH - PERIOD + 1;
         Ok((self.engine.tensor(&tokens, &[BATCH, LENGTH])?, self.engine.tensor(&next, &[BATCH, asked])?))
     }
 

@@ -42,7 +42,7 @@ pub fn rfft(x: &Tensor, count: usize) -> Result<Tensor> {
 /// # Errors
 /// As [`fft`], and when the last dimension does not have `size / 2 + 1` elements.
 #[track_caller]
-pub fn irfft(x: &Tensor, count: usize, size: u64) -> Result<Tensor> {
+pub fn irfft(x: &Tensor, count: usize, size: usize) -> Result<Tensor> {
     transformed(FftType::Irfft, &complex(x)?, count, Some(size))
 }
 
@@ -65,7 +65,7 @@ fn complex(x: &Tensor) -> Result<Tensor> {
 }
 
 #[track_caller]
-fn transformed(kind: FftType, x: &Tensor, count: usize, last: Option<u64>) -> Result<Tensor> {
+fn transformed(kind: FftType, x: &Tensor, count: usize, last: Option<usize>) -> Result<Tensor> {
     let first = x.rank().saturating_sub(count);
     let mut lengths: Vec<i64> = x.dims()[first..].iter().map(|&dim| dim as i64).collect();
     if let (Some(length), Some(size)) = (lengths.last_mut(), last) {

@@ -15,7 +15,7 @@
 //!
 //! let mut y = x.matmul(&w)?;                             // recorded; nothing has run yet
 //! for _ in 0..3 {
-//!     y = ((&y * 0.5)? + &x)?.tanh()?;                   // all of it one region
+//!     y = (&y * 0.5 + &x)?.tanh()?;                      // all of it one region
 //! }
 //! let mean = y.mean(&[0, 1])?.item::<f32>()?;            // the read ends the region: it is compiled and run
 //! assert!((mean - 0.95).abs() < 0.05);
@@ -150,7 +150,7 @@ pub use fuseline_fusion as fusion;
 pub use fuseline_fusion::lower::Numerics;
 pub use fuseline_fusion::region::{Boundary, BoundaryRule, Budgets, ContentChunking, HardOnly, Mode};
 pub use fuseline_fusion::{
-    Attrs, Body, Bytes, CustomOp, DType, Element, Groups, Literal, OpCode, RealElement, Shape, Site,
+    Attrs, Body, Bytes, CustomOp, DType, Element, Groups, Literal, OpCode, RealElement, Scalar, Shape, Site,
     TensorType,
 };
 pub use fuseline_interp as interp;

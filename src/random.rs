@@ -93,7 +93,7 @@ impl Generator {
     /// # Errors
     /// When the element type is another, or the sizes are not a shape.
     #[track_caller]
-    pub fn bits(&mut self, dtype: DType, dims: &[u64]) -> Result<Tensor> {
+    pub fn bits(&mut self, dtype: DType, dims: &[usize]) -> Result<Tensor> {
         if !matches!(dtype, DType::U32 | DType::U64) {
             let given = format!("bits as {dtype} were asked for");
             return Err(refused(OpError::new(NAME, OpErrorKind::DType, given, "they come as u32 or u64")));
@@ -131,7 +131,7 @@ impl Generator {
     /// Numbers from 0 up to, not including, 1, all multiples of a power of two: as many as the type
     /// has bits of precision.
     #[track_caller]
-    fn unit(&mut self, dtype: DType, dims: &[u64]) -> Result<Tensor> {
+    fn unit(&mut self, dtype: DType, dims: &[usize]) -> Result<Tensor> {
         let (bits, total) = self.bits_for(dtype, dims)?;
         let digits = precision(dtype);
         let kept = bits.shr_logical(&constant_like(&bits, f64::from(total - digits))?)?;
@@ -140,7 +140,7 @@ impl Generator {
 
     /// Numbers of a distribution, in the type that random floats are computed in.
     #[track_caller]
-    fn variates(&mut self, variate: Variate, wide: DType, dims: &[u64]) -> Result<Tensor> {
+    fn variates(&mut self, variate: Variate, wide: DType, dims: &[usize]) -> Result<Tensor> {
         let word = if wide == DType::F64 { DType::U64 } else { DType::U32 };
         let bits = self.bits(word, dims)?;
         made(variate, &bits)
@@ -148,7 +148,7 @@ impl Generator {
 
     /// Bits for floats of a type, and how many each element has.
     #[track_caller]
-    fn bits_for(&mut self, dtype: DType, dims: &[u64]) -> Result<(Tensor, u32)> {
+    fn bits_for(&mut self, dtype: DType, dims: &[usize]) -> Result<(Tensor, u32)> {
         match wide_of(dtype)? {
             DType::F64 => Ok((self.bits(DType::U64, dims)?, 64)),
             _ => Ok((self.bits(DType::U32, dims)?, 32)),
@@ -161,7 +161,7 @@ impl Generator {
     /// # Errors
     /// When the element type is none of `f16`, `bf16`, `f32` and `f64`.
     #[track_caller]
-    pub fn uniform(&mut self, dtype: DType, dims: &[u64], low: f64, high: f64) -> Result<Tensor> {
+    pub fn uniform(&mut self, dtype: DType, dims: &[usize], low: f64, high: f64) -> Result<Tensor> {
         let unit = self.unit(dtype, dims)?;
         if (low, high) == (0.0, 1.0) {
             return Ok(unit);
@@ -174,7 +174,7 @@ impl Generator {
     /// # Errors
     /// When the probability is not from 0 to 1, or the sizes are not a shape.
     #[track_caller]
-    pub fn bernoulli(&mut self, probability: f64, dims: &[u64]) -> Result<Tensor> {
+    pub fn bernoulli(&mut self, probability: f64, dims: &[usize]) -> Result<Tensor> {
         if !(0.0..=1.0).contains(&probability) {
             let given = format!("a probability of {probability} was given");
             return Err(refused(OpError::new(NAME, OpErrorKind::Attribute, given, "it is from 0 to 1")));
@@ -195,7 +195,7 @@ impl Generator {
     /// When the element type is no integer, it does not hold the limits, or `low` is not below
     /// `high`.
     #[track_caller]
-    pub fn randint(&mut self, dtype: DType, dims: &[u64], low: i64, high: i64) -> Result<Tensor> {
+    pub fn randint(&mut self, dtype: DType, dims: &[usize], low: i64, high: i64) -> Result<Tensor> {
         let limits = scalar_as(&self.state, Number::Int(low), dtype);
         let largest = scalar_as(&self.state, Number::Int(high.saturating_sub(1)), dtype);
         let (Some(first), Some(_), true) = (limits, largest, dtype.is_int() && low < high) else {
@@ -215,7 +215,7 @@ impl Generator {
     /// # Errors
     /// As [`Generator::uniform`].
     #[track_caller]
-    pub fn normal(&mut self, dtype: DType, dims: &[u64]) -> Result<Tensor> {
+    pub fn normal(&mut self, dtype: DType, dims: &[usize]) -> Result<Tensor> {
         self.variates(Variate::Normal, wide_of(dtype)?, dims)?.narrowed(dtype)
     }
 
@@ -224,7 +224,13 @@ impl Generator {
     /// # Errors
     /// As [`Generator::uniform`].
     #[track_caller]
-    pub fn normal_around(&mut self, dtype: DType, dims: &[u64], mean: f64, deviation: f64) -> Result<Tensor> {
+    pub fn normal_around(
+        &mut self,
+        dtype: DType,
+        dims: &[usize],
+        mean: f64,
+        deviation: f64,
+    ) -> Result<Tensor> {
         let standard = self.normal(dtype, dims)?;
         if (mean, deviation) == (0.0, 1.0) { Ok(standard) } else { affine(&standard, deviation, mean) }
     }
@@ -234,7 +240,7 @@ impl Generator {
     /// # Errors
     /// As [`Generator::uniform`].
     #[track_caller]
-    pub fn log_normal(&mut self, dtype: DType, dims: &[u64], mean: f64, deviation: f64) -> Result<Tensor> {
+    pub fn log_normal(&mut self, dtype: DType, dims: &[usize], mean: f64, deviation: f64) -> Result<Tensor> {
         let standard = self.variates(Variate::Normal, wide_of(dtype)?, dims)?;
         let exponent = affine_in_f64(&standard, standard.dtype(), deviation, mean)?;
         rounded(&made(Variate::Exp, &exponent)?, dtype)
@@ -246,7 +252,7 @@ impl Generator {
     /// # Errors
     /// As [`Generator::uniform`], and when `low` is not below `high`.
     #[track_caller]
-    pub fn truncated_normal(&mut self, dtype: DType, dims: &[u64], low: f64, high: f64) -> Result<Tensor> {
+    pub fn truncated_normal(&mut self, dtype: DType, dims: &[usize], low: f64, high: f64) -> Result<Tensor> {
         if low >= high || low.is_nan() || high.is_nan() {
             let given = format!("limits of {low} and {high} were given");
             return Err(refused(OpError::new(
@@ -285,8 +291,8 @@ impl Generator {
     /// # Errors
     /// When there are more numbers than `i32` has.
     #[track_caller]
-    pub fn permutation(&mut self, count: u64) -> Result<Tensor> {
-        if count > i32::MAX as u64 {
+    pub fn permutation(&mut self, count: usize) -> Result<Tensor> {
+        if count > i32::MAX as usize {
             let given = format!("an order of {count} numbers was asked for");
             return Err(refused(OpError::new(NAME, OpErrorKind::Limit, given, "they are i32")));
         }
@@ -309,7 +315,7 @@ impl Generator {
     /// # Errors
     /// As [`Generator::uniform`].
     #[track_caller]
-    pub fn gumbel(&mut self, dtype: DType, dims: &[u64]) -> Result<Tensor> {
+    pub fn gumbel(&mut self, dtype: DType, dims: &[usize]) -> Result<Tensor> {
         self.variates(Variate::Gumbel, wide_of(dtype)?, dims)?.narrowed(dtype)
     }
 
@@ -318,7 +324,7 @@ impl Generator {
     /// # Errors
     /// As [`Generator::uniform`].
     #[track_caller]
-    pub fn exponential(&mut self, dtype: DType, dims: &[u64]) -> Result<Tensor> {
+    pub fn exponential(&mut self, dtype: DType, dims: &[usize]) -> Result<Tensor> {
         self.variates(Variate::Exponential, wide_of(dtype)?, dims)?.narrowed(dtype)
     }
 
@@ -327,7 +333,7 @@ impl Generator {
     /// # Errors
     /// As [`Generator::uniform`].
     #[track_caller]
-    pub fn cauchy(&mut self, dtype: DType, dims: &[u64], median: f64, scale: f64) -> Result<Tensor> {
+    pub fn cauchy(&mut self, dtype: DType, dims: &[usize], median: f64, scale: f64) -> Result<Tensor> {
         let standard = self.variates(Variate::Cauchy, wide_of(dtype)?, dims)?;
         if (median, scale) == (0.0, 1.0) {
             return standard.narrowed(dtype);
@@ -341,7 +347,7 @@ impl Generator {
     /// # Errors
     /// When the sizes are not a shape, or the probability is not above 0 and at most 1.
     #[track_caller]
-    pub fn geometric(&mut self, dims: &[u64], probability: f64) -> Result<Tensor> {
+    pub fn geometric(&mut self, dims: &[usize], probability: f64) -> Result<Tensor> {
         if !(probability > 0.0 && probability <= 1.0) {
             let given = format!("a probability of {probability} was given");
             let rule = "it is above 0 and at most 1";
@@ -363,11 +369,49 @@ impl Generator {
     /// # Errors
     /// When the dimension does not exist or the logits are not floats.
     #[track_caller]
-    pub fn categorical(&mut self, logits: &Tensor, axis: i64, samples: &[u64]) -> Result<Tensor> {
+    pub fn categorical(&mut self, logits: &Tensor, axis: i64, samples: &[usize]) -> Result<Tensor> {
         let axis = logits.axis(OpCode::Reduce, axis)? as i64 - logits.rank() as i64;
         let logits = logits.widened()?;
         let noise = self.gumbel(logits.dtype(), &[samples, logits.dims()].concat())?;
         noise.add(&logits)?.argmax(axis)
+    }
+}
+
+impl Stream {
+    /// A generator of random numbers on this stream: [`Generator::new`].
+    ///
+    /// # Errors
+    /// When the device refuses (out of memory).
+    pub fn generator(&self, seed: u64) -> Result<Generator> {
+        Generator::new(self, seed)
+    }
+
+    /// Normally distributed numbers with mean 0 and variance 1, of the given sizes: a function of
+    /// seed, element type and sizes, the first numbers that a new [`Generator`] of this seed draws.
+    /// The same seed gives the same numbers again, so take another one for each tensor, or draw
+    /// them from one generator.
+    ///
+    /// There is no generator behind the caller's back: what one call gives does not depend on what
+    /// other calls or threads have drawn.
+    ///
+    /// ```
+    /// # fn main() -> fuseline::Result<()> {
+    /// # let engine = fuseline::Engine::reference();
+    /// use fuseline::DType;
+    /// let x = engine.stream().randn(DType::F32, &[100, 100], 7)?;
+    /// assert!(x.mean(&[0, 1])?.item::<f32>()?.abs() < 0.05);
+    /// let same = engine.stream().generator(7)?.normal(DType::F32, &[100, 100])?;
+    /// assert_eq!(x.to_vec::<f32>()?, same.to_vec::<f32>()?);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// When the element type is none of `f16`, `bf16`, `f32` and `f64`, the sizes are not a shape,
+    /// or the device refuses (out of memory).
+    #[track_caller]
+    pub fn randn(&self, dtype: DType, dims: &[usize], seed: u64) -> Result<Tensor> {
+        self.generator(seed)?.normal(dtype, dims)
     }
 }
 

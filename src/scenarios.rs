@@ -177,10 +177,10 @@ fn interpreted_at_first(size: Size, config: EngineConfig) -> Counters {
                 stream.flush();
             }
             // And one of this thread's own, of which a part is kept and a part is not.
-            let x = stream.tensor(&vec![3.0f32; width], &[width as u64]).unwrap();
+            let x = stream.tensor(&vec![3.0f32; width], &[width]).unwrap();
             let square = x.mul(&x).unwrap();
             drop(x);
-            let sum = shared.sum(&[0]).unwrap().broadcast_to(&[width as u64]).unwrap();
+            let sum = shared.sum(&[0]).unwrap().broadcast_to(&[width]).unwrap();
             let both = square.neg().unwrap().add(&sum).unwrap();
             assert_eq!(both.to_vec::<f32>().unwrap(), vec![-10.0 - round as f32; width]);
             drop((me % 2 == 0).then_some(square));
@@ -271,7 +271,7 @@ fn eviction_during_use(size: Size) {
         let stream = held.new_stream();
         for round in 0..size.rounds {
             let width = 1 + (me + round) % 3;
-            let x = stream.tensor(&vec![2.0f32; width], &[width as u64]).unwrap();
+            let x = stream.tensor(&vec![2.0f32; width], &[width]).unwrap();
             assert_eq!(x.mul(&x).unwrap().to_vec::<f32>().unwrap(), vec![4.0; width]);
             if me == 0 && round % 3 == 2 {
                 held.clear_cache();

@@ -9,7 +9,7 @@ use super::{Params, Program, data, read};
 
 /// Sides of the parameters, which are square: the first is of the first size and so on, again and
 /// again.
-const SIDES: [u64; 4] = [32, 24, 16, 8];
+const SIDES: [usize; 4] = [32, 24, 16, 8];
 
 struct Training {
     states: Vec<AdamState>,
@@ -44,7 +44,7 @@ impl Program for Training {
     }
 
     fn outputs(&self) -> Result<Vec<(&'static str, Vec<f32>)>> {
-        let flat = self.states.iter().map(|state| state.value.reshape(&[state.value.ty().elems().0]));
+        let flat = self.states.iter().map(|state| state.value.reshape(&[state.value.ty().elems().get()]));
         let flat: Vec<Tensor> = flat.collect::<Result<_>>()?;
         let all = Tensor::concatenate(&flat.iter().collect::<Vec<_>>(), 0)?;
         let mut outputs = read([("parameters", &all)])?;

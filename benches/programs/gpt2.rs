@@ -17,7 +17,7 @@ const SETTINGS: Adam =
     Adam { learning_rate: 1e-3, beta1: 0.9, beta2: 0.999, epsilon: 1e-6, weight_decay: 0.01 };
 
 struct Gpt2 {
-    heads: u64,
+    heads: usize,
     /// Of each batch, tokens and those that follow them.
     batches: Vec<(Tensor, Tensor)>,
     parameters: Vec<AdamState>,
@@ -30,7 +30,7 @@ pub(super) fn make(engine: &Engine, params: &Params) -> Result<Box<dyn Program>>
     let (width, words) = (params.int("width"), params.int("words"));
     let (length, batch) = (params.int("length"), params.int("batch"));
     let mut parameters = Vec::new();
-    let mut add = |data: &[f32], dims: &[u64]| -> Result<()> {
+    let mut add = |data: &[f32], dims: &[usize]| -> Result<()> {
         parameters.push(AdamState::new(engine.tensor(data, dims)?)?);
         Ok(())
     };
@@ -62,7 +62,7 @@ pub(super) fn make(engine: &Engine, params: &Params) -> Result<Box<dyn Program>>
 }
 
 /// Attention of every place to itself and the places before it.
-fn attention<'t>(x: &Var<'t>, weights: &[Var<'t>], heads: u64, mask: &Var<'t>) -> Result<Var<'t>> {
+fn attention<'t>(x: &Var<'t>, weights: &[Var<'t>], heads: usize, mask: &Var<'t>) -> Result<Var<'t>> {
     let &[batch, length, width] = x.dims() else { unreachable!("bug: {:?}", x.dims()) };
     let [qkv, qkv_bias, output, output_bias] = weights else { unreachable!("bug: {}", weights.len()) };
     let qkv = x.matmul(qkv)?.add(qkv_bias)?;
@@ -78,7 +78,7 @@ fn attention<'t>(x: &Var<'t>, weights: &[Var<'t>], heads: u64, mask: &Var<'t>) -
 }
 
 /// Logits of the next token at each place.
-fn forward<'t>(tokens: &Tensor, p: &[Var<'t>], heads: u64, mask: &Var<'t>) -> Result<Var<'t>> {
+fn forward<'t>(tokens: &Tensor, p: &[Var<'t>], heads: usize, mask: &Var<'t>) -> Result<Var<'t>> {
     let x = p[0].embedding(tokens)?.add(&p[1])?;
     let x = x.add(&attention(&x.layer_norm(&p[10], &p[11], EPSILON)?, &p[2..6], heads, mask)?)?;
     let hidden = x.layer_norm(&p[12], &p[13], EPSILON)?.matmul(&p[6])?.add(&p[7])?.gelu()?;

@@ -12,9 +12,9 @@ use fuseline::{Engine, Result, Tensor};
 use crate::common::random::Random;
 
 /// Height and width of an image.
-pub(crate) const SIDE: u64 = 8;
+pub(crate) const SIDE: usize = 8;
 /// Number of digits.
-pub(crate) const CLASSES: u64 = 10;
+pub(crate) const CLASSES: usize = 10;
 /// Images held out to test the trained network: a fifth.
 const TEST: usize = 360;
 /// Decides which: the seed with which the order of the images is drawn, of which the last are held
@@ -53,7 +53,7 @@ impl Set {
             pixels.extend_from_slice(&self.pixels[i * PIXELS..(i + 1) * PIXELS]);
         }
         let labels: Vec<i32> = indices.iter().map(|&i| self.labels[i]).collect();
-        let count = indices.len() as u64;
+        let count = indices.len();
         Ok((engine.tensor(&pixels, &[count, SIDE, SIDE, 1])?, engine.tensor(&labels, &[count])?))
     }
 }

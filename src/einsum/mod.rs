@@ -14,13 +14,14 @@ mod plan;
 use std::fmt;
 
 use fuseline_fusion::op::attrs::DotDimensionNumbers;
-use fuseline_fusion::{OpError, OpErrorKind, Shape, Site};
+use fuseline_fusion::{OpError, OpErrorKind, Site};
 use smallvec::SmallVec;
 
 use self::parse::Equation;
 use self::plan::{Names, Plan};
 use crate::error::{Error, Result};
 use crate::promote::promote_types;
+use crate::tensor::dims::shape_of;
 use crate::tensor::{Tensor, here};
 
 /// Name of a dimension.
@@ -143,11 +144,11 @@ pub fn einsum(equation: &str, operands: &[&Tensor]) -> Result<Tensor> {
 }
 
 /// The size of each name.
-struct Sizes(Vec<(Name, u64)>);
+struct Sizes(Vec<(Name, usize)>);
 
 impl Sizes {
     fn of(operands: &[&Tensor], names: &[SmallVec<[Name; 6]>], site: &Site) -> Result<Sizes> {
-        let mut sizes: Vec<(Name, u64)> = Vec::new();
+        let mut sizes: Vec<(Name, usize)> = Vec::new();
         for (place, (operand, names)) in operands.iter().zip(names).enumerate() {
             for (axis, (&name, &size)) in names.iter().zip(operand.dims()).enumerate() {
                 if let Some(first) = names[..axis].iter().position(|&other| other == name)
@@ -184,7 +185,7 @@ impl Sizes {
         Ok(Sizes(sizes))
     }
 
-    fn of_name(&self, name: Name) -> u64 {
+    fn of_name(&self, name: Name) -> usize {
         self.0.iter().find(|(other, _)| *other == name).map_or(1, |&(_, size)| size)
     }
 }
@@ -193,12 +194,12 @@ impl Term {
     /// The same with each name once: diagonals taken, and dimensions that broadcast left out.
     #[track_caller]
     fn distinct(mut self, sizes: &Sizes) -> Result<Term> {
-        let fits = |name: &Name, size: u64| size == sizes.of_name(*name);
+        let fits = |name: &Name, size: usize| size == sizes.of_name(*name);
         if !self.names.iter().zip(self.tensor.dims()).all(|(name, &size)| fits(name, size)) {
-            let dims: Vec<u64> = self.tensor.dims().to_vec();
+            let dims: Vec<usize> = self.tensor.dims().to_vec();
             let kept: Vec<usize> =
                 (0..dims.len()).filter(|&axis| fits(&self.names[axis], dims[axis])).collect();
-            let sizes: Vec<u64> = kept.iter().map(|&axis| dims[axis]).collect();
+            let sizes: Vec<usize> = kept.iter().map(|&axis| dims[axis]).collect();
             self.names = kept.iter().map(|&axis| self.names[axis]).collect();
             self.tensor = self.tensor.reshape(&sizes)?;
         }
@@ -236,7 +237,7 @@ impl Term {
         if present.len() == order.len() {
             return Ok(tensor);
         }
-        let dims: Vec<u64> = order.iter().map(|&name| sizes.of_name(name)).collect();
+        let dims: Vec<usize> = order.iter().map(|&name| sizes.of_name(name)).collect();
         let map: Vec<i64> =
             (0..order.len()).filter(|&axis| present.contains(&order[axis])).map(|axis| axis as i64).collect();
         tensor.broadcast_in_dim(&dims, &map)
@@ -313,7 +314,7 @@ fn multiplied(lhs: Term, rhs: Term, order: &[Name]) -> Result<Term> {
         of(&lhs).or(of(&rhs)).unwrap_or(1)
     };
     let sizes = Sizes(names.iter().map(|&name| (name, size(name))).collect());
-    let shape = Shape::new(&names.iter().map(|&name| size(name)).collect::<Vec<_>>())?;
+    let shape = shape_of(&names.iter().map(|&name| size(name)).collect::<Vec<_>>())?;
     let (lhs, rhs) = (lhs.arranged(&names, &sizes)?, rhs.arranged(&names, &sizes)?);
     debug_assert_eq!((lhs.shape(), rhs.shape()), (&shape, &shape));
     Ok(Term { tensor: lhs.mul(&rhs)?, names })

@@ -5,13 +5,14 @@
 //! comes out as an [`ArrayD`] in row-major order, which [`ArrayD::into_dimensionality`] turns into
 //! one of a fixed rank.
 
-use fuseline_fusion::{Element, Shape, Site};
+use fuseline_fusion::{Element, Site};
 use ndarray::{ArrayD, ArrayView, Dimension, IxDyn};
 
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::stream::Stream;
 use crate::tensor::Tensor;
+use crate::tensor::dims::shape_of;
 
 impl Stream {
     /// A tensor with the elements and the shape of an array, which may lie in memory in any order.
@@ -23,12 +24,11 @@ impl Stream {
     /// When the array has more dimensions than a tensor can have, or the device refuses (out of
     /// memory).
     pub fn from_array<T: Element, D: Dimension>(&self, array: ArrayView<'_, T, D>) -> Result<Tensor> {
-        let dims: Vec<u64> = array.shape().iter().map(|&dim| dim as u64).collect();
         // Before anything is copied.
-        Shape::new(&dims)?;
+        shape_of(array.shape())?;
         match array.as_slice() {
-            Some(row_major) => self.tensor(row_major, &dims),
-            None => self.tensor(&array.iter().copied().collect::<Vec<T>>(), &dims),
+            Some(row_major) => self.tensor(row_major, array.shape()),
+            None => self.tensor(&array.iter().copied().collect::<Vec<T>>(), array.shape()),
         }
     }
 }
@@ -83,8 +83,7 @@ impl Tensor {
     pub fn to_array<T: Element>(&self) -> Result<ArrayD<T>> {
         let site = Site::Rust(std::panic::Location::caller());
         let no_array = |why: String| Error::misuse(format!("{} as an array: {why}", self.ty()), site.clone());
-        let dims: Result<Vec<usize>, _> = self.dims().iter().map(|&dim| usize::try_from(dim)).collect();
-        let dims = dims.map_err(|error| no_array(error.to_string()))?;
-        ArrayD::from_shape_vec(IxDyn(&dims), self.to_vec()?).map_err(|error| no_array(error.to_string()))
+        ArrayD::from_shape_vec(IxDyn(self.dims()), self.to_vec()?)
+            .map_err(|error| no_array(error.to_string()))
     }
 }

@@ -68,7 +68,7 @@ fn halved(a: &Tensor) -> Result<Tensor> {
 #[track_caller]
 pub fn triangular_solve(
     a: &Tensor,
-    b: &[u64],
+    b: &[usize],
     x: &Tensor,
     system: Triangular,
     gradient: &Tensor,
@@ -80,8 +80,8 @@ pub fn triangular_solve(
     let product = if system.transpose { outer(&x, &of_b)? } else { outer(&of_b, &x)? };
     let beside = i64::from(system.unit_diagonal);
     let read = if system.lower { tril(&product, -beside)? } else { triu(&product, beside)? };
-    let of_a = unbroadcast(&read.neg()?, a.dims())?.narrowed(a.dtype())?;
-    Ok([of_a, unbroadcast(&of_b, b)?.narrowed(gradient.dtype())?])
+    let of_a = unbroadcast(a.dims(), &read.neg()?)?.narrowed(a.dtype())?;
+    Ok([of_a, unbroadcast(b, &of_b)?.narrowed(gradient.dtype())?])
 }
 
 /// Of [`solve`](super::solve), to `a` and to its right side, which has sizes `b`; from its result
@@ -90,16 +90,16 @@ pub fn triangular_solve(
 /// # Errors
 /// When the shapes do not fit, or the elements are complex.
 #[track_caller]
-pub fn solve(a: &Tensor, b: &[u64], x: &Tensor, gradient: &Tensor) -> Result<[Tensor; 2]> {
+pub fn solve(a: &Tensor, b: &[usize], x: &Tensor, gradient: &Tensor) -> Result<[Tensor; 2]> {
     real("solve", a)?;
     let vector = b.len() == 1;
     let (x, g) = (x.widened()?, gradient.widened()?);
     // A vector counts as a matrix of one column, for each matrix of the batch.
     let (x, g) = if vector { (x.unsqueeze(-1)?, g.unsqueeze(-1)?) } else { (x, g) };
     let of_b = super::solve(&a.widened()?.swap_axes(-1, -2)?, &g)?;
-    let of_a = unbroadcast(&outer(&of_b, &x)?.neg()?, a.dims())?.narrowed(a.dtype())?;
+    let of_a = unbroadcast(a.dims(), &outer(&of_b, &x)?.neg()?)?.narrowed(a.dtype())?;
     let of_b = if vector { of_b.squeeze(-1)? } else { of_b };
-    Ok([of_a, unbroadcast(&of_b, b)?.narrowed(gradient.dtype())?])
+    Ok([of_a, unbroadcast(b, &of_b)?.narrowed(gradient.dtype())?])
 }
 
 /// Of [`inv`](super::inv), from its result `y`: `-y^T g y^T`.

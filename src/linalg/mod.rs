@@ -32,10 +32,10 @@ pub use svd::{Svd, lstsq, pinv, svd};
 use fuseline_fusion::op::{Transpose, attrs};
 use fuseline_fusion::{DType, OpCode, OpError, OpErrorKind, Site};
 
-use crate::Shape;
 use crate::error::{Error, Result};
 use crate::promote::{broadcast_shapes, promote_types};
 use crate::stream::Stream;
+use crate::tensor::dims::{indexed, shape_of};
 use crate::tensor::{Tensor, constant_like};
 
 #[track_caller]
@@ -45,7 +45,7 @@ fn refused(op: &'static str, fault: OpErrorKind, given: String, rule: impl Into<
 
 /// Rows and columns of the matrices.
 #[track_caller]
-fn matrix(op: &'static str, a: &Tensor) -> Result<(u64, u64)> {
+fn matrix(op: &'static str, a: &Tensor) -> Result<(usize, usize)> {
     match *a.dims() {
         [.., rows, columns] => Ok((rows, columns)),
         _ => Err(refused(op, OpErrorKind::Shape, format!("a is {}", a.ty()), "a matrix has two dimensions")),
@@ -54,7 +54,7 @@ fn matrix(op: &'static str, a: &Tensor) -> Result<(u64, u64)> {
 
 /// Size of the square matrices.
 #[track_caller]
-fn square(op: &'static str, a: &Tensor) -> Result<u64> {
+fn square(op: &'static str, a: &Tensor) -> Result<usize> {
     match matrix(op, a)? {
         (rows, columns) if rows == columns => Ok(rows),
         _ => Err(refused(
@@ -91,7 +91,7 @@ fn epsilon(dtype: DType) -> f64 {
 
 /// 0, 1, 2, ... as a column or a row that broadcasts to matrices.
 #[track_caller]
-fn places(stream: &Stream, count: u64, column: bool) -> Result<Tensor> {
+fn places(stream: &Stream, count: usize, column: bool) -> Result<Tensor> {
     let dims = if column { [count, 1] } else { [1, count] };
     stream.iota(DType::I32, &dims, if column { 0 } else { 1 })
 }
@@ -120,7 +120,7 @@ fn part(a: &Tensor, k: &Tensor, from_back: usize) -> Result<Tensor> {
 }
 
 /// Batch dimensions, then two more.
-fn batched(a: &Tensor, rows: u64, columns: u64) -> Vec<u64> {
+fn batched(a: &Tensor, rows: usize, columns: usize) -> Vec<usize> {
     [&a.dims()[..a.rank() - 2], &[rows, columns]].concat()
 }
 
@@ -129,7 +129,7 @@ fn batched(a: &Tensor, rows: u64, columns: u64) -> Vec<u64> {
 /// # Errors
 /// When the sizes are not a shape.
 #[track_caller]
-pub fn eye(stream: &Stream, dtype: DType, rows: u64, columns: u64) -> Result<Tensor> {
+pub fn eye(stream: &Stream, dtype: DType, rows: usize, columns: usize) -> Result<Tensor> {
     let row = stream.iota(DType::I32, &[rows, columns], 0)?;
     row.equal(&stream.iota(DType::I32, &[rows, columns], 1)?)?.convert(dtype)
 }
@@ -265,12 +265,12 @@ fn system_of(op: &'static str, a: &Tensor, b: &Tensor) -> Result<(Tensor, Tensor
     };
     let wide_a = if wide_a.dtype() == dtype { wide_a } else { wide_a.convert(dtype)? };
     let wide_b = if wide_b.dtype() == dtype { wide_b } else { wide_b.convert(dtype)? };
-    let batch = |x: &Tensor| Shape::new(&x.dims()[..x.rank() - 2]);
+    let batch = |x: &Tensor| shape_of(&x.dims()[..x.rank() - 2]);
     let (of_a, of_b) = (batch(a)?, batch(b)?);
     let Some(common) = broadcast_shapes(&[&of_a, &of_b]) else {
         return Err(refused(op, OpErrorKind::Shape, given(), "the dimensions before the last two broadcast"));
     };
-    let of = |x: &Tensor| [common.dims(), &x.dims()[x.rank() - 2..]].concat();
+    let of = |x: &Tensor| [indexed(common.dims()), &x.dims()[x.rank() - 2..]].concat();
     let (dims_a, dims_b) = (of(a), of(b));
     Ok((wide_a.broadcast_to(&dims_a)?, wide_b.broadcast_to(&dims_b)?))
 }

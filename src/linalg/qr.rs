@@ -34,7 +34,7 @@ pub fn qr_complete(a: &Tensor) -> Result<(Tensor, Tensor)> {
 }
 
 #[track_caller]
-fn factored(a: &Tensor, wanted: u64) -> Result<(Tensor, Tensor)> {
+fn factored(a: &Tensor, wanted: usize) -> Result<(Tensor, Tensor)> {
     let (m, n) = matrix("qr", a)?;
     let wide = computed("qr", a, false)?;
     let count = m.min(n);

@@ -1,7 +1,7 @@
 //! Scaled dot-product attention (Vaswani et al., "Attention is all you need", 2017).
 
+use fuseline_fusion::DType;
 use fuseline_fusion::op::attrs::DotDimensionNumbers;
-use fuseline_fusion::{DType, Shape};
 
 use super::{dropout, masked_softmax, softmax, unfit};
 use crate::error::Result;
@@ -126,14 +126,14 @@ fn as_type(x: &Tensor, dtype: DType) -> Result<Tensor> {
 /// Whether place `j` of the last dimension is not after place `i`, plus `offset`, of the one
 /// before: `[queries, keys]`.
 #[track_caller]
-fn not_later(like: &Tensor, queries: u64, keys: u64, offset: i64) -> Result<Tensor> {
+fn not_later(like: &Tensor, queries: usize, keys: usize, offset: i64) -> Result<Tensor> {
     let stream = like.on_stream();
-    let shape = Shape::new(&[queries, keys])?;
-    let mut row = stream.iota(DType::I32, shape.dims(), 0)?;
+    let dims = [queries, keys];
+    let mut row = stream.iota(DType::I32, &dims, 0)?;
     if offset != 0 {
         row = row.add(&constant_like(&row, offset as f64)?)?;
     }
-    row.greater_equal(&stream.iota(DType::I32, shape.dims(), 1)?)
+    row.greater_equal(&stream.iota(DType::I32, &dims, 1)?)
 }
 
 /// A mask to be added to scores, in which each place sees itself and the places before it: 0 there,
@@ -144,7 +144,7 @@ fn not_later(like: &Tensor, queries: u64, keys: u64, offset: i64) -> Result<Tens
 /// # Errors
 /// When the element type is no float.
 #[track_caller]
-pub fn causal_mask(like: &Tensor, length: u64) -> Result<Tensor> {
+pub fn causal_mask(like: &Tensor, length: usize) -> Result<Tensor> {
     let seen = not_later(like, length, length, 0)?;
     let zero = like.on_stream().zeros(like.dtype(), &[])?;
     seen.select(&zero, &constant_like(&zero, -1e9)?)

@@ -292,7 +292,7 @@ fn from_labels(
 }
 
 #[track_caller]
-fn class_weights(op: &'static str, weights: &Tensor, classes: u64) -> Result<Tensor> {
+fn class_weights(op: &'static str, weights: &Tensor, classes: usize) -> Result<Tensor> {
     if weights.dims() != [classes] {
         let given = format!("there are {classes} classes and the weights are {}", weights.ty());
         return Err(unfit(op, given, "weights are a vector with one number per class"));

@@ -112,7 +112,7 @@ fn along(op: &'static str, x: &Tensor, axis: usize, vector: &Tensor) -> Result<T
 #[track_caller]
 pub fn group_norm(
     x: &Tensor,
-    groups: u64,
+    groups: usize,
     axis: i64,
     gamma: &Tensor,
     beta: &Tensor,
@@ -209,7 +209,7 @@ pub fn batch_norm_train(
     let scale = plus(&variance, epsilon)?.rsqrt()?.expand_dims(&axes)?;
     let result = affine(x.dtype(), &centered.mul(&scale)?, &gamma, Some(&beta))?;
 
-    let count: u64 = axes.iter().map(|&axis| x.dims()[axis as usize]).product();
+    let count: usize = axes.iter().map(|&axis| x.dims()[axis as usize]).product();
     let unbiased = if count > 1 { count as f64 / (count - 1) as f64 } else { 1.0 };
     let before = &statistics.mean;
     if before.dims() != [features] || statistics.variance.dims() != [features] {

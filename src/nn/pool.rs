@@ -4,19 +4,20 @@ use fuseline_fusion::{DType, Literal, OpCode, TensorType};
 
 use super::{Layout, unfit, unset};
 use crate::error::Result;
+use crate::tensor::dims::literal;
 use crate::tensor::{Tensor, constant_like, plain, times};
 
 /// A window and how it moves, one entry per dimension of space. The conventions are PyTorch's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pool {
     /// Elements in the window.
-    pub size: Vec<u64>,
+    pub size: Vec<usize>,
     /// Steps between two positions.
-    pub stride: Vec<u64>,
+    pub stride: Vec<usize>,
     /// Padding at either edge, at most half of the window. It never is a maximum.
-    pub padding: Vec<u64>,
+    pub padding: Vec<usize>,
     /// Distance between neighbours in the window.
-    pub dilation: Vec<u64>,
+    pub dilation: Vec<usize>,
     /// The last position may stick out at the far edge if it begins inside, or in the padding
     /// before.
     pub ceil_mode: bool,
@@ -29,7 +30,7 @@ pub struct Pool {
 impl Pool {
     /// A window that moves by its own size: no padding, no dilation, features first.
     #[must_use]
-    pub fn new(size: &[u64]) -> Pool {
+    pub fn new(size: &[usize]) -> Pool {
         Pool {
             size: size.to_vec(),
             stride: size.to_vec(),
@@ -85,7 +86,7 @@ pub(super) fn positions(op: &'static str, x: &TensorType, pool: &Pool) -> Result
     let mut all = Vec::with_capacity(space);
     for i in 0..space {
         let axis = pool.layout.first_spatial() + i;
-        let fits = |number: u64| i64::try_from(number).ok().filter(|&number| number < 1 << 31);
+        let fits = |number: usize| i64::try_from(number).ok().filter(|&number| number < 1 << 31);
         let numbers =
             (fits(pool.size[i]), fits(pool.stride[i]), fits(pool.padding[i]), fits(pool.dilation[i]));
         let (Some(size), Some(stride), Some(padding), Some(dilation)) = numbers else {
@@ -151,8 +152,8 @@ impl Windows {
     }
 
     /// Sizes of the result for those of the operand.
-    pub(super) fn result(&self, dims: &[u64]) -> Vec<u64> {
-        dims.iter().zip(&self.counts).map(|(&dim, count)| count.map_or(dim, |count| count as u64)).collect()
+    pub(super) fn result(&self, dims: &[usize]) -> Vec<usize> {
+        dims.iter().zip(&self.counts).map(|(&dim, count)| count.map_or(dim, |count| count as usize)).collect()
     }
 
     /// What lies under each position, combined by `op`.
@@ -234,35 +235,35 @@ pub fn lp_pool(x: &Tensor, p: f64, pool: &Pool) -> Result<Tensor> {
 #[track_caller]
 pub(super) fn along(like: &Tensor, axis: usize, numbers: &[f64]) -> Result<Tensor> {
     let mut dims = vec![1; like.rank() - axis];
-    dims[0] = numbers.len() as u64;
+    dims[0] = numbers.len();
     plain(like, &numbers_of(like.dtype(), numbers, &dims)?)
 }
 
 /// Numbers as data of an element type of at least 32 bits.
-fn numbers_of(dtype: DType, numbers: &[f64], dims: &[u64]) -> Result<Literal> {
+fn numbers_of(dtype: DType, numbers: &[f64], dims: &[usize]) -> Result<Literal> {
     Ok(match dtype {
-        DType::F64 => Literal::from_slice(dims, numbers)?,
+        DType::F64 => literal(dims, numbers)?,
         _ => {
             let narrow: Vec<f32> = numbers.iter().map(|&number| number as f32).collect();
-            Literal::from_slice(dims, &narrow)?
+            literal(dims, &narrow)?
         }
     })
 }
 
 /// First and last but one element of each of `count` stretches that cover `length` elements: from
 /// `floor(i length / count)` to `ceil((i + 1) length / count)`.
-pub(super) fn stretches(length: u64, count: u64) -> Vec<(u64, u64)> {
+pub(super) fn stretches(length: usize, count: usize) -> Vec<(usize, usize)> {
     (0..count).map(|i| (i * length / count, ((i + 1) * length).div_ceil(count))).collect()
 }
 
 /// The elements of each stretch along dimension `axis`, which becomes two: stretches, and places in
 /// them. Shorter ones repeat their last element; also returns how many elements each has.
 #[track_caller]
-fn stretched(x: &Tensor, axis: usize, count: u64) -> Result<(Tensor, Vec<f64>)> {
+fn stretched(x: &Tensor, axis: usize, count: usize) -> Result<(Tensor, Vec<f64>)> {
     let length = x.dims()[axis];
     if length.is_multiple_of(count) {
         let split = [&x.dims()[..axis], &[count, length / count], &x.dims()[axis + 1..]].concat();
-        return Ok((x.reshape(&split)?, vec![(length / count) as f64; count as usize]));
+        return Ok((x.reshape(&split)?, vec![(length / count) as f64; count]));
     }
     let stretches = stretches(length, count);
     let widest = stretches.iter().map(|(first, end)| end - first).max().unwrap_or(1);
@@ -270,13 +271,13 @@ fn stretched(x: &Tensor, axis: usize, count: u64) -> Result<(Tensor, Vec<f64>)> 
         .iter()
         .flat_map(|&(first, end)| (0..widest).map(move |i| (first + i).min(end - 1) as i32))
         .collect();
-    let places = plain(x, &Literal::from_slice(&[count, widest], &places)?)?;
+    let places = plain(x, &literal(&[count, widest], &places)?)?;
     let counts = stretches.iter().map(|(first, end)| (end - first) as f64).collect();
     Ok((x.take_inside(&places, axis as i64)?, counts))
 }
 
 #[track_caller]
-pub(super) fn check_sizes(op: &'static str, x: &Tensor, sizes: &[u64]) -> Result<()> {
+pub(super) fn check_sizes(op: &'static str, x: &Tensor, sizes: &[usize]) -> Result<()> {
     if x.rank() != sizes.len() + 2 || sizes.contains(&0) || x.dims().contains(&0) {
         let given = format!("the tensor is {} and the sizes {sizes:?}", x.ty());
         let rule = "the tensor has a batch, features and space, none of them empty, and the sizes one entry per dimension of space";
@@ -291,7 +292,7 @@ pub(super) fn check_sizes(op: &'static str, x: &Tensor, sizes: &[u64]) -> Result
 /// # Errors
 /// When there is not one size per dimension of space, or the elements are not floats.
 #[track_caller]
-pub fn adaptive_avg_pool(x: &Tensor, sizes: &[u64], layout: Layout) -> Result<Tensor> {
+pub fn adaptive_avg_pool(x: &Tensor, sizes: &[usize], layout: Layout) -> Result<Tensor> {
     check_sizes("adaptive_avg_pool", x, sizes)?;
     let mut result = x.widened()?;
     for (axis, &size) in (layout.first_spatial()..).zip(sizes) {
@@ -324,7 +325,7 @@ pub fn adaptive_avg_pool(x: &Tensor, sizes: &[u64], layout: Layout) -> Result<Te
 /// # Errors
 /// When there is not one size per dimension of space.
 #[track_caller]
-pub fn adaptive_max_pool(x: &Tensor, sizes: &[u64], layout: Layout) -> Result<Tensor> {
+pub fn adaptive_max_pool(x: &Tensor, sizes: &[usize], layout: Layout) -> Result<Tensor> {
     check_sizes("adaptive_max_pool", x, sizes)?;
     let mut result = x.clone();
     for (axis, &size) in (layout.first_spatial()..).zip(sizes) {

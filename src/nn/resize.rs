@@ -1,10 +1,9 @@
 //! Images of another size.
 
-use fuseline_fusion::Literal;
-
 use super::pool::along;
 use super::{Layout, unfit};
 use crate::error::Result;
+use crate::tensor::dims::literal;
 use crate::tensor::{Tensor, plain};
 
 /// How the elements between elements are made.
@@ -42,15 +41,15 @@ pub(super) struct Tap {
 }
 
 /// The taps along a dimension that goes from `from` to `to` elements.
-pub(super) fn taps(settings: Resize, from: u64, to: u64) -> Vec<Tap> {
+pub(super) fn taps(settings: Resize, from: usize, to: usize) -> Vec<Tap> {
     let last = from as i64 - 1;
-    let tap = |place: &dyn Fn(u64) -> (i64, f64)| {
+    let tap = |place: &dyn Fn(usize) -> (i64, f64)| {
         let (places, weights) =
             (0..to).map(place).map(|(at, weight)| (at.clamp(0, last) as i32, weight)).unzip();
         Tap { places, weights }
     };
     // Where element `i` of the result is among those of the input, as a whole and a fraction.
-    let source = |i: u64, clamped: bool| {
+    let source = |i: usize, clamped: bool| {
         let at = match (settings.align_corners, to) {
             (true, 1) => 0.0,
             (true, _) => i as f64 * last as f64 / (to - 1) as f64,
@@ -95,7 +94,7 @@ pub(super) fn taps(settings: Resize, from: u64, to: u64) -> Vec<Tap> {
 /// When there is not one size per dimension of space, a dimension is empty, or the elements are not
 /// floats and the method is linear or cubic.
 #[track_caller]
-pub fn resize(x: &Tensor, sizes: &[u64], settings: Resize) -> Result<Tensor> {
+pub fn resize(x: &Tensor, sizes: &[usize], settings: Resize) -> Result<Tensor> {
     if x.rank() != sizes.len() + 2 || sizes.contains(&0) || x.dims().contains(&0) {
         let given = format!("the tensor is {} and the sizes {sizes:?}", x.ty());
         let rule = "the tensor has a batch, features and space, none of them empty, and the sizes one entry per dimension of space";
@@ -110,7 +109,7 @@ pub fn resize(x: &Tensor, sizes: &[u64], settings: Resize) -> Result<Tensor> {
         }
         let mut sum: Option<Tensor> = None;
         for tap in taps(settings, from, to) {
-            let places = plain(&result, &Literal::from_slice(&[to], &tap.places)?)?;
+            let places = plain(&result, &literal(&[to], &tap.places)?)?;
             let mut part = result.take_inside(&places, axis as i64)?;
             if !nearest {
                 part = part.mul(&along(&part, axis, &tap.weights)?)?;

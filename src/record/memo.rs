@@ -307,10 +307,10 @@ mod tests {
     #[test]
     fn calls_are_found_by_kinds() {
         let engine = crate::Engine::reference();
-        let tensor = |dims: &[u64]| engine.stream().zeros(DType::F32, dims).unwrap();
+        let tensor = |dims: &[usize]| engine.stream().zeros(DType::F32, dims).unwrap();
         let mut found = 0;
         for round in 0..3 {
-            for size in 1..2_000u64 {
+            for size in 1..2_000 {
                 let (x, column) = (tensor(&[2, size]), tensor(&[size]));
                 let none = Attrs::none();
                 let known = |op, operands: &[&Tensor]| match by_tokens(op, &none, &[], operands) {

@@ -3,6 +3,7 @@
 use fuseline_fusion::op::attrs::{self, IndexDimensionNumbers};
 use fuseline_fusion::{DType, DTypeClass, OpCode, OpError, OpErrorKind, Shape, Site};
 
+use super::dims::shape_of;
 use super::promote::{common_dtype, promote_types};
 use super::{Tensor, here};
 use crate::error::{Error, Result};
@@ -29,12 +30,12 @@ impl Tensor {
     /// # Errors
     /// When the number of elements differs.
     #[track_caller]
-    pub fn reshape(&self, dims: &[u64]) -> Result<Tensor> {
+    pub fn reshape(&self, dims: &[usize]) -> Result<Tensor> {
         self.reshape_at(dims, here())
     }
 
-    pub(crate) fn reshape_at(&self, dims: &[u64], site: Site) -> Result<Tensor> {
-        self.record(OpCode::Reshape, attrs::reshape(Shape::new(dims)?), &[self], site)
+    pub(crate) fn reshape_at(&self, dims: &[usize], site: Site) -> Result<Tensor> {
+        self.record(OpCode::Reshape, attrs::reshape(shape_of(dims)?), &[self], site)
     }
 
     /// Adds a dimension of size 1 in front of dimension `axis`, which may be the rank, or negative
@@ -81,7 +82,7 @@ impl Tensor {
             }
         }
         let mut own = self.dims().iter();
-        let dims: Vec<u64> =
+        let dims: Vec<usize> =
             added.iter().map(|&added| if added { 1 } else { own.next().copied().unwrap_or(1) }).collect();
         self.reshape_at(&dims, site)
     }
@@ -109,9 +110,9 @@ impl Tensor {
     /// # Errors
     /// When this shape does not broadcast to the given one.
     #[track_caller]
-    pub fn broadcast_to(&self, dims: &[u64]) -> Result<Tensor> {
+    pub fn broadcast_to(&self, dims: &[usize]) -> Result<Tensor> {
         let site = here();
-        let shape = Shape::new(dims)?;
+        let shape = shape_of(dims)?;
         if shape.rank() < self.rank() {
             let given = format!("{} was to be broadcast to {shape}", self.ty());
             let rule = "the target must have at least as many dimensions";
@@ -129,8 +130,8 @@ impl Tensor {
     /// # Errors
     /// When the dimensions do not fit.
     #[track_caller]
-    pub fn broadcast_in_dim(&self, dims: &[u64], broadcast_dimensions: &[i64]) -> Result<Tensor> {
-        let attrs = attrs::broadcast_in_dim(Shape::new(dims)?, broadcast_dimensions);
+    pub fn broadcast_in_dim(&self, dims: &[usize], broadcast_dimensions: &[i64]) -> Result<Tensor> {
+        let attrs = attrs::broadcast_in_dim(shape_of(dims)?, broadcast_dimensions);
         self.record(OpCode::BroadcastInDim, attrs, &[self], here())
     }
 
@@ -179,7 +180,7 @@ impl Tensor {
         }
         let mut order: Vec<i64> =
             (0..self.rank() as i64).filter(|&axis| axis != a as i64 && axis != b as i64).collect();
-        let kept: Vec<u64> = order.iter().map(|&axis| self.dims()[axis as usize]).collect();
+        let kept: Vec<usize> = order.iter().map(|&axis| self.dims()[axis as usize]).collect();
         order.extend([a as i64, b as i64]);
         let square = if order.is_sorted() { self.clone() } else { self.transpose(&order)? };
         // Along rows set one after the other, the diagonal is one row and one element apart.
@@ -337,14 +338,14 @@ impl Tensor {
     /// # Errors
     /// When the elements are not integers; in Debug mode, when one is outside.
     #[track_caller]
-    pub fn one_hot(&self, classes: u64, dtype: DType) -> Result<Tensor> {
+    pub fn one_hot(&self, classes: usize, dtype: DType) -> Result<Tensor> {
         self.check_where_asked(classes, "one_hot", &here())?;
         self.one_hot_or_none(classes, dtype)
     }
 
     /// [`Tensor::one_hot`] of elements that may be outside.
     #[track_caller]
-    pub(crate) fn one_hot_or_none(&self, classes: u64, dtype: DType) -> Result<Tensor> {
+    pub(crate) fn one_hot_or_none(&self, classes: usize, dtype: DType) -> Result<Tensor> {
         let site = here();
         if !matches!(self.dtype().class(), DTypeClass::Signed | DTypeClass::Unsigned) {
             let given = format!("{} was given", self.ty());
@@ -353,7 +354,7 @@ impl Tensor {
         }
         let mut dims = self.dims().to_vec();
         dims.push(classes);
-        let shape = Shape::new(&dims)?;
+        let shape = shape_of(&dims)?;
         let last = self.rank() as i64;
         // The places are counted in the type of the elements if it counts that far.
         let bits = self.dtype().bits() - u32::from(self.dtype().class() == DTypeClass::Signed);

@@ -333,7 +333,7 @@ fn scatter_inside(
     // Dimensions that a window has, in their order, and how long it is there.
     let windowed = (0..input.rank() as i64)
         .filter(|axis| !dims.collapsed.contains(axis) && !dims.operand_batching.contains(axis));
-    let windows: Vec<(i64, u64)> = windowed
+    let windows: Vec<(i64, usize)> = windowed
         .zip(dims.window)
         .map(|(axis, &from)| (axis, update.dims().get(from as usize).copied().unwrap_or(1)))
         .collect();
@@ -341,7 +341,7 @@ fn scatter_inside(
     for (at, &axis) in dims.index_map.iter().enumerate() {
         let Some(&size) = input.dims().get(axis as usize) else { return Ok(()) };
         let window = windows.iter().find(|(windowed, _)| *windowed == axis).map_or(1, |&(_, length)| length);
-        let places = size.saturating_sub(window.max(1)) + u64::from(size >= window.max(1));
+        let places = size.saturating_sub(window.max(1)) + usize::from(size >= window.max(1));
         let each = match indices.dims().get(vector) {
             Some(&count) if count > 1 && at < count as usize => {
                 &indices.narrow(vector as i64, at as i64, at as i64 + 1)?

@@ -43,7 +43,7 @@ impl Tensor {
     /// # Errors
     /// When an element is found to be another, or they are not integers.
     #[track_caller]
-    pub fn check_indices(&self, size: u64, op: &'static str) -> Result<()> {
+    pub fn check_indices(&self, size: usize, op: &'static str) -> Result<()> {
         self.check_below(size, false, op, &here())
     }
 
@@ -53,7 +53,7 @@ impl Tensor {
     /// # Errors
     /// As [`Tensor::check_indices`].
     #[track_caller]
-    pub fn check_wrapped_indices(&self, size: u64, op: &'static str) -> Result<()> {
+    pub fn check_wrapped_indices(&self, size: usize, op: &'static str) -> Result<()> {
         self.check_below(size, true, op, &here())
     }
 
@@ -99,7 +99,7 @@ impl Tensor {
     /// [`Tensor::check_indices`] for a method, where indices are to be checked. What are no
     /// integers the method's op refuses.
     #[inline]
-    pub(crate) fn check_where_asked(&self, size: u64, op: &'static str, site: &Site) -> Result<()> {
+    pub(crate) fn check_where_asked(&self, size: usize, op: &'static str, site: &Site) -> Result<()> {
         match is_on(self.stream()) && self.dtype().is_int() {
             true => self.check_below(size, false, op, site),
             false => Ok(()),
@@ -109,7 +109,7 @@ impl Tensor {
     /// The same for labels of classes, of which one may stand for none.
     pub(crate) fn check_labels_where_asked(
         &self,
-        classes: u64,
+        classes: usize,
         ignored: Option<Scalar>,
         op: &'static str,
         site: &Site,
@@ -128,7 +128,7 @@ impl Tensor {
     }
 
     #[inline(never)]
-    fn check_below(&self, size: u64, is_wrapped: bool, op: &'static str, site: &Site) -> Result<()> {
+    fn check_below(&self, size: usize, is_wrapped: bool, op: &'static str, site: &Site) -> Result<()> {
         let is_signed = match self.dtype().class() {
             DTypeClass::Signed => true,
             DTypeClass::Unsigned => false,
@@ -141,6 +141,7 @@ impl Tensor {
         if self.ty().elems().0 == 0 || self.has_no_check() {
             return Ok(());
         }
+        let size = size as u64;
         let rule = Rule::Below { size, is_signed, is_wrapped };
         let expected = Expected { op, site: site.clone(), rule };
         if let Some(scalar) = self.cell().as_scalar() {

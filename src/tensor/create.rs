@@ -4,10 +4,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use fuseline_fusion::op::{RngAlgorithm, attrs};
-use fuseline_fusion::{
-    Attrs, Bytes, DType, Element, Literal, OpCode, RealElement, Scalar, Shape, TensorType,
-};
+use fuseline_fusion::{Attrs, Bytes, DType, Element, Literal, OpCode, RealElement, Scalar, TensorType};
 
+use super::dims::{shape_of, type_of};
 use super::{Tensor, here};
 use crate::device::{Buffer, DeviceError};
 use crate::engine::EngineShared;
@@ -53,8 +52,8 @@ fn check_bytes(ty: &TensorType, bytes: usize) -> Result<()> {
 }
 
 /// The type of elements under the given sizes.
-fn type_of<T: Element>(data: &[T], dims: &[u64]) -> Result<TensorType> {
-    let ty = TensorType::of(T::DTYPE, dims)?;
+fn type_under<T: Element>(data: &[T], dims: &[usize]) -> Result<TensorType> {
+    let ty = type_of(T::DTYPE, dims)?;
     if data.len() as u64 != ty.elems().0 {
         let (wanted, given) = (ty.elems().0, data.len() as u64);
         return Err(fuseline_fusion::LiteralError::Length { ty, wanted, given }.into());
@@ -159,18 +158,18 @@ impl Stream {
     ///
     /// # Errors
     /// When the sizes do not fit the number of elements, or the device refuses (out of memory).
-    pub fn tensor<T: Element>(&self, data: &[T], dims: &[u64]) -> Result<Tensor> {
-        self.upload(type_of(data, dims)?, bytes_of(data))
+    pub fn tensor<T: Element>(&self, data: &[T], dims: &[usize]) -> Result<Tensor> {
+        self.upload(type_under(data, dims)?, bytes_of(data))
     }
 
     /// As [`Stream::tensor`], with other elements on each replica: one slice for each.
     ///
     /// # Errors
     /// As [`Stream::tensor`], and when there are more or fewer slices than replicas.
-    pub fn tensor_per_replica<T: Element>(&self, data: &[&[T]], dims: &[u64]) -> Result<Tensor> {
-        let ty = TensorType::of(T::DTYPE, dims)?;
+    pub fn tensor_per_replica<T: Element>(&self, data: &[&[T]], dims: &[usize]) -> Result<Tensor> {
+        let ty = type_of(T::DTYPE, dims)?;
         for part in data {
-            type_of(part, dims)?;
+            type_under(part, dims)?;
         }
         let parts: Vec<&[u8]> = data.iter().map(|part| bytes_of(part)).collect();
         self.upload_each(ty, &parts)
@@ -238,9 +237,9 @@ impl Stream {
     /// # Errors
     /// When the sizes are not a shape.
     #[track_caller]
-    pub fn full<T: RealElement>(&self, value: T, dims: &[u64]) -> Result<Tensor> {
+    pub fn full<T: RealElement>(&self, value: T, dims: &[usize]) -> Result<Tensor> {
         let scalar = self.scalar(value);
-        let shape = Shape::new(dims)?;
+        let shape = shape_of(dims)?;
         self.source(OpCode::BroadcastInDim, attrs::broadcast_in_dim(shape, &[]), &[&scalar])
     }
 
@@ -249,8 +248,17 @@ impl Stream {
     /// # Errors
     /// When the sizes are not a shape.
     #[track_caller]
-    pub fn zeros(&self, dtype: DType, dims: &[u64]) -> Result<Tensor> {
+    pub fn zeros(&self, dtype: DType, dims: &[usize]) -> Result<Tensor> {
         self.splat(Literal::zeros(TensorType::scalar(dtype)), dims)
+    }
+
+    /// A tensor of the given sizes, all of whose elements are 1 (`true` for bool), compiled in.
+    ///
+    /// # Errors
+    /// When the sizes are not a shape.
+    #[track_caller]
+    pub fn ones(&self, dtype: DType, dims: &[usize]) -> Result<Tensor> {
+        self.splat(Literal::of_f64(dtype, 1.0), dims)
     }
 
     /// A tensor of the given sizes, all of whose elements are the constant `value`, compiled in.
@@ -258,9 +266,9 @@ impl Stream {
     /// # Errors
     /// When `value` is no scalar or the sizes are not a shape.
     #[track_caller]
-    pub fn splat(&self, value: Literal, dims: &[u64]) -> Result<Tensor> {
+    pub fn splat(&self, value: Literal, dims: &[usize]) -> Result<Tensor> {
         let scalar = self.constant(value)?;
-        let shape = Shape::new(dims)?;
+        let shape = shape_of(dims)?;
         self.source(OpCode::BroadcastInDim, attrs::broadcast_in_dim(shape, &[]), &[&scalar])
     }
 
@@ -269,8 +277,8 @@ impl Stream {
     /// # Errors
     /// When the sizes are not a shape, the dimension does not exist, or the element type is bool.
     #[track_caller]
-    pub fn iota(&self, dtype: DType, dims: &[u64], axis: i64) -> Result<Tensor> {
-        self.source(OpCode::Iota, attrs::iota(dtype, Shape::new(dims)?, axis), &[])
+    pub fn iota(&self, dtype: DType, dims: &[usize], axis: i64) -> Result<Tensor> {
+        self.source(OpCode::Iota, attrs::iota(dtype, shape_of(dims)?, axis), &[])
     }
 
     /// Uniformly distributed bits from a generator state: returns the next state and the bits. The
@@ -287,9 +295,9 @@ impl Stream {
         algorithm: RngAlgorithm,
         state: &Tensor,
         dtype: DType,
-        dims: &[u64],
+        dims: &[usize],
     ) -> Result<(Tensor, Tensor)> {
-        let attrs = attrs::rng_bit_generator(algorithm, dtype, Shape::new(dims)?);
+        let attrs = attrs::rng_bit_generator(algorithm, dtype, shape_of(dims)?);
         let mut results = self.record(OpCode::RngBitGenerator, attrs, &[], &[state])?;
         match (results.pop(), results.pop()) {
             (Some(bits), Some(state)) => Ok((state, bits)),

@@ -11,6 +11,8 @@ mod collective;
 mod combine;
 mod control;
 mod create;
+pub(crate) mod dims;
+mod display;
 mod elementwise;
 mod operators;
 mod order;
@@ -19,6 +21,7 @@ mod read;
 mod reduce;
 mod running;
 mod scan;
+mod sequence;
 mod statistics;
 
 use std::fmt;
@@ -66,6 +69,33 @@ impl AttrsByType {
 /// types by JAX's; both are stated in [`promote`](crate::promote). Other methods, and the record
 /// layer, take operands as they are.
 ///
+/// # Operators
+///
+/// `+ - * / % & | ^` take tensors, references to tensors and numbers, and return a [`Result`]. Such
+/// a result may stand on one side of the next operator, so an expression needs one `?`, at its end.
+/// The first error is the result of the whole expression, with the call site where it arose.
+///
+/// Rust's orphan rule leaves two cases out: a result on both sides, and a result beside a number.
+/// There, put `?` behind one of the results, or the number beside a tensor:
+///
+/// ```
+/// # fn main() -> fuseline::Result<()> {
+/// # let engine = fuseline::Engine::reference();
+/// # let [a, b, c] = [1.0f32, 2.0, 3.0].map(|number| engine.scalar(number));
+/// let y = (&a * &b - &c)?;
+/// let z = (&a * &b + (&b * &c)?)?; // not (&a * &b + &b * &c)?
+/// let w = (0.5 * &a * &b)?; // not (&a * &b * 0.5)?
+/// let v = ((&a - &b)? * 0.5)?;
+/// # assert_eq!([y, z, w, v].map(|t| t.item::<f32>().unwrap()), [-1.0, 8.0, 1.0, -0.5]);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Printing
+///
+/// [`Display`](fmt::Display) prints the elements, and waits for them; [`Debug`](fmt::Debug) prints
+/// identity and type, and does not wait.
+///
 /// `Send + Sync`. An op is recorded on the stream of its first operand, or, where an operand is a
 /// placeholder of a closure that describes a loop, branch or function of elements
 /// ([`Stream::while_loop`], [`Tensor::reduce_with`]), into that.
@@ -75,7 +105,7 @@ impl AttrsByType {
 /// # let engine = fuseline::Engine::reference();
 /// let x = engine.tensor(&[1.0f32, 2.0, 3.0, 4.0], &[2, 2])?;
 /// let row = engine.tensor(&[10.0f32, 20.0], &[2])?;
-/// let y = (&(&x * &row)? + 1.0)?;
+/// let y = ((&x * &row)? + 1.0)?;
 /// assert_eq!(y.shape().dims(), [2, 2]);
 /// assert_eq!(y.to_vec::<f32>()?, [11.0, 41.0, 31.0, 81.0]);
 /// # Ok(())
@@ -133,8 +163,8 @@ impl Tensor {
 
     /// Sizes of the dimensions, outermost first.
     #[must_use]
-    pub fn dims(&self) -> &[u64] {
-        self.ty().dims()
+    pub fn dims(&self) -> &[usize] {
+        dims::indexed(self.ty().dims())
     }
 
     /// Number of dimensions.

@@ -89,7 +89,7 @@ impl Tensor {
     /// # Errors
     /// When the dimension does not exist or has fewer elements.
     #[track_caller]
-    pub fn topk(&self, k: u64, axis: i64) -> Result<(Tensor, Tensor)> {
+    pub fn topk(&self, k: usize, axis: i64) -> Result<(Tensor, Tensor)> {
         let site = here();
         let axis = axis_of(OpCode::TopK, axis, self.rank(), &site)?;
         let last = axis + 1 == self.rank();
@@ -168,7 +168,7 @@ impl Tensor {
     /// When the elements are complex, or their type does not hold `fill`: integers hold whole
     /// numbers of their range, bools 0 and 1, and floats any real number, rounded.
     #[track_caller]
-    pub fn unique(&self, size: u64, fill: impl Into<Number>) -> Result<Unique> {
+    pub fn unique(&self, size: usize, fill: impl Into<Number>) -> Result<Unique> {
         let site = here();
         let (number, dtype) = (fill.into(), self.dtype());
         if dtype.is_complex() {
@@ -183,7 +183,7 @@ impl Tensor {
                 OpError::new("sort", OpErrorKind::DType, given, "the element type must hold it exactly");
             return Err(Tensor::refuse(error, site));
         };
-        let total = self.ty().elems().0;
+        let total = self.ty().elems().get();
         let flat = self.reshape(&[total])?;
         let stream = self.on_stream();
         let zeros = stream.zeros(DType::I32, &[size])?;

@@ -7,6 +7,7 @@ use fuseline_fusion::op::{Comparison, attrs};
 use fuseline_fusion::{Attrs, DType, Literal, OpCode, OpError, OpErrorKind, Site, TensorType};
 
 use super::control::Loop;
+use super::dims::type_of;
 use super::{Tensor, here};
 use crate::error::{Error, Result};
 use crate::stream::{RecordCall, Stream, StreamShared};
@@ -104,7 +105,7 @@ fn zeros(stream: &Arc<StreamShared>, ty: &TensorType, site: &Site) -> Result<Ten
 }
 
 /// The length of the first dimension, which all have.
-fn length(xs: &[Tensor], site: &Site) -> Result<u64> {
+fn length(xs: &[Tensor], site: &Site) -> Result<usize> {
     let refuse = |given: String, rule: &str| {
         Err(Error::op(OpError::new("scan", OpErrorKind::Shape, given, rule), site.clone()))
     };
@@ -130,7 +131,7 @@ fn length(xs: &[Tensor], site: &Site) -> Result<u64> {
         }
     }
     match first.dims()[0] {
-        length if length <= i32::MAX as u64 => Ok(length),
+        length if length <= i32::MAX as usize => Ok(length),
         _ => refuse(format!("{} was given", first.ty()), "places are counted in i32"),
     }
 }
@@ -147,9 +148,9 @@ impl Loop<'_> {
         let (carried, inputs) = (init.tensors(), xs.tensors());
         let length = length(&inputs, &site)?;
         let home = trace::home(self.stream.shared(), carried.iter().chain(&inputs)).clone();
-        let along = |result: &Tensor| TensorType::of(result.dtype(), &[&[length], result.dims()].concat());
+        let along = |result: &Tensor| type_of(result.dtype(), &[&[length], result.dims()].concat());
         let index = TensorType::scalar(DType::I32);
-        let number = |i: &Tensor, number: u64| i.constant_like(Literal::scalar(number as i32), &site);
+        let number = |i: &Tensor, number: usize| i.constant_like(Literal::scalar(number as i32), &site);
 
         let open = self.begin(self.body);
         let i = open.param(index.clone())?;
@@ -157,7 +158,7 @@ impl Loop<'_> {
         if length == 0 {
             // Nothing to do, and nowhere to read an element; but only the step knows what its
             // results are like.
-            let element = |x: &Tensor| open.param(TensorType::of(x.dtype(), &x.dims()[1..])?);
+            let element = |x: &Tensor| open.param(type_of(x.dtype(), &x.dims()[1..])?);
             let elements = inputs.iter().map(element).collect::<Result<Vec<_>>>()?;
             let (next, result) = step(carry, with_tensors(xs, elements)?)?;
             self.same_count(next.tensors().len(), carried.len())?;

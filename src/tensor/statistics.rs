@@ -11,7 +11,7 @@ use crate::error::Result;
 impl Tensor {
     /// Number of elements over the given dimensions, which exist.
     #[track_caller]
-    fn count(&self, axes: &[i64]) -> Result<u64> {
+    fn count(&self, axes: &[i64]) -> Result<usize> {
         let axes = self.axes_of(axes, &here())?;
         Ok(axes.iter().map(|&axis| self.dims()[axis as usize]).product())
     }
@@ -40,7 +40,7 @@ impl Tensor {
     /// # Errors
     /// When a dimension does not exist or the elements are not floats.
     #[track_caller]
-    pub fn var(&self, axes: &[i64], ddof: u64) -> Result<Tensor> {
+    pub fn var(&self, axes: &[i64], ddof: usize) -> Result<Tensor> {
         let count = self.count(axes)?;
         let wide = self.widened()?;
         let centered = wide.sub(&wide.mean(axes)?.expand_dims(axes)?)?;
@@ -53,7 +53,7 @@ impl Tensor {
     /// # Errors
     /// When a dimension does not exist or the elements are not floats.
     #[track_caller]
-    pub fn std(&self, axes: &[i64], ddof: u64) -> Result<Tensor> {
+    pub fn std(&self, axes: &[i64], ddof: usize) -> Result<Tensor> {
         self.var(axes, ddof)?.sqrt()
     }
 

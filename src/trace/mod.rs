@@ -373,11 +373,11 @@ impl Open {
         let checks = self.trace.with(|state| std::mem::take(&mut state.checks)).unwrap_or_default();
         let (mut flags, mut all) = (Vec::new(), SmallVec::new());
         for (value, expected) in checks {
-            let count = expected.len() as u64;
+            let count = expected.len();
             let ty = if count == 1 {
                 TensorType::scalar(DType::U64)
             } else {
-                TensorType::of(DType::U64, &[count])?
+                TensorType::of(DType::U64, &[count as u64])?
             };
             flags.push(self.trace.tensor(&self.stream, ty, value).reshape(&[count])?);
             all.extend(expected);

@@ -605,7 +605,7 @@ impl Handler for Slow {
 /// device at once than was said.
 #[test]
 fn back_pressure_bounds_what_is_in_flight() {
-    const SIDE: u64 = 64;
+    const SIDE: usize = 64;
     let slow = handler::register("engine.slow", Slow).unwrap();
     // Each region has one result, of 16 KiB.
     for (regions, bytes) in [(2, Bytes(1 << 30)), (100, Bytes(40 << 10))] {
@@ -699,13 +699,13 @@ fn a_recompile_storm_is_told_once_with_what_varies() {
                 log.take().into_iter().filter(|event| matches!(event, Event::RecompileStorm { .. })).collect()
             };
             // A loop whose data grows. The first time is new, not changed.
-            for size in 1..=8u64 {
-                let x = engine.tensor(&vec![1.0f32; size as usize * 3], &[3, size])?;
-                assert_eq!((&x * &x)?.neg()?.to_vec::<f32>()?.len(), size as usize * 3);
+            for size in 1..=8 {
+                let x = engine.tensor(&vec![1.0f32; size * 3], &[3, size])?;
+                assert_eq!((&x * &x)?.neg()?.to_vec::<f32>()?.len(), size * 3);
             }
             assert_eq!(storms().len(), 0);
-            for size in 9..=30u64 {
-                let x = engine.tensor(&vec![1.0f32; size as usize * 3], &[3, size])?;
+            for size in 9..=30 {
+                let x = engine.tensor(&vec![1.0f32; size * 3], &[3, size])?;
                 (&x * &x)?.neg()?.wait()?;
             }
             let told = storms();
@@ -793,7 +793,7 @@ fn an_engine_does_not_go_on_a_thread_of_the_plugin() {
         });
         let Some(engine) = plugin(config) else { return };
         let size = 1 << 24;
-        let x = engine.tensor(&vec![1.0f32; size], &[size as u64]).unwrap();
+        let x = engine.tensor(&vec![1.0f32; size], &[size]).unwrap();
         let y = x.neg().unwrap();
         y.wait().unwrap();
         let read = y.read();

@@ -14,7 +14,7 @@ use fuseline::{
 use crate::support::{self, Log, block_on, plugin, plugin_for};
 
 /// Parameters are square; the first has the first side, and so on, again and again.
-const SIDES: [u64; 4] = [32, 24, 16, 8];
+const SIDES: [usize; 4] = [32, 24, 16, 8];
 const PARAMETERS: u64 = 20;
 
 /// The most that is in use at once in a step of `jax.jit` with donation (JAX 0.10.2 on its CPU
@@ -126,7 +126,7 @@ fn what_is_being_read_is_reused() -> Result<()> {
     const ROUNDS: usize = 10;
     let Some(engine) = plugin(support::config()) else { return Ok(()) };
     let size = 1 << 21;
-    let mut x = engine.tensor(&vec![0.0f32; size], &[size as u64])?;
+    let mut x = engine.tensor(&vec![0.0f32; size], &[size])?;
     let mut reads = Vec::new();
     for _ in 0..ROUNDS {
         x = (&x + 1.0)?;
@@ -161,7 +161,7 @@ impl Handler for Gate {
 /// go of what it was given.
 #[test]
 fn what_is_given_away_holds_up_nobody() -> Result<()> {
-    const SIDE: u64 = 64;
+    const SIDE: usize = 64;
     let Some(engine) = plugin(support::config()) else { return Ok(()) };
     let (open, wait) = mpsc::channel();
     let gate = handler::register("test.gate", Gate(Mutex::new(wait))).unwrap();
@@ -259,14 +259,14 @@ fn what_lives_on_at_first_is_reused_later() -> Result<()> {
 #[test]
 #[ignore = "figures: `cargo test --release --test engine donation:: -- --ignored --nocapture`"]
 fn cost_of_what_is_not_reused() -> Result<()> {
-    for size in [1u64, 1 << 10, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22] {
+    for size in [1, 1 << 10, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22] {
         let engines = [plugin(support::config()), plugin(support::config())];
         let [Some(reusing), Some(keeping)] = engines else { return Ok(()) };
         let rounds = ((1 << 22) / size).clamp(5, 2_000) as u32;
         let mut least = [Duration::MAX; 2];
         let mut states = Vec::new();
         for engine in [&reusing, &keeping] {
-            states.push(engine.tensor(&vec![1.0f32; size as usize], &[size])?);
+            states.push(engine.tensor(&vec![1.0f32; size], &[size])?);
         }
         for _ in 0..20 {
             for (place, engine) in [&reusing, &keeping].into_iter().enumerate() {
@@ -301,8 +301,7 @@ fn products_see_what_was_updated_in_place() {
     for [rows, depth, columns] in [[256, 512, 512], [512, 1024, 768]] {
         let config = EngineConfig::new().interpret_cold_regions(false);
         let Some(engine) = plugin_for("products in place", config) else { return };
-        let ones =
-            |dims: [u64; 2]| engine.tensor(&vec![1.0f32; dims.iter().product::<u64>() as usize], &dims);
+        let ones = |dims: [usize; 2]| engine.tensor(&vec![1.0f32; dims.iter().product::<usize>()], &dims);
         let (x, mut weights) = (ones([rows, depth]).unwrap(), ones([depth, columns]).unwrap());
         for round in 0..ROUNDS {
             let product = x.matmul(&weights).unwrap();

@@ -9,12 +9,12 @@ use fuseline::{Bytes, Counters, Engine, Event, Fault, FaultPoint, Tensor};
 use crate::support::{self, Log, plugin, wait_until};
 
 /// Elements of the values that may be kept: with that many, 200 executions waste a compile.
-const SIZE: u64 = 1 << 16;
+const SIZE: usize = 1 << 16;
 
 /// Compiles of a region beyond the first, at most (`fuseline_cache::MAX_NARROWED`).
 const MOST: u64 = 3;
 
-fn input(engine: &Engine, size: u64) -> Tensor {
+fn input(engine: &Engine, size: usize) -> Tensor {
     engine.tensor(&vec![1.0f32; size as usize], &[size]).unwrap()
 }
 

@@ -24,7 +24,7 @@ fn resident() -> Option<u64> {
 /// A region that no other number gives: the shape says the number's low part, the ops its high
 /// part.
 fn region(engine: &Engine, number: usize) -> Result<f32> {
-    let x = engine.tensor(&vec![1.0f32; 1 + number % 100], &[1 + (number % 100) as u64])?;
+    let x = engine.tensor(&vec![1.0f32; 1 + number % 100], &[1 + number % 100])?;
     let mut y = x.neg()?;
     let mut rest = number / 100;
     while rest > 0 {

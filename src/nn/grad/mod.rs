@@ -2,9 +2,35 @@
 //!
 //! There is no automatic differentiation here; front ends have their own. These are the rules that
 //! a tape needs for the composites of this module and for products, written with the fewest ops and
-//! stable where the composite is. `gradient` always is the gradient of the result, and what is
-//! returned has the shape of the operand. Some rules take the result or a part of it that the
-//! forward computation has anyway, instead of computing it again.
+//! stable where the composite is. What a rule returns has the shape of the operand.
+//!
+//! All take their arguments in one order:
+//!
+//! 1. the operands of the function, in its own order; sizes (`dims`, `words`) where a rule needs no
+//!    more of an operand, and none of those that it does not need at all;
+//! 2. results that the forward computation has anyway, where a rule takes these instead of
+//!    computing them again;
+//! 3. the settings of the function, in its own order;
+//! 4. `gradient`, that of the result.
+//!
+//! So a tape keeps what comes first, and calls the rule when the gradient arrives:
+//!
+//! ```
+//! # fn main() -> fuseline::Result<()> {
+//! # let engine = fuseline::Engine::reference();
+//! use fuseline::nn::{self, grad};
+//! use fuseline::{Result, Tensor};
+//!
+//! let x = engine.tensor(&[1.0f32, -2.0, 0.5], &[3])?;
+//! let y = nn::softmax(&x, -1)?;
+//! let pullback = move |gradient: &Tensor| -> Result<Tensor> { grad::softmax(&y, -1, gradient) };
+//!
+//! // Softmax sums to 1 whatever `x` is: the gradient of the sum is zero.
+//! let gradient = pullback(&engine.tensor(&[1.0f32; 3], &[3])?)?;
+//! assert!(gradient.to_vec::<f32>()?.iter().all(|g| g.abs() < 1e-6));
+//! # Ok(())
+//! # }
+//! ```
 
 mod space;
 
@@ -18,12 +44,12 @@ use crate::error::{Error, Result};
 use crate::random::Generator;
 use crate::tensor::{Tensor, constant_like, here, plus, times};
 
-/// Of an operand that was broadcast: the sum over what it was repeated along.
+/// Of an operand with sizes `dims` that was broadcast: the sum over what it was repeated along.
 ///
 /// # Errors
 /// When the gradient has fewer dimensions than `dims`.
 #[track_caller]
-pub fn unbroadcast(gradient: &Tensor, dims: &[u64]) -> Result<Tensor> {
+pub fn unbroadcast(dims: &[usize], gradient: &Tensor) -> Result<Tensor> {
     let Some(missing) = gradient.rank().checked_sub(dims.len()) else {
         let given = format!("the gradient is {} and the operand has sizes {dims:?}", gradient.ty());
         return Err(unfit("unbroadcast", given, "the operand broadcasts to the shape of the gradient"));
@@ -40,7 +66,7 @@ pub fn unbroadcast(gradient: &Tensor, dims: &[u64]) -> Result<Tensor> {
 /// # Errors
 /// When a dimension does not exist or the gradient has other sizes.
 #[track_caller]
-pub fn sum(gradient: &Tensor, dims: &[u64], axes: &[i64]) -> Result<Tensor> {
+pub fn sum(dims: &[usize], axes: &[i64], gradient: &Tensor) -> Result<Tensor> {
     gradient.expand_dims(axes)?.broadcast_to(dims)
 }
 
@@ -225,7 +251,7 @@ pub fn rms_norm(x: &Tensor, gamma: &Tensor, epsilon: f64, gradient: &Tensor) -> 
 // ----- tables -----
 
 /// Number of rows up to which [`embedding`] computes a product instead of adding row by row.
-const SMALL_TABLE: u64 = 1_024;
+const SMALL_TABLE: usize = 1_024;
 
 /// Of [`embedding`](super::embedding), to the table of `words` rows: the sum of the gradients that
 /// belong to each row.
@@ -236,7 +262,7 @@ const SMALL_TABLE: u64 = 1_024;
 /// # Errors
 /// When the gradient does not begin with the dimensions of the indices.
 #[track_caller]
-pub fn embedding(indices: &Tensor, words: u64, gradient: &Tensor) -> Result<Tensor> {
+pub fn embedding(words: usize, indices: &Tensor, gradient: &Tensor) -> Result<Tensor> {
     let Some(width) = gradient.dims().strip_prefix(indices.dims()) else {
         let given = format!("the indices are {} and the gradient {}", indices.ty(), gradient.ty());
         return Err(unfit("embedding", given, "there is one gradient per index"));
@@ -297,7 +323,7 @@ fn paired(a: &Tensor, b: &Tensor) -> bool {
 /// # Errors
 /// When the shapes do not fit.
 #[track_caller]
-pub fn matmul_lhs(lhs: &[u64], rhs: &Tensor, gradient: &Tensor) -> Result<Tensor> {
+pub fn matmul_lhs(lhs: &[usize], rhs: &Tensor, gradient: &Tensor) -> Result<Tensor> {
     // A vector counts as a matrix: a row on the left, a column on the right.
     let gradient = if rhs.rank() == 1 { gradient.unsqueeze(-1)? } else { gradient.clone() };
     let rhs = if rhs.rank() == 1 { rhs.unsqueeze(-1)? } else { rhs.clone() };
@@ -309,7 +335,7 @@ pub fn matmul_lhs(lhs: &[u64], rhs: &Tensor, gradient: &Tensor) -> Result<Tensor
         gradient.matmul(&rhs.swap_axes(-1, -2)?)?
     };
     let dims = if row { [1, lhs[0]].to_vec() } else { lhs.to_vec() };
-    let result = unbroadcast(&product, &dims)?;
+    let result = unbroadcast(&dims, &product)?;
     if row { result.reshape(lhs) } else { Ok(result) }
 }
 
@@ -319,7 +345,7 @@ pub fn matmul_lhs(lhs: &[u64], rhs: &Tensor, gradient: &Tensor) -> Result<Tensor
 /// # Errors
 /// When the shapes do not fit.
 #[track_caller]
-pub fn matmul_rhs(lhs: &Tensor, rhs: &[u64], gradient: &Tensor) -> Result<Tensor> {
+pub fn matmul_rhs(lhs: &Tensor, rhs: &[usize], gradient: &Tensor) -> Result<Tensor> {
     let column = rhs.len() == 1;
     let gradient = if column { gradient.unsqueeze(-1)? } else { gradient.clone() };
     let gradient = if lhs.rank() == 1 { gradient.unsqueeze(-2)? } else { gradient };
@@ -339,7 +365,7 @@ pub fn matmul_rhs(lhs: &Tensor, rhs: &[u64], gradient: &Tensor) -> Result<Tensor
         lhs.swap_axes(-1, -2)?.matmul(&gradient)?
     };
     let dims = if column { [rhs[0], 1].to_vec() } else { rhs.to_vec() };
-    let result = unbroadcast(&product, &dims)?;
+    let result = unbroadcast(&dims, &product)?;
     if column { result.reshape(rhs) } else { Ok(result) }
 }
 
@@ -366,7 +392,7 @@ pub fn attention(
     // Heads that share a group are more rows, as in the function itself.
     let rows = heads / groups * queries;
     let site = here();
-    let grouped = |x: &Tensor, last: u64| x.reshape_at(&[batch, groups, rows, last], site.clone());
+    let grouped = |x: &Tensor, last: usize| x.reshape_at(&[batch, groups, rows, last], site.clone());
     let (q, gradient) = (grouped(q, width)?, grouped(gradient, v.dims()[3])?);
     let weights = grouped(weights, keys)?;
     let of_weights = product(&gradient, -1, v, -1)?;

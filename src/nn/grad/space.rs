@@ -1,17 +1,18 @@
 //! Rules of what works on space: convolutions, pools, images of another size.
 
 use fuseline_fusion::op::attrs::{ConvDimensionNumbers, ConvOptions, DotDimensionNumbers};
-use fuseline_fusion::{DType, Literal, OpCode, TensorType};
+use fuseline_fusion::{DType, OpCode};
 
 use crate::error::Result;
 use crate::nn::pool::{Windows, along, check_sizes, divided, positions, stretches};
 use crate::nn::resize::{Tap, taps};
 use crate::nn::{self, Layout, Pool, Resize, unfit};
+use crate::tensor::dims::{literal, type_of};
 use crate::tensor::{Tensor, constant_like, plain};
 
 /// Refuses a gradient whose shape is not that of the result.
 #[track_caller]
-fn check_gradient(op: &'static str, gradient: &Tensor, result: &[u64]) -> Result<()> {
+fn check_gradient(op: &'static str, gradient: &Tensor, result: &[usize]) -> Result<()> {
     if gradient.dims() == result {
         return Ok(());
     }
@@ -93,8 +94,8 @@ fn scattered_maxima(x: &Tensor, largest: &Tensor, windows: &Windows, gradient: &
 /// # Errors
 /// When the window does not fit the operand, or the gradient has other sizes than the result.
 #[track_caller]
-pub fn avg_pool(dims: &[u64], pool: &Pool, gradient: &Tensor) -> Result<Tensor> {
-    let positions = positions("avg_pool", &TensorType::of(gradient.dtype(), dims)?, pool)?;
+pub fn avg_pool(dims: &[usize], pool: &Pool, gradient: &Tensor) -> Result<Tensor> {
+    let positions = positions("avg_pool", &type_of(gradient.dtype(), dims)?, pool)?;
     let windows = Windows::new(dims.len(), pool, &positions);
     check_gradient("avg_pool", gradient, &windows.result(dims))?;
     let shares = divided(&gradient.widened()?, pool, &positions)?;
@@ -118,7 +119,7 @@ pub fn avg_pool(dims: &[u64], pool: &Pool, gradient: &Tensor) -> Result<Tensor> 
 /// # Errors
 /// When the sizes do not fit each other.
 #[track_caller]
-pub fn adaptive_avg_pool(dims: &[u64], layout: Layout, gradient: &Tensor) -> Result<Tensor> {
+pub fn adaptive_avg_pool(dims: &[usize], layout: Layout, gradient: &Tensor) -> Result<Tensor> {
     let mut result = gradient.widened()?;
     for axis in changed("adaptive_avg_pool", dims, layout, gradient)? {
         let matrix = means(&result, dims[axis], gradient.dims()[axis])?;
@@ -135,7 +136,7 @@ pub fn adaptive_avg_pool(dims: &[u64], layout: Layout, gradient: &Tensor) -> Res
 /// # Errors
 /// When the sizes do not fit each other.
 #[track_caller]
-pub fn resize(dims: &[u64], settings: Resize, gradient: &Tensor) -> Result<Tensor> {
+pub fn resize(dims: &[usize], settings: Resize, gradient: &Tensor) -> Result<Tensor> {
     let mut result = gradient.widened()?;
     for axis in changed("resize", dims, settings.layout, gradient)? {
         let (from, to) = (dims[axis], gradient.dims()[axis]);
@@ -147,7 +148,7 @@ pub fn resize(dims: &[u64], settings: Resize, gradient: &Tensor) -> Result<Tenso
 
 /// The dimensions of space in which sizes differ; batch and features must not.
 #[track_caller]
-fn changed(op: &'static str, dims: &[u64], layout: Layout, gradient: &Tensor) -> Result<Vec<usize>> {
+fn changed(op: &'static str, dims: &[usize], layout: Layout, gradient: &Tensor) -> Result<Vec<usize>> {
     let space = layout.first_spatial()..(layout.first_spatial() + gradient.rank().saturating_sub(2));
     check_sizes(op, gradient, dims.get(space.clone()).unwrap_or_default())?;
     let fits = |axis: &usize| space.contains(axis) || dims[*axis] == gradient.dims()[*axis];
@@ -160,10 +161,10 @@ fn changed(op: &'static str, dims: &[u64], layout: Layout, gradient: &Tensor) ->
 
 /// What each element of a result is made of, `[to, from]`, from its taps.
 #[track_caller]
-fn weights(like: &Tensor, taps: &[Tap], from: u64) -> Result<Tensor> {
+fn weights(like: &Tensor, taps: &[Tap], from: usize) -> Result<Tensor> {
     let mut matrix: Option<Tensor> = None;
     for tap in taps {
-        let places = plain(like, &Literal::from_slice(&[tap.places.len() as u64], &tap.places)?)?;
+        let places = plain(like, &literal(&[tap.places.len()], &tap.places)?)?;
         let hot = places.one_hot_or_none(from, like.dtype())?;
         let part = hot.mul(&along(&hot, 0, &tap.weights)?)?;
         matrix = Some(match matrix {
@@ -176,10 +177,10 @@ fn weights(like: &Tensor, taps: &[Tap], from: u64) -> Result<Tensor> {
 
 /// The matrix of the means of `count` equal stretches of `length` elements, `[count, length]`.
 #[track_caller]
-fn means(like: &Tensor, length: u64, count: u64) -> Result<Tensor> {
+fn means(like: &Tensor, length: usize, count: usize) -> Result<Tensor> {
     let stretches = stretches(length, count);
     let place = like.on_stream().iota(DType::I32, &[1, length], 1)?;
-    let column = |numbers: Vec<i32>| Literal::from_slice(&[count, 1], &numbers);
+    let column = |numbers: Vec<i32>| literal(&[count, 1], &numbers);
     let first = plain(like, &column(stretches.iter().map(|&(first, _)| first as i32).collect())?)?;
     let end = plain(like, &column(stretches.iter().map(|&(_, end)| end as i32).collect())?)?;
     let inside = place.greater_equal(&first)?.and(&place.less(&end)?)?.convert(like.dtype())?;
@@ -244,8 +245,8 @@ impl Convolution {
 
     /// Elements that the dilated kernel spans, and those that the gradient spans with its elements
     /// a stride apart.
-    fn spans(&self, axis: usize, kernel: u64, gradient: u64) -> (i64, i64) {
-        let span = |size: u64, step: i64| (size as i64 - 1) * step + 1;
+    fn spans(&self, axis: usize, kernel: usize, gradient: usize) -> (i64, i64) {
+        let span = |size: usize, step: i64| (size as i64 - 1) * step + 1;
         (span(kernel, self.dilation[axis]), span(gradient, self.stride[axis]))
     }
 
@@ -268,7 +269,7 @@ impl Convolution {
     /// # Errors
     /// When the sizes do not fit.
     #[track_caller]
-    pub fn input_gradient(&self, input: &[u64], kernel: &Tensor, gradient: &Tensor) -> Result<Tensor> {
+    pub fn input_gradient(&self, input: &[usize], kernel: &Tensor, gradient: &Tensor) -> Result<Tensor> {
         self.check([input.len(), kernel.rank()])?;
         self.check([gradient.rank(), kernel.rank()])?;
         let space = self.stride.len();
@@ -300,7 +301,7 @@ impl Convolution {
             return kernel.transpose(&over.chain([last + 1, last]).collect::<Vec<_>>());
         }
         let (sizes, features) = kernel.dims().split_at(space);
-        let groups = self.groups.max(1) as u64;
+        let groups = self.groups.max(1) as usize;
         let [own, out] = [features[0], features[1] / groups];
         let apart = kernel.reshape(&[sizes, &[own, groups, out]].concat())?;
         let turned = apart.transpose(&over.chain([last + 2, last + 1, last]).collect::<Vec<_>>())?;
@@ -314,7 +315,7 @@ impl Convolution {
     /// # Errors
     /// When the sizes do not fit.
     #[track_caller]
-    pub fn kernel_gradient(&self, x: &Tensor, kernel: &[u64], gradient: &Tensor) -> Result<Tensor> {
+    pub fn kernel_gradient(&self, x: &Tensor, kernel: &[usize], gradient: &Tensor) -> Result<Tensor> {
         self.check([x.rank(), kernel.len()])?;
         self.check([gradient.rank(), kernel.len()])?;
         let space = self.stride.len();

@@ -398,5 +398,5 @@ fn embedding_backward(call: &Call<'_>) -> Result<Results> {
     }
     let words = u64::try_from(call.int(2)?).unwrap_or_default();
     // They are inside, or the forward op has said so.
-    result(call, unchecked(|| nn::grad::embedding(&indices, words, &grad))?)
+    result(call, unchecked(|| nn::grad::embedding(words, &indices, &grad))?)
 }
