@@ -20,7 +20,8 @@ use fuseline_sync::{Mutex, Rank};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::handler::{Config, Target};
-use crate::stream::{RecordCall, Stream, Tensors};
+use crate::record::RecordCall;
+use crate::stream::{Stream, Tensors};
 use crate::tensor::{Tensor, here};
 
 /// The ops of an engine that users defined, by name.

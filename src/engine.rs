@@ -1,5 +1,6 @@
 //! The engine: one device, or one for each replica, its caches and threads.
 
+use fuseline_record::mode::{mode_code, mode_of};
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Arc, Weak};
@@ -29,7 +30,7 @@ use crate::mappings::{self, Mappings};
 use crate::pjrt::{self, Plugin, PluginScope, ShutdownTimeout, discover};
 use crate::promised::Promises;
 use crate::random::Generator;
-use crate::record::{mode_code, mode_of};
+
 use crate::store::Store;
 use crate::stream::{Stream, StreamShared};
 use crate::tensor::{Tensor, here};

@@ -13,20 +13,8 @@ pub(crate) const ENTRIES_PER_HINT: u64 = 1_024;
 /// recording thread wait.
 pub(crate) const MAX_QUEUED_REGIONS: usize = 64;
 
-/// Tapes of replayed ops that may be in the log of a stream, each a region: as many as may be in
-/// flight by default. Beyond that the recording thread waits.
-pub(crate) const MAX_TAPES: usize = 32;
-
-/// Entries that threads may leave with the one that holds the tape of a stream, about 200 bytes
-/// each; then they wait. Few under shuttle, so that a small scenario gets there.
-pub(crate) const MAX_LEFT: u32 = if cfg!(shuttle) { 2 } else { 1_024 };
-
 /// A value of so many bytes whose last handle is dropped is worth waking the driver for.
 pub(crate) const LARGE_RELEASE: Bytes = Bytes(1 << 20);
-
-/// Values that are released while a tape is under way that they are not on, at most: they are kept
-/// until it ends.
-pub(crate) const MAX_OTHERS: usize = 4_096;
 
 /// Keys remembered for telling regions that come back from new ones: 40 bytes each, more than the
 /// cache has room for by default.

@@ -11,7 +11,8 @@ use fuseline_fusion::{Literal, OpCode, Site, ValueId};
 
 use crate::engine::Engine;
 use crate::error::{Error, Result};
-use crate::stream::{RecordCall, Stream};
+use crate::record::RecordCall;
+use crate::stream::Stream;
 use crate::tensor::Tensor;
 
 /// A program with its inputs on the device, ready to be run any number of times.

@@ -15,6 +15,7 @@
 //! time, so deadlines never pass.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+use fuseline_record::mode::with_mode;
 use std::sync::Arc;
 
 use fuseline_cache::Budget;
@@ -30,7 +31,7 @@ use crate::embed::{Call, Session, ValueHandle};
 use crate::engine::Engine;
 use crate::error::Result;
 use crate::event::Event;
-use crate::record::with_mode;
+
 use crate::tensor::Tensor;
 
 /// How large a scenario is.

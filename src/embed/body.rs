@@ -10,7 +10,7 @@ use super::report::told;
 use super::value::{Slot, tensors_of};
 use super::{Call, Lane, RecordedResult, Session, StreamHandle, ValueHandle};
 use crate::error::{Error, Result};
-use crate::stream::RecordCall;
+use crate::record::RecordCall;
 use crate::tensor::Tensor;
 use crate::trace::{self, Open, Recorded};
 

@@ -6,6 +6,7 @@
 //! of the host may be used again, how long something took, in which order effects of two streams
 //! happen.
 
+use fuseline_record::entry::{Fence, Fenced};
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,7 +17,7 @@ use super::report::told;
 use super::table::Missing;
 use super::{Session, StreamHandle, asking, handles};
 use crate::error::{Error, Result};
-use crate::record::{Fence, Fenced};
+
 use crate::stream::may_wait;
 
 handles! {

@@ -109,6 +109,8 @@ mod table;
 mod trace;
 mod value;
 
+use fuseline_record::entry::Fence;
+use fuseline_record::mode::{self, swap_scoped_mode};
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fmt;
@@ -131,7 +133,7 @@ use crate::counters::Counters;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::promised::Listed;
-use crate::record::{self, Fence, swap_scoped_mode};
+
 use crate::stream::Stream;
 use crate::trace::Open;
 use report::told;
@@ -485,13 +487,13 @@ pub fn swap_site(site: Option<Site>) -> Option<Site> {
 /// # }
 /// ```
 pub fn swap_caller(site: Option<&'static Site>) -> Option<&'static Site> {
-    record::swap_caller(site)
+    mode::swap_caller(site)
 }
 
 /// Where the calling thread reads or waits.
 fn asking() -> Site {
     let said = ASKING.try_with(|asking| asking.borrow().clone()).ok().flatten();
-    said.or_else(|| record::caller().cloned()).unwrap_or_default()
+    said.or_else(|| mode::caller().cloned()).unwrap_or_default()
 }
 
 impl fmt::Debug for Session {

@@ -1,5 +1,6 @@
 //! Whole graphs: ops recorded into a program instead of being run, and programs called like ops.
 
+use fuseline_record::memo;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
@@ -17,7 +18,7 @@ use super::table::Missing;
 use super::value::{Slot, Traced};
 use super::{Lane, RecordedResult, Session, StreamHandle, ValueHandle, handles};
 use crate::error::{Error, Result};
-use crate::record::memo;
+
 use crate::stream::Stream;
 
 handles! {

@@ -1,5 +1,6 @@
 //! Values by id: made, recorded, kept, replaced.
 
+use fuseline_record::mode::caller;
 use std::sync::Arc;
 
 use fuseline_fusion::op::{Effect, attrs};
@@ -12,8 +13,9 @@ use super::trace::Trace;
 use super::{Lane, Session, StreamHandle, ValueHandle};
 use crate::error::{Error, Result};
 use crate::pjrt::HostData;
-use crate::record::caller;
-use crate::stream::{RecordCall, Stream, StreamShared};
+
+use crate::record::RecordCall;
+use crate::stream::{Stream, StreamShared};
 use crate::tensor::Tensor;
 use crate::value::{Outcome, ValueCell};
 

@@ -111,7 +111,7 @@ impl Job {
         let cone = host_eval.cone(self.info.reference.key, canon.graph(), canon.lifted(), result)?;
         let device = stream.engine().device();
         let arithmetic = device.target().arithmetic(SumOrder::AnyOrder);
-        let operand = |&at: &u32| match self.inputs.get(at as usize)?.value.0.outcome().get() {
+        let operand = |&at: &u32| match self.inputs.get(at as usize)?.value.cell().outcome().get() {
             Some(Outcome::Scalar(scalar)) => Some(Arc::new(scalar.to_literal())),
             _ => None,
         };

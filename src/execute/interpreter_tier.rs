@@ -239,7 +239,7 @@ impl Job {
         pool: &Pool<Task>,
         stream: &Arc<StreamShared>,
     ) -> Arc<Slot> {
-        let params: Vec<Param> = self.inputs.iter().map(|input| param(&input.value.0)).collect();
+        let params: Vec<Param> = self.inputs.iter().map(|input| param(input.value.cell())).collect();
         let outputs: Vec<u32> = self.outputs.iter().map(|&(index, _)| index).collect();
         let (info, owner) = (self.info.clone(), stream.clone());
         Slot::filled_by(self.info.reference, pool, stream, move || {

@@ -1,5 +1,6 @@
 //! One region on its way to the device.
 
+use fuseline_record::template::{LoopId, Template};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -20,7 +21,7 @@ use super::quarantine::QuarantineScope;
 use crate::device::{Cause, DeviceError, Executable, ExecutableOptions};
 use crate::error::{Failure, RegionRef, Stage};
 use crate::event::{Event, SealedRegion, Wait};
-use crate::record::trace_cache::{LoopId, Recorded, ReplayTrace, Template};
+use crate::record::{Recorded, ReplayTrace};
 use crate::stream::StreamShared;
 use crate::value::{Outcome, RegionInfo, ValueCell, ValuePromise, ValueRef};
 
@@ -181,7 +182,7 @@ impl Job {
         engine.emit(|| {
             let scalars = inputs.iter().filter(|input| input.lifted).count();
             let seen = inputs.iter().map(|input| Input {
-                value: input.value.0.id(),
+                value: input.value.cell().id(),
                 lifted: input.lifted,
                 dies: input.dies,
             });
@@ -744,7 +745,7 @@ impl Job {
 
     /// The failure of the first input that has one.
     pub(super) fn failed_input(&self) -> Option<Arc<Failure>> {
-        self.inputs.iter().find_map(|input| match input.value.0.outcome().get() {
+        self.inputs.iter().find_map(|input| match input.value.cell().outcome().get() {
             Some(Outcome::Failed(failure)) => Some(failure.clone()),
             Some(Outcome::Abandoned) => Some(Arc::new(Failure {
                 stage: Stage::Execute,

@@ -64,7 +64,7 @@ impl Job {
             }
             Err(error) => {
                 let gone = |&(_, param): &(i64, u32)| {
-                    let outcome = self.inputs[param as usize].value.0.outcome().get();
+                    let outcome = self.inputs[param as usize].value.cell().outcome().get();
                     matches!(outcome, Some(Outcome::Data { buffer, .. }) if buffer.is_gone())
                 };
                 // Op by op needs the inputs. A plugin that has taken one away leaves nothing to be
@@ -83,10 +83,11 @@ impl Job {
     /// Whether an input is not there yet; the stream is notified when it is. It is from another
     /// stream: those of this one have been launched (E1).
     pub(super) fn awaits_input(&mut self, stream: &Arc<StreamShared>) -> bool {
-        let Some(input) = self.inputs.iter().find(|input| input.value.0.outcome().get().is_none()) else {
+        let Some(input) = self.inputs.iter().find(|input| input.value.cell().outcome().get().is_none())
+        else {
             return false;
         };
-        let value = input.value.0.clone();
+        let value = input.value.cell().clone();
         if self.awaits.replace(value.id()) != Some(value.id()) {
             stream.engine().promises().note_awaited(value.id());
             let waiting = stream.clone();
@@ -123,7 +124,7 @@ impl Job {
         let mut args: SmallVec<[&Buffer; 32]> = SmallVec::new();
         let mut scalars: SmallVec<[Scalar; 16]> = SmallVec::new();
         for input in &self.inputs {
-            match input.value.0.outcome().get() {
+            match input.value.cell().outcome().get() {
                 Some(Outcome::Data { buffer, .. }) => args.push(buffer),
                 Some(Outcome::Scalar(scalar)) => scalars.push(*scalar),
                 other => {
@@ -184,7 +185,7 @@ impl Job {
         let mut kept = kept.iter().peekable();
         for (place, param) in executable.reusable() {
             if kept.next_if_eq(&place).is_none()
-                && let Some(value) = Arc::get_mut(&mut self.inputs[*param as usize].value.0)
+                && let Some(value) = self.inputs[*param as usize].value.get_mut()
                 && let Some(Outcome::Data { buffer, .. }) = value.take_outcome()
             {
                 remains.extend(buffer.into_remains());

@@ -53,6 +53,8 @@ mod shape_split;
 #[cfg(feature = "stages")]
 pub mod stages;
 
+use fuseline_record::entry::{End, Fence, FencePromise, Fenced};
+use fuseline_record::template::StreamPosition;
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -74,8 +76,7 @@ pub(crate) use panic_guarded_rule::PanicGuardedRule;
 pub(crate) use precompile::{Ahead, compile_ahead};
 
 use crate::limits::MAX_QUEUED_REGIONS;
-use crate::record::trace_cache::{End, ReplayTrace, Step, StreamPosition};
-use crate::record::{Entry, Fence, FencePromise, Fenced};
+use crate::record::{Entry, ReplayTrace, Step};
 use crate::stream::StreamShared;
 use crate::value::ValuePromise;
 use diagnostics::Diagnostics;
@@ -278,7 +279,7 @@ impl Driver {
                     self.watch.boundary(asked, stream);
                 }
             }
-            (End::LoopId, Some(round)) if self.builder.is_at_round(round.print) => {
+            (End::Iteration, Some(round)) if self.builder.is_at_round(round.print) => {
                 let living = tape.outputs().filter(|&(_, live)| live).map(|(value, _)| value);
                 self.builder.replay_round(tape.others(), tape.dying(), living, &mut self.sealed);
                 // Rounds that were recorded op by op before.
@@ -291,8 +292,8 @@ impl Driver {
                 self.take_steps(&mut tape, stream);
                 self.seal(boundary, asked, stream);
             }
-            (End::LoopId | End::Astray, _) => {
-                if end == End::LoopId {
+            (End::Iteration | End::Astray, _) => {
+                if end == End::Iteration {
                     stream.replay().is_off();
                 }
                 self.take_steps(&mut tape, stream);

@@ -490,7 +490,7 @@ impl Job {
             bucket: bucketed.info.reference.key,
             sizes: bucketed.sizes.clone(),
         });
-        let params: Vec<Param> = self.inputs.iter().map(|input| param(&input.value.0)).collect();
+        let params: Vec<Param> = self.inputs.iter().map(|input| param(input.value.cell())).collect();
         let output = |(index, value): &(u32, ValuePromise)| {
             (bucketed.results[*index as usize], value.holder().ty().clone())
         };

@@ -19,7 +19,7 @@ impl Job {
         if !stream.engine().config().specialises_scalars() {
             return general.clone();
         }
-        let scalar = |param: u32| self.inputs.get(param as usize)?.value.0.as_scalar();
+        let scalar = |param: u32| self.inputs.get(param as usize)?.value.cell().as_scalar();
         match habit.choose(scalar) {
             SpecializationChoice::General => general.clone(),
             SpecializationChoice::Special(special) => {

@@ -18,7 +18,9 @@ use super::{Driver, EngineRegion, launch};
 use crate::device::{self, Executable};
 use crate::engine::Engine;
 use crate::error::Result;
-use crate::record::{Entry, memo};
+use fuseline_record::memo;
+
+use crate::record::Entry;
 use crate::stream::{Stream, StreamShared, Tensors};
 use crate::tensor::Tensor;
 use crate::value::ValuePromise;

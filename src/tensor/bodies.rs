@@ -12,7 +12,8 @@ use fuseline_fusion::{Attrs, OpCode, OpError, OpErrorKind, Site, TensorType};
 use super::array::axis_of;
 use super::{Tensor, here};
 use crate::error::{Error, Result};
-use crate::stream::{RecordCall, Tensors};
+use crate::record::RecordCall;
+use crate::stream::Tensors;
 use crate::trace::{self, Open, Recorded, TensorTree, with_tensors};
 
 /// A call with functions of scalars.

@@ -10,7 +10,7 @@ use super::dims::{indexed, shape_of};
 use super::promote::{broadcast_shapes, common_dtype};
 use super::{AttrsByType, Tensor, here};
 use crate::error::Result;
-use crate::stream::RecordCall;
+use crate::record::RecordCall;
 
 /// The attributes of the product of two matrices, which are the same every time.
 fn of_matrices(dtype: DType) -> &'static Attrs {

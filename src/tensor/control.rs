@@ -7,7 +7,8 @@ use fuseline_fusion::{Attrs, Literal, OpCode, OpError, OpErrorKind, Site};
 
 use super::{Tensor, here};
 use crate::error::{Error, Result};
-use crate::stream::{RecordCall, Stream};
+use crate::record::RecordCall;
+use crate::stream::Stream;
 use crate::trace::{self, Open, Recorded, TensorTree, with_tensors};
 
 /// A loop under construction: what its closures are called, and where.

@@ -12,7 +12,8 @@ use crate::device::{Buffer, DeviceError};
 use crate::engine::EngineShared;
 use crate::error::{Error, Failure, Result};
 use crate::pjrt::{self, HostData, bytes_of};
-use crate::stream::{RecordCall, Stream};
+use crate::record::RecordCall;
+use crate::stream::Stream;
 use crate::value::{Outcome, ValueCell};
 
 /// The error of a transfer.

@@ -24,6 +24,8 @@ mod scan;
 mod sequence;
 mod statistics;
 
+use fuseline_record::handle::Handle;
+use fuseline_record::mode::caller;
 use std::fmt;
 use std::sync::Arc;
 
@@ -37,9 +39,10 @@ pub(crate) use read::copied;
 
 use crate::error::{Error, Result};
 use crate::promote::Number;
-use crate::record::caller;
-use crate::stream::{RecordCall, Stream, StreamShared, Tensors};
-use crate::value::ValueCell;
+
+use crate::record::RecordCall;
+use crate::stream::{Stream, StreamShared, Tensors};
+use crate::value::{Outcome, ValueCell};
 
 /// Of most elementwise ops.
 static NO_ATTRS: Attrs = Attrs::NONE;
@@ -115,6 +118,29 @@ pub struct Tensor {
     /// `None` only while the handle is being dropped.
     cell: Option<Arc<ValueCell>>,
     stream: Arc<StreamShared>,
+}
+
+impl Handle<StreamShared> for Tensor {
+    type Outcome = Outcome;
+
+    #[inline(always)]
+    fn new(cell: Arc<ValueCell>, stream: Arc<StreamShared>) -> Tensor {
+        Tensor { cell: Some(cell), stream }
+    }
+
+    fn another(cell: &Arc<ValueCell>, stream: &Arc<StreamShared>) -> Tensor {
+        Tensor::another(cell, stream)
+    }
+
+    #[inline(always)]
+    fn cell(&self) -> &Arc<ValueCell> {
+        self.cell()
+    }
+
+    #[inline(always)]
+    fn stream(&self) -> &Arc<StreamShared> {
+        self.stream()
+    }
 }
 
 impl Tensor {

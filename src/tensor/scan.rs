@@ -10,7 +10,8 @@ use super::control::Loop;
 use super::dims::type_of;
 use super::{Tensor, here};
 use crate::error::{Error, Result};
-use crate::stream::{RecordCall, Stream, StreamShared};
+use crate::record::RecordCall;
+use crate::stream::{Stream, StreamShared};
 use crate::trace::{self, TensorTree, with_tensors};
 
 impl Stream {

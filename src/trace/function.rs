@@ -17,7 +17,8 @@ use smallvec::SmallVec;
 use super::{Captures, Open};
 use crate::check::{self, Expected};
 use crate::error::{Error, Result};
-use crate::stream::{RecordCall, Stream, Tensors};
+use crate::record::RecordCall;
+use crate::stream::{Stream, Tensors};
 use crate::tensor::{Tensor, here};
 
 /// A function that is being recorded, from [`Stream::begin_function`] on.

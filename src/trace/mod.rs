@@ -63,7 +63,8 @@ pub(crate) use tree::with_tensors;
 
 use crate::check::Expected;
 use crate::error::{Error, Result};
-use crate::stream::{RecordCall, StreamShared, Tensors};
+use crate::record::RecordCall;
+use crate::stream::{StreamShared, Tensors};
 use crate::tensor::Tensor;
 use crate::value::{Outcome, ValueCell};
 

@@ -13,12 +13,13 @@ use std::time::Instant;
 
 use fuseline_fusion::Site;
 
-use super::Entry;
-use super::trace_cache::End;
+use fuseline_record::entry::End;
+
 use crate::error::{Activity, Error, Failure, Stage, StallReport};
 use crate::event::{Wait, is_telling, note_replayed};
 use crate::limits::MAX_SINK_OPS;
 use crate::promised::after;
+use crate::record::Entry;
 use crate::stream::StreamShared;
 use crate::tensor::Tensor;
 use crate::value::Outcome;

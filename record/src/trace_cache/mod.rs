@@ -44,11 +44,10 @@
 //! function of what is recorded.
 
 mod combining_lock;
-mod handle_count;
 mod permits;
-mod template;
-mod trace;
+mod template_cache;
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -61,36 +60,24 @@ use fuseline_sync::{Condvar, Mutex, MutexGuard, Rank};
 use smallvec::SmallVec;
 
 use self::combining_lock::{CombiningLock, State};
-pub(crate) use self::handle_count::{Dropped, HandleCount};
 use self::permits::{Got, Permit, Permits};
-use self::template::TemplateCache;
-pub(crate) use self::template::{LoopId, Sites, StreamPosition, Template};
-pub(crate) use self::trace::{Recorded, ReplayTrace, Step, TakeResults};
-use super::Entry;
-use crate::event::is_counted;
-use crate::execute::is_driving;
-use crate::limits::MAX_TAPES;
-use crate::stream::{RecordCall, StreamShared};
-use crate::tensor::Tensor;
+use self::template_cache::TemplateCache;
+use crate::call::RecordCall;
+use crate::entry::{End, Entry};
+use crate::handle::{Handle, TakeResults};
+use crate::limits::MAX_TRACES;
+use crate::replay_trace::ReplayTrace;
+use crate::stream::{OutcomeOf, Stream};
+use crate::template::{LoopId, Sites, StreamPosition, Template};
 use crate::value::ValueCell;
-
-/// How a tape ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum End {
-    /// The program has asked for a boundary.
-    Asked(Boundary),
-    /// A round is complete.
-    LoopId,
-    /// Something else has come than what was expected.
-    Astray,
-}
 
 /// Whether a call was recorded on a tape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub(crate) enum Replayed {
+pub enum Replayed {
     /// It is still to be recorded.
     No,
+    /// It is on a trace.
     Yes,
     /// It was, or it is not to be, and for too long there have been as many tapes under way as
     /// there may be.
@@ -104,10 +91,9 @@ impl From<bool> for Replayed {
 }
 
 /// What is behind the gate.
-#[derive(Default)]
-struct Session {
+struct Session<S: Stream> {
     /// There is one while the gate is closed.
-    trace: Option<Box<ReplayTrace>>,
+    trace: Option<Box<ReplayTrace<OutcomeOf<S>>>>,
     /// What was recorded before the tape ended at a boundary, so that no pending op knows a value
     /// that is not on the tape.
     is_clean: bool,
@@ -115,22 +101,22 @@ struct Session {
 
 /// An entry that was left at the gate, with handles on the values that it mentions: whoever left it
 /// may drop theirs before it is seen to, and the end of their lives must not come before it.
-struct DeferredEntry {
-    entry: Entry,
-    mentions: Mentions,
+struct DeferredEntry<S: Stream> {
+    entry: Entry<OutcomeOf<S>>,
+    mentions: Mentions<S>,
     permit: Permit,
 }
 
 /// Handles on what an entry mentions.
-type Mentions = SmallVec<[Tensor; 2]>;
+type Mentions<S> = SmallVec<[<S as Stream>::Handle; 2]>;
 
 /// So many ops are never recorded.
 const NOT_DUE: u64 = u64::MAX;
 
 /// The replaying of one stream.
-pub(crate) struct Replay {
+pub struct Replay<S: Stream> {
     is_on: bool,
-    lock: CombiningLock<Session, DeferredEntry>,
+    lock: CombiningLock<Session<S>, DeferredEntry<S>>,
     permits: Arc<Permits>,
     /// Where the tape stands, written by who holds the gate.
     at: AtomicU32,
@@ -142,15 +128,21 @@ pub(crate) struct Replay {
     due: AtomicU64,
     /// Rounds on tapes have turned out to be none.
     is_off: AtomicBool,
-    library: Mutex<TemplateCache>,
+    library: Mutex<TemplateCache<OutcomeOf<S>>>,
     /// So many tapes are under way that the program has to wait.
     is_crowded: AtomicBool,
     came_back: Condvar,
 }
 
-impl Replay {
+impl<S: Stream> fmt::Debug for Replay<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Replay(is_on: {}, position: {})", self.is_on, self.at())
+    }
+}
+
+impl<S: Stream> Replay<S> {
     /// Nothing is expected yet; if not `is_on`, nothing ever will be.
-    pub(crate) fn new(is_on: bool) -> Replay {
+    pub fn new(is_on: bool) -> Replay<S> {
         Replay {
             is_on,
             lock: CombiningLock::new(Session::default()),
@@ -172,13 +164,13 @@ impl Replay {
     /// ([`ReplayTrace::record_fast`]). If not, it is still to be recorded. Returns the result with
     /// its handle.
     #[inline(always)]
-    pub(crate) fn record_fast(
+    pub fn record_fast(
         &self,
-        call: &RecordCall<'_>,
-        stream: &Arc<StreamShared>,
-    ) -> Option<Arc<ValueCell>> {
+        call: &RecordCall<'_, S::Handle>,
+        stream: &Arc<S>,
+    ) -> Option<Arc<ValueCell<OutcomeOf<S>>>> {
         // A child of a fork is told where there is time for it.
-        if self.lock.state() != State::Closed || is_forked() || !is_fit(call, stream) {
+        if self.lock.state() != State::Closed || is_forked() || !is_fit(call, &**stream) {
             return None;
         }
         let mut held = self.lock.hold(State::Closed)?;
@@ -193,11 +185,11 @@ impl Replay {
 
     /// Records a call if it is what is expected.
     #[inline(always)]
-    pub(crate) fn record(
+    pub fn record(
         &self,
-        call: &RecordCall<'_>,
-        stream: &Arc<StreamShared>,
-        results: &mut impl TakeResults,
+        call: &RecordCall<'_, S::Handle>,
+        stream: &Arc<S>,
+        results: &mut impl TakeResults<S::Handle>,
     ) -> Replayed {
         match self.lock.state() {
             State::Open if self.ops.load(Ordering::Relaxed) < self.due.load(Ordering::Relaxed) => {
@@ -211,9 +203,9 @@ impl Replay {
     fn record_expected(
         &self,
         state: State,
-        call: &RecordCall<'_>,
-        stream: &Arc<StreamShared>,
-        results: &mut impl TakeResults,
+        call: &RecordCall<'_, S::Handle>,
+        stream: &Arc<S>,
+        results: &mut impl TakeResults<S::Handle>,
     ) -> Replayed {
         // It goes into a body, and is none of this stream's ops, though it may be called by a value
         // of this stream.
@@ -222,7 +214,7 @@ impl Replay {
         }
         match state {
             // It goes the way of all entries, and ends the tape there.
-            _ if !is_fit(call, stream) => Replayed::No,
+            _ if !is_fit(call, &**stream) => Replayed::No,
             State::Open => self.record_due(call, stream, results).into(),
             State::Closed => self.record_next(call, stream, results),
             from => self.record_first(from, call, stream, results),
@@ -231,9 +223,9 @@ impl Replay {
 
     fn record_next(
         &self,
-        call: &RecordCall<'_>,
-        stream: &Arc<StreamShared>,
-        results: &mut impl TakeResults,
+        call: &RecordCall<'_, S::Handle>,
+        stream: &Arc<S>,
+        results: &mut impl TakeResults<S::Handle>,
     ) -> Replayed {
         let Some(mut held) = self.lock.hold(State::Closed) else { return Replayed::No };
         let session = held.inside();
@@ -254,9 +246,9 @@ impl Replay {
     fn record_first(
         &self,
         from: State,
-        call: &RecordCall<'_>,
-        stream: &Arc<StreamShared>,
-        results: &mut impl TakeResults,
+        call: &RecordCall<'_, S::Handle>,
+        stream: &Arc<S>,
+        results: &mut impl TakeResults<S::Handle>,
     ) -> Replayed {
         if self.is_crowded.load(Ordering::Relaxed) && !self.wait_for_tapes(stream) {
             return Replayed::TooMany;
@@ -272,7 +264,7 @@ impl Replay {
     }
 
     /// Lets those who drop handles know where the tape stands.
-    fn note_place(&self, session: &Session) {
+    fn note_place(&self, session: &Session<S>) {
         if let Some(trace) = &session.trace {
             self.at.store(trace.at(), Ordering::Relaxed);
         }
@@ -280,7 +272,7 @@ impl Replay {
 
     /// Where the tape stands, for a value that is on it.
     #[inline(always)]
-    pub(crate) fn at(&self) -> u32 {
+    pub fn at(&self) -> u32 {
         self.at.load(Ordering::Relaxed)
     }
 
@@ -288,11 +280,11 @@ impl Replay {
     #[cold]
     fn begin(
         &self,
-        session: &mut Session,
+        session: &mut Session<S>,
         is_clean: bool,
-        call: &RecordCall<'_>,
-        stream: &Arc<StreamShared>,
-        results: &mut impl TakeResults,
+        call: &RecordCall<'_, S::Handle>,
+        stream: &Arc<S>,
+        results: &mut impl TakeResults<S::Handle>,
     ) -> bool {
         let mut library = self.library.lock();
         for template in library.candidates(call) {
@@ -310,9 +302,9 @@ impl Replay {
     #[cold]
     fn record_due(
         &self,
-        call: &RecordCall<'_>,
-        stream: &Arc<StreamShared>,
-        results: &mut impl TakeResults,
+        call: &RecordCall<'_, S::Handle>,
+        stream: &Arc<S>,
+        results: &mut impl TakeResults<S::Handle>,
     ) -> bool {
         self.lock.make_ready();
         let Some(mut held) = self.lock.hold(State::Ready) else { return false };
@@ -326,10 +318,10 @@ impl Replay {
 
     fn begin_round(
         &self,
-        session: &mut Session,
-        call: &RecordCall<'_>,
-        stream: &Arc<StreamShared>,
-        results: &mut impl TakeResults,
+        session: &mut Session<S>,
+        call: &RecordCall<'_, S::Handle>,
+        stream: &Arc<S>,
+        results: &mut impl TakeResults<S::Handle>,
     ) -> bool {
         let mut library = self.library.lock();
         let now =
@@ -354,7 +346,7 @@ impl Replay {
         true
     }
 
-    fn forget_expected_loop(&self, library: &mut TemplateCache) {
+    fn forget_expected_loop(&self, library: &mut TemplateCache<OutcomeOf<S>>) {
         library.forget_expected_loop();
         self.due.store(NOT_DUE, Ordering::Relaxed);
         self.is_off.store(false, Ordering::Relaxed);
@@ -364,18 +356,19 @@ impl Replay {
     #[cold]
     fn record_round(
         &self,
-        session: &mut Session,
-        call: &RecordCall<'_>,
-        stream: &Arc<StreamShared>,
-        results: &mut impl TakeResults,
+        session: &mut Session<S>,
+        call: &RecordCall<'_, S::Handle>,
+        stream: &Arc<S>,
+        results: &mut impl TakeResults<S::Handle>,
     ) -> bool {
-        let is_next = |trace: &ReplayTrace| trace.is_complete() && trace.template().round.is_some();
+        let is_next =
+            |trace: &ReplayTrace<OutcomeOf<S>>| trace.is_complete() && trace.template().round.is_some();
         if !session.trace.as_deref().is_some_and(is_next) || self.is_off.load(Ordering::Relaxed) {
             return false;
         }
         let Some(mut trace) = session.trace.take() else { return false };
         if let Some(before) = trace.take_before() {
-            self.hand_over_round(before, End::LoopId, stream);
+            self.hand_over_round(before, End::Iteration, stream);
         }
         let mut next = self.library.lock().trace(trace.template().clone());
         next.follow(trace);
@@ -387,10 +380,10 @@ impl Replay {
     #[cold]
     fn switch_template(
         &self,
-        session: &mut Session,
-        call: &RecordCall<'_>,
-        stream: &Arc<StreamShared>,
-        results: &mut impl TakeResults,
+        session: &mut Session<S>,
+        call: &RecordCall<'_, S::Handle>,
+        stream: &Arc<S>,
+        results: &mut impl TakeResults<S::Handle>,
     ) -> bool {
         let Some(trace) = session.trace.as_mut() else { return false };
         let others = match trace.template().round {
@@ -413,13 +406,13 @@ impl Replay {
 
     /// Puts an entry where it belongs: into the log, on the tape, or behind it.
     #[inline(always)]
-    pub(crate) fn submit(&self, entry: Entry, stream: &Arc<StreamShared>) {
+    pub fn submit(&self, entry: Entry<OutcomeOf<S>>, stream: &Arc<S>) {
         self.submit_with(entry, &[], stream);
     }
 
     /// As [`Replay::submit`], for an op on `operands`.
     #[inline(always)]
-    pub(crate) fn submit_with(&self, entry: Entry, operands: &[&Tensor], stream: &Arc<StreamShared>) {
+    pub fn submit_with(&self, entry: Entry<OutcomeOf<S>>, operands: &[&S::Handle], stream: &Arc<S>) {
         match self.lock.state() {
             State::Closed => self.go_through(entry, operands, stream),
             state => {
@@ -436,7 +429,7 @@ impl Replay {
     }
 
     #[inline(never)]
-    fn go_through(&self, mut entry: Entry, operands: &[&Tensor], stream: &Arc<StreamShared>) {
+    fn go_through(&self, mut entry: Entry<OutcomeOf<S>>, operands: &[&S::Handle], stream: &Arc<S>) {
         let mut is_late = false;
         loop {
             if let Some(mut held) = self.lock.hold(State::Closed) {
@@ -450,7 +443,7 @@ impl Replay {
             // waits for the answer alone.
             let may_wait = !is_late
                 && !matches!(entry, Entry::Release(_) | Entry::Demand(..) | Entry::Fence(_))
-                && !is_driving();
+                && !S::is_driving();
             let permit = match self.permits.get(may_wait, || stream.room_deadline(), || stream.waits_longer())
             {
                 Got::Permit(permit) => permit,
@@ -464,10 +457,10 @@ impl Replay {
                     continue;
                 }
             };
-            let mut mentions: Mentions = operands.iter().map(|&tensor| tensor.clone()).collect();
+            let mut mentions: Mentions<S> = operands.iter().map(|&tensor| tensor.clone()).collect();
             if let Entry::Demand(value, _) = &entry {
                 // Who asks for it has a handle.
-                mentions.push(Tensor::another(value, stream));
+                mentions.push(S::Handle::another(value, stream));
             }
             match self.lock.leave(DeferredEntry { entry, mentions, permit }) {
                 Ok(()) => return,
@@ -486,7 +479,7 @@ impl Replay {
 
     /// As [`Replay::accept`], for an entry that another thread left.
     #[cold]
-    fn see_to(&self, session: &mut Session, left: DeferredEntry, stream: &Arc<StreamShared>) -> State {
+    fn see_to(&self, session: &mut Session<S>, left: DeferredEntry<S>, stream: &Arc<S>) -> State {
         let DeferredEntry { entry, mentions, permit } = left;
         let is_demanded = entry.is_demanded();
         let next = self.accept(session, entry, stream);
@@ -500,7 +493,7 @@ impl Replay {
         next
     }
 
-    fn accept(&self, session: &mut Session, entry: Entry, stream: &Arc<StreamShared>) -> State {
+    fn accept(&self, session: &mut Session<S>, entry: Entry<OutcomeOf<S>>, stream: &Arc<S>) -> State {
         let Some(trace) = session.trace.as_mut() else {
             return self.append(entry, stream);
         };
@@ -569,13 +562,13 @@ impl Replay {
 
     /// Puts the whole tape into the log, with the boundary behind it, and begins the one that is
     /// expected then.
-    fn hand_over(&self, session: &mut Session, boundary: Boundary, stream: &Arc<StreamShared>) -> State {
+    fn hand_over(&self, session: &mut Session<S>, boundary: Boundary, stream: &Arc<S>) -> State {
         let Some(mut trace) = session.trace.take() else { return State::Open };
         trace.close();
         let mut library = self.library.lock();
         // If there are too many then, the next one is begun by the op that waits until there are
         // fewer.
-        let may_go_on = library.away() + 1 < MAX_TAPES;
+        let may_go_on = library.away() + 1 < MAX_TRACES;
         let next = library.completed(trace.template()).filter(|_| may_go_on);
         session.trace = next.map(|template| library.trace(template));
         session.is_clean = true;
@@ -586,7 +579,7 @@ impl Replay {
     }
 
     /// Puts a round that is complete into the log. What comes behind it may be under way.
-    fn hand_over_round(&self, mut trace: Box<ReplayTrace>, end: End, stream: &Arc<StreamShared>) {
+    fn hand_over_round(&self, mut trace: Box<ReplayTrace<OutcomeOf<S>>>, end: End, stream: &Arc<S>) {
         trace.close();
         let mut library = self.library.lock();
         library.completed_round(trace.template());
@@ -599,11 +592,11 @@ impl Replay {
     /// Puts what is on the tape into the log, which is not what was expected. Rounds that are
     /// complete end there, if the driver will see an end there too; if not, they are not closed
     /// yet, and go as they are.
-    fn hand_over_part(&self, session: &mut Session, ends_rounds: bool, stream: &Arc<StreamShared>) {
+    fn hand_over_part(&self, session: &mut Session<S>, ends_rounds: bool, stream: &Arc<S>) {
         let Some(mut trace) = session.trace.take() else { return };
         if trace.template().round.is_some() {
             self.forget_expected_loop(&mut self.library.lock());
-            let end = if ends_rounds { End::LoopId } else { End::Astray };
+            let end = if ends_rounds { End::Iteration } else { End::Astray };
             if let Some(before) = trace.take_before() {
                 self.hand_over_round(before, end, stream);
             }
@@ -623,7 +616,7 @@ impl Replay {
         self.append_tape(trace, End::Astray, stream);
     }
 
-    fn append_tape(&self, trace: Box<ReplayTrace>, end: End, stream: &Arc<StreamShared>) {
+    fn append_tape(&self, trace: Box<ReplayTrace<OutcomeOf<S>>>, end: End, stream: &Arc<S>) {
         self.ops.fetch_add(trace.ops() as u64, Ordering::Relaxed);
         let entry = Entry::Replayed(trace, end);
         self.asks.fetch_add(u64::from(entry.is_ask()), Ordering::Relaxed);
@@ -632,7 +625,7 @@ impl Replay {
 
     /// Puts an entry into the log; what that leaves the gate as.
     #[inline(always)]
-    fn append(&self, entry: Entry, stream: &Arc<StreamShared>) -> State {
+    fn append(&self, entry: Entry<OutcomeOf<S>>, stream: &Arc<S>) -> State {
         let next = match entry {
             Entry::Flush(_) | Entry::Fence(_) => State::Fresh,
             Entry::Demand(..) => State::Ready,
@@ -649,9 +642,9 @@ impl Replay {
 
     /// Counts a tape that is about to be handed over: before that, since the driver may send it
     /// back at once.
-    fn send_away(&self, mut library: MutexGuard<'_, TemplateCache>) {
+    fn send_away(&self, mut library: MutexGuard<'_, TemplateCache<OutcomeOf<S>>>) {
         library.send_away();
-        if library.away() >= MAX_TAPES {
+        if library.away() >= MAX_TRACES {
             self.is_crowded.store(true, Ordering::Relaxed);
         }
     }
@@ -659,16 +652,16 @@ impl Replay {
     /// Waits until fewer tapes are under way: they stand for many entries of the log each, whose
     /// number is limited. False if that takes longer than anybody waits.
     #[cold]
-    fn wait_for_tapes(&self, stream: &Arc<StreamShared>) -> bool {
+    fn wait_for_tapes(&self, stream: &Arc<S>) -> bool {
         // The driver may be waiting for this thread, so this thread must not wait for the driver.
-        if is_driving() {
+        if S::is_driving() {
             return true;
         }
         stream.notify();
-        let _stall = stream.engine().counters().stall();
+        let _stall = stream.stall();
         let mut until = stream.room_deadline();
         let mut library = self.library.lock();
-        while library.away() >= MAX_TAPES {
+        while library.away() >= MAX_TRACES {
             library = match until {
                 None => self.came_back.wait(library),
                 Some(until) if Instant::now() < until => self.came_back.wait_until(library, until),
@@ -690,7 +683,7 @@ impl Replay {
 
     /// Remembers a region that was all that lay between two boundaries that the program asked for,
     /// or was expected as a round. The template, if it is one now.
-    pub(crate) fn note(
+    pub fn note(
         &self,
         key: RegionKey,
         round: Option<LoopId>,
@@ -704,7 +697,7 @@ impl Replay {
 
     /// Rounds of this template are recorded, of which one began at `start`. Where the next begins,
     /// so does a tape.
-    pub(crate) fn expect_loop(&self, template: Arc<Template>, start: StreamPosition) {
+    pub fn expect_loop(&self, template: Arc<Template>, start: StreamPosition) {
         let mut library = self.library.lock();
         library.expect_loop(template, start);
         // That it is not there yet, and where it is, whoever records finds out.
@@ -713,7 +706,7 @@ impl Replay {
 
     /// Behind a boundary that the program has asked for a round is expected that may be known. If
     /// it is, a tape begins there.
-    pub(crate) fn expect_loop_again(&self, round: LoopFingerprint, start: StreamPosition) {
+    pub fn expect_loop_again(&self, round: LoopFingerprint, start: StreamPosition) {
         let template = self.library.lock().of_round(round);
         if let Some(template) = template {
             self.expect_loop(template, start);
@@ -722,12 +715,12 @@ impl Replay {
 
     /// A tape that went into the log as a round is none: others record at the same time, or what
     /// was expected is not any more.
-    pub(crate) fn is_off(&self) {
+    pub fn is_off(&self) {
         self.is_off.store(true, Ordering::Relaxed);
     }
 
     /// The driver has done with a tape.
-    pub(crate) fn take_back(&self, trace: Box<ReplayTrace>) {
+    pub fn take_back(&self, trace: Box<ReplayTrace<OutcomeOf<S>>>) {
         let mut library = self.library.lock();
         library.take_back(trace);
         if self.is_crowded.load(Ordering::Relaxed) {
@@ -736,9 +729,14 @@ impl Replay {
     }
 }
 
-/// Whether a call can be on a tape.
+/// Whether a call can be on a trace.
 #[inline(always)]
-fn is_fit(call: &RecordCall<'_>, stream: &StreamShared) -> bool {
-    let is_fit = call.effect == Effect::Pure && stream.is_fused() && !stream.engine().captures().is_on();
-    is_fit && !is_counted()
+fn is_fit<S: Stream>(call: &RecordCall<'_, S::Handle>, stream: &S) -> bool {
+    call.effect == Effect::Pure && stream.may_replay()
+}
+
+impl<S: Stream> Default for Session<S> {
+    fn default() -> Session<S> {
+        Session { trace: None, is_clean: false }
+    }
 }

@@ -51,7 +51,7 @@ const PLACES: u32 = 1 << (u64::BITS - PLACE);
 /// What the drop of a handle was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub(crate) enum Dropped {
+pub enum Dropped {
     /// There are others.
     Shared,
     /// The last one: the end of the life is to be recorded.
@@ -61,23 +61,24 @@ pub(crate) enum Dropped {
 }
 
 /// See the module's documentation.
-pub(crate) struct HandleCount(AtomicU64);
+#[derive(Debug)]
+pub struct HandleCount(AtomicU64);
 
 impl HandleCount {
     /// One handle, on no tape.
-    pub(crate) fn new() -> HandleCount {
+    pub fn new() -> HandleCount {
         HandleCount(AtomicU64::new(1))
     }
 
     /// One handle more, made from one that exists.
     #[inline]
-    pub(crate) fn retain(&self) {
+    pub fn retain(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 
     /// One handle less. `at` is where the tape stands; it is asked if the value is on one.
     #[inline(always)]
-    pub(crate) fn drop_one(&self, at: impl Fn() -> u32) -> Dropped {
+    pub fn drop_one(&self, at: impl Fn() -> u32) -> Dropped {
         let mut word = self.0.load(ordering!(Acquire, "life_drop"));
         loop {
             if word == 1 {
@@ -102,18 +103,18 @@ impl HandleCount {
     }
 
     /// Whether anybody has a handle.
-    pub(crate) fn has_handles(&self) -> bool {
+    pub fn has_handles(&self) -> bool {
         self.0.load(Ordering::Relaxed) & HANDLES > 0
     }
 
     /// Whether it is on a tape, as a result. For who holds the gate.
-    pub(crate) fn is_made(&self) -> bool {
+    pub fn is_made(&self) -> bool {
         self.0.load(Ordering::Relaxed) & MADE != 0
     }
 
     /// As what it is on a tape, if it is and somebody has a handle. For who holds the gate and has
     /// one.
-    pub(crate) fn number(&self) -> Option<Number> {
+    pub fn number(&self) -> Option<Number> {
         let word = self.0.load(Ordering::Relaxed);
         let number = (word >> PLACE) as u32;
         match word & ON_TAPE {
@@ -125,44 +126,46 @@ impl HandleCount {
 
     /// Makes it a result of a tape, with one handle. Nobody else knows the value.
     #[inline]
-    pub(crate) fn make(&self, number: u32) {
+    pub fn make(&self, number: u32) {
         self.0.store(MADE | 1 | u64::from(number) << PLACE, Ordering::Relaxed);
     }
 
     /// Makes it a parameter of a tape; it is on none. The caller holds the gate, and knows of a
     /// handle that is kept.
-    pub(crate) fn bind(&self, number: u32) {
+    pub fn bind(&self, number: u32) {
         self.0.fetch_or(BOUND | u64::from(number) << PLACE, Ordering::Relaxed);
     }
 
     /// Where the tape stood when the last handle was dropped, if it was.
     #[inline]
-    pub(crate) fn given(&self) -> Option<TracePosition> {
+    pub fn given(&self) -> Option<TracePosition> {
         place(self.0.load(ordering!(Acquire, "life_given")))
     }
 
     /// It is on no tape from now on. Returns where the tape stood when the last handle was dropped,
     /// if it was.
-    pub(crate) fn take_off(&self) -> Option<TracePosition> {
+    pub fn take_off(&self) -> Option<TracePosition> {
         place(self.0.fetch_and(HANDLES, ordering!(Acquire, "life_take_off")))
     }
 }
 
 /// What a value is on its tape: which of the results or parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Number {
+pub enum Number {
+    /// A result, by its number.
     Made(u32),
+    /// A parameter, by its number.
     Bound(u32),
 }
 
 /// Where a tape stood, as far as a word has room for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct TracePosition(u32);
+pub struct TracePosition(u32);
 
 impl TracePosition {
     /// How far behind `first`; 0 if that was not reached. The difference is less than half of
     /// [`PLACES`].
-    pub(crate) fn since(self, first: u32) -> u32 {
+    pub fn since(self, first: u32) -> u32 {
         let ops = self.0.wrapping_sub(first) % PLACES;
         if ops < PLACES / 2 { ops } else { 0 }
     }

@@ -78,6 +78,7 @@
 //!   that.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::mem::MaybeUninit;
 use std::ptr;
 use std::time::Instant;
@@ -105,26 +106,26 @@ const WRITTEN: u32 = 2;
 
 /// Place of an entry in a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Ticket(u64);
+pub struct Ticket(u64);
 
 impl Ticket {
     /// A ticket from a number that [`Ticket::to_raw`] gave.
-    pub(crate) fn from_raw(raw: u64) -> Ticket {
+    pub fn from_raw(raw: u64) -> Ticket {
         Ticket(raw)
     }
 
     /// The number.
-    pub(crate) fn to_raw(self) -> u64 {
+    pub fn to_raw(self) -> u64 {
         self.0
     }
 
     /// The ticket after this one.
-    pub(crate) fn next(self) -> Ticket {
+    pub fn next(self) -> Ticket {
         Ticket(self.0 + 1)
     }
 
     /// Whether this is one of every `n` tickets, the same ones in every run.
-    pub(crate) fn is_every(self, n: u64) -> bool {
+    pub fn is_every(self, n: u64) -> bool {
         self.0 % n == n - 1
     }
 }
@@ -162,11 +163,11 @@ impl<T> Drop for Segment<T> {
 /// What [`Log::push`] asks of its caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub(crate) struct Pushed {
+pub struct Pushed {
     /// Place of the entry.
-    pub(crate) ticket: Ticket,
+    pub ticket: Ticket,
     /// The consumer waits for this very entry: it has to be scheduled.
-    pub(crate) awaited: bool,
+    pub awaited: bool,
 }
 
 /// Entries that were left, with their tickets. Boxed: as a rule there are none, and an idle log is
@@ -174,7 +175,7 @@ pub(crate) struct Pushed {
 struct Left<T>(Vec<(u64, T)>);
 
 /// A multi-producer, single-consumer log. See the module's documentation.
-pub(crate) struct Log<T> {
+pub struct Log<T> {
     /// Next ticket.
     tail: CachePadded<AtomicU64>,
     /// First ticket that has not been taken out.
@@ -195,7 +196,7 @@ pub(crate) struct Log<T> {
 }
 
 /// The reading end, held by one thread at a time.
-pub(crate) struct Reader<'a, T> {
+pub struct Reader<'a, T> {
     log: &'a Log<T>,
     /// First ticket that has not been read.
     place: MutexGuard<'a, u64>,
@@ -207,9 +208,21 @@ unsafe impl<T: Send> Send for Log<T> {}
 // SAFETY: holds for the same reason; no `&T` is ever handed out.
 unsafe impl<T: Send> Sync for Log<T> {}
 
+impl<T> fmt::Debug for Log<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Log(next ticket: {})", self.tail.load(Ordering::Relaxed))
+    }
+}
+
+impl<T> fmt::Debug for Reader<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Reader({:?})", self.log)
+    }
+}
+
 impl<T> Log<T> {
     /// An empty log.
-    pub(crate) fn new() -> Log<T> {
+    pub fn new() -> Log<T> {
         Log {
             tail: CachePadded::new(AtomicU64::new(0)),
             head: CachePadded::new(AtomicU64::new(0)),
@@ -225,7 +238,7 @@ impl<T> Log<T> {
 
     /// Becomes the consumer; waits while another thread is.
     #[cfg_attr(debug_assertions, track_caller)]
-    pub(crate) fn read(&self) -> Reader<'_, T> {
+    pub fn read(&self) -> Reader<'_, T> {
         Reader { log: self, place: self.place.lock() }
     }
 
@@ -234,7 +247,7 @@ impl<T> Log<T> {
     /// this one that is not written when it comes to it. What it returns is dropped when there is
     /// room.
     #[cfg(all(test, not(shuttle)))]
-    pub(crate) fn push<W>(&self, entry: T, when_full: impl FnOnce(Ticket) -> W) -> Pushed {
+    pub fn push<W>(&self, entry: T, when_full: impl FnOnce(Ticket) -> W) -> Pushed {
         self.push_within(entry, |ticket, _| (when_full(ticket), None), |_| None, |entry| entry)
     }
 
@@ -242,7 +255,7 @@ impl<T> Log<T> {
     /// over, `waits_on` may say a later time. If it does not, what `give_up` makes of the entry is
     /// left for the consumer, and the append is over.
     #[inline(always)]
-    pub(crate) fn push_within<W>(
+    pub fn push_within<W>(
         &self,
         entry: T,
         when_full: impl FnOnce(Ticket, &T) -> (W, Option<Instant>),
@@ -292,7 +305,7 @@ impl<T> Log<T> {
     }
 
     /// Appends an entry without ever parking, for threads that the consumer may be waiting for.
-    pub(crate) fn push_at_once(&self, entry: T) -> Pushed {
+    pub fn push_at_once(&self, entry: T) -> Pushed {
         let mut ticket = self.tail.load(Ordering::Relaxed);
         while ticket < self.head.load(ordering!(Acquire, "log_head_load")) + CAPACITY {
             match self.tail.compare_exchange_weak(ticket, ticket + 1, Ordering::Relaxed, Ordering::Relaxed) {
@@ -379,12 +392,12 @@ impl<T> Log<T> {
 
 impl<'a, T> Reader<'a, T> {
     /// Place of the next entry.
-    pub(crate) fn place(&self) -> Ticket {
+    pub fn place(&self) -> Ticket {
         Ticket(*self.place)
     }
 
     /// The next entry, if it has been written.
-    pub(crate) fn pop(&mut self) -> Option<T> {
+    pub fn pop(&mut self) -> Option<T> {
         let ticket = *self.place;
         let next = self.written(ticket);
         if self.log.has_late.load(Ordering::Relaxed)
@@ -463,7 +476,7 @@ impl<'a, T> Reader<'a, T> {
 
     /// Asks to be told when the next entry is written. Returns false if it has been written
     /// already; true means that its [`Pushed::awaited`] will be set.
-    pub(crate) fn await_next(&self) -> bool {
+    pub fn await_next(&self) -> bool {
         let ticket = *self.place;
         // SAFETY: holds because only the consumer, which is us, takes segments out of the
         // directory.

@@ -4,6 +4,15 @@
 //! be used across the streams of an engine: the using stream waits for the making one, and nobody
 //! waits on the host.
 
+use fuseline_record::entry::{Fence, Fenced};
+use fuseline_record::handle::TakeResults;
+use fuseline_record::handle_count::Dropped;
+use fuseline_record::log::{Log, Pushed, Ticket};
+use fuseline_record::memo::{self, InferredCall};
+use fuseline_record::mode::{FUSED, mode_code, mode_of, scoped_mode};
+use fuseline_record::trace_cache::Replayed;
+mod room;
+
 use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -18,15 +27,13 @@ use fuseline_sync::{Mutex, Rank};
 use smallvec::SmallVec;
 
 use crate::check::Checks;
+use crate::counters::Stall;
 use crate::engine::EngineShared;
 use crate::error::{Error, Result};
-use crate::event::Event;
+use crate::event::{Event, is_counted};
 use crate::execute::{CurrentActivity, DeferredFrees, Driver, InFlight, ReadSites, is_driving};
 use crate::limits::{ENTRIES_PER_HINT, LARGE_RELEASE};
-use crate::record::log::{Log, Pushed, Ticket};
-use crate::record::memo::{self, InferredCall};
-use crate::record::trace_cache::{Dropped, Replay, Replayed, TakeResults};
-use crate::record::{Entry, FUSED, Fence, Fenced, caller, mode_code, mode_of, scoped_mode};
+use crate::record::{Entry, RecordCall, Replay};
 use crate::tensor::{Tensor, here};
 use crate::trace::{self, Trace};
 use crate::value::{ValueCell, ValuePromise, ValueRef};
@@ -56,37 +63,6 @@ pub(crate) struct StreamShared {
 
 /// Results of a recorded op.
 pub type Tensors = SmallVec<[Tensor; 1]>;
-
-/// A call to be recorded.
-#[derive(Clone, Copy)]
-pub(crate) struct RecordCall<'a> {
-    pub(crate) op: OpCode,
-    pub(crate) attrs: &'a Attrs,
-    pub(crate) bodies: &'a [Arc<Body>],
-    pub(crate) operands: &'a [&'a Tensor],
-    pub(crate) effect: Effect,
-    pub(crate) site: &'a Site,
-}
-
-impl<'a> RecordCall<'a> {
-    /// A pure op without bodies.
-    #[inline(always)]
-    pub(crate) fn new(
-        op: OpCode,
-        attrs: &'a Attrs,
-        operands: &'a [&'a Tensor],
-        site: &'a Site,
-    ) -> RecordCall<'a> {
-        let site = caller().unwrap_or(site);
-        RecordCall { op, attrs, bodies: &[], operands, effect: Effect::Pure, site }
-    }
-
-    /// The signature, if the kinds of the operands tell it.
-    #[inline(always)]
-    fn known(&self) -> Option<InferredCall> {
-        memo::by_tokens(self.op, self.attrs, self.bodies, self.operands)
-    }
-}
 
 impl StreamShared {
     pub(crate) fn new(id: StreamId, engine: Arc<EngineShared>) -> Arc<StreamShared> {
@@ -446,7 +422,7 @@ impl StreamShared {
         let mut results = Tensors::new();
         match self.replay.record(&call, self, &mut results) {
             Replayed::Yes => {}
-            Replayed::No => self.record_new(&call, call.known(), &mut results)?,
+            Replayed::No => self.record_new(&call, call.inferred(), &mut results)?,
             Replayed::TooMany => return Err(self.no_room(call.site)),
         }
         Ok(results)
@@ -475,7 +451,7 @@ impl StreamShared {
     /// Records an op that has one result.
     #[inline(never)]
     pub(crate) fn record_slow(self: &Arc<Self>, call: &RecordCall<'_>) -> Result<Tensor> {
-        self.record_single(call, || call.known())
+        self.record_single(call, || call.inferred())
     }
 
     /// Records an op of two operands that has one result if both have one type. If not, it is still
@@ -486,7 +462,7 @@ impl StreamShared {
         call: &RecordCall<'_>,
         [lhs, rhs]: [&Tensor; 2],
     ) -> Option<Result<Tensor>> {
-        let known = call.known();
+        let known = call.inferred();
         // An op that is known on such operands need not be asked whether they are alike.
         if known.is_none() && lhs.ty() != rhs.ty() {
             return None;
@@ -515,7 +491,7 @@ impl StreamShared {
         self: &Arc<Self>,
         call: &RecordCall<'_>,
         known: Option<InferredCall>,
-        made: &mut impl TakeResults,
+        made: &mut impl TakeResults<Tensor>,
     ) -> Result<()> {
         let &RecordCall { op, attrs, bodies, operands, effect, site } = call;
         let known = match known {
@@ -574,9 +550,9 @@ impl StreamShared {
         for tensor in operands {
             let cell = tensor.cell();
             inputs.push(if cell.is_scalar() {
-                Operand::Scalar(ValueRef(cell.clone()))
+                Operand::Scalar(ValueRef::of(cell.clone()))
             } else if Arc::ptr_eq(tensor.stream(), self) || self.borrow(tensor, operands, site)? {
-                Operand::Tensor(ValueRef(cell.clone()))
+                Operand::Tensor(ValueRef::of(cell.clone()))
             } else {
                 return Ok(false);
             });
@@ -589,7 +565,7 @@ impl StreamShared {
     pub(crate) fn promise(
         self: &Arc<Self>,
         known: &InferredCall,
-        made: &mut impl TakeResults,
+        made: &mut impl TakeResults<Tensor>,
     ) -> Results<ValuePromise> {
         let mut results = Results::new();
         for (index, ty) in known.signature.results().iter().enumerate() {
@@ -619,6 +595,46 @@ impl StreamShared {
             owner.need(cell, Boundary::CrossStream);
         }
         Ok(true)
+    }
+}
+
+impl fuseline_record::stream::Stream for StreamShared {
+    type Handle = Tensor;
+    type Stall<'a> = Stall<'a>;
+
+    #[inline(always)]
+    fn is_driving() -> bool {
+        is_driving()
+    }
+
+    #[inline(always)]
+    fn may_replay(&self) -> bool {
+        self.is_fused() && !self.engine.captures().is_on() && !is_counted()
+    }
+
+    #[inline(always)]
+    fn append(self: &Arc<Self>, entry: Entry) {
+        self.append(entry);
+    }
+
+    fn notify(self: &Arc<Self>) {
+        self.notify();
+    }
+
+    fn stall(&self) -> Stall<'_> {
+        self.engine.counters().stall()
+    }
+
+    fn room_deadline(&self) -> Option<Instant> {
+        self.room_deadline()
+    }
+
+    fn waits_longer(&self) -> Option<Instant> {
+        self.waits_longer()
+    }
+
+    fn give_up(&self, entry: Entry) -> Entry {
+        self.give_up(entry)
     }
 }
 

@@ -1,5 +1,6 @@
 //! What was recorded of a template: which values stand where, and when they were released.
 
+use std::fmt;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -8,21 +9,20 @@ use fuseline_fusion::op::Effect;
 use fuseline_fusion::region::{Input, Mode, Operand, Operands, Results, TraceOp};
 use fuseline_fusion::{Site, ValueId};
 
-use super::handle_count::Number;
-use super::template::{Sites, Template};
+use crate::call::RecordCall;
+use crate::handle::{Handle, TakeResults};
+use crate::handle_count::Number;
 use crate::limits::MAX_OTHERS;
-use crate::stream::{RecordCall, StreamShared, Tensors};
-use crate::tensor::Tensor;
-use crate::value::{ValueCell, ValuePromise, ValueRef};
+use crate::template::{Sites, Template};
+use crate::value::{Outcome, ValueCell, ValuePromise, ValueRef};
 
 /// A value on a tape. Until the tape is closed, the reference belongs to its handle, or, when the
 /// last handle has been dropped, to the tape, without being here ([`super::handle_count`]).
-#[derive(Debug)]
-struct Placed {
-    cell: NonNull<ValueCell>,
+struct Placed<O: Outcome> {
+    cell: NonNull<ValueCell<O>>,
     /// The reference: when the value has been taken off the tape; and, beyond the results made, of
     /// a cell that can be used again.
-    own: Option<Arc<ValueCell>>,
+    own: Option<Arc<ValueCell<O>>>,
     /// When it has been taken off: the number of ops that had been recorded when the last handle
     /// was dropped, from the tape's first on.
     released: Option<u32>,
@@ -30,12 +30,12 @@ struct Placed {
 
 // SAFETY: holds because `cell` is the address of a value, which is `Send` and `Sync`, and to which
 // somebody has a reference where it is used (`Placed::close`).
-unsafe impl Send for Placed {}
+unsafe impl<O: Outcome> Send for Placed<O> {}
 // SAFETY: holds for the same reason.
-unsafe impl Sync for Placed {}
+unsafe impl<O: Outcome> Sync for Placed<O> {}
 
-impl Placed {
-    fn new(cell: &Arc<ValueCell>) -> Placed {
+impl<O: Outcome> Placed<O> {
+    fn new(cell: &Arc<ValueCell<O>>) -> Placed<O> {
         // What `Arc::as_ptr` gives may become a reference again; it is not null.
         let cell = NonNull::new(Arc::as_ptr(cell).cast_mut()).expect("bug: a value at no address");
         Placed { cell, own: None, released: None }
@@ -68,20 +68,19 @@ impl Placed {
     }
 
     /// The reference. The tape has been closed.
-    fn own(&self) -> &Arc<ValueCell> {
+    fn own(&self) -> &Arc<ValueCell<O>> {
         self.own.as_ref().expect("bug: a value of a tape that is not closed")
     }
 }
 
 /// What a value is compared by.
 #[inline(always)]
-fn address(cell: &Arc<ValueCell>) -> usize {
+fn address<O>(cell: &Arc<ValueCell<O>>) -> usize {
     Arc::as_ptr(cell).addr()
 }
 
 /// A run of ops that are those of a template from its first on.
-#[derive(Debug, Default)]
-pub(crate) struct ReplayTrace {
+pub struct ReplayTrace<O: Outcome> {
     template: Option<Arc<Template>>,
     /// Number of ops.
     ops: usize,
@@ -90,33 +89,37 @@ pub(crate) struct ReplayTrace {
     /// The address of the value at each place of the template ([`Template::next`]), as far as it is
     /// known.
     known: Vec<usize>,
-    made: Vec<Placed>,
-    bound: Vec<Placed>,
+    made: Vec<Placed<O>>,
+    bound: Vec<Placed<O>>,
     /// Values of others that were released meanwhile, with the number of ops then.
-    others: Vec<(u32, Arc<ValueCell>)>,
+    others: Vec<(u32, Arc<ValueCell<O>>)>,
     /// The template's, unless the ops were recorded elsewhere.
     sites: Sites,
     /// Where the stream stood when the tape began; that is asked for when handles are dropped.
     first: u32,
     /// The round before this one, which is complete. Until this one is too, its values are not
     /// closed: what is released meanwhile is not needed behind it.
-    before: Option<Box<ReplayTrace>>,
+    before: Option<Box<ReplayTrace<O>>>,
 }
 
 /// An entry of the log that a tape stands for.
-pub(crate) enum Step {
+#[derive(Debug)]
+pub enum Step<O: Outcome> {
     /// An op was recorded.
-    Op(TraceOp<ValuePromise>),
+    Op(TraceOp<ValuePromise<O>>),
     /// The last handle on a value was dropped.
     Release(ValueId),
 }
 
 /// What a region is made of, if its ops are those of a whole template.
-pub(crate) struct Recorded {
-    pub(crate) inputs: Vec<Input<ValueRef>>,
+#[derive(Debug)]
+pub struct Recorded<O: Outcome> {
+    /// Its inputs, in the order of the parameters.
+    pub inputs: Vec<Input<ValueRef<O>>>,
     /// The results that live on, by their number in the graph.
-    pub(crate) live: Vec<(u32, ValuePromise)>,
-    pub(crate) sites: Sites,
+    pub live: Vec<(u32, ValuePromise<O>)>,
+    /// Where each op was recorded.
+    pub sites: Sites,
 }
 
 /// Whether two call sites are the same, where that is cheap to tell.
@@ -131,9 +134,9 @@ fn is_same_site(one: &Site, other: &Site) -> bool {
     }
 }
 
-impl ReplayTrace {
+impl<O: Outcome> ReplayTrace<O> {
     /// Makes the tape one of no ops.
-    pub(super) fn begin(&mut self, template: Arc<Template>) {
+    pub(crate) fn begin(&mut self, template: Arc<Template>) {
         debug_assert!(self.results == 0 && self.bound.is_empty(), "bug: a tape is used again that is in use");
         if self.was_for(&template) {
             self.known[..template.params()].fill(0);
@@ -150,24 +153,24 @@ impl ReplayTrace {
     }
 
     /// Keeps the round that was recorded just before the first op of this one.
-    pub(super) fn follow(&mut self, before: Box<ReplayTrace>) {
+    pub(crate) fn follow(&mut self, before: Box<ReplayTrace<O>>) {
         self.first = before.at();
         self.before = Some(before);
     }
 
     /// The round before this one, if it has not been taken.
-    pub(super) fn take_before(&mut self) -> Option<Box<ReplayTrace>> {
+    pub(crate) fn take_before(&mut self) -> Option<Box<ReplayTrace<O>>> {
         self.before.take()
     }
 
     /// Where the stream stands.
     #[inline(always)]
-    pub(super) fn at(&self) -> u32 {
+    pub(crate) fn at(&self) -> u32 {
         self.first.wrapping_add(self.ops as u32)
     }
 
     /// Goes on by another template that begins like this one.
-    pub(super) fn switch_to(&mut self, template: Arc<Template>) {
+    pub(crate) fn switch_to(&mut self, template: Arc<Template>) {
         self.made.truncate(self.results);
         self.known.clear();
         self.known.extend(self.bound.iter().map(|bound| bound.cell.addr().get()));
@@ -181,29 +184,31 @@ impl ReplayTrace {
     }
 
     /// Whether it was last used for this template: its spare cells have the right types.
-    pub(super) fn was_for(&self, template: &Arc<Template>) -> bool {
+    pub(crate) fn was_for(&self, template: &Arc<Template>) -> bool {
         self.template.as_ref().is_some_and(|own| Arc::ptr_eq(own, template))
     }
 
-    pub(crate) fn template(&self) -> &Arc<Template> {
+    /// The template that it follows.
+    #[must_use]
+    pub fn template(&self) -> &Arc<Template> {
         self.template.as_ref().expect("bug: a tape is for a template")
     }
 
     /// Where it stands: the template, and how many of its ops and parameters are known.
-    pub(super) fn place(&self) -> (&Template, usize, usize) {
+    pub(crate) fn place(&self) -> (&Template, usize, usize) {
         (self.template(), self.ops, self.bound.len())
     }
 
     /// Number of ops.
-    pub(crate) fn ops(&self) -> usize {
+    pub fn ops(&self) -> usize {
         self.ops
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.ops == 0
     }
 
-    pub(super) fn is_complete(&self) -> bool {
+    pub(crate) fn is_complete(&self) -> bool {
         self.ops == self.template().ops()
     }
 
@@ -214,11 +219,11 @@ impl ReplayTrace {
     /// What a steady loop does for every op: no closures of any size and nothing that takes the
     /// address of the call, so that it becomes a part of the method that was called.
     #[inline(always)]
-    pub(super) fn record_fast(
+    pub(crate) fn record_fast<S, H: Handle<S, Outcome = O>>(
         &mut self,
-        call: &RecordCall<'_>,
-        stream: &Arc<StreamShared>,
-    ) -> Option<Arc<ValueCell>> {
+        call: &RecordCall<'_, H>,
+        stream: &Arc<S>,
+    ) -> Option<Arc<ValueCell<O>>> {
         let template = self.template.as_ref()?;
         let (places, count) = template.next(self.ops, call)?;
         // Parameters become known only if the call is recorded: everything else comes before.
@@ -239,7 +244,7 @@ impl ReplayTrace {
 
     /// The next result, if there is a cell for it, as the only one of the next op.
     #[inline(always)]
-    fn take_next(&mut self) -> Option<Arc<ValueCell>> {
+    fn take_next(&mut self) -> Option<Arc<ValueCell<O>>> {
         let cell = self.made.get_mut(self.results)?.own.take()?;
         self.results += 1;
         self.ops += 1;
@@ -247,11 +252,11 @@ impl ReplayTrace {
     }
 
     /// Records a call, if it is the next op of the template. If not, nothing has changed.
-    pub(super) fn record(
+    pub(crate) fn record<S, H: Handle<S, Outcome = O>>(
         &mut self,
-        call: &RecordCall<'_>,
-        stream: &Arc<StreamShared>,
-        results: &mut impl TakeResults,
+        call: &RecordCall<'_, H>,
+        stream: &Arc<S>,
+        results: &mut impl TakeResults<H>,
     ) -> bool {
         let Some(template) = &self.template else { return false };
         let Some((places, count)) = template.next(self.ops, call) else { return false };
@@ -270,16 +275,16 @@ impl ReplayTrace {
     }
 
     /// A handle on the next result, which is the one of the next op with this number.
-    fn hand_out(&mut self, index: usize, stream: &Arc<StreamShared>) -> Tensor {
+    fn hand_out<S, H: Handle<S, Outcome = O>>(&mut self, index: usize, stream: &Arc<S>) -> H {
         let spare = self.made.get_mut(self.results).and_then(|made| made.own.take());
         let cell = spare.unwrap_or_else(|| self.make(index));
         self.results += 1;
-        Tensor::new(cell, stream.clone())
+        H::new(cell, stream.clone())
     }
 
     /// A new cell for the next result.
     #[cold]
-    fn make(&mut self, index: usize) -> Arc<ValueCell> {
+    fn make(&mut self, index: usize) -> Arc<ValueCell<O>> {
         let template = self.template();
         let place = template.params() + self.results;
         let ty = template.canon.graph().nodes()[self.ops].signature().results()[index].clone();
@@ -297,7 +302,12 @@ impl ReplayTrace {
     /// Makes parameters of the operands of the op at this place that are parameters of it, and not
     /// known yet. False, and nothing has changed, if another operand is not what the op has there.
     #[inline(never)]
-    fn bind_operands(&mut self, at: usize, operands: &[&Tensor], stream: &Arc<StreamShared>) -> bool {
+    fn bind_operands<S, H: Handle<S, Outcome = O>>(
+        &mut self,
+        at: usize,
+        operands: &[&H],
+        stream: &Arc<S>,
+    ) -> bool {
         let template = self.template().clone();
         let places = template.operands(at);
         let before = self.bound.len();
@@ -306,7 +316,7 @@ impl ReplayTrace {
             self.known[place] == address(tensor.cell())
                 || (place == self.bound.len()
                     && place < template.params()
-                    && self.bind(&template, tensor, stream))
+                    && self.bind::<S, H>(&template, tensor, stream))
         });
         if !is_meant {
             for bound in self.bound.drain(before..) {
@@ -321,7 +331,12 @@ impl ReplayTrace {
 
     /// Makes a tensor the next parameter, if it can be that: it has the right type and is not on
     /// the tape already.
-    fn bind(&mut self, template: &Template, tensor: &Tensor, stream: &Arc<StreamShared>) -> bool {
+    fn bind<S, H: Handle<S, Outcome = O>>(
+        &mut self,
+        template: &Template,
+        tensor: &H,
+        stream: &Arc<S>,
+    ) -> bool {
         let cell = tensor.cell();
         let (ty, is_lifted) = template.param(self.bound.len());
         if !Arc::ptr_eq(tensor.stream(), stream) || cell.ty() != ty || cell.is_scalar() != is_lifted {
@@ -340,56 +355,56 @@ impl ReplayTrace {
 
     /// Takes one value off the tape, because the round behind it uses it: so it lives on, and
     /// whether it is released is noted there. False if it is not on this tape.
-    fn let_go(&mut self, number: Number, cell: &Arc<ValueCell>) -> bool {
+    fn let_go(&mut self, number: Number, cell: &Arc<ValueCell<O>>) -> bool {
         let placed = match number {
             Number::Made(index) => self.made[..self.results].get_mut(index as usize),
             Number::Bound(index) => self.bound.get_mut(index as usize),
         };
-        let is_cell = |placed: &&mut Placed| std::ptr::eq(placed.cell.as_ptr(), Arc::as_ptr(cell));
+        let is_cell = |placed: &&mut Placed<O>| std::ptr::eq(placed.cell.as_ptr(), Arc::as_ptr(cell));
         let Some(placed) = placed.filter(is_cell) else { return false };
         placed.close(self.first);
         true
     }
 
     /// Notes the release of a value that is not on the tape.
-    pub(super) fn note_release(&mut self, cell: Arc<ValueCell>) {
+    pub(crate) fn note_release(&mut self, cell: Arc<ValueCell<O>>) {
         self.others.push((self.ops as u32, cell));
     }
 
     /// Whether so many values that are not on the tape were released that their memory should not
     /// wait for its end.
-    pub(super) fn is_crowded(&self) -> bool {
+    pub(crate) fn is_crowded(&self) -> bool {
         self.others.len() >= MAX_OTHERS
     }
 
     /// Takes all values off the tape, and finds out which of them have been released.
-    pub(super) fn close(&mut self) {
+    pub(crate) fn close(&mut self) {
         let values = self.made[..self.results].iter_mut().chain(&mut self.bound);
         values.for_each(|placed| placed.close(self.first));
     }
 
     /// The ids of all results, and whether they live on. The tape has been closed.
-    pub(crate) fn outputs(&self) -> impl Iterator<Item = (ValueId, bool)> + '_ {
+    pub fn outputs(&self) -> impl Iterator<Item = (ValueId, bool)> + '_ {
         self.made[..self.results].iter().map(|made| (made.own().id(), made.released.is_none()))
     }
 
     /// The ids of the parameters that have been released. The tape has been closed.
-    pub(crate) fn dying(&self) -> impl Iterator<Item = ValueId> + '_ {
+    pub fn dying(&self) -> impl Iterator<Item = ValueId> + '_ {
         self.bound.iter().filter(|bound| bound.released.is_some()).map(|bound| bound.own().id())
     }
 
     /// The ids of other values that were released meanwhile.
-    pub(crate) fn others(&self) -> impl Iterator<Item = ValueId> + '_ {
+    pub fn others(&self) -> impl Iterator<Item = ValueId> + '_ {
         self.others.iter().map(|(_, cell)| cell.id())
     }
 
     /// Takes out what a region consists of. What is left are cells that can be used again.
-    pub(crate) fn take_region(&mut self) -> Recorded {
+    pub fn take_region(&mut self) -> Recorded<O> {
         let lifted = self.template().clone();
         let lifted = lifted.canon.lifted().iter();
         let inputs = self.bound.drain(..).zip(lifted);
         let inputs = inputs.filter_map(|(bound, &lifted)| {
-            Some(Input { value: ValueRef(bound.own?), lifted, dies: bound.released.is_some() })
+            Some(Input { value: ValueRef::of(bound.own?), lifted, dies: bound.released.is_some() })
         });
         let inputs = inputs.collect();
         let mut live = Vec::new();
@@ -413,7 +428,7 @@ impl ReplayTrace {
     /// Takes the tape apart into what was recorded, in order. `late` are values that were released
     /// after so many ops of the tape: at first those of the tape before, then, from its end on,
     /// those of this one.
-    pub(crate) fn take_steps(&mut self, late: &mut Vec<(u32, ValueId)>) -> Vec<Step> {
+    pub fn take_steps(&mut self, late: &mut Vec<(u32, ValueId)>) -> Vec<Step<O>> {
         let template = self.template().clone();
         let mut releases: Vec<(u32, ValueId)> = std::mem::take(late);
         releases.extend(self.others.drain(..).map(|(when, cell)| (when, cell.id())));
@@ -431,19 +446,19 @@ impl ReplayTrace {
                 steps.push(Step::Release(value));
             }
             let operands = node.operands().iter().map(|place| match *place {
-                Ref::Result(index) => Operand::Tensor(ValueRef(cells[index as usize].clone())),
+                Ref::Result(index) => Operand::Tensor(ValueRef::of(cells[index as usize].clone())),
                 Ref::Param(index) => {
-                    let value = ValueRef(self.bound[index as usize].own().clone());
+                    let value = ValueRef::of(self.bound[index as usize].own().clone());
                     match template.param(index as usize).1 {
                         true => Operand::Scalar(value),
                         false => Operand::Tensor(value),
                     }
                 }
             });
-            let operands: Operands<ValueRef> = operands.collect();
+            let operands: Operands<ValueRef<O>> = operands.collect();
             let count = node.signature().results().len();
             let made = cells[results..results + count].iter().cloned().map(ValuePromise::of);
-            let made: Results<ValuePromise> = made.collect();
+            let made: Results<ValuePromise<O>> = made.collect();
             results += count;
             steps.push(Step::Op(TraceOp {
                 signature: node.signature().clone(),
@@ -466,43 +481,34 @@ impl ReplayTrace {
     }
 }
 
-/// Where the handles on the results of a call go.
-pub(crate) trait TakeResults {
-    fn put(&mut self, tensor: Tensor);
-
-    /// What has been put there.
-    fn taken(&self) -> &[Tensor];
-}
-
-impl TakeResults for Tensors {
-    #[inline(always)]
-    fn put(&mut self, tensor: Tensor) {
-        self.push(tensor);
-    }
-
-    fn taken(&self) -> &[Tensor] {
-        self
-    }
-}
-
-/// For ops that have one result.
-impl TakeResults for Option<Tensor> {
-    #[inline(always)]
-    fn put(&mut self, tensor: Tensor) {
-        debug_assert!(self.is_none(), "bug: an op of one result has two");
-        *self = Some(tensor);
-    }
-
-    fn taken(&self) -> &[Tensor] {
-        self.as_slice()
-    }
-}
-
-impl Drop for ReplayTrace {
+impl<O: Outcome> Drop for ReplayTrace<O> {
     /// Whoever waits for a result is told that it was given up.
     fn drop(&mut self) {
         self.close();
         let made = self.made[..self.results].iter_mut();
         made.filter_map(|made| made.own.take()).for_each(|cell| drop(ValuePromise::of(cell)));
+    }
+}
+
+impl<O: Outcome> Default for ReplayTrace<O> {
+    fn default() -> ReplayTrace<O> {
+        ReplayTrace {
+            template: None,
+            ops: 0,
+            results: 0,
+            known: Vec::new(),
+            made: Vec::new(),
+            bound: Vec::new(),
+            others: Vec::new(),
+            sites: Sites::default(),
+            first: 0,
+            before: None,
+        }
+    }
+}
+
+impl<O: Outcome> fmt::Debug for ReplayTrace<O> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ReplayTrace({} ops)", self.ops)
     }
 }

@@ -1,15 +1,15 @@
-//! What a stream is expected to record, because it has done so before.
+//! The templates of a stream, and which is expected next.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use fuseline_fusion::canon::{CanonRegion, RegionKey};
-use fuseline_fusion::graph::Ref;
-use fuseline_fusion::region::{Boundary, LoopFingerprint, Unit};
-use fuseline_fusion::{Attrs, Body, OpCode, Site, TensorType};
+use fuseline_fusion::canon::RegionKey;
+use fuseline_fusion::region::LoopFingerprint;
 
-use super::trace::ReplayTrace;
-use crate::stream::RecordCall;
+use crate::call::RecordCall;
+use crate::replay_trace::ReplayTrace;
+use crate::template::{StreamPosition, Template, TemplateName};
+use crate::value::Outcome;
 
 /// Templates that a stream keeps, the latest ones used.
 const MAX_TEMPLATES: usize = 16;
@@ -23,177 +23,11 @@ const MAX_SPARE: usize = 4;
 /// Most times that a template is left out after it did not fit.
 const MAX_SKIPPED: u32 = 255;
 
-/// How far a stream has come.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct StreamPosition {
-    /// The number of ops.
-    pub(crate) ops: u64,
-    /// How often the program asked for something.
-    pub(crate) asks: u64,
-}
-
-/// Where each op of a region was recorded.
-pub(crate) type Sites = Arc<Vec<Site>>;
-
-/// What a call has to be to be the op at a place of a template, as far as that fits a few words.
-#[derive(Debug)]
-struct Next {
-    op: OpCode,
-    /// It has neither attributes nor bodies.
-    is_plain: bool,
-    results: u32,
-    /// Where its operands are in [`Template::operands`].
-    first: u32,
-    end: u32,
-}
-
-/// A round of what the program repeats without asking for boundaries.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct LoopId {
-    pub(crate) print: LoopFingerprint,
-    /// Why it ends where it does.
-    pub(crate) boundary: Boundary,
-}
-
-/// A region that was all that the program recorded between two boundaries that it asked for, or a
-/// round of what it repeats without.
-#[derive(Debug)]
-pub(crate) struct Template {
-    pub(crate) key: RegionKey,
-    /// Which round, if it is one.
-    pub(crate) round: Option<LoopId>,
-    pub(crate) canon: Arc<CanonRegion>,
-    /// Where its ops were recorded when it was made.
-    pub(crate) sites: Sites,
-    /// What it was joined from, if it was.
-    pub(crate) units: Vec<Unit>,
-    /// Each op.
-    next: Vec<Next>,
-    /// The operands of all ops, as places: first the parameters, then the results.
-    operands: Vec<u32>,
-    places: usize,
-}
-
-impl Template {
-    pub(crate) fn new(
-        key: RegionKey,
-        round: Option<LoopId>,
-        canon: Arc<CanonRegion>,
-        sites: Sites,
-        units: Vec<Unit>,
-    ) -> Template {
-        let graph = canon.graph();
-        let params = graph.params().len() as u32;
-        let mut places = params;
-        let mut operands = Vec::new();
-        let next = graph.nodes().iter().map(|node| {
-            let signature = node.signature();
-            let first = operands.len() as u32;
-            operands.extend(node.operands().iter().map(|operand| match *operand {
-                Ref::Param(index) => index,
-                Ref::Result(index) => params + index,
-            }));
-            let results = signature.results().len() as u32;
-            places += results;
-            Next {
-                op: signature.op(),
-                is_plain: is_plain(signature.attrs(), signature.bodies()),
-                results,
-                first,
-                end: operands.len() as u32,
-            }
-        });
-        let next = next.collect();
-        Template { key, round, sites, units, next, operands, places: places as usize, canon }
-    }
-
-    /// The op at this place, if a call is one of it, whatever its operands are: the places of its
-    /// operands, and the number of its results.
-    #[inline(always)]
-    pub(super) fn next(&self, at: usize, call: &RecordCall<'_>) -> Option<(&[u32], usize)> {
-        let next = self.next.get(at)?;
-        let operands = self.operands.get(next.first as usize..next.end as usize)?;
-        let is_plain = is_plain(call.attrs, call.bodies);
-        let is_called = next.op == call.op
-            && operands.len() == call.operands.len()
-            && next.is_plain == is_plain
-            && (is_plain || self.has(at, call.attrs, call.bodies));
-        is_called.then_some((operands, next.results as usize))
-    }
-
-    /// Whether the op at this place has the attributes and the bodies of a call.
-    #[inline(never)]
-    fn has(&self, at: usize, attrs: &Attrs, bodies: &[Arc<Body>]) -> bool {
-        let signature = self.canon.graph().nodes()[at].signature();
-        signature.attrs() == attrs && signature.bodies() == bodies
-    }
-
-    /// The places of the operands of an op.
-    pub(super) fn operands(&self, at: usize) -> &[u32] {
-        let next = &self.next[at];
-        &self.operands[next.first as usize..next.end as usize]
-    }
-
-    /// Number of parameters.
-    pub(super) fn params(&self) -> usize {
-        self.canon.graph().params().len()
-    }
-
-    /// Number of parameters and results.
-    pub(super) fn places(&self) -> usize {
-        self.places
-    }
-
-    /// Number of ops.
-    #[inline(always)]
-    pub(crate) fn ops(&self) -> usize {
-        self.canon.graph().nodes().len()
-    }
-
-    /// Type of a parameter, and whether it is a lifted scalar.
-    pub(crate) fn param(&self, index: usize) -> (&TensorType, bool) {
-        (&self.canon.graph().params()[index], self.canon.lifted()[index])
-    }
-
-    /// Which one it is of a stream's.
-    fn name(&self) -> Name {
-        Name { key: self.key, is_round: self.round.is_some() }
-    }
-
-    /// Whether the first `ops` ops of both, over their first `params` parameters, are the same.
-    fn begins_like(&self, other: &Template, ops: usize, params: usize) -> bool {
-        let (own, others) = (self.canon.graph(), other.canon.graph());
-        own.nodes().len() >= ops
-            && own.params().len() >= params
-            && own.params()[..params] == others.params()[..params]
-            && self.canon.lifted()[..params] == other.canon.lifted()[..params]
-            && own.nodes()[..ops].iter().zip(others.nodes()).all(|(own, other)| {
-                own.operands() == other.operands()
-                    && (Arc::ptr_eq(own.signature(), other.signature())
-                        || own.signature() == other.signature())
-            })
-    }
-}
-
-/// Whether a call has neither attributes nor bodies.
-#[inline(always)]
-fn is_plain(attrs: &Attrs, bodies: &[Arc<Body>]) -> bool {
-    attrs.values().is_empty() && bodies.is_empty()
-}
-
-/// What a stream knows a template by: a region may be both a step that ends where the program says
-/// so and a round.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Name {
-    key: RegionKey,
-    is_round: bool,
-}
-
 #[derive(Debug)]
 struct TemplateEntry {
     template: Arc<Template>,
     /// The one that came after it last.
-    next: Option<Name>,
+    next: Option<TemplateName>,
     /// How often it did not fit since it last did, as times to leave it out; and how many of them
     /// are left.
     penalty: u32,
@@ -201,22 +35,35 @@ struct TemplateEntry {
 }
 
 /// The templates of a stream.
-#[derive(Debug, Default)]
-pub(crate) struct TemplateCache {
+#[derive(Debug)]
+pub(crate) struct TemplateCache<O: Outcome> {
     /// The latest used last.
     known: Vec<TemplateEntry>,
-    seen: VecDeque<Name>,
+    seen: VecDeque<TemplateName>,
     /// The one that was completed last.
-    last: Option<Name>,
+    last: Option<TemplateName>,
     /// The round that is recorded just now, and where one began.
     expected_loop: Option<(Arc<Template>, StreamPosition)>,
     #[allow(clippy::vec_box, reason = "they go into the log and come back as they are")]
-    spare: Vec<Box<ReplayTrace>>,
+    spare: Vec<Box<ReplayTrace<O>>>,
     /// Tapes that were handed over and have not come back.
     away: usize,
 }
 
-impl TemplateCache {
+impl<O: Outcome> Default for TemplateCache<O> {
+    fn default() -> TemplateCache<O> {
+        TemplateCache {
+            known: Vec::new(),
+            seen: VecDeque::new(),
+            last: None,
+            expected_loop: None,
+            spare: Vec::new(),
+            away: 0,
+        }
+    }
+}
+
+impl<O: Outcome> TemplateCache<O> {
     /// Remembers a region. `template` is called when it was seen before and is no template yet. The
     /// template, if it is one now.
     pub(crate) fn note(
@@ -225,7 +72,7 @@ impl TemplateCache {
         is_round: bool,
         template: impl FnOnce() -> Template,
     ) -> Option<Arc<Template>> {
-        let name = Name { key, is_round };
+        let name = TemplateName { key, is_round };
         if self.touch(name) {
             return self.known.last().map(|known| known.template.clone());
         }
@@ -255,7 +102,7 @@ impl TemplateCache {
     }
 
     /// Makes a template the latest one used; false if it is not known.
-    fn touch(&mut self, name: Name) -> bool {
+    fn touch(&mut self, name: TemplateName) -> bool {
         let Some(at) = self.known.iter().position(|known| known.template.name() == name) else {
             return false;
         };
@@ -290,7 +137,7 @@ impl TemplateCache {
 
     /// Templates that may begin with a call: each that does and is not left out this time, the
     /// latest first.
-    pub(crate) fn candidates(&mut self, call: &RecordCall<'_>) -> Vec<Arc<Template>> {
+    pub(crate) fn candidates<H>(&mut self, call: &RecordCall<'_, H>) -> Vec<Arc<Template>> {
         let mut found = Vec::new();
         for known in self.known.iter_mut().rev().filter(|known| known.template.round.is_none()) {
             match known.skip {
@@ -303,13 +150,17 @@ impl TemplateCache {
     }
 
     /// Other templates that begin like this one and may go on with a call.
-    pub(crate) fn alternatives(&self, trace: &ReplayTrace, call: &RecordCall<'_>) -> Vec<Arc<Template>> {
+    pub(crate) fn alternatives<H>(
+        &self,
+        trace: &ReplayTrace<O>,
+        call: &RecordCall<'_, H>,
+    ) -> Vec<Arc<Template>> {
         let (_, ops, _) = trace.place();
         self.others(trace, |other| other.next(ops, call).is_some()).cloned().collect()
     }
 
     /// Another template, of which this tape has all ops and no other.
-    pub(crate) fn ended(&self, trace: &ReplayTrace) -> Option<Arc<Template>> {
+    pub(crate) fn ended(&self, trace: &ReplayTrace<O>) -> Option<Arc<Template>> {
         let (_, ops, params) = trace.place();
         self.others(trace, |other| other.ops() == ops && other.params() == params).next().cloned()
     }
@@ -317,7 +168,7 @@ impl TemplateCache {
     /// Other templates of steps that begin like a tape and `fit`, the latest first.
     fn others<'a>(
         &'a self,
-        trace: &'a ReplayTrace,
+        trace: &'a ReplayTrace<O>,
         fit: impl Fn(&Template) -> bool + 'a,
     ) -> impl Iterator<Item = &'a Arc<Template>> {
         let (template, ops, params) = trace.place();
@@ -329,7 +180,7 @@ impl TemplateCache {
         })
     }
 
-    fn find(&mut self, name: Name) -> Option<&mut TemplateEntry> {
+    fn find(&mut self, name: TemplateName) -> Option<&mut TemplateEntry> {
         self.known.iter_mut().find(|known| known.template.name() == name)
     }
 
@@ -356,7 +207,7 @@ impl TemplateCache {
         let _ = self.came_true(template.name());
     }
 
-    fn came_true(&mut self, name: Name) -> Option<&mut TemplateEntry> {
+    fn came_true(&mut self, name: TemplateName) -> Option<&mut TemplateEntry> {
         self.touch(name);
         let known = self.find(name)?;
         (known.penalty, known.skip) = (0, 0);
@@ -382,20 +233,20 @@ impl TemplateCache {
     }
 
     /// A tape has come back.
-    pub(crate) fn take_back(&mut self, trace: Box<ReplayTrace>) {
+    pub(crate) fn take_back(&mut self, trace: Box<ReplayTrace<O>>) {
         self.away -= 1;
         self.keep(trace);
     }
 
     /// Keeps a tape that was not used.
-    pub(crate) fn keep(&mut self, trace: Box<ReplayTrace>) {
+    pub(crate) fn keep(&mut self, trace: Box<ReplayTrace<O>>) {
         if self.spare.len() < MAX_SPARE {
             self.spare.push(trace);
         }
     }
 
     /// An empty tape for a template, if possible one that was used for it.
-    pub(crate) fn trace(&mut self, template: Arc<Template>) -> Box<ReplayTrace> {
+    pub(crate) fn trace(&mut self, template: Arc<Template>) -> Box<ReplayTrace<O>> {
         let fits = self.spare.iter().rposition(|trace| trace.was_for(&template));
         let spare = fits.or_else(|| self.spare.len().checked_sub(1)).map(|at| self.spare.swap_remove(at));
         let mut trace = spare.unwrap_or_default();

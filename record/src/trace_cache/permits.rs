@@ -5,7 +5,7 @@
 //! [`Permit`], and who finds none left waits.
 //!
 //! Invariants:
-//! - Q7: at most [`MAX_LEFT`] entries that may wait have permits, and one who waits is woken when
+//! - Q7: at most [`MAX_DEFERRED`] entries that may wait have permits, and one who waits is woken when
 //!   there are fewer, or when its time is over. What must not wait for whoever holds the gate (the
 //!   driver's entries; a release, which may be the holder's) is counted and does not.
 
@@ -15,7 +15,7 @@ use std::time::Instant;
 use fuseline_sync::atomic::{AtomicU32, Ordering};
 use fuseline_sync::{Condvar, Mutex, Rank};
 
-use crate::limits::MAX_LEFT;
+use crate::limits::MAX_DEFERRED;
 
 /// The permits of one stream.
 pub(super) struct Permits {
@@ -57,13 +57,13 @@ impl Permits {
         // Relaxed: a number, and who waits looks at it under the lock.
         let given = self.given.fetch_add(1, Ordering::Relaxed);
         let permit = Permit(self.clone());
-        if given < MAX_LEFT || !may_wait {
+        if given < MAX_DEFERRED || !may_wait {
             return Got::Permit(permit);
         }
         drop(permit);
         let mut until = deadline();
         let mut lock = self.lock.lock();
-        while self.given.load(Ordering::Relaxed) >= MAX_LEFT {
+        while self.given.load(Ordering::Relaxed) >= MAX_DEFERRED {
             lock = match until {
                 None => self.returned.wait(lock),
                 Some(until) if Instant::now() < until => self.returned.wait_until(lock, until),
@@ -83,7 +83,7 @@ impl Permits {
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        if self.0.given.fetch_sub(1, Ordering::Relaxed) >= MAX_LEFT {
+        if self.0.given.fetch_sub(1, Ordering::Relaxed) >= MAX_DEFERRED {
             // Under the lock, so that nobody is between the look and the wait.
             let _lock = self.0.lock.lock();
             self.0.returned.notify_all();
@@ -108,7 +108,7 @@ mod tests {
             Got::Permit(permit) => Some(permit),
             Got::Waited | Got::Late => None,
         };
-        let mut given: Vec<Permit> = (0..MAX_LEFT).map(|_| permit(true, None).unwrap()).collect();
+        let mut given: Vec<Permit> = (0..MAX_DEFERRED).map(|_| permit(true, None).unwrap()).collect();
         // One who must not wait gets another one.
         given.push(permit(false, None).unwrap());
         // One who has no time left gets none.

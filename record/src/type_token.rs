@@ -1,0 +1,96 @@
+//! Numbers that stand for types, so that comparing types compares words.
+//!
+//! - G1: values with the same token have the same type. A token is given to one type, once in a
+//!   process.
+//! - G2: values of the same type may have different tokens: threads number on their own, and
+//!   forget. So tokens that differ say nothing.
+
+use std::cell::RefCell;
+
+use fuseline_fusion::TensorType;
+
+use crate::id::fresh_id;
+
+/// Number of entries of the table of a thread. A training step of a few hundred ops has fewer
+/// types than that.
+const ENTRIES: usize = 1_024;
+
+thread_local! {
+    static TOKENS: RefCell<Vec<Option<(TensorType, TypeToken)>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A number that stands for a type (G1, G2): the id of no value, all of which are above those of no
+/// type and of the scalars of each element type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TypeToken(pub(crate) u64);
+
+/// The token of an operand that is not there.
+pub(crate) const NO_TOKEN: TypeToken = TypeToken(0);
+
+impl TypeToken {
+    /// The token of a type, as this thread numbers them.
+    #[must_use]
+    #[inline]
+    pub fn of(ty: &TensorType) -> TypeToken {
+        match ty.rank() {
+            0 => TypeToken(1 + u64::from(ty.dtype().code())),
+            _ => TypeToken::numbered(ty),
+        }
+    }
+
+    fn numbered(ty: &TensorType) -> TypeToken {
+        let slot = ty.short_hash() as usize % ENTRIES;
+        // A thread that is ending remembers nothing any more.
+        let known = TOKENS.try_with(|tokens| {
+            let mut tokens = tokens.borrow_mut();
+            if tokens.is_empty() {
+                tokens.resize(ENTRIES, None);
+            }
+            match &tokens[slot] {
+                Some((known, token)) if known == ty => *token,
+                _ => {
+                    let token = TypeToken::fresh();
+                    tokens[slot] = Some((ty.clone(), token));
+                    token
+                }
+            }
+        });
+        known.unwrap_or_else(|_| TypeToken::fresh())
+    }
+
+    /// One that stands for nothing yet.
+    pub(crate) fn fresh() -> TypeToken {
+        TypeToken(fresh_id().to_raw())
+    }
+}
+
+#[cfg(all(test, not(loom), not(shuttle)))]
+mod tests {
+    use fuseline_fusion::DType;
+    use fuseline_sync::thread;
+
+    use super::*;
+
+    /// G1, with far more types than entries, on two threads that number on their own.
+    #[test]
+    fn a_token_stands_for_one_type() {
+        let number = || {
+            let tokens = (0..2).flat_map(|_| 0..5_000u64);
+            tokens
+                .map(|size| (TypeToken::of(&TensorType::of(DType::F32, &[size]).unwrap()), size))
+                .collect::<Vec<_>>()
+        };
+        let (send, receive) = std::sync::mpsc::channel();
+        let other = thread::spawn("numbers".to_owned(), move || send.send(number()).unwrap()).unwrap();
+        let mut of_token = std::collections::HashMap::new();
+        for (token, size) in number().into_iter().chain(receive.recv().unwrap()) {
+            assert_eq!(*of_token.entry(token.0).or_insert(size), size);
+        }
+        other.join().unwrap();
+        for dims in [&[3][..], &[]] {
+            let of = |dtype| TypeToken::of(&TensorType::of(dtype, dims).unwrap());
+            assert_eq!(of(DType::F32), of(DType::F32));
+            assert_ne!(of(DType::F32), of(DType::F64));
+        }
+    }
+}
