@@ -21,9 +21,10 @@ fn loss(parameters: &[Tensor; 4], x: &Tensor, labels: &Tensor) -> Result<(Tensor
 }
 
 fn main() -> Result<()> {
-    let explain = |event: &Event| match event {
-        Event::Miss { why: Miss::Changed(_), .. } => println!("{event}"),
-        _ => {}
+    let explain = |event: &Event| {
+        if let Event::Miss { why: Miss::Changed(_), .. } = event {
+            println!("{event}");
+        }
     };
     let engine = EngineConfig::new().event_sink(explain).build()?;
     let mut random = engine.generator(1)?;

@@ -80,6 +80,17 @@
 //! specification's corner cases (NaN, infinities, integer overflow, out-of-range shifts and
 //! indices) are the same in every mode and on the reference interpreter.
 //!
+//! # Sizes and dimensions
+//!
+//! Methods of tensors take and give sizes as `&[usize]`, as ndarray, candle and Burn do, so that
+//! lengths of collections are sizes and sizes are indices without a cast: `&[2, 3]`, `&[data.len(),
+//! 3]`, `x.dims()`. Dimensions (`axis`) are `i64`: negative ones count from the back.
+//!
+//! The record layer ([`Shape`], [`TensorType`], [`Literal`], [`embed`]) has sizes as `u64`, which
+//! program files and region keys hold on every machine. [`Shape::sizes`] gives them as `usize`, and
+//! `Shape::try_from` makes a shape of `usize`. Parameters that take either are not offered: of a
+//! literal like `&[2, 3]` or `&[]` the compiler could not tell which of the two is meant.
+//!
 //! # Features
 //!
 //! | feature | default | what |

@@ -42,16 +42,16 @@ pub(super) fn make(engine: &Engine, params: &Params) -> Result<Box<dyn Program>>
     let layers = [(width, 3 * width), (width, width), (width, 4 * width), (4 * width, width)];
     for (seed, (from, to)) in (12..).zip(layers) {
         add(&data::uniform(seed, from * to, -0.03, 0.03), &[from, to])?;
-        add(&vec![0.0; to as usize], &[to])?;
+        add(&vec![0.0; to], &[to])?;
     }
     // Layer norms before the attention, before the MLP, before the head.
     for _ in 0..3 {
-        add(&vec![1.0; width as usize], &[width])?;
-        add(&vec![0.0; width as usize], &[width])?;
+        add(&vec![1.0; width], &[width])?;
+        add(&vec![0.0; width], &[width])?;
     }
     let batches = (0..params.int("batches")).map(|number| {
         let text = data::below(100 + number, batch * (length + 1), words);
-        let lines = text.chunks_exact(length as usize + 1);
+        let lines = text.chunks_exact(length + 1);
         let tokens: Vec<i32> = lines.clone().flat_map(|line| &line[..line.len() - 1]).copied().collect();
         let next: Vec<i32> = lines.flat_map(|line| &line[1..]).copied().collect();
         Ok((engine.tensor(&tokens, &[batch, length])?, engine.tensor(&next, &[batch, length])?))

@@ -23,7 +23,7 @@ impl Net {
             let [from, to] = [pair[0], pair[1]];
             let most = (6.0 / (from + to) as f64).sqrt();
             let weights = data::uniform(10 + layer, from * to, -most, most);
-            for (data, dims) in [(weights, vec![from, to]), (vec![0.0; to as usize], vec![to])] {
+            for (data, dims) in [(weights, vec![from, to]), (vec![0.0; to], vec![to])] {
                 let start = engine.tensor(&vec![0.0f32; data.len()], &dims)?;
                 parameters.push((engine.tensor(&data, &dims)?, start));
             }

@@ -47,12 +47,12 @@ pub(super) fn make(engine: &Engine, params: &Params) -> Result<Box<dyn Program>>
         let inputs = side * side * from;
         let most = (6.0 / inputs as f64).sqrt();
         add(&data::uniform(seed, inputs * to, -most, most), &[side, side, from, to])?;
-        add(&vec![1.0; to as usize], &[to])?;
-        add(&vec![0.0; to as usize], &[to])?;
+        add(&vec![1.0; to], &[to])?;
+        add(&vec![0.0; to], &[to])?;
     }
     let most = 1.0 / (wide as f64).sqrt();
     add(&data::uniform(20, wide * classes, -most, most), &[wide, classes])?;
-    add(&vec![0.0; classes as usize], &[classes])?;
+    add(&vec![0.0; classes], &[classes])?;
     let dims = [batch, size, size, COLORS];
     Ok(Box::new(Resnet {
         images: engine.tensor(&data::uniform(1, dims.iter().product(), -1.0, 1.0), &dims)?,

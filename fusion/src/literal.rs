@@ -284,6 +284,13 @@ impl Literal {
         self.ty.dims()
     }
 
+    /// The same as `usize`; see [`Shape::sizes`](crate::Shape::sizes).
+    #[inline]
+    #[must_use]
+    pub fn sizes(&self) -> &[usize] {
+        self.ty.sizes()
+    }
+
     /// The elements as bytes: little-endian, row-major.
     #[inline]
     #[must_use]

@@ -13,7 +13,14 @@ use smallvec::SmallVec;
 use crate::dtype::DType;
 use crate::limits::{MAX_ELEMS, MAX_RANK};
 
+// So that a list of sizes can be looked at as `u64` and as `usize` without a copy.
+#[cfg(not(target_pointer_width = "64"))]
+compile_error!("fuseline needs a target whose `usize` has 64 bits, as sizes of dimensions have");
+
 /// Sizes of the dimensions of a tensor, outermost first. Rank 0 is a scalar with one element.
+///
+/// They are `u64`, as in program files and region keys. Methods of tensors have `usize`:
+/// [`Shape::sizes`] gives these, and a shape is made of them by `Shape::try_from`.
 #[derive(Eq, Default)]
 pub struct Shape(SmallVec<[u64; 6]>);
 
@@ -159,6 +166,14 @@ impl Shape {
         &self.0
     }
 
+    /// Sizes, outermost first, as `usize`: what methods of tensors take, and what lengths and
+    /// indices of Rust's collections are.
+    #[inline]
+    #[must_use]
+    pub fn sizes(&self) -> &[usize] {
+        bytemuck::cast_slice(self.dims())
+    }
+
     /// Number of dimensions.
     #[inline]
     #[must_use]
@@ -191,6 +206,15 @@ impl Shape {
             strides[axis - 1] = strides[axis] * self.0[axis].max(1) as usize;
         }
         strides
+    }
+}
+
+/// As [`Shape::new`].
+impl TryFrom<&[usize]> for Shape {
+    type Error = ShapeError;
+
+    fn try_from(sizes: &[usize]) -> Result<Shape, ShapeError> {
+        Shape::new(bytemuck::cast_slice(sizes))
     }
 }
 
@@ -289,6 +313,13 @@ impl TensorType {
         self.shape.dims()
     }
 
+    /// Sizes of the dimensions as `usize`; see [`Shape::sizes`].
+    #[inline]
+    #[must_use]
+    pub fn sizes(&self) -> &[usize] {
+        self.shape.sizes()
+    }
+
     /// Number of dimensions.
     #[inline]
     #[must_use]
@@ -362,6 +393,19 @@ mod tests {
     fn the_rank_limit_is_reached() {
         assert!(Shape::new(&[1; MAX_RANK]).is_ok());
         assert_eq!(Shape::new(&[1; MAX_RANK + 1]), Err(ShapeError::Rank { rank: MAX_RANK + 1 }));
+    }
+
+    #[test]
+    fn sizes_as_usize_are_the_same_numbers() {
+        for dims in [&[][..], &[2, 0, 7], &[MAX_ELEMS]] {
+            let shape = Shape::new(dims).expect("within the limit");
+            let sizes: Vec<usize> = dims.iter().map(|&dim| dim as usize).collect();
+            assert_eq!(shape.sizes(), sizes);
+            assert_eq!(Shape::try_from(sizes.as_slice()), Ok(shape.clone()));
+            assert_eq!(TensorType::new(DType::F32, shape).sizes(), sizes);
+        }
+        let too_large = [1 << 32, 1 << 32];
+        assert!(matches!(Shape::try_from(&too_large[..]), Err(ShapeError::Overflow { .. })));
     }
 
     #[test]

@@ -14,14 +14,13 @@ mod plan;
 use std::fmt;
 
 use fuseline_fusion::op::attrs::DotDimensionNumbers;
-use fuseline_fusion::{OpError, OpErrorKind, Site};
+use fuseline_fusion::{OpError, OpErrorKind, Shape, Site};
 use smallvec::SmallVec;
 
 use self::parse::Equation;
 use self::plan::{Names, Plan};
 use crate::error::{Error, Result};
 use crate::promote::promote_types;
-use crate::tensor::dims::shape_of;
 use crate::tensor::{Tensor, here};
 
 /// Name of a dimension.
@@ -314,7 +313,7 @@ fn multiplied(lhs: Term, rhs: Term, order: &[Name]) -> Result<Term> {
         of(&lhs).or(of(&rhs)).unwrap_or(1)
     };
     let sizes = Sizes(names.iter().map(|&name| (name, size(name))).collect());
-    let shape = shape_of(&names.iter().map(|&name| size(name)).collect::<Vec<_>>())?;
+    let shape = Shape::try_from(names.iter().map(|&name| size(name)).collect::<Vec<_>>().as_slice())?;
     let (lhs, rhs) = (lhs.arranged(&names, &sizes)?, rhs.arranged(&names, &sizes)?);
     debug_assert_eq!((lhs.shape(), rhs.shape()), (&shape, &shape));
     Ok(Term { tensor: lhs.mul(&rhs)?, names })

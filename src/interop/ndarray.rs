@@ -5,14 +5,13 @@
 //! comes out as an [`ArrayD`] in row-major order, which [`ArrayD::into_dimensionality`] turns into
 //! one of a fixed rank.
 
-use fuseline_fusion::{Element, Site};
+use fuseline_fusion::{Element, Shape, Site};
 use ndarray::{ArrayD, ArrayView, Dimension, IxDyn};
 
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::stream::Stream;
 use crate::tensor::Tensor;
-use crate::tensor::dims::shape_of;
 
 impl Stream {
     /// A tensor with the elements and the shape of an array, which may lie in memory in any order.
@@ -25,7 +24,7 @@ impl Stream {
     /// memory).
     pub fn from_array<T: Element, D: Dimension>(&self, array: ArrayView<'_, T, D>) -> Result<Tensor> {
         // Before anything is copied.
-        shape_of(array.shape())?;
+        Shape::try_from(array.shape())?;
         match array.as_slice() {
             Some(row_major) => self.tensor(row_major, array.shape()),
             None => self.tensor(&array.iter().copied().collect::<Vec<T>>(), array.shape()),

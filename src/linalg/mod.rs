@@ -30,12 +30,11 @@ pub use qr::{qr, qr_complete};
 pub use svd::{Svd, lstsq, pinv, svd};
 
 use fuseline_fusion::op::{Transpose, attrs};
-use fuseline_fusion::{DType, OpCode, OpError, OpErrorKind, Site};
+use fuseline_fusion::{DType, OpCode, OpError, OpErrorKind, Shape, Site};
 
 use crate::error::{Error, Result};
 use crate::promote::{broadcast_shapes, promote_types};
 use crate::stream::Stream;
-use crate::tensor::dims::{indexed, shape_of};
 use crate::tensor::{Tensor, constant_like};
 
 #[track_caller]
@@ -265,12 +264,12 @@ fn system_of(op: &'static str, a: &Tensor, b: &Tensor) -> Result<(Tensor, Tensor
     };
     let wide_a = if wide_a.dtype() == dtype { wide_a } else { wide_a.convert(dtype)? };
     let wide_b = if wide_b.dtype() == dtype { wide_b } else { wide_b.convert(dtype)? };
-    let batch = |x: &Tensor| shape_of(&x.dims()[..x.rank() - 2]);
+    let batch = |x: &Tensor| Shape::try_from(&x.dims()[..x.rank() - 2]);
     let (of_a, of_b) = (batch(a)?, batch(b)?);
     let Some(common) = broadcast_shapes(&[&of_a, &of_b]) else {
         return Err(refused(op, OpErrorKind::Shape, given(), "the dimensions before the last two broadcast"));
     };
-    let of = |x: &Tensor| [indexed(common.dims()), &x.dims()[x.rank() - 2..]].concat();
+    let of = |x: &Tensor| [common.sizes(), &x.dims()[x.rank() - 2..]].concat();
     let (dims_a, dims_b) = (of(a), of(b));
     Ok((wide_a.broadcast_to(&dims_a)?, wide_b.broadcast_to(&dims_b)?))
 }

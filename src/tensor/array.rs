@@ -3,7 +3,6 @@
 use fuseline_fusion::op::attrs::{self, IndexDimensionNumbers};
 use fuseline_fusion::{DType, DTypeClass, OpCode, OpError, OpErrorKind, Shape, Site};
 
-use super::dims::shape_of;
 use super::promote::{common_dtype, promote_types};
 use super::{Tensor, here};
 use crate::error::{Error, Result};
@@ -35,7 +34,7 @@ impl Tensor {
     }
 
     pub(crate) fn reshape_at(&self, dims: &[usize], site: Site) -> Result<Tensor> {
-        self.record(OpCode::Reshape, attrs::reshape(shape_of(dims)?), &[self], site)
+        self.record(OpCode::Reshape, attrs::reshape(Shape::try_from(dims)?), &[self], site)
     }
 
     /// Adds a dimension of size 1 in front of dimension `axis`, which may be the rank, or negative
@@ -112,7 +111,7 @@ impl Tensor {
     #[track_caller]
     pub fn broadcast_to(&self, dims: &[usize]) -> Result<Tensor> {
         let site = here();
-        let shape = shape_of(dims)?;
+        let shape = Shape::try_from(dims)?;
         if shape.rank() < self.rank() {
             let given = format!("{} was to be broadcast to {shape}", self.ty());
             let rule = "the target must have at least as many dimensions";
@@ -131,7 +130,7 @@ impl Tensor {
     /// When the dimensions do not fit.
     #[track_caller]
     pub fn broadcast_in_dim(&self, dims: &[usize], broadcast_dimensions: &[i64]) -> Result<Tensor> {
-        let attrs = attrs::broadcast_in_dim(shape_of(dims)?, broadcast_dimensions);
+        let attrs = attrs::broadcast_in_dim(Shape::try_from(dims)?, broadcast_dimensions);
         self.record(OpCode::BroadcastInDim, attrs, &[self], here())
     }
 
@@ -354,7 +353,7 @@ impl Tensor {
         }
         let mut dims = self.dims().to_vec();
         dims.push(classes);
-        let shape = shape_of(&dims)?;
+        let shape = Shape::try_from(dims.as_slice())?;
         let last = self.rank() as i64;
         // The places are counted in the type of the elements if it counts that far.
         let bits = self.dtype().bits() - u32::from(self.dtype().class() == DTypeClass::Signed);

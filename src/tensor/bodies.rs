@@ -344,7 +344,7 @@ fn scatter_inside(
         let window = windows.iter().find(|(windowed, _)| *windowed == axis).map_or(1, |&(_, length)| length);
         let places = size.saturating_sub(window.max(1)) + usize::from(size >= window.max(1));
         let each = match indices.dims().get(vector) {
-            Some(&count) if count > 1 && at < count as usize => {
+            Some(&count) if count > 1 && at < count => {
                 &indices.narrow(vector as i64, at as i64, at as i64 + 1)?
             }
             _ => indices,

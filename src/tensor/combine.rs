@@ -6,7 +6,6 @@ use fuseline_fusion::op::attrs::{self, ConvDimensionNumbers, ConvOptions, DotDim
 use fuseline_fusion::{Attrs, DType, OpCode, OpError, OpErrorKind, Shape, Site};
 use smallvec::SmallVec;
 
-use super::dims::{indexed, shape_of};
 use super::promote::{broadcast_shapes, common_dtype};
 use super::{AttrsByType, Tensor, here};
 use crate::error::Result;
@@ -58,7 +57,7 @@ impl Tensor {
             return Err(Tensor::refuse(error.hint("did you mean `mul`?"), site));
         }
         let dtype = common_dtype("dot_general", operands, &site)?;
-        let shapes = operands.map(|(_, tensor)| shape_of(&tensor.dims()[..batch_rank(tensor)]));
+        let shapes = operands.map(|(_, tensor)| Shape::try_from(&tensor.dims()[..batch_rank(tensor)]));
         let [of_lhs, of_rhs] = shapes;
         let (of_lhs, of_rhs) = (of_lhs?, of_rhs?);
         let Some(batch) = broadcast_shapes(&[&of_lhs, &of_rhs]) else {
@@ -126,7 +125,7 @@ impl Tensor {
         }
         // Dimensions of size 1 in both operands.
         let tail = &ordered.dims()[ordered.rank() - rows - columns..];
-        ordered.reshape_at(&[indexed(batch.dims()), tail].concat(), site)
+        ordered.reshape_at(&[batch.sizes(), tail].concat(), site)
     }
 
     /// This operand of a matrix product without the batch dimensions of size 1. Recorded on the
@@ -135,9 +134,9 @@ impl Tensor {
         if batch.dims().iter().all(|&dim| dim != 1) {
             return Ok(self.clone());
         }
-        let kept = indexed(batch.dims()).iter().filter(|&&dim| dim != 1);
+        let kept = batch.sizes().iter().filter(|&&dim| dim != 1);
         let dims: SmallVec<[usize; 6]> = kept.chain(&self.dims()[batch.rank()..]).copied().collect();
-        on.record(OpCode::Reshape, attrs::reshape(shape_of(&dims)?), &[self], site.clone())
+        on.record(OpCode::Reshape, attrs::reshape(Shape::try_from(dims.as_slice())?), &[self], site.clone())
     }
 
     /// Products summed over any pairs of dimensions, for each index of any pairs of batch

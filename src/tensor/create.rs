@@ -4,9 +4,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use fuseline_fusion::op::{RngAlgorithm, attrs};
-use fuseline_fusion::{Attrs, Bytes, DType, Element, Literal, OpCode, RealElement, Scalar, TensorType};
+use fuseline_fusion::{
+    Attrs, Bytes, DType, Element, Literal, OpCode, RealElement, Scalar, Shape, TensorType,
+};
 
-use super::dims::{shape_of, type_of};
+use super::dims::type_of;
 use super::{Tensor, here};
 use crate::device::{Buffer, DeviceError};
 use crate::engine::EngineShared;
@@ -240,7 +242,7 @@ impl Stream {
     #[track_caller]
     pub fn full<T: RealElement>(&self, value: T, dims: &[usize]) -> Result<Tensor> {
         let scalar = self.scalar(value);
-        let shape = shape_of(dims)?;
+        let shape = Shape::try_from(dims)?;
         self.source(OpCode::BroadcastInDim, attrs::broadcast_in_dim(shape, &[]), &[&scalar])
     }
 
@@ -269,7 +271,7 @@ impl Stream {
     #[track_caller]
     pub fn splat(&self, value: Literal, dims: &[usize]) -> Result<Tensor> {
         let scalar = self.constant(value)?;
-        let shape = shape_of(dims)?;
+        let shape = Shape::try_from(dims)?;
         self.source(OpCode::BroadcastInDim, attrs::broadcast_in_dim(shape, &[]), &[&scalar])
     }
 
@@ -279,7 +281,7 @@ impl Stream {
     /// When the sizes are not a shape, the dimension does not exist, or the element type is bool.
     #[track_caller]
     pub fn iota(&self, dtype: DType, dims: &[usize], axis: i64) -> Result<Tensor> {
-        self.source(OpCode::Iota, attrs::iota(dtype, shape_of(dims)?, axis), &[])
+        self.source(OpCode::Iota, attrs::iota(dtype, Shape::try_from(dims)?, axis), &[])
     }
 
     /// Uniformly distributed bits from a generator state: returns the next state and the bits. The
@@ -298,7 +300,7 @@ impl Stream {
         dtype: DType,
         dims: &[usize],
     ) -> Result<(Tensor, Tensor)> {
-        let attrs = attrs::rng_bit_generator(algorithm, dtype, shape_of(dims)?);
+        let attrs = attrs::rng_bit_generator(algorithm, dtype, Shape::try_from(dims)?);
         let mut results = self.record(OpCode::RngBitGenerator, attrs, &[], &[state])?;
         match (results.pop(), results.pop()) {
             (Some(bits), Some(state)) => Ok((state, bits)),

@@ -190,7 +190,7 @@ impl Tensor {
     /// Sizes of the dimensions, outermost first.
     #[must_use]
     pub fn dims(&self) -> &[usize] {
-        dims::indexed(self.ty().dims())
+        self.ty().sizes()
     }
 
     /// Number of dimensions.

@@ -29,7 +29,7 @@ fn decode(engine: &Engine, tokens: usize) -> Result<Vec<Vec<f32>>> {
     let [mut keys, mut values] = [0.05, 0.1].map(|step| engine.tensor(&numbers(8, step), &one).unwrap());
     let mut results = Vec::new();
     for token in 0..tokens {
-        let input = |step: f32| engine.tensor(&numbers(8 + token, step)[token as usize..], &one);
+        let input = |step: f32| engine.tensor(&numbers(8 + token, step)[token..], &one);
         let (query, key, value) = (input(0.1)?, input(0.07)?, input(0.3)?);
         keys = Tensor::concatenate(&[&keys, &key], 2)?;
         values = Tensor::concatenate(&[&values, &value], 2)?;

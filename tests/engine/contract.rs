@@ -613,7 +613,7 @@ fn back_pressure_bounds_what_is_in_flight() {
         let config = || support::config().in_flight_limits(regions, bytes).event_sink(log.sink());
         on_engines(config, |engine| {
             // Work enough for a plugin to do it on a thread of its own.
-            let half = engine.tensor(&vec![0.5f32; (SIDE * SIDE) as usize], &[SIDE; 2])?;
+            let half = engine.tensor(&vec![0.5f32; SIDE * SIDE], &[SIDE; 2])?;
             let mut made = Vec::new();
             for _ in 0..40 {
                 let product = half.matmul(&half)?;
@@ -624,7 +624,7 @@ fn back_pressure_bounds_what_is_in_flight() {
             }
             engine.synchronize()?;
             for y in made {
-                assert_eq!(y.to_vec::<f32>()?, vec![4.0; (SIDE * SIDE) as usize]);
+                assert_eq!(y.to_vec::<f32>()?, vec![4.0; SIDE * SIDE]);
             }
             let (mut in_flight, mut most, mut launched, mut throttled) = (0, 0, 0, 0);
             for event in log.take() {

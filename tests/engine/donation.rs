@@ -31,7 +31,7 @@ const fn fresh(states: u64) -> u64 {
 
 fn squares(engine: &Engine, value: f32) -> Result<Vec<Tensor>> {
     let sides = (0..PARAMETERS).zip(SIDES.iter().cycle());
-    sides.map(|(_, &side)| engine.tensor(&vec![value; (side * side) as usize], &[side; 2])).collect()
+    sides.map(|(_, &side)| engine.tensor(&vec![value; side * side], &[side; 2])).collect()
 }
 
 /// What the regions of a steady step plan, and the bytes of the inputs whose memory they were
@@ -165,7 +165,7 @@ fn what_is_given_away_holds_up_nobody() -> Result<()> {
     let Some(engine) = plugin(support::config()) else { return Ok(()) };
     let (open, wait) = mpsc::channel();
     let gate = handler::register("test.gate", Gate(Mutex::new(wait))).unwrap();
-    let ones = |value| engine.tensor(&vec![value; (SIDE * SIDE) as usize], &[SIDE; 2]);
+    let ones = |value| engine.tensor(&vec![value; SIDE * SIDE], &[SIDE; 2]);
     let (mut x, matrix) = (ones(1.0f32)?, ones(0.5)?);
     // Work enough for the plugin to do it on a thread of its own.
     let step = |x: Tensor| -> Result<Tensor> {
@@ -193,7 +193,7 @@ fn what_is_given_away_holds_up_nobody() -> Result<()> {
     open.send(()).unwrap();
     assert_eq!(is_launched, Ok(true), "it waits for what runs");
     assert_eq!(donations, 1);
-    assert_eq!(x.to_vec::<f32>()?, vec![65.0; (SIDE * SIDE) as usize]);
+    assert_eq!(x.to_vec::<f32>()?, vec![65.0; SIDE * SIDE]);
     Ok(())
 }
 

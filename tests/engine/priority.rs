@@ -67,7 +67,7 @@ fn only_threads_for_what_nobody_waits_for_are_nice() {
 
 /// Products: its compile is estimated at more than 50 ms, so there are two.
 fn products(engine: &Engine, side: usize) -> Vec<f32> {
-    let x = engine.tensor(&vec![1.0f32; (side * side) as usize], &[side, side]).unwrap();
+    let x = engine.tensor(&vec![1.0f32; side * side], &[side, side]).unwrap();
     let mut y = x.clone();
     for _ in 0..6 {
         y = (y.matmul(&x).unwrap() / side as f64).unwrap();

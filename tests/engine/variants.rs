@@ -15,7 +15,7 @@ const SIZE: usize = 1 << 16;
 const MOST: u64 = 3;
 
 fn input(engine: &Engine, size: usize) -> Tensor {
-    engine.tensor(&vec![1.0f32; size as usize], &[size]).unwrap()
+    engine.tensor(&vec![1.0f32; size], &[size]).unwrap()
 }
 
 /// A region of which the first two results are kept while it is sealed, or not.

@@ -2,7 +2,7 @@
 
 use fuseline::fusion::element;
 use fuseline::random::Generator;
-use fuseline::{DType, Engine, Error, Event, Literal, Result, Scalar, Site, Tensor};
+use fuseline::{DType, Engine, Error, Event, Literal, Result, Scalar, Shape, Site, Tensor};
 use half::{bf16, f16};
 use proptest::prelude::*;
 
@@ -22,8 +22,30 @@ fn zeros_and_ones_are_those_of_every_type() -> Result<()> {
         }
     }
     assert_eq!(engine.ones(DType::F64, &[2])?.to_vec::<f64>()?, [1.0, 1.0]);
-    assert_eq!(engine.ones(DType::Bool, &[])?.item::<bool>()?, true);
+    assert!(engine.ones(DType::Bool, &[])?.item::<bool>()?);
     assert!(engine.zeros(DType::I32, &[0, 4])?.to_vec::<i32>()?.is_empty());
+    Ok(())
+}
+
+/// Sizes are what Rust's collections count with: no cast, whether they are literals, lengths or
+/// sizes of another tensor.
+#[test]
+fn sizes_are_literals_lengths_and_sizes_of_tensors() -> Result<()> {
+    let engine = Engine::reference();
+    let data = vec![1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0];
+    let rows = data.chunks(3).len();
+    let x = engine.tensor(&data, &[rows, 3])?;
+    let same: Vec<usize> = x.dims().to_vec();
+    assert_eq!(
+        (x.reshape(&[data.len()])?.dims(), engine.zeros(x.dtype(), &same)?.dims()),
+        (&[6][..], &[2, 3][..])
+    );
+    assert_eq!(engine.zeros(x.dtype(), x.dims())?.reshape(&[x.dims()[0] * x.dims()[1]])?.rank(), 1);
+    assert_eq!((&data[..x.dims()[1]], engine.scalar(1).dims()), (&[1.0, 2.0, 3.0][..], &[][..]));
+    // Those of data that was read, and of types, are of the record layer.
+    let read = x.to_literal()?;
+    assert_eq!((read.sizes(), x.shape().sizes(), x.ty().sizes()), (x.dims(), x.dims(), x.dims()));
+    assert_eq!(Shape::try_from(x.dims())?, *x.shape());
     Ok(())
 }
 

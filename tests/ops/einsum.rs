@@ -187,7 +187,7 @@ fn by_loops(equation: &Random, data: &[Vec<f64>]) -> Vec<f64> {
     used.sort_unstable();
     used.dedup();
     let index = |dims: &[usize], at: &BTreeMap<usize, usize>| {
-        dims.iter().fold(0, |index, dim| index * equation.size(*dim) + at[dim]) as usize
+        dims.iter().fold(0, |index, dim| index * equation.size(*dim) + at[dim])
     };
     let mut sums = vec![0.0; result.iter().map(|&dim| equation.size(dim)).product::<usize>()];
     let total: usize = used.iter().map(|&dim| equation.size(dim)).product();

@@ -207,9 +207,7 @@ fn factors_multiply_to_their_matrix() {
                 orthonormal(&u, unit);
                 orthonormal(&vt.swap_axes(-1, -2)?, unit);
                 let falling = numbers(&s);
-                assert!(
-                    falling.chunks(s.dims()[s.rank() - 1] as usize).all(|s| s.is_sorted_by(|a, b| a >= b))
-                );
+                assert!(falling.chunks(s.dims()[s.rank() - 1]).all(|s| s.is_sorted_by(|a, b| a >= b)));
                 assert!(falling.iter().all(|&s| s >= 0.0));
 
                 let square = a.swap_axes(-1, -2)?.matmul(&a)?;
@@ -218,9 +216,7 @@ fn factors_multiply_to_their_matrix() {
                 orthonormal(&vectors, unit);
                 let turned = vectors.mul(&values.unsqueeze(-2)?)?.matmul(&vectors.swap_axes(-1, -2)?)?;
                 close(&turned, &symmetric, unit);
-                assert!(
-                    numbers(&values).chunks(*values.dims().last().unwrap() as usize).all(|w| w.is_sorted())
-                );
+                assert!(numbers(&values).chunks(*values.dims().last().unwrap()).all(|w| w.is_sorted()));
             }
         }
         Ok(())
@@ -239,7 +235,7 @@ fn matrices_of_lower_rank() -> Result<()> {
         close(&u.mul(&s.unsqueeze(-2)?)?.matmul(&vt)?, &a, 1e-13);
         orthonormal(&u, 1e-13);
         orthonormal(&vt.swap_axes(-1, -2)?, 1e-13);
-        assert!(numbers(&s)[rank as usize..].iter().all(|&s| s < 1e-14));
+        assert!(numbers(&s)[rank..].iter().all(|&s| s < 1e-14));
         let (q, r) = linalg::qr(&a)?;
         close(&q.matmul(&r)?, &a, 1e-13);
         orthonormal(&q, 1e-13);

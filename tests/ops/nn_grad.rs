@@ -272,8 +272,8 @@ fn the_first_of_equal_maxima_gets_the_gradient() {
             let x = engine.full(low, &[1, 1, size])?;
             let found = grad::max_pool(&x, &pool, &g)?.to_vec::<f32>()?;
             // The first window begins in the padding, the second at element 2.
-            let mut expected = vec![0.0; size as usize];
-            expected[dilation as usize - 1] = 1.0;
+            let mut expected = vec![0.0; size];
+            expected[dilation - 1] = 1.0;
             expected[2] += 10.0;
             assert_eq!(found, expected, "dilation {dilation}");
         }

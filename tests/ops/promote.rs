@@ -320,7 +320,7 @@ proptest! {
 
     #[test]
     fn shapes_broadcast_by_numpys_rule(shapes in prop::collection::vec(any_shape(), 0..=3)) {
-        let shape = |dims: &Vec<usize>| Shape::new(&dims.iter().map(|&dim| dim as u64).collect::<Vec<_>>()).unwrap();
+        let shape = |dims: &Vec<usize>| Shape::try_from(dims.as_slice()).unwrap();
         let typed: Vec<Shape> = shapes.iter().map(shape).collect();
         let found = broadcast_shapes(&typed.iter().collect::<Vec<_>>());
         prop_assert_eq!(found, numpy_rule(&shapes).as_ref().map(shape));

@@ -262,7 +262,7 @@ fn check_every_tier() {
 /// The numbers at which arithmetic turns, of a length.
 fn odd(len: usize) -> Vec<f32> {
     let odd = [1e-40f32, -1e-40, 0.0, -0.0, f32::MIN_POSITIVE, f32::INFINITY, f32::NAN, 1.0, -2.0, f32::MAX];
-    (0..len).map(|index| odd[(index % 10) as usize]).collect()
+    (0..len).map(|index| odd[index % 10]).collect()
 }
 
 /// What `step` makes of [`odd`] numbers, under the device's arithmetic.

@@ -493,7 +493,7 @@ pub extern "C" fn flt_write(
 pub extern "C" fn flt_convert(value: &Tensor, ty: &FltType, out: &mut Place) -> Status {
     guarded(|| {
         let ty = type_of(ty)?;
-        out.write(ops::stretched(&cast(value, ty.dtype())?, ty.dims())?);
+        out.write(ops::stretched(&cast(value, ty.dtype())?, ty.sizes())?);
         Ok(())
     })
 }
@@ -520,8 +520,8 @@ pub extern "C" fn flt_zeros(ty: &FltType, in_graph: bool, out: &mut Place) -> St
     guarded(|| {
         let ty = type_of(ty)?;
         let zeros = match graph::recording().filter(|_| in_graph) {
-            Some(stream) => stream.zeros(ty.dtype(), ty.dims())?,
-            None => device::stream()?.zeros(ty.dtype(), ty.dims())?,
+            Some(stream) => stream.zeros(ty.dtype(), ty.sizes())?,
+            None => device::stream()?.zeros(ty.dtype(), ty.sizes())?,
         };
         out.write(zeros);
         Ok(())

@@ -33,9 +33,9 @@ pub(crate) static ROWS: &[Row] = &[
 
 /// The place of each element of `index`, in row-major order of `dims`: as it stands but for one
 /// dimension, where the index says it.
-fn places(call: &Call<'_>, index: &Tensor, dims: &[u64], along: usize) -> Result<Tensor> {
+fn places(call: &Call<'_>, index: &Tensor, dims: &[usize], along: usize) -> Result<Tensor> {
     let mut sum: Option<Tensor> = None;
-    let mut stride = 1u64;
+    let mut stride = 1;
     for axis in (0..dims.len()).rev() {
         let own = match axis == along {
             true => cast(index, DType::I64)?,
