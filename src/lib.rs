@@ -104,6 +104,7 @@ mod capture;
 mod check;
 mod config;
 mod counters;
+mod creation;
 mod custom;
 mod deadlines;
 mod device;

@@ -15,12 +15,12 @@
 //! time, so deadlines never pass.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-use fuseline_record::mode::with_mode;
 use std::sync::Arc;
 
 use fuseline_cache::Budget;
 use fuseline_fusion::region::{Budgets, Mode};
 use fuseline_fusion::{Bytes, DType, OpCode, Site, TensorType};
+use fuseline_record::mode::with_mode;
 use fuseline_sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use fuseline_sync::{Condvar, Mutex, Rank, thread};
 

@@ -6,12 +6,12 @@
 //! of the host may be used again, how long something took, in which order effects of two streams
 //! happen.
 
-use fuseline_record::entry::{Fence, Fenced};
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fuseline_fusion::Site;
+use fuseline_record::entry::{Fence, Fenced};
 
 use super::report::told;
 use super::table::Missing;

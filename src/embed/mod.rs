@@ -109,8 +109,6 @@ mod table;
 mod trace;
 mod value;
 
-use fuseline_record::entry::Fence;
-use fuseline_record::mode::{self, swap_scoped_mode};
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fmt;
@@ -119,6 +117,8 @@ use std::time::{Duration, Instant};
 
 use fuseline_fusion::Site;
 use fuseline_fusion::region::{Boundary, Mode};
+use fuseline_record::entry::Fence;
+use fuseline_record::mode::{self, swap_scoped_mode};
 use fuseline_sync::atomic::{AtomicU64, Ordering};
 use fuseline_sync::{Mutex, Rank};
 

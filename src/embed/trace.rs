@@ -1,6 +1,5 @@
 //! Whole graphs: ops recorded into a program instead of being run, and programs called like ops.
 
-use fuseline_record::memo;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
@@ -10,6 +9,7 @@ use fuseline_fusion::op::{Effect, attrs};
 use fuseline_fusion::program::{Program, ProgramId, ProgramOp, ProgramValue, Role};
 use fuseline_fusion::{Attrs, Body, Bytes, Literal, OpCode, Scalar, Site, TensorType};
 use fuseline_interp::MAX_VALUE_BYTES;
+use fuseline_record::memo;
 use fuseline_sync::{Mutex, Rank};
 use smallvec::SmallVec;
 

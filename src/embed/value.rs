@@ -1,11 +1,11 @@
 //! Values by id: made, recorded, kept, replaced.
 
-use fuseline_record::mode::caller;
 use std::sync::Arc;
 
 use fuseline_fusion::op::{Effect, attrs};
 use fuseline_fusion::program::ProgramId;
 use fuseline_fusion::{Attrs, Body, Literal, OpCode, Scalar, Site, TensorType};
+use fuseline_record::mode::caller;
 use smallvec::SmallVec;
 
 use super::report::told;

@@ -1,6 +1,5 @@
 //! One region on its way to the device.
 
-use fuseline_record::template::{LoopId, Template};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -9,6 +8,7 @@ use fuseline_fusion::canon::CanonRegion;
 use fuseline_fusion::op::Effect;
 use fuseline_fusion::region::{Boundary, Input, LoopFingerprint, Mode, Output, Region, Unit};
 use fuseline_fusion::{Bytes, RegionSeq, Site, ValueId};
+use fuseline_record::template::{LoopId, Template};
 
 use super::EngineRegion;
 use super::baseline;

@@ -53,8 +53,6 @@ mod shape_split;
 #[cfg(feature = "stages")]
 pub mod stages;
 
-use fuseline_record::entry::{End, Fence, FencePromise, Fenced};
-use fuseline_record::template::StreamPosition;
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -62,6 +60,8 @@ use std::sync::Arc;
 use fuseline_fusion::op::Effect;
 use fuseline_fusion::region::{Boundary, Mode, Region, RegionBuilder};
 use fuseline_fusion::{Bytes, RegionSeq, Site, ValueId};
+use fuseline_record::entry::{End, Fence, FencePromise, Fenced};
+use fuseline_record::template::StreamPosition;
 
 pub(crate) use activity::CurrentActivity;
 pub(crate) use compile::guarded;

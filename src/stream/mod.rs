@@ -4,13 +4,6 @@
 //! be used across the streams of an engine: the using stream waits for the making one, and nobody
 //! waits on the host.
 
-use fuseline_record::entry::{Fence, Fenced};
-use fuseline_record::handle::TakeResults;
-use fuseline_record::handle_count::Dropped;
-use fuseline_record::log::{Log, Pushed, Ticket};
-use fuseline_record::memo::{self, InferredCall};
-use fuseline_record::mode::{FUSED, mode_code, mode_of, scoped_mode};
-use fuseline_record::trace_cache::Replayed;
 mod room;
 
 use std::fmt;
@@ -20,6 +13,13 @@ use std::time::{Duration, Instant};
 use fuseline_fusion::op::Effect;
 use fuseline_fusion::region::{Boundary, Mode, Operand, Operands, RegionBuilder, Results, TraceOp};
 use fuseline_fusion::{Attrs, Body, OpCode, Site, StreamId};
+use fuseline_record::entry::{Fence, Fenced};
+use fuseline_record::handle::TakeResults;
+use fuseline_record::handle_count::Dropped;
+use fuseline_record::log::{Log, Pushed, Ticket};
+use fuseline_record::memo::{self, InferredCall};
+use fuseline_record::mode::{FUSED, mode_code, mode_of, scoped_mode};
+use fuseline_record::trace_cache::Replayed;
 use fuseline_sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use fuseline_sync::fork::{is_forked, keep_in_child};
 use fuseline_sync::schedule::actor::{Actor, Finished, Notified, Unwinding};

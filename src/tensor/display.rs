@@ -3,11 +3,11 @@
 //! In: the data of a value, read from the device. Out: text that nests as NumPy's does, one row of
 //! the last dimension per line. Large tensors are summarised: each dimension shows its two ends.
 
-use fuseline_record::mode::caller;
 use std::fmt::{self, Write as _};
 
 use fuseline_fusion::element::{self, Bits, Elements};
 use fuseline_fusion::{DType, DTypeClass, Literal, Site};
+use fuseline_record::mode::caller;
 
 use super::Tensor;
 

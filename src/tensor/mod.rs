@@ -24,14 +24,14 @@ mod scan;
 mod sequence;
 mod statistics;
 
-use fuseline_record::handle::Handle;
-use fuseline_record::mode::caller;
 use std::fmt;
 use std::sync::Arc;
 
 use fuseline_fusion::limits::MAX_CONSTANT_BYTES;
 use fuseline_fusion::op::Effect;
 use fuseline_fusion::{Attrs, Body, DType, Literal, OpCode, OpError, Shape, Site, TensorType, ValueId};
+use fuseline_record::handle::Handle;
+use fuseline_record::mode::caller;
 
 pub use order::{Order, Unique};
 pub use read::Read;

@@ -21,8 +21,6 @@ use crate::support::{self, Log, block_on, close, on_engines, plugin, vector};
 
 const MODES: [Mode; 3] = [Mode::Fused, Mode::Strict, Mode::Debug];
 
-// ----- results -----
-
 #[test]
 fn every_mode_gives_the_same_result() {
     on_engines(support::config, |engine| {
@@ -90,8 +88,6 @@ fn an_embedding_lookup_takes_rows() {
         },
     );
 }
-
-// ----- boundaries -----
 
 #[test]
 fn regions_end_for_stated_reasons() {
@@ -257,8 +253,6 @@ fn a_region_that_nobody_needs_is_left_out() {
     });
 }
 
-// ----- liveness -----
-
 #[test]
 fn dying_inputs_are_reused_and_living_ones_are_not() {
     let Some(engine) = plugin(support::config()) else { return };
@@ -304,8 +298,6 @@ fn when_handles_are_dropped_does_not_change_keys() {
     );
 }
 
-// ----- reading -----
-
 #[test]
 fn values_can_be_read_as_futures_and_by_callback() {
     on_engines(support::config, |engine| {
@@ -350,8 +342,6 @@ fn waiting_in_a_callback_is_refused_and_hangs_nothing() {
         Ok(())
     });
 }
-
-// ----- errors -----
 
 #[test]
 fn a_refused_op_says_what_the_rule_is_and_where() {
@@ -503,8 +493,6 @@ fn a_failure_poisons_exactly_what_depends_on_it() {
     });
 }
 
-// ----- threads and streams -----
-
 #[test]
 fn many_threads_record_on_one_stream() {
     on_engines(support::config, |engine| {
@@ -650,8 +638,6 @@ fn back_pressure_bounds_what_is_in_flight() {
         });
     }
 }
-
-// ----- capture -----
 
 #[test]
 fn a_captured_program_runs_elsewhere() {

@@ -1,16 +1,14 @@
-//! The engine: one device, or one for each replica, its caches and threads.
+//! What the streams of an engine share.
 
-use fuseline_record::mode::{mode_code, mode_of};
 use std::collections::VecDeque;
-use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use fuseline_cache::{Evicted, MemoryCache};
 use fuseline_fusion::canon::RegionKey;
-use fuseline_fusion::limits::MAX_REPLICAS;
 use fuseline_fusion::region::Mode;
-use fuseline_fusion::{Bytes, DType, Element, Literal, RealElement, Scalar, Site, StreamId};
+use fuseline_fusion::{Bytes, StreamId};
+use fuseline_record::mode::{mode_code, mode_of};
 use fuseline_sync::atomic::{AtomicU32, Ordering};
 use fuseline_sync::fork::is_forked;
 use fuseline_sync::schedule::{CompilePool, Pool, Priority, Stuck, Watchdog, Work};
@@ -19,24 +17,21 @@ use fuseline_sync::{Condvar, Mutex, Rank, WeakSet};
 use crate::aot::ManifestWriter;
 use crate::capture::Captures;
 use crate::config::EngineConfig;
-use crate::counters::{AtomicCounters, Counters};
+use crate::counters::AtomicCounters;
 use crate::custom::CustomOps;
-use crate::device::{Device, DeviceError, Executable, PerReplica, PjrtDevice};
+use crate::device::{Device, DeviceError, Executable};
 use crate::error::{Error, Failure, Result};
 use crate::event::{Event, Events, call_user};
-use crate::execute::{HostEval, InFlight, InterpreterTier, MissHistory, PaddedRegions, is_driving};
+use crate::execute::{HostEval, InFlight, InterpreterTier, MissHistory, PaddedRegions};
 use crate::limits::{MAX_ASIDE, MAX_KEPT_FAILURES};
 use crate::mappings::{self, Mappings};
-use crate::pjrt::{self, Plugin, PluginScope, ShutdownTimeout, discover};
+use crate::pjrt::{PluginScope, ShutdownTimeout};
 use crate::promised::Promises;
-use crate::random::Generator;
-
 use crate::store::Store;
-use crate::stream::{Stream, StreamShared};
-use crate::tensor::{Tensor, here};
+use crate::stream::StreamShared;
 
 /// With fewer streams it is not looked which are alive.
-const MIN_WEAK_SET: usize = 16;
+pub(super) const MIN_WEAK_SET: usize = 16;
 
 /// What a thread of a pool does.
 pub(crate) type Task = Box<dyn FnOnce() + Send>;
@@ -97,7 +92,7 @@ pub(crate) struct EngineShared {
 }
 
 impl EngineShared {
-    fn new(config: EngineConfig, device: Device) -> Result<Arc<EngineShared>> {
+    pub(super) fn new(config: EngineConfig, device: Device) -> Result<Arc<EngineShared>> {
         let config = config.on_device(device.pjrt().is_some());
         let threads = |error: std::io::Error| Error::setup(format!("threads could not be started: {error}"));
         let (drive_threads, compile_threads) = config.threads();
@@ -441,6 +436,21 @@ impl EngineShared {
         }
     }
 
+    /// Mappings of the process, as far as they were counted.
+    pub(super) fn counted_mappings(&self) -> u64 {
+        self.mappings.counted()
+    }
+
+    /// The number of the next stream.
+    pub(super) fn next_stream(&self) -> StreamId {
+        StreamId(self.streams.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Sets the mode of streams that have none of their own.
+    pub(super) fn set_mode(&self, mode: Mode) {
+        self.mode.store(mode_code(Some(mode)), Ordering::Relaxed);
+    }
+
     pub(crate) fn mode(&self) -> Mode {
         mode_of(self.mode_code()).unwrap_or_default()
     }
@@ -533,441 +543,4 @@ fn watch(
         next.into_iter().flatten().min()
     };
     Watchdog::start(period, look).map(Some)
-}
-
-struct Handle {
-    shared: Arc<EngineShared>,
-    stream: Stream,
-    /// Streams that were opened, for [`Engine::synchronize`].
-    streams: Mutex<WeakSet<StreamShared>>,
-}
-
-impl Drop for Handle {
-    fn drop(&mut self) {
-        // Not where something must not wait.
-        if let Some(store) = self.shared.store.as_ref().filter(|_| !is_driving() && !is_forked()) {
-            store.wait();
-        }
-    }
-}
-
-/// One device, or one for each replica, with everything that runs on it: the root of the library.
-///
-/// Cheap to clone; `Send + Sync`. Tensors and streams keep what they need of it alive, so it may be
-/// dropped before them.
-#[derive(Clone)]
-pub struct Engine(Arc<Handle>);
-
-impl Engine {
-    /// An engine on the first plugin that is found, with the default configuration.
-    ///
-    /// # Errors
-    /// When there is no plugin, or it cannot be used; the message says what was tried.
-    pub fn new() -> Result<Engine> {
-        EngineConfig::new().build()
-    }
-
-    /// An engine on the reference interpreter, which needs no plugin.
-    ///
-    /// # Panics
-    /// When threads cannot be started; [`EngineConfig::build_reference`] returns that as an error.
-    #[must_use]
-    pub fn reference() -> Engine {
-        EngineConfig::new().build_reference().unwrap_or_else(|error| panic!("{error}"))
-    }
-
-    pub(crate) fn with_config(config: EngineConfig) -> Result<Engine> {
-        Error::unless_forked(&Site::Unknown)?;
-        check_replicas(&config)?;
-        let plugin = open_plugin(&config)?;
-        let mut options = config.client_options().clone();
-        let sets_count = options.values().iter().any(|(name, _)| name == "cpu_device_count");
-        if !sets_count && is_cpu_plugin(&plugin) {
-            // Left alone, XLA's CPU plugin makes as many devices as it likes (4 on 2 cores); the
-            // threads of the others would only be in the way.
-            options =
-                options.set("cpu_device_count", (config.device_index() + config.replica_count()) as i64);
-        }
-        let client = plugin.client(&options)?;
-        let devices = client.addressable_devices();
-        let count = devices.len();
-        let (first, replicas) = (config.device_index(), config.replica_count());
-        let devices: PerReplica<pjrt::Device> = devices.into_iter().skip(first).take(replicas).collect();
-        if devices.len() < replicas {
-            let asked = match replicas {
-                1 => format!("device {first} was"),
-                _ => format!("{replicas} replicas from device {first} on were"),
-            };
-            return Err(Error::setup(format!("{asked} asked for, but the plugin has {count} devices here")));
-        }
-        let device = Device::on_pjrt(
-            PjrtDevice::new(devices, config.flags(), config.numeric_contract())?,
-            config.faults(),
-        );
-        Engine::on(config, device)
-    }
-
-    pub(crate) fn reference_with_config(config: EngineConfig) -> Result<Engine> {
-        check_replicas(&config)?;
-        let device = Device::reference(config.replica_count(), config.faults());
-        Engine::on(config, device)
-    }
-
-    pub(crate) fn on(config: EngineConfig, device: Device) -> Result<Engine> {
-        Error::unless_forked(&Site::Unknown)?;
-        let shared = EngineShared::new(config, device)?;
-        let stream = Engine::open_stream(&shared);
-        let mut streams = WeakSet::new(MIN_WEAK_SET);
-        streams.push(Arc::downgrade(stream.shared()));
-        let streams = Mutex::new(Rank::Streams, streams);
-        Ok(Engine(Arc::new(Handle { shared, stream, streams })))
-    }
-
-    fn open_stream(shared: &Arc<EngineShared>) -> Stream {
-        let id = StreamId(shared.streams.fetch_add(1, Ordering::Relaxed));
-        Stream::of(StreamShared::new(id, shared.clone()))
-    }
-
-    pub(crate) fn shared(&self) -> &Arc<EngineShared> {
-        &self.0.shared
-    }
-
-    // ----- streams and modes -----
-
-    /// The stream on which tensors are made unless another is named.
-    #[must_use]
-    pub fn stream(&self) -> &Stream {
-        &self.0.stream
-    }
-
-    /// Opens another stream.
-    #[must_use]
-    pub fn new_stream(&self) -> Stream {
-        let stream = Engine::open_stream(&self.0.shared);
-        if is_forked() {
-            return stream;
-        }
-        self.0.streams.lock().push(Arc::downgrade(stream.shared()));
-        stream
-    }
-
-    /// Sets the mode of ops recorded from now on, where no stream and no [`crate::with_mode`] says
-    /// otherwise.
-    pub fn set_mode(&self, mode: Mode) {
-        self.0.shared.mode.store(mode_code(Some(mode)), Ordering::Relaxed);
-    }
-
-    /// The engine's mode.
-    #[must_use]
-    pub fn mode(&self) -> Mode {
-        self.0.shared.mode()
-    }
-
-    /// Waits until everything recorded so far on any stream has been computed.
-    ///
-    /// # Errors
-    /// When called from an event sink or callback, which must not wait; when it takes longer than
-    /// [`Deadlines::wait`](crate::Deadlines::wait), for each stream, if that is set; when a check
-    /// has failed ([`EngineConfig::check_indices`]).
-    #[track_caller]
-    pub fn synchronize(&self) -> Result<()> {
-        self.synchronize_at(&here())
-    }
-
-    pub(crate) fn synchronize_at(&self, site: &Site) -> Result<()> {
-        Error::unless_forked(site)?;
-        let streams: Vec<_> = self.0.streams.lock().iter().collect();
-        streams.iter().for_each(|stream| stream.flush(fuseline_fusion::region::Boundary::Flush));
-        // All of them are waited for, whatever one has to tell.
-        let ends: Vec<_> = streams.iter().map(|stream| stream.synchronize(None, site)).collect();
-        ends.into_iter().collect()
-    }
-
-    // ----- making tensors -----
-
-    /// A tensor of the given sizes, outermost first, from its elements in row-major order. The data
-    /// is copied, to every replica.
-    ///
-    /// # Errors
-    /// When the sizes do not fit the number of elements, or the device refuses (out of memory).
-    pub fn tensor<T: Element>(&self, data: &[T], dims: &[usize]) -> Result<Tensor> {
-        self.stream().tensor(data, dims)
-    }
-
-    /// As [`Engine::tensor`], with other elements on each replica: one slice for each.
-    ///
-    /// # Errors
-    /// As [`Engine::tensor`], and when there are more or fewer slices than replicas.
-    pub fn tensor_per_replica<T: Element>(&self, data: &[&[T]], dims: &[usize]) -> Result<Tensor> {
-        self.stream().tensor_per_replica(data, dims)
-    }
-
-    /// A tensor from host data.
-    ///
-    /// # Errors
-    /// When the device refuses (out of memory).
-    pub fn from_literal(&self, data: &Literal) -> Result<Tensor> {
-        self.stream().from_literal(data)
-    }
-
-    /// A lifted scalar: see [`Stream::scalar`].
-    #[must_use]
-    pub fn scalar<T: RealElement>(&self, value: T) -> Tensor {
-        self.stream().lift(Scalar::new(value))
-    }
-
-    /// A tensor of the given sizes, all of whose elements are `value`, a lifted scalar.
-    ///
-    /// ```
-    /// # fn main() -> fuseline::Result<()> {
-    /// # let engine = fuseline::Engine::reference();
-    /// assert_eq!(engine.full(2.5f32, &[3])?.to_vec::<f32>()?, [2.5, 2.5, 2.5]);
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    /// When the sizes are not a shape.
-    #[track_caller]
-    pub fn full<T: RealElement>(&self, value: T, dims: &[usize]) -> Result<Tensor> {
-        self.stream().full(value, dims)
-    }
-
-    /// A tensor of the given sizes, all of whose elements are 0 (`false` for bool), compiled in.
-    ///
-    /// ```
-    /// # fn main() -> fuseline::Result<()> {
-    /// # let engine = fuseline::Engine::reference();
-    /// use fuseline::DType;
-    /// assert_eq!(engine.zeros(DType::F32, &[2, 2])?.to_vec::<f32>()?, [0.0; 4]);
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    /// When the sizes are not a shape.
-    #[track_caller]
-    pub fn zeros(&self, dtype: DType, dims: &[usize]) -> Result<Tensor> {
-        self.stream().zeros(dtype, dims)
-    }
-
-    /// A tensor of the given sizes, all of whose elements are 1 (`true` for bool), compiled in.
-    ///
-    /// ```
-    /// # fn main() -> fuseline::Result<()> {
-    /// # let engine = fuseline::Engine::reference();
-    /// use fuseline::DType;
-    /// assert_eq!(engine.ones(DType::I32, &[2, 2])?.to_vec::<i32>()?, [1; 4]);
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    /// When the sizes are not a shape.
-    #[track_caller]
-    pub fn ones(&self, dtype: DType, dims: &[usize]) -> Result<Tensor> {
-        self.stream().ones(dtype, dims)
-    }
-
-    /// A matrix of shape `[size, size]` with ones on the diagonal and zeros elsewhere. One that is
-    /// not square is made by [`linalg::eye`](crate::linalg::eye).
-    ///
-    /// ```
-    /// # fn main() -> fuseline::Result<()> {
-    /// # let engine = fuseline::Engine::reference();
-    /// use fuseline::DType;
-    /// assert_eq!(engine.eye(DType::F32, 2)?.to_vec::<f32>()?, [1.0, 0.0, 0.0, 1.0]);
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    /// When the sizes are not a shape.
-    #[track_caller]
-    pub fn eye(&self, dtype: DType, size: usize) -> Result<Tensor> {
-        crate::linalg::eye(self.stream(), dtype, size, size)
-    }
-
-    /// `start`, `start + 1`, ... up to, not including, `end`, of shape `[n]`: [`Stream::arange`].
-    ///
-    /// ```
-    /// # fn main() -> fuseline::Result<()> {
-    /// # let engine = fuseline::Engine::reference();
-    /// assert_eq!(engine.arange(0, 4)?.to_vec::<i32>()?, [0, 1, 2, 3]);
-    /// assert_eq!(engine.arange(0.5f32, 3.0)?.to_vec::<f32>()?, [0.5, 1.5, 2.5]);
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    /// As [`Stream::arange`].
-    #[track_caller]
-    pub fn arange<T: RealElement>(&self, start: T, end: T) -> Result<Tensor> {
-        self.stream().arange(start, end)
-    }
-
-    /// `start`, `start + step`, ... up to, not including, `end`, of shape `[n]`:
-    /// [`Stream::arange_step`].
-    ///
-    /// ```
-    /// # fn main() -> fuseline::Result<()> {
-    /// # let engine = fuseline::Engine::reference();
-    /// assert!(engine.arange_step(6u8, 0, 2)?.to_vec::<u8>()?.is_empty());
-    /// assert_eq!(engine.arange_step(6, 0, -2)?.to_vec::<i32>()?, [6, 4, 2]);
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    /// As [`Stream::arange_step`].
-    #[track_caller]
-    pub fn arange_step<T: RealElement>(&self, start: T, end: T, step: T) -> Result<Tensor> {
-        self.stream().arange_step(start, end, step)
-    }
-
-    /// `count` numbers from `start` to `end`, both included, at equal distances, of shape
-    /// `[count]`: [`Stream::linspace`].
-    ///
-    /// ```
-    /// # fn main() -> fuseline::Result<()> {
-    /// # let engine = fuseline::Engine::reference();
-    /// assert_eq!(engine.linspace(-1.0f32, 1.0, 3)?.to_vec::<f32>()?, [-1.0, 0.0, 1.0]);
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    /// As [`Stream::linspace`].
-    #[track_caller]
-    pub fn linspace<T: RealElement>(&self, start: T, end: T, count: usize) -> Result<Tensor> {
-        self.stream().linspace(start, end, count)
-    }
-
-    /// Normally distributed numbers with mean 0 and variance 1, of the given sizes, made from a
-    /// seed: [`Stream::randn`]. The same seed gives the same numbers. For more than one tensor make
-    /// a [`generator`](Engine::generator), and for other distributions.
-    ///
-    /// ```
-    /// # fn main() -> fuseline::Result<()> {
-    /// # let engine = fuseline::Engine::reference();
-    /// use fuseline::DType;
-    /// let (x, y) = (engine.randn(DType::F32, &[8], 1)?, engine.randn(DType::F32, &[8], 2)?);
-    /// assert_ne!(x.to_vec::<f32>()?, y.to_vec::<f32>()?);
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    /// As [`Stream::randn`].
-    #[track_caller]
-    pub fn randn(&self, dtype: DType, dims: &[usize], seed: u64) -> Result<Tensor> {
-        self.stream().randn(dtype, dims, seed)
-    }
-
-    /// A generator of random numbers: its state is a value, and the same seed gives the same
-    /// numbers.
-    ///
-    /// ```
-    /// # fn main() -> fuseline::Result<()> {
-    /// # let engine = fuseline::Engine::reference();
-    /// use fuseline::DType;
-    /// let mut generator = engine.generator(42)?;
-    /// let weights = generator.normal(DType::F32, &[4, 2])?;
-    /// let bias = generator.uniform(DType::F32, &[2], -0.5, 0.5)?;
-    /// assert_eq!((weights.dims(), bias.dims()), (&[4, 2][..], &[2][..]));
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    /// When the device refuses (out of memory).
-    pub fn generator(&self, seed: u64) -> Result<Generator> {
-        self.stream().generator(seed)
-    }
-
-    /// Begins no more background compiles. A process that is about to end calls this, because such
-    /// compiles would slow its end down.
-    ///
-    /// A compile that is under way continues, and one that a read needs still runs. The pause
-    /// cannot be undone.
-    pub fn pause_background_compiles(&self) {
-        self.0.shared.compile.pause_unhurried();
-    }
-
-    // ----- looking at the engine -----
-
-    /// What the engine has done so far.
-    #[must_use]
-    pub fn counters(&self) -> Counters {
-        let mut counters = self.0.shared.counters().read();
-        let cache = self.0.shared.cache.stats();
-        counters.panics += self.0.shared.events().panics();
-        counters.cached_executables = cache.entries;
-        counters.cached_bytes = Bytes(cache.bytes);
-        counters.cached_mappings = cache.mappings;
-        counters.mappings = self.0.shared.mappings.counted();
-        (counters.live_values, counters.live_bytes) = self.0.shared.device.live().read();
-        counters
-    }
-
-    /// Forgets every executable in the memory cache.
-    pub fn clear_cache(&self) {
-        if is_forked() {
-            return;
-        }
-        self.0.shared.cache.clear();
-    }
-
-    /// Number of replicas.
-    #[must_use]
-    pub fn replicas(&self) -> usize {
-        self.0.shared.device.replicas()
-    }
-
-    /// The PJRT device, that of the first replica if there are several, unless this is a reference
-    /// engine.
-    #[must_use]
-    pub fn pjrt_device(&self) -> Option<&pjrt::Device> {
-        self.0.shared.device.pjrt().map(PjrtDevice::device)
-    }
-}
-
-fn check_replicas(config: &EngineConfig) -> Result<()> {
-    match config.replica_count() {
-        0..=MAX_REPLICAS => Ok(()),
-        count => Err(Error::setup(format!(
-            "{count} replicas were asked for, an engine has at most {MAX_REPLICAS}"
-        ))),
-    }
-}
-
-/// The plugin that is configured, or the first that can be used.
-pub(crate) fn open_plugin(config: &EngineConfig) -> Result<Plugin> {
-    match config.plugin_path() {
-        Some(path) => Ok(Plugin::open(path)?),
-        None => find_plugin(),
-    }
-}
-
-/// The first plugin that can be used.
-fn find_plugin() -> Result<Plugin> {
-    let mut sources = discover::Sources::of_process();
-    if sources.plugin_variable.is_some() {
-        // Nothing else would be considered, and asking Python takes a tenth of a second.
-        sources.python = None;
-    }
-    discover::Discovery::look(&sources).first_usable().map_err(|none| Error::no_plugin(none.to_string()))
-}
-
-/// Whether a plugin is XLA's CPU backend. What platform a plugin is for can only be asked of a
-/// client, and the option that this decides on has to be given to make one; other plugins refuse
-/// options that they do not know.
-fn is_cpu_plugin(plugin: &Plugin) -> bool {
-    plugin.path().file_name().is_some_and(|name| name.to_string_lossy().contains("cpu"))
-}
-
-impl fmt::Debug for Engine {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Engine({:?}, {} mode)", self.0.shared.device, self.mode().name())
-    }
 }
