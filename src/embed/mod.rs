@@ -342,7 +342,7 @@ impl Session {
     /// Releases the id of a stream. What was recorded on it still runs, and its values stay valid.
     ///
     /// # Errors
-    /// When the id stands for nothing.
+    /// When the id is invalid.
     pub fn close_stream(&self, stream: StreamHandle) -> Result<()> {
         let closed = self.0.streams.release(stream.0);
         told(closed.map(drop).map_err(|missing| stream.missing(missing, "close", &Site::Unknown)))
@@ -366,7 +366,7 @@ impl Session {
     /// Ends the region that is being recorded on a stream and launches it; does not wait.
     ///
     /// # Errors
-    /// When the id stands for nothing, or for a trace.
+    /// When the id is invalid or of a trace.
     pub fn flush(&self, stream: StreamHandle) -> Result<()> {
         told(self.stream(stream, "flush")).map(|stream| stream.flush())
     }
@@ -375,7 +375,7 @@ impl Session {
     /// Failures of single values stay with the values.
     ///
     /// # Errors
-    /// When the id stands for nothing or for a trace, when the time is over, or in a callback.
+    /// When the id is invalid or of a trace, when the timeout has passed, or in a callback.
     pub fn synchronize(&self, stream: StreamHandle, timeout: Option<Duration>) -> Result<()> {
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         told(
@@ -402,7 +402,7 @@ impl Session {
     /// Sets the mode of ops recorded on a stream from now on. `None` selects the engine's mode.
     ///
     /// # Errors
-    /// When the id stands for nothing, or for a trace.
+    /// When the id is invalid or of a trace.
     pub fn set_stream_mode(&self, stream: StreamHandle, mode: Option<Mode>) -> Result<()> {
         told(self.stream(stream, "set_stream_mode")).map(|stream| stream.set_mode(mode))
     }
@@ -410,7 +410,7 @@ impl Session {
     /// The mode of an op that the calling thread would record on a stream now.
     ///
     /// # Errors
-    /// When the id stands for nothing, or for a trace.
+    /// When the id is invalid or of a trace.
     pub fn mode(&self, stream: StreamHandle) -> Result<Mode> {
         told(self.stream(stream, "mode")).map(|stream| stream.mode())
     }
@@ -419,7 +419,7 @@ impl Session {
     /// regions as if one of them were requested.
     ///
     /// # Errors
-    /// When an id stands for nothing; then nothing is flushed.
+    /// When an id is invalid; then nothing is flushed.
     pub fn flush_values(&self, values: &[ValueHandle]) -> Result<()> {
         told(self.tensors(values, "flush_values")).map(|tensors| {
             // Last first: the region that computes it most likely computes the others too.

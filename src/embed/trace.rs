@@ -214,7 +214,7 @@ impl Session {
     /// Releases the id of a function.
     ///
     /// # Errors
-    /// When the id stands for nothing.
+    /// When the id is invalid.
     pub fn forget(&self, function: FunctionHandle) -> Result<()> {
         let gone = self.0.functions.release(function.0);
         told(gone.map(drop).map_err(|missing| function.missing(missing, "forget", &Site::Unknown)))
