@@ -2,8 +2,8 @@
 
 use std::sync::{Arc, Weak};
 
-/// Weak references. Dead ones are removed now and then: removing them at each insertion would be
-/// slow for a program that opens ten thousand streams a minute.
+/// Weak references. Dead ones are removed now and then. With a removal at each insertion, opening
+/// ten thousand streams would take a minute.
 #[derive(Debug)]
 pub struct WeakSet<T: ?Sized> {
     all: Vec<Weak<T>>,
