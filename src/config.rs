@@ -242,7 +242,6 @@ impl EngineConfig {
     /// Whether the executable of each new region is compared once with its ops one by one: bit for
     /// bit with [`Numerics::Exact`], by tolerance with [`Numerics::Fast`]. Default: yes with
     /// `Exact`, no with `Fast`.
-    /// yes, with `Fast` no.
     ///
     /// The first time, the region runs both ways, and the program gets the results of the ops. If
     /// they differ, [`crate::Event::Compared`] reports how, and the region is not fused. This costs

@@ -7,6 +7,7 @@
 //! handlers and keep thread-local state with destructors in the library. None of these can be shown
 //! to survive `dlclose`, and the process hardly needs the memory. It also lets every handle refer
 //! to the plugin without counting references.
+//!
 //! Invariants:
 //! - P1. `PJRT_Plugin_Initialize` is called at most once per library in a process. Its failure is
 //!   remembered.

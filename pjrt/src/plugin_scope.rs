@@ -11,7 +11,6 @@
 //! The handler is registered when a plugin is opened, and again after 1, 2, 4, 8 and so on scopes:
 //! handlers run in the reverse order, and a plugin creates some objects when they are first needed.
 //! If the C library has no `on_exit`, none of this happens.
-//! first needed. Where the C library has no `on_exit` nothing of this is done.
 #![allow(
     clippy::disallowed_types,
     reason = "no model is about the end of a process, and a static needs a constant"

@@ -7,7 +7,6 @@
 //!
 //! Invariant: the kept data is never written. No parameter of packed scalars is in a module's
 //! aliases.
-//! aliases.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -49,6 +49,7 @@ impl Session {
     /// Starts the computation of a value, and calls `callback` when its data is ready, or with the
     /// error when it cannot be computed. See the module on where callbacks run. The call is about
     /// the value that the id refers to now; later replacements have no effect.
+    ///
     /// # Errors
     /// When the id is invalid; `callback` is dropped.
     pub fn on_ready(

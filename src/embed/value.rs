@@ -378,9 +378,9 @@ impl Session {
     /// Rebinds an id to another value, as an in-place write does. Both ids stay valid, and `new`
     /// keeps its own reference. Returns how often the id has been replaced.
     ///
+    /// # Errors
     /// When an id is invalid, or the types differ (see [`Session::rebind`]). Then nothing has
     /// changed.
-    /// has changed.
     pub fn replace(&self, value: ValueHandle, new: ValueHandle) -> Result<u64> {
         told(self.swap(value, new, true))
     }

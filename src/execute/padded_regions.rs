@@ -23,7 +23,6 @@
 //! - O5: a failure of a bucket costs speed: the region runs as if it had no class.
 //! - O6: regions whose float sums would change their order are padded on request only
 //!   ([`ShapeClasses::Masked`]).
-//!   ([`ShapeClasses::Masked`]).
 //!
 //! Data is resized in the host's memory on the interpreter's thread. So padding exists where the
 //! interpreter tier does: on XLA's CPU backend, in Fused mode, with one replica and
