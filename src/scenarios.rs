@@ -327,7 +327,7 @@ fn poisoning(size: Size) {
         }
     });
     assert_eq!(poisoned.load(Ordering::Relaxed), size.rounds as u32);
-    // Two ops of each round of one thread.
+    // Two ops of each iteration of one thread.
     assert_eq!(engine.counters().poisoned, 2 * size.rounds as u64);
 }
 

@@ -6,8 +6,8 @@
 //!
 //! ```text
 //! log ─► RegionBuilder ─► job ─► canonical form, key ─► cache ─┬─ hit ───────────► launch ─► outcomes
-//!                                                              ├─ cold ──► interpreter ──────┘
 //!                                                              ├─ new ───► interpreter ──────┘
+//!                                                              ├─ claim ─► compile pool ─┘
 //!                                                              └─ failed ─► op by op, or in parts
 //! ```
 //!
