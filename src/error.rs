@@ -1,8 +1,8 @@
-//! What a call of the library can fail with.
+//! Errors of the library.
 //!
-//! An [`Error`] is written for the person who made the call: what happened, at which op and where
-//! it was recorded, and what to do. The precise kind is private; the accessors answer the questions
-//! on which callers decide.
+//! An [`Error`] is written for the person who made the call: what happened, at which op, where that
+//! was recorded, and what to do. The precise kind is private. Accessors answer the questions on
+//! which callers decide.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,10 +18,10 @@ use fuseline_sync::fork::is_forked;
 use crate::event::{Took, Wait};
 use crate::pjrt;
 
-/// Result of this crate's calls.
+/// The result of this crate's calls.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Where in the life of an op a failure came up.
+/// The stage in the life of an op at which a failure occurred.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Stage {
@@ -66,7 +66,7 @@ impl fmt::Display for Stage {
     }
 }
 
-/// Which region something happened in.
+/// Identifies a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RegionRef {
     /// The stream.
@@ -89,7 +89,7 @@ impl fmt::Display for RegionRef {
 #[derive(Clone, Debug)]
 pub(crate) struct Failure {
     pub(crate) stage: Stage,
-    /// The op that failed, or the last one of the region where it is not known which.
+    /// The op that failed, or the last one of the region if that is unknown.
     pub(crate) op: Option<OpCode>,
     pub(crate) site: Site,
     pub(crate) region: Option<RegionRef>,
@@ -110,7 +110,7 @@ impl fmt::Display for Failure {
     }
 }
 
-/// What a region is at that has been waited for in vain.
+/// What a region was doing when a wait timed out.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Activity {
     Waits(Wait),
@@ -131,15 +131,15 @@ impl fmt::Display for Activity {
     }
 }
 
-/// Where a wait in vain stood at its end.
+/// The state of a stream when a wait timed out.
 #[derive(Clone, Debug)]
 pub(crate) struct StallReport {
     pub(crate) doing: Activity,
     pub(crate) region: RegionRef,
-    /// The op that makes the value, or the region's last one.
+    /// The op that computes the value, or the region's last one.
     pub(crate) op: Option<OpCode>,
     pub(crate) site: Site,
-    /// Since when.
+    /// Time since then.
     pub(crate) since: Duration,
 }
 
@@ -192,7 +192,7 @@ impl Error {
         Error(Box::new(Kind::NonFinite { failure, nans, infinities }))
     }
 
-    /// `is_late` if what the op made has been used by then.
+    /// With `is_late`, later ops have already used the results of the op.
     #[cold]
     pub(crate) fn failed_check(op: &'static str, site: Site, what: String, is_late: bool) -> Error {
         Error(Box::new(Kind::Check { op, site, what, is_late }))
@@ -230,7 +230,8 @@ impl Error {
         Error(Box::new(Kind::Abandoned))
     }
 
-    /// An error if this process is a child that cannot use the library ([`fuseline_sync::fork`]).
+    /// Returns an error if this process is a child that cannot use the library
+    /// ([`fuseline_sync::fork`]).
     #[inline]
     pub(crate) fn unless_forked(site: &Site) -> Result<()> {
         if is_forked() { Err(Error::forked(site.clone())) } else { Ok(()) }
@@ -261,7 +262,7 @@ impl Error {
         }
     }
 
-    /// Where in the life of an op it came up.
+    /// The stage at which the error occurred.
     #[must_use]
     pub fn stage(&self) -> Stage {
         match &*self.0 {
@@ -275,7 +276,7 @@ impl Error {
         }
     }
 
-    /// Who has to act on it.
+    /// Who has to act on the error.
     #[must_use]
     pub fn origin(&self) -> Origin {
         match &*self.0 {
@@ -290,7 +291,7 @@ impl Error {
         }
     }
 
-    /// The op concerned, if there is one.
+    /// The op concerned, if any.
     #[must_use]
     pub fn op_name(&self) -> Option<&'static str> {
         match &*self.0 {
@@ -301,7 +302,7 @@ impl Error {
         }
     }
 
-    /// The rule that an op call broke, if that is what happened.
+    /// The rule that an op call broke, if that is the error.
     #[must_use]
     pub fn op_error(&self) -> Option<&OpError> {
         match &*self.0 {
@@ -310,7 +311,7 @@ impl Error {
         }
     }
 
-    /// Where the op concerned was recorded.
+    /// Call site of the op concerned.
     #[must_use]
     pub fn site(&self) -> Option<&Site> {
         match &*self.0 {
@@ -323,19 +324,20 @@ impl Error {
         }
     }
 
-    /// The region concerned, if it got that far; of a time-out, the one that it waited for at last.
+    /// The region concerned, if the op was in one. For a timeout, the region that it was waiting
+    /// for at the end.
     #[must_use]
     pub fn region(&self) -> Option<&RegionRef> {
         self.stand().map(|stand| &stand.region).or_else(|| self.failure()?.region.as_ref())
     }
 
-    /// A deadline passed; the value may still come.
+    /// Whether a deadline passed. The value may still become available.
     #[must_use]
     pub fn is_timeout(&self) -> bool {
         matches!(*self.0, Kind::Timeout { .. })
     }
 
-    /// Memory ran out on the device or on the host.
+    /// Whether memory ran out on the device or on the host.
     #[must_use]
     pub fn is_resource_exhausted(&self) -> bool {
         match &*self.0 {
@@ -344,32 +346,32 @@ impl Error {
         }
     }
 
-    /// The value holds NaN or infinities, which a Debug stream was asked to refuse.
+    /// Whether the value has NaN or infinite elements, which Debug mode was configured to reject.
     #[must_use]
     pub fn is_non_finite(&self) -> bool {
         matches!(*self.0, Kind::NonFinite { .. })
     }
 
-    /// An index was out of range, or something else that was to hold of the data did not
+    /// Whether an index was out of range, or another condition on data did not hold
     /// ([`EngineConfig::check_indices`](crate::EngineConfig::check_indices)).
     #[must_use]
     pub fn is_failed_check(&self) -> bool {
         matches!(*self.0, Kind::Check { .. })
     }
 
-    /// The value was given up: its stream or engine is gone.
+    /// Whether the value was abandoned: its stream or engine is gone.
     #[must_use]
     pub fn is_abandoned(&self) -> bool {
         matches!(*self.0, Kind::Abandoned)
     }
 
-    /// This process was forked from one that had an engine, whose threads it does not have.
+    /// Whether this process was forked from one that had an engine, whose threads it does not have.
     #[must_use]
     pub fn is_forked(&self) -> bool {
         matches!(*self.0, Kind::Forked { .. })
     }
 
-    /// Doing the same again may work.
+    /// Whether a retry may succeed.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         self.is_timeout() || self.is_resource_exhausted()
@@ -382,8 +384,7 @@ impl fmt::Display for Error {
     }
 }
 
-/// An error as it is put into words, whatever characters are in what plugins, files and programs
-/// say.
+/// An error as text. Control characters from plugins, files and programs are escaped.
 struct Words<'a>(&'a Kind);
 
 impl fmt::Display for Words<'_> {
@@ -501,9 +502,9 @@ impl From<pjrt::Error> for Error {
     }
 }
 
-/// "Cannot happen" turned into an error with its place: a panic in builds with debug assertions,
-/// where tests see it, and an error in others, where a user is better served by a failed value than
-/// by an abort.
+/// Creates the error for a state that cannot happen, with its place in the source. Panics in builds
+/// with debug assertions, where tests see it. In other builds a failed value serves a user better
+/// than an abort.
 macro_rules! bug {
     ($($message:tt)*) => {{
         let message = format!($($message)*);

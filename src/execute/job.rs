@@ -1,4 +1,4 @@
-//! One region on its way to the device.
+//! A job: one region on its way to the device.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -25,91 +25,90 @@ use crate::record::{Recorded, ReplayTrace};
 use crate::stream::StreamShared;
 use crate::value::{Outcome, RegionInfo, ValueCell, ValuePromise, ValueRef};
 
-/// Where a job stands.
+/// The state of a job.
 pub(super) enum State {
-    /// An executable has to be looked for.
+    /// The executable has to be looked up.
     Wanted,
-    /// It is being compiled for this job.
+    /// The executable is being compiled for this job.
     Compiling(Arc<CompileSlot>),
-    /// It is being compiled for somebody else; looked for again when that has ended.
+    /// The executable is being compiled for another job. When that ends, this job looks it up
+    /// again.
     Following(Arc<CompileSlot>),
-    /// It is there.
+    /// The executable is available.
     Ready(Hit<Executable>),
-    /// It will not be: the region cannot be compiled.
+    /// The compile for this job failed.
     Refused(Arc<DeviceError>),
-    /// It will not be, as is known from before.
+    /// An earlier compile failed, and the cache has its error.
     Known(Arc<DeviceError>),
-    /// There was no memory; it goes on, with the executable if there is one, when there may be
-    /// some.
+    /// Memory ran out. The job goes on, with the executable if it had one, when some may be free.
     Short(Arc<MemoryWaiter>, Option<Hit<Executable>>),
-    /// It is not there now, and nobody waits for it: the region's units run instead.
+    /// The executable of a merged region is not available, and nobody waits for it: its units run.
     RanUnmerged,
-    /// It would be for these sizes only: the region is cut before these ops, and few of its parts
-    /// are new.
+    /// An executable would serve these sizes only. The region is cut before these ops, so that few
+    /// of its parts are new.
     Apart(Vec<usize>),
-    /// It is not wanted yet, or, with the slot, not there yet, and the interpreter has the time
-    /// until then.
+    /// The interpreter is to run the region: its executable is not wanted yet, or, with a slot, is
+    /// being compiled.
     Cold(InterpretedRun, Option<Arc<CompileSlot>>),
-    /// There is none of its own, but one for its sizes and others.
+    /// The region has no executable of its own, but its bucket has one.
     PaddedRegion(Arc<PaddedRegion>, Hit<Executable>),
-    /// It will not be: the region crashed a process, or is an op of one that did. The interpreter
-    /// runs it.
+    /// The region crashed a process, or is an op of a region that did. The interpreter runs it.
     Quarantined,
-    /// It is not wanted yet, or will not be, and the interpreter or the executable of its bucket is
-    /// at it.
+    /// The interpreter, or the executable of the bucket, is running the region.
     Interpreting(Arc<Slot>),
 }
 
-/// A sealed region, what it reads and makes, and how far it has come.
+/// A sealed region, its inputs and outputs, and the state of its execution.
 pub(super) struct Job {
     pub(super) info: Arc<RegionInfo>,
     pub(super) inputs: Vec<Input<ValueRef>>,
-    /// The results that live on, by their number.
+    /// The results that are needed, by their number.
     pub(super) outputs: Vec<(u32, ValuePromise)>,
     mode: Mode,
     pub(super) effect: Effect,
     pub(super) boundary: Boundary,
-    /// What it was joined from, if it was.
+    /// The units of a merged region.
     units: Vec<Unit>,
-    /// Their numbers.
+    /// The numbers of the results that are needed.
     pub(super) needed: OutputSet,
-    /// Bytes of those, on all replicas.
+    /// Bytes of these results on all replicas.
     pub(super) output_bytes: Bytes,
-    /// The input from another stream that the job has asked to be told about.
+    /// The input from another stream that the job has subscribed to.
     pub(super) awaits: Option<ValueId>,
-    /// What it waits for as the first of its stream, and since when.
+    /// What the job waits for as the first of its stream, and since when.
     waits: Option<(Wait, Instant)>,
-    /// Whether it was interpreted, or would have been.
+    /// Whether the region was interpreted, or is past the interpreter tier.
     pub(super) was_cold: bool,
-    /// Whether somebody who reads of it has what they read.
+    /// Whether a read of this region was answered by host evaluation.
     pub(super) has_answered: bool,
-    /// What the region needs as a whole that this one was cut from for that.
+    /// The memory need of the whole region, if this region was cut from it to save memory.
     pub(super) part_of: Option<Bytes>,
-    /// Whether it is kept from the compiler, because it crashed a process or may have.
+    /// Whether the region is kept from the compiler because it crashed a process or may have.
     pub(super) quarantine: QuarantineScope,
-    /// Memory was not yet freed for it.
+    /// Memory has not yet been freed for this job.
     pub(super) may_free: bool,
     state: State,
 }
 
-/// What [`Job::advance`] came to.
+/// The result of [`Job::advance`].
 pub(super) enum Progress {
-    /// It was launched, or its results have failed.
+    /// The region was launched, or its results have failed.
     Done,
-    /// It waits; the stream will be notified.
+    /// The job waits. The stream will be notified.
     Blocked(Box<Job>),
-    /// It runs op by op instead, or in parts; with what it needs as a whole, if it is for that.
+    /// The region runs op by op or in parts instead. The bytes are what it needs as a whole, if
+    /// that is the reason.
     Parts(Vec<EngineRegion>, Option<Bytes>),
-    /// It runs op by op instead, and its ops are kept from the compiler.
+    /// The region runs op by op instead, and its ops are kept from the compiler.
     Quarantined(Vec<EngineRegion>, QuarantineScope),
 }
 
-/// What the cache knows a region by.
+/// The key of a region in the memory cache.
 pub(super) fn cache_key(info: &RegionInfo) -> Key {
     Key::new(*info.reference.key.as_bytes())
 }
 
-/// The ends of a region.
+/// The inputs and outputs of a region, and what its end decides.
 struct RegionBindings {
     inputs: Vec<Input<ValueRef>>,
     live: Vec<(u32, ValuePromise)>,
@@ -117,15 +116,15 @@ struct RegionBindings {
     mode: Mode,
     effect: Effect,
     units: Vec<Unit>,
-    /// Where the host asked for a value, if that is why it ends.
+    /// Call site of the read that ended the region, if one did.
     asked: Option<Site>,
-    /// Every result, for those who look at the region, if somebody does.
+    /// Every result, if the engine is observed.
     all: Option<Arc<[Output]>>,
 }
 
 impl Job {
-    /// Brings a region into canonical form. `None` for one that nobody needs. `asked` is where the
-    /// host asked for it, if that is known.
+    /// Brings a region into canonical form. Returns `None` for a region that nobody needs. `asked`
+    /// is the call site that requested its result, if known.
     pub(super) fn new(
         region: EngineRegion,
         asked: Option<Site>,
@@ -148,7 +147,7 @@ impl Job {
         Job::of(info, RegionBindings { inputs, live, boundary, mode, effect, units, asked, all }, stream)
     }
 
-    /// The region that a whole tape is. `None` for one that nobody needs.
+    /// Makes the job of a whole replayed trace. Returns `None` for a region that nobody needs.
     pub(super) fn replayed(
         tape: &mut ReplayTrace,
         boundary: Boundary,
@@ -224,7 +223,7 @@ impl Job {
         }))
     }
 
-    /// Makes a template of it, if it is one now.
+    /// Reports the region to the trace cache, which may make a template of it.
     pub(super) fn note(
         &self,
         round: Option<LoopFingerprint>,
@@ -245,8 +244,8 @@ impl Job {
         self.info.reference.ops
     }
 
-    /// Looks for an executable, and sees to it that one is made if there is none. A region that was
-    /// joined from units does not wait for that.
+    /// Looks up the executable, and starts a compile if there is none. A merged region does not
+    /// wait for that.
     pub(super) fn prepare(&mut self, stream: &Arc<StreamShared>) {
         if !matches!(self.state, State::Wanted) {
             return;
@@ -266,12 +265,12 @@ impl Job {
                     && let Lookup::Claimed(claim) =
                         engine.cache().lookup(&key, self.info.canon.bytes(), &self.needed)
                 {
-                    // When the region has been interpreted often enough it is waited for, or the
-                    // interpreter goes on; then there is no hurry.
+                    // A region that has been interpreted often enough waits for the compile, or the
+                    // interpreter goes on. In the second case the compile need not be fast.
                     let may_be_quick = !run.goes_on(engine.config());
                     self.compile_by(Some(claim), run.haste(), may_be_quick, stream);
                 } else if run.haste() == CompilePriority::Foreground {
-                    // What was begun in case it is run again is needed.
+                    // The compile that was started speculatively is needed.
                     engine.compile_pool().hasten(region.key.as_bytes());
                 }
                 self.state = State::Cold(run, None);
@@ -284,7 +283,7 @@ impl Job {
             None => {}
         }
         let found = engine.cache().lookup(&key, self.info.canon.bytes(), &self.needed);
-        // For a run that may compile nothing, and so does neither interpret nor pad.
+        // For the manifest of a run that compiles nothing, and so neither interprets nor pads.
         let asked = match &found {
             Lookup::Claimed(claim) => engine.recorder().map(|_| claim.outputs().clone()),
             _ => None,
@@ -327,8 +326,8 @@ impl Job {
                 let cold = cold.filter(|_| !self.was_cold);
                 match cold.and_then(|cold| cold.first(region.key, self.info.canon.graph(), sizes)) {
                     Some(run) if self.is_stored(&claim, stream) => {
-                        // Another process has compiled it: it is loaded, and interpreted at most
-                        // while that takes.
+                        // Another process has compiled it: load it, and interpret at most while it
+                        // loads.
                         let slot = self.compile(Some(claim), CompilePriority::Foreground, stream);
                         if let Some(cold) = cold {
                             cold.warm(region.key);
@@ -363,8 +362,8 @@ impl Job {
         }
     }
 
-    /// Whether what a claim is for can be loaded, as far as that is known, and what runs may depend
-    /// on it.
+    /// Whether the store probably has the executable that a claim is for. `false` in a reproducible
+    /// engine, whose runs must not depend on that.
     fn is_stored(&self, claim: &Claim<Executable, DeviceError>, stream: &StreamShared) -> bool {
         let engine = stream.engine();
         let Some(store) = engine.store().filter(|_| !engine.config().is_reproducible()) else { return false };
@@ -372,18 +371,18 @@ impl Job {
         compile.ask(&compile.how, &self.info, store).is_some_and(|asked| store.may_have(&asked))
     }
 
-    /// A compile of the region by itself, with all that the compiler has.
+    /// A fully optimized compile of the region.
     pub(super) fn compile_of(&self, outputs: OutputSet) -> Compile {
         let (dying, how) = (self.dying(), ExecutableOptions::default());
         Compile { outputs, dying, how, otherwise: MemoryFallback::Parts(None) }
     }
 
-    /// Whether it runs as its units while its executable is not there.
+    /// Whether the units run while the executable does not exist.
     fn runs_in_units(&self, stream: &StreamShared) -> bool {
         self.is_joined() && !stream.engine().config().is_reproducible()
     }
 
-    /// It is there.
+    /// Notes a cache hit and reports it to the variant policies.
     pub(super) fn hit(&self, key: Key, hit: Hit<Executable>, stream: &Arc<StreamShared>) -> State {
         let (engine, region) = (stream.engine(), self.info.reference);
         engine.counters().hits.add(1);
@@ -393,19 +392,19 @@ impl Job {
         State::Ready(hit)
     }
 
-    /// Starts a compile; with a claim, for the cache too.
+    /// Starts a compile. With a claim, the result also goes to the cache.
     pub(super) fn compile(
         &self,
         claim: Option<Claim<Executable, DeviceError>>,
         haste: CompilePriority,
         stream: &Arc<StreamShared>,
     ) -> Arc<CompileSlot> {
-        // What is joined runs as its units until its best executable is there.
+        // A merged region runs as its units until its optimized executable exists.
         let may_be_quick = claim.is_some() && !self.is_joined();
         self.compile_by(claim, haste, may_be_quick, stream)
     }
 
-    /// [`Job::compile`], in a hurry only if it may be.
+    /// As [`Job::compile`]. The compile is a baseline compile only if `may_be_quick`.
     fn compile_by(
         &self,
         claim: Option<Claim<Executable, DeviceError>>,
@@ -414,8 +413,8 @@ impl Job {
         stream: &Arc<StreamShared>,
     ) -> Arc<CompileSlot> {
         let outputs = claim.as_ref().map_or(&self.needed, Claim::outputs).clone();
-        // Who waits for it frees memory first, and a single op is tried again whenever it comes.
-        // Nobody ever waits for what is joined.
+        // A job that waits for the compile frees memory first, and a single op is always tried
+        // again. Nobody ever waits for a merged region.
         let remembered = match self.is_joined() || !self.may_free && self.ops() > 1 {
             true => FailureCaching::All,
             false => FailureCaching::ButForMemory,
@@ -427,18 +426,17 @@ impl Job {
         compile.start(claim, haste, remembered, &self.info, stream)
     }
 
-    /// Whether it is interpreted if it is new.
+    /// Whether the interpreter may run the region when it is new.
     pub(super) fn may_be_cold(&self) -> bool {
         !self.was_cold && !self.is_joined() && self.mode == Mode::Fused && self.effect == Effect::Pure
     }
 
-    /// Whether units were joined to this region.
+    /// Whether the region was merged from units.
     pub(super) fn is_joined(&self) -> bool {
         !self.units.is_empty()
     }
 
-    /// The regions to run instead: the job itself, or, if it was joined and its executable is not
-    /// there, its units.
+    /// The regions to run: the job itself, or the units of a merged region without an executable.
     pub(super) fn or_units(self: Box<Self>, stream: &StreamShared) -> Result<Box<Job>, Vec<EngineRegion>> {
         if !matches!(self.state, State::RanUnmerged) {
             return Ok(self);
@@ -457,7 +455,8 @@ impl Job {
         }
     }
 
-    /// `is_first`: no executable of the region is in the cache, whatever it returns.
+    /// Counts and reports a miss. `is_first`: the cache has no executable of the region, whatever
+    /// its results.
     fn report_miss(&self, is_first: bool, stream: &StreamShared) {
         let engine = stream.engine();
         engine.counters().misses.add(1);
@@ -476,7 +475,7 @@ impl Job {
         (0u32..).zip(&self.inputs).filter(dies).map(|(index, _)| index).collect()
     }
 
-    /// Goes on as far as possible.
+    /// Advances the job as far as possible.
     pub(super) fn advance(mut self: Box<Self>, stream: &Arc<StreamShared>) -> Progress {
         loop {
             self.state = match self.state {
@@ -619,7 +618,7 @@ impl Job {
         }
     }
 
-    /// It is the first of its stream that is not launched, and waits.
+    /// The job is the first of its stream that is not launched, and it waits.
     pub(super) fn waits_for(&mut self, wait: Wait, stream: &StreamShared) {
         if self.waits.is_some_and(|(before, _)| before == wait) {
             return;
@@ -630,7 +629,7 @@ impl Job {
         stream.activity().waits(wait, &self.info, since);
     }
 
-    /// It waits no longer.
+    /// The wait is over.
     pub(super) fn goes_on(&mut self, stream: &StreamShared) {
         if let Some((wait, since)) = self.waits.take() {
             stream.activity().goes_on();
@@ -639,13 +638,13 @@ impl Job {
         }
     }
 
-    /// Keeps the job with its executable until later.
+    /// Keeps the job with its executable for a later attempt.
     pub(super) fn blocked(mut self: Box<Self>, hit: Hit<Executable>) -> Progress {
         self.state = State::Ready(hit);
         Progress::Blocked(self)
     }
 
-    /// Keeps the job, and the executable if there is one, until there may be memory.
+    /// Keeps the job, with the executable if there is one, until memory may be free.
     pub(super) fn short_of_room(
         mut self: Box<Self>,
         room: Arc<MemoryWaiter>,
@@ -655,8 +654,8 @@ impl Job {
         Progress::Blocked(self)
     }
 
-    /// The region failed as a whole: it runs op by op, or, if it is one op, or its ops would not be
-    /// compiled either, its results fail.
+    /// The region failed as a whole. It runs op by op. Its results fail if it is a single op, or if
+    /// its ops would not be compiled either.
     pub(super) fn give_up(self, error: &DeviceError, stream: &StreamShared) -> Progress {
         if self.ops() > 1 && error.cause != Cause::Uncached {
             return self.split(error.message.clone(), stream);
@@ -664,15 +663,16 @@ impl Job {
         self.fail_or_pass_on(error, stream)
     }
 
-    /// The region's only op failed, or all of them: with an error, or because an input of it had.
+    /// Fails the results of the region, with the failure of an input if one failed, or with this
+    /// error.
     pub(super) fn fail_or_pass_on(self, error: &DeviceError, stream: &StreamShared) -> Progress {
-        // What went wrong first is what to say.
+        // The first failure is the one to report.
         let failure = self.failed_input();
         let failure = failure.unwrap_or_else(|| self.failure(0, error, error.message.clone()));
         self.poison(failure, stream)
     }
 
-    /// The whole region failed with an error that leaves nothing to be tried.
+    /// Fails the whole region. There is no fallback for the error.
     pub(super) fn fail(self, error: &DeviceError, stream: &StreamShared) -> Progress {
         let message = match self.ops() {
             1 => error.message.clone(),
@@ -682,7 +682,7 @@ impl Job {
         self.poison(failure, stream)
     }
 
-    /// What to say of an op of this region that failed.
+    /// Describes the failure of an op of this region.
     fn failure(&self, node: usize, error: &DeviceError, message: String) -> Arc<Failure> {
         let (op, site) = self.info.address(node);
         Arc::new(Failure {
@@ -695,7 +695,7 @@ impl Job {
         })
     }
 
-    /// Takes the region apart.
+    /// Splits the region into its ops.
     pub(super) fn split(self, why: String, stream: &StreamShared) -> Progress {
         let engine = stream.engine();
         engine.counters().fallbacks.add(1);
@@ -712,7 +712,7 @@ impl Job {
         let types = graph.nodes().iter().flat_map(|node| node.signature().results());
         let outputs = (0u32..).zip(types).map(|(index, ty)| match live.next_if(|&(live, _)| live == index) {
             Some((_, value)) => Output { value, live: true },
-            // Nobody outside has it; the parts of the region hand it on.
+            // Nobody outside holds this value. The parts of the region pass it on.
             None => Output { value: ValueCell::promised_to_nobody(ty.clone()), live: false },
         });
         let outputs = outputs.collect();
@@ -759,7 +759,7 @@ impl Job {
         })
     }
 
-    /// Whether it runs op by op already.
+    /// Whether the region is a single op.
     pub(super) fn is_single(&self) -> bool {
         self.ops() == 1
     }

@@ -1,5 +1,5 @@
-//! Launching executables with constants for scalars that stay the same: what
-//! [`Habit`](crate::device::Habit) decides.
+//! Launches executables with steady scalars as constants, as [`Habit`](crate::device::Habit)
+//! decides.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::device::{Executable, ExecutableOptions, SpecializationChoice, Special
 use crate::stream::StreamShared;
 
 impl Job {
-    /// The executable to launch instead of a general one, or that one.
+    /// Returns the executable to launch: a specialized one, or `general`.
     pub(super) fn specialised(
         &self,
         general: &Arc<Executable>,
