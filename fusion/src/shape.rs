@@ -1,8 +1,8 @@
 //! Shapes and tensor types, with checked arithmetic.
 //!
 //! Invariant S1: a [`Shape`] has at most [`MAX_RANK`] dimensions and at most [`MAX_ELEMS`]
-//! elements, of which the size in bytes fits in 63 bits whatever their type. It is checked where a
-//! shape is made, so that no later stage can overflow.
+//! elements, whose size in bytes fits in 63 bits for every element type. The constructor checks it,
+//! so no later stage can overflow.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -17,7 +17,7 @@ use crate::limits::{MAX_ELEMS, MAX_RANK};
 #[derive(Eq, Default)]
 pub struct Shape(SmallVec<[u64; 6]>);
 
-/// Every recorded value has one: the sizes are copied as a whole rather than one by one.
+/// Every recorded value has a shape, so the sizes are copied as one block.
 impl Clone for Shape {
     #[inline]
     fn clone(&self) -> Shape {
@@ -25,8 +25,8 @@ impl Clone for Shape {
     }
 }
 
-/// Compared for every operand of every recorded op, so by a loop over the few sizes rather than a
-/// call of `memcmp`.
+/// Compared for every operand of every recorded op. A loop over the few sizes is faster than a call
+/// of `memcmp`.
 impl PartialEq for Shape {
     #[inline]
     fn eq(&self, other: &Shape) -> bool {
@@ -136,11 +136,10 @@ impl Shape {
     }
 
     /// Checks a list of sizes, outermost first.
-    ///
     /// # Errors
-    /// When there are more than [`MAX_RANK`] sizes or their product is above [`MAX_ELEMS`]. A zero
-    /// among the sizes does not excuse the others: `[0, 2^40, 2^40]` is refused, because transposes
-    /// and reductions of it would compute the product of the rest.
+    /// If there are more than [`MAX_RANK`] sizes or their product exceeds [`MAX_ELEMS`]. Zeros do
+    /// not count in the product: `[0, 2^40, 2^40]` is rejected, because transposes and reductions
+    /// of it would compute the product of the other sizes.
     pub fn new(dims: &[u64]) -> Result<Shape, ShapeError> {
         if dims.len() > MAX_RANK {
             return Err(ShapeError::Rank { rank: dims.len() });
@@ -169,7 +168,7 @@ impl Shape {
     /// Size of dimension `axis`.
     ///
     /// # Panics
-    /// When `axis` is not below the rank.
+    /// If `axis` is not below the rank.
     #[inline]
     #[must_use]
     pub fn dim(&self, axis: usize) -> u64 {

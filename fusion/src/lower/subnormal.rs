@@ -232,7 +232,7 @@ impl Flushing {
         Some(attrs::constant(Arc::new(data)))
     }
 
-    /// Whether the compiled code of an op that should flush may not flush.
+    /// Whether the compiled code of an op that should flush may fail to flush.
     fn may_keep(&self, signature: &Signature, operands: &[Ref], is_folded: bool) -> bool {
         if is_copy(signature) {
             return true;
