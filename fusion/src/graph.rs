@@ -180,7 +180,6 @@ impl Graph {
     /// # Panics
     /// In debug builds, if an operand does not exist or does not have the type in the signature
     /// (G1, G2).
-    /// (G1, G2).
     pub fn push_signature(&mut self, signature: Arc<Signature>, operands: Refs) -> Refs {
         debug_assert!(
             operands.len() == signature.operands().len()
@@ -277,7 +276,6 @@ impl Body {
     ///
     /// # Errors
     /// If the op does not accept the element type.
-    /// When the op does not take the element type.
     pub fn binary(op: OpCode, ty: TensorType) -> Result<Body, OpError> {
         let mut graph = Graph::new();
         let lhs = graph.param(ty.clone());

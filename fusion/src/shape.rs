@@ -217,8 +217,8 @@ impl fmt::Debug for Shape {
 pub struct TensorType {
     shape: Shape,
     dtype: DType,
-    /// Of element type and sizes, so that most types that differ are told apart, and tables are
-    /// searched, without a look at the sizes.
+    /// A hash of element type and sizes. Most unequal types differ in it, and tables are searched
+    /// by it, so the sizes are rarely compared.
     hash: u32,
 }
 
@@ -237,7 +237,7 @@ impl Hash for TensorType {
 }
 
 impl TensorType {
-    /// Pairs an element type with a shape.
+    /// Combines an element type with a shape.
     #[must_use]
     pub fn new(dtype: DType, shape: Shape) -> TensorType {
         let mut hasher = FxHasher::default();
@@ -246,7 +246,7 @@ impl TensorType {
         TensorType { shape, dtype, hash: (hasher.finish() >> 32) as u32 }
     }
 
-    /// A hash of element type and sizes: what [`Hash`] gives to the hasher.
+    /// A hash of element type and sizes: what [`Hash`] feeds to the hasher.
     #[inline]
     #[must_use]
     pub fn short_hash(&self) -> u32 {
@@ -254,7 +254,7 @@ impl TensorType {
     }
 
     /// Checks sizes and pairs them with an element type.
-    ///
+    /// Checks the sizes and combines them with an element type.
     /// # Errors
     /// As [`Shape::new`].
     pub fn of(dtype: DType, dims: &[u64]) -> Result<TensorType, ShapeError> {
@@ -329,7 +329,7 @@ impl fmt::Debug for TensorType {
     }
 }
 
-/// Types in a list, for messages.
+/// A list of types, for messages.
 pub(crate) fn listed<'a>(types: impl IntoIterator<Item = &'a TensorType>) -> String {
     let types: Vec<String> = types.into_iter().map(TensorType::to_string).collect();
     format!("({})", types.join(", "))

@@ -42,13 +42,12 @@ pub trait Handler: Send + Sync {
     /// # Errors
     /// What is wrong with the call and what would be right. The engine reports it with the call
     /// site.
-    /// What is wrong with the call and what would be right; it is told with the call's site.
     fn results(&self, operands: &[TensorType], config: &Config) -> Result<Vec<TensorType>, String>;
 
     /// Computes the results.
     ///
+    /// # Errors
     /// Why the results cannot be computed. All values that depend on them fail too.
-    /// Why it cannot. Everything that is computed from the results fails with it.
     fn run(&self, call: HandlerCall<'_>) -> Result<(), String>;
 
     /// Whether a call has side effects. Calls with side effects run exactly once each, in program

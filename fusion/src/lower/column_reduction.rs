@@ -21,7 +21,6 @@
 //! - F3: integer results keep their bits. Floats are combined in another order, with no longer
 //!   chain of dependent steps than before. The pass is therefore for [`super::Numerics::Fast`]
 //!   only.
-//!   more steps one after the other than before. So this is for [`super::Numerics::Fast`].
 
 use std::sync::Arc;
 

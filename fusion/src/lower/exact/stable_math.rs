@@ -11,7 +11,6 @@
 //!
 //! This module expands them into ops that IEEE 754 rounds in exactly one way, with fences between
 //! them. Results are accurate to 2 units in the last place.
-//! good to 2 units in the last place.
 
 use std::sync::Arc;
 

@@ -43,7 +43,6 @@ fn infinity_bits(dtype: DType) -> u64 {
 /// It computes some functions of `f16` from other functions and rounds each step. That leaves
 /// errors of up to 3 units in the last place (`logistic`), and zero where the quotient of two
 /// rounded numbers is subnormal. Computed in `f32`, they round once.
-/// two rounded numbers is subnormal. From `f32` they are rounded once.
 pub(in crate::op) fn unary(call: &Call<'_>) -> Lowered {
     match call.def.code {
         OpCode::Cbrt | OpCode::ExponentialMinusOne | OpCode::LogPlusOne | OpCode::Logistic
