@@ -97,7 +97,7 @@ impl Drop for Flight {
 
 impl DiskCache {
     /// Requests the right to compile an entry that was not found. Waits at most `patience` for
-    /// another process that compiles it. Without the right to store, there is no need to wait.
+    /// another process that compiles it; does not wait in a read-only tier.
     pub fn join(&self, request: &Request<'_>, patience: Duration) -> JoinOutcome {
         if self.config.read_only {
             return JoinOutcome::NoLock;
