@@ -19,9 +19,9 @@
 //! them the first step would be another region than the second, with a compile of its own
 //! (`gpt2/width 768` of the benchmark: 2 seconds). So if a stream starts, or restarts after a hard
 //! boundary, with at least [`Settings::setup`] ops that compute from numbers only, a region ends
-//! after the last of them. Trailing ops that the next op needs are left to the next region (`zeros
-//! * decay + gradient`). If every iteration of a loop starts like this, the two regions always
-//! follow each other and are merged.
+//! after the last of them. Trailing ops that the next op needs are left to the next region, as in
+//! `zeros * decay + gradient`. If every iteration of a loop starts like this, the two regions
+//! always follow each other and are merged.
 //!
 //! Invariants:
 //! - S1: a score is a function of the ops within `horizon` after its place and `least` before: of
