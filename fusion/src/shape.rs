@@ -1,8 +1,8 @@
 //! Shapes and tensor types, with checked arithmetic.
 //!
 //! Invariant S1: a [`Shape`] has at most [`MAX_RANK`] dimensions and at most [`MAX_ELEMS`]
-//! elements, of which the size in bytes fits in 63 bits whatever their type. It is checked where a
-//! shape is made, so that no later stage can overflow.
+//! elements, whose size in bytes fits in 63 bits for every element type. The constructor checks it,
+//! so no later stage can overflow.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -24,7 +24,7 @@ compile_error!("fuseline needs a target whose `usize` has 64 bits, as sizes of d
 #[derive(Eq, Default)]
 pub struct Shape(SmallVec<[u64; 6]>);
 
-/// Every recorded value has one: the sizes are copied as a whole rather than one by one.
+/// Every recorded value has a shape, so the sizes are copied as one block.
 impl Clone for Shape {
     #[inline]
     fn clone(&self) -> Shape {
@@ -32,8 +32,8 @@ impl Clone for Shape {
     }
 }
 
-/// Compared for every operand of every recorded op, so by a loop over the few sizes rather than a
-/// call of `memcmp`.
+/// Compared for every operand of every recorded op. A loop over the few sizes is faster than a call
+/// of `memcmp`.
 impl PartialEq for Shape {
     #[inline]
     fn eq(&self, other: &Shape) -> bool {
@@ -143,11 +143,10 @@ impl Shape {
     }
 
     /// Checks a list of sizes, outermost first.
-    ///
     /// # Errors
-    /// When there are more than [`MAX_RANK`] sizes or their product is above [`MAX_ELEMS`]. A zero
-    /// among the sizes does not excuse the others: `[0, 2^40, 2^40]` is refused, because transposes
-    /// and reductions of it would compute the product of the rest.
+    /// If there are more than [`MAX_RANK`] sizes or their product exceeds [`MAX_ELEMS`]. Zeros do
+    /// not count in the product: `[0, 2^40, 2^40]` is rejected, because transposes and reductions
+    /// of it would compute the product of the other sizes.
     pub fn new(dims: &[u64]) -> Result<Shape, ShapeError> {
         if dims.len() > MAX_RANK {
             return Err(ShapeError::Rank { rank: dims.len() });
@@ -184,7 +183,7 @@ impl Shape {
     /// Size of dimension `axis`.
     ///
     /// # Panics
-    /// When `axis` is not below the rank.
+    /// If `axis` is not below the rank.
     #[inline]
     #[must_use]
     pub fn dim(&self, axis: usize) -> u64 {
@@ -242,8 +241,8 @@ impl fmt::Debug for Shape {
 pub struct TensorType {
     shape: Shape,
     dtype: DType,
-    /// Of element type and sizes, so that most types that differ are told apart, and tables are
-    /// searched, without a look at the sizes.
+    /// A hash of element type and sizes. Most unequal types differ in it, and tables are searched
+    /// by it, so the sizes are rarely compared.
     hash: u32,
 }
 
@@ -262,7 +261,7 @@ impl Hash for TensorType {
 }
 
 impl TensorType {
-    /// Pairs an element type with a shape.
+    /// Combines an element type with a shape.
     #[must_use]
     pub fn new(dtype: DType, shape: Shape) -> TensorType {
         let mut hasher = FxHasher::default();
@@ -271,7 +270,7 @@ impl TensorType {
         TensorType { shape, dtype, hash: (hasher.finish() >> 32) as u32 }
     }
 
-    /// A hash of element type and sizes: what [`Hash`] gives to the hasher.
+    /// A hash of element type and sizes: what [`Hash`] feeds to the hasher.
     #[inline]
     #[must_use]
     pub fn short_hash(&self) -> u32 {
@@ -279,7 +278,7 @@ impl TensorType {
     }
 
     /// Checks sizes and pairs them with an element type.
-    ///
+    /// Checks the sizes and combines them with an element type.
     /// # Errors
     /// As [`Shape::new`].
     pub fn of(dtype: DType, dims: &[u64]) -> Result<TensorType, ShapeError> {
@@ -361,7 +360,7 @@ impl fmt::Debug for TensorType {
     }
 }
 
-/// Types in a list, for messages.
+/// A list of types, for messages.
 pub(crate) fn listed<'a>(types: impl IntoIterator<Item = &'a TensorType>) -> String {
     let types: Vec<String> = types.into_iter().map(TensorType::to_string).collect();
     format!("({})", types.join(", "))

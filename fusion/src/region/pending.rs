@@ -1,20 +1,20 @@
-//! The recorded ops of which no region has been made yet.
+//! Recorded ops that are not in a region yet.
 //!
-//! Where a region ends may be decided long after its last op was recorded, so ops are kept here as
-//! they came, with operands that say which value is meant, and turned into the graph of a region
-//! once, when its end is known ([`Window::take`]). So an op costs the same wherever cuts lie: one
+//! The end of a region may be decided long after its last op was recorded. So ops are kept as they
+//! were recorded, with operands that identify values, and converted to the graph of a region once
+//! its end is known ([`Window::take`]). The cost of an op does not depend on where cuts are: one
 //! hash look-up per operand and one insertion per result when it is recorded, and one step of a
 //! pass without hashing when its region is made.
 //!
-//! The ops from a place on are the *unit* that is being recorded; ops before it are units whose end
-//! is known, and which are held back because they may become one region with what follows
-//! ([`super::merge_trie`]). Whoever decides where units end may *see* ops later than they were
-//! recorded: a unit has the ops that were seen ([`Window::see`]).
+//! The ops from one position on are the *unit* in progress. Ops before it belong to units that have
+//! ended and are held back, because they may be merged with later ones ([`super::merge_trie`]). The
+//! rule that ends units may *see* ops later than they were recorded: a unit consists of the ops
+//! that were seen ([`Window::see`]).
 //!
 //! Invariants:
-//! - K1: a value is known (`known`, `slots`) exactly while an op of the window mentions it.
-//! - K2: `last` of a known value is the last op of the stream that mentions it. So what an op after
-//!   a cut uses is seen without looking for it, which is what R2 and R3 of the module above need.
+//! - K1: a value is known (`known`, `slots`) exactly while a pending op mentions it.
+//! - K2: `last` of a known value is the last op of the stream that mentions it. So the uses after a
+//!   cut are known without a search, as R2 and R3 of the parent module require.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -32,26 +32,26 @@ use crate::id::{Site, ValueId};
 use crate::op::{Effect, Signature};
 use crate::shape::Bytes;
 
-/// The number of an op of the stream, counted from the first.
+/// The number of an op in the stream, counted from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Place(u64);
 
 impl Place {
-    /// How many ops lie between.
+    /// Distance in ops.
     fn since(self, earlier: Place) -> usize {
         (self.0 - earlier.0) as usize
     }
 }
 
-/// Where a known value is kept.
+/// Index of a known value.
 type Slot = u32;
 
-/// An operand of an op of the window.
+/// An operand of a pending op.
 #[derive(Clone, Copy, Debug)]
 struct Use {
     slot: Slot,
     lifted: bool,
-    /// The last op that mentioned the value before, if one of the window does.
+    /// The previous op that mentions the value, if it is pending.
     before: Option<Place>,
 }
 
@@ -66,17 +66,17 @@ struct Recorded {
 #[derive(Debug)]
 struct PendingValue<R: TraceResult> {
     id: ValueId,
-    /// The value, unless an op of the window makes it.
+    /// The value, unless a pending op produces it.
     value: Option<R::Value>,
-    /// The duty to make it, if an op of the window does.
+    /// The promise to produce it, if a pending op does.
     promise: Option<R>,
     lifted: bool,
-    /// The op that makes it, if that is or was in the window.
+    /// The op that produces it, if it is or was pending.
     made: Option<Place>,
     /// The last op that mentions it.
     last: Place,
     released: bool,
-    /// What it is in the region with this number.
+    /// Its reference in the graph of region number `region`.
     region: u64,
     place: Ref,
 }
@@ -97,18 +97,18 @@ impl<R: TraceResult> PendingValue<R> {
     }
 }
 
-/// What an op computes, and how far ago its operands were mentioned.
+/// The computation of an op, and how long ago its operands were mentioned.
 #[derive(Clone, Debug)]
 pub(super) struct Mentioned {
     signature: u64,
-    /// For each operand how many ops ago it was mentioned, one more than that, or 0 if it was not;
-    /// and whether it is lifted, in the lowest bit.
+    /// For each operand, in the upper bits: the distance in ops to its previous mention plus one,
+    /// or 0 without one. In the lowest bit: whether it is lifted.
     uses: SmallVec<[u64; 3]>,
 }
 
 impl Mentioned {
-    /// A hash of it, where what was mentioned more than `since` ops ago is an input, whichever it
-    /// is.
+    /// A stable hash. An operand that was last mentioned more than `since` ops ago counts as an
+    /// anonymous input.
     pub(super) fn token(&self, since: usize) -> u64 {
         token(self.signature, self.uses.iter().copied(), since)
     }
@@ -120,18 +120,18 @@ fn token(signature: u64, uses: impl Iterator<Item = u64>, since: usize) -> u64 {
     token.get()
 }
 
-/// What has become of a release.
+/// The outcome of a release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Released {
-    /// No pending op knows the value: it can be freed at once.
+    /// No pending op mentions the value: it can be freed at once.
     Now,
-    /// A pending op reads or makes it: a region will return it as a dying input or a dead result
+    /// A pending op reads or produces it: a region will return it as a dying input or a dead result
     /// (R3).
     WithRegion,
 }
 
-/// Recorded ops in order, from the first of which no region was made.
+/// Pending ops in recorded order.
 #[derive(Debug)]
 pub(super) struct Window<R: TraceResult> {
     ops: VecDeque<Recorded>,
@@ -142,11 +142,11 @@ pub(super) struct Window<R: TraceResult> {
     known: FxHashMap<ValueId, Slot>,
     /// The first op of the unit.
     unit: Place,
-    /// The first op that was not seen.
+    /// The first unseen op.
     unseen: Place,
-    /// Tensors that the unit uses and does not make.
+    /// Number of tensors that the unit uses and does not produce.
     inputs: usize,
-    /// All that it makes.
+    /// Bytes of all results of the unit.
     bytes: Bytes,
     /// Regions made so far.
     regions: u64,
@@ -173,12 +173,12 @@ impl<R: TraceResult> Window<R> {
         self.unit.since(self.start)
     }
 
-    /// Whether no op is pending, of those that are held back neither.
+    /// Whether no op is pending, including those held back.
     pub(super) fn is_empty(&self) -> bool {
         self.ops.is_empty()
     }
 
-    /// Number of ops, those that are held back and those that were not seen included.
+    /// Number of ops, including those held back and unseen ones.
     pub(super) fn len(&self) -> usize {
         self.ops.len()
     }
@@ -188,7 +188,7 @@ impl<R: TraceResult> Window<R> {
         PendingStats { ops: self.unseen.since(self.unit), inputs: self.inputs, bytes: self.bytes }
     }
 
-    /// Whether a pending op makes the value.
+    /// Whether a pending op produces the value.
     pub(super) fn makes(&self, value: ValueId) -> bool {
         self.known(value).is_some_and(|known| known.promise.is_some())
     }
@@ -197,18 +197,17 @@ impl<R: TraceResult> Window<R> {
         self.known.get(&value).and_then(|&slot| self.slots[slot as usize].as_ref())
     }
 
-    /// The first op that was not seen.
+    /// The first unseen op.
     fn unseen(&self) -> Option<&Recorded> {
         self.ops.get(self.unseen.since(self.start))
     }
 
-    /// How many inputs more the unit would have with the next op that was not seen, if there is
-    /// one.
+    /// How many inputs the next unseen op would add to the unit; `None` if there is none.
     pub(super) fn fresh(&self) -> Option<usize> {
         Some(self.unseen()?.uses.iter().filter(|operand| self.is_fresh(operand)).count())
     }
 
-    /// Whether an operand of the unit is an input of it that nothing in it mentions before.
+    /// Whether an operand adds an input to the unit: no op of the unit mentions it before.
     fn is_fresh(&self, operand: &Use) -> bool {
         !operand.lifted && operand.before.is_none_or(|before| before < self.unit)
     }
@@ -257,7 +256,7 @@ impl<R: TraceResult> Window<R> {
         self.ops.push_back(Recorded { signature: op.signature, uses, results, site: op.site });
     }
 
-    /// Takes the next op that was not seen into the unit; how its operands were mentioned before.
+    /// Moves the next unseen op into the unit; returns how long ago its operands were mentioned.
     pub(super) fn see(&mut self) -> Option<Mentions> {
         let op = self.ops.get(self.unseen.since(self.start))?;
         let ago = |place: Place| self.unseen.since(place);
@@ -274,32 +273,32 @@ impl<R: TraceResult> Window<R> {
         Some(mentions)
     }
 
-    /// The op that was seen last, if it is still pending.
+    /// The op seen last, if it is still pending.
     pub(super) fn last_seen(&self) -> Option<&Arc<Signature>> {
         let at = self.unseen.since(self.start).checked_sub(1)?;
         Some(&self.ops[at].signature)
     }
 
-    /// Forgets that the ops of the unit were seen. Nothing is held back.
+    /// Marks the ops of the unit as unseen. No unit may be held back.
     pub(super) fn unsee(&mut self) {
         debug_assert_eq!(self.unit, self.start, "bug: units are held back");
         self.unseen = self.unit;
         (self.inputs, self.bytes) = (0, Bytes(0));
     }
 
-    /// A hash of the op at this place of the window: of what it computes, and of how far ago its
-    /// operands were mentioned by ops from the place `from` on.
+    /// A stable hash of the op at position `at`: of its computation, and of the distances to
+    /// previous mentions of its operands by ops from position `from` on.
     pub(super) fn token(&self, at: usize, from: usize) -> u64 {
         let op = &self.ops[at];
         token(op.signature.token(), self.words(at), at - from)
     }
 
-    /// The op at this place of the window, as far as tokens go.
+    /// The op at position `at`, in the form that tokens are computed from.
     pub(super) fn mentioned(&self, at: usize) -> Mentioned {
         Mentioned { signature: self.ops[at].signature.token(), uses: self.words(at).collect() }
     }
 
-    /// How far ago the operands of the op at this place were mentioned, as in [`Mentioned::uses`].
+    /// The mentions of the operands of the op at position `at`, as in [`Mentioned::uses`].
     fn words(&self, at: usize) -> impl Iterator<Item = u64> + '_ {
         let here = Place(self.start.0 + at as u64);
         self.ops[at].uses.iter().map(move |operand| {
@@ -308,15 +307,15 @@ impl<R: TraceResult> Window<R> {
         })
     }
 
-    /// A hash of the first `len` ops of the unit: equal for equal ones wherever they stand, and
-    /// hardly ever for others.
+    /// A stable hash of the first `len` ops of the unit: equal for equal ops in any position, and
+    /// almost never for others.
     pub(super) fn print(&self, len: usize) -> u64 {
         let mut hash = Token::new(len as u64);
         let held = self.held();
         for (index, op) in self.ops.range(held..held + len).enumerate() {
             hash.add(op.signature.token());
             for operand in &op.uses {
-                // What was mentioned before the unit is an input of it, whichever it is.
+                // An operand from before the unit counts as an anonymous input.
                 let before = operand.before.filter(|&before| before >= self.unit);
                 hash.add(before.map_or(0, |before| 1 + (self.unit.0 + index as u64) - before.0));
             }
@@ -336,7 +335,7 @@ impl<R: TraceResult> Window<R> {
         self.count();
     }
 
-    /// Counts anew what the ops of the unit are together.
+    /// Recomputes inputs and bytes of the unit.
     fn count(&mut self) {
         (self.inputs, self.bytes) = (0, Bytes(0));
         for op in self.ops.range(self.held()..self.unseen.since(self.start)) {
@@ -356,9 +355,9 @@ impl<R: TraceResult> Window<R> {
         }
     }
 
-    /// Makes a region of the first `len` ops, those that are held back first. What later ops use of
-    /// it stays live and becomes an input of theirs; a release goes to the last region that knows
-    /// the value (R2, R3).
+    /// Makes a region of the first `len` ops, starting with those held back. Results that later ops
+    /// use stay live and become their inputs. A release goes to the last region that mentions the
+    /// value (R2, R3).
     pub(super) fn take(&mut self, len: usize, boundary: Boundary, mode: Mode, effect: Effect) -> Region<R> {
         let len = len.min(self.ops.len());
         let end = Place(self.start.0 + len as u64);
@@ -407,7 +406,7 @@ impl<R: TraceResult> Window<R> {
         self.start = end;
         self.unseen = self.unseen.max(end);
         if is_all {
-            // Nothing is mentioned any more: cheaper than one by one.
+            // No value is mentioned any more. Clearing is cheaper than removing one by one.
             self.slots.clear();
             self.free.clear();
             self.known.clear();
