@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 
 #[derive(Default)]
-struct State {
+struct CaptureState {
     /// The program's ids of values, and the next id.
     ids: HashMap<ValueId, ProgramId>,
     next: u32,
@@ -23,7 +23,7 @@ struct State {
     ops: Vec<ProgramOp>,
 }
 
-impl State {
+impl CaptureState {
     fn fresh(&mut self, value: ValueId) -> ProgramId {
         let id = ProgramId(self.next);
         self.next += 1;
@@ -35,7 +35,7 @@ impl State {
 /// The capture of an engine, if one is in progress.
 pub(crate) struct Captures {
     on: AtomicBool,
-    state: Mutex<Option<State>>,
+    state: Mutex<Option<CaptureState>>,
 }
 
 impl Captures {
@@ -119,7 +119,7 @@ impl Engine {
                 let message = "a capture of this engine is under way already";
                 return Err(Error::misuse(message, fuseline_fusion::Site::Unknown));
             }
-            *state = Some(State::default());
+            *state = Some(CaptureState::default());
         }
         let off = Off(captures);
         captures.on.store(true, Ordering::Relaxed);

@@ -155,7 +155,7 @@ impl fmt::Display for StallReport {
 }
 
 #[derive(Debug)]
-enum Kind {
+enum ErrorKind {
     Op { error: OpError, site: Site },
     Literal(LiteralError),
     Program(ProgramError),
@@ -174,38 +174,38 @@ enum Kind {
 }
 
 /// Why a call failed.
-pub struct Error(Box<Kind>);
+pub struct Error(Box<ErrorKind>);
 
 impl Error {
     #[cold]
     pub(crate) fn op(error: OpError, site: Site) -> Error {
-        Error(Box::new(Kind::Op { error, site }))
+        Error(Box::new(ErrorKind::Op { error, site }))
     }
 
     #[cold]
     pub(crate) fn device(failure: Arc<Failure>) -> Error {
-        Error(Box::new(Kind::Device(failure)))
+        Error(Box::new(ErrorKind::Device(failure)))
     }
 
     #[cold]
     pub(crate) fn non_finite(failure: Failure, nans: usize, infinities: usize) -> Error {
-        Error(Box::new(Kind::NonFinite { failure, nans, infinities }))
+        Error(Box::new(ErrorKind::NonFinite { failure, nans, infinities }))
     }
 
     /// With `is_late`, later ops have already used the results of the op.
     #[cold]
     pub(crate) fn failed_check(op: &'static str, site: Site, what: String, is_late: bool) -> Error {
-        Error(Box::new(Kind::Check { op, site, what, is_late }))
+        Error(Box::new(ErrorKind::Check { op, site, what, is_late }))
     }
 
     #[cold]
     pub(crate) fn misuse(message: impl Into<String>, site: Site) -> Error {
-        Error(Box::new(Kind::Misuse { message: message.into(), site }))
+        Error(Box::new(ErrorKind::Misuse { message: message.into(), site }))
     }
 
     #[cold]
     pub(crate) fn setup(message: impl Into<String>) -> Error {
-        Error(Box::new(Kind::Setup { message: message.into(), resource_exhausted: false }))
+        Error(Box::new(ErrorKind::Setup { message: message.into(), resource_exhausted: false }))
     }
 
     #[cold]
@@ -217,17 +217,17 @@ impl Error {
 
     #[cold]
     pub(crate) fn no_plugin(what_was_tried: impl Into<String>) -> Error {
-        Error(Box::new(Kind::NoPlugin(what_was_tried.into())))
+        Error(Box::new(ErrorKind::NoPlugin(what_was_tried.into())))
     }
 
     #[cold]
     pub(crate) fn timeout(waited: Duration, what: impl Into<String>, stand: Option<StallReport>) -> Error {
-        Error(Box::new(Kind::Timeout { waited, what: what.into(), stand }))
+        Error(Box::new(ErrorKind::Timeout { waited, what: what.into(), stand }))
     }
 
     #[cold]
     pub(crate) fn abandoned() -> Error {
-        Error(Box::new(Kind::Abandoned))
+        Error(Box::new(ErrorKind::Abandoned))
     }
 
     /// Returns an error if this process is a child that cannot use the library
@@ -239,25 +239,25 @@ impl Error {
 
     #[cold]
     pub(crate) fn forked(site: Site) -> Error {
-        Error(Box::new(Kind::Forked { site }))
+        Error(Box::new(ErrorKind::Forked { site }))
     }
 
     #[cold]
     pub(crate) fn bug(message: impl Into<String>, place: &'static str) -> Error {
-        Error(Box::new(Kind::Bug { message: message.into(), place }))
+        Error(Box::new(ErrorKind::Bug { message: message.into(), place }))
     }
 
     fn failure(&self) -> Option<&Failure> {
         match &*self.0 {
-            Kind::Device(failure) => Some(failure),
-            Kind::NonFinite { failure, .. } => Some(failure),
+            ErrorKind::Device(failure) => Some(failure),
+            ErrorKind::NonFinite { failure, .. } => Some(failure),
             _ => None,
         }
     }
 
     fn stand(&self) -> Option<&StallReport> {
         match &*self.0 {
-            Kind::Timeout { stand, .. } => stand.as_ref(),
+            ErrorKind::Timeout { stand, .. } => stand.as_ref(),
             _ => None,
         }
     }
@@ -266,13 +266,18 @@ impl Error {
     #[must_use]
     pub fn stage(&self) -> Stage {
         match &*self.0 {
-            Kind::Op { .. } | Kind::Literal(_) | Kind::Misuse { .. } | Kind::Program(_) | Kind::Text(_) => {
-                Stage::Record
-            }
-            Kind::Plugin(_) | Kind::Setup { .. } | Kind::NoPlugin(_) | Kind::Forked { .. } => Stage::Setup,
-            Kind::Device(failure) => failure.stage,
-            Kind::NonFinite { .. } | Kind::Check { .. } => Stage::Execute,
-            Kind::Timeout { .. } | Kind::Abandoned | Kind::Bug { .. } => Stage::Wait,
+            ErrorKind::Op { .. }
+            | ErrorKind::Literal(_)
+            | ErrorKind::Misuse { .. }
+            | ErrorKind::Program(_)
+            | ErrorKind::Text(_) => Stage::Record,
+            ErrorKind::Plugin(_)
+            | ErrorKind::Setup { .. }
+            | ErrorKind::NoPlugin(_)
+            | ErrorKind::Forked { .. } => Stage::Setup,
+            ErrorKind::Device(failure) => failure.stage,
+            ErrorKind::NonFinite { .. } | ErrorKind::Check { .. } => Stage::Execute,
+            ErrorKind::Timeout { .. } | ErrorKind::Abandoned | ErrorKind::Bug { .. } => Stage::Wait,
         }
     }
 
@@ -280,14 +285,16 @@ impl Error {
     #[must_use]
     pub fn origin(&self) -> Origin {
         match &*self.0 {
-            Kind::Op { .. } | Kind::Literal(_) | Kind::Misuse { .. } | Kind::Program(_) | Kind::Text(_) => {
-                Origin::User
-            }
-            Kind::NonFinite { .. } | Kind::Check { .. } => Origin::User,
-            Kind::Plugin(_) | Kind::NoPlugin(_) | Kind::Setup { .. } => Origin::Environment,
-            Kind::Device(_) | Kind::Timeout { .. } => Origin::Device,
-            Kind::Abandoned | Kind::Forked { .. } => Origin::User,
-            Kind::Bug { .. } => Origin::Engine,
+            ErrorKind::Op { .. }
+            | ErrorKind::Literal(_)
+            | ErrorKind::Misuse { .. }
+            | ErrorKind::Program(_)
+            | ErrorKind::Text(_) => Origin::User,
+            ErrorKind::NonFinite { .. } | ErrorKind::Check { .. } => Origin::User,
+            ErrorKind::Plugin(_) | ErrorKind::NoPlugin(_) | ErrorKind::Setup { .. } => Origin::Environment,
+            ErrorKind::Device(_) | ErrorKind::Timeout { .. } => Origin::Device,
+            ErrorKind::Abandoned | ErrorKind::Forked { .. } => Origin::User,
+            ErrorKind::Bug { .. } => Origin::Engine,
         }
     }
 
@@ -295,9 +302,9 @@ impl Error {
     #[must_use]
     pub fn op_name(&self) -> Option<&'static str> {
         match &*self.0 {
-            Kind::Op { error, .. } => Some(error.op()),
-            Kind::Timeout { stand, .. } => stand.as_ref()?.op.map(OpCode::name),
-            Kind::Check { op, .. } => Some(op),
+            ErrorKind::Op { error, .. } => Some(error.op()),
+            ErrorKind::Timeout { stand, .. } => stand.as_ref()?.op.map(OpCode::name),
+            ErrorKind::Check { op, .. } => Some(op),
             _ => self.failure()?.op.map(OpCode::name),
         }
     }
@@ -306,7 +313,7 @@ impl Error {
     #[must_use]
     pub fn op_error(&self) -> Option<&OpError> {
         match &*self.0 {
-            Kind::Op { error, .. } => Some(error),
+            ErrorKind::Op { error, .. } => Some(error),
             _ => None,
         }
     }
@@ -315,11 +322,11 @@ impl Error {
     #[must_use]
     pub fn site(&self) -> Option<&Site> {
         match &*self.0 {
-            Kind::Op { site, .. }
-            | Kind::Misuse { site, .. }
-            | Kind::Check { site, .. }
-            | Kind::Forked { site } => Some(site),
-            Kind::Timeout { stand, .. } => stand.as_ref().map(|stand| &stand.site),
+            ErrorKind::Op { site, .. }
+            | ErrorKind::Misuse { site, .. }
+            | ErrorKind::Check { site, .. }
+            | ErrorKind::Forked { site } => Some(site),
+            ErrorKind::Timeout { stand, .. } => stand.as_ref().map(|stand| &stand.site),
             _ => self.failure().map(|failure| &failure.site),
         }
     }
@@ -334,14 +341,14 @@ impl Error {
     /// Whether a deadline passed. The value may still become available.
     #[must_use]
     pub fn is_timeout(&self) -> bool {
-        matches!(*self.0, Kind::Timeout { .. })
+        matches!(*self.0, ErrorKind::Timeout { .. })
     }
 
     /// Whether memory ran out on the device or on the host.
     #[must_use]
     pub fn is_resource_exhausted(&self) -> bool {
         match &*self.0 {
-            Kind::Setup { resource_exhausted, .. } => *resource_exhausted,
+            ErrorKind::Setup { resource_exhausted, .. } => *resource_exhausted,
             _ => self.failure().is_some_and(|failure| failure.resource_exhausted),
         }
     }
@@ -349,26 +356,26 @@ impl Error {
     /// Whether the value has NaN or infinite elements, which Debug mode was configured to reject.
     #[must_use]
     pub fn is_non_finite(&self) -> bool {
-        matches!(*self.0, Kind::NonFinite { .. })
+        matches!(*self.0, ErrorKind::NonFinite { .. })
     }
 
     /// Whether an index was out of range, or another condition on data did not hold
     /// ([`EngineConfig::check_indices`](crate::EngineConfig::check_indices)).
     #[must_use]
     pub fn is_failed_check(&self) -> bool {
-        matches!(*self.0, Kind::Check { .. })
+        matches!(*self.0, ErrorKind::Check { .. })
     }
 
     /// Whether the value was abandoned: its stream or engine is gone.
     #[must_use]
     pub fn is_abandoned(&self) -> bool {
-        matches!(*self.0, Kind::Abandoned)
+        matches!(*self.0, ErrorKind::Abandoned)
     }
 
     /// Whether this process was forked from one that had an engine, whose threads it does not have.
     #[must_use]
     pub fn is_forked(&self) -> bool {
-        matches!(*self.0, Kind::Forked { .. })
+        matches!(*self.0, ErrorKind::Forked { .. })
     }
 
     /// Whether a retry may succeed.
@@ -380,39 +387,39 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        Printable(Words(&self.0)).fmt(f)
+        Printable(DisplayError(&self.0)).fmt(f)
     }
 }
 
 /// An error as text. Control characters from plugins, files and programs are escaped.
-struct Words<'a>(&'a Kind);
+struct DisplayError<'a>(&'a ErrorKind);
 
-impl fmt::Display for Words<'_> {
+impl fmt::Display for DisplayError<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
-            Kind::Op { error, site } => match site {
+            ErrorKind::Op { error, site } => match site {
                 Site::Unknown => error.fmt(f),
                 site => write!(f, "{error} (at {site})"),
             },
-            Kind::Literal(error) => error.fmt(f),
-            Kind::Program(error) => error.fmt(f),
-            Kind::Text(error) => error.fmt(f),
-            Kind::Plugin(error) => error.fmt(f),
-            Kind::Setup { message, .. } => f.write_str(message),
-            Kind::NoPlugin(tried) => write!(
+            ErrorKind::Literal(error) => error.fmt(f),
+            ErrorKind::Program(error) => error.fmt(f),
+            ErrorKind::Text(error) => error.fmt(f),
+            ErrorKind::Plugin(error) => error.fmt(f),
+            ErrorKind::Setup { message, .. } => f.write_str(message),
+            ErrorKind::NoPlugin(tried) => write!(
                 f,
                 "no PJRT plugin was found: {tried}; set FUSELINE_PJRT_PLUGIN to the path of one, or install the Python \
                  package xla-cpu-pjrt"
             ),
-            Kind::Device(failure) => failure.fmt(f),
-            Kind::NonFinite { failure, nans, infinities } => write!(
+            ErrorKind::Device(failure) => failure.fmt(f),
+            ErrorKind::NonFinite { failure, nans, infinities } => write!(
                 f,
                 "{}, recorded at {}, gave {nans} NaN and {infinities} infinite elements: {}",
                 failure.op.map_or("an op", OpCode::name),
                 failure.site,
                 failure.message
             ),
-            Kind::Check { op, site, what, is_late } => {
+            ErrorKind::Check { op, site, what, is_late } => {
                 write!(f, "{op}, recorded at {site}: {what}")?;
                 match is_late {
                     true => f.write_str(
@@ -421,11 +428,11 @@ impl fmt::Display for Words<'_> {
                     false => Ok(()),
                 }
             }
-            Kind::Misuse { message, site } => match site {
+            ErrorKind::Misuse { message, site } => match site {
                 Site::Unknown => f.write_str(message),
                 site => write!(f, "{message} (at {site})"),
             },
-            Kind::Timeout { waited, what, stand } => {
+            ErrorKind::Timeout { waited, what, stand } => {
                 write!(f, "timed out after {} waiting for {what}", Took(*waited))?;
                 if let Some(stand) = stand {
                     write!(f, ": {stand}")?;
@@ -434,17 +441,17 @@ impl fmt::Display for Words<'_> {
                     "; it may still come: ask again, or give it up; if the device hangs, so will everything that depends on this",
                 )
             }
-            Kind::Abandoned => f.write_str(
+            ErrorKind::Abandoned => f.write_str(
                 "the value was given up: its stream and engine were dropped before it was computed",
             ),
-            Kind::Forked { site } => {
+            ErrorKind::Forked { site } => {
                 f.write_str(
                     "forked: this process is a copy of one that had an engine, without the threads that do its work; make the first engine \
                      after the fork, or start a program anew (in Python, the start method \"spawn\")",
                 )?;
                 if *site == Site::Unknown { Ok(()) } else { write!(f, " (at {site})") }
             }
-            Kind::Bug { message, place } => {
+            ErrorKind::Bug { message, place } => {
                 write!(f, "bug in fuseline at {place}: {message}; please report it")
             }
         }
@@ -461,7 +468,7 @@ impl std::error::Error for Error {}
 
 impl From<LiteralError> for Error {
     fn from(error: LiteralError) -> Error {
-        Error(Box::new(Kind::Literal(error)))
+        Error(Box::new(ErrorKind::Literal(error)))
     }
 }
 
@@ -473,13 +480,13 @@ impl From<ShapeError> for Error {
 
 impl From<ProgramError> for Error {
     fn from(error: ProgramError) -> Error {
-        Error(Box::new(Kind::Program(error)))
+        Error(Box::new(ErrorKind::Program(error)))
     }
 }
 
 impl From<TextError> for Error {
     fn from(error: TextError) -> Error {
-        Error(Box::new(Kind::Text(error)))
+        Error(Box::new(ErrorKind::Text(error)))
     }
 }
 
@@ -491,14 +498,14 @@ impl From<TargetError> for Error {
 
 impl From<pjrt::OpenError> for Error {
     fn from(error: pjrt::OpenError) -> Error {
-        Error(Box::new(Kind::Plugin(error)))
+        Error(Box::new(ErrorKind::Plugin(error)))
     }
 }
 
 impl From<pjrt::Error> for Error {
     fn from(error: pjrt::Error) -> Error {
         let resource_exhausted = error.is_resource_exhausted();
-        Error(Box::new(Kind::Setup { message: error.to_string(), resource_exhausted }))
+        Error(Box::new(ErrorKind::Setup { message: error.to_string(), resource_exhausted }))
     }
 }
 

@@ -37,13 +37,13 @@ pub(crate) const MAX_KEPT_FAILURES: usize = 64;
 
 /// Maximum number of threads of an engine that make plugin calls with a deadline. Further calls
 /// wait for these threads.
-pub(crate) const MAX_ASIDE: usize = 32;
+pub(crate) const MAX_PLUGIN_CALLS: usize = 32;
 
 /// Maximum number of results for which it is remembered whether the host can evaluate them.
-pub(crate) const MAX_FOREGONE_RESULTS: usize = 1_024;
+pub(crate) const MAX_HOST_EVAL_RESULTS: usize = 1_024;
 
 /// Maximum number of regions remembered as interpreted and not yet compiled.
-pub(crate) const MAX_COLD_REGIONS: usize = 4_096;
+pub(crate) const MAX_INTERPRETED_REGIONS: usize = 4_096;
 
 /// Maximum number of padded regions, each for all sizes of its bucket.
 pub(crate) const MAX_BUCKETS: usize = 256;

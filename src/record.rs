@@ -17,7 +17,7 @@ pub(crate) type RecordCall<'a> = call::RecordCall<'a, Tensor>;
 pub(crate) type ReplayTrace = replay_trace::ReplayTrace<Outcome>;
 
 /// What a trace stands for, op by op.
-pub(crate) type Step = replay_trace::Step<Outcome>;
+pub(crate) type TraceEntry = replay_trace::TraceEntry<Outcome>;
 
 /// What a region is made of, if its ops are those of a whole template.
 pub(crate) type Recorded = replay_trace::Recorded<Outcome>;

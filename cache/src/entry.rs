@@ -46,7 +46,7 @@ pub(crate) struct Failure<E> {
 }
 
 /// The state of an entry; guarded by the entry's lock.
-pub(crate) struct State<A, E> {
+pub(crate) struct EntryState<A, E> {
     pub(crate) variants: SmallVec<[Variant<A>; 1]>,
     pub(crate) pending: SmallVec<[Pending; 1]>,
     pub(crate) failure: Option<Failure<E>>,
@@ -59,9 +59,9 @@ pub(crate) struct State<A, E> {
     pub(crate) evicted: bool,
 }
 
-impl<A, E> State<A, E> {
-    pub(crate) fn new() -> State<A, E> {
-        State {
+impl<A, E> EntryState<A, E> {
+    pub(crate) fn new() -> EntryState<A, E> {
+        EntryState {
             variants: SmallVec::new(),
             pending: SmallVec::new(),
             failure: None,
@@ -166,7 +166,7 @@ mod tests {
     #[test]
     fn a_union_has_what_is_being_compiled() {
         let set = |outputs: &[u32]| outputs.iter().copied().collect::<OutputSet>();
-        let mut state = State::<(), ()>::new();
+        let mut state = EntryState::<(), ()>::new();
         let variant = |outputs| Variant { outputs, artifact: Arc::new(()), bytes: 0, uses: 0 };
         state.add(variant(set(&[0])));
         state.add(variant(set(&[1])));

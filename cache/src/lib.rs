@@ -52,4 +52,4 @@ pub use key::Key;
 pub use memory::{Artifact, Budget, Claim, Evicted, Flight, Hit, Lookup, MemoryCache, Stats};
 pub use name::{Fingerprint, Name, Request};
 pub use outputs::OutputSet;
-pub use sealed::{Damage, FORMAT, HEADER, Kind, MAX_ENTRY, Record, Sealer, Secret, announced};
+pub use sealed::{Damage, FORMAT, HEADER, MAX_ENTRY, Record, SealedKind, Sealer, Secret, announced};

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use crate::entry::{Pending, State, Variant};
+use crate::entry::{EntryState, Pending, Variant};
 use crate::key::Key;
 use crate::outputs::OutputSet;
 use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
@@ -68,7 +68,7 @@ struct Entry<A, E> {
     canonical: Box<[u8]>,
     /// Whether it was hit since the clock last passed.
     used: AtomicBool,
-    state: Mutex<State<A, E>>,
+    state: Mutex<EntryState<A, E>>,
 }
 
 #[derive(Default)]
@@ -245,7 +245,7 @@ impl<A: Artifact, E: Send + Sync + 'static> MemoryCache<A, E> {
         let (entry, made) = self.0.table.get_or_make(*key, || Entry {
             canonical: canonical.into(),
             used: AtomicBool::new(false),
-            state: Mutex::new(State::new()),
+            state: Mutex::new(EntryState::new()),
         });
         if made {
             self.0.counters.entries.fetch_add(1, Ordering::Relaxed);
@@ -413,7 +413,7 @@ impl<A: Artifact, E> Shared<A, E> {
 
 impl<A, E> Entry<A, E> {
     /// Ends the flight for `outputs`; returns the callbacks of its waiters.
-    fn land(state: &mut State<A, E>, outputs: &OutputSet) -> Vec<Box<dyn FnOnce() + Send>> {
+    fn land(state: &mut EntryState<A, E>, outputs: &OutputSet) -> Vec<Box<dyn FnOnce() + Send>> {
         match state.pending.iter().position(|flight| flight.outputs == *outputs) {
             Some(index) => state.pending.remove(index).waiters,
             None => Vec::new(),
@@ -473,7 +473,7 @@ impl<A: Artifact, E: Send + Sync + 'static> Claim<A, E> {
         self.end(|state| state.refuse(error))
     }
 
-    fn end(mut self, note: impl FnOnce(&mut State<A, E>)) -> Vec<Evicted> {
+    fn end(mut self, note: impl FnOnce(&mut EntryState<A, E>)) -> Vec<Evicted> {
         let mut state = self.entry.state.lock();
         note(&mut state);
         let waiters = Entry::land(&mut state, &self.outputs);

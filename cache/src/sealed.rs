@@ -54,7 +54,7 @@ const MAC_KEY: &str = "fuseline cache 2026-11 MAC of entries, format 1";
 
 /// The kind of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Kind {
+pub enum SealedKind {
     /// An artifact.
     Artifact,
     /// A note that loading the artifact takes longer than compiling it. There is no artifact.
@@ -63,17 +63,19 @@ pub enum Kind {
     Note,
 }
 
-impl Kind {
+impl SealedKind {
     fn code(self) -> u8 {
         match self {
-            Kind::Artifact => 1,
-            Kind::NotWorthIt => 2,
-            Kind::Note => 3,
+            SealedKind::Artifact => 1,
+            SealedKind::NotWorthIt => 2,
+            SealedKind::Note => 3,
         }
     }
 
-    fn of(code: u8) -> Option<Kind> {
-        [Kind::Artifact, Kind::NotWorthIt, Kind::Note].into_iter().find(|kind| kind.code() == code)
+    fn of(code: u8) -> Option<SealedKind> {
+        [SealedKind::Artifact, SealedKind::NotWorthIt, SealedKind::Note]
+            .into_iter()
+            .find(|kind| kind.code() == code)
     }
 }
 
@@ -81,7 +83,7 @@ impl Kind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
     /// The kind.
-    pub kind: Kind,
+    pub kind: SealedKind,
     /// The environment it was made in.
     pub environment: Fingerprint,
     /// The region's key.
@@ -252,7 +254,7 @@ impl fmt::Debug for Sealer {
 
 /// The header of an entry. Nothing in it is trusted before the MAC is checked.
 struct Header {
-    kind: Kind,
+    kind: SealedKind,
     name: Name,
     environment: Fingerprint,
     region: Key,
@@ -293,7 +295,7 @@ impl Header {
             return Err(Damage::Format(format));
         }
         let [kind, zero] = rest.take();
-        let kind = Kind::of(kind).filter(|_| zero == 0).ok_or(Damage::Magic)?;
+        let kind = SealedKind::of(kind).filter(|_| zero == 0).ok_or(Damage::Magic)?;
         if u32::from_le_bytes(rest.take()) as usize != HEADER {
             return Err(Damage::Length);
         }
@@ -334,7 +336,7 @@ mod tests {
 
     fn record() -> Record {
         Record {
-            kind: Kind::Artifact,
+            kind: SealedKind::Artifact,
             environment: Fingerprint::of(b"here"),
             region: Key::new([7; 32]),
             made_in: Duration::from_millis(30),
@@ -352,7 +354,7 @@ mod tests {
     fn what_was_sealed_is_opened() {
         let name = record().name();
         for loaded_in in [None, Some(Duration::from_micros(1)), Some(Duration::from_secs(9))] {
-            for kind in [Kind::Artifact, Kind::NotWorthIt, Kind::Note] {
+            for kind in [SealedKind::Artifact, SealedKind::NotWorthIt, SealedKind::Note] {
                 let record = Record { loaded_in, kind, ..record() };
                 assert_eq!(sealer().open(&name, sealer().seal(&record)), Ok(record));
             }

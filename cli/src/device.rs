@@ -6,7 +6,7 @@ use fuseline::{Engine, EngineConfig, Event, EventSink as _, Mode, Timeline};
 use serde_json::{Value, json};
 
 use crate::failure::Failure;
-use crate::options::{Contract, DeviceChoice, Place};
+use crate::options::{Contract, DeviceChoice, DeviceOptions};
 use crate::text::note;
 
 /// An engine, and what it tells about itself.
@@ -29,7 +29,7 @@ impl Watched {
     /// Sets up an engine that compiles every region when it first comes, or loads what was compiled
     /// before; `watch` says what is kept of its events.
     pub(crate) fn new(
-        place: &Place,
+        place: &DeviceOptions,
         contract: Contract,
         mode: Mode,
         watch: Watch,
@@ -40,7 +40,7 @@ impl Watched {
 
     /// As [`Watched::new`], and nothing is loaded.
     pub(crate) fn afresh(
-        place: &Place,
+        place: &DeviceOptions,
         contract: Contract,
         mode: Mode,
         watch: Watch,
@@ -52,7 +52,7 @@ impl Watched {
     /// As programs have it who ask for nothing, in a first process: what earlier ones compiled is
     /// used only if a folder with it is named. Or with each region compiled when it first comes.
     pub(crate) fn as_usual(
-        place: &Place,
+        place: &DeviceOptions,
         contract: Contract,
         mode: Mode,
         compile_first: bool,
@@ -69,7 +69,7 @@ impl Watched {
 
     fn with(
         config: EngineConfig,
-        place: &Place,
+        place: &DeviceOptions,
         contract: Contract,
         mode: Mode,
         watch: Watch,

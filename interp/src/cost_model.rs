@@ -192,7 +192,7 @@ mod tests {
     /// Measures the constants.
     #[test]
     #[allow(clippy::print_stdout, reason = "it says its figures")]
-    #[ignore = "figures: `cargo test --release -p fuseline-fusion cost_of_ops -- --ignored --nocapture`"]
+    #[ignore = "figures: `cargo test --release -p fuseline-interp cost_of_ops -- --ignored --nocapture`"]
     fn cost_of_ops() {
         let square = [256u64, 256];
         let dot = DotDimensionNumbers { lhs_contracting: &[1], rhs_contracting: &[0], ..Default::default() };

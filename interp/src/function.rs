@@ -17,7 +17,7 @@ use super::{Arithmetic, EvalError, run_body};
 
 /// An op of a body on scalars.
 #[derive(Clone, Copy)]
-enum Step {
+enum ScalarOp {
     Constant(Bits),
     Apply(Kernel, [usize; 3]),
     /// A kernel on a device that flushes subnormal numbers, with the flushed types of operands and
@@ -68,7 +68,7 @@ pub(super) struct Function<'a> {
     body: &'a Body,
     arithmetic: Arithmetic,
     /// One step per node; `None` if a node needs more than scalars.
-    steps: Option<Vec<Step>>,
+    steps: Option<Vec<ScalarOp>>,
     /// The arguments, then the result of each step.
     registers: Vec<Bits>,
     /// Registers of the returns.
@@ -85,7 +85,7 @@ impl<'a> Function<'a> {
             Ref::Param(index) => index as usize,
             Ref::Result(index) => params + index as usize,
         };
-        let steps: Option<Vec<Step>> =
+        let steps: Option<Vec<ScalarOp>> =
             graph.nodes().iter().map(|node| step(node, arithmetic.flushed, register)).collect();
         let steps = steps.filter(|_| graph.params().iter().all(|ty| ty.rank() == 0));
         Function {
@@ -113,11 +113,11 @@ impl<'a> Function<'a> {
             Some(steps) => {
                 for (index, step) in steps.iter().enumerate() {
                     self.registers[params.len() + index] = match *step {
-                        Step::Constant(bits) => bits,
-                        Step::Apply(kernel, operands) => {
+                        ScalarOp::Constant(bits) => bits,
+                        ScalarOp::Apply(kernel, operands) => {
                             kernel.apply(operands.map(|place| self.registers[place]))
                         }
-                        Step::Flush(kernel, operands, flushes) => {
+                        ScalarOp::Flush(kernel, operands, flushes) => {
                             flushes.apply(kernel, operands.map(|place| self.registers[place]))
                         }
                     };
@@ -141,7 +141,7 @@ impl<'a> Function<'a> {
 }
 
 /// The node as a step, if it is an elementwise op on scalars with one result.
-fn step(node: &Node, flushed: DTypeSet, register: impl Fn(&Ref) -> usize) -> Option<Step> {
+fn step(node: &Node, flushed: DTypeSet, register: impl Fn(&Ref) -> usize) -> Option<ScalarOp> {
     let signature = node.signature();
     let all_scalar = signature.operands().iter().chain(signature.results()).all(|ty| ty.rank() == 0);
     if !all_scalar || signature.results().len() != 1 {
@@ -149,7 +149,7 @@ fn step(node: &Node, flushed: DTypeSet, register: impl Fn(&Ref) -> usize) -> Opt
     }
     let kernel = match signature.op() {
         OpCode::Constant => {
-            return Some(Step::Constant(Elements::of(signature.attrs().view().dense(0)).get(0)));
+            return Some(ScalarOp::Constant(Elements::of(signature.attrs().view().dense(0)).get(0)));
         }
         OpCode::BroadcastInDim | OpCode::Reshape | OpCode::Transpose => Kernel::Identity,
         _ if !signature.bodies().is_empty() => return None,
@@ -160,8 +160,8 @@ fn step(node: &Node, flushed: DTypeSet, register: impl Fn(&Ref) -> usize) -> Opt
         *place = register(operand);
     }
     Some(match Flushes::of(signature, flushed) {
-        Some(flushes) => Step::Flush(kernel, operands, flushes),
-        None => Step::Apply(kernel, operands),
+        Some(flushes) => ScalarOp::Flush(kernel, operands, flushes),
+        None => ScalarOp::Apply(kernel, operands),
     })
 }
 

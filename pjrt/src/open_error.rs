@@ -61,14 +61,14 @@ impl OpenError {
 
 impl fmt::Display for OpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        Printable(Words(self)).fmt(f)
+        Printable(DisplayError(self)).fmt(f)
     }
 }
 
 /// The text of an error. Control characters in paths and messages are escaped.
-struct Words<'a>(&'a OpenError);
+struct DisplayError<'a>(&'a OpenError);
 
-impl fmt::Display for Words<'_> {
+impl fmt::Display for DisplayError<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let path = self.0.path().display();
         match self.0.fault() {

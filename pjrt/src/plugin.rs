@@ -126,7 +126,7 @@ struct Opened {
 
 /// The libraries opened so far.
 #[derive(Default)]
-struct Known {
+struct LibraryTable {
     opened: Vec<Opened>,
     /// The origin of each library by the loader's handle. It is known only the first time.
     loaded: Vec<(usize, Arc<Origin>)>,
@@ -134,7 +134,8 @@ struct Known {
 
 /// Every library opened so far. The lock is held while a library loads, so that no library is
 /// initialized twice. So two different plugins are opened one after the other.
-static KNOWN: LazyLock<Mutex<Known>> = LazyLock::new(|| Mutex::new(Rank::Plugins, Known::default()));
+static KNOWN: LazyLock<Mutex<LibraryTable>> =
+    LazyLock::new(|| Mutex::new(Rank::Plugins, LibraryTable::default()));
 
 impl Plugin {
     /// Loads and initializes the plugin at `path`, or returns the one already loaded from that

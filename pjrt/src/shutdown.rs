@@ -95,7 +95,7 @@ impl ShutdownTimeout {
 
 impl std::fmt::Debug for ShutdownTimeout {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Patience({:?})", self.limit)
+        write!(f, "ShutdownTimeout({:?})", self.limit)
     }
 }
 

@@ -130,13 +130,13 @@ impl Ticket {
     }
 }
 
-struct Slot<T> {
+struct LogSlot<T> {
     state: AtomicU32,
     payload: UnsafeCell<MaybeUninit<T>>,
 }
 
 struct Segment<T> {
-    slots: [Slot<T>; SLOTS as usize],
+    slots: [LogSlot<T>; SLOTS as usize],
     /// Stands for the plain memory of the segment, which model checkers do not see: looked at by
     /// whoever got the pointer, written by whoever recycles or frees it.
     memory: UnsafeCell<()>,
@@ -144,11 +144,12 @@ struct Segment<T> {
 
 impl<T> Segment<T> {
     fn new() -> Segment<T> {
-        let slot = |_| Slot { state: AtomicU32::new(EMPTY), payload: UnsafeCell::new(MaybeUninit::uninit()) };
+        let slot =
+            |_| LogSlot { state: AtomicU32::new(EMPTY), payload: UnsafeCell::new(MaybeUninit::uninit()) };
         Segment { slots: std::array::from_fn(slot), memory: UnsafeCell::new(()) }
     }
 
-    fn slot(&self, ticket: u64) -> &Slot<T> {
+    fn slot(&self, ticket: u64) -> &LogSlot<T> {
         self.memory.with(|_| ());
         &self.slots[(ticket % SLOTS) as usize]
     }

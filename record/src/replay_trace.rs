@@ -104,7 +104,7 @@ pub struct ReplayTrace<O: Outcome> {
 
 /// An entry of the log that a tape stands for.
 #[derive(Debug)]
-pub enum Step<O: Outcome> {
+pub enum TraceEntry<O: Outcome> {
     /// An op was recorded.
     Op(TraceOp<ValuePromise<O>>),
     /// The last handle on a value was dropped.
@@ -428,7 +428,7 @@ impl<O: Outcome> ReplayTrace<O> {
     /// Takes the tape apart into what was recorded, in order. `late` are values that were released
     /// after so many ops of the tape: at first those of the tape before, then, from its end on,
     /// those of this one.
-    pub fn take_steps(&mut self, late: &mut Vec<(u32, ValueId)>) -> Vec<Step<O>> {
+    pub fn take_entries(&mut self, late: &mut Vec<(u32, ValueId)>) -> Vec<TraceEntry<O>> {
         let template = self.template().clone();
         let mut releases: Vec<(u32, ValueId)> = std::mem::take(late);
         releases.extend(self.others.drain(..).map(|(when, cell)| (when, cell.id())));
@@ -443,7 +443,7 @@ impl<O: Outcome> ReplayTrace<O> {
         let mut results = 0;
         for (at, node) in template.canon.graph().nodes()[..self.ops].iter().enumerate() {
             while let Some((_, value)) = releases.next_if(|&(when, _)| when as usize <= at) {
-                steps.push(Step::Release(value));
+                steps.push(TraceEntry::Release(value));
             }
             let operands = node.operands().iter().map(|place| match *place {
                 Ref::Result(index) => Operand::Tensor(ValueRef::of(cells[index as usize].clone())),
@@ -460,7 +460,7 @@ impl<O: Outcome> ReplayTrace<O> {
             let made = cells[results..results + count].iter().cloned().map(ValuePromise::of);
             let made: Results<ValuePromise<O>> = made.collect();
             results += count;
-            steps.push(Step::Op(TraceOp {
+            steps.push(TraceEntry::Op(TraceOp {
                 signature: node.signature().clone(),
                 operands,
                 results: made,
@@ -471,7 +471,7 @@ impl<O: Outcome> ReplayTrace<O> {
         }
         for (when, value) in releases {
             match (when as usize).checked_sub(self.ops) {
-                None | Some(0) => steps.push(Step::Release(value)),
+                None | Some(0) => steps.push(TraceEntry::Release(value)),
                 Some(after) => late.push((after as u32, value)),
             }
         }

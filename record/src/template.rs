@@ -35,7 +35,7 @@ struct Next {
 
 /// A round of what the program repeats without asking for boundaries.
 #[derive(Clone, Copy, Debug)]
-pub struct LoopId {
+pub struct LoopIteration {
     /// Which loop body it is.
     pub print: LoopFingerprint,
     /// Why it ends where it does.
@@ -49,7 +49,7 @@ pub struct Template {
     /// The key of the region.
     pub key: RegionKey,
     /// Which round, if it is one.
-    pub round: Option<LoopId>,
+    pub round: Option<LoopIteration>,
     /// The region in canonical form.
     pub canon: Arc<CanonRegion>,
     /// Where its ops were recorded when it was made.
@@ -68,7 +68,7 @@ impl Template {
     #[must_use]
     pub fn new(
         key: RegionKey,
-        round: Option<LoopId>,
+        round: Option<LoopIteration>,
         canon: Arc<CanonRegion>,
         sites: Sites,
         units: Vec<Unit>,

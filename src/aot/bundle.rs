@@ -24,7 +24,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use fuseline_cache::disk::Output;
-use fuseline_cache::{HEADER, Kind, Name, Record, Sealer, Secret, announced, disk};
+use fuseline_cache::{HEADER, Name, Record, SealedKind, Sealer, Secret, announced, disk};
 use fuseline_fusion::Bytes;
 
 use super::inspect::{EntryFile, Folder};
@@ -148,7 +148,7 @@ pub fn export(
             out.write_all(&bytes).map_err(failed)
         };
         for file in files {
-            let Some(record) = read(&file.name)?.filter(|record| record.kind == Kind::Artifact) else {
+            let Some(record) = read(&file.name)?.filter(|record| record.kind == SealedKind::Artifact) else {
                 continue;
             };
             put(&record)?;
@@ -204,7 +204,7 @@ pub fn import(folder: &Folder, key: &BundleKey, path: impl AsRef<Path>) -> Resul
     let mut imported = Imported::default();
     each(key, path, most, |record| {
         let name = record.name();
-        let is_note = record.kind == Kind::Note;
+        let is_note = record.kind == SealedKind::Note;
         if folder.disk.open_entry(&name).is_ok_and(|there| there.is_some()) {
             imported.present += usize::from(!is_note);
             return Ok(());
@@ -278,8 +278,8 @@ fn each(
 /// Checks that a bundle may contain an entry.
 fn check(record: &Record) -> std::result::Result<(), String> {
     match record.kind {
-        Kind::Artifact => Recipe::decode(&record.request).map(drop),
-        Kind::Note => match store::Environment::of_note(record) {
+        SealedKind::Artifact => Recipe::decode(&record.request).map(drop),
+        SealedKind::Note => match store::Environment::of_note(record) {
             Some(environment)
                 if environment.fingerprint() == record.environment
                     && store::Environment::request(record.environment) == record.request() =>
@@ -288,6 +288,6 @@ fn check(record: &Record) -> std::result::Result<(), String> {
             }
             _ => Err("it is a note, and not of an environment".to_owned()),
         },
-        Kind::NotWorthIt => Err("it is no executable".to_owned()),
+        SealedKind::NotWorthIt => Err("it is no executable".to_owned()),
     }
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use fuseline_cache::disk::{DiskCache, Quarantine, StrayFile};
-use fuseline_cache::{Kind, Name, Record};
+use fuseline_cache::{Name, Record, SealedKind};
 use fuseline_fusion::Bytes;
 use fuseline_fusion::canon::CanonRegion;
 use fuseline_fusion::lower::{self, Numerics};
@@ -79,9 +79,9 @@ pub struct Entry {
 impl Entry {
     fn of(record: &Record) -> std::result::Result<Entry, String> {
         let (kind, recipe) = match record.kind {
-            Kind::Artifact => (EntryKind::Executable, Some(Recipe::decode(&record.request)?)),
-            Kind::NotWorthIt => (EntryKind::NotWorthIt, Some(Recipe::decode(&record.request)?)),
-            Kind::Note => (EntryKind::Note, None),
+            SealedKind::Artifact => (EntryKind::Executable, Some(Recipe::decode(&record.request)?)),
+            SealedKind::NotWorthIt => (EntryKind::NotWorthIt, Some(Recipe::decode(&record.request)?)),
+            SealedKind::Note => (EntryKind::Note, None),
         };
         let suspect =
             |recipe: &Recipe| QuarantineKey::of(record.region, record.environment, &recipe.canon).name();

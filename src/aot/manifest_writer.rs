@@ -21,10 +21,10 @@ use crate::value::RegionInfo;
 pub(crate) struct ManifestWriter {
     path: PathBuf,
     events: Events,
-    state: Mutex<State>,
+    state: Mutex<WriterState>,
 }
 
-struct State {
+struct WriterState {
     /// `None` after a write failed.
     file: Option<Output>,
     written: HashSet<Digest>,
@@ -62,7 +62,7 @@ impl ManifestWriter {
             }
             written = before.regions().iter().map(|region| Digest::of(&region.recipe.encode())).collect();
         }
-        let state = Mutex::new(Rank::Manifest, State { file: Some(file), written });
+        let state = Mutex::new(Rank::Manifest, WriterState { file: Some(file), written });
         Ok(ManifestWriter { path: path.to_owned(), events, state })
     }
 

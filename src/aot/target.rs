@@ -12,7 +12,7 @@
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use fuseline_cache::Kind;
+use fuseline_cache::SealedKind;
 use fuseline_cache::disk::{JoinOutcome, Stage as Attempt};
 use fuseline_fusion::Site;
 use fuseline_fusion::canon::EnvFingerprint;
@@ -199,7 +199,7 @@ impl Elsewhere {
             return Err(quarantine.to_string());
         }
         match self.store.load(&asked).map(|record| record.kind) {
-            Some(Kind::Artifact) => return Ok(Ahead::Present),
+            Some(SealedKind::Artifact) => return Ok(Ahead::Present),
             // Whoever asks ahead of time wants no note that the entry is not worth loading.
             Some(_) => self.store.forget(&asked),
             None => {}

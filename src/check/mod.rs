@@ -146,7 +146,7 @@ enum UpTo {
 }
 
 #[derive(Default)]
-struct State {
+struct CheckState {
     /// By ascending number.
     pending: VecDeque<Arc<Entry>>,
     next: u64,
@@ -172,21 +172,21 @@ impl Drop for Launch<'_> {
 }
 
 /// The state of a stream. Most streams have no checks and allocate none.
-struct LazyState(Option<Box<State>>);
+struct LazyState(Option<Box<CheckState>>);
 
 /// The state before the first check.
-static EMPTY: State = State { pending: VecDeque::new(), next: 0, found: None, others: Vec::new() };
+static EMPTY: CheckState = CheckState { pending: VecDeque::new(), next: 0, found: None, others: Vec::new() };
 
 impl Deref for LazyState {
-    type Target = State;
+    type Target = CheckState;
 
-    fn deref(&self) -> &State {
+    fn deref(&self) -> &CheckState {
         self.0.as_deref().unwrap_or(&EMPTY)
     }
 }
 
 impl DerefMut for LazyState {
-    fn deref_mut(&mut self) -> &mut State {
+    fn deref_mut(&mut self) -> &mut CheckState {
         self.0.get_or_insert_default()
     }
 }

@@ -13,7 +13,7 @@ use crate::value::Producer;
 /// Called with an error if a check has failed.
 type Then = Box<dyn FnOnce(Option<Error>) + Send>;
 
-struct State {
+struct VerdictState {
     /// Number of flags that have not arrived.
     left: usize,
     /// The first failed check, with its position.
@@ -23,7 +23,7 @@ struct State {
 
 /// The outcome of the checks of a value, once their flags have arrived.
 pub(crate) struct Verdict {
-    state: Mutex<State>,
+    state: Mutex<VerdictState>,
     round: Arc<AtomicU32>,
 }
 
@@ -48,7 +48,7 @@ impl Checks {
             return None;
         }
         let first = found.into_iter().next().map(|fault| (0, fault));
-        let state = State { left: due.len(), first, then: None };
+        let state = VerdictState { left: due.len(), first, then: None };
         let verdict = Verdict { state: Mutex::new(Rank::Verdict, state), round: self.round.clone() };
         let verdict = Arc::new(verdict);
         for (at, entry) in due.into_iter().enumerate() {
@@ -87,7 +87,7 @@ impl Verdict {
         self.tell(state);
     }
 
-    fn tell(&self, mut state: fuseline_sync::MutexGuard<'_, State>) {
+    fn tell(&self, mut state: fuseline_sync::MutexGuard<'_, VerdictState>) {
         if state.left > 0 {
             return;
         }

@@ -39,16 +39,16 @@ const SMALL_BYTES_PER_NANO: u64 = 8;
 const LARGE_BYTES_PER_NANO: u64 = 24;
 
 /// The missed donations of an executable.
-pub(crate) struct Undonated {
+pub(crate) struct DonationProfile {
     /// The types of its results that alias no input.
     fresh: Vec<TensorType>,
     /// Parameters that are not reused and that such a result could alias, ascending.
     params: Box<[u32]>,
-    state: Mutex<State>,
+    state: Mutex<DonationState>,
 }
 
 #[derive(Default)]
-struct State {
+struct DonationState {
     /// Which of them have died in all counted executions, ascending.
     dying: SmallVec<[u32; 8]>,
     executions: u64,
@@ -67,14 +67,14 @@ pub(crate) struct ExtendedDonation {
     pub(crate) executions: u64,
 }
 
-impl Undonated {
+impl DonationProfile {
     /// For an executable that returns `outputs` and reuses `reused`. `None` if nothing more can be
     /// donated.
     pub(crate) fn of(
         region: &CanonRegion,
         outputs: &[u32],
         reused: impl Iterator<Item = u32>,
-    ) -> Option<Undonated> {
+    ) -> Option<DonationProfile> {
         let graph = region.graph();
         let reused: SmallVec<[u32; 16]> = reused.collect();
         let types = outputs.iter().filter_map(|&output| graph.type_of(Ref::Result(output)));
@@ -87,10 +87,10 @@ impl Undonated {
         let is_missed =
             |param: &u32| !reused.contains(param) && fresh.contains(&graph.params()[*param as usize]);
         let params: Box<[u32]> = Aliases::possible(region, outputs).into_iter().filter(is_missed).collect();
-        (!params.is_empty()).then(|| Undonated {
+        (!params.is_empty()).then(|| DonationProfile {
             fresh,
             params,
-            state: Mutex::new(Rank::DonationProfile, State::default()),
+            state: Mutex::new(Rank::DonationProfile, DonationState::default()),
         })
     }
 
@@ -176,13 +176,13 @@ mod tests {
         CanonRegion::new(graph, vec![false; states + 1].into())
     }
 
-    fn undonated(region: &CanonRegion, states: u32, reused: &[u32]) -> Option<Undonated> {
+    fn undonated(region: &CanonRegion, states: u32, reused: &[u32]) -> Option<DonationProfile> {
         let outputs: Vec<u32> = (0..states).collect();
-        Undonated::of(region, &outputs, reused.iter().copied())
+        DonationProfile::of(region, &outputs, reused.iter().copied())
     }
 
     /// Notes at most `most` executions, until a compile is requested.
-    fn run(of: &Undonated, region: &CanonRegion, dying: &[u32], most: u32) -> Option<ExtendedDonation> {
+    fn run(of: &DonationProfile, region: &CanonRegion, dying: &[u32], most: u32) -> Option<ExtendedDonation> {
         (0..most).find_map(|_| of.note(region, |param| dying.contains(&param), || COMPILE))
     }
 

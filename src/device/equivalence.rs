@@ -21,23 +21,23 @@ pub(crate) enum Verdict {
 /// The comparison of an executable with its ops. Each result is compared once, by an execution that
 /// needs it, because the ops compute no others.
 #[derive(Debug)]
-pub(crate) struct Trial(Mutex<State>);
+pub(crate) struct Equivalence(Mutex<EquivalenceState>);
 
 #[derive(Debug, Default)]
-struct State {
+struct EquivalenceState {
     /// Verdict on the results that were compared last.
     verdict: Verdict,
     /// Results that were found to be the same, ascending.
     same: Vec<u32>,
 }
 
-impl Trial {
-    pub(crate) fn new() -> Trial {
-        Trial(Mutex::new(Rank::Equivalence, State::default()))
+impl Equivalence {
+    pub(crate) fn new() -> Equivalence {
+        Equivalence(Mutex::new(Rank::Equivalence, EquivalenceState::default()))
     }
 
     /// The verdict for an execution that needs these results. Whoever gets [`Verdict::Open`] has to
-    /// compare them and call [`Trial::end`]. Until then the verdict is pending, except for
+    /// compare them and call [`Equivalence::end`]. Until then the verdict is pending, except for
     /// executions that need only compared results.
     pub(crate) fn begin(&self, mut needed: impl Iterator<Item = u32>) -> Verdict {
         let mut state = self.0.lock();

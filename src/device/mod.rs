@@ -40,15 +40,15 @@ use smallvec::SmallVec;
 use self::buffer::Data;
 pub(crate) use self::buffer::{Buffer, DonatedBuffer, PerReplica, after};
 pub(crate) use self::compiler::{Compiler, Machine, check_module_size};
-pub(crate) use self::donation_profile::Undonated;
-pub(crate) use self::equivalence::{Trial, Verdict};
+pub(crate) use self::donation_profile::DonationProfile;
+pub(crate) use self::equivalence::{Equivalence, Verdict};
 pub(crate) use self::memory::LiveMemory;
 pub use self::memory::MemoryPlan;
 use self::pjrt::Compiled;
 pub(crate) use self::pjrt::PjrtDevice;
-use self::scalar_args::Packed;
-pub(crate) use self::scalar_profile::{Habit, SpecializationChoice, SpecializedScalars};
-pub(crate) use self::unused_outputs::Surplus;
+use self::scalar_args::ScalarArgs;
+pub(crate) use self::scalar_profile::{ScalarProfile, SpecializationChoice, SpecializedScalars};
+pub(crate) use self::unused_outputs::UnusedOutputs;
 use crate::error::Stage;
 use crate::event::call_user;
 use crate::mappings;
@@ -196,7 +196,7 @@ impl DeviceError {
 
 type Result<T> = std::result::Result<T, DeviceError>;
 
-enum Kind {
+enum DeviceKind {
     Pjrt(Box<PjrtDevice>),
     /// With this number of replicas.
     Reference(usize),
@@ -204,7 +204,7 @@ enum Kind {
 
 /// A device that runs regions.
 pub(crate) struct Device {
-    kind: Kind,
+    kind: DeviceKind,
     faults: Option<Faults>,
     environment: EnvFingerprint,
     live: Arc<LiveMemory>,
@@ -229,23 +229,23 @@ pub(crate) struct Executable {
     /// The arguments that may be donated: the number of the argument and of its parameter.
     reusable: Vec<(i64, u32)>,
     pack: ScalarPack,
-    packed: Packed,
+    packed: ScalarArgs,
     /// The lifted scalars that are compiled in. It runs only where the scalars have these values.
     fixed: SpecializedScalars,
     /// Decides on constants, if any may pay.
-    habit: Option<Box<Habit>>,
+    habit: Option<Box<ScalarProfile>>,
     /// Counts unneeded results. `None` if another executable will replace it.
-    surplus: Option<Surplus>,
+    surplus: Option<UnusedOutputs>,
     /// Counts missed donations. `None` if nothing more can be donated, or if another executable
     /// will replace it.
-    undonated: Option<Undonated>,
+    undonated: Option<DonationProfile>,
     /// Set for a baseline executable, which an optimized one will replace.
-    stopgap: Option<Stopgap>,
+    stopgap: Option<BaselineExecutable>,
     bytes: u64,
     /// Estimated number of memory mappings of its code.
     mappings: u64,
     memory: Option<MemoryPlan>,
-    trial: Trial,
+    trial: Equivalence,
     /// Marks its first execution, in case that crashes the process.
     probation: Option<FirstRunMark>,
 }
@@ -267,11 +267,11 @@ impl ExecutableOptions {
 }
 
 /// The state of a baseline executable: whether its replacement was requested.
-struct Stopgap(AtomicBool);
+struct BaselineExecutable(AtomicBool);
 
-impl Stopgap {
-    fn new() -> Stopgap {
-        Stopgap(AtomicBool::new(false))
+impl BaselineExecutable {
+    fn new() -> BaselineExecutable {
+        BaselineExecutable(AtomicBool::new(false))
     }
 }
 
@@ -341,7 +341,7 @@ impl Device {
     pub(crate) fn on_pjrt(device: PjrtDevice, faults: Option<Faults>) -> Device {
         let environment = fingerprint(&device.compiler().describe());
         Device {
-            kind: Kind::Pjrt(Box::new(device)),
+            kind: DeviceKind::Pjrt(Box::new(device)),
             faults,
             environment,
             live: LiveMemory::new(),
@@ -357,7 +357,7 @@ impl Device {
         let mut description = b"reference interpreter".to_vec();
         description.extend_from_slice(&replicas.to_le_bytes());
         Device {
-            kind: Kind::Reference(replicas),
+            kind: DeviceKind::Reference(replicas),
             faults,
             environment: fingerprint(&description),
             live: LiveMemory::new(),
@@ -388,8 +388,8 @@ impl Device {
     /// Number of replicas.
     pub(crate) fn replicas(&self) -> usize {
         match &self.kind {
-            Kind::Pjrt(device) => device.replicas(),
-            Kind::Reference(replicas) => *replicas,
+            DeviceKind::Pjrt(device) => device.replicas(),
+            DeviceKind::Reference(replicas) => *replicas,
         }
     }
 
@@ -407,8 +407,8 @@ impl Device {
     /// The PJRT device, if it is one.
     pub(crate) fn pjrt(&self) -> Option<&PjrtDevice> {
         match &self.kind {
-            Kind::Pjrt(device) => Some(device),
-            Kind::Reference(_) => None,
+            DeviceKind::Pjrt(device) => Some(device),
+            DeviceKind::Reference(_) => None,
         }
     }
 
@@ -459,11 +459,11 @@ impl Device {
         let scratch = self.fault_or_scratch(Stage::Compile, point, Some(region.graph()))?;
         let (outputs, aliases) = aliases(region, outputs, candidates);
         let (loaded, bytes, memory) = match &self.kind {
-            Kind::Pjrt(device) => {
+            DeviceKind::Pjrt(device) => {
                 let compiled = device.compile(region, &outputs, &aliases, &how)?;
                 (Loaded::Pjrt(compiled.executable), compiled.bytes, compiled.memory)
             }
-            Kind::Reference(_) => (Loaded::Reference, region.bytes().len() as u64, None),
+            DeviceKind::Reference(_) => (Loaded::Reference, region.bytes().len() as u64, None),
         };
         let memory = match scratch {
             Some(scratch) => Some(memory.unwrap_or_default().with_scratch(scratch)),
@@ -482,7 +482,7 @@ impl Device {
         record: &Record,
     ) -> Result<Executable> {
         let (outputs, aliases) = aliases(region, outputs, candidates);
-        let Kind::Pjrt(device) = &self.kind else {
+        let DeviceKind::Pjrt(device) = &self.kind else {
             return Err(DeviceError::new(Stage::Compile, "the reference device loads nothing"));
         };
         let Compiled { executable, bytes, memory } = device.load(region, &outputs, record)?;
@@ -512,11 +512,11 @@ impl Device {
             Loaded::Pjrt(_) if !is_final => lower::fixable(region),
             _ => Vec::new(),
         };
-        let habit = (!fixable.is_empty()).then(|| Habit::new(fixable));
+        let habit = (!fixable.is_empty()).then(|| ScalarProfile::new(fixable));
         // The executable with constants gets the same donations as the general one.
         let undonated = match loaded {
             Loaded::Pjrt(_) if !quick && fixed.is_empty() => {
-                Undonated::of(region, &outputs, reusable.iter().map(|&(_, param)| param))
+                DonationProfile::of(region, &outputs, reusable.iter().map(|&(_, param)| param))
             }
             _ => None,
         };
@@ -528,15 +528,15 @@ impl Device {
             outputs,
             reusable,
             pack: ScalarPack::of(self.target(), region, self.numerics()),
-            packed: Packed::new(),
+            packed: ScalarArgs::new(),
             fixed,
             habit: habit.map(Box::new),
-            surplus: (!quick).then(Surplus::new),
+            surplus: (!quick).then(UnusedOutputs::new),
             undonated,
-            stopgap: quick.then(Stopgap::new),
+            stopgap: quick.then(BaselineExecutable::new),
             bytes,
             memory,
-            trial: Trial::new(),
+            trial: Equivalence::new(),
             probation: None,
         }
     }
@@ -552,7 +552,7 @@ impl Device {
     ) -> Result<Executed> {
         self.execute_fault(executable.region.graph())?;
         match (&self.kind, &executable.loaded) {
-            (Kind::Pjrt(device), Loaded::Pjrt(loaded)) => {
+            (DeviceKind::Pjrt(device), Loaded::Pjrt(loaded)) => {
                 let words = executable.pack.pack(scalars);
                 let upload = |words: &[u32]| device.upload_words(words);
                 let packed = executable.packed.arguments(words, executable.pack.arguments(), upload)?;
@@ -644,8 +644,8 @@ impl Device {
     ) -> Result<Buffer> {
         self.transfer_fault(FaultPoint::Upload { bytes: ty.bytes().0 })?;
         let data = match &self.kind {
-            Kind::Pjrt(device) => device.upload(ty, parts),
-            Kind::Reference(_) => reference::upload(ty, parts),
+            DeviceKind::Pjrt(device) => device.upload(ty, parts),
+            DeviceKind::Reference(_) => reference::upload(ty, parts),
         };
         Ok(Buffer::of(data?, &self.live))
     }
@@ -654,8 +654,8 @@ impl Device {
     pub(crate) fn upload_owned(&self, ty: &TensorType, data: sys::HostData) -> Result<Buffer> {
         self.transfer_fault(FaultPoint::Upload { bytes: ty.bytes().0 })?;
         let data = match &self.kind {
-            Kind::Pjrt(device) => device.upload_owned(ty, data),
-            Kind::Reference(replicas) => {
+            DeviceKind::Pjrt(device) => device.upload_owned(ty, data),
+            DeviceKind::Reference(replicas) => {
                 reference::upload(ty, &mut std::iter::repeat_n(data.as_bytes(), *replicas))
             }
         };
@@ -716,24 +716,24 @@ impl Executable {
     }
 
     /// The scalar profile, if constants may pay.
-    pub(crate) fn habit(&self) -> Option<&Habit> {
+    pub(crate) fn habit(&self) -> Option<&ScalarProfile> {
         self.habit.as_deref()
     }
 
     /// The counter of unneeded results, if it may be replaced.
-    pub(crate) fn surplus(&self) -> Option<&Surplus> {
+    pub(crate) fn surplus(&self) -> Option<&UnusedOutputs> {
         self.surplus.as_ref()
     }
 
     /// The counter of missed donations, if more may be donated.
-    pub(crate) fn undonated(&self) -> Option<&Undonated> {
+    pub(crate) fn undonated(&self) -> Option<&DonationProfile> {
         self.undonated.as_ref()
     }
 
     /// Whether it is a baseline executable whose replacement nobody has requested. Whoever gets
     /// `true` has to request it.
     pub(crate) fn is_to_be_replaced(&self) -> bool {
-        let Some(Stopgap(taken)) = &self.stopgap else { return false };
+        let Some(BaselineExecutable(taken)) = &self.stopgap else { return false };
         !taken.swap(true, Ordering::Relaxed)
     }
 
@@ -748,7 +748,7 @@ impl Executable {
     }
 
     /// The state of its differential check.
-    pub(crate) fn trial(&self) -> &Trial {
+    pub(crate) fn trial(&self) -> &Equivalence {
         &self.trial
     }
 
@@ -780,9 +780,11 @@ impl fmt::Debug for Executable {
 impl fmt::Debug for Device {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.kind {
-            Kind::Pjrt(device) => device.fmt(f),
-            Kind::Reference(1) => f.write_str("Device(reference interpreter)"),
-            Kind::Reference(replicas) => write!(f, "Device(reference interpreter, {replicas} replicas)"),
+            DeviceKind::Pjrt(device) => device.fmt(f),
+            DeviceKind::Reference(1) => f.write_str("Device(reference interpreter)"),
+            DeviceKind::Reference(replicas) => {
+                write!(f, "Device(reference interpreter, {replicas} replicas)")
+            }
         }
     }
 }

@@ -31,11 +31,11 @@ struct Latest {
 pub(super) type Arguments = SmallVec<[ScalarBuffer; 1]>;
 
 /// The arguments of the latest execution.
-pub(super) struct Packed(Mutex<Latest>);
+pub(super) struct ScalarArgs(Mutex<Latest>);
 
-impl Packed {
-    pub(super) fn new() -> Packed {
-        Packed(Mutex::new(Rank::ScalarArgs, Latest::default()))
+impl ScalarArgs {
+    pub(super) fn new() -> ScalarArgs {
+        ScalarArgs(Mutex::new(Rank::ScalarArgs, Latest::default()))
     }
 
     /// The arguments for these words, one for each range. Calls `upload` for those that are not on

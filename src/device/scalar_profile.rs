@@ -43,14 +43,14 @@ const PATIENCE: u32 = 8;
 const MAX_TRIES: u32 = 3;
 
 /// The scalars of an executable's executions.
-pub(crate) struct Habit {
+pub(crate) struct ScalarProfile {
     /// The scalars for which a constant may pay.
     fixable: Vec<Specializable>,
-    state: Mutex<State>,
+    state: Mutex<ProfileState>,
 }
 
-struct State {
-    /// The latest value of each of [`Habit::fixable`], and the number of consecutive executions
+struct ProfileState {
+    /// The latest value of each of [`ScalarProfile::fixable`], and the number of consecutive executions
     /// with it.
     latest: SmallVec<[(Scalar, u32); 4]>,
     /// Number of executions with the same value that the next try needs.
@@ -75,10 +75,11 @@ pub(crate) enum SpecializationChoice {
     Compile(SpecializedScalars),
 }
 
-impl Habit {
-    pub(crate) fn new(fixable: Vec<Specializable>) -> Habit {
-        let state = State { latest: SmallVec::new(), needed: STEADY, tries: 0, special: Special::None };
-        Habit { fixable, state: Mutex::new(Rank::ScalarProfile, state) }
+impl ScalarProfile {
+    pub(crate) fn new(fixable: Vec<Specializable>) -> ScalarProfile {
+        let state =
+            ProfileState { latest: SmallVec::new(), needed: STEADY, tries: 0, special: Special::None };
+        ScalarProfile { fixable, state: Mutex::new(Rank::ScalarProfile, state) }
     }
 
     /// Notes an execution and chooses its executable. `scalar` returns the value of a parameter.
@@ -139,15 +140,15 @@ mod tests {
     use super::*;
 
     /// The profile of a power with a lifted exponent.
-    fn habit() -> Habit {
+    fn habit() -> ScalarProfile {
         let scalar = TensorType::scalar(DType::F32);
         let mut graph = Graph::new();
         let (x, exponent) = (graph.param(scalar.clone()), graph.param(scalar));
         graph.push(OpCode::Power, Attrs::none(), &[], &[x, exponent]).unwrap();
-        Habit::new(lower::fixable(&CanonRegion::new(graph, Box::new([false, true]))))
+        ScalarProfile::new(lower::fixable(&CanonRegion::new(graph, Box::new([false, true]))))
     }
 
-    fn asks(habit: &Habit, value: f32) -> Option<SpecializedScalars> {
+    fn asks(habit: &ScalarProfile, value: f32) -> Option<SpecializedScalars> {
         match habit.choose(|param| (param == 1).then(|| Scalar::new(value))) {
             SpecializationChoice::Compile(fixed) => Some(fixed),
             _ => None,

@@ -42,9 +42,9 @@ const LARGE_BYTES_PER_NANO: u64 = 3;
 const PATIENCE: u32 = 8;
 
 /// The unneeded results of an executable.
-pub(crate) struct Surplus(Mutex<State>);
+pub(crate) struct UnusedOutputs(Mutex<PruningState>);
 
-struct State {
+struct PruningState {
     /// The results that the counted executions have needed.
     needed: OutputSet,
     executions: u64,
@@ -62,11 +62,11 @@ pub(crate) struct PrunedOutputs {
     pub(crate) executions: u64,
 }
 
-impl Surplus {
-    pub(crate) fn new() -> Surplus {
-        Surplus(Mutex::new(
+impl UnusedOutputs {
+    pub(crate) fn new() -> UnusedOutputs {
+        UnusedOutputs(Mutex::new(
             Rank::UnusedOutputs,
-            State { needed: OutputSet::new(), executions: 0, waste: Duration::ZERO, patience: 1 },
+            PruningState { needed: OutputSet::new(), executions: 0, waste: Duration::ZERO, patience: 1 },
         ))
     }
 
@@ -85,7 +85,7 @@ impl Surplus {
             state.needed.extend(needed);
             state.waste = waste(region, outputs, &state.needed);
             if state.waste.is_zero() {
-                *state = State { needed: OutputSet::new(), executions: 0, ..*state };
+                *state = PruningState { needed: OutputSet::new(), executions: 0, ..*state };
                 return None;
             }
         }
@@ -140,7 +140,7 @@ mod tests {
     const ALL: [u32; 4] = [0, 1, 2, 3];
 
     /// Repeats executions with these needs until another executable is requested.
-    fn until_asked(surplus: &Surplus, region: &CanonRegion, needs: &[&[u32]]) -> Option<PrunedOutputs> {
+    fn until_asked(surplus: &UnusedOutputs, region: &CanonRegion, needs: &[&[u32]]) -> Option<PrunedOutputs> {
         let compile = || Duration::from_micros(100);
         let mut needs = needs.iter().cycle().take(100_000);
         needs.find_map(|needed| surplus.note(region, &ALL, &set(needed), compile))
@@ -149,7 +149,7 @@ mod tests {
     /// I3.
     #[test]
     fn what_is_never_needed_is_left_out() {
-        let (region, surplus) = (region(16), Surplus::new());
+        let (region, surplus) = (region(16), UnusedOutputs::new());
         let waste = cost(Bytes(64)).as_nanos() as u64;
         let asked = until_asked(&surplus, &region, &[&[3], &[1, 3]]).unwrap();
         let executions = 100_000u64.div_ceil(2 * waste);
@@ -166,13 +166,14 @@ mod tests {
         for needs in
             [[[0u32, 1].as_slice(), &[2, 3]].as_slice(), &[&[0], &[1], &[2], &[3]], &[&[0, 1, 2], &[3], &[3]]]
         {
-            assert_eq!(until_asked(&Surplus::new(), &region(16), needs), None, "{needs:?}");
+            assert_eq!(until_asked(&UnusedOutputs::new(), &region(16), needs), None, "{needs:?}");
         }
     }
 
     #[test]
     fn large_results_ask_sooner() {
-        let executions = |size| until_asked(&Surplus::new(), &region(size), &[&[3]]).unwrap().executions;
+        let executions =
+            |size| until_asked(&UnusedOutputs::new(), &region(size), &[&[3]]).unwrap().executions;
         assert!(executions(1 << 20) < executions(1 << 10) && executions(1 << 10) < executions(1));
         assert_eq!(executions(1 << 24), 1);
     }

@@ -7,7 +7,7 @@ use fuseline_fusion::{Body, OpCode, Site};
 use smallvec::SmallVec;
 
 use super::report::told;
-use super::value::{Slot, tensors_of};
+use super::value::{EmbeddedValue, tensors_of};
 use super::{Call, Lane, RecordedResult, Session, StreamHandle, ValueHandle};
 use crate::error::{Error, Result};
 use crate::record::RecordCall;
@@ -101,7 +101,7 @@ impl Session {
             }
         };
         let operands = operands.iter().map(|&operand| self.held(operand, op.name(), &site));
-        let operands: Vec<Slot> = operands.collect::<Result<_>>()?;
+        let operands: Vec<EmbeddedValue> = operands.collect::<Result<_>>()?;
         let open = bodies.iter().map(|&(body, returns)| self.open_body(body, returns, op.name(), &site));
         let open: Vec<(Arc<Open>, Vec<Tensor>)> = open.collect::<Result<_>>()?;
         for &(body, _) in bodies {
@@ -112,7 +112,7 @@ impl Session {
         let operands = tensors_of(op, &operands, &site)?;
         let call = RecordCall { op, attrs: &attrs, bodies: &[], operands: &operands, effect, site: &site };
         let results = trace::record_with(&lane, call, recorded)?;
-        self.keep_all(results.into_iter().map(Slot::Tensor))
+        self.keep_all(results.into_iter().map(EmbeddedValue::Tensor))
     }
 
     /// Ends a body that uses no value from outside and returns it, for any number of calls

@@ -43,7 +43,7 @@ impl Session {
     /// # Errors
     /// When the id is invalid.
     pub fn is_resolved(&self, value: ValueHandle) -> Result<bool> {
-        told(self.tensor(value, "is_decided")).map(|tensor| tensor.is_resolved())
+        told(self.tensor(value, "is_resolved")).map(|tensor| tensor.is_resolved())
     }
 
     /// Starts the computation of a value, and calls `callback` when its data is ready, or with the

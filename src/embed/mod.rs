@@ -139,7 +139,7 @@ use crate::trace::Open;
 use report::told;
 use table::{Missing, Table};
 use trace::{Function, Trace};
-use value::Slot;
+use value::EmbeddedValue;
 
 macro_rules! handles {
     ($($(#[$doc:meta])* $name:ident, $what:literal;)*) => {
@@ -212,7 +212,7 @@ enum Lane {
 struct Shared {
     engine: Engine,
     streams: Table<Lane>,
-    values: Table<Slot>,
+    values: Table<EmbeddedValue>,
     functions: Table<Arc<Function>>,
     events: Table<Arc<Fence>>,
     unfilled: Unfilled,

@@ -18,7 +18,7 @@ const SHARD_BITS: u32 = 5;
 const SLOT_BITS: u32 = 27;
 const SHARDS: u64 = 1 << SHARD_BITS;
 
-struct Slot<T> {
+struct TableEntry<T> {
     generation: u32,
     references: u32,
     version: u64,
@@ -26,7 +26,7 @@ struct Slot<T> {
 }
 
 struct Shard<T> {
-    slots: Vec<Slot<T>>,
+    slots: Vec<TableEntry<T>>,
     free: Vec<u32>,
 }
 
@@ -87,7 +87,7 @@ impl<T: Clone> Table<T> {
             None => {
                 let slot = u32::try_from(table.slots.len()).ok().filter(|slot| slot >> SLOT_BITS == 0);
                 let slot = slot.ok_or(Missing::Full)?;
-                table.slots.push(Slot { generation: 0, references: 0, version: 0, value: None });
+                table.slots.push(TableEntry { generation: 0, references: 0, version: 0, value: None });
                 slot
             }
         };

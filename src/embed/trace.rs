@@ -15,7 +15,7 @@ use smallvec::SmallVec;
 
 use super::report::told;
 use super::table::Missing;
-use super::value::{Slot, Traced};
+use super::value::{EmbeddedValue, Traced};
 use super::{Lane, RecordedResult, Session, StreamHandle, ValueHandle, handles};
 use crate::error::{Error, Result};
 
@@ -27,7 +27,7 @@ handles! {
 }
 
 #[derive(Default)]
-struct State {
+struct EmbeddedTraceState {
     values: Vec<ProgramValue>,
     /// The values that each call supplies. They have no data, however large they are.
     inputs: Vec<(ProgramId, TensorType)>,
@@ -37,7 +37,7 @@ struct State {
     next: u32,
 }
 
-impl State {
+impl EmbeddedTraceState {
     fn fresh(&mut self) -> ProgramId {
         self.next += 1;
         ProgramId(self.next - 1)
@@ -47,13 +47,13 @@ impl State {
 /// A program that is being recorded.
 pub(super) struct Trace {
     /// `None` after the end of the trace.
-    state: Mutex<Option<State>>,
+    state: Mutex<Option<EmbeddedTraceState>>,
     /// The number of replicas of the engine.
     replicas: usize,
 }
 
 impl Trace {
-    fn with<R>(&self, site: &Site, f: impl FnOnce(&mut State) -> R) -> Result<R> {
+    fn with<R>(&self, site: &Site, f: impl FnOnce(&mut EmbeddedTraceState) -> R) -> Result<R> {
         let mut state = self.state.lock();
         match state.as_mut() {
             Some(state) => Ok(f(state)),
@@ -91,17 +91,17 @@ impl Trace {
         op: OpCode,
         attrs: Attrs,
         bodies: &[Arc<Body>],
-        operands: &[Slot],
+        operands: &[EmbeddedValue],
         site: Site,
-    ) -> Result<SmallVec<[Slot; 1]>> {
-        let types = operands.iter().map(Slot::ty);
+    ) -> Result<SmallVec<[EmbeddedValue; 1]>> {
+        let types = operands.iter().map(EmbeddedValue::ty);
         let signature =
             memo::signature(op, &attrs, bodies, types).map_err(|error| Error::op(error, site.clone()))?;
         signature.check_replicas(self.replicas).map_err(|error| Error::op(error, site.clone()))?;
         let mut ids = Vec::new();
         for operand in operands {
             match operand {
-                Slot::Traced(traced) if Arc::ptr_eq(&traced.trace, self) => ids.push(traced.id),
+                EmbeddedValue::Traced(traced) if Arc::ptr_eq(&traced.trace, self) => ids.push(traced.id),
                 _ => {
                     let message = format!(
                         "{op}: an operand is no value of this trace; make placeholders for what comes from outside"
@@ -112,10 +112,9 @@ impl Trace {
         }
         self.with(&site, |state| {
             let results: Vec<ProgramId> = signature.results().iter().map(|_| state.fresh()).collect();
-            let held = results
-                .iter()
-                .zip(signature.results())
-                .map(|(&id, ty)| Slot::Traced(Arc::new(Traced { trace: self.clone(), id, ty: ty.clone() })));
+            let held = results.iter().zip(signature.results()).map(|(&id, ty)| {
+                EmbeddedValue::Traced(Arc::new(Traced { trace: self.clone(), id, ty: ty.clone() }))
+            });
             let held = held.collect();
             state.ops.push(ProgramOp { signature: signature.clone(), operands: ids, results });
             held
@@ -143,7 +142,7 @@ impl Session {
     pub fn begin_trace(&self) -> Result<StreamHandle> {
         let replicas = self.0.engine.replicas();
         self.open(Lane::Trace(Arc::new(Trace {
-            state: Mutex::new(Rank::EmbeddedTrace, Some(State::default())),
+            state: Mutex::new(Rank::EmbeddedTrace, Some(EmbeddedTraceState::default())),
             replicas,
         })))
     }
@@ -175,11 +174,11 @@ impl Session {
         let mut ids = Vec::new();
         for &output in outputs {
             match self.held(output, "end_trace", &Site::Unknown)? {
-                Slot::Traced(traced) if Arc::ptr_eq(&traced.trace, &trace) => ids.push(traced.id),
+                EmbeddedValue::Traced(traced) if Arc::ptr_eq(&traced.trace, &trace) => ids.push(traced.id),
                 _ => return refuse(format!("end_trace: {output} is no value of this trace")),
             }
         }
-        let Some(State { values, inputs, scalars, ops, .. }) = trace.state.lock().take() else {
+        let Some(EmbeddedTraceState { values, inputs, scalars, ops, .. }) = trace.state.lock().take() else {
             return refuse("end_trace: the trace has ended".to_owned());
         };
         // Only the call that ended the trace releases its id.
@@ -262,7 +261,7 @@ impl Session {
             let (wanted, given) = (inputs.len(), operands.len());
             return refuse(format!("call of {}: it has {wanted} inputs, {given} were given", program.name));
         }
-        let mut values: HashMap<ProgramId, Slot> = HashMap::new();
+        let mut values: HashMap<ProgramId, EmbeddedValue> = HashMap::new();
         for ((id, wanted), &operand) in inputs.iter().zip(operands) {
             let held = self.held(operand, &program.name, &site)?;
             if held.ty() != wanted {
@@ -286,14 +285,14 @@ impl Session {
                     Error::misuse(message, site.clone())
                 })
             };
-            let operands: Vec<Slot> = op.operands.iter().map(read).collect::<Result<_>>()?;
+            let operands: Vec<EmbeddedValue> = op.operands.iter().map(read).collect::<Result<_>>()?;
             let signature = &op.signature;
             let (attrs, bodies) = (Attrs::clone(signature.attrs()), signature.bodies());
             let results =
                 lane.record(signature.op(), attrs, bodies, &operands, Effect::Pure, site.clone())?;
             values.extend(op.results.iter().copied().zip(results));
         }
-        let mut outputs: SmallVec<[Slot; 4]> = SmallVec::new();
+        let mut outputs: SmallVec<[EmbeddedValue; 4]> = SmallVec::new();
         for id in &program.outputs {
             match values.get(id) {
                 Some(value) => outputs.push(value.clone()),
@@ -338,7 +337,7 @@ impl Function {
 }
 
 /// Creates a value that is part of the program.
-fn bind(lane: &Lane, value: &ProgramValue, scalar: Option<Scalar>, site: &Site) -> Result<Slot> {
+fn bind(lane: &Lane, value: &ProgramValue, scalar: Option<Scalar>, site: &Site) -> Result<EmbeddedValue> {
     let data = &value.data;
     let constant = |lane: &Lane| {
         let attrs = attrs::constant(data.clone());
@@ -355,13 +354,13 @@ fn bind(lane: &Lane, value: &ProgramValue, scalar: Option<Scalar>, site: &Site) 
                 Some(scalar) => trace.scalar(scalar)?,
                 None => trace.bound(Literal::clone(data))?,
             };
-            Ok(Slot::Traced(Arc::new(Traced { trace: trace.clone(), id, ty: data.ty().clone() })))
+            Ok(EmbeddedValue::Traced(Arc::new(Traced { trace: trace.clone(), id, ty: data.ty().clone() })))
         }
     }
 }
 
-fn on_stream(stream: &Stream, data: &Literal, scalar: Option<Scalar>) -> Result<Slot> {
-    Ok(Slot::Tensor(match scalar {
+fn on_stream(stream: &Stream, data: &Literal, scalar: Option<Scalar>) -> Result<EmbeddedValue> {
+    Ok(EmbeddedValue::Tensor(match scalar {
         Some(scalar) => stream.lift(scalar),
         None => stream.from_literal(data)?,
     }))

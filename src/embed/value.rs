@@ -21,7 +21,7 @@ use crate::value::{Outcome, ValueCell};
 
 /// What the id of a value refers to.
 #[derive(Clone)]
-pub(super) enum Slot {
+pub(super) enum EmbeddedValue {
     /// A value that is, or will be, on the device.
     Tensor(Tensor),
     /// A value of a program that is being traced. Behind a pointer, because slots are copied for
@@ -36,11 +36,11 @@ pub(super) struct Traced {
     pub(super) ty: TensorType,
 }
 
-impl Slot {
+impl EmbeddedValue {
     pub(super) fn ty(&self) -> &TensorType {
         match self {
-            Slot::Tensor(tensor) => tensor.ty(),
-            Slot::Traced(traced) => &traced.ty,
+            EmbeddedValue::Tensor(tensor) => tensor.ty(),
+            EmbeddedValue::Traced(traced) => &traced.ty,
         }
     }
 }
@@ -114,15 +114,15 @@ pub struct RecordedResult {
 }
 
 impl Session {
-    pub(super) fn held(&self, value: ValueHandle, what: &str, site: &Site) -> Result<Slot> {
+    pub(super) fn held(&self, value: ValueHandle, what: &str, site: &Site) -> Result<EmbeddedValue> {
         self.0.values.get(value.0).map_err(|missing| value.missing(missing, what, site))
     }
 
     /// The tensor of an id.
     pub(super) fn tensor(&self, value: ValueHandle, what: &str) -> Result<Tensor> {
         match self.held(value, what, &Site::Unknown)? {
-            Slot::Tensor(tensor) => Ok(tensor),
-            Slot::Traced(_) => {
+            EmbeddedValue::Tensor(tensor) => Ok(tensor),
+            EmbeddedValue::Traced(_) => {
                 let message = format!("{what}: {value} belongs to a trace and has no data");
                 Err(Error::misuse(message, Site::Unknown))
             }
@@ -133,13 +133,13 @@ impl Session {
         values.iter().map(|&value| self.tensor(value, what)).collect()
     }
 
-    pub(super) fn keep(&self, held: Slot) -> Result<ValueHandle> {
+    pub(super) fn keep(&self, held: EmbeddedValue) -> Result<ValueHandle> {
         let kept = self.0.values.insert(held).map(ValueHandle);
         kept.map_err(|missing| Error::misuse(format!("a new value: the table {missing}"), Site::Unknown))
     }
 
     pub(super) fn keep_tensor(&self, tensor: Result<Tensor>) -> Result<ValueHandle> {
-        told(tensor.and_then(|tensor| self.keep(Slot::Tensor(tensor))))
+        told(tensor.and_then(|tensor| self.keep(EmbeddedValue::Tensor(tensor))))
     }
 
     // ----- making values -----
@@ -207,12 +207,14 @@ impl Session {
     /// When the id of the stream is invalid.
     pub fn scalar(&self, stream: StreamHandle, value: Scalar) -> Result<ValueHandle> {
         told(self.lane(stream, "scalar", &Site::Unknown).and_then(|lane| match lane {
-            Lane::Stream(stream) => self.keep(Slot::Tensor(stream.lift(value))),
-            Lane::Body(body) => self.keep(Slot::Tensor(Stream::of(body.stream().clone()).lift(value))),
+            Lane::Stream(stream) => self.keep(EmbeddedValue::Tensor(stream.lift(value))),
+            Lane::Body(body) => {
+                self.keep(EmbeddedValue::Tensor(Stream::of(body.stream().clone()).lift(value)))
+            }
             Lane::Trace(trace) => {
                 let ty = TensorType::scalar(value.dtype());
                 let id = trace.scalar(value)?;
-                self.keep(Slot::Traced(Arc::new(Traced { trace, id, ty })))
+                self.keep(EmbeddedValue::Traced(Arc::new(Traced { trace, id, ty })))
             }
         }))
     }
@@ -229,15 +231,15 @@ impl Session {
         told(self.lane(stream, "placeholder", &Site::Unknown).and_then(|lane| match lane {
             Lane::Stream(stream) => {
                 let (cell, promise) = ValueCell::promised(ty.clone());
-                let value = self.keep(Slot::Tensor(Tensor::new(cell, stream.shared().clone())))?;
+                let value = self.keep(EmbeddedValue::Tensor(Tensor::new(cell, stream.shared().clone())))?;
                 let site = caller().cloned().unwrap_or_default();
                 self.0.unfilled.insert(value, self.0.engine.shared().promises().list(promise, site));
                 Ok(value)
             }
-            Lane::Body(body) => self.keep(Slot::Tensor(body.param(ty.clone())?)),
+            Lane::Body(body) => self.keep(EmbeddedValue::Tensor(body.param(ty.clone())?)),
             Lane::Trace(trace) => {
                 let id = trace.input(ty)?;
-                self.keep(Slot::Traced(Arc::new(Traced { trace, id, ty: ty.clone() })))
+                self.keep(EmbeddedValue::Traced(Arc::new(Traced { trace, id, ty: ty.clone() })))
             }
         }))
     }
@@ -316,21 +318,21 @@ impl Session {
         let mut tensors: SmallVec<[Tensor; 4]> = SmallVec::new();
         for &operand in call.operands {
             match self.held(operand, op.name(), site)? {
-                Slot::Tensor(tensor) => tensors.push(tensor),
-                Slot::Traced(_) => return Err(of_a_trace(op, site)),
+                EmbeddedValue::Tensor(tensor) => tensors.push(tensor),
+                EmbeddedValue::Traced(_) => return Err(of_a_trace(op, site)),
             }
         }
         let operands: SmallVec<[&Tensor; 4]> = tensors.iter().collect();
         let call = RecordCall { op, attrs, bodies, operands: &operands, effect, site };
         if let Some(result) = on.record_fast(&call) {
-            return self.hand_out(Slot::Tensor(result), made);
+            return self.hand_out(EmbeddedValue::Tensor(result), made);
         }
-        on.record(call)?.into_iter().try_for_each(|result| self.hand_out(Slot::Tensor(result), made))
+        on.record(call)?.into_iter().try_for_each(|result| self.hand_out(EmbeddedValue::Tensor(result), made))
     }
 
     /// Gives a result an id, and passes that on.
     #[inline]
-    fn hand_out(&self, held: Slot, made: &mut dyn FnMut(ValueHandle, &TensorType)) -> Result<()> {
+    fn hand_out(&self, held: EmbeddedValue, made: &mut dyn FnMut(ValueHandle, &TensorType)) -> Result<()> {
         let ty = held.ty().clone();
         made(self.keep(held)?, &ty);
         Ok(())
@@ -338,7 +340,7 @@ impl Session {
 
     pub(super) fn keep_all(
         &self,
-        results: impl IntoIterator<Item = Slot>,
+        results: impl IntoIterator<Item = EmbeddedValue>,
     ) -> Result<SmallVec<[RecordedResult; 1]>> {
         results
             .into_iter()
@@ -368,7 +370,7 @@ impl Session {
     pub fn release(&self, value: ValueHandle) -> Result<()> {
         let released = self.0.values.release(value.0);
         let released = told(released.map_err(|missing| value.missing(missing, "release", &Site::Unknown)))?;
-        if let Some(Slot::Tensor(tensor)) = &released
+        if let Some(EmbeddedValue::Tensor(tensor)) = &released
             && !tensor.is_resolved()
         {
             drop(self.0.unfilled.take(value));
@@ -398,7 +400,7 @@ impl Session {
     fn swap(&self, value: ValueHandle, new: ValueHandle, same_type: bool) -> Result<u64> {
         let held = self.held(new, "replace", &Site::Unknown)?;
         let ty = held.ty().clone();
-        let check = |old: &Slot| match same_type && *old.ty() != ty {
+        let check = |old: &EmbeddedValue| match same_type && *old.ty() != ty {
             true => {
                 let message = format!("replace: {value} is {}, and the new value is {ty}", old.ty());
                 Err(Error::misuse(message, Site::Unknown))
@@ -440,10 +442,10 @@ impl Lane {
         op: OpCode,
         attrs: Attrs,
         bodies: &[Arc<Body>],
-        operands: &[Slot],
+        operands: &[EmbeddedValue],
         effect: Effect,
         site: Site,
-    ) -> Result<SmallVec<[Slot; 1]>> {
+    ) -> Result<SmallVec<[EmbeddedValue; 1]>> {
         match self {
             Lane::Trace(trace) => trace.record(op, attrs, bodies, operands, site),
             Lane::Stream(stream) => record_on(stream.shared(), op, attrs, bodies, operands, effect, site),
@@ -455,12 +457,12 @@ impl Lane {
 /// The operands of an op that is recorded on a stream or in a body.
 pub(super) fn tensors_of<'a>(
     op: OpCode,
-    operands: &'a [Slot],
+    operands: &'a [EmbeddedValue],
     site: &Site,
 ) -> Result<SmallVec<[&'a Tensor; 4]>> {
-    let tensor = |operand: &'a Slot| match operand {
-        Slot::Tensor(tensor) => Ok(tensor),
-        Slot::Traced(_) => Err(of_a_trace(op, site)),
+    let tensor = |operand: &'a EmbeddedValue| match operand {
+        EmbeddedValue::Tensor(tensor) => Ok(tensor),
+        EmbeddedValue::Traced(_) => Err(of_a_trace(op, site)),
     };
     operands.iter().map(tensor).collect()
 }
@@ -475,11 +477,11 @@ fn record_on(
     op: OpCode,
     attrs: Attrs,
     bodies: &[Arc<Body>],
-    operands: &[Slot],
+    operands: &[EmbeddedValue],
     effect: Effect,
     site: Site,
-) -> Result<SmallVec<[Slot; 1]>> {
+) -> Result<SmallVec<[EmbeddedValue; 1]>> {
     let operands = tensors_of(op, operands, &site)?;
     let call = RecordCall { op, attrs: &attrs, bodies, operands: &operands, effect, site: &site };
-    Ok(stream.record(call)?.into_iter().map(Slot::Tensor).collect())
+    Ok(stream.record(call)?.into_iter().map(EmbeddedValue::Tensor).collect())
 }

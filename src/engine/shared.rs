@@ -23,7 +23,7 @@ use crate::device::{Device, DeviceError, Executable};
 use crate::error::{Error, Failure, Result};
 use crate::event::{Event, Events, call_user};
 use crate::execute::{HostEval, InFlight, InterpreterTier, MissHistory, PaddedRegions};
-use crate::limits::{MAX_ASIDE, MAX_KEPT_FAILURES};
+use crate::limits::{MAX_KEPT_FAILURES, MAX_PLUGIN_CALLS};
 use crate::mappings::{self, Mappings};
 use crate::pjrt::{PluginScope, ShutdownTimeout};
 use crate::promised::Promises;
@@ -76,15 +76,15 @@ pub(crate) struct EngineShared {
     drive: Arc<Pool<Arc<StreamShared>>>,
     compile: Arc<CompilePool<Work>>,
     /// What is interpreted until it is compiled, if anything is.
-    cold: Option<InterpreterTier>,
+    interpreter_tier: Option<InterpreterTier>,
     host_eval: Option<HostEval>,
     /// What is padded to sizes that have executables, if anything is.
-    classes: Option<PaddedRegions>,
+    padded_regions: Option<PaddedRegions>,
     /// The thread that does both, and whatever the plugin is not asked for because it crashed. It
     /// is started when it is needed, if neither is.
     interpret: Arc<Pool<Task>>,
     /// Calls of the plugin that somebody waits for with a deadline.
-    aside: Pool<Task>,
+    plugin_calls: Pool<Task>,
     /// Gives up threads that do not come back, if any are ever.
     watch: Option<Watchdog>,
     /// For how long the plugin is waited for at the end, if not for ever.
@@ -113,15 +113,15 @@ impl EngineShared {
             work.run();
         });
         let is_near = device.is_near_host();
-        let cold = (is_near && config.interprets_cold_regions()).then(InterpreterTier::new);
+        let interpreter_tier = (is_near && config.interprets_cold_regions()).then(InterpreterTier::new);
         let is_apart = device.pjrt().is_some() && config.interprets_cold_regions();
         let host_eval = is_apart.then(HostEval::new);
         let (which, buckets) = config.classes();
-        let classes = PaddedRegions::new(which, buckets).filter(|_| is_near);
-        let is_needed = cold.is_some() || classes.is_some();
+        let padded_regions = PaddedRegions::new(which, buckets).filter(|_| is_near);
+        let is_needed = interpreter_tier.is_some() || padded_regions.is_some();
         let interpret = Pool::start("interpret", usize::from(is_needed), Priority::Normal, run);
         let interpret = Arc::new(interpret.map_err(threads)?);
-        let aside = Pool::start("aside", 0, Priority::Normal, run).map_err(threads)?;
+        let plugin_calls = Pool::start("plugin-call", 0, Priority::Normal, run).map_err(threads)?;
         let drive = Arc::new(drive.map_err(threads)?);
         let compile = Arc::new(compile.map_err(threads)?);
         let telemetry =
@@ -167,11 +167,11 @@ impl EngineShared {
             mappings: Mappings::new(config.most_mappings()),
             drive,
             compile,
-            cold,
+            interpreter_tier,
             host_eval,
-            classes,
+            padded_regions,
             interpret,
-            aside,
+            plugin_calls,
             watch,
             shutdown_timeout,
             config,
@@ -295,18 +295,18 @@ impl EngineShared {
     }
 
     /// The regions that are interpreted before they are compiled, if any are.
-    pub(crate) fn cold(&self) -> Option<&InterpreterTier> {
-        self.cold.as_ref()
+    pub(crate) fn interpreter_tier(&self) -> Option<&InterpreterTier> {
+        self.interpreter_tier.as_ref()
     }
 
     /// The regions that are padded to sizes that have executables, if any are.
-    pub(crate) fn classes(&self) -> Option<&PaddedRegions> {
-        self.classes.as_ref()
+    pub(crate) fn padded_regions(&self) -> Option<&PaddedRegions> {
+        self.padded_regions.as_ref()
     }
 
     /// The thread that runs both, if there are any.
     pub(crate) fn interpret_pool(&self) -> Option<&Pool<Task>> {
-        (self.cold.is_some() || self.classes.is_some()).then_some(&*self.interpret)
+        (self.interpreter_tier.is_some() || self.padded_regions.is_some()).then_some(&*self.interpret)
     }
 
     /// The thread that interprets what crashed a process.
@@ -332,7 +332,7 @@ impl EngineShared {
             *filled.0.lock() = Some(result);
             filled.1.notify_all();
         });
-        self.aside.push_elastic(Box::new(move || call(hand_over)), MAX_ASIDE);
+        self.plugin_calls.push_elastic(Box::new(move || call(hand_over)), MAX_PLUGIN_CALLS);
         let mut result = slot.0.lock();
         while result.is_none() && Instant::now() < deadline {
             result = slot.1.wait_until(result, deadline);
@@ -486,7 +486,7 @@ impl Drop for EngineShared {
         if let Some(watch) = &self.watch {
             watch.shut_down();
         }
-        self.aside.shut_down();
+        self.plugin_calls.shut_down();
         self.compile.shut_down();
         self.interpret.shut_down();
         self.drive.shut_down();
@@ -495,8 +495,8 @@ impl Drop for EngineShared {
         let (Some(shutdown_timeout), Some(_)) = (&self.shutdown_timeout, self.device.pjrt()) else { return };
         let device = std::mem::replace(&mut self.device, Device::reference(1, None));
         let cache = std::mem::replace(&mut self.cache, MemoryCache::new(self.config.cache()));
-        let classes = self.classes.take();
-        shutdown_timeout.wait_for(move || drop((classes, cache, device)));
+        let padded_regions = self.padded_regions.take();
+        shutdown_timeout.wait_for(move || drop((padded_regions, cache, device)));
     }
 }
 

@@ -501,14 +501,14 @@ impl Event {
 
 impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        Printable(Words(self)).fmt(f)
+        Printable(DisplayEvent(self)).fmt(f)
     }
 }
 
 /// An event as text. Control characters from plugins, files and programs are escaped.
-struct Words<'a>(&'a Event);
+struct DisplayEvent<'a>(&'a Event);
 
-impl fmt::Display for Words<'_> {
+impl fmt::Display for DisplayEvent<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             Event::Sealed { region, boundary, mode, inputs, scalars, outputs, asked, .. } => {

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fuseline_cache::disk::{Flight, JoinOutcome, Stage as Attempt};
-use fuseline_cache::{Kind, Name, Record};
+use fuseline_cache::{Name, Record, SealedKind};
 
 use super::compile::Compile;
 use super::completion::Landing;
@@ -287,7 +287,7 @@ impl Loader<'_> {
         asked: &StoreKey,
         how: &ExecutableOptions,
     ) -> Result<Option<(Executable, Duration)>, DeviceError> {
-        if record.kind != Kind::Artifact {
+        if record.kind != SealedKind::Artifact {
             return Ok(None);
         }
         let start = Instant::now();

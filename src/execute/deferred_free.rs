@@ -59,6 +59,6 @@ impl Drop for DeferredFrees {
 
 impl std::fmt::Debug for DeferredFrees {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Donated({})", self.0.lock().len())
+        write!(f, "DeferredFrees({})", self.0.lock().len())
     }
 }

@@ -16,7 +16,7 @@ use crate::stream::StreamShared;
 impl Job {
     /// Notes which inputs die without being donated. Compiles an executable that reuses them when
     /// that pays. All inputs have data, and the executable is about to be launched.
-    pub(super) fn note_undonated(&self, hit: &Hit<Executable>, stream: &Arc<StreamShared>) {
+    pub(super) fn note_donations(&self, hit: &Hit<Executable>, stream: &Arc<StreamShared>) {
         let config = stream.engine().config();
         let is_free = !config.is_reproducible() && !config.is_cache_only();
         let Some(undonated) = hit.artifact.undonated().filter(|_| is_free) else { return };

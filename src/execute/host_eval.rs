@@ -32,7 +32,7 @@ use super::bounded_map::BoundedFifoMap;
 use super::interpreter_tier::failed;
 use super::job::Job;
 use crate::device::{Buffer, DeviceError};
-use crate::limits::MAX_FOREGONE_RESULTS;
+use crate::limits::MAX_HOST_EVAL_RESULTS;
 use crate::stream::StreamShared;
 use crate::value::{Outcome, Producer};
 
@@ -61,7 +61,7 @@ pub(crate) struct HostEval(Mutex<BoundedFifoMap<ResultOf, Option<Arc<BackwardSli
 
 impl HostEval {
     pub(crate) fn new() -> HostEval {
-        HostEval(Mutex::new(Rank::HostEval, BoundedFifoMap::with_room(MAX_FOREGONE_RESULTS)))
+        HostEval(Mutex::new(Rank::HostEval, BoundedFifoMap::with_room(MAX_HOST_EVAL_RESULTS)))
     }
 
     /// The ops that make a result, if the host can evaluate them.

@@ -14,7 +14,7 @@ use smallvec::SmallVec;
 use crate::stream::StreamShared;
 
 #[derive(Default)]
-struct State {
+struct InFlightState {
     regions: usize,
     bytes: Bytes,
     /// Regions launched so far.
@@ -32,12 +32,12 @@ type Landed = Box<dyn FnOnce() + Send>;
 pub(crate) struct InFlight {
     max_regions: usize,
     max_bytes: Bytes,
-    state: Mutex<State>,
+    state: Mutex<InFlightState>,
 }
 
 impl InFlight {
     pub(crate) fn new(max_regions: usize, max_bytes: Bytes) -> InFlight {
-        InFlight { max_regions, max_bytes, state: Mutex::new(Rank::InFlight, State::default()) }
+        InFlight { max_regions, max_bytes, state: Mutex::new(Rank::InFlight, InFlightState::default()) }
     }
 
     /// Whether a region with this many bytes of results may be launched. If not, the stream is
@@ -118,7 +118,7 @@ impl InFlight {
 impl fmt::Debug for InFlight {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = self.state.lock();
-        write!(f, "Flow({} regions, {} of results)", state.regions, state.bytes)
+        write!(f, "InFlight({} regions, {} of results)", state.regions, state.bytes)
     }
 }
 

@@ -17,7 +17,7 @@
 //! longer, the job waits.
 //!
 //! Input: a region about to look up its executable. Output: whether it is interpreted this time,
-//! and [`Slot`]s with results.
+//! and [`ResultSlot`]s with results.
 //!
 //! Invariants:
 //! - J1: the least number of interpreted executions follows from the region and from the number of
@@ -52,7 +52,7 @@ use crate::device::{Buffer, DeviceError};
 use crate::engine::Task;
 use crate::error::{RegionRef, Stage};
 use crate::event::Event;
-use crate::limits::MAX_COLD_REGIONS;
+use crate::limits::MAX_INTERPRETED_REGIONS;
 use crate::stream::StreamShared;
 use crate::value::{Outcome, Producer, RegionInfo, ValueCell};
 
@@ -173,7 +173,7 @@ pub(super) enum NextTier {
 
 impl InterpreterTier {
     pub(crate) fn new() -> InterpreterTier {
-        InterpreterTier(Mutex::new(Rank::InterpreterTier, BoundedFifoMap::with_room(MAX_COLD_REGIONS)))
+        InterpreterTier(Mutex::new(Rank::InterpreterTier, BoundedFifoMap::with_room(MAX_INTERPRETED_REGIONS)))
     }
 
     /// Counts the next execution of a region. `None` if it was not interpreted recently or has been
@@ -210,7 +210,7 @@ impl InterpreterTier {
 pub(super) type Interpreted = Result<Vec<Buffer>, DeviceError>;
 
 /// Where the interpreter leaves its results for the job.
-pub(super) struct Slot(Mutex<Option<Interpreted>>);
+pub(super) struct ResultSlot(Mutex<Option<Interpreted>>);
 
 /// A parameter of a region.
 pub(super) enum Param {
@@ -225,7 +225,7 @@ impl Job {
         run: InterpretedRun,
         pool: &Pool<Task>,
         stream: &Arc<StreamShared>,
-    ) -> Arc<Slot> {
+    ) -> Arc<ResultSlot> {
         let engine = stream.engine();
         let region = self.info.reference;
         engine.counters().interpreted.add(1);
@@ -239,11 +239,11 @@ impl Job {
         run: impl FnOnce(&RegionInfo, &[Param], &[u32], &StreamShared) -> Interpreted + Send + 'static,
         pool: &Pool<Task>,
         stream: &Arc<StreamShared>,
-    ) -> Arc<Slot> {
+    ) -> Arc<ResultSlot> {
         let params: Vec<Param> = self.inputs.iter().map(|input| param(input.value.cell())).collect();
         let outputs: Vec<u32> = self.outputs.iter().map(|&(index, _)| index).collect();
         let (info, owner) = (self.info.clone(), stream.clone());
-        Slot::filled_by(self.info.reference, pool, stream, move || {
+        ResultSlot::filled_by(self.info.reference, pool, stream, move || {
             let results = run(&info, &params, &outputs, &owner);
             // The job may be the last reader of its inputs.
             drop(params);
@@ -274,7 +274,7 @@ impl Job {
                 let region = self.info.reference;
                 let engine = stream.engine();
                 engine.emit(|| Event::NotInterpreted { region, why: error.message });
-                if let Some(cold) = engine.cold() {
+                if let Some(cold) = engine.interpreter_tier() {
                     cold.warm(region.key);
                 }
                 self.leaves_bucket(stream);
@@ -284,15 +284,15 @@ impl Job {
     }
 }
 
-impl Slot {
+impl ResultSlot {
     /// Returns a slot for the results that `work` computes on a thread of the pool.
     pub(super) fn filled_by(
         region: RegionRef,
         pool: &Pool<Task>,
         stream: &Arc<StreamShared>,
         work: impl FnOnce() -> Interpreted + Send + 'static,
-    ) -> Arc<Slot> {
-        let slot = Arc::new(Slot(Mutex::new(Rank::InterpreterSlot, None)));
+    ) -> Arc<ResultSlot> {
+        let slot = Arc::new(ResultSlot(Mutex::new(Rank::InterpreterSlot, None)));
         let (owner, result) = (stream.clone(), slot.clone());
         let task: Task = Box::new(move || {
             let since = owner.engine().is_observed().then(Instant::now);

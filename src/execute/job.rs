@@ -8,12 +8,12 @@ use fuseline_fusion::canon::CanonRegion;
 use fuseline_fusion::op::Effect;
 use fuseline_fusion::region::{Boundary, Input, LoopFingerprint, Mode, Output, Region, Unit};
 use fuseline_fusion::{Bytes, RegionSeq, Site, ValueId};
-use fuseline_record::template::{LoopId, Template};
+use fuseline_record::template::{LoopIteration, Template};
 
 use super::EngineRegion;
 use super::baseline;
 use super::compile::{Compile, CompilePriority, CompileSlot, FailureCaching, MemoryFallback};
-use super::interpreter_tier::{self, InterpretedRun, NextTier, Slot};
+use super::interpreter_tier::{self, InterpretedRun, NextTier, ResultSlot};
 use super::memory::MemoryWaiter;
 use super::miss_history::MissReport;
 use super::padded_regions::{PaddedRegion, ShapeCount};
@@ -26,7 +26,7 @@ use crate::stream::StreamShared;
 use crate::value::{Outcome, RegionInfo, ValueCell, ValuePromise, ValueRef};
 
 /// The state of a job.
-pub(super) enum State {
+pub(super) enum JobState {
     /// The executable has to be looked up.
     Wanted,
     /// The executable is being compiled for this job.
@@ -46,16 +46,16 @@ pub(super) enum State {
     RanUnmerged,
     /// An executable would serve these sizes only. The region is cut before these ops, so that few
     /// of its parts are new.
-    Apart(Vec<usize>),
+    ShapeSplit(Vec<usize>),
     /// The interpreter is to run the region: its executable is not wanted yet, or, with a slot, is
     /// being compiled.
-    Cold(InterpretedRun, Option<Arc<CompileSlot>>),
+    Interpreted(InterpretedRun, Option<Arc<CompileSlot>>),
     /// The region has no executable of its own, but its bucket has one.
     PaddedRegion(Arc<PaddedRegion>, Hit<Executable>),
     /// The region crashed a process, or is an op of a region that did. The interpreter runs it.
     Quarantined,
     /// The interpreter, or the executable of the bucket, is running the region.
-    Interpreting(Arc<Slot>),
+    Interpreting(Arc<ResultSlot>),
 }
 
 /// A sealed region, its inputs and outputs, and the state of its execution.
@@ -87,7 +87,7 @@ pub(super) struct Job {
     pub(super) quarantine: QuarantineScope,
     /// Memory has not yet been freed for this job.
     pub(super) may_free: bool,
-    state: State,
+    state: JobState,
 }
 
 /// The result of [`Job::advance`].
@@ -149,7 +149,7 @@ impl Job {
 
     /// Makes the job of a whole replayed trace. Returns `None` for a region that nobody needs.
     pub(super) fn replayed(
-        tape: &mut ReplayTrace,
+        trace: &mut ReplayTrace,
         boundary: Boundary,
         asked: Option<Site>,
         seq: RegionSeq,
@@ -157,9 +157,9 @@ impl Job {
     ) -> Option<Box<Job>> {
         let engine = stream.engine();
         let output = |(value, live)| Output { value, live };
-        let all = engine.is_observed().then(|| tape.outputs().map(output).collect());
-        let template = tape.template().clone();
-        let Recorded { inputs, live, sites } = tape.take_region();
+        let all = engine.is_observed().then(|| trace.outputs().map(output).collect());
+        let template = trace.template().clone();
+        let Recorded { inputs, live, sites } = trace.take_region();
         let reference = RegionRef { stream: stream.id(), seq, key: template.key, ops: template.ops() };
         let info = Arc::new(RegionInfo::new(reference, template.canon.clone(), sites));
         let (mode, effect, units) = (Mode::Fused, Effect::Pure, template.units.clone());
@@ -219,7 +219,7 @@ impl Job {
             part_of: None,
             quarantine: QuarantineScope::None,
             may_free: true,
-            state: State::Wanted,
+            state: JobState::Wanted,
         }))
     }
 
@@ -230,7 +230,7 @@ impl Job {
         stream: &StreamShared,
     ) -> Option<Arc<Template>> {
         let info = &self.info;
-        let round = round.map(|print| LoopId { print, boundary: self.boundary });
+        let round = round.map(|print| LoopIteration { print, boundary: self.boundary });
         stream.replay().note(info.reference.key, round, &info.canon, &info.sites, &self.units)
     }
 
@@ -247,7 +247,7 @@ impl Job {
     /// Looks up the executable, and starts a compile if there is none. A merged region does not
     /// wait for that.
     pub(super) fn prepare(&mut self, stream: &Arc<StreamShared>) {
-        if !matches!(self.state, State::Wanted) {
+        if !matches!(self.state, JobState::Wanted) {
             return;
         }
         if let Some(state) = self.sheltered(stream) {
@@ -257,7 +257,7 @@ impl Job {
         let engine = stream.engine();
         let key = cache_key(&self.info);
         let region = self.info.reference;
-        let cold = engine.cold().filter(|_| self.may_be_cold());
+        let cold = engine.interpreter_tier().filter(|_| self.may_be_cold());
         let mut overdue = None;
         match cold.and_then(|cold| cold.again(region.key)) {
             Some(NextTier::Interpret(run)) => {
@@ -273,7 +273,7 @@ impl Job {
                     // The compile that was started speculatively is needed.
                     engine.compile_pool().hasten(region.key.as_bytes());
                 }
-                self.state = State::Cold(run, None);
+                self.state = JobState::Interpreted(run, None);
                 return;
             }
             Some(NextTier::Compile(run)) => {
@@ -298,18 +298,18 @@ impl Job {
         };
         self.state = match found {
             Lookup::Hit(hit) => self.hit(key, hit, stream),
-            Lookup::InFlight(_) if self.runs_in_units(stream) => State::RanUnmerged,
-            Lookup::Failed(_) | Lookup::Collision if self.is_joined() => State::RanUnmerged,
+            Lookup::InFlight(_) if self.runs_in_units(stream) => JobState::RanUnmerged,
+            Lookup::Failed(_) | Lookup::Collision if self.is_joined() => JobState::RanUnmerged,
             Lookup::InFlight(flight) => {
                 engine.compile_pool().hasten(region.key.as_bytes());
                 let slot = CompileSlot::of(flight, stream);
                 if let Some(run) = overdue.filter(|run| run.goes_on(engine.config())) {
-                    self.state = State::Cold(run, Some(slot));
+                    self.state = JobState::Interpreted(run, Some(slot));
                     return;
                 }
-                State::Following(slot)
+                JobState::Following(slot)
             }
-            Lookup::Failed(error) => State::Known(error),
+            Lookup::Failed(error) => JobState::Known(error),
             Lookup::Claimed(claim) => {
                 let (mut claim, mut sizes) = (claim, ShapeCount::Few);
                 if !self.was_cold {
@@ -333,8 +333,8 @@ impl Job {
                             cold.warm(region.key);
                         }
                         match interpreter_tier::is_done_before_a_load(self.info.canon.graph()) {
-                            true => State::Cold(run, None),
-                            false => State::Compiling(slot),
+                            true => JobState::Interpreted(run, None),
+                            false => JobState::Compiling(slot),
                         }
                     }
                     Some(run) => {
@@ -343,18 +343,20 @@ impl Job {
                         } else {
                             self.note_asked(asked, stream);
                         }
-                        State::Cold(run, None)
+                        JobState::Interpreted(run, None)
                     }
                     None if self.runs_in_units(stream) => {
                         self.compile(Some(claim), CompilePriority::Background, stream);
-                        State::RanUnmerged
+                        JobState::RanUnmerged
                     }
-                    None => State::Compiling(self.compile(Some(claim), CompilePriority::Foreground, stream)),
+                    None => {
+                        JobState::Compiling(self.compile(Some(claim), CompilePriority::Foreground, stream))
+                    }
                 }
             }
             Lookup::Collision => {
                 self.report_miss(true, stream);
-                State::Compiling(self.compile(None, CompilePriority::Foreground, stream))
+                JobState::Compiling(self.compile(None, CompilePriority::Foreground, stream))
             }
         };
         if let Some(cold) = cold.filter(|_| overdue.is_some()) {
@@ -383,13 +385,13 @@ impl Job {
     }
 
     /// Notes a cache hit and reports it to the variant policies.
-    pub(super) fn hit(&self, key: Key, hit: Hit<Executable>, stream: &Arc<StreamShared>) -> State {
+    pub(super) fn hit(&self, key: Key, hit: Hit<Executable>, stream: &Arc<StreamShared>) -> JobState {
         let (engine, region) = (stream.engine(), self.info.reference);
         engine.counters().hits.add(1);
         engine.emit(|| Event::Hit { region, surplus: hit.outputs.len() - self.needed.len() });
         self.replace_stopgap(&hit, stream);
-        self.note_surplus(key, &hit, stream);
-        State::Ready(hit)
+        self.note_unused_outputs(key, &hit, stream);
+        JobState::Ready(hit)
     }
 
     /// Starts a compile. With a claim, the result also goes to the cache.
@@ -438,7 +440,7 @@ impl Job {
 
     /// The regions to run: the job itself, or the units of a merged region without an executable.
     pub(super) fn or_units(self: Box<Self>, stream: &StreamShared) -> Result<Box<Job>, Vec<EngineRegion>> {
-        if !matches!(self.state, State::RanUnmerged) {
+        if !matches!(self.state, JobState::RanUnmerged) {
             return Ok(self);
         }
         let (region, units) = (self.info.reference, self.units.len());
@@ -449,8 +451,8 @@ impl Job {
     /// The executable that [`Job::prepare`] found.
     #[cfg(feature = "stages")]
     pub(super) fn take_hit(&mut self) -> Option<Hit<Executable>> {
-        match std::mem::replace(&mut self.state, State::Wanted) {
-            State::Ready(hit) => Some(hit),
+        match std::mem::replace(&mut self.state, JobState::Wanted) {
+            JobState::Ready(hit) => Some(hit),
             _ => None,
         }
     }
@@ -479,33 +481,33 @@ impl Job {
     pub(super) fn advance(mut self: Box<Self>, stream: &Arc<StreamShared>) -> Progress {
         loop {
             self.state = match self.state {
-                State::Wanted => {
+                JobState::Wanted => {
                     self.prepare(stream);
                     continue;
                 }
-                State::Compiling(slot) => match slot.take() {
+                JobState::Compiling(slot) => match slot.take() {
                     None => {
-                        self.state = State::Compiling(slot);
+                        self.state = JobState::Compiling(slot);
                         self.waits_for(Wait::Compile, stream);
                         return Progress::Blocked(self);
                     }
-                    Some(Ok(hit)) => State::Ready(hit),
-                    Some(Err(error)) => State::Refused(error),
+                    Some(Ok(hit)) => JobState::Ready(hit),
+                    Some(Err(error)) => JobState::Refused(error),
                 },
-                State::Following(slot) => {
+                JobState::Following(slot) => {
                     if !slot.has_landed() {
-                        self.state = State::Following(slot);
+                        self.state = JobState::Following(slot);
                         self.waits_for(Wait::Compile, stream);
                         return Progress::Blocked(self);
                     }
-                    State::Wanted
+                    JobState::Wanted
                 }
-                State::Ready(hit) => {
-                    self.state = State::Wanted;
+                JobState::Ready(hit) => {
+                    self.state = JobState::Wanted;
                     return self.launch(hit, stream);
                 }
-                State::Refused(error) => {
-                    self.state = State::Wanted;
+                JobState::Refused(error) => {
+                    self.state = JobState::Wanted;
                     self.goes_on(stream);
                     return match error.cause {
                         Cause::Memory => self.out_of_memory(&error, None, stream),
@@ -513,7 +515,7 @@ impl Job {
                         Cause::TooManyOps if self.ops() > 1 => self.in_parts(&error, stream),
                         Cause::Quarantined => match self.in_quarantine(error, stream) {
                             Ok(mut job) => {
-                                job.state = State::Quarantined;
+                                job.state = JobState::Quarantined;
                                 self = job;
                                 continue;
                             }
@@ -524,32 +526,32 @@ impl Job {
                         }
                     };
                 }
-                State::Known(error) => {
-                    self.state = State::Wanted;
+                JobState::Known(error) => {
+                    self.state = JobState::Wanted;
                     return match error.cause {
                         Cause::Memory | Cause::Oversized(_) | Cause::TooManyOps if self.ops() > 1 => {
                             self.in_parts(&error, stream)
                         }
                         Cause::Quarantined => {
-                            self.state = State::Refused(error);
+                            self.state = JobState::Refused(error);
                             continue;
                         }
                         _ => self.give_up(&error, stream),
                     };
                 }
-                State::Short(room, hit) => {
+                JobState::Short(room, hit) => {
                     if !room.has_ended() {
-                        self.state = State::Short(room, hit);
+                        self.state = JobState::Short(room, hit);
                         self.waits_for(Wait::InFlight, stream);
                         return Progress::Blocked(self);
                     }
-                    self.state = hit.map_or(State::Wanted, State::Ready);
+                    self.state = hit.map_or(JobState::Wanted, JobState::Ready);
                     self.goes_on(stream);
                     continue;
                 }
-                State::Cold(_, Some(slot)) if slot.has_landed() => State::Wanted,
-                State::Cold(run, slot) => {
-                    self.state = State::Cold(run, slot);
+                JobState::Interpreted(_, Some(slot)) if slot.has_landed() => JobState::Wanted,
+                JobState::Interpreted(run, slot) => {
+                    self.state = JobState::Interpreted(run, slot);
                     if self.awaits_input(stream) {
                         return Progress::Blocked(self);
                     }
@@ -558,14 +560,14 @@ impl Job {
                         Err(instead) => return instead,
                     };
                     match stream.engine().interpret_pool() {
-                        Some(pool) => State::Interpreting(self.interpret(run, pool, stream)),
-                        None => State::Wanted,
+                        Some(pool) => JobState::Interpreting(self.interpret(run, pool, stream)),
+                        None => JobState::Wanted,
                     }
                 }
-                State::PaddedRegion(bucketed, hit) => {
-                    self.state = State::Wanted;
+                JobState::PaddedRegion(bucketed, hit) => {
+                    self.state = JobState::Wanted;
                     if self.awaits_input(stream) {
-                        self.state = State::PaddedRegion(bucketed, hit);
+                        self.state = JobState::PaddedRegion(bucketed, hit);
                         return Progress::Blocked(self);
                     }
                     self = match self.unless_an_input_failed(stream) {
@@ -573,12 +575,12 @@ impl Job {
                         Err(instead) => return instead,
                     };
                     match stream.engine().interpret_pool() {
-                        Some(pool) => State::Interpreting(self.run_padded(bucketed, hit, pool, stream)),
-                        None => State::Wanted,
+                        Some(pool) => JobState::Interpreting(self.run_padded(bucketed, hit, pool, stream)),
+                        None => JobState::Wanted,
                     }
                 }
-                State::Quarantined => {
-                    self.state = State::Quarantined;
+                JobState::Quarantined => {
+                    self.state = JobState::Quarantined;
                     if self.awaits_input(stream) {
                         return Progress::Blocked(self);
                     }
@@ -586,29 +588,29 @@ impl Job {
                         Ok(job) => job,
                         Err(instead) => return instead,
                     };
-                    State::Interpreting(self.take_shelter(stream))
+                    JobState::Interpreting(self.take_shelter(stream))
                 }
-                State::Interpreting(slot) => {
+                JobState::Interpreting(slot) => {
                     let Some(interpreted) = slot.take() else {
-                        self.state = State::Interpreting(slot);
+                        self.state = JobState::Interpreting(slot);
                         self.waits_for(Wait::Interpreter, stream);
                         return Progress::Blocked(self);
                     };
                     self.was_cold = true;
-                    self.state = State::Wanted;
+                    self.state = JobState::Wanted;
                     self.goes_on(stream);
                     match self.fulfil_interpreted(interpreted, stream) {
                         Ok(step) => return step,
                         Err(job) => self = job,
                     }
-                    State::Wanted
+                    JobState::Wanted
                 }
-                State::Apart(places) => {
-                    self.state = State::Wanted;
+                JobState::ShapeSplit(places) => {
+                    self.state = JobState::Wanted;
                     return self.sizes_apart(&places, stream);
                 }
-                State::RanUnmerged => {
-                    self.state = State::RanUnmerged;
+                JobState::RanUnmerged => {
+                    self.state = JobState::RanUnmerged;
                     return match self.or_units(stream) {
                         Ok(job) => Progress::Blocked(job),
                         Err(units) => Progress::Parts(units, None),
@@ -640,7 +642,7 @@ impl Job {
 
     /// Keeps the job with its executable for a later attempt.
     pub(super) fn blocked(mut self: Box<Self>, hit: Hit<Executable>) -> Progress {
-        self.state = State::Ready(hit);
+        self.state = JobState::Ready(hit);
         Progress::Blocked(self)
     }
 
@@ -650,7 +652,7 @@ impl Job {
         room: Arc<MemoryWaiter>,
         hit: Option<Hit<Executable>>,
     ) -> Progress {
-        self.state = State::Short(room, hit);
+        self.state = JobState::Short(room, hit);
         Progress::Blocked(self)
     }
 

@@ -48,7 +48,7 @@ impl Job {
             Ok(job) => job,
             Err(instead) => return instead,
         };
-        self.note_undonated(&hit, stream);
+        self.note_donations(&hit, stream);
         let executable = self.specialised(&hit.artifact, stream);
         let since = engine.is_observed().then(Instant::now);
         let executing = stream.activity().executes(&self.info);

@@ -13,7 +13,7 @@ use crate::limits::{MAX_KNOWN_KEYS, MAX_KNOWN_REGIONS, MAX_TOLD_DIFFERENCES};
 use crate::value::RegionInfo;
 
 /// The regions of one sequence of ops.
-struct Known {
+struct SequenceHistory {
     /// The latest region of the sequence.
     latest: Arc<RegionInfo>,
     storm: Storm,
@@ -30,7 +30,7 @@ pub(super) struct MissReport {
 /// A bounded memory of missed regions: their keys, and the latest region of each sequence of ops.
 pub(crate) struct MissHistory {
     keys: Mutex<BoundedFifoMap<RegionKey, ()>>,
-    latest: Mutex<BoundedFifoMap<u64, Known>>,
+    latest: Mutex<BoundedFifoMap<u64, SequenceHistory>>,
 }
 
 impl MissHistory {
@@ -54,7 +54,7 @@ impl MissHistory {
                 if explain {
                     others.extend(latest.values().map(|known| known.latest.clone()));
                 }
-                latest.insert(skeleton, Known { latest: info.clone(), storm: Storm::default() });
+                latest.insert(skeleton, SequenceHistory { latest: info.clone(), storm: Storm::default() });
             }
         }
         drop(latest);

@@ -76,7 +76,7 @@ pub(crate) use panic_guarded_rule::PanicGuardedRule;
 pub(crate) use precompile::{Ahead, compile_ahead};
 
 use crate::limits::MAX_QUEUED_REGIONS;
-use crate::record::{Entry, ReplayTrace, Step};
+use crate::record::{Entry, ReplayTrace, TraceEntry};
 use crate::stream::StreamShared;
 use crate::value::ValuePromise;
 use diagnostics::Diagnostics;
@@ -214,9 +214,9 @@ impl Driver {
     fn take_in(&mut self, entry: Entry, stream: &Arc<StreamShared>) {
         self.passed.asks += u64::from(entry.is_ask());
         match entry {
-            Entry::Op(op) => self.take_step(Step::Op(op), stream),
-            Entry::Release(value) => self.take_step(Step::Release(value.id()), stream),
-            Entry::Replayed(tape, end) => self.replay(tape, end, stream),
+            Entry::Op(op) => self.take_entry(TraceEntry::Op(op), stream),
+            Entry::Release(value) => self.take_entry(TraceEntry::Release(value.id()), stream),
+            Entry::Replayed(trace, end) => self.replay(trace, end, stream),
             Entry::Demand(value, boundary) => {
                 let asked = asked_for(boundary, || [value.id()], stream);
                 if self.builder.is_recent(value.id()) {
@@ -252,14 +252,14 @@ impl Driver {
         }
     }
 
-    fn take_step(&mut self, step: Step, stream: &StreamShared) {
+    fn take_entry(&mut self, step: TraceEntry, stream: &StreamShared) {
         match step {
-            Step::Op(op) => {
+            TraceEntry::Op(op) => {
                 stream.engine().counters().ops.add(1);
                 self.passed.ops += 1;
                 self.builder.push(op, &mut self.sealed);
             }
-            Step::Release(value) => {
+            TraceEntry::Release(value) => {
                 // Either nobody needs the value any more, or the pending region holds its own
                 // reference.
                 let _ = self.builder.release(value);
@@ -268,57 +268,57 @@ impl Driver {
     }
 
     /// Takes in a trace as one region, or else step by step (Q1, Q2 of `record::trace_cache`).
-    fn replay(&mut self, mut tape: Box<ReplayTrace>, end: End, stream: &Arc<StreamShared>) {
-        let template = tape.template().clone();
+    fn replay(&mut self, mut trace: Box<ReplayTrace>, end: End, stream: &Arc<StreamShared>) {
+        let template = trace.template().clone();
         match (end, template.round) {
-            (End::Asked(boundary), _) if self.builder.replay(tape.ops(), &template.units, boundary) => {
-                let asked = asked_for(boundary, || tape.outputs().map(|(value, _)| value), stream);
-                self.launch_tape(&mut tape, boundary, asked.clone(), stream);
+            (End::Asked(boundary), _) if self.builder.replay(trace.ops(), &template.units, boundary) => {
+                let asked = asked_for(boundary, || trace.outputs().map(|(value, _)| value), stream);
+                self.launch_tape(&mut trace, boundary, asked.clone(), stream);
                 if stream.engine().is_observed() {
                     self.watch.boundary(asked, stream);
                 }
             }
             (End::Iteration, Some(round)) if self.builder.is_at_round(round.print) => {
-                let living = tape.outputs().filter(|&(_, live)| live).map(|(value, _)| value);
-                self.builder.replay_round(tape.others(), tape.dying(), living, &mut self.sealed);
+                let living = trace.outputs().filter(|&(_, live)| live).map(|(value, _)| value);
+                self.builder.replay_round(trace.others(), trace.dying(), living, &mut self.sealed);
                 // Iterations that were recorded op by op before.
                 self.submit(stream);
-                self.launch_tape(&mut tape, round.boundary, None, stream);
+                self.launch_tape(&mut trace, round.boundary, None, stream);
             }
             (End::Asked(boundary), _) => {
-                let values = tape.outputs().map(|(value, _)| value).collect::<Vec<_>>();
+                let values = trace.outputs().map(|(value, _)| value).collect::<Vec<_>>();
                 let asked = asked_for(boundary, || values, stream);
-                self.take_steps(&mut tape, stream);
+                self.take_entries(&mut trace, stream);
                 self.seal(boundary, asked, stream);
             }
             (End::Iteration | End::Astray, _) => {
                 if end == End::Iteration {
                     stream.replay().is_off();
                 }
-                self.take_steps(&mut tape, stream);
+                self.take_entries(&mut trace, stream);
             }
         }
-        stream.replay().take_back(tape);
+        stream.replay().take_back(trace);
     }
 
     /// Makes a job of a trace that is a whole region.
     fn launch_tape(
         &mut self,
-        tape: &mut ReplayTrace,
+        trace: &mut ReplayTrace,
         boundary: Boundary,
         asked: Option<Site>,
         stream: &Arc<StreamShared>,
     ) {
         let counters = stream.engine().counters();
-        counters.ops.add(tape.ops() as u64);
-        counters.replayed.add(tape.ops() as u64);
-        self.passed.ops += tape.ops() as u64;
+        counters.ops.add(trace.ops() as u64);
+        counters.replayed.add(trace.ops() as u64);
+        self.passed.ops += trace.ops() as u64;
         self.late.clear();
         let is_observed = stream.engine().is_observed();
         if is_observed {
-            self.watch.sealed(tape.template().canon.graph());
+            self.watch.sealed(trace.template().canon.graph());
         }
-        if let Some(mut job) = Job::replayed(tape, boundary, asked, next(&mut self.seq), stream) {
+        if let Some(mut job) = Job::replayed(trace, boundary, asked, next(&mut self.seq), stream) {
             if is_observed {
                 self.watch.made(&job, stream);
             }
@@ -328,9 +328,9 @@ impl Driver {
         }
     }
 
-    fn take_steps(&mut self, tape: &mut ReplayTrace, stream: &Arc<StreamShared>) {
-        for step in tape.take_steps(&mut self.late) {
-            self.take_step(step, stream);
+    fn take_entries(&mut self, trace: &mut ReplayTrace, stream: &Arc<StreamShared>) {
+        for step in trace.take_entries(&mut self.late) {
+            self.take_entry(step, stream);
             self.submit(stream);
         }
     }

@@ -14,7 +14,7 @@
 //! lifted too from the ninth size on. A region that takes too long to interpret is split so that
 //! little of it is new (`shape_split.rs`).
 //!
-//! Input: a region that was missed. Output: a [`PaddedRegion`], and [`Slot`]s with results.
+//! Input: a region that was missed. Output: a [`PaddedRegion`], and [`ResultSlot`]s with results.
 //!
 //! Invariants:
 //! - O4: how often the regions of a bucket are interpreted before a job waits for its executable
@@ -43,16 +43,16 @@ use smallvec::SmallVec;
 use super::bounded_map::BoundedFifoMap;
 use super::compile::{Compile, CompilePriority, CompileSlot, FailureCaching, MemoryFallback};
 use super::interpreter_tier::{
-    FEW_RUNS, Interpreted, MAX_RUNS, NextTier, Param, Slot, failed, param, patience,
+    FEW_RUNS, Interpreted, MAX_RUNS, NextTier, Param, ResultSlot, failed, param, patience,
 };
-use super::job::{Job, Progress, State};
+use super::job::{Job, JobState, Progress};
 use super::shape_split;
 use crate::config::{Buckets, ShapeClasses};
 use crate::device::{Buffer, DeviceError, Executable, ExecutableOptions};
 use crate::engine::Task;
 use crate::error::RegionRef;
 use crate::event::Event;
-use crate::limits::{MAX_BUCKETS, MAX_COLD_REGIONS, MAX_KNOWN_REGIONS};
+use crate::limits::{MAX_BUCKETS, MAX_INTERPRETED_REGIONS, MAX_KNOWN_REGIONS};
 use crate::stream::StreamShared;
 use crate::value::{Outcome, RegionInfo, ValueCell, ValuePromise};
 
@@ -93,7 +93,7 @@ struct OpSequence {
     is_refused: bool,
 }
 
-struct Known {
+struct PaddedRegionTable {
     /// By their sequence of ops.
     families: BoundedFifoMap<u64, OpSequence>,
     /// By the keys of the original regions.
@@ -106,7 +106,7 @@ struct Known {
 
 /// The recent shape classes.
 pub(crate) struct PaddedRegions {
-    known: Mutex<Known>,
+    known: Mutex<PaddedRegionTable>,
     which: ShapeClasses,
     buckets: Buckets,
 }
@@ -118,7 +118,7 @@ enum Found {
     /// it has not been reported.
     Refused(ShapeCount, Option<Refusal>),
     /// It is cut before these ops, because little of it is new.
-    Apart(Vec<usize>),
+    ShapeSplit(Vec<usize>),
     Nothing,
 }
 
@@ -143,11 +143,11 @@ enum Refusal {
 impl PaddedRegions {
     /// Returns `None` if padding is off.
     pub(crate) fn new(which: ShapeClasses, buckets: Buckets) -> Option<PaddedRegions> {
-        let known = Known {
+        let known = PaddedRegionTable {
             families: BoundedFifoMap::with_room(MAX_KNOWN_REGIONS),
-            regions: BoundedFifoMap::with_room(MAX_COLD_REGIONS),
+            regions: BoundedFifoMap::with_room(MAX_INTERPRETED_REGIONS),
             buckets: BoundedFifoMap::with_room(MAX_BUCKETS),
-            apart: BoundedFifoMap::with_room(MAX_COLD_REGIONS),
+            apart: BoundedFifoMap::with_room(MAX_INTERPRETED_REGIONS),
         };
         (which != ShapeClasses::Off).then(|| PaddedRegions {
             known: Mutex::new(Rank::ShapeClasses, known),
@@ -201,12 +201,17 @@ impl PaddedRegions {
         let before = family.latest.clone();
         match self.padded(info, environment, &mut known) {
             Found::Bucket(bucketed) => Found::Bucket(bucketed),
-            other => known.apart(info, &before).map_or(other, Found::Apart),
+            other => known.apart(info, &before).map_or(other, Found::ShapeSplit),
         }
     }
 
     /// Tries to pad a region whose ops have come at other sizes.
-    fn padded(&self, info: &RegionInfo, environment: &EnvFingerprint, known: &mut Known) -> Found {
+    fn padded(
+        &self,
+        info: &RegionInfo,
+        environment: &EnvFingerprint,
+        known: &mut PaddedRegionTable,
+    ) -> Found {
         let canon = &info.canon;
         let Some(family) = known.families.get_mut(&canon.skeleton()) else { return Found::Nothing };
         let padded = match family.padded(canon, &|size| self.buckets.of(size)) {
@@ -238,7 +243,7 @@ impl PaddedRegions {
     }
 }
 
-impl Known {
+impl PaddedRegionTable {
     /// Where to cut a region that comes at many sizes and takes long to interpret, if most of it is
     /// not new. `before` is a region of another size.
     fn apart(&mut self, info: &RegionInfo, before: &CanonRegion) -> Option<Vec<usize>> {
@@ -329,8 +334,8 @@ impl Job {
         &mut self,
         found: Lookup<Executable, DeviceError>,
         stream: &Arc<StreamShared>,
-    ) -> Result<State, Lookup<Executable, DeviceError>> {
-        let classes = stream.engine().classes().filter(|_| self.may_be_cold());
+    ) -> Result<JobState, Lookup<Executable, DeviceError>> {
+        let classes = stream.engine().padded_regions().filter(|_| self.may_be_cold());
         // An executable of its own is better.
         let classes = classes.filter(|_| !matches!(found, Lookup::Hit(_)));
         let Some(classes) = classes else { return Err(found) };
@@ -342,7 +347,7 @@ impl Job {
                 self.was_cold = true;
                 return Err(found);
             };
-            return Ok(State::Apart(places));
+            return Ok(JobState::ShapeSplit(places));
         }
         let Some(bucketed) = classes.known(self.info.reference.key) else { return Err(found) };
         let (claim, other) = match found {
@@ -361,9 +366,9 @@ impl Job {
         &mut self,
         claim: Claim<Executable, DeviceError>,
         stream: &Arc<StreamShared>,
-    ) -> Result<State, (Claim<Executable, DeviceError>, ShapeCount)> {
+    ) -> Result<JobState, (Claim<Executable, DeviceError>, ShapeCount)> {
         let engine = stream.engine();
-        let Some(classes) = engine.classes().filter(|_| self.may_be_cold()) else {
+        let Some(classes) = engine.padded_regions().filter(|_| self.may_be_cold()) else {
             return Err((claim, ShapeCount::Few));
         };
         match classes.missed(&self.info, engine.device().environment()) {
@@ -378,7 +383,7 @@ impl Job {
                 }
                 Err((claim, sizes))
             }
-            Found::Apart(places) => Ok(State::Apart(places)),
+            Found::ShapeSplit(places) => Ok(JobState::ShapeSplit(places)),
             Found::Nothing => Err((claim, ShapeCount::Few)),
         }
     }
@@ -414,12 +419,12 @@ impl Job {
         bucketed: Arc<PaddedRegion>,
         mut claim: Option<Claim<Executable, DeviceError>>,
         stream: &Arc<StreamShared>,
-    ) -> Result<State, Option<Claim<Executable, DeviceError>>> {
+    ) -> Result<JobState, Option<Claim<Executable, DeviceError>>> {
         let engine = stream.engine();
         let (info, needed) = (&bucketed.info, bucketed.outputs(&self.needed));
         let bucket = info.reference.key;
         let key = Key::new(*bucket.as_bytes());
-        let cold = engine.cold();
+        let cold = engine.interpreter_tier();
         let again = cold.and_then(|cold| cold.again(bucket));
         let runs = bucketed.runs.fetch_add(1, Ordering::Relaxed) + 1;
         if let Some(claim) = claim.take_if(|_| runs >= bucketed.patience.max(MAX_RUNS)) {
@@ -434,7 +439,7 @@ impl Job {
                 {
                     bucketed.compile(claim, run.haste(), stream);
                 }
-                return Ok(State::Cold(run, None));
+                return Ok(JobState::Interpreted(run, None));
             }
             match found {
                 Lookup::Hit(hit) => {
@@ -442,16 +447,16 @@ impl Job {
                         cold.warm(bucket);
                     }
                     engine.counters().hits.add(1);
-                    return Ok(State::PaddedRegion(bucketed, hit));
+                    return Ok(JobState::PaddedRegion(bucketed, hit));
                 }
                 Lookup::InFlight(flight) => {
                     engine.compile_pool().hasten(bucket.as_bytes());
                     let slot = CompileSlot::of(flight, stream);
                     return Ok(match again {
                         Some(NextTier::Compile(run)) if run.goes_on(engine.config()) => {
-                            State::Cold(run, Some(slot))
+                            JobState::Interpreted(run, Some(slot))
                         }
-                        _ => State::Following(slot),
+                        _ => JobState::Following(slot),
                     });
                 }
                 Lookup::Claimed(claim) => {
@@ -465,10 +470,10 @@ impl Job {
                     if run.starts_compile() {
                         bucketed.compile(claim, CompilePriority::Background, stream);
                     }
-                    return Ok(State::Cold(run, None));
+                    return Ok(JobState::Interpreted(run, None));
                 }
                 Lookup::Failed(_) | Lookup::Collision => {
-                    if let Some(classes) = engine.classes() {
+                    if let Some(classes) = engine.padded_regions() {
                         classes.give_up(&self.info);
                     }
                     return Err(claim);
@@ -484,7 +489,7 @@ impl Job {
         hit: Hit<Executable>,
         pool: &Pool<Task>,
         stream: &Arc<StreamShared>,
-    ) -> Arc<Slot> {
+    ) -> Arc<ResultSlot> {
         let engine = stream.engine();
         let region = self.info.reference;
         engine.counters().padded.add(1);
@@ -499,7 +504,7 @@ impl Job {
         };
         let outputs: Vec<(u32, TensorType)> = self.outputs.iter().map(output).collect();
         let owner = stream.clone();
-        Slot::filled_by(region, pool, stream, move || {
+        ResultSlot::filled_by(region, pool, stream, move || {
             let results = run(&bucketed, &hit.artifact, params, &outputs, &owner);
             // It may be the last reference to the executable.
             drop(hit);
@@ -509,7 +514,7 @@ impl Job {
 
     /// The bucket has failed, so the region runs without it.
     pub(super) fn leaves_bucket(&self, stream: &StreamShared) {
-        if let Some(classes) = stream.engine().classes() {
+        if let Some(classes) = stream.engine().padded_regions() {
             classes.give_up(&self.info);
         }
     }

@@ -11,7 +11,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fuseline_cache::{Kind, OutputSet};
+use fuseline_cache::{OutputSet, SealedKind};
 use fuseline_fusion::RegionSeq;
 use fuseline_sync::schedule::{Refused, Work};
 
@@ -100,7 +100,7 @@ fn make(recipe: &Recipe, stream: &Arc<StreamShared>) -> Result<Ahead, String> {
     };
     let asked = compile.ask(&compile.how, &info, store).ok_or("it is not known which environment this is")?;
     match store.load(&asked).map(|record| record.kind) {
-        Some(Kind::Artifact) => return Ok(Ahead::Present),
+        Some(SealedKind::Artifact) => return Ok(Ahead::Present),
         // Whoever asks ahead of time wants no note that the entry is not worth loading.
         Some(_) => store.forget(&asked),
         None => {}

@@ -15,7 +15,7 @@ use crate::stream::StreamShared;
 impl Job {
     /// Notes which results of an executable the job needs. Compiles one that returns fewer when
     /// that pays.
-    pub(super) fn note_surplus(&self, key: Key, hit: &Hit<Executable>, stream: &Arc<StreamShared>) {
+    pub(super) fn note_unused_outputs(&self, key: Key, hit: &Hit<Executable>, stream: &Arc<StreamShared>) {
         let config = stream.engine().config();
         let is_free = hit.outputs != self.needed && !config.is_reproducible() && !config.is_cache_only();
         let Some(surplus) = hit.artifact.surplus().filter(|_| is_free) else { return };

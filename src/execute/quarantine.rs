@@ -31,8 +31,8 @@ use fuseline_fusion::Literal;
 use fuseline_interp as interp;
 
 use super::EngineRegion;
-use super::interpreter_tier::{Interpreted, Param, Slot, compile_time, operand};
-use super::job::{Job, Progress, State, cache_key};
+use super::interpreter_tier::{Interpreted, Param, ResultSlot, compile_time, operand};
+use super::job::{Job, JobState, Progress, cache_key};
 use crate::device::{Cause, DeviceError};
 use crate::event::Event;
 use crate::stream::StreamShared;
@@ -51,7 +51,7 @@ pub(super) enum QuarantineScope {
 
 impl Job {
     /// How an op of a region in quarantine runs without a compile. `None` if it is compiled.
-    pub(super) fn sheltered(&mut self, stream: &Arc<StreamShared>) -> Option<State> {
+    pub(super) fn sheltered(&mut self, stream: &Arc<StreamShared>) -> Option<JobState> {
         let QuarantineScope::Part(..) = self.quarantine else { return None };
         let graph = self.info.canon.graph();
         if interp::estimate(graph).is_none_or(|once| once > compile_time(graph)) {
@@ -65,9 +65,9 @@ impl Job {
                 self.quarantine = QuarantineScope::None;
                 Some(self.hit(key, hit, stream))
             }
-            Lookup::Failed(error) if error.cause == Cause::Quarantined => Some(State::Known(error)),
+            Lookup::Failed(error) if error.cause == Cause::Quarantined => Some(JobState::Known(error)),
             // Dropping a claim returns it.
-            _ => Some(State::Quarantined),
+            _ => Some(JobState::Quarantined),
         }
     }
 
@@ -90,7 +90,7 @@ impl Job {
     }
 
     /// Interprets the op. Its inputs have data.
-    pub(super) fn take_shelter(&self, stream: &Arc<StreamShared>) -> Arc<Slot> {
+    pub(super) fn take_shelter(&self, stream: &Arc<StreamShared>) -> Arc<ResultSlot> {
         let engine = stream.engine();
         let region = self.info.reference;
         engine.counters().interpreted.add(1);

@@ -110,7 +110,7 @@ impl Variate {
         let mut graph = Graph::new();
         let bits = graph.param(ty.clone());
         let is_wide = ty.dtype().bits() == 64;
-        let mut words = Words { graph, shape: ty.shape().clone(), is_wide };
+        let mut words = RandomWords { graph, shape: ty.shape().clone(), is_wide };
         let result = match self {
             Variate::Normal => words.normal(bits),
             Variate::Exponential => words.exponential(bits),
@@ -131,13 +131,13 @@ struct Unit {
 }
 
 /// A body under construction.
-struct Words {
+struct RandomWords {
     graph: Graph,
     shape: Shape,
     is_wide: bool,
 }
 
-impl Words {
+impl RandomWords {
     fn op(&mut self, op: OpCode, operands: &[Ref]) -> Result<Ref> {
         self.with(op, Attrs::none(), operands)
     }

@@ -8,7 +8,7 @@
 //! where data lives; and what the program does. The plugin's file and the environment variables are
 //! those with which it was loaded (`pjrt/src/origin.rs`), even if they have changed since.
 
-use fuseline_cache::{Fingerprint, Key, Kind, Record, Request};
+use fuseline_cache::{Fingerprint, Key, Record, Request, SealedKind};
 use fuseline_fusion::canon;
 use fuseline_fusion::encode::{Reader, Writer};
 use fuseline_fusion::lower::LOWERING;
@@ -118,7 +118,7 @@ impl Environment {
 
 pub(super) fn note(request: Request<'_>, artifact: Vec<u8>) -> Record {
     Record {
-        kind: Kind::Note,
+        kind: SealedKind::Note,
         environment: request.environment,
         region: request.region,
         made_in: std::time::Duration::ZERO,

@@ -6,7 +6,7 @@
 //! nothing else to wait for.
 
 use fuseline_cache::disk::DiskCache;
-use fuseline_cache::{Kind, Record};
+use fuseline_cache::{Record, SealedKind};
 use fuseline_fusion::canon::{CanonRegion, diff};
 use fuseline_fusion::{OpCode, Site};
 
@@ -56,7 +56,7 @@ impl Store {
             let Some(after) = left.checked_sub(entry.size) else { break };
             left = after;
             let Ok(Some(record)) = disk.open_entry(&entry.name) else { continue };
-            if record.kind == Kind::Note {
+            if record.kind == SealedKind::Note {
                 continue;
             }
             seen += 1;
@@ -103,7 +103,7 @@ impl Store {
         if same(&record.request) == same(&asked.bytes) {
             if is_here {
                 let made = record.made_in.as_millis();
-                return (record.kind == Kind::NotWorthIt).then(|| {
+                return (record.kind == SealedKind::NotWorthIt).then(|| {
                     Near::Otherwise(format!(
                         "to load it took longer than to compile it, {made} ms, so it was not kept"
                     ))

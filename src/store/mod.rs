@@ -29,7 +29,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use fuseline_cache::disk::{CRASHED, DiskCache, DiskEvent, JoinOutcome, Mark, Quarantine, Stage};
-use fuseline_cache::{Fingerprint, Key, Kind, Name, Record, Request};
+use fuseline_cache::{Fingerprint, Key, Name, Record, Request, SealedKind};
 use fuseline_fusion::canon::{CanonRegion, RegionKey};
 use fuseline_fusion::encode::Writer;
 use fuseline_fusion::lower::Aliases;
@@ -360,7 +360,7 @@ impl Store {
         if self.here().is_none() {
             return false;
         }
-        let record = record(asked, Kind::Artifact, artifact, made_in, None);
+        let record = record(asked, SealedKind::Artifact, artifact, made_in, None);
         let stored = self.disk.as_ref().is_some_and(|disk| disk.store(&record));
         if let Some(shared) = &self.shared {
             shared.offer(record);
@@ -375,7 +375,7 @@ impl Store {
 
     /// Stores a note that an executable takes longer to load than to compile.
     pub(crate) fn note_not_worth_it(&self, asked: &StoreKey, made_in: Duration, loaded_in: Duration) {
-        self.adopt(&record(asked, Kind::NotWorthIt, Vec::new(), made_in, Some(loaded_in)));
+        self.adopt(&record(asked, SealedKind::NotWorthIt, Vec::new(), made_in, Some(loaded_in)));
     }
 
     /// Removes what dead processes left, and evicts entries. With `always` even if that is not due.
@@ -432,7 +432,7 @@ fn plugin_request(identity: &[u8]) -> Request<'_> {
 
 fn record(
     asked: &StoreKey,
-    kind: Kind,
+    kind: SealedKind,
     artifact: Vec<u8>,
     made_in: Duration,
     loaded_in: Option<Duration>,

@@ -128,7 +128,7 @@ impl Watched {
 #[derive(Debug)]
 #[must_use = "the data arrives here"]
 pub struct Read {
-    slot: Arc<Slot>,
+    slot: Arc<ReadSlot>,
 }
 
 #[derive(Debug, Default)]
@@ -138,18 +138,18 @@ struct SlotState {
 }
 
 /// Where a read's data arrives.
-struct Slot {
+struct ReadSlot {
     state: Mutex<SlotState>,
     telemetry: Telemetry,
 }
 
-impl fmt::Debug for Slot {
+impl fmt::Debug for ReadSlot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.state.fmt(f)
     }
 }
 
-impl Slot {
+impl ReadSlot {
     fn put(&self, data: Result<Literal>) {
         let mut state = self.state.lock();
         state.data = Some(data);
@@ -382,7 +382,7 @@ impl Tensor {
     }
 
     fn read_as(&self, watched: Option<Watched>, site: Site) -> Read {
-        let slot = Arc::new(Slot {
+        let slot = Arc::new(ReadSlot {
             state: Mutex::new(Rank::ReadSlot, SlotState::default()),
             telemetry: self.stream().engine().telemetry().clone(),
         });

@@ -22,11 +22,11 @@ pub(super) fn body_of(
     make: impl FnOnce() -> Result<Body, OpError>,
 ) -> Result<Arc<Body>> {
     use std::cell::RefCell;
-    type Known = Vec<(BodyName, DType, Arc<Body>)>;
+    type BodyTable = Vec<(BodyName, DType, Arc<Body>)>;
     thread_local! {
-        static KNOWN: RefCell<Known> = const { RefCell::new(Vec::new()) };
+        static KNOWN: RefCell<BodyTable> = const { RefCell::new(Vec::new()) };
     }
-    let find = |known: &RefCell<Known>| {
+    let find = |known: &RefCell<BodyTable>| {
         known.borrow().iter().find(|(n, d, _)| (*n, *d) == (name, dtype)).map(|(_, _, body)| body.clone())
     };
     if let Ok(Some(body)) = KNOWN.try_with(find) {

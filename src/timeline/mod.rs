@@ -46,9 +46,9 @@ const NAMED: usize = 6;
 type Nanos = u64;
 
 /// A region of a stream.
-type Place = (StreamId, RegionSeq);
+type RegionId = (StreamId, RegionSeq);
 
-fn place(region: &RegionRef) -> Place {
+fn place(region: &RegionRef) -> RegionId {
     (region.stream, region.seq)
 }
 
@@ -135,7 +135,7 @@ struct Described {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct TimelineState {
     moments: VecDeque<Moment>,
     left_out: u64,
     threads: Threads,
@@ -147,12 +147,12 @@ struct State {
 struct Threads {
     numbers: FxHashMap<ThreadId, u32>,
     /// By number. Entries without events are free.
-    all: Vec<Known>,
+    all: Vec<KnownThread>,
     free: Vec<u32>,
 }
 
 #[derive(Debug)]
-struct Known {
+struct KnownThread {
     id: ThreadId,
     name: Arc<str>,
     moments: usize,
@@ -169,7 +169,7 @@ impl Threads {
         }
         let number = self.free.pop().unwrap_or(self.all.len() as u32);
         let name = thread.name().map_or_else(|| format!("thread {number}"), str::to_owned);
-        let known = Known { id, name: name.into(), moments: 1 };
+        let known = KnownThread { id, name: name.into(), moments: 1 };
         match self.all.get_mut(number as usize) {
             Some(place) => *place = known,
             None => self.all.push(known),
@@ -192,7 +192,7 @@ impl Threads {
 struct Shared {
     start: Instant,
     room: usize,
-    state: Mutex<State>,
+    state: Mutex<TimelineState>,
 }
 
 /// Events with their times. Cheap to clone; the clones are one timeline. A timeline is for one
@@ -237,7 +237,7 @@ impl Timeline {
     /// As [`Timeline::new`], with room for this many events, at least one.
     #[must_use]
     pub fn with_room(events: usize) -> Timeline {
-        let state = Mutex::new(Rank::Timeline, State::default());
+        let state = Mutex::new(Rank::Timeline, TimelineState::default());
         Timeline(Arc::new(Shared { start: Instant::now(), room: events.max(1), state }))
     }
 
@@ -278,7 +278,7 @@ impl Timeline {
 
     /// Drops everything recorded so far. The clock goes on.
     pub fn clear(&self) {
-        *self.0.state.lock() = State::default();
+        *self.0.state.lock() = TimelineState::default();
     }
 
     fn spans(&self) -> spans::Spans {

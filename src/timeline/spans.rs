@@ -12,7 +12,7 @@ use fuseline_fusion::canon::RegionKey;
 use fuseline_fusion::{Bytes, Site, StreamId};
 use rustc_hash::FxHashMap;
 
-use super::{Described, Moment, Nanos, Place, What, place};
+use super::{Described, Moment, Nanos, RegionId, What, place};
 use crate::error::RegionRef;
 use crate::event::{Asked, Wait};
 
@@ -204,10 +204,10 @@ impl Spans {
     /// Collects the work of the engine and the devices.
     fn take_work(&mut self, moments: &[Moment]) -> BTreeMap<StreamId, Busy> {
         let mut busy: BTreeMap<StreamId, Busy> = BTreeMap::new();
-        let mut places: FxHashMap<Place, usize> = FxHashMap::default();
-        let mut interpreted: FxHashMap<Place, ()> = FxHashMap::default();
+        let mut places: FxHashMap<RegionId, usize> = FxHashMap::default();
+        let mut interpreted: FxHashMap<RegionId, ()> = FxHashMap::default();
         let source =
-            |ends: &mut Vec<End>, places: &FxHashMap<Place, usize>, region: &RegionRef, words: String| {
+            |ends: &mut Vec<End>, places: &FxHashMap<RegionId, usize>, region: &RegionRef, words: String| {
                 if let Some(&index) = places.get(&place(region)) {
                     ends[index].source = Some(words);
                 }

@@ -109,11 +109,11 @@ pub(crate) struct Trace {
     /// Where the op was called.
     site: Site,
     /// `None` once it has ended.
-    state: Mutex<Option<State>>,
+    state: Mutex<Option<TraceState>>,
 }
 
 #[derive(Default)]
-struct State {
+struct TraceState {
     graph: Graph,
     /// For each parameter of the graph, the value from outside that it stands for; `None` for one
     /// of the op's own.
@@ -131,7 +131,7 @@ enum Unusable {
     Refused(OpError),
 }
 
-impl State {
+impl TraceState {
     fn value(&mut self, trace: &Trace, tensor: &Tensor) -> Result<Ref, Unusable> {
         let cell = tensor.cell();
         if let Some(place) = cell.place()
@@ -184,7 +184,7 @@ impl Trace {
     }
 
     /// Works on the state; `None` if the trace has ended.
-    fn with<R>(&self, f: impl FnOnce(&mut State) -> R) -> Option<R> {
+    fn with<R>(&self, f: impl FnOnce(&mut TraceState) -> R) -> Option<R> {
         self.state.lock().as_mut().map(f)
     }
 
@@ -347,7 +347,7 @@ impl Open {
             outside: CaptureMode::of(op),
             what,
             site: site.clone(),
-            state: Mutex::new(Rank::Trace, Some(State::default())),
+            state: Mutex::new(Rank::Trace, Some(TraceState::default())),
         });
         Open { stream: StreamShared::tracing(trace.clone()), trace, op }
     }
@@ -437,7 +437,7 @@ impl Drop for Open {
 /// A body whose recording has ended, before it is made to fit the other bodies of its op.
 pub(crate) struct Recorded {
     graph: Graph,
-    /// As in [`State`].
+    /// As in [`TraceState`].
     params: Vec<Option<Tensor>>,
     returns: Refs,
 }

@@ -142,12 +142,12 @@ mod checked {
     /// Maximum number of locks that a thread holds at once. There are fewer levels.
     const MOST: usize = 8;
 
-    type Place = &'static Location<'static>;
+    type CallSite = &'static Location<'static>;
 
     /// The locks that a thread holds, in the order in which it took them.
     #[derive(Default)]
     pub(super) struct Stack {
-        held: [Option<(Rank, Place)>; MOST],
+        held: [Option<(Rank, CallSite)>; MOST],
         count: usize,
     }
 
@@ -162,12 +162,12 @@ mod checked {
         what needs it before. If the order is wrong, change it there and in sync/src/lock_rank.rs.";
 
     impl Stack {
-        fn held(&self) -> impl Iterator<Item = (Rank, Place)> {
+        fn held(&self) -> impl Iterator<Item = (Rank, CallSite)> {
             self.held[..self.count].iter().flatten().copied()
         }
 
         /// N1.
-        pub(super) fn take(&mut self, rank: Rank, place: Place) -> Result<(), String> {
+        pub(super) fn take(&mut self, rank: Rank, place: CallSite) -> Result<(), String> {
             if rank == Rank::Test {
                 return Ok(());
             }
@@ -182,7 +182,7 @@ mod checked {
         }
 
         pub(super) fn give(&mut self, rank: Rank) {
-            let is_it = |held: &Option<(Rank, Place)>| held.is_some_and(|(other, _)| other == rank);
+            let is_it = |held: &Option<(Rank, CallSite)>| held.is_some_and(|(other, _)| other == rank);
             if let Some(at) = self.held[..self.count].iter().rposition(is_it) {
                 self.held[at..self.count].rotate_left(1);
                 self.count -= 1;
@@ -195,7 +195,7 @@ mod checked {
             most: u8,
             except: Option<Rank>,
             before: &str,
-            place: Place,
+            place: CallSite,
         ) -> Result<(), String> {
             match self.held().find(|&(rank, _)| rank.parts().0 > most && Some(rank) != except) {
                 None => Ok(()),
@@ -316,7 +316,7 @@ mod checked {
     mod tests {
         use super::*;
 
-        fn here() -> Place {
+        fn here() -> CallSite {
             Location::caller()
         }
 
@@ -371,7 +371,7 @@ mod checked {
                 let _templates = templates.lock();
                 return;
             }
-            let name = "rank::checked::tests::two_locks_in_the_wrong_order_end_the_process";
+            let name = "lock_rank::checked::tests::two_locks_in_the_wrong_order_end_the_process";
             let mut command = std::process::Command::new(std::env::current_exe().unwrap());
             command.args(["--exact", name, "--nocapture"]).env(CHILD, "1").env("FUSELINE_LOCK_ORDER", "end");
             let output = command.output().unwrap();

@@ -26,7 +26,7 @@ use crate::sync::{AtomicBool, Condvar, Mutex, Ordering};
 #[non_exhaustive]
 pub enum Fetched {
     /// An entry that was sealed with the fleet's key and matches the request. It may be of any
-    /// [`Kind`](crate::Kind).
+    /// [`SealedKind`](crate::Kind).
     Hit(Arc<Record>),
     /// There is no entry.
     Miss,
@@ -74,7 +74,7 @@ pub(crate) struct Flight {
     pub(crate) region: crate::Key,
     pub(crate) environment: crate::Fingerprint,
     pub(crate) request: Vec<u8>,
-    state: Mutex<State>,
+    state: Mutex<FlightState>,
     answered: Condvar,
     /// No handles are left.
     abandoned: AtomicBool,
@@ -82,7 +82,7 @@ pub(crate) struct Flight {
 }
 
 #[derive(Default)]
-struct State {
+struct FlightState {
     answer: Option<Fetched>,
     callbacks: Vec<(u64, Callback)>,
 }

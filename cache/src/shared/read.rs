@@ -174,13 +174,13 @@ impl Intake {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sealed::{Kind, MAX_ENTRY, Record, Sealer, Secret};
+    use crate::sealed::{MAX_ENTRY, Record, SealedKind, Sealer, Secret};
     use crate::{Fingerprint, Key};
     use std::time::Duration;
 
     fn entry(len: usize) -> (Name, Vec<u8>) {
         let record = Record {
-            kind: Kind::Artifact,
+            kind: SealedKind::Artifact,
             environment: Fingerprint::of(b"here"),
             region: Key::new([7; 32]),
             made_in: Duration::from_millis(30),

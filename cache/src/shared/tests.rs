@@ -20,7 +20,7 @@ use object_store::{
 use tokio::sync::Semaphore;
 
 use super::*;
-use crate::{Fingerprint, Key, Kind, Sealer, Secret};
+use crate::{Fingerprint, Key, SealedKind, Sealer, Secret};
 
 /// Longer than any operation that ends.
 const LONG: Duration = Duration::from_secs(60);
@@ -141,7 +141,7 @@ impl ObjectStore for Moody {
 
 fn record(number: u32) -> Record {
     Record {
-        kind: Kind::Artifact,
+        kind: SealedKind::Artifact,
         environment: Fingerprint::of(b"here"),
         region: Key::new([7; 32]),
         made_in: Duration::from_millis(30),

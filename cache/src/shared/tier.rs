@@ -47,12 +47,12 @@ pub(crate) struct Tier {
     pub(super) stop: Notify,
     /// The store does not support writes that fail if the object exists.
     pub(super) no_create: AtomicBool,
-    state: Mutex<State>,
+    state: Mutex<TierState>,
     changed: Condvar,
     sink: Sink,
 }
 
-struct State {
+struct TierState {
     flights: HashMap<Name, Shared>,
     next_handle: u64,
     misses: Memo<Instant>,
@@ -158,7 +158,7 @@ impl Tier {
             work: Notify::new(),
             stop: Notify::new(),
             no_create: AtomicBool::new(false),
-            state: Mutex::new(State {
+            state: Mutex::new(TierState {
                 flights: HashMap::new(),
                 next_handle: 0,
                 misses: Memo::new(REMEMBERED),
@@ -346,7 +346,7 @@ impl Tier {
 
     fn remember_damage(
         &self,
-        state: &mut State,
+        state: &mut TierState,
         name: Name,
         why: &SharedDamage,
         events: &mut Vec<SharedEvent>,
@@ -396,7 +396,7 @@ impl Tier {
     }
 
     /// Adds an item to the queue; returns the oldest ones that it displaces.
-    fn push(&self, state: &mut State, item: Item) -> Vec<Item> {
+    fn push(&self, state: &mut TierState, item: Item) -> Vec<Item> {
         let mut dropped = Vec::new();
         while state.queue.len() >= self.config.max_queued
             || state.queued_bytes + item.bytes > self.config.max_queued_bytes

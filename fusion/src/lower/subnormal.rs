@@ -67,7 +67,7 @@ pub(super) fn flushed(plain: Plain, flushed: DTypeSet) -> Plain {
 
 /// A value that the compiler knows at compile time.
 #[derive(Clone, Copy)]
-struct Known {
+struct KnownValue {
     /// Whether an element may be subnormal.
     is_raw: bool,
     /// The number that all elements have; NaN if they differ, `None` if unknown.
@@ -76,7 +76,7 @@ struct Known {
 
 struct Flushing {
     flushed: DTypeSet,
-    known: FxHashMap<Ref, Known>,
+    known: FxHashMap<Ref, KnownValue>,
     /// Parameters of a promoted type, each with its flushed value once an op needed it.
     params: FxHashMap<Ref, Option<Ref>>,
     /// For each node not yet written, whether the bits of its results are demanded.
@@ -262,9 +262,9 @@ impl Flushing {
                 let is_raw = self.is_flushed(data.dtype())
                     && !self.is_promoted(data.dtype())
                     && subnormal::has_subnormal(data);
-                Known { is_raw, splat: Some(splat(data)) }
+                KnownValue { is_raw, splat: Some(splat(data)) }
             }
-            OpCode::Iota => Known { is_raw: false, splat: Some(f64::NAN) },
+            OpCode::Iota => KnownValue { is_raw: false, splat: Some(f64::NAN) },
             _ if is_folded => {
                 let of = |operand: &Ref| self.known[operand];
                 let is_raw = operands.iter().any(|operand| of(operand).is_raw);
@@ -272,7 +272,7 @@ impl Flushing {
                     signature.op(),
                     OpCode::BroadcastInDim | OpCode::Reshape | OpCode::Transpose | OpCode::Convert
                 );
-                Known { is_raw, splat: if moves { of(&operands[0]).splat } else { None } }
+                KnownValue { is_raw, splat: if moves { of(&operands[0]).splat } else { None } }
             }
             _ => return,
         };

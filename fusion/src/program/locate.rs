@@ -11,8 +11,8 @@ pub(super) fn position(text: &str, path: &str) -> Option<(usize, usize)> {
     scanner.space();
     for step in steps(path)? {
         match step {
-            Step::Key(key) => scanner.enter_object(key)?,
-            Step::Index(index) => scanner.enter_list(index)?,
+            PathStep::Key(key) => scanner.enter_object(key)?,
+            PathStep::Index(index) => scanner.enter_list(index)?,
         }
     }
     let before = text.get(..scanner.at)?;
@@ -22,22 +22,22 @@ pub(super) fn position(text: &str, path: &str) -> Option<(usize, usize)> {
 }
 
 /// One step of a path.
-enum Step<'a> {
+enum PathStep<'a> {
     Key(&'a str),
     Index(usize),
 }
 
 /// Splits a path; the whole program is `program`.
-fn steps(path: &str) -> Option<Vec<Step<'_>>> {
+fn steps(path: &str) -> Option<Vec<PathStep<'_>>> {
     let mut steps = Vec::new();
     if path == "program" {
         return Some(steps);
     }
     for part in path.split('.') {
         let mut pieces = part.split('[');
-        steps.extend(pieces.next().filter(|key| !key.is_empty()).map(Step::Key));
+        steps.extend(pieces.next().filter(|key| !key.is_empty()).map(PathStep::Key));
         for index in pieces {
-            steps.push(Step::Index(index.strip_suffix(']')?.parse().ok()?));
+            steps.push(PathStep::Index(index.strip_suffix(']')?.parse().ok()?));
         }
     }
     Some(steps)

@@ -34,32 +34,32 @@ use crate::shape::Bytes;
 
 /// The number of an op in the stream, counted from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Place(u64);
+pub(super) struct OpIndex(u64);
 
-impl Place {
+impl OpIndex {
     /// Distance in ops.
-    fn since(self, earlier: Place) -> usize {
+    fn since(self, earlier: OpIndex) -> usize {
         (self.0 - earlier.0) as usize
     }
 }
 
 /// Index of a known value.
-type Slot = u32;
+type PendingIndex = u32;
 
 /// An operand of a pending op.
 #[derive(Clone, Copy, Debug)]
 struct Use {
-    slot: Slot,
+    slot: PendingIndex,
     lifted: bool,
     /// The previous op that mentions the value, if it is pending.
-    before: Option<Place>,
+    before: Option<OpIndex>,
 }
 
 #[derive(Debug)]
 struct Recorded {
     signature: Arc<Signature>,
     uses: SmallVec<[Use; 3]>,
-    results: SmallVec<[Slot; 1]>,
+    results: SmallVec<[PendingIndex; 1]>,
     site: Site,
 }
 
@@ -72,9 +72,9 @@ struct PendingValue<R: TraceResult> {
     promise: Option<R>,
     lifted: bool,
     /// The op that produces it, if it is or was pending.
-    made: Option<Place>,
+    made: Option<OpIndex>,
     /// The last op that mentions it.
-    last: Place,
+    last: OpIndex,
     released: bool,
     /// Its reference in the graph of region number `region`.
     region: u64,
@@ -82,7 +82,7 @@ struct PendingValue<R: TraceResult> {
 }
 
 impl<R: TraceResult> PendingValue<R> {
-    fn new(id: ValueId, last: Place, lifted: bool) -> PendingValue<R> {
+    fn new(id: ValueId, last: OpIndex, lifted: bool) -> PendingValue<R> {
         PendingValue {
             id,
             value: None,
@@ -136,14 +136,14 @@ pub enum Released {
 pub(super) struct Window<R: TraceResult> {
     ops: VecDeque<Recorded>,
     /// The first op.
-    start: Place,
+    start: OpIndex,
     slots: Vec<Option<PendingValue<R>>>,
-    free: Vec<Slot>,
-    known: FxHashMap<ValueId, Slot>,
+    free: Vec<PendingIndex>,
+    known: FxHashMap<ValueId, PendingIndex>,
     /// The first op of the unit.
-    unit: Place,
+    unit: OpIndex,
     /// The first unseen op.
-    unseen: Place,
+    unseen: OpIndex,
     /// Number of tensors that the unit uses and does not produce.
     inputs: usize,
     /// Bytes of all results of the unit.
@@ -156,9 +156,9 @@ impl<R: TraceResult> Window<R> {
     pub(super) fn new() -> Window<R> {
         Window {
             ops: VecDeque::new(),
-            start: Place(0),
-            unit: Place(0),
-            unseen: Place(0),
+            start: OpIndex(0),
+            unit: OpIndex(0),
+            unseen: OpIndex(0),
             slots: Vec::new(),
             free: Vec::new(),
             known: FxHashMap::default(),
@@ -212,7 +212,7 @@ impl<R: TraceResult> Window<R> {
         !operand.lifted && operand.before.is_none_or(|before| before < self.unit)
     }
 
-    fn insert(&mut self, known: PendingValue<R>) -> Slot {
+    fn insert(&mut self, known: PendingValue<R>) -> PendingIndex {
         let id = known.id;
         let slot = match self.free.pop() {
             Some(slot) => {
@@ -221,7 +221,7 @@ impl<R: TraceResult> Window<R> {
             }
             None => {
                 self.slots.push(Some(known));
-                self.slots.len() as Slot - 1
+                self.slots.len() as PendingIndex - 1
             }
         };
         self.known.insert(id, slot);
@@ -230,7 +230,7 @@ impl<R: TraceResult> Window<R> {
 
     /// Adds an op.
     pub(super) fn push(&mut self, op: TraceOp<R>) {
-        let here = Place(self.start.0 + self.ops.len() as u64);
+        let here = OpIndex(self.start.0 + self.ops.len() as u64);
         let mut uses = SmallVec::new();
         for operand in op.operands {
             let (value, lifted) = match operand {
@@ -259,7 +259,7 @@ impl<R: TraceResult> Window<R> {
     /// Moves the next unseen op into the unit; returns how long ago its operands were mentioned.
     pub(super) fn see(&mut self) -> Option<Mentions> {
         let op = self.ops.get(self.unseen.since(self.start))?;
-        let ago = |place: Place| self.unseen.since(place);
+        let ago = |place: OpIndex| self.unseen.since(place);
         let mentions = op.uses.iter().map(|operand| {
             let made = self.slots[operand.slot as usize].as_ref().and_then(|known| known.made);
             let last = operand.before.map(ago);
@@ -269,7 +269,7 @@ impl<R: TraceResult> Window<R> {
         self.inputs += op.uses.iter().filter(|operand| self.is_fresh(operand)).count();
         let made = op.signature.results().iter().map(|ty| ty.bytes());
         self.bytes = made.fold(self.bytes, Bytes::saturating_add);
-        self.unseen = Place(self.unseen.0 + 1);
+        self.unseen = OpIndex(self.unseen.0 + 1);
         Some(mentions)
     }
 
@@ -300,7 +300,7 @@ impl<R: TraceResult> Window<R> {
 
     /// The mentions of the operands of the op at position `at`, as in [`Mentioned::uses`].
     fn words(&self, at: usize) -> impl Iterator<Item = u64> + '_ {
-        let here = Place(self.start.0 + at as u64);
+        let here = OpIndex(self.start.0 + at as u64);
         self.ops[at].uses.iter().map(move |operand| {
             let ago = operand.before.map_or(0, |before| 1 + here.since(before) as u64);
             ago << 1 | u64::from(operand.lifted)
@@ -331,7 +331,7 @@ impl<R: TraceResult> Window<R> {
 
     /// Ends the unit after `len` ops and holds it back.
     pub(super) fn pass(&mut self, len: usize) {
-        self.unit = Place(self.unit.0 + len as u64);
+        self.unit = OpIndex(self.unit.0 + len as u64);
         self.count();
     }
 
@@ -360,7 +360,7 @@ impl<R: TraceResult> Window<R> {
     /// value (R2, R3).
     pub(super) fn take(&mut self, len: usize, boundary: Boundary, mode: Mode, effect: Effect) -> Region<R> {
         let len = len.min(self.ops.len());
-        let end = Place(self.start.0 + len as u64);
+        let end = OpIndex(self.start.0 + len as u64);
         self.regions += 1;
         let region = self.regions;
         let mut graph = Graph::with_capacity(self.known.len().min(2 * len), len);
@@ -368,7 +368,7 @@ impl<R: TraceResult> Window<R> {
         let mut outputs = Vec::with_capacity(len);
         let mut sites = Vec::with_capacity(len);
         // Values that no later op mentions.
-        let mut done: Vec<Slot> = Vec::with_capacity(len);
+        let mut done: Vec<PendingIndex> = Vec::with_capacity(len);
         let is_all = len == self.ops.len();
         for op in self.ops.drain(..len) {
             let mut refs = Refs::new();
@@ -437,6 +437,6 @@ impl<R: TraceResult> Window<R> {
     }
 }
 
-fn get<R: TraceResult>(slots: &mut [Option<PendingValue<R>>], slot: Slot) -> &mut PendingValue<R> {
+fn get<R: TraceResult>(slots: &mut [Option<PendingValue<R>>], slot: PendingIndex) -> &mut PendingValue<R> {
     slots[slot as usize].as_mut().expect("bug: an op of the window mentions a value that is not known")
 }

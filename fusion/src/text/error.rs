@@ -69,12 +69,12 @@ pub struct TextError(Box<Repr>);
 
 #[derive(Clone, PartialEq, Eq)]
 struct Repr {
-    place: Option<Place>,
+    place: Option<TextPosition>,
     problem: Problem,
 }
 
 #[derive(Clone, PartialEq, Eq)]
-struct Place {
+struct TextPosition {
     line: usize,
     column: usize,
     /// The part of the line that is shown, and the number of characters before the position.
@@ -104,7 +104,7 @@ impl TextError {
         let head = shown(&before[skipped..]);
         let indent = head.chars().count();
         let quoted = head + &shown(&after[..end]);
-        let place = Some(Place { line, column, quoted, indent });
+        let place = Some(TextPosition { line, column, quoted, indent });
         TextError(Box::new(Repr { place, problem: fault.problem }))
     }
 
@@ -146,7 +146,9 @@ impl TextError {
 impl fmt::Display for TextError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Repr { place, problem } = &*self.0;
-        let Some(Place { line, column, quoted, indent }) = place else { return Printable(problem).fmt(f) };
+        let Some(TextPosition { line, column, quoted, indent }) = place else {
+            return Printable(problem).fmt(f);
+        };
         writeln!(f, "line {line}, column {column}: {}", Printable(problem))?;
         writeln!(f, "  | {}", Printable(quoted))?;
         write!(f, "  | {:indent$}^", "")

@@ -33,18 +33,18 @@ pub(super) struct ParsedOp<'t> {
 }
 
 /// The kind of op, from its name.
-pub(super) enum Kind {
+pub(super) enum ParsedOpKind {
     Row(&'static OpDef),
     Call,
     Return,
 }
 
-pub(super) fn kind(name: &str, at: usize) -> Result<Kind> {
+pub(super) fn kind(name: &str, at: usize) -> Result<ParsedOpKind> {
     match name {
-        "func.call" | "call" => Ok(Kind::Call),
-        "func.return" | "return" | "stablehlo.return" => Ok(Kind::Return),
+        "func.call" | "call" => Ok(ParsedOpKind::Call),
+        "func.return" | "return" | "stablehlo.return" => Ok(ParsedOpKind::Return),
         _ => match OpCode::from_name(name).filter(|_| name.contains('.')) {
-            Some(code) => Ok(Kind::Row(code.def())),
+            Some(code) => Ok(ParsedOpKind::Row(code.def())),
             None => Err(fault(at, Problem::UnknownOp(name.to_owned()))),
         },
     }
@@ -136,7 +136,7 @@ impl<'t> Reader<'t> {
     /// the name.
     fn generic(&mut self, name: &str, at: usize, names: ResultNames<'t>) -> Result<Option<Vec<Ref>>> {
         match kind(name, at)? {
-            Kind::Row(def) => {
+            ParsedOpKind::Row(def) => {
                 let mut said = ParsedOp::new(def, at);
                 said.operands = self.operands()?;
                 self.no_successors()?;
@@ -158,7 +158,7 @@ impl<'t> Reader<'t> {
                 self.finish(said, types, names)?;
                 Ok(None)
             }
-            Kind::Call => {
+            ParsedOpKind::Call => {
                 let operands = self.operands()?;
                 let mut stated = ParsedAttrs::default();
                 if self.scan.eat("<") {
@@ -174,7 +174,7 @@ impl<'t> Reader<'t> {
                 self.call(&callee, place, operands, names)?;
                 Ok(None)
             }
-            Kind::Return => {
+            ParsedOpKind::Return => {
                 let operands = self.operands()?;
                 let types = self.types()?;
                 self.check_types(at, &operands, &types.left)?;
@@ -281,7 +281,7 @@ impl<'t> Reader<'t> {
 
     fn pretty(&mut self, name: &str, at: usize, names: ResultNames<'t>) -> Result<Option<Vec<Ref>>> {
         match kind(name, at)? {
-            Kind::Row(def) => {
+            ParsedOpKind::Row(def) => {
                 let mut said = ParsedOp::new(def, at);
                 let types = match syntax::format(def.name) {
                     "!while" => self.pretty_while(&mut said)?,
@@ -296,7 +296,7 @@ impl<'t> Reader<'t> {
                 self.finish(said, types, names)?;
                 Ok(None)
             }
-            Kind::Call => {
+            ParsedOpKind::Call => {
                 let place = self.scan.place();
                 let callee = self.scan.symbol()?;
                 let operands = self.operands()?;
@@ -306,7 +306,7 @@ impl<'t> Reader<'t> {
                 self.call(&callee, place, operands, names)?;
                 Ok(None)
             }
-            Kind::Return => {
+            ParsedOpKind::Return => {
                 let mut operands = Vec::new();
                 if self.scan.peek() == Some(b'%') {
                     self.comma_operands(&mut operands)?;

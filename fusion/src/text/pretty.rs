@@ -7,7 +7,7 @@ use super::build::OpenBody;
 use super::dense::Dense;
 use super::error::{Problem, Result, Shown};
 use super::module::Reader;
-use super::op::{Kind, ParsedOp, ResultNames, kind};
+use super::op::{ParsedOp, ParsedOpKind, ResultNames, kind};
 use super::scan::{fault, other};
 use super::types::TypeClause;
 use crate::attr::{AttrDef, AttrValue, Ints};
@@ -190,7 +190,7 @@ impl<'t> Reader<'t> {
             let at = self.scan.place();
             let name = self.scan.word().unwrap_or("");
             match kind(name, at)? {
-                Kind::Row(def) => Some((at, def)),
+                ParsedOpKind::Row(def) => Some((at, def)),
                 _ => return Err(other(at, "this is no op that combines two elements")),
             }
         } else {

@@ -49,7 +49,7 @@ struct DeferredEntry<E> {
 
 /// What a gate is for those who come with an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum State {
+pub(crate) enum LockState {
     /// Entries go to the log.
     Open,
     /// The same; the next op may begin a tape.
@@ -71,13 +71,13 @@ fn word<E>(state: usize) -> *mut DeferredEntry<E> {
     ptr::without_provenance_mut(state)
 }
 
-impl State {
+impl LockState {
     fn word<E>(self) -> *mut DeferredEntry<E> {
         word(match self {
-            State::Open => OPEN,
-            State::Ready => READY,
-            State::Fresh => FRESH,
-            State::Closed => CLOSED,
+            LockState::Open => OPEN,
+            LockState::Ready => READY,
+            LockState::Fresh => FRESH,
+            LockState::Closed => CLOSED,
         })
     }
 }
@@ -101,7 +101,7 @@ unsafe impl<S: Send, E: Send> Sync for CombiningLock<S, E> {}
 
 /// The right to what is inside.
 pub(crate) struct Held<'a, S, E> {
-    gate: &'a CombiningLock<S, E>,
+    lock: &'a CombiningLock<S, E>,
 }
 
 impl<S, E> CombiningLock<S, E> {
@@ -112,12 +112,12 @@ impl<S, E> CombiningLock<S, E> {
 
     /// What it is now. Who sees it open comes after everything that the last holder did.
     #[inline(always)]
-    pub(crate) fn state(&self) -> State {
+    pub(crate) fn state(&self) -> LockState {
         match self.word.load(ordering!(Acquire, "gate_state")).addr() {
-            OPEN => State::Open,
-            READY => State::Ready,
-            FRESH => State::Fresh,
-            _ => State::Closed,
+            OPEN => LockState::Open,
+            READY => LockState::Ready,
+            FRESH => LockState::Fresh,
+            _ => LockState::Closed,
         }
     }
 
@@ -144,12 +144,12 @@ impl<S, E> CombiningLock<S, E> {
 
     /// Takes the gate, if it is in the state `from`, which means that nobody holds it.
     #[inline(always)]
-    pub(crate) fn hold(&self, from: State) -> Option<Held<'_, S, E>> {
-        debug_assert_ne!(from, State::Open, "an open gate is not held");
+    pub(crate) fn hold(&self, from: LockState) -> Option<Held<'_, S, E>> {
+        debug_assert_ne!(from, LockState::Open, "an open gate is not held");
         self.word
             .compare_exchange(from.word(), word(HELD), ordering!(Acquire, "gate_hold"), Ordering::Relaxed)
             .is_ok()
-            .then(|| Held { gate: self })
+            .then(|| Held { lock: self })
     }
 
     /// Leaves an entry with whoever holds the gate.
@@ -195,7 +195,7 @@ impl<S, E> Held<'_, S, E> {
     /// What is inside.
     #[inline(always)]
     pub(crate) fn inside(&mut self) -> &mut S {
-        let inside = self.gate.inside.with_mut(|inside| inside);
+        let inside = self.lock.inside.with_mut(|inside| inside);
         // SAFETY: holds because one thread at a time holds the gate (D1), which is us, and `&mut
         // self` says that we are not in here already.
         unsafe { &mut *inside }
@@ -204,7 +204,7 @@ impl<S, E> Held<'_, S, E> {
     /// Lets go of the gate, which is then in the state `next`, unless something was left: `see_to`
     /// is called with each entry, in order, and says what the state is then.
     #[inline(always)]
-    pub(crate) fn release(mut self, next: State, see_to: impl FnMut(&mut S, E) -> State) {
+    pub(crate) fn release(mut self, next: LockState, see_to: impl FnMut(&mut S, E) -> LockState) {
         if !self.try_release(next) {
             self.release_left(next, see_to);
         }
@@ -212,17 +212,17 @@ impl<S, E> Held<'_, S, E> {
     }
 
     #[cold]
-    fn release_left(&mut self, mut next: State, mut see_to: impl FnMut(&mut S, E) -> State) {
+    fn release_left(&mut self, mut next: LockState, mut see_to: impl FnMut(&mut S, E) -> LockState) {
         while !self.try_release(next) {
-            for entry in self.gate.take_left().into_iter().rev() {
+            for entry in self.lock.take_left().into_iter().rev() {
                 next = see_to(self.inside(), entry);
             }
         }
     }
 
     #[inline(always)]
-    fn try_release(&self, next: State) -> bool {
-        self.gate
+    fn try_release(&self, next: LockState) -> bool {
+        self.lock
             .word
             .compare_exchange(word(HELD), next.word(), ordering!(Release, "gate_release"), Ordering::Relaxed)
             .is_ok()
@@ -233,8 +233,8 @@ impl<S, E> Drop for Held<'_, S, E> {
     /// Something panicked that must not, a bug of ours: what was left is lost, its promises are
     /// broken and so told, and the stream goes on without a tape.
     fn drop(&mut self) {
-        while !self.try_release(State::Open) {
-            drop(self.gate.take_left());
+        while !self.try_release(LockState::Open) {
+            drop(self.lock.take_left());
         }
     }
 }
@@ -255,42 +255,42 @@ mod tests {
 
     #[test]
     fn what_is_left_is_seen_to_in_order_before_the_gate_opens() {
-        let gate = Numbers::new(Vec::new());
-        assert_eq!(gate.leave(1), Err(1), "nobody holds it");
-        assert!(gate.hold(State::Ready).is_none());
-        gate.make_ready();
-        let mut held = gate.hold(State::Ready).unwrap();
-        assert_eq!(gate.state(), State::Closed);
-        assert!(gate.hold(State::Closed).is_none());
+        let lock = Numbers::new(Vec::new());
+        assert_eq!(lock.leave(1), Err(1), "nobody holds it");
+        assert!(lock.hold(LockState::Ready).is_none());
+        lock.make_ready();
+        let mut held = lock.hold(LockState::Ready).unwrap();
+        assert_eq!(lock.state(), LockState::Closed);
+        assert!(lock.hold(LockState::Closed).is_none());
         held.inside().push(0);
-        assert_eq!([gate.leave(1), gate.leave(2), gate.leave(3)], [Ok(()); 3]);
-        held.release(State::Closed, |seen, entry| {
+        assert_eq!([lock.leave(1), lock.leave(2), lock.leave(3)], [Ok(()); 3]);
+        held.release(LockState::Closed, |seen, entry| {
             // Left while others are seen to.
             if entry == 1 {
-                assert_eq!(gate.leave(4), Ok(()));
+                assert_eq!(lock.leave(4), Ok(()));
             }
             seen.push(entry);
-            State::Open
+            LockState::Open
         });
-        assert_eq!(gate.state(), State::Open);
-        gate.make_ready();
-        assert_eq!(*gate.hold(State::Ready).unwrap().inside(), [0, 1, 2, 3, 4]);
-        assert_eq!(gate.state(), State::Open, "dropped without a word");
+        assert_eq!(lock.state(), LockState::Open);
+        lock.make_ready();
+        assert_eq!(*lock.hold(LockState::Ready).unwrap().inside(), [0, 1, 2, 3, 4]);
+        assert_eq!(lock.state(), LockState::Open, "dropped without a word");
     }
 
     #[test]
     fn what_nobody_saw_to_is_dropped() {
-        let gate = CombiningLock::<(), Arc<()>>::new(());
+        let lock = CombiningLock::<(), Arc<()>>::new(());
         let entry = Arc::new(());
-        gate.make_ready();
-        let held = gate.hold(State::Ready).unwrap();
-        gate.leave(entry.clone()).unwrap();
+        lock.make_ready();
+        let held = lock.hold(LockState::Ready).unwrap();
+        lock.leave(entry.clone()).unwrap();
         drop(held);
         assert_eq!(Arc::strong_count(&entry), 1);
-        gate.make_ready();
-        std::mem::forget(gate.hold(State::Ready).unwrap());
-        gate.leave(entry.clone()).unwrap();
-        drop(gate);
+        lock.make_ready();
+        std::mem::forget(lock.hold(LockState::Ready).unwrap());
+        lock.leave(entry.clone()).unwrap();
+        drop(lock);
         assert_eq!(Arc::strong_count(&entry), 1);
     }
 }
@@ -317,7 +317,7 @@ mod loom_tests {
     }
 
     struct Line {
-        gate: CombiningLock<u32, Paper>,
+        lock: CombiningLock<u32, Paper>,
         /// What holders put into the log.
         log: UnsafeCell<Vec<u32>>,
     }
@@ -330,10 +330,10 @@ mod loom_tests {
 
     impl Line {
         fn closed() -> Arc<Line> {
-            let line = Line { gate: CombiningLock::new(0), log: UnsafeCell::new(Vec::new()) };
-            line.gate.make_ready();
-            let held = line.gate.hold(State::Ready).expect("nobody else");
-            held.release(State::Closed, |_, _| State::Closed);
+            let line = Line { lock: CombiningLock::new(0), log: UnsafeCell::new(Vec::new()) };
+            line.lock.make_ready();
+            let held = line.lock.hold(LockState::Ready).expect("nobody else");
+            held.release(LockState::Closed, |_, _| LockState::Closed);
             Arc::new(line)
         }
 
@@ -345,25 +345,25 @@ mod loom_tests {
         /// Takes an entry through the gate. Who holds it counts in what is inside; an odd entry
         /// opens the gate.
         fn enter(&self, entry: u32) {
-            let next = |entry: u32| if entry % 2 == 1 { State::Open } else { State::Closed };
+            let next = |entry: u32| if entry % 2 == 1 { LockState::Open } else { LockState::Closed };
             let number = entry;
             let mut entry = Paper(UnsafeCell::new(number));
             loop {
-                if let Some(mut held) = self.gate.hold(State::Closed) {
+                if let Some(mut held) = self.lock.hold(LockState::Closed) {
                     *held.inside() += 1;
                     self.log(number);
                     held.release(next(number), |count, entry| {
                         *count += 1;
                         self.log(entry.read());
-                        State::Open
+                        LockState::Open
                     });
                     return;
                 }
-                match self.gate.leave(entry) {
+                match self.lock.leave(entry) {
                     Ok(()) => return,
                     Err(back) => entry = back,
                 }
-                if self.gate.state() != State::Closed {
+                if self.lock.state() != LockState::Closed {
                     return;
                 }
             }
@@ -397,7 +397,7 @@ mod loom_tests {
                 let line = line.clone();
                 loom::thread::spawn(move || line.enter(1))
             };
-            if line.gate.state() == State::Open {
+            if line.lock.state() == LockState::Open {
                 line.log(3);
             }
             other.join().expect("no panic");
@@ -422,7 +422,7 @@ mod loom_tests {
                     made.store(1, Ordering::Release);
                 })
             };
-            if made.load(Ordering::Acquire) == 1 && line.gate.state() == State::Open {
+            if made.load(Ordering::Acquire) == 1 && line.lock.state() == LockState::Open {
                 // SAFETY: holds because whoever opened the gate has seen to what was left (D3).
                 let seen = line.log.with(|log| unsafe { (*log).clone() });
                 assert!(!seen.is_empty(), "somebody opened the gate");

@@ -59,7 +59,7 @@ use fuseline_sync::fork::is_forked;
 use fuseline_sync::{Condvar, Mutex, MutexGuard, Rank};
 use smallvec::SmallVec;
 
-use self::combining_lock::{CombiningLock, State};
+use self::combining_lock::{CombiningLock, LockState};
 use self::permits::{Got, Permit, Permits};
 use self::template_cache::TemplateCache;
 use crate::call::RecordCall;
@@ -68,7 +68,7 @@ use crate::handle::{Handle, TakeResults};
 use crate::limits::MAX_TRACES;
 use crate::replay_trace::ReplayTrace;
 use crate::stream::{OutcomeOf, Stream};
-use crate::template::{LoopId, Sites, StreamPosition, Template};
+use crate::template::{LoopIteration, Sites, StreamPosition, Template};
 use crate::value::ValueCell;
 
 /// Whether a call was recorded on a tape.
@@ -170,16 +170,16 @@ impl<S: Stream> Replay<S> {
         stream: &Arc<S>,
     ) -> Option<Arc<ValueCell<OutcomeOf<S>>>> {
         // A child of a fork is told where there is time for it.
-        if self.lock.state() != State::Closed || is_forked() || !is_fit(call, &**stream) {
+        if self.lock.state() != LockState::Closed || is_forked() || !is_fit(call, &**stream) {
             return None;
         }
-        let mut held = self.lock.hold(State::Closed)?;
+        let mut held = self.lock.hold(LockState::Closed)?;
         let mut made = None;
         if let Some(trace) = &mut held.inside().trace {
             made = trace.record_fast(call, stream);
             self.at.store(trace.at(), Ordering::Relaxed);
         }
-        held.release(State::Closed, |session, entry| self.see_to(session, entry, stream));
+        held.release(LockState::Closed, |session, entry| self.see_to(session, entry, stream));
         made
     }
 
@@ -192,7 +192,7 @@ impl<S: Stream> Replay<S> {
         results: &mut impl TakeResults<S::Handle>,
     ) -> Replayed {
         match self.lock.state() {
-            State::Open if self.ops.load(Ordering::Relaxed) < self.due.load(Ordering::Relaxed) => {
+            LockState::Open if self.ops.load(Ordering::Relaxed) < self.due.load(Ordering::Relaxed) => {
                 Replayed::No
             }
             state => self.record_expected(state, call, stream, results),
@@ -202,7 +202,7 @@ impl<S: Stream> Replay<S> {
     #[inline(never)]
     fn record_expected(
         &self,
-        state: State,
+        state: LockState,
         call: &RecordCall<'_, S::Handle>,
         stream: &Arc<S>,
         results: &mut impl TakeResults<S::Handle>,
@@ -215,8 +215,8 @@ impl<S: Stream> Replay<S> {
         match state {
             // It goes the way of all entries, and ends the tape there.
             _ if !is_fit(call, &**stream) => Replayed::No,
-            State::Open => self.record_due(call, stream, results).into(),
-            State::Closed => self.record_next(call, stream, results),
+            LockState::Open => self.record_due(call, stream, results).into(),
+            LockState::Closed => self.record_next(call, stream, results),
             from => self.record_first(from, call, stream, results),
         }
     }
@@ -227,14 +227,14 @@ impl<S: Stream> Replay<S> {
         stream: &Arc<S>,
         results: &mut impl TakeResults<S::Handle>,
     ) -> Replayed {
-        let Some(mut held) = self.lock.hold(State::Closed) else { return Replayed::No };
+        let Some(mut held) = self.lock.hold(LockState::Closed) else { return Replayed::No };
         let session = held.inside();
         let is_next = session.trace.as_mut().is_some_and(|trace| trace.record(call, stream, results));
         let is_recorded = is_next
             || self.record_round(session, call, stream, results)
             || self.switch_template(session, call, stream, results);
         self.note_place(session);
-        let next = if is_recorded { State::Closed } else { State::Open };
+        let next = if is_recorded { LockState::Closed } else { LockState::Open };
         held.release(next, |session, entry| self.see_to(session, entry, stream));
         if self.is_crowded.load(Ordering::Relaxed) && !self.wait_for_tapes(stream) && is_recorded {
             return Replayed::TooMany;
@@ -245,7 +245,7 @@ impl<S: Stream> Replay<S> {
     #[cold]
     fn record_first(
         &self,
-        from: State,
+        from: LockState,
         call: &RecordCall<'_, S::Handle>,
         stream: &Arc<S>,
         results: &mut impl TakeResults<S::Handle>,
@@ -255,10 +255,10 @@ impl<S: Stream> Replay<S> {
         }
         let Some(mut held) = self.lock.hold(from) else { return Replayed::No };
         let session = held.inside();
-        let is_recorded = self.begin(session, from == State::Fresh, call, stream, results)
+        let is_recorded = self.begin(session, from == LockState::Fresh, call, stream, results)
             || self.begin_round(session, call, stream, results);
         self.note_place(session);
-        let next = if is_recorded { State::Closed } else { State::Open };
+        let next = if is_recorded { LockState::Closed } else { LockState::Open };
         held.release(next, |session, entry| self.see_to(session, entry, stream));
         is_recorded.into()
     }
@@ -307,11 +307,11 @@ impl<S: Stream> Replay<S> {
         results: &mut impl TakeResults<S::Handle>,
     ) -> bool {
         self.lock.make_ready();
-        let Some(mut held) = self.lock.hold(State::Ready) else { return false };
+        let Some(mut held) = self.lock.hold(LockState::Ready) else { return false };
         let session = held.inside();
         let is_recorded = self.begin_round(session, call, stream, results);
         self.note_place(session);
-        let next = if is_recorded { State::Closed } else { State::Open };
+        let next = if is_recorded { LockState::Closed } else { LockState::Open };
         held.release(next, |session, entry| self.see_to(session, entry, stream));
         is_recorded
     }
@@ -414,14 +414,14 @@ impl<S: Stream> Replay<S> {
     #[inline(always)]
     pub fn submit_with(&self, entry: Entry<OutcomeOf<S>>, operands: &[&S::Handle], stream: &Arc<S>) {
         match self.lock.state() {
-            State::Closed => self.go_through(entry, operands, stream),
+            LockState::Closed => self.go_through(entry, operands, stream),
             state => {
-                if state != State::Open && matches!(entry, Entry::Op(_)) {
+                if state != LockState::Open && matches!(entry, Entry::Op(_)) {
                     self.lock.make_open();
                 }
                 match self.append(entry, stream) {
-                    State::Ready if self.is_on => self.lock.make_ready(),
-                    State::Fresh if self.is_on => self.lock.make_fresh(),
+                    LockState::Ready if self.is_on => self.lock.make_ready(),
+                    LockState::Fresh if self.is_on => self.lock.make_fresh(),
                     _ => {}
                 }
             }
@@ -432,7 +432,7 @@ impl<S: Stream> Replay<S> {
     fn go_through(&self, mut entry: Entry<OutcomeOf<S>>, operands: &[&S::Handle], stream: &Arc<S>) {
         let mut is_late = false;
         loop {
-            if let Some(mut held) = self.lock.hold(State::Closed) {
+            if let Some(mut held) = self.lock.hold(LockState::Closed) {
                 let next = self.accept(held.inside(), entry, stream);
                 held.release(next, |session, entry| self.see_to(session, entry, stream));
                 break;
@@ -466,7 +466,7 @@ impl<S: Stream> Replay<S> {
                 Ok(()) => return,
                 Err(back) => entry = back.entry,
             }
-            if self.lock.state() != State::Closed {
+            if self.lock.state() != LockState::Closed {
                 let _ = self.append(entry, stream);
                 return;
             }
@@ -479,7 +479,7 @@ impl<S: Stream> Replay<S> {
 
     /// As [`Replay::accept`], for an entry that another thread left.
     #[cold]
-    fn see_to(&self, session: &mut Session<S>, left: DeferredEntry<S>, stream: &Arc<S>) -> State {
+    fn see_to(&self, session: &mut Session<S>, left: DeferredEntry<S>, stream: &Arc<S>) -> LockState {
         let DeferredEntry { entry, mentions, permit } = left;
         let is_demanded = entry.is_demanded();
         let next = self.accept(session, entry, stream);
@@ -493,7 +493,7 @@ impl<S: Stream> Replay<S> {
         next
     }
 
-    fn accept(&self, session: &mut Session<S>, entry: Entry<OutcomeOf<S>>, stream: &Arc<S>) -> State {
+    fn accept(&self, session: &mut Session<S>, entry: Entry<OutcomeOf<S>>, stream: &Arc<S>) -> LockState {
         let Some(trace) = session.trace.as_mut() else {
             return self.append(entry, stream);
         };
@@ -516,14 +516,14 @@ impl<S: Stream> Replay<S> {
             // What is on the tape says so itself. A pending op that is not may know the value.
             Entry::Release(value) => {
                 if session.is_clean {
-                    return State::Closed;
+                    return LockState::Closed;
                 }
                 trace.note_release(value);
                 if trace.is_crowded() {
                     self.hand_over_part(session, true, stream);
-                    return State::Open;
+                    return LockState::Open;
                 }
-                State::Closed
+                LockState::Closed
             }
             Entry::Demand(value, boundary) if is_complete && value.handles().is_made() => {
                 self.hand_over(session, boundary, stream)
@@ -533,7 +533,7 @@ impl<S: Stream> Replay<S> {
             // recorded which saw the gate open a moment before.
             Entry::Demand(value, boundary) if session.is_clean && !value.handles().is_made() => {
                 let _ = self.append(Entry::Demand(value, boundary), stream);
-                State::Closed
+                LockState::Closed
             }
             Entry::Flush(boundary) if is_complete => self.hand_over(session, boundary, stream),
             Entry::Fence(promise) if is_complete => {
@@ -548,7 +548,7 @@ impl<S: Stream> Replay<S> {
             }
             entry if trace.is_empty() && !is_round && !matches!(entry, Entry::Op(_)) => {
                 let _ = self.append(entry, stream);
-                State::Closed
+                LockState::Closed
             }
             entry => {
                 // Asking for a value of a round is a boundary. Whether it is for others the driver
@@ -562,8 +562,8 @@ impl<S: Stream> Replay<S> {
 
     /// Puts the whole tape into the log, with the boundary behind it, and begins the one that is
     /// expected then.
-    fn hand_over(&self, session: &mut Session<S>, boundary: Boundary, stream: &Arc<S>) -> State {
-        let Some(mut trace) = session.trace.take() else { return State::Open };
+    fn hand_over(&self, session: &mut Session<S>, boundary: Boundary, stream: &Arc<S>) -> LockState {
+        let Some(mut trace) = session.trace.take() else { return LockState::Open };
         trace.close();
         let mut library = self.library.lock();
         // If there are too many then, the next one is begun by the op that waits until there are
@@ -575,7 +575,7 @@ impl<S: Stream> Replay<S> {
         self.note_place(session);
         self.send_away(library);
         self.append_tape(trace, End::Asked(boundary), stream);
-        if session.trace.is_some() { State::Closed } else { State::Fresh }
+        if session.trace.is_some() { LockState::Closed } else { LockState::Fresh }
     }
 
     /// Puts a round that is complete into the log. What comes behind it may be under way.
@@ -625,13 +625,13 @@ impl<S: Stream> Replay<S> {
 
     /// Puts an entry into the log; what that leaves the gate as.
     #[inline(always)]
-    fn append(&self, entry: Entry<OutcomeOf<S>>, stream: &Arc<S>) -> State {
+    fn append(&self, entry: Entry<OutcomeOf<S>>, stream: &Arc<S>) -> LockState {
         let next = match entry {
-            Entry::Flush(_) | Entry::Fence(_) => State::Fresh,
-            Entry::Demand(..) => State::Ready,
-            _ => State::Open,
+            Entry::Flush(_) | Entry::Fence(_) => LockState::Fresh,
+            Entry::Demand(..) => LockState::Ready,
+            _ => LockState::Open,
         };
-        if next != State::Open {
+        if next != LockState::Open {
             self.asks.fetch_add(1, Ordering::Relaxed);
         } else if matches!(entry, Entry::Op(_)) {
             self.ops.fetch_add(1, Ordering::Relaxed);
@@ -686,7 +686,7 @@ impl<S: Stream> Replay<S> {
     pub fn note(
         &self,
         key: RegionKey,
-        round: Option<LoopId>,
+        round: Option<LoopIteration>,
         canon: &Arc<CanonRegion>,
         sites: &Sites,
         units: &[Unit],

@@ -55,7 +55,7 @@ struct Seat {
     is_given_up: bool,
 }
 
-struct State<T> {
+struct PoolState<T> {
     items: VecDeque<T>,
     seats: Vec<Seat>,
     /// Whether items stay in the queue.
@@ -64,7 +64,7 @@ struct State<T> {
 }
 
 struct Shared<T> {
-    state: Mutex<State<T>>,
+    state: Mutex<PoolState<T>>,
     changed: Condvar,
     /// Number of threads that were abandoned and have not returned.
     stuck: AtomicU32,
@@ -120,7 +120,7 @@ impl<T: Item> Pool<T> {
         priority: Priority,
         run: impl Fn(T) + Send + Sync + 'static,
     ) -> std::io::Result<Pool<T>> {
-        let state = State { items: VecDeque::new(), seats: Vec::new(), paused: false, closed: false };
+        let state = PoolState { items: VecDeque::new(), seats: Vec::new(), paused: false, closed: false };
         let stuck = AtomicU32::new(0);
         let shared =
             Arc::new(Shared { state: Mutex::new(Rank::Queue, state), changed: Condvar::new(), stuck });

@@ -85,10 +85,11 @@ impl FltArg {
 }
 
 /// Where the shim wants a value, or has one that it gives back: two words.
-pub type Place = MaybeUninit<Tensor>;
+pub type OutTensor = MaybeUninit<Tensor>;
 
-const _: () =
-    assert!(size_of::<Place>() == 2 * size_of::<usize>() && align_of::<Place>() == align_of::<usize>());
+const _: () = assert!(
+    size_of::<OutTensor>() == 2 * size_of::<usize>() && align_of::<OutTensor>() == align_of::<usize>()
+);
 
 thread_local! {
     pub(crate) static MESSAGE: RefCell<String> = const { RefCell::new(String::new()) };
@@ -150,7 +151,7 @@ pub(crate) unsafe fn list<'a, T>(start: *const T, len: usize) -> &'a [T] {
 ///
 /// # Safety
 /// There is room for as many.
-pub(crate) unsafe fn give(places: *mut Place, values: impl ExactSizeIterator<Item = Tensor>) {
+pub(crate) unsafe fn give(places: *mut OutTensor, values: impl ExactSizeIterator<Item = Tensor>) {
     if values.len() == 0 {
         return;
     }
@@ -254,7 +255,7 @@ pub extern "C" fn flt_record(
     arg_count: usize,
     outs: *const FltType,
     out_count: usize,
-    results: *mut Place,
+    results: *mut OutTensor,
     room: usize,
     made: &mut usize,
 ) -> Status {
@@ -284,7 +285,7 @@ pub extern "C" fn flt_record(
 /// Records an op of [`quick::TWO`] on operands of one type. Not for `bool`, nor division for
 /// integers.
 #[unsafe(no_mangle)]
-pub extern "C" fn flt_quick(op: usize, a: &Tensor, b: &Tensor, out: &mut Place) -> Status {
+pub extern "C" fn flt_quick(op: usize, a: &Tensor, b: &Tensor, out: &mut OutTensor) -> Status {
     guarded(|| {
         out.write(quick::TWO[op](a, b)?);
         Ok(())
@@ -293,7 +294,7 @@ pub extern "C" fn flt_quick(op: usize, a: &Tensor, b: &Tensor, out: &mut Place) 
 
 /// Records an op of [`quick::NUMBER`] on a tensor of floats.
 #[unsafe(no_mangle)]
-pub extern "C" fn flt_quick_number(op: usize, a: &Tensor, b: f64, out: &mut Place) -> Status {
+pub extern "C" fn flt_quick_number(op: usize, a: &Tensor, b: f64, out: &mut OutTensor) -> Status {
     guarded(|| {
         out.write(quick::NUMBER[op](a, b)?);
         Ok(())
@@ -302,7 +303,7 @@ pub extern "C" fn flt_quick_number(op: usize, a: &Tensor, b: f64, out: &mut Plac
 
 /// Records an op of [`quick::ONE`] on a tensor of floats.
 #[unsafe(no_mangle)]
-pub extern "C" fn flt_quick_one(op: usize, a: &Tensor, out: &mut Place) -> Status {
+pub extern "C" fn flt_quick_one(op: usize, a: &Tensor, out: &mut OutTensor) -> Status {
     guarded(|| {
         out.write(quick::ONE[op](a)?);
         Ok(())
@@ -317,7 +318,7 @@ pub extern "C" fn flt_quick_sum(
     axes: *const i64,
     count: usize,
     keeps: bool,
-    out: &mut Place,
+    out: &mut OutTensor,
 ) -> Status {
     guarded(|| {
         // SAFETY: holds because the shim gives so many numbers.
@@ -329,7 +330,7 @@ pub extern "C" fn flt_quick_sum(
 /// Records the choice between the elements of two tensors of one type and shape, by one of `bool`
 /// in that shape.
 #[unsafe(no_mangle)]
-pub extern "C" fn flt_quick_where(condition: &Tensor, a: &Tensor, b: &Tensor, out: &mut Place) -> Status {
+pub extern "C" fn flt_quick_where(condition: &Tensor, a: &Tensor, b: &Tensor, out: &mut OutTensor) -> Status {
     guarded(|| {
         out.write(condition.select(a, b)?);
         Ok(())
@@ -348,7 +349,7 @@ fn elements_of(ty: &TensorType, bytes: &[u8]) -> Vec<u8> {
 
 /// A value of these elements, in row-major order; the bytes are copied.
 #[unsafe(no_mangle)]
-pub extern "C" fn flt_upload(ty: &FltType, bytes: *const u8, len: usize, out: &mut Place) -> Status {
+pub extern "C" fn flt_upload(ty: &FltType, bytes: *const u8, len: usize, out: &mut OutTensor) -> Status {
     guarded(|| {
         // SAFETY: holds because the shim gives so many bytes.
         let bytes = unsafe { list(bytes, len) };
@@ -411,7 +412,7 @@ pub extern "C" fn flt_fetch(value: &Tensor, heard: Heard, given: *mut c_void) ->
 /// A value whose data is to come, and the duty to bring it: to be given back once, to [`flt_keep`]
 /// or [`flt_break`], by any thread.
 #[unsafe(no_mangle)]
-pub extern "C" fn flt_promise(ty: &FltType, out: &mut Place, promise: &mut *mut Promised) -> Status {
+pub extern "C" fn flt_promise(ty: &FltType, out: &mut OutTensor, promise: &mut *mut Promised) -> Status {
     guarded(|| {
         let (value, promised) = device::stream()?.promised(type_of(ty)?);
         out.write(value);
@@ -452,7 +453,7 @@ pub extern "C" fn flt_read(
     ty: &FltType,
     strides: *const i64,
     offset: i64,
-    out: &mut Place,
+    out: &mut OutTensor,
 ) -> Status {
     guarded(|| {
         // SAFETY: holds because the shim gives as many strides as sizes.
@@ -471,7 +472,7 @@ pub extern "C" fn flt_write(
     strides: *const i64,
     offset: i64,
     value: &Tensor,
-    out: &mut Place,
+    out: &mut OutTensor,
     sizes: &mut [i64; MAX_RANK],
     rank: &mut usize,
 ) -> Status {
@@ -490,7 +491,7 @@ pub extern "C" fn flt_write(
 
 /// The value in another element type, and in a shape that it broadcasts to.
 #[unsafe(no_mangle)]
-pub extern "C" fn flt_convert(value: &Tensor, ty: &FltType, out: &mut Place) -> Status {
+pub extern "C" fn flt_convert(value: &Tensor, ty: &FltType, out: &mut OutTensor) -> Status {
     guarded(|| {
         let ty = type_of(ty)?;
         out.write(ops::stretched(&cast(value, ty.dtype())?, ty.sizes())?);
@@ -500,7 +501,7 @@ pub extern "C" fn flt_convert(value: &Tensor, ty: &FltType, out: &mut Place) -> 
 
 /// The conjugate of a value, its negative, or both.
 #[unsafe(no_mangle)]
-pub extern "C" fn flt_bits(value: &Tensor, conjugates: bool, negates: bool, out: &mut Place) -> Status {
+pub extern "C" fn flt_bits(value: &Tensor, conjugates: bool, negates: bool, out: &mut OutTensor) -> Status {
     guarded(|| {
         let mut meant = value.clone();
         if conjugates && meant.dtype().is_complex() {
@@ -516,7 +517,7 @@ pub extern "C" fn flt_bits(value: &Tensor, conjugates: bool, negates: bool, out:
 
 /// Zeros, in the graph that this thread records if `in_graph`.
 #[unsafe(no_mangle)]
-pub extern "C" fn flt_zeros(ty: &FltType, in_graph: bool, out: &mut Place) -> Status {
+pub extern "C" fn flt_zeros(ty: &FltType, in_graph: bool, out: &mut OutTensor) -> Status {
     guarded(|| {
         let ty = type_of(ty)?;
         let zeros = match graph::recording().filter(|_| in_graph) {
@@ -538,7 +539,7 @@ pub extern "C" fn flt_graph_begin(name: *const u8, name_len: usize) -> Status {
 
 /// The next input of the graph.
 #[unsafe(no_mangle)]
-pub extern "C" fn flt_graph_param(ty: &FltType, out: &mut Place) -> Status {
+pub extern "C" fn flt_graph_param(ty: &FltType, out: &mut OutTensor) -> Status {
     guarded(|| {
         out.write(graph::param(&type_of(ty)?)?);
         Ok(())
@@ -591,7 +592,7 @@ pub extern "C" fn flt_graph_call(
     input_count: usize,
     draws: *const [u64; 2],
     draw_count: usize,
-    results: *mut Place,
+    results: *mut OutTensor,
     room: usize,
 ) -> Status {
     guarded(|| {
@@ -611,13 +612,13 @@ pub extern "C" fn flt_graph_call(
 
 /// Another hold on a value.
 #[unsafe(no_mangle)]
-pub extern "C" fn flt_retain(value: &Tensor, out: &mut Place) {
+pub extern "C" fn flt_retain(value: &Tensor, out: &mut OutTensor) {
     out.write(value.clone());
 }
 
 /// Gives a hold back.
 #[unsafe(no_mangle)]
-pub extern "C" fn flt_release(value: &mut Place) {
+pub extern "C" fn flt_release(value: &mut OutTensor) {
     // What a drop records must not unwind into C++.
     let dropped = catch_unwind(AssertUnwindSafe(|| {
         // SAFETY: holds because there is a value, and the shim releases it once.
