@@ -1,4 +1,5 @@
-//! Tensors that a program starts from: data of the host, constants, sequences and random numbers.
+//! Methods of [`Engine`] that create tensors: from host data, constants, sequences and random
+//! numbers.
 
 use fuseline_fusion::{DType, Element, Literal, RealElement, Scalar};
 
@@ -17,7 +18,7 @@ impl Engine {
         self.stream().tensor(data, dims)
     }
 
-    /// As [`Engine::tensor`], with other elements on each replica: one slice for each.
+    /// As [`Engine::tensor`], with different elements on each replica: one slice per replica.
     ///
     /// # Errors
     /// As [`Engine::tensor`], and when there are more or fewer slices than replicas.
@@ -50,7 +51,7 @@ impl Engine {
     /// ```
     ///
     /// # Errors
-    /// When the sizes are not a shape.
+    /// When the sizes do not form a shape.
     #[track_caller]
     pub fn full<T: RealElement>(&self, value: T, dims: &[usize]) -> Result<Tensor> {
         self.stream().full(value, dims)
@@ -68,7 +69,7 @@ impl Engine {
     /// ```
     ///
     /// # Errors
-    /// When the sizes are not a shape.
+    /// When the sizes do not form a shape.
     #[track_caller]
     pub fn zeros(&self, dtype: DType, dims: &[usize]) -> Result<Tensor> {
         self.stream().zeros(dtype, dims)
@@ -86,14 +87,14 @@ impl Engine {
     /// ```
     ///
     /// # Errors
-    /// When the sizes are not a shape.
+    /// When the sizes do not form a shape.
     #[track_caller]
     pub fn ones(&self, dtype: DType, dims: &[usize]) -> Result<Tensor> {
         self.stream().ones(dtype, dims)
     }
 
-    /// A matrix of shape `[size, size]` with ones on the diagonal and zeros elsewhere. One that is
-    /// not square is made by [`linalg::eye`](crate::linalg::eye).
+    /// A matrix of shape `[size, size]` with ones on the diagonal and zeros elsewhere.
+    /// [`linalg::eye`](crate::linalg::eye) also makes rectangular ones.
     ///
     /// ```
     /// # fn main() -> fuseline::Result<()> {
@@ -105,7 +106,7 @@ impl Engine {
     /// ```
     ///
     /// # Errors
-    /// When the sizes are not a shape.
+    /// When the sizes do not form a shape.
     #[track_caller]
     pub fn eye(&self, dtype: DType, size: usize) -> Result<Tensor> {
         crate::linalg::eye(self.stream(), dtype, size, size)
@@ -167,8 +168,8 @@ impl Engine {
     }
 
     /// Normally distributed numbers with mean 0 and variance 1, of the given sizes, made from a
-    /// seed: [`Stream::randn`]. The same seed gives the same numbers. For more than one tensor make
-    /// a [`generator`](Engine::generator), and for other distributions.
+    /// seed: [`Stream::randn`]. The same seed gives the same numbers. For several tensors, or other
+    /// distributions, use a [`generator`](Engine::generator).
     ///
     /// ```
     /// # fn main() -> fuseline::Result<()> {
@@ -187,7 +188,7 @@ impl Engine {
         self.stream().randn(dtype, dims, seed)
     }
 
-    /// A generator of random numbers: its state is a value, and the same seed gives the same
+    /// A generator of random numbers. Its state is a value, and the same seed gives the same
     /// numbers.
     ///
     /// ```

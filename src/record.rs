@@ -1,4 +1,4 @@
-//! The recorder's types, as the engine fills them in.
+//! The recorder's types, instantiated for the engine.
 
 use fuseline_fusion::region::Mode;
 use fuseline_record::{call, entry, mode, replay_trace, trace_cache};
@@ -13,21 +13,21 @@ pub(crate) type Entry = entry::Entry<Outcome>;
 /// A call to be recorded.
 pub(crate) type RecordCall<'a> = call::RecordCall<'a, Tensor>;
 
-/// Calls that repeat a region.
+/// Recorded calls that follow a template.
 pub(crate) type ReplayTrace = replay_trace::ReplayTrace<Outcome>;
 
-/// What a trace stands for, op by op.
+/// One of the entries that a trace stands for.
 pub(crate) type TraceEntry = replay_trace::TraceEntry<Outcome>;
 
-/// What a region is made of, if its ops are those of a whole template.
+/// The parts of a region whose ops are those of a whole template.
 pub(crate) type Recorded = replay_trace::Recorded<Outcome>;
 
 /// The trace cache of a stream.
 pub(crate) type Replay = trace_cache::Replay<StreamShared>;
 
-/// Calls `f` with a mode in force for every op that this thread records meanwhile, on whatever
-/// stream. Scopes nest, and end when `f` returns or panics. The mode is captured when an op is
-/// recorded, so nothing has to be flushed at either end.
+/// Calls `f`. Every op that this thread records meanwhile, on any stream, has the given mode.
+/// Scopes nest, and end when `f` returns or panics. An op captures its mode when it is recorded, so
+/// nothing has to be flushed at either end.
 ///
 /// ```
 /// # fn main() -> fuseline::Result<()> {

@@ -1,6 +1,6 @@
-//! Values as the engine knows them: what becomes of one, and which region made it.
+//! Values as the engine instantiates them: their outcomes, and the regions that produce them.
 //!
-//! The cells themselves are the recorder's ([`fuseline_record::value`]).
+//! The cells themselves belong to the recorder ([`fuseline_record::value`]).
 
 use std::sync::Arc;
 
@@ -19,21 +19,20 @@ use crate::trace::BodyPosition;
 /// A value.
 pub(crate) type ValueCell = value::ValueCell<Outcome>;
 
-/// The engine's duty to make a value.
+/// The engine's promise to produce a value.
 pub(crate) type ValuePromise = value::ValuePromise<Outcome>;
 
 /// A reference to a value, as regions hold it.
 pub(crate) type ValueRef = value::ValueRef<Outcome>;
 
-/// What is known of a region after it was sealed: for events, errors and explanations.
+/// The description of a sealed region, for events, errors and explanations.
 #[derive(Debug)]
 pub(crate) struct RegionInfo {
     pub(crate) reference: RegionRef,
     pub(crate) canon: Arc<CanonRegion>,
     /// Where each op was recorded.
     pub(crate) sites: Arc<Vec<Site>>,
-    /// Where it stands among the regions of its stream that were launched, from 1 on; 0 before
-    /// that.
+    /// Its number among the launched regions of its stream, from 1 on; 0 before the launch.
     launched: AtomicU64,
 }
 
@@ -42,12 +41,12 @@ impl RegionInfo {
         RegionInfo { reference, canon, sites, launched: AtomicU64::new(0) }
     }
 
-    /// It is launched as the region with this number, before anybody has a result.
+    /// Sets the number of the launch, before any result is visible.
     pub(crate) fn set_launched(&self, number: u64) {
         self.launched.store(number, Ordering::Relaxed);
     }
 
-    /// Its number, for who has a result.
+    /// The number of the launch. Set once any result is visible.
     pub(crate) fn launched(&self) -> u64 {
         self.launched.load(Ordering::Relaxed)
     }
@@ -59,7 +58,7 @@ impl RegionInfo {
     }
 }
 
-/// Which region made a value, and as which result.
+/// The region that produced a value, and the index of the result.
 #[derive(Clone, Debug)]
 pub(crate) struct Producer {
     pub(crate) region: Arc<RegionInfo>,
@@ -76,22 +75,22 @@ impl Producer {
     }
 }
 
-/// How a value turned out.
+/// The outcome of a value.
 #[derive(Debug)]
 pub(crate) enum Outcome {
-    /// Its data is on the device, or on its way there.
+    /// The data is on the device, or on its way there.
     Data {
         buffer: Buffer,
         /// `None` for data from the host.
         maker: Option<Producer>,
     },
-    /// It is a lifted scalar, known to the host.
+    /// A lifted scalar, which the host knows.
     Scalar(Scalar),
-    /// It belongs to a body that is or was recorded, and has no data of its own.
+    /// A value of a body that is or was recorded; it has no data of its own.
     Traced(BodyPosition),
-    /// It could not be computed.
+    /// The value could not be computed.
     Failed(Arc<Failure>),
-    /// Nobody will compute it.
+    /// The value will never be computed, because its stream or engine was dropped.
     Abandoned,
 }
 
@@ -126,7 +125,7 @@ impl value::Outcome for Outcome {
     }
 }
 
-/// A counter that many threads add to and anybody reads.
+/// A statistics counter that any thread may add to and read.
 #[derive(Debug)]
 pub(crate) struct Counter(StatCounter);
 
@@ -139,7 +138,7 @@ impl Counter {
         self.0.fetch_add(amount, Ordering::Relaxed);
     }
 
-    /// Makes it at least so much.
+    /// Raises the counter to at least `to`.
     pub(crate) fn raise(&self, to: u64) {
         self.0.fetch_max(to, Ordering::Relaxed);
     }

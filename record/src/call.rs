@@ -1,4 +1,4 @@
-//! A call of an op that is to be recorded.
+//! The call of an op, as the front end passes it to the recorder.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ pub struct RecordCall<'a, H> {
     pub bodies: &'a [Arc<Body>],
     /// Its operands.
     pub operands: &'a [&'a H],
-    /// What it does besides computing its results.
+    /// Its side effect.
     pub effect: Effect,
     /// Where it was called.
     pub site: &'a Site,
@@ -42,7 +42,7 @@ impl<'a, H> RecordCall<'a, H> {
         RecordCall { op, attrs, bodies: &[], operands, effect: Effect::Pure, site }
     }
 
-    /// The signature, if the kinds of the operands tell it.
+    /// The memoized signature, if the type tokens of the operands identify it.
     #[inline(always)]
     #[must_use]
     pub fn inferred<S>(&self) -> Option<InferredCall>

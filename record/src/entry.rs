@@ -10,14 +10,14 @@ use fuseline_sync::once::{Abandoned, Once, Promise};
 use crate::replay_trace::ReplayTrace;
 use crate::value::{Outcome, ValueCell, ValuePromise};
 
-/// How a tape ends.
+/// Why a trace ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// The program has asked for a boundary.
+    /// The program requested a boundary.
     Asked(Boundary),
-    /// A round is complete.
+    /// A loop iteration is complete.
     Iteration,
-    /// Something else has come than what was expected.
+    /// The program left the template.
     Astray,
 }
 
@@ -28,23 +28,23 @@ pub enum Entry<O: Outcome> {
     Op(TraceOp<ValuePromise<O>>),
     /// The last handle on a value was dropped.
     Release(Arc<ValueCell<O>>),
-    /// The outside needs a value: a boundary, if a pending op makes it.
+    /// The program or another stream needs a value. It is a boundary if a pending op produces the
+    /// value.
     Demand(Arc<ValueCell<O>>, Boundary),
-    /// A boundary wherever the stream stands.
+    /// A boundary at this position.
     Flush(Boundary),
-    /// A boundary, and everything before it is to be finished before the promise is kept.
+    /// A boundary. The promise is resolved when everything before it has finished.
     Fence(FencePromise),
-    /// A boundary, and nothing after it runs before this place of another stream is reached.
+    /// A boundary. Nothing after it runs before another stream has reached this fence.
     WaitFor(Arc<Fence>),
-    /// Ops and releases that were recorded before in the same order, and how far they were what was
-    /// expected.
+    /// A trace: ops and releases that follow a template, and why the trace ended.
     Replayed(Box<ReplayTrace<O>>, End),
-    /// An op that was given up, because for too long there was no room.
+    /// Takes the place of an op that was given up because the log was full for too long.
     Dropped,
 }
 
 impl<O: Outcome> Entry<O> {
-    /// Whether the program asks for something by it, so that there may be a boundary.
+    /// Whether the program requests something with it, so that it may be a boundary.
     pub fn is_ask(&self) -> bool {
         matches!(
             self,
@@ -52,7 +52,7 @@ impl<O: Outcome> Entry<O> {
         )
     }
 
-    /// Whether the driver is to go through the log up to here.
+    /// Whether the driver has to process the log up to this entry.
     pub fn is_demanded(&self) -> bool {
         match self {
             Entry::Op(op) => op.mode != Mode::Fused || op.effect != Effect::Pure,
@@ -63,12 +63,12 @@ impl<O: Outcome> Entry<O> {
     }
 }
 
-/// Whether everything before a fence is finished.
+/// The outcome of a fence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fenced {
-    /// It is.
+    /// Everything before the fence has finished.
     Done,
-    /// The stream is gone.
+    /// The stream was dropped first.
     Abandoned,
 }
 
@@ -78,14 +78,14 @@ impl Abandoned for Fenced {
     }
 }
 
-/// A place in a stream that can be waited for.
+/// A position in a stream that can be waited for.
 pub struct Fence(Once<Fenced>);
 
-/// The duty to say when a fence is reached.
+/// The promise that is resolved when a fence is reached.
 pub type FencePromise = Promise<Fenced, Fence>;
 
 impl Fence {
-    /// A fence, and the promise to say when it is reached.
+    /// A fence and its promise.
     #[must_use]
     pub fn new() -> (Arc<Fence>, FencePromise) {
         Promise::new(Fence(Once::pending()))

@@ -1,4 +1,4 @@
-//! What the recorder needs to know of a front end's tensors.
+//! The interface between the recorder and the tensors of a front end.
 
 use std::sync::Arc;
 
@@ -6,14 +6,14 @@ use smallvec::SmallVec;
 
 use crate::value::{Outcome, ValueCell};
 
-/// A counted handle on a value of a stream of type `S`. Its drop tells the stream.
+/// A counted handle on a value of a stream of type `S`. Dropping it notifies the stream.
 pub trait Handle<S>: Clone {
-    /// What becomes of the value.
+    /// The outcome of the value.
     type Outcome: Outcome;
-    /// The handle that comes with a new value.
+    /// The first handle on a new value, which is already counted.
     fn new(cell: Arc<ValueCell<Self::Outcome>>, stream: Arc<S>) -> Self;
 
-    /// Another handle on a value that has one.
+    /// Another handle on a value that has at least one.
     fn another(cell: &Arc<ValueCell<Self::Outcome>>, stream: &Arc<S>) -> Self;
 
     /// The value.
@@ -23,12 +23,12 @@ pub trait Handle<S>: Clone {
     fn stream(&self) -> &Arc<S>;
 }
 
-/// Takes the results of an op.
+/// A collection that receives the results of an op.
 pub trait TakeResults<H> {
-    /// Takes the next one.
+    /// Adds the next result.
     fn put(&mut self, handle: H);
 
-    /// What has been put there.
+    /// The results so far.
     fn taken(&self) -> &[H];
 }
 
@@ -43,7 +43,7 @@ impl<H> TakeResults<H> for SmallVec<[H; 1]> {
     }
 }
 
-/// For ops that have one result.
+/// For ops with one result.
 impl<H> TakeResults<H> for Option<H> {
     #[inline(always)]
     fn put(&mut self, handle: H) {

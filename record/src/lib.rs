@@ -1,23 +1,23 @@
-//! The recording side of Fuseline: from a call to an entry in a stream's log.
+//! The recorder: it turns a call of an op into an entry of a stream's log.
 //!
-//! Input: an op, its attributes and the values it reads, from any thread. Output: handles on its
-//! results, at once, with types; the entry goes to the [`log`], where the stream's driver finds it.
-//! No thread waits for another here, except that a full log parks the recording thread.
+//! Input: an op, its attributes and its operands, from any thread. Output: typed handles on the
+//! results, returned at once, and an entry in the [`log`], which the driver of the stream reads. No
+//! thread waits for another here, except that a full log parks the recording thread.
 //!
-//! The crate knows values, not tensors, and no device: what becomes of a value is a type parameter
-//! ([`value::Outcome`]), and so are the stream ([`stream::Stream`]) and the front end's handle
-//! ([`handle::Handle`]). It captures the call itself, the mode in force and the call site when an
-//! op is recorded, so nothing is looked up later that could have changed.
+//! The crate knows values, not tensors, and no device. The outcome of a value ([`value::Outcome`]),
+//! the stream ([`stream::Stream`]) and the front end's handle ([`handle::Handle`]) are type
+//! parameters. Recording captures the call, the mode in force and the call site. Later stages read
+//! only what was captured, so later changes of the mode have no effect on it.
 //!
 //! | module | contents |
 //! |---|---|
 //! | [`mode`], [`call`] | what is captured of a call |
-//! | [`memo`], [`type_token`] | types of results, inferred once for each thread |
-//! | [`value`], [`handle_count`] | values, and how many handles they have |
-//! | [`trace_cache`], [`template`], [`replay_trace`] | calls that repeat a region that was recorded before |
+//! | [`memo`], [`type_token`] | memo of inferred result types, per thread |
+//! | [`value`], [`handle_count`] | values and their handle counts |
+//! | [`trace_cache`], [`template`], [`replay_trace`] | recognizes calls that repeat a recorded region |
 //! | [`entry`], [`log`] | what the driver reads |
 //!
-//! It is published for the `fuseline` crate, and its API follows that crate's needs.
+//! The crate is published for `fuseline` only, and its API follows the needs of that crate.
 
 pub mod call;
 pub mod entry;

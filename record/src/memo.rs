@@ -1,13 +1,12 @@
-//! Signatures that this thread has inferred before.
+//! A memo of the signatures that this thread has inferred.
 //!
-//! A steady loop makes the same calls again and again; their types are inferred once and shared by
-//! every record. The tables are direct-mapped and belong to a thread, so looking something up takes
-//! no lock and no contended counter, and their size is bounded whatever a program does. Being
-//! caches of pure functions, they cannot be stale, and what they hold differs between threads
-//! without consequence.
+//! A steady loop repeats the same calls. Their types are inferred once, and all records share the
+//! result. The tables are direct-mapped and thread-local, so a lookup takes no lock and touches no
+//! contended counter, and their size is bounded. They cache pure functions, so they cannot be
+//! stale. Their contents may differ between threads without consequence.
 //!
-//! A call is found by its contents: op, attributes, bodies and operand types. An elementwise op is
-//! found sooner, by the [`TypeToken`]s of its operands.
+//! The full key of a call is its op, attributes, bodies and operand types. A call of one or two
+//! operands without attributes has a shorter key: the [`TypeToken`]s of its operands.
 
 use std::cell::RefCell;
 use std::hash::{Hash, Hasher};
@@ -20,11 +19,10 @@ use rustc_hash::FxHasher;
 use crate::handle::Handle;
 use crate::type_token::{NO_TOKEN, TypeToken};
 
-/// Number of entries of each table. A training step of a few hundred ops has fewer distinct calls
-/// than that.
+/// Number of entries of each table. A training step of a few hundred ops has fewer distinct calls.
 const ENTRIES: usize = 1_024;
 
-/// A signature, and the kind of the first result.
+/// A signature and the type token of the first result.
 #[derive(Clone, Debug)]
 pub struct InferredCall {
     /// The checked call.
@@ -54,7 +52,7 @@ impl InferredCall {
         InferredCall { signature, type_token }
     }
 
-    /// The kind of a result.
+    /// The type token of a result.
     #[inline]
     pub fn type_token(&self, index: usize) -> TypeToken {
         if index == 0 { self.type_token } else { TypeToken::of(&self.signature.results()[index]) }
@@ -69,7 +67,8 @@ impl Memo {
     }
 }
 
-/// The kinds of one or two operands, if a call with these attributes is one to be found by them.
+/// The type tokens of the operands, if they identify the call: it has one or two operands and
+/// neither attributes nor bodies.
 #[inline]
 fn plain_operands<S, H: Handle<S>>(
     attrs: &Attrs,
@@ -86,8 +85,8 @@ fn plain_operands<S, H: Handle<S>>(
     }
 }
 
-/// The signature of a call, if this thread has made it with operands of these kinds before and it
-/// has no attributes.
+/// The memoized signature of a call without attributes and bodies, found by the type tokens of its
+/// operands.
 #[inline]
 pub fn by_tokens<S, H: Handle<S>>(
     op: OpCode,
@@ -99,8 +98,7 @@ pub fn by_tokens<S, H: Handle<S>>(
     MEMO.try_with(|memo| memo.borrow().plain(op, kinds).cloned()).ok().flatten()
 }
 
-/// The signature of a call that is not found by kinds, inferred unless this thread has done so
-/// before.
+/// The signature of a call that [`by_tokens`] did not find, from the memo or by inference.
 ///
 /// # Errors
 /// When the op table refuses the call.
@@ -124,7 +122,7 @@ pub fn by_types<S, H: Handle<S>>(
     Ok(known)
 }
 
-/// The same for operands of which the types are known and nothing else.
+/// As [`by_types`], from the types of the operands alone.
 ///
 /// # Errors
 /// When the op table refuses the call.
@@ -174,10 +172,10 @@ fn plain_slot(op: OpCode, [lhs, rhs]: [TypeToken; 2]) -> usize {
     place(&hasher)
 }
 
-/// The entry of what was hashed.
+/// The table index for a hash.
 #[inline]
 fn place(hasher: &FxHasher) -> usize {
-    // The high bits of a multiplicative hash are the good ones.
+    // The high bits of a multiplicative hash are distributed best.
     (hasher.finish() >> 40) as usize % ENTRIES
 }
 
@@ -193,7 +191,7 @@ fn slot<'a>(
         attrs.hash(&mut hasher);
     }
     for body in bodies {
-        // Enough to spread: bodies differ mostly in their first op and their type.
+        // This distributes well enough: bodies differ mostly in their first op and their type.
         if let Some(node) = body.graph().nodes().first() {
             hasher.write_u16(node.signature().op().number());
         }
@@ -224,7 +222,7 @@ mod tests {
         assert!(signature(OpCode::Add, &Attrs::none(), &[], [&ty].into_iter()).is_err());
     }
 
-    /// Far more distinct calls than entries: each gets its own signature all the same.
+    /// With far more distinct calls than entries, each call still gets its own signature.
     #[test]
     fn collisions_are_told_apart() {
         for round in 0..2 {
@@ -254,7 +252,7 @@ mod tests {
                 assert_eq!(known(OpCode::Tanh, &[&x]).unwrap().signature.op(), OpCode::Tanh);
                 assert!(known(OpCode::Add, &[&x, &column]).is_none());
                 assert!(known(OpCode::Add, &[&x]).is_none());
-                // Another call may have taken its place.
+                // Another call may have replaced it.
                 if let Some(again) = by_tokens(OpCode::Add, &none, &[], &[&x, &x]) {
                     assert!(Arc::ptr_eq(&again.signature, &added.signature));
                     found += 1;

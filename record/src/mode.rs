@@ -1,4 +1,4 @@
-//! What is captured of the calling thread when it records: the mode in force and the call site.
+//! What an op captures of the thread that records it: the mode in force and the call site.
 
 use std::cell::Cell;
 
@@ -9,35 +9,35 @@ fuseline_sync::thread_local! {
     static SCOPED_MODE: Cell<Option<Mode>> = const { Cell::new(None) };
 }
 
-/// Codes of a stream's mode; 0 is the engine's.
+/// The modes of a stream by code. Code 0 means the mode of the engine.
 const MODES: [Option<Mode>; 4] = [None, Some(Mode::Fused), Some(Mode::Strict), Some(Mode::Debug)];
 
 /// The code of [`Mode::Fused`].
 pub const FUSED: u32 = 1;
 
-/// The code of a mode; `None` is that of the engine.
+/// The code of a mode; `None` means the mode of the engine.
 #[must_use]
 pub fn mode_code(mode: Option<Mode>) -> u32 {
     MODES.iter().position(|&known| known == mode).unwrap_or(0) as u32
 }
 
-/// The mode of a code that [`mode_code`] made.
+/// The mode of a code that [`mode_code`] returned.
 pub fn mode_of(code: u32) -> Option<Mode> {
     MODES[code as usize % MODES.len()]
 }
 
-/// The mode that the calling thread is in by [`with_mode`], if any.
+/// The mode that [`with_mode`] has set for the calling thread, if any.
 pub fn scoped_mode() -> Option<Mode> {
     SCOPED_MODE.try_with(Cell::get).ok().flatten()
 }
 
-/// Sets the mode that the calling thread is in; returns the one before.
+/// Sets the mode of the calling thread and returns the previous one.
 pub fn swap_scoped_mode(mode: Option<Mode>) -> Option<Mode> {
     SCOPED_MODE.try_with(|scoped| scoped.replace(mode)).ok().flatten()
 }
 
-/// Whether a thread of the process has ever said where it is: programs in Rust never do, and then
-/// nothing but this is looked at.
+/// Whether any thread of the process has ever set a caller. Rust programs never do, and then
+/// [`caller`] reads only this flag.
 #[allow(clippy::disallowed_types, reason = "no model is about it, and a static has no constructor there")]
 static IS_CALLER_SAID: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
 
@@ -45,7 +45,8 @@ fuseline_sync::thread_local! {
     static CALLER: Cell<Option<&'static Site>> = const { Cell::new(None) };
 }
 
-/// Where the calling thread is, in a program that is not in Rust (`embed::swap_caller`).
+/// The call site that a front end in another language has set for this thread
+/// (`embed::swap_caller`).
 #[inline(always)]
 pub fn caller() -> Option<&'static Site> {
     if !IS_CALLER_SAID.load(std::sync::atomic::Ordering::Relaxed) {
@@ -54,18 +55,18 @@ pub fn caller() -> Option<&'static Site> {
     CALLER.try_with(Cell::get).ok().flatten()
 }
 
-/// Sets where the calling thread is; returns where it was.
+/// Sets the call site of the calling thread and returns the previous one.
 pub fn swap_caller(site: Option<&'static Site>) -> Option<&'static Site> {
-    // Written once: all threads read it.
+    // Write it only once, because all threads read it.
     if site.is_some() && !IS_CALLER_SAID.load(std::sync::atomic::Ordering::Relaxed) {
         IS_CALLER_SAID.store(true, std::sync::atomic::Ordering::Relaxed);
     }
     CALLER.try_with(|caller| caller.replace(site)).ok().flatten()
 }
 
-/// Calls `f` with a mode in force for every op that this thread records meanwhile, on whatever
-/// stream. Scopes nest, and end when `f` returns or panics. The mode is captured when an op is
-/// recorded, so nothing has to be flushed at either end.
+/// Calls `f`. Every op that this thread records meanwhile, on any stream, has the given mode.
+/// Scopes nest, and end when `f` returns or panics. An op captures its mode when it is recorded, so
+/// nothing has to be flushed at either end.
 pub fn with_mode<R>(mode: Mode, f: impl FnOnce() -> R) -> R {
     struct Restore(Option<Mode>);
     impl Drop for Restore {

@@ -1,4 +1,4 @@
-//! What a stream is expected to record, because it has done so before.
+//! Templates: regions that a stream is expected to record again.
 
 use std::sync::Arc;
 
@@ -9,56 +9,57 @@ use fuseline_fusion::{Attrs, Body, OpCode, Site, TensorType};
 
 use crate::call::RecordCall;
 
-/// How far a stream has come.
+/// A position in what a stream has recorded.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct StreamPosition {
     /// The number of ops.
     pub ops: u64,
-    /// How often the program asked for something.
+    /// The number of entries that may be boundaries.
     pub asks: u64,
 }
 
 /// Where each op of a region was recorded.
 pub type Sites = Arc<Vec<Site>>;
 
-/// What a call has to be to be the op at a place of a template, as far as that fits a few words.
+/// The part of an op that is compared with a call first, in a few words.
 #[derive(Debug)]
 struct Next {
     op: OpCode,
-    /// It has neither attributes nor bodies.
+    /// Whether the op has neither attributes nor bodies.
     is_plain: bool,
     results: u32,
-    /// Where its operands are in [`Template::operands`].
+    /// Where the operands begin in [`Template::operands`].
     first: u32,
     end: u32,
 }
 
-/// A round of what the program repeats without asking for boundaries.
+/// A loop body: what the program repeats without requested boundaries.
 #[derive(Clone, Copy, Debug)]
 pub struct LoopIteration {
-    /// Which loop body it is.
+    /// The fingerprint of the loop body.
     pub print: LoopFingerprint,
-    /// Why it ends where it does.
+    /// The reason of the boundary at its end.
     pub boundary: Boundary,
 }
 
-/// A region that was all that the program recorded between two boundaries that it asked for, or a
-/// round of what it repeats without.
+/// A region that was everything between two requested boundaries (a *step*), or an iteration of a
+/// loop body.
 #[derive(Debug)]
 pub struct Template {
     /// The key of the region.
     pub key: RegionKey,
-    /// Which round, if it is one.
+    /// The loop body, if the region is an iteration of one.
     pub round: Option<LoopIteration>,
     /// The region in canonical form.
     pub canon: Arc<CanonRegion>,
-    /// Where its ops were recorded when it was made.
+    /// The call sites of its ops when the template was made.
     pub sites: Sites,
-    /// What it was joined from, if it was.
+    /// The units that it was merged from, if it is a merged region.
     pub units: Vec<Unit>,
-    /// Each op.
+    /// One element for each op.
     next: Vec<Next>,
-    /// The operands of all ops, as places: first the parameters, then the results.
+    /// The operands of all ops. A place is the index of a parameter, or the number of parameters
+    /// plus the index of a result.
     operands: Vec<u32>,
     places: usize,
 }
@@ -98,8 +99,8 @@ impl Template {
         Template { key, round, sites, units, next, operands, places: places as usize, canon }
     }
 
-    /// The op at this place, if a call is one of it, whatever its operands are: the places of its
-    /// operands, and the number of its results.
+    /// Compares a call with op `at`, except for the identity of the operands. If they agree,
+    /// returns the places of the op's operands and the number of its results.
     #[inline(always)]
     pub(crate) fn next<H>(&self, at: usize, call: &RecordCall<'_, H>) -> Option<(&[u32], usize)> {
         let next = self.next.get(at)?;
@@ -112,14 +113,14 @@ impl Template {
         is_called.then_some((operands, next.results as usize))
     }
 
-    /// Whether the op at this place has the attributes and the bodies of a call.
+    /// Whether op `at` has these attributes and bodies.
     #[inline(never)]
     fn has(&self, at: usize, attrs: &Attrs, bodies: &[Arc<Body>]) -> bool {
         let signature = self.canon.graph().nodes()[at].signature();
         signature.attrs() == attrs && signature.bodies() == bodies
     }
 
-    /// The places of the operands of an op.
+    /// The places of the operands of op `at`.
     pub(crate) fn operands(&self, at: usize) -> &[u32] {
         let next = &self.next[at];
         &self.operands[next.first as usize..next.end as usize]
@@ -141,17 +142,17 @@ impl Template {
         self.canon.graph().nodes().len()
     }
 
-    /// Type of a parameter, and whether it is a lifted scalar.
+    /// The type of a parameter, and whether it is a lifted scalar.
     pub fn param(&self, index: usize) -> (&TensorType, bool) {
         (&self.canon.graph().params()[index], self.canon.lifted()[index])
     }
 
-    /// Which one it is of a stream's.
+    /// Its name among the templates of a stream.
     pub(crate) fn name(&self) -> TemplateName {
         TemplateName { key: self.key, is_round: self.round.is_some() }
     }
 
-    /// Whether the first `ops` ops of both, over their first `params` parameters, are the same.
+    /// Whether the first `ops` ops and the first `params` parameters of both are equal.
     pub(crate) fn begins_like(&self, other: &Template, ops: usize, params: usize) -> bool {
         let (own, others) = (self.canon.graph(), other.canon.graph());
         own.nodes().len() >= ops
@@ -172,8 +173,8 @@ fn is_plain(attrs: &Attrs, bodies: &[Arc<Body>]) -> bool {
     attrs.values().is_empty() && bodies.is_empty()
 }
 
-/// What a stream knows a template by: a region may be both a step that ends where the program says
-/// so and a round.
+/// The name of a template. A region may be both a step that ends at a requested boundary and a loop
+/// iteration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TemplateName {
     pub(crate) key: RegionKey,

@@ -1,4 +1,4 @@
-//! An outcome and a handle for tests: values of no device, on no stream.
+//! An outcome and a handle for tests. Their values have no device and no stream.
 
 #[cfg(not(any(loom, shuttle)))]
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use fuseline_sync::once::Abandoned;
 use crate::handle::Handle;
 use crate::value::{self, Outcome};
 
-/// What becomes of a value in tests.
+/// The outcome of a value in tests.
 #[derive(Debug)]
 pub(crate) enum TestOutcome {
     Scalar(Scalar),
@@ -48,7 +48,7 @@ impl Outcome for TestOutcome {
 }
 
 #[cfg(not(any(loom, shuttle)))]
-/// A handle whose drop tells nobody.
+/// A handle whose drop notifies nothing.
 #[derive(Clone)]
 pub(crate) struct TestHandle(Arc<ValueCell>, Arc<()>);
 

@@ -1,9 +1,9 @@
 //! Numbers that stand for types, so that comparing types compares words.
 //!
-//! - G1: values with the same token have the same type. A token is given to one type, once in a
-//!   process.
-//! - G2: values of the same type may have different tokens: threads number on their own, and
-//!   forget. So tokens that differ say nothing.
+//! - G1: values with the same token have the same type. In a process, a token is given to one type,
+//!   once.
+//! - G2: values of the same type may have different tokens, because each thread assigns its own
+//!   tokens and may forget them. So different tokens prove nothing.
 
 use std::cell::RefCell;
 
@@ -12,23 +12,24 @@ use fuseline_fusion::TensorType;
 use crate::id::fresh_id;
 
 /// Number of entries of the table of a thread. A training step of a few hundred ops has fewer
-/// types than that.
+/// types.
 const ENTRIES: usize = 1_024;
 
 thread_local! {
     static TOKENS: RefCell<Vec<Option<(TensorType, TypeToken)>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A number that stands for a type (G1, G2): the id of no value, all of which are above those of no
-/// type and of the scalars of each element type.
+/// A number that stands for a type (G1, G2). It comes from the counter of value ids, so it is
+/// unique. The numbers for an absent operand and for scalars of each element type are below all
+/// ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TypeToken(pub(crate) u64);
 
-/// The token of an operand that is not there.
+/// The token of an absent operand.
 pub(crate) const NO_TOKEN: TypeToken = TypeToken(0);
 
 impl TypeToken {
-    /// The token of a type, as this thread numbers them.
+    /// The token that this thread has assigned to a type.
     #[must_use]
     #[inline]
     pub fn of(ty: &TensorType) -> TypeToken {
@@ -40,7 +41,7 @@ impl TypeToken {
 
     fn numbered(ty: &TensorType) -> TypeToken {
         let slot = ty.short_hash() as usize % ENTRIES;
-        // A thread that is ending remembers nothing any more.
+        // The table of a thread that is ending is gone.
         let known = TOKENS.try_with(|tokens| {
             let mut tokens = tokens.borrow_mut();
             if tokens.is_empty() {
@@ -58,7 +59,7 @@ impl TypeToken {
         known.unwrap_or_else(|_| TypeToken::fresh())
     }
 
-    /// One that stands for nothing yet.
+    /// A token that stands for no type yet.
     pub(crate) fn fresh() -> TypeToken {
         TypeToken(fresh_id().to_raw())
     }
@@ -71,7 +72,7 @@ mod tests {
 
     use super::*;
 
-    /// G1, with far more types than entries, on two threads that number on their own.
+    /// G1, with far more types than entries, on two threads that assign tokens independently.
     #[test]
     fn a_token_stands_for_one_type() {
         let number = || {

@@ -1,16 +1,17 @@
-//! Values: what tensors are handles on.
+//! Values, which tensors are handles on.
 //!
-//! A [`ValueCell`] is the engine's record of one value: identity, type and, once it is known, its
-//! data or why there is none. It is shared by the user's handles, by the log entries and regions
-//! that make or read it, and by nobody else; when the last of them goes, the device memory goes.
+//! A [`ValueCell`] is the engine's record of one value: its id, its type and, once it is known, its
+//! outcome (data, or the reason why there is none). The user's handles share it with the log
+//! entries and regions that produce or read it. When the last reference goes, the device memory
+//! goes.
 //!
 //! Invariants:
-//! - V1: the number of handles is counted apart ([`HandleCount`]). When it becomes zero, a release
-//!   is appended to the value's stream, or its tape finds that out, so that the end of its life has
-//!   a place in the program.
-//! - V2: no handle can be made from a value without handles. So a region that holds the last
-//!   reference to a value whose release it has seen is its last reader, and may reuse its memory.
-//! - V3: the data of a value is set once ([`Once`]).
+//! - V1: handles are counted separately from references ([`HandleCount`]). When their number
+//!   becomes zero, a release is appended to the log of the value's stream, or its trace notes it.
+//!   So the end of its life has a place in the program.
+//! - V2: no handle can be made from a value without handles. So a region that has seen the release
+//!   of a value and holds the last reference to it is its last reader, and may reuse its memory.
+//! - V3: the outcome of a value is set once ([`Once`]).
 
 use std::fmt;
 use std::sync::Arc;
@@ -25,9 +26,9 @@ use crate::handle_count::{Dropped, HandleCount};
 use crate::id::fresh_id;
 use crate::type_token::TypeToken;
 
-/// What becomes of a value: data, a failure, or whatever else the engine knows.
+/// The outcome of a value: data, a failure, or another state that the engine defines.
 pub trait Outcome: Abandoned + fmt::Debug + Send + Sync + 'static {
-    /// Where a value stands in a body that is traced.
+    /// The position of a value in a traced body.
     type BodyPosition;
 
     /// The outcome of a lifted scalar.
@@ -36,33 +37,33 @@ pub trait Outcome: Abandoned + fmt::Debug + Send + Sync + 'static {
     /// The scalar, if the value is a lifted one.
     fn as_scalar(&self) -> Option<Scalar>;
 
-    /// Where the value is in a body, if it belongs to one.
+    /// The position of the value in a body, if it belongs to one.
     fn body_position(&self) -> Option<&Self::BodyPosition>;
 }
 
 /// One value.
 pub struct ValueCell<O> {
-    /// Changes when the cell is used again ([`ValueCell::recycle`]).
+    /// Changes when the cell is reused ([`ValueCell::recycle`]).
     id: AtomicU64,
-    /// Number of handles (V1), and whether it is on a tape.
+    /// Number of handles (V1), and whether the value is on a trace.
     handles: HandleCount,
     ty: TensorType,
-    /// Of this type.
+    /// The token of `ty`.
     type_token: TypeToken,
-    /// It is a lifted scalar.
+    /// Whether the value is a lifted scalar.
     is_scalar: bool,
-    /// Asking for it is no boundary any more: the program has asked for one since the op that makes
-    /// it.
+    /// Whether a boundary has been requested since the op that produces the value. Then a demand
+    /// for the value is no boundary any more.
     boundary_passed: AtomicBool,
-    /// The host has asked for its data.
+    /// Whether the host has requested the data.
     read: AtomicBool,
-    /// What its elements, indices, are known to be below, and since which round of checks
-    /// ([`ValueCell::set_known_below`]); 0 for nothing.
+    /// A bound that the elements, which are indices, were checked against, and the round of checks
+    /// ([`ValueCell::set_known_below`]); 0 for none.
     known_below: AtomicU64,
     outcome: Once<O>,
 }
 
-/// The engine's duty to make a value.
+/// The engine's promise to produce a value.
 #[derive(Debug)]
 pub struct ValuePromise<O: Outcome>(Promise<O, ValueCell<O>>);
 
@@ -97,29 +98,29 @@ impl<O: Outcome> ValueCell<O> {
         }
     }
 
-    /// A value that an op makes, with one handle, and no promise to make it yet.
+    /// The value of an op's result, with one handle and no promise yet.
     pub fn pending(ty: TensorType) -> ValueCell<O> {
         let type_token = TypeToken::of(&ty);
         ValueCell::new(ty, type_token, false, false, Once::pending())
     }
 
-    /// A value that an op makes, with one handle, and the promise to make it.
+    /// The value of an op's result, with one handle, and the promise to produce it.
     pub fn promised(ty: TensorType) -> (Arc<ValueCell<O>>, ValuePromise<O>) {
         ValuePromise::new(ValueCell::pending(ty))
     }
 
-    /// The same for a type whose kind is known.
+    /// As [`ValueCell::promised`], for a type whose token is known.
     #[inline(always)]
     pub fn promised_as(ty: TensorType, type_token: TypeToken) -> (Arc<ValueCell<O>>, ValuePromise<O>) {
         ValuePromise::new(ValueCell::new(ty, type_token, false, false, Once::pending()))
     }
 
-    /// Makes another value of the same type, the result of a tape with this number, of one that was
-    /// never made, and to which nobody has a reference but the caller. False if somebody has waited
-    /// for it.
+    /// Reuses the cell of a value that was never computed for a new value of the same type: result
+    /// `number` of a trace. The caller must hold the only reference. False if a thread has waited
+    /// for the old value.
     #[inline]
     pub fn recycle(&self, number: u32) -> bool {
-        // What those who had references did comes before.
+        // Synchronise with the threads that dropped their references.
         fence(ordering!(Acquire, "value_renew"));
         if !self.outcome.is_untouched() {
             return false;
@@ -132,13 +133,13 @@ impl<O: Outcome> ValueCell<O> {
         true
     }
 
-    /// Number of handles, and whether it is on a tape.
+    /// The handle count, which also says whether the value is on a trace.
     #[inline(always)]
     pub fn handles(&self) -> &HandleCount {
         &self.handles
     }
 
-    /// The promise of a value without handles, which an op makes for other ops.
+    /// The promise of a value without handles, which one op produces for other ops.
     pub fn promised_to_nobody(ty: TensorType) -> ValuePromise<O> {
         let (cell, promise) = ValueCell::promised(ty);
         let dropped = cell.handles.drop_one(|| 0);
@@ -158,31 +159,31 @@ impl<O: Outcome> ValueCell<O> {
         ValueCell::known(TensorType::scalar(scalar.dtype()), O::of_scalar(scalar))
     }
 
-    /// Its id, which no other value of the process has or had.
+    /// The id, which no other value of the process has or had.
     #[must_use]
     pub fn id(&self) -> ValueId {
         ValueId::from_raw(self.id.load(Ordering::Relaxed)).expect("bug: a value without an id")
     }
 
-    /// Its type.
+    /// The type.
     #[must_use]
     pub fn ty(&self) -> &TensorType {
         &self.ty
     }
 
-    /// What its type is found by sooner.
+    /// The token of the type.
     #[inline]
     pub fn type_token(&self) -> TypeToken {
         self.type_token
     }
 
-    /// What becomes of it.
+    /// The outcome.
     #[must_use]
     pub fn outcome(&self) -> &Once<O> {
         &self.outcome
     }
 
-    /// What became of it, for the last who has the value and is about to drop it.
+    /// Takes the outcome, for the last owner, which is about to drop the value.
     pub fn take_outcome(&mut self) -> Option<O> {
         self.outcome.take()
     }
@@ -193,54 +194,54 @@ impl<O: Outcome> ValueCell<O> {
         self.is_scalar
     }
 
-    /// The scalar, if it is a lifted one.
+    /// The number, if the value is a lifted scalar.
     pub fn as_scalar(&self) -> Option<Scalar> {
         self.outcome.get()?.as_scalar()
     }
 
-    /// Where it is in a body, if it belongs to one.
+    /// The position in a body, if the value belongs to one.
     pub fn place(&self) -> Option<&O::BodyPosition> {
         self.outcome.get()?.body_position()
     }
 
-    /// Whether anybody has a handle on it.
+    /// Whether there is a handle on the value.
     pub fn has_handles(&self) -> bool {
         self.handles.has_handles()
     }
 
-    /// Whether asking for it may be a boundary, as the log of its stream will tell. A stale answer
+    /// Whether a demand for the value may be a boundary, which the driver decides. A stale answer
     /// costs a log entry.
     pub fn needs_boundary(&self) -> bool {
         !self.boundary_passed.load(Ordering::Relaxed)
     }
 
-    /// The host asks for its data. The entry of the log that says so comes behind.
+    /// Notes that the host requests the data. The log entry with the demand follows.
     pub fn set_read(&self) {
         self.read.store(true, Ordering::Relaxed);
     }
 
-    /// Whether the host has asked for its data.
+    /// Whether the host has requested the data.
     pub fn is_read(&self) -> bool {
         self.read.load(Ordering::Relaxed)
     }
 
-    /// Whether it is checked already, in this round, that its elements are indices below `size`:
-    /// values do not change.
+    /// Whether a check of this round has already been recorded that the elements are indices below
+    /// `size`. Values do not change, so one check suffices.
     pub fn is_known_below(&self, size: u64, round: u32) -> bool {
         let word = self.known_below.load(Ordering::Relaxed);
         word >> 32 == u64::from(round) && word & u64::from(u32::MAX) <= size
     }
 
-    /// That is checked from now on.
+    /// Notes that such a check has been recorded.
     pub fn set_known_below(&self, size: u64, round: u32) {
-        // Larger ones are not remembered. Between two threads the last one counts, and each has had
-        // its check recorded.
+        // Larger sizes are not remembered. If two threads race, the last one wins, and both have
+        // recorded their checks.
         if size <= u64::from(u32::MAX) && !self.is_known_below(size, round) {
             self.known_below.store(u64::from(round) << 32 | size, Ordering::Relaxed);
         }
     }
 
-    /// It was in a region that ended where the program asked.
+    /// Notes that the value was in a region that ended at a requested boundary.
     pub fn set_boundary_passed(&self) {
         self.boundary_passed.store(true, Ordering::Relaxed);
     }
@@ -279,17 +280,17 @@ impl<O: Outcome> ValueRef<O> {
         &self.0
     }
 
-    /// The value, for the only one who has a reference to it.
+    /// The value, if this is the only reference to it.
     pub fn get_mut(&mut self) -> Option<&mut ValueCell<O>> {
         Arc::get_mut(&mut self.0)
     }
 
-    /// Whether this is the only reference. The region that has it and has seen the value's release
-    /// is its last reader then, and may reuse its memory (V2).
+    /// Whether this is the only reference. If so, and if the owning region has seen the value's
+    /// release, the region is the last reader and may reuse the memory (V2).
     pub fn is_last(&self) -> bool {
         let is_last = Arc::strong_count(&self.0) == 1;
         debug_assert!(!is_last || !self.0.has_handles(), "bug: {self:?} is to be reused and has a handle");
-        // What those who had references did with its memory comes before what overwrites it.
+        // Accesses through dropped references happen before the memory is overwritten.
         fence(ordering!(Acquire, "value_last"));
         is_last
     }
@@ -308,13 +309,13 @@ impl<O: Outcome> ValuePromise<O> {
         (cell, ValuePromise(promise))
     }
 
-    /// The promise for a pending `cell` that has none yet.
+    /// The promise of a pending `cell` that has none yet.
     #[inline(always)]
     pub fn of(cell: Arc<ValueCell<O>>) -> ValuePromise<O> {
         ValuePromise(Promise::of(cell))
     }
 
-    /// The value to be made.
+    /// The promised value.
     #[inline(always)]
     pub fn holder(&self) -> &Arc<ValueCell<O>> {
         self.0.holder()
@@ -349,22 +350,22 @@ mod loom_tests {
 
     type ValueRef = super::ValueRef<TestOutcome>;
 
-    /// A value with its references counted as `Arc` counts them, which loom does not see: given up
-    /// with `Release`, looked at with `Relaxed`.
+    /// A value with a model of `Arc`'s reference count, which loom does not see: decremented with
+    /// `Release`, read with `Relaxed`.
     struct Counted {
         value: ValueRef,
         references: AtomicU32,
         memory: UnsafeCell<u32>,
     }
 
-    // SAFETY: holds because the memory is used by one reference's owner after the other, which the
-    // models check.
+    // SAFETY: holds because the owners of references access the memory one after the other, which
+    // the models check.
     unsafe impl Send for Counted {}
     // SAFETY: holds for the same reason.
     unsafe impl Sync for Counted {}
 
-    /// Another thread does something with a value and gives its reference up; this one looks at it
-    /// when it is the only one left.
+    /// Another thread accesses a value and drops its reference. This thread calls `last` if its
+    /// reference is the only one left.
     fn beside(other: fn(&Counted), last: fn(&Counted)) {
         loom::model(move || {
             let cell = Arc::new(ValueCell::pending(TensorType::scalar(DType::F32)));
@@ -387,7 +388,7 @@ mod loom_tests {
         });
     }
 
-    /// A value that somebody has waited for is not made anew.
+    /// A value that a thread has waited for is not recycled.
     #[test]
     fn loom_what_was_waited_for_is_not_renewed() {
         beside(
@@ -396,16 +397,16 @@ mod loom_tests {
         );
     }
 
-    /// V2: memory is overwritten after all that others did with it.
+    /// V2: memory is overwritten after all accesses of other threads.
     #[test]
     fn loom_the_last_reader_comes_after_the_others() {
         beside(
-            // SAFETY: holds because the other one writes only when this reference has been given
-            // up.
+            // SAFETY: holds because the other thread writes only after this reference has been
+            // dropped.
             |counted| counted.memory.with(|memory| assert_eq!(unsafe { *memory }, 0)),
             |counted| {
                 assert!(counted.value.is_last());
-                // SAFETY: holds because nobody else has a reference.
+                // SAFETY: holds because there is no other reference.
                 counted.memory.with_mut(|memory| unsafe { *memory = 1 });
             },
         );
@@ -430,7 +431,7 @@ mod tests {
         assert!(last.is_last());
     }
 
-    /// V2, where somebody has broken it.
+    /// A violation of V2 is detected.
     #[test]
     #[cfg(debug_assertions)]
     #[should_panic(expected = "is to be reused and has a handle")]

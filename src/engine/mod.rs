@@ -25,31 +25,32 @@ pub(crate) use self::shared::{EngineShared, HandOver, Task, Telemetry};
 struct Handle {
     shared: Arc<EngineShared>,
     stream: Stream,
-    /// Streams that were opened, for [`Engine::synchronize`].
+    /// The open streams, for [`Engine::synchronize`].
     streams: Mutex<WeakSet<StreamShared>>,
 }
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        // Not where something must not wait.
+        // Not on threads that must not wait.
         if let Some(store) = self.shared.store().filter(|_| !is_driving() && !is_forked()) {
             store.wait();
         }
     }
 }
 
-/// One device, or one for each replica, with everything that runs on it: the root of the library.
+/// One device, or one for each replica, with everything that runs on it. This is the root of the
+/// library.
 ///
-/// Cheap to clone; `Send + Sync`. Tensors and streams keep what they need of it alive, so it may be
-/// dropped before them.
+/// An engine is cheap to clone and `Send + Sync`. Tensors and streams keep what they need of it
+/// alive, so it may be dropped before them.
 #[derive(Clone)]
 pub struct Engine(Arc<Handle>);
 
 impl Engine {
-    /// An engine on the first plugin that is found, with the default configuration.
+    /// An engine on the first usable plugin, with the default configuration.
     ///
     /// # Errors
-    /// When there is no plugin, or it cannot be used; the message says what was tried.
+    /// When there is no usable plugin. The message lists what was tried.
     pub fn new() -> Result<Engine> {
         EngineConfig::new().build()
     }
@@ -57,7 +58,7 @@ impl Engine {
     /// An engine on the reference interpreter, which needs no plugin.
     ///
     /// # Panics
-    /// When threads cannot be started; [`EngineConfig::build_reference`] returns that as an error.
+    /// When threads cannot be started. [`EngineConfig::build_reference`] returns that as an error.
     #[must_use]
     pub fn reference() -> Engine {
         EngineConfig::new().build_reference().unwrap_or_else(|error| panic!("{error}"))
@@ -70,8 +71,8 @@ impl Engine {
         let mut options = config.client_options().clone();
         let sets_count = options.values().iter().any(|(name, _)| name == "cpu_device_count");
         if !sets_count && is_cpu_plugin(&plugin) {
-            // Left alone, XLA's CPU plugin makes as many devices as it likes (4 on 2 cores); the
-            // threads of the others would only be in the way.
+            // By default, XLA's CPU plugin creates several devices (4 on 2 cores). The threads of
+            // the unused ones would only compete for the cores.
             options =
                 options.set("cpu_device_count", (config.device_index() + config.replica_count()) as i64);
         }
@@ -121,7 +122,7 @@ impl Engine {
 
     // ----- streams and modes -----
 
-    /// The stream on which tensors are made unless another is named.
+    /// The default stream for new tensors.
     #[must_use]
     pub fn stream(&self) -> &Stream {
         &self.0.stream
@@ -138,8 +139,8 @@ impl Engine {
         stream
     }
 
-    /// Sets the mode of ops recorded from now on, where no stream and no [`crate::with_mode`] says
-    /// otherwise.
+    /// Sets the mode of ops recorded from now on, where neither [`Stream::set_mode`] nor
+    /// [`crate::with_mode`] sets another.
     pub fn set_mode(&self, mode: Mode) {
         self.0.shared.set_mode(mode);
     }
@@ -165,25 +166,25 @@ impl Engine {
         Error::unless_forked(site)?;
         let streams: Vec<_> = self.0.streams.lock().iter().collect();
         streams.iter().for_each(|stream| stream.flush(fuseline_fusion::region::Boundary::Flush));
-        // All of them are waited for, whatever one has to tell.
+        // Wait for all streams, even if one returns an error.
         let ends: Vec<_> = streams.iter().map(|stream| stream.synchronize(None, site)).collect();
         ends.into_iter().collect()
     }
 
     // ----- making tensors -----
 
-    /// Begins no more background compiles. A process that is about to end calls this, because such
-    /// compiles would slow its end down.
+    /// Starts no more background compiles. A process that is about to end calls this, because such
+    /// compiles would delay its end.
     ///
-    /// A compile that is under way continues, and one that a read needs still runs. The pause
-    /// cannot be undone.
+    /// A running compile continues, and one that a read needs still runs. The pause cannot be
+    /// undone.
     pub fn pause_background_compiles(&self) {
         self.0.shared.compile_pool().pause_unhurried();
     }
 
     // ----- looking at the engine -----
 
-    /// What the engine has done so far.
+    /// Counters of what the engine has done so far.
     #[must_use]
     pub fn counters(&self) -> Counters {
         let mut counters = self.0.shared.counters().read();
@@ -197,7 +198,7 @@ impl Engine {
         counters
     }
 
-    /// Forgets every executable in the memory cache.
+    /// Removes every executable from the memory cache.
     pub fn clear_cache(&self) {
         if is_forked() {
             return;
@@ -211,8 +212,7 @@ impl Engine {
         self.0.shared.device().replicas()
     }
 
-    /// The PJRT device, that of the first replica if there are several, unless this is a reference
-    /// engine.
+    /// The PJRT device, or that of the first replica. `None` for a reference engine.
     #[must_use]
     pub fn pjrt_device(&self) -> Option<&pjrt::Device> {
         self.0.shared.device().pjrt().map(PjrtDevice::device)
@@ -228,7 +228,7 @@ fn check_replicas(config: &EngineConfig) -> Result<()> {
     }
 }
 
-/// The plugin that is configured, or the first that can be used.
+/// The configured plugin, or the first usable one.
 pub(crate) fn open_plugin(config: &EngineConfig) -> Result<Plugin> {
     match config.plugin_path() {
         Some(path) => Ok(Plugin::open(path)?),
@@ -236,19 +236,19 @@ pub(crate) fn open_plugin(config: &EngineConfig) -> Result<Plugin> {
     }
 }
 
-/// The first plugin that can be used.
+/// The first usable plugin.
 fn find_plugin() -> Result<Plugin> {
     let mut sources = discover::Sources::of_process();
     if sources.plugin_variable.is_some() {
-        // Nothing else would be considered, and asking Python takes a tenth of a second.
+        // The variable excludes all other sources, and asking Python takes a tenth of a second.
         sources.python = None;
     }
     discover::Discovery::look(&sources).first_usable().map_err(|none| Error::no_plugin(none.to_string()))
 }
 
-/// Whether a plugin is XLA's CPU backend. What platform a plugin is for can only be asked of a
-/// client, and the option that this decides on has to be given to make one; other plugins refuse
-/// options that they do not know.
+/// Whether a plugin is XLA's CPU backend. Only a client reports its platform, but the option that
+/// depends on this is needed to create the client. Other plugins reject options that they do not
+/// know.
 fn is_cpu_plugin(plugin: &Plugin) -> bool {
     plugin.path().file_name().is_some_and(|name| name.to_string_lossy().contains("cpu"))
 }

@@ -1,4 +1,4 @@
-//! What the streams of an engine share.
+//! The part of an engine that its streams share.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
@@ -30,24 +30,26 @@ use crate::promised::Promises;
 use crate::store::Store;
 use crate::stream::StreamShared;
 
-/// With fewer streams it is not looked which are alive.
+/// With fewer streams than this, the list of streams is not searched for dead ones.
 pub(super) const MIN_WEAK_SET: usize = 16;
 
-/// What a thread of a pool does.
+/// A task for a thread of a pool.
 pub(crate) type Task = Box<dyn FnOnce() + Send>;
 
-/// Takes what a call came to.
+/// Receives the result of a call.
 pub(crate) type HandOver<R> = Box<dyn FnOnce(R) + Send>;
 
-/// Where an engine tells and counts what happens. Threads of the plugin have this and not the
-/// engine: when an engine goes it waits for its threads, and these may be waiting for the plugin's.
+/// The event sink and the counters of an engine. Threads of the plugin hold this instead of the
+/// engine. Dropping an engine waits for its threads, and these may be waiting for the plugin's
+/// threads.
 #[derive(Clone)]
 pub(crate) struct Telemetry {
     events: Events,
     counters: Arc<AtomicCounters>,
 }
 
-/// What the streams of an engine share. Lives as long as any of its streams and tensors.
+/// The part of an engine that its streams share. It lives as long as any stream or tensor of the
+/// engine.
 pub(crate) struct EngineShared {
     config: EngineConfig,
     device: Device,
@@ -56,38 +58,38 @@ pub(crate) struct EngineShared {
     telemetry: Telemetry,
     captures: Captures,
     custom_ops: CustomOps,
-    /// Executables of other processes, if there is a place for them.
+    /// The store of executables from other processes, if one is configured.
     store: Option<Arc<Store>>,
-    /// Why not, if one was wanted.
+    /// Why there is no disk cache, if one was requested.
     no_disk: Option<String>,
-    /// Who writes down what is asked for, if somebody wants to know.
+    /// Writes the manifest of requested executables, if one is configured.
     recorder: Option<ManifestWriter>,
-    /// The latest failures, for those who ask the engine rather than the values.
+    /// The latest failures, for callers that ask the engine instead of the values.
     failures: Mutex<VecDeque<Arc<Failure>>>,
     mode: AtomicU32,
     streams: AtomicU32,
-    /// Counts failed checks that were told; see [`Checks::round`](crate::check::Checks::round).
+    /// Counts reported check failures; see [`Checks::round`](crate::check::Checks::round).
     check_round: Arc<AtomicU32>,
-    /// What is in flight of each stream, for those who wait for memory.
+    /// The regions in flight of each stream, for threads that wait for memory.
     all_in_flight: Mutex<WeakSet<InFlight>>,
-    /// What is to come from outside.
+    /// The promised values that have no data yet.
     promises: Promises,
     mappings: Mappings,
     drive: Arc<Pool<Arc<StreamShared>>>,
     compile: Arc<CompilePool<Work>>,
-    /// What is interpreted until it is compiled, if anything is.
+    /// The interpreter tier, if it is on.
     interpreter_tier: Option<InterpreterTier>,
     host_eval: Option<HostEval>,
-    /// What is padded to sizes that have executables, if anything is.
+    /// The padded regions, if shape classes are on.
     padded_regions: Option<PaddedRegions>,
-    /// The thread that does both, and whatever the plugin is not asked for because it crashed. It
-    /// is started when it is needed, if neither is.
+    /// The thread of the interpreter tier, of padding and of quarantined regions. Without the first
+    /// two it is started on demand.
     interpret: Arc<Pool<Task>>,
-    /// Calls of the plugin that somebody waits for with a deadline.
+    /// Threads for plugin calls that a thread awaits with a deadline.
     plugin_calls: Pool<Task>,
-    /// Gives up threads that do not come back, if any are ever.
+    /// Abandons threads that do not return from the plugin, if deadlines are set.
     watch: Option<Watchdog>,
-    /// For how long the plugin is waited for at the end, if not for ever.
+    /// How long the end of the engine waits for the plugin; `None` if forever.
     shutdown_timeout: Option<ShutdownTimeout>,
 }
 
@@ -99,7 +101,7 @@ impl EngineShared {
         let drive = Pool::start("drive", drive_threads, Priority::Normal, |stream: Arc<StreamShared>| {
             let inside = PluginScope::enter();
             stream.run_queued();
-            // It may be the last reference to everything.
+            // This may be the last reference to the engine, so drop it inside the scope.
             drop(stream);
             drop(inside);
         });
@@ -129,7 +131,7 @@ impl EngineShared {
         let watch = watch(&config, &telemetry, &drive, &compile, &interpret).map_err(threads)?;
         let shutdown_timeout = shutdown_timeout(&config, &telemetry);
         if let (Some(device), Some(shutdown_timeout)) = (device.pjrt(), &shutdown_timeout) {
-            // The sink may keep events that hold executables, and these the client.
+            // The sink may keep events that hold executables, and executables hold the client.
             device.device().client().set_shutdown_timeout(shutdown_timeout.weak());
         }
         let (store, no_disk) = match device.pjrt() {
@@ -185,8 +187,8 @@ impl EngineShared {
         Ok(shared)
     }
 
-    /// Has it found out which environment this is, before the first compile; then what dead
-    /// processes left is cleared away.
+    /// Determines the environment before the first compile, then removes what dead processes left
+    /// behind.
     fn prepare_store(self: &Arc<Self>) {
         let (Some(store), Some(device)) = (&self.store, self.device.pjrt()) else { return };
         store.settle_quickly(device.compiler(), self.config.client_options());
@@ -203,20 +205,20 @@ impl EngineShared {
         self.compile.push_unhurried(None, (move || store.sweep(true)).into());
     }
 
-    /// The executables of other processes, once it is known which environment this is. May read the
-    /// plugin's file, the first time.
+    /// The store, after its environment has been determined. The first call may read the plugin's
+    /// file.
     pub(crate) fn settled_store(&self) -> Option<&Arc<Store>> {
         let (store, device) = (self.store.as_ref()?, self.device.pjrt()?);
         store.settle(device.compiler(), self.config.client_options());
         Some(store)
     }
 
-    /// The executables of other processes, for those who must not wait.
+    /// The store, for callers that must not wait for its environment.
     pub(crate) fn store(&self) -> Option<&Arc<Store>> {
         self.store.as_ref()
     }
 
-    /// The same, or why there is none.
+    /// The store with a usable disk cache, or the error that says why there is none.
     pub(crate) fn needed_store(&self) -> Result<&Arc<Store>> {
         let why = self.no_disk().unwrap_or("there is none for this engine");
         let is_usable = |store: &&Arc<Store>| store.has_disk() && store.environment().is_some();
@@ -224,13 +226,13 @@ impl EngineShared {
         store.ok_or_else(|| Error::setup(format!("the disk cache is off: {why}")))
     }
 
-    /// Why there is no disk cache, if one was asked for.
+    /// Why there is no disk cache, if one was requested.
     pub(crate) fn no_disk(&self) -> Option<&str> {
         let unknown = || self.store.as_ref().filter(|store| store.has_disk())?.why_unknown();
         self.no_disk.as_deref().or_else(unknown)
     }
 
-    /// Who writes down what is asked for, if somebody wants to know.
+    /// The writer of the manifest, if one is configured.
     pub(crate) fn recorder(&self) -> Option<&ManifestWriter> {
         self.recorder.as_ref()
     }
@@ -255,7 +257,7 @@ impl EngineShared {
         &self.telemetry.counters
     }
 
-    /// Where it is told and counted what happens, for what must not hold the engine.
+    /// The event sink and the counters, for holders that must not keep the engine alive.
     pub(crate) fn telemetry(&self) -> &Telemetry {
         &self.telemetry
     }
@@ -276,51 +278,49 @@ impl EngineShared {
         &self.compile
     }
 
-    /// Calls `task` on a thread of the engine's, from any thread; at once, without the engine, if
-    /// that is gone.
+    /// Runs `task` on a thread of the engine. If the engine is gone, runs it at once with `None`.
     pub(crate) fn on_own_thread(
         engine: &Weak<EngineShared>,
         task: impl FnOnce(Option<Arc<EngineShared>>) + Send + 'static,
     ) {
         let Some(engine) = engine.upgrade() else { return task(None) };
         let pool = engine.compile.clone();
-        // What was upgraded goes there: it may be the last reference by then.
+        // The upgraded reference moves there, because it may be the last one by then.
         pool.push((move || task(Some(engine))).into());
     }
 
-    /// The results that the host computes when they are read. None where it computes nothing in the
-    /// place of the device, and where it is the device.
+    /// Host evaluation of small results. `None` if it is off, and on the reference device.
     pub(crate) fn host_eval(&self) -> Option<&HostEval> {
         self.host_eval.as_ref()
     }
 
-    /// The regions that are interpreted before they are compiled, if any are.
+    /// The interpreter tier, if it is on.
     pub(crate) fn interpreter_tier(&self) -> Option<&InterpreterTier> {
         self.interpreter_tier.as_ref()
     }
 
-    /// The regions that are padded to sizes that have executables, if any are.
+    /// The padded regions, if shape classes are on.
     pub(crate) fn padded_regions(&self) -> Option<&PaddedRegions> {
         self.padded_regions.as_ref()
     }
 
-    /// The thread that runs both, if there are any.
+    /// The thread of the interpreter tier and of padding, if either is on.
     pub(crate) fn interpret_pool(&self) -> Option<&Pool<Task>> {
         (self.interpreter_tier.is_some() || self.padded_regions.is_some()).then_some(&*self.interpret)
     }
 
-    /// The thread that interprets what crashed a process.
+    /// The thread that interprets quarantined regions.
     pub(crate) fn quarantine_pool(&self) -> &Pool<Task> {
         &self.interpret
     }
 
-    /// Until when a call waits that has no time-out of its own.
+    /// The deadline of a call that has no time-out of its own.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         self.config.waits().wait.and_then(|most| Instant::now().checked_add(most))
     }
 
-    /// Has another thread make a call of the plugin, which may not return; what `call` hands over,
-    /// on any thread, if it does so in time.
+    /// Runs a call of the plugin, which may not return, on another thread. Returns what `call`
+    /// hands over, or `None` if the deadline passes first.
     pub(crate) fn run_with_deadline<R: Send + 'static>(
         &self,
         deadline: Instant,
@@ -340,34 +340,34 @@ impl EngineShared {
         result.take()
     }
 
-    /// Something of the plugin's was not let go in time.
+    /// Reports that an object of the plugin was not released in time.
     pub(crate) fn report_late(&self, took: std::time::Duration) {
         if let Some(shutdown_timeout) = &self.shutdown_timeout {
             shutdown_timeout.report_late(took);
         }
     }
 
-    /// A stream has been made.
+    /// Registers the regions in flight of a new stream.
     pub(crate) fn add_in_flight(&self, flow: &Arc<InFlight>) {
         self.all_in_flight.lock().push(Arc::downgrade(flow));
     }
 
-    /// What is in flight of each stream.
+    /// The regions in flight of each stream.
     pub(crate) fn all_in_flight(&self) -> Vec<Arc<InFlight>> {
         self.all_in_flight.lock().iter().collect()
     }
 
-    /// What is to come from outside.
+    /// The promised values that have no data yet.
     pub(crate) fn promises(&self) -> &Promises {
         &self.promises
     }
 
-    /// The round of checks that its streams are in.
+    /// The current round of checks.
     pub(crate) fn check_round(&self) -> &Arc<AtomicU32> {
         &self.check_round
     }
 
-    /// Whether somebody looks at events.
+    /// Whether there is an event sink.
     pub(crate) fn is_observed(&self) -> bool {
         self.telemetry.events.is_observed()
     }
@@ -377,12 +377,12 @@ impl EngineShared {
         self.telemetry.events.emit(event);
     }
 
-    /// The sink, for what outlives the engine.
+    /// The event sink, for holders that outlive the engine.
     pub(crate) fn events(&self) -> &Events {
         &self.telemetry.events
     }
 
-    /// Keeps a failure for [`EngineShared::take_failures`], once however many values it poisons.
+    /// Keeps a failure for [`EngineShared::take_failures`], once, however many values it poisons.
     pub(crate) fn keep_failure(&self, failure: &Arc<Failure>) {
         let mut failures = self.failures.lock();
         if failures.iter().any(|known| Arc::ptr_eq(known, failure)) {
@@ -394,7 +394,7 @@ impl EngineShared {
         failures.push_back(failure.clone());
     }
 
-    /// The failures kept since this was last asked.
+    /// Takes the failures kept since the last call.
     pub(crate) fn take_failures(&self) -> VecDeque<Arc<Failure>> {
         if is_forked() {
             return VecDeque::new();
@@ -402,8 +402,8 @@ impl EngineShared {
         std::mem::take(&mut *self.failures.lock())
     }
 
-    /// Whether the process has memory mappings for the code of a region of so many ops, if that
-    /// lies in its memory.
+    /// Whether the process has enough memory mappings left for the code of a region of `ops` ops,
+    /// if the code lies in its memory.
     pub(crate) fn has_room_for_code(&self, ops: usize) -> std::result::Result<(), DeviceError> {
         if !self.device.has_code_here() {
             return Ok(());
@@ -416,8 +416,8 @@ impl EngineShared {
         })
     }
 
-    /// An executable has been made, with so many memory mappings by estimate: if the process has
-    /// too many of them, others go.
+    /// Notes a new executable with an estimated number of memory mappings. Evicts others if the
+    /// process has too many mappings.
     pub(crate) fn note_mappings(&self, mappings: u64) {
         if mappings > 0
             && let Some(surplus) = self.mappings.note(mappings, || self.cache.stats().mappings)
@@ -436,17 +436,17 @@ impl EngineShared {
         }
     }
 
-    /// Mappings of the process, as far as they were counted.
+    /// Number of memory mappings of the process at the last count.
     pub(super) fn counted_mappings(&self) -> u64 {
         self.mappings.counted()
     }
 
-    /// The number of the next stream.
+    /// The id of the next stream.
     pub(super) fn next_stream(&self) -> StreamId {
         StreamId(self.streams.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Sets the mode of streams that have none of their own.
+    /// Sets the mode of streams without a mode of their own.
     pub(super) fn set_mode(&self, mode: Mode) {
         self.mode.store(mode_code(Some(mode)), Ordering::Relaxed);
     }
@@ -468,7 +468,7 @@ impl Telemetry {
         self.counters.bytes_down.add(bytes as u64);
     }
 
-    /// Calls a callback of the user's from wherever the engine is; see [`call_user`].
+    /// Calls a callback of the user from any thread of the engine; see [`call_user`].
     #[cfg_attr(debug_assertions, track_caller)]
     pub(crate) fn call_back(&self, callback: &'static str, f: impl FnOnce()) {
         if let Err(message) = call_user(f) {
@@ -480,9 +480,9 @@ impl Telemetry {
 
 impl Drop for EngineShared {
     fn drop(&mut self) {
-        // No stream is left, so nobody waits for what is still queued; the threads finish it and
-        // end. A thread that is inside the plugin has a stream or the engine, so what is waited for
-        // here are threads that are outside.
+        // No stream is left, so no thread waits for queued work. The pools finish it and end. A
+        // thread inside the plugin holds a stream or the engine, so the threads awaited here are
+        // outside the plugin.
         if let Some(watch) = &self.watch {
             watch.shut_down();
         }
@@ -490,8 +490,8 @@ impl Drop for EngineShared {
         self.compile.shut_down();
         self.interpret.shut_down();
         self.drive.shut_down();
-        // What is left of the plugin is destroyed with them, the client too unless somebody else
-        // has it.
+        // This destroys the remaining objects of the plugin, and the client unless it is held
+        // elsewhere.
         let (Some(shutdown_timeout), Some(_)) = (&self.shutdown_timeout, self.device.pjrt()) else { return };
         let device = std::mem::replace(&mut self.device, Device::reference(1, None));
         let cache = std::mem::replace(&mut self.cache, MemoryCache::new(self.config.cache()));
@@ -500,7 +500,7 @@ impl Drop for EngineShared {
     }
 }
 
-/// For how long the plugin is waited for when the engine ends.
+/// The limit for the wait for the plugin when the engine ends.
 fn shutdown_timeout(config: &EngineConfig, telemetry: &Telemetry) -> Option<ShutdownTimeout> {
     let limits = *config.waits();
     let limit = limits.wait.or(limits.call)?;
@@ -511,7 +511,7 @@ fn shutdown_timeout(config: &EngineConfig, telemetry: &Telemetry) -> Option<Shut
     }))
 }
 
-/// The thread that gives up those that do not come back, if any are to be.
+/// The watchdog, if deadlines are set.
 fn watch(
     config: &EngineConfig,
     telemetry: &Telemetry,
@@ -521,7 +521,7 @@ fn watch(
 ) -> std::io::Result<Option<Watchdog>> {
     let limits = *config.waits();
     let period = limits.compile.into_iter().chain(limits.call).min();
-    // Models have no clock.
+    // Concurrency models have no clock.
     let Some(period) = period.filter(|_| cfg!(not(any(loom, shuttle)))) else { return Ok(None) };
     let (telemetry, drive, compile) = (telemetry.clone(), drive.clone(), compile.clone());
     let interpret = interpret.clone();

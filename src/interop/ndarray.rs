@@ -1,9 +1,9 @@
 //! Arrays of the `ndarray` crate.
 //!
-//! Tensors are row-major and have a rank known at run time, arrays may lie in memory in any order
-//! and have their rank in the type. So an array goes in as a view of any layout and dimension, and
-//! comes out as an [`ArrayD`] in row-major order, which [`ArrayD::into_dimensionality`] turns into
-//! one of a fixed rank.
+//! Tensors are row-major and have a dynamic rank. Arrays may have any memory layout, and their rank
+//! is part of the type. So the input is a view of any layout and dimension. The output is an
+//! [`ArrayD`] in row-major order, which [`ArrayD::into_dimensionality`] turns into an array of
+//! fixed rank.
 
 use fuseline_fusion::{Element, Shape, Site};
 use ndarray::{ArrayD, ArrayView, Dimension, IxDyn};
@@ -14,8 +14,8 @@ use crate::stream::Stream;
 use crate::tensor::Tensor;
 
 impl Stream {
-    /// A tensor with the elements and the shape of an array, which may lie in memory in any order.
-    /// The data is copied.
+    /// A tensor with the elements and the shape of an array of any memory layout. The data is
+    /// copied.
     ///
     /// Needs the feature `ndarray`.
     ///
@@ -23,7 +23,7 @@ impl Stream {
     /// When the array has more dimensions than a tensor can have, or the device refuses (out of
     /// memory).
     pub fn from_array<T: Element, D: Dimension>(&self, array: ArrayView<'_, T, D>) -> Result<Tensor> {
-        // Before anything is copied.
+        // Check the shape before anything is copied.
         Shape::try_from(array.shape())?;
         match array.as_slice() {
             Some(row_major) => self.tensor(row_major, array.shape()),
@@ -33,8 +33,8 @@ impl Stream {
 }
 
 impl Engine {
-    /// A tensor with the elements and the shape of an array, which may lie in memory in any order.
-    /// The data is copied.
+    /// A tensor with the elements and the shape of an array of any memory layout. The data is
+    /// copied.
     ///
     /// Needs the feature `ndarray`.
     ///

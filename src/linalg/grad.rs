@@ -1,11 +1,10 @@
 //! Vector-Jacobian products of linear algebra on real matrices, as [`nn::grad`](crate::nn::grad)
 //! has those of its functions.
 //!
-//! `gradient` is that of the result, and what is returned has the shape of the operand. The rules
-//! take the results that the forward computation has anyway. They are those of Giles, "An extended
-//! collection of matrix derivative results for forward and reverse mode automatic differentiation"
-//! (2008), and for Cholesky's factor of Murray, "Differentiation of the Cholesky decomposition"
-//! (2016).
+//! `gradient` is that of the result, and the returned tensor has the shape of the operand. The
+//! rules reuse results of the forward computation. They are those of Giles, "An extended collection
+//! of matrix derivative results for forward and reverse mode automatic differentiation" (2008), and
+//! for Cholesky's factor of Murray, "Differentiation of the Cholesky decomposition" (2016).
 
 use fuseline_fusion::OpErrorKind;
 
@@ -14,7 +13,7 @@ use crate::error::Result;
 use crate::nn::grad::unbroadcast;
 use crate::tensor::{Tensor, times};
 
-/// Refuses complex matrices, whose rules would conjugate.
+/// Fails for complex matrices, whose rules would have to conjugate.
 #[track_caller]
 fn real(op: &'static str, a: &Tensor) -> Result<()> {
     if a.dtype().is_complex() {
@@ -34,11 +33,11 @@ fn outer(a: &Tensor, b: &Tensor) -> Result<Tensor> {
     a.matmul(&b.swap_axes(-1, -2)?)
 }
 
-/// Of [`cholesky`](super::cholesky), from its result: zero above the diagonal, for only the lower
-/// triangle is read, and each element below it stands for two of the symmetric matrix.
+/// Of [`cholesky`](super::cholesky), from its result. It is zero above the diagonal, because only
+/// the lower triangle is read. Each element below it stands for two of the symmetric matrix.
 ///
-/// With `p` the lower triangle of `l^T g`, its diagonal halved, and `s = l^-T p l^-1`, that is the
-/// lower triangle of `s + s^T`, its diagonal halved.
+/// With `p` the lower triangle of `l^T g`, its diagonal halved, and `s = l^-T p l^-1`, the result
+/// is the lower triangle of `s + s^T`, its diagonal halved.
 ///
 /// # Errors
 /// When the shapes do not fit, or the elements are complex.

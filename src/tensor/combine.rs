@@ -11,7 +11,7 @@ use super::{AttrsByType, Tensor, here};
 use crate::error::Result;
 use crate::record::RecordCall;
 
-/// The attributes of the product of two matrices, which are the same every time.
+/// The attributes of the product of two matrices, which are always the same.
 fn of_matrices(dtype: DType) -> &'static Attrs {
     static MADE: LazyLock<AttrsByType> = LazyLock::new(|| {
         let numbers = DotDimensionNumbers {
@@ -36,15 +36,15 @@ impl Tensor {
     /// with one row on the left, one column on the right, and adds no dimension to the result.
     /// Element types promote.
     ///
-    /// Nothing is repeated to broadcast: a batch dimension that only one operand has is a dimension
-    /// of rows or columns to the product, and is moved to its place afterwards if it has to be.
+    /// Broadcasting copies nothing: a batch dimension that only one operand has becomes a dimension
+    /// of rows or columns of the product, and is moved to its place afterwards if necessary.
     ///
     /// # Errors
     /// When an operand is a scalar, the element types do not promote or the sizes do not fit.
     #[track_caller]
     pub fn matmul(&self, rhs: &Tensor) -> Result<Tensor> {
         let site = here();
-        // Mostly there is nothing to promote, broadcast or put in order.
+        // The common case, in which nothing is promoted, broadcast or transposed.
         if self.rank() == 2 && rhs.rank() == 2 && self.dtype() == rhs.dtype() {
             let attrs = of_matrices(self.dtype());
             return self.record_call(&RecordCall::new(OpCode::DotGeneral, attrs, &[self, rhs], &site));
@@ -67,7 +67,8 @@ impl Tensor {
             );
             return Err(Tensor::refuse(OpError::new("dot_general", OpErrorKind::Shape, given(), rule), site));
         };
-        // Who has batch dimension `axis` of the result in more than one copy: lhs, rhs.
+        // Which operand has batch dimension `axis` of the result with a size other than 1: lhs,
+        // rhs.
         let rank = batch.rank();
         let has = |shape: &Shape, axis: usize| {
             let missing = rank - shape.rank();
@@ -150,10 +151,10 @@ impl Tensor {
     }
 
     /// As [`Tensor::dot_general`], with a result of another element type, in which the products are
-    /// summed: `f32` for factors of `bf16`, say.
+    /// summed, such as `f32` for `bf16` factors.
     ///
     /// # Errors
-    /// When the dimensions do not fit, or the type does not hold that of the factors.
+    /// When the dimensions do not fit, or the type does not contain that of the factors.
     #[track_caller]
     pub fn dot_general_as(
         &self,

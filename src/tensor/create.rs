@@ -1,4 +1,4 @@
-//! Tensors from nothing, from scalars and from host data.
+//! Creates tensors from scalars, constants and host data.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -27,7 +27,7 @@ fn refused(error: DeviceError) -> Error {
     Error::device(Arc::new(failure))
 }
 
-/// What an upload came to.
+/// The result of an upload.
 type Uploaded = std::result::Result<Buffer, DeviceError>;
 
 fn upload_each<'a, I: Iterator<Item = &'a [u8]>>(
@@ -39,13 +39,12 @@ fn upload_each<'a, I: Iterator<Item = &'a [u8]>>(
     engine.with_room(asked, || engine.device().upload_each(ty, &mut parts()))
 }
 
-/// What a value takes on all replicas.
+/// The size of a value on all replicas.
 fn bytes_on(ty: &TensorType, replicas: usize) -> Bytes {
     Bytes(ty.bytes().0.saturating_mul(replicas as u64))
 }
 
-/// Whether so many bytes are data of a type. Asked before the device is, for which it would be a
-/// transfer that failed.
+/// Checks that the number of bytes fits a type, before the device reports it as a failed transfer.
 fn check_bytes(ty: &TensorType, bytes: usize) -> Result<()> {
     let (wanted, given) = (ty.bytes().0, bytes as u64);
     if wanted == given {
@@ -54,7 +53,7 @@ fn check_bytes(ty: &TensorType, bytes: usize) -> Result<()> {
     Err(fuseline_fusion::LiteralError::Length { ty: ty.clone(), wanted, given }.into())
 }
 
-/// The type of elements under the given sizes.
+/// The type of a tensor with these elements and sizes.
 fn type_under<T: Element>(data: &[T], dims: &[usize]) -> Result<TensorType> {
     let ty = type_of(T::DTYPE, dims)?;
     if data.len() as u64 != ty.elems().0 {
@@ -112,7 +111,7 @@ impl Stream {
         buffer.map_err(refused)
     }
 
-    /// Has another thread move data of this type to the device, and waits for that until the
+    /// Moves data of this type to the device on another thread, and waits for that until the
     /// deadline.
     fn upload_within(
         &self,
@@ -127,8 +126,8 @@ impl Stream {
             .ok_or_else(|| Error::timeout(start.elapsed(), format!("{ty} on its way to the device"), None))
     }
 
-    /// A tensor from host data that the device may use in place. Not tried again if memory is
-    /// short: the data goes with the attempt.
+    /// A tensor from host data that the device may use in place. It is not retried when memory is
+    /// short, because the attempt consumes the data.
     pub(crate) fn upload_owned(&self, ty: &TensorType, data: HostData) -> Result<Tensor> {
         Error::unless_forked(&fuseline_fusion::Site::Unknown)?;
         check_bytes(ty, data.len())?;
@@ -165,7 +164,7 @@ impl Stream {
         self.upload(type_under(data, dims)?, bytes_of(data))
     }
 
-    /// As [`Stream::tensor`], with other elements on each replica: one slice for each.
+    /// As [`Stream::tensor`], with different elements on each replica: one slice per replica.
     ///
     /// # Errors
     /// As [`Stream::tensor`], and when there are more or fewer slices than replicas.
@@ -178,8 +177,8 @@ impl Stream {
         self.upload_each(ty, &parts)
     }
 
-    /// As [`Stream::from_literal`], with other data on each replica: one literal for each, all of
-    /// one type.
+    /// As [`Stream::from_literal`], with different data on each replica: one literal per replica,
+    /// all of one type.
     ///
     /// # Errors
     /// When there are more or fewer than replicas, their types differ, or the device refuses (out
@@ -202,10 +201,10 @@ impl Stream {
         self.upload(data.ty().clone(), data.bytes())
     }
 
-    /// A lifted scalar: a rank-0 tensor whose value is passed to each execution beside the tensors
-    /// and is no part of any key. Another value, in a learning-rate schedule say, compiles nothing:
-    /// 0, 1 and -1 too, which schedules pass through. A number that the program never changes may
-    /// be a [`Stream::constant`]; see also [`crate::EngineConfig::specialise_scalars`].
+    /// A lifted scalar: a rank-0 tensor whose value is passed to each execution as a parameter and
+    /// is not part of any key. Another value, as in a learning-rate schedule, compiles nothing.
+    /// That includes 0, 1 and -1, which schedules pass through. A number that the program never
+    /// changes may be a [`Stream::constant`]; see also [`crate::EngineConfig::specialise_scalars`].
     #[must_use]
     pub fn scalar<T: RealElement>(&self, value: T) -> Tensor {
         self.lift(Scalar::new(value))
@@ -238,7 +237,7 @@ impl Stream {
     /// A tensor of the given sizes, all of whose elements are `value`, which is a lifted scalar.
     ///
     /// # Errors
-    /// When the sizes are not a shape.
+    /// When the sizes do not form a shape.
     #[track_caller]
     pub fn full<T: RealElement>(&self, value: T, dims: &[usize]) -> Result<Tensor> {
         let scalar = self.scalar(value);
@@ -249,7 +248,7 @@ impl Stream {
     /// A tensor of the given sizes, all of whose elements are 0 (`false` for bool), compiled in.
     ///
     /// # Errors
-    /// When the sizes are not a shape.
+    /// When the sizes do not form a shape.
     #[track_caller]
     pub fn zeros(&self, dtype: DType, dims: &[usize]) -> Result<Tensor> {
         self.splat(Literal::zeros(TensorType::scalar(dtype)), dims)
@@ -258,7 +257,7 @@ impl Stream {
     /// A tensor of the given sizes, all of whose elements are 1 (`true` for bool), compiled in.
     ///
     /// # Errors
-    /// When the sizes are not a shape.
+    /// When the sizes do not form a shape.
     #[track_caller]
     pub fn ones(&self, dtype: DType, dims: &[usize]) -> Result<Tensor> {
         self.splat(Literal::of_f64(dtype, 1.0), dims)
@@ -267,7 +266,7 @@ impl Stream {
     /// A tensor of the given sizes, all of whose elements are the constant `value`, compiled in.
     ///
     /// # Errors
-    /// When `value` is no scalar or the sizes are not a shape.
+    /// When `value` is no scalar or the sizes do not form a shape.
     #[track_caller]
     pub fn splat(&self, value: Literal, dims: &[usize]) -> Result<Tensor> {
         let scalar = self.constant(value)?;
@@ -275,7 +274,7 @@ impl Stream {
         self.source(OpCode::BroadcastInDim, attrs::broadcast_in_dim(shape, &[]), &[&scalar])
     }
 
-    /// 0, 1, 2, ... along dimension `axis`, the same at every place of the others.
+    /// 0, 1, 2, ... along dimension `axis`, repeated along the others.
     ///
     /// # Errors
     /// When the sizes are not a shape, the dimension does not exist, or the element type is bool.

@@ -1,4 +1,4 @@
-//! Types and data of the record layer from sizes as methods of tensors take them.
+//! Makes types and literals of the record layer from `usize` sizes.
 
 use fuseline_fusion::{DType, Element, Literal, Shape, TensorType};
 

@@ -1,7 +1,8 @@
 //! Printing the elements of a tensor.
 //!
-//! In: the data of a value, read from the device. Out: text that nests as NumPy's does, one row of
-//! the last dimension per line. Large tensors are summarised: each dimension shows its two ends.
+//! Input: the data of a value, read from the device. Output: text that nests as NumPy's does, one
+//! row of the last dimension per line. Large tensors are summarised: each dimension shows its two
+//! ends.
 
 use std::fmt::{self, Write as _};
 
@@ -11,14 +12,14 @@ use fuseline_record::mode::caller;
 
 use super::Tensor;
 
-/// Above so many elements a tensor is summarised. As in NumPy.
+/// Tensors with more elements are summarised, as in NumPy.
 const MAX_ELEMENTS: usize = 1_000;
 
-/// Elements at each end of a dimension that is summarised, by the rank up to which so many are
-/// shown: at most `(2 * 3)^4` elements, and `2^12` at the largest rank.
+/// Pairs of a rank and the number of elements at each end of a summarised dimension, up to that
+/// rank. At most `(2 * 3)^4` elements are shown, and `2^12` at the largest rank.
 const EDGES: [(usize, usize); 2] = [(4, 3), (usize::MAX, 1)];
 
-/// Columns after which a row is continued on the next line.
+/// Number of columns after which a row is wrapped.
 const MAX_COLUMNS: usize = 80;
 
 /// Prints the elements, and so waits until they have been computed. An error is printed as the
@@ -48,7 +49,7 @@ impl fmt::Display for Tensor {
     }
 }
 
-/// The elements of a tensor as they are printed.
+/// Prints the elements of a tensor.
 struct Picture<'a> {
     elements: Elements<'a>,
     dtype: DType,
@@ -85,7 +86,7 @@ impl<'a> Picture<'a> {
         }
     }
 
-    /// The places of a dimension that are shown, with `None` for those left out.
+    /// The indices of a dimension that are shown, with `None` for the gap.
     fn places(&self, size: usize) -> impl Iterator<Item = Option<usize>> + use<> {
         let edge = self.edge.filter(|edge| size > 2 * edge).unwrap_or(size);
         let gap = (edge < size).then_some(None);
@@ -93,7 +94,8 @@ impl<'a> Picture<'a> {
         (0..edge).map(Some).chain(gap).chain(last.map(Some))
     }
 
-    /// Columns of the longest element that is shown, below this place of dimension `axis`.
+    /// The width of the longest shown element of a part. `place` is its row-major index over the
+    /// dimensions before `axis`.
     fn widest(&self, axis: usize, place: usize) -> usize {
         let Some(&size) = self.dims.get(axis) else {
             return self.element(place).len();
@@ -102,7 +104,7 @@ impl<'a> Picture<'a> {
         parts.map(|part| self.widest(axis + 1, place * size as usize + part)).max().unwrap_or(0)
     }
 
-    /// The text below this place of dimension `axis`.
+    /// The text of such a part.
     fn part(&self, axis: usize, place: usize) -> String {
         let Some(&size) = self.dims.get(axis) else {
             return format!("{:>width$}", self.element(place), width = self.width);
@@ -116,7 +118,7 @@ impl<'a> Picture<'a> {
                 Some(part) => self.part(axis + 1, place * size as usize + part),
                 None => "...".to_owned(),
             };
-            // The comma or the bracket behind it stays on the line.
+            // The comma or bracket behind the element stays on its line.
             let is_over = below == 0 && column + part.len() + 2 > MAX_COLUMNS;
             if index > 0 {
                 text.push(',');
@@ -154,8 +156,8 @@ impl<'a> Picture<'a> {
         }
     }
 
-    /// As Rust's own numbers: the shortest text that is read as the same number, in decimal
-    /// notation unless that is long. The floats below 32 bits are `f32` numbers.
+    /// As Rust prints numbers: the shortest text that parses as the same number, in decimal
+    /// notation unless that is long. Floats below 32 bits are printed as `f32` numbers.
     fn float(&self, dtype: DType, bits: Bits) -> String {
         let value = element::to_f64(dtype, bits);
         match self.precision {

@@ -1,9 +1,9 @@
 //! `+ - * / %`, unary minus and `!`, on tensors and numbers.
 //!
-//! An operator records an op, and recording can fail, so it returns a [`Result`]. So that an
-//! expression needs one `?` at its end, each operator of two tensors also takes such a result on
-//! one side. A result on both sides, or beside a number, cannot be offered: `Result` belongs to the
-//! standard library, and the orphan rule asks for a type of this crate among the operands.
+//! An operator records an op, and recording can fail, so it returns a [`Result`]. Each operator of
+//! two tensors also takes such a result on one side, so that an expression needs one `?` at its
+//! end. A result on both sides, or beside a number, is impossible: `Result` belongs to the standard
+//! library, and the orphan rule requires a type of this crate among the operands.
 
 use std::ops::{Add, BitAnd, BitOr, BitXor, Div, Mul, Neg, Not, Rem, Sub};
 use std::panic::Location;

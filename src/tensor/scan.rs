@@ -15,9 +15,10 @@ use crate::stream::{Stream, StreamShared};
 use crate::trace::{self, TensorTree, with_tensors};
 
 impl Stream {
-    /// Goes along the first dimension of `xs`, tensors of one length there: `step` gets what is
-    /// carried and the element at a place, and returns what to carry on and a result for that
-    /// place. Returns what is carried in the end and the results along a new first dimension.
+    /// Iterates over the first dimension of `xs`, whose length all of them share. `step` gets the
+    /// carried values and the slices at an index, and returns the new carried values and a result
+    /// for that index. Returns the final carried values, and the results stacked along a new first
+    /// dimension. JAX's `lax.scan`.
     ///
     /// A running sum:
     ///
@@ -36,7 +37,7 @@ impl Stream {
     /// ```
     ///
     /// # Errors
-    /// When there are no `xs` or their lengths differ, `step` fails or carries on other types than
+    /// When there are no `xs` or their lengths differ, or `step` fails or carries other types than
     /// it gets.
     #[track_caller]
     pub fn scan<C: TensorTree, X: TensorTree, Y: TensorTree>(
@@ -49,8 +50,7 @@ impl Stream {
         Loop { stream: self, condition, body, site: here() }.scan(init, &xs, step, false)
     }
 
-    /// As [`Stream::scan`], from the last place to the first; results stay at the places they
-    /// belong to.
+    /// As [`Stream::scan`], from the last index to the first. Each result stays at its index.
     ///
     /// # Errors
     /// As [`Stream::scan`].
@@ -66,7 +66,7 @@ impl Stream {
     }
 }
 
-/// A place along the first dimension, in the body of a scan.
+/// An index along the first dimension, in the body of a scan.
 struct At<'a> {
     place: &'a Tensor,
     zero: &'a Tensor,
@@ -74,7 +74,7 @@ struct At<'a> {
 }
 
 impl At<'_> {
-    /// The operands, followed by where the place is in a tensor of this rank.
+    /// The operands, followed by the start indices of the slice in a tensor of this rank.
     fn operands<'a>(&'a self, operands: &[&'a Tensor], rank: usize) -> Vec<&'a Tensor> {
         let starts = iter::once(self.place).chain(iter::repeat_n(self.zero, rank - 1));
         operands.iter().copied().chain(starts).collect()
@@ -157,8 +157,7 @@ impl Loop<'_> {
         let i = open.param(index.clone())?;
         let carry = open.params_like(&init, &carried)?;
         if length == 0 {
-            // Nothing to do, and nowhere to read an element; but only the step knows what its
-            // results are like.
+            // There is no element to read, but only `step` knows the types of its results.
             let element = |x: &Tensor| open.param(type_of(x.dtype(), &x.dims()[1..])?);
             let elements = inputs.iter().map(element).collect::<Result<Vec<_>>>()?;
             let (next, result) = step(carry, with_tensors(xs, elements)?)?;

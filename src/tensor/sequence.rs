@@ -1,5 +1,5 @@
-//! Sequences of evenly spaced numbers, computed on the device: nothing is copied there, and what
-//! they start from and step by are lifted scalars.
+//! Sequences of evenly spaced numbers. They are computed on the device, so no data is copied. Start
+//! and step are lifted scalars.
 //!
 //! Floats are computed as `start + i * step` in `f64` and rounded to the element type at the end,
 //! so that errors do not add up. Integers are exact: those below 32 bits are computed in `i32`.
@@ -10,7 +10,7 @@ use super::{Tensor, here};
 use crate::error::{Error, Result};
 use crate::stream::Stream;
 
-/// What errors of this module name as the op.
+/// The op that errors of this module name.
 const NAME: &str = "iota";
 
 impl Stream {
@@ -114,7 +114,8 @@ impl Stream {
             _ if dtype.bits() < 32 => DType::I32,
             _ => dtype,
         };
-        // What is not computed in its own type has so few bits that an `f64` holds it.
+        // Types that are not computed in their own type are so narrow that an `f64` holds their
+        // values.
         let lifted = |number: Scalar| {
             let own = Some(number).filter(|number| number.dtype() == computed);
             match own.or_else(|| Scalar::from_f64(computed, value(number))) {
@@ -156,13 +157,13 @@ fn count(start: Scalar, end: Scalar, step: Scalar) -> Result<usize> {
         DTypeClass::Float => {
             let (start, end, step) = (value(start), value(end), value(step));
             let is_finite = start.is_finite() && end.is_finite() && step.is_finite() && step != 0.0;
-            // The conversion ends at the limits of the integers.
+            // The conversion saturates at the limits of the integers.
             is_finite.then(|| ((end - start) / step).ceil() as usize)
         }
         _ => {
             let [start, end, step] = [start, end, step].map(|n| element::to_int(dtype, n.bits().into()));
             let (span, step) = if step < 0 { (start - end, -step) } else { (end - start, step) };
-            // The sizes of shapes end long before those of integers do.
+            // The limit of sizes in shapes is far below that of integers.
             (step != 0).then(|| usize::try_from((span.max(0) + step - 1) / step).unwrap_or(usize::MAX))
         }
     };

@@ -1,41 +1,43 @@
-//! Who holds the tape of a stream, without anybody waiting for it.
+//! A combining lock (flat combining) around the trace of a stream, for which no thread waits.
 //!
-//! While a stream is replayed, what is recorded goes through its [`CombiningLock`], one thread at a
-//! time: into the tape, or, if it is not what was expected, behind the tape into the log. A thread
-//! that finds the gate held leaves its entry there, and whoever holds it sees to the entry before
-//! letting go. So nobody waits, and entries that happen one after the other keep their order. While
-//! nothing is replayed the gate is open: entries go to the log directly, at the cost of one load.
+//! While a stream is replayed, entries pass through its [`CombiningLock`], one thread at a time.
+//! They go onto the trace or, if they are not what was expected, behind the trace into the log. A
+//! thread that finds the lock held defers its entry to the holder, which handles it before it
+//! releases the lock. So no thread waits, and entries that happen one after the other keep their
+//! order. While nothing is replayed the lock is open: entries go to the log directly, at the cost
+//! of one load.
 //!
 //! # State word
 //!
-//! One atomic pointer: one of the states below, or a pointer to a stack of entries that were left,
-//! which means `HELD`.
+//! One atomic pointer: one of the states below, or a pointer to a stack of deferred entries, which
+//! implies `HELD`.
 //!
 //! | state | meaning |
 //! |---|---|
 //! | `OPEN` | entries go to the log directly |
-//! | `READY` | the same; the program has just asked for what may be a boundary, so that the next op may begin a tape |
-//! | `FRESH` | the same, and it was one: nothing is pending |
-//! | `CLOSED` | entries go through the gate, and nobody holds it |
-//! | `HELD`, or a stack | entries go through the gate, and somebody holds it |
+//! | `READY` | the same; the program has just requested what may be a boundary, so the next op may begin a trace |
+//! | `FRESH` | the same, and it was a boundary: nothing is pending |
+//! | `CLOSED` | entries go through the lock, and no thread holds it |
+//! | `HELD`, or a stack | entries go through the lock, and a thread holds it |
 //!
 //! | transition | who | ordering |
 //! |---|---|---|
-//! | `OPEN -> READY`, `OPEN, READY -> FRESH`, `READY, FRESH -> OPEN` | anybody; hints | compare-exchange, relaxed: a read-modify-write carries on what `release` published |
-//! | `READY, FRESH, CLOSED -> HELD` | a thread that takes it, [`CombiningLock::hold`] | compare-exchange, `Acquire` gets the holder before |
-//! | `HELD -> HELD` with one more entry | a thread that finds it held, [`CombiningLock::leave`] | compare-exchange, `Release` publishes the entry |
-//! | stack `-> HELD` | the holder, when it takes what was left | swap, `Acquire` gets the entries |
+//! | `OPEN -> READY`, `OPEN, READY -> FRESH`, `READY, FRESH -> OPEN` | any thread; hints | compare-exchange, relaxed: a read-modify-write continues the release sequence of `release` |
+//! | `READY, FRESH, CLOSED -> HELD` | a thread that acquires the lock, [`CombiningLock::hold`] | compare-exchange, `Acquire` synchronises with the previous holder |
+//! | `HELD -> HELD` with one more entry | a thread that finds the lock held, [`CombiningLock::leave`] | compare-exchange, `Release` publishes the entry |
+//! | stack `-> HELD` | the holder, when it takes the deferred entries | swap, `Acquire` gets the entries |
 //! | `HELD -> OPEN, READY, FRESH, CLOSED` | the holder, [`Held::release`] | compare-exchange, `Release` publishes what it did |
 //!
 //! # Safety argument
 //!
-//! - D1: *One thread at a time touches what is inside.* `HELD` is entered by one compare-exchange
-//!   from a state that is not `HELD`, and only the thread that entered leaves it.
-//! - D2: *Nothing that was left is forgotten*: the compare-exchange that lets go fails while there
+//! - D1: *One thread at a time accesses the guarded data.* `HELD` is entered by one
+//!   compare-exchange from a state that is not `HELD`, and only the thread that entered it leaves
+//!   it.
+//! - D2: *No deferred entry is lost.* The compare-exchange that releases the lock fails while there
 //!   is a stack.
-//! - D3: *Order is kept.* Who sees the gate open, with `Acquire`, comes after all that the last
-//!   holder put into the log, what was left with it included. An entry that is left after another
-//!   one lies above it in the stack, which is emptied from the bottom.
+//! - D3: *Order is kept.* A thread that sees the lock open, with `Acquire`, comes after everything
+//!   that the last holder put into the log, including deferred entries. An entry that is deferred
+//!   after another lies above it in the stack, which is emptied from the bottom.
 
 use std::ptr;
 
@@ -47,16 +49,16 @@ struct DeferredEntry<E> {
     below: *mut DeferredEntry<E>,
 }
 
-/// What a gate is for those who come with an entry.
+/// The state of the lock for a thread that brings an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LockState {
-    /// Entries go to the log.
+    /// Entries go to the log directly.
     Open,
-    /// The same; the next op may begin a tape.
+    /// The same; the next op may begin a trace.
     Ready,
     /// The same, and no op is pending.
     Fresh,
-    /// Entries go through the gate.
+    /// Entries go through the lock.
     Closed,
 }
 
@@ -66,7 +68,7 @@ const FRESH: usize = 2;
 const CLOSED: usize = 3;
 const HELD: usize = 4;
 
-/// The address that stands for a state. Nothing is ever stored there.
+/// The address that encodes a state. It is never dereferenced.
 fn word<E>(state: usize) -> *mut DeferredEntry<E> {
     ptr::without_provenance_mut(state)
 }
@@ -82,35 +84,36 @@ impl LockState {
     }
 }
 
-/// Whether a word says that somebody holds the gate.
+/// Whether a thread holds the lock, according to this word.
 fn is_held(word: usize) -> bool {
     word >= HELD
 }
 
-/// See the module's documentation.
+/// A lock whose holder handles the entries of other threads. See the module's documentation.
 pub(crate) struct CombiningLock<S, E> {
     word: AtomicPtr<DeferredEntry<E>>,
     inside: UnsafeCell<S>,
 }
 
-// SAFETY: holds because what is inside is touched by one thread at a time (D1), and entries move
-// from the thread that leaves them to the one that takes them.
+// SAFETY: holds because one thread at a time accesses the guarded data (D1), and entries move from
+// the thread that defers them to the one that takes them.
 unsafe impl<S: Send, E: Send> Send for CombiningLock<S, E> {}
-// SAFETY: holds for the same reason; no `&S` is handed to two threads.
+// SAFETY: holds for the same reason; no two threads have a `&S`.
 unsafe impl<S: Send, E: Send> Sync for CombiningLock<S, E> {}
 
-/// The right to what is inside.
+/// Exclusive access to the guarded data.
 pub(crate) struct Held<'a, S, E> {
     lock: &'a CombiningLock<S, E>,
 }
 
 impl<S, E> CombiningLock<S, E> {
-    /// An open gate.
+    /// An open lock.
     pub(crate) fn new(inside: S) -> CombiningLock<S, E> {
         CombiningLock { word: AtomicPtr::new(word(OPEN)), inside: UnsafeCell::new(inside) }
     }
 
-    /// What it is now. Who sees it open comes after everything that the last holder did.
+    /// The current state. A thread that sees the lock open comes after everything that the last
+    /// holder did.
     #[inline(always)]
     pub(crate) fn state(&self) -> LockState {
         match self.word.load(ordering!(Acquire, "gate_state")).addr() {
@@ -121,17 +124,17 @@ impl<S, E> CombiningLock<S, E> {
         }
     }
 
-    /// The program has asked for what may be a boundary.
+    /// Notes that the program has requested what may be a boundary.
     pub(crate) fn make_ready(&self) {
         self.change(&[OPEN], READY);
     }
 
-    /// The program has asked for a boundary.
+    /// Notes that the program has requested a boundary.
     pub(crate) fn make_fresh(&self) {
         self.change(&[OPEN, READY], FRESH);
     }
 
-    /// What has come after a boundary begins no tape.
+    /// Notes that the op after a boundary began no trace.
     pub(crate) fn make_open(&self) {
         self.change(&[READY, FRESH], OPEN);
     }
@@ -142,7 +145,7 @@ impl<S, E> CombiningLock<S, E> {
         }
     }
 
-    /// Takes the gate, if it is in the state `from`, which means that nobody holds it.
+    /// Acquires the lock if it is in the state `from`, which means that no thread holds it.
     #[inline(always)]
     pub(crate) fn hold(&self, from: LockState) -> Option<Held<'_, S, E>> {
         debug_assert_ne!(from, LockState::Open, "an open gate is not held");
@@ -152,16 +155,17 @@ impl<S, E> CombiningLock<S, E> {
             .then(|| Held { lock: self })
     }
 
-    /// Leaves an entry with whoever holds the gate.
+    /// Defers an entry to the lock holder.
     ///
     /// # Errors
-    /// With the entry, if nobody does.
+    /// Returns the entry if no thread holds the lock.
     pub(crate) fn leave(&self, entry: E) -> Result<(), E> {
         let left = Box::into_raw(Box::new(DeferredEntry { entry, below: ptr::null_mut() }));
-        // Relaxed: what is below is not looked at here.
+        // Relaxed: this thread does not read the entries below.
         let mut top = self.word.load(Ordering::Relaxed);
         while is_held(top.addr()) {
-            // SAFETY: holds because the entry is ours until the compare-exchange below succeeds.
+            // SAFETY: holds because this thread owns the entry until the compare-exchange below
+            // succeeds.
             unsafe { (*left).below = top };
             match self.word.compare_exchange_weak(
                 top,
@@ -173,16 +177,17 @@ impl<S, E> CombiningLock<S, E> {
                 Err(now) => top = now,
             }
         }
-        // SAFETY: holds because the entry was not pushed, so it is still ours.
+        // SAFETY: holds because the entry was not pushed, so this thread still owns it.
         Err(unsafe { Box::from_raw(left) }.entry)
     }
 
-    /// Takes what was left, the latest first.
+    /// Takes the deferred entries, the latest first.
     fn take_left(&self) -> Vec<E> {
         let mut top = self.word.swap(word(HELD), ordering!(Acquire, "gate_take"));
         let mut entries = Vec::new();
         while top.addr() > HELD {
-            // SAFETY: holds because the swap took the stack, so everything in it is ours (D2).
+            // SAFETY: holds because the swap took the stack, so this thread owns everything in it
+            // (D2).
             let left = unsafe { Box::from_raw(top) };
             top = left.below;
             entries.push(left.entry);
@@ -192,17 +197,17 @@ impl<S, E> CombiningLock<S, E> {
 }
 
 impl<S, E> Held<'_, S, E> {
-    /// What is inside.
+    /// The guarded data.
     #[inline(always)]
     pub(crate) fn inside(&mut self) -> &mut S {
         let inside = self.lock.inside.with_mut(|inside| inside);
-        // SAFETY: holds because one thread at a time holds the gate (D1), which is us, and `&mut
-        // self` says that we are not in here already.
+        // SAFETY: holds because one thread at a time holds the lock (D1), which is this thread, and
+        // `&mut self` excludes a second borrow.
         unsafe { &mut *inside }
     }
 
-    /// Lets go of the gate, which is then in the state `next`, unless something was left: `see_to`
-    /// is called with each entry, in order, and says what the state is then.
+    /// Releases the lock into the state `next`. If entries were deferred, calls `see_to` with each
+    /// of them first, in order; the last call decides the state.
     #[inline(always)]
     pub(crate) fn release(mut self, next: LockState, see_to: impl FnMut(&mut S, E) -> LockState) {
         if !self.try_release(next) {
@@ -230,8 +235,8 @@ impl<S, E> Held<'_, S, E> {
 }
 
 impl<S, E> Drop for Held<'_, S, E> {
-    /// Something panicked that must not, a bug of ours: what was left is lost, its promises are
-    /// broken and so told, and the stream goes on without a tape.
+    /// Runs only after a panic, which is a bug. The deferred entries are lost and their promises
+    /// broken, which their waiters see. The stream goes on without a trace.
     fn drop(&mut self) {
         while !self.try_release(LockState::Open) {
             drop(self.lock.take_left());
@@ -265,7 +270,7 @@ mod tests {
         held.inside().push(0);
         assert_eq!([lock.leave(1), lock.leave(2), lock.leave(3)], [Ok(()); 3]);
         held.release(LockState::Closed, |seen, entry| {
-            // Left while others are seen to.
+            // Deferred while other entries are handled.
             if entry == 1 {
                 assert_eq!(lock.leave(4), Ok(()));
             }
@@ -303,27 +308,27 @@ mod loom_tests {
 
     use super::*;
 
-    /// An entry: a cell, so that loom sees who may look at it.
+    /// An entry. The cell lets loom check who may access it.
     struct Paper(UnsafeCell<u32>);
 
-    // SAFETY: holds because a paper is passed on through the gate, which the models check.
+    // SAFETY: holds because a paper is passed on through the lock, which the models check.
     unsafe impl Send for Paper {}
 
     impl Paper {
         fn read(&self) -> u32 {
-            // SAFETY: holds because whoever has the paper is its only owner.
+            // SAFETY: holds because the thread that has the paper is its only owner.
             self.0.with(|number| unsafe { *number })
         }
     }
 
     struct Line {
         lock: CombiningLock<u32, Paper>,
-        /// What holders put into the log.
+        /// What lock holders put into the log.
         log: UnsafeCell<Vec<u32>>,
     }
 
-    // SAFETY: holds because the log is touched by holders of the gate, and by who comes after them,
-    // which the models check.
+    // SAFETY: holds because the log is accessed by lock holders and by threads that come after
+    // them, which the models check.
     unsafe impl Sync for Line {}
     // SAFETY: holds for the same reason.
     unsafe impl Send for Line {}
@@ -338,12 +343,12 @@ mod loom_tests {
         }
 
         fn log(&self, entry: u32) {
-            // SAFETY: holds because the caller holds the gate, or has seen it open and is alone.
+            // SAFETY: holds because the caller holds the lock, or has seen it open and is alone.
             self.log.with_mut(|log| unsafe { (*log).push(entry) });
         }
 
-        /// Takes an entry through the gate. Who holds it counts in what is inside; an odd entry
-        /// opens the gate.
+        /// Takes an entry through the lock. The holder increments the guarded counter. An odd entry
+        /// opens the lock.
         fn enter(&self, entry: u32) {
             let next = |entry: u32| if entry % 2 == 1 { LockState::Open } else { LockState::Closed };
             let number = entry;
@@ -370,7 +375,7 @@ mod loom_tests {
         }
     }
 
-    /// Two threads come with an entry each; both entries are seen to, and neither thread waits.
+    /// Two threads bring an entry each. Both entries are handled, and neither thread waits.
     #[test]
     fn loom_what_is_left_at_the_gate_is_seen_to() {
         loom::model(|| {
@@ -388,7 +393,7 @@ mod loom_tests {
         });
     }
 
-    /// A thread that sees the gate open comes after what the holder put into the log.
+    /// A thread that sees the lock open comes after what the holder put into the log.
     #[test]
     fn loom_who_sees_the_gate_open_comes_after_the_holder() {
         loom::model(|| {
@@ -404,8 +409,8 @@ mod loom_tests {
         });
     }
 
-    /// The same for what was left: an op that uses the result of one that was left finds it in the
-    /// log, or the gate closed.
+    /// The same for deferred entries: an op that uses the result of a deferred op finds that op in
+    /// the log, or the lock closed.
     #[test]
     fn loom_what_was_left_comes_before_what_follows_from_it() {
         loom::model(|| {
@@ -423,7 +428,8 @@ mod loom_tests {
                 })
             };
             if made.load(Ordering::Acquire) == 1 && line.lock.state() == LockState::Open {
-                // SAFETY: holds because whoever opened the gate has seen to what was left (D3).
+                // SAFETY: holds because the thread that opened the lock has handled the deferred
+                // entries (D3).
                 let seen = line.log.with(|log| unsafe { (*log).clone() });
                 assert!(!seen.is_empty(), "somebody opened the gate");
             }

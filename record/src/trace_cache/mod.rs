@@ -1,47 +1,48 @@
-//! Replay: recording what was recorded before, op by op, without recording it.
+//! The trace cache: it recognizes calls that repeat a recorded region, and skips recording them.
 //!
-//! What a program records between two boundaries that it asks for is mostly what it recorded
-//! between two others before. So where the driver has sealed the same region twice, and nothing
-//! else lay between those boundaries, the region is a [`Template`]. From then on a call is compared
-//! with the op that the template has next: op, attributes, bodies, and the operands by identity. If
-//! it is that op, its results have the types that the template says, and all that is left to do is
-//! to hand out handles and to note which values they are ([`ReplayTrace`]). At the boundary the
-//! tape goes into the log as one entry, and the driver makes a job of it without looking at its
-//! ops: graph, canonical form and key are the template's.
+//! Between two requested boundaries, a program mostly records what it recorded between two earlier
+//! ones. If the driver has sealed the same region twice, and the region was everything between two
+//! requested boundaries, it becomes a [`Template`]. From then on each call is compared with the
+//! next op of the template: op, attributes, bodies, and the operands by identity. If they match,
+//! the template knows the types of the results. What remains is to hand out handles and to note
+//! which values they are ([`ReplayTrace`]). At the boundary the trace goes into the log as one
+//! entry. The driver makes a job of it without looking at its ops, because graph, canonical form
+//! and key are the template's.
 //!
-//! So it is with a *round*, a region that the program repeats without asking for boundaries and
-//! that the driver has found to be expected (`fusion::region::loop_body`). Which op begins a round
-//! the driver knows, so it invites the next one by its number ([`Replay::expect_loop`]). There the
-//! ops go onto a tape, behind each complete tape comes another, and a tape goes into the log when
-//! the one behind it is complete too: what is released by then is not needed behind it. So two
-//! tapes may be under way; a value that the second one uses is taken off the first.
+//! The same works for a *loop iteration*: a region that the program repeats without requested
+//! boundaries and that the driver has found to be a loop body (`fusion::region::loop_body`). The
+//! driver knows which op begins an iteration, so it announces the next one by the position of the
+//! stream ([`Replay::expect_loop`]). There a trace begins, and each complete trace is followed by
+//! another. A trace goes into the log when the next one is complete too: what is released by then
+//! is no output of its region. So two traces may be open at once; a value that the second one uses
+//! is taken off the first.
 //!
-//! A call that is not the next op ends the tape. What is on it goes into the log as it is, and the
-//! driver takes its steps one by one: the ops and releases that were recorded, in their order. So
-//! does a tape for which the region would not be the template's after all, because somebody else
-//! has put something before it. Where regions end, their keys, outputs and events are the same as
-//! without replay.
+//! A call that is not the next op ends the trace. The trace goes into the log as it is, and the
+//! driver takes its steps one by one: the recorded ops and releases, in order. It does the same
+//! with a trace whose region would not be the template's, because another thread has appended
+//! something before it. Where regions end, their keys, outputs and events are the same as without
+//! the trace cache.
 //!
 //! Invariants:
-//! - Q1: a tape stands for its steps: the driver may always take them one by one instead, with the
+//! - Q1: a trace stands for its steps. The driver may always take them one by one instead, with the
 //!   same outcome.
-//! - Q2: a tape is a region only from a boundary that the program asked for to the next, where the
-//!   plans say what they said when it was made (`RegionBuilder::replay`), or where the builder
-//!   expects just that round (`RegionBuilder::replay_round`).
-//! - Q3: a value is a result or parameter of a tape if the tape knows its address in that place.
-//!   What a value says of itself ([`handles`]) is about the tape of its stream that is not closed,
-//!   or about the one of two that it is on.
-//! - Q4: a cell is used again only if nobody but the tape has a reference to it and nobody ever
+//! - Q2: a trace is a region only between two requested boundaries, where the merge trie gives the
+//!   same answers as when the template was made (`RegionBuilder::replay`), or where the builder
+//!   expects exactly that loop body (`RegionBuilder::replay_round`).
+//! - Q3: a value is a result or parameter of a trace if the trace has its address in that place.
+//!   The state of the value itself ([`handle_count`](crate::handle_count)) refers to the open trace
+//!   of its stream, or to one of two.
+//! - Q4: a cell is reused only if the trace holds the only reference to it and no thread ever
 //!   waited for it.
-//! - Q5: a value on a tape belongs to its handle until the last one is dropped, and to the tape
-//!   from then on; a tape that is handed over is closed: it has references of its own.
+//! - Q5: a value on a trace belongs to its handles until the last one is dropped, and then to the
+//!   trace. A trace that is handed over is closed: it has references of its own.
 //! - Q6: entries of a stream that happen one after the other keep their order, whichever way they
-//!   go ([`lock`]). An entry that is left at the gate has handles of its own on what it mentions,
-//!   so that the end of a life, which does not pass the gate, comes after it. Their number is
-//!   limited ([`permits`]).
+//!   go ([`combining_lock`]). A deferred entry has its own handles on the values that it mentions.
+//!   So the release of such a value, which does not pass through the lock, comes after the entry.
+//!   The number of deferred entries is limited ([`permits`]).
 //!
-//! Templates that do not fit are left out for a number of times that doubles; all of this is a
-//! function of what is recorded.
+//! A template that did not match is skipped, for a number of times that doubles. All of these
+//! decisions are a function of what is recorded.
 
 mod combining_lock;
 mod permits;
@@ -71,16 +72,16 @@ use crate::stream::{OutcomeOf, Stream};
 use crate::template::{LoopIteration, Sites, StreamPosition, Template};
 use crate::value::ValueCell;
 
-/// Whether a call was recorded on a tape.
+/// Whether a call was recorded on a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Replayed {
-    /// It is still to be recorded.
+    /// It is not on a trace and still has to be recorded.
     No,
     /// It is on a trace.
     Yes,
-    /// It was, or it is not to be, and for too long there have been as many tapes under way as
-    /// there may be.
+    /// The number of traces in the log was at its limit for too long. The call may have been
+    /// recorded or not; in both cases it fails.
     TooMany,
 }
 
@@ -90,46 +91,47 @@ impl From<bool> for Replayed {
     }
 }
 
-/// What is behind the gate.
+/// What the combining lock guards.
 struct Session<S: Stream> {
-    /// There is one while the gate is closed.
+    /// The open trace. There is one while the lock is in the state `Closed`.
     trace: Option<Box<ReplayTrace<OutcomeOf<S>>>>,
-    /// What was recorded before the tape ended at a boundary, so that no pending op knows a value
-    /// that is not on the tape.
+    /// Whether the trace began at a boundary, so that no pending op refers to a value that is not
+    /// on the trace.
     is_clean: bool,
 }
 
-/// An entry that was left at the gate, with handles on the values that it mentions: whoever left it
-/// may drop theirs before it is seen to, and the end of their lives must not come before it.
+/// An entry that was deferred to the lock holder. It has handles on the values that it mentions:
+/// its thread may drop its own before the entry is handled, and the releases must come after the
+/// entry.
 struct DeferredEntry<S: Stream> {
     entry: Entry<OutcomeOf<S>>,
     mentions: Mentions<S>,
     permit: Permit,
 }
 
-/// Handles on what an entry mentions.
+/// Handles on the values that an entry mentions.
 type Mentions<S> = SmallVec<[<S as Stream>::Handle; 2]>;
 
-/// So many ops are never recorded.
+/// A number of ops that is never reached.
 const NOT_DUE: u64 = u64::MAX;
 
-/// The replaying of one stream.
+/// The trace cache of one stream.
 pub struct Replay<S: Stream> {
     is_on: bool,
     lock: CombiningLock<Session<S>, DeferredEntry<S>>,
     permits: Arc<Permits>,
-    /// Where the tape stands, written by who holds the gate.
+    /// The position of the trace, written by the lock holder.
     at: AtomicU32,
-    /// What went into the log, on tapes too, as in [`StreamPosition`]; where threads record at once
-    /// it may be behind or ahead.
+    /// Number of ops that went into the log, also on traces, as in [`StreamPosition`]. While
+    /// several threads record, it may be too low or too high.
     ops: AtomicU64,
     asks: AtomicU64,
-    /// After how many ops a round may begin ([`Replay::expect_loop`]).
+    /// The number of ops after which an iteration may begin ([`Replay::expect_loop`]).
     due: AtomicU64,
-    /// Rounds on tapes have turned out to be none.
+    /// Whether traces of iterations turned out not to be regions.
     is_off: AtomicBool,
     library: Mutex<TemplateCache<OutcomeOf<S>>>,
-    /// So many tapes are under way that the program has to wait.
+    /// Whether so many traces are in the log that the program has to wait.
     is_crowded: AtomicBool,
     came_back: Condvar,
 }
@@ -141,7 +143,7 @@ impl<S: Stream> fmt::Debug for Replay<S> {
 }
 
 impl<S: Stream> Replay<S> {
-    /// Nothing is expected yet; if not `is_on`, nothing ever will be.
+    /// An empty trace cache. If `is_on` is false, it stays empty.
     pub fn new(is_on: bool) -> Replay<S> {
         Replay {
             is_on,
@@ -160,16 +162,16 @@ impl<S: Stream> Replay<S> {
 
     // ----- the recording side -----
 
-    /// Records a call if it is what is expected, has one result, and is recorded as it usually is
-    /// ([`ReplayTrace::record_fast`]). If not, it is still to be recorded. Returns the result with
-    /// its handle.
+    /// Records a call on the fast path ([`ReplayTrace::record_fast`]), if it is expected and has
+    /// one result. Returns the result, which has a handle. `None` means that the call still has to
+    /// be recorded.
     #[inline(always)]
     pub fn record_fast(
         &self,
         call: &RecordCall<'_, S::Handle>,
         stream: &Arc<S>,
     ) -> Option<Arc<ValueCell<OutcomeOf<S>>>> {
-        // A child of a fork is told where there is time for it.
+        // In a forked child, the slow path reports the error.
         if self.lock.state() != LockState::Closed || is_forked() || !is_fit(call, &**stream) {
             return None;
         }
@@ -183,7 +185,7 @@ impl<S: Stream> Replay<S> {
         made
     }
 
-    /// Records a call if it is what is expected.
+    /// Records a call if it is the expected one.
     #[inline(always)]
     pub fn record(
         &self,
@@ -207,13 +209,12 @@ impl<S: Stream> Replay<S> {
         stream: &Arc<S>,
         results: &mut impl TakeResults<S::Handle>,
     ) -> Replayed {
-        // It goes into a body, and is none of this stream's ops, though it may be called by a value
-        // of this stream.
+        // An op with an operand of a body goes into that body, not to this stream.
         if call.operands.iter().any(|tensor| tensor.cell().place().is_some()) {
             return Replayed::No;
         }
         match state {
-            // It goes the way of all entries, and ends the tape there.
+            // The call is submitted like any entry, which ends the trace.
             _ if !is_fit(call, &**stream) => Replayed::No,
             LockState::Open => self.record_due(call, stream, results).into(),
             LockState::Closed => self.record_next(call, stream, results),
@@ -263,20 +264,20 @@ impl<S: Stream> Replay<S> {
         is_recorded.into()
     }
 
-    /// Lets those who drop handles know where the tape stands.
+    /// Publishes the position of the trace to threads that drop handles.
     fn note_place(&self, session: &Session<S>) {
         if let Some(trace) = &session.trace {
             self.at.store(trace.at(), Ordering::Relaxed);
         }
     }
 
-    /// Where the tape stands, for a value that is on it.
+    /// The position of the trace, for the drop of a value that is on it.
     #[inline(always)]
     pub fn at(&self) -> u32 {
         self.at.load(Ordering::Relaxed)
     }
 
-    /// Begins a tape with a call.
+    /// Begins a trace with a call.
     #[cold]
     fn begin(
         &self,
@@ -298,7 +299,7 @@ impl<S: Stream> Replay<S> {
         false
     }
 
-    /// Begins a tape with a call, if that is the first op of the round that is recorded.
+    /// Begins a trace with a call, if it is the first op of the expected loop body.
     #[cold]
     fn record_due(
         &self,
@@ -330,7 +331,7 @@ impl<S: Stream> Replay<S> {
             self.due.store(NOT_DUE, Ordering::Relaxed);
             return false;
         };
-        // If this is not where it begins, the next one does so many ops later.
+        // If no iteration begins here, the next one begins this many ops later.
         self.due.store(now.ops + template.ops() as u64 - since, Ordering::Relaxed);
         if since > 0 {
             return false;
@@ -341,7 +342,7 @@ impl<S: Stream> Replay<S> {
             return false;
         }
         self.forget_expected_loop(&mut library);
-        // What is pending knows other values, and those of earlier rounds may be asked for.
+        // Pending ops refer to other values, and values of earlier iterations may be demanded.
         (session.trace, session.is_clean) = (Some(trace), false);
         true
     }
@@ -352,7 +353,7 @@ impl<S: Stream> Replay<S> {
         self.is_off.store(false, Ordering::Relaxed);
     }
 
-    /// Records a call that comes after a round that is complete, as the first op of the next.
+    /// Records a call that follows a complete iteration as the first op of the next one.
     #[cold]
     fn record_round(
         &self,
@@ -375,8 +376,8 @@ impl<S: Stream> Replay<S> {
         session.trace.insert(next).record(call, stream, results)
     }
 
-    /// Records a call that is not the next op of the template by another template that begins like
-    /// it. If there is none, the tape ends.
+    /// Records a call that is not the next op of the template by switching to another template with
+    /// the same prefix. If there is none, the trace ends.
     #[cold]
     fn switch_template(
         &self,
@@ -398,13 +399,13 @@ impl<S: Stream> Replay<S> {
             }
             trace.switch_to(template.clone());
         }
-        // What was a round for this thread only is none.
+        // An iteration that was one only for this thread does not end a region.
         let ends_rounds = !self.is_off.load(Ordering::Relaxed);
         self.hand_over_part(session, ends_rounds, stream);
         false
     }
 
-    /// Puts an entry where it belongs: into the log, on the tape, or behind it.
+    /// Puts an entry into the log, on the trace, or behind the trace.
     #[inline(always)]
     pub fn submit(&self, entry: Entry<OutcomeOf<S>>, stream: &Arc<S>) {
         self.submit_with(entry, &[], stream);
@@ -437,10 +438,10 @@ impl<S: Stream> Replay<S> {
                 held.release(next, |session, entry| self.see_to(session, entry, stream));
                 break;
             }
-            // Somebody holds it, who sees to the entry, or has just opened it: no round of this
-            // loop is without somebody's progress. The driver must not wait for one who may be
-            // waiting for the driver, and a release may come from who holds the gate. Who asks
-            // waits for the answer alone.
+            // Another thread holds the lock and will handle the entry, or has just released the
+            // lock. So the loop is lock-free. A driver must not wait for a thread that may be
+            // waiting for the driver. A release may come from the lock holder itself. A demand must
+            // wait only for its answer.
             let may_wait = !is_late
                 && !matches!(entry, Entry::Release(_) | Entry::Demand(..) | Entry::Fence(_))
                 && !S::is_driving();
@@ -459,7 +460,7 @@ impl<S: Stream> Replay<S> {
             };
             let mut mentions: Mentions<S> = operands.iter().map(|&tensor| tensor.clone()).collect();
             if let Entry::Demand(value, _) = &entry {
-                // Who asks for it has a handle.
+                // The demanding thread holds a handle.
                 mentions.push(S::Handle::another(value, stream));
             }
             match self.lock.leave(DeferredEntry { entry, mentions, permit }) {
@@ -472,22 +473,22 @@ impl<S: Stream> Replay<S> {
             }
         }
         if self.is_crowded.load(Ordering::Relaxed) {
-            // Its next op is told.
+            // If this times out, the next op reports it.
             let _ = self.wait_for_tapes(stream);
         }
     }
 
-    /// As [`Replay::accept`], for an entry that another thread left.
+    /// As [`Replay::accept`], for an entry that another thread deferred.
     #[cold]
     fn see_to(&self, session: &mut Session<S>, left: DeferredEntry<S>, stream: &Arc<S>) -> LockState {
         let DeferredEntry { entry, mentions, permit } = left;
         let is_demanded = entry.is_demanded();
         let next = self.accept(session, entry, stream);
-        // Releases that follow from it are left in their turn.
+        // Releases that follow from this drop are deferred in turn.
         drop(mentions);
         drop(permit);
         if is_demanded {
-            // Who left it has looked for somebody to work on the stream too early.
+            // The deferring thread notified the driver before the entry was in the log.
             stream.notify();
         }
         next
@@ -497,13 +498,13 @@ impl<S: Stream> Replay<S> {
         let Some(trace) = session.trace.as_mut() else {
             return self.append(entry, stream);
         };
-        // A step that ends sooner than the one that is expected may be known too.
+        // A step that ends earlier than the expected one may match another template.
         let is_end = match &entry {
             Entry::Demand(value, _) => value.handles().is_made(),
             Entry::Flush(_) | Entry::Fence(_) => true,
             _ => false,
         };
-        // What comes between rounds is for the driver to think about.
+        // The driver handles entries between iterations.
         let is_round = trace.template().round.is_some();
         if is_end && !is_round && !trace.is_complete() && !trace.is_empty() {
             let ended = self.library.lock().ended(trace);
@@ -513,7 +514,8 @@ impl<S: Stream> Replay<S> {
         }
         let is_complete = !is_round && trace.is_complete();
         match entry {
-            // What is on the tape says so itself. A pending op that is not may know the value.
+            // Values on the trace note their own release. Another value may be used by a pending op
+            // that is not on the trace.
             Entry::Release(value) => {
                 if session.is_clean {
                     return LockState::Closed;
@@ -528,9 +530,9 @@ impl<S: Stream> Replay<S> {
             Entry::Demand(value, boundary) if is_complete && value.handles().is_made() => {
                 self.hand_over(session, boundary, stream)
             }
-            // Where nothing is pending but the tape, asking for what is not on it is no boundary
-            // for the tape. The driver finds out whether it is one for an op that a thread has
-            // recorded which saw the gate open a moment before.
+            // If only the trace is pending, a demand for a value that is not on it is no boundary
+            // for the trace. A thread that saw the lock open a moment before may have recorded
+            // another op. The driver decides whether the demand is a boundary for that op.
             Entry::Demand(value, boundary) if session.is_clean && !value.handles().is_made() => {
                 let _ = self.append(Entry::Demand(value, boundary), stream);
                 LockState::Closed
@@ -551,8 +553,8 @@ impl<S: Stream> Replay<S> {
                 LockState::Closed
             }
             entry => {
-                // Asking for a value of a round is a boundary. Whether it is for others the driver
-                // knows.
+                // A demand for a value of an iteration is a boundary. For other values the driver
+                // decides.
                 let ends_rounds = !matches!(&entry, Entry::Demand(value, _) if !value.handles().is_made());
                 self.hand_over_part(session, ends_rounds, stream);
                 self.append(entry, stream)
@@ -560,14 +562,13 @@ impl<S: Stream> Replay<S> {
         }
     }
 
-    /// Puts the whole tape into the log, with the boundary behind it, and begins the one that is
-    /// expected then.
+    /// Puts the complete trace into the log, with the boundary that ends it, and begins the next
+    /// expected one.
     fn hand_over(&self, session: &mut Session<S>, boundary: Boundary, stream: &Arc<S>) -> LockState {
         let Some(mut trace) = session.trace.take() else { return LockState::Open };
         trace.close();
         let mut library = self.library.lock();
-        // If there are too many then, the next one is begun by the op that waits until there are
-        // fewer.
+        // At the limit of traces, the next op waits for room and then begins the trace.
         let may_go_on = library.away() + 1 < MAX_TRACES;
         let next = library.completed(trace.template()).filter(|_| may_go_on);
         session.trace = next.map(|template| library.trace(template));
@@ -578,20 +579,20 @@ impl<S: Stream> Replay<S> {
         if session.trace.is_some() { LockState::Closed } else { LockState::Fresh }
     }
 
-    /// Puts a round that is complete into the log. What comes behind it may be under way.
+    /// Puts a complete iteration into the log. The next one may be in progress.
     fn hand_over_round(&self, mut trace: Box<ReplayTrace<OutcomeOf<S>>>, end: End, stream: &Arc<S>) {
         trace.close();
         let mut library = self.library.lock();
         library.completed_round(trace.template());
         self.send_away(library);
         self.append_tape(trace, end, stream);
-        // Nobody asks for it, but the device may be idle.
+        // There is no demand, but the device may be idle.
         stream.notify();
     }
 
-    /// Puts what is on the tape into the log, which is not what was expected. Rounds that are
-    /// complete end there, if the driver will see an end there too; if not, they are not closed
-    /// yet, and go as they are.
+    /// Puts a trace that left its template into the log. Complete iterations are marked as regions
+    /// if `ends_rounds` says that the driver sees an end there too. Otherwise the driver takes
+    /// their steps one by one.
     fn hand_over_part(&self, session: &mut Session<S>, ends_rounds: bool, stream: &Arc<S>) {
         let Some(mut trace) = session.trace.take() else { return };
         if trace.template().round.is_some() {
@@ -623,7 +624,7 @@ impl<S: Stream> Replay<S> {
         stream.append(entry);
     }
 
-    /// Puts an entry into the log; what that leaves the gate as.
+    /// Puts an entry into the log. Returns the state of the lock that follows.
     #[inline(always)]
     fn append(&self, entry: Entry<OutcomeOf<S>>, stream: &Arc<S>) -> LockState {
         let next = match entry {
@@ -640,8 +641,7 @@ impl<S: Stream> Replay<S> {
         next
     }
 
-    /// Counts a tape that is about to be handed over: before that, since the driver may send it
-    /// back at once.
+    /// Counts a trace before it is handed over, because the driver may return it at once.
     fn send_away(&self, mut library: MutexGuard<'_, TemplateCache<OutcomeOf<S>>>) {
         library.send_away();
         if library.away() >= MAX_TRACES {
@@ -649,8 +649,8 @@ impl<S: Stream> Replay<S> {
         }
     }
 
-    /// Waits until fewer tapes are under way: they stand for many entries of the log each, whose
-    /// number is limited. False if that takes longer than anybody waits.
+    /// Waits until fewer traces are in the log. Each stands for many log entries, so their number
+    /// is limited. False if the deadline passes first.
     #[cold]
     fn wait_for_tapes(&self, stream: &Arc<S>) -> bool {
         // The driver may be waiting for this thread, so this thread must not wait for the driver.
@@ -681,8 +681,8 @@ impl<S: Stream> Replay<S> {
 
     // ----- the driver's side -----
 
-    /// Remembers a region that was all that lay between two boundaries that the program asked for,
-    /// or was expected as a round. The template, if it is one now.
+    /// Notes a region that was everything between two requested boundaries, or an iteration of an
+    /// expected loop body. Returns the template, if it is one now.
     pub fn note(
         &self,
         key: RegionKey,
@@ -695,17 +695,17 @@ impl<S: Stream> Replay<S> {
         self.is_on.then(|| self.library.lock().note(key, round.is_some(), template))?
     }
 
-    /// Rounds of this template are recorded, of which one began at `start`. Where the next begins,
-    /// so does a tape.
+    /// The program records iterations of this template, one of which began at `start`. A trace
+    /// begins with the next iteration.
     pub fn expect_loop(&self, template: Arc<Template>, start: StreamPosition) {
         let mut library = self.library.lock();
         library.expect_loop(template, start);
-        // That it is not there yet, and where it is, whoever records finds out.
+        // The next recording thread computes where the iteration begins.
         self.due.store(0, Ordering::Relaxed);
     }
 
-    /// Behind a boundary that the program has asked for a round is expected that may be known. If
-    /// it is, a tape begins there.
+    /// An iteration of a loop body is expected after a requested boundary. If it has a template, a
+    /// trace begins there.
     pub fn expect_loop_again(&self, round: LoopFingerprint, start: StreamPosition) {
         let template = self.library.lock().of_round(round);
         if let Some(template) = template {
@@ -713,13 +713,13 @@ impl<S: Stream> Replay<S> {
         }
     }
 
-    /// A tape that went into the log as a round is none: others record at the same time, or what
-    /// was expected is not any more.
+    /// Notes that a trace of an iteration turned out not to be a region: other threads record at
+    /// the same time, or the expected loop body has changed.
     pub fn is_off(&self) {
         self.is_off.store(true, Ordering::Relaxed);
     }
 
-    /// The driver has done with a tape.
+    /// Returns a trace that the driver has finished with.
     pub fn take_back(&self, trace: Box<ReplayTrace<OutcomeOf<S>>>) {
         let mut library = self.library.lock();
         library.take_back(trace);

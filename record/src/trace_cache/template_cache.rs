@@ -1,4 +1,4 @@
-//! The templates of a stream, and which is expected next.
+//! The templates of a stream, and the prediction of which one comes next.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,25 +11,25 @@ use crate::replay_trace::ReplayTrace;
 use crate::template::{StreamPosition, Template, TemplateName};
 use crate::value::Outcome;
 
-/// Templates that a stream keeps, the latest ones used.
+/// Number of templates that a stream keeps: the most recently used ones.
 const MAX_TEMPLATES: usize = 16;
 
-/// Keys of regions that were seen once.
+/// Number of keys that are kept of regions that were seen once.
 const MAX_SEEN: usize = 32;
 
-/// Tapes kept for use again: one for each of the regions that are usually under way.
+/// Number of traces kept for reuse: one for each region that is usually in progress.
 const MAX_SPARE: usize = 4;
 
-/// Most times that a template is left out after it did not fit.
+/// Maximum number of times that a template is skipped after it did not match.
 const MAX_SKIPPED: u32 = 255;
 
 #[derive(Debug)]
 struct TemplateEntry {
     template: Arc<Template>,
-    /// The one that came after it last.
+    /// The template that followed it last time.
     next: Option<TemplateName>,
-    /// How often it did not fit since it last did, as times to leave it out; and how many of them
-    /// are left.
+    /// The number of times to skip it, which doubles with each mismatch since the last match
+    /// (`penalty`), and how many of them remain (`skip`).
     penalty: u32,
     skip: u32,
 }
@@ -37,16 +37,16 @@ struct TemplateEntry {
 /// The templates of a stream.
 #[derive(Debug)]
 pub(crate) struct TemplateCache<O: Outcome> {
-    /// The latest used last.
+    /// The most recently used is last.
     known: Vec<TemplateEntry>,
     seen: VecDeque<TemplateName>,
-    /// The one that was completed last.
+    /// The template that was completed last.
     last: Option<TemplateName>,
-    /// The round that is recorded just now, and where one began.
+    /// The loop body that the program records now, and a position where an iteration began.
     expected_loop: Option<(Arc<Template>, StreamPosition)>,
     #[allow(clippy::vec_box, reason = "they go into the log and come back as they are")]
     spare: Vec<Box<ReplayTrace<O>>>,
-    /// Tapes that were handed over and have not come back.
+    /// Number of traces that were handed over and not returned yet.
     away: usize,
 }
 
@@ -64,8 +64,8 @@ impl<O: Outcome> Default for TemplateCache<O> {
 }
 
 impl<O: Outcome> TemplateCache<O> {
-    /// Remembers a region. `template` is called when it was seen before and is no template yet. The
-    /// template, if it is one now.
+    /// Notes a region. Calls `template` if the region was seen before and has no template yet.
+    /// Returns the template, if there is one now.
     pub(crate) fn note(
         &mut self,
         key: RegionKey,
@@ -101,7 +101,7 @@ impl<O: Outcome> TemplateCache<O> {
         }
     }
 
-    /// Makes a template the latest one used; false if it is not known.
+    /// Marks a template as the most recently used; false if it is not known.
     fn touch(&mut self, name: TemplateName) -> bool {
         let Some(at) = self.known.iter().position(|known| known.template.name() == name) else {
             return false;
@@ -110,33 +110,33 @@ impl<O: Outcome> TemplateCache<O> {
         true
     }
 
-    /// The template of a round.
+    /// The template of a loop body.
     pub(crate) fn of_round(&self, print: LoopFingerprint) -> Option<Arc<Template>> {
         let known =
             self.known.iter().find(|known| known.template.round.is_some_and(|round| round.print == print))?;
         Some(known.template.clone())
     }
 
-    /// The round `template` is what is recorded, and one began at `start`.
+    /// The program records iterations of `template`, one of which began at `start`.
     pub(crate) fn expect_loop(&mut self, template: Arc<Template>, start: StreamPosition) {
         self.expected_loop = Some((template, start));
     }
 
-    /// The round that is recorded, and how many ops ago one has begun, if the program has asked for
-    /// nothing since.
+    /// The expected loop body and the number of ops since an iteration began, if the program has
+    /// requested nothing since.
     pub(crate) fn expected_loop(&self, now: StreamPosition) -> Option<(Arc<Template>, u64)> {
         let (template, start) = self.expected_loop.as_ref()?;
         let ops = now.ops.wrapping_sub(start.ops) % template.ops() as u64;
         (start.asks == now.asks).then(|| (template.clone(), ops))
     }
 
-    /// No round is recorded any more, or one is on a tape.
+    /// Called when no iteration is expected any more, or when one is on a trace.
     pub(crate) fn forget_expected_loop(&mut self) {
         self.expected_loop = None;
     }
 
-    /// Templates that may begin with a call: each that does and is not left out this time, the
-    /// latest first.
+    /// The templates of steps that begin with a call and are not skipped this time, the most recent
+    /// first.
     pub(crate) fn candidates<H>(&mut self, call: &RecordCall<'_, H>) -> Vec<Arc<Template>> {
         let mut found = Vec::new();
         for known in self.known.iter_mut().rev().filter(|known| known.template.round.is_none()) {
@@ -149,7 +149,7 @@ impl<O: Outcome> TemplateCache<O> {
         found
     }
 
-    /// Other templates that begin like this one and may go on with a call.
+    /// Other templates that share the prefix of a trace and may continue with a call.
     pub(crate) fn alternatives<H>(
         &self,
         trace: &ReplayTrace<O>,
@@ -159,13 +159,13 @@ impl<O: Outcome> TemplateCache<O> {
         self.others(trace, |other| other.next(ops, call).is_some()).cloned().collect()
     }
 
-    /// Another template, of which this tape has all ops and no other.
+    /// Another template whose ops are exactly those of a trace.
     pub(crate) fn ended(&self, trace: &ReplayTrace<O>) -> Option<Arc<Template>> {
         let (_, ops, params) = trace.place();
         self.others(trace, |other| other.ops() == ops && other.params() == params).next().cloned()
     }
 
-    /// Other templates of steps that begin like a tape and `fit`, the latest first.
+    /// Other templates of steps that share the prefix of a trace and `fit`, the most recent first.
     fn others<'a>(
         &'a self,
         trace: &'a ReplayTrace<O>,
@@ -184,7 +184,7 @@ impl<O: Outcome> TemplateCache<O> {
         self.known.iter_mut().find(|known| known.template.name() == name)
     }
 
-    /// A template was recorded to its end; returns the one that is expected now.
+    /// Notes that a template was recorded to its end. Returns the one that is expected next.
     pub(crate) fn completed(&mut self, template: &Template) -> Option<Arc<Template>> {
         let name = template.name();
         if let Some(before) = self.last.replace(name)
@@ -201,8 +201,8 @@ impl<O: Outcome> TemplateCache<O> {
         Some(next.template.clone())
     }
 
-    /// A round was recorded to its end. It says nothing of what is expected after a boundary that
-    /// the program asks for.
+    /// Notes that an iteration was recorded to its end. It predicts nothing about the step after a
+    /// requested boundary.
     pub(crate) fn completed_round(&mut self, template: &Template) {
         let _ = self.came_true(template.name());
     }
@@ -214,7 +214,7 @@ impl<O: Outcome> TemplateCache<O> {
         Some(known)
     }
 
-    /// The program did something else than the template.
+    /// Notes that the program left the template.
     pub(crate) fn missed(&mut self, template: &Template) {
         if let Some(known) = self.find(template.name()) {
             known.penalty = (2 * known.penalty + 1).min(MAX_SKIPPED);
@@ -222,30 +222,30 @@ impl<O: Outcome> TemplateCache<O> {
         }
     }
 
-    /// Number of tapes that were handed over and have not come back.
+    /// Number of traces that were handed over and not returned yet.
     pub(crate) fn away(&self) -> usize {
         self.away
     }
 
-    /// A tape is handed over.
+    /// Notes that a trace is handed over.
     pub(crate) fn send_away(&mut self) {
         self.away += 1;
     }
 
-    /// A tape has come back.
+    /// Takes a trace that was returned.
     pub(crate) fn take_back(&mut self, trace: Box<ReplayTrace<O>>) {
         self.away -= 1;
         self.keep(trace);
     }
 
-    /// Keeps a tape that was not used.
+    /// Keeps a trace for reuse.
     pub(crate) fn keep(&mut self, trace: Box<ReplayTrace<O>>) {
         if self.spare.len() < MAX_SPARE {
             self.spare.push(trace);
         }
     }
 
-    /// An empty tape for a template, if possible one that was used for it.
+    /// An empty trace for a template, if possible one that was used for it before.
     pub(crate) fn trace(&mut self, template: Arc<Template>) -> Box<ReplayTrace<O>> {
         let fits = self.spare.iter().rposition(|trace| trace.was_for(&template));
         let spare = fits.or_else(|| self.spare.len().checked_sub(1)).map(|at| self.spare.swap_remove(at));

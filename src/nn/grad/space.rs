@@ -1,4 +1,4 @@
-//! Rules of what works on space: convolutions, pools, images of another size.
+//! Rules of spatial functions: convolution, pooling, resizing.
 
 use fuseline_fusion::op::attrs::{ConvDimensionNumbers, ConvOptions, DotDimensionNumbers};
 use fuseline_fusion::{DType, OpCode};
@@ -10,7 +10,7 @@ use crate::nn::{self, Layout, Pool, Resize, unfit};
 use crate::tensor::dims::{literal, type_of};
 use crate::tensor::{Tensor, constant_like, plain};
 
-/// Refuses a gradient whose shape is not that of the result.
+/// Fails if the shape of the gradient is not that of the result.
 #[track_caller]
 fn check_gradient(op: &'static str, gradient: &Tensor, result: &[usize]) -> Result<()> {
     if gradient.dims() == result {
@@ -22,12 +22,12 @@ fn check_gradient(op: &'static str, gradient: &Tensor, result: &[usize]) -> Resu
 
 // ----- pools -----
 
-/// Of [`nn::max_pool`], to its operand: the gradient of each position at the place of its largest
-/// element, the first of several. Where there is NaN under the window, its gradient goes to any of
-/// the elements or to none.
+/// Of [`nn::max_pool`], to its operand: the gradient of each window goes to its largest element, or
+/// the first of several. If there is a NaN under the window, its gradient goes to any of the
+/// elements or to none.
 ///
-/// One `select_and_scatter`; if the window is dilated, which that op cannot say, some ops for each
-/// of its elements.
+/// One `select_and_scatter`. That op does not support dilated windows; for these, a few ops for
+/// each element of the window.
 ///
 /// # Errors
 /// When the window does not fit the operand, or the gradient has other sizes than the result.
@@ -44,14 +44,14 @@ pub fn max_pool(x: &Tensor, pool: &Pool, gradient: &Tensor) -> Result<Tensor> {
     result.narrowed(x.dtype())
 }
 
-/// As `select_and_scatter`, one element of the window after the other: the gradient where it is the
-/// largest and none before it was, put back to where the element came from.
+/// As `select_and_scatter`, one element of the window after the other: the gradient where this
+/// element is the first largest one, moved back to the element's position.
 #[track_caller]
 fn scattered_maxima(x: &Tensor, largest: &Tensor, windows: &Windows, gradient: &Tensor) -> Result<Tensor> {
     let zero = constant_like(x, 0.0)?;
     let none = vec![0; x.rank()];
     let (low, high): (Vec<i64>, Vec<i64>) = windows.padding.iter().copied().unzip();
-    // NaN equals nothing, so padding never is the largest.
+    // NaN is unequal to everything, so padding is never the largest.
     let padded = x.pad(&constant_like(x, f64::NAN)?, &low, &high, &none)?;
     let (mut taken, mut sum): (Option<Tensor>, Option<Tensor>) = (None, None);
     let mut offset = none.clone();
@@ -87,9 +87,9 @@ fn scattered_maxima(x: &Tensor, largest: &Tensor, windows: &Windows, gradient: &
     }
 }
 
-/// Of [`nn::avg_pool`], to its operand, which has sizes `dims`: each element gets the share of
-/// every position that it is under. The gradient's elements are set a stride apart and summed over
-/// a window that moves by one.
+/// Of [`nn::avg_pool`], to its operand, which has sizes `dims`: each element gets its share of
+/// every window that covers it. The gradient is dilated by the stride and summed over a window that
+/// moves by one.
 ///
 /// # Errors
 /// When the window does not fit the operand, or the gradient has other sizes than the result.
@@ -114,7 +114,7 @@ pub fn avg_pool(dims: &[usize], pool: &Pool, gradient: &Tensor) -> Result<Tensor
 }
 
 /// Of [`nn::adaptive_avg_pool`], to its operand, which has sizes `dims`. One product for each
-/// dimension of space whose size changed.
+/// spatial dimension whose size changed.
 ///
 /// # Errors
 /// When the sizes do not fit each other.
@@ -159,7 +159,7 @@ fn changed(op: &'static str, dims: &[usize], layout: Layout, gradient: &Tensor) 
     Ok(space.filter(|&axis| dims[axis] != gradient.dims()[axis]).collect())
 }
 
-/// What each element of a result is made of, `[to, from]`, from its taps.
+/// The matrix of a resize along one dimension, `[to, from]`, from its taps.
 #[track_caller]
 fn weights(like: &Tensor, taps: &[Tap], from: usize) -> Result<Tensor> {
     let mut matrix: Option<Tensor> = None;
@@ -204,18 +204,18 @@ fn turned_back(gradient: &Tensor, axis: usize, matrix: &Tensor) -> Result<Tensor
 
 // ----- convolutions -----
 
-/// How a convolution over space was done, for its rules: `[batch, space..., features]` with a
+/// The settings of a spatial convolution, for its rules: `[batch, space..., features]` with a
 /// kernel `[space..., input features of a group, output features]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Convolution {
-    /// Steps of the window, one per dimension of space.
+    /// Steps of the window, one per spatial dimension.
     pub stride: Vec<i64>,
     /// Padding at both edges.
     pub padding: Vec<(i64, i64)>,
     /// Distance between neighbours in the kernel.
     pub dilation: Vec<i64>,
-    /// Groups that the features are split into; as many as there are input features for one kernel
-    /// each (depthwise).
+    /// Number of groups that the features are split into. With one group per input feature the
+    /// convolution is depthwise.
     pub groups: i64,
 }
 
@@ -243,8 +243,8 @@ impl Convolution {
         x.convolution(kernel, &ConvDimensionNumbers::channels_last(self.stride.len()), &options)
     }
 
-    /// Elements that the dilated kernel spans, and those that the gradient spans with its elements
-    /// a stride apart.
+    /// Number of elements that the dilated kernel spans, and that the gradient spans when it is
+    /// dilated by the stride.
     fn spans(&self, axis: usize, kernel: usize, gradient: usize) -> (i64, i64) {
         let span = |size: usize, step: i64| (size as i64 - 1) * step + 1;
         (span(kernel, self.dilation[axis]), span(gradient, self.stride[axis]))
@@ -260,11 +260,11 @@ impl Convolution {
         Ok(())
     }
 
-    /// Of the convolution, to its input, which has sizes `input`: the gradient's elements set a
-    /// stride apart, convolved with the kernel turned around, whose features trade places.
+    /// Of the convolution, to its input, which has sizes `input`: the gradient, dilated by the
+    /// stride, convolved with the reversed kernel, whose input and output features are exchanged.
     ///
-    /// Dimension numbers and a reversed window could say the same without the two ops, but XLA's
-    /// CPU backend runs those without its fast convolutions, at a sixth of the speed.
+    /// Dimension numbers and a reversed window could express this without the two ops. But XLA's
+    /// CPU backend does not use its fast convolutions for them, which takes six times as long.
     ///
     /// # Errors
     /// When the sizes do not fit.
@@ -290,8 +290,8 @@ impl Convolution {
         gradient.convolution(&turned, &ConvDimensionNumbers::channels_last(space), &options)
     }
 
-    /// A kernel whose features trade places, within each group: `[space..., output features of a
-    /// group, input features]`.
+    /// A kernel with input and output features exchanged within each group:
+    /// `[space..., output features of a group, input features]`.
     #[track_caller]
     fn swapped(&self, kernel: &Tensor) -> Result<Tensor> {
         let space = kernel.rank() - 2;
@@ -309,8 +309,8 @@ impl Convolution {
     }
 
     /// Of the convolution, to its kernel, which has sizes `kernel`: the input convolved with the
-    /// gradient as a kernel, its elements a stride apart. The batch is what is summed over, so it
-    /// stands where the input features were.
+    /// gradient, dilated by the stride, as kernel. The sum is over the batch, so the batch takes
+    /// the place of the input features.
     ///
     /// # Errors
     /// When the sizes do not fit.
@@ -328,8 +328,8 @@ impl Convolution {
             window_strides: self.dilation.clone(),
             rhs_dilation: self.stride.clone(),
             padding: padding.collect(),
-            // The input features, which stand where the batch was, keep to the output features of
-            // their group.
+            // The input features, which take the place of the batch, meet only the output features
+            // of their group.
             batch_group_count: self.groups,
             ..ConvOptions::new(space)
         };
