@@ -11,7 +11,6 @@ fn loss(parameters: &[Tensor; 4], x: &Tensor, labels: &Tensor) -> Result<(Tensor
     let hidden = nn::relu(&(x.matmul(w1) + b1)?)?;
     let logits = (hidden.matmul(w2) + b2)?;
     let loss = nn::cross_entropy(&logits, labels)?;
-
     let one = x.on_stream().scalar(1.0f32);
     let of_logits = grad::cross_entropy(&logits, labels, &CrossEntropy::default(), &one)?;
     let of_w2 = grad::matmul_rhs(&hidden, w2.dims(), &of_logits)?;
@@ -41,7 +40,8 @@ fn main() -> Result<()> {
         let (order, rate) = (random.permutation(1000)?, 1.0 / f64::from(1 + epoch));
         let mut total = 0.0;
         for start in (0..1000).step_by(128) {
-            let batch = order.dynamic_slice(&[&engine.scalar(start)], &[128.min(1000 - i64::from(start))])?;
+            let size = 128.min(1000 - i64::from(start));
+            let batch = order.dynamic_slice(&[&engine.scalar(start)], &[size])?;
             let (x, labels) = (points.take(&batch, 0)?, inside.take(&batch, 0)?);
             let (loss, gradients) = loss(&parameters, &x, &labels)?;
             for (parameter, gradient) in parameters.iter_mut().zip(&gradients) {

@@ -83,9 +83,9 @@
 //!
 //! # Sizes and dimensions
 //!
-//! Methods of tensors take and give sizes as `&[usize]`, as ndarray, candle and Burn do, so that
-//! lengths of collections are sizes and sizes are indices without a cast: `&[2, 3]`, `&[data.len(),
-//! 3]`, `x.dims()`. Dimensions (`axis`) are `i64`: negative ones count from the back.
+//! Methods of tensors take and give sizes as `&[usize]`, as ndarray, candle and Burn do. So lengths
+//! of collections are sizes, and sizes are indices, without a cast: `&[2, 3]`, `&[data.len(), 3]`,
+//! `x.dims()`. Dimensions (`axis`) are `i64`: negative ones count from the back.
 //!
 //! The record layer ([`Shape`], [`TensorType`], [`Literal`], [`embed`]) has sizes as `u64`, because
 //! program files and region keys are the same on every machine. [`Shape::sizes`] returns `usize`,
@@ -183,3 +183,8 @@ pub use trace::{Function, FunctionTrace, TensorTree};
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
+
+/// The example that docs/tutorial.md explains runs.
+#[cfg(doctest)]
+#[doc = concat!("```\n", include_str!("../examples/mlp.rs"), "```")]
+struct Tutorial;

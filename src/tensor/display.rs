@@ -35,7 +35,7 @@ const MAX_COLUMNS: usize = 80;
 /// # fn main() -> fuseline::Result<()> {
 /// # let engine = fuseline::Engine::reference();
 /// let x = engine.tensor(&[0.5f32, -1.0, 20.25, 3.0], &[2, 2])?;
-/// assert_eq!(x.to_string(), "[[  0.5, -1.0],\n [20.25,  3.0]]");
+/// assert_eq!(x.to_string(), "[[  0.5,  -1.0],\n [20.25,   3.0]]");
 /// assert_eq!(format!("mean: {:.2}", x.mean(&[0, 1])?), "mean: 5.69");
 /// # Ok(())
 /// # }

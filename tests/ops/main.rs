@@ -26,3 +26,4 @@ mod programs;
 mod promote;
 mod random;
 mod tape;
+mod tutorial;

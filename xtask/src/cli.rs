@@ -18,13 +18,16 @@ usage: cargo xtask COMMAND
   test full [--shard K/N]       run the exhaustive forms of sampled tests; goes on where it ended
   soak [--minutes N] [NAME...]  run the long runs, or the named ones, N minutes each where they go by time
   soak --list                   list the long runs
-  setup                         set up only: provide libclang, protoc and the CPU plugin for plain cargo commands";
+  setup                         set up only: provide libclang, protoc and the CPU plugin for plain cargo commands
+  env [--cargo FOLDER]          set up for crates outside of this checkout: print the variables that they need, for a
+                                shell, or put them into the Cargo configuration of the crate in FOLDER";
 
 /// What to do.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Command {
     Help,
     Setup,
+    Env(Option<PathBuf>),
     Demo(Vec<OsString>),
     Bench(Vec<OsString>),
     Micro(Vec<OsString>),
@@ -46,6 +49,11 @@ pub(crate) fn parse(mut arguments: Vec<OsString>) -> Result<Command, String> {
         Some("setup") => match rest.first() {
             None => Ok(Command::Setup),
             Some(extra) => Err(format!("setup takes no arguments, and was given {}", extra.display())),
+        },
+        Some("env") => match &*rest {
+            [] => Ok(Command::Env(None)),
+            [flag, folder] if flag == "--cargo" => Ok(Command::Env(Some(PathBuf::from(folder)))),
+            _ => Err("env takes --cargo FOLDER or nothing".to_owned()),
         },
         Some("demo") => Ok(Command::Demo(passed_on(rest))),
         Some("bench") => Ok(Command::Bench(passed_on(rest))),
@@ -108,6 +116,8 @@ mod tests {
     #[test]
     fn commands_are_told_apart() {
         assert_eq!(parsed("setup"), Ok(Command::Setup));
+        assert_eq!(parsed("env"), Ok(Command::Env(None)));
+        assert_eq!(parsed("env --cargo ."), Ok(Command::Env(Some(".".into()))));
         assert_eq!(parsed("demo --steps 3"), Ok(Command::Demo(vec!["--steps".into(), "3".into()])));
         assert_eq!(parsed("demo -- --steps 3"), parsed("demo --steps 3"));
         assert_eq!(parsed("bench --quick"), Ok(Command::Bench(vec!["--quick".into()])));
@@ -133,6 +143,7 @@ mod tests {
             ("", "what to do"),
             ("tset", "no command tset"),
             ("setup now", "no arguments"),
+            ("env --cargo", "--cargo FOLDER or nothing"),
             ("capi", "--prefix FOLDER"),
             ("test frmt", "no stage frmt, only fmt, "),
             ("test --fast", "no stage --fast"),

@@ -13,7 +13,7 @@ use std::process::{Command, ExitCode, ExitStatus};
 use anyhow::Context as _;
 
 /// Variables that `.cargo/config.toml` sets, with the path each has below the workspace.
-const CONFIGURED: [(&str, &str); 4] = [
+pub(crate) const CONFIGURED: [(&str, &str); 4] = [
     ("LIBCLANG_PATH", ".cargo/libclang"),
     ("C_INCLUDE_PATH", ".setup/include"),
     ("PROTOC", ".setup/bin/protoc"),
@@ -48,15 +48,21 @@ impl Host {
     pub(crate) fn detect() -> anyhow::Result<Host> {
         let manifest = std::env::var_os("CARGO_MANIFEST_DIR")
             .context("run this as `cargo xtask`, which says where the workspace is")?;
-        let root = Path::new(&manifest).parent().context("xtask lies below the workspace")?.to_path_buf();
+        Ok(Host::below(
+            Path::new(&manifest).parent().context("xtask lies below the workspace")?.to_path_buf(),
+        ))
+    }
+
+    /// This machine, with this folder in the place of the workspace.
+    pub(crate) fn below(root: PathBuf) -> Host {
         let vars = as_given(std::env::vars_os().collect(), &root);
-        Ok(Host {
+        Host {
             root,
             system: PathBuf::from("/"),
             vars,
             os: std::env::consts::OS.to_owned(),
             arch: std::env::consts::ARCH.to_owned(),
-        })
+        }
     }
 
     /// The value of a variable, if it is set to something.

@@ -9,6 +9,7 @@ mod bench;
 mod capi;
 mod cli;
 mod demo;
+mod env;
 mod host;
 mod micro;
 mod setup;
@@ -53,6 +54,18 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
             let done = set_up(&Host::detect()?)?;
             if done == setup::Done::Ready {
                 println!("set-up: everything is there");
+            }
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Env(folder) => {
+            let host = env::host()?;
+            set_up(&host)?;
+            match folder {
+                None => print!("{}", env::exports(&host.root)?),
+                Some(folder) => {
+                    let path = env::configure(&host.root, &folder)?;
+                    println!("{} has the variables that a build needs", path.display());
+                }
             }
             Ok(ExitCode::SUCCESS)
         }
