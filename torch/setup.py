@@ -1,7 +1,9 @@
-"""Builds the wheel of torch-fuseline: the engine with cargo, the shim with the C++ compiler, for the PyTorch that is installed.
+"""Builds the wheel of torch-fuseline: the engine with cargo, the shim with the C++ compiler, for
+the PyTorch that is installed.
 
-PyTorch is not a build requirement, since pip would fetch another one (3 GB) to build with. It is looked for where the package will be installed, which a
-build in isolation sees by the interpreter's prefix. `TORCH_DIR` names another one's folder.
+PyTorch is not a build requirement, since pip would fetch another one (3 GB) to build with. It is
+looked for where the package will be installed, which a build in isolation sees by the interpreter's
+prefix. `TORCH_DIR` names another one's folder.
 """
 
 import concurrent.futures

@@ -51,7 +51,8 @@ class Env:
         return function
 
     def compile(self, function):
-        """torch.compile of a whole step, or the function itself where PyTorch is to run op by op."""
+        """torch.compile of a whole step, or the function itself where PyTorch is to run op by
+        op."""
         if self.contender == "torch-compile":
             import torch
 
@@ -59,7 +60,8 @@ class Env:
         return function
 
     def sync(self):
-        """Ends a step, before reads: cuts the trace of a lazy device, waits for one that works on its own."""
+        """Ends a step, before reads: cuts the trace of a lazy device, waits for one that works on
+        its own."""
         if self.contender == "torch-xla":
             import torch_xla
 

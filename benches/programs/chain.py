@@ -1,4 +1,5 @@
-"""A chain of elementwise ops on one vector: a multiplication, an addition, a tanh, over and over."""
+"""A chain of elementwise ops on one vector: a multiplication, an addition, a tanh, over and
+over."""
 
 from data import uniform
 

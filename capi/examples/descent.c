@@ -68,7 +68,8 @@ int main(int argc, char **argv) {
   check(fuseline_upload(session, stream, &start, &slope));
   check(fuseline_upload(session, stream, &start, &offset));
 
-  /* Attributes are made once: a number for all places of a vector, and the dimensions of a product of two. */
+  /* Attributes are made once: a number for all places of a vector, and the dimensions of a product
+   * of two. */
   fuseline_op broadcast, dot;
   check(fuseline_op_find("broadcast_in_dim", &broadcast));
   check(fuseline_op_find("dot_general", &dot));
@@ -92,7 +93,8 @@ int main(int argc, char **argv) {
   check(fuseline_attrs_new(dot, product, 2, &inner));
 
   for (int step = 0; step < 40; step++) {
-    /* Every value is released as soon as the program has no use for it: what is not asked for later is never computed by itself. */
+    /* Every value is released as soon as the program has no use for it: what is not asked for later
+     * is never computed by itself. */
     fuseline_value wide = OP("broadcast_in_dim", everywhere, slope);
     fuseline_value scaled = OP("multiply", NULL, wide, xs);
     fuseline_value shift = OP("broadcast_in_dim", everywhere, offset);

@@ -1,5 +1,6 @@
 /*
- * What recording an op costs a front end: handles, types left out, releases included, in time of the calling thread.
+ * What recording an op costs a front end: handles, types left out, releases included, in time of
+ * the calling thread.
  *
  *   cargo xtask capi --prefix out
  *   cc -O2 -Iout/include capi/examples/rate.c -Lout/lib -lfuseline -Wl,-rpath,$PWD/out/lib -o rate

@@ -1,8 +1,10 @@
 /*
- * Fuseline for C++ (17 or later): the functions of fuseline.h with owners for what they give out, and exceptions for what they return.
+ * Fuseline for C++ (17 or later): the functions of fuseline.h with owners for what they give out,
+ * and exceptions for what they return.
  *
- * Everything is in this header; link with libfuseline. Owners are as safe between threads as what they own, see fuseline.h. An exception
- * must not leave a callback, so callbacks catch what their functions throw and end the program.
+ * Everything is in this header; link with libfuseline. Owners are as safe between threads as what
+ * they own, see fuseline.h. An exception must not leave a callback, so callbacks catch what their
+ * functions throw and end the program.
  */
 #ifndef FUSELINE_HPP
 #define FUSELINE_HPP

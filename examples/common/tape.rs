@@ -384,7 +384,8 @@ impl<'t> Var<'t> {
         Ok(self.tape.result(value, [(self, Box::new(pull))]))
     }
 
-    /// [`nn::normalize`]: mean 0 and variance 1 over the given dimensions, as batch normalisation has it in training.
+    /// [`nn::normalize`]: mean 0 and variance 1 over the given dimensions, as batch normalisation
+    /// has it in training.
     pub(crate) fn normalize(&self, axes: &[i64], epsilon: f64) -> Result<Var<'t>> {
         let (value, factor) = nn::normalize(&self.value, axes, epsilon)?;
         let (normal, axes) = (value.clone(), axes.to_vec());

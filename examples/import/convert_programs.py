@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Converts the programs of `programs.py` into the files under `programs/`, or checks that those are up to date.
+"""Converts the programs of `programs.py` into the files under `programs/`, or checks that those are
+up to date.
 
-`python convert_programs.py` writes all files, `python convert_programs.py lstm decode` writes two, and with `--check`
-the programs are converted and compared with the files instead.
+`python convert_programs.py` writes all files, `python convert_programs.py lstm decode` writes two,
+and with `--check` the programs are converted and compared with the files instead.
 """
 
 from __future__ import annotations
@@ -46,8 +47,8 @@ def made(name: str, quiet: bool) -> Json:
 def differences(name: str) -> list[str]:
     """What is different in the committed file of a program from what is made of it now.
 
-    Another processor rounds otherwise, so expected outputs need not be the same to the bit: they have to pass the
-    checks of the file. Tolerances may differ, kinds of checks may not.
+    Another processor rounds otherwise, so expected outputs need not be the same to the bit: they
+    have to pass the checks of the file. Tolerances may differ, kinds of checks may not.
     """
     committed = json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
     now = json.loads(dumps(made(name, quiet=True)))

@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 """Turns a JAX function into a program that `fuseline run` executes op by op.
 
-The function is lowered by `jax.jit` to StableHLO, its module is written in Fuseline's program format with the
-arguments as inputs, and what JAX computes from them on the CPU becomes the expected outputs.
+The function is lowered by `jax.jit` to StableHLO, its module is written in Fuseline's program
+format with the arguments as inputs, and what JAX computes from them on the CPU becomes the expected
+outputs.
 
     python jax_to_fuseline.py model.py:train_step --inputs example_batch --output train_step.json
 
-converts `train_step` of `model.py` with the tuple of arguments that `example_batch()` returns. In Python:
+converts `train_step` of `model.py` with the tuple of arguments that `example_batch()` returns. In
+Python:
 
     from jax_to_fuseline import convert
     program = convert(train_step, params, batch, name="train_step")
@@ -52,11 +54,12 @@ def convert(
 ) -> Json:
     """The program of one call of a JAX function, as an object of the program format.
 
-    `arguments` are arrays, numbers, random keys, or containers of them; their leaves become the inputs in JAX's
-    order. For static or keyword arguments wrap the function (`functools.partial`). Donated arguments are inputs like
-    all others. `platform` is the one whose lowering rules are used; with "tpu" JAX writes a Cholesky factorisation as
-    an op, with "cpu" as a call of a library, which cannot be converted. `in_float64` and the choice of tolerances:
-    see `fuseline_import/agreement.py`.
+    `arguments` are arrays, numbers, random keys, or containers of them; their leaves become the
+    inputs in JAX's order. For static or keyword arguments wrap the function (`functools.partial`).
+    Donated arguments are inputs like all others. `platform` is the one whose lowering rules are
+    used; with "tpu" JAX writes a Cholesky factorisation as an op, with "cpu" as a call of a
+    library, which cannot be converted. `in_float64` and the choice of tolerances: see
+    `fuseline_import/agreement.py`.
 
     Raises `ConversionError` for what the format does not have.
     """

@@ -1,7 +1,8 @@
-"""Programs as JAX users write them, for conversion: each a function, and another that makes its arguments.
+"""Programs as JAX users write them, for conversion: each a function, and another that makes its
+arguments.
 
-Each is of a size at which its file stays small. All arrays that a function makes follow the type of its arguments, so
-that it can be run in 64-bit floats too; random draws name their type.
+Each is of a size at which its file stays small. All arrays that a function makes follow the type of
+its arguments, so that it can be run in 64-bit floats too; random draws name their type.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ def _dense(rng: np.random.Generator, inputs: int, outputs: int) -> Params:
 def mlp_train_step(params: list[Params], moments: tuple, step: Array, images: Array, labels: Array) -> tuple:
     """One step of Adam on a perceptron with softmax cross-entropy.
 
-    `images` [batch, features], `labels` [batch] of i32; returns the loss, the accuracy, and the new parameters,
-    moments and number of the step.
+    `images` [batch, features], `labels` [batch] of i32; returns the loss, the accuracy, and the new
+    parameters, moments and number of the step.
     """
 
     def loss_of(params: list[Params]) -> tuple[Array, Array]:
@@ -92,7 +93,8 @@ def _attention(x: Array, params: Params, heads: int) -> Array:
 
 
 def transformer_block(params: Params, x: Array, target: Array) -> tuple[Array, Params]:
-    """Loss and gradients of one pre-norm transformer block against `target`; both tensors [batch, time, features]."""
+    """Loss and gradients of one pre-norm transformer block against `target`; both tensors [batch,
+    time, features]."""
 
     def loss_of(params: Params) -> Array:
         y = x + _attention(_layer_norm(x, params["norm1"]), params["attention"], heads=2)
@@ -179,7 +181,8 @@ def _batch_norm(x: Array, params: Params, running: Params) -> tuple[Array, Param
 def convnet_train_step(params: Params, velocity: Params, running: Params, images: Array, labels: Array) -> tuple:
     """One step of gradient descent with momentum on a small convolutional network.
 
-    `images` [batch, height, width, channels], `labels` [batch] of i32; returns the loss and the new state.
+    `images` [batch, height, width, channels], `labels` [batch] of i32; returns the loss and the new
+    state.
     """
 
     def loss_of(params: Params) -> tuple[Array, Params]:
@@ -214,8 +217,8 @@ def convnet_train_step_inputs() -> tuple:
 def conjugate_gradient(matrix: Array, rhs: Array) -> tuple[Array, Array, Array]:
     """Solves `matrix @ x = rhs` for a positive definite matrix, to a residual of a thousandth.
 
-    Every eighth step the residual is computed afresh instead of updated. Returns x, whether it is a solution, and the
-    number of steps.
+    Every eighth step the residual is computed afresh instead of updated. Returns x, whether it is a
+    solution, and the number of steps.
     """
 
     def unfinished(state: tuple) -> Array:
@@ -248,8 +251,8 @@ def conjugate_gradient_inputs() -> tuple:
 def k_means(points: Array, centers: Array) -> tuple:
     """Lloyd's algorithm until no point changes its cluster; points [n, d], centers [k, d].
 
-    Returns the centers by falling size of their clusters, the sizes, the cluster of each point, and the number of
-    rounds.
+    Returns the centers by falling size of their clusters, the sizes, the cluster of each point, and
+    the number of rounds.
     """
     count = centers.shape[0]
 
@@ -286,8 +289,9 @@ def k_means_inputs() -> tuple:
 def word_vectors(table: Array, words: Array, contexts: Array, negatives: Array) -> tuple:
     """One step of learning word vectors with negative samples, then the nearest words of the batch.
 
-    `table` [words, d], `words` and `contexts` [batch], `negatives` [batch, samples] of i32. Returns the loss, the new
-    table, and for each word of the batch the cosines and numbers of its three nearest.
+    `table` [words, d], `words` and `contexts` [batch], `negatives` [batch, samples] of i32. Returns
+    the loss, the new table, and for each word of the batch the cosines and numbers of its three
+    nearest.
     """
 
     def loss_of(table: Array) -> Array:
@@ -316,7 +320,8 @@ def word_vectors_inputs() -> tuple:
 
 
 def poisson(density: Array) -> tuple:
-    """Solves `-laplace(u) = density - mean(density)` on a periodic square by Fourier transforms; density [n, n].
+    """Solves `-laplace(u) = density - mean(density)` on a periodic square by Fourier transforms;
+    density [n, n].
 
     Returns u, its two derivatives, its spectrum, and the left-hand side computed back from it.
     """
@@ -341,7 +346,8 @@ def poisson_inputs() -> tuple:
 
 
 def random_draws(seed: Array, x: Array) -> dict[str, Array]:
-    """What training draws from one seed: initial weights, a dropout mask, a shuffle, classes, noise; `x` [n, d]."""
+    """What training draws from one seed: initial weights, a dropout mask, a shuffle, classes,
+    noise; `x` [n, d]."""
     init, mask, shuffle, classes, noise = jax.random.split(jax.random.key(seed), 5)
     keep = jax.random.bernoulli(mask, jnp.float32(0.8), x.shape)
     logits = jnp.log(jnp.arange(1, 6, dtype=jnp.float32))
@@ -365,8 +371,8 @@ def random_draws_inputs() -> tuple:
 def gaussian_process(inputs: Array, values: Array, queries: Array, log_scale: Array) -> tuple:
     """Regression by a Gaussian process: inputs [n], values [n], queries [m].
 
-    Returns mean and variance at the queries, and the marginal likelihood with its slope in the logarithm of the
-    length scale.
+    Returns mean and variance at the queries, and the marginal likelihood with its slope in the
+    logarithm of the length scale.
     """
 
     def kernel(a: Array, b: Array, log_scale: Array) -> Array:
@@ -397,7 +403,8 @@ def gaussian_process_inputs() -> tuple:
 
 
 def decode(params: Params, prompt: Array) -> tuple[Array, Array]:
-    """Greedy decoding of eight tokens in bf16 with a cache of keys and values; prompt [batch] of i32.
+    """Greedy decoding of eight tokens in bf16 with a cache of keys and values; prompt [batch] of
+    i32.
 
     Returns the tokens [batch, 8] and the logits of the last step in f32.
     """

@@ -1,4 +1,5 @@
-"""Writes attention.json: attention by its formula in float64, which JAX's own function agrees with as far as it computes.
+"""Writes attention.json: attention by its formula in float64, which JAX's own function agrees with
+as far as it computes.
 
     pip install jax==0.10.2
     python generate_attention.py

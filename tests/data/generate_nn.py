@@ -150,7 +150,8 @@ def losses():
 
 
 def pools():
-    """Every mix of settings that a window of two by three on seven by eight allows, more dimensions with some of them."""
+    """Every mix of settings that a window of two by three on seven by eight allows, more dimensions
+    with some of them."""
     def case(name, function, x, space, **settings):
         add(name, function, x, space=space, **settings)
 

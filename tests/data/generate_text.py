@@ -1,4 +1,5 @@
-"""Writes text.json and text/*.mlir: functions as JAX exports them, with what JAX makes of some inputs.
+"""Writes text.json and text/*.mlir: functions as JAX exports them, with what JAX makes of some
+inputs.
 
     pip install jax==0.10.2 jaxlib==0.10.2 numpy
     python generate_text.py

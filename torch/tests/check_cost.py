@@ -1,4 +1,5 @@
-"""What ``check_indices`` costs: the time of a step with it over one without, by clock and processor.
+"""What ``check_indices`` costs: the time of a step with it over one without, by clock and
+processor.
 
     check_cost.py [--rounds N] [--models NAME ...] [--programs NAME ... --fuseline PATH]
 

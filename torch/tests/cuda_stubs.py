@@ -1,7 +1,9 @@
-"""Stands in for the CUDA libraries that PyTorch's wheel loads and does not use on a CPU: for tests, which need no 2 GB of them.
+"""Stands in for the CUDA libraries that PyTorch's wheel loads and does not use on a CPU: for tests,
+which need no 2 GB of them.
 
-PyTorch's libraries name others that they cannot be loaded without. For each that is not there this makes a library with the functions that are missing, which
-return `cudaErrorNoDevice`, and texts where texts are expected. They go where PyTorch's own libraries look for the real ones.
+PyTorch's libraries name others that they cannot be loaded without. For each that is not there this
+makes a library with the functions that are missing, which return `cudaErrorNoDevice`, and texts
+where texts are expected. They go where PyTorch's own libraries look for the real ones.
 
     python cuda_stubs.py            # for the PyTorch of this interpreter; does nothing where all libraries are there
 """

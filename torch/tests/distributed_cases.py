@@ -1,4 +1,5 @@
-"""What the ranks of a group do in ``test_distributed``. Each function is called on every rank; what it raises is a failure of the test."""
+"""What the ranks of a group do in ``test_distributed``. Each function is called on every rank; what
+it raises is a failure of the test."""
 
 import datetime
 import os
@@ -129,7 +130,8 @@ def reduced(all_data, how):
 
 
 def shapes_and_views(rank, world):
-    """Views, empty and 0-dimensional tensors, several at once; several tensors in one call; objects; functional collectives."""
+    """Views, empty and 0-dimensional tensors, several at once; several tensors in one call;
+    objects; functional collectives."""
     base = ours(rank, shape=(4, 6))
     dist.all_reduce(base[:, ::2].t())
     wanted = data(rank, shape=(4, 6))
@@ -170,7 +172,8 @@ def shapes_and_views(rank, world):
 
 
 def between_two(rank, world):
-    """Receives before sends on both sides, more of them than threads, in any order; from anybody; in a batch."""
+    """Receives before sends on both sides, more of them than threads, in any order; from anybody;
+    in a batch."""
     peer = rank ^ 1
     got = [torch.zeros(5, device=DEVICE) for _ in range(24)]
     works = [dist.irecv(got[tag], src=peer, tag=tag) for tag in range(24)]
@@ -193,7 +196,8 @@ def between_two(rank, world):
 
 
 def in_the_stream(rank, world):
-    """The program goes on while peers are missing, and what it records after the collective is right."""
+    """The program goes on while peers are missing, and what it records after the collective is
+    right."""
     dist.barrier()
     store = dist.distributed_c10d._get_default_store()
     if rank == 1:
@@ -406,7 +410,8 @@ def failing(ask):
 
 
 def a_peer_dies(rank, world):
-    """The last rank is gone while the others wait for it: an error that names the collective, soon, on each of them."""
+    """The last rank is gone while the others wait for it: an error that names the collective, soon,
+    on each of them."""
     x = ours(rank)
     dist.all_reduce(x)
     same(x, sum(data(r) for r in range(world)))
@@ -433,7 +438,8 @@ def an_operand_fails(rank, world):
 
 
 def compiles(rank, world, program):
-    """What the engine has compiled, loaded and stored for a program, whose regions are all compiled."""
+    """What the engine has compiled, loaded and stored for a program, whose regions are all
+    compiled."""
     torch.fuseline.configure(interpret_cold=False)
     if program == "training":
         train(DistributedDataParallel(network().to(DEVICE)), rank, world, 6)

@@ -1,12 +1,13 @@
-"""How programs end behind a backward pass, with compiles under way that nobody waits for: ``ends.py [--fork] [COUNT]``.
+"""How programs end behind a backward pass, with compiles under way that nobody waits for: ``ends.py
+[--fork] [COUNT]``.
 
-Each of the ways to end is taken COUNT times (10) on the device and on the CPU, in turns. Printed are
-the ends whose status or output differs from the CPU's, and how long an end takes: from the last line
-of the program until its process is gone.
+Each of the ways to end is taken COUNT times (10) on the device and on the CPU, in turns. Printed
+are the ends whose status or output differs from the CPU's, and how long an end takes: from the last
+line of the program until its process is gone.
 
-A program takes seconds to import PyTorch. With ``--fork`` a process that has only imported it forks a
-child for each end. Programs that do not use the device are not forked, since they differ in what they
-import.
+A program takes seconds to import PyTorch. With ``--fork`` a process that has only imported it forks
+a child for each end. Programs that do not use the device are not forked, since they differ in what
+they import.
 """
 
 import os

@@ -1,6 +1,8 @@
-"""Programs that others wrote, with their weights made here and no downloads: an optimizer's step on each, on any device.
+"""Programs that others wrote, with their weights made here and no downloads: an optimizer's step on
+each, on any device.
 
-ResNet-18 of torchvision on digits, a model as nanoGPT has it, a Llama of transformers in bfloat16 with gradient checkpointing, a ViT of timm.
+ResNet-18 of torchvision on digits, a model as nanoGPT has it, a Llama of transformers in bfloat16
+with gradient checkpointing, a ViT of timm.
 
     python models.py resnet18 --steps 8      # trains on the CPU and on the device, and prints the losses as JSON
 """
@@ -85,7 +87,8 @@ def adamw(parameters):
 
 
 def digits(count, size):
-    """Handwritten digits (``examples/data``) as images ``[count, 3, size, size]``, and their classes."""
+    """Handwritten digits (``examples/data``) as images ``[count, 3, size, size]``, and their
+    classes."""
     with gzip.open(DIGITS, "rt") as file:
         rows = [[float(number) for number in line.split(",")] for line, _ in zip(file, range(count))]
     table = torch.tensor(rows)

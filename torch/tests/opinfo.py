@@ -1,13 +1,15 @@
-"""Runs PyTorch's own list of ops (``op_db``) on the device and compares results and gradients with the CPU's.
+"""Runs PyTorch's own list of ops (``op_db``) on the device and compares results and gradients with
+the CPU's.
 
     python opinfo.py                                # all ops, float32, forward and backward
     python opinfo.py add --dtype int64 --samples 20
     python opinfo.py --inplace --out                # in-place and out= forms too
     python opinfo.py --table table.json             # a row for each op: outcome, samples, what the CPU computed instead
 
-Every op runs in a process of its own, so that a crash is one failure. PASS: all samples agree. FAIL: one does not, or fails only here. NONE: nothing
-was compared. An op is native if no call was computed by the CPU; ops that draw random numbers are compared in type and sizes only. Samples are spread evenly
-over those that PyTorch has of an op.
+Every op runs in a process of its own, so that a crash is one failure. PASS: all samples agree.
+FAIL: one does not, or fails only here. NONE: nothing was compared. An op is native if no call was
+computed by the CPU; ops that draw random numbers are compared in type and sizes only. Samples are
+spread evenly over those that PyTorch has of an op.
 """
 
 import argparse
@@ -58,7 +60,8 @@ LOOSE_GRADIENTS = {"logcumsumexp": 5e-3}
 
 
 def tolerance_of(op, dtype, is_gradient=False):
-    """What PyTorch's tests take for the type of a result (``assert_close``), or for this op in the type (``toleranceOverride``), whatever is more."""
+    """What PyTorch's tests take for the type of a result (``assert_close``), or for this op in the
+    type (``toleranceOverride``), whatever is more."""
     from torch.testing._comparison import default_tolerances
     from torch.testing._internal.common_device_type import toleranceOverride
 
@@ -111,7 +114,8 @@ def rms(a, b):
 
 
 def is_as_near(ours, theirs, exact):
-    """Whether a short float is what longer ones give, rounded, or as near to it as the CPU's (PyTorch's own measure, ``torch._dynamo.utils.same``)."""
+    """Whether a short float is what longer ones give, rounded, or as near to it as the CPU's
+    (PyTorch's own measure, ``torch._dynamo.utils.same``)."""
     exact = exact.detach()
     if exact.shape != ours.shape:
         return False
@@ -238,7 +242,8 @@ def check_in_place(op, sample, case):
 
 
 def check_out(op, sample, case):
-    """The same of ``out=``: tensors of the right sizes whose elements lie in another order in memory, and empty ones that get their sizes."""
+    """The same of ``out=``: tensors of the right sizes whose elements lie in another order in
+    memory, and empty ones that get their sizes."""
     if not op.supports_out or op.name in UNSAFE:
         return 0
     compared, over_all = 0, torch.utils._pytree.tree_map_only
@@ -298,7 +303,8 @@ def check_forward(op, sample, case, has_gradients):
 
 
 def check(op, dtype, samples, has_gradients, forms=(), most=None):
-    """Outcome, number of results compared, and why. Of the samples only the first are taken, if ``most`` says how many."""
+    """Outcome, number of results compared, and why. Of the samples only the first are taken, if
+    ``most`` says how many."""
     is_random = op.name in RANDOM
     has_gradients = has_gradients and op.supports_autograd and not is_random
     compared = 0

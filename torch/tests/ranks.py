@@ -1,4 +1,5 @@
-"""Processes of one group, which are given things to do by name: functions of ``distributed_cases``."""
+"""Processes of one group, which are given things to do by name: functions of
+``distributed_cases``."""
 
 import datetime
 import multiprocessing
@@ -39,7 +40,8 @@ def work(rank, world, folder, pipe, environment):
 
 
 class Ranks:
-    """``with Ranks(2) as ranks: results = ranks.run("a_case", argument)``. The results are in the order of the ranks."""
+    """``with Ranks(2) as ranks: results = ranks.run("a_case", argument)``. The results are in the
+    order of the ranks."""
 
     def __init__(self, world, **environment):
         # An engine does not follow into a child, so these are forked from a process that has none.

@@ -1,4 +1,5 @@
-"""What a process whose device is several replicas does in ``test_replicas``. Each function is called with their number; what it raises is a failure."""
+"""What a process whose device is several replicas does in ``test_replicas``. Each function is
+called with their number; what it raises is a failure."""
 
 import torch
 import torch.distributed as dist
@@ -171,7 +172,8 @@ def reductions(count):
 
 
 def shapes_and_views(count):
-    """Views, empty and 0-dimensional tensors; several tensors in one call; lists of one rank; objects; a barrier."""
+    """Views, empty and 0-dimensional tensors; several tensors in one call; lists of one rank;
+    objects; a barrier."""
     group = fuseline.replica_group()
     all_data = [data(r, shape=(4, 6)) for r in range(count)]
     base = own(count, shape=(4, 6))
@@ -287,7 +289,8 @@ def convolutions():
 
 
 def ddp_of_images(count):
-    """Training of a model with convolutions is that of one process on whole batches, and a steady step is one region with the collective in it."""
+    """Training of a model with convolutions is that of one process on whole batches, and a steady
+    step is one region with the collective in it."""
     wanted, weights = [], convolutions()
     tuner = torch.optim.SGD(weights.parameters(), lr=0.05, momentum=0.9)
     for step in range(8):
@@ -383,7 +386,8 @@ def _options(kind, root):
 
 
 def beside_a_world(count, store):
-    """With processes that meet in gloo as well: their collectives would move the data of replica 0; those of replicas work, also when the world has ended."""
+    """With processes that meet in gloo as well: their collectives would move the data of replica 0;
+    those of replicas work, also when the world has ended."""
     for _ in range(2):
         dist.init_process_group(init_method=f"file://{store}", rank=0, world_size=1)
         group = fuseline.replica_group()

@@ -6,9 +6,11 @@
     python speed.py ops                         # nanoseconds of the dispatching thread for an op on one element, from Python
     python speed.py cpp                         # the same from a loop of C++
 
-Each way runs in a process of its own, which warms up for ``--warm`` rounds, until nothing is compiled any more and then as many again, and times ``--rounds``
-rounds of ``--steps`` steps, each ended by reading the loss; the best one counts. All ways use the same number of threads. On a machine whose clock
-changes, ``--turns`` has all ways run so often, one after the other, and tells the best of each and all in their order.
+Each way runs in a process of its own, which warms up for ``--warm`` rounds, until nothing is
+compiled any more and then as many again, and times ``--rounds`` rounds of ``--steps`` steps, each
+ended by reading the loss; the best one counts. All ways use the same number of threads. On a
+machine whose clock changes, ``--turns`` has all ways run so often, one after the other, and tells
+the best of each and all in their order.
 """
 
 import argparse
@@ -69,7 +71,8 @@ def step_time(name, way, warm, steps, rounds, is_small=False):
 
 
 def in_turns(time_on, rounds=40):
-    """The least of what ``time_on`` says of each device, which are asked in turns: a processor's clock changes."""
+    """The least of what ``time_on`` says of each device, which are asked in turns: a processor's
+    clock changes."""
     import torch
 
     best = {"cpu": float("inf"), "fuseline": float("inf")}

@@ -1,6 +1,7 @@
 """Indices, labels, probabilities and repeats that are out of range are errors, as on the CPU.
 
-In debug mode the call raises them; in the others the next read does, unless ``check_indices`` is off.
+In debug mode the call raises them; in the others the next read does, unless ``check_indices`` is
+off.
 """
 
 import os

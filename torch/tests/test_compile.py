@@ -1,4 +1,5 @@
-"""``torch.compile`` on the device: what it returns is what eager code on the CPU returns, by graphs that are one op each."""
+"""``torch.compile`` on the device: what it returns is what eager code on the CPU returns, by graphs
+that are one op each."""
 
 import copy
 import json
@@ -79,7 +80,8 @@ class Compiled(unittest.TestCase):
         self.assertEqual((torch.fuseline.fallbacks(), torch.fuseline.not_recorded()), self.before)
 
     def same(self, function, *inputs, **options):
-        """A function on CPU tensors, and compiled on the device, three times; inputs included, which it may write to."""
+        """A function on CPU tensors, and compiled on the device, three times; inputs included,
+        which it may write to."""
         for device_inputs in ([value.to(DEVICE) if isinstance(value, torch.Tensor) else value for value in inputs],):
             compiled = torch.compile(function, **options)
             for _ in range(3):

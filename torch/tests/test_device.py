@@ -1,4 +1,5 @@
-"""What a program sees of the device: tensors, views, in-place ops, autograd, storages, random numbers, modes, fallbacks.
+"""What a program sees of the device: tensors, views, in-place ops, autograd, storages, random
+numbers, modes, fallbacks.
 
 Run with the package installed: ``python -m unittest discover -s torch/tests``.
 """
@@ -319,7 +320,8 @@ class Device(Case):
         self.assertLess(torch.corrcoef(torch.stack([once, again]))[0, 1].abs().item(), 0.16)
 
     def test_attention(self):
-        """As one op and as PyTorch's composition of ops, with the gradients, against double precision."""
+        """As one op and as PyTorch's composition of ops, with the gradients, against double
+        precision."""
         torch.manual_seed(2)
         shapes = (2, 3, 5, 4), (2, 3, 6, 4), (2, 3, 6, 7)
         keep = torch.rand(2, 1, 5, 6) > 0.3

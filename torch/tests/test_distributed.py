@@ -1,4 +1,5 @@
-"""torch.distributed over the device: collectives, training and checkpoints with two and four processes give what one gives."""
+"""torch.distributed over the device: collectives, training and checkpoints with two and four
+processes give what one gives."""
 
 import tempfile
 import unittest

@@ -1,5 +1,6 @@
-"""Where PyTorch's CPU has one right answer or one error, and a device easily another: special values, nothing, wrong arguments, writes to what is read;
-and random numbers, whose bits depend on seed and place alone.
+"""Where PyTorch's CPU has one right answer or one error, and a device easily another: special
+values, nothing, wrong arguments, writes to what is read; and random numbers, whose bits depend on
+seed and place alone.
 
 Run with the package installed: ``python -m unittest discover -s torch/tests``.
 """
@@ -445,7 +446,8 @@ class Arguments(Case):
             torch.set_default_dtype(torch.float32)
 
     def test_arguments_that_look_alike_are_told_apart(self):
-        """What is remembered of a call is found for the same arguments only, whichever came first."""
+        """What is remembered of a call is found for the same arguments only, whichever came
+        first."""
         cube = torch.arange(64.0).reshape(2, 2, 2, 2, 2, 2)
         for dims in ((None, -6), (-6, None), (None, 0), (-5, -4, None, -3)):
             for dim in dims:

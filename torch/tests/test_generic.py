@@ -1,4 +1,5 @@
-"""PyTorch's own lists of modules and of optimizers, by its device-generic tests: on the device and on the CPU the same, forward, backward and after steps.
+"""PyTorch's own lists of modules and of optimizers, by its device-generic tests: on the device and
+on the CPU the same, forward, backward and after steps.
 
 A part of them runs by default; ``FUSELINE_TORCH_ALL=1 python -m unittest test_generic`` runs all.
 """

@@ -1,4 +1,5 @@
-"""Models of other people train on the device: losses as on the CPU, nothing computed by the CPU, nothing compiled once the steps repeat."""
+"""Models of other people train on the device: losses as on the CPU, nothing computed by the CPU,
+nothing compiled once the steps repeat."""
 
 import importlib.util
 import json

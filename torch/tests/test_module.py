@@ -1,4 +1,5 @@
-"""The Python module ``torch.fuseline``: lines of the program in errors, forks, streams and events, profiles, ops from StableHLO, caches."""
+"""The Python module ``torch.fuseline``: lines of the program in errors, forks, streams and events,
+profiles, ops from StableHLO, caches."""
 
 import inspect
 import os

@@ -1,6 +1,8 @@
-"""Ops of PyTorch's own list that are known to be computed by the device, as the tables ``opinfo-TYPE.json`` have them: forward and backward in float32, of
-other types some of them, forward, in place and with ``out=``. A region that comes once is interpreted, so that some ops are run a second time with all
-regions compiled. ``FUSELINE_TORCH_ALL=1``: all ops of all types, all samples of the tables, both ways (an hour and more)."""
+"""Ops of PyTorch's own list that are known to be computed by the device, as the tables
+``opinfo-TYPE.json`` have them: forward and backward in float32, of other types some of them,
+forward, in place and with ``out=``. A region that comes once is interpreted, so that some ops are
+run a second time with all regions compiled. ``FUSELINE_TORCH_ALL=1``: all ops of all types, all
+samples of the tables, both ways (an hour and more)."""
 
 import concurrent.futures
 import json

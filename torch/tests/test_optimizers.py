@@ -1,4 +1,5 @@
-"""Optimizers that step over all parameters in one call: equal to the CPU's, with no call computed by it."""
+"""Optimizers that step over all parameters in one call: equal to the CPU's, with no call computed
+by it."""
 
 import itertools
 import unittest

@@ -1,4 +1,5 @@
-"""Small programs of the usual kinds, trained on the device and on the CPU from the same weights: the losses agree."""
+"""Small programs of the usual kinds, trained on the device and on the CPU from the same weights:
+the losses agree."""
 
 import unittest
 
@@ -26,7 +27,8 @@ class Images(nn.Module):
 
 class Programs(unittest.TestCase):
     def train(self, make, data, optimizer, steps=8):
-        """Losses of some steps on both devices; the calls that fell back; the compiles of the latest steps."""
+        """Losses of some steps on both devices; the calls that fell back; the compiles of the
+        latest steps."""
         losses = {}
         for device in ("cpu", DEVICE):
             torch.manual_seed(0)

@@ -1,4 +1,5 @@
-"""What PyTorch's own Python, and others, expect of a device: the attributes of its module, generators, memory, numbers of devices, pickles, DLPack, the end."""
+"""What PyTorch's own Python, and others, expect of a device: the attributes of its module,
+generators, memory, numbers of devices, pickles, DLPack, the end."""
 
 import copy
 import io
@@ -20,7 +21,8 @@ from torch.utils.checkpoint import checkpoint, checkpoint_sequential
 from test_module import DEVICE, program
 
 TORCH = pathlib.Path(torch.__file__).parent
-#: What PyTorch's Python asks the module of a device for, and where. Those with "if" are asked for only if they are there.
+#: What PyTorch's Python asks the module of a device for, and where. Those with "if" are asked for
+#: only if they are there.
 EXPECTED = {
     "Event": "distributed/fsdp/_fully_shard/_fsdp_param_group.py",
     "Stream": "distributed/fsdp/_fully_shard/_fsdp_param_group.py",
@@ -317,7 +319,8 @@ class Checkpoints(unittest.TestCase):
         self.compare({"autocast": run}, plain=plain)
 
     def test_in_compiled_graphs(self):
-        """A compiled forward draws in its own order, so each mask is compared with its own gradient."""
+        """A compiled forward draws in its own order, so each mask is compared with its own
+        gradient."""
         drop = nn.Dropout(0.5)
 
         def step(x):
@@ -623,13 +626,15 @@ print(sorted(packages), "torch._dynamo" in sys.modules)
 
 class Imports(unittest.TestCase):
     def test_training_imports_no_compiler(self):
-        """PyTorch's meta functions in Python import sympy and torch._dynamo (``csrc/structured.cpp``)."""
+        """PyTorch's meta functions in Python import sympy and torch._dynamo
+        (``csrc/structured.cpp``)."""
         done = subprocess.run([sys.executable, "-c", IMPORTS, DEVICE], capture_output=True, text=True, timeout=300, check=True)
         self.assertEqual(done.stdout, "['torch'] False\n")
 
 
 class Ends(unittest.TestCase):
-    """The same status and output as on the CPU; ``tests/ends.py`` does so a thousand times, and measures how long it takes."""
+    """The same status and output as on the CPU; ``tests/ends.py`` does so a thousand times, and
+    measures how long it takes."""
 
     def end(self, source, *arguments, **environment):
         done = subprocess.run(
@@ -646,7 +651,8 @@ class Ends(unittest.TestCase):
                     self.assertEqual(self.end(ENDS, how, DEVICE), wanted)
 
     def test_unused(self):
-        """The thread of the backward pass is counted out, or PyTorch waits for it at the end: for so long that this test would not end in time."""
+        """The thread of the backward pass is counted out, or PyTorch waits for it at the end: for
+        so long that this test would not end in time."""
         for _ in range(3):
             self.assertEqual(self.end(UNUSED, TORCH_AUTOGRAD_SHUTDOWN_WAIT_LIMIT="1000"), (0, "", []))
 

@@ -19,7 +19,8 @@ class Recurrent(unittest.TestCase):
         self.before = torch.fuseline.fallbacks()
 
     def same(self, module, run, *inputs):
-        """Results of ``run(module, inputs)`` and all gradients, of the CPU's module and of its copy on the device."""
+        """Results of ``run(module, inputs)`` and all gradients, of the CPU's module and of its copy
+        on the device."""
         there = copy.deepcopy(module).to(DEVICE)
         told = []
         for each, device in ((there, DEVICE), (module, "cpu")):

@@ -1,6 +1,8 @@
-"""The device as several replicas: data of each, collectives inside of the executables, training; against what they are to give.
+"""The device as several replicas: data of each, collectives inside of the executables, training;
+against what they are to give.
 
-Each group of cases is a process of its own, since the number of replicas is fixed when the engine is opened.
+Each group of cases is a process of its own, since the number of replicas is fixed when the engine
+is opened.
 """
 
 import multiprocessing

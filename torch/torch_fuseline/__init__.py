@@ -1,7 +1,9 @@
-"""PyTorch's device ``fuseline``: eager ops recorded, fused, compiled by XLA and run on any PJRT device.
+"""PyTorch's device ``fuseline``: eager ops recorded, fused, compiled by XLA and run on any PJRT
+device.
 
-Importing this module registers the device; with the package installed, ``import torch`` does that by itself (entry point
-``torch.backends``), and ``torch.ones(3, device="fuseline")`` works with no further import. The module is ``torch.fuseline`` then.
+Importing this module registers the device; with the package installed, ``import torch`` does that
+by itself (entry point ``torch.backends``), and ``torch.ones(3, device="fuseline")`` works with no
+further import. The module is ``torch.fuseline`` then.
 """
 
 import ctypes
@@ -118,14 +120,16 @@ def flush():
 
 
 def get_mode():
-    """How ops run: ``fused``, ``strict`` (each its own executable) or ``debug`` (each waited for and checked)."""
+    """How ops run: ``fused``, ``strict`` (each its own executable) or ``debug`` (each waited for
+    and checked)."""
     mode = ctypes.c_uint32()
     _check(_shim.flt_mode(ctypes.byref(mode)))
     return _MODES[mode.value]
 
 
 class mode:
-    """Sets how ops run, at once; as a context manager, until its end: ``with torch.fuseline.mode("debug"): ...``."""
+    """Sets how ops run, at once; as a context manager, until its end: ``with
+    torch.fuseline.mode("debug"): ...``."""
 
     def __init__(self, name):
         if name not in _MODES:
@@ -143,22 +147,25 @@ class mode:
 def configure(**options):
     """Sets options of the engine, before the first op of the process.
 
-    ``interpret_cold=False``: each region is compiled when it is first met, instead of interpreted until it is; nothing compiles later on.
-    ``cache="off"`` or a folder: where executables are kept between processes. ``cache_only=True``: a miss is an error that says what differs.
-    ``manifest=FILE``: regions are written down for ``fuseline cache warm``. ``numerics="exact"``: results have the bits that they have op by op.
-    ``check_finite=True``: in debug mode a NaN or an infinity is an error. ``check_indices=False``:
-    an index, a label or a probability that is out of range is an error in debug mode only; by
-    default it is one in every mode, at the next read. ``shape_classes="off"``, ``"unmasked"`` (the
-    default) or ``"masked"``: which regions are padded when a size varies, and ``size_buckets="halves"``,
-    ``"powers"`` or a number: to what. ``replicas=N``: the device is N devices
-    of XLA's, which run one program (:func:`shard`, :func:`replica_group`). The same by ``FUSELINE_TORCH_INTERPRET_COLD`` and so on.
+    ``interpret_cold=False``: each region is compiled when it is first met, instead of interpreted
+    until it is; nothing compiles later on. ``cache="off"`` or a folder: where executables are kept
+    between processes. ``cache_only=True``: a miss is an error that says what differs.
+    ``manifest=FILE``: regions are written down for ``fuseline cache warm``. ``numerics="exact"``:
+    results have the bits that they have op by op. ``check_finite=True``: in debug mode a NaN or an
+    infinity is an error. ``check_indices=False``: an index, a label or a probability that is out of
+    range is an error in debug mode only; by default it is one in every mode, at the next read.
+    ``shape_classes="off"``, ``"unmasked"`` (the default) or ``"masked"``: which regions are padded
+    when a size varies, and ``size_buckets="halves"``, ``"powers"`` or a number: to what.
+    ``replicas=N``: the device is N devices of XLA's, which run one program (:func:`shard`,
+    :func:`replica_group`). The same by ``FUSELINE_TORCH_INTERPRET_COLD`` and so on.
     """
     for name, value in options.items():
         _check(_shim.flt_configure(*_text(name), *_text(str(value))))
 
 
 def explain():
-    """Why ops were slow: what was compiled and why it was not known, what went wrong, and what the CPU computed and why."""
+    """Why ops were slow: what was compiled and why it was not known, what went wrong, and what the
+    CPU computed and why."""
     _check(_shim.flt_explain())
     lines = _message().splitlines()
     whys = why_fallbacks()
@@ -169,7 +176,8 @@ def explain():
 
 
 def clear_cache():
-    """Forgets the executables in memory; those on disk stay (``fuseline cache prune`` removes them)."""
+    """Forgets the executables in memory; those on disk stay (``fuseline cache prune`` removes
+    them)."""
     _check(_shim.flt_clear_cache())
 
 
@@ -185,7 +193,8 @@ def counters():
 
 
 def fallbacks():
-    """Calls without a kernel for this device, which the CPU computed: the overload's name, and how many there were."""
+    """Calls without a kernel for this device, which the CPU computed: the overload's name, and how
+    many there were."""
     return _table(_shim.fuseline_torch_fallbacks().decode())
 
 
@@ -195,27 +204,32 @@ def why_fallbacks():
 
 
 def decompositions():
-    """Calls without a kernel for this device that it computed as other ops, by PyTorch's decompositions in Python."""
+    """Calls without a kernel for this device that it computed as other ops, by PyTorch's
+    decompositions in Python."""
     return _table(_shim.fuseline_torch_decomposed().decode())
 
 
 def mark_dynamic(tensor, dim):
-    """Says that the size of a dimension, or of several, will vary: a graph of ``torch.compile`` has a symbol for it from the first call on.
+    """Says that the size of a dimension, or of several, will vary: a graph of ``torch.compile`` has
+    a symbol for it from the first call on.
 
-    Eager code need not be told: regions that come back with other sizes share executables by the engine's buckets (``configure(shape_classes=..)``).
+    Eager code need not be told: regions that come back with other sizes share executables by the
+    engine's buckets (``configure(shape_classes=..)``).
     """
     torch._dynamo.mark_dynamic(tensor, dim)
 
 
 def not_recorded():
-    """Graphs of ``torch.compile`` whose ops run one by one, with the reason: they need data while they are recorded."""
+    """Graphs of ``torch.compile`` whose ops run one by one, with the reason: they need data while
+    they are recorded."""
     from . import _compile
 
     return dict(_compile.apart)
 
 
 def set_fallback(allowed):
-    """Whether calls without a kernel may be computed by the CPU (they may by default); else they are errors."""
+    """Whether calls without a kernel may be computed by the CPU (they may by default); else they
+    are errors."""
     _shim.fuseline_torch_set_fallback(int(bool(allowed)))
 
 
@@ -230,7 +244,8 @@ def _crosses(module, convert):
 
 
 def _move(module, convert):
-    """``module._apply`` by setting the data of parameters, as PyTorch does between the devices on its list."""
+    """``module._apply`` by setting the data of parameters, as PyTorch does between the devices on
+    its list."""
     for child in module.children():
         _move(child, convert)
     for parameter in module._parameters.values():
@@ -250,8 +265,9 @@ def _move(module, convert):
 def _keep_parameters():
     """Has ``module.to`` move parameters in place, as on CUDA.
 
-    PyTorch makes new parameters for devices that are not on a list of its own: weights that two layers share are two weights then, each with half
-    of the gradient, and an optimizer that was made before trains what nobody uses.
+    PyTorch makes new parameters for devices that are not on a list of its own: weights that two
+    layers share are two weights then, each with half of the gradient, and an optimizer that was
+    made before trains what nobody uses.
     """
     plain = torch.nn.Module._apply
 

@@ -1,14 +1,18 @@
 """``torch.compile`` on the device: a graph is one op of the engine, and one executable.
 
-Dynamo and AOTAutograd make functional FX graphs of a program, forward and backward. Each is run once through the kernels that eager ops run
-through, on placeholders; what they record is the graph (``csrc/graph.cpp``), and there is no second lowering. A call of it records one op between
-flushes, at its place in the program's order: what eager code before it computes is computed before.
+Dynamo and AOTAutograd make functional FX graphs of a program, forward and backward. Each is run
+once through the kernels that eager ops run through, on placeholders; what they record is the graph
+(``csrc/graph.cpp``), and there is no second lowering. A call of it records one op between flushes,
+at its place in the program's order: what eager code before it computes is computed before.
 
-Sizes that vary: Dynamo makes a graph whose sizes are symbols, and Python is not traced again. Its ops are recorded once for each combination of
-sizes, and written out at a call instead of standing in one op, so that sizes share executables by the engine's buckets as they do in eager code.
+Sizes that vary: Dynamo makes a graph whose sizes are symbols, and Python is not traced again. Its
+ops are recorded once for each combination of sizes, and written out at a call instead of standing
+in one op, so that sizes share executables by the engine's buckets as they do in eager code.
 
-A graph that needs data while it is recorded (``item()``, an op that the CPU computes) is not recorded: its ops run one by one, and ``explain()``
-says why. Nor is one that draws random numbers of the forward pass again (activation checkpointing): what is recorded draws anew. So they do in the modes strict and debug, which are about single ops.
+A graph that needs data while it is recorded (``item()``, an op that the CPU computes) is not
+recorded: its ops run one by one, and ``explain()`` says why. Nor is one that draws random numbers
+of the forward pass again (activation checkpointing): what is recorded draws anew. So they do in the
+modes strict and debug, which are about single ops.
 """
 
 import functools
@@ -29,7 +33,8 @@ _TENSOR, _NONE, _BOOL, _INT = range(4)
 
 
 class _Graph:
-    """A graph as a function of its inputs in a list, which it empties, so that what nobody else holds is gone when it runs."""
+    """A graph as a function of its inputs in a list, which it empties, so that what nobody else
+    holds is gone when it runs."""
 
     def __init__(self, module, inputs, name):
         with _lock:
@@ -119,7 +124,8 @@ def _laid_out(tensor, stride):
 
 
 def _fit(module):
-    """Has a graph not rely on strides of results, which on this device are those of row-major order and on others may follow an operand's."""
+    """Has a graph not rely on strides of results, which on this device are those of row-major order
+    and on others may follow an operand's."""
     aten = torch.ops.aten
     for node in module.graph.nodes:
         if node.target in (aten.view.default, aten._unsafe_view.default):
@@ -133,13 +139,15 @@ def _fit(module):
 
 
 def _returns_cpu(module):
-    """Whether the CPU has a part in a graph that others see: what it computes in between may as well be computed by the device."""
+    """Whether the CPU has a part in a graph that others see: what it computes in between may as
+    well be computed by the device."""
     values = [node.meta.get("val") for node in module.graph.find_nodes(op="output")[0].all_input_nodes]
     return any(isinstance(value, torch.Tensor) and value.device.type == "cpu" for value in values)
 
 
 def _random_ops():
-    """PyTorch's ops that run another one and keep the generator's state, and that run it from such a state."""
+    """PyTorch's ops that run another one and keep the generator's state, and that run it from such
+    a state."""
     from torch._prims import rng_prims
 
     return rng_prims.run_and_save_rng_state, rng_prims.run_with_rng_state
@@ -165,7 +173,8 @@ def _run_with(state, op, *args, **kwargs):
 
 @functools.cache
 def _take_random_ops():
-    """Has these ops know the device. They choose by a list of their own, and while graphs are made call that directly."""
+    """Has these ops know the device. They choose by a list of their own, and while graphs are made
+    call that directly."""
     from torch._higher_order_ops.utils import registered_hop_fake_fns
     from torch._prims.rng_prims import get_device
     from torch.fx.experimental.proxy_tensor import ProxyTorchDispatchMode, track_tensor_tree
@@ -226,7 +235,8 @@ def _compiler(name):
 
 
 def backend(module, example_inputs, **options):
-    """The backend ``fuseline`` of ``torch.compile``, which is also what its default backend is for graphs with tensors of this device."""
+    """The backend ``fuseline`` of ``torch.compile``, which is also what its default backend is for
+    graphs with tensors of this device."""
     from torch._dynamo.backends.common import aot_autograd
     from torch._functorch.partitioners import min_cut_rematerialization_partition
 
@@ -255,7 +265,8 @@ def _is_ours(module, inputs):
 
 
 def take_default_backend():
-    """Has the default backend of ``torch.compile``, which knows no such device, give graphs with tensors of this device to :func:`backend`."""
+    """Has the default backend of ``torch.compile``, which knows no such device, give graphs with
+    tensors of this device to :func:`backend`."""
     wrapper = torch._TorchCompileInductorWrapper
     plain = wrapper.__call__
 

@@ -1,4 +1,5 @@
-"""Ops of the user's, written as StableHLO: by hand, or by what exports it, such as ``jax.export``."""
+"""Ops of the user's, written as StableHLO: by hand, or by what exports it, such as
+``jax.export``."""
 
 import ctypes
 
@@ -58,7 +59,8 @@ class _Call(torch.autograd.Function):
 
 
 class CustomOp:
-    """An op of the user's, which is called with tensors of the device and returns one or a tuple of them. It fuses with what is around it."""
+    """An op of the user's, which is called with tensors of the device and returns one or a tuple of
+    them. It fuses with what is around it."""
 
     def __init__(self, name, module, backward=None):
         self.name = name
@@ -81,11 +83,13 @@ class CustomOp:
 
 
 def custom_op(name, module, backward=None):
-    """Registers the ``main`` function of a StableHLO module as an op and returns it, to be called with tensors of the device.
+    """Registers the ``main`` function of a StableHLO module as an op and returns it, to be called
+    with tensors of the device.
 
-    ``module`` is the text, or an object with ``mlir_module()``, such as what ``jax.export.export(f)(..)`` returns. Its types are fixed: tensors of
-    other sizes or element types are an error. ``name`` is of letters, digits, ``_`` and ``.``; one name stands for one function in a process.
-    ``backward`` is a module that takes the operands and then the gradients of the results, and gives a gradient for each operand; without it
-    the op has no gradient.
+    ``module`` is the text, or an object with ``mlir_module()``, such as what
+    ``jax.export.export(f)(..)`` returns. Its types are fixed: tensors of other sizes or element
+    types are an error. ``name`` is of letters, digits, ``_`` and ``.``; one name stands for one
+    function in a process. ``backward`` is a module that takes the operands and then the gradients
+    of the results, and gives a gradient for each operand; without it the op has no gradient.
     """
     return CustomOp(name, module, backward)

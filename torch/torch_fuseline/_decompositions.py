@@ -1,6 +1,8 @@
-"""PyTorch's decompositions as ops of their own: ``fuseline_decomposed::NAME``, with the schema of ``aten::NAME``.
+"""PyTorch's decompositions as ops of their own: ``fuseline_decomposed::NAME``, with the schema of
+``aten::NAME``.
 
-The shim asks for one (``fuseline::_decompose``) when a call has no row of the engine's; see ``csrc/decompose.h``.
+The shim asks for one (``fuseline::_decompose``) when a call has no row of the engine's; see
+``csrc/decompose.h``.
 """
 
 import functools
@@ -115,7 +117,8 @@ def _index_put_impl(x, indices, values, accumulate=False, unsafe=False):
 
 
 def _unique_of_sorted(rows, order):
-    """First places of each run of equal rows of `[count, size]`, and for each element the number of its run and how long the runs are."""
+    """First places of each run of equal rows of `[count, size]`, and for each element the number of
+    its run and how long the runs are."""
     is_new = torch.ones(rows.shape[0], dtype=torch.bool, device=rows.device)
     if rows.shape[0] > 1:
         is_new = torch.cat([is_new[:1], (rows[1:] != rows[:-1]).any(1)])
@@ -198,7 +201,8 @@ def _searchsorted(sorted_sequence, x, out_int32=False, right=False, side=None, s
 
 
 def _put_back(gradient, x, indices, space):
-    """Gradients of the greatest of windows over the last dimensions, at the places that they were."""
+    """Gradients of the greatest of windows over the last dimensions, at the places that they
+    were."""
     zeros = torch.zeros_like(x, memory_format=torch.contiguous_format).flatten(-space)
     return zeros.scatter_add(-1, indices.flatten(-space), gradient.flatten(-space)).reshape(x.shape)
 
@@ -219,7 +223,8 @@ def _max_pool3d_backward(gradient, x, kernel_size, stride, padding, dilation, ce
 
 
 def _replication_pad_backward(gradient, x, padding):
-    """Each element gets what the edges that repeat it have; padding is of the last dimension first, and may cut off."""
+    """Each element gets what the edges that repeat it have; padding is of the last dimension first,
+    and may cut off."""
     for axis, before in enumerate(padding[::2], 1):
         size = x.shape[-axis]
         places = (torch.arange(gradient.shape[-axis], device=x.device) - before).clamp(0, size - 1)
@@ -235,7 +240,8 @@ for _rank in (1, 2, 3):
 
 @functools.cache
 def _turns(op):
-    """Whether this PyTorch has the factors of the transpose in such a result, for matrices that lie in memory row by row: its derivatives count on it."""
+    """Whether this PyTorch has the factors of the transpose in such a result, for matrices that lie
+    in memory row by row: its derivatives count on it."""
     a = torch.tensor([[1.0, 2.0], [3.0, 5.0]])
     results = op(a, a) if op is torch.ops.aten._linalg_solve_ex.default else op(a)
     factors = next(result for result in results if result.shape == a.shape and result[0, 0] in (2.0, 3.0))

@@ -10,7 +10,8 @@ from ._library import check, shim, warn
 
 
 def index_of(device=None, optional=True):
-    """The number of a device: of ``None``, the name alone and -1, that of the one there is. What does not exist is an error, as PyTorch has it."""
+    """The number of a device: of ``None``, the name alone and -1, that of the one there is. What
+    does not exist is an error, as PyTorch has it."""
     if device is None and not optional:
         raise ValueError("fuseline: a device is expected, and None is none")
     if isinstance(device, str):
@@ -25,8 +26,9 @@ def index_of(device=None, optional=True):
     return 0
 
 
-#: By the name that PyTorch's Python asks for before it keeps a generator's state (``torch.utils.checkpoint``) and elsewhere. The device is set up with
-#: the import of this package; the engine behind it is opened by the first op.
+#: By the name that PyTorch's Python asks for before it keeps a generator's state
+#: (``torch.utils.checkpoint``) and elsewhere. The device is set up with the import of this package;
+#: the engine behind it is opened by the first op.
 _initialized = True
 
 
@@ -171,7 +173,8 @@ def get_amp_supported_dtype():
 
 
 def _is_in_bad_fork():
-    """Whether this process was forked from one in which the device was in use: it cannot be used here."""
+    """Whether this process was forked from one in which the device was in use: it cannot be used
+    here."""
     return shim.flt_is_forked()
 
 

@@ -1,4 +1,5 @@
-"""The backend of ``torch.distributed`` for this device, registered as its default: gloo, in the order of the program (``csrc/distributed.cpp``)."""
+"""The backend of ``torch.distributed`` for this device, registered as its default: gloo, in the
+order of the program (``csrc/distributed.cpp``)."""
 
 import torch
 
@@ -16,6 +17,7 @@ def _create(options, backend_options=None):
 
 
 def register():
-    """Has ``init_process_group()`` with no backend, and ``"cpu:gloo,fuseline:fuseline"``, make groups for this device."""
+    """Has ``init_process_group()`` with no backend, and ``"cpu:gloo,fuseline:fuseline"``, make
+    groups for this device."""
     if torch.distributed.is_available() and torch.distributed.is_gloo_available():
         torch.distributed.Backend.register_backend("fuseline", _create, extended_api=True, devices=["fuseline"])

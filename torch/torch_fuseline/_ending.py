@@ -4,7 +4,8 @@ import atexit
 
 from ._library import shim
 
-#: How long the thread of the backward pass is waited for, in milliseconds. It needs some microseconds, unless it hangs.
+#: How long the thread of the backward pass is waited for, in milliseconds. It needs some
+#: microseconds, unless it hangs.
 PATIENCE = 2000
 
 

@@ -1,7 +1,10 @@
-"""Tensors that leave the device for others, and come from them: DLPack, other processes, safetensors.
+"""Tensors that leave the device for others, and come from them: DLPack, other processes,
+safetensors.
 
-A storage of the device has no address that anybody else could use. So DLPack's consumers get a copy in the host's memory, and are told that the tensor is
-there; PyTorch itself gets the tensor, with its storage shared, as from any device. Another process gets the elements, in shared memory of the host.
+A storage of the device has no address that anybody else could use. So DLPack's consumers get a copy
+in the host's memory, and are told that the tensor is there; PyTorch itself gets the tensor, with
+its storage shared, as from any device. Another process gets the elements, in shared memory of the
+host.
 """
 
 import ctypes
@@ -23,7 +26,8 @@ def _is_ours(value):
 
 
 def _from_start(tensor):
-    """The tensor, or a copy if it begins within its storage: a pointer to there would lead nowhere."""
+    """The tensor, or a copy if it begins within its storage: a pointer to there would lead
+    nowhere."""
     return tensor if tensor.storage_offset() == 0 else tensor.clone()
 
 
@@ -80,7 +84,8 @@ def _rebuild_storage_of_bytes(elements, device):
 
 
 def _adapt_processes():
-    """Has storages go to other processes by value. PyTorch's tensors are pickled as a storage and what they see of it, so views stay views."""
+    """Has storages go to other processes by value. PyTorch's tensors are pickled as a storage and
+    what they see of it, so views stay views."""
     plain = reductions.reduce_storage
 
     def reduce_storage(storage):

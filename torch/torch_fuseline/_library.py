@@ -72,7 +72,8 @@ shim = _open()
 
 
 def message():
-    """What the latest call on this thread had to say: a text that was asked for, or what went wrong."""
+    """What the latest call on this thread had to say: a text that was asked for, or what went
+    wrong."""
     length = SIZE()
     text = shim.flt_message(ctypes.byref(length))
     return ctypes.string_at(text, length.value).decode()
@@ -85,7 +86,8 @@ def check(status):
 
 
 def warn():
-    """Warns of what the engine has turned off by itself since it was asked last. Reads of tensors do so too (``csrc/storage.cpp``)."""
+    """Warns of what the engine has turned off by itself since it was asked last. Reads of tensors
+    do so too (``csrc/storage.cpp``)."""
     if shim.flt_has_warnings():
         check(shim.flt_warnings())
         for line in message().splitlines():

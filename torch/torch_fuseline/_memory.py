@@ -1,5 +1,7 @@
-"""What storages hold. They are counted as PyTorch's programs see them: from when a tensor is made until nobody holds it. The engine's own numbers, of what is
-computed and alive, are in :func:`memory_stats` too. Memory is given back as values die, so nothing is reserved beyond it and no cache can be emptied.
+"""What storages hold. They are counted as PyTorch's programs see them: from when a tensor is made
+until nobody holds it. The engine's own numbers, of what is computed and alive, are in
+:func:`memory_stats` too. Memory is given back as values die, so nothing is reserved beyond it and
+no cache can be emptied.
 """
 
 import torch
@@ -8,7 +10,8 @@ from ._devices import index_of
 
 
 def memory_stats(device=None):
-    """Numbers by name: those of ``torch.accelerator.memory_stats``, and bytes and numbers of what is alive in the engine: values, and executables."""
+    """Numbers by name: those of ``torch.accelerator.memory_stats``, and bytes and numbers of what
+    is alive in the engine: values, and executables."""
     from . import counters
 
     stats, now = torch.accelerator.memory_stats(index_of(device)), counters()

@@ -1,4 +1,5 @@
-"""Random numbers. A generator is a seed and how many calls have drawn from it; its state is these two, as 16 bytes of the CPU."""
+"""Random numbers. A generator is a seed and how many calls have drawn from it; its state is these
+two, as 16 bytes of the CPU."""
 
 import torch
 

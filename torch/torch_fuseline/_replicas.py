@@ -1,4 +1,5 @@
-"""The device as several replicas, each a device of XLA's, which run one program on data of their own (``csrc/replicas.cpp``)."""
+"""The device as several replicas, each a device of XLA's, which run one program on data of their
+own (``csrc/replicas.cpp``)."""
 
 import functools
 import sys
@@ -13,12 +14,14 @@ _NAME = "fuseline_replicas"
 
 
 def replica_count():
-    """How many replicas the device consists of: what ``configure(replicas=..)`` or ``FUSELINE_TORCH_REPLICAS`` said, or 1."""
+    """How many replicas the device consists of: what ``configure(replicas=..)`` or
+    ``FUSELINE_TORCH_REPLICAS`` said, or 1."""
     return _shim.flt_replicas_asked()
 
 
 def replica_index():
-    """A tensor of the device, ``int64`` and without dimensions, that is 0 on the first replica, 1 on the second, and so on."""
+    """A tensor of the device, ``int64`` and without dimensions, that is 0 on the first replica, 1
+    on the second, and so on."""
     return torch.ops.fuseline.replica_index(torch.empty(0, device="fuseline"))
 
 
@@ -59,10 +62,12 @@ def _dimension(tensor, dim, name):
 
 
 def shard(tensor, dim=0):
-    """A tensor of the device whose data on replica ``i`` is part ``i`` of ``tensor``, cut into equal parts along ``dim``.
+    """A tensor of the device whose data on replica ``i`` is part ``i`` of ``tensor``, cut into
+    equal parts along ``dim``.
 
-    A tensor of the CPU is uploaded in parts. Of one of the device, each replica takes its part of what it has. Gradients are those of the sum of what
-    the replicas compute: a tensor of the CPU gets the parts of all; one of the device gets, on each replica, that of its own part, and zeros.
+    A tensor of the CPU is uploaded in parts. Of one of the device, each replica takes its part of
+    what it has. Gradients are those of the sum of what the replicas compute: a tensor of the CPU
+    gets the parts of all; one of the device gets, on each replica, that of its own part, and zeros.
     """
     dim = _dimension(tensor, dim, "shard")
     if tensor.device.type not in ("cpu", "fuseline"):
@@ -77,7 +82,8 @@ def shard(tensor, dim=0):
 
 
 def unshard(tensor, dim=0):
-    """The data of all replicas one after the other along ``dim``, on every replica. The gradient of each part is the sum of all replicas' for it."""
+    """The data of all replicas one after the other along ``dim``, on every replica. The gradient of
+    each part is the sum of all replicas' for it."""
     if tensor.device.type != "fuseline":
         raise ValueError(f"fuseline: unshard: a tensor on the device {tensor.device} is no replicas'")
     return _Unshard.apply(tensor, _dimension(tensor, dim, "unshard"))
@@ -89,11 +95,14 @@ def per_replica(tensor):
 
 
 def replica_group():
-    """A process group whose ranks are the replicas, for ``DistributedDataParallel(model, process_group=..)`` and collectives.
+    """A process group whose ranks are the replicas, for ``DistributedDataParallel(model,
+    process_group=..)`` and collectives.
 
-    Its collectives are ops of the program, which run inside of its executables. They need no ``init_process_group``. The program is one: its own rank is
-    0, so what gives each rank another part by its number (``DeviceMesh``, FSDP, ``ZeroRedundancyOptimizer``, ``DistributedSampler``) would have all
-    replicas do what rank 0 does. The first three are refused; data is given to replicas by :func:`shard`.
+    Its collectives are ops of the program, which run inside of its executables. They need no
+    ``init_process_group``. The program is one: its own rank is 0, so what gives each rank another
+    part by its number (``DeviceMesh``, FSDP, ``ZeroRedundancyOptimizer``, ``DistributedSampler``)
+    would have all replicas do what rank 0 does. The first three are refused; data is given to
+    replicas by :func:`shard`.
     """
     from torch.distributed import distributed_c10d as c10d
 
@@ -120,7 +129,8 @@ def replica_group():
     return group
 
 
-#: What gives each rank another part by the program's own rank: a module, a class in it, a function of that, and which argument is the group.
+#: What gives each rank another part by the program's own rank: a module, a class in it, a function
+#: of that, and which argument is the group.
 _BY_RANK = (
     ("torch.distributed.device_mesh", "DeviceMesh", "from_group", 0),
     ("torch.distributed.fsdp", "FullyShardedDataParallel", "__init__", 2),
@@ -129,7 +139,8 @@ _BY_RANK = (
 
 
 def _refuse_ranks():
-    """Has what is in the list refuse the group of the replicas. Who has not imported it yet cannot use it with a group that was made already."""
+    """Has what is in the list refuse the group of the replicas. Who has not imported it yet cannot
+    use it with a group that was made already."""
     for module, name, function, place in _BY_RANK:
         owner = getattr(sys.modules.get(module), name, None)
         if owner is None or hasattr(getattr(owner, function), "_is_fuselines"):

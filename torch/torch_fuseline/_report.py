@@ -4,11 +4,13 @@ from ._library import check, message, shim, text
 
 
 class profile:
-    """Keeps when things happened, as a context: ``with torch.fuseline.profile("step.html") as kept: ...``.
+    """Keeps when things happened, as a context: ``with torch.fuseline.profile("step.html") as kept:
+    ...``.
 
-    At its end the page ``path`` is written, if there is one: a picture of recording, compiling, running and waiting, host reads and regions with
-    their lines in the program, and the steps. Steps are what :meth:`step` says, and the outermost ranges of ``record_function`` (optimizers have
-    theirs). ``summary`` is the same in words, after the end. One is kept at a time.
+    At its end the page ``path`` is written, if there is one: a picture of recording, compiling,
+    running and waiting, host reads and regions with their lines in the program, and the steps.
+    Steps are what :meth:`step` says, and the outermost ranges of ``record_function`` (optimizers
+    have theirs). ``summary`` is the same in words, after the end. One is kept at a time.
     """
 
     def __init__(self, path=None):
@@ -33,9 +35,11 @@ class profile:
 
 
 def warm_cache(manifest):
-    """Compiles the regions of a manifest that the disk cache has not: ``{"compiled": 3, "present": 1, "failed": ["why", ..]}``.
+    """Compiles the regions of a manifest that the disk cache has not: ``{"compiled": 3, "present":
+    1, "failed": ["why", ..]}``.
 
-    A manifest is what ``configure(manifest=FILE)`` had written in a run like this one. ``fuseline cache warm`` does the same without a program.
+    A manifest is what ``configure(manifest=FILE)`` had written in a run like this one. ``fuseline
+    cache warm`` does the same without a program.
     """
     check(shim.flt_warm_cache(*text(str(manifest))))
     first, *failed = message().splitlines()
@@ -44,8 +48,9 @@ def warm_cache(manifest):
 
 
 def cache_stats():
-    """What the caches of executables did and hold; ``disk`` is why none are kept on the disk although they were to be, or the latest trouble with those that
-    are, or ``None``. What the engine turns off by itself is a warning too, once."""
+    """What the caches of executables did and hold; ``disk`` is why none are kept on the disk
+    although they were to be, or the latest trouble with those that are, or ``None``. What the
+    engine turns off by itself is a warning too, once."""
     from . import counters
 
     now = counters()

@@ -29,17 +29,20 @@ _FUNCTIONS = (
 
 
 def call_sites(wanted=True):
-    """Whether ops remember the line of the program that they come from, for errors and :func:`explain`.
+    """Whether ops remember the line of the program that they come from, for errors and
+    :func:`explain`.
 
-    By default they do where the line costs next to nothing, which is on CPython 3.11 to 3.13; on others in debug mode only, and after the first
-    error. Returns what was set before; ``None`` is that default. The same by ``FUSELINE_TORCH_CALL_SITES=1`` or ``0``.
+    By default they do where the line costs next to nothing, which is on CPython 3.11 to 3.13; on
+    others in debug mode only, and after the first error. Returns what was set before; ``None`` is
+    that default. The same by ``FUSELINE_TORCH_CALL_SITES=1`` or ``0``.
     """
     before = shim.fuseline_torch_sites_want(-1 if wanted is None else int(bool(wanted)))
     return None if before < 0 else bool(before)
 
 
 def _frames():
-    """The code and the next instruction of the frames of this thread, innermost first, as the shim reads them. The first one is this one."""
+    """The code and the next instruction of the frames of this thread, innermost first, as the shim
+    reads them. The first one is this one."""
     room = 64
     codes, instructions = (ctypes.c_void_p * room)(), (ctypes.c_void_p * room)()
     count = shim.fuseline_torch_frames(sys.hexversion >> 16, codes, instructions, room)
@@ -47,7 +50,8 @@ def _frames():
 
 
 def _is_read_right():
-    """Whether what the shim reads is what Python says: the same frames, and an instruction of its own for each of two calls."""
+    """Whether what the shim reads is what Python says: the same frames, and an instruction of its
+    own for each of two calls."""
 
     def compare():
         frame, wanted = sys._getframe(), []

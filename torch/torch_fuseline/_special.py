@@ -1,7 +1,9 @@
-"""Special functions as ops of the device, where PyTorch has no decomposition of them: those of Bessel, polygamma and zeta, orthogonal polynomials.
+"""Special functions as ops of the device, where PyTorch has no decomposition of them: those of
+Bessel, polygamma and zeta, orthogonal polynomials.
 
-Approximations and their coefficients are those of Moshier's Cephes Mathematical Library, which PyTorch's own kernels take too. Both sides of a choice
-are computed, and the one that counts is taken.
+Approximations and their coefficients are those of Moshier's Cephes Mathematical Library, which
+PyTorch's own kernels take too. Both sides of a choice are computed, and the one that counts is
+taken.
 """
 
 import math
@@ -308,7 +310,8 @@ TABLE["polygamma"] = _polygamma
 
 
 def _recurrence(x, n, first, step):
-    """A polynomial of degree ``n``, which may be another one for each element, from those of the two degrees below it. The greatest is waited for."""
+    """A polynomial of degree ``n``, which may be another one for each element, from those of the
+    two degrees below it. The greatest is waited for."""
     x, n = torch.broadcast_tensors(x, n)
     n = n.trunc()
     before, y = torch.ones_like(x), first(x)

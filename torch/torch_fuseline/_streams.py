@@ -1,7 +1,9 @@
-"""Streams and events. There is one stream, which the forward and the backward thread share: every stream of the user is that one.
+"""Streams and events. There is one stream, which the forward and the backward thread share: every
+stream of the user is that one.
 
-So what is recorded runs in the order in which it was recorded, which is stronger than what streams ask for, and waiting for a stream or an event
-within the device is nothing to do. An event is a place in the stream; recording one has all before it run.
+So what is recorded runs in the order in which it was recorded, which is stronger than what streams
+ask for, and waiting for a stream or an event within the device is nothing to do. An event is a
+place in the stream; recording one has all before it run.
 """
 
 import contextlib
@@ -36,7 +38,8 @@ class Stream(torch.Stream):
 
 
 class Event:
-    """A place in the stream. With ``enable_timing`` the time at which the device got there is noted. What is made is a ``torch.Event``."""
+    """A place in the stream. With ``enable_timing`` the time at which the device got there is
+    noted. What is made is a ``torch.Event``."""
 
     def __new__(cls, device=None, enable_timing=False, blocking=False, interprocess=False):
         if interprocess:

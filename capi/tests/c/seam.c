@@ -1,6 +1,6 @@
 /*
- * Everything that the interface has, from C, on the device that is named. Ends with a line for each part; a wrong answer ends the program with its
- * line. Built and run by tests/programs.rs.
+ * Everything that the interface has, from C, on the device that is named. Ends with a line for each
+ * part; a wrong answer ends the program with its line. Built and run by tests/programs.rs.
  */
 #include <fuseline.h>
 #include <math.h>

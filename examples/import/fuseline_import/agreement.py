@@ -1,18 +1,18 @@
 """What a program's outputs should be, and how closely another engine has to agree.
 
-A tolerance follows from how far JAX's own results lie apart, by this rule. Each function is run three times: compiled
-as a whole in its own precision (`jax.jit`; these results are the expected ones), op by op in the same precision
-(`jax.disable_jit`), and in 64-bit floats. The spread of an output is the largest distance of any of its elements
-between the first run and the other two.
+A tolerance follows from how far JAX's own results lie apart, by this rule. Each function is run
+three times: compiled as a whole in its own precision (`jax.jit`; these results are the expected
+ones), op by op in the same precision (`jax.disable_jit`), and in 64-bit floats. The spread of an
+output is the largest distance of any of its elements between the first run and the other two.
 
 * Integers and booleans must agree in all runs, and the check is `exact`.
 * Floats that agree in all runs to the last bit were never rounded, and the check is `exact`.
-* All other floats may be off by 8 times the spread, but never by less than 8 units in the last place of the output's
-  largest element; both because one sample of a rounding error says little of the next one. The check is `almost`, an
-  absolute tolerance, rounded up to one digit.
-* An output is refused if it keeps less than half of the digits of the coarsest float type in the program (a tolerance
-  above the root of that type's unit in the last place, times the largest element): it says more about rounding than
-  about the program.
+* All other floats may be off by 8 times the spread, but never by less than 8 units in the last
+  place of the output's largest element; both because one sample of a rounding error says little of
+  the next one. The check is `almost`, an absolute tolerance, rounded up to one digit.
+* An output is refused if it keeps less than half of the digits of the coarsest float type in the
+  program (a tolerance above the root of that type's unit in the last place, times the largest
+  element): it says more about rounding than about the program.
 
 The parts of a complex number count as two elements.
 """
@@ -69,8 +69,9 @@ def as_array(leaf: Any) -> np.ndarray:
 def outputs(function: Callable, arguments: Sequence[Any], types: Iterable[np.dtype], in_float64: bool) -> list[Output]:
     """Runs a function on JAX's CPU backend and says what each result should be and how closely.
 
-    `types` are the element types that occur in the program. `in_float64` is to be off for a function that computes
-    something else in 64-bit floats, for example because it draws random numbers of the default type.
+    `types` are the element types that occur in the program. `in_float64` is to be off for a
+    function that computes something else in 64-bit floats, for example because it draws random
+    numbers of the default type.
     """
     labels, expected = _run(jax.jit(function), arguments)
     with jax.disable_jit():
@@ -97,7 +98,8 @@ def _run(function: Callable, arguments: Sequence[Any]) -> tuple[list[str], list[
 
 
 def _on_device(leaf: Any) -> Any:
-    """Compiled functions see JAX's arrays in place of NumPy's, whose rules differ; so must those run op by op."""
+    """Compiled functions see JAX's arrays in place of NumPy's, whose rules differ; so must those
+    run op by op."""
     return jax.numpy.asarray(leaf) if isinstance(leaf, (np.ndarray, np.generic)) else leaf
 
 
@@ -148,7 +150,8 @@ def _parts(array: np.ndarray) -> np.ndarray:
 
 
 def _distance(label: str, expected: np.ndarray, other: np.ndarray) -> float:
-    """The largest distance of two elements in the same place. What is not finite must be the same."""
+    """The largest distance of two elements in the same place. What is not finite must be the
+    same."""
     a, b = _parts(expected), _parts(other)
     finite = np.isfinite(a)
     if not np.array_equal(a[~finite], b[~finite], equal_nan=True) or not np.isfinite(b[finite]).all():

@@ -1,7 +1,8 @@
-"""Attributes of StableHLO and CHLO ops: what the program format calls them and how they are written there.
+"""Attributes of StableHLO and CHLO ops: what the program format calls them and how they are written
+there.
 
-An op that is not listed has no attributes. What the printed form leaves out at its default is written out, as the
-format wants it.
+An op that is not listed has no attributes. What the printed form leaves out at its default is
+written out, as the format wants it.
 """
 
 from __future__ import annotations
@@ -69,7 +70,8 @@ def _words(attribute: Any) -> list[str]:
 
 
 def _struct(kind: Any, fields: dict[str, str]) -> Callable[[Any], Json]:
-    """Writer of a group of dimension numbers: `fields` maps its names in the format to those of the Python bindings."""
+    """Writer of a group of dimension numbers: `fields` maps its names in the format to those of the
+    Python bindings."""
 
     def write(attribute: Any) -> Json:
         group = kind(attribute)

@@ -1,8 +1,8 @@
 """StableHLO modules to the ops of the program format.
 
-A program has no functions and its regions see nothing but their own parameters and constants. So calls are inlined,
-and a value that a region of `while`, `case` or `if` takes from outside becomes an operand: carried unchanged through
-a loop, handed to every branch.
+A program has no functions and its regions see nothing but their own parameters and constants. So
+calls are inlined, and a value that a region of `while`, `case` or `if` takes from outside becomes
+an operand: carried unchanged through a loop, handed to every branch.
 """
 
 from __future__ import annotations
@@ -58,7 +58,8 @@ class Importer:
                 self._functions[_text(function.operation, "sym_name")] = function.operation
 
     def main(self, arguments: Sequence[np.ndarray]) -> tuple[list[Json], list[int]]:
-        """Imports the function `main` of the module with its arguments; returns the ops and the ids of the results."""
+        """Imports the function `main` of the module with its arguments; returns the ops and the ids
+        of the results."""
         main = self._functions["main"]
         block = main.regions[0].blocks[0]
         if len(block.arguments) != len(arguments):
@@ -116,7 +117,8 @@ class Importer:
     # ----- blocks and ops -----
 
     def _block(self, block: ir.Block, env: dict[ir.Value, int], ops: list[Json]) -> list[int]:
-        """Appends the ops of a block whose arguments are in `env`; returns the ids of what it returns."""
+        """Appends the ops of a block whose arguments are in `env`; returns the ids of what it
+        returns."""
         for view in block.operations:
             op = view.operation
             if op.name in _TERMINATORS:
@@ -167,7 +169,8 @@ class Importer:
         ops.append(written | {"regions": regions} if regions else written)
 
     def _plain(self, op: ir.Operation, env: dict[ir.Value, int], ops: list[Json]) -> None:
-        """An op whose regions, if any, are functions of their parameters: the combiner of a reduction, a comparator."""
+        """An op whose regions, if any, are functions of their parameters: the combiner of a
+        reduction, a comparator."""
         self._check(op)
         regions = []
         for region in op.regions:
@@ -236,7 +239,8 @@ class Importer:
         return {"args": [self._typed(identity) for identity in arguments], "ops": ops, "returns": returns}
 
     def _captured(self, regions: Iterable[ir.Region], env: dict[ir.Value, int]) -> list[int]:
-        """What regions use from outside and cannot copy into themselves, each once, in order of use."""
+        """What regions use from outside and cannot copy into themselves, each once, in order of
+        use."""
         used = {env[value]: None for region in regions for value in _free(region)}
         return [identity for identity in used if identity not in self._everywhere]
 
@@ -248,7 +252,8 @@ def _text(op: ir.Operation, name: str) -> str:
 
 
 def _free(region: ir.Region) -> list[ir.Value]:
-    """The values that a region, or a region within it, uses and does not define; each once, in order of use."""
+    """The values that a region, or a region within it, uses and does not define; each once, in
+    order of use."""
     own: set[ir.Value] = set()
     used: dict[ir.Value, None] = {}
     for block in region.blocks:

@@ -1,7 +1,7 @@
 """Types and tensor data: from MLIR and from arrays to the program format.
 
-The format stores elements in row-major order, little-endian, and integers and floats below 8 bits as one byte each:
-signed integers sign-extended, all others zero-extended.
+The format stores elements in row-major order, little-endian, and integers and floats below 8 bits
+as one byte each: signed integers sign-extended, all others zero-extended.
 """
 
 from __future__ import annotations
@@ -149,8 +149,8 @@ def _widened(raw: np.ndarray, name: str) -> np.ndarray:
 def _float(text: str, dtype: np.dtype) -> Any:
     """One float: decimal, or its bits in hexadecimal.
 
-    The decimal forms that MLIR writes are those that read back as the same number, and none lies so near to the
-    middle of two numbers that reading it as a double first would make a difference.
+    The decimal forms that MLIR writes are those that read back as the same number, and none lies so
+    near to the middle of two numbers that reading it as a double first would make a difference.
     """
     if text.startswith("0x"):
         return np.array(int(text, 16), f"u{dtype.itemsize}").view(dtype)[()]

@@ -1,4 +1,5 @@
-/* Loads a shared library the way the build or the engine will, and tries the one thing it is needed for.
+/* Loads a shared library the way the build or the engine will, and tries the one thing it is needed
+ * for.
  *
  *   probe libclang LIBRARY HEADER [CLANG ARGUMENTS...]   parses HEADER without a diagnostic, prints clang's version
  *   probe plugin LIBRARY                                 finds the entry point of the PJRT API
