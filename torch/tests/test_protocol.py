@@ -1,5 +1,5 @@
-"""What PyTorch's own Python, and others, expect of a device: the attributes of its module,
-generators, memory, numbers of devices, pickles, DLPack, the end."""
+"""What PyTorch's Python and other packages expect of a device: module attributes, generators,
+memory, device counts, pickling, DLPack, the end of a program."""
 
 import copy
 import io
@@ -21,8 +21,8 @@ from torch.utils.checkpoint import checkpoint, checkpoint_sequential
 from test_module import DEVICE, program
 
 TORCH = pathlib.Path(torch.__file__).parent
-#: What PyTorch's Python asks the module of a device for, and where. Those with "if" are asked for
-#: only if they are there.
+#: Attributes that PyTorch's Python reads from the module of a device, and where. Those with "if"
+#: are read only if they exist.
 EXPECTED = {
     "Event": "distributed/fsdp/_fully_shard/_fsdp_param_group.py",
     "Stream": "distributed/fsdp/_fully_shard/_fsdp_param_group.py",
@@ -51,7 +51,7 @@ EXPECTED = {
     "stream": "distributed/fsdp/_fully_shard/_fsdp_collectives.py",
     "synchronize": "autograd/profiler.py",
 }
-#: What is asked of other devices only, and why it is not here.
+#: Attributes that are read from other devices only, with the reason.
 NOT_HERE = {
     "MemPool": "pools of memory between devices of one kind",
     "use_mem_pool": "as MemPool",
@@ -65,7 +65,7 @@ NOT_HERE = {
     "type": "a torch.device in a variable of the same name",
     "index": "as type",
 }
-#: Members that programs ask of the modules of other devices.
+#: Members that programs use of the modules of other devices.
 USUAL = (
     "_exchange_device _lazy_init _maybe_exchange_device can_device_access_peer default_stream device_of exchange_device get_device_capability"
     " get_device_name get_rng_state_all init initial_seed is_bf16_supported manual_seed max_memory_allocated max_memory_reserved mem_get_info"
@@ -247,7 +247,7 @@ class Generators(unittest.TestCase):
 
 
 class Block(nn.Module):
-    """Attention and layers, both with dropout; with ``nested``, a checkpoint of its own within."""
+    """Attention and layers, both with dropout; ``nested`` adds an inner checkpoint."""
 
     def __init__(self, reentrant=None):
         super().__init__()
@@ -368,7 +368,7 @@ class Checkpoints(unittest.TestCase):
 
 
 def tensors():
-    """Of many types, among them one with bits that are no number's, a view and an empty one."""
+    """Tensors of many types, among them one with a NaN, views and an empty one."""
     base = torch.arange(12.0, device=DEVICE).view(3, 4)
     values = [torch.tensor([1.5, float("nan"), -0.0, 1e-42]), torch.arange(5), torch.tensor([True, False]), torch.tensor([1 + 2j, 3j])]
     values += [torch.tensor([1.5, -2], dtype=dtype) for dtype in (torch.bfloat16, torch.float16, torch.float64)]
@@ -504,7 +504,7 @@ class Exchange(unittest.TestCase):
         self.assertEqual(done.stdout.strip(), f"{found} [0.0, 1.0, 2.0, 3.0] 0", done.stderr)
 
     def test_safetensors(self):
-        """Against a package of the same names: what is installed may not be asked for here."""
+        """Uses a package of the same names, because the real one may not be installed."""
         source = """
         import torch as pytorch
         class safe_open:
@@ -569,7 +569,7 @@ class TurnedOff(unittest.TestCase):
             torch.fuseline.counters()
 
 
-#: Ends behind a backward pass, with compiles that nobody waits for under way.
+#: Ends after a backward pass, while background compiles run.
 ENDS = """
 import atexit, os, signal, sys, torch
 how, device = sys.argv[1:]
@@ -633,7 +633,7 @@ class Imports(unittest.TestCase):
 
 
 class Ends(unittest.TestCase):
-    """The same status and output as on the CPU; ``tests/ends.py`` does so a thousand times, and
+    """Status and output are those on the CPU. ``tests/ends.py`` does this a thousand times and
     measures how long it takes."""
 
     def end(self, source, *arguments, **environment):
@@ -651,8 +651,8 @@ class Ends(unittest.TestCase):
                     self.assertEqual(self.end(ENDS, how, DEVICE), wanted)
 
     def test_unused(self):
-        """The thread of the backward pass is counted out, or PyTorch waits for it at the end: for
-        so long that this test would not end in time."""
+        """The thread of the backward pass is counted out. Otherwise PyTorch waits for it at the
+        end, longer than the limit of this test."""
         for _ in range(3):
             self.assertEqual(self.end(UNUSED, TORCH_AUTOGRAD_SHUTDOWN_WAIT_LIMIT="1000"), (0, "", []))
 

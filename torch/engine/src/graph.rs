@@ -1,7 +1,8 @@
 //! Graphs that are recorded once and called as one op, for `torch.compile`.
 //!
 //! ```text
-//! begin ─► params ─► kernels run as always, on values without data ─► end ─► Graph ─► call, call, ..
+//! begin ─► params ─► kernels run as usual, on values without data ─► end ─► Graph
+//! Graph ─► call, call, ..
 //! ```
 //!
 //! While a thread records a graph, its ops go into the graph ([`recording`]); those of other

@@ -1,7 +1,8 @@
 //! The engine's side of PyTorch's device `fuseline`.
 //!
 //! ```text
-//! ATen call ─► shim (torch/csrc): types of the results, storages ─► abi ─► Call ─► a row of the table ─► recorded ops
+//! ATen call ─► shim (torch/csrc): types of the results, storages ─► abi ─► Call
+//! Call ─► a row of the table ─► recorded ops
 //! ```
 //!
 //! Input: a call of an ATen overload in its functional form, with the result types that PyTorch

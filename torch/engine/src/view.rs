@@ -14,7 +14,8 @@
 //!
 //! ```text
 //! box:   storage ─► [n / s1, s1 / s2, .., sk] ─► a slice of it ─► transposed, repeated
-//! nest:  [n] ─► from the offset on ─► [.., L] ─► [.., size * stride] ─► [.., size, stride] ─► .. ─► [.., size] ─► transposed, repeated
+//! nest:  [n] ─► from the offset on ─► [.., L] ─► [.., size * stride] ─► [.., size, stride] ─► ..
+//!        ─► [.., size] ─► transposed, repeated
 //! ```
 //!
 //! Invariant VW1: a write leaves every element of the storage that the view does not contain
