@@ -5,7 +5,7 @@
 //! bytecode:
 //!
 //! ```text
-//! FUSELINE_MODULES=target/modules cargo bench --bench module -- none        # writes 10.mlir, 100.mlir, 1000.mlir
+//! FUSELINE_MODULES=target/modules cargo bench --bench module -- none  # writes 10.mlir to 1000.mlir
 //! python -c '
 //! import pathlib
 //! from jax._src.interpreters import mlir as jax_mlir
@@ -15,7 +15,7 @@
 //!         with open(path.with_suffix(".mlirbc"), "wb") as file:
 //!             ir.Module.parse(path.read_text()).operation.write_bytecode(file)
 //! '
-//! FUSELINE_MODULES=target/modules cargo bench --bench module -- none        # compiles both in turns
+//! FUSELINE_MODULES=target/modules cargo bench --bench module -- none  # compiles both in turns
 //! ```
 #![allow(missing_docs, clippy::print_stdout, reason = "a benchmark")]
 
