@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use crate::test::{Selection, Stage};
 
-/// What `cargo xtask help` says.
+/// The output of `cargo xtask help`.
 pub(crate) const USAGE: &str = "\
 usage: cargo xtask COMMAND
 
@@ -20,7 +20,7 @@ usage: cargo xtask COMMAND
   soak --list                   list the long runs
   setup                         set up only: provide libclang, protoc and the CPU plugin for plain cargo commands";
 
-/// What to do.
+/// A command with its arguments.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Command {
     Help,
@@ -35,7 +35,7 @@ pub(crate) enum Command {
     TestFull(Vec<OsString>),
 }
 
-/// Reads the arguments, without the program's name. An error is a sentence for the user.
+/// Parses the arguments after the program's name. An error is a sentence for the user.
 pub(crate) fn parse(mut arguments: Vec<OsString>) -> Result<Command, String> {
     if arguments.is_empty() {
         return Err("say what to do".to_owned());
@@ -63,7 +63,7 @@ pub(crate) fn parse(mut arguments: Vec<OsString>) -> Result<Command, String> {
     }
 }
 
-/// Arguments for what the command runs. `demo -- ARGUMENTS` is what cargo's own commands look like.
+/// Arguments to pass on. Like cargo, `demo -- ARGUMENTS` drops the `--`.
 fn passed_on(mut arguments: Vec<OsString>) -> Vec<OsString> {
     if arguments.first().is_some_and(|first| first == "--") {
         arguments.remove(0);
