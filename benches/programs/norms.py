@@ -1,4 +1,4 @@
-"""What is between the products of a transformer: softmax, layer norm and GELU over rows; see
+"""The ops between the matrix products of a transformer: softmax, layer norm and GELU over rows; see
 norms.rs."""
 
 from data import uniform
