@@ -1,4 +1,4 @@
-//! Manifests, compiling ahead of time, and runs that compile nothing.
+//! Manifests, ahead-of-time compiles, and runs that compile nothing.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use fuseline::{Engine, EngineConfig, Event, Numerics, Result};
 
 use crate::support::{self, Log, place, vector};
 
-/// A small program of two regions. It stands here because errors and manifests name this file.
+/// A small program of two regions. It is in this file because errors and manifests name the file.
 fn program(engine: &Engine) -> Result<Vec<f32>> {
     let x = vector(engine, &[0.1, 0.2, 0.3]);
     let mut y = x.clone();
@@ -20,13 +20,13 @@ fn program(engine: &Engine) -> Result<Vec<f32>> {
     Ok(numbers)
 }
 
-/// What the program has in no region: several ops, so that they could be run one by one.
+/// Several ops that are in no region of the program, so that they could run one by one.
 fn another(engine: &Engine, size: usize) -> Result<Vec<f32>> {
     let x = vector(engine, &vec![0.5; size]);
     ((x.log1p()? - &x)?.sin()? * &x)?.to_vec::<f32>()
 }
 
-/// A manifest of the program, and of what else is to be run. `None` without a plugin.
+/// A manifest of the program and of another run. `None` without a plugin.
 fn recorded(root: &Path, config: EngineConfig, run: impl Fn(&Engine) -> Result<()>) -> Option<PathBuf> {
     let path = root.join("run.jsonl");
     let engine = support::plugin(config.without_disk_cache().manifest(&path))?;
@@ -51,8 +51,8 @@ fn names(log: &Log) -> Vec<&'static str> {
     log.take().iter().map(Event::name).collect()
 }
 
-/// A run that interprets what is new writes a manifest; another machine compiles that; a third run
-/// compiles nothing.
+/// A run that interprets new regions writes a manifest, another machine compiles it, and a third
+/// run compiles nothing.
 #[test]
 fn what_a_run_needs_is_compiled_ahead_of_it() {
     for config in [EngineConfig::new, || EngineConfig::new().numerics(Numerics::Exact)] {
@@ -86,8 +86,8 @@ fn what_a_run_needs_is_compiled_ahead_of_it() {
     }
 }
 
-/// A run that pads what comes at many sizes, or runs a bucket's executable, asks for the sizes
-/// themselves where nothing may be padded.
+/// A run that pads, or runs a bucket's executable, lists the exact sizes too, for runs that may not
+/// pad.
 #[test]
 fn sizes_that_were_padded_are_compiled_ahead_too() {
     let root = tempfile::tempdir().unwrap();
@@ -121,7 +121,7 @@ fn what_is_missing_fails_alone_and_is_not_run_op_by_op() {
     ] {
         assert!(error.contains(words), "{words:?} is not in: {error}");
     }
-    // What comes later is found by the engine that missed it.
+    // The engine that missed an executable finds it when it comes later.
     let _ = warmed(root.path(), &manifest, support::config());
     let expected = program(&engine).unwrap();
     let kept = vector(&engine, &[1.0, 2.0]);
@@ -132,14 +132,14 @@ fn what_is_missing_fails_alone_and_is_not_run_op_by_op() {
     assert_eq!(program(&engine).unwrap(), expected);
     let counters = engine.counters();
     assert_eq!((counters.compiles, counters.fallbacks), (0, 0), "{counters:?}");
-    // The first region of the first run, whose second was not recorded, and the one that nobody has
-    // compiled.
+    // The first region of the first run, whose second was not recorded, and the region that was
+    // never compiled.
     let names = names(&log);
     assert_eq!(names.iter().filter(|name| **name == "poisoned").count(), 2, "{names:?}");
     assert!(!names.contains(&"interpreted") && !names.contains(&"fallback"), "{names:?}");
 }
 
-/// What depends on a missing region fails with its error, and what does not is there.
+/// Values that depend on a missing region fail with its error, and the others are there.
 #[test]
 fn a_missing_region_fails_its_dependants() {
     let root = tempfile::tempdir().unwrap();

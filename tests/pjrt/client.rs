@@ -289,7 +289,7 @@ fn adopted_memory_is_used_in_place_and_given_back_once() {
         drop(memory);
         send.send(()).expect("the test waits");
     };
-    // SAFETY: holds because the memory is aligned, complete, and lives until `on_delete` runs.
+    // SAFETY: the memory is aligned, complete, and lives until `on_delete` runs.
     let buffer =
         unsafe { client.adopt(pointer.cast(), &ty::<f32>(&[3]), device, on_delete) }.expect("adopted");
     assert_eq!(buffer.device(), *device);
@@ -307,7 +307,7 @@ fn external_references_show_the_data_and_stop_donation() {
     let buffer = Arc::new(upload(&client, &[1_000], &[1.5f32; 1_000]));
     let reference = ExternalReference::new(Arc::clone(&buffer)).expect("a reference");
     assert_eq!(reference.pointer().addr(), buffer.unsafe_pointer().expect("an address"));
-    // SAFETY: holds because the reference keeps 1,000 complete elements there, on a CPU.
+    // SAFETY: the reference keeps 1,000 complete elements there, on a CPU.
     let data = unsafe { std::slice::from_raw_parts(reference.pointer().cast::<f32>(), 1_000) };
     assert_eq!(data, [1.5; 1_000]);
     let donating = client.compile(add_module(1_000, "tf.aliasing_output = 0 : i32"), &CompileOptions::new());
@@ -467,7 +467,7 @@ fn executables_tell_what_they_cost() {
 fn executables_survive_serialisation() {
     let Some(client) = client(2) else { return };
     let bytes = add(&client, 16).serialize().expect("bytes");
-    // SAFETY: holds because these are the bytes of the line above.
+    // SAFETY: these are the bytes of the line above.
     let loaded = unsafe { client.deserialize(&bytes, None) }.expect("loads");
     assert_eq!(loaded.parameters(), Some(&[ty::<f32>(&[16]), ty::<f32>(&[16])][..]));
     let a = upload(&client, &[16], &[2.0f32; 16]);
@@ -476,7 +476,7 @@ fn executables_survive_serialisation() {
     let moved = unsafe { client.deserialize(&bytes, Some(&CompileOptions::new().device(1))) }.expect("loads");
     assert_eq!(moved.addressable_devices(), [client.devices()[1].clone()]);
     for damaged in [&bytes[..0], &bytes[..100]] {
-        // SAFETY: holds because a truncated header is refused before any code is run.
+        // SAFETY: a truncated header is refused before any code is run.
         let error = unsafe { client.deserialize(damaged, None) }.expect_err("damaged");
         assert!(error.is_from_plugin(), "{error}");
     }

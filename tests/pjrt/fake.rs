@@ -60,11 +60,11 @@ fn tables_of_every_length_are_read_within_their_bounds() {
     for size in 0..=whole + 64 {
         let mut words = vec![usize::MAX; whole / 8 + 16];
         let bytes = std::ptr::from_ref(&full).cast::<u8>();
-        // SAFETY: holds because both sides have that many bytes.
+        // SAFETY: both sides have that many bytes.
         unsafe { std::ptr::copy_nonoverlapping(bytes, words.as_mut_ptr().cast::<u8>(), size.min(whole)) };
         words[0] = size;
         let table: &'static [usize] = words.leak();
-        // SAFETY: holds because the table is readable far beyond the size it claims.
+        // SAFETY: the table is readable far beyond the size it claims.
         let outcome =
             unsafe { Plugin::from_table(table.as_ptr().cast(), "/fake/short.so", &OpenOptions::new()) };
         let needed = std::mem::offset_of!(PJRT_Api, PJRT_Executable_OutputDimensions) + 8;
@@ -86,7 +86,7 @@ fn tables_of_every_length_are_read_within_their_bounds() {
             }
         }
     }
-    // SAFETY: holds because null is allowed.
+    // SAFETY: null is allowed.
     let error = unsafe { Plugin::from_table(std::ptr::null(), "/fake/null.so", &OpenOptions::new()) };
     assert!(error.expect_err("null").to_string().contains("returned no table"));
 }
@@ -124,13 +124,13 @@ fn every_necessary_function_is_checked_for() {
     for word in std::mem::offset_of!(PJRT_Api, PJRT_Error_Destroy) / 8..words {
         let mut table = fake::table();
         let start = std::ptr::from_mut(&mut table).cast::<usize>();
-        // SAFETY: holds because the table has that many words.
+        // SAFETY: the table has that many words.
         let entry = unsafe { start.add(word) };
-        // SAFETY: holds because that is one of them.
+        // SAFETY: that is one of them.
         if unsafe { entry.read() } == 0 {
             continue;
         }
-        // SAFETY: holds because a null entry is `None`.
+        // SAFETY: a null entry is `None`.
         unsafe { entry.write(0) };
         match fake::open(table, &OpenOptions::new()) {
             Ok(plugin) => assert!(!plugin.version_notes().is_empty()),
@@ -162,13 +162,13 @@ fn a_failed_initialisation_is_told_in_the_plugins_words() {
 
 /// A plugin that demands that a struct is exactly as large as its own.
 unsafe extern "C" fn strict_client_create(args: *mut PJRT_Client_Create_Args) -> *mut PJRT_Error {
-    // SAFETY: holds because the caller passes a live struct.
+    // SAFETY: the caller passes a live struct.
     let size = unsafe { (*args).struct_size };
     if size != 72 {
         static WORLD: std::sync::OnceLock<Arc<World>> = std::sync::OnceLock::new();
         return WORLD.get_or_init(World::new).planned(3, &format!("expected 72, got {size}"));
     }
-    // SAFETY: holds because the caller vouches for the struct.
+    // SAFETY: the caller passes a live struct.
     unsafe { fake::client_create(args) }
 }
 
@@ -520,7 +520,7 @@ unsafe extern "C" fn destroy_with_store(args: *mut PJRT_Client_Destroy_Args) -> 
     // Time enough for a store that goes too early.
     std::thread::sleep(std::time::Duration::from_millis(50));
     assert!(!GONE.load(Ordering::Relaxed), "the store went before the client");
-    // SAFETY: holds because the caller vouches for the struct.
+    // SAFETY: the caller passes a live struct.
     unsafe { fake::Client_Destroy(args) }
 }
 
@@ -551,7 +551,7 @@ unsafe extern "C" fn make_error(
     words: *const std::ffi::c_char,
     len: usize,
 ) -> *mut PJRT_Error {
-    // SAFETY: holds because the layer passes a text with its length.
+    // SAFETY: the layer passes a text with its length.
     let bytes = unsafe { std::slice::from_raw_parts(words.cast::<u8>(), len) };
     Box::into_raw(Box::new(String::from_utf8_lossy(bytes).into_owned())).cast()
 }
@@ -576,7 +576,7 @@ unsafe extern "C" fn create_with_store(args: *mut PJRT_Client_Create_Args) -> *m
         value_size: usize,
         free: Option<unsafe extern "C" fn(*mut std::ffi::c_char)>,
     }
-    // SAFETY: holds because the block is larger than this.
+    // SAFETY: the block is larger than this.
     let extended = unsafe { &*args.cast::<Extended>() };
     let mut callback: PJRT_CallbackError = Some(make_error);
     let mut answers = Vec::new();
@@ -585,16 +585,16 @@ unsafe extern "C" fn create_with_store(args: *mut PJRT_Client_Create_Args) -> *m
             if error.is_null() {
                 let value_bytes = match size {
                     0 => &[],
-                    // SAFETY: holds because an answer without an error has a value of that size.
+                    // SAFETY: an answer without an error has a value of that size.
                     _ => unsafe { std::slice::from_raw_parts(value, size) },
                 };
                 answers.push(String::from_utf8_lossy(value_bytes).into_owned());
                 if let Some(free) = free {
-                    // SAFETY: holds because the value came with this function.
+                    // SAFETY: the value came with this function.
                     unsafe { free(value.cast()) };
                 }
             } else {
-                // SAFETY: holds because `make_error` made it.
+                // SAFETY: `make_error` made it.
                 answers.push(format!("error: {}", unsafe { Box::from_raw(error.cast::<String>()) }));
             }
         };
@@ -608,7 +608,7 @@ unsafe extern "C" fn create_with_store(args: *mut PJRT_Client_Create_Args) -> *m
             ..Default::default()
         };
         let function = extended.base.kv_get_callback.expect("a callback");
-        // SAFETY: holds because the struct is filled as the header says.
+        // SAFETY: the struct is filled as the header says.
         let error = unsafe { function(&raw mut get) };
         note(error, get.value.cast(), get.value_size, get.value_deleter_callback);
     }
@@ -625,7 +625,7 @@ unsafe extern "C" fn create_with_store(args: *mut PJRT_Client_Create_Args) -> *m
             free: None,
         };
         let function = extended.try_get.expect("a callback");
-        // SAFETY: holds because the struct is filled as the header says.
+        // SAFETY: the struct is filled as the header says.
         let error = unsafe { function(&raw mut get) };
         note(error, get.value, get.value_size, get.free);
     }
@@ -640,12 +640,12 @@ unsafe extern "C" fn create_with_store(args: *mut PJRT_Client_Create_Args) -> *m
             ..Default::default()
         };
         let function = extended.base.kv_put_callback.expect("a callback");
-        // SAFETY: holds because the struct is filled as the header says.
+        // SAFETY: the struct is filled as the header says.
         let error = unsafe { function(&raw mut put) };
         note(error, std::ptr::null_mut(), 0, None);
     }
     ANSWERS.set(answers).expect("once");
-    // SAFETY: holds because the caller vouches for the struct.
+    // SAFETY: the caller passes a live struct.
     unsafe { fake::client_create(args) }
 }
 

@@ -31,17 +31,17 @@ use fuseline::{
 /// returned. A child that hangs is ended with the test.
 #[cfg(unix)]
 pub(crate) fn in_fork(child: impl FnOnce() -> i32) -> i32 {
-    // SAFETY: holds because the child calls nothing but the library, whose promise is what is
+    // SAFETY: the child calls nothing but the library, whose promise is what is
     // tested, and what its caller vouches for.
     let pid = unsafe { libc::fork() };
     assert!(pid >= 0, "no fork");
     if pid == 0 {
         let status = child();
-        // SAFETY: holds because the function may be called at any time.
+        // SAFETY: the function may be called at any time.
         unsafe { libc::_exit(status) }
     }
     let mut status = 0;
-    // SAFETY: holds because the pointer is to a local variable.
+    // SAFETY: the pointer is to a local variable.
     assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
     status
 }

@@ -122,7 +122,7 @@ fn serialised_executables_are_whole_or_refused() {
     let client = Plugin::open(path()).unwrap().client(&ClientOptions::new()).unwrap();
     let executable = client.compile(MODULE, &CompileOptions::new()).unwrap();
     let bytes = executable.serialize().unwrap();
-    // SAFETY: holds because these bytes are no code, and the plugin checks them.
+    // SAFETY: these bytes are no code, and the plugin checks them.
     let load = |bytes: &[u8]| unsafe { client.deserialize(bytes, None) };
     let again = load(&bytes).unwrap();
     assert_eq!((again.name(), again.outputs()), ("sum", executable.outputs()));

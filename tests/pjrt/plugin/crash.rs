@@ -30,7 +30,7 @@ fn program() {
     let module =
         "module { func.func public @main(%a: tensor<f32>) -> tensor<f32> { return %a : tensor<f32> } }";
     let bytes = client.compile(module, &CompileOptions::new()).unwrap().serialize().unwrap();
-    // SAFETY: holds because these are the bytes that the plugin has just written.
+    // SAFETY: these are the bytes that the plugin has just written.
     drop(unsafe { client.deserialize(&bytes, None) }.unwrap());
 }
 
