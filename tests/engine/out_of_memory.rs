@@ -655,7 +655,7 @@ fn what_needs_much_more_than_its_ops_runs_in_halves() -> Result<()> {
     Ok(())
 }
 
-/// The same on any device. A region that is no larger than the slack runs as a whole anyway.
+/// The same on any device. A plan within the slack runs as a whole.
 #[test]
 fn what_plans_too_much_runs_in_halves() {
     let log = Log::default();
