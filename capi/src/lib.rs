@@ -10,10 +10,10 @@
 //! | `raw.rs` | pointers of C |
 //! | `error.rs` | what a call returns |
 //! | `types.rs`, `ops.rs`, `attrs.rs` | element types, the op table, attributes |
-//! | `config.rs`, `callback.rs` | how an engine is to be; callbacks |
-//! | `session.rs`, `event.rs`, `site.rs` | engines and streams, modes; places in streams; call sites |
+//! | `config.rs`, `callback.rs` | configuration of an engine; callbacks |
+//! | `session.rs`, `event.rs`, `site.rs` | engines and streams, modes; positions in streams; call sites |
 //! | `value.rs`, `record.rs`, `host.rs` | values, ops, the host |
-//! | `trace.rs`, `custom.rs`, `cache.rs` | whole graphs, ops of the front end's own, caches |
+//! | `trace.rs`, `custom.rs`, `cache.rs` | whole graphs, user-defined ops, caches |
 //!
 //! Invariants, with C1 (no panic leaves), C2 (an error is complete) and C3 (what callbacks are
 //! given is freed once):

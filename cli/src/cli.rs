@@ -171,10 +171,10 @@ pub(crate) struct BenchArgs {
     pub(crate) contract: Contract,
     #[command(flatten)]
     pub(crate) place: Place,
-    /// Only the program of this name, whatever else is asked for
+    /// Only the program with this name, whatever other options say
     #[arg(long, value_name = "CASE", hide = true)]
     pub(crate) case: Option<String>,
-    /// Run the program of this name as the harness asks on standard input
+    /// Serve requests of the harness on standard input with the program of this name
     #[arg(long, value_name = "CASE", hide = true, conflicts_with_all = ["only", "list", "json", "restart"])]
     pub(crate) serve: Option<String>,
     /// With `--serve`: run the executables of a steady step in a bare loop instead

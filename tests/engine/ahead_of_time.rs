@@ -214,8 +214,8 @@ fn without_a_cache_there_is_no_such_engine() {
     assert!(EngineConfig::new().cache_only(true).build_reference().is_ok());
 }
 
-/// A request stands once in a manifest, whoever runs the program how often; and what a killed
-/// process leaves is gone on with.
+/// A request is in a manifest once, whichever runs made it and however often. A manifest that a
+/// killed process leaves is continued.
 #[test]
 fn a_manifest_is_gone_on_with() {
     let root = tempfile::tempdir().unwrap();
@@ -234,7 +234,7 @@ fn a_manifest_is_gone_on_with() {
     assert_eq!(lines(), first.regions().len() + 1);
     let more = run(6);
     assert!(more.regions().len() > first.regions().len());
-    // Every beginning of it is a manifest, or says that it is none.
+    // Every prefix of it is a manifest, or is refused as none.
     let whole = std::fs::read(&path).unwrap();
     let head = whole.iter().position(|&byte| byte == b'\n').unwrap() + 1;
     for len in 0..=whole.len() {
@@ -254,7 +254,7 @@ fn a_manifest_is_gone_on_with() {
     std::fs::write(&path, &whole[..whole.len() - 7]).unwrap();
     let again = run(6);
     assert_eq!((again.regions().len(), again.is_cut_off()), (more.regions().len(), false));
-    // A file that is something else stays as it is.
+    // A file with other contents is left unchanged.
     std::fs::write(&path, "a poem\n").unwrap();
     let error = support::config().manifest(&path).build_reference().unwrap_err().to_string();
     assert!(error.contains("run.jsonl:1"), "{error}");

@@ -754,7 +754,7 @@ fn a_failure_is_that_of_all_replicas() {
     );
 }
 
-// ----- the seam -----
+// ----- the interface for frameworks -----
 
 #[test]
 fn a_framework_reaches_every_replica() {

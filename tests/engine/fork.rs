@@ -118,17 +118,17 @@ fn use_all(all: Inherited) -> u8 {
 
 /// Forks. Returns the child's status, or `None` if it does not end.
 fn fork(all: Inherited, exits: bool) -> Option<i32> {
-    // SAFETY: the child calls nothing but the library, whose promise is what is
-    // tested, the allocator, which the C library has usable in a child, and functions that start or
-    // end a thread or the process.
+    // SAFETY: the child calls only three things: the library, whose guarantee is what is tested;
+    // the allocator, which the C library keeps usable in a child; and functions that start or end a
+    // thread or the process.
     let child = unsafe { libc::fork() };
     assert!(child >= 0, "no fork");
     if child == 0 {
         let status = use_all(all).into();
         if exits {
-            // With all that is registered for the end of the process, but not by the standard
-            // library's function, which takes the lock that `on_thread` speaks of. SAFETY: holds
-            // because nobody else ends the process at the same time: it has no other thread.
+            // Runs all exit handlers, but not through the standard library's function, which takes
+            // the lock that `on_thread` avoids. SAFETY: nothing else ends the process at the same
+            // time, because it has no other thread.
             unsafe { libc::exit(status) }
         }
         // SAFETY: the function may be called at any time.

@@ -31,8 +31,8 @@ use fuseline::{
 /// function's result. A child that hangs ends with the test.
 #[cfg(unix)]
 pub(crate) fn in_fork(child: impl FnOnce() -> i32) -> i32 {
-    // SAFETY: the child calls nothing but the library, whose promise is what is
-    // tested, and what its caller vouches for.
+    // SAFETY: the child calls only the library, whose guarantee is what is tested, and `child`, for
+    // which the caller is responsible.
     let pid = unsafe { libc::fork() };
     assert!(pid >= 0, "no fork");
     if pid == 0 {
