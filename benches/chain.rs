@@ -31,8 +31,8 @@ fn steady(c: &mut Criterion) {
     let mut group = c.benchmark_group("chain of 50");
     group.throughput(Throughput::Elements(OPS as u64));
     for mode in [Mode::Fused, Mode::Strict] {
-        for size in [16u64, 1_024, 65_536] {
-            let data = vec![1.000_1f32; size as usize];
+        for size in [16, 1_024, 65_536] {
+            let data = vec![1.000_1f32; size];
             let x = engine.tensor(&data, &[size]).expect("it fits");
             let y = engine.tensor(&data, &[size]).expect("it fits");
             with_mode(mode, || chain(&x, &y)).expect("it runs");

@@ -19,17 +19,17 @@ use fuseline::nn::{self, Adam, AdamState};
 use fuseline::{Counters, Engine, EngineConfig, Mode, Tensor};
 
 /// The number of different tokens.
-const WORDS: u64 = 16;
+const WORDS: usize = 16;
 /// The period of a sequence, in tokens.
 const PERIOD: usize = 8;
 /// The number of tokens of a sequence that the network sees.
-const LENGTH: u64 = 31;
+const LENGTH: usize = 31;
 /// The width of a token's vector.
-const WIDTH: u64 = 64;
+const WIDTH: usize = 64;
 /// The number of attention heads.
-const HEADS: u64 = 4;
+const HEADS: usize = 4;
 /// The number of sequences per step.
-const BATCH: u64 = 16;
+const BATCH: usize = 16;
 /// The number of steps after which nothing should compile.
 const WARM_STEPS: usize = 3;
 const EPSILON: f64 = 1e-5;
@@ -50,7 +50,7 @@ struct Options {
 
 /// Sizes of the parameters and their initial values (normally distributed with a deviation of 0.02,
 /// ones, zeros).
-const PARAMETERS: [(&[u64], Start); 16] = [
+const PARAMETERS: [(&[usize], Start); 16] = [
     (&[WORDS, WIDTH], Start::Normal),  // token vectors, also the head
     (&[LENGTH, WIDTH], Start::Normal), // place vectors
     (&[WIDTH], Start::One),            // layer norm before the attention
@@ -120,7 +120,7 @@ impl Trainer {
         let mut random = Random::new(1);
         let mut parameters = Vec::new();
         for (dims, start) in PARAMETERS {
-            let count = dims.iter().product::<u64>() as usize;
+            let count = dims.iter().product::<usize>();
             let data = match start {
                 Start::Normal => random.normals(dims, 0.02),
                 Start::One => vec![1.0; count],
@@ -133,15 +133,15 @@ impl Trainer {
 
     /// Returns sequences and the next token at each position.
     fn batch(&mut self) -> fuseline::Result<(Tensor, Tensor)> {
-        let length = LENGTH as usize;
+        let length = LENGTH;
         let (mut tokens, mut next) = (Vec::new(), Vec::new());
         for _ in 0..BATCH {
-            let round: Vec<i32> = (0..PERIOD).map(|_| self.data.below(WORDS as usize) as i32).collect();
+            let round: Vec<i32> = (0..PERIOD).map(|_| self.data.below(WORDS) as i32).collect();
             tokens.extend((0..length).map(|place| round[place % PERIOD]));
             // The loss counts only predictable tokens: from the second period on.
             next.extend((PERIOD - 1..length).map(|place| round[(place + 1) % PERIOD]));
         }
-        let asked = LENGTH - PERIOD as u64 + 1;
+        let asked = LENGTH - PERIOD + 1;
         Ok((self.engine.tensor(&tokens, &[BATCH, LENGTH])?, self.engine.tensor(&next, &[BATCH, asked])?))
     }
 

@@ -1,4 +1,4 @@
-//! Capturing a running program as a file.
+//! Captures a running program as a file.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -14,16 +14,16 @@ use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 
 #[derive(Default)]
-struct State {
-    /// Values by the id they have in the program, and the next id.
+struct CaptureState {
+    /// The program's ids of values, and the next id.
     ids: HashMap<ValueId, ProgramId>,
     next: u32,
-    /// Values that come from outside, kept so that their data can be read at the end.
+    /// Values from outside, kept so that their data can be read at the end.
     inputs: Vec<(ProgramId, Tensor)>,
     ops: Vec<ProgramOp>,
 }
 
-impl State {
+impl CaptureState {
     fn fresh(&mut self, value: ValueId) -> ProgramId {
         let id = ProgramId(self.next);
         self.next += 1;
@@ -32,10 +32,10 @@ impl State {
     }
 }
 
-/// What is being captured of an engine, if anything.
+/// The capture of an engine, if one is in progress.
 pub(crate) struct Captures {
     on: AtomicBool,
-    state: Mutex<Option<State>>,
+    state: Mutex<Option<CaptureState>>,
 }
 
 impl Captures {
@@ -43,7 +43,7 @@ impl Captures {
         Captures { on: AtomicBool::new(false), state: Mutex::new(Rank::Captures, None) }
     }
 
-    /// Whether ops are to be captured. One relaxed load, on every record.
+    /// Whether ops are captured. One relaxed load in every record.
     pub(crate) fn is_on(&self) -> bool {
         self.on.load(Ordering::Relaxed)
     }
@@ -74,7 +74,7 @@ impl fmt::Debug for Captures {
     }
 }
 
-/// The data of a tensor, which all replicas have.
+/// The data of a tensor, which must be the same on all replicas.
 fn common(tensor: &Tensor) -> Result<Literal> {
     let mut each = tensor.read_replicas()?;
     let first = each.swap_remove(0);
@@ -87,19 +87,18 @@ fn common(tensor: &Tensor) -> Result<Literal> {
 }
 
 impl Engine {
-    /// Runs `f` and returns, besides the tensors that it returns, the program it recorded: every op
-    /// that reached this engine meanwhile, from whatever thread, with the data of the values that
-    /// came from outside as inputs, and the returned tensors as outputs with their values as what
-    /// is expected. What is captured is one file of the program format, to be run elsewhere, looked
-    /// at, or sent in with a bug report.
+    /// Runs `f` and returns its tensors with the program that was recorded: every op that reached
+    /// this engine meanwhile, from any thread. Values from outside are inputs with their data. The
+    /// returned tensors are outputs, and their values are the expected results. The program can be
+    /// saved in the program format, to run elsewhere, to inspect, or to attach to a bug report.
     ///
-    /// The program runs as it would have; captured inputs are kept alive until the end, so their
+    /// The program runs as it would have. Captured inputs are kept alive until the end, so their
     /// memory is not reused.
     ///
     /// # Errors
-    /// When `f` fails, when a capture of this engine is under way already, or when a value cannot
-    /// be read. A program has one set of data: when an input or a returned tensor is not the same
-    /// on every replica.
+    /// When `f` fails, when a capture of this engine is already in progress, or when a value cannot
+    /// be read. Also when an input or a returned tensor differs between replicas, because a program
+    /// has one set of data.
     pub fn capture(
         &self,
         name: &str,
@@ -120,7 +119,7 @@ impl Engine {
                 let message = "a capture of this engine is under way already";
                 return Err(Error::misuse(message, fuseline_fusion::Site::Unknown));
             }
-            *state = Some(State::default());
+            *state = Some(CaptureState::default());
         }
         let off = Off(captures);
         captures.on.store(true, Ordering::Relaxed);
@@ -131,7 +130,7 @@ impl Engine {
         let mut values = Vec::new();
         let mut ids = Vec::new();
         for tensor in &outputs {
-            // A tensor that was not made meanwhile is an input that is returned as it stands.
+            // A tensor that was created before is an input that is returned unchanged.
             let id = match state.ids.get(&tensor.id()) {
                 Some(&id) => id,
                 None => {

@@ -22,7 +22,7 @@ use crate::limits::MEMORY_SLACK;
 use crate::pjrt::{ClientOptions, Flag, Value};
 use crate::store::DiskCacheConfig;
 
-/// Makes the soft boundary rule of a new stream.
+/// Creates the soft boundary rule of a new stream.
 type NewRule = Arc<dyn Fn() -> Box<dyn BoundaryRule> + Send + Sync>;
 
 /// Which regions are padded when a dimension varies; see [`EngineConfig::shape_classes`].
@@ -30,32 +30,32 @@ type NewRule = Arc<dyn Fn() -> Box<dyn BoundaryRule> + Send + Sync>;
 pub enum ShapeClasses {
     /// None: each size is compiled by itself.
     Off,
-    /// Those in which no float is made of several along a dimension that varies: each is computed
-    /// from the same numbers, padded or not. A plugin may round by where an element lies
-    /// (docs/numerics.md), so its last digit may differ, as for any region under
+    /// Regions in which no float combines several elements along a varying dimension. Each float is
+    /// computed from the same numbers, padded or not. A plugin may round depending on the position
+    /// of an element (docs/numerics.md), so its last digit may differ, as in any region under
     /// [`Numerics::Fast`].
     #[default]
     Unmasked,
-    /// Those that sum or multiply floats along such a dimension too: what is behind the true size
-    /// is masked. Sums may be taken in another order, and so differ in their last digits.
+    /// Also regions that sum or multiply floats along such a dimension. The part beyond the true
+    /// size is masked. Sums may be taken in another order, and so differ in their last digits.
     Masked,
 }
 
-/// What sizes that vary are padded to; see [`EngineConfig::size_buckets`].
+/// The padded sizes of a varying dimension; see [`EngineConfig::size_buckets`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Buckets {
-    /// 8, 12, 16, 24, 32, 48 and so on, each power of two and half as much again: at most half is
-    /// wasted, and a size that grows to `n` has `2 log2(n)` executables.
+    /// 8, 12, 16, 24, 32, 48 and so on: each power of two and one and a half times it. At most half
+    /// is wasted, and a size that grows to `n` has `2 log2(n)` executables.
     #[default]
     Halves,
     /// 8, 16, 32 and so on.
     Powers,
-    /// Multiples of a number; of 0, the sizes themselves.
+    /// Multiples of a number. With 0, sizes are not padded.
     Multiples(u64),
 }
 
 impl Buckets {
-    /// What a size is padded to.
+    /// The padded size.
     #[must_use]
     pub fn of(self, size: u64) -> u64 {
         match self {
@@ -66,7 +66,7 @@ impl Buckets {
     }
 }
 
-/// How an engine is set up. Every setting has a default that needs no thought.
+/// The configuration of an engine. Every setting has a reasonable default.
 ///
 /// ```
 /// # fn main() -> fuseline::Result<()> {
@@ -103,7 +103,7 @@ pub struct EngineConfig {
     compile_threads: usize,
     drive_threads: usize,
     flags: Vec<(String, Flag)>,
-    /// The user's.
+    /// Set by the user.
     rule: Option<NewRule>,
     sink: Option<Arc<dyn EventSink>>,
     faults: Option<Faults>,
@@ -117,10 +117,10 @@ pub struct EngineConfig {
     shared: Option<SharedConfig>,
 }
 
-/// What was said about the disk cache.
+/// The setting of the disk cache.
 #[derive(Clone, Debug)]
 enum DiskChoice {
-    /// Nothing: variables of the environment are asked.
+    /// Not set: environment variables decide.
     Unsaid,
     Off,
     At(DiskCacheConfig),
@@ -175,7 +175,7 @@ impl EngineConfig {
         }
     }
 
-    /// Path of the PJRT plugin. Default: the first that is found, in the order of
+    /// Sets the path of the PJRT plugin. Default: the first that is found, in the order of
     /// [`crate::pjrt::discover`].
     #[must_use]
     pub fn plugin(mut self, path: impl Into<PathBuf>) -> EngineConfig {
@@ -183,15 +183,15 @@ impl EngineConfig {
         self
     }
 
-    /// An option for the plugin's client, such as `cpu_device_count`. Default: as many devices as
-    /// are needed on XLA's CPU plugin, the plugin's own choice elsewhere.
+    /// Sets an option of the plugin's client, such as `cpu_device_count`. Default: on XLA's CPU
+    /// plugin as many devices as are needed, elsewhere the plugin's own choice.
     #[must_use]
     pub fn client_option(mut self, name: impl Into<String>, value: impl Into<Value>) -> EngineConfig {
         self.client = self.client.set(name, value);
         self
     }
 
-    /// Which of the client's addressable devices to run on, counted from 0. Default: 0.
+    /// Sets the index of the device to run on, among the client's addressable devices. Default: 0.
     #[must_use]
     pub fn device(mut self, index: usize) -> EngineConfig {
         self.device = index;
@@ -200,11 +200,11 @@ impl EngineConfig {
 
     /// Number of replicas, at least 1, at most [`fuseline_fusion::limits::MAX_REPLICAS`]. Default: 1.
     ///
-    /// An engine with several runs the one program that is recorded on as many devices of the
+    /// An engine with several replicas runs the recorded program on that many devices of the
     /// plugin's client at once, from [`EngineConfig::device`] on. Every value has data on each of
-    /// them: the same where it comes from [`Engine::tensor`], its own where it comes from
-    /// [`Engine::tensor_per_replica`]. Ops compute on each replica by itself, collectives
-    /// ([`crate::Tensor::all_reduce`] and its neighbours) exchange data between them, and
+    /// them: the same if it comes from [`Engine::tensor`], its own if it comes from
+    /// [`Engine::tensor_per_replica`]. Ops compute on each replica separately, collectives such as
+    /// [`crate::Tensor::all_reduce`] exchange data between them, and
     /// [`crate::Tensor::read_replicas`] reads all. A value that fails on one replica has failed.
     ///
     /// ```
@@ -223,77 +223,76 @@ impl EngineConfig {
         self
     }
 
-    /// The mode of ops recorded where no stream and no [`crate::with_mode`] says otherwise.
-    /// Default: Fused. Can be changed later by [`Engine::set_mode`].
+    /// Sets the mode of ops for which neither the stream nor [`crate::with_mode`] sets one.
+    /// Default: Fused. [`Engine::set_mode`] can change it later.
     #[must_use]
     pub fn mode(mut self, mode: Mode) -> EngineConfig {
         self.mode = mode;
         self
     }
 
-    /// What regions keep of the numbers that their ops give one by one. Default:
-    /// [`Numerics::Fast`].
+    /// Sets the numeric contract: how far the results of regions may differ from those of single
+    /// ops. Default: [`Numerics::Fast`].
     #[must_use]
     pub fn numerics(mut self, numerics: Numerics) -> EngineConfig {
         self.numerics = numerics;
         self
     }
 
-    /// Whether the executable of each new region is compared once with its ops, one by one: bit for
-    /// bit with [`Numerics::Exact`], by tolerance with [`Numerics::Fast`]. Default: with `Exact`
-    /// yes, with `Fast` no.
+    /// Whether the executable of each new region is compared once with its ops one by one: bit for
+    /// bit with [`Numerics::Exact`], by tolerance with [`Numerics::Fast`]. Default: yes with
+    /// `Exact`, no with `Fast`.
     ///
-    /// The first time, the region runs both ways, and the program gets what the ops gave. If they
-    /// differ, [`crate::Event::Compared`] tells how, and the region is not fused. It costs a
-    /// compile for each distinct op, and a copy of the results to the host.
+    /// The first time, the region runs both ways, and the program gets the results of the ops. If
+    /// they differ, [`crate::Event::Compared`] reports how, and the region is not fused. This costs
+    /// a compile for each distinct op, and a copy of the results to the host.
     #[must_use]
     pub fn compare_regions(mut self, compare: bool) -> EngineConfig {
         self.compare_regions = Some(compare);
         self
     }
 
-    /// Whether small regions are interpreted the first times, up to 10, or more if they come at
-    /// many sizes, and after that for as long as their compile takes. Default: yes.
+    /// Whether the interpreter runs small regions the first times: up to 10, or more if they come
+    /// at many sizes, and after that for as long as their compile takes. Default: yes.
     ///
-    /// It applies to XLA's CPU backend in Fused mode, with one replica, [`Numerics::Fast`] and no
-    /// comparison of regions. A small region that is run once is then not compiled. The interpreter
-    /// rounds each op by itself, so the first results of a region may differ from the later ones as
+    /// This applies to XLA's CPU backend in Fused mode, with one replica, [`Numerics::Fast`] and no
+    /// comparison of regions. A small region that runs once is then not compiled. The interpreter
+    /// rounds each op separately, so the first results of a region may differ from later ones as
     /// [`Numerics::Fast`] allows.
     ///
-    /// On any device, and whether a region is new or not, the interpreter also computes what the
-    /// host reads of it if that takes a few ops on integers and `bool` from nothing but numbers,
-    /// such as whether a mask is full that was made from a length: who reads it does not wait for
-    /// the region. `counters().host_evaluated` counts these.
+    /// On any device, and for new and known regions, the interpreter also computes values that the
+    /// host reads if that takes a few ops on integers and `bool` from lifted scalars alone, such as
+    /// whether a mask that was made from a length is full. Such a read does not wait for the
+    /// region. `counters().host_evaluated` counts these values.
     #[must_use]
     pub fn interpret_cold_regions(mut self, interpret: bool) -> EngineConfig {
         self.interpret_cold = interpret;
         self
     }
 
-    /// Whether a program gives the same bits in each run, on the same machine with the same plugin.
-    /// Default: no: while the best executable of a region is being made another one runs, or the
-    /// interpreter, so that the last digits of a result may depend on when a compile ends, as far
-    /// as [`Numerics::Fast`] allows.
+    /// Whether a program computes the same bits in each run, on the same machine with the same
+    /// plugin. Default: no. While the best executable of a region is being compiled, another one or
+    /// the interpreter runs it. So the last digits of a result may depend on when a compile ends,
+    /// as far as [`Numerics::Fast`] allows.
     ///
-    /// With it, what runs follows from the program alone, as long as memory does not run out: new
-    /// regions are interpreted a counted number of times, whatever is compiled after that is waited
-    /// for, and no executable takes another one's place (no [quick
-    /// compiles](EngineConfig::quick_compiles), [specialised
-    /// scalars](EngineConfig::specialise_scalars) or [shape classes](EngineConfig::shape_classes)).
-    /// Full speed is the same but for these; the first steps take longer. With [`Numerics::Exact`]
-    /// results have the same bits anyway.
+    /// If set, what runs follows from the program alone, as long as memory does not run out. New
+    /// regions are interpreted a fixed number of times, later compiles are waited for, and no
+    /// executable replaces another one: no [baseline compiles](EngineConfig::quick_compiles),
+    /// [scalar specialization](EngineConfig::specialise_scalars) or [shape
+    /// classes](EngineConfig::shape_classes). Except for these, full speed is the same; the first
+    /// steps take longer. With [`Numerics::Exact`] results have the same bits anyway.
     #[must_use]
     pub fn reproducible(mut self, reproducible: bool) -> EngineConfig {
         self.reproducible = reproducible;
         self
     }
 
-    /// Whether lifted scalars that have had the same value in a thousand executions are compiled
-    /// in, in the background, where that makes the region faster (an exponent, a bound, some
-    /// divisors and factors). Default: yes, with [`Numerics::Fast`] and no comparison of regions.
+    /// Whether lifted scalars that had the same value in a thousand executions are compiled in, in
+    /// the background, where that makes the region faster (an exponent, a bound, some divisors and
+    /// factors). Default: yes, with [`Numerics::Fast`] and no comparison of regions.
     ///
-    /// Another value later compiles nothing: it runs at once by the executable that takes any. Each
-    /// such compile is an [`Event::Specialised`](crate::Event::Specialised), at most three for a
+    /// A different value later compiles nothing: the executable that takes any value runs at once.
+    /// Each such compile is an [`Event::Specialised`](crate::Event::Specialised), at most three per
     /// region.
     #[must_use]
     pub fn specialise_scalars(mut self, specialise: bool) -> EngineConfig {
@@ -301,11 +300,11 @@ impl EngineConfig {
         self
     }
 
-    /// Whether regions that take long to compile, and little to run, are compiled twice: at first
-    /// in about 0.6 of the time, to code that is several times as slow, and again in the background
-    /// if they are run a second time. Which of the two an execution uses is a matter of time, and
-    /// so may its last digits be. Default: yes, on XLA's CPU backend, with [`Numerics::Fast`] and
-    /// no comparison of regions.
+    /// Whether regions that take long to compile and little time to run are compiled twice: first
+    /// in about 0.6 of the time to code that is several times as slow, and again in the background
+    /// if they run a second time. Which of the two an execution uses depends on time, and so may
+    /// its last digits. Default: yes, on XLA's CPU backend, with [`Numerics::Fast`] and no
+    /// comparison of regions.
     #[must_use]
     pub fn quick_compiles(mut self, quick: bool) -> EngineConfig {
         self.quick = quick;
@@ -316,18 +315,19 @@ impl EngineConfig {
     /// [`ShapeClasses::Unmasked`].
     ///
     /// From the third size on at which the same ops are new, all sizes of a *bucket* share one
-    /// executable: the region's inputs are copied into larger ones, and what lies within the true
-    /// sizes is copied out of the results. A size that comes ten times gets an executable of its
-    /// own besides, in the background. Sizes are told by [`Event::Padded`](crate::Event::Padded),
-    /// and why there are none by [`Event::NotPadded`](crate::Event::NotPadded). On XLA's CPU
-    /// backend, in Fused mode, with one replica, [`Numerics::Fast`] and no comparison of regions.
+    /// executable: the region's inputs are copied into larger ones, and the part within the true
+    /// sizes is copied out of the results. A size that comes ten times also gets its own
+    /// executable, in the background. [`Event::Padded`](crate::Event::Padded) reports the sizes,
+    /// and [`Event::NotPadded`](crate::Event::NotPadded) why there are none. This applies to XLA's
+    /// CPU backend in Fused mode, with one replica, [`Numerics::Fast`] and no comparison of
+    /// regions.
     #[must_use]
     pub fn shape_classes(mut self, which: ShapeClasses) -> EngineConfig {
         self.classes = which;
         self
     }
 
-    /// What sizes that vary are padded to. Default: [`Buckets::Halves`].
+    /// Sets the sizes that varying sizes are padded to. Default: [`Buckets::Halves`].
     #[must_use]
     pub fn size_buckets(mut self, buckets: Buckets) -> EngineConfig {
         self.buckets = buckets;
@@ -342,16 +342,16 @@ impl EngineConfig {
         self
     }
 
-    /// Whether indices, labels and other values that are out of range are found in all modes.
-    /// Default: yes. In Debug mode they always are.
+    /// Whether indices, labels and other values that are out of range are reported in all modes. In
+    /// Debug mode they always are. Default: yes.
     ///
-    /// What an op makes of such an index is defined, and the same with and without: a read moves it
-    /// inside, a write leaves it out, one-hot rows are zeros. With this the region also computes a
-    /// flag for each tensor of indices, and the next read, wait or
-    /// [`synchronize`](crate::Stream::synchronize) of what comes behind is an error with the op,
-    /// the place where it was recorded and the index
-    /// ([`Error::is_failed_check`](crate::Error::is_failed_check)). It is reported once, and
-    /// reading again gives the value. docs/numerics.md says what is checked and what that costs.
+    /// The effect of such an index is defined, and the same with and without this setting: a read
+    /// clamps it, a write ignores it, one-hot rows are zeros. With this setting the region also
+    /// computes a flag for each tensor of indices. The next read, wait or
+    /// [`synchronize`](crate::Stream::synchronize) of later results returns an error with the op,
+    /// its call site and the index ([`Error::is_failed_check`](crate::Error::is_failed_check)). It
+    /// is reported once, and another read returns the value. docs/numerics.md describes what is
+    /// checked and what that costs.
     ///
     /// ```
     /// # fn main() -> fuseline::Result<()> {
@@ -369,55 +369,56 @@ impl EngineConfig {
         self
     }
 
-    /// Most ops, inputs and bytes of one region. Default: [`Budgets::default`].
+    /// Sets the maximum number of ops, inputs and bytes of a region. Default: [`Budgets::default`].
     #[must_use]
     pub fn region_budgets(mut self, budgets: Budgets) -> EngineConfig {
         self.budgets = budgets;
         self
     }
 
-    /// Most regions and bytes in the memory cache of executables. Default: [`Budget::default`].
+    /// Sets the maximum number and size of regions in the memory cache. Default:
+    /// [`Budget::default`].
     #[must_use]
     pub fn cache_budget(mut self, budget: Budget) -> EngineConfig {
         self.cache = budget;
         self
     }
 
-    /// With how many memory mappings of the process executables leave the memory cache, the least
-    /// recently used first, though there would be room for them. Default: half of what the system
-    /// gives a process (`vm.max_map_count` on Linux, usually 65,530). XLA's CPU backend takes 6 to
-    /// 9 mappings for an executable of a few ops, and about one for each further ten ops;
-    /// `counters().mappings` says how many the process had when they were counted last.
+    /// Sets the number of memory mappings of the process from which executables leave the memory
+    /// cache, least recently used first, even if the cache has room. Default: half of the system's
+    /// limit (`vm.max_map_count` on Linux, usually 65,530). XLA's CPU backend takes 6 to 9 mappings
+    /// for an executable of a few ops, and about one for each further ten ops.
+    /// `counters().mappings` is the number at the latest count.
     #[must_use]
     pub fn max_mappings(mut self, mappings: u64) -> EngineConfig {
         self.max_mappings = Some(mappings);
         self
     }
 
-    /// Where executables are kept between processes. Default: in a folder of the user's, as
-    /// [`DiskCacheConfig`] says, unless variables of the environment say otherwise:
+    /// Sets where executables are kept between processes. Default: a folder of the user, see
+    /// [`DiskCacheConfig`], unless environment variables say otherwise:
     ///
     /// | variable | values |
     /// |---|---|
     /// | `FUSELINE_CACHE` | `on`, `off`, `read-only`, `only` (see [`EngineConfig::cache_only`]) |
     /// | `FUSELINE_CACHE_DIR` | the folder |
     /// | `FUSELINE_CACHE_KEY_FILE` | the file with the key that entries are sealed with |
-    /// | `FUSELINE_CACHE_MAX_BYTES` | most bytes of all entries together |
+    /// | `FUSELINE_CACHE_MAX_BYTES` | maximum size of all entries |
     ///
-    /// What a region was compiled to is then loaded by the next process that runs the same region
-    /// with the same plugin on a like processor, in a few milliseconds. What cannot be used is told
-    /// by [`Event::CacheTrouble`](crate::Event::CacheTrouble), and costs what the cache would save.
-    /// Not on the reference device.
+    /// The next process that runs the same region with the same plugin on a similar processor loads
+    /// its executable in a few milliseconds. [`Event::CacheTrouble`](crate::Event::CacheTrouble)
+    /// reports problems, which cost the time that the cache would save. The reference device does
+    /// not use it.
     #[must_use]
     pub fn disk_cache(mut self, config: DiskCacheConfig) -> EngineConfig {
         self.disk = DiskChoice::At(config);
         self
     }
 
-    /// An object store that a fleet of machines shares its executables by;
-    /// [docs/shared-cache.md](https://docs.rs/fuseline) says how to set one up. What is not on the
-    /// disk is asked for there, while it begins to be compiled, and what is compiled is written
-    /// there in the background. Default: as the variables `FUSELINE_SHARED_CACHE` (its URL),
+    /// Sets an object store through which a fleet of machines shares executables.
+    /// [docs/shared-cache.md](https://docs.rs/fuseline) describes its set-up. An executable that is
+    /// not on the disk is requested there while its compile starts, and compiled executables are
+    /// uploaded in the background. Default: as the variables `FUSELINE_SHARED_CACHE` (its URL),
     /// `FUSELINE_SHARED_CACHE_KEY_FILE` (a file with the 32 bytes of the fleet's key) and
     /// `FUSELINE_SHARED_CACHE_READ_ONLY` (`1`) say; none without them.
     #[cfg(feature = "shared-cache")]
@@ -427,38 +428,38 @@ impl EngineConfig {
         self
     }
 
-    /// Nothing is kept on the disk between processes, whatever variables say.
+    /// Disables the disk cache, whatever the environment variables say.
     #[must_use]
     pub fn without_disk_cache(mut self) -> EngineConfig {
         self.disk = DiskChoice::Off;
         self
     }
 
-    /// Whether regions are loaded from the disk cache and nothing else: none is compiled,
-    /// interpreted, or padded to other sizes. Default: no, unless the variable `FUSELINE_CACHE` is
-    /// `only`, where [`EngineConfig::disk_cache`] was not called.
+    /// Whether regions are only loaded from the disk cache: none is compiled, interpreted, or
+    /// padded to other sizes. Default: no, unless the variable `FUSELINE_CACHE` is `only` and
+    /// [`EngineConfig::disk_cache`] was not called.
     ///
-    /// The results of a region that nobody has stored fail, with an error that says what the cache
-    /// has instead and where the ops were recorded. [`EngineConfig::manifest`] and `fuseline cache
-    /// warm` make what such a run needs. Without a disk cache that can be used there is no such
-    /// engine. Not on the reference device.
+    /// The results of a region that is not stored fail, with an error that says what the cache has
+    /// instead and where the ops were recorded. [`EngineConfig::manifest`] and `fuseline cache
+    /// warm` prepare such a run. Building the engine fails without a usable disk cache. The
+    /// reference device ignores this.
     #[must_use]
     pub fn cache_only(mut self, only: bool) -> EngineConfig {
         self.cache_only = only;
         self
     }
 
-    /// Writes down which regions are asked for, in a file that is appended to: a line for each,
-    /// with what another process or machine needs to compile it ahead of time, by `fuseline cache
-    /// warm` or [`Engine::warm_cache`]. See [`crate::aot::Manifest`]. Default: nowhere.
+    /// Appends the requested regions to a file, one line each, with what another process or machine
+    /// needs to compile them ahead of time, by `fuseline cache warm` or [`Engine::warm_cache`]. See
+    /// [`crate::aot::Manifest`]. Default: no file.
     #[must_use]
     pub fn manifest(mut self, file: impl Into<PathBuf>) -> EngineConfig {
         self.manifest = Some(file.into());
         self
     }
 
-    /// Most regions of one stream, and most bytes of their results, on the device at once; the
-    /// stream waits beyond that. Default: 32 regions, 4 GiB.
+    /// Sets the maximum number of regions of one stream, and of bytes of their results, on the
+    /// device at once. Beyond that the stream waits. Default: 32 regions, 4 GiB.
     #[must_use]
     pub fn in_flight_limits(mut self, regions: usize, bytes: Bytes) -> EngineConfig {
         self.max_regions_in_flight = regions.max(1);
@@ -466,8 +467,8 @@ impl EngineConfig {
         self
     }
 
-    /// How many bytes more than its ops one by one a region may need as a whole, whatever share of
-    /// it that is. A region that needs more, and more than 1.25 times as much, runs in halves
+    /// Sets how many bytes more than its ops one by one a region may need as a whole, whatever the
+    /// ratio. A region that needs more, and more than 1.25 times as much, runs in halves
     /// ([`crate::Event::Oversized`]). Default: 16 MiB.
     #[must_use]
     pub fn memory_slack(mut self, bytes: Bytes) -> EngineConfig {
@@ -475,40 +476,40 @@ impl EngineConfig {
         self
     }
 
-    /// Threads that compile what somebody waits for, at least 1; half as many, at low priority (a
-    /// nice value 10 higher, on Linux), do so for what nobody waits for. Default: one less than
-    /// there are cores, but 2 at least and 4 at most.
+    /// Sets the number of threads for compiles that a stream waits for, at least 1. Half as many,
+    /// at low priority (a nice value 10 higher, on Linux), run background compiles. Default: the
+    /// number of cores minus one, but at least 2 and at most 4.
     #[must_use]
     pub fn compile_threads(mut self, threads: usize) -> EngineConfig {
         self.compile_threads = threads.max(1);
         self
     }
 
-    /// Threads that work on streams nobody waits for, at least 1. Default: 1; more pay off with
-    /// several busy streams.
+    /// Sets the number of threads that drive streams for which nobody waits, at least 1. Default:
+    /// 1; more pay off with several busy streams.
     #[must_use]
     pub fn drive_threads(mut self, threads: usize) -> EngineConfig {
         self.drive_threads = threads.max(1);
         self
     }
 
-    /// How long is waited for a plugin that may not answer. Default: [`Deadlines::new`].
+    /// Sets how long to wait for a plugin that may not answer. Default: [`Deadlines::new`].
     #[must_use]
     pub fn deadlines(mut self, deadlines: Deadlines) -> EngineConfig {
         self.deadlines = deadlines;
         self
     }
 
-    /// A compiler flag for every region, with a value of the type that XLA expects.
+    /// Adds a compiler flag for every region, with a value of the type that XLA expects.
     #[must_use]
     pub fn compiler_flag(mut self, name: impl Into<String>, value: impl Into<Flag>) -> EngineConfig {
         self.flags.push((name.into(), value.into()));
         self
     }
 
-    /// The soft boundary rule: called once for each stream. A rule that panics is not asked again.
-    /// Default: [`ContentChunking`]. With [`crate::HardOnly`] regions end where the program asks
-    /// for it and at budgets.
+    /// Sets the soft boundary rule. `rule` is called once for each stream. A rule that panics is
+    /// not asked again. Default: [`ContentChunking`]. With [`crate::HardOnly`] regions end where
+    /// the program requests it and at budgets.
     #[must_use]
     pub fn boundary_rule(
         mut self,
@@ -519,23 +520,24 @@ impl EngineConfig {
         self
     }
 
-    /// Whether a call is compared with what the program recorded before in its place, and then not
-    /// recorded again. It changes what recording costs, not what runs. Default: true.
+    /// Whether a call is compared with the call that the program recorded before in its place, and
+    /// then not recorded again. This changes the cost of recording, not what runs. Default: true.
     #[must_use]
     pub fn replay(mut self, replay: bool) -> EngineConfig {
         self.replays = replay;
         self
     }
 
-    /// Where events go. Default: nowhere.
+    /// Sets the event sink. Default: none.
     #[must_use]
     pub fn event_sink(mut self, sink: impl EventSink + 'static) -> EngineConfig {
         self.sink = Some(Arc::new(Guest::new(sink)));
         self
     }
 
-    /// Plans faults, for tests of programs that must survive them: `plan` is asked before each
-    /// compile, execution and transfer, and what it returns happens to this one. Default: none.
+    /// Injects faults, for tests of programs that must survive them. `plan` is called before each
+    /// compile, execution and transfer, which then fails with the fault that it returns. Default:
+    /// none.
     #[must_use]
     pub fn inject_faults(
         mut self,
@@ -546,7 +548,7 @@ impl EngineConfig {
         self
     }
 
-    /// Makes the engine, on a PJRT device.
+    /// Builds the engine on a PJRT device.
     ///
     /// # Errors
     /// When no plugin is found or it cannot be used, or the device does not exist.
@@ -554,7 +556,7 @@ impl EngineConfig {
         Engine::with_config(self)
     }
 
-    /// Makes the engine on the reference interpreter, which needs no plugin: every op in plain
+    /// Builds the engine on the reference interpreter, which needs no plugin: every op in plain
     /// Rust, one at a time. For tests and for judging results, not for speed.
     ///
     /// # Errors
@@ -601,17 +603,18 @@ impl EngineConfig {
         self.reproducible
     }
 
-    /// Whether nothing but what is in the disk cache may run.
+    /// Whether only stored executables may run.
     pub(crate) fn is_cache_only(&self) -> bool {
         self.cache_only
     }
 
-    /// Whether there may be executables beside those that the record asks for.
+    /// Whether executables may be compiled that the record does not ask for.
     fn is_free_to_compile(&self) -> bool {
         !self.reproducible && !self.cache_only
     }
 
-    /// For a device that loads executables, or none: with what variables say of that.
+    /// Applies the environment variables for a device that loads executables (`loads`), or does
+    /// not.
     pub(crate) fn on_device(mut self, loads: bool) -> EngineConfig {
         let unsaid = matches!(self.disk, DiskChoice::Unsaid);
         let by_variable = || DiskCacheConfig::is_only(|name| std::env::var_os(name));
@@ -665,7 +668,7 @@ impl EngineConfig {
         self.max_mappings
     }
 
-    /// Which shared cache is to be used, if one is.
+    /// The shared cache to use, if any.
     #[cfg(feature = "shared-cache")]
     pub(crate) fn shared_cache_config(&self) -> std::result::Result<Option<SharedConfig>, String> {
         if let Some(config) = &self.shared {
@@ -674,7 +677,7 @@ impl EngineConfig {
         crate::store::shared_of_variables(|name| std::env::var_os(name))
     }
 
-    /// Where the disk cache is to be, if there is to be one.
+    /// The disk cache to use, if any.
     pub(crate) fn disk_cache_place(&self) -> std::result::Result<Option<DiskConfig>, String> {
         let variable = |name: &str| std::env::var_os(name);
         let config = match &self.disk {
@@ -705,7 +708,7 @@ impl EngineConfig {
         &self.flags
     }
 
-    /// The rule of a new stream; a panic in the user's is told to `reports`.
+    /// Creates the rule of a new stream. Panics of the user's rule go to `reports`.
     pub(crate) fn new_boundary_rule(&self, reports: &Telemetry) -> Box<dyn BoundaryRule> {
         match &self.rule {
             None => Box::new(ContentChunking::default()),

@@ -28,7 +28,7 @@ macro_rules! counters {
                 }
             }
 
-            /// A thread that records is about to wait; until what is returned is dropped.
+            /// Counts a recording thread as waiting until the result is dropped.
             pub(crate) fn stall(&self) -> Stall<'_> {
                 Stall { counters: self, since: Instant::now() }
             }
@@ -51,42 +51,40 @@ macro_rules! counters {
             }
         }
 
-        /// What an engine has done since it was made. A snapshot: the counters are read one after
-        /// the other while the engine may be at work.
+        /// What an engine has done since it was created. A snapshot: the counters are read one
+        /// after the other while the engine may be running.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         #[non_exhaustive]
         pub struct Counters {
             $($(#[$doc])* pub $name: u64,)*
-            /// Time spent in compiles, added up over compile threads.
+            /// Total time of compiles, summed over compile threads.
             pub compile_time: Duration,
-            /// Time that recording threads have waited in calls that record ops, added up over
-            /// threads: so much was recorded ahead that there was no room for more. Waiting for
-            /// data that the host asks for is not counted.
+            /// Total time that recording threads have waited because too much was recorded ahead,
+            /// summed over threads. Waiting for data that the host reads is not counted.
             pub stall_time: Duration,
-            /// The longest of these waits, since the engine was made.
+            /// The longest of these waits since the engine was created.
             pub longest_stall: Duration,
-            /// Compiles that have been asked for and have not ended, those in the background
-            /// included.
+            /// Compiles that were requested and have not ended, including background compiles.
             pub pending_compiles: u64,
-            /// Regions in the memory cache now.
+            /// Number of regions in the memory cache now.
             pub cached_executables: u64,
-            /// Memory that the cache holds now.
+            /// Memory that the cache occupies now.
             pub cached_bytes: Bytes,
-            /// Memory mappings of the executables that the cache holds now, by estimate; none but
-            /// on CPU plugins.
+            /// Estimated number of memory mappings of the executables in the cache now; 0 except on
+            /// CPU plugins.
             pub cached_mappings: u64,
-            /// Memory mappings of the process when they were counted last, which is after some
-            /// compiles ([`crate::EngineConfig::max_mappings`]).
+            /// Memory mappings of the process when last counted, which happens after some compiles
+            /// ([`crate::EngineConfig::max_mappings`]).
             pub mappings: u64,
-            /// Values that have data on the device now.
+            /// Number of values that have data on the device now.
             pub live_values: u64,
-            /// Their bytes, on all replicas.
+            /// Their size on all replicas.
             pub live_bytes: Bytes,
         }
 
         impl Counters {
-            /// Every counter by its name, for foreign interfaces: a time is in nanoseconds and has
-            /// `_ns` at the end of its name.
+            /// Every counter by its name, for foreign interfaces. Times are in nanoseconds, and
+            /// their names end in `_ns`.
             #[must_use]
             pub fn entries(&self) -> Vec<(&'static CStr, u64)> {
                 let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
@@ -105,8 +103,8 @@ macro_rules! counters {
                 ]
             }
 
-            /// What happened between an earlier snapshot and this one. What is said of now is that
-            /// of this one.
+            /// The differences to an earlier snapshot. Values that describe the present are those
+            /// of this snapshot.
             #[must_use]
             pub fn since(&self, earlier: &Counters) -> Counters {
                 Counters {
@@ -123,54 +121,53 @@ macro_rules! counters {
 counters! {
     /// Ops that left the log.
     ops,
-    /// Those of them that were recorded as a whole, since they were what the program had recorded
-    /// before.
+    /// Ops among them that were replayed, because the program had recorded the same ops before.
     replayed,
     /// Regions sealed.
     regions,
-    /// Regions left out because nobody used their results.
+    /// Regions skipped because nobody used their results.
     skipped,
-    /// Regions whose executable was in the cache.
+    /// Regions whose executable was in the memory cache.
     hits,
-    /// Regions whose executable was not.
+    /// Regions whose executable was not in the memory cache.
     misses,
-    /// Compiles that were asked for, those in the background included.
+    /// Requested compiles, including background compiles.
     compiles_asked,
-    /// Compiles that ended well; their executables are in use from then on.
+    /// Successful compiles. Their executables are in use by then.
     compiles,
-    /// Executables that were loaded from a cache outside of the process instead of compiled.
+    /// Executables loaded from a cache outside of the process instead of compiled.
     loads,
-    /// Executables that were stored there.
+    /// Executables stored in such a cache.
     stores,
     /// Compiles that failed.
     compile_failures,
     /// Executions on the device.
     executions,
-    /// Those of them with scalars compiled in that had stayed the same.
+    /// Executions among them with steady scalars compiled in.
     specialised,
-    /// Regions that the interpreter ran because they were new.
+    /// Executions of new regions in the interpreter.
     interpreted,
-    /// Values that the host computed when they were read, because they follow from integers that it
-    /// has.
+    /// Values that the host computed when they were read, because they depend only on integers that
+    /// it has.
     host_evaluated,
-    /// Regions that ran padded, by the executable for several sizes.
+    /// Regions that ran padded, by the executable of a bucket.
     padded,
-    /// Regions that ran op by op after all.
+    /// Regions that fell back to running op by op.
     fallbacks,
     /// Times that memory ran out, in a compile, an execution or a transfer.
     out_of_memory,
-    /// Regions that ran in parts because they would have needed too much memory as a whole, or
-    /// because some of their ops come at sizes that vary.
+    /// Regions that ran in parts, because they would have needed too much memory as a whole, or
+    /// because the sizes of some of their ops vary.
     partitioned,
     /// Executables compared with their ops.
     compared,
-    /// Those of them that differ, and are not used.
+    /// Executables among them that differ, and are not used.
     different,
     /// Values that failed.
     poisoned,
-    /// Inputs whose memory was given to outputs.
+    /// Donated inputs.
     donations,
-    /// Keys whose executables left the cache, to make room in it or because memory ran out.
+    /// Keys whose executables left the memory cache, to make room or because memory ran out.
     evictions,
     /// Values read by the host.
     host_reads,
@@ -180,14 +177,14 @@ counters! {
     bytes_down,
     /// Panics caught in event sinks and callbacks.
     panics,
-    /// Threads that were given up, since they did not come back from the plugin
+    /// Threads that were abandoned because they did not return from the plugin
     /// ([`crate::Deadlines`]).
     stuck,
     /// Times that a call which records an op had to wait ([`Counters::stall_time`]).
     stalls,
 }
 
-/// A name that ends with a zero byte.
+/// Converts text that ends with a zero byte.
 const fn name(text: &'static str) -> &'static CStr {
     match CStr::from_bytes_with_nul(text.as_bytes()) {
         Ok(name) => name,
@@ -195,7 +192,7 @@ const fn name(text: &'static str) -> &'static CStr {
     }
 }
 
-/// A recording thread that waits.
+/// Measures the wait of a recording thread.
 pub(crate) struct Stall<'a> {
     counters: &'a AtomicCounters,
     since: Instant,

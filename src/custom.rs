@@ -1,12 +1,12 @@
-//! Ops that a user defines: registered by name, called like any other. Of ops, or of the host.
+//! Custom ops: functions that a user registers by name, made of ops, or handlers on the host.
 //!
-//! A [`CustomOp`] is a function with a name, from the text of a StableHLO module or from recorded
-//! ops. A call of it is one op of the program, checked against the function's types; what it
-//! consists of is written out where the region it lands in is lowered, so it fuses with its
-//! neighbours. The registry is for those who know ops by name.
+//! A [`CustomOp`] is a named function, from the text of a StableHLO module or from recorded ops. A
+//! call is one op of the program and is checked against the function's types. Its ops are inlined
+//! when its region is lowered, so they fuse with their neighbors. The registry serves front ends
+//! that know ops by name.
 //!
-//! What ops cannot say is a [`crate::handler`]: a function of the host. XLA calls it in the middle
-//! of a region.
+//! A [`crate::handler`] does what ops cannot express. It is a host function that XLA calls in the
+//! middle of a region.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -20,10 +20,11 @@ use fuseline_sync::{Mutex, Rank};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::handler::{Config, Target};
-use crate::stream::{RecordCall, Stream, Tensors};
+use crate::record::RecordCall;
+use crate::stream::{Stream, Tensors};
 use crate::tensor::{Tensor, here};
 
-/// The ops of an engine that users defined, by name.
+/// The custom ops of an engine, by name.
 pub(crate) struct CustomOps(Mutex<HashMap<String, Arc<CustomOp>>>);
 
 impl CustomOps {
@@ -57,8 +58,8 @@ impl CustomOps {
 }
 
 impl Engine {
-    /// Makes an op known by its name, for all streams and sessions of the engine. An op that is
-    /// known already, with the same function, is returned as it is.
+    /// Registers an op under its name, for all streams and sessions of the engine. If the same
+    /// function is already registered, returns that.
     ///
     /// # Errors
     /// When another function has the name.
@@ -84,7 +85,7 @@ impl Engine {
         self.shared().custom_ops().add(op)
     }
 
-    /// The op that was registered under a name.
+    /// The op that is registered under a name.
     #[must_use]
     pub fn custom_op(&self, name: &str) -> Option<Arc<CustomOp>> {
         self.shared().custom_ops().get(name)
@@ -92,7 +93,7 @@ impl Engine {
 }
 
 impl Stream {
-    /// Records a call of an op that a user defined. It need not be registered.
+    /// Records a call of a custom op. It need not be registered.
     ///
     /// # Errors
     /// When the operands do not have the types of the function; in Debug mode, when the op fails.
@@ -112,15 +113,14 @@ impl Stream {
 }
 
 impl Stream {
-    /// Records a call of a [`crate::handler`] on some operands. What it is told besides is part of
-    /// the call.
+    /// Records a call of a [`crate::handler`] on some operands. `config` is part of the call.
     ///
-    /// On the CPU it runs in the middle of its region, on a thread of XLA's; on the reference
-    /// device it runs like any op. On other platforms the region does not compile.
+    /// On the CPU it runs in the middle of its region, on a thread of XLA. On the reference device
+    /// it runs like any op. On other platforms the region does not compile.
     ///
     /// # Errors
-    /// When the handler refuses the operands; in Debug mode, when it fails. In the other modes
-    /// reading what was computed from its results does.
+    /// When the handler rejects the operands; in Debug mode, when it fails. In other modes reads of
+    /// values that depend on its results fail.
     ///
     /// ```
     /// # fn main() -> fuseline::Result<()> {

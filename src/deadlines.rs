@@ -1,13 +1,13 @@
-//! How long is waited for a plugin that may not answer.
+//! Limits on waiting for a plugin that may not answer.
 
 use std::time::Duration;
 
-/// How long an engine waits for its plugin, which may hang: in a compile, in an execution, in a
+/// How long an engine waits for its plugin, which may hang in a compile, an execution or a
 /// transfer. See [`EngineConfig::deadlines`](crate::EngineConfig::deadlines).
 ///
-/// A call of a plugin cannot be stopped from outside. A thread that does not come back is left in
-/// there, with what it holds, and another takes its place ([`Event::Stuck`](crate::Event::Stuck)).
-/// Dropping an engine never waits for such a thread.
+/// A plugin call cannot be stopped from outside. A thread that does not return is abandoned with
+/// everything it holds, and another replaces it ([`Event::Stuck`](crate::Event::Stuck)). Dropping
+/// an engine never waits for such a thread.
 ///
 /// ```
 /// # fn main() -> fuseline::Result<()> {
@@ -39,8 +39,8 @@ impl Default for Deadlines {
 }
 
 impl Deadlines {
-    /// Calls wait for as long as it takes, but recording behind an unkept promise for a minute; a
-    /// thread is given up after 10 minutes. What the largest regions take to compile is seconds.
+    /// The defaults: calls wait without limit, but recording waits a minute behind an unfilled
+    /// promise, and a thread is abandoned after 10 minutes. The largest regions compile in seconds.
     #[must_use]
     pub const fn new() -> Deadlines {
         let most = Some(Duration::from_secs(600));
@@ -53,65 +53,65 @@ impl Deadlines {
         }
     }
 
-    /// Nothing is ever given up.
+    /// No limits: nothing is ever abandoned.
     #[must_use]
     pub const fn none() -> Deadlines {
         Deadlines { compile: None, call: None, promise: None, ..Deadlines::new() }
     }
 
-    /// Most that a call that needs an answer of the device waits: reads, waits, `synchronize`,
-    /// uploads, ops in Debug mode. After that it returns an error
+    /// Limits each call that needs an answer of the device: reads, waits, `synchronize`, uploads,
+    /// ops in Debug mode. After that time it returns an error
     /// ([`Error::is_timeout`](crate::Error::is_timeout)) that says what it was waiting for, and may
-    /// be made again. Calls with a time-out of their own
-    /// ([`Tensor::to_literal_for`](crate::Tensor::to_literal_for)) keep it. Default: none.
+    /// be repeated. Calls with their own timeout
+    /// ([`Tensor::to_literal_for`](crate::Tensor::to_literal_for)) keep it. Default: no limit.
     ///
-    /// A call with a deadline leaves all that may hang to other threads, which costs it some tens
-    /// of microseconds. Recording waits for nothing but room in a full log, and no longer than
-    /// this: then the op is not recorded, and its call returns the error. (Of an op that another
-    /// thread of the program records meanwhile on the same stream, the result may say so instead.)
-    /// Dropping the last handle on a stream or an engine waits no longer for what is destroyed with
-    /// it.
+    /// A call with a deadline makes plugin calls that may hang on other threads, which costs some
+    /// tens of microseconds. Recording only waits for room in a full log, and no longer than this.
+    /// After that the op is not recorded, and its call returns the error. (If another thread
+    /// records on the same stream meanwhile, the result of its op may have the error instead.)
+    /// Dropping the last handle on a stream or an engine waits no longer than this for what is
+    /// destroyed with it.
     #[must_use]
     pub const fn wait(mut self, most: Duration) -> Deadlines {
         self.wait = Some(most);
         self
     }
 
-    /// Most that one compile takes. After that its region runs op by op, or, if it is one op, its
-    /// results fail; it is not compiled again while its key is in the cache. Default: 10 minutes.
+    /// Limits each compile. After that time the region runs op by op. The results of a single op
+    /// fail. It is not compiled again while its key is in the cache. Default: 10 minutes.
     #[must_use]
     pub const fn compile(mut self, most: Duration) -> Deadlines {
         self.compile = Some(most);
         self
     }
 
-    /// Most that a thread of the engine's works on one stream without coming back: for its
-    /// executions and transfers. After that another thread works on the other streams. The values
-    /// of this stream stay undecided until the plugin answers. The end of an engine waits no longer
-    /// for the plugin either, unless [`Deadlines::wait`] says how long. Default: 10 minutes.
+    /// Limits how long a thread of the engine works on one stream without returning, for executions
+    /// and transfers. After that time another thread works on the other streams. The values of this
+    /// stream stay unresolved until the plugin answers. Dropping the engine waits no longer for the
+    /// plugin either, unless [`Deadlines::wait`] is set. Default: 10 minutes.
     #[must_use]
     pub const fn call(mut self, most: Duration) -> Deadlines {
         self.call = Some(most);
         self
     }
 
-    /// Most that a stream is held up by one value that was promised and is not brought
+    /// Limits how long one promised value that is not supplied
     /// ([`Stream::promised`](crate::Stream::promised), a placeholder of [`embed`](crate::embed))
-    /// while a call that records an op finds no room in the log: it may be made by the thread that
-    /// is to bring the value. After that the op is not recorded, and its call returns an error
-    /// ([`Error::is_timeout`](crate::Error::is_timeout)) that names the promise; so does each
-    /// further one until there is room. With [`Deadlines::wait`] that is what recording waits
-    /// instead. Default: a minute.
+    /// may hold up a stream while a call that records an op finds the log full. That call may come
+    /// from the thread that has to supply the value. After that time the op is not recorded, and
+    /// its call returns an error ([`Error::is_timeout`](crate::Error::is_timeout)) that names the
+    /// promise. So does each further call until there is room. With [`Deadlines::wait`] recording
+    /// waits that long instead. Default: a minute.
     #[must_use]
     pub const fn promise(mut self, most: Duration) -> Deadlines {
         self.promise = Some(most);
         self
     }
 
-    /// With so many compile threads stuck no more compiles are started
-    /// ([`Event::CompilesStopped`](crate::Event::CompilesStopped)): regions run op by op by what is
-    /// compiled, and the results of others fail at once, until a thread comes back. As many stuck
-    /// threads of each other kind are replaced. At least 1. Default: 4.
+    /// Sets the number of stuck compile threads at which no more compiles start
+    /// ([`Event::CompilesStopped`](crate::Event::CompilesStopped)). Until a thread returns, regions
+    /// run op by op with existing executables, and the results of others fail at once. The same
+    /// number of stuck threads of each other kind is replaced. At least 1. Default: 4.
     #[must_use]
     pub const fn most_stuck_threads(mut self, most: usize) -> Deadlines {
         self.most_stuck = if most == 0 { 1 } else { most };

@@ -1,8 +1,8 @@
-//! What a call of the library can fail with.
+//! Errors of the library.
 //!
-//! An [`Error`] is written for the person who made the call: what happened, at which op and where
-//! it was recorded, and what to do. The precise kind is private; the accessors answer the questions
-//! on which callers decide.
+//! An [`Error`] is written for the person who made the call: what happened, at which op, where that
+//! was recorded, and what to do. The precise kind is private. Accessors answer the questions on
+//! which callers decide.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,10 +18,10 @@ use fuseline_sync::fork::is_forked;
 use crate::event::{Took, Wait};
 use crate::pjrt;
 
-/// Result of this crate's calls.
+/// The result of this crate's calls.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Where in the life of an op a failure came up.
+/// The stage in the life of an op at which a failure occurred.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Stage {
@@ -66,7 +66,7 @@ impl fmt::Display for Stage {
     }
 }
 
-/// Which region something happened in.
+/// Identifies a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RegionRef {
     /// The stream.
@@ -89,7 +89,7 @@ impl fmt::Display for RegionRef {
 #[derive(Clone, Debug)]
 pub(crate) struct Failure {
     pub(crate) stage: Stage,
-    /// The op that failed, or the last one of the region where it is not known which.
+    /// The op that failed, or the last one of the region if that is unknown.
     pub(crate) op: Option<OpCode>,
     pub(crate) site: Site,
     pub(crate) region: Option<RegionRef>,
@@ -110,7 +110,7 @@ impl fmt::Display for Failure {
     }
 }
 
-/// What a region is at that has been waited for in vain.
+/// What a region was doing when a wait timed out.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Activity {
     Waits(Wait),
@@ -131,15 +131,15 @@ impl fmt::Display for Activity {
     }
 }
 
-/// Where a wait in vain stood at its end.
+/// The state of a stream when a wait timed out.
 #[derive(Clone, Debug)]
 pub(crate) struct StallReport {
     pub(crate) doing: Activity,
     pub(crate) region: RegionRef,
-    /// The op that makes the value, or the region's last one.
+    /// The op that computes the value, or the region's last one.
     pub(crate) op: Option<OpCode>,
     pub(crate) site: Site,
-    /// Since when.
+    /// Time since then.
     pub(crate) since: Duration,
 }
 
@@ -155,7 +155,7 @@ impl fmt::Display for StallReport {
 }
 
 #[derive(Debug)]
-enum Kind {
+enum ErrorKind {
     Op { error: OpError, site: Site },
     Literal(LiteralError),
     Program(ProgramError),
@@ -174,38 +174,38 @@ enum Kind {
 }
 
 /// Why a call failed.
-pub struct Error(Box<Kind>);
+pub struct Error(Box<ErrorKind>);
 
 impl Error {
     #[cold]
     pub(crate) fn op(error: OpError, site: Site) -> Error {
-        Error(Box::new(Kind::Op { error, site }))
+        Error(Box::new(ErrorKind::Op { error, site }))
     }
 
     #[cold]
     pub(crate) fn device(failure: Arc<Failure>) -> Error {
-        Error(Box::new(Kind::Device(failure)))
+        Error(Box::new(ErrorKind::Device(failure)))
     }
 
     #[cold]
     pub(crate) fn non_finite(failure: Failure, nans: usize, infinities: usize) -> Error {
-        Error(Box::new(Kind::NonFinite { failure, nans, infinities }))
+        Error(Box::new(ErrorKind::NonFinite { failure, nans, infinities }))
     }
 
-    /// `is_late` if what the op made has been used by then.
+    /// With `is_late`, later ops have already used the results of the op.
     #[cold]
     pub(crate) fn failed_check(op: &'static str, site: Site, what: String, is_late: bool) -> Error {
-        Error(Box::new(Kind::Check { op, site, what, is_late }))
+        Error(Box::new(ErrorKind::Check { op, site, what, is_late }))
     }
 
     #[cold]
     pub(crate) fn misuse(message: impl Into<String>, site: Site) -> Error {
-        Error(Box::new(Kind::Misuse { message: message.into(), site }))
+        Error(Box::new(ErrorKind::Misuse { message: message.into(), site }))
     }
 
     #[cold]
     pub(crate) fn setup(message: impl Into<String>) -> Error {
-        Error(Box::new(Kind::Setup { message: message.into(), resource_exhausted: false }))
+        Error(Box::new(ErrorKind::Setup { message: message.into(), resource_exhausted: false }))
     }
 
     #[cold]
@@ -217,20 +217,21 @@ impl Error {
 
     #[cold]
     pub(crate) fn no_plugin(what_was_tried: impl Into<String>) -> Error {
-        Error(Box::new(Kind::NoPlugin(what_was_tried.into())))
+        Error(Box::new(ErrorKind::NoPlugin(what_was_tried.into())))
     }
 
     #[cold]
     pub(crate) fn timeout(waited: Duration, what: impl Into<String>, stand: Option<StallReport>) -> Error {
-        Error(Box::new(Kind::Timeout { waited, what: what.into(), stand }))
+        Error(Box::new(ErrorKind::Timeout { waited, what: what.into(), stand }))
     }
 
     #[cold]
     pub(crate) fn abandoned() -> Error {
-        Error(Box::new(Kind::Abandoned))
+        Error(Box::new(ErrorKind::Abandoned))
     }
 
-    /// An error if this process is a child that cannot use the library ([`fuseline_sync::fork`]).
+    /// Returns an error if this process is a child that cannot use the library
+    /// ([`fuseline_sync::fork`]).
     #[inline]
     pub(crate) fn unless_forked(site: &Site) -> Result<()> {
         if is_forked() { Err(Error::forked(site.clone())) } else { Ok(()) }
@@ -238,138 +239,146 @@ impl Error {
 
     #[cold]
     pub(crate) fn forked(site: Site) -> Error {
-        Error(Box::new(Kind::Forked { site }))
+        Error(Box::new(ErrorKind::Forked { site }))
     }
 
     #[cold]
     pub(crate) fn bug(message: impl Into<String>, place: &'static str) -> Error {
-        Error(Box::new(Kind::Bug { message: message.into(), place }))
+        Error(Box::new(ErrorKind::Bug { message: message.into(), place }))
     }
 
     fn failure(&self) -> Option<&Failure> {
         match &*self.0 {
-            Kind::Device(failure) => Some(failure),
-            Kind::NonFinite { failure, .. } => Some(failure),
+            ErrorKind::Device(failure) => Some(failure),
+            ErrorKind::NonFinite { failure, .. } => Some(failure),
             _ => None,
         }
     }
 
     fn stand(&self) -> Option<&StallReport> {
         match &*self.0 {
-            Kind::Timeout { stand, .. } => stand.as_ref(),
+            ErrorKind::Timeout { stand, .. } => stand.as_ref(),
             _ => None,
         }
     }
 
-    /// Where in the life of an op it came up.
+    /// The stage at which the error occurred.
     #[must_use]
     pub fn stage(&self) -> Stage {
         match &*self.0 {
-            Kind::Op { .. } | Kind::Literal(_) | Kind::Misuse { .. } | Kind::Program(_) | Kind::Text(_) => {
-                Stage::Record
-            }
-            Kind::Plugin(_) | Kind::Setup { .. } | Kind::NoPlugin(_) | Kind::Forked { .. } => Stage::Setup,
-            Kind::Device(failure) => failure.stage,
-            Kind::NonFinite { .. } | Kind::Check { .. } => Stage::Execute,
-            Kind::Timeout { .. } | Kind::Abandoned | Kind::Bug { .. } => Stage::Wait,
+            ErrorKind::Op { .. }
+            | ErrorKind::Literal(_)
+            | ErrorKind::Misuse { .. }
+            | ErrorKind::Program(_)
+            | ErrorKind::Text(_) => Stage::Record,
+            ErrorKind::Plugin(_)
+            | ErrorKind::Setup { .. }
+            | ErrorKind::NoPlugin(_)
+            | ErrorKind::Forked { .. } => Stage::Setup,
+            ErrorKind::Device(failure) => failure.stage,
+            ErrorKind::NonFinite { .. } | ErrorKind::Check { .. } => Stage::Execute,
+            ErrorKind::Timeout { .. } | ErrorKind::Abandoned | ErrorKind::Bug { .. } => Stage::Wait,
         }
     }
 
-    /// Who has to act on it.
+    /// Who has to act on the error.
     #[must_use]
     pub fn origin(&self) -> Origin {
         match &*self.0 {
-            Kind::Op { .. } | Kind::Literal(_) | Kind::Misuse { .. } | Kind::Program(_) | Kind::Text(_) => {
-                Origin::User
-            }
-            Kind::NonFinite { .. } | Kind::Check { .. } => Origin::User,
-            Kind::Plugin(_) | Kind::NoPlugin(_) | Kind::Setup { .. } => Origin::Environment,
-            Kind::Device(_) | Kind::Timeout { .. } => Origin::Device,
-            Kind::Abandoned | Kind::Forked { .. } => Origin::User,
-            Kind::Bug { .. } => Origin::Engine,
+            ErrorKind::Op { .. }
+            | ErrorKind::Literal(_)
+            | ErrorKind::Misuse { .. }
+            | ErrorKind::Program(_)
+            | ErrorKind::Text(_) => Origin::User,
+            ErrorKind::NonFinite { .. } | ErrorKind::Check { .. } => Origin::User,
+            ErrorKind::Plugin(_) | ErrorKind::NoPlugin(_) | ErrorKind::Setup { .. } => Origin::Environment,
+            ErrorKind::Device(_) | ErrorKind::Timeout { .. } => Origin::Device,
+            ErrorKind::Abandoned | ErrorKind::Forked { .. } => Origin::User,
+            ErrorKind::Bug { .. } => Origin::Engine,
         }
     }
 
-    /// The op concerned, if there is one.
+    /// The op concerned, if any.
     #[must_use]
     pub fn op_name(&self) -> Option<&'static str> {
         match &*self.0 {
-            Kind::Op { error, .. } => Some(error.op()),
-            Kind::Timeout { stand, .. } => stand.as_ref()?.op.map(OpCode::name),
-            Kind::Check { op, .. } => Some(op),
+            ErrorKind::Op { error, .. } => Some(error.op()),
+            ErrorKind::Timeout { stand, .. } => stand.as_ref()?.op.map(OpCode::name),
+            ErrorKind::Check { op, .. } => Some(op),
             _ => self.failure()?.op.map(OpCode::name),
         }
     }
 
-    /// The rule that an op call broke, if that is what happened.
+    /// The rule that an op call broke, if that is the error.
     #[must_use]
     pub fn op_error(&self) -> Option<&OpError> {
         match &*self.0 {
-            Kind::Op { error, .. } => Some(error),
+            ErrorKind::Op { error, .. } => Some(error),
             _ => None,
         }
     }
 
-    /// Where the op concerned was recorded.
+    /// Call site of the op concerned.
     #[must_use]
     pub fn site(&self) -> Option<&Site> {
         match &*self.0 {
-            Kind::Op { site, .. }
-            | Kind::Misuse { site, .. }
-            | Kind::Check { site, .. }
-            | Kind::Forked { site } => Some(site),
-            Kind::Timeout { stand, .. } => stand.as_ref().map(|stand| &stand.site),
+            ErrorKind::Op { site, .. }
+            | ErrorKind::Misuse { site, .. }
+            | ErrorKind::Check { site, .. }
+            | ErrorKind::Forked { site } => Some(site),
+            ErrorKind::Timeout { stand, .. } => stand.as_ref().map(|stand| &stand.site),
             _ => self.failure().map(|failure| &failure.site),
         }
     }
 
-    /// The region concerned, if it got that far; of a time-out, the one that it waited for at last.
+    /// The region concerned, if the op was in one. For a timeout, the region that it was waiting
+    /// for at the end.
     #[must_use]
     pub fn region(&self) -> Option<&RegionRef> {
         self.stand().map(|stand| &stand.region).or_else(|| self.failure()?.region.as_ref())
     }
 
-    /// A deadline passed; the value may still come.
+    /// Whether a deadline passed. The value may still become available.
     #[must_use]
     pub fn is_timeout(&self) -> bool {
-        matches!(*self.0, Kind::Timeout { .. })
+        matches!(*self.0, ErrorKind::Timeout { .. })
     }
 
-    /// Memory ran out on the device or on the host.
+    /// Whether memory ran out on the device or on the host.
     #[must_use]
     pub fn is_resource_exhausted(&self) -> bool {
         match &*self.0 {
-            Kind::Setup { resource_exhausted, .. } => *resource_exhausted,
+            ErrorKind::Setup { resource_exhausted, .. } => *resource_exhausted,
             _ => self.failure().is_some_and(|failure| failure.resource_exhausted),
         }
     }
 
-    /// The value holds NaN or infinities, which a Debug stream was asked to refuse.
+    /// Whether the value has NaN or infinite elements, which Debug mode was configured to reject.
     #[must_use]
     pub fn is_non_finite(&self) -> bool {
-        matches!(*self.0, Kind::NonFinite { .. })
+        matches!(*self.0, ErrorKind::NonFinite { .. })
     }
 
-    /// An index was out of range, or something else that was to hold of the data did not
+    /// Whether an index was out of range, or another condition on data did not hold
     /// ([`EngineConfig::check_indices`](crate::EngineConfig::check_indices)).
     #[must_use]
     pub fn is_failed_check(&self) -> bool {
-        matches!(*self.0, Kind::Check { .. })
+        matches!(*self.0, ErrorKind::Check { .. })
     }
 
-    /// The value was given up: its stream or engine is gone.
+    /// Whether the value was abandoned: its stream or engine is gone.
     #[must_use]
     pub fn is_abandoned(&self) -> bool {
-        matches!(*self.0, Kind::Abandoned)
+        matches!(*self.0, ErrorKind::Abandoned)
     }
 
-    /// This process was forked from one that had an engine, whose threads it does not have.
+    /// Whether this process was forked from one that had an engine, whose threads it does not have.
     #[must_use]
     pub fn is_forked(&self) -> bool {
-        matches!(*self.0, Kind::Forked { .. })
+        matches!(*self.0, ErrorKind::Forked { .. })
     }
 
-    /// Doing the same again may work.
+    /// Whether a retry may succeed.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         self.is_timeout() || self.is_resource_exhausted()
@@ -378,40 +387,39 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        Printable(Words(&self.0)).fmt(f)
+        Printable(DisplayError(&self.0)).fmt(f)
     }
 }
 
-/// An error as it is put into words, whatever characters are in what plugins, files and programs
-/// say.
-struct Words<'a>(&'a Kind);
+/// An error as text. Control characters from plugins, files and programs are escaped.
+struct DisplayError<'a>(&'a ErrorKind);
 
-impl fmt::Display for Words<'_> {
+impl fmt::Display for DisplayError<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
-            Kind::Op { error, site } => match site {
+            ErrorKind::Op { error, site } => match site {
                 Site::Unknown => error.fmt(f),
                 site => write!(f, "{error} (at {site})"),
             },
-            Kind::Literal(error) => error.fmt(f),
-            Kind::Program(error) => error.fmt(f),
-            Kind::Text(error) => error.fmt(f),
-            Kind::Plugin(error) => error.fmt(f),
-            Kind::Setup { message, .. } => f.write_str(message),
-            Kind::NoPlugin(tried) => write!(
+            ErrorKind::Literal(error) => error.fmt(f),
+            ErrorKind::Program(error) => error.fmt(f),
+            ErrorKind::Text(error) => error.fmt(f),
+            ErrorKind::Plugin(error) => error.fmt(f),
+            ErrorKind::Setup { message, .. } => f.write_str(message),
+            ErrorKind::NoPlugin(tried) => write!(
                 f,
                 "no PJRT plugin was found: {tried}; set FUSELINE_PJRT_PLUGIN to the path of one, or install the Python \
                  package xla-cpu-pjrt"
             ),
-            Kind::Device(failure) => failure.fmt(f),
-            Kind::NonFinite { failure, nans, infinities } => write!(
+            ErrorKind::Device(failure) => failure.fmt(f),
+            ErrorKind::NonFinite { failure, nans, infinities } => write!(
                 f,
                 "{}, recorded at {}, gave {nans} NaN and {infinities} infinite elements: {}",
                 failure.op.map_or("an op", OpCode::name),
                 failure.site,
                 failure.message
             ),
-            Kind::Check { op, site, what, is_late } => {
+            ErrorKind::Check { op, site, what, is_late } => {
                 write!(f, "{op}, recorded at {site}: {what}")?;
                 match is_late {
                     true => f.write_str(
@@ -420,11 +428,11 @@ impl fmt::Display for Words<'_> {
                     false => Ok(()),
                 }
             }
-            Kind::Misuse { message, site } => match site {
+            ErrorKind::Misuse { message, site } => match site {
                 Site::Unknown => f.write_str(message),
                 site => write!(f, "{message} (at {site})"),
             },
-            Kind::Timeout { waited, what, stand } => {
+            ErrorKind::Timeout { waited, what, stand } => {
                 write!(f, "timed out after {} waiting for {what}", Took(*waited))?;
                 if let Some(stand) = stand {
                     write!(f, ": {stand}")?;
@@ -433,17 +441,17 @@ impl fmt::Display for Words<'_> {
                     "; it may still come: ask again, or give it up; if the device hangs, so will everything that depends on this",
                 )
             }
-            Kind::Abandoned => f.write_str(
+            ErrorKind::Abandoned => f.write_str(
                 "the value was given up: its stream and engine were dropped before it was computed",
             ),
-            Kind::Forked { site } => {
+            ErrorKind::Forked { site } => {
                 f.write_str(
                     "forked: this process is a copy of one that had an engine, without the threads that do its work; make the first engine \
                      after the fork, or start a program anew (in Python, the start method \"spawn\")",
                 )?;
                 if *site == Site::Unknown { Ok(()) } else { write!(f, " (at {site})") }
             }
-            Kind::Bug { message, place } => {
+            ErrorKind::Bug { message, place } => {
                 write!(f, "bug in fuseline at {place}: {message}; please report it")
             }
         }
@@ -460,7 +468,7 @@ impl std::error::Error for Error {}
 
 impl From<LiteralError> for Error {
     fn from(error: LiteralError) -> Error {
-        Error(Box::new(Kind::Literal(error)))
+        Error(Box::new(ErrorKind::Literal(error)))
     }
 }
 
@@ -472,13 +480,13 @@ impl From<ShapeError> for Error {
 
 impl From<ProgramError> for Error {
     fn from(error: ProgramError) -> Error {
-        Error(Box::new(Kind::Program(error)))
+        Error(Box::new(ErrorKind::Program(error)))
     }
 }
 
 impl From<TextError> for Error {
     fn from(error: TextError) -> Error {
-        Error(Box::new(Kind::Text(error)))
+        Error(Box::new(ErrorKind::Text(error)))
     }
 }
 
@@ -490,20 +498,20 @@ impl From<TargetError> for Error {
 
 impl From<pjrt::OpenError> for Error {
     fn from(error: pjrt::OpenError) -> Error {
-        Error(Box::new(Kind::Plugin(error)))
+        Error(Box::new(ErrorKind::Plugin(error)))
     }
 }
 
 impl From<pjrt::Error> for Error {
     fn from(error: pjrt::Error) -> Error {
         let resource_exhausted = error.is_resource_exhausted();
-        Error(Box::new(Kind::Setup { message: error.to_string(), resource_exhausted }))
+        Error(Box::new(ErrorKind::Setup { message: error.to_string(), resource_exhausted }))
     }
 }
 
-/// "Cannot happen" turned into an error with its place: a panic in builds with debug assertions,
-/// where tests see it, and an error in others, where a user is better served by a failed value than
-/// by an abort.
+/// Creates the error for a state that cannot happen, with its place in the source. Panics in builds
+/// with debug assertions, where tests see it. In other builds a failed value serves a user better
+/// than an abort.
 macro_rules! bug {
     ($($message:tt)*) => {{
         let message = format!($($message)*);

@@ -1,5 +1,5 @@
-//! Fourier transforms over the last dimensions, with NumPy's conventions: nothing is divided
-//! forwards, everything by the number of elements backwards. One op each.
+//! Fourier transforms over the last dimensions, with NumPy's conventions: the forward transform is
+//! unscaled, and the inverse is divided by the number of elements. One op each.
 
 use fuseline_fusion::op::{FftType, attrs};
 use fuseline_fusion::{OpCode, OpError, OpErrorKind, Site};
@@ -26,8 +26,8 @@ pub fn ifft(x: &Tensor, count: usize) -> Result<Tensor> {
     transformed(FftType::Ifft, &complex(x)?, count, None)
 }
 
-/// The transform of real elements, of which half says all: the last dimension has `size / 2 + 1`
-/// elements.
+/// The transform of real elements. It is Hermitian, so only half of it is returned: the last
+/// dimension has `size / 2 + 1` elements.
 ///
 /// # Errors
 /// When the tensor has fewer dimensions or the elements are not floats.
@@ -36,13 +36,13 @@ pub fn rfft(x: &Tensor, count: usize) -> Result<Tensor> {
     transformed(FftType::Rfft, &x.widened()?, count, None)
 }
 
-/// The inverse of [`rfft`]. `size` is that of the last dimension of the result: of two, the half
-/// does not tell which one it was.
+/// The inverse of [`rfft`]. `size` is that of the last dimension of the result, because the half
+/// spectrum fits two sizes.
 ///
 /// # Errors
 /// As [`fft`], and when the last dimension does not have `size / 2 + 1` elements.
 #[track_caller]
-pub fn irfft(x: &Tensor, count: usize, size: u64) -> Result<Tensor> {
+pub fn irfft(x: &Tensor, count: usize, size: usize) -> Result<Tensor> {
     transformed(FftType::Irfft, &complex(x)?, count, Some(size))
 }
 
@@ -65,13 +65,13 @@ fn complex(x: &Tensor) -> Result<Tensor> {
 }
 
 #[track_caller]
-fn transformed(kind: FftType, x: &Tensor, count: usize, last: Option<u64>) -> Result<Tensor> {
+fn transformed(kind: FftType, x: &Tensor, count: usize, last: Option<usize>) -> Result<Tensor> {
     let first = x.rank().saturating_sub(count);
     let mut lengths: Vec<i64> = x.dims()[first..].iter().map(|&dim| dim as i64).collect();
     if let (Some(length), Some(size)) = (lengths.last_mut(), last) {
         *length = i64::try_from(size).unwrap_or(i64::MAX);
     }
-    // More dimensions than there are is for the op to refuse.
+    // The op itself rejects more dimensions than there are.
     if lengths.len() < count {
         lengths.resize(count.min(4), 1);
     }

@@ -1,24 +1,25 @@
-//! Reading files that a user has named, and only as much as somebody expects.
+//! Reads files that a user has named, up to an expected size.
 //!
-//! Whatever is named could be a device without an end, a pipe that nobody writes to, or larger than
-//! memory. So kind and size are looked at before anything is read, and what grows meanwhile is read
-//! up to the limit.
+//! A name may refer to an endless device, a pipe without a writer, or a file larger than memory. So
+//! kind and size are checked before anything is read, and a file that grows meanwhile is read up to
+//! the limit.
 
 use std::fs::{File, Metadata};
 use std::io::{self, Read};
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::Path;
 
-/// Bytes that are read at a time.
+/// Number of bytes per read.
 const BLOCK: usize = 1 << 16;
 
-/// Opens a regular file of at most `most` bytes, or one end of a pipe that is open already
-/// (`/dev/fd/3`, as shells name what a command writes).
+/// Opens a regular file of at most `most` bytes, or an end of an open pipe (`/dev/fd/3`, as shells
+/// name the output of a command).
 ///
 /// # Errors
-/// When there is none, it is something else, or it is larger; in words for whoever named it.
+/// When it does not exist, is something else, or is larger. The text is for the person who named
+/// it.
 pub fn open(path: &Path, most: u64) -> io::Result<File> {
-    // Asked before it is opened: opening a pipe would wait for its other end.
+    // Checked before opening: opening a pipe would wait for its other end.
     check(&std::fs::metadata(path)?, path, most)?;
     let file = File::open(path)?;
     check(&file.metadata()?, path, most)?;
@@ -47,8 +48,8 @@ fn too_large(most: u64, size: Option<u64>) -> io::Error {
     io::Error::new(io::ErrorKind::FileTooLarge, format!("{size}more than {most} bytes are not read"))
 }
 
-/// Reads text of at most `most` bytes to its end, or to the block with the first zero byte: no text
-/// has one, and what comes after it need not be read to know that.
+/// Reads text of at most `most` bytes to its end, or to the block with the first zero byte. Text
+/// has no zero byte, so the rest need not be read.
 ///
 /// # Errors
 /// When it is longer, or reading fails.

@@ -1,9 +1,8 @@
-//! Functions of the host that programs call: what a backend or a program adds where ops cannot say
-//! what it wants.
+//! Host functions that programs call, for what ops cannot express.
 //!
-//! A [`Handler`] is registered under a name, for the whole process, and called by
-//! [`crate::Stream::call_handler`], by the op `custom_call` of the table, or by
-//! `stablehlo.custom_call` of a module that is read. What is not registered cannot be called.
+//! A [`Handler`] is registered under a name for the whole process. It is called by
+//! [`crate::Stream::call_handler`], by the op `custom_call`, or by a `stablehlo.custom_call` in a
+//! module that is read. Unregistered functions cannot be called.
 
 use fuseline_fusion::TensorType;
 pub use fuseline_fusion::handler::{
@@ -13,8 +12,8 @@ pub use fuseline_fusion::handler::{
 
 use crate::execute::without_waiting;
 
-/// A handler that is refused what would wait for a stream, which may be the one that waits for the
-/// handler.
+/// Wraps a handler so that calls that wait for a stream are errors in it: the stream may be waiting
+/// for the handler.
 struct NonBlockingHandler<H>(H);
 
 impl<H: Handler> Handler for NonBlockingHandler<H> {
@@ -31,11 +30,11 @@ impl<H: Handler> Handler for NonBlockingHandler<H> {
     }
 }
 
-/// Makes a handler known under a name, for all engines of the process, for good. Calls that would
-/// wait for a stream are refused while it runs.
+/// Registers a handler under a name, for all engines of the process, permanently. While it runs,
+/// calls that would wait for a stream are errors.
 ///
 /// # Errors
-/// When the name is none ([`fuseline_fusion::attr::is_name`]), or is taken.
+/// When the name is invalid ([`fuseline_fusion::attr::is_name`]), or is taken.
 pub fn register(name: &str, handler: impl Handler + 'static) -> Result<&'static Target, TargetError> {
     fuseline_fusion::handler::register(name, NonBlockingHandler(handler))
 }

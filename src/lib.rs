@@ -2,7 +2,7 @@
 //!
 //! A program calls one tensor operation after another and gets a handle back at once. Fuseline
 //! records the operations, groups them into *regions*, compiles each region once with XLA, and runs
-//! it asynchronously. There is no graph to build, no function to annotate, no step to mark.
+//! it asynchronously. The program builds no graph, annotates no function and marks no step.
 //!
 //! ```
 //! # fn main() -> fuseline::Result<()> {
@@ -15,9 +15,10 @@
 //!
 //! let mut y = x.matmul(&w)?;                             // recorded; nothing has run yet
 //! for _ in 0..3 {
-//!     y = ((&y * 0.5)? + &x)?.tanh()?;                   // all of it one region
+//!     y = (&y * 0.5 + &x)?.tanh()?;                      // all of it one region
 //! }
-//! let mean = y.mean(&[0, 1])?.item::<f32>()?;            // the read ends the region: it is compiled and run
+//! // The read ends the region, which is compiled and run.
+//! let mean = y.mean(&[0, 1])?.item::<f32>()?;
 //! assert!((mean - 0.95).abs() < 0.05);
 //! # Ok(())
 //! # }
@@ -29,20 +30,20 @@
 //! |---|---|
 //! | [`EngineConfig`], [`Engine`] | one device, its caches and threads |
 //! | [`Stream`] | a program-ordered sequence of ops; any thread may record on it |
-//! | [`Tensor`] | a handle on a value: shape and type known at once, data when somebody asks |
+//! | [`Tensor`] | a handle on a value: shape and type are known at once, data when it is read |
 //! | [`Stream::while_loop`], [`Stream::cond`], [`Stream::scan`], [`Tensor::reduce_with`], [`Tensor::sort_with`], ... | loops, branches and functions of elements on the device, written as closures on [`TensorTree`]s of placeholders |
 //! | [`Stream::begin_function`], [`Function`] | a function recorded once from tensor calls, called as one op |
-//! | [`Stream::promised`], [`Tensor::read_with`] | values that come from outside later, and callbacks that take values there: what collectives between processes are made of |
+//! | [`Stream::promised`], [`Tensor::read_with`] | values that come from outside later, and callbacks that take values there, for collectives between processes |
 //! | [`embed`] | the same engine by ids, plain data and callbacks, for framework backends |
 //! | [`einsum()`] | sums of products by Einstein's convention |
-//! | [`promote`] | what operands of different element types and shapes become |
-//! | [`cache`] | executables between processes: manifests, compiling ahead of time, the folder itself |
+//! | [`promote`] | promotion of element types and broadcasting of shapes |
+//! | [`cache`] | executables shared between processes: manifests, ahead-of-time compilation, the cache folder |
 //! | [`fft`] | Fourier transforms |
 //! | [`linalg`] | solving, factorising, eigenvalues, on batches of matrices |
 //! | [`nn`] | composites (softmax, attention, Adam, ...) that record primitives |
 //! | [`random`] | random numbers from a generator whose state is a value |
-//! | [`Event`], [`Counters`] | what the engine did and why, as it does it and in sum |
-//! | [`Timeline`] | when it did it: why a step is slow, in words and as a page |
+//! | [`Event`], [`Counters`] | what the engine does and why, as single events and as totals |
+//! | [`Timeline`] | where the time of a step went, as text and as a page |
 //! | [`Error`] | what went wrong, at which op and call site |
 //! | [`fusion`] | the op table, region forming, keys and lowering, on their own |
 //! | [`interp`] | the reference interpreter, on its own |
@@ -53,32 +54,43 @@
 //! | [`Mode`] | a region ends | who waits | for |
 //! |---|---|---|---|
 //! | [`Fused`](Mode::Fused) | where the program needs a value, or at a budget | nobody | speed |
-//! | [`Strict`](Mode::Strict) | after every op | nobody | a fallback without fusion |
+//! | [`Strict`](Mode::Strict) | after every op | nobody | execution without fusion |
 //! | [`Debug`](Mode::Debug) | after every op | every call, for its results | an error at the line that caused it |
 //!
 //! The mode is set for the process ([`EngineConfig::mode`], [`Engine::set_mode`]), a stream
 //! ([`Stream::set_mode`]) or a scope ([`with_mode`]), and captured when an op is recorded.
 //!
-//! # What is promised
+//! # Guarantees
 //!
 //! - A loop whose steps record the same ops on the same shapes and read or flush once compiles
-//!   nothing after its first steps, whatever the numbers in it are: scalars like a learning rate
-//!   are parameters of the compiled code.
+//!   nothing after its first steps. Numbers in it may vary: scalars like a learning rate are
+//!   parameters of the compiled code.
 //! - Where a region ends and what it returns depend on the recorded program alone, never on timing
 //!   or threads.
-//! - A cached executable is used only if the region it was compiled for is equal, byte by byte, to
-//!   the one at hand.
+//! - A cached executable runs only for a region that is equal, byte by byte, to the one that it was
+//!   compiled for.
 //! - Every boundary, miss, compile and fallback is an [`Event`] with its reason.
-//! - What goes wrong costs speed before it costs a result: a region that cannot be compiled runs op
-//!   by op. An op that fails by itself fails exactly the values that depend on it, with an
-//!   [`Error`] that says op, call site and the plugin's words.
+//! - Problems cost speed before they cost a result: a region that cannot be compiled runs op by op.
+//!   An op that fails by itself fails exactly the values that depend on it, with an [`Error`] that
+//!   names op and call site and quotes the plugin.
 //!
 //! # Numbers
 //!
-//! Fused regions are compiled by XLA, which rounds where it wants to between the ops of a region:
-//! results of different modes agree to a few units in the last place, not bit by bit. The
-//! specification's corner cases (NaN, infinities, integer overflow, out-of-range shifts and
-//! indices) are the same in every mode and on the reference interpreter.
+//! XLA compiles fused regions and chooses where it rounds between the ops of a region. So results
+//! of different modes agree to a few units in the last place, not bit by bit. The specification's
+//! corner cases (NaN, infinities, integer overflow, out-of-range shifts and indices) are the same
+//! in every mode and on the reference interpreter.
+//!
+//! # Sizes and dimensions
+//!
+//! Methods of tensors take and give sizes as `&[usize]`, as ndarray, candle and Burn do, so that
+//! lengths of collections are sizes and sizes are indices without a cast: `&[2, 3]`, `&[data.len(),
+//! 3]`, `x.dims()`. Dimensions (`axis`) are `i64`: negative ones count from the back.
+//!
+//! The record layer ([`Shape`], [`TensorType`], [`Literal`], [`embed`]) has sizes as `u64`, because
+//! program files and region keys are the same on every machine. [`Shape::sizes`] returns `usize`,
+//! and `Shape::try_from` makes a shape from `usize`. No parameter takes either, because the
+//! compiler could not infer the type of a literal like `&[2, 3]` or `&[]`.
 //!
 //! # Features
 //!
@@ -93,6 +105,7 @@ mod capture;
 mod check;
 mod config;
 mod counters;
+mod creation;
 mod custom;
 mod deadlines;
 mod device;
@@ -150,12 +163,12 @@ pub use fuseline_fusion as fusion;
 pub use fuseline_fusion::lower::Numerics;
 pub use fuseline_fusion::region::{Boundary, BoundaryRule, Budgets, ContentChunking, HardOnly, Mode};
 pub use fuseline_fusion::{
-    Attrs, Body, Bytes, CustomOp, DType, Element, Groups, Literal, OpCode, RealElement, Shape, Site,
+    Attrs, Body, Bytes, CustomOp, DType, Element, Groups, Literal, OpCode, RealElement, Scalar, Shape, Site,
     TensorType,
 };
 pub use fuseline_interp as interp;
 pub use fuseline_pjrt as pjrt;
-/// What elements of `complex<f32>` and `complex<f64>` tensors are on the host.
+/// The host type of elements of `complex<f32>` and `complex<f64>` tensors.
 pub use num_complex::Complex;
 pub use promised::Promised;
 pub use record::with_mode;

@@ -1,51 +1,52 @@
-//! How many memory mappings the process has, and may have.
+//! Counts and limits the memory mappings of the process.
 //!
-//! The code of each executable that a CPU plugin makes lies in mappings of its own: 6 to 9 for a
-//! few ops, about 70 for 700. Linux gives a process 65,530 (`vm.max_map_count`), and one that has
-//! them all can neither compile nor allocate, nor load a library. So the executables in the memory
-//! cache make room long before (`Mappings::note`).
+//! The code of each executable of a CPU plugin has its own mappings: 6 to 9 for a few ops, about 70
+//! for
+//! 700. Linux gives a process 65,530 (`vm.max_map_count`). A process that has used them all can
+//!    neither compile nor allocate, nor load a library. So executables leave the memory cache long
+//!    before (`Mappings::note`).
 //!
-//! What is known of one executable is an estimate. The mappings of the process are counted, in
-//! `/proc/self/maps`, which takes a few microseconds for a hundred: when estimates say that there
-//! may be too many, and now and then, since others map memory too.
+//! The number per executable is an estimate. The mappings of the process are counted in
+//! `/proc/self/maps`, which takes a few microseconds per hundred. This is done when estimates say
+//! that there may be too many, and now and then, because others map memory too.
 //!
-//! LLVM ends the process where it gets no memory for the sections of what it has compiled. So
-//! nothing is compiled or loaded while too few mappings are left (`Mappings::has_room`): that is
-//! want of memory, before the plugin is asked.
+//! LLVM ends the process if it gets no memory for the sections of compiled code. So nothing is
+//! compiled or loaded while too few mappings are left (`Mappings::has_room`). That counts as
+//! running out of memory, before the plugin is called.
 
 use std::io::Read as _;
 
 use fuseline_sync::StatCounter;
 use fuseline_sync::atomic::Ordering;
 
-/// What a process gets where the system does not say.
+/// The usual limit, where the system does not report one.
 const USUAL_MOST: u64 = 65_530;
 
-/// Executables between two counts at most.
+/// Maximum number of executables between two counts.
 const PER_COUNT: u64 = 256;
 
-/// Mappings that are left to everything else: threads, allocations, what LLVM maps meanwhile.
+/// Mappings reserved for everything else: threads, allocations, what LLVM maps meanwhile.
 const LEFT: u64 = 512;
 
-/// With fewer mappings than this they are counted before each compile, which takes a part of a
-/// millisecond then.
+/// Below this number, mappings are counted before each compile. A count then takes a fraction of a
+/// millisecond.
 const QUICK_COUNT: u64 = 8_192;
 
-/// With more, before one of so many.
+/// Above it, they are counted before one of this many compiles.
 const PER_LONG_COUNT: u64 = 16;
 
-/// What part of the limit executables of one engine have in any case: with less of them in the
-/// cache others have the mappings.
+/// Inverse of the part of the limit that the executables of one engine always keep. If they have
+/// less, others use the mappings.
 const MIN_SHARE: u64 = 8;
 
-/// Most mappings that the system gives this process.
+/// Maximum number of mappings that the system gives this process.
 #[must_use]
 pub fn most() -> u64 {
     let text = std::fs::read_to_string("/proc/sys/vm/max_map_count").unwrap_or_default();
     text.trim().parse().unwrap_or(USUAL_MOST)
 }
 
-/// Mappings that the process has now; nothing where the system does not say.
+/// The number of mappings of the process. `None` where the system does not report it.
 #[must_use]
 pub fn count() -> Option<u64> {
     let mut file = std::fs::File::open("/proc/self/maps").ok()?;
@@ -58,22 +59,22 @@ pub fn count() -> Option<u64> {
     }
 }
 
-/// Mappings of an executable of so many ops, about.
+/// Estimated number of mappings of an executable with this many ops.
 pub(crate) fn estimate(ops: usize) -> u64 {
     8 + ops as u64 / 10
 }
 
-/// The mappings of the process, as far as an engine watches them.
+/// The mappings of the process, as seen by one engine.
 pub(crate) struct Mappings {
-    /// From how many on executables make room.
+    /// The number from which executables are evicted.
     limit: u64,
-    /// How many there were when they were counted last.
+    /// The number at the latest count.
     counted: StatCounter,
-    /// Estimates of the executables made since.
+    /// Estimates of the executables created since.
     since: StatCounter,
-    /// Executables made.
+    /// Number of executables created.
     made: StatCounter,
-    /// Executables that were to be made.
+    /// Number of calls of [`Mappings::has_room`].
     asked: StatCounter,
 }
 
@@ -89,15 +90,15 @@ impl Mappings {
         }
     }
 
-    /// Whether there is room for an executable of so many mappings.
+    /// Checks that there is room for an executable with this many mappings.
     ///
     /// # Errors
-    /// With how many the process has.
+    /// The number of mappings of the process, if there is not.
     pub(crate) fn has_room(&self, mappings: u64) -> Result<(), u64> {
         let expected = |counted: u64| counted.saturating_add(mappings).saturating_add(LEFT);
         let asked = self.asked.fetch_add(1, Ordering::Relaxed);
         let (counted, since) = (self.counted(), self.since.load(Ordering::Relaxed));
-        // Near the limit each of them may be the one too many.
+        // Near the limit, each executable may be one too many.
         let is_near = counted.saturating_add(8 * LEFT) > most();
         let is_due = counted < QUICK_COUNT || is_near || asked.is_multiple_of(PER_LONG_COUNT);
         if !is_due && expected(counted + 2 * since) <= most() {
@@ -109,13 +110,13 @@ impl Mappings {
         if expected(now) <= most() { Ok(()) } else { Err(now) }
     }
 
-    /// How many there were when they were counted last.
+    /// The number at the latest count.
     pub(crate) fn counted(&self) -> u64 {
         self.counted.load(Ordering::Relaxed)
     }
 
-    /// An executable has been made, with so many mappings by estimate. How many mappings of
-    /// executables are to go, of `cached` in the cache.
+    /// Counts a new executable with its estimated mappings. Returns how many mappings of
+    /// executables have to go, of `cached` in the cache.
     pub(crate) fn note(&self, mappings: u64, cached: impl FnOnce() -> u64) -> Option<u64> {
         let since = self.since.fetch_add(mappings, Ordering::Relaxed) + mappings;
         let made = self.made.fetch_add(1, Ordering::Relaxed);
@@ -129,8 +130,8 @@ impl Mappings {
         self.surplus(now, cached())
     }
 
-    /// What is to go of `cached` mappings where the process has `now`: what is too much and a
-    /// sixteenth of the limit, so that it is not one at a time.
+    /// How many of `cached` mappings have to go if the process has `now`: the excess and a
+    /// sixteenth of the limit, to avoid evictions one at a time.
     fn surplus(&self, now: u64, cached: u64) -> Option<u64> {
         let most = cached.saturating_sub(self.limit / MIN_SHARE);
         (now > self.limit && most > 0).then(|| most.min(now - self.limit + self.limit / 16))
@@ -163,7 +164,7 @@ mod tests {
         let mappings = Mappings::new(Some(1_600));
         assert_eq!(mappings.surplus(1_600, 1_000), None);
         assert_eq!(mappings.surplus(1_601, 1_000), Some(101));
-        // Others have most of them: what the cache has is its share.
+        // Others have most of them; the cache keeps its share.
         assert_eq!(mappings.surplus(9_000, 250), Some(50));
         assert_eq!(mappings.surplus(9_000, 200), None);
     }
@@ -183,14 +184,14 @@ mod tests {
         if count_or_skip().is_none() {
             return;
         }
-        // At the first, and then not before estimates say that it may matter.
+        // At the first, and then only when estimates say that it may matter.
         let far = Mappings::new(Some(1 << 40));
         assert_eq!((far.note(8, || 0), far.counted() > 0), (None, true));
         far.counted.store(7, Ordering::Relaxed);
         assert_eq!((far.note(8, || 0), far.counted()), (None, 7));
         let near = Mappings::new(Some(1));
         near.made.store(1, Ordering::Relaxed);
-        // A process has more mappings than these.
+        // A process has more mappings than that.
         assert_eq!(near.note(8, || 5), Some(5));
     }
 }

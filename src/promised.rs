@@ -1,12 +1,15 @@
-//! Values that come from outside of the stream: what another process sends, for one.
+//! Promised values: tensors whose data comes from outside the stream, for example from another
+//! process.
 //!
-//! Input: a type. Output: a tensor on which ops may be recorded at once, and the duty to give it
-//! its data, or the reason why there is none, on any thread. What depends on it is launched when
-//! the data is there, and holds up its stream until then (E1). Nobody waits meanwhile but who
-//! reads, and who records so much behind it that the log is full. The latter may be the very thread
-//! that was to bring the data: it waits for a bounded time
-//! ([`Deadlines::promise`](crate::Deadlines::promise)) and is then told which promise it is, by the
-//! list of them ([`Promises`]).
+//! Input: a type. Output: a tensor that ops may use at once, and a promise to deliver its data, or
+//! the reason why there is none, from any thread. Ops that depend on the tensor are launched when
+//! the data is there, and block their stream until then (E1).
+//!
+//! Only two kinds of threads wait meanwhile: a thread that reads, and a thread that records so much
+//! behind the tensor that the log is full. The latter may be the thread that was to deliver the
+//! data. So it waits for a bounded time ([`Deadlines::promise`](crate::Deadlines::promise)). Then
+//! its call fails with an error that names the promise, which it finds in a list of them
+//! ([`Promises`]).
 
 use std::collections::HashMap;
 use std::fmt;
@@ -22,15 +25,15 @@ use crate::stream::Stream;
 use crate::tensor::{Tensor, here};
 use crate::value::{Outcome, ValueCell, ValuePromise};
 
-/// The values of an engine that are to come from outside and have not.
+/// The promised values of an engine that have no data yet.
 #[derive(Clone)]
 pub(crate) struct Promises(Arc<Mutex<HashMap<ValueId, Due>>>);
 
 struct Due {
     ty: TensorType,
-    /// Where it was promised.
+    /// The call site of the promise.
     site: Site,
-    /// Since when a stream has been held up by it.
+    /// Since when a stream has been blocked by it.
     since: Option<Instant>,
 }
 
@@ -39,24 +42,24 @@ impl Promises {
         Promises(Arc::new(Mutex::new(Rank::Promises, HashMap::new())))
     }
 
-    /// Lists a promise until it is kept or dropped.
+    /// Lists a promise until it is resolved or dropped.
     pub(crate) fn list(&self, promise: ValuePromise, site: Site) -> Listed {
         let (id, ty) = (promise.holder().id(), promise.holder().ty().clone());
         self.0.lock().insert(id, Due { ty, site, since: None });
         Listed { promise: Some(promise), id, promises: self.clone() }
     }
 
-    /// A stream is held up by this value, which may be one of those promised.
+    /// Notes that a stream is blocked by this value, which may be a promised one.
     pub(crate) fn note_awaited(&self, value: ValueId) {
         if let Some(due) = self.0.lock().get_mut(&value) {
             due.since.get_or_insert_with(Instant::now);
         }
     }
 
-    /// The promise that has held up a stream longest, in words, if that is as long as `most`.
+    /// A description of the promise that has blocked a stream longest, if that is at least `most`.
     ///
     /// # Errors
-    /// With when it may be so next.
+    /// Returns the earliest time at which a promise can be overdue.
     pub(crate) fn overdue(&self, most: Duration) -> std::result::Result<String, Instant> {
         let listed = self.0.lock();
         let awaited = listed.values().filter_map(|due| due.since.map(|since| (since, due)));
@@ -77,21 +80,21 @@ impl Promises {
     }
 }
 
-/// The end of a time; of one that is longer than clocks go, that of a day.
+/// The time `time` after `start`, or one day after it if that overflows.
 pub(crate) fn after(start: Instant, time: Duration) -> Instant {
     start.checked_add(time).unwrap_or_else(|| start + Duration::from_secs(86_400))
 }
 
-/// A promise that is listed as long as it is neither kept nor broken.
+/// A promise that is listed in [`Promises`] until it is resolved or dropped.
 pub(crate) struct Listed {
-    /// There until then.
+    /// Present until then.
     promise: Option<ValuePromise>,
     id: ValueId,
     promises: Promises,
 }
 
 impl Listed {
-    /// What is promised.
+    /// The promised value.
     pub(crate) fn value(&self) -> Option<&Arc<ValueCell>> {
         self.promise.as_ref().map(ValuePromise::holder)
     }
@@ -110,19 +113,19 @@ impl Drop for Listed {
     }
 }
 
-/// The duty to give a tensor its data ([`Stream::promised`]). Dropped without that, it fails what
-/// depends on the tensor.
+/// The promise to deliver the data of a tensor ([`Stream::promised`]). If it is dropped
+/// unfulfilled, everything that depends on the tensor fails.
 pub struct Promised {
-    /// There until it is kept or broken.
+    /// Present until the promise is kept or broken.
     promise: Option<Listed>,
     stream: Stream,
     site: Site,
 }
 
 impl Stream {
-    /// A tensor whose data comes later, from any thread, and the duty to bring it. Ops may be
-    /// recorded with it before: so many that the log of the stream is full, some thousands, and
-    /// then their calls wait, as long as [`Deadlines::promise`](crate::Deadlines::promise) says.
+    /// A tensor whose data comes later, from any thread, and the promise to deliver it. Ops may use
+    /// the tensor before. When the log of the stream is full, after some thousands of ops, calls
+    /// wait for at most [`Deadlines::promise`](crate::Deadlines::promise).
     ///
     /// ```
     /// # fn main() -> fuseline::Result<()> {
@@ -149,11 +152,11 @@ impl Stream {
 }
 
 impl Promised {
-    /// Gives the tensor its data: dense, row-major bytes, which are copied.
+    /// Delivers the data of the tensor: dense, row-major bytes, which are copied.
     ///
     /// # Errors
-    /// When the length does not fit the type, or the device refuses; what depends on the tensor has
-    /// failed then, for the same reason.
+    /// When the length does not fit the type, or the device refuses the data. Then everything that
+    /// depends on the tensor fails for the same reason.
     pub fn keep(mut self, bytes: &[u8]) -> Result<()> {
         let Some(promise) = self.promise.take() else { return Ok(()) };
         let Some(ty) = promise.value().map(|value| value.ty().clone()) else { return Ok(()) };
@@ -167,7 +170,7 @@ impl Promised {
         Ok(())
     }
 
-    /// Fails what depends on the tensor: there is no data, and this is why.
+    /// Breaks the promise: everything that depends on the tensor fails with this reason.
     pub fn fail_with(mut self, why: impl Into<String>) {
         if let Some(promise) = self.promise.take() {
             self.fail(promise, Stage::Execute, why.into());
@@ -208,8 +211,8 @@ mod tests {
     use super::*;
     use crate::Engine;
 
-    /// What is recorded after a promised value on the same stream waits for it; what came before
-    /// does not.
+    /// Ops recorded after a use of a promised value on the same stream wait for it; earlier ops do
+    /// not.
     #[test]
     fn only_what_comes_behind_a_promised_value_waits() {
         let engine = Engine::reference();
@@ -224,8 +227,8 @@ mod tests {
         assert_eq!(y.to_vec::<f32>().unwrap(), [-3.0, -4.0]);
     }
 
-    /// A promise that is broken, dropped or kept with the wrong data is a failure of what depends
-    /// on it, in its words.
+    /// A promise that is broken, dropped or kept with wrong data fails everything that depends on
+    /// it, with its message.
     #[test]
     fn a_broken_promise_fails_what_depends_on_it() {
         let engine = Engine::reference();

@@ -2,14 +2,14 @@
 //!
 //! A [`Generator`] is a key and a counter, `u64[2]`, on the device. Drawing runs Threefry-2x32 with
 //! 20 rounds (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011) over the counter
-//! and leaves the generator at the next count. So the numbers are a function of the state: the same
-//! on every device and in every mode, and a program that keeps the state ([`Generator::state`]) and
-//! restores it ([`Generator::from_state`]) repeats them. Drawing is recorded like any op; nothing
-//! waits, and another seed compiles nothing.
+//! and advances the counter. So the numbers are a function of the state: they are equal on every
+//! device and in every mode. A program that saves the state ([`Generator::state`]) and restores it
+//! ([`Generator::from_state`]) repeats them. Drawing is recorded like any op: it does not wait, and
+//! another seed compiles nothing.
 //!
-//! What makes numbers of a distribution of the bits has the same bits too, whatever it is compiled
-//! or interpreted together with: it is computed in integers (`src/random/variate.rs`), and where
-//! limits or a deviation are given, with one rounding at the end.
+//! The conversion of random bits to a distribution is reproducible too, whatever it is compiled or
+//! interpreted together with. It is computed in integers (`src/random/variate.rs`). Limits or a
+//! deviation add one rounding at the end.
 //!
 //! ```
 //! # fn main() -> fuseline::Result<()> {
@@ -39,17 +39,17 @@ use crate::tensor::{Tensor, constant_like, scalar_as, times};
 use crate::trace::TensorTree;
 use crate::{DType, OpCode, Order};
 
-/// What an error of this module names as the op.
+/// The op that errors of this module name.
 const NAME: &str = "rng_bit_generator";
 
-/// Bit 63 of the counter, which drawing never reaches: the counts beyond belong to
-/// [`Generator::fold_in`].
+/// Bit 63 of the counter, which drawing never reaches. [`Generator::fold_in`] uses the counts
+/// above.
 const FOLD: u64 = 1 << 63;
 
 /// A source of random numbers: a key and a counter on the device. See the [module](self).
 ///
-/// Cloning one gives two that draw the same numbers; [`Generator::split`] gives one that draws
-/// others.
+/// A clone draws the same numbers; [`Generator::split`] makes a generator that draws different
+/// ones.
 #[derive(Clone, Debug)]
 pub struct Generator {
     state: Tensor,
@@ -64,10 +64,10 @@ impl Generator {
         Ok(Generator { state: stream.tensor(&[seed, 0], &[2])? })
     }
 
-    /// A generator that goes on from a state.
+    /// A generator that continues from a state.
     ///
     /// # Errors
-    /// When it is no `u64[2]`.
+    /// When the state is not a `u64[2]`.
     #[track_caller]
     pub fn from_state(state: Tensor) -> Result<Generator> {
         if (state.dtype(), state.dims()) != (DType::U64, &[2]) {
@@ -82,7 +82,7 @@ impl Generator {
         Ok(Generator { state })
     }
 
-    /// Key and counter: all there is to the generator, to be kept and restored.
+    /// Key and counter, the whole state of the generator, which may be saved and restored.
     #[must_use]
     pub fn state(&self) -> &Tensor {
         &self.state
@@ -91,9 +91,9 @@ impl Generator {
     /// Uniformly distributed bits, as unsigned integers of 32 or 64 bits.
     ///
     /// # Errors
-    /// When the element type is another, or the sizes are not a shape.
+    /// When the element type is another, or the sizes do not form a shape.
     #[track_caller]
-    pub fn bits(&mut self, dtype: DType, dims: &[u64]) -> Result<Tensor> {
+    pub fn bits(&mut self, dtype: DType, dims: &[usize]) -> Result<Tensor> {
         if !matches!(dtype, DType::U32 | DType::U64) {
             let given = format!("bits as {dtype} were asked for");
             return Err(refused(OpError::new(NAME, OpErrorKind::DType, given, "they come as u32 or u64")));
@@ -113,9 +113,8 @@ impl Generator {
         Ok(Generator { state: self.bits(DType::U64, &[2])? })
     }
 
-    /// The generator that belongs to a number, of a layer or a step say: a function of this one and
-    /// the number. This one stays as it is. The number is a lifted scalar, so another one compiles
-    /// nothing.
+    /// A generator derived from this one and a number, such as that of a layer or a step. This
+    /// generator does not change. The number is a lifted scalar, so another one compiles nothing.
     ///
     /// # Errors
     /// When a Debug stream finds that an op failed.
@@ -128,10 +127,10 @@ impl Generator {
         Generator { state: self.state.xor(&change)? }.split()
     }
 
-    /// Numbers from 0 up to, not including, 1, all multiples of a power of two: as many as the type
-    /// has bits of precision.
+    /// Numbers from 0 up to, not including, 1: multiples of `2^-p`, where `p` is the precision of
+    /// the type in bits.
     #[track_caller]
-    fn unit(&mut self, dtype: DType, dims: &[u64]) -> Result<Tensor> {
+    fn unit(&mut self, dtype: DType, dims: &[usize]) -> Result<Tensor> {
         let (bits, total) = self.bits_for(dtype, dims)?;
         let digits = precision(dtype);
         let kept = bits.shr_logical(&constant_like(&bits, f64::from(total - digits))?)?;
@@ -140,15 +139,15 @@ impl Generator {
 
     /// Numbers of a distribution, in the type that random floats are computed in.
     #[track_caller]
-    fn variates(&mut self, variate: Variate, wide: DType, dims: &[u64]) -> Result<Tensor> {
+    fn variates(&mut self, variate: Variate, wide: DType, dims: &[usize]) -> Result<Tensor> {
         let word = if wide == DType::F64 { DType::U64 } else { DType::U32 };
         let bits = self.bits(word, dims)?;
         made(variate, &bits)
     }
 
-    /// Bits for floats of a type, and how many each element has.
+    /// Random bits for floats of a type, and their number per element.
     #[track_caller]
-    fn bits_for(&mut self, dtype: DType, dims: &[u64]) -> Result<(Tensor, u32)> {
+    fn bits_for(&mut self, dtype: DType, dims: &[usize]) -> Result<(Tensor, u32)> {
         match wide_of(dtype)? {
             DType::F64 => Ok((self.bits(DType::U64, dims)?, 64)),
             _ => Ok((self.bits(DType::U32, dims)?, 32)),
@@ -159,9 +158,9 @@ impl Generator {
     /// scalars. Rounding of `low + u (high - low)` to the type may give `high`.
     ///
     /// # Errors
-    /// When the element type is none of `f16`, `bf16`, `f32` and `f64`.
+    /// When the element type is not `f16`, `bf16`, `f32` or `f64`.
     #[track_caller]
-    pub fn uniform(&mut self, dtype: DType, dims: &[u64], low: f64, high: f64) -> Result<Tensor> {
+    pub fn uniform(&mut self, dtype: DType, dims: &[usize], low: f64, high: f64) -> Result<Tensor> {
         let unit = self.unit(dtype, dims)?;
         if (low, high) == (0.0, 1.0) {
             return Ok(unit);
@@ -169,17 +168,17 @@ impl Generator {
         affine(&unit, high - low, low)
     }
 
-    /// Whether each of as many trials succeeds, with the given probability, a lifted scalar.
+    /// Bernoulli trials, as bools: each is true with the given probability, a lifted scalar.
     ///
     /// # Errors
-    /// When the probability is not from 0 to 1, or the sizes are not a shape.
+    /// When the probability is not from 0 to 1, or the sizes do not form a shape.
     #[track_caller]
-    pub fn bernoulli(&mut self, probability: f64, dims: &[u64]) -> Result<Tensor> {
+    pub fn bernoulli(&mut self, probability: f64, dims: &[usize]) -> Result<Tensor> {
         if !(0.0..=1.0).contains(&probability) {
             let given = format!("a probability of {probability} was given");
             return Err(refused(OpError::new(NAME, OpErrorKind::Attribute, given, "it is from 0 to 1")));
         }
-        // With 33 bits, 1 is a probability too.
+        // With 33 bits, a probability of 1 is representable.
         let threshold = (probability * 2f64.powi(32)).round() as u64;
         let bits = self.bits(DType::U32, dims)?.convert(DType::U64)?;
         bits.less(&self.state.on_stream().scalar(threshold))
@@ -188,14 +187,14 @@ impl Generator {
     /// Integers from `low` up to, not including, `high`, evenly distributed. The limits are lifted
     /// scalars.
     ///
-    /// Each is 64 bits modulo the number of integers, so that some come up more often than others
-    /// by a part in `2^64 / (high - low)`.
+    /// Each is a 64-bit number modulo the number of integers, so some are more frequent than others
+    /// by one part in `2^64 / (high - low)`.
     ///
     /// # Errors
-    /// When the element type is no integer, it does not hold the limits, or `low` is not below
+    /// When the element type is not an integer or does not hold the limits, or `low` is not below
     /// `high`.
     #[track_caller]
-    pub fn randint(&mut self, dtype: DType, dims: &[u64], low: i64, high: i64) -> Result<Tensor> {
+    pub fn randint(&mut self, dtype: DType, dims: &[usize], low: i64, high: i64) -> Result<Tensor> {
         let limits = scalar_as(&self.state, Number::Int(low), dtype);
         let largest = scalar_as(&self.state, Number::Int(high.saturating_sub(1)), dtype);
         let (Some(first), Some(_), true) = (limits, largest, dtype.is_int() && low < high) else {
@@ -208,45 +207,52 @@ impl Generator {
         bits.rem(&span)?.convert(dtype)?.add(&first)
     }
 
-    /// Normally distributed numbers with mean 0 and variance 1: where the normal distribution has
-    /// the probability of a uniform number, to within 2^-25 of it. Of `f32` and shorter floats
-    /// there are 2^32 places, up to 6.2 from zero, of `f64` 2^64, up to 9.1.
+    /// Normally distributed numbers with mean 0 and variance 1: the inverse distribution function
+    /// of a uniform number, with an error below 2^-25. `f32` and shorter floats take 2^32 values up
+    /// to 6.2 from zero, and `f64` takes 2^64 up to 9.1.
     ///
     /// # Errors
     /// As [`Generator::uniform`].
     #[track_caller]
-    pub fn normal(&mut self, dtype: DType, dims: &[u64]) -> Result<Tensor> {
+    pub fn normal(&mut self, dtype: DType, dims: &[usize]) -> Result<Tensor> {
         self.variates(Variate::Normal, wide_of(dtype)?, dims)?.narrowed(dtype)
     }
 
-    /// Normally distributed numbers around a mean, lifted as the deviation is.
+    /// Normally distributed numbers with the given mean and deviation, which are lifted scalars.
     ///
     /// # Errors
     /// As [`Generator::uniform`].
     #[track_caller]
-    pub fn normal_around(&mut self, dtype: DType, dims: &[u64], mean: f64, deviation: f64) -> Result<Tensor> {
+    pub fn normal_around(
+        &mut self,
+        dtype: DType,
+        dims: &[usize],
+        mean: f64,
+        deviation: f64,
+    ) -> Result<Tensor> {
         let standard = self.normal(dtype, dims)?;
         if (mean, deviation) == (0.0, 1.0) { Ok(standard) } else { affine(&standard, deviation, mean) }
     }
 
-    /// Numbers whose logarithms are normally distributed around a mean, lifted as the deviation is.
+    /// Log-normally distributed numbers: their logarithms have the given mean and deviation, which
+    /// are lifted scalars.
     ///
     /// # Errors
     /// As [`Generator::uniform`].
     #[track_caller]
-    pub fn log_normal(&mut self, dtype: DType, dims: &[u64], mean: f64, deviation: f64) -> Result<Tensor> {
+    pub fn log_normal(&mut self, dtype: DType, dims: &[usize], mean: f64, deviation: f64) -> Result<Tensor> {
         let standard = self.variates(Variate::Normal, wide_of(dtype)?, dims)?;
         let exponent = affine_in_f64(&standard, standard.dtype(), deviation, mean)?;
         rounded(&made(Variate::Exp, &exponent)?, dtype)
     }
 
-    /// Normally distributed numbers with mean 0 and variance 1 of which only those from `low` to
-    /// `high` count. The limits are lifted scalars.
+    /// Numbers of the normal distribution with mean 0 and variance 1, truncated to `low` to `high`.
+    /// The limits are lifted scalars.
     ///
     /// # Errors
     /// As [`Generator::uniform`], and when `low` is not below `high`.
     #[track_caller]
-    pub fn truncated_normal(&mut self, dtype: DType, dims: &[u64], low: f64, high: f64) -> Result<Tensor> {
+    pub fn truncated_normal(&mut self, dtype: DType, dims: &[usize], low: f64, high: f64) -> Result<Tensor> {
         if low >= high || low.is_nan() || high.is_nan() {
             let given = format!("limits of {low} and {high} were given");
             return Err(refused(OpError::new(
@@ -258,8 +264,8 @@ impl Generator {
         }
         let wide = wide_of(dtype)?;
         let stream = self.state.on_stream();
-        // Far above zero probabilities are too near to 1 to tell them apart: the other side is that
-        // mirrored.
+        // Far above zero, probabilities are too close to 1 to be distinguished, so use the mirror
+        // image below zero.
         let is_mirrored = low > 0.0;
         let (from, to) = if is_mirrored { (-high, -low) } else { (low, high) };
         let first = probability_below(from);
@@ -270,23 +276,23 @@ impl Generator {
         if is_mirrored {
             numbers = numbers.neg()?;
         }
-        // What a probability of 64 bits is rounded to may lie beyond the limits, and so may what
-        // they are rounded to.
+        // Rounding to 64-bit probabilities, and rounding the limits, may give numbers beyond the
+        // limits.
         let (low, high) = (stream.scalar(low).convert(wide)?, stream.scalar(high).convert(wide)?);
         numbers.convert(wide)?.clamp(&low, &high)?.narrowed(dtype)
     }
 
-    /// The numbers 0 to below `count` in random order, as `i32`: each order is as likely as any
-    /// other.
+    /// A random permutation of the numbers 0 to below `count`, as `i32`. All permutations are
+    /// equally likely.
     ///
-    /// They are sorted by random numbers of 64 bits, of which two are equal with a chance of
+    /// The numbers are sorted by random 64-bit keys. Two keys are equal with a probability of
     /// `count^2 / 2^65`.
     ///
     /// # Errors
-    /// When there are more numbers than `i32` has.
+    /// When `count` exceeds the range of `i32`.
     #[track_caller]
-    pub fn permutation(&mut self, count: u64) -> Result<Tensor> {
-        if count > i32::MAX as u64 {
+    pub fn permutation(&mut self, count: usize) -> Result<Tensor> {
+        if count > i32::MAX as usize {
             let given = format!("an order of {count} numbers was asked for");
             return Err(refused(OpError::new(NAME, OpErrorKind::Limit, given, "they are i32")));
         }
@@ -303,31 +309,30 @@ impl Generator {
         x.take_inside(&self.permutation(x.dims()[place])?, axis)
     }
 
-    /// Numbers of Gumbel's distribution, `-log(-log(u))`: what is added to logits to draw from
-    /// them.
+    /// Numbers of the Gumbel distribution, `-log(-log(u))`. Adding them to logits draws a class.
     ///
     /// # Errors
     /// As [`Generator::uniform`].
     #[track_caller]
-    pub fn gumbel(&mut self, dtype: DType, dims: &[u64]) -> Result<Tensor> {
+    pub fn gumbel(&mut self, dtype: DType, dims: &[usize]) -> Result<Tensor> {
         self.variates(Variate::Gumbel, wide_of(dtype)?, dims)?.narrowed(dtype)
     }
 
-    /// Exponentially distributed numbers with mean 1, `-log(u)`, none of which is 0.
+    /// Exponentially distributed numbers with mean 1, `-log(u)`. They are never 0.
     ///
     /// # Errors
     /// As [`Generator::uniform`].
     #[track_caller]
-    pub fn exponential(&mut self, dtype: DType, dims: &[u64]) -> Result<Tensor> {
+    pub fn exponential(&mut self, dtype: DType, dims: &[usize]) -> Result<Tensor> {
         self.variates(Variate::Exponential, wide_of(dtype)?, dims)?.narrowed(dtype)
     }
 
-    /// Numbers of Cauchy's distribution, `tan(pi (u - 1/2))`.
+    /// Numbers of the Cauchy distribution, `tan(pi (u - 1/2))`.
     ///
     /// # Errors
     /// As [`Generator::uniform`].
     #[track_caller]
-    pub fn cauchy(&mut self, dtype: DType, dims: &[u64], median: f64, scale: f64) -> Result<Tensor> {
+    pub fn cauchy(&mut self, dtype: DType, dims: &[usize], median: f64, scale: f64) -> Result<Tensor> {
         let standard = self.variates(Variate::Cauchy, wide_of(dtype)?, dims)?;
         if (median, scale) == (0.0, 1.0) {
             return standard.narrowed(dtype);
@@ -335,19 +340,20 @@ impl Generator {
         rounded(&affine_in_f64(&standard, standard.dtype(), scale, median)?, dtype)
     }
 
-    /// How many trials it takes until one succeeds, each with the given probability, a lifted
-    /// scalar: whole numbers from 1 on.
+    /// Numbers of the geometric distribution: the number of trials up to the first success, from 1
+    /// on. Each trial has the given probability, a lifted scalar.
     ///
     /// # Errors
-    /// When the sizes are not a shape, or the probability is not above 0 and at most 1.
+    /// When the sizes do not form a shape, or the probability is not above 0 and at most 1.
     #[track_caller]
-    pub fn geometric(&mut self, dims: &[u64], probability: f64) -> Result<Tensor> {
+    pub fn geometric(&mut self, dims: &[usize], probability: f64) -> Result<Tensor> {
         if !(probability > 0.0 && probability <= 1.0) {
             let given = format!("a probability of {probability} was given");
             let rule = "it is above 0 and at most 1";
             return Err(refused(OpError::new(NAME, OpErrorKind::Attribute, given, rule)));
         }
-        // One division, of what no other op rounds with.
+        // A single division by a number that the host has computed, so that every compiler rounds
+        // it alike.
         let rate = self.state.on_stream().scalar(-(-probability).ln_1p());
         let time = self.variates(Variate::Exponential, DType::F32, dims)?.convert(DType::F64)?;
         let trials = time.div(&rate)?.ceil()?;
@@ -357,13 +363,13 @@ impl Generator {
     /// Classes drawn with the probabilities `softmax(logits)` along `axis`, which disappears; as
     /// `i32`. `samples` are further dimensions in front.
     ///
-    /// Computed as the place of the largest of the logits plus Gumbel's noise (Maddison, Tarlow and
+    /// Computed as the index of the largest of the logits plus Gumbel noise (Maddison, Tarlow and
     /// Minka, "A* sampling", 2014).
     ///
     /// # Errors
     /// When the dimension does not exist or the logits are not floats.
     #[track_caller]
-    pub fn categorical(&mut self, logits: &Tensor, axis: i64, samples: &[u64]) -> Result<Tensor> {
+    pub fn categorical(&mut self, logits: &Tensor, axis: i64, samples: &[usize]) -> Result<Tensor> {
         let axis = logits.axis(OpCode::Reduce, axis)? as i64 - logits.rank() as i64;
         let logits = logits.widened()?;
         let noise = self.gumbel(logits.dtype(), &[samples, logits.dims()].concat())?;
@@ -371,14 +377,52 @@ impl Generator {
     }
 }
 
-/// A loop can carry a generator.
+impl Stream {
+    /// A generator of random numbers on this stream: [`Generator::new`].
+    ///
+    /// # Errors
+    /// When the device refuses (out of memory).
+    pub fn generator(&self, seed: u64) -> Result<Generator> {
+        Generator::new(self, seed)
+    }
+
+    /// Normally distributed numbers with mean 0 and variance 1, of the given sizes: a function of
+    /// seed, element type and sizes, the first numbers that a new [`Generator`] of this seed draws.
+    /// The same seed gives the same numbers, so use another seed for each tensor, or draw them from
+    /// one generator.
+    ///
+    /// There is no hidden global generator: the result does not depend on what other calls or
+    /// threads have drawn.
+    ///
+    /// ```
+    /// # fn main() -> fuseline::Result<()> {
+    /// # let engine = fuseline::Engine::reference();
+    /// use fuseline::DType;
+    /// let x = engine.stream().randn(DType::F32, &[100, 100], 7)?;
+    /// assert!(x.mean(&[0, 1])?.item::<f32>()?.abs() < 0.05);
+    /// let same = engine.stream().generator(7)?.normal(DType::F32, &[100, 100])?;
+    /// assert_eq!(x.to_vec::<f32>()?, same.to_vec::<f32>()?);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// When the element type is not `f16`, `bf16`, `f32` or `f64`, the sizes do not form a shape,
+    /// or the device refuses (out of memory).
+    #[track_caller]
+    pub fn randn(&self, dtype: DType, dims: &[usize], seed: u64) -> Result<Tensor> {
+        self.generator(seed)?.normal(dtype, dims)
+    }
+}
+
+/// A loop may carry a generator.
 impl TensorTree for Generator {
     fn map(&self, f: &mut dyn FnMut(&Tensor) -> Tensor) -> Generator {
         Generator { state: f(&self.state) }
     }
 }
 
-/// Variates made of bits, or of numbers.
+/// Variates made from bits, or from numbers.
 #[track_caller]
 fn made(variate: Variate, of: &Tensor) -> Result<Tensor> {
     let op = variate.op(of.ty()).map_err(refused)?;
@@ -388,15 +432,15 @@ fn made(variate: Variate, of: &Tensor) -> Result<Tensor> {
     }
 }
 
-/// `factor x + sum` in the type of `x`, rounded once where that has at most 24 bits.
+/// `factor x + sum` in the type of `x`, rounded once if the type has at most 24 bits of precision.
 #[track_caller]
 fn affine(x: &Tensor, factor: f64, sum: f64) -> Result<Tensor> {
     rounded(&affine_in_f64(x, x.dtype(), factor, sum)?, x.dtype())
 }
 
-/// The same as `f64`, with the bits that it has in every fusion. The product of two numbers of 24
-/// bits is exact, so that it does not matter whether a compiler rounds it before the sum. Of longer
-/// ones the last bit of the product is cleared, which no compiler can leave out.
+/// The same as `f64`, with the same bits in every fusion. The product of two 24-bit numbers is
+/// exact, so it does not matter whether a compiler contracts product and sum. For longer numbers
+/// the last bit of the product is cleared, which forces every compiler to round the product.
 #[track_caller]
 fn affine_in_f64(x: &Tensor, precision: DType, factor: f64, sum: f64) -> Result<Tensor> {
     let stream = x.on_stream();
@@ -414,7 +458,7 @@ fn affine_in_f64(x: &Tensor, precision: DType, factor: f64, sum: f64) -> Result<
     product.add(&number(sum))
 }
 
-/// An `f64` in a float type. Short ones are rounded from `f32`, by every compiler.
+/// An `f64` in a float type. Types below 32 bits are rounded from `f32`, by every compiler.
 #[track_caller]
 fn rounded(x: &Tensor, dtype: DType) -> Result<Tensor> {
     let wide = wide_of(dtype)?;
@@ -423,11 +467,11 @@ fn rounded(x: &Tensor, dtype: DType) -> Result<Tensor> {
 
 /// The probability that a normally distributed number is below another, as a fraction of 2^64.
 fn probability_below(limit: f64) -> u64 {
-    // The conversion ends at the limits of the integers.
+    // The conversion saturates at the limits of the integers.
     (libm::erfc(-limit * std::f64::consts::FRAC_1_SQRT_2) * 2f64.powi(63)) as u64
 }
 
-/// The type that random floats are computed in.
+/// The type in which random floats are computed.
 #[track_caller]
 fn wide_of(dtype: DType) -> Result<DType> {
     match dtype {

@@ -1,4 +1,4 @@
-//! Running programs of the program format, op by op, as a framework would.
+//! Runs programs of the program format op by op, as a framework would.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -11,34 +11,34 @@ use fuseline_fusion::{Literal, OpCode, Site, ValueId};
 
 use crate::engine::Engine;
 use crate::error::{Error, Result};
-use crate::stream::{RecordCall, Stream};
+use crate::record::RecordCall;
+use crate::stream::Stream;
 use crate::tensor::Tensor;
 
-/// A program with its inputs on the device, ready to be run any number of times.
+/// A program with its inputs on the device, which can be run any number of times.
 pub struct PreparedProgram {
     program: Arc<Program>,
     stream: Stream,
     inputs: HashMap<ProgramId, Tensor>,
-    /// Values that are not used after each op, so that handles are dropped where a program would
-    /// drop them.
+    /// The values that die after each op, so that handles are dropped where a program would drop
+    /// them.
     dying: Vec<Vec<ProgramId>>,
     /// Call sites that name the ops of the file.
     sites: Vec<Site>,
-    /// Call sites that name the constants that are recorded, and the place of each in the list of
-    /// values.
+    /// Call sites that name the recorded constants, each with the position in the list of values.
     constants: Vec<(usize, Site)>,
-    /// Call sites that name the outputs, where they are read.
+    /// Call sites of the reads of the outputs.
     reads: Vec<Site>,
-    /// What is made at each call site.
+    /// The values that are computed at each call site.
     places: HashMap<Arc<str>, Vec<ProgramId>>,
 }
 
 impl Engine {
-    /// Uploads the inputs of a program and gets it ready to run on the engine's own stream.
-    /// Constants small enough become literals of the compiled code, the others are uploaded too.
+    /// Uploads the inputs of a program and prepares it to run on the engine's own stream. Small
+    /// constants become literals of the compiled code; others are uploaded too.
     ///
     /// # Errors
-    /// When the device refuses the data.
+    /// When the device rejects the data.
     pub fn prepare(&self, program: Arc<Program>) -> Result<PreparedProgram> {
         let stream = self.stream().clone();
         let mut inputs = HashMap::new();
@@ -89,13 +89,13 @@ impl PreparedProgram {
         &self.program
     }
 
-    /// The values that stand on the device: the ids that the program and the engine know them by.
+    /// The values on the device: their ids in the program and in the engine.
     pub fn inputs(&self) -> impl Iterator<Item = (ProgramId, ValueId)> {
         self.inputs.iter().map(|(&id, tensor)| (id, tensor.id()))
     }
 
-    /// The values of the program that the op recorded at a call site makes: results of an op, or a
-    /// constant. Empty for a site that is not of this program.
+    /// The values that the op recorded at a call site computes: results of an op, or a constant.
+    /// Empty for a site that is not of this program.
     #[must_use]
     pub fn results_at(&self, site: &Site) -> &[ProgramId] {
         match site {
@@ -105,11 +105,11 @@ impl PreparedProgram {
         }
     }
 
-    /// Records every op in the mode that is in force and returns handles on the outputs. Does not
-    /// wait, except in Debug mode.
+    /// Records every op in the current mode and returns handles on the outputs. Does not wait,
+    /// except in Debug mode.
     ///
     /// # Errors
-    /// When an op is refused; in Debug mode, when one fails.
+    /// When an op is rejected; in Debug mode, when one fails.
     pub fn run(&self) -> Result<Vec<Tensor>> {
         let mut values: HashMap<ProgramId, Tensor> = HashMap::new();
         for (index, site) in &self.constants {
@@ -154,14 +154,14 @@ impl PreparedProgram {
     /// Runs the program and reads its outputs.
     ///
     /// # Errors
-    /// When an op is refused or fails.
+    /// When an op is rejected or fails.
     pub fn results(&self) -> Result<Vec<Literal>> {
         let outputs = self.run()?;
         outputs.iter().zip(&self.reads).map(|(output, site)| output.literal_at(site.clone())).collect()
     }
 
-    /// Compares results with what the program expects. `None` when it expects nothing; else the
-    /// mismatches, by output.
+    /// Compares results with the expected ones. `None` if the program expects nothing. Otherwise
+    /// returns the mismatches, by output.
     #[must_use]
     pub fn compare(&self, results: &[Literal]) -> Option<Vec<(usize, Mismatch)>> {
         let program = &self.program;

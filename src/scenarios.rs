@@ -1,18 +1,18 @@
-//! The whole engine under many threads, on the reference device.
+//! Tests of the whole engine under many threads, on the reference device.
 //!
-//! Each scenario is a program that any schedule must bring to the same end. Under shuttle (tests
-//! `shuttle_*`) a small one runs under many random schedules; on real threads (tests `stress_*`,
-//! which the thread sanitizer watches) a large one runs once.
+//! Each scenario is a program with the same result under every schedule. Under shuttle (tests
+//! `shuttle_*`) a small one runs under many random schedules. On real threads (tests `stress_*`,
+//! which the thread sanitizer checks) a large one runs once.
 //!
-//! What shuttle explores: every access to the engine's own atomics, locks, condition variables and
-//! parking, which all come from `fuseline_sync`; so the log, the actor, the pools, single flight
-//! as the engine uses it, back-pressure, the drop of everything. Under shuttle the log is small
-//! (16 entries), so that producers meet its end, and few executions are interpreted.
+//! Shuttle explores every access to the engine's own atomics, locks, condition variables and
+//! parking, which all come from `fuseline_sync`. That covers the log, the actor, the pools, single
+//! flight as the engine uses it, back-pressure, and dropping everything. Under shuttle the log is
+//! small (16 entries), so that producers reach its end, and few executions are interpreted.
 //!
-//! What it does not: the insides of third-party crates and of the cache, which use `std` and
+//! Shuttle does not explore the insides of third-party crates and of the cache, which use `std` and
 //! `parking_lot` (their critical sections call nothing of ours, so each is one step); memory
-//! orderings, since shuttle is sequentially consistent (the loom models are for that); the plugin;
-//! time, so deadlines never pass.
+//! orderings, because shuttle is sequentially consistent (the loom models cover them); the plugin;
+//! and time, so deadlines never pass.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::sync::Arc;
@@ -20,6 +20,7 @@ use std::sync::Arc;
 use fuseline_cache::Budget;
 use fuseline_fusion::region::{Budgets, Mode};
 use fuseline_fusion::{Bytes, DType, OpCode, Site, TensorType};
+use fuseline_record::mode::with_mode;
 use fuseline_sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use fuseline_sync::{Condvar, Mutex, Rank, thread};
 
@@ -30,14 +31,14 @@ use crate::embed::{Call, Session, ValueHandle};
 use crate::engine::Engine;
 use crate::error::Result;
 use crate::event::Event;
-use crate::record::with_mode;
+
 use crate::tensor::Tensor;
 
-/// How large a scenario is.
+/// The size of a scenario.
 #[derive(Clone, Copy)]
 struct Size {
     threads: usize,
-    /// Rounds of each thread.
+    /// Iterations of each thread.
     rounds: usize,
 }
 
@@ -53,7 +54,7 @@ fn first(tensor: &Tensor) -> f32 {
     tensor.to_vec::<f32>().unwrap()[0]
 }
 
-/// Runs `f` on so many threads, each with its number, and waits for them.
+/// Runs `f` on this many threads, each with its number, and waits for them.
 fn on_threads(threads: usize, f: impl Fn(usize) + Send + Sync + 'static) {
     let f = Arc::new(f);
     let started: Vec<_> = (0..threads)
@@ -65,7 +66,7 @@ fn on_threads(threads: usize, f: impl Fn(usize) + Send + Sync + 'static) {
     started.into_iter().for_each(|thread| thread.join().unwrap());
 }
 
-/// Threads record on one stream, drop what they do not need, and read what they made.
+/// Threads record on one stream, drop values that they do not need, and read their results.
 fn one_stream(size: Size) {
     let engine = small(EngineConfig::new());
     let x = vector(&engine, 1.0);
@@ -84,8 +85,8 @@ fn one_stream(size: Size) {
     assert_eq!(counters.poisoned, 0);
 }
 
-/// Each thread has a stream, uses a value of the thread before, and another one reads it. What each
-/// value is follows from what it was made of, whatever the order in which threads come to it.
+/// Each thread has a stream, uses a value of the previous thread, and another thread reads it. Each
+/// value follows from its operands, whatever the order of the threads.
 fn streams_that_use_each_other(size: Size) {
     let engine = small(EngineConfig::new());
     let start = |me: usize| Mutex::new(Rank::Test, (vector(&engine, -(me as f32)), [-(me as f32), 2.0]));
@@ -98,7 +99,7 @@ fn streams_that_use_each_other(size: Size) {
             let (theirs, [first, second]) = used[(me + round) % used.len()].lock().clone();
             let next = mine.add(&theirs.abs().unwrap()).unwrap();
             let wanted = [1.0 + first.abs(), 3.0 + second.abs()];
-            // The old value goes while others may be using it.
+            // The old value is dropped while others may be using it.
             let old = std::mem::replace(&mut *used[me].lock(), (next, wanted));
             drop(old);
         }
@@ -111,7 +112,7 @@ fn streams_that_use_each_other(size: Size) {
     }
 }
 
-/// Threads with streams of their own meet on a key that nobody has compiled.
+/// Threads with their own streams need the same key, which has not been compiled.
 fn one_compile_per_key(size: Size) {
     let compiles = Arc::new(AtomicU32::new(0));
     let counted = compiles.clone();
@@ -139,16 +140,16 @@ fn one_compile_per_key(size: Size) {
     assert_eq!(engine.counters().executions, (size.threads * size.rounds) as u64);
 }
 
-/// Threads with streams of their own run a region until it has been interpreted often enough, and
-/// then its executable; the interpreter fails once, readers come at any time, and some go without
-/// having read. Whoever made it, the data is the same.
+/// Threads with their own streams run a region until it has been interpreted often enough, and then
+/// its executable. The interpreter fails once, reads come at any time, and some threads end without
+/// reading. The data is the same in every tier.
 fn cold_regions(size: Size) {
     let counters = interpreted_at_first(size, EngineConfig::new().reproducible(true));
     assert!(counters.executions > 0, "{counters:?}");
 }
 
-/// The same where the interpreter goes on while the executable is compiled, for which it may be too
-/// late in the end.
+/// As [`cold_regions`], but the interpreter goes on while the executable is compiled. The compile
+/// may come too late.
 fn cold_regions_that_wait_for_nothing(size: Size) {
     interpreted_at_first(size, EngineConfig::new());
 }
@@ -168,19 +169,19 @@ fn interpreted_at_first(size: Size, config: EngineConfig) -> Counters {
         let stream = held.new_stream();
         let width = 2 + me;
         for round in 0..size.rounds {
-            // A region that all have.
+            // A region that all threads share.
             let shared = stream.tensor(&[round as f32, 1.0], &[2]).unwrap().abs().unwrap().neg().unwrap();
             if (me + round) % 2 == 0 {
                 assert_eq!(first(&shared), -(round as f32));
             } else {
-                // Nobody reads it here; the next region needs it all the same.
+                // Nobody reads it here, but the next region needs it.
                 stream.flush();
             }
-            // And one of this thread's own, of which a part is kept and a part is not.
-            let x = stream.tensor(&vec![3.0f32; width], &[width as u64]).unwrap();
+            // A region of this thread, of which one part is kept and another is not.
+            let x = stream.tensor(&vec![3.0f32; width], &[width]).unwrap();
             let square = x.mul(&x).unwrap();
             drop(x);
-            let sum = shared.sum(&[0]).unwrap().broadcast_to(&[width as u64]).unwrap();
+            let sum = shared.sum(&[0]).unwrap().broadcast_to(&[width]).unwrap();
             let both = square.neg().unwrap().add(&sum).unwrap();
             assert_eq!(both.to_vec::<f32>().unwrap(), vec![-10.0 - round as f32; width]);
             drop((me % 2 == 0).then_some(square));
@@ -192,12 +193,12 @@ fn interpreted_at_first(size: Size, config: EngineConfig) -> Counters {
     counters
 }
 
-/// What is to be called at the end of an execution.
+/// Called at the end of an execution.
 type Landing = Box<dyn FnOnce() + Send>;
 
-/// A device that finishes when its own thread comes round to it.
+/// A device that finishes executions on a thread of its own.
 struct SlowDevice {
-    /// Executions under way, and whether there will be no more.
+    /// Executions in progress, and whether there will be no more.
     state: Mutex<(Vec<Landing>, bool)>,
     changed: Condvar,
     in_flight: AtomicU32,
@@ -219,8 +220,7 @@ impl SlowDevice {
     }
 }
 
-/// No more than so many regions are on the device at once, and everything comes through all the
-/// same.
+/// At most this many regions are on the device at once, and everything still completes.
 fn back_pressure(size: Size) {
     const LIMIT: u32 = 2;
     let slow = Arc::new(SlowDevice {
@@ -271,7 +271,7 @@ fn eviction_during_use(size: Size) {
         let stream = held.new_stream();
         for round in 0..size.rounds {
             let width = 1 + (me + round) % 3;
-            let x = stream.tensor(&vec![2.0f32; width], &[width as u64]).unwrap();
+            let x = stream.tensor(&vec![2.0f32; width], &[width]).unwrap();
             assert_eq!(x.mul(&x).unwrap().to_vec::<f32>().unwrap(), vec![4.0; width]);
             if me == 0 && round % 3 == 2 {
                 held.clear_cache();
@@ -281,8 +281,8 @@ fn eviction_during_use(size: Size) {
     assert!(engine.counters().cached_executables <= 1);
 }
 
-/// Regions of several ops do not compile; everybody gets results all the same, and an op that does
-/// not compile by itself fails those that use it and nobody else.
+/// Regions of several ops do not compile. All threads get results anyway. An op that does not
+/// compile by itself fails only the values that use it.
 fn compiles_that_fail(size: Size) {
     let engine = small(EngineConfig::new().inject_faults(|point| match point {
         FaultPoint::Compile { ops } if ops > 1 => Some(Fault::new("too many")),
@@ -302,7 +302,7 @@ fn compiles_that_fail(size: Size) {
     assert_eq!(counters.poisoned, 0);
 }
 
-/// One thread uses a value that nobody will make; exactly what depends on it fails.
+/// One thread uses a value that is never computed. Exactly what depends on it fails.
 fn poisoning(size: Size) {
     let engine = small(EngineConfig::new().mode(Mode::Strict));
     let poisoned = Arc::new(AtomicU32::new(0));
@@ -328,7 +328,7 @@ fn poisoning(size: Size) {
         }
     });
     assert_eq!(poisoned.load(Ordering::Relaxed), size.rounds as u32);
-    // Two ops of each round of one thread.
+    // Two ops of each iteration of one thread.
     assert_eq!(engine.counters().poisoned, 2 * size.rounds as u64);
 }
 
@@ -339,7 +339,8 @@ fn abandoned(stream: &crate::stream::Stream, ty: &TensorType) -> Tensor {
     Tensor::new(cell, stream.shared().clone())
 }
 
-/// The engine goes first, then, on several threads at once, streams, values read and unread.
+/// The engine is dropped first; then, on several threads at once, streams and values, read or
+/// unread.
 fn the_engine_goes_first(size: Size) {
     let engine = small(EngineConfig::new());
     let x = vector(&engine, 1.0);
@@ -366,7 +367,7 @@ fn the_engine_goes_first(size: Size) {
     });
 }
 
-/// Callbacks and sinks record, drop and panic, on whatever thread they run, while the log is full.
+/// Callbacks and sinks record, drop and panic, on any thread, while the log is full.
 fn callbacks_that_record(size: Size) {
     let kept: Arc<Mutex<Vec<Tensor>>> = Arc::new(Mutex::new(Rank::Test, Vec::new()));
     let sink = kept.clone();
@@ -407,8 +408,8 @@ impl Tensor {
     }
 }
 
-/// Threads keep, replace and give back the same ids: each reference is given back once, and every
-/// write is there.
+/// Threads retain, replace and release the same ids. Each reference is released once, and every
+/// write takes effect.
 fn ids_that_threads_share(size: Size) {
     let session = Session::reference(EngineConfig::new().compile_threads(1)).unwrap();
     let stream = session.open_stream().unwrap();
@@ -431,14 +432,14 @@ fn ids_that_threads_share(size: Size) {
             assert!(held.release(y).is_err(), "an id that was given back");
             held.release(x).unwrap();
         }
-        // One fills the placeholder; whoever reads what depends on it gets it.
+        // One thread fills the placeholder. Everybody who reads a dependent value gets it.
         let z = op(OpCode::Negate, &[hole]).unwrap();
         if held.fill(hole, &bytes(me as f32 + 5.0)).is_ok() {
             fills.fetch_add(1, Ordering::Relaxed);
         }
         assert!(held.read(z).unwrap().to_vec::<f32>().unwrap()[0] <= -5.0);
         held.release(z).unwrap();
-        // All try to give back the one reference there is.
+        // All threads try to release the only reference.
         if held.release(contested).is_ok() {
             releases.fetch_add(1, Ordering::Relaxed);
         }
@@ -464,7 +465,7 @@ fn modes(size: Size) {
     });
 }
 
-/// One thread repeats a step; the others do something else meanwhile, each in a turn of its own.
+/// One thread repeats a step. The others do something else meanwhile, each in its own turn.
 fn beside(
     size: Size,
     step: impl Fn(usize) + Send + Sync + 'static,
@@ -477,7 +478,7 @@ fn beside(
     });
 }
 
-/// One thread repeats a step, which is replayed; the others drop what it made, read it, flush, and
+/// One thread repeats a step, which is replayed. The others drop its results, read them, flush, and
 /// record on the same stream.
 fn others_meddle_with_a_steady_loop(size: Size) {
     let engine = small(EngineConfig::new());
@@ -493,7 +494,7 @@ fn others_meddle_with_a_steady_loop(size: Size) {
         drop((y, z));
         assert_eq!(first(&w), -2.0 - round as f32);
     };
-    // Twice until it is expected.
+    // It is expected after two iterations.
     (0..3).for_each(&step);
     assert!(engine.counters().replayed > 0, "the third is replayed");
     let found = shared.clone();
@@ -513,8 +514,8 @@ fn others_meddle_with_a_steady_loop(size: Size) {
     assert_eq!(engine.counters().poisoned, 0);
 }
 
-/// One thread repeats a step, which is replayed; the others ask for what it made, or record on it,
-/// and let it go before that is seen to.
+/// One thread repeats a step, which is replayed. The others read its results, or record ops on
+/// them, and drop them before that is handled.
 fn results_are_let_go_as_they_are_asked_for(size: Size) {
     let engine = small(EngineConfig::new());
     let x = vector(&engine, 1.0);

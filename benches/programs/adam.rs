@@ -8,7 +8,7 @@ use fuseline::{Engine, Result, Tensor};
 use super::{Params, Program, data, read};
 
 /// Sides of the square parameters, used in turn.
-const SIDES: [u64; 4] = [32, 24, 16, 8];
+const SIDES: [usize; 4] = [32, 24, 16, 8];
 
 struct Training {
     states: Vec<AdamState>,
@@ -43,7 +43,7 @@ impl Program for Training {
     }
 
     fn outputs(&self) -> Result<Vec<(&'static str, Vec<f32>)>> {
-        let flat = self.states.iter().map(|state| state.value.reshape(&[state.value.ty().elems().0]));
+        let flat = self.states.iter().map(|state| state.value.reshape(&[state.value.ty().elems().get()]));
         let flat: Vec<Tensor> = flat.collect::<Result<_>>()?;
         let all = Tensor::concatenate(&flat.iter().collect::<Vec<_>>(), 0)?;
         let mut outputs = read([("parameters", &all)])?;

@@ -20,7 +20,7 @@ struct Batches {
 pub(super) fn make(engine: &Engine, params: &Params) -> Result<Box<dyn Program>> {
     let (widths, sizes) = (params.ints("widths"), params.ints("batches"));
     let (first, last) = (widths[0], widths[widths.len() - 1]);
-    let batch = |&size: &u64| {
+    let batch = |&size: &usize| {
         let images = engine.tensor(&data::uniform(1, size * first, 0.0, 1.0), &[size, first])?;
         Ok((images, engine.tensor(&data::below(2, size, last), &[size])?))
     };

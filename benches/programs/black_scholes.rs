@@ -9,7 +9,7 @@ use super::{Params, Program, data, read};
 const RATE: f64 = 0.02;
 const VOLATILITY: f64 = 0.3;
 /// The number of groups whose sums are compared.
-const GROUPS: u64 = 32768;
+const GROUPS: usize = 32768;
 
 struct Options {
     price: Tensor,

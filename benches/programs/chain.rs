@@ -8,7 +8,7 @@ struct Chain {
     x: Tensor,
     scale: Tensor,
     shift: Tensor,
-    ops: u64,
+    ops: usize,
     last: Option<Tensor>,
 }
 

@@ -3,15 +3,15 @@
 //! once.
 
 /// A hash of a sequence and a position.
-fn bits(seed: u64, place: u64) -> u64 {
-    let mut z = (seed << 32).wrapping_add(place).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+fn bits(seed: usize, place: usize) -> u64 {
+    let mut z = ((seed as u64) << 32).wrapping_add(place as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     z ^ (z >> 31)
 }
 
 /// Numbers from `low` up to `high`, each rounded once.
-pub(crate) fn uniform(seed: u64, count: u64, low: f64, high: f64) -> Vec<f32> {
+pub(crate) fn uniform(seed: usize, count: usize, low: f64, high: f64) -> Vec<f32> {
     let number = |place| {
         let unit = (bits(seed, place) >> 40) as f64 / (1u64 << 24) as f64;
         (low + (high - low) * unit) as f32
@@ -20,6 +20,6 @@ pub(crate) fn uniform(seed: u64, count: u64, low: f64, high: f64) -> Vec<f32> {
 }
 
 /// Integers from 0 to below `below`.
-pub(crate) fn below(seed: u64, count: u64, below: u64) -> Vec<i32> {
-    (0..count).map(|place| ((bits(seed, place) >> 33) % below) as i32).collect()
+pub(crate) fn below(seed: usize, count: usize, below: usize) -> Vec<i32> {
+    (0..count).map(|place| ((bits(seed, place) >> 33) % below as u64) as i32).collect()
 }

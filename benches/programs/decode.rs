@@ -18,8 +18,8 @@ struct Decoder {
     keys: Tensor,
     values: Tensor,
     /// The shape that one token adds to the keys: `[batch, heads, 1, width of a head]`.
-    token: [u64; 4],
-    longest: u64,
+    token: [usize; 4],
+    longest: usize,
 }
 
 pub(super) fn make(engine: &Engine, params: &Params) -> Result<Box<dyn Program>> {

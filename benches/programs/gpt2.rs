@@ -17,7 +17,7 @@ const SETTINGS: Adam =
     Adam { learning_rate: 1e-3, beta1: 0.9, beta2: 0.999, epsilon: 1e-6, weight_decay: 0.01 };
 
 struct Gpt2 {
-    heads: u64,
+    heads: usize,
     /// Tokens and next tokens of each batch.
     batches: Vec<(Tensor, Tensor)>,
     parameters: Vec<AdamState>,
@@ -30,7 +30,7 @@ pub(super) fn make(engine: &Engine, params: &Params) -> Result<Box<dyn Program>>
     let (width, words) = (params.int("width"), params.int("words"));
     let (length, batch) = (params.int("length"), params.int("batch"));
     let mut parameters = Vec::new();
-    let mut add = |data: &[f32], dims: &[u64]| -> Result<()> {
+    let mut add = |data: &[f32], dims: &[usize]| -> Result<()> {
         parameters.push(AdamState::new(engine.tensor(data, dims)?)?);
         Ok(())
     };
@@ -42,16 +42,16 @@ pub(super) fn make(engine: &Engine, params: &Params) -> Result<Box<dyn Program>>
     let layers = [(width, 3 * width), (width, width), (width, 4 * width), (4 * width, width)];
     for (seed, (from, to)) in (12..).zip(layers) {
         add(&data::uniform(seed, from * to, -0.03, 0.03), &[from, to])?;
-        add(&vec![0.0; to as usize], &[to])?;
+        add(&vec![0.0; to], &[to])?;
     }
     // Layer norms before the attention, before the MLP, before the head.
     for _ in 0..3 {
-        add(&vec![1.0; width as usize], &[width])?;
-        add(&vec![0.0; width as usize], &[width])?;
+        add(&vec![1.0; width], &[width])?;
+        add(&vec![0.0; width], &[width])?;
     }
     let batches = (0..params.int("batches")).map(|number| {
         let text = data::below(100 + number, batch * (length + 1), words);
-        let lines = text.chunks_exact(length as usize + 1);
+        let lines = text.chunks_exact(length + 1);
         let tokens: Vec<i32> = lines.clone().flat_map(|line| &line[..line.len() - 1]).copied().collect();
         let next: Vec<i32> = lines.flat_map(|line| &line[1..]).copied().collect();
         Ok((engine.tensor(&tokens, &[batch, length])?, engine.tensor(&next, &[batch, length])?))
@@ -62,7 +62,7 @@ pub(super) fn make(engine: &Engine, params: &Params) -> Result<Box<dyn Program>>
 }
 
 /// Attention of every position to itself and earlier positions.
-fn attention<'t>(x: &Var<'t>, weights: &[Var<'t>], heads: u64, mask: &Var<'t>) -> Result<Var<'t>> {
+fn attention<'t>(x: &Var<'t>, weights: &[Var<'t>], heads: usize, mask: &Var<'t>) -> Result<Var<'t>> {
     let &[batch, length, width] = x.dims() else { unreachable!("bug: {:?}", x.dims()) };
     let [qkv, qkv_bias, output, output_bias] = weights else { unreachable!("bug: {}", weights.len()) };
     let qkv = x.matmul(qkv)?.add(qkv_bias)?;
@@ -78,7 +78,7 @@ fn attention<'t>(x: &Var<'t>, weights: &[Var<'t>], heads: u64, mask: &Var<'t>) -
 }
 
 /// Logits of the next token at each position.
-fn forward<'t>(tokens: &Tensor, p: &[Var<'t>], heads: u64, mask: &Var<'t>) -> Result<Var<'t>> {
+fn forward<'t>(tokens: &Tensor, p: &[Var<'t>], heads: usize, mask: &Var<'t>) -> Result<Var<'t>> {
     let x = p[0].embedding(tokens)?.add(&p[1])?;
     let x = x.add(&attention(&x.layer_norm(&p[10], &p[11], EPSILON)?, &p[2..6], heads, mask)?)?;
     let hidden = x.layer_norm(&p[12], &p[13], EPSILON)?.matmul(&p[6])?.add(&p[7])?.gelu()?;

@@ -15,7 +15,7 @@ struct Groups {
 pub(super) fn make(engine: &Engine, params: &Params) -> Result<Box<dyn Program>> {
     let (points, dims, groups) = (params.int("points"), params.int("dims"), params.int("groups"));
     let middles = data::uniform(1, groups * dims, -1.0, 1.0);
-    let around = |seed, count: u64, most: f64| {
+    let around = |seed, count: usize, most: f64| {
         let offsets = data::uniform(seed, count * dims, -most, most);
         let near = middles.iter().cycle().zip(offsets).map(|(middle, offset)| middle + offset);
         engine.tensor(&near.collect::<Vec<f32>>(), &[count, dims])

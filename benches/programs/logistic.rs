@@ -29,8 +29,8 @@ pub(super) fn make(engine: &Engine, params: &Params) -> Result<Box<dyn Program>>
         let score: f64 = row.iter().zip(&truth).map(|(&x, &w)| f64::from(x) * f64::from(w)).sum();
         f32::from(score + f64::from(*luck) > 0.0)
     };
-    let labels: Vec<f32> = rows.chunks_exact(features as usize).zip(&luck).map(label).collect();
-    let start = engine.tensor(&vec![0.0f32; features as usize], &[features])?;
+    let labels: Vec<f32> = rows.chunks_exact(features).zip(&luck).map(label).collect();
+    let start = engine.tensor(&vec![0.0f32; features], &[features])?;
     Ok(Box::new(Regression {
         rows: engine.tensor(&rows, &[count, features])?,
         labels: engine.tensor(&labels, &[count])?,

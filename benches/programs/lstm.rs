@@ -30,11 +30,11 @@ pub(super) fn make(engine: &Engine, params: &Params) -> Result<Box<dyn Program>>
     Ok(Box::new(Lstm {
         inputs: (0..params.int("length")).map(at).collect::<Result<_>>()?,
         target: engine.tensor(&data::uniform(1, batch * hidden, -0.5, 0.5), &state)?,
-        start: engine.tensor(&vec![0.0f32; (batch * hidden) as usize], &state)?,
+        start: engine.tensor(&vec![0.0f32; batch * hidden], &state)?,
         parameters: vec![
             weights(10, input)?,
             weights(11, hidden)?,
-            engine.tensor(&vec![0.0f32; 4 * hidden as usize], &[4 * hidden])?,
+            engine.tensor(&vec![0.0f32; 4 * hidden], &[4 * hidden])?,
         ],
         loss: f32::NAN,
     }))

@@ -17,13 +17,13 @@ pub(super) struct Net {
 
 impl Net {
     /// Before training.
-    pub(super) fn new(engine: &Engine, widths: &[u64]) -> Result<Net> {
+    pub(super) fn new(engine: &Engine, widths: &[usize]) -> Result<Net> {
         let mut parameters = Vec::new();
         for (layer, pair) in widths.windows(2).enumerate() {
             let [from, to] = [pair[0], pair[1]];
             let most = (6.0 / (from + to) as f64).sqrt();
-            let weights = data::uniform(10 + layer as u64, from * to, -most, most);
-            for (data, dims) in [(weights, vec![from, to]), (vec![0.0; to as usize], vec![to])] {
+            let weights = data::uniform(10 + layer, from * to, -most, most);
+            for (data, dims) in [(weights, vec![from, to]), (vec![0.0; to], vec![to])] {
                 let start = engine.tensor(&vec![0.0f32; data.len()], &dims)?;
                 parameters.push((engine.tensor(&data, &dims)?, start));
             }

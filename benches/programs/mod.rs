@@ -45,20 +45,25 @@ pub(crate) trait Program {
     fn outputs(&self) -> Result<Vec<(&'static str, Vec<f32>)>>;
 }
 
+/// A number of the file as a size.
+fn size(value: &Value) -> Option<usize> {
+    usize::try_from(value.as_u64()?).ok()
+}
+
 /// The sizes of a case.
 #[derive(Clone, Debug)]
 pub(crate) struct Params(BTreeMap<String, Value>);
 
 impl Params {
     /// A size of the case. If it is missing, `cases.json` has a bug, which a test would find.
-    pub(crate) fn int(&self, name: &str) -> u64 {
-        self.0.get(name).and_then(Value::as_u64).unwrap_or_else(|| panic!("bug: no {name} in cases.json"))
+    pub(crate) fn int(&self, name: &str) -> usize {
+        self.0.get(name).and_then(size).unwrap_or_else(|| panic!("bug: no {name} in cases.json"))
     }
 
     /// A list of sizes of the case.
-    pub(crate) fn ints(&self, name: &str) -> Vec<u64> {
+    pub(crate) fn ints(&self, name: &str) -> Vec<usize> {
         let values = self.0.get(name).and_then(Value::as_array);
-        let ints = values.and_then(|values| values.iter().map(Value::as_u64).collect());
+        let ints = values.and_then(|values| values.iter().map(size).collect());
         ints.unwrap_or_else(|| panic!("bug: no list {name} in cases.json"))
     }
 }

@@ -15,7 +15,7 @@ struct Bodies {
     speeds: Tensor,
     masses: Tensor,
     forces: Tensor,
-    moves: u64,
+    moves: usize,
     energy: f32,
 }
 

@@ -11,7 +11,7 @@ use super::{Params, Program, data, read};
 const RATE: f64 = 0.02;
 const MOMENTUM: f64 = 0.9;
 const EPSILON: f64 = 1e-5;
-const COLORS: u64 = 3;
+const COLORS: usize = 3;
 
 struct Resnet {
     /// `[batch, height, width, colors]`.
@@ -28,7 +28,7 @@ pub(super) fn make(engine: &Engine, params: &Params) -> Result<Box<dyn Program>>
     let channels = params.ints("channels");
     let [narrow, wide] = [channels[0], channels[1]];
     let mut parameters = Vec::new();
-    let mut add = |data: &[f32], dims: &[u64]| -> Result<()> {
+    let mut add = |data: &[f32], dims: &[usize]| -> Result<()> {
         let start = engine.tensor(&vec![0.0f32; data.len()], dims)?;
         parameters.push((engine.tensor(data, dims)?, start));
         Ok(())
@@ -47,12 +47,12 @@ pub(super) fn make(engine: &Engine, params: &Params) -> Result<Box<dyn Program>>
         let inputs = side * side * from;
         let most = (6.0 / inputs as f64).sqrt();
         add(&data::uniform(seed, inputs * to, -most, most), &[side, side, from, to])?;
-        add(&vec![1.0; to as usize], &[to])?;
-        add(&vec![0.0; to as usize], &[to])?;
+        add(&vec![1.0; to], &[to])?;
+        add(&vec![0.0; to], &[to])?;
     }
     let most = 1.0 / (wide as f64).sqrt();
     add(&data::uniform(20, wide * classes, -most, most), &[wide, classes])?;
-    add(&vec![0.0; classes as usize], &[classes])?;
+    add(&vec![0.0; classes], &[classes])?;
     let dims = [batch, size, size, COLORS];
     Ok(Box::new(Resnet {
         images: engine.tensor(&data::uniform(1, dims.iter().product(), -1.0, 1.0), &dims)?,

@@ -7,13 +7,13 @@ use fuseline::{Engine, Result, Tensor};
 use super::{Params, Program, data, read};
 
 /// The largest number of rows to compare: means of square parts of the plate.
-const PARTS: u64 = 64;
+const PARTS: usize = 64;
 
 struct Plate {
     heat: Tensor,
     /// The start of the inner points, along both dimensions.
     inside: Tensor,
-    sweeps: u64,
+    sweeps: usize,
 }
 
 pub(super) fn make(engine: &Engine, params: &Params) -> Result<Box<dyn Program>> {

@@ -1,4 +1,4 @@
-//! What is known about one key.
+//! The state of one key.
 
 use std::sync::Arc;
 
@@ -6,19 +6,20 @@ use smallvec::SmallVec;
 
 use crate::outputs::OutputSet;
 
-/// Most variants of one entry. A loop needs one or two; more means that liveness flaps, and a union
-/// serves better.
+/// Maximum number of variants of one entry. A loop needs one or two. More mean that the set of live
+/// results keeps changing, and the union of all sets is better.
 pub(crate) const MAX_VARIANTS: usize = 4;
 
-/// Most variants of one entry that are made to return less than one that serves.
+/// Maximum number of variants of one entry that are compiled to return less than an existing one.
 pub const MAX_NARROWED: u32 = 3;
 
-/// Most attempts at one key, at a compile or at an execution, that may fail before it is given up.
+/// Maximum number of failed attempts at one key, at compiling or at executing, before it is given
+/// up.
 const MAX_ATTEMPTS: u32 = 3;
 
-/// Lookups answered with the failure before the second attempt; eight times as many before each
-/// further one. Counted in lookups and not in time, so that what a program does is a function of
-/// the program.
+/// Lookups that return the failure before the second attempt; eight times as many before each
+/// further one. Lookups are counted instead of time, so that the behaviour of a program is a
+/// function of the program.
 const FIRST_RETRY: u32 = 64;
 
 /// One executable of a region.
@@ -27,17 +28,17 @@ pub(crate) struct Variant<A> {
     pub(crate) outputs: OutputSet,
     pub(crate) artifact: Arc<A>,
     pub(crate) bytes: u64,
-    /// Lookups served, for choosing what a new variant replaces.
+    /// Lookups served, to choose which variant a new one replaces.
     pub(crate) uses: u64,
 }
 
-/// A compile under way.
+/// A compile in progress.
 pub(crate) struct Pending {
     pub(crate) outputs: OutputSet,
     pub(crate) waiters: Vec<Box<dyn FnOnce() + Send>>,
 }
 
-/// Why there is no executable now.
+/// Why there is currently no executable.
 #[derive(Debug)]
 pub(crate) struct Failure<E> {
     pub(crate) error: Arc<E>,
@@ -45,22 +46,22 @@ pub(crate) struct Failure<E> {
 }
 
 /// The state of an entry; guarded by the entry's lock.
-pub(crate) struct State<A, E> {
+pub(crate) struct EntryState<A, E> {
     pub(crate) variants: SmallVec<[Variant<A>; 1]>,
     pub(crate) pending: SmallVec<[Pending; 1]>,
     pub(crate) failure: Option<Failure<E>>,
-    /// Variants claimed to return less than others do.
+    /// Number of claims for variants that return less than an existing one.
     pub(crate) narrowed: u32,
-    /// Attempts that failed since an executable was last said to run. That one was compiled says
-    /// little: it may not fit when it runs.
+    /// Failed attempts since an executable was last confirmed to run. A compile alone does not
+    /// confirm, because the executable may not fit in memory.
     attempts: u32,
-    /// The entry has left the table; whoever still holds it looks again.
+    /// The entry has left the table; its holders look up again.
     pub(crate) evicted: bool,
 }
 
-impl<A, E> State<A, E> {
-    pub(crate) fn new() -> State<A, E> {
-        State {
+impl<A, E> EntryState<A, E> {
+    pub(crate) fn new() -> EntryState<A, E> {
+        EntryState {
             variants: SmallVec::new(),
             pending: SmallVec::new(),
             failure: None,
@@ -70,7 +71,7 @@ impl<A, E> State<A, E> {
         }
     }
 
-    /// The variant that serves `outputs` with the least surplus.
+    /// The variant that serves `outputs` with the fewest additional results.
     pub(crate) fn serving(&mut self, outputs: &OutputSet) -> Option<&mut Variant<A>> {
         self.variants
             .iter_mut()
@@ -78,7 +79,7 @@ impl<A, E> State<A, E> {
             .min_by_key(|variant| variant.outputs.len())
     }
 
-    /// Whether a failure answers this lookup; counts it.
+    /// The failure that answers this lookup, if any; counts the lookup.
     pub(crate) fn gave_up(&mut self) -> Option<Arc<E>> {
         let failure = self.failure.as_mut()?;
         if self.attempts >= MAX_ATTEMPTS {
@@ -88,8 +89,8 @@ impl<A, E> State<A, E> {
         Some(failure.error.clone())
     }
 
-    /// The outputs that a new variant for `outputs` should have: just those, or the union of all
-    /// that was ever asked for once the number of variants has reached its cap.
+    /// The outputs to compile a new variant for: `outputs`, or the union with all existing and
+    /// pending ones once the number of variants has reached its maximum.
     pub(crate) fn outputs_to_compile(&self, outputs: &OutputSet) -> OutputSet {
         let mut wanted = outputs.clone();
         if self.variants.len() + self.pending.len() >= MAX_VARIANTS {
@@ -99,7 +100,7 @@ impl<A, E> State<A, E> {
         wanted
     }
 
-    /// Whether a variant for just `outputs` may be made besides those there are; counts it.
+    /// Whether a variant for exactly `outputs` may be added; counts it.
     pub(crate) fn may_narrow(&mut self, outputs: &OutputSet) -> bool {
         let is_there = self.variants.iter().any(|variant| variant.outputs == *outputs)
             || self.pending.iter().any(|flight| flight.outputs == *outputs);
@@ -108,14 +109,14 @@ impl<A, E> State<A, E> {
         may
     }
 
-    /// Adds a variant; returns the one it replaces, if any, to be dropped when nothing is locked.
+    /// Adds a variant; returns the one it replaces, if any, which the caller drops without a lock.
     pub(crate) fn add(&mut self, variant: Variant<A>) -> Option<Variant<A>> {
         self.failure = None;
         if self.variants.len() < MAX_VARIANTS {
             self.variants.push(variant);
             return None;
         }
-        // One whose place another can take, so that nobody waits for it again.
+        // A variant that another one covers can go without a new compile.
         let is_dispensable = |place: &usize| {
             let outputs = &self.variants[*place].outputs;
             let others = self.variants.iter().enumerate().filter(|(other, _)| other != place);
@@ -127,7 +128,7 @@ impl<A, E> State<A, E> {
         Some(std::mem::replace(&mut self.variants[least], variant))
     }
 
-    /// Every lookup that no variant serves is answered with `error` from now on.
+    /// Makes all lookups that no variant serves return `error` from now on.
     pub(crate) fn refuse(&mut self, error: Arc<E>) {
         self.attempts = MAX_ATTEMPTS;
         self.failure = Some(Failure { error, lookups_left: 0 });
@@ -139,19 +140,19 @@ impl<A, E> State<A, E> {
         self.failure = Some(Failure { error, lookups_left });
     }
 
-    /// Whether attempts have failed, and of what is there now nothing is known.
+    /// Whether attempts have failed and the current executable is not confirmed.
     pub(crate) fn is_unproven(&self) -> bool {
         self.attempts > 0 && self.failure.is_none()
     }
 
-    /// An executable runs: what failed before counts for nothing.
+    /// An executable runs: resets the failed attempts.
     pub(crate) fn confirm(&mut self) {
         if self.failure.is_none() {
             self.attempts = 0;
         }
     }
 
-    /// Whether nothing would be forgotten with it.
+    /// Whether dropping the entry would lose no information.
     pub(crate) fn knows_nothing(&self) -> bool {
         self.variants.is_empty() && self.failure.is_none() && self.attempts == 0
     }
@@ -161,11 +162,11 @@ impl<A, E> State<A, E> {
 mod tests {
     use super::*;
 
-    /// Past the cap a variant has what was ever asked for, also by compiles that are under way.
+    /// At the maximum, a variant has all requested outputs, including those of pending compiles.
     #[test]
     fn a_union_has_what_is_being_compiled() {
         let set = |outputs: &[u32]| outputs.iter().copied().collect::<OutputSet>();
-        let mut state = State::<(), ()>::new();
+        let mut state = EntryState::<(), ()>::new();
         let variant = |outputs| Variant { outputs, artifact: Arc::new(()), bytes: 0, uses: 0 };
         state.add(variant(set(&[0])));
         state.add(variant(set(&[1])));

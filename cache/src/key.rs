@@ -1,4 +1,4 @@
-//! Keys of entries, and how all identities of this crate are written and read.
+//! Keys of entries, and the text form of all hashes in this crate.
 
 macro_rules! hash {
     ($(#[$doc:meta])* $name:ident) => {
@@ -19,7 +19,7 @@ macro_rules! hash {
                 &self.0
             }
 
-            /// Reads what `Display` writes: 64 lower-case hexadecimal digits.
+            /// Parses the output of `Display`: 64 lower-case hexadecimal digits.
             #[must_use]
             pub fn parse(text: &str) -> Option<$name> {
                 let digit = |digit: u8| match digit {
@@ -53,7 +53,7 @@ macro_rules! hash {
 pub(crate) use hash;
 
 hash! {
-    /// Identity of an entry: 256 bits of a cryptographic hash over what is compiled and the
-    /// environment it is compiled in.
+    /// Identity of an entry: a cryptographic hash of 256 bits over the compiled region and the
+    /// environment.
     Key
 }

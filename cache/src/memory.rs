@@ -1,8 +1,8 @@
 //! The memory tier.
 //!
-//! A concurrent map from [`Key`] to entries, each with a lock of its own. The map's guards, which
-//! do not leave its module, and the entries' locks are held for table work only: artifacts are
-//! dropped, waiters woken and callers answered outside of them. Lock order: an entry's lock is
+//! A concurrent map from [`Key`] to entries, each with its own lock. The guards of the map, which
+//! do not leave its module, and the entries' locks are held only for table operations. Artifacts
+//! are dropped, waiters woken and results returned outside of them. Lock order: an entry's lock is
 //! never held while the map is accessed; the clock's lock is never held with another.
 //!
 //! Cost of a hit: one shard lookup, one uncontended lock, one comparison of the canonical bytes.
@@ -13,30 +13,30 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use crate::entry::{Pending, State, Variant};
+use crate::entry::{EntryState, Pending, Variant};
 use crate::key::Key;
 use crate::outputs::OutputSet;
 use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
 use crate::table::Table;
 
-/// What is cached.
+/// The values of the cache.
 pub trait Artifact: Send + Sync + 'static {
-    /// Memory it holds, in bytes; an estimate is good enough.
+    /// Its memory in bytes; an estimate suffices.
     fn bytes(&self) -> u64;
 
-    /// Mappings of memory that it holds, of which a process has a limited number; an estimate is
-    /// good enough. It must not change.
+    /// Number of its memory mappings, which are limited per process. An estimate suffices, but it
+    /// must not change.
     fn mappings(&self) -> u64 {
         0
     }
 }
 
-/// Most that the cache holds. Reached is allowed, exceeded is not.
+/// Maximum contents of the cache. The limits may be reached but not exceeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget {
-    /// Most regions.
+    /// Maximum number of regions.
     pub entries: u64,
-    /// Most bytes: artifacts and canonical bytes together.
+    /// Maximum number of bytes: artifacts and canonical bytes together.
     pub bytes: u64,
 }
 
@@ -47,28 +47,28 @@ impl Default for Budget {
     }
 }
 
-/// Counters since the cache was made, and its size now.
+/// Counters since the cache was created, and its current size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     /// Lookups that found a variant.
     pub hits: u64,
-    /// Lookups that did not.
+    /// Lookups that found none.
     pub misses: u64,
-    /// Entries evicted, to make room or since nothing was left in them.
+    /// Entries evicted, for space or because nothing was left in them.
     pub evictions: u64,
-    /// Entries now.
+    /// Current number of entries.
     pub entries: u64,
-    /// Bytes now.
+    /// Current bytes.
     pub bytes: u64,
-    /// Mappings of the artifacts now ([`Artifact::mappings`]).
+    /// Current mappings of the artifacts ([`Artifact::mappings`]).
     pub mappings: u64,
 }
 
 struct Entry<A, E> {
     canonical: Box<[u8]>,
-    /// Hit since the clock last passed.
+    /// Whether it was hit since the clock last passed.
     used: AtomicBool,
-    state: Mutex<State<A, E>>,
+    state: Mutex<EntryState<A, E>>,
 }
 
 #[derive(Default)]
@@ -83,24 +83,23 @@ struct Counters {
 
 struct Shared<A, E> {
     table: Table<Entry<A, E>>,
-    /// Keys in the order the clock visits them; each entry of the table once, and keys that have
-    /// left it.
+    /// Keys in the order of the clock: each entry of the table once, and keys that have left it.
     clock: Mutex<VecDeque<Key>>,
     budget: Budget,
     counters: Counters,
 }
 
-/// A bounded in-memory cache with single flight. Clones share it.
+/// A bounded in-memory cache with single flight. Clones share its contents.
 pub struct MemoryCache<A, E>(Arc<Shared<A, E>>);
 
-/// A variant that serves.
+/// A variant that serves a lookup.
 #[derive(Debug)]
 pub struct Hit<A> {
     /// The artifact.
     pub artifact: Arc<A>,
-    /// The outputs that it returns; they include those asked for.
+    /// The outputs that it returns, which include the requested ones.
     pub outputs: OutputSet,
-    /// Attempts at it have failed, and none was seen to run since: if this one does, say so by
+    /// Attempts have failed, and no execution was confirmed since: if this artifact runs, call
     /// [`MemoryCache::confirm`].
     pub is_unproven: bool,
 }
@@ -109,29 +108,28 @@ pub struct Hit<A> {
 #[derive(Debug)]
 #[must_use]
 pub enum Lookup<A: Artifact, E: Send + Sync + 'static> {
-    /// There is a variant that serves.
+    /// A variant that serves.
     Hit(Hit<A>),
-    /// There is none and nobody makes one: the caller has to.
+    /// No variant serves and none is being compiled: the caller has to compile it.
     Claimed(Claim<A, E>),
-    /// Somebody is making one.
+    /// Another thread is compiling one.
     InFlight(Flight<A, E>),
-    /// Making one failed not long ago.
+    /// A recent compile failed.
     Failed(Arc<E>),
     /// The key belongs to other canonical bytes: the caller compiles without the cache.
     Collision,
 }
 
-/// What left the cache: an entry to make room in it, or the artifacts of one because memory is
-/// short.
+/// What left the cache: an entry that was evicted, or its artifacts because memory is short.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Evicted {
     /// Its key.
     pub key: Key,
-    /// The bytes it held.
+    /// The bytes that it held.
     pub bytes: u64,
 }
 
-/// The right and duty to make one variant. Dropping it gives the right back.
+/// The right and duty to compile one variant. Dropping it returns the right.
 pub struct Claim<A: Artifact, E: Send + Sync + 'static> {
     shared: Arc<Shared<A, E>>,
     key: Key,
@@ -141,7 +139,7 @@ pub struct Claim<A: Artifact, E: Send + Sync + 'static> {
     done: bool,
 }
 
-/// A variant that somebody else is making.
+/// A variant that another thread is compiling.
 pub struct Flight<A: Artifact, E: Send + Sync + 'static> {
     entry: Arc<Entry<A, E>>,
     outputs: OutputSet,
@@ -170,7 +168,7 @@ impl<A: Artifact, E: Send + Sync + 'static> MemoryCache<A, E> {
             }
             let mut state = entry.state.lock();
             if state.evicted {
-                // Whoever evicted it is about to take it out; do that rather than wait for them.
+                // The evicting thread is about to remove it; removing it here avoids waiting.
                 drop(state);
                 self.0.take_out(key, &entry);
                 continue;
@@ -207,9 +205,9 @@ impl<A: Artifact, E: Send + Sync + 'static> MemoryCache<A, E> {
         }
     }
 
-    /// The right and duty to make a variant for just `outputs`, where another serves that returns
-    /// more. `None` if there is one, if it is being made, after
-    /// [`MAX_NARROWED`](crate::MAX_NARROWED) of them, and if the key has left the cache.
+    /// The right and duty to compile a variant for exactly `outputs`, although one that returns
+    /// more serves. `None` if that variant exists or is being compiled, after
+    /// [`MAX_NARROWED`](crate::MAX_NARROWED) claims, and if the key has left the cache.
     pub fn claim_narrower(&self, key: &Key, canonical: &[u8], outputs: OutputSet) -> Option<Claim<A, E>> {
         let entry = self.0.table.get(key).filter(|entry| *entry.canonical == *canonical)?;
         let mut state = entry.state.lock();
@@ -221,8 +219,8 @@ impl<A: Artifact, E: Send + Sync + 'static> MemoryCache<A, E> {
         Some(Claim { shared: self.0.clone(), key: *key, entry, outputs, is_first: false, done: false })
     }
 
-    /// Puts another artifact, which serves as well, in the place of one. `None`, and the new one is
-    /// dropped, if that one has left the cache.
+    /// Replaces an artifact by an equivalent one. `None`, and the new one is dropped, if the old
+    /// one has left the cache.
     pub fn replace(&self, key: &Key, old: &Arc<A>, new: A) -> Option<Vec<Evicted>> {
         let entry = self.0.table.get(key)?;
         let mut state = entry.state.lock();
@@ -239,7 +237,7 @@ impl<A: Artifact, E: Send + Sync + 'static> MemoryCache<A, E> {
         Some(self.0.shrink())
     }
 
-    /// The entry of a key, made where there is none.
+    /// The entry of a key; creates it if it is new.
     fn entry(&self, key: &Key, canonical: &[u8]) -> Arc<Entry<A, E>> {
         if let Some(entry) = self.0.table.get(key) {
             return entry;
@@ -247,7 +245,7 @@ impl<A: Artifact, E: Send + Sync + 'static> MemoryCache<A, E> {
         let (entry, made) = self.0.table.get_or_make(*key, || Entry {
             canonical: canonical.into(),
             used: AtomicBool::new(false),
-            state: Mutex::new(State::new()),
+            state: Mutex::new(EntryState::new()),
         });
         if made {
             self.0.counters.entries.fetch_add(1, Ordering::Relaxed);
@@ -257,24 +255,24 @@ impl<A: Artifact, E: Send + Sync + 'static> MemoryCache<A, E> {
         entry
     }
 
-    /// Drops the artifacts that nobody but the cache holds, because memory is short; returns what
-    /// left, by entry. What is known of keys that failed stays.
+    /// Drops the artifacts that only the cache holds, because memory is short; returns what was
+    /// dropped, by entry. Failures of keys are kept.
     pub fn drop_unused(&self) -> Vec<Evicted> {
         let keys: Vec<Key> = self.0.table.keys();
         keys.into_iter().filter_map(|key| self.0.drop_unused(&key)).collect()
     }
 
-    /// Drops entries as for the budget, those that were hit lately last, until so many mappings of
-    /// artifacts have gone, or every entry is being compiled; returns what left. An artifact that
-    /// somebody else holds has its mappings until that one drops it.
+    /// Evicts entries in clock order until `mappings` mappings of artifacts are gone, or every
+    /// other entry is being compiled; returns what was evicted. An artifact that is in use keeps
+    /// its mappings until its last user drops it.
     pub fn free_mappings(&self, mappings: u64) -> Vec<Evicted> {
         let target = self.stats().mappings.saturating_sub(mappings);
         self.0.shrink_while(|shared| shared.counters.mappings.load(Ordering::Relaxed) > target)
     }
 
-    /// Drops an artifact that turned out to be of no use; the key is tried again as after a compile
-    /// that failed with `error`, and is given up as after so many of them, though it compiles each
-    /// time. Returns the bytes that it held, if it was there.
+    /// Drops an artifact that failed. The key is retried as after a compile that failed with
+    /// `error`, and given up after as many attempts, even if each compile succeeds. Returns the
+    /// bytes that the artifact held, if it was there.
     pub fn discard(&self, key: &Key, canonical: &[u8], artifact: &Arc<A>, error: Arc<E>) -> Option<u64> {
         let entry = self.0.table.get(key).filter(|entry| *entry.canonical == *canonical)?;
         let mut state = entry.state.lock();
@@ -286,8 +284,7 @@ impl<A: Artifact, E: Send + Sync + 'static> MemoryCache<A, E> {
         Some(variant.bytes)
     }
 
-    /// An artifact of this key turned out to be of use: attempts that failed before it count for
-    /// nothing.
+    /// Notes that an artifact of this key works: resets the failed attempts.
     pub fn confirm(&self, key: &Key, canonical: &[u8]) {
         let entry = self.0.table.get(key).filter(|entry| *entry.canonical == *canonical);
         if let Some(entry) = entry {
@@ -306,7 +303,7 @@ impl<A: Artifact, E: Send + Sync + 'static> MemoryCache<A, E> {
         self.0.clock.lock().append(&mut clock);
     }
 
-    /// Counters and size.
+    /// Counters and current size.
     #[must_use]
     pub fn stats(&self) -> Stats {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
@@ -321,7 +318,7 @@ impl<A: Artifact, E: Send + Sync + 'static> MemoryCache<A, E> {
         }
     }
 
-    /// The budget it was made with.
+    /// The budget that it was created with.
     #[must_use]
     pub fn budget(&self) -> Budget {
         self.0.budget
@@ -334,15 +331,15 @@ impl<A: Artifact, E> Shared<A, E> {
             || self.counters.bytes.load(Ordering::Relaxed) > self.budget.bytes
     }
 
-    /// Turns the clock until the cache is within its budget or every entry is being compiled.
+    /// Advances the clock until the cache is within its budget, or every entry is being compiled.
     fn shrink(&self) -> Vec<Evicted> {
         self.shrink_while(Shared::over_budget)
     }
 
-    /// Turns the clock as long as there is too much and an entry that is not being compiled.
+    /// Advances the clock while `is_too_much` holds and an entry is not being compiled.
     fn shrink_while(&self, is_too_much: impl Fn(&Self) -> bool) -> Vec<Evicted> {
         let mut evicted = Vec::new();
-        // Two rounds: the first may only take away second chances, the second then evicts.
+        // Two passes: the first may only take second chances, the second then evicts.
         let mut steps = self.clock.lock().len() * 2;
         while steps > 0 && is_too_much(self) {
             steps -= 1;
@@ -360,23 +357,24 @@ impl<A: Artifact, E> Shared<A, E> {
         evicted
     }
 
-    /// A variant has left its entry.
+    /// Accounts for a variant that has left its entry.
     fn forget(&self, variant: &Variant<A>) {
         self.counters.bytes.fetch_sub(variant.bytes, Ordering::Relaxed);
         self.counters.mappings.fetch_sub(variant.artifact.mappings(), Ordering::Relaxed);
     }
 
-    /// Removes exactly this entry from the table: a new entry of the same key is a new object.
+    /// Removes exactly this entry from the table. A new entry of the same key is another object.
     fn take_out(&self, key: &Key, entry: &Arc<Entry<A, E>>) {
         self.table.remove(key, entry);
     }
 
-    /// Drops the artifacts of an entry that nobody else holds, and the entry if nothing is left to
-    /// know.
+    /// Drops the artifacts of an entry that only the cache holds, and the entry if it holds no
+    /// information.
     fn drop_unused(&self, key: &Key) -> Option<Evicted> {
         let entry = self.table.get(key)?;
         let mut state = entry.state.lock();
-        // Nobody can get a reference from one that only the cache holds while the entry is locked.
+        // While the entry is locked, no thread can get a reference to an artifact that only the
+        // cache holds.
         let (unused, used): (SmallVec<[_; 1]>, _) = std::mem::take(&mut state.variants)
             .into_iter()
             .partition(|it| Arc::strong_count(&it.artifact) == 1);
@@ -392,7 +390,7 @@ impl<A: Artifact, E> Shared<A, E> {
         Some(Evicted { key: *key, bytes: bytes + rest })
     }
 
-    /// Takes an entry out unless it is being compiled; returns its bytes.
+    /// Removes an entry unless it is being compiled; returns its bytes.
     fn evict(&self, key: &Key) -> Option<u64> {
         let entry = self.table.get(key)?;
         let mut state = entry.state.lock();
@@ -414,8 +412,8 @@ impl<A: Artifact, E> Shared<A, E> {
 }
 
 impl<A, E> Entry<A, E> {
-    /// Ends the flight for `outputs`; returns whom to wake.
-    fn land(state: &mut State<A, E>, outputs: &OutputSet) -> Vec<Box<dyn FnOnce() + Send>> {
+    /// Ends the flight for `outputs`; returns the callbacks of its waiters.
+    fn land(state: &mut EntryState<A, E>, outputs: &OutputSet) -> Vec<Box<dyn FnOnce() + Send>> {
         match state.pending.iter().position(|flight| flight.outputs == *outputs) {
             Some(index) => state.pending.remove(index).waiters,
             None => Vec::new(),
@@ -424,25 +422,25 @@ impl<A, E> Entry<A, E> {
 }
 
 impl<A: Artifact, E: Send + Sync + 'static> Claim<A, E> {
-    /// The outputs to compile for: those asked for, or more.
+    /// The outputs to compile for: the requested ones, or more.
     #[must_use]
     pub fn outputs(&self) -> &OutputSet {
         &self.outputs
     }
 
-    /// Whether there was no variant of the region when it was claimed, and none was being made.
+    /// Whether the region had no variant and none was being compiled when this was claimed.
     #[must_use]
     pub fn is_first(&self) -> bool {
         self.is_first
     }
 
-    /// Stores the artifact and wakes the waiters; returns it and what had to leave to make room.
+    /// Stores the artifact and wakes the waiters; returns it and what was evicted for it.
     pub fn fulfil(self, artifact: A) -> (Hit<A>, Vec<Evicted>) {
         self.fulfil_and(artifact, || {})
     }
 
-    /// As [`Claim::fulfil`], and calls `note` at the moment from which on the artifact is found:
-    /// the entry is locked, so it should be quick.
+    /// As [`Claim::fulfil`], and calls `note` when the artifact becomes visible. The entry is
+    /// locked, so `note` must be quick.
     pub fn fulfil_and(mut self, artifact: A, note: impl FnOnce()) -> (Hit<A>, Vec<Evicted>) {
         let artifact = Arc::new(artifact);
         let served = artifact.clone();
@@ -465,17 +463,17 @@ impl<A: Artifact, E: Send + Sync + 'static> Claim<A, E> {
         (hit, evicted)
     }
 
-    /// Remembers that it can not be made, and wakes the waiters.
+    /// Records a failed compile and wakes the waiters.
     pub fn fail(self, error: Arc<E>) -> Vec<Evicted> {
         self.end(|state| state.fail(error))
     }
 
-    /// Remembers that it is not to be made, for as long as the entry stays, and wakes the waiters.
+    /// Records that the variant must not be compiled while the entry stays, and wakes the waiters.
     pub fn refuse(self, error: Arc<E>) -> Vec<Evicted> {
         self.end(|state| state.refuse(error))
     }
 
-    fn end(mut self, note: impl FnOnce(&mut State<A, E>)) -> Vec<Evicted> {
+    fn end(mut self, note: impl FnOnce(&mut EntryState<A, E>)) -> Vec<Evicted> {
         let mut state = self.entry.state.lock();
         note(&mut state);
         let waiters = Entry::land(&mut state, &self.outputs);
@@ -497,8 +495,8 @@ impl<A: Artifact, E: Send + Sync + 'static> Drop for Claim<A, E> {
 }
 
 impl<A: Artifact, E: Send + Sync + 'static> Flight<A, E> {
-    /// Calls `wake` once the flight has ended, however it ended; at once if it has. The caller then
-    /// looks up again.
+    /// Calls `wake` once the flight has ended, for any reason; at once if it has already. The
+    /// caller then looks up again.
     pub fn subscribe(self, wake: impl FnOnce() + Send + 'static) {
         let mut state = self.entry.state.lock();
         match state.pending.iter_mut().find(|flight| flight.outputs == self.outputs) {

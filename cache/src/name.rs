@@ -1,13 +1,13 @@
-//! What entries outside the process are found by.
+//! Names of entries outside the process.
 //!
-//! In memory a [`Key`] finds an entry, and variants of it stand beside each other. Outside, each
-//! artifact is an entry of its own, found by a
-//! [`Name`]: a hash of everything that it depends on, the environment and the [`Request`]. The request itself stands in the entry too and is
-//! compared, so that two requests with one name would cost a compile and never a result.
+//! In memory a [`Key`] finds an entry with all its variants. Outside, each artifact is an entry of
+//! its own with a [`Name`]: a hash of everything that it depends on, the environment and the
+//! [`Request`]. The entry contains the request too, which is compared, so two requests with one
+//! name cost a compile, never a wrong result.
 
 use crate::key::{Key, hash};
 
-/// Purposes of hashes, by which one is never mistaken for another (BLAKE3's key derivation).
+/// Contexts of hashes, which keep their domains apart (BLAKE3's key derivation).
 const NAME: &str = "fuseline cache 2026-11 name of an entry";
 const ENVIRONMENT: &str = "fuseline cache 2026-11 environment";
 
@@ -23,22 +23,21 @@ hash! {
 }
 
 impl Fingerprint {
-    /// That of a description; different descriptions have different ones.
+    /// Fingerprint of a description; different descriptions have different ones.
     #[must_use]
     pub fn of(description: &[u8]) -> Fingerprint {
         Fingerprint(blake3::derive_key(ENVIRONMENT, description))
     }
 }
 
-/// What an artifact is made from.
+/// What an artifact is compiled from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request<'a> {
-    /// The key of the region, for people: of one region there may be several artifacts.
+    /// The key of the region, for people: one region may have several artifacts.
     pub region: Key,
-    /// Where it is made.
+    /// The environment.
     pub environment: Fingerprint,
-    /// Everything else that it depends on, in an encoding in which different things are different
-    /// bytes.
+    /// Everything else that it depends on, in an injective encoding.
     pub bytes: &'a [u8],
 }
 

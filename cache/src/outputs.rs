@@ -4,10 +4,11 @@ use std::fmt;
 
 use smallvec::SmallVec;
 
-/// A set of result numbers of one region: which results a variant returns, or which a caller needs.
+/// A set of result numbers of one region: the results that a variant returns, or that a caller
+/// needs.
 #[derive(Clone, PartialEq, Eq, Hash, Default)]
 pub struct OutputSet {
-    /// Bit `i % 64` of word `i / 64`; without trailing zero words, so that equal sets are equal.
+    /// Bit `i % 64` of word `i / 64`. No trailing zero words, so that equal sets compare equal.
     words: SmallVec<[u64; 2]>,
 }
 
@@ -55,7 +56,7 @@ impl OutputSet {
         self.words.iter().map(|word| word.count_ones() as usize).sum()
     }
 
-    /// Whether there is none.
+    /// Whether it is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.words.is_empty()

@@ -1,4 +1,4 @@
-//! Entries as bytes that nobody can make who does not have the secret.
+//! Sealed entries: bytes that nobody without the secret can make.
 //!
 //! ```text
 //! offset  size
@@ -11,25 +11,25 @@
 //!     48    32  environment
 //!     80    32  region
 //!    112     8  how long the artifact took to make, in µs
-//!    120     8  how long it took to load, in µs; 0 if nobody has loaded it
+//!    120     8  how long it took to load, in µs; 0 if unknown
 //!    128     8  length of the request
 //!    136     8  length of the artifact
 //!    144    32  MAC
 //!    176        request, artifact
 //! ```
 //!
-//! Numbers are little-endian. The MAC is BLAKE3, keyed, over everything but itself. So a changed
-//! bit, a shorter or longer file, an entry under another name, one of another user, machine or
-//! format, are all found out, and none of them is decoded: [`Sealer::open`] looks at the magic, the
-//! format and the lengths, then at name and environment, then at the MAC, and only behind that at
-//! what they enclose.
+//! Numbers are little-endian. The MAC is keyed BLAKE3 over everything except itself. It detects a
+//! changed bit, a shorter or longer file, an entry under another name, and entries of another user,
+//! machine or format, and none of these is decoded: [`Sealer::open`] checks the magic, the format
+//! and the lengths, then name and environment, then the MAC, and only then the contents.
 //!
-//! Input: records and a secret. Output: bytes; or a record, or what is wrong with the bytes.
+//! Input: records and a secret. Output: bytes; or a record, or the damage of the bytes.
 //!
 //! Invariants:
-//! - DK1: bytes are opened only as what was sealed with the same secret, for the same name and
-//!   environment, whole.
-//! - DK2: opening allocates nothing that a header asks for: lengths have to be those of the bytes.
+//! - DK1: bytes are opened only if they were sealed with the same secret, for the same name and
+//!   environment, and are complete.
+//! - DK2: opening allocates nothing on the word of a header: lengths have to match the actual
+//!   bytes.
 
 use std::fmt;
 use std::time::Duration;
@@ -37,11 +37,11 @@ use std::time::Duration;
 use crate::key::Key;
 use crate::name::{Fingerprint, Name, Request};
 
-/// The format of entries. Another one is another folder, and another key of the MAC.
+/// The format of entries. Another format has another folder and another MAC key.
 pub const FORMAT: u16 = 1;
 
-/// Most bytes of an entry. An executable of 5,000 ops has about 10 MB; what claims to be larger
-/// than this is damaged.
+/// Maximum size of an entry in bytes. An executable of 5,000 ops has about 10 MB; an entry that
+/// claims more than this is damaged.
 pub const MAX_ENTRY: u64 = 512 << 20;
 
 const MAGIC: [u8; 8] = *b"FUSELINE";
@@ -49,55 +49,57 @@ const MAC_AT: usize = 144;
 /// Length of the header of an entry, the MAC included.
 pub const HEADER: usize = MAC_AT + 32;
 
-/// Purpose of the derived key, with the format in it.
+/// Context of the derived key, with the format in it.
 const MAC_KEY: &str = "fuseline cache 2026-11 MAC of entries, format 1";
 
-/// What an entry is.
+/// The kind of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Kind {
+pub enum SealedKind {
     /// An artifact.
     Artifact,
-    /// That loading the artifact takes longer than making it. There is none.
+    /// A note that loading the artifact takes longer than compiling it. There is no artifact.
     NotWorthIt,
-    /// Something that a user of this crate keeps about an environment.
+    /// A note about an environment from a user of this crate.
     Note,
 }
 
-impl Kind {
+impl SealedKind {
     fn code(self) -> u8 {
         match self {
-            Kind::Artifact => 1,
-            Kind::NotWorthIt => 2,
-            Kind::Note => 3,
+            SealedKind::Artifact => 1,
+            SealedKind::NotWorthIt => 2,
+            SealedKind::Note => 3,
         }
     }
 
-    fn of(code: u8) -> Option<Kind> {
-        [Kind::Artifact, Kind::NotWorthIt, Kind::Note].into_iter().find(|kind| kind.code() == code)
+    fn of(code: u8) -> Option<SealedKind> {
+        [SealedKind::Artifact, SealedKind::NotWorthIt, SealedKind::Note]
+            .into_iter()
+            .find(|kind| kind.code() == code)
     }
 }
 
-/// What an entry says.
+/// The contents of an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// What it is.
-    pub kind: Kind,
+    /// The kind.
+    pub kind: SealedKind,
     /// The environment it was made in.
     pub environment: Fingerprint,
     /// The region's key.
     pub region: Key,
-    /// How long it took to make.
+    /// How long the compile took.
     pub made_in: Duration,
-    /// How long it took to load, if that is known.
+    /// How long loading took, if known.
     pub loaded_in: Option<Duration>,
-    /// What it was made from: [`Request::bytes`].
+    /// What it was compiled from: [`Request::bytes`].
     pub request: Vec<u8>,
     /// The artifact.
     pub artifact: Vec<u8>,
 }
 
 impl Record {
-    /// What it answers.
+    /// The request that it answers.
     #[must_use]
     pub fn request(&self) -> Request<'_> {
         Request { region: self.region, environment: self.environment, bytes: &self.request }
@@ -110,23 +112,23 @@ impl Record {
     }
 }
 
-/// What is wrong with the bytes of an entry.
+/// The damage of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Damage {
     /// It is shorter than a header.
     Short,
-    /// It is no entry.
+    /// It is not an entry.
     Magic,
-    /// It is one of another format.
+    /// It has another format.
     Format(u16),
-    /// Its lengths are not its length.
+    /// Its lengths do not match its size.
     Length,
-    /// It has another name than it is found by.
+    /// Its name is not the one that it was found under.
     Name,
     /// It was changed, or sealed with another secret.
     Mac,
-    /// It answers something else.
+    /// It answers another request.
     Request,
 }
 
@@ -146,7 +148,7 @@ impl fmt::Display for Damage {
 
 impl std::error::Error for Damage {}
 
-/// 32 secret bytes. Whoever has them can make entries.
+/// 32 secret bytes. Anyone who has them can make entries.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret([u8; 32]);
 
@@ -173,7 +175,7 @@ impl fmt::Debug for Secret {
 pub struct Sealer([u8; 32]);
 
 impl Sealer {
-    /// With a key derived from the secret, for this format alone.
+    /// Uses a key derived from the secret, for this format only.
     #[must_use]
     pub fn new(secret: &Secret) -> Sealer {
         Sealer(blake3::derive_key(MAC_KEY, secret.as_bytes()))
@@ -199,7 +201,7 @@ impl Sealer {
         bytes.extend(record.environment.as_bytes());
         bytes.extend(record.region.as_bytes());
         bytes.extend(micros(record.made_in));
-        // 0 says that it is not known, and nothing is loaded in no time.
+        // 0 means unknown, so a load counts as at least 1 µs.
         bytes.extend(record.loaded_in.map_or([0; 8], |took| micros(took.max(Duration::from_micros(1)))));
         bytes.extend((record.request.len() as u64).to_le_bytes());
         bytes.extend((record.artifact.len() as u64).to_le_bytes());
@@ -210,9 +212,8 @@ impl Sealer {
         bytes
     }
 
-    /// Puts the right MAC into bytes that are as long as a header, for those who test what stands
-    /// behind it: with damaged bytes nobody would come so far. Whoever has a sealer can make
-    /// entries anyway.
+    /// Puts the right MAC into bytes of at least the length of a header, to test the checks after
+    /// the MAC. It grants nothing new: a sealer can make entries anyway.
     pub fn reseal(&self, bytes: &mut [u8]) {
         if let Some((header, body)) = bytes.split_first_chunk_mut::<HEADER>() {
             let mac = self.mac(&header[..MAC_AT], body);
@@ -220,11 +221,11 @@ impl Sealer {
         }
     }
 
-    /// What the bytes say that are found under `name`. [Sealing](Sealer::seal) it again gives the
-    /// same bytes.
+    /// The record in the bytes found under `name`. [Sealing](Sealer::seal) it again gives the same
+    /// bytes.
     ///
     /// # Errors
-    /// What is wrong with them; see [`Damage`].
+    /// The damage of the bytes.
     pub fn open(&self, name: &Name, bytes: Vec<u8>) -> Result<Record, Damage> {
         let header = Header::read(&bytes)?;
         if header.name != *name {
@@ -240,7 +241,7 @@ impl Sealer {
         request.drain(..HEADER);
         let Header { kind, environment, region, made_in, loaded_in, .. } = header;
         let record = Record { kind, environment, region, made_in, loaded_in, request, artifact };
-        // Whoever has the secret may still have put an entry under a wrong name.
+        // Someone with the secret may have stored an entry under a wrong name.
         if record.name() != *name { Err(Damage::Name) } else { Ok(record) }
     }
 }
@@ -251,10 +252,9 @@ impl fmt::Debug for Sealer {
     }
 }
 
-/// What stands in front of an entry, as far as it can be believed before the MAC is checked: not at
-/// all.
+/// The header of an entry. Nothing in it is trusted before the MAC is checked.
 struct Header {
-    kind: Kind,
+    kind: SealedKind,
     name: Name,
     environment: Fingerprint,
     region: Key,
@@ -264,11 +264,11 @@ struct Header {
     mac: [u8; 32],
 }
 
-/// How long the entry of `name` says it is, by its header alone: for whoever takes it in piece by
-/// piece. Nothing of it is believed by that.
+/// The length of the entry of `name` according to its header, for readers that receive it in
+/// pieces. Nothing in the header is trusted by this.
 ///
 /// # Errors
-/// When it is none of an entry of this name, or says more than [`MAX_ENTRY`].
+/// If it is not the header of an entry of this name, or announces more than [`MAX_ENTRY`].
 pub fn announced(name: &Name, header: &[u8]) -> Result<u64, Damage> {
     let (header, body) = Header::parse(header.first_chunk().ok_or(Damage::Short)?)?;
     if header.name != *name {
@@ -284,7 +284,7 @@ impl Header {
         if announced == body.len() as u64 { Ok(header) } else { Err(Damage::Length) }
     }
 
-    /// The fields, and how long it says that what follows is.
+    /// The fields, and the announced length of the rest.
     fn parse(header: &[u8; HEADER]) -> Result<(Header, u64), Damage> {
         let mut rest = Fields(header);
         if rest.take() != MAGIC {
@@ -295,7 +295,7 @@ impl Header {
             return Err(Damage::Format(format));
         }
         let [kind, zero] = rest.take();
-        let kind = Kind::of(kind).filter(|_| zero == 0).ok_or(Damage::Magic)?;
+        let kind = SealedKind::of(kind).filter(|_| zero == 0).ok_or(Damage::Magic)?;
         if u32::from_le_bytes(rest.take()) as usize != HEADER {
             return Err(Damage::Length);
         }
@@ -310,7 +310,7 @@ impl Header {
             region: Key::new(region),
             made_in: Duration::from_micros(made_in),
             loaded_in: (loaded_in != 0).then(|| Duration::from_micros(loaded_in)),
-            // Used only once it is known to be no more than the length of the bytes.
+            // Used only after it is known not to exceed the length of the bytes.
             request_len: lens[0] as usize,
             mac: rest.take(),
         };
@@ -318,7 +318,7 @@ impl Header {
     }
 }
 
-/// The fields of a header, in order.
+/// Reads the fields of a header, in order.
 struct Fields<'a>(&'a [u8]);
 
 impl Fields<'_> {
@@ -336,7 +336,7 @@ mod tests {
 
     fn record() -> Record {
         Record {
-            kind: Kind::Artifact,
+            kind: SealedKind::Artifact,
             environment: Fingerprint::of(b"here"),
             region: Key::new([7; 32]),
             made_in: Duration::from_millis(30),
@@ -354,7 +354,7 @@ mod tests {
     fn what_was_sealed_is_opened() {
         let name = record().name();
         for loaded_in in [None, Some(Duration::from_micros(1)), Some(Duration::from_secs(9))] {
-            for kind in [Kind::Artifact, Kind::NotWorthIt, Kind::Note] {
+            for kind in [SealedKind::Artifact, SealedKind::NotWorthIt, SealedKind::Note] {
                 let record = Record { loaded_in, kind, ..record() };
                 assert_eq!(sealer().open(&name, sealer().seal(&record)), Ok(record));
             }
@@ -363,7 +363,7 @@ mod tests {
         assert_eq!(sealer().open(&empty.name(), sealer().seal(&empty)), Ok(empty));
     }
 
-    /// DK1: every bit of an entry, every shorter one, and longer ones.
+    /// DK1: changes of every bit of an entry, shorter entries, and longer ones.
     #[test]
     fn nothing_else_is_opened() {
         let (record, sealer) = (record(), sealer());
@@ -382,7 +382,7 @@ mod tests {
         assert_eq!(other.open(&name, bytes), Err(Damage::Mac));
     }
 
-    /// Whoever moves the border between request and artifact changes what is asked.
+    /// Moving the border between request and artifact changes the request.
     #[test]
     fn the_lengths_are_under_the_mac() {
         let (record, sealer) = (record(), sealer());
@@ -409,7 +409,7 @@ mod tests {
     fn a_name_that_is_not_that_of_the_request_is_refused() {
         let (mut record, sealer) = (record(), sealer());
         let name = record.name();
-        // What somebody with the secret could do: seal under another name.
+        // An attack with the secret: sealing under another name.
         let mut bytes = sealer.seal(&record);
         record.request = b"something else".to_vec();
         let other = record.name();

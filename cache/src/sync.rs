@@ -1,5 +1,5 @@
-//! The lock and the atomics this crate uses. Its critical sections call nothing that blocks, waits
-//! or leaves the crate, so a model checker may treat each as one step.
+//! The lock and the atomics of this crate. Its critical sections call nothing that blocks, waits or
+//! leaves the crate, so a model checker may treat each as one step.
 #![allow(clippy::disallowed_types, reason = "this is the one place of the crate that names them")]
 
 pub(crate) use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -15,7 +15,7 @@ use fuseline_sync::LeafGuard;
 #[derive(Debug, Default)]
 pub(crate) struct Mutex<T>(parking_lot::Mutex<T>);
 
-/// A [`Mutex`] that this thread holds.
+/// A locked [`Mutex`].
 #[derive(Debug)]
 pub(crate) struct MutexGuard<'a, T> {
     guard: parking_lot::MutexGuard<'a, T>,
@@ -46,14 +46,14 @@ impl<T> Mutex<T> {
     }
 }
 
-/// Waits for what another thread changes under a [`Mutex`], never without an end.
+/// Waits for a change under a [`Mutex`], always with a deadline.
 #[cfg(feature = "shared")]
 #[derive(Debug, Default)]
 pub(crate) struct Condvar(parking_lot::Condvar);
 
 #[cfg(feature = "shared")]
 impl Condvar {
-    /// Waits until it is notified, at most until `end`.
+    /// Waits until it is notified, or until `end`.
     pub(crate) fn wait_until<T>(&self, guard: &mut MutexGuard<'_, T>, end: Instant) {
         self.0.wait_until(&mut guard.guard, end);
     }

@@ -1,8 +1,8 @@
 //! The map of the memory tier.
 //!
-//! Input: keys. Output: what they stand for, shared. A guard of the map is a lock on a part of it,
-//! so none leaves this module: each call takes one, clones or moves out what it finds, and lets go
-//! of it before anything of that is dropped.
+//! Input: keys. Output: shared values. A guard of the map locks a part of it, so no guard leaves
+//! this module: each call takes one, clones or moves out the value, and releases the guard before
+//! the value is dropped.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use fuseline_sync::LeafGuard;
 
 use crate::key::Key;
 
-/// See the module's documentation.
+/// See the module documentation.
 pub(crate) struct Table<V>(DashMap<Key, Arc<V>>);
 
 impl<V> Table<V> {
@@ -29,7 +29,7 @@ impl<V> Table<V> {
         self.0.contains_key(key)
     }
 
-    /// What a key stands for, made where it is new, and whether it is.
+    /// The value of a key, created if it is new, and whether it is new.
     pub(crate) fn get_or_make(&self, key: Key, make: impl FnOnce() -> V) -> (Arc<V>, bool) {
         let mut is_new = false;
         let _held = LeafGuard::new();
@@ -41,7 +41,7 @@ impl<V> Table<V> {
         (value, is_new)
     }
 
-    /// Takes out exactly this value: a new one of the same key is another object.
+    /// Removes exactly this value. A new one of the same key is another object.
     pub(crate) fn remove(&self, key: &Key, value: &Arc<V>) {
         let held = LeafGuard::new();
         let removed = self.0.remove_if(key, |_, current| Arc::ptr_eq(current, value));

@@ -9,7 +9,7 @@ use std::fs;
 use std::time::Duration;
 
 use fuseline_cache::disk::{DiskCache, DiskConfig, DiskStats, JoinOutcome};
-use fuseline_cache::{Fingerprint, Key, Kind, Name, Record, Request, Sealer, Secret};
+use fuseline_cache::{Fingerprint, Key, Name, Record, Request, SealedKind, Sealer, Secret};
 use proptest::prelude::*;
 
 use support::{Root, is_there, record, version};
@@ -49,7 +49,7 @@ fn every_record_is_found_as_it_was_stored() {
     let root = Root::new();
     let cache = root.open();
     let longest = Duration::from_micros(u64::MAX);
-    for kind in [Kind::Artifact, Kind::NotWorthIt, Kind::Note] {
+    for kind in [SealedKind::Artifact, SealedKind::NotWorthIt, SealedKind::Note] {
         for len in [0, 1, 511, 512, 100_000, 3 << 20] {
             for (made_in, loaded_in) in [
                 (Duration::ZERO, None),

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use fuseline_cache::disk::{DiskCache, DiskConfig};
-use fuseline_cache::{Damage, FORMAT, Fingerprint, Key, Kind, MAX_ENTRY, Name, Record, Sealer, Secret};
+use fuseline_cache::{Damage, FORMAT, Fingerprint, Key, MAX_ENTRY, Name, Record, SealedKind, Sealer, Secret};
 
 use support::faulty::{Call, Faulty, Plan};
 use support::{Random, Root, is_there, record, sealer, version};
@@ -247,7 +247,7 @@ fn what_cannot_be_read_is_stored_anew() {
     let files = Faulty::new(Plan::Works);
     let cache = victim.root.open_on(files.clone(), victim.root.given()).unwrap();
     assert!(cache.may_have(&victim.record.name()));
-    files.plan(Plan::Kind(Call::Read, rustix::io::Errno::IO));
+    files.plan(Plan::SealedKind(Call::Read, rustix::io::Errno::IO));
     assert_eq!(cache.load(&victim.record.request()).found(), None);
     assert!(!cache.may_have(&victim.record.name()), "nobody would store it");
     files.plan(Plan::Works);
@@ -315,7 +315,7 @@ fn who_may_not_write_refuses_damage_and_leaves_it() {
 /// The records of the golden files.
 fn golden() -> Vec<(&'static str, Record)> {
     let artifact = Record {
-        kind: Kind::Artifact,
+        kind: SealedKind::Artifact,
         environment: Fingerprint::of(b"plugin 1, device 2"),
         region: Key::new(*b"the key of a region, 32 bytes...."[..32].first_chunk().unwrap()),
         made_in: std::time::Duration::from_micros(123_456_789),
@@ -323,8 +323,8 @@ fn golden() -> Vec<(&'static str, Record)> {
         request: b"what it was made from".to_vec(),
         artifact: (0..1000u32).map(|at| (at * at) as u8).collect(),
     };
-    let note = Record { kind: Kind::Note, loaded_in: None, ..artifact.clone() };
-    let not_worth_it = Record { kind: Kind::NotWorthIt, artifact: Vec::new(), ..artifact.clone() };
+    let note = Record { kind: SealedKind::Note, loaded_in: None, ..artifact.clone() };
+    let not_worth_it = Record { kind: SealedKind::NotWorthIt, artifact: Vec::new(), ..artifact.clone() };
     let empty = Record { request: Vec::new(), artifact: Vec::new(), ..note.clone() };
     vec![
         ("v1-artifact.bin", artifact),

@@ -201,7 +201,7 @@ fn any_call_may_fail_where_nothing_is_there() {
 fn calls_may_fail_for_long() {
     let kinds: HashSet<Call> = calls_of_a_session(synced).into_iter().collect();
     for errno in ERRNOS {
-        let plans = kinds.iter().map(|kind| Plan::Kind(*kind, errno)).chain([Plan::All(errno)]);
+        let plans = kinds.iter().map(|kind| Plan::SealedKind(*kind, errno)).chain([Plan::All(errno)]);
         for plan in plans {
             let what = format!("{plan:?}");
             let root = Root::in_memory();
@@ -272,7 +272,7 @@ fn failed_stores_are_followed_by_pauses() {
     let second = Duration::from_secs(1);
     let mut term = 10 * second;
     for _ in 0..12 {
-        files.plan(Plan::Kind(Call::Create, Errno::NOSPC));
+        files.plan(Plan::SealedKind(Call::Create, Errno::NOSPC));
         assert!(!cache.store(&record("a")));
         assert_eq!(files.calls(), [Call::Create], "tried once");
         files.plan(Plan::Works);
@@ -287,7 +287,7 @@ fn failed_stores_are_followed_by_pauses() {
     // Loads continue meanwhile. A successful store ends the pauses.
     assert!(cache.store(&record("a")));
     assert_eq!(cache.load(&record("a").request()).found(), Some(record("a")));
-    files.plan(Plan::Kind(Call::Rename, Errno::NOSPC));
+    files.plan(Plan::SealedKind(Call::Rename, Errno::NOSPC));
     assert!(!cache.store(&record("b")));
     files.plan(Plan::Works);
     files.let_pass(10 * second);
@@ -304,7 +304,7 @@ fn every_failure_is_told_once() {
     for (told, errno) in
         [(1, Errno::IO), (1, Errno::MFILE), (0, Errno::IO), (1, Errno::NFILE), (0, Errno::MFILE)]
     {
-        files.plan(Plan::Kind(Call::Open, errno));
+        files.plan(Plan::SealedKind(Call::Open, errno));
         assert_eq!(cache.load(&record("a").request()).found(), None);
         assert_eq!(root.log.take().len(), told, "{errno:?}");
         // It may exist: no process should assume that it does not.
@@ -318,7 +318,7 @@ fn a_full_disk_does_not_hide_a_crash() {
     let (root, files) = (Root::in_memory(), Faulty::new(Plan::Works));
     stock(&root);
     for call in [Call::Create, Call::Write, Call::Rename] {
-        files.plan(Plan::Kind(call, Errno::NOSPC));
+        files.plan(Plan::SealedKind(call, Errno::NOSPC));
         let cache = root.open_on(files.clone(), root.config()).unwrap();
         assert!(cache.quarantine(&record("dead").name()).is_some(), "{call:?}");
         assert!(is_there(&root.folder("marks").join("1".repeat(32))), "{call:?}");
@@ -336,7 +336,7 @@ fn a_full_disk_does_not_hide_a_crash() {
 fn without_locks_every_process_is_on_its_own() {
     let root = Root::in_memory();
     drop(root.open());
-    let files = Faulty::new(Plan::Kind(Call::TryLock, Errno::NOLCK));
+    let files = Faulty::new(Plan::SealedKind(Call::TryLock, Errno::NOLCK));
     for _ in 0..3 {
         let cache = root.open_on(files.clone(), root.config()).unwrap();
         assert!(cache.mark(Stage::Make, &record("a").name(), &record("a").name()).is_none());

@@ -272,7 +272,7 @@ fn a_slot_that_cannot_be_cleared_is_given_up() {
     let (root, files) = (Root::new(), Faulty::new(Plan::Works));
     let cache = root.open_on(files.clone(), root.config()).unwrap();
     let first = cache.mark(Stage::Make, &suspect("a"), &name("a")).unwrap();
-    files.plan(Plan::Kind(Call::WriteAt, Errno::IO));
+    files.plan(Plan::SealedKind(Call::WriteAt, Errno::IO));
     drop(first);
     assert!(cache.mark(Stage::Make, &suspect("b"), &name("b")).is_none());
     assert_eq!(root.log.take().len(), 1);

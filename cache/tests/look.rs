@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use fuseline_cache::disk::{DiskCache, DiskConfig, SecretSource, StrayFile};
-use fuseline_cache::{Fingerprint, Key, Kind, Name, Record};
+use fuseline_cache::{Fingerprint, Key, Name, Record, SealedKind};
 
 fn open(root: &Path, read_only: bool) -> DiskCache {
     let secret = SecretSource::File(root.join("state").join("cache.key"));
@@ -15,7 +15,7 @@ fn open(root: &Path, read_only: bool) -> DiskCache {
 
 fn record(request: &str) -> Record {
     Record {
-        kind: Kind::Artifact,
+        kind: SealedKind::Artifact,
         environment: Fingerprint::of(b"here"),
         region: Key::new([1; 32]),
         made_in: Duration::from_millis(30),

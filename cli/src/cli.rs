@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::cache::args::{CACHE_HELP, CacheArgs};
-use crate::options::{Contract, DeviceChoice, ModeChoice, Place};
+use crate::options::{Contract, DeviceChoice, DeviceOptions, ModeChoice};
 
 const EXIT_STATUS: &str = "\
 Exit status:
@@ -123,7 +123,7 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) contract: Contract,
     #[command(flatten)]
-    pub(crate) place: Place,
+    pub(crate) place: DeviceOptions,
 }
 
 const BENCH_HELP: &str = "\
@@ -170,7 +170,7 @@ pub(crate) struct BenchArgs {
     #[command(flatten)]
     pub(crate) contract: Contract,
     #[command(flatten)]
-    pub(crate) place: Place,
+    pub(crate) place: DeviceOptions,
     /// Only the program with this name, whatever other options say
     #[arg(long, value_name = "CASE", hide = true)]
     pub(crate) case: Option<String>,
@@ -220,7 +220,7 @@ pub(crate) struct ExplainArgs {
     #[command(flatten)]
     pub(crate) contract: Contract,
     #[command(flatten)]
-    pub(crate) place: Place,
+    pub(crate) place: DeviceOptions,
 }
 
 const DOCTOR_HELP: &str = "\
@@ -259,7 +259,7 @@ pub(crate) struct DevicesArgs {
     #[arg(long)]
     pub(crate) json: bool,
     #[command(flatten)]
-    pub(crate) place: Place,
+    pub(crate) place: DeviceOptions,
 }
 
 const OPS_HELP: &str = "\

@@ -6,7 +6,7 @@ use fuseline::{Engine, EngineConfig, Event, EventSink as _, Mode, Timeline};
 use serde_json::{Value, json};
 
 use crate::failure::Failure;
-use crate::options::{Contract, DeviceChoice, Place};
+use crate::options::{Contract, DeviceChoice, DeviceOptions};
 use crate::text::note;
 
 /// An engine and the events that it reports.
@@ -29,7 +29,7 @@ impl Watched {
     /// Opens an engine that compiles or loads every region when it first occurs. `watch` selects
     /// the events to keep.
     pub(crate) fn new(
-        place: &Place,
+        place: &DeviceOptions,
         contract: Contract,
         mode: Mode,
         watch: Watch,
@@ -40,7 +40,7 @@ impl Watched {
 
     /// Like [`Watched::new`], without the disk cache.
     pub(crate) fn afresh(
-        place: &Place,
+        place: &DeviceOptions,
         contract: Contract,
         mode: Mode,
         watch: Watch,
@@ -53,7 +53,7 @@ impl Watched {
     /// used only if its folder is set. With `compile_first`, each region is compiled when it first
     /// occurs.
     pub(crate) fn as_usual(
-        place: &Place,
+        place: &DeviceOptions,
         contract: Contract,
         mode: Mode,
         compile_first: bool,
@@ -70,7 +70,7 @@ impl Watched {
 
     fn with(
         config: EngineConfig,
-        place: &Place,
+        place: &DeviceOptions,
         contract: Contract,
         mode: Mode,
         watch: Watch,

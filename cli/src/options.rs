@@ -9,7 +9,7 @@ use fuseline::{Mode, Numerics};
 
 /// The device to run on.
 #[derive(Debug, Args)]
-pub(crate) struct Place {
+pub(crate) struct DeviceOptions {
     /// `reference`, or the path of a PJRT plugin [default: the first that is found, see `doctor`]
     #[arg(long, value_name = "DEVICE", value_parser = device)]
     pub(crate) device: Option<DeviceChoice>,

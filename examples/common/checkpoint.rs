@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::{Context as _, bail};
-use fuseline::{DType, Engine, Literal, Tensor, TensorType};
+use fuseline::{DType, Engine, Literal, Shape, Tensor, TensorType};
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 
 /// Returns the format's name of an element type.
@@ -69,13 +69,13 @@ pub(crate) fn to_bytes<'a>(
     let mut data = Vec::with_capacity(reads.len());
     for (name, read) in reads {
         let literal = super::block_on(read).with_context(|| format!("reading `{name}`"))?;
-        let dims = literal.dims().iter().map(|&dim| usize::try_from(dim)).collect::<Result<Vec<_>, _>>()?;
-        data.push((name, dims, literal));
+        data.push((name, literal));
     }
     let views = data
         .iter()
-        .map(|(name, dims, literal)| {
-            let view = TensorView::new(to_safetensors(literal.dtype())?, dims.clone(), literal.bytes())?;
+        .map(|(name, literal)| {
+            let (dtype, dims) = (to_safetensors(literal.dtype())?, literal.sizes().to_vec());
+            let view = TensorView::new(dtype, dims, literal.bytes())?;
             Ok((*name, view))
         })
         .collect::<anyhow::Result<Vec<_>>>()?;
@@ -94,8 +94,7 @@ pub(crate) fn from_bytes(engine: &Engine, bytes: &[u8]) -> anyhow::Result<BTreeM
 }
 
 fn tensor_of(engine: &Engine, view: &TensorView<'_>) -> anyhow::Result<Tensor> {
-    let dims: Vec<u64> = view.shape().iter().map(|&dim| dim as u64).collect();
-    let ty = TensorType::of(from_safetensors(view.dtype())?, &dims)?;
+    let ty = TensorType::new(from_safetensors(view.dtype())?, Shape::try_from(view.shape())?);
     Ok(engine.from_literal(&Literal::from_bytes(ty, view.data().to_vec())?)?)
 }
 

@@ -36,8 +36,8 @@ impl Random {
     }
 
     /// Normally distributed numbers for a tensor of these sizes, times `scale`.
-    pub(crate) fn normals(&mut self, dims: &[u64], scale: f64) -> Vec<f32> {
-        let count: u64 = dims.iter().product();
+    pub(crate) fn normals(&mut self, dims: &[usize], scale: f64) -> Vec<f32> {
+        let count: usize = dims.iter().product();
         (0..count).map(|_| (self.normal() * scale) as f32).collect()
     }
 

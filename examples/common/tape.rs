@@ -148,7 +148,7 @@ impl<'t> Var<'t> {
     }
 
     /// The sizes of its dimensions.
-    pub(crate) fn dims(&self) -> &[u64] {
+    pub(crate) fn dims(&self) -> &[usize] {
         self.value.dims()
     }
 
@@ -160,7 +160,7 @@ impl<'t> Var<'t> {
         let (a, b) = (self.dims().to_vec(), rhs.dims().to_vec());
         Ok(self.tape.result(
             value,
-            [(self, Box::new(move |g| unbroadcast(g, &a))), (rhs, Box::new(move |g| unbroadcast(g, &b)))],
+            [(self, Box::new(move |g| unbroadcast(&a, g))), (rhs, Box::new(move |g| unbroadcast(&b, g)))],
         ))
     }
 
@@ -172,8 +172,8 @@ impl<'t> Var<'t> {
         Ok(self.tape.result(
             value,
             [
-                (self, Box::new(move |g| unbroadcast(&g.mul(&b)?, &da))),
-                (rhs, Box::new(move |g| unbroadcast(&g.mul(&a)?, &db))),
+                (self, Box::new(move |g| unbroadcast(&da, &g.mul(&b)?))),
+                (rhs, Box::new(move |g| unbroadcast(&db, &g.mul(&a)?))),
             ],
         ))
     }
@@ -224,7 +224,7 @@ impl<'t> Var<'t> {
     // ----- shapes and sums -----
 
     /// The same elements in another shape.
-    pub(crate) fn reshape(&self, dims: &[u64]) -> Result<Var<'t>> {
+    pub(crate) fn reshape(&self, dims: &[usize]) -> Result<Var<'t>> {
         let value = self.value.reshape(dims)?;
         let before = self.dims().to_vec();
         Ok(self.tape.result(value, [(self, Box::new(move |g| g.reshape(&before)))]))
@@ -281,7 +281,7 @@ impl<'t> Var<'t> {
         let value = self.value.sum(axes)?;
         let dims = self.dims().to_vec();
         let summed = axes.to_vec();
-        Ok(self.tape.result(value, [(self, Box::new(move |g| grad::sum(g, &dims, &summed)))]))
+        Ok(self.tape.result(value, [(self, Box::new(move |g| grad::sum(&dims, &summed, g)))]))
     }
 
     /// The mean of all elements, a scalar.
@@ -329,7 +329,7 @@ impl<'t> Var<'t> {
 
     /// The mean of each `size` by `size` square of images `[batch, height, width, features]`, whose
     /// sides `size` divides.
-    pub(crate) fn mean_pool(&self, size: u64) -> Result<Var<'t>> {
+    pub(crate) fn mean_pool(&self, size: usize) -> Result<Var<'t>> {
         let &[batch, height, width, features] = self.dims() else {
             unreachable!("images have four dimensions: {:?}", self.dims());
         };
@@ -352,7 +352,7 @@ impl<'t> Var<'t> {
     }
 
     /// [`nn::resize`].
-    pub(crate) fn resize(&self, sizes: &[u64], settings: Resize) -> Result<Var<'t>> {
+    pub(crate) fn resize(&self, sizes: &[usize], settings: Resize) -> Result<Var<'t>> {
         let value = nn::resize(&self.value, sizes, settings)?;
         let dims = self.dims().to_vec();
         Ok(self.tape.result(value, [(self, Box::new(move |g| grad::resize(&dims, settings, g)))]))
@@ -401,7 +401,7 @@ impl<'t> Var<'t> {
     pub(crate) fn embedding(&self, indices: &Tensor) -> Result<Var<'t>> {
         let value = nn::embedding(&self.value, indices)?;
         let (indices, words) = (indices.clone(), self.dims().first().copied().unwrap_or(0));
-        let pull = move |g: &Tensor| grad::embedding(&indices, words, g);
+        let pull = move |g: &Tensor| grad::embedding(words, &indices, g);
         Ok(self.tape.result(value, [(self, Box::new(pull))]))
     }
 }

@@ -12,9 +12,9 @@ use fuseline::{Engine, Result, Tensor};
 use crate::common::random::Random;
 
 /// Height and width of an image.
-pub(crate) const SIDE: u64 = 8;
+pub(crate) const SIDE: usize = 8;
 /// Number of digits.
-pub(crate) const CLASSES: u64 = 10;
+pub(crate) const CLASSES: usize = 10;
 /// The number of test images: a fifth.
 const TEST: usize = 360;
 /// The seed of the image order, whose last images are the test set. The file is ordered by writer,
@@ -24,7 +24,7 @@ const TEST: usize = 360;
 /// settings.
 const SPLIT_SEED: u64 = 0;
 
-const PIXELS: usize = (SIDE * SIDE) as usize;
+const PIXELS: usize = SIDE * SIDE;
 const FILE: &[u8] = include_bytes!("../data/digits.csv.gz");
 
 /// Images with their labels.
@@ -53,7 +53,7 @@ impl Set {
             pixels.extend_from_slice(&self.pixels[i * PIXELS..(i + 1) * PIXELS]);
         }
         let labels: Vec<i32> = indices.iter().map(|&i| self.labels[i]).collect();
-        let count = indices.len() as u64;
+        let count = indices.len();
         Ok((engine.tensor(&pixels, &[count, SIDE, SIDE, 1])?, engine.tensor(&labels, &[count])?))
     }
 }

@@ -8,7 +8,7 @@ use crate::common::tape::{Tape, Var};
 use crate::data::{CLASSES, SIDE};
 
 /// Name, sizes and number of inputs of each parameter, in the order of [`forward`]'s arguments.
-const PARAMETERS: [(&str, &[u64], u64); 6] = [
+const PARAMETERS: [(&str, &[usize], usize); 6] = [
     ("conv1.kernel", &[3, 3, 1, 8], 9),
     ("conv1.bias", &[8], 0),
     ("conv2.kernel", &[3, 3, 8, 16], 72),

@@ -1,36 +1,36 @@
-//! The arithmetic of a device: what the specification leaves open.
+//! How a device computes where the StableHLO specification leaves a choice.
 //!
-//! Plain data. [`crate::lower::Target::arithmetic`] says it of a device, and an interpreter that
-//! stands in for the device follows it.
+//! Plain data. [`crate::lower::Target::arithmetic`] gives the arithmetic of a device. An
+//! interpreter that stands in for the device follows it.
 
 use crate::dtype::DTypeSet;
 
-/// How sums of products are taken.
+/// The order in which sums of products are accumulated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SumOrder {
-    /// One term after the other: what others are compared with.
+    /// One term after the other. This is the reference order.
     InOrder,
-    /// As is fastest, for products and convolutions of `f32`, and in blocks for its sums (J4):
-    /// those err less.
+    /// The fastest order for products and convolutions of `f32`, and blockwise for sums of `f32`,
+    /// which lowers their rounding error (J4).
     AnyOrder,
 }
 
-/// How a device computes, where the specification leaves that open.
+/// The arithmetic of a device, where the specification leaves a choice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arithmetic {
-    /// How sums of products may be taken.
+    /// The order of sums of products.
     pub sums: SumOrder,
-    /// Element types whose subnormal numbers ops that compute read and write as zeros of the same
-    /// sign ([`crate::subnormal`]). A complex number is flushed in both parts where its part's type
-    /// is in the set.
+    /// Element types whose subnormal numbers are flushed: ops that compute read and write them as
+    /// zeros of the same sign ([`crate::subnormal`]). A complex number is flushed in both parts if
+    /// the set contains the type of its parts.
     pub flushed: DTypeSet,
 }
 
 impl Arithmetic {
-    /// What the specification says: sums in order, and subnormal numbers are numbers.
+    /// The arithmetic of the specification: sums in order, no flushing.
     pub const REFERENCE: Arithmetic = Arithmetic { sums: SumOrder::InOrder, flushed: DTypeSet::NONE };
 
-    /// The same for a body that is called for each element: its sums are taken in order.
+    /// The same arithmetic with sums in order, for a body that is called for each element.
     #[inline]
     #[must_use]
     pub fn in_order(self) -> Arithmetic {

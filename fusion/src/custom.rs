@@ -1,8 +1,8 @@
-//! Ops that a user defines: functions with a name.
+//! User-defined ops: functions with a name.
 //!
-//! A [`CustomOp`] is recorded as a call of `composite` with the function as its body, so it has
-//! everything that an op of the table has: checked types, a place in keys, a reference
-//! implementation, fusion with its neighbours, several devices.
+//! A [`CustomOp`] is recorded as a call of `composite` with the function as its body. It therefore
+//! has what every op of the table has: checked types, a place in keys, a reference implementation,
+//! fusion with its neighbours, several devices.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::op::{OpCode, Signature, attrs};
 use crate::shape::TensorType;
 use crate::text::{TextError, TextModule};
 
-/// A function with a name, to be called like an op. Its types are fixed.
+/// A named function that can be called like an op. Its types are fixed.
 #[derive(Clone)]
 pub struct CustomOp {
     signature: Arc<Signature>,
@@ -26,7 +26,7 @@ impl CustomOp {
     /// Gives a function a name.
     ///
     /// # Errors
-    /// When the name is none ([`crate::attr::is_name`]), or the function does not fit the limits.
+    /// If the name is not valid ([`crate::attr::is_name`]), or the function exceeds the limits.
     pub fn new(name: &str, body: Arc<Body>) -> Result<CustomOp, OpError> {
         let fingerprint = *blake3::hash(&encode_body(&body)).as_bytes();
         let params = body.graph().params().to_vec();
@@ -34,12 +34,12 @@ impl CustomOp {
         Ok(CustomOp { signature: Arc::new(signature), fingerprint })
     }
 
-    /// Gives a name to the function of a StableHLO module, as `jax.export` and other front ends
-    /// write it: see [`TextModule`] for what is read. With it every function that XLA can compile
-    /// becomes an op.
+    /// Names the function of a StableHLO module, as `jax.export` and other front ends write it. See
+    /// [`TextModule`] for the accepted subset. Every function that XLA can compile can thus become
+    /// an op.
     ///
     /// # Errors
-    /// When the text is not such a module, or the name is none.
+    /// If the text is not such a module, or the name is not valid.
     ///
     /// ```
     /// use fuseline_fusion::CustomOp;
@@ -80,20 +80,20 @@ impl CustomOp {
         self.signature.attrs()
     }
 
-    /// Types of the operands that it takes.
+    /// Operand types.
     #[must_use]
     pub fn operands(&self) -> &[TensorType] {
         self.signature.operands()
     }
 
-    /// Types of its results.
+    /// Result types.
     #[must_use]
     pub fn results(&self) -> &[TensorType] {
         self.signature.results()
     }
 
-    /// BLAKE3 of the function's canonical encoding: equal exactly for functions that consist of the
-    /// same ops.
+    /// BLAKE3 of the function's canonical encoding. Two functions have the same fingerprint exactly
+    /// if they consist of the same ops.
     #[must_use]
     pub fn fingerprint(&self) -> &[u8; 32] {
         &self.fingerprint

@@ -1,4 +1,4 @@
-//! Literals as people read them.
+//! `Display` of literals.
 
 use std::fmt;
 
@@ -6,15 +6,15 @@ use crate::dtype::{DType, DTypeClass};
 use crate::element::{self, Bits, Elements};
 use crate::literal::Literal;
 
-/// Literals of more elements than this are shown in part.
+/// Literals with more elements than this are abbreviated.
 const MOST: usize = 1_000;
 
-/// How many elements are shown at each end of a dimension of such a literal.
+/// How many elements an abbreviated literal shows at each end of a dimension.
 const EDGE: u64 = 3;
 
-/// The type and the elements, a bracket per dimension. Of more than 1,000 elements, the first and
-/// last three along each dimension are shown. Floats are written with as many digits as tell them
-/// apart from their neighbours.
+/// Writes the type and the elements, with a bracket per dimension. A literal of more than 1,000
+/// elements shows the first and last three along each dimension. A float has as many digits as
+/// distinguish it from its neighbours.
 ///
 /// ```
 /// use fuseline_fusion::Literal;
@@ -31,7 +31,7 @@ impl fmt::Display for Literal {
     }
 }
 
-/// The elements from a place on that these dimensions hold.
+/// Writes the elements of these dimensions, from an index on.
 fn dimension(
     literal: &Literal,
     elements: &Elements<'_>,
@@ -79,7 +79,7 @@ fn element(dtype: DType, bits: Bits, f: &mut fmt::Formatter<'_>) -> fmt::Result 
     }
 }
 
-/// A float; those narrower than `f32` are written as the `f32` that they are.
+/// Writes a float. Types narrower than `f32` are written as the `f32` of the same value.
 fn float(dtype: DType, value: f64, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let is_plain = value == 0.0 || !value.is_finite() || (1e-5..1e16).contains(&value.abs());
     match (dtype, is_plain) {

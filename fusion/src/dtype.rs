@@ -48,7 +48,7 @@ pub enum DType {
     F4E2M1FN = 28,
 }
 
-/// Family an element type belongs to; op rules are written in terms of families.
+/// Family of an element type. The rules of ops are written in terms of families.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DTypeClass {
     /// `bool`.
@@ -109,8 +109,8 @@ impl DType {
         DType::ALL.into_iter().find(|dtype| dtype.code() == code)
     }
 
-    /// Name in the program format (`i1`, `ui32`, `bf16`, `c64`). StableHLO's text has the same
-    /// names but for complex types, which it builds from those of their parts.
+    /// Name in the program format (`i1`, `ui32`, `bf16`, `c64`). StableHLO's text uses the same
+    /// names, except that it builds those of complex types from the type of their parts.
     #[must_use]
     pub const fn mlir(self) -> &'static str {
         match self {
@@ -200,7 +200,7 @@ impl DType {
         }
     }
 
-    /// How the bits of a float are read; `None` for other types.
+    /// The bit layout of a float; `None` for other types.
     #[inline]
     #[must_use]
     pub const fn float_format(self) -> Option<FloatFormat> {
@@ -223,36 +223,36 @@ impl DType {
         })
     }
 
-    /// True for binary floating point numbers, the formats of 8 and 4 bits included; not for
-    /// complex numbers.
+    /// Whether this is a binary floating point type, 8-bit and 4-bit formats included. Complex
+    /// types are not.
     #[inline]
     #[must_use]
     pub const fn is_float(self) -> bool {
         matches!(self.class(), DTypeClass::Float)
     }
 
-    /// True for the floats of fewer than 16 bits.
+    /// Whether this is a float of fewer than 16 bits.
     #[inline]
     #[must_use]
     pub const fn is_small_float(self) -> bool {
         self.is_float() && self.size() == 1
     }
 
-    /// True for signed and unsigned integers, not for `bool`.
+    /// Whether this is a signed or unsigned integer. `bool` is not.
     #[inline]
     #[must_use]
     pub const fn is_int(self) -> bool {
         matches!(self.class(), DTypeClass::Signed | DTypeClass::Unsigned)
     }
 
-    /// True for complex numbers.
+    /// Whether this is a complex type.
     #[inline]
     #[must_use]
     pub const fn is_complex(self) -> bool {
         matches!(self.class(), DTypeClass::Complex)
     }
 
-    /// The type of the real and of the imaginary part; a type that is not complex is its own.
+    /// The type of the real and imaginary parts. A type that is not complex is its own part.
     #[inline]
     #[must_use]
     pub const fn part(self) -> DType {
@@ -263,7 +263,7 @@ impl DType {
         }
     }
 
-    /// The complex type whose parts have this type; `None` where there is none.
+    /// The complex type with parts of this type, if there is one.
     #[inline]
     #[must_use]
     pub const fn complex(self) -> Option<DType> {
@@ -290,7 +290,7 @@ impl fmt::Display for DType {
     }
 }
 
-/// A set of element types, as the op table states which ones an operand may have.
+/// A set of element types. The op table states with it which types an operand may have.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct DTypeSet(u32);
 
@@ -307,7 +307,7 @@ impl DTypeSet {
     pub const INT: DTypeSet = DTypeSet::SIGNED.or(DTypeSet::UNSIGNED);
     /// Every binary floating point type.
     pub const FLOAT: DTypeSet = DTypeSet::of_class(DTypeClass::Float);
-    /// `f16`, `bf16`, `f32`, `f64`: the floats that processors compute with.
+    /// `f16`, `bf16`, `f32`, `f64`: the floats with hardware arithmetic.
     pub const WIDE_FLOAT: DTypeSet = DTypeSet::of(&[DType::F16, DType::BF16, DType::F32, DType::F64]);
     /// `complex<f32>`, `complex<f64>`.
     pub const COMPLEX: DTypeSet = DTypeSet::of_class(DTypeClass::Complex);
@@ -330,13 +330,13 @@ impl DTypeSet {
     pub const NUMBER: DTypeSet = DTypeSet::REAL.or(DTypeSet::COMPLEX);
     /// Integers and `bool`.
     pub const INT_BOOL: DTypeSet = DTypeSet::INT.or(DTypeSet::BOOL);
-    /// Every type that has an order.
+    /// Every type with an order.
     pub const ORDERED: DTypeSet = DTypeSet::REAL.or(DTypeSet::BOOL);
     /// Every type.
     pub const ANY: DTypeSet = DTypeSet::NUMBER.or(DTypeSet::BOOL);
     /// The types of 2 and 4 bits.
     pub const NARROW: DTypeSet = DTypeSet::of(&[DType::I2, DType::I4, DType::U2, DType::U4, DType::F4E2M1FN]);
-    /// Every type whose elements have bytes of their own: all but those of 2 and 4 bits.
+    /// Every type whose elements occupy whole bytes: all but those of 2 and 4 bits.
     pub const WHOLE_BYTES: DTypeSet = DTypeSet(DTypeSet::ANY.0 & !DTypeSet::NARROW.0);
     /// Signed integers and floats: the real types with a sign.
     pub const SIGNED_FLOAT: DTypeSet = DTypeSet::SIGNED.or(DTypeSet::FLOAT);
@@ -373,21 +373,21 @@ impl DTypeSet {
         DTypeSet(self.0 & !(1 << dtype.code()))
     }
 
-    /// Union of two sets.
+    /// Union.
     #[inline]
     #[must_use]
     pub const fn or(self, other: DTypeSet) -> DTypeSet {
         DTypeSet(self.0 | other.0)
     }
 
-    /// Intersection of two sets.
+    /// Intersection.
     #[inline]
     #[must_use]
     pub const fn and(self, other: DTypeSet) -> DTypeSet {
         DTypeSet(self.0 & other.0)
     }
 
-    /// True when `dtype` is in the set.
+    /// Whether `dtype` is in the set.
     #[inline]
     #[must_use]
     pub const fn contains(self, dtype: DType) -> bool {
@@ -402,7 +402,7 @@ impl DTypeSet {
 }
 
 impl fmt::Display for DTypeSet {
-    /// Words for messages: `a float`, `an integer or bool`, or the list of names.
+    /// The set in words, for messages: `a float`, `an integer or bool`, or the list of names.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let words = [
             (DTypeSet::NONE, "no type"),
@@ -444,7 +444,8 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// A Rust type that is the host form of one [`DType`]. Sealed: the set is the set of element types.
+/// A Rust type that represents one [`DType`] on the host. Sealed, because the element types are a
+/// closed set.
 pub trait Element: sealed::Sealed + Copy + Send + Sync + fmt::Debug + PartialEq + 'static {
     /// The element type.
     const DTYPE: DType;
@@ -502,7 +503,7 @@ macro_rules! complex_element {
 
 complex_element!(f32 => C64, f64 => C128);
 
-/// An [`Element`] that is not complex: one that fits in 64 bits and can be lifted.
+/// An [`Element`] that is not complex. It fits in 64 bits and can be lifted.
 pub trait RealElement: Element {}
 
 impl sealed::Sealed for bool {}

@@ -1,10 +1,10 @@
-//! Elements as bits, and the kinds of numbers they are computed in.
+//! Elements as bits, and the number types that they are computed in.
 //!
-//! An element travels as its bits in the low end of [`Bits`], the rest zero: moving, selecting and
-//! comparing for equality need nothing else, and what is moved keeps its NaN payload. A complex
-//! number is its real part in the low half of its bits and its imaginary part above. Arithmetic
-//! decodes a float to `f64`, a complex number to two of them and anything else to `i128`, all
-//! exactly, and encodes the result once: [`from_f64`] rounds to nearest even, [`from_int`] wraps.
+//! [`Bits`] holds an element in its low bits; the others are zero. Moving, selecting and comparing
+//! for equality need nothing else, so an element that is moved keeps its NaN payload. A complex
+//! number has its real part in the low half of its bits and its imaginary part above. Arithmetic
+//! decodes a float to `f64`, a complex number to two of them and any other element to `i128`, all
+//! exactly. It encodes the result once: [`from_f64`] rounds to nearest even, [`from_int`] wraps.
 
 use num_complex::Complex;
 
@@ -14,10 +14,10 @@ use crate::shape::TensorType;
 /// The bits of one element.
 pub type Bits = u128;
 
-/// A complex number under computation.
+/// A complex number in arithmetic.
 pub type Complex64 = Complex<f64>;
 
-/// All ones in the bits of the type: 1 for `bool`.
+/// All bits of the type set: 1 for `bool`.
 #[inline]
 #[must_use]
 pub const fn mask(dtype: DType) -> Bits {
@@ -60,15 +60,15 @@ pub const fn from_int(dtype: DType, value: i128) -> Bits {
     value as Bits & mask(dtype)
 }
 
-/// Bits of a float, rounded to nearest even. A NaN stays one of the same sign.
+/// Bits of a float, rounded to nearest even. A NaN stays a NaN of the same sign.
 #[inline]
 #[must_use]
 pub fn from_f64(dtype: DType, value: f64) -> Bits {
     match dtype {
         DType::F64 => value.to_bits().into(),
         DType::F32 => (value as f32).to_bits().into(),
-        // Not by `half`, which goes through `f32` where the processor helps and drops low bits
-        // where it does not: that rounds twice.
+        // `half` is no alternative: it rounds twice. It goes through `f32` where the processor has
+        // conversions, and drops low bits elsewhere.
         _ => dtype.float_format().expect("bug: a float has a format").encode(value).into(),
     }
 }
@@ -81,14 +81,14 @@ pub const fn parts(dtype: DType, bits: Bits) -> (Bits, Bits) {
     (bits & (Bits::MAX >> (Bits::BITS - half)), bits >> half)
 }
 
-/// Bits of a complex element of the given parts.
+/// Bits of a complex element with the given parts.
 #[inline]
 #[must_use]
 pub const fn joined(dtype: DType, re: Bits, im: Bits) -> Bits {
     re | im << (dtype.bits() / 2)
 }
 
-/// Value of the bits of a complex number; anything else is real.
+/// Value of the bits of a complex number; other types get an imaginary part of zero.
 #[inline]
 #[must_use]
 pub fn to_complex(dtype: DType, bits: Bits) -> Complex64 {
@@ -106,14 +106,14 @@ pub fn from_complex(dtype: DType, value: Complex64) -> Bits {
     joined(dtype, from_f64(dtype.part(), value.re), from_f64(dtype.part(), value.im))
 }
 
-/// Bits of an integer as a float, rounded once.
+/// Bits of an integer converted to a float, rounded once.
 #[must_use]
 pub fn float_from_int(dtype: DType, value: i128) -> Bits {
     if dtype == DType::F64 {
         return (value as f64).to_bits().into();
     }
-    // An `f64` that keeps a trace of the bits it drops in its last place (rounding to odd) rounds
-    // on to any shorter format as the integer itself would.
+    // Round to odd: an `f64` whose last bit records whether bits were dropped rounds to any shorter
+    // format as the integer itself would.
     let magnitude = value.unsigned_abs();
     let excess = (u128::BITS - magnitude.leading_zeros()).saturating_sub(f64::MANTISSA_DIGITS);
     let kept = magnitude >> excess;
@@ -122,8 +122,8 @@ pub fn float_from_int(dtype: DType, value: i128) -> Bits {
     from_f64(dtype, if value < 0 { -odd } else { odd })
 }
 
-/// Bits of a float as an integer type: towards zero, to the nearest end of the range where it is
-/// outside, 0 for NaN.
+/// Bits of a float converted to an integer type: truncated towards zero, clamped to the range, 0
+/// for NaN.
 #[inline]
 #[must_use]
 pub fn int_from_float(dtype: DType, value: f64) -> Bits {
@@ -142,7 +142,8 @@ pub struct Elements<'a> {
     dtype: DType,
 }
 
-/// The bits of an element in host memory, where a short signed integer is sign-extended.
+/// The bits of an element in host memory, where signed integers of fewer than 8 bits are
+/// sign-extended.
 #[inline]
 fn load(bytes: &[u8], dtype: DType, index: usize) -> Bits {
     let size = dtype.size();
@@ -152,14 +153,14 @@ fn load(bytes: &[u8], dtype: DType, index: usize) -> Bits {
     Bits::from_le_bytes(wide) & mask(dtype)
 }
 
-/// An element as host memory has it; the bytes past its size mean nothing.
+/// An element as in host memory; the bytes past its size have no meaning.
 #[inline]
 fn stored(dtype: DType, bits: Bits) -> [u8; 16] {
     if dtype.class() == DTypeClass::Signed { to_int(dtype, bits).to_le_bytes() } else { bits.to_le_bytes() }
 }
 
 impl<'a> Elements<'a> {
-    /// Elements of a type, from their bytes in host memory.
+    /// Wraps the bytes of elements in host memory.
     #[inline]
     pub(crate) fn new(dtype: DType, bytes: &'a [u8]) -> Elements<'a> {
         Elements { bytes, dtype }
@@ -208,7 +209,7 @@ impl Store {
         (self.ty, self.bytes)
     }
 
-    /// All elements have the given bits.
+    /// All elements with the given bits.
     #[must_use]
     pub fn filled(ty: TensorType, bits: Bits) -> Store {
         let bytes = match bits {
@@ -218,7 +219,7 @@ impl Store {
         Store { ty, bytes }
     }
 
-    /// The elements in row-major order.
+    /// Stores elements given in row-major order.
     #[must_use]
     pub fn collect(ty: TensorType, bits: impl Iterator<Item = Bits>) -> Store {
         let (dtype, size) = (ty.dtype(), ty.dtype().size());
@@ -248,7 +249,7 @@ impl Store {
         self.bytes[first..first + size].copy_from_slice(&stored(dtype, bits)[..size]);
     }
 
-    /// The elements as they lie in memory.
+    /// The elements as in memory.
     #[inline]
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         &mut self.bytes
@@ -278,8 +279,8 @@ mod tests {
         }
     }
 
-    /// Between two neighbours `low` and `high` of a format: the middle goes to the even one,
-    /// anything off the middle to the nearer one, however little it is off.
+    /// Between two neighbours `low` and `high` of a format, the midpoint rounds to the even one,
+    /// and any other number to the nearer one, however close it is to the midpoint.
     #[test]
     fn rounding_is_to_nearest_even_in_one_step() {
         for dtype in [DType::F16, DType::BF16, DType::F32] {
@@ -310,7 +311,7 @@ mod tests {
         for value in [0i128, 1, -1, (1 << 24) + 1, i64::MAX.into(), i64::MIN.into(), u64::MAX.into()] {
             assert_eq!(float_from_int(DType::F32, value), Bits::from((value as f32).to_bits()), "{value}");
         }
-        // 2^60 + 2^52 is half way between two bf16 numbers; an f64 loses the 1 that decides.
+        // 2^60 + 2^52 is a tie between two bf16 numbers; an f64 loses the 1 that breaks it.
         let tie = (1i128 << 60) + (1 << 52);
         assert_eq!(to_f64(DType::BF16, float_from_int(DType::BF16, tie)), 2f64.powi(60));
         assert_eq!(to_f64(DType::BF16, float_from_int(DType::BF16, tie + 1)), 2f64.powi(60) + 2f64.powi(53));

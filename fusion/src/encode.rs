@@ -1,9 +1,9 @@
 //! Bytes of the canonical encoding: a writer and a reader for a self-delimiting format.
 //!
-//! Every item says its own length before its content, so that a concatenation of items has exactly
-//! one reading: the encoding is injective, which is what makes a hash of it a key. Integers are
-//! LEB128; the reader refuses the longer spellings that LEB128 allows, so that there is exactly one
-//! spelling too.
+//! Every item states its length before its content, so a concatenation of items has exactly one
+//! reading. The encoding is thus injective, and its hash can serve as a key. Integers are LEB128.
+//! The reader rejects the longer spellings that LEB128 allows, so each integer has exactly one
+//! spelling.
 
 use std::fmt;
 
@@ -18,7 +18,7 @@ impl Writer {
         Writer::default()
     }
 
-    /// Starts empty, with room for so many bytes.
+    /// An empty writer with capacity for `bytes` bytes.
     #[must_use]
     pub fn with_capacity(bytes: usize) -> Writer {
         Writer(Vec::with_capacity(bytes))
@@ -38,7 +38,7 @@ impl Writer {
         self.0.push(value as u8);
     }
 
-    /// Appends a signed integer, small magnitudes short.
+    /// Appends a signed integer in zigzag form, so that small magnitudes are short.
     pub fn int(&mut self, value: i64) {
         self.uint(((value << 1) ^ (value >> 63)) as u64);
     }
@@ -48,13 +48,13 @@ impl Writer {
         self.uint(len as u64);
     }
 
-    /// Appends bytes, preceded by their number.
+    /// Appends a length and the bytes.
     pub fn bytes(&mut self, bytes: &[u8]) {
         self.len(bytes.len());
         self.0.extend_from_slice(bytes);
     }
 
-    /// Appends bytes that delimit themselves.
+    /// Appends bytes that are self-delimiting.
     pub fn raw(&mut self, bytes: &[u8]) {
         self.0.extend_from_slice(bytes);
     }
@@ -65,17 +65,17 @@ impl Writer {
         &self.0
     }
 
-    /// Takes the bytes out.
+    /// Returns the bytes.
     #[must_use]
     pub fn into_vec(self) -> Vec<u8> {
         self.0
     }
 }
 
-/// Why bytes are not an encoding.
+/// Why bytes are not a valid encoding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DecodeError {
-    /// Offset of the first byte that does not fit.
+    /// Offset of the first unexpected byte.
     pub offset: usize,
     /// What was expected there.
     pub expected: &'static str,
@@ -89,7 +89,7 @@ impl fmt::Display for DecodeError {
 
 impl std::error::Error for DecodeError {}
 
-/// Reads encoded bytes; never panics and never allocates more than the input's length.
+/// Reads encoded bytes. It never panics and never allocates more than the length of the input.
 #[derive(Debug)]
 pub struct Reader<'a> {
     bytes: &'a [u8],
@@ -151,10 +151,10 @@ impl<'a> Reader<'a> {
         Ok((raw >> 1) as i64 ^ -((raw & 1) as i64))
     }
 
-    /// A number of items, which can not exceed the number of bytes left.
+    /// A number of items, which cannot exceed the number of bytes left.
     ///
     /// # Errors
-    /// As [`Reader::uint`], and when the input is shorter than the length claims.
+    /// As [`Reader::uint`], and if the input is shorter than the number of items.
     pub fn count(&mut self) -> Result<usize, DecodeError> {
         let len = self.uint()?;
         match usize::try_from(len) {
@@ -163,7 +163,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Bytes preceded by their number.
+    /// A length and that many bytes.
     ///
     /// # Errors
     /// As [`Reader::count`].
@@ -174,10 +174,10 @@ impl<'a> Reader<'a> {
         Ok(bytes)
     }
 
-    /// Checks that nothing is left.
+    /// Checks that the whole input was read.
     ///
     /// # Errors
-    /// When bytes follow.
+    /// If bytes are left.
     pub fn finish(self) -> Result<(), DecodeError> {
         if self.offset == self.bytes.len() { Ok(()) } else { Err(self.error("the end")) }
     }

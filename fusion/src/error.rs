@@ -1,14 +1,14 @@
-//! What can be wrong with an op: arity, attributes, dtypes, shapes, limits.
+//! Errors of op calls: arity, attributes, element types, shapes, limits.
 //!
-//! An [`OpError`] is written for the person whose call was refused. It always says which op, what
-//! was given and what the rule is, and a fix where there is an obvious one. The engine adds the
+//! An [`OpError`] addresses the person whose call was rejected. It always names the op, what was
+//! given and what the rule is, and suggests a fix if there is an obvious one. The engine adds the
 //! call site.
 
 use std::fmt;
 
 use crate::printable::Printable;
 
-/// Which kind of rule an op call broke.
+/// The kind of rule that a call broke.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OpErrorKind {
@@ -20,15 +20,15 @@ pub enum OpErrorKind {
     DType,
     /// Operand shapes do not fit together or do not fit the attributes.
     Shape,
-    /// A size computed from the operands is above the limit.
+    /// A size computed from the operands exceeds the limit.
     Overflow,
     /// A limit of [`crate::limits`] is exceeded.
     Limit,
-    /// A body (the function inside a `reduce`, say) does not have the signature the op asks for.
+    /// A body (such as the function inside a `reduce`) has another signature than the op requires.
     Body,
 }
 
-/// A refused op: which op, what was given, what the rule is, and a hint.
+/// A rejected op call: the op, what was given, the rule, and a hint.
 #[derive(Clone, PartialEq, Eq)]
 pub struct OpError(Box<Repr>);
 
@@ -42,7 +42,7 @@ struct Repr {
 }
 
 impl OpError {
-    /// Builds an error for `op`: `given` says what arrived, `rule` what is asked for.
+    /// Builds an error for `op`: `given` is what arrived, `rule` what is required.
     #[must_use]
     pub fn new(
         op: &'static str,
@@ -53,7 +53,7 @@ impl OpError {
         OpError(Box::new(Repr { op, fault, given: given.into(), rule: rule.into(), hint: None }))
     }
 
-    /// Adds what the user can do about it.
+    /// Adds a suggestion for the user.
     #[must_use]
     pub fn hint(mut self, hint: impl Into<String>) -> OpError {
         self.0.hint = Some(hint.into());
@@ -66,7 +66,7 @@ impl OpError {
         self.0.op
     }
 
-    /// Which kind of rule was broken.
+    /// The kind of rule that was broken.
     #[must_use]
     pub fn fault(&self) -> OpErrorKind {
         self.0.fault
@@ -81,7 +81,7 @@ impl OpError {
 
 impl fmt::Display for OpError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Names of the user's may be among what was given.
+        // What was given may contain names that the user chose.
         write!(f, "{}: {}; {}", self.0.op, Printable(&self.0.given), Printable(&self.0.rule))?;
         if let Some(hint) = &self.0.hint {
             write!(f, "; {}", Printable(hint))?;

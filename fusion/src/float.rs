@@ -1,4 +1,4 @@
-//! Floating point formats: what the bits of a float of any width stand for.
+//! Floating point formats: the meaning of the bits of a float of any width.
 //!
 //! The formats are those of the StableHLO specification's types, which follow IEEE 754, the OCP
 //! specifications of 8-bit floating point (OFP8, 2023) and of microscaling formats (MX, 2023), and
@@ -8,27 +8,26 @@
 //! Every format here fits in an `f64`: [`FloatFormat::decode`] is exact, and
 //! [`FloatFormat::encode`] rounds once.
 
-/// What the patterns that are not ordinary numbers stand for.
+/// Which bit patterns are infinities, NaNs and zeros.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Specials {
-    /// As IEEE 754: the greatest exponent is infinity and NaN.
+    /// As in IEEE 754: the greatest exponent means infinity or NaN.
     Ieee,
-    /// No infinity; a NaN has all bits set but the sign (`FN`). What is too large becomes NaN.
+    /// No infinity. A NaN has all bits but the sign set (`FN`). Overflow gives NaN.
     NanOnly,
-    /// No infinity and no negative zero, whose pattern is the NaN (`FNUZ`). What is too large
-    /// becomes NaN.
+    /// No infinity, and the pattern of negative zero is the NaN (`FNUZ`). Overflow gives NaN.
     NanIsNegativeZero,
-    /// Numbers only (`f4E2M1FN`). What is too large becomes the greatest number of its sign, NaN
-    /// becomes negative zero.
+    /// Finite numbers only (`f4E2M1FN`). Overflow saturates to the greatest number of the same
+    /// sign, and NaN becomes negative zero.
     Finite,
-    /// Exponents only, without sign and zero: every pattern is a power of two but the greatest, a
-    /// NaN (`f8E8M0FNU`). Negative numbers and zeros become NaN, and so does what is too large;
-    /// what is too small becomes the least power. The specification of the format leaves this open;
-    /// XLA and the `ml_dtypes` package do it so.
+    /// Exponents only, without sign and zero (`f8E8M0FNU`): every pattern is a power of two, except
+    /// the greatest, which is NaN. Negative numbers, zeros and overflow become NaN. Underflow
+    /// becomes the smallest power. The specification of the format leaves this open; XLA and the
+    /// `ml_dtypes` package do the same.
     ExponentOnly,
 }
 
-/// How the bits of a float are read: sign, exponent, mantissa, from the highest bit.
+/// The bit layout of a float: sign, exponent, mantissa, from the highest bit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FloatFormat {
     /// Bits of the exponent.
@@ -37,11 +36,11 @@ pub struct FloatFormat {
     pub mantissa: u32,
     /// What is subtracted from the exponent.
     pub bias: i32,
-    /// What the patterns that are not ordinary numbers stand for.
+    /// Which bit patterns are infinities, NaNs and zeros.
     pub specials: Specials,
 }
 
-/// Bits of a significand of an `f64`, without the leading one.
+/// Mantissa bits of an `f64`, without the leading one.
 const F64_MANTISSA: u32 = 52;
 
 impl FloatFormat {
@@ -57,7 +56,7 @@ impl FloatFormat {
         FloatFormat { exponent, mantissa, bias, specials }
     }
 
-    /// The bit of the sign; 0 where there is none.
+    /// The sign bit; 0 for formats without a sign.
     #[inline]
     #[must_use]
     pub const fn sign(self) -> u64 {
@@ -114,7 +113,7 @@ impl FloatFormat {
         }
     }
 
-    /// The value of a pattern. A NaN keeps sign and payload where `f64` has room for them.
+    /// The value of a pattern. A NaN keeps its sign and as much of its payload as `f64` can hold.
     #[must_use]
     pub fn decode(self, bits: u64) -> f64 {
         let negative = bits & self.sign() != 0;
@@ -130,7 +129,7 @@ impl FloatFormat {
             let exponent = (magnitude >> self.mantissa) as i32;
             let fraction = magnitude & ((1 << self.mantissa) - 1);
             let (significand, exponent) = match exponent {
-                // A format of exponents only has no subnormal numbers.
+                // A format without a sign holds only exponents and has no subnormal numbers.
                 0 if self.sign() != 0 => (fraction, 1),
                 _ => (fraction | 1 << self.mantissa, exponent),
             };
@@ -139,8 +138,8 @@ impl FloatFormat {
         if negative { -value } else { value }
     }
 
-    /// The pattern nearest to a value, ties to even. A NaN stays one of the same sign where there
-    /// is one.
+    /// The pattern nearest to a value, ties to even. A NaN stays a NaN of the same sign if the
+    /// format has one.
     #[must_use]
     pub fn encode(self, value: f64) -> u64 {
         let sign = if value.is_sign_negative() { self.sign() } else { 0 };
@@ -171,7 +170,7 @@ impl FloatFormat {
         if rounded == 0 && self.specials == Specials::NanIsNegativeZero { 0 } else { sign | rounded }
     }
 
-    /// The nearest pattern to the magnitude of a finite or infinite `f64`, in a range without end.
+    /// The pattern nearest to the magnitude of an `f64`, as if the exponent had no upper limit.
     fn round(self, magnitude: u64) -> u64 {
         let exponent = (magnitude >> F64_MANTISSA) as i64;
         let biased = exponent - 1023 + i64::from(self.bias);
@@ -179,16 +178,16 @@ impl FloatFormat {
         let significand = if exponent == 0 { fraction } else { fraction | 1 << F64_MANTISSA };
         let dropped = F64_MANTISSA - self.mantissa;
         if biased >= 1 {
-            // The leading one of the significand adds the last 1 to the exponent, and so does a
-            // carry out of it.
+            // The leading one of the significand adds the missing 1 to the exponent. A carry out of
+            // the significand adds another.
             ((biased as u64 - 1) << self.mantissa) + shift_rounding(significand, dropped)
         } else {
-            // A subnormal of the format has the exponent of the smallest normal number.
+            // A subnormal number has the exponent of the smallest normal one.
             shift_rounding(significand, dropped + u32::try_from(1 - biased).unwrap_or(u32::MAX).min(64))
         }
     }
 
-    /// The nearest power of two; half way between two of them it is the greater one.
+    /// The nearest power of two; a midpoint rounds up.
     fn encode_power(self, value: f64) -> u64 {
         let nan = self.greatest() + 1;
         if value <= 0.0 || value.is_infinite() {
@@ -201,7 +200,7 @@ impl FloatFormat {
     }
 }
 
-/// Two to a power; exact in the range of `f64`, subnormal numbers included.
+/// Two to a power. Exact in the range of `f64`, including subnormal numbers.
 fn exp2(power: i32) -> f64 {
     match power {
         ..-1022 => f64::from_bits(1u64.checked_shl((power + 1074).max(0) as u32).unwrap_or(0)),
@@ -214,7 +213,7 @@ fn exp2(power: i32) -> f64 {
 fn shift_rounding(value: u64, shift: u32) -> u64 {
     match shift {
         0 => value,
-        // Below half of the last place that is kept.
+        // Less than half of the last bit that is kept.
         65.. => 0,
         _ => {
             let kept = value.checked_shr(shift).unwrap_or(0);
@@ -229,7 +228,7 @@ fn shift_rounding(value: u64, shift: u32) -> u64 {
 mod tests {
     use super::*;
 
-    /// What `ml_dtypes.float8_e8m0fnu` makes of these numbers.
+    /// The expected values are those of `ml_dtypes.float8_e8m0fnu`.
     #[test]
     fn powers_are_rounded_up_from_half_way_and_have_no_zero() {
         let format = FloatFormat::special(8, 0, 127, Specials::ExponentOnly);

@@ -1,4 +1,4 @@
-//! Dataflow graphs of checked ops: the one representation of a region and of the body of an op.
+//! Dataflow graphs of checked ops: the one representation of regions and of bodies.
 //!
 //! A [`Graph`] has parameters and nodes in execution order. An operand is a [`Ref`] to a parameter
 //! or to a result of an earlier node. A [`Body`] is a graph with returns.
@@ -21,7 +21,7 @@ use crate::limits::{MAX_BODY_DEPTH, MAX_GRAPH_OPS};
 use crate::op::{OpCode, OperandTypes, Signature};
 use crate::shape::TensorType;
 
-/// Where an operand comes from, within one graph.
+/// The source of an operand, within one graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Ref {
     /// The parameter with this index.
@@ -49,7 +49,7 @@ impl Node {
         &self.signature
     }
 
-    /// Where the operands come from.
+    /// The sources of the operands.
     #[inline]
     #[must_use]
     pub fn operands(&self) -> &[Ref] {
@@ -64,12 +64,12 @@ impl Node {
     }
 }
 
-/// Ops in execution order over parameters.
+/// Parameters, and ops on them in execution order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Graph {
     params: Vec<TensorType>,
     nodes: Vec<Node>,
-    /// For each result, the node that makes it.
+    /// For each result, the node that produces it.
     makers: Vec<u32>,
 }
 
@@ -80,8 +80,7 @@ impl Graph {
         Graph::default()
     }
 
-    /// A graph without parameters and nodes, with room for so many of them, and of results as of
-    /// nodes.
+    /// An empty graph with capacity for so many parameters and nodes, and for one result per node.
     #[must_use]
     pub fn with_capacity(params: usize, nodes: usize) -> Graph {
         Graph {
@@ -91,7 +90,7 @@ impl Graph {
         }
     }
 
-    /// A graph without parameters and nodes, with room for as many as another one has.
+    /// An empty graph with the capacity for as many parameters, nodes and results as `other` has.
     #[must_use]
     pub fn with_capacity_of(other: &Graph) -> Graph {
         Graph {
@@ -107,10 +106,10 @@ impl Graph {
         Ref::Param(self.params.len() as u32 - 1)
     }
 
-    /// Checks an op against the types of its operands and adds it; returns its results.
+    /// Checks an op against the types of its operands, adds it, and returns its results.
     ///
     /// # Errors
-    /// When the op table refuses the call, an operand does not exist yet, or the graph is full.
+    /// If the op table rejects the call, an operand does not exist, or the graph is full.
     pub fn push(
         &mut self,
         op: OpCode,
@@ -122,9 +121,9 @@ impl Graph {
         self.push_within(MAX_BODY_DEPTH, op, attrs, bodies, operands)
     }
 
-    /// As [`Graph::push`], for what ops are lowered to. Bodies may nest one deeper than those that
-    /// users record, since a loop that calls a body by a branch does. The number of ops has no
-    /// limit here: [`crate::lower::fits_module`] checks the region first.
+    /// As [`Graph::push`], for ops that lowering produces. Bodies may nest one level deeper than in
+    /// recorded ops, because a loop whose lowering calls a body in a branch does. The number of ops
+    /// is not limited here: [`crate::lower::fits_module`] checks the region first.
     pub(crate) fn push_lowered(
         &mut self,
         op: OpCode,
@@ -135,7 +134,7 @@ impl Graph {
         self.push_within(MAX_BODY_DEPTH + 1, op, attrs, bodies, operands)
     }
 
-    /// As [`Graph::push`], for bodies that nest at most so deep.
+    /// As [`Graph::push`], with a limit on the nesting of bodies.
     fn push_within(
         &mut self,
         most: usize,
@@ -160,10 +159,10 @@ impl Graph {
         Ok(self.push_signature(signature, Refs::from_slice(operands)))
     }
 
-    /// Checks that there is room for one more op.
+    /// Checks that the graph can take one more op.
     ///
     /// # Errors
-    /// When the graph has [`MAX_GRAPH_OPS`] ops.
+    /// If the graph has [`MAX_GRAPH_OPS`] ops.
     pub fn check_room(&self, op: OpCode) -> Result<(), OpError> {
         if self.nodes.len() < MAX_GRAPH_OPS {
             return Ok(());
@@ -176,10 +175,10 @@ impl Graph {
         ))
     }
 
-    /// Adds an op that has been checked; returns its results.
+    /// Adds an op that was checked before, and returns its results.
     ///
     /// # Panics
-    /// In debug builds, when an operand does not exist or has another type than the signature says
+    /// In debug builds, if an operand does not exist or does not have the type in the signature
     /// (G1, G2).
     pub fn push_signature(&mut self, signature: Arc<Signature>, operands: Refs) -> Refs {
         debug_assert!(
@@ -213,7 +212,7 @@ impl Graph {
         &self.nodes
     }
 
-    /// Whether some op of the graph, or of a body inside at any depth, is as `test` asks.
+    /// Whether `test` accepts some op of the graph or of its bodies, at any depth.
     #[must_use]
     pub fn any_op(&self, test: &mut dyn FnMut(&Signature) -> bool) -> bool {
         self.nodes.iter().any(|node| {
@@ -228,7 +227,7 @@ impl Graph {
         self.makers.len()
     }
 
-    /// Index of the node that makes `value`; `None` for a parameter.
+    /// Index of the node that produces `value`; `None` for a parameter.
     #[must_use]
     pub fn maker(&self, value: Ref) -> Option<usize> {
         match value {
@@ -237,7 +236,7 @@ impl Graph {
         }
     }
 
-    /// Type of a parameter or result; `None` when there is none of that index.
+    /// Type of a parameter or result; `None` if the index is out of range.
     #[inline]
     #[must_use]
     pub fn type_of(&self, value: Ref) -> Option<&TensorType> {
@@ -251,10 +250,10 @@ impl Graph {
     }
 }
 
-/// The function inside an op, such as what a `reduce` applies to two elements.
+/// The function inside an op, such as the one that a `reduce` applies to two elements.
 ///
-/// Its type is the types of its parameters and returns. A body sees nothing but its parameters;
-/// what StableHLO lets a body capture is a constant here.
+/// Its type consists of the types of its parameters and of what it returns. A body can use only its
+/// parameters; values that StableHLO lets a body capture are constants here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Body {
     graph: Graph,
@@ -262,7 +261,8 @@ pub struct Body {
 }
 
 impl Body {
-    /// Closes a graph with the values it returns; `None` when one of them does not exist.
+    /// Makes a body of a graph and the values that it returns; `None` if one of them does not
+    /// exist.
     #[must_use]
     pub fn new(graph: Graph, returns: &[Ref]) -> Option<Body> {
         returns
@@ -271,11 +271,11 @@ impl Body {
             .then(|| Body { graph, returns: Refs::from_slice(returns) })
     }
 
-    /// The body that applies one elementwise binary op to two scalars of the type: what a sum
-    /// (`add`) or a maximum (`maximum`) reduces with.
+    /// The body that applies one elementwise binary op to two scalars of the type, such as the
+    /// `add` of a sum or the `maximum` of a maximum.
     ///
     /// # Errors
-    /// When the op does not take the element type.
+    /// If the op does not accept the element type.
     pub fn binary(op: OpCode, ty: TensorType) -> Result<Body, OpError> {
         let mut graph = Graph::new();
         let lhs = graph.param(ty.clone());
@@ -305,7 +305,7 @@ impl Body {
         })
     }
 
-    /// How deep bodies nest in this one; 0 when no op of it has a body.
+    /// How deep bodies nest inside this one; 0 if none of its ops has a body.
     #[must_use]
     pub fn depth(&self) -> usize {
         self.graph.nodes.iter().map(|node| node.signature.depth()).max().unwrap_or(0)

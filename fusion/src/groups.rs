@@ -1,15 +1,15 @@
-//! Groups of replicas that take part in one collective.
+//! Groups of replicas that take part in a collective.
 
 use std::fmt;
 
-/// What fills up a row that is shorter than the others.
+/// Pads rows that are shorter than the longest.
 const NONE: i64 = -1;
 
-/// A table of replica numbers, one row per group, as StableHLO's `replica_groups`: rows are as long
-/// as the longest one and end in -1 where a group is smaller. Which numbers make sense is the
-/// business of each op's rule.
+/// A table of replica numbers with one row per group, like StableHLO's `replica_groups`. All rows
+/// are as long as the longest group; shorter groups are padded with -1. The rules of the ops check
+/// the numbers.
 ///
-/// A table without entries is the one without rows, so equal tables have equal forms.
+/// A table without entries is stored without rows, so equal tables compare equal.
 #[derive(Clone, Default, PartialEq, Eq, Hash)]
 pub struct Groups {
     columns: usize,
@@ -17,8 +17,8 @@ pub struct Groups {
 }
 
 impl Groups {
-    /// The groups, filled up with -1 to equal lengths. What fills them up already makes none of
-    /// them longer.
+    /// Pads the groups with -1 to equal lengths. Padding at the end of a given group does not count
+    /// towards its length.
     #[must_use]
     pub fn new<G: AsRef<[i64]>>(groups: &[G]) -> Groups {
         let columns = groups.iter().map(|group| members(group.as_ref()).len()).max().unwrap_or(0);
@@ -35,32 +35,32 @@ impl Groups {
         Groups { columns: count as usize, ids: (0..count).map(i64::from).collect() }
     }
 
-    /// Entries of a row.
+    /// Length of a row.
     #[inline]
     #[must_use]
     pub fn columns(&self) -> usize {
         self.columns
     }
 
-    /// The rows, with what fills them up.
+    /// The rows, with padding.
     pub fn rows(&self) -> impl ExactSizeIterator<Item = &[i64]> {
         self.ids.chunks_exact(self.columns.max(1))
     }
 
-    /// The rows without what fills them up at the end.
+    /// The rows, without padding at their ends.
     pub fn members(&self) -> impl ExactSizeIterator<Item = &[i64]> {
         self.rows().map(members)
     }
 }
 
-/// A row without what fills it up at the end.
+/// A row without padding at its end.
 fn members(row: &[i64]) -> &[i64] {
     let len = row.iter().rposition(|&id| id != NONE).map_or(0, |last| last + 1);
     &row[..len]
 }
 
 impl fmt::Debug for Groups {
-    /// The rows, as StableHLO writes them.
+    /// Writes the rows as StableHLO does.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.rows()).finish()
     }

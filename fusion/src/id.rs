@@ -1,4 +1,4 @@
-//! Ids and call sites that records carry.
+//! Ids and call sites of recorded ops.
 
 use std::fmt;
 use std::num::NonZeroU64;
@@ -7,9 +7,10 @@ use std::sync::Arc;
 
 use crate::printable::InLine;
 
-/// Identity of a value within one process: never reused, so a log line names one value for ever.
+/// Identity of a value within one process. It is never reused, so an id in a log names one value
+/// for ever.
 ///
-/// The engine packs a storage index and a generation into it; to everybody else it is opaque.
+/// The engine packs a storage index and a generation into it. To all other code it is opaque.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ValueId(NonZeroU64);
 
@@ -61,18 +62,18 @@ impl fmt::Display for RegionSeq {
     }
 }
 
-/// Where an op was recorded. Never part of a key.
+/// The call site of an op. It is never part of a key.
 #[derive(Clone, Default, PartialEq, Eq, Hash)]
 pub enum Site {
-    /// Not known.
+    /// Unknown.
     #[default]
     Unknown,
     /// A Rust call, from `#[track_caller]`.
     Rust(&'static Location<'static>),
-    /// A place in the embedder's own language, as it wants it printed (`model.py:40`).
+    /// A location in the embedder's own language, as it should be printed (`model.py:40`).
     Host(Arc<str>),
-    /// The same, of a text that lives as long as the process. Copying it counts no references, for
-    /// which threads would wait for one another.
+    /// A location whose text lives as long as the process. Copying it needs no reference count,
+    /// which threads would contend for.
     Static(&'static str),
 }
 

@@ -1,20 +1,20 @@
-//! What Fuseline knows about programs, without running them.
+//! The analysis of programs: types, regions, keys and lowering. Nothing is executed here.
 //!
 //! This crate is pure: no threads, no I/O, no clock, no PJRT, no unsafe code. It is published for
 //! the `fuseline` crate, which embedders use; its API follows that crate's needs.
 //!
-//! Stages, each with a type that only the stage before it can make:
+//! Each stage has a type that only the stage before it can construct:
 //!
 //! ```text
-//! op call ─► op::Signature ─► region::Sealed ─► canon::CanonRegion ─► lower::Module ─► lower::Verified
+//! op call ─► op::Signature ─► region::Region ─► canon::CanonRegion ─► lower::Module ─► lower::Verified
 //!            (types checked)   (a run of ops)    (renamed, encoded,     (StableHLO)      (read back)
 //!                                                  hashed)
 //! ```
 //!
-//! [`program`] reads and writes programs as files, [`text`] reads StableHLO modules, and [`custom`]
+//! [`program`] reads and writes program files, [`text`] reads StableHLO modules, and [`custom`]
 //! makes ops of them. The crate knows no interpreter: `fuseline-interp` runs the same graphs in
-//! plain Rust. [`arithmetic`] and [`subnormal`] say what it must know of a device, [`element`] how
-//! elements are stored.
+//! plain Rust. [`arithmetic`] and [`subnormal`] describe what an interpreter has to know of a
+//! device, [`element`] how elements are stored.
 #![forbid(unsafe_code)]
 
 pub mod arithmetic;

@@ -1,40 +1,42 @@
-//! Hard limits, with their units and reasons. Each is reached by a test.
+//! Hard limits, with their units and reasons. A test reaches each of them.
 
-/// Most dimensions of a tensor. XLA's fusion emitters blow up in compile time past rank 8
+/// Maximum rank of a tensor. XLA's fusion emitters blow up in compile time past rank 8
 /// (openxla/xla#41173); 16 leaves room for reshapes that pass through a higher rank.
 pub const MAX_RANK: usize = 16;
 
-/// Most elements of one tensor, 2^59 - 1. XLA computes sizes and offsets in bytes in signed 64-bit
-/// integers, and the largest element has 16 bytes: so a tensor can be converted to any element
-/// type, which lowerings do to values in between, and its size still fits.
+/// Maximum number of elements of a tensor, 2^59 - 1. XLA computes sizes and offsets in bytes in
+/// signed 64-bit integers, and the largest element has 16 bytes. Below this limit a tensor can be
+/// converted to any element type, as lowerings do with intermediate values, and its size still
+/// fits.
 pub const MAX_ELEMS: u64 = i64::MAX as u64 / 16;
 
-/// Most operands of one op. A module with more parameters than this takes seconds to compile.
+/// Maximum number of operands of one op. A module with more parameters takes seconds to compile.
 pub const MAX_OPERANDS: usize = 2_048;
 
-/// Most results of one op. A loop returns all that it carries, which may be the parameters of a
-/// network.
+/// Maximum number of results of one op. A loop returns everything that it carries, which may be the
+/// parameters of a network.
 pub const MAX_RESULTS: usize = 2_048;
 
-/// Most bytes of a constant that stands in a module as a literal. Literals are part of the key and
-/// are printed into the module text, so larger data belongs in a host value, which is neither.
+/// Maximum size of a constant that is a literal in a module, in bytes. Literals are part of the key
+/// and are printed into the module text. Larger data belongs in a host value, which is neither.
 pub const MAX_CONSTANT_BYTES: u64 = 64 * 1_024;
 
-/// Most replicas of a program: more than one process has devices, and as many as a gather has
-/// operands.
+/// Maximum number of replicas of a program: more than one process has devices, and as many as the
+/// operands that a gather can have.
 pub const MAX_REPLICAS: usize = MAX_OPERANDS;
 
-/// Deepest nesting of bodies in bodies (a `reduce` inside a `while` inside a `while` is 3).
+/// Maximum nesting of bodies (a `reduce` inside a `while` inside a `while` is 3).
 pub const MAX_BODY_DEPTH: usize = 16;
 
-/// Most ops of one graph, bodies included. Far above the op budget of a region; it bounds what a
-/// malformed program can make us build.
+/// Maximum number of ops of one graph, bodies included. It is far above the op budget of a region,
+/// and bounds the work that a malformed program can cause.
 pub const MAX_GRAPH_OPS: usize = 65_536;
 
-/// Most entries of what a call says to its handler, and most integers in a list there. All of it is
-/// part of the key of every region that the call stands in; larger data belongs in an operand.
+/// Maximum number of entries in the configuration of a call, and of integers in a list there. The
+/// configuration is part of the key of every region with the call. Larger data belongs in an
+/// operand.
 pub const MAX_CONFIG: usize = 256;
 
-/// Most bytes of a name that a user gives to something, such as a composite. It is part of the key
-/// of every region that the name stands in.
+/// Maximum length of a name that a user chooses, such as that of a composite, in bytes. The name is
+/// part of the key of every region that uses it.
 pub const MAX_NAME: usize = 128;

@@ -1,4 +1,4 @@
-//! A tensor's data on the host: type plus little-endian, row-major bytes.
+//! Tensor data on the host: a type, and little-endian, row-major bytes.
 
 use std::fmt;
 
@@ -8,16 +8,16 @@ use crate::shape::{Shape, ShapeError, TensorType};
 
 /// Dense host data: a [`TensorType`] and its elements, row-major, little-endian.
 ///
-/// Invariant: the byte length equals the type's [`TensorType::bytes`], and every element of fewer
-/// than 8 bits is in range: a `bool` is 0 or 1, an `i4` -8 to 7. Equality is equality of type and
-/// bytes, so two NaNs of the same bits are equal and `-0.0` differs from `0.0`.
+/// Invariant: the number of bytes is the type's [`TensorType::bytes`], and every element of fewer
+/// than 8 bits is in range: a `bool` is 0 or 1, an `i4` -8 to 7. Literals are equal if type and
+/// bytes are equal, so two NaNs with the same bits are equal, and `-0.0` differs from `0.0`.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Literal {
     ty: TensorType,
     bytes: Vec<u8>,
 }
 
-/// One element with its type, held inline: what a lifted scalar is.
+/// One element with its type, held inline. Lifted scalars have this type.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Scalar {
     dtype: DType,
@@ -34,8 +34,8 @@ impl Scalar {
         Scalar { dtype: T::DTYPE, bits: u64::read_le(&bytes) }
     }
 
-    /// The element of a real type nearest to a number: rounded for floats, cut and moved into the
-    /// range for integers, whether it is not zero for `bool`. `None` for complex types.
+    /// The element of a real type nearest to a number: rounded for floats, truncated and clamped
+    /// for integers, `true` for all but zero for `bool`. `None` for complex types.
     #[must_use]
     pub fn from_f64(dtype: DType, value: f64) -> Option<Scalar> {
         let bits = match dtype.class() {
@@ -68,7 +68,7 @@ impl Scalar {
         self.bits
     }
 
-    /// A rank-0 tensor of it.
+    /// A rank-0 tensor with this element.
     #[must_use]
     pub fn to_literal(self) -> Literal {
         Store::filled(TensorType::scalar(self.dtype), self.bits.into()).finish()
@@ -81,22 +81,22 @@ impl fmt::Debug for Scalar {
     }
 }
 
-/// Why bytes and a type do not make a literal.
+/// Why bytes and a type do not form a literal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LiteralError {
     /// The sizes are not a shape.
     Shape(ShapeError),
-    /// The data has another length than the type asks for.
+    /// The length of the data does not fit the type.
     Length {
-        /// The type the data was meant for.
+        /// The expected type.
         ty: TensorType,
-        /// Elements or bytes that the type has.
+        /// Number of elements or bytes that the type has.
         wanted: u64,
-        /// Elements or bytes that were given.
+        /// Number of elements or bytes that were given.
         given: u64,
     },
-    /// The byte of an element of fewer than 8 bits is out of the type's range.
+    /// An element of fewer than 8 bits has a byte out of the range of its type.
     Range {
         /// The element type.
         dtype: DType,
@@ -105,11 +105,11 @@ pub enum LiteralError {
         /// Its byte.
         byte: u8,
     },
-    /// The literal was asked for as another element type.
+    /// The literal was read as another element type.
     DType {
         /// Element type of the literal.
         stored: DType,
-        /// Element type asked for.
+        /// The requested element type.
         asked: DType,
     },
 }
@@ -155,10 +155,10 @@ impl From<ShapeError> for LiteralError {
     }
 }
 
-/// Checks that each byte is an element of the type, if that has fewer than 8 bits.
+/// Checks that each byte is an element of the type. Types of 8 bits and more accept every byte.
 ///
 /// # Errors
-/// With the first element that is out of range.
+/// Names the first element that is out of range.
 pub fn check_range(dtype: DType, bytes: &[u8]) -> Result<(), LiteralError> {
     if dtype.bits() >= 8 {
         return Ok(());
@@ -176,10 +176,10 @@ pub fn check_range(dtype: DType, bytes: &[u8]) -> Result<(), LiteralError> {
     }
 }
 
-/// The bytes of all elements of a tensor.
+/// Encodes all elements of a tensor.
 ///
 /// # Errors
-/// When they are of another type, or more or fewer than it has.
+/// If the element type or the number of elements differs from the type's.
 pub(crate) fn encoded<T: Element>(ty: &TensorType, elements: &[T]) -> Result<Vec<u8>, LiteralError> {
     if T::DTYPE != ty.dtype() {
         return Err(LiteralError::DType { stored: ty.dtype(), asked: T::DTYPE });
@@ -193,10 +193,10 @@ pub(crate) fn encoded<T: Element>(ty: &TensorType, elements: &[T]) -> Result<Vec
     Ok(bytes)
 }
 
-/// All elements of a tensor of which these are the bytes.
+/// Decodes all elements of a tensor.
 ///
 /// # Errors
-/// When they are of another type.
+/// If the element type differs.
 pub(crate) fn decoded<T: Element>(ty: &TensorType, bytes: &[u8]) -> Result<Vec<T>, LiteralError> {
     if T::DTYPE != ty.dtype() {
         return Err(LiteralError::DType { stored: ty.dtype(), asked: T::DTYPE });
@@ -205,11 +205,11 @@ pub(crate) fn decoded<T: Element>(ty: &TensorType, bytes: &[u8]) -> Result<Vec<T
 }
 
 impl Literal {
-    /// Pairs a type with its bytes.
+    /// Makes a literal of a type and its bytes.
     ///
     /// # Errors
-    /// When the length does not fit the type, or the byte of an element of fewer than 8 bits is out
-    /// of range.
+    /// If the length does not fit the type, or an element of fewer than 8 bits has a byte out of
+    /// range.
     pub fn from_bytes(ty: TensorType, bytes: Vec<u8>) -> Result<Literal, LiteralError> {
         if bytes.len() as u64 != ty.bytes().0 {
             let (wanted, given) = (ty.bytes().0, bytes.len() as u64);
@@ -219,10 +219,10 @@ impl Literal {
         Ok(Literal { ty, bytes })
     }
 
-    /// A tensor of the given sizes from its elements, row-major.
+    /// A tensor of the given sizes, from its elements in row-major order.
     ///
     /// # Errors
-    /// When the sizes are not a shape or the number of elements is another.
+    /// If the sizes are not a shape, or the number of elements does not fit them.
     pub fn from_slice<T: Element>(dims: &[u64], data: &[T]) -> Result<Literal, LiteralError> {
         let ty = TensorType::of(T::DTYPE, dims)?;
         let bytes = encoded(&ty, data)?;
@@ -237,23 +237,23 @@ impl Literal {
         Literal { ty: TensorType::scalar(T::DTYPE), bytes }
     }
 
-    /// A rank-0 tensor of the element nearest to a number, as [`Scalar::from_f64`] finds it; of a
-    /// complex type with an imaginary part of zero.
+    /// A rank-0 tensor with the element nearest to a number, as in [`Scalar::from_f64`]. A complex
+    /// element has an imaginary part of zero.
     #[must_use]
     pub fn of_f64(dtype: DType, value: f64) -> Literal {
         let part = Scalar::from_f64(dtype.part(), value).map_or(0, Scalar::bits);
         Store::filled(TensorType::scalar(dtype), part.into()).finish()
     }
 
-    /// All zeros (`false` for `bool`). Ends the process where there is no memory for them, as any
-    /// allocation does; of a type that somebody else gave, use [`Literal::try_zeros`].
+    /// All zeros (`false` for `bool`). Aborts the process if memory runs out, like any allocation.
+    /// For a type from an untrusted source use [`Literal::try_zeros`].
     #[must_use]
     pub fn zeros(ty: TensorType) -> Literal {
         let bytes = vec![0; usize::try_from(ty.bytes().0).unwrap_or(usize::MAX)];
         Literal { ty, bytes }
     }
 
-    /// The same, or nothing if there is no memory for so much.
+    /// All zeros, or `None` if memory runs out.
     #[must_use]
     pub fn try_zeros(ty: TensorType) -> Option<Literal> {
         let len = usize::try_from(ty.bytes().0).ok()?;
@@ -284,6 +284,13 @@ impl Literal {
         self.ty.dims()
     }
 
+    /// The same as `usize`; see [`Shape::sizes`](crate::Shape::sizes).
+    #[inline]
+    #[must_use]
+    pub fn sizes(&self) -> &[usize] {
+        self.ty.sizes()
+    }
+
     /// The elements as bytes: little-endian, row-major.
     #[inline]
     #[must_use]
@@ -291,7 +298,7 @@ impl Literal {
         &self.bytes
     }
 
-    /// Takes the bytes out.
+    /// Returns the bytes.
     #[inline]
     #[must_use]
     pub fn into_bytes(self) -> Vec<u8> {
@@ -301,12 +308,12 @@ impl Literal {
     /// The elements, row-major.
     ///
     /// # Errors
-    /// When the literal has another element type.
+    /// If the literal has another element type.
     pub fn to_vec<T: Element>(&self) -> Result<Vec<T>, LiteralError> {
         decoded(&self.ty, &self.bytes)
     }
 
-    /// Whether some element, or a part of one, is NaN; false for types without NaN.
+    /// Whether some element, or a part of one, is NaN. False for types without NaN.
     #[must_use]
     pub fn has_nan(&self) -> bool {
         let part = self.dtype().part();
@@ -318,10 +325,10 @@ impl Literal {
         })
     }
 
-    /// The same bytes seen with other sizes.
+    /// The same bytes with another shape.
     ///
     /// # Errors
-    /// When the element count differs.
+    /// If the number of elements differs.
     pub fn reshaped(self, shape: Shape) -> Result<Literal, LiteralError> {
         Literal::from_bytes(TensorType::new(self.dtype(), shape), self.bytes)
     }
@@ -350,7 +357,7 @@ impl<'a> Elements<'a> {
 }
 
 impl Store {
-    /// The elements of a literal, of its type.
+    /// A copy of a literal's elements.
     #[must_use]
     pub fn of(literal: &Literal) -> Store {
         Store::new(literal.ty().clone(), literal.bytes().to_vec())
@@ -359,7 +366,8 @@ impl Store {
     /// The literal.
     ///
     /// # Panics
-    /// If the bytes are no elements of the type, which only [`Store::bytes_mut`] can make them.
+    /// If the bytes are not elements of the type, which only writes through [`Store::bytes_mut`]
+    /// can cause.
     #[must_use]
     pub fn finish(self) -> Literal {
         let (ty, bytes) = self.into_parts();

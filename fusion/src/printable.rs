@@ -1,13 +1,13 @@
-//! Text that came from outside, made fit for a terminal, a log or a page.
+//! Escapes untrusted text for a terminal, a log or a page.
 //!
-//! Names, call sites and what a plugin says are other people's text. Printed as it is, it could
-//! move the cursor, change the title of a window or turn the order of what follows around. So every
-//! `Display` that includes such text goes through [`Printable`].
+//! Names, call sites and the messages of a plugin come from elsewhere. Printed without escapes,
+//! they could move the cursor, change the title of a window or reverse the order of the text after
+//! them. Every `Display` that includes such text goes through [`Printable`].
 
 use std::fmt::{self, Write as _};
 
-/// Displays something with its control characters escaped, all but line ends and tabs, and with
-/// them the characters that change the direction of text.
+/// Displays a value with control characters escaped, except line ends and tabs, and with characters
+/// that change the direction of text escaped too.
 ///
 /// ```
 /// use fuseline_fusion::Printable;
@@ -17,20 +17,20 @@ use std::fmt::{self, Write as _};
 #[derive(Clone, Copy, Debug)]
 pub struct Printable<T>(pub T);
 
-/// As [`Printable`], with line ends and tabs escaped too: for what stands within a line.
+/// As [`Printable`], with line ends and tabs escaped too, for text within a line.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct InLine<T>(pub(crate) T);
 
-/// Whether a character is shown by its escape.
+/// Whether a character is escaped.
 pub(crate) fn is_hidden(letter: char) -> bool {
     let turns = matches!(letter, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     letter.is_control() || turns
 }
 
-/// Writes what it is given, escaped.
+/// A writer that escapes its input.
 struct Escaping<'a, 'b> {
     to: &'a mut fmt::Formatter<'b>,
-    /// Whether line ends and tabs stay.
+    /// Whether line ends and tabs are kept.
     keeps_lines: bool,
 }
 
@@ -42,7 +42,7 @@ impl fmt::Write for Escaping<'_, '_> {
             let (before, after) = rest.split_at(place);
             self.to.write_str(before)?;
             let mut letters = after.chars();
-            // Those that have a short escape have it: `\r`, `\t`, `\n`.
+            // Characters with a short escape (`\r`, `\t`, `\n`) use it.
             for letter in letters.next().into_iter().flat_map(char::escape_default) {
                 self.to.write_char(letter)?;
             }
@@ -81,7 +81,7 @@ mod tests {
             assert_eq!(Printable(text).to_string(), lines);
             assert_eq!(InLine(text).to_string(), line);
         }
-        // In several writes as in one.
+        // Several writes are escaped like one.
         assert_eq!(Printable(format_args!("{}{}", "\u{1b}", '\u{1b}')).to_string(), "\\u{1b}\\u{1b}");
     }
 }

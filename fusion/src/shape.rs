@@ -1,8 +1,8 @@
 //! Shapes and tensor types, with checked arithmetic.
 //!
 //! Invariant S1: a [`Shape`] has at most [`MAX_RANK`] dimensions and at most [`MAX_ELEMS`]
-//! elements, of which the size in bytes fits in 63 bits whatever their type. It is checked where a
-//! shape is made, so that no later stage can overflow.
+//! elements, whose size in bytes fits in 63 bits for every element type. The constructor checks it,
+//! so no later stage can overflow.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -13,11 +13,18 @@ use smallvec::SmallVec;
 use crate::dtype::DType;
 use crate::limits::{MAX_ELEMS, MAX_RANK};
 
+// So that a list of sizes can be looked at as `u64` and as `usize` without a copy.
+#[cfg(not(target_pointer_width = "64"))]
+compile_error!("fuseline needs a target whose `usize` has 64 bits, as sizes of dimensions have");
+
 /// Sizes of the dimensions of a tensor, outermost first. Rank 0 is a scalar with one element.
+///
+/// They are `u64`, as in program files and region keys. Methods of tensors have `usize`:
+/// [`Shape::sizes`] gives these, and a shape is made of them by `Shape::try_from`.
 #[derive(Eq, Default)]
 pub struct Shape(SmallVec<[u64; 6]>);
 
-/// Every recorded value has one: the sizes are copied as a whole rather than one by one.
+/// Every recorded value has a shape, so the sizes are copied as one block.
 impl Clone for Shape {
     #[inline]
     fn clone(&self) -> Shape {
@@ -25,8 +32,8 @@ impl Clone for Shape {
     }
 }
 
-/// Compared for every operand of every recorded op, so by a loop over the few sizes rather than a
-/// call of `memcmp`.
+/// Compared for every operand of every recorded op. A loop over the few sizes is faster than a call
+/// of `memcmp`.
 impl PartialEq for Shape {
     #[inline]
     fn eq(&self, other: &Shape) -> bool {
@@ -136,11 +143,10 @@ impl Shape {
     }
 
     /// Checks a list of sizes, outermost first.
-    ///
     /// # Errors
-    /// When there are more than [`MAX_RANK`] sizes or their product is above [`MAX_ELEMS`]. A zero
-    /// among the sizes does not excuse the others: `[0, 2^40, 2^40]` is refused, because transposes
-    /// and reductions of it would compute the product of the rest.
+    /// If there are more than [`MAX_RANK`] sizes or their product exceeds [`MAX_ELEMS`]. Zeros do
+    /// not count in the product: `[0, 2^40, 2^40]` is rejected, because transposes and reductions
+    /// of it would compute the product of the other sizes.
     pub fn new(dims: &[u64]) -> Result<Shape, ShapeError> {
         if dims.len() > MAX_RANK {
             return Err(ShapeError::Rank { rank: dims.len() });
@@ -159,6 +165,14 @@ impl Shape {
         &self.0
     }
 
+    /// Sizes, outermost first, as `usize`: what methods of tensors take, and what lengths and
+    /// indices of Rust's collections are.
+    #[inline]
+    #[must_use]
+    pub fn sizes(&self) -> &[usize] {
+        bytemuck::cast_slice(self.dims())
+    }
+
     /// Number of dimensions.
     #[inline]
     #[must_use]
@@ -169,7 +183,7 @@ impl Shape {
     /// Size of dimension `axis`.
     ///
     /// # Panics
-    /// When `axis` is not below the rank.
+    /// If `axis` is not below the rank.
     #[inline]
     #[must_use]
     pub fn dim(&self, axis: usize) -> u64 {
@@ -191,6 +205,15 @@ impl Shape {
             strides[axis - 1] = strides[axis] * self.0[axis].max(1) as usize;
         }
         strides
+    }
+}
+
+/// As [`Shape::new`].
+impl TryFrom<&[usize]> for Shape {
+    type Error = ShapeError;
+
+    fn try_from(sizes: &[usize]) -> Result<Shape, ShapeError> {
+        Shape::new(bytemuck::cast_slice(sizes))
     }
 }
 
@@ -218,8 +241,8 @@ impl fmt::Debug for Shape {
 pub struct TensorType {
     shape: Shape,
     dtype: DType,
-    /// Of element type and sizes, so that most types that differ are told apart, and tables are
-    /// searched, without a look at the sizes.
+    /// A hash of element type and sizes. Most unequal types differ in it, and tables are searched
+    /// by it, so the sizes are rarely compared.
     hash: u32,
 }
 
@@ -238,7 +261,7 @@ impl Hash for TensorType {
 }
 
 impl TensorType {
-    /// Pairs an element type with a shape.
+    /// Combines an element type with a shape.
     #[must_use]
     pub fn new(dtype: DType, shape: Shape) -> TensorType {
         let mut hasher = FxHasher::default();
@@ -247,7 +270,7 @@ impl TensorType {
         TensorType { shape, dtype, hash: (hasher.finish() >> 32) as u32 }
     }
 
-    /// A hash of element type and sizes: what [`Hash`] gives to the hasher.
+    /// A hash of element type and sizes: what [`Hash`] feeds to the hasher.
     #[inline]
     #[must_use]
     pub fn short_hash(&self) -> u32 {
@@ -255,7 +278,7 @@ impl TensorType {
     }
 
     /// Checks sizes and pairs them with an element type.
-    ///
+    /// Checks the sizes and combines them with an element type.
     /// # Errors
     /// As [`Shape::new`].
     pub fn of(dtype: DType, dims: &[u64]) -> Result<TensorType, ShapeError> {
@@ -287,6 +310,13 @@ impl TensorType {
     #[must_use]
     pub fn dims(&self) -> &[u64] {
         self.shape.dims()
+    }
+
+    /// Sizes of the dimensions as `usize`; see [`Shape::sizes`].
+    #[inline]
+    #[must_use]
+    pub fn sizes(&self) -> &[usize] {
+        self.shape.sizes()
     }
 
     /// Number of dimensions.
@@ -330,7 +360,7 @@ impl fmt::Debug for TensorType {
     }
 }
 
-/// Types in a list, for messages.
+/// A list of types, for messages.
 pub(crate) fn listed<'a>(types: impl IntoIterator<Item = &'a TensorType>) -> String {
     let types: Vec<String> = types.into_iter().map(TensorType::to_string).collect();
     format!("({})", types.join(", "))
@@ -362,6 +392,19 @@ mod tests {
     fn the_rank_limit_is_reached() {
         assert!(Shape::new(&[1; MAX_RANK]).is_ok());
         assert_eq!(Shape::new(&[1; MAX_RANK + 1]), Err(ShapeError::Rank { rank: MAX_RANK + 1 }));
+    }
+
+    #[test]
+    fn sizes_as_usize_are_the_same_numbers() {
+        for dims in [&[][..], &[2, 0, 7], &[MAX_ELEMS]] {
+            let shape = Shape::new(dims).expect("within the limit");
+            let sizes: Vec<usize> = dims.iter().map(|&dim| dim as usize).collect();
+            assert_eq!(shape.sizes(), sizes);
+            assert_eq!(Shape::try_from(sizes.as_slice()), Ok(shape.clone()));
+            assert_eq!(TensorType::new(DType::F32, shape).sizes(), sizes);
+        }
+        let too_large = [1 << 32, 1 << 32];
+        assert!(matches!(Shape::try_from(&too_large[..]), Err(ShapeError::Overflow { .. })));
     }
 
     #[test]

@@ -1,37 +1,38 @@
-//! Subnormal numbers on devices that count them as zero.
+//! Subnormal numbers on devices that flush them to zero.
 //!
-//! Input: a call, or the data of a value. Output: what the call does with subnormal numbers of the
-//! types that the device flushes, or the same data with a zero of the same sign in place of each
-//! subnormal number.
+//! Input: a call, or the data of a value. Output: how the call treats subnormal numbers of the
+//! types that the device flushes, or the same data with each subnormal number replaced by a zero of
+//! the same sign.
 //!
-//! A processor in this mode (x86: `FTZ` and `DAZ`) flushes where it computes and not where it moves
-//! bits. So does [`access`]: an op that computes reads and writes subnormal numbers as zero; an op
-//! that moves, negates or selects keeps them, unless they are of a type in [`PROMOTED`]. The
-//! lowering holds the plugin to the same rule (`fusion/src/lower/subnormal.rs`).
+//! A processor in this mode (x86: `FTZ` and `DAZ`) flushes when it computes, not when it moves
+//! bits. [`access`] follows it: an op that computes reads and writes subnormal numbers as zero; an
+//! op that moves, negates or selects keeps them, unless their type is in [`PROMOTED`]. The lowering
+//! makes the plugin follow the same rule (`fusion/src/lower/subnormal.rs`).
 
 use crate::dtype::{DType, DTypeSet};
 use crate::element::Bits;
 use crate::literal::Literal;
 use crate::op::{ComparisonType, Fusibility, OpCode, Signature};
 
-/// Types that LLVM promotes to a longer one in registers, so that any op on them may flush.
+/// Types that LLVM promotes to a longer one in registers, so any op on them may flush.
 ///
 /// With the instructions of `AVX512_BF16`, LLVM promotes a `bf16` that crosses basic blocks to
-/// `f32`. The conversion back, `vcvtneps2bf16`, counts subnormal numbers as zero. Which loads and
-/// stores share a block depends on shapes, on fusion and on the optimisation level.
+/// `f32`. The conversion back, `vcvtneps2bf16`, flushes subnormal numbers. Which loads and stores
+/// share a block depends on shapes, on fusion and on the optimization level.
 pub const PROMOTED: DTypeSet = DTypeSet::of(&[DType::BF16]);
 
-/// What an op does with subnormal numbers of a flushed type.
+/// How an op treats subnormal numbers of a flushed type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// Reads and writes them as they are; those of a type in [`PROMOTED`] as zero.
+    /// Keeps them, except for types in [`PROMOTED`], whose subnormal numbers are read and written
+    /// as zero.
     Bits,
     /// Reads and writes them as zero.
     Flushes,
 }
 
 impl Access {
-    /// The types whose subnormal numbers the op counts as zero, of those that the device flushes.
+    /// The flushed types whose subnormal numbers the op treats as zero.
     #[inline]
     #[must_use]
     pub fn flushes(self, flushed: DTypeSet) -> DTypeSet {
@@ -42,8 +43,7 @@ impl Access {
     }
 }
 
-/// What a call does with subnormal numbers where its types are flushed. An op with bodies leaves
-/// that to their ops.
+/// How a call treats subnormal numbers of flushed types. For an op with bodies, their ops decide.
 #[must_use]
 pub fn access(signature: &Signature) -> Access {
     let def = signature.def();
@@ -52,9 +52,9 @@ pub fn access(signature: &Signature) -> Access {
     }
     match def.code {
         OpCode::Abs if signature.operands()[0].dtype().is_complex() => Access::Flushes,
-        // The parts decide, and one of the operands is the result.
+        // Compares the parts and returns one of the operands.
         OpCode::Maximum | OpCode::Minimum if signature.operands()[0].dtype().is_complex() => Access::Bits,
-        // These look at bits, move them or change the sign.
+        // These inspect bits, move them or change the sign.
         OpCode::Abs
         | OpCode::Conj
         | OpCode::Negate
@@ -68,7 +68,8 @@ pub fn access(signature: &Signature) -> Access {
         | OpCode::IsPosInf
         | OpCode::IsNegInf
         | OpCode::ReducePrecision => Access::Bits,
-        // The lowering sets subnormal operands apart: what rounds up to 1 must not vanish.
+        // The lowering handles subnormal operands separately, because a number that rounds up to 1
+        // must not be flushed.
         OpCode::Ceil | OpCode::Floor => Access::Bits,
         // The number next to zero is subnormal.
         OpCode::NextAfter => Access::Bits,
@@ -89,8 +90,8 @@ pub fn access(signature: &Signature) -> Access {
     }
 }
 
-/// A `bf16` is the upper half of an `f32`, so widening it moves bits, as does making a complex
-/// number of its part, or the part of it.
+/// A `bf16` is the upper half of an `f32`, so widening it only moves bits. So does making a complex
+/// number from a part, or taking a part.
 fn conversion(from: DType, to: DType) -> Access {
     match (from.part(), to.part()) {
         (from, to) if from == to => Access::Bits,
@@ -99,8 +100,8 @@ fn conversion(from: DType, to: DType) -> Access {
     }
 }
 
-/// A zero of the same sign in place of a subnormal number of the type, in each part of a complex
-/// one.
+/// Replaces a subnormal number of the type by a zero of the same sign, in each part of a complex
+/// number.
 #[inline]
 #[must_use]
 pub fn flushed_bits(dtype: DType, bits: Bits) -> Bits {
@@ -119,7 +120,7 @@ pub fn flushed_bits(dtype: DType, bits: Bits) -> Bits {
     }
 }
 
-/// The number, or a zero of its sign if it is subnormal.
+/// Replaces a subnormal number by a zero of the same sign.
 #[inline(always)]
 #[must_use]
 pub fn flushed_f32(x: f32) -> f32 {
@@ -130,7 +131,7 @@ macro_rules! flushes {
     ($name:ident, $word:ty, $sign:literal, $mantissa:literal) => {
         #[inline(always)]
         fn $name(bits: $word) -> $word {
-            // Without its sign, a subnormal number is below the least normal one.
+            // Without its sign, a subnormal number is below the smallest normal one.
             if bits & !$sign < 1 << $mantissa { bits & $sign } else { bits }
         }
     };
@@ -140,7 +141,7 @@ flushes!(flush_u16, u16, 0x8000, 7);
 flushes!(flush_u32, u32, 0x8000_0000, 23);
 flushes!(flush_u64, u64, 0x8000_0000_0000_0000, 52);
 
-/// Rewrites the words of a literal.
+/// Maps the words of a literal.
 fn rewrite<const SIZE: usize>(literal: &mut Literal, flush: impl Fn([u8; SIZE]) -> [u8; SIZE]) {
     let ty = literal.ty().clone();
     let mut bytes = std::mem::replace(literal, Literal::scalar(false)).into_bytes();
@@ -149,7 +150,7 @@ fn rewrite<const SIZE: usize>(literal: &mut Literal, flush: impl Fn([u8; SIZE]) 
 }
 
 /// Flushes the elements of a literal of a flushed type. Most data has no subnormal number and is
-/// only looked at.
+/// only scanned.
 pub fn flush(literal: &mut Literal) {
     if !has_subnormal(literal) {
         return;
@@ -161,10 +162,10 @@ pub fn flush(literal: &mut Literal) {
     }
 }
 
-/// Whether flushing the type changes any of these elements.
+/// Whether flushing changes any element.
 #[must_use]
 pub fn has_subnormal(literal: &Literal) -> bool {
-    // Without a branch for each element, so that compilers make vectors of it.
+    // Without branches per element, so that compilers vectorize the loop.
     fn any<const SIZE: usize>(literal: &Literal, changes: impl Fn([u8; SIZE]) -> bool) -> bool {
         let words: &[[u8; SIZE]] = literal.bytes().as_chunks().0;
         words.chunks(1024).any(|words| words.iter().fold(false, |any, word| any | changes(*word)))

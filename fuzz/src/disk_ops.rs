@@ -24,7 +24,7 @@ use std::time::{Duration, SystemTime};
 use fuseline_cache::disk::{
     CRASHED, DiskCache, DiskConfig, Files as _, Flight, JoinOutcome, Mark, SecretSource, Stage, Swept, System,
 };
-use fuseline_cache::{Fingerprint, Key, Kind, Name, Record, Secret};
+use fuseline_cache::{Fingerprint, Key, Name, Record, SealedKind, Secret};
 use fuseline_testgen::Entropy as _;
 use rustix::io::Errno;
 
@@ -139,7 +139,7 @@ fn plan(how: &mut Bytes<'_>) -> Plan {
     match how.draw(8) {
         0 | 1 => Plan::At(how.draw(64).into(), pick(how, &ERRNOS)),
         2 | 3 => Plan::Dead(how.draw(64).into()),
-        4 => Plan::Kind(pick(how, &CALLS), pick(how, &ERRNOS)),
+        4 => Plan::SealedKind(pick(how, &CALLS), pick(how, &ERRNOS)),
         5 => Plan::All(pick(how, &ERRNOS)),
         6 => Plan::Short(1 + how.draw(200) as usize),
         _ => Plan::LocksNeedWriting,
@@ -162,7 +162,7 @@ fn history(how: &mut Bytes<'_>) -> Vec<Move> {
 
 fn asked(request: usize) -> Record {
     Record {
-        kind: Kind::Artifact,
+        kind: SealedKind::Artifact,
         environment: Fingerprint::new([7; 32]),
         region: Key::new([1; 32]),
         made_in: Duration::from_millis(30),

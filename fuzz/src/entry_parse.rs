@@ -9,7 +9,7 @@
 
 use std::time::Duration;
 
-use fuseline_cache::{Fingerprint, Key, Kind, Name, Record, Request, Sealer, Secret};
+use fuseline_cache::{Fingerprint, Key, Name, Record, Request, SealedKind, Sealer, Secret};
 use fuseline_testgen::Entropy as _;
 
 use super::alloc_support::peak;
@@ -39,9 +39,9 @@ fn laid_out(bytes: &[u8]) -> Option<Record> {
         return None;
     }
     let kind = match bytes[10] {
-        1 => Kind::Artifact,
-        2 => Kind::NotWorthIt,
-        3 => Kind::Note,
+        1 => SealedKind::Artifact,
+        2 => SealedKind::NotWorthIt,
+        3 => SealedKind::Note,
         _ => return None,
     };
     let (request, artifact) = (number(bytes, 128), number(bytes, 136));
@@ -72,7 +72,7 @@ fn record(how: &mut Bytes<'_>, body: &[u8]) -> Record {
     };
     let (request, artifact) = body.split_at(how.draw(body.len() as u32 + 1) as usize);
     Record {
-        kind: [Kind::Artifact, Kind::NotWorthIt, Kind::Note][how.draw(3) as usize],
+        kind: [SealedKind::Artifact, SealedKind::NotWorthIt, SealedKind::Note][how.draw(3) as usize],
         environment: Fingerprint::new([how.draw(256) as u8; 32]),
         region: Key::new([how.draw(256) as u8; 32]),
         made_in: Duration::from_micros(time(how)),

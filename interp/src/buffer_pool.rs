@@ -1,32 +1,31 @@
-//! Memory of results that have been read for the last time, for the results of the ops that follow.
+//! Reuses the memory of results after their last read for results of later ops.
 //!
-//! An allocator gives large blocks back to the system and takes them from it anew, a page fault for
-//! each 4 KiB: more than a sum of two tensors takes. (`nbody/512` of the benchmark, 457 ops on 1
-//! MiB each: 110 ms without this, 45 with it; 2 cores, 2026-11-24.)
+//! An allocator returns large blocks to the system and requests them again, with a page fault for
+//! each 4 KiB. That takes longer than a sum of two tensors. (`nbody/512` of the benchmark, 457 ops
+//! on 1 MiB each: 110 ms without this, 45 with it; 2 cores, 2026-11-24.)
 //!
 //! Invariants:
-//! - What is kept is kept by the thread that runs a graph, until the graph has been run
-//!   ([`Reuse`]).
-//! - No more than [`MOST`] blocks are kept, all of them freed by the same run: a run never holds
-//!   more than it did at its peak and these.
+//! - The thread that runs a graph keeps the blocks, until the run ends ([`Reuse`]).
+//! - At most [`MOST`] blocks are kept, all of them freed by the same run: a run never holds more
+//!   than its peak plus these.
 
 use std::cell::RefCell;
 use std::sync::Arc;
 
 use fuseline_fusion::Literal;
 
-/// Fewest bytes that are worth keeping: what is smaller an allocator keeps itself.
+/// Minimum size of a block that is kept, in bytes. The allocator itself keeps smaller ones.
 const LEAST: usize = 64 << 10;
 
-/// Most blocks that are kept.
+/// Maximum number of blocks.
 const MOST: usize = 8;
 
 thread_local! {
-    /// What is kept, while a graph is run.
+    /// The blocks, while a graph runs.
     static KEPT: RefCell<Option<Vec<Vec<u8>>>> = const { RefCell::new(None) };
 }
 
-/// While it lives, this thread keeps memory. A second one on a thread does nothing.
+/// While it lives, this thread keeps blocks. A second one on a thread does nothing.
 pub(super) struct Reuse {
     is_first: bool,
 }
@@ -49,7 +48,7 @@ impl Drop for Reuse {
     }
 }
 
-/// Keeps the memory of a result, if nobody else has it.
+/// Keeps the memory of a result, if it has no other references.
 pub(super) fn free(result: Arc<Literal>) {
     if result.bytes().len() < LEAST {
         return;
@@ -65,7 +64,7 @@ pub(super) fn free(result: Arc<Literal>) {
     });
 }
 
-/// So many bytes, to be overwritten: what they are is not said.
+/// A buffer of `len` bytes with arbitrary contents, to be overwritten.
 pub(super) fn room(len: usize) -> Vec<u8> {
     let kept = (len >= LEAST).then(|| {
         KEPT.with_borrow_mut(|kept| {
@@ -107,7 +106,7 @@ mod tests {
         free(literal(block));
         drop(Reuse::new());
         assert_eq!(kept(), Some(1));
-        // Of another size, then of one that fits.
+        // Requests of another size, then of a fitting one.
         assert_ne!(at(&room(3 * LEAST)), place);
         let block = room(LEAST + 1);
         assert_eq!((at(&block), block.len()), (place, LEAST + 1));

@@ -1,22 +1,22 @@
-//! Sums of many terms in blocks of a few, and sums of these, where sums may be taken in any order
-//! ([`SumOrder::AnyOrder`](super::Sums)).
+//! Blocked summation, where sums may be taken in any order
+//! ([`SumOrder::AnyOrder`](super::SumOrder)).
 //!
-//! A sum that goes on term by term errs by up to as many roundings as there are terms; the vector
-//! instructions of a compiled sum make it some fewer. Here each level adds [`BLOCK`] terms of the
-//! one below, so that a term goes through `BLOCK` roundings a level, 96 for a million terms
-//! (Higham, The accuracy of floating point summation, 1993: "pairwise", with a wider base). Up to
-//! `BLOCK` terms the order is that of the terms. All is done in the type of the terms, so what
-//! overflows in a compiled sum does here.
+//! A sum term by term accumulates as many rounding errors as there are terms; the vector
+//! instructions of a compiled sum reduce them a little. Here each level adds [`BLOCK`] sums of the
+//! level below, so a term is rounded `BLOCK` times per level, 96 times for a million terms (Higham,
+//! The accuracy of floating point summation, 1993: "pairwise", with a wider base). Up to `BLOCK`
+//! terms are added in order. All arithmetic is in the type of the terms, so a sum overflows where a
+//! compiled one does.
 
-/// Terms of a sum that goes on one by one.
+/// Number of terms that are added one by one.
 pub(super) const BLOCK: usize = 32;
 
-/// Sums that go on side by side, each over as many terms as the others.
+/// Sums that advance in parallel, each over the same number of terms.
 pub(super) struct Cascade<F> {
-    /// Sums of at most [`BLOCK`] terms; sums of these; and so on. What is in a level that has no
-    /// terms is not looked at.
+    /// Sums of at most [`BLOCK`] terms; sums of these; and so on. The values in a level without
+    /// terms are not used.
     levels: Vec<Vec<f32>>,
-    /// How many terms a place has got, at the places where rows begin.
+    /// The number of terms at each place where rows begin.
     counts: Vec<usize>,
     add: F,
 }
@@ -26,8 +26,8 @@ impl<F: Fn(f32, f32) -> f32> Cascade<F> {
         Cascade { levels: vec![vec![0.0; places]], counts: vec![0; places], add }
     }
 
-    /// Adds a term each to the places from `start` on, `step` apart. Rows that begin at one place
-    /// have the same places.
+    /// Adds one term to each of the places from `start` on, `step` apart. Rows that begin at the
+    /// same place cover the same places.
     pub(super) fn add_row(&mut self, start: usize, step: usize, row: impl ExactSizeIterator<Item = f32>) {
         let count = self.counts[start];
         self.counts[start] += 1;
@@ -43,8 +43,8 @@ impl<F: Fn(f32, f32) -> f32> Cascade<F> {
         }
     }
 
-    /// Hands sums of whole blocks to the level above, and from there on where that makes a block
-    /// whole.
+    /// Adds the sums of complete blocks to the level above, and continues upwards while that
+    /// completes a block there.
     fn carry(&mut self, start: usize, step: usize, len: usize, count: usize) {
         let mut blocks = count / BLOCK;
         for level in 0.. {
@@ -64,9 +64,9 @@ impl<F: Fn(f32, f32) -> f32> Cascade<F> {
         }
     }
 
-    /// The sums, of so many terms each.
+    /// The sums, of `terms` terms each.
     pub(super) fn finish(mut self, terms: usize) -> Vec<f32> {
-        // The last block of the lowest level has not been handed on, whole or not.
+        // The last block of the lowest level was not carried yet, complete or not.
         let mut blocks = terms.saturating_sub(1) / BLOCK;
         let mut sums = self.levels.remove(0);
         for level in self.levels {
@@ -79,7 +79,7 @@ impl<F: Fn(f32, f32) -> f32> Cascade<F> {
     }
 }
 
-/// The sum of a row: of its halves, down to [`BLOCK`] terms.
+/// The sum of a row, by halving it down to [`BLOCK`] terms.
 pub(super) fn of_row<T>(row: &[T], term: &impl Fn(&T) -> f32, add: &impl Fn(f32, f32) -> f32) -> f32 {
     if row.len() <= BLOCK {
         let (first, rest) = row.split_first().expect("bug: a sum of nothing");
@@ -98,12 +98,12 @@ mod tests {
         a + b
     }
 
-    /// Terms that are no sums of powers of two.
+    /// Terms that are not sums of powers of two.
     fn terms(count: usize) -> Vec<f32> {
         (0..count).map(|at| 0.1 + (at % 7) as f32 / 3.0).collect()
     }
 
-    /// Distances from the exact sum, in units in the last place of it.
+    /// Error of a sum, in units in its last place.
     fn ulps(sum: f32, terms: &[f32]) -> f64 {
         let exact: f64 = terms.iter().map(|&term| f64::from(term)).sum();
         let unit = f64::from((exact as f32).next_up()) - f64::from(exact as f32);
@@ -112,8 +112,7 @@ mod tests {
 
     #[test]
     fn every_term_is_added_once() {
-        // Whole numbers, whose sums are exact in any order; the counts are about the ends of
-        // blocks.
+        // Integers, whose sums are exact in any order; the counts are near the ends of blocks.
         for count in
             [1, 2, 31, 32, 33, 63, 64, 65, 1023, 1024, 1025, 1056, 1057, 2048, 2049, 32_768, 32_769, 33_825]
         {
@@ -141,8 +140,8 @@ mod tests {
         }
     }
 
-    /// One after the other is some hundred units off; the bound is 32 a level, and what is measured
-    /// is below one.
+    /// Summing in order is off by some hundred units. The bound here is 32 per level; the measured
+    /// error is below one.
     #[test]
     fn many_terms_err_little() {
         let terms = terms(1 << 18);

@@ -1,4 +1,4 @@
-//! The ops of the CHLO dialect that are not elementwise.
+//! The CHLO ops that are not elementwise.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use super::index::{Indices, Walk, strides};
 use super::kernel::order;
 use super::{EvalCall, EvalError, check_steps, run_body};
 
-/// `top_k`. Floats are in the total order of IEEE 754, in which a positive NaN is the greatest.
+/// `top_k`. Floats use the total order of IEEE 754, in which a positive NaN is the greatest.
 ///
 /// # Errors
 /// None.
@@ -36,12 +36,12 @@ pub(super) fn top_k(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
     ])
 }
 
-/// `ragged_dot`. Group `i` is what lies from the sum of the sizes before `i` on, as far as its own
-/// size goes; what lies in no group counts as zero, and what lies outside of a group does not count
-/// for it, be it infinite or not.
+/// `ragged_dot`. Group `i` starts at the sum of the sizes before it and has its own size. Elements
+/// in no group count as zero. Elements outside of a group do not affect it, even if they are
+/// infinite.
 ///
 /// # Errors
-/// When there are too many products.
+/// If there are too many products.
 pub(super) fn ragged_dot(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
     contract!(ragged, call)
 }
@@ -116,13 +116,12 @@ fn ragged<T: Term>(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
     Ok(vec![store.finish()])
 }
 
-/// Which part of the ragged dimension belongs to which group.
+/// The ranges of the groups along the ragged dimension.
 struct Groups<'a> {
     dims: &'a RaggedDims<'a>,
-    /// First index and the one past the last, of each group of each index of the prefix.
+    /// First index and end of each group, for each index of the prefix.
     bounds: Vec<(i64, i64)>,
-    /// Distance in `bounds` between neighbours along each dimension of the prefix; empty when all
-    /// share their groups.
+    /// Strides in `bounds` along the dimensions of the prefix; empty if all share their groups.
     strides: Vec<usize>,
 }
 
@@ -144,7 +143,7 @@ impl<'a> Groups<'a> {
         Groups { dims, bounds, strides }
     }
 
-    /// Whether an index of lhs lies in the group.
+    /// Whether an index of lhs is in the group.
     fn contains(&self, index: &[u64], group: u64) -> bool {
         let prefix = self.dims.prefix.iter().map(|&axis| index[axis] as usize);
         let first: usize = prefix.zip(&self.strides).map(|(i, &stride)| i * stride).sum();
@@ -153,7 +152,7 @@ impl<'a> Groups<'a> {
     }
 }
 
-/// A walk over the elements of a tensor that have index `at` along `axis`.
+/// A walk over the elements of a tensor with index `at` along `axis`.
 fn plane(dims: &[u64], axis: usize, at: u64) -> Walk {
     let strides = strides(dims);
     let others = || (0..dims.len()).filter(|&other| other != axis);
@@ -164,7 +163,7 @@ fn plane(dims: &[u64], axis: usize, at: u64) -> Walk {
 /// `scan`.
 ///
 /// # Errors
-/// When there are too many steps or the body fails.
+/// If there are too many steps or the body fails.
 pub(super) fn scan(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
     let dims = ScanDims::of(&call.signature.call()).expect("bug: a checked scan is refused");
     let (body, types) = (call.body(0), call.signature.results());

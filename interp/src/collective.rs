@@ -1,8 +1,7 @@
-//! Ops that the replicas of a program compute together: moved by the ops that move, combined by the
-//! bodies.
+//! Collective ops, built from the ops that move elements and from the bodies that combine them.
 //!
-//! Elements are combined in the order of the group, from the left: one of the orders the
-//! specification allows.
+//! Elements are combined in the order of the group, from the left. That is one of the orders that
+//! the specification allows.
 
 use std::sync::Arc;
 
@@ -17,21 +16,21 @@ use super::{EvalCall, EvalError, JointCall, call};
 /// Results by replica.
 type Each = Vec<Vec<Literal>>;
 
-/// The groups of a call whose replicas are all there.
+/// The groups of a call, checked against the number of replicas.
 fn groups(call: &JointCall<'_>) -> Result<Vec<Vec<usize>>, EvalError> {
     call.signature.check_replicas(call.operands.len()).map_err(EvalError::Replicas)?;
     let ids = |group: &[i64]| group.iter().map(|&id| id as usize).collect();
     Ok(call.signature.attrs().view().groups(0).members().map(ids).collect())
 }
 
-/// The result of an op that moves elements.
+/// Runs an op that moves elements; returns its result.
 fn moved(op: OpCode, attrs: Attrs, operands: &[Arc<Literal>]) -> Result<Literal, EvalError> {
     let types: Vec<TensorType> = operands.iter().map(|data| data.ty().clone()).collect();
     let signature = Signature::infer(op, attrs, &[], &types).expect("bug: a part of a collective is refused");
     Ok(call(&signature, operands)?.remove(0))
 }
 
-/// Part `index` of `count` equal ones along a dimension.
+/// Part `index` of `count` equal parts along a dimension.
 fn part(data: &Arc<Literal>, axis: usize, count: usize, index: usize) -> Result<Arc<Literal>, EvalError> {
     let size = data.dims()[axis] as i64 / count as i64;
     let (mut starts, mut limits) = (vec![0; data.dims().len()], vec![]);
@@ -41,12 +40,12 @@ fn part(data: &Arc<Literal>, axis: usize, count: usize, index: usize) -> Result<
     moved(OpCode::Slice, attrs::slice(&starts, &limits, &strides), std::slice::from_ref(data)).map(Arc::new)
 }
 
-/// No results yet, for each replica.
+/// Empty results for each replica.
 fn nothing(call: &JointCall<'_>) -> Each {
     call.operands.iter().map(|_| Vec::with_capacity(call.signature.results().len())).collect()
 }
 
-/// Zeros, for each replica.
+/// Zero results for each replica.
 fn zeros(call: &JointCall<'_>) -> Each {
     let zeros = || call.signature.results().iter().map(|ty| Literal::zeros(ty.clone())).collect();
     call.operands.iter().map(|_| zeros()).collect()
@@ -55,7 +54,7 @@ fn zeros(call: &JointCall<'_>) -> Each {
 /// `all_gather`.
 ///
 /// # Errors
-/// When the call is not for so many replicas.
+/// If the groups do not fit the number of replicas.
 pub(super) fn all_gather(call: &JointCall<'_>) -> Result<Each, EvalError> {
     let mut each = nothing(call);
     let axis = call.signature.attrs().view().int(1);
@@ -90,7 +89,7 @@ fn combined(call: &JointCall<'_>, group: &[usize], index: usize) -> Result<Liter
 /// `all_reduce`.
 ///
 /// # Errors
-/// When the body fails, or the call is not for so many replicas.
+/// If the body fails, or the groups do not fit the number of replicas.
 pub(super) fn all_reduce(call: &JointCall<'_>) -> Result<Each, EvalError> {
     let mut each = nothing(call);
     for group in groups(call)? {
@@ -105,7 +104,7 @@ pub(super) fn all_reduce(call: &JointCall<'_>) -> Result<Each, EvalError> {
 /// `all_to_all`.
 ///
 /// # Errors
-/// When the call is not for so many replicas.
+/// If the groups do not fit the number of replicas.
 pub(super) fn all_to_all(call: &JointCall<'_>) -> Result<Each, EvalError> {
     let mut each = nothing(call);
     let view = call.signature.attrs().view();
@@ -125,7 +124,7 @@ pub(super) fn all_to_all(call: &JointCall<'_>) -> Result<Each, EvalError> {
 /// `collective_broadcast`.
 ///
 /// # Errors
-/// When the call is not for so many replicas.
+/// If the groups do not fit the number of replicas.
 pub(super) fn collective_broadcast(call: &JointCall<'_>) -> Result<Each, EvalError> {
     let mut each = zeros(call);
     for group in groups(call)? {
@@ -140,7 +139,7 @@ pub(super) fn collective_broadcast(call: &JointCall<'_>) -> Result<Each, EvalErr
 /// `collective_permute`.
 ///
 /// # Errors
-/// When the call is not for so many replicas.
+/// If the pairs do not fit the number of replicas.
 pub(super) fn collective_permute(call: &JointCall<'_>) -> Result<Each, EvalError> {
     call.signature.check_replicas(call.operands.len()).map_err(EvalError::Replicas)?;
     let mut each = zeros(call);
@@ -153,7 +152,7 @@ pub(super) fn collective_permute(call: &JointCall<'_>) -> Result<Each, EvalError
 /// `reduce_scatter`.
 ///
 /// # Errors
-/// When the body fails, or the call is not for so many replicas.
+/// If the body fails, or the groups do not fit the number of replicas.
 pub(super) fn reduce_scatter(call: &JointCall<'_>) -> Result<Each, EvalError> {
     let mut each = nothing(call);
     let axis = call.signature.attrs().view().int(1) as usize;
@@ -210,7 +209,7 @@ mod tests {
         assert_eq!(each.len(), wanted.len());
     }
 
-    // The examples of the specification, some of them with groups in another order besides.
+    // The examples of the specification, some also with groups in another order.
 
     #[test]
     fn all_gather_joins_in_the_order_of_the_group() {

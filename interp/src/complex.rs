@@ -9,7 +9,7 @@ use fuseline_fusion::element::Complex64;
 
 use super::inverse_trig;
 
-/// An op of one operand; `None` when it has no complex form. `abs` is not here: its result is real.
+/// Unary ops; `None` for ops without a complex form. `abs` is not here, because its result is real.
 pub(super) fn unary(op: OpCode, z: Complex64) -> Option<Complex64> {
     Some(match op {
         OpCode::Negate => -z,
@@ -41,7 +41,7 @@ pub(super) fn unary(op: OpCode, z: Complex64) -> Option<Complex64> {
         OpCode::Conj => z.conj(),
         OpCode::Sinh => sinh(z),
         OpCode::Cosh => {
-            // cosh z = -i sinh(z + i pi/2), with the sine and the cosine in each other's place.
+            // cosh z = -i sinh(z + i pi/2), with sine and cosine exchanged.
             let (sin, cos) = z.im.sin_cos();
             Complex64::new(times(cos, z.re.cosh()), times(sin, z.re.sinh()))
         }
@@ -50,7 +50,7 @@ pub(super) fn unary(op: OpCode, z: Complex64) -> Option<Complex64> {
     })
 }
 
-/// A product in which zero times infinity is zero: the real axis stays real.
+/// A product in which zero times infinity is zero, so that the real axis stays real.
 fn times(a: f64, b: f64) -> f64 {
     if a == 0.0 { a.copysign(a * b.signum()) } else { a * b }
 }
@@ -60,7 +60,7 @@ fn sinh(z: Complex64) -> Complex64 {
     Complex64::new(cos * z.re.sinh(), times(sin, z.re.cosh()))
 }
 
-/// An op of two operands; `None` when it has no complex form.
+/// Binary ops; `None` for ops without a complex form.
 pub(super) fn binary(op: OpCode, a: Complex64, b: Complex64) -> Option<Complex64> {
     Some(match op {
         OpCode::Add => a + b,
@@ -120,10 +120,10 @@ fn exp_m1(z: Complex64) -> Complex64 {
     Complex64::new(z.re.exp_m1() * z.im.cos() - 2.0 * half * half, z.re.exp() * z.im.sin())
 }
 
-/// `ln |z|`; near 1 from the distance to it.
+/// `ln |z|`; near 1 it is computed from the distance to 1.
 fn log_abs(z: Complex64) -> f64 {
     let (large, small) = (z.re.abs().max(z.im.abs()), z.re.abs().min(z.im.abs()));
-    // The larger of NaN and a number is the number.
+    // `max` of NaN and a number is the number.
     let is_number = !z.re.is_nan() && !z.im.is_nan();
     if is_number && (0.5..2.0).contains(&large) && small < 2.0 {
         0.5 * ((large - 1.0) * (large + 1.0) + small * small).ln_1p()
@@ -165,7 +165,7 @@ fn cbrt(z: Complex64) -> Complex64 {
 }
 
 fn tanh(z: Complex64) -> Complex64 {
-    // Past this the difference from 1 is below the last place of an `f64`.
+    // Beyond this the difference from 1 is below the last place of an `f64`.
     const FLAT: f64 = 22.0;
     let tangent = z.im.tan();
     if z.re.abs() > FLAT {
@@ -183,7 +183,7 @@ fn tanh(z: Complex64) -> Complex64 {
     Complex64::new(secant * cosh * sinh / denominator, tangent / denominator)
 }
 
-/// `exp(b ln a)`; 0 to the power of 0 is 1, to any other power 0.
+/// `exp(b ln a)`. 0 to the power of 0 is 1, to any other power 0.
 fn pow(a: Complex64, b: Complex64) -> Complex64 {
     if b.re == 0.0 && b.im == 0.0 {
         return Complex64::new(1.0, 0.0);
@@ -198,8 +198,7 @@ fn pow(a: Complex64, b: Complex64) -> Complex64 {
     Complex64::new(scale * turn.cos(), scale * turn.sin())
 }
 
-/// `-i ln((x + i y) / sqrt(x^2 + y^2))`, the definition that the specification gives for complex
-/// operands.
+/// `-i ln((x + i y) / sqrt(x^2 + y^2))`, the specification's definition for complex operands.
 fn atan2(y: Complex64, x: Complex64) -> Complex64 {
     let i = Complex64::new(0.0, 1.0);
     let root = sqrt(x * x + y * y);
@@ -215,8 +214,7 @@ mod tests {
         (a - b).norm() <= 4e-15 * b.norm().max(1e-300)
     }
 
-    /// Each function agrees with an inverse or with a plain formula, away from where the plain one
-    /// cancels.
+    /// Each function agrees with an inverse or a naive formula, away from where that cancels.
     #[test]
     fn functions_agree_with_their_definitions() {
         let one = Complex64::new(1.0, 0.0);
@@ -236,7 +234,7 @@ mod tests {
         }
     }
 
-    /// Annex G of C99.
+    /// C99, Annex G.
     #[test]
     fn parts_at_infinity_and_of_nan_are_those_of_the_standard() {
         let (inf, nan) = (f64::INFINITY, f64::NAN);

@@ -1,4 +1,4 @@
-//! Functions with a name.
+//! User-defined ops: named functions.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use fuseline_fusion::Literal;
 
 use super::{EvalCall, EvalError, JointCall, run_body, run_body_replicated};
 
-/// `composite`: its body.
+/// `composite`: runs its body.
 ///
 /// # Errors
 /// As the ops of the body.

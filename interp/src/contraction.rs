@@ -1,12 +1,12 @@
 //! Products summed over dimensions: `dot_general` and `convolution`.
 //!
-//! The result's element type decides the arithmetic. A sum of `f32` is taken in `f32`, in order, as
-//! every executor that the results are compared with does in some order: where terms cancel, a sum
-//! that is rounded once is further away from theirs than they are from each other. Sums of other
-//! floats are taken in `f64` and rounded once. An integer sum is taken modulo 2^64, which is the
-//! sum of the result's type whatever the operands' types are, since wrapping commutes with sums and
-//! products. A `bool` sum is an `or` of `and`s. So the precision that a call asks for does not
-//! matter here.
+//! The result's element type decides the arithmetic. A sum of `f32` is accumulated in `f32`, in
+//! order. Executors that are compared with it also accumulate in `f32`, in some order. If terms
+//! cancel, a sum that is rounded once would be further from theirs than they are from each other.
+//! Sums of other floats are accumulated in `f64` and rounded once. Integer sums are computed modulo
+//! 2^64, which gives the sum in any result type, because wrapping commutes with sums and products.
+//! A `bool` sum is an `or` of `and`s. The precision attribute of a call therefore has no effect
+//! here.
 
 use fuseline_fusion::element::{
     Bits, Complex64, Elements, Store, from_complex, from_f64, from_int, to_complex, to_f64, to_int,
@@ -18,7 +18,7 @@ use num_complex::Complex;
 use super::index::{Indices, Walk, strides};
 use super::{EvalCall, EvalError, SumOrder, check_steps, fast_f32, gemm};
 
-/// A number of the arithmetic that a contraction is computed in.
+/// A number in the arithmetic of a contraction.
 pub(super) trait Term: Copy {
     const ZERO: Self;
     fn read(dtype: DType, bits: Bits) -> Self;
@@ -118,7 +118,7 @@ pub(super) fn all_terms<T: Term>(literal: &Literal) -> Vec<T> {
     (0..elements.len()).map(|index| T::read(literal.dtype(), elements.get(index))).collect()
 }
 
-/// Runs a contraction in the arithmetic that its result's element type asks for.
+/// Runs a contraction in the arithmetic for its result's element type.
 macro_rules! contract {
     ($contraction:ident, $call:expr) => {
         match $call.result().dtype().class() {
@@ -138,7 +138,7 @@ pub(super) use contract;
 /// `dot_general`.
 ///
 /// # Errors
-/// When there are too many products.
+/// If there are too many products.
 pub(super) fn dot_general(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
     match call.result().dtype() {
         DType::F32 => dot_f32(call),
@@ -146,7 +146,7 @@ pub(super) fn dot_general(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError
     }
 }
 
-/// One operand of a dot.
+/// An operand of a dot.
 struct Side<'a> {
     operand: &'a Literal,
     batch: &'a [i64],
@@ -161,11 +161,10 @@ impl<'a> Side<'a> {
         Side { operand, batch, contract, rest }
     }
 
-    /// Both operands, and how many matrices with how many rows, terms of each sum and columns they
-    /// are.
+    /// Both operands, and the number of matrices, their rows, terms per sum, and columns.
     ///
     /// # Errors
-    /// When there are too many products.
+    /// If there are too many products.
     fn both(call: &EvalCall<'a>) -> Result<([Side<'a>; 2], [usize; 4]), EvalError> {
         let dims = DotDims::of(call.attr());
         let lhs = Side::new(call.operand(0), dims.lhs_batch, dims.lhs_contract);
@@ -181,13 +180,12 @@ impl<'a> Side<'a> {
         axes.iter().map(|&axis| self.operand.dims()[axis as usize] as usize).product()
     }
 
-    /// Goes through the elements by batch, then through a matrix whose rows are those of the
-    /// result.
+    /// A walk by batch, then through a matrix whose rows are the result's rows.
     fn by_rows(&self) -> Walk {
         self.walk(self.rest.iter().chain(self.contract))
     }
 
-    /// The same with a matrix whose columns are those of the result.
+    /// The same with a matrix whose columns are the result's columns.
     fn by_columns(&self) -> Walk {
         self.walk(self.contract.iter().chain(&self.rest))
     }
@@ -198,8 +196,8 @@ impl<'a> Side<'a> {
         Walk::new(0, order.clone().map(|axis| dims[axis]), order.map(|axis| strides[axis]))
     }
 
-    /// The matrices, their rows those of the result or its columns, in the order in which they lie
-    /// in memory where that is one of the two.
+    /// The matrices, with the result's rows as rows or its columns as columns. If one of the two
+    /// orders is that of memory, it is used.
     fn matrices(&self, by_rows: bool) -> gemm::Matrices {
         let other_way = match by_rows {
             true => self.batch.iter().chain(self.contract).chain(&self.rest),
@@ -218,10 +216,10 @@ impl<'a> Side<'a> {
     }
 }
 
-/// Fewer results than this in a row are not worth going through them side by side.
+/// Minimum number of results in a row for computing them in parallel.
 const FEW: usize = 4;
 
-/// The same sums as [`dot`], those of a row of results, or of a column, side by side.
+/// The same sums as [`dot`], with the results of a row or column computed in parallel.
 fn dot_f32(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
     let ([lhs, rhs], [batch, rows, depth, columns]) = Side::both(call)?;
     let ty = call.result();
@@ -265,7 +263,7 @@ pub(super) fn dot<T: Term>(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalErro
 /// `convolution`.
 ///
 /// # Errors
-/// When there are too many products.
+/// If there are too many products.
 pub(super) fn convolution(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
     let checked = call.signature.call();
     let dims = ConvDims::of(&checked).expect("bug: checked dimension numbers are refused");
@@ -278,7 +276,7 @@ pub(super) fn convolution(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError
     contract!(convolve, call)
 }
 
-/// Whether operands and result are of `f32`.
+/// Whether operands and result are `f32`.
 fn is_f32(call: &EvalCall<'_>) -> bool {
     let operands = call.operands.iter().map(|operand| operand.dtype());
     operands.chain([call.result().dtype()]).all(|dtype| dtype == DType::F32)
@@ -296,8 +294,7 @@ fn convolve<T: Term>(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
     let depth = rhs.dims()[dims.kernel_input_feature];
     let sizes: Vec<u64> = window.iter().map(|dim| dim.size).collect();
     let (inputs, kernel): (Vec<T>, Vec<T>) = (all_terms(lhs), all_terms(rhs));
-    // A group of output features has an input of its own: a part of the features, or a part of the
-    // batch.
+    // Each group of output features has its own input: a part of the features, or of the batch.
     let outputs = rhs.dims()[dims.kernel_output_feature];
     let per_feature_group = (outputs / feature_groups).max(1);
     let per_batch_group = (outputs / batch_groups).max(1);
@@ -328,8 +325,7 @@ fn convolve<T: Term>(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
                 weight += tap as usize * kernel_strides[dims.kernel_spatial[axis]] as usize;
             }
             for channel in 0..depth as usize {
-                // Padding is multiplied like any zero: where the weight is infinite or NaN, that
-                // shows.
+                // Padding is multiplied like any zero, so an infinite or NaN weight propagates.
                 let element = input.map_or(T::ZERO, |input| inputs[input + channel * input_feature_step]);
                 sum = sum.plus(element, kernel[weight + channel * kernel_feature_step]);
             }

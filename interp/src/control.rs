@@ -1,4 +1,4 @@
-//! Ops that run their bodies as they are: loops, branches, sorting, and a function on each element.
+//! Ops that run their bodies: loops, branches, sorting, and `map`.
 
 use std::sync::Arc;
 
@@ -10,11 +10,11 @@ use super::function::Function;
 use super::index::{Walk, strides};
 use super::{EvalCall, EvalError, JointCall, MAX_STEPS, check_steps, run_body, run_body_replicated};
 
-/// What an op of a loop's body counts for, in steps: running it takes about as long as visiting so
-/// many window elements.
+/// The steps that an op of a loop's body counts for. Running it takes about as long as visiting
+/// this many window elements.
 const STEPS_PER_OP: u64 = 64;
 
-/// What one step of a loop counts for.
+/// The steps that one iteration of a loop counts for.
 fn steps_of(bodies: &[Arc<Body>]) -> u64 {
     STEPS_PER_OP * (1 + bodies.iter().map(|body| body.graph().nodes().len() as u64).sum::<u64>())
 }
@@ -26,7 +26,7 @@ fn owned(values: Vec<Arc<Literal>>) -> Vec<Literal> {
 /// `while`.
 ///
 /// # Errors
-/// When a body fails, or the loop does not come to an end within [`MAX_STEPS`].
+/// If a body fails, or the loop does not end within [`MAX_STEPS`].
 pub(super) fn while_loop(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
     bounded_loop(call, MAX_STEPS)
 }
@@ -46,8 +46,8 @@ fn bounded_loop(call: &EvalCall<'_>, most: u64) -> Result<Vec<Literal>, EvalErro
     Ok(owned(carried))
 }
 
-/// The branch that an operand selects: of `if`, where it is a `bool`, and of `case`, where an index
-/// without a branch, a negative one too, selects the last.
+/// The branch that an operand selects. For `if` it is a `bool`. For `case`, an index out of range,
+/// including a negative one, selects the last branch.
 fn branch(signature: &Signature, selector: &Literal) -> usize {
     let index = to_int(selector.dtype(), Elements::of(selector).get(0));
     let last = signature.bodies().len() - 1;
@@ -60,13 +60,13 @@ fn branch(signature: &Signature, selector: &Literal) -> usize {
 /// `if` and `case`.
 ///
 /// # Errors
-/// When the branch fails.
+/// If the branch fails.
 pub(super) fn branches(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
     let branch = branch(call.signature, call.operand(0));
     Ok(owned(run_body(call.arithmetic.in_order(), call.body(branch), &call.operands[1..])?))
 }
 
-/// Checks that replicas which exchange data in a body agree on what they do.
+/// Checks that replicas which exchange data in a body take the same path.
 fn agree<T: PartialEq>(call: &JointCall<'_>, choices: &[T]) -> Result<(), EvalError> {
     let is_common = || call.signature.effect() == Effect::Ordered || call.signature.exchanges();
     if choices.iter().any(|choice| *choice != choices[0]) && is_common() {
@@ -75,12 +75,11 @@ fn agree<T: PartialEq>(call: &JointCall<'_>, choices: &[T]) -> Result<(), EvalEr
     Ok(())
 }
 
-/// `while` on several replicas: one whose condition says no keeps its values while the others go
-/// on.
+/// `while` on several replicas. A replica whose condition is false keeps its values while the
+/// others continue.
 ///
 /// # Errors
-/// As [`while_loop`], and when replicas that exchange data in a body take different numbers of
-/// steps.
+/// As [`while_loop`], and if replicas that exchange data in a body take different numbers of steps.
 pub(super) fn while_in_step(call: &JointCall<'_>) -> Result<Vec<Vec<Literal>>, EvalError> {
     let (arithmetic, bodies) = (call.arithmetic.in_order(), call.signature.bodies());
     let mut carried = call.operands.to_vec();
@@ -102,10 +101,10 @@ pub(super) fn while_in_step(call: &JointCall<'_>) -> Result<Vec<Vec<Literal>>, E
     }
 }
 
-/// `if` and `case` on several replicas: all go through each branch that one of them takes.
+/// `if` and `case` on several replicas: all run each branch that one of them takes.
 ///
 /// # Errors
-/// When a branch fails, or replicas that exchange data in one take different branches.
+/// If a branch fails, or replicas that exchange data in it take different branches.
 pub(super) fn branches_in_step(call: &JointCall<'_>) -> Result<Vec<Vec<Literal>>, EvalError> {
     let chosen: Vec<usize> =
         call.operands.iter().map(|operands| branch(call.signature, &operands[0])).collect();
@@ -124,12 +123,11 @@ pub(super) fn branches_in_step(call: &JointCall<'_>) -> Result<Vec<Vec<Literal>>
     Ok(results)
 }
 
-/// `sort`, stable whether that is asked for or not. What a comparator that contradicts itself makes
-/// of the order is left open by the specification; here every comparator ends in some permutation
-/// of the elements.
+/// `sort`, always stable. The specification leaves the result of an inconsistent comparator open;
+/// here every comparator gives some permutation of the elements.
 ///
 /// # Errors
-/// When the comparator fails, or there are too many elements to compare.
+/// If the comparator fails, or there are too many elements to compare.
 pub(super) fn sort(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
     let ty = call.result();
     let axis = call.attr().int(0) as usize;
@@ -139,7 +137,7 @@ pub(super) fn sort(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
     let mut comparator = Function::new(call.body(0), call.arithmetic);
     let inputs: Vec<Elements<'_>> = call.operands.iter().map(|operand| Elements::of(operand)).collect();
     let mut results: Vec<Store> = call.operands.iter().map(|operand| Store::of(operand)).collect();
-    // The first elements of the slices: every place whose index along the axis is 0.
+    // The first elements of the slices: all positions with index 0 along the axis.
     let firsts = dims.iter().enumerate().map(|(at, &dim)| if at == axis { dim.min(1) } else { dim });
     let mut order = Order::default();
     for first in Walk::new(0, firsts, strides.iter().copied()) {
@@ -156,7 +154,7 @@ pub(super) fn sort(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
     Ok(results.into_iter().map(Store::finish).collect())
 }
 
-/// The places of a slice while it is sorted; kept from slice to slice.
+/// The positions of a slice during sorting; reused for all slices.
 #[derive(Default)]
 struct Order {
     places: Vec<usize>,
@@ -164,9 +162,8 @@ struct Order {
 }
 
 impl Order {
-    /// The numbers below `size` in the order that `before` says, by merging runs from the bottom
-    /// up: an element of the right run goes first only if it comes before the left one, which keeps
-    /// equal ones as they were.
+    /// The numbers below `size`, sorted by `before` with a bottom-up merge sort. An element of the
+    /// right run goes first only if it is before the left one, so the sort is stable.
     fn sorted(
         &mut self,
         size: usize,
@@ -201,7 +198,7 @@ impl Order {
 /// `map`.
 ///
 /// # Errors
-/// When the body fails.
+/// If the body fails.
 pub(super) fn map(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
     let mut function = Function::new(call.body(0), call.arithmetic);
     let inputs: Vec<Elements<'_>> = call.operands.iter().map(|operand| Elements::of(operand)).collect();
@@ -248,7 +245,7 @@ mod tests {
         crate::call(&signature(op, attrs, bodies, operands), operands).expect("runs")
     }
 
-    /// A loop whose condition always holds, or never.
+    /// A loop whose condition is always or never true.
     fn constant_loop(holds: bool) -> (Signature, [Arc<Literal>; 1]) {
         let operands = [data(&[2], &[1i8, 2])];
         let types = [operands[0].ty().clone()];
@@ -321,8 +318,8 @@ mod tests {
         }
     }
 
-    /// However a comparator contradicts itself, the elements are the same afterwards; equal ones
-    /// keep their order where it does not.
+    /// With any inconsistent comparator the elements stay the same; with a consistent one the sort
+    /// is stable.
     #[test]
     fn a_sort_is_stable_and_a_permutation_by_any_comparator() {
         let values: Vec<f32> = (0..50u16)

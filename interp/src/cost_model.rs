@@ -1,17 +1,16 @@
-//! What interpreting a graph takes, told before it is done.
+//! Estimates how long interpreting a graph takes, before running it.
 //!
-//! Input: a graph. Output: a time on one core, from its types alone: the same for the same graph,
-//! on any machine at any time. So what is decided by it is a function of the program.
+//! Input: a graph. Output: the time on one core, from its types alone: the same for the same graph,
+//! on any machine at any time. Decisions based on it are therefore a function of the program.
 //!
 //! The constants are times of single ops on 65,536 elements (AMD EPYC, release build, 2026-11-23,
-//! best of 5;
-//! `cargo test --release -p fuseline-interp --lib cost_of_ops -- --ignored --nocapture`): with
-//! loops of their own arithmetic 0.3 to 1.1 ns an element, functions 5 to 14, sums 0.2 to 0.7;
-//! other elementwise ops 26 to 48 ns an element; movement 0.1 to 1.3. A product takes 0.11 to 0.15
-//! ns in a plain loop and 0.022 to 0.03 by the library; to unroll a convolution takes 0.5 to 0.9 ns
-//! an element and 6 ns more for each element of a window (Intel Xeon, 2026-11-24). Where data is in
-//! no cache all take longer, so the constants are no less than two or three times the least of
-//! these.
+//! best of 5; `cargo test --release -p fuseline-interp --lib cost_of_ops -- --ignored
+//! --nocapture`): arithmetic with specialized loops 0.3 to 1.1 ns an element, functions 5 to 14,
+//! sums 0.2 to 0.7; other elementwise ops 26 to 48 ns an element; movement 0.1 to 1.3. A product
+//! takes 0.11 to 0.15 ns in a plain loop and 0.022 to 0.03 in the library. Unrolling a convolution
+//! takes 0.5 to 0.9 ns an element and 6 ns more for each element of a window (Intel Xeon,
+//! 2026-11-24). All take longer if the data is in no cache, so the constants are at least two or
+//! three times the lowest of these.
 
 use std::time::Duration;
 
@@ -23,17 +22,18 @@ use super::fast_f32::{self, Effort};
 use super::gemm;
 use super::reduction::running_axis;
 
-/// What an op costs besides its elements: looking it up, and memory for its results. This and what
-/// follows is in hundredths of nanoseconds.
+/// Overhead of an op: its dispatch, and memory for its results. All constants are in hundredths of
+/// nanoseconds.
 const OP: u64 = 100_000;
-/// An element of an op that has a loop of its own ([`direct`]).
+/// An element of an op with a specialized loop ([`super::fast_f32`]).
 const PLAIN: u64 = 100;
 const FUNCTION: u64 = 1_500;
 const ELEMENTWISE: u64 = 4_000;
 const MOVED: u64 = 200;
 const SUMMED: u64 = 100;
 const REDUCED: u64 = 4_000;
-/// A product by the library ([`native`]), in a loop of its own, and of other types than `f32`.
+/// A product in the library ([`super::gemm`]), in a specialized loop, and of other types than
+/// `f32`.
 const NATIVE_PRODUCT: u64 = 5;
 const PRODUCT: u64 = 20;
 const OTHER_PRODUCT: u64 = 100;
@@ -43,8 +43,8 @@ const SEEN: u64 = 700;
 const SEEN_FEATURE: u64 = 100;
 const PER_NANO: u64 = 100;
 
-/// What it takes to interpret a graph. `None` if that cannot be told: with loops and branches,
-/// functions of elements, handlers, and ops whose time does not follow from their types.
+/// The time to interpret a graph. `None` if it is unknown: for loops and branches, functions of
+/// elements, handlers, and ops whose time does not follow from their types.
 #[must_use]
 pub fn estimate(graph: &Graph) -> Option<Duration> {
     let all =
@@ -52,7 +52,7 @@ pub fn estimate(graph: &Graph) -> Option<Duration> {
     all.map(|all| Duration::from_nanos(all / PER_NANO))
 }
 
-/// Hundredths of nanoseconds of one op.
+/// The time of one op in hundredths of nanoseconds.
 fn op(signature: &Signature) -> Option<u64> {
     let all = |types: &[TensorType]| types.iter().map(|ty| ty.elems().get() as u64).sum::<u64>();
     let (operands, results) = (signature.operands(), signature.results());
@@ -60,7 +60,7 @@ fn op(signature: &Signature) -> Option<u64> {
     if !signature.bodies().iter().all(|body| body.graph().nodes().iter().all(is_plain)) {
         return None;
     }
-    // For an element that bodies combine with what there is.
+    // For an element that a body combines.
     let combined = || REDUCED * (1 + signature.bodies()[0].graph().nodes().len() as u64 / 2);
     let elements = match signature.def().fusibility {
         Fusibility::Source => all(results).saturating_mul(MOVED),
@@ -101,7 +101,7 @@ fn op(signature: &Signature) -> Option<u64> {
     Some(elements.saturating_add(OP))
 }
 
-/// The products of a `dot_general`.
+/// The time of the products of a `dot_general`.
 fn products(signature: &Signature) -> u64 {
     let dims = DotDims::of(signature.attrs().view());
     let (lhs, rhs, result) = (&signature.operands()[0], &signature.operands()[1], &signature.results()[0]);
@@ -119,7 +119,7 @@ fn products(signature: &Signature) -> u64 {
     sizes.iter().fold(batch, |product, &size| product.saturating_mul(size)).saturating_mul(each)
 }
 
-/// The products of a `convolution`, and what it takes to get at their factors.
+/// The time of the products of a `convolution`, and of collecting their factors.
 fn convolved(signature: &Signature) -> Option<u64> {
     let dims = ConvDims::of(&signature.call()).ok()?;
     let (kernel, result) = (&signature.operands()[1], &signature.results()[0]);
@@ -189,10 +189,10 @@ mod tests {
         assert_eq!(nanos(OpCode::Cholesky, attrs::cholesky(true), &[&[4, 4]]), None);
     }
 
-    /// What the constants are taken from.
+    /// Measures the constants.
     #[test]
     #[allow(clippy::print_stdout, reason = "it says its figures")]
-    #[ignore = "figures: `cargo test --release -p fuseline-fusion cost_of_ops -- --ignored --nocapture`"]
+    #[ignore = "figures: `cargo test --release -p fuseline-interp cost_of_ops -- --ignored --nocapture`"]
     fn cost_of_ops() {
         let square = [256u64, 256];
         let dot = DotDimensionNumbers { lhs_contracting: &[1], rhs_contracting: &[0], ..Default::default() };

@@ -1,4 +1,4 @@
-//! Ops whose sizes are operands: calls of static ops with what the operands say as attributes.
+//! Ops with sizes as operands, run as static ops with these sizes as attributes.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use fuseline_fusion::{DType, Literal, Signature};
 
 use super::{EvalCall, EvalError};
 
-/// The integers of an operand, those beyond 64 bits at the end of the range.
+/// The integers of an operand, clamped to 64 bits.
 pub(super) fn integers(literal: &Literal) -> Vec<i64> {
     let elements = Elements::of(literal);
     let element = |index| to_int(literal.dtype(), elements.get(index));
@@ -16,10 +16,10 @@ pub(super) fn integers(literal: &Literal) -> Vec<i64> {
     (0..elements.len()).map(|index| within(element(index))).collect()
 }
 
-/// Every op with a twin.
+/// All ops with a twin.
 ///
 /// # Errors
-/// When the operands do not give the recorded shape, and as the static op.
+/// If the operands do not give the recorded shape, and as the static op.
 pub(super) fn dynamic(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
     let checked = call.signature.call();
     let (op, shared) = twin(call.signature.op());

@@ -1,4 +1,4 @@
-//! Ops whose result elements depend on the operand elements at the same place.
+//! Ops whose result elements depend on the operand elements at the same position.
 
 use fuseline_fusion::Literal;
 use fuseline_fusion::element::{Elements, Store, mask};
@@ -6,8 +6,8 @@ use fuseline_fusion::element::{Elements, Store, mask};
 use super::kernel::Kernel;
 use super::{EvalCall, EvalError, fast_f32};
 
-/// Every elementwise op but `bitcast_convert`: its kernel on each element. A scalar operand (a
-/// `pred` of `select`, a bound of `clamp`) stands for all elements.
+/// All elementwise ops except `bitcast_convert`: applies the kernel to each element. A scalar
+/// operand (a `pred` of `select`, a bound of `clamp`) applies to all elements.
 ///
 /// # Errors
 /// None.
@@ -17,7 +17,7 @@ pub(super) fn map(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
     Ok(vec![result])
 }
 
-/// The general way.
+/// The general path.
 pub(super) fn map_each(kernel: Kernel, call: &EvalCall<'_>) -> Literal {
     let mut operands: [Option<(Elements<'_>, usize)>; 3] = [None; 3];
     for (slot, operand) in operands.iter_mut().zip(call.operands) {
@@ -31,8 +31,8 @@ pub(super) fn map_each(kernel: Kernel, call: &EvalCall<'_>) -> Literal {
     Store::collect(ty, results).finish()
 }
 
-/// `bitcast_convert`: the same bits as another element type. A wide element is its narrow parts,
-/// lowest bits first; an element of fewer than 8 bits is as many bits as it has.
+/// `bitcast_convert`: the same bits as another element type. A wide element consists of its narrow
+/// parts, lowest bits first. An element of fewer than 8 bits contributes only its own bits.
 ///
 /// # Errors
 /// None.

@@ -1,17 +1,18 @@
-//! What most programs consist of, without a step of the interpreter per element: elementwise ops on
-//! `f32`, products and sums of them, and whatever moves elements.
+//! Fast paths for the ops that make up most programs: elementwise ops on `f32`, their products and
+//! sums, and all ops that move elements.
 //!
-//! Input: a call. Output: its result, or `None` where it is none of these; the general way is there
-//! for all calls.
+//! Input: a call. Output: its result, or `None` for other calls. The general path handles all
+//! calls.
 //!
 //! Invariants:
-//! - J3: the same operations on the same values in the same order as the general way, so the same
-//!   bits. Elements are computed by the same functions of [`super::kernel`], in `f64` and rounded;
-//!   a sum of products goes on for many results at once, each in its own order. Where sums may be
-//!   taken in any order (J4), those of many terms are taken by [`cascade`], and err less.
+//! - J3: the fast paths apply the same operations to the same values in the same order as the
+//!   general path, so the bits are the same. The functions of [`super::kernel`] compute elements,
+//!   in `f64` with rounding. A sum of products advances for many results at once, each in its own
+//!   order. If sums may be taken in any order (J4), [`cascade`] computes sums of many terms, with
+//!   smaller errors.
 //!
-//! There is no unsafe code and no assumption on the processor: the loops are of a form that
-//! compilers turn into vector instructions.
+//! There is no unsafe code and no assumption about the processor: compilers can vectorize the
+//! loops.
 
 use fuseline_fusion::op::{Comparison, ComparisonType};
 use fuseline_fusion::subnormal::flushed_f32;
@@ -24,22 +25,22 @@ use super::kernel::{self, Kernel};
 use super::subnormal::round_and_flush;
 use super::{EvalCall, SumOrder};
 
-/// An element of `f32`, as it lies in memory.
+/// An `f32` element, as in memory.
 type Word = [u8; 4];
 
-/// The elements of a literal of `f32`, as they lie in memory.
+/// The elements of an `f32` literal, as in memory.
 fn words(literal: &Literal) -> &[Word] {
     literal.bytes().as_chunks().0
 }
 
-/// A literal of elements as they lie in memory.
+/// A literal from its elements, as in memory.
 pub(super) fn made(ty: &TensorType, bytes: Vec<u8>) -> Literal {
     Literal::from_bytes(ty.clone(), bytes).expect("bug: the interpreter made data that is not of its type")
 }
 
 // ----- elementwise -----
 
-/// Matches an op with those that have a loop of their own, in which the op is known.
+/// Matches an op against those with a specialized loop, in which the op is a constant.
 macro_rules! known {
     ($op:expr, $name:ident => $loop:expr, [$($op_code:ident)*]) => {
         match $op {
@@ -94,7 +95,7 @@ fn pairs([lhs, rhs]: [&[Word]; 2], f: impl Fn(f64, f64) -> f64) -> Vec<u8> {
     bytes
 }
 
-/// Where there is a NaN, everything but `Ne` is false, as comparisons of Rust's are.
+/// With a NaN, every comparison but `Ne` is false, like Rust's.
 fn compare(direction: Comparison, call: &EvalCall<'_>) -> Vec<u8> {
     fn each(call: &EvalCall<'_>, f: impl Fn(f32, f32) -> bool) -> Vec<u8> {
         let pairs = words(call.operand(0)).iter().zip(words(call.operand(1)));
@@ -110,7 +111,7 @@ fn compare(direction: Comparison, call: &EvalCall<'_>) -> Vec<u8> {
     }
 }
 
-/// Elements of four bytes. A `pred` that is a scalar stands for all elements.
+/// Elements of four bytes. A scalar `pred` applies to all elements.
 fn select(call: &EvalCall<'_>) -> Vec<u8> {
     let (which, [on, off]) = (call.operand(0), [call.operand(1), call.operand(2)]);
     if which.ty().rank() == 0 {
@@ -124,16 +125,16 @@ fn select(call: &EvalCall<'_>) -> Vec<u8> {
     bytes
 }
 
-/// What an element takes of a call that has a loop of its own.
+/// The cost per element of a call with a specialized loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Effort {
-    /// An instruction or two of the processor.
+    /// One or two processor instructions.
     Little,
     /// A function of many instructions.
     Much,
 }
 
-/// What [`map`] takes for an element. `None` if it is not for this call.
+/// The cost of [`map`] per element; `None` if it does not handle the call.
 pub(super) fn effort(signature: &Signature) -> Option<Effort> {
     let result = signature.results()[0].dtype();
     let op = match Kernel::of(signature)? {
@@ -155,9 +156,9 @@ pub(super) fn effort(signature: &Signature) -> Option<Effort> {
     }
 }
 
-// ----- moving -----
+// ----- movement -----
 
-/// The elements of a literal at the offsets of a walk, as they lie in memory.
+/// The elements of a literal at the offsets of a walk, as in memory.
 pub(super) fn gather(from: &Literal, walk: Walk) -> Vec<u8> {
     match from.dtype().size() {
         1 => gathered::<1>(from, walk),
@@ -188,8 +189,8 @@ fn gathered<const SIZE: usize>(from: &Literal, walk: Walk) -> Vec<u8> {
     bytes
 }
 
-/// Copies elements of `size` bytes from the offsets of one walk to those of another over a block of
-/// the same sizes.
+/// Copies elements of `size` bytes from the offsets of one walk to those of another, over blocks of
+/// equal sizes.
 pub(super) fn copy(from: &[u8], source: Walk, to: &mut [u8], target: Walk, size: usize) {
     let ((sources, len, from_step), (targets, _, to_step)) = (source.rows(), target.rows());
     for (source, target) in sources.zip(targets) {
@@ -206,8 +207,8 @@ pub(super) fn copy(from: &[u8], source: Walk, to: &mut [u8], target: Walk, size:
 
 // ----- sums -----
 
-/// A `reduce` of one tensor of `f32` by one op on `f32`. `walk` gives the places of the results, in
-/// the order of the elements.
+/// A `reduce` of one `f32` tensor by one op on `f32`. `walk` returns the positions of the results,
+/// in the order of the elements.
 pub(super) fn reduce(call: &EvalCall<'_>, walk: impl FnOnce() -> Walk) -> Option<Literal> {
     let op = reduces_by(call.signature)?;
     let (inputs, init) = (words(call.operand(0)), words(call.operand(1))[0]);
@@ -237,7 +238,7 @@ pub(super) fn reduce(call: &EvalCall<'_>, walk: impl FnOnce() -> Walk) -> Option
     Some(of_floats(call.result(), results.into_iter()))
 }
 
-/// The op that a `reduce` of one tensor of `f32` reduces by, if its body is no more than that.
+/// The op of a `reduce` of one `f32` tensor whose body is a single op.
 pub(super) fn reduces_by(signature: &Signature) -> Option<OpCode> {
     let all = signature.operands().iter().chain(signature.results());
     if signature.operands().len() != 2 || !all.clone().all(|ty| ty.dtype() == DType::F32) {
@@ -257,12 +258,12 @@ fn add(x: f32, y: f32) -> f32 {
     kernel::binary_f64(OpCode::Add, x.into(), y.into()) as f32
 }
 
-/// The same where the device counts subnormal numbers as zero.
+/// The same on a device that flushes subnormal numbers.
 fn flushing_add(x: f32, y: f32) -> f32 {
     flushed_f32(add(flushed_f32(x), flushed_f32(y)))
 }
 
-/// Sums of many terms each, which `walk` gives the places of, added to `init`.
+/// Sums of many terms each, added to `init`. `walk` returns the positions of the results.
 fn sums(
     inputs: &[Word],
     places: usize,
@@ -308,7 +309,7 @@ fn reduce_by(inputs: &[Word], results: &mut [f32], walk: Walk, f: impl Fn(f32, f
 // ----- products -----
 
 /// Products of `batch` matrices: `rows` by `depth`, and `depth` by `columns`. Each result is the
-/// sum of its products, one after the other, or in blocks of them.
+/// sum of its products, in order or in blocks.
 pub(super) fn product(
     lhs: &[f32],
     rhs: &[f32],
@@ -338,9 +339,9 @@ pub(super) fn product(
     results
 }
 
-/// Adds to each sum a row's products with a column.
+/// Adds the products of a row and a column to each sum.
 fn add_products(factors: &[f32], rhs: &[f32], sums: &mut [f32]) {
-    // Four at a time, so that a sum is fetched and put back a quarter as often.
+    // Four at a time, so that each sum is loaded and stored a quarter as often.
     let (fours, rest) = factors.as_chunks::<4>();
     let mut terms = rhs.chunks_exact(sums.len());
     for &[a, b, c, d] in fours {
@@ -357,13 +358,13 @@ fn add_products(factors: &[f32], rhs: &[f32], sums: &mut [f32]) {
     }
 }
 
-/// A literal of these elements.
+/// A literal with these elements.
 pub(super) fn of_floats(ty: &TensorType, elements: impl Iterator<Item = f32>) -> Literal {
     let bytes: Vec<Word> = elements.map(f32::to_le_bytes).collect();
     made(ty, bytes.into_flattened())
 }
 
-/// The elements of a literal of `f32` at the offsets of a walk.
+/// The elements of an `f32` literal at the offsets of a walk.
 pub(super) fn floats(literal: &Literal, walk: Walk) -> Vec<f32> {
     let bytes = gather(literal, walk);
     bytes.as_chunks().0.iter().map(|&word| f32::from_le_bytes(word)).collect()
@@ -383,8 +384,8 @@ mod tests {
     fn data(dims: &[u64], seed: u64) -> Arc<Literal> {
         let mut entropy = Seeded::new(seed);
         let ty = TensorType::of(DType::F32, dims).unwrap();
-        // Among ordinary numbers, those where ways to compute part: no numbers, infinite ones,
-        // zeros of both signs, subnormal ones.
+        // Among ordinary numbers, those where implementations may differ: NaN, infinities, zeros of
+        // both signs, subnormal numbers.
         let odd = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 0.0, -0.0, 1e-40, -1e-40, f32::MAX, f32::MIN];
         let elements = (0..ty.elems().get()).map(|_| match entropy.draw(20) {
             at if (at as usize) < odd.len() => odd[at as usize],
@@ -393,7 +394,7 @@ mod tests {
         Arc::new(of_floats(&ty, elements.collect::<Vec<_>>().into_iter()))
     }
 
-    /// The op on these operands; `None` where the table has none.
+    /// The op on these operands; `None` if the table rejects it.
     fn node(op: OpCode, attrs: Attrs, bodies: &[Arc<Body>], operands: &[Arc<Literal>]) -> Option<Graph> {
         let mut graph = Graph::new();
         let params: Vec<Ref> = operands.iter().map(|data| graph.param(data.ty().clone())).collect();
@@ -401,8 +402,8 @@ mod tests {
         Some(graph)
     }
 
-    /// One NaN for all: which one a sum of two is, the specification leaves open, and so do
-    /// compilers.
+    /// All NaNs count as one, because the specification and compilers leave open which NaN a sum of
+    /// two is.
     fn bits(literal: &Literal) -> Vec<u32> {
         if literal.dtype() != DType::F32 {
             return literal.bytes().iter().map(|&byte| byte.into()).collect();
@@ -414,7 +415,7 @@ mod tests {
         words(literal).iter().map(bits).collect()
     }
 
-    /// J3, and `effort` knows what `map` takes.
+    /// J3; and `effort` covers exactly the calls of `map`.
     #[test]
     fn elements_are_computed_as_in_the_general_way() {
         let [x, y] = [data(&[40, 50], 1), data(&[40, 50], 2)];
@@ -472,8 +473,7 @@ mod tests {
         }
     }
 
-    /// Every term is in the sum of its place, whichever way the walk goes: sums of small whole
-    /// numbers have no rounding.
+    /// Every term is in the right sum for every walk: sums of small integers are exact.
     #[test]
     fn sums_in_any_order_have_the_same_terms() {
         let dims = [35u64, 34, 40];
@@ -493,7 +493,7 @@ mod tests {
         }
     }
 
-    /// As those of one place after the other, for whole numbers.
+    /// Equal to products in order, for integers.
     #[test]
     fn products_in_any_order_have_the_same_terms() {
         let numbers = |count: usize| (0..count).map(|at| (at * at % 13) as f32).collect::<Vec<f32>>();
@@ -512,7 +512,7 @@ mod tests {
         for (dims, axis) in
             [(&[4u64, 5, 6][..], 0), (&[4, 5, 6], 1), (&[4, 5, 6], 2), (&[9], 0), (&[1, 40], 1)]
         {
-            // Of the initial values one is none that padding leaves.
+            // One of the initial values is changed by padding.
             for (op, init) in [
                 (OpCode::Add, 0.0),
                 (OpCode::Add, 0.5),
@@ -523,7 +523,7 @@ mod tests {
                 let body = Arc::new(Body::binary(op, TensorType::scalar(DType::F32)).unwrap());
                 let (mut sizes, mut padding) = (vec![1; dims.len()], vec![(0, 0); dims.len()]);
                 (sizes[axis], padding[axis]) = (dims[axis] as i64, (dims[axis] as i64 - 1, 0));
-                // Also one whose window ends elsewhere.
+                // Also with a window that ends elsewhere.
                 let reversed: Vec<_> = padding.iter().map(|&(low, high)| (high, low)).collect();
                 for padding in [padding, reversed] {
                     let attrs = attrs::reduce_window(&sizes, &vec![1; dims.len()], &padding);

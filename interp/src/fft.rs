@@ -1,5 +1,4 @@
-//! Fourier transforms, by their definition: each element of a line is a sum over all of it, in
-//! `f64`.
+//! Fourier transforms by definition: each element of a line is a sum over the whole line, in `f64`.
 
 use std::f64::consts::TAU;
 
@@ -9,8 +8,8 @@ use fuseline_fusion::op::FftType;
 
 use super::{EvalCall, EvalError, check_steps};
 
-/// The sums over a line, each element turned once more from one to the next; backwards for the
-/// inverse, but for its factor.
+/// The transform of a line: sums with rotating factors. The inverse rotates backwards and omits the
+/// scale.
 fn transformed(line: &[Complex64], inverse: bool) -> Vec<Complex64> {
     let size = line.len();
     let turn = if inverse { TAU } else { -TAU };
@@ -18,7 +17,7 @@ fn transformed(line: &[Complex64], inverse: bool) -> Vec<Complex64> {
         (0..size).map(|k| Complex64::from_polar(1.0, turn * k as f64 / size as f64)).collect();
     let sum = |place: usize| {
         let terms = line.iter().enumerate().map(|(k, &x)| {
-            // The product of two places may be larger than any index.
+            // The product of two positions may exceed the index type.
             let turned = (place as u128 * k as u128 % size as u128) as usize;
             x * turns[turned]
         });
@@ -27,8 +26,8 @@ fn transformed(line: &[Complex64], inverse: bool) -> Vec<Complex64> {
     (0..size).map(sum).collect()
 }
 
-/// `size` real numbers from the first half of their transform and one more. What is imaginary where
-/// it cannot be is left out.
+/// `size` real numbers from the first half of their transform plus one element. Imaginary parts
+/// that must be zero are ignored.
 fn reals(half: &[Complex64], size: usize) -> Vec<Complex64> {
     let whole: Vec<Complex64> = (0..size)
         .map(|k| match k {
@@ -45,14 +44,14 @@ fn inverse(line: &[Complex64]) -> Vec<Complex64> {
     transformed(line, true).iter().map(|x| x / size).collect()
 }
 
-/// A tensor under transformation.
+/// A tensor during a transform.
 struct Block {
     dims: Vec<u64>,
     elements: Vec<Complex64>,
 }
 
 impl Block {
-    /// Replaces each line along a dimension by what `change` makes of it, of `size` elements.
+    /// Replaces each line along a dimension by `change` of it, which has `size` elements.
     fn along(self, axis: usize, size: u64, change: impl Fn(&[Complex64]) -> Vec<Complex64>) -> Block {
         let mut dims = self.dims;
         let from = std::mem::replace(&mut dims[axis], size) as usize;
@@ -71,10 +70,10 @@ impl Block {
     }
 }
 
-/// `fft`: all types of it, the last dimension first or, backwards, last.
+/// `fft` of all types. The last dimension is transformed first, or last for the inverse.
 ///
 /// # Errors
-/// When it takes too long.
+/// If it takes too long.
 pub(super) fn fft(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
     let (operand, ty) = (call.operand(0), call.result());
     let lengths: Vec<u64> = call.attr().ints(1).iter().map(|&length| length as u64).collect();

@@ -1,9 +1,9 @@
-//! Bodies, called once per element.
+//! Bodies that are called once per element.
 //!
-//! Input: the [`Body`] of a `reduce` and its like, then the bits of its scalar arguments. Output:
-//! the bits of its results. A body of elementwise ops on scalars, which is what nearly all bodies
-//! are, becomes a list of kernels over registers; any other is run as a graph. Both ways run the
-//! same kernels, so they give the same bits.
+//! Input: the [`Body`] of a `reduce` or a similar op, then the bits of its scalar arguments.
+//! Output: the bits of its results. Nearly all bodies consist of elementwise ops on scalars; they
+//! become a list of kernels on registers. Any other body runs as a graph. Both paths run the same
+//! kernels, so they give the same bits.
 
 use std::sync::Arc;
 
@@ -15,21 +15,21 @@ use super::kernel::Kernel;
 use super::subnormal::flush_underflow;
 use super::{Arithmetic, EvalError, run_body};
 
-/// One op of a body on scalars.
+/// An op of a body on scalars.
 #[derive(Clone, Copy)]
-enum Step {
+enum ScalarOp {
     Constant(Bits),
     Apply(Kernel, [usize; 3]),
-    /// The same where the device flushes subnormal numbers: the types of operands and result that
-    /// it flushes.
+    /// A kernel on a device that flushes subnormal numbers, with the flushed types of operands and
+    /// result.
     Flush(Kernel, [usize; 3], Flushes),
 }
 
-/// Types of a step's operands and of its result that are flushed.
+/// The types of operands and result that are flushed.
 #[derive(Clone, Copy)]
 struct Flushes {
     op: OpCode,
-    /// Those of the first and the last operand.
+    /// The types of the first and the last operand.
     types: [DType; 2],
     operands: [Option<DType>; 3],
     result: Option<DType>,
@@ -63,12 +63,12 @@ impl Flushes {
     }
 }
 
-/// A body ready to be called.
+/// A body that is ready to be called.
 pub(super) struct Function<'a> {
     body: &'a Body,
     arithmetic: Arithmetic,
-    /// One step per node; `None` when some node needs more than scalars.
-    steps: Option<Vec<Step>>,
+    /// One step per node; `None` if a node needs more than scalars.
+    steps: Option<Vec<ScalarOp>>,
     /// The arguments, then the result of each step.
     registers: Vec<Bits>,
     /// Registers of the returns.
@@ -80,12 +80,12 @@ impl<'a> Function<'a> {
     pub(super) fn new(body: &'a Body, arithmetic: Arithmetic) -> Function<'a> {
         let graph = body.graph();
         let params = graph.params().len();
-        // Right when every node has one result, which `step` sees to.
+        // Correct because every node has one result, which `step` ensures.
         let register = |value: &Ref| match *value {
             Ref::Param(index) => index as usize,
             Ref::Result(index) => params + index as usize,
         };
-        let steps: Option<Vec<Step>> =
+        let steps: Option<Vec<ScalarOp>> =
             graph.nodes().iter().map(|node| step(node, arithmetic.flushed, register)).collect();
         let steps = steps.filter(|_| graph.params().iter().all(|ty| ty.rank() == 0));
         Function {
@@ -113,11 +113,11 @@ impl<'a> Function<'a> {
             Some(steps) => {
                 for (index, step) in steps.iter().enumerate() {
                     self.registers[params.len() + index] = match *step {
-                        Step::Constant(bits) => bits,
-                        Step::Apply(kernel, operands) => {
+                        ScalarOp::Constant(bits) => bits,
+                        ScalarOp::Apply(kernel, operands) => {
                             kernel.apply(operands.map(|place| self.registers[place]))
                         }
-                        Step::Flush(kernel, operands, flushes) => {
+                        ScalarOp::Flush(kernel, operands, flushes) => {
                             flushes.apply(kernel, operands.map(|place| self.registers[place]))
                         }
                     };
@@ -140,8 +140,8 @@ impl<'a> Function<'a> {
     }
 }
 
-/// The node as a step, if it takes scalars to one scalar element by element.
-fn step(node: &Node, flushed: DTypeSet, register: impl Fn(&Ref) -> usize) -> Option<Step> {
+/// The node as a step, if it is an elementwise op on scalars with one result.
+fn step(node: &Node, flushed: DTypeSet, register: impl Fn(&Ref) -> usize) -> Option<ScalarOp> {
     let signature = node.signature();
     let all_scalar = signature.operands().iter().chain(signature.results()).all(|ty| ty.rank() == 0);
     if !all_scalar || signature.results().len() != 1 {
@@ -149,7 +149,7 @@ fn step(node: &Node, flushed: DTypeSet, register: impl Fn(&Ref) -> usize) -> Opt
     }
     let kernel = match signature.op() {
         OpCode::Constant => {
-            return Some(Step::Constant(Elements::of(signature.attrs().view().dense(0)).get(0)));
+            return Some(ScalarOp::Constant(Elements::of(signature.attrs().view().dense(0)).get(0)));
         }
         OpCode::BroadcastInDim | OpCode::Reshape | OpCode::Transpose => Kernel::Identity,
         _ if !signature.bodies().is_empty() => return None,
@@ -160,8 +160,8 @@ fn step(node: &Node, flushed: DTypeSet, register: impl Fn(&Ref) -> usize) -> Opt
         *place = register(operand);
     }
     Some(match Flushes::of(signature, flushed) {
-        Some(flushes) => Step::Flush(kernel, operands, flushes),
-        None => Step::Apply(kernel, operands),
+        Some(flushes) => ScalarOp::Flush(kernel, operands, flushes),
+        None => ScalarOp::Apply(kernel, operands),
     })
 }
 
@@ -183,7 +183,7 @@ mod tests {
     /// Without and with flushed types.
     const FLUSHED: [DTypeSet; 2] = [DTypeSet::NONE, DTypeSet::of(&[DType::BF16, DType::F32, DType::F64])];
 
-    /// Bodies of scalars take the short way, and it leads to the same bits as the long one.
+    /// Bodies on scalars take the fast path, and both paths give the same bits.
     #[test]
     fn both_ways_give_the_same_bits() {
         let elementwise = |def: &fuseline_fusion::OpDef| {

@@ -1,19 +1,19 @@
-//! Products of matrices and convolutions of `f32` at the speed of the processor, for regions that
-//! are interpreted because they are new.
+//! Matrix products and convolutions of `f32` at the speed of the processor, for the interpreter
+//! tier.
 //!
 //! Input: a `dot_general` or a `convolution` whose sums may be in any order
-//! ([`SumOrder::AnyOrder`](super::Sums)). Output: its result. Matrices are multiplied by
-//! `matrixmultiply`, a library of packed, blocked loops, through the safe interface of `ndarray`. A
-//! convolution is a product too: what the window sees at each of its positions is a row of a
-//! matrix, the kernel is the other one (Chellapilla, Puri, Simard, High performance convolutional
-//! neural networks for document processing, 2006: "unrolling"). Rows are made in blocks of
-//! [`BLOCK`] elements, so that memory does not grow with the images.
+//! ([`SumOrder::AnyOrder`](super::SumOrder)). Output: its result. `matrixmultiply`, a library of
+//! packed, blocked loops, multiplies the matrices through the safe interface of `ndarray`. A
+//! convolution is a product too: the input under the window at each position is a row of one
+//! matrix, and the kernel is the other (Chellapilla, Puri, Simard, High performance convolutional
+//! neural networks for document processing, 2006: "unrolling"). Rows are built in blocks of
+//! [`BLOCK`] elements, so memory does not grow with the images.
 //!
 //! Invariants:
-//! - J4: the result is that of the general way but for the order of its sums and for products that
-//!   are added without being rounded. In particular padding is multiplied as any zero is.
+//! - J4: the result is that of the general path, except for the order of sums and for products that
+//!   are added without rounding. In particular, padding is multiplied like any zero.
 //!
-//! What it takes stands in `cost.rs`, with the test that measures it.
+//! `cost_model.rs` has the costs, and the test that measures them.
 
 use fuseline_fusion::Literal;
 use fuseline_fusion::op::dims::{ConvDims, WindowDim, conv_attr, conv_window};
@@ -24,26 +24,26 @@ use smallvec::SmallVec;
 use super::index::{Indices, Walk, strides};
 use super::{EvalCall, SumOrder, fast_f32};
 
-/// Elements of the matrix that a convolution is unrolled to, at a time: half a megabyte, which a
-/// core's own cache holds.
+/// Elements of the unrolled matrix that are built at a time: half a megabyte, which fits in a
+/// core's own cache.
 const BLOCK: usize = 128 << 10;
 
-/// With fewer rows or columns than this a library that packs matrices takes longer than a plain
-/// loop.
+/// Minimum number of rows and columns. For fewer, a library that packs matrices is slower than a
+/// plain loop.
 const FEW: usize = 4;
 
-/// With fewer products too.
+/// Minimum number of products, for the same reason.
 const SMALL: usize = 4_096;
 
-/// Matrices, one after the other.
+/// Consecutive matrices.
 pub(super) struct Matrices {
     pub(super) data: Vec<f32>,
-    /// Whether what lies next to each other is a column.
+    /// Whether the data is column-major.
     pub(super) is_turned: bool,
 }
 
 impl Matrices {
-    /// The matrix of `rows` rows and `columns` columns that begins at an element.
+    /// The matrix of `rows` rows and `columns` columns that begins at element `first`.
     fn view(&self, first: usize, rows: usize, columns: usize) -> ArrayView2<'_, f32> {
         view(&self.data[first..][..rows * columns], rows, columns, self.is_turned)
     }
@@ -57,7 +57,7 @@ fn view(data: &[f32], rows: usize, columns: usize, is_turned: bool) -> ArrayView
     view.expect("bug: a matrix has other sizes than its data")
 }
 
-/// Whether a product is worth handing to the library.
+/// Whether the library is faster for a product of these sizes.
 pub(super) fn pays([rows, depth, columns]: [usize; 3]) -> bool {
     rows.min(columns) >= FEW && rows.saturating_mul(depth).saturating_mul(columns) >= SMALL
 }
@@ -73,14 +73,14 @@ pub(super) fn product(lhs: &Matrices, rhs: &Matrices, [batch, rows, depth, colum
     results
 }
 
-/// Overwrites a matrix, row by row, with a product.
+/// Overwrites a row-major matrix with a product.
 fn multiply(lhs: ArrayView2<'_, f32>, rhs: ArrayView2<'_, f32>, result: &mut [f32]) {
     let sizes = (lhs.nrows(), rhs.ncols());
     let mut result = ArrayViewMut2::from_shape(sizes, result).expect("bug: a product has other sizes");
     general_mat_mul(1.0, &lhs, &rhs, 0.0, &mut result);
 }
 
-/// A convolution as products of matrices, one for each group of features or of the batch.
+/// A convolution as matrix products, one for each group of features or of the batch.
 pub(super) fn convolution(call: &EvalCall<'_>) -> Literal {
     let unrolled = Unrolled::of(call);
     let (inputs, kernel) = (floats(call.operand(0)), floats(call.operand(1)));
@@ -95,34 +95,31 @@ fn floats(literal: &Literal) -> Vec<f32> {
     fast_f32::floats(literal, Walk::new(0, [literal.ty().elems().get() as u64], [1]))
 }
 
-/// A convolution, seen as a product: positions of the window by terms of a sum, and these by output
-/// features.
+/// A convolution as a product: window positions by terms of a sum, times terms by output features.
 struct Unrolled {
     groups: usize,
-    /// Output features of a group.
+    /// Output features per group.
     columns: usize,
-    /// Input features that a sum goes over at each element of the window, and how far they are
-    /// apart.
+    /// Input features that a sum covers at each element of the window, and their stride.
     depth: usize,
     depth_step: usize,
     /// Sizes of the result: its batch, and its spatial dimensions.
     positions: SmallVec<[u64; 6]>,
-    /// How far these are apart in the result.
+    /// Strides of these in the result.
     result_steps: SmallVec<[isize; 6]>,
     result_feature_step: usize,
-    /// From one image to the next in the input.
+    /// Stride of the images in the input.
     image_step: usize,
-    /// Where the input of a group begins, after that of the group before.
+    /// Stride of the groups in the input.
     group_step: usize,
-    /// Indices of the elements of the window, one after the other, of each dimension.
+    /// Indices of the elements of the window, concatenated over the elements.
     taps: Vec<usize>,
-    /// For each spatial dimension, by position and element of the window: where in the input that
-    /// is, along this dimension.
+    /// For each spatial dimension, by window position and element: the input offset along this
+    /// dimension.
     places: Vec<Vec<Option<usize>>>,
-    /// Elements of the window along each.
+    /// Window sizes.
     sizes: SmallVec<[usize; 6]>,
-    /// The kernel, as terms by features: where it begins, its sizes but for the features, and its
-    /// steps.
+    /// The kernel as terms by features: its start, its sizes without the features, and its strides.
     kernel_first: usize,
     kernel_sizes: SmallVec<[u64; 6]>,
     kernel_steps: SmallVec<[isize; 6]>,
@@ -139,7 +136,7 @@ impl Unrolled {
         let batch_groups = call.attr().int(conv_attr::BATCH_GROUPS) as usize;
         let (lhs, rhs, result) = (call.operand(0).dims(), call.operand(1).dims(), call.result().dims());
         let (lhs_steps, rhs_steps, result_steps) = (strides(lhs), strides(rhs), strides(result));
-        // The table lets only one of the two be above 1.
+        // The table allows only one of the two to be above 1.
         let groups = feature_groups.max(batch_groups);
         let depth = rhs[dims.kernel_input_feature] as usize;
         let image_step = lhs_steps[dims.input_batch] as usize;
@@ -237,8 +234,8 @@ impl Unrolled {
         }
     }
 
-    /// What the window sees at a position: all input features of its first element, of its second,
-    /// and so on.
+    /// Collects the input under the window at a position: all input features of its first element,
+    /// of its second, and so on.
     fn see(&self, position: &[u64], inputs: &[f32], row: &mut [f32]) {
         let (image, position) = position.split_first().expect("bug: a result without a batch");
         let first = *image as usize * self.image_step;
@@ -259,8 +256,7 @@ impl Unrolled {
     }
 }
 
-/// The input's offsets along one dimension, by position of the window and element of it. `None`
-/// where there is padding.
+/// The input offsets along one dimension, by window position and element. `None` for padding.
 fn places(dim: &WindowDim, positions: u64, input: u64, step: usize) -> Vec<Option<usize>> {
     let of = |position| {
         (0..dim.size).map(move |offset| dim.element(position, offset, input).map(|index| index * step))

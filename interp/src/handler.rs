@@ -1,4 +1,4 @@
-//! Calls of handlers.
+//! Calls to handlers.
 
 use fuseline_fusion::handler::{self, OperandView, ResultView};
 use fuseline_fusion::op::attrs::custom_call_at as at;
@@ -6,10 +6,10 @@ use fuseline_fusion::{Literal, TensorType};
 
 use super::{EvalCall, EvalError};
 
-/// `custom_call`: the handler itself.
+/// `custom_call`: runs the handler.
 ///
 /// # Errors
-/// When the handler fails, or the target is a function of a plugin.
+/// If the handler fails, or the target is a function of a plugin.
 pub(super) fn custom_call(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
     let (name, config) = (call.attr().name(at::TARGET), call.attr().config(at::CONFIG));
     if handler::target(name).is_some_and(handler::Target::is_of_plugin) {

@@ -4,8 +4,8 @@ use fuseline_fusion::DType;
 use fuseline_fusion::element::{Bits, to_int};
 use smallvec::SmallVec;
 
-/// Offsets of the elements of a block, in row-major order of its dimensions: a tensor permuted,
-/// sliced, reversed or broadcast is a walk over the elements of the tensor as stored.
+/// Offsets of the elements of a block, in row-major order of its dimensions. A permuted, sliced,
+/// reversed or broadcast tensor is a walk over the elements of the stored tensor.
 #[derive(Clone, Debug)]
 pub(super) struct Walk {
     dims: SmallVec<[usize; 6]>,
@@ -16,8 +16,8 @@ pub(super) struct Walk {
 }
 
 impl Walk {
-    /// A walk from element `offset` over a block of sizes `dims`; a step along dimension `i` is
-    /// `strides[i]` elements.
+    /// A walk from element `offset` over a block of sizes `dims`, with strides `strides` in
+    /// elements.
     pub(super) fn new(
         offset: usize,
         dims: impl IntoIterator<Item = u64>,
@@ -30,13 +30,12 @@ impl Walk {
         Walk { index: SmallVec::from_elem(0, dims.len()), dims, strides, offset: offset as isize, done }
     }
 
-    /// Number of elements, of a walk that has not begun.
+    /// Number of elements of a walk that has not started.
     pub(super) fn count_all(&self) -> usize {
         self.dims.iter().product()
     }
 
-    /// A walk that has not begun, by rows: where each begins, how many elements it has, and the
-    /// step from one to the next.
+    /// Splits a walk that has not started into rows: their starts, their length, and their stride.
     pub(super) fn rows(mut self) -> (Walk, usize, isize) {
         let (len, step) = (self.dims.pop(), self.strides.pop());
         self.index.pop();
@@ -84,7 +83,7 @@ impl Indices {
         }
     }
 
-    /// The next index. Not an `Iterator`: the index is lent, since a loop over elements must not
+    /// The next index. Not an `Iterator`: it lends the index, because a loop over elements must not
     /// allocate.
     pub(super) fn advance(&mut self) -> Option<&[u64]> {
         if !self.started {
@@ -102,12 +101,12 @@ impl Indices {
     }
 }
 
-/// An index element, moved into `0..=last`.
+/// An index component, clamped to `0..=last`.
 pub(super) fn clamp_index(dtype: DType, bits: Bits, last: u64) -> u64 {
     to_int(dtype, bits).clamp(0, last.into()) as u64
 }
 
-/// Row-major strides of sizes, signed so that they can be turned around.
+/// Row-major strides, signed so that they can be reversed.
 pub(super) fn strides(dims: &[u64]) -> SmallVec<[isize; 6]> {
     let mut strides = SmallVec::from_elem(1, dims.len());
     for axis in (1..dims.len()).rev() {

@@ -1,4 +1,4 @@
-//! `gather` and `scatter`: reads and writes at computed places.
+//! `gather` and `scatter`: reads and writes at computed positions.
 
 use fuseline_fusion::Literal;
 use fuseline_fusion::element::{Bits, Elements, Store, to_int};
@@ -16,9 +16,9 @@ type Index = SmallVec<[i128; 6]>;
 struct Starts<'a> {
     dims: IndexDimensionNumbers<'a>,
     indices: &'a Literal,
-    /// Distance between two components of an index vector.
+    /// Stride of the components of an index vector.
     component: usize,
-    /// Distance between neighbours along each batch dimension.
+    /// Strides of the batch dimensions.
     strides: SmallVec<[usize; 6]>,
 }
 
@@ -31,8 +31,8 @@ impl<'a> Starts<'a> {
         Starts { dims, indices, component, strides }
     }
 
-    /// Where the window of a batch index starts in an operand of rank `rank`; `bound` is what
-    /// becomes of a component of the index vector, given the operand dimension it belongs to.
+    /// The start of the window of a batch index, in an operand of rank `rank`. `bound` maps a
+    /// component of the index vector, given its operand dimension.
     fn at(&self, batch: &[u64], rank: usize, bound: impl Fn(usize, Bits) -> i128) -> Index {
         let mut start = Index::from_elem(0, rank);
         let first: usize = batch.iter().zip(&self.strides).map(|(&i, &stride)| i as usize * stride).sum();
@@ -48,7 +48,7 @@ impl<'a> Starts<'a> {
     }
 }
 
-/// Sums of products of an index and strides.
+/// Offset of an index under strides.
 fn offset(index: &[u64], strides: &[isize]) -> usize {
     index.iter().zip(strides).map(|(&i, &stride)| i as usize * stride as usize).sum()
 }
@@ -112,12 +112,12 @@ pub(super) fn gather(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
     Ok(vec![store.finish()])
 }
 
-/// `scatter`. Updates are applied in row-major order; each element of an update that lies outside
-/// is left out, as the specification says. (XLA leaves out a whole window if a part of it lies
-/// outside.)
+/// `scatter`. Updates are applied in row-major order. Each element of an update that is out of
+/// bounds is dropped, as the specification says. (XLA drops a whole window if a part of it is out
+/// of bounds.)
 ///
 /// # Errors
-/// When the body fails.
+/// If the body fails.
 pub(super) fn scatter(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
     let count = (call.operands.len() - 1) / 2;
     let mut function = Function::new(call.body(0), call.arithmetic);

@@ -1,16 +1,15 @@
 //! Inverse trigonometric and hyperbolic functions of complex numbers, in `f64`.
 //!
-//! `asin` and `acos` are computed as in T. Hull, T. Fairgrieve and P. Tang, "Implementing the
-//! complex arcsine and arccosine functions using exception handling" (1997), which loses no digit
-//! of either part; `acosh` and `asinh` are the same values turned, and `atanh` is from W. Kahan,
-//! "Branch Cuts for Complex Elementary Functions" (1987). Signs of zeros tell the sides of a branch
-//! cut apart.
+//! `asin` and `acos` follow T. Hull, T. Fairgrieve and P. Tang, "Implementing the complex arcsine
+//! and arccosine functions using exception handling" (1997), which loses no digits of either part.
+//! `acosh` and `asinh` are rotations of these, and `atanh` is from W. Kahan, "Branch Cuts for
+//! Complex Elementary Functions" (1987). Signs of zeros distinguish the sides of a branch cut.
 
 use std::f64::consts::{FRAC_PI_2, LN_2, PI};
 
 use fuseline_fusion::element::Complex64;
 
-/// What `asin` and `acos` of a number are made of, for its magnitudes of real and imaginary part.
+/// The parts of `asin` and `acos` for the magnitudes of real and imaginary part.
 struct Kernel {
     /// Real part of `asin`.
     asin: f64,
@@ -20,17 +19,17 @@ struct Kernel {
     im: f64,
 }
 
-/// Past this a square overflows, and `1` does not matter beside the number.
+/// Beyond this a square overflows, and adding 1 changes nothing.
 const HUGE: f64 = 1e150;
 
 impl Kernel {
-    /// Of `x + i y`, neither of them negative.
+    /// For `x + i y`, both non-negative.
     fn of(x: f64, y: f64) -> Kernel {
         if x.is_nan() || y.is_nan() {
             return Kernel { asin: f64::NAN, acos: f64::NAN, im: f64::NAN };
         }
         if x > HUGE || y > HUGE {
-            // The logarithm of twice the length, and the direction.
+            // The logarithm of twice the magnitude, and the direction.
             let (large, small) = (x.max(y), x.min(y));
             let ratio = if large.is_infinite() { 0.0 } else { small / large };
             return Kernel {
@@ -39,14 +38,13 @@ impl Kernel {
                 im: large.ln() + LN_2 + 0.5 * (ratio * ratio).ln_1p(),
             };
         }
-        // Distances to the branch points -1 and 1, and half of their sum: the long half axis of the
-        // ellipse through the number.
+        // Distances to the branch points -1 and 1, and half of their sum: the semi-major axis of
+        // the ellipse through the number.
         let (far, near) = ((x + 1.0).hypot(y), (x - 1.0).hypot(y));
         let axis = 0.5 * (far + near);
         let ratio = x / axis;
         let square = y * y;
-        // What is left of `axis - 1`, and of the short half axis, where the plain difference would
-        // cancel.
+        // Parts of `axis - 1` and of the semi-minor axis, where the naive difference would cancel.
         let beyond_far = square / (far + (x + 1.0));
         let (asin, acos) = if ratio <= 0.6417 {
             (ratio.asin(), ratio.acos())
@@ -60,7 +58,7 @@ impl Kernel {
             (x.atan2(other), other.atan2(x))
         };
         let im = if y <= f64::EPSILON * (x - 1.0).abs() {
-            // On the real axis, as far as can be told.
+            // On the real axis, to working precision.
             if x < 1.0 {
                 y / ((1.0 - x) * (1.0 + x)).sqrt()
             } else {
@@ -91,7 +89,7 @@ pub(super) fn acos(z: Complex64) -> Complex64 {
     Complex64::new(re, -im.copysign(z.im))
 }
 
-/// `acos(z)` turned by a right angle, to the side where the real part is not negative.
+/// `acos(z)` rotated by a right angle, to the side with a non-negative real part.
 pub(super) fn acosh(z: Complex64) -> Complex64 {
     let turned = acos(z);
     Complex64::new(turned.im.abs(), turned.re.copysign(z.im))
@@ -106,7 +104,7 @@ pub(super) fn asinh(z: Complex64) -> Complex64 {
 pub(super) fn atanh(z: Complex64) -> Complex64 {
     let (x, y) = (z.re.abs(), z.im);
     if x > HUGE || y.abs() > HUGE {
-        // Nearly 1 / z, beside a right angle.
+        // About 1 / z, next to a right angle.
         let (large, small) = (x.max(y.abs()), x.min(y.abs()));
         let ratio = if large.is_infinite() { 0.0 } else { small / large };
         let re = x / large / large / (1.0 + ratio * ratio);
@@ -114,7 +112,7 @@ pub(super) fn atanh(z: Complex64) -> Complex64 {
         return Complex64::new(re.copysign(z.re), FRAC_PI_2.copysign(y));
     }
     let square = (1.0 - x) * (1.0 - x) + y * y;
-    // From the ratio of the distances to -1 and 1. Where the number is one of them it is infinite.
+    // From the ratio of the distances to -1 and 1. It is infinite at these points.
     let re = 0.25 * (4.0 * x / square).ln_1p();
     let im = 0.5 * (2.0 * y).atan2((1.0 - x) * (1.0 + x) - y * y);
     Complex64::new(re.copysign(z.re), im)

@@ -1,8 +1,8 @@
 //! The arithmetic of the elementwise ops, one element at a time.
 //!
-//! Input: a checked signature. Output: a [`Kernel`], which takes the bits of one element per
-//! operand to the bits of the result's element. Tensors and bodies are computed with the same
-//! kernels, so that an op means the same in both.
+//! Input: a checked signature. Output: a [`Kernel`], which maps the bits of one element per operand
+//! to the bits of the result's element. Tensors and bodies use the same kernels, so an op has the
+//! same meaning in both.
 
 use std::cmp::Ordering;
 
@@ -19,7 +19,7 @@ use super::{complex, special};
 /// An elementwise op on one element.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Kernel {
-    /// The bits themselves: what moving ops do to a scalar.
+    /// Returns the bits: the effect of moving ops on a scalar.
     Identity,
     /// An op of one operand of this type.
     Unary(OpCode, DType),
@@ -41,8 +41,8 @@ fn missing(op: OpCode, dtype: DType) -> ! {
 }
 
 impl Kernel {
-    /// The kernel of a call whose result elements depend on the operand elements at the same place;
-    /// `None` for other ops.
+    /// The kernel of a call whose result elements depend on the operand elements at the same
+    /// position; `None` for other ops.
     pub(super) fn of(signature: &Signature) -> Option<Kernel> {
         let attr = signature.attrs().view();
         let dtype = signature.operands().first()?.dtype();
@@ -70,7 +70,7 @@ impl Kernel {
         })
     }
 
-    /// The result's element. Operands that the op does not have are ignored.
+    /// The result's element. Superfluous operands are ignored.
     pub(super) fn apply(self, [a, b, c]: [Bits; 3]) -> Bits {
         match self {
             Kernel::Identity => a,
@@ -129,7 +129,7 @@ fn float_unary(op: OpCode, dtype: DType, bits: Bits) -> Bits {
     from_f64(dtype, result)
 }
 
-/// What ops on floats compute that give a float, whatever its type.
+/// Unary float ops with a float result, for all types.
 #[inline(always)]
 pub(super) fn unary_f64(op: OpCode, x: f64) -> f64 {
     match op {
@@ -177,7 +177,7 @@ fn float_binary(op: OpCode, dtype: DType, a: Bits, b: Bits) -> Bits {
     from_f64(dtype, binary_f64(op, to_f64(dtype, a), to_f64(dtype, b)))
 }
 
-/// What ops on two floats compute that give a float, whatever its type.
+/// Binary float ops with a float result, for all types.
 #[inline(always)]
 pub(super) fn binary_f64(op: OpCode, x: f64, y: f64) -> f64 {
     match op {
@@ -188,7 +188,7 @@ pub(super) fn binary_f64(op: OpCode, x: f64, y: f64) -> f64 {
         OpCode::Remainder => x % y,
         OpCode::Power => x.powf(y),
         OpCode::Atan2 => x.atan2(y),
-        // IEEE 754's `maximum` and `minimum`: NaN wins, and -0 is below +0.
+        // IEEE 754's `maximum` and `minimum`: NaN propagates, and -0 is below +0.
         OpCode::Maximum | OpCode::Minimum if x.is_nan() => x,
         OpCode::Maximum | OpCode::Minimum if y.is_nan() => y,
         OpCode::Maximum => {
@@ -211,7 +211,7 @@ pub(super) fn binary_f64(op: OpCode, x: f64, y: f64) -> f64 {
 
 fn int_binary(op: OpCode, dtype: DType, a: Bits, b: Bits) -> Bits {
     let (x, y) = (to_int(dtype, a), to_int(dtype, b));
-    // A shift amount is unsigned: -1 is far above the width.
+    // Shift amounts are unsigned: -1 is far above the width.
     let shift = |shifted: fn(i128, u32) -> i128, past: i128, x: i128| {
         if b < dtype.bits().into() { shifted(x, b as u32) } else { past }
     };
@@ -246,9 +246,9 @@ fn int_binary(op: OpCode, dtype: DType, a: Bits, b: Bits) -> Bits {
     from_int(dtype, result)
 }
 
-/// `base` to the power of `exponent`, wrapped to 128 bits. With a negative exponent it is the
-/// truncated quotient of 1 and the positive power: 0 but for bases of 1 and -1. (For base 0 the
-/// specification is silent and its reference implementation says 0.)
+/// `base` to the power of `exponent`, wrapped to 128 bits. A negative exponent gives the truncated
+/// quotient of 1 and the positive power: 0 except for bases of 1 and -1. (For base 0 the
+/// specification is silent and its reference implementation returns 0.)
 fn power(base: i128, exponent: i128) -> i128 {
     let exponent = match (base, exponent) {
         (1 | -1, _) => exponent.abs(),
@@ -266,30 +266,27 @@ fn power(base: i128, exponent: i128) -> i128 {
     result
 }
 
-/// The neighbour of `a` towards `b`: `b` itself where they are equal as numbers, NaN where one of
-/// them is.
+/// The neighbour of `a` towards `b`: `b` itself if they are equal as numbers, NaN if either is NaN.
 fn next_after(dtype: DType, a: Bits, b: Bits) -> Bits {
     let (x, y) = (to_f64(dtype, a), to_f64(dtype, b));
     let sign = 1 << (dtype.bits() - 1);
     match x.partial_cmp(&y) {
         None if x.is_nan() => a,
         None | Some(Ordering::Equal) => b,
-        // The least number that is not zero, of the sign of `b`.
+        // The smallest non-zero number with the sign of `b`.
         _ if x == 0.0 => b & sign | 1,
         Some(order) if order.is_lt() == (x > 0.0) => a + 1,
         _ => a - 1,
     }
 }
 
-/// A number that is ordered as the element is: a float by IEEE 754's total order, another by its
-/// value.
+/// A number with the order of the element: for a float IEEE 754's total order, otherwise its value.
 pub(super) fn order(dtype: DType, bits: Bits) -> i128 {
     if dtype.is_float() { total_order(dtype, bits) } else { to_int(dtype, bits) }
 }
 
-/// A number that is ordered as IEEE 754's total order orders the float: a NaN with its sign bit set
-/// comes before all numbers, that of the formats without a negative zero, whose other bits are 0,
-/// among them.
+/// A number in the order of IEEE 754's total order. A NaN with its sign bit set precedes all
+/// numbers. That includes the NaN of formats without negative zero, whose other bits are 0.
 fn total_order(dtype: DType, bits: Bits) -> i128 {
     let Some(format) = dtype.float_format() else { return bits as i128 };
     let sign = Bits::from(format.sign());
@@ -304,7 +301,7 @@ fn compare(direction: Comparison, order: ComparisonType, dtype: DType, a: Bits, 
     let ordering = match (order, dtype.class()) {
         (ComparisonType::TotalOrder, _) => Some(total_order(dtype, a).cmp(&total_order(dtype, b))),
         (_, DTypeClass::Float) => to_f64(dtype, a).partial_cmp(&to_f64(dtype, b)),
-        // Only equality is asked for, and a number without order that differs is as good as a NaN.
+        // Only equality is requested, and an unordered, unequal number acts like a NaN.
         (_, DTypeClass::Complex) => {
             let (x, y) = (to_complex(dtype, a), to_complex(dtype, b));
             if x == y { Some(Ordering::Equal) } else { None }
@@ -323,8 +320,8 @@ fn compare(direction: Comparison, order: ComparisonType, dtype: DType, a: Bits, 
     }
 }
 
-/// To a complex number the imaginary part is zero; from one it is dropped, as the specification
-/// says, for `bool` too.
+/// Converting to a complex number sets the imaginary part to zero. Converting from one drops it, as
+/// the specification says, also for `bool`.
 fn convert(from: DType, to: DType, bits: Bits) -> Bits {
     match (from.class(), to.class()) {
         _ if from == to => bits,
@@ -340,9 +337,9 @@ fn convert(from: DType, to: DType, bits: Bits) -> Bits {
     }
 }
 
-/// `reduce_precision`: rounds the mantissa to nearest even, then sends exponents that the narrower
-/// format does not have to infinity and zero. The narrower format has no subnormals, so this is not
-/// a conversion to it and back. Without mantissa bits there is no NaN, which becomes infinity.
+/// `reduce_precision`: rounds the mantissa to nearest even, then maps exponents that the narrower
+/// format lacks to infinity and zero. The narrower format has no subnormal numbers, so this is not
+/// a conversion to it and back. Without mantissa bits there is no NaN, so NaN becomes infinity.
 fn reduce_precision(dtype: DType, exponent_bits: u32, mantissa_bits: u32, bits: Bits) -> Bits {
     let Some(format) = dtype.float_format() else { missing(OpCode::ReducePrecision, dtype) };
     let (own_exponent, own_mantissa) = (format.exponent, format.mantissa);
@@ -353,7 +350,7 @@ fn reduce_precision(dtype: DType, exponent_bits: u32, mantissa_bits: u32, bits: 
         return if mantissa_bits == 0 { sign | infinity } else { bits };
     }
     if mantissa_bits < own_mantissa {
-        // Exponent and mantissa together are a number in which a carry does the right thing.
+        // Exponent and mantissa form one number in which a carry has the right effect.
         let last = 1 << (own_mantissa - mantissa_bits);
         let odd = Bits::from(magnitude & last != 0);
         magnitude = (magnitude + (last >> 1) - 1 + odd) & !(last - 1);
@@ -374,7 +371,7 @@ fn reduce_precision(dtype: DType, exponent_bits: u32, mantissa_bits: u32, bits: 
 mod tests {
     use super::*;
 
-    /// The op on values of a type, as integers.
+    /// The op on integers of a type.
     fn ints(op: OpCode, dtype: DType, operands: &[i128]) -> i128 {
         let mut bits = [0; 3];
         for (bits, &operand) in bits.iter_mut().zip(operands) {
@@ -482,7 +479,7 @@ mod tests {
             (DType::U64, 0, 64, 0),
         ] {
             assert_eq!(ints(OpCode::CountLeadingZeros, dtype, &[value]), zeros, "{dtype} {value}");
-            // -1 in the count of ones of an i8 would be 8, which fits.
+            // -1 as the count of ones of an i8 would be 8, which fits.
             assert_eq!(ints(OpCode::Popcnt, dtype, &[value]), ones, "{dtype} {value}");
         }
     }
@@ -572,10 +569,10 @@ mod tests {
             let result = f32s(op, operands);
             assert!(same(result, wanted), "{op} {operands:?} is {result:?}, not {wanted:?}");
         }
-        // Subnormals are not flushed.
+        // Subnormal numbers are not flushed.
         assert_eq!(f32s(OpCode::Multiply, &[tiny, 1.0]), tiny);
         assert_eq!(f32s(Divide, &[f32::MIN_POSITIVE, 2.0]), f32::MIN_POSITIVE / 2.0);
-        // A sign belongs to a NaN too.
+        // NaN has a sign too.
         assert!(f32s(OpCode::Negate, &[NAN]).is_sign_negative());
         assert!(f32s(OpCode::Abs, &[-NAN]).is_sign_positive());
     }
@@ -605,7 +602,7 @@ mod tests {
         }
     }
 
-    /// -1 and 1 are 0xb8 and 0x38 of a format whose NaN has the pattern of a negative zero.
+    /// -1 and 1 are 0xb8 and 0x38 in a format whose NaN has the pattern of a negative zero.
     #[test]
     fn a_nan_in_the_place_of_negative_zero_comes_first() {
         let less = |a, b| {
@@ -645,7 +642,7 @@ mod tests {
             (8, 23, 1.1, 1.1),
             (11, 52, 1.1, 1.1),
             (u32::MAX, u32::MAX, 1.1, 1.1),
-            // To f16: rounding to nearest even, overflow, underflow of its subnormals.
+            // To f16: rounding to nearest even, overflow, underflow of its subnormal numbers.
             (5, 10, 1.0 + f32::EPSILON, 1.0),
             (5, 10, 2049.0, 2048.0),
             (5, 10, 2051.0, 2052.0),
@@ -655,7 +652,7 @@ mod tests {
             (5, 10, 6.1e-5, 0.0),
             (5, 10, 6.104e-5, 6.103_515_6e-5),
             (5, 10, -1e-20, -0.0),
-            // With all exponent bits, subnormals of the type itself round like other numbers.
+            // With all exponent bits, subnormal numbers of the type itself round like others.
             (8, 7, f32::from_bits(0x0000_8000), 0.0),
             (8, 7, f32::from_bits(0x0000_8001), f32::from_bits(0x0001_0000)),
             (8, 7, f32::MAX, f32::INFINITY),

@@ -1,7 +1,7 @@
 //! The reference interpreter: runs the graphs of `fuseline-fusion` in plain Rust, one op at a time.
 //!
-//! It has two uses. It is the oracle that every execution mode is compared with, and it runs new
-//! regions on the CPU until they are compiled.
+//! It has two uses. It is the oracle that every execution mode is compared with, and it is the
+//! interpreter tier, which runs new regions on the CPU until they are compiled.
 //!
 //! Input: a [`Graph`] and a [`Literal`] per parameter. Output: a [`Literal`] per result. The crate
 //! is pure: no threads, no I/O, no clock, no PJRT, no unsafe code. Its only state is memory that
@@ -12,27 +12,26 @@
 //! | run one call | [`call`], [`call_by`], [`call_replicated`] |
 //! | run a graph, all results or some | [`run`], [`run_for`], [`run_replicated`] |
 //! | run a body | [`run_body`], [`run_body_replicated`] |
-//! | learn how long a graph takes before running it | [`estimate`] |
+//! | estimate how long a graph takes | [`estimate`] |
 //!
-//! The function that computes an op is found by its code (`table.rs`). The op table itself knows no
-//! interpreter.
+//! A table maps op codes to functions (`table.rs`). The op table itself knows no interpreter.
 //!
 //! Numbers: `f16`, `bf16` and `f32` are computed in `f64` and rounded once per op (sums of products
-//! in `f32` at each term), `f64` in `f64`, complex numbers in two `f64`; integers wrap at their
-//! width. Subnormal numbers are kept, unless [`Arithmetic::flushed`] says that a device counts them
-//! as zero. Where the specification leaves an order open (sums), elements are combined in row-major
+//! in `f32` at each term), `f64` in `f64`, complex numbers in two `f64`. Integers wrap at their
+//! width. Subnormal numbers are kept, unless [`Arithmetic::flushed`] says that the device flushes
+//! them. If the specification leaves an order open (sums), elements are combined in row-major
 //! order, with the rounding of the body at each step.
 //!
-//! Where the specification leaves a value open, it is the one that XLA gives: a division by zero, a
-//! conversion out of range, the bits of a generator. Where XLA departs from the specification, the
-//! op's function says so, and the specification is followed.
+//! If the specification leaves a value open, the interpreter returns XLA's: for a division by zero,
+//! a conversion out of range, the bits of a generator. If XLA deviates from the specification, the
+//! op's function documents it and follows the specification.
 //!
-//! A program may run on several replicas ([`run_replicated`]): they go through its ops in step,
-//! each with its own data, and compute together what the op table says they do.
+//! A program may run on several replicas ([`run_replicated`]). They execute its ops in lockstep,
+//! each with its own data, and compute collective ops together.
 //!
-//! The cost of an op is linear in the elements (the products, the window elements) it visits: about
-//! a nanosecond each for what most programs consist of (`direct.rs`), some ten for the rest. With
-//! [`SumOrder::AnyOrder`], products and convolutions of `f32` go to a library (`native.rs`).
+//! The cost of an op is linear in the elements (the products, the window elements) that it visits:
+//! about a nanosecond each for the ops of most programs (`fast_f32.rs`), some ten for others. With
+//! [`SumOrder::AnyOrder`], a library computes products and convolutions of `f32` (`gemm.rs`).
 #![forbid(unsafe_code)]
 
 mod buffer_pool;
@@ -75,21 +74,21 @@ use fuseline_fusion::{Body, Bytes, Graph, Literal, OpError, Ref, Signature, Tens
 
 use self::buffer_pool::Reuse;
 
-/// Most bytes that one value of an interpreted program may have.
+/// Maximum size in bytes of a value of an interpreted program.
 pub const MAX_VALUE_BYTES: Bytes = Bytes(1 << 30);
 
-/// Most steps that one op of an interpreted program may take: window elements, products or pairs of
-/// elements visited. A minute or two. The ops in a body count by themselves.
+/// Maximum number of steps of one op of an interpreted program: window elements, products or pairs
+/// of elements visited. This takes a minute or two. Ops in a body count separately.
 pub const MAX_STEPS: u64 = 1 << 33;
 
-/// Why the interpreter gave up. Programs that passed the op table fail only by size, by asking for
-/// what is left to the plugin, and by operands that contradict the types they were recorded with.
+/// Why the interpreter gave up. Programs that passed the op table only fail because of their size,
+/// for results that are left to the plugin, and for operands that contradict their recorded types.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum EvalError {
     /// A value would be larger than [`MAX_VALUE_BYTES`].
     TooLarge {
-        /// The op that makes it.
+        /// The op that produces it.
         op: &'static str,
         /// Its type.
         ty: TensorType,
@@ -101,30 +100,30 @@ pub enum EvalError {
         /// The number of steps, or the number after which it gave up.
         steps: u128,
     },
-    /// An op is not for so many replicas.
+    /// An op does not fit the number of replicas.
     Replicas(OpError),
-    /// Replicas that exchange data in a body took different ways through it.
+    /// Replicas that exchange data in a body took different paths through it.
     Diverged {
-        /// The op that has the body.
+        /// The op with the body.
         op: &'static str,
     },
-    /// What an op does is left to the plugin, so there is nothing to compare with.
+    /// The result is left to the plugin, so there is nothing to compare with.
     Unspecified {
         /// The op.
         op: &'static str,
         /// What is left open.
         what: &'static str,
     },
-    /// The operands that say sizes ask for another result than the call was recorded with.
+    /// The size operands give another result than the recorded one.
     Sizes {
         /// The op.
         op: &'static str,
-        /// What the operands say, and what follows.
+        /// The values of the operands, and the resulting type.
         given: String,
         /// The result that was recorded.
         recorded: TensorType,
     },
-    /// A handler failed: its name and what it said.
+    /// A handler failed: its name and its message.
     Handler(String),
 }
 
@@ -159,10 +158,10 @@ impl fmt::Display for EvalError {
 
 impl std::error::Error for EvalError {}
 
-/// A call with its operands' data; what a reference implementation gets to see.
+/// A call with its operands' data: the input of an op's implementation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EvalCall<'a> {
-    /// What is left to the device.
+    /// The arithmetic of the device.
     pub(crate) arithmetic: Arithmetic,
     /// Op, attributes, bodies and types.
     pub(crate) signature: &'a Signature,
@@ -192,11 +191,10 @@ impl<'a> EvalCall<'a> {
     }
 }
 
-/// A call with its operands' data on all replicas; what the reference implementation of a
-/// collective gets to see.
+/// A call with its operands' data on all replicas: the input of a collective op's implementation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct JointCall<'a> {
-    /// What is left to the device.
+    /// The arithmetic of the device.
     pub(crate) arithmetic: Arithmetic,
     /// Op, attributes, bodies and types.
     pub(crate) signature: &'a Signature,
@@ -220,8 +218,8 @@ fn check_steps(call: &EvalCall<'_>, sizes: &[&[u64]]) -> Result<(), EvalError> {
 /// Runs one call.
 ///
 /// # Errors
-/// When a result is too large to hold, the op takes too long, its results are left to the plugin,
-/// or operands ask for results of another type.
+/// If a result is too large, the op takes too long, its results are left to the plugin, or size
+/// operands give another type.
 pub fn call(signature: &Signature, operands: &[Arc<Literal>]) -> Result<Vec<Literal>, EvalError> {
     call_by(Arithmetic::REFERENCE, signature, operands)
 }
@@ -260,10 +258,10 @@ fn check_sizes(signature: &Signature) -> Result<(), EvalError> {
     }
 }
 
-/// Runs one call on several replicas; `operands` are those of each replica, and so are the results.
+/// Runs one call on several replicas. `operands` and the results are per replica.
 ///
 /// # Errors
-/// As [`call`], and when the call is not for so many replicas.
+/// As [`call`], and if the call does not fit the number of replicas.
 pub fn call_replicated(
     arithmetic: Arithmetic,
     signature: &Signature,
@@ -293,7 +291,7 @@ pub fn call_replicated(
 /// As [`call`].
 ///
 /// # Panics
-/// When the parameters' data does not have the types of the graph.
+/// If the data of the parameters does not have the types of the graph.
 pub fn run(graph: &Graph, params: &[Arc<Literal>]) -> Result<Vec<Arc<Literal>>, EvalError> {
     run_all(Arithmetic::REFERENCE, graph, params)
 }
@@ -312,15 +310,14 @@ fn run_all(
     Ok(results)
 }
 
-/// Runs a graph; returns the data of the results numbered in `wanted`, in that order. Other results
-/// are freed when they have been read for the last time, so that no more is held at once than ops
-/// one by one would hold.
+/// Runs a graph; returns the data of the results `wanted`, in that order. Other results are freed
+/// after their last read, so memory never exceeds that of running the ops one by one.
 ///
 /// # Errors
 /// As [`call`].
 ///
 /// # Panics
-/// As [`run`], and when `wanted` names a result that the graph does not have.
+/// As [`run`], and if `wanted` contains a result that the graph does not have.
 pub fn run_for(
     graph: &Graph,
     params: &[Arc<Literal>],
@@ -362,7 +359,7 @@ pub fn run_for(
     Ok(wanted.iter().map(|&wanted| kept(&results, wanted as usize)).collect())
 }
 
-/// The data that references stand for.
+/// The data of references.
 fn pick(values: &[Ref], params: &[Arc<Literal>], results: &[Arc<Literal>]) -> Vec<Arc<Literal>> {
     let data = |&value: &Ref| match value {
         Ref::Param(index) => params[index as usize].clone(),
@@ -371,14 +368,14 @@ fn pick(values: &[Ref], params: &[Arc<Literal>], results: &[Arc<Literal>]) -> Ve
     values.iter().map(data).collect()
 }
 
-/// Runs a graph on several replicas, one op after the other on all of them; `params` are those of
-/// each replica, and so are the results.
+/// Runs a graph on several replicas, one op after the other on all of them. `params` and the
+/// results are per replica.
 ///
 /// # Errors
 /// As [`call_replicated`].
 ///
 /// # Panics
-/// When a replica's parameters do not have the types of the graph.
+/// If the parameters of a replica do not have the types of the graph.
 pub fn run_replicated(
     arithmetic: Arithmetic,
     graph: &Graph,

@@ -1,7 +1,6 @@
 //! Matrix factorisations, and ops that are defined by other ops.
 //!
-//! Short floats are computed in `f32`, the others in their own type. A product is added to a sum
-//! with one rounding.
+//! Short floats are computed in `f32`, others in their own type. A multiply-add rounds once.
 
 use fuseline_fusion::element::{
     Bits, Complex64, Elements, Store, from_complex, from_f64, to_complex, to_f64,
@@ -12,8 +11,7 @@ use fuseline_fusion::{DType, Literal};
 use super::complex::div;
 use super::{EvalCall, EvalError, check_steps, run_body};
 
-/// A number of the field that matrices are over, with arithmetic that rounds to a type, in each
-/// part.
+/// A number of a matrix, with arithmetic that rounds each part to a type.
 trait Scalar: Copy {
     const ZERO: Self;
     const ONE: Self;
@@ -25,7 +23,7 @@ trait Scalar: Copy {
     /// `self + a * b`.
     fn plus(self, a: Self, b: Self, dtype: DType) -> Self;
     fn over(self, by: Self, dtype: DType) -> Self;
-    /// The root of the real part where that is positive; `None` elsewhere.
+    /// The root of the real part if that is positive; otherwise `None`.
     fn real_root(self, dtype: DType) -> Option<Self>;
 }
 
@@ -89,12 +87,12 @@ impl Scalar for Complex64 {
     }
 }
 
-/// The type that an element type is computed in.
+/// The type in which an element type is computed.
 fn wide(dtype: DType) -> DType {
     if dtype.size() < 4 { DType::F32 } else { dtype }
 }
 
-/// A square matrix of which one triangle is known.
+/// A triangular matrix.
 struct Triangle<T> {
     size: usize,
     lower: bool,
@@ -102,7 +100,7 @@ struct Triangle<T> {
 }
 
 impl<T: Scalar> Triangle<T> {
-    /// The matrix that starts at element `first`.
+    /// Reads the matrix that starts at element `first`.
     fn read(literal: &Literal, first: usize, size: usize, lower: bool) -> Triangle<T> {
         let elements = Elements::of(literal);
         let element = |index| T::read(literal.dtype(), elements.get(first + index));
@@ -121,7 +119,7 @@ impl<T: Scalar> Triangle<T> {
         self.elements[row * self.size + column] = value;
     }
 
-    /// The other triangle of the adjoint, which holds the same numbers.
+    /// The adjoint, which is the other triangle with the same numbers.
     fn adjoint(&self) -> Triangle<T> {
         let mut adjoint = Triangle::zeros(self.size, !self.lower);
         for row in 0..self.size {
@@ -132,8 +130,8 @@ impl<T: Scalar> Triangle<T> {
         adjoint
     }
 
-    /// The lower factor of a positive definite matrix whose lower triangle this is, column by
-    /// column; `None` when the matrix is not positive definite.
+    /// The lower factor, column by column, of the positive definite matrix with this lower
+    /// triangle; `None` if it is not positive definite.
     fn factor(&self, dtype: DType) -> Option<Triangle<T>> {
         let mut factor: Triangle<T> = Triangle::zeros(self.size, true);
         for column in 0..self.size {
@@ -153,9 +151,8 @@ impl<T: Scalar> Triangle<T> {
         Some(factor)
     }
 
-    /// The inverse, row by row from the rows before: with the columns scaled so that the diagonal
-    /// is ones, a row of the inverse is the negated sum of those rows with the elements of this one
-    /// as factors.
+    /// The inverse, row by row. With columns scaled so that the diagonal is ones, a row of the
+    /// inverse is the negated sum of the rows before, weighted with the elements of this row.
     fn inverse(&self, unit_diagonal: bool, dtype: DType) -> Triangle<T> {
         let diagonal = |place: usize| if unit_diagonal { T::ONE } else { self.get(place, place) };
         let mut scaled: Triangle<T> = Triangle::zeros(self.size, self.lower);
@@ -184,11 +181,11 @@ impl<T: Scalar> Triangle<T> {
     }
 }
 
-/// `cholesky`. Of a matrix that is not positive definite all elements are NaN, in both triangles,
-/// as XLA has it; the specification leaves them open. Only the triangle that is asked for is read.
+/// `cholesky`. If a matrix is not positive definite, all elements of both triangles are NaN, as in
+/// XLA; the specification leaves them open. Only the requested triangle is read.
 ///
 /// # Errors
-/// When it takes too long.
+/// If it takes too long.
 pub(super) fn cholesky(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
     if call.result().dtype().is_complex() { factored::<Complex64>(call) } else { factored::<f64>(call) }
 }
@@ -214,12 +211,12 @@ fn factored<T: Scalar>(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
     Ok(vec![store.finish()])
 }
 
-/// `triangular_solve`, by the inverse of the matrix as XLA does it for matrices of up to 128 rows:
-/// the rounding of its results is part of what third-party cases expect. A sum is taken over the
-/// terms at even and at odd places apart.
+/// `triangular_solve`, through the inverse of the matrix as XLA does for up to 128 rows, because
+/// third-party cases expect the rounding of that method. Terms at even and odd positions are summed
+/// separately.
 ///
 /// # Errors
-/// When it takes too long.
+/// If it takes too long.
 pub(super) fn triangular_solve(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
     if call.result().dtype().is_complex() { solved::<Complex64>(call) } else { solved::<f64>(call) }
 }
@@ -249,7 +246,7 @@ fn solved<T: Scalar>(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
             |row: usize, column: usize| T::read(dtype, right_hand.get(first + row * columns + column));
         for row in 0..rows {
             for column in 0..columns {
-                // The places of a row or column that are inside the triangle.
+                // The positions of a row or column inside the triangle.
                 let place = if left { row } else { column };
                 let before = (lower != transposed) == left;
                 let inside = if before { 0..place + 1 } else { place..size };
@@ -270,8 +267,7 @@ fn solved<T: Scalar>(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
     Ok(vec![store.finish()])
 }
 
-/// An op that the specification defines by other ops: those ops, which are also what it is lowered
-/// as.
+/// An op that the specification defines by other ops: runs those ops, which are also its lowering.
 ///
 /// # Errors
 /// As those ops.

@@ -6,30 +6,26 @@ use fuseline_fusion::{Literal, TensorType};
 use super::index::{Walk, clamp_index, strides};
 use super::{EvalCall, EvalError, fast_f32};
 
-/// The result whose elements, in order, are the operand's at the offsets of a walk.
+/// The operand's elements at the offsets of a walk, in order.
 fn pick(ty: &TensorType, operand: &Literal, walk: Walk) -> Vec<Literal> {
     vec![fast_f32::made(ty, fast_f32::gather(operand, walk))]
 }
 
-/// Copies the elements of `from` at the offsets of one walk to those of `to` at the offsets of
-/// another.
+/// Copies elements of `from` at the offsets of one walk to `to` at the offsets of another.
 fn copy(from: &Literal, source: Walk, to: &mut Store, target: Walk) {
     fast_f32::copy(from.bytes(), source, to.bytes_mut(), target, from.dtype().size());
 }
 
-/// A walk over a block of `dims` within a tensor of sizes `whole`, from index `starts`, every
-/// `steps`-th element.
+/// A walk over a block of `dims` in a tensor of sizes `whole`, from index `starts`, with `steps`.
 fn block(whole: &[u64], dims: &[u64], starts: &[u64], steps: impl IntoIterator<Item = i64>) -> Walk {
     let strides = strides(whole);
-    // An empty block may start past the end: it is never walked, so where it starts does not
-    // matter.
+    // An empty block may start out of bounds. It is never walked, so its start does not matter.
     let first = if dims.contains(&0) {
         0
     } else {
         starts.iter().zip(&strides).map(|(&start, &stride)| start as usize * stride as usize).sum()
     };
-    // A step that leads out of a dimension of one element is not taken; it may be as large as it
-    // likes.
+    // A dimension of one element takes no step, and its step may be arbitrarily large.
     let steps = steps.into_iter().zip(dims).map(|(step, &dim)| if dim > 1 { step as isize } else { 0 });
     Walk::new(first, dims.iter().copied(), strides.iter().zip(steps).map(|(&stride, step)| stride * step))
 }
@@ -116,7 +112,7 @@ pub(super) fn concatenate(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError
     Ok(vec![store.finish()])
 }
 
-/// `pad`: the elements that are not cut off, put down some way apart on a ground of padding.
+/// `pad`: writes the remaining elements, with gaps, over a tensor of padding.
 ///
 /// # Errors
 /// None.
@@ -129,8 +125,8 @@ pub(super) fn pad(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
     for axis in 0..rank {
         let step = i128::from(interior[axis]) + 1;
         let low = i128::from(low[axis]);
-        // Element `i` goes to `low + i * step`: the first one that is not before the result, and
-        // the first one past it.
+        // Element `i` goes to `low + i * step`. These are the first one inside the result, and the
+        // first one past it.
         let first = if low < 0 { (-low + step - 1) / step } else { 0 };
         let past = (i128::from(ty.dims()[axis]) - low + step - 1).max(0) / step;
         let past = past.min(operand.dims()[axis].into());
@@ -147,8 +143,7 @@ pub(super) fn pad(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
     Ok(vec![store.finish()])
 }
 
-/// Where a dynamic slice of sizes `dims` starts: at its start indices, moved so that it lies
-/// inside.
+/// The start of a dynamic slice of sizes `dims`: its start indices, clamped so that it fits.
 fn starts(call: &EvalCall<'_>, first: usize, dims: &[u64]) -> Vec<u64> {
     let whole = call.operand(0).dims();
     let indices = call.operands[first..].iter();

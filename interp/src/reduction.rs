@@ -1,8 +1,8 @@
-//! Ops that combine many elements into one by a body.
+//! Ops that combine many elements into one with a body.
 //!
 //! Elements are combined one by one in row-major order, starting from the initial value: the
-//! left-most of the orders the specification allows. Operands are converted to the body's types
-//! before, so the body decides the precision of a sum.
+//! left-most of the orders that the specification allows. Operands are converted to the body's
+//! types first, so the body decides the precision of a sum.
 
 use fuseline_fusion::element::{Bits, Elements, Store};
 use fuseline_fusion::op::dims::{Window, WindowDim, reduce_window_dims, select_and_scatter_dims};
@@ -13,7 +13,7 @@ use super::index::{Indices, Walk, strides};
 use super::kernel::Kernel;
 use super::{EvalCall, EvalError, check_steps, fast_f32};
 
-/// Elements of an operand, converted to the type that the body takes.
+/// The elements of an operand, converted to the type of the body's parameter.
 pub(super) struct Converted<'a> {
     elements: Elements<'a>,
     kernel: Kernel,
@@ -29,7 +29,7 @@ impl<'a> Converted<'a> {
     }
 }
 
-/// Operands, one per type, as the body takes them.
+/// Operands, converted to the given types.
 pub(super) fn converted<'a>(
     operands: impl IntoIterator<Item = &'a Literal>,
     types: &[DType],
@@ -37,7 +37,7 @@ pub(super) fn converted<'a>(
     operands.into_iter().zip(types).map(|(operand, &dtype)| Converted::new(operand, dtype)).collect()
 }
 
-/// Inputs and initial values of a `reduce` or `reduce_window`, and results that hold the initial
+/// Inputs and initial values of a `reduce` or `reduce_window`, and results filled with the initial
 /// values.
 fn prepare<'a>(call: &EvalCall<'a>, types: &[DType]) -> (Vec<Converted<'a>>, Vec<Bits>, Vec<Store>) {
     let operands = || call.operands.iter().map(|operand| &**operand);
@@ -49,7 +49,7 @@ fn prepare<'a>(call: &EvalCall<'a>, types: &[DType]) -> (Vec<Converted<'a>>, Vec
     (inputs, inits, results)
 }
 
-/// Replaces the elements at `place` by what the body makes of them and of `values`.
+/// Replaces the elements at `place` by the body's results for them and `values`.
 pub(super) fn combine(
     function: &mut Function<'_>,
     results: &mut [Store],
@@ -71,7 +71,7 @@ fn finish(results: Vec<Store>) -> Vec<Literal> {
 /// `reduce`.
 ///
 /// # Errors
-/// When the body fails.
+/// If the body fails.
 pub(super) fn reduce(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
     match fast_f32::reduce(call, || results_walk(call)) {
         Some(result) => Ok(vec![result]),
@@ -79,10 +79,10 @@ pub(super) fn reduce(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
     }
 }
 
-/// The places in the results, walking the inputs.
+/// The result position of each input element, in input order.
 fn results_walk(call: &EvalCall<'_>) -> Walk {
     let dims = call.operand(0).dims();
-    // Walking the inputs, the place in the results moves along the dimensions that are kept.
+    // The result position moves along the dimensions that are kept.
     let mut kept = strides(call.result().dims()).into_iter();
     let steps: Vec<isize> = (0..dims.len())
         .map(|axis| if call.attr().ints(0).contains(&(axis as i64)) { 0 } else { kept.next().unwrap_or(0) })
@@ -90,7 +90,7 @@ fn results_walk(call: &EvalCall<'_>) -> Walk {
     Walk::new(0, dims.iter().copied(), steps)
 }
 
-/// The general way.
+/// The general path.
 pub(super) fn reduce_each(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
     let mut function = Function::new(call.body(0), call.arithmetic);
     let (inputs, _, mut results) = prepare(call, &function.types());
@@ -109,16 +109,15 @@ fn under(window: &Window, dims: &[u64], position: &[u64], offset: &[u64]) -> Opt
     Some(place)
 }
 
-/// Sizes of a window; an error when visiting all its elements at all of `positions` would take too
-/// long.
+/// The window sizes; an error if visiting all its elements at all `positions` would take too long.
 fn window_sizes(call: &EvalCall<'_>, window: &Window, positions: &TensorType) -> Result<Vec<u64>, EvalError> {
     let sizes: Vec<u64> = window.iter().map(|dim| dim.size).collect();
     check_steps(call, &[positions.dims(), &sizes])?;
     Ok(sizes)
 }
 
-/// The dimension along which a window of all that came before makes running sums: each result
-/// follows from the one before it.
+/// The axis of a running sum: a window over all elements so far, where each result follows from the
+/// one before.
 pub(super) fn running_axis(window: &Window, dims: &[u64]) -> Option<usize> {
     let is_plain =
         |dim: &WindowDim| (dim.stride, dim.base_dilation, dim.window_dilation, dim.high) == (1, 1, 1, 0);
@@ -129,11 +128,11 @@ pub(super) fn running_axis(window: &Window, dims: &[u64]) -> Option<usize> {
     (is_running && window.iter().all(is_plain) && others.clone().all(|(_, dim)| dim.low == 0)).then_some(axis)
 }
 
-/// `reduce_window`. Padding counts as elements with the initial value, as the specification says;
-/// XLA leaves it out, which is the same where the initial value is neutral.
+/// `reduce_window`. Padding counts as elements with the initial value, as the specification says.
+/// XLA skips it, which is the same if the initial value is the identity element.
 ///
 /// # Errors
-/// When the body fails, or there are too many window elements to visit.
+/// If the body fails, or there are too many window elements to visit.
 pub(super) fn reduce_window(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
     match running(call)? {
         Some(results) => Ok(results),
@@ -141,8 +140,8 @@ pub(super) fn reduce_window(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalErr
     }
 }
 
-/// Along a [`running_axis`], if padding leaves the initial values as they are: the same elements
-/// are combined in the same order then (J3).
+/// The fast path along a [`running_axis`], if padding does not change the initial values: the same
+/// elements are then combined in the same order (J3).
 fn running(call: &EvalCall<'_>) -> Result<Option<Vec<Literal>>, EvalError> {
     let window = reduce_window_dims(&call.signature.call()).expect("bug: a checked window is refused");
     let dims = call.operand(0).dims();
@@ -164,7 +163,7 @@ fn running(call: &EvalCall<'_>) -> Result<Option<Vec<Literal>>, EvalError> {
     Ok(Some(finish(results)))
 }
 
-/// The general way.
+/// The general path.
 pub(super) fn reduce_windows_each(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
     let window = reduce_window_dims(&call.signature.call()).expect("bug: a checked window is refused");
     let mut function = Function::new(call.body(0), call.arithmetic);
@@ -186,11 +185,11 @@ pub(super) fn reduce_windows_each(call: &EvalCall<'_>) -> Result<Vec<Literal>, E
     Ok(finish(results))
 }
 
-/// `select_and_scatter`. A window that lies in the padding selects nothing, so its source element
-/// goes nowhere.
+/// `select_and_scatter`. A window of padding only selects nothing, so its source element is
+/// dropped.
 ///
 /// # Errors
-/// When a body fails, or there are too many window elements to visit.
+/// If a body fails, or there are too many window elements to visit.
 pub(super) fn select_and_scatter(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
     let window = select_and_scatter_dims(&call.signature.call()).expect("bug: a checked window is refused");
     let (mut select, mut scatter) =

@@ -1,7 +1,7 @@
-//! Ops that make data: constants, `iota`, random bits.
+//! Ops that produce data: constants, `iota`, random bits.
 //!
-//! The specification leaves the variant of a generator to the implementation; what stands here is
-//! XLA's, so that a program draws the same numbers everywhere.
+//! The specification leaves the variant of a generator to the implementation. These are XLA's
+//! variants, so that a program draws the same numbers everywhere.
 
 use fuseline_fusion::element::{Bits, Elements, Store, float_from_int, from_int, mask, to_f64, to_int};
 use fuseline_fusion::op::{RngAlgorithm, RngDistribution};
@@ -39,12 +39,12 @@ pub(super) fn iota(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
     Ok(vec![Store::collect(ty, (0..count).map(element)).finish()])
 }
 
-/// `rng`, where the distribution has one number only: integers from `a` to below `a + 1`, no
+/// `rng`, if the distribution has a single value: integers from `a` to below `a + 1`, or no
 /// deviation from the mean.
 ///
 /// # Errors
-/// When there are more, since which of them is drawn is left to the plugin, or the third operand
-/// says another shape.
+/// If it has several values, because the plugin chooses among them, or the third operand gives
+/// another shape.
 pub(super) fn rng(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
     let (op, ty) = (call.signature.def().name, call.result());
     let shape = integers(call.operand(2));
@@ -63,10 +63,10 @@ pub(super) fn rng(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
     Err(EvalError::Unspecified { op, what: "which numbers it draws" })
 }
 
-/// `rng_bit_generator`: a key and a counter go in, the counter moved on and the bits come out.
+/// `rng_bit_generator`: takes a key and a counter; returns the advanced counter and the bits.
 ///
 /// # Errors
-/// When the algorithm is left to the plugin.
+/// If the algorithm is left to the plugin.
 pub(super) fn rng_bit_generator(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
     let state = Elements::of(call.operand(0));
     let state: Vec<u64> = (0..state.len()).map(|word| state.get(word) as u64).collect();
@@ -125,9 +125,9 @@ fn philox(mut key: [u32; 2], counter: u128) -> [u32; 4] {
     x
 }
 
-/// The next state and the bits of each element. 64-bit elements count up in row-major order. 32-bit
-/// ones share a count by twos: neighbours along the first dimension of even size, or else along the
-/// largest dimension, whose size is rounded up.
+/// The next state and the bits of each element. 64-bit elements use consecutive counts in row-major
+/// order. 32-bit elements share a count in pairs: neighbours along the first dimension of even
+/// size, or else along the largest dimension, whose size is rounded up.
 fn threefry_bits(state: &[u64], dims: &[u64], wide: bool) -> (Vec<u64>, Vec<u64>) {
     let (key, counter) = (halves(state[0]), state[1]);
     let draw = |count: u64| threefry(key, halves(counter.wrapping_add(count)));
@@ -160,9 +160,9 @@ fn threefry_bits(state: &[u64], dims: &[u64], wide: bool) -> (Vec<u64>, Vec<u64>
     (vec![state[0], counter.wrapping_add(draws)], bits)
 }
 
-/// The next state and the bits of each element: in row-major order, four 32-bit or two 64-bit
-/// elements per count. The counter has 128 bits, of which a state of two words keeps the low half:
-/// its high half is the key.
+/// The next state and the bits of each element, in row-major order, with four 32-bit or two 64-bit
+/// elements per count. The counter has 128 bits. A state of two words holds its low half; the high
+/// half is the key.
 fn philox_bits(state: &[u64], elements: usize, wide: bool) -> (Vec<u64>, Vec<u64>) {
     let high = *state.get(2).unwrap_or(&state[0]);
     let counter = u128::from(high) << 64 | u128::from(state[1]);

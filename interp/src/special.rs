@@ -1,23 +1,23 @@
 //! Special functions of one and two real numbers, in `f64`.
 //!
-//! Accurate to a few units in the last place of an `f64` but where a function crosses zero between
-//! two poles (`lgamma` and `digamma` of negative numbers), where the error is small beside 1. What
-//! a function is at a pole, and outside of its domain, is what XLA gives: NaN, but for `lgamma` and
-//! even orders of `zeta`, which are infinite there.
+//! Accurate to a few units in the last place of an `f64`, except where a function crosses zero
+//! between two poles (`lgamma` and `digamma` of negative numbers); there the absolute error is
+//! small compared with 1. At poles and outside of the domain, values are XLA's: NaN, except for
+//! `lgamma` and even orders of `zeta`, which are infinite there.
 //!
 //! Formulas are cited by their number in the NIST Digital Library of Mathematical Functions (DLMF).
-//! What the `libm` crate has comes from there.
+//! Functions of the `libm` crate are used where they exist.
 
 use std::f64::consts::{FRAC_2_SQRT_PI, LN_2, PI};
 
 use fuseline_fusion::op::{BERNOULLI, ZETA_TERMS};
 use fuseline_fusion::{DType, OpCode};
 
-/// An op of one operand; `None` when it is not one of these.
+/// Unary ops; `None` for other ops.
 pub(super) fn unary(op: OpCode, x: f64) -> Option<f64> {
     Some(match op {
         OpCode::Acos => x.acos(),
-        // Of large negative numbers `libm` makes numbers (0.2.16).
+        // `libm` (0.2.16) returns numbers for large negative operands.
         OpCode::Acosh if x < 1.0 => f64::NAN,
         OpCode::Acosh => libm::acosh(x),
         OpCode::Asin => x.asin(),
@@ -36,10 +36,10 @@ pub(super) fn unary(op: OpCode, x: f64) -> Option<f64> {
     })
 }
 
-/// `cosh` and `sinh` by the formulas of the dialect: with `e^(x + log(1/2))` and
-/// `e^(-x + log(1/2))`, but for `sinh` of numbers below 1. The exponents are rounded to the element
-/// type, or to `f32` if that is longer: it decides the last digits of large results, up to `|x|`
-/// units in the last place, in the conformance cases too.
+/// `cosh` and `sinh` by the formulas of the dialect, with `e^(x + log(1/2))` and `e^(-x +
+/// log(1/2))`, except for `sinh` of numbers below 1. The exponents are rounded to the element type,
+/// or to `f32` if that is longer. This affects large results by up to `|x|` units in the last
+/// place, also in the conformance cases.
 pub(super) fn hyperbolic(op: OpCode, dtype: DType, x: f64) -> f64 {
     if op == OpCode::Sinh && x.abs() < 1.0 {
         return x.sinh();
@@ -50,7 +50,7 @@ pub(super) fn hyperbolic(op: OpCode, dtype: DType, x: f64) -> f64 {
     if op == OpCode::Cosh { rising + falling } else { rising - falling }
 }
 
-/// An op of two operands; `None` when it is not one of these.
+/// Binary ops; `None` for other ops.
 pub(super) fn binary(op: OpCode, x: f64, y: f64) -> Option<f64> {
     Some(match op {
         OpCode::Polygamma => polygamma(x, y),
@@ -113,10 +113,10 @@ fn digamma(x: f64) -> f64 {
     digamma_of_positive(1.0 - x) - PI * cotangent
 }
 
-/// The difference from the value at [`DIGAMMA_ZERO`], which is a product with the distance `d` to
-/// it: near the zero no digit is lost. Both are moved up by the recurrence (DLMF 5.5.2) to where
-/// the asymptotic expansion (DLMF 5.11.2) holds; term by term, the difference of two values has the
-/// factor `d`.
+/// The difference from the value at [`DIGAMMA_ZERO`], computed as a product with the distance `d`
+/// to it, so that no digits are lost near the zero. The recurrence (DLMF 5.5.2) shifts both up to
+/// where the asymptotic expansion (DLMF 5.11.2) holds. Term by term, the difference of two values
+/// has the factor `d`.
 fn digamma_of_positive(x: f64) -> f64 {
     const STEPS: i32 = 10;
     if x == f64::INFINITY {
@@ -138,7 +138,7 @@ fn digamma_of_positive(x: f64) -> f64 {
 }
 
 /// The inverse of the error function: Halley's method from an approximation by S. Winitzki ("A
-/// handy approximation for the error function and its inverse", 2008). Near the ends it looks for
+/// handy approximation for the error function and its inverse", 2008). Near the ends it solves for
 /// the complement, which is exact there.
 fn erf_inv(x: f64) -> f64 {
     let magnitude = x.abs();
@@ -198,7 +198,7 @@ fn zeta(s: f64, q: f64) -> f64 {
             _ => q.powf(-s) * scaled_zeta(s, q),
         };
     }
-    // A power of a negative number is real for an integer only.
+    // A power of a negative number is real only for integer exponents.
     if s != s.floor() || s.is_infinite() || q.is_infinite() {
         return f64::NAN;
     }
@@ -206,8 +206,8 @@ fn zeta(s: f64, q: f64) -> f64 {
     if q == q.floor() {
         return if even { f64::INFINITY } else { f64::NAN };
     }
-    // The terms of negative base are those from `1 - fraction` to `-q` with another sign, if the
-    // order is odd.
+    // The terms with a negative base are those from `1 - fraction` to `-q`, negated if the order is
+    // odd.
     let (fraction, rest) = (q - q.floor(), q.floor() + 1.0 - q);
     let below = zeta(s, rest) - zeta(s, 1.0 - q);
     zeta(s, fraction) + if even { below } else { -below }
@@ -228,7 +228,7 @@ fn polygamma(n: f64, x: f64) -> f64 {
     let s = n + 1.0;
     let (factorial, zeta) = (libm::tgamma(s), zeta(s, x));
     let magnitude = if (factorial == f64::INFINITY || zeta < f64::MIN_POSITIVE) && x > 0.0 {
-        // The factors leave the range where their product need not.
+        // The factors may overflow even if their product does not.
         (libm::lgamma(s) - s * x.ln() + scaled_zeta(s, x).ln()).exp()
     } else {
         factorial * zeta
@@ -240,7 +240,7 @@ fn polygamma(n: f64, x: f64) -> f64 {
 mod tests {
     use super::*;
 
-    /// How many numbers lie between two of one sign.
+    /// Number of steps between two numbers of the same sign.
     fn apart(a: f64, b: f64) -> u64 {
         if a == b { 0 } else { a.to_bits().abs_diff(b.to_bits()) }
     }

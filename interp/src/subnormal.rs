@@ -1,11 +1,11 @@
-//! Subnormal numbers of the operands and results of a call, on devices that count them as zero.
+//! Flushes subnormal numbers of the operands and results of a call, for devices that flush them.
 //!
 //! Input: the data of operands or results, and the types that the call flushes ([`access`]).
-//! Output: the same data with a zero of the same sign in place of each subnormal number.
+//! Output: the same data with each subnormal number replaced by a zero of the same sign.
 //!
-//! A processor flushes a result that is subnormal when it is rounded to the precision of normal
-//! numbers (x86 detects tininess after rounding: Intel SDM, volume 1, 4.9.1.5). Rounded to the
-//! precision of subnormal numbers, which is less, it may be the least normal number; see
+//! A processor flushes a result that is subnormal after rounding to the precision of normal numbers
+//! (x86 detects tininess after rounding: Intel SDM, volume 1, 4.9.1.5). Rounded to the lower
+//! precision of subnormal numbers, the same result may be the smallest normal number; see
 //! [`underflows`].
 //!
 //! [`access`]: fuseline_fusion::subnormal::access
@@ -16,13 +16,13 @@ use fuseline_fusion::element::{Bits, Elements, Store, to_f64};
 use fuseline_fusion::subnormal::{flush, has_subnormal};
 use fuseline_fusion::{DType, DTypeSet, Literal, OpCode, Signature};
 
-/// Flushes the results that are of these types.
+/// Flushes the results of these types.
 pub(super) fn flush_all(flushes: DTypeSet, results: &mut [Literal]) {
     let is_flushed = |result: &&mut Literal| flushes.contains(result.dtype().part());
     results.iter_mut().filter(is_flushed).for_each(flush);
 }
 
-/// The operands as an op that flushes reads them; `None` where they are the same.
+/// The operands as a flushing op reads them; `None` if nothing changes.
 pub(super) fn flushed(flushes: DTypeSet, operands: &[Arc<Literal>]) -> Option<Vec<Arc<Literal>>> {
     let is_changed =
         |operand: &Arc<Literal>| flushes.contains(operand.dtype().part()) && has_subnormal(operand);
@@ -40,17 +40,17 @@ pub(super) fn flushed(flushes: DTypeSet, operands: &[Arc<Literal>]) -> Option<Ve
     Some(operands.iter().map(of).collect())
 }
 
-/// The least magnitude that rounds to a normal `f32`, with 24 bits of precision: half a unit in the
-/// last place below the least normal number.
+/// The smallest magnitude that rounds to a normal `f32` with 24 bits of precision: half a unit in
+/// the last place below the smallest normal number.
 const MIN_ROUNDED_F32: f64 = f32::MIN_POSITIVE as f64 * (1.0 - 1.0 / (1 << 25) as f64);
 
-/// Rounds a number to `f32`. The result is a zero of the same sign if it would be subnormal.
+/// Rounds a number to `f32`. A result that would be subnormal becomes a zero of the same sign.
 #[inline(always)]
 pub(super) fn round_and_flush(x: f64) -> f32 {
     if x.abs() < MIN_ROUNDED_F32 { 0f32.copysign(x as f32) } else { x as f32 }
 }
 
-/// Whether a number is the least normal one of a type that can be flushed, with either sign.
+/// Whether a number is the smallest normal one of a type that can be flushed, with either sign.
 fn is_min_positive(dtype: DType, bits: Bits) -> bool {
     let (sign, least): (Bits, Bits) = match dtype {
         DType::BF16 => (1 << 15, 1 << 7),
@@ -61,9 +61,9 @@ fn is_min_positive(dtype: DType, bits: Bits) -> bool {
     bits & !sign == least
 }
 
-/// Whether a processor that flushes subnormal numbers gives zero where the interpreter rounded the
-/// result of an op on real numbers up to the least normal number. `types` are those of the
-/// operands.
+/// Whether a processor that flushes subnormal numbers returns zero, although the interpreter has
+/// rounded the result of an op on real numbers up to the smallest normal number. `types` are those
+/// of the operands.
 fn underflows(op: OpCode, types: [DType; 2], operands: [Bits; 2], result: DType) -> bool {
     let [x, y] = [0, 1].map(|at| to_f64(types[at], operands[at]));
     // No type is longer than f64, so both sides of the comparison are scaled by a power of two.
@@ -98,8 +98,8 @@ pub(super) fn flush_underflow(
     }
 }
 
-/// Flushes the elements of an elementwise result that [`underflows`]. Most results have no element
-/// to flush, and are scanned only.
+/// Flushes the elements of an elementwise result that [`underflows`]. Most results have none and
+/// are only scanned.
 pub(super) fn flush_underflows(
     signature: &Signature,
     flushes: DTypeSet,
@@ -127,7 +127,7 @@ pub(super) fn flush_underflows(
     *result = store.finish();
 }
 
-/// Whether any element is the least normal number, with either sign.
+/// Whether any element is the smallest normal number, with either sign.
 fn has_min_positive(literal: &Literal) -> bool {
     match literal.dtype() {
         DType::BF16 => any(literal, |word| u16::from_le_bytes(word) & 0x7fff == 1 << 7),
@@ -138,7 +138,7 @@ fn has_min_positive(literal: &Literal) -> bool {
 }
 
 /// Whether a condition holds for any word. The inner loop has no branch, so that compilers
-/// vectorise it.
+/// vectorize it.
 fn any<const SIZE: usize>(literal: &Literal, holds: impl Fn([u8; SIZE]) -> bool) -> bool {
     let words: &[[u8; SIZE]] = literal.bytes().as_chunks().0;
     words.chunks(1024).any(|words| words.iter().fold(false, |any, word| any | holds(*word)))

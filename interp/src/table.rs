@@ -1,7 +1,7 @@
 //! The functions that compute the ops, by op code.
 //!
-//! The matches name every op, so an op without a function does not compile. An elementwise op of
-//! the lists in the op table needs no entry here, only its arithmetic in `kernel.rs`.
+//! The matches are exhaustive, so an op without a function does not compile. Elementwise ops in the
+//! lists of the op table need no entry here, only their arithmetic in `kernel.rs`.
 
 use fuseline_fusion::{
     Literal, OpCode, for_each_binary_op, for_each_chlo_binary_op, for_each_chlo_unary_op, for_each_unary_op,
@@ -15,17 +15,17 @@ use super::{
 /// Computes a call on one replica.
 type Eval = fn(&EvalCall<'_>) -> Result<Vec<Literal>, EvalError>;
 
-/// Computes a call on all replicas: the results of each from the operands of all.
+/// Computes a call on all replicas: the results of each, from the operands of all.
 type Joint = fn(&JointCall<'_>) -> Result<Vec<Vec<Literal>>, EvalError>;
 
-/// A pattern of the op codes of a list.
+/// A pattern for the op codes of a list.
 macro_rules! codes {
     ($dialect:ident; $(($code:ident, $($rest:tt)*)),* $(,)?) => {
         $(OpCode::$code)|*
     };
 }
 
-/// What computes an op on one replica.
+/// The function that computes an op on one replica.
 pub(super) fn eval(op: OpCode) -> Eval {
     match op {
         for_each_unary_op!(codes)
@@ -99,7 +99,7 @@ pub(super) fn eval(op: OpCode) -> Eval {
     }
 }
 
-/// What computes an op on all replicas together, for ops that they may compute so
+/// The function that computes an op on all replicas together, for ops that allow it
 /// ([`fuseline_fusion::op::Replicas`]).
 pub(super) fn joint(op: OpCode) -> Option<Joint> {
     Some(match op {
@@ -117,10 +117,10 @@ pub(super) fn joint(op: OpCode) -> Option<Joint> {
     })
 }
 
-/// An op that replicas compute together, in a program of one replica.
+/// A collective op in a program of one replica.
 ///
 /// # Errors
-/// When its groups are for more replicas.
+/// If its groups name more replicas.
 fn alone(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
     let joint = joint(call.signature.op()).expect("bug: a collective without a joint kernel");
     let mut each = joint(&JointCall {
@@ -137,7 +137,7 @@ mod tests {
 
     use super::*;
 
-    /// That every op has a function for one replica, the compiler sees to.
+    /// The compiler ensures that every op has a function for one replica.
     #[test]
     fn ops_that_replicas_compute_together_have_a_function_for_all() {
         for def in &OPS {

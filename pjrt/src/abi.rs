@@ -1,15 +1,15 @@
-//! Argument structs as plugins of other ages expect them, and the table entries they belong to.
+//! Argument structs in a form that older and newer plugins accept, and their table entries.
 //!
 //! Every struct that goes to a plugin lies in a [`Block`]: the struct as `pjrt-sys` declares it
-//! (API 0.54), then the fields that later headers added and that we use (its *tail*), then spare
-//! room, all zero. `struct_size` is the size of the whole block. A plugin refuses a struct smaller
-//! than its own and takes a larger one, and new fields are optional and mean "none" when zero, so
-//! the same block serves plugins older and newer than our header.
+//! (API 0.54), then the fields of later headers that we use (its *tail*), then spare room, all
+//! zero. `struct_size` is the size of the whole block. A plugin rejects a struct smaller than its
+//! own and accepts a larger one. New fields are optional and mean "none" when zero. So the same
+//! block works for plugins older and newer than our header.
 //!
 //! Invariants:
-//! - A1. A tail begins exactly where the 0.54 struct ends, and its fields stand where the 0.81
-//!   header has them. Checked when this file is compiled.
-//! - A2. `struct_size` never exceeds the block, also when an override sets it
+//! - A1. A tail begins exactly where the 0.54 struct ends, and its fields have the offsets of the
+//!   0.81 header. Checked at compile time.
+//! - A2. `struct_size` never exceeds the block, even if an override sets it
 //!   ([`super::OpenOptions`]).
 //! - A3. Structs inside arrays or inside other structs (`PJRT_NamedValue`,
 //!   `PJRT_Buffer_MemoryLayout_Tiled`) are not padded: their stride is part of the ABI.
@@ -29,7 +29,7 @@ const ROOM: usize = 16;
 /// # Safety
 /// The type and its tail are `repr(C)` and valid when all bytes are zero.
 pub(super) unsafe trait Struct: Sized {
-    /// Fields that later headers added behind the struct and that we use.
+    /// Fields of later headers behind the struct that we use.
     type Tail;
     /// Name in the C header.
     const NAME: &'static str;
@@ -41,11 +41,11 @@ pub(super) unsafe trait Struct: Sized {
 pub(super) trait Call: Struct {
     /// Name in the C header.
     const FUNCTION: &'static str;
-    /// The function's entry in a table; `None` when the plugin lacks it.
+    /// The function's entry in a table. `None` when the plugin lacks it.
     fn entry(table: &PJRT_Api) -> Option<unsafe extern "C" fn(*mut Self) -> *mut PJRT_Error>;
 }
 
-/// A struct with its tail and spare room. See the module's documentation.
+/// A struct with its tail and spare room. See the documentation of the module.
 #[repr(C)]
 pub(super) struct Block<T: Struct> {
     args: T,
@@ -54,7 +54,7 @@ pub(super) struct Block<T: Struct> {
 }
 
 impl<T: Struct> Block<T> {
-    /// A block of zeros with `struct_size` set; `size` of `None` means the whole block.
+    /// A zeroed block with `struct_size` set. `None` means the whole block.
     #[inline]
     pub(super) fn new(size: Option<usize>) -> Block<T> {
         let zeros = MaybeUninit::zeroed();
@@ -66,7 +66,7 @@ impl<T: Struct> Block<T> {
         block
     }
 
-    /// Pointer to the struct, good for the whole block.
+    /// Pointer to the struct, valid for the whole block.
     #[inline]
     pub(super) fn as_mut_ptr(&mut self) -> *mut T {
         std::ptr::from_mut(self).cast()
@@ -125,8 +125,8 @@ pub(super) struct ViewTail {
     pub(super) memory: *mut PJRT_Memory,
 }
 
-/// `PJRT_KeyValueTryGetCallback_Args` of the 0.81 header: the plugin makes it and we read and fill
-/// it.
+/// `PJRT_KeyValueTryGetCallback_Args` of the 0.81 header. The plugin creates it, and we read and
+/// fill it.
 #[repr(C)]
 #[allow(dead_code, reason = "the layout needs every field")]
 pub(super) struct KeyValueTryGetArgs {
@@ -204,7 +204,7 @@ macro_rules! calls {
             }
         )*
 
-        /// The functions this layer calls: name, whether it cannot do without, whether a table has
+        /// The functions that this layer calls: name, whether it is required, whether a table has
         /// it.
         pub(super) fn functions(table: &PJRT_Api) -> impl Iterator<Item = (&'static str, bool, bool)> {
             [

@@ -1,13 +1,13 @@
 //! A plugin's function table: read with bounds, checked once, called in one place.
 //!
-//! Input: the pointer that `GetPjrtApi` returned. Output: an [`Api`] whose absent functions are
-//! errors, not null calls.
+//! Input: the pointer that `GetPjrtApi` returned. Output: an [`Api`] that returns an error for
+//! absent functions instead of calling null.
 //!
 //! Invariants:
 //! - F1. No byte of the table past `PJRT_Api::struct_size` is read, and no half of a function
 //!   pointer is kept.
 //! - F2. A `PJRT_Error` is read once and destroyed once, in [`Api::take_error`].
-//! - F3. An [`Api`] has every function of `abi::functions` that is marked `must`.
+//! - F3. An [`Api`] has every function that `abi::functions` marks `must`.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::fmt;
@@ -20,11 +20,11 @@ use super::error::{Code, Error};
 use super::open_error::{OpenError, OpenFault};
 use super::version::{ApiVersion, OUR_VERSION};
 
-/// The newest header whose structs were compared with ours, field by field.
+/// The newest header whose structs were compared with ours field by field.
 const COMPARED_UP_TO: ApiVersion = ApiVersion { major: 0, minor: 90 };
 
-/// Sizes to write into `struct_size` instead of the padded ones, by struct name; for plugins that
-/// demand equality.
+/// Values for `struct_size` instead of the padded sizes, by struct name, for plugins that require
+/// their own size.
 pub(super) type StructSizes = Vec<(&'static str, usize)>;
 
 /// The checked copy of a plugin's table.
@@ -57,8 +57,8 @@ impl Api {
             return refuse(OpenFault::BadTable(text));
         }
         let ours = size_of::<PJRT_Api>();
-        // F1: whole words only, so that a table that ends within a pointer does not leave half of
-        // one.
+        // F1: whole words only, so that no half of a pointer is copied from a table that ends
+        // within one.
         let copied = theirs.min(ours) / size_of::<usize>() * size_of::<usize>();
         let mut copy = PJRT_Api::default();
         let to = std::ptr::from_mut(&mut copy).cast::<u8>();
@@ -93,12 +93,12 @@ impl Api {
         self.table.extension_start
     }
 
-    /// Functions this layer could use and the plugin lacks.
+    /// Functions that this layer could use and the plugin lacks.
     pub(super) fn absent(&self) -> Vec<&'static str> {
         abi::functions(&self.table).filter(|row| !row.2).map(|row| row.0).collect()
     }
 
-    /// What a person should know about the plugin's age; empty when there is nothing to say.
+    /// Notes for users on the plugin's version; may be empty.
     pub(super) fn version_notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
         if self.version < OUR_VERSION {
@@ -120,7 +120,7 @@ impl Api {
         notes
     }
 
-    /// A zeroed argument block of the size this plugin is to see.
+    /// A zeroed argument block of the size for this plugin.
     #[inline]
     pub(super) fn block<T: Struct>(&self) -> Block<T> {
         if self.sizes.is_empty() {
@@ -136,8 +136,9 @@ impl Api {
     #[inline]
     pub(super) unsafe fn call<A: Call>(&self, args: &mut Block<A>) -> Result<(), Error> {
         let Some(entry) = A::entry(&self.table) else { return Err(self.unsupported(A::FUNCTION)) };
-        // SAFETY: holds because the entry came from the table of an initialised plugin, the block
-        // is as large as its `struct_size` says, and the caller vouches for the fields.
+        // SAFETY: holds because the entry came from the table of an initialized plugin, the block
+        // is as large as its `struct_size` says, and the caller guarantees the requirements on the
+        // fields.
         let error = unsafe { entry(args.as_mut_ptr()) };
         if error.is_null() {
             return Ok(());
@@ -212,8 +213,8 @@ impl fmt::Debug for Api {
     }
 }
 
-/// Fills an argument block, calls its function and gives the block back for its out fields. To be
-/// used in an `unsafe` block: the fields must meet what the C header asks of them ([`Api::call`]).
+/// Fills an argument block, calls its function and returns the block for its out fields. Use it in
+/// an `unsafe` block: the fields must meet the requirements of the C header ([`Api::call`]).
 macro_rules! call {
     ($api:expr, $args:ident { $($field:ident: $value:expr),* $(,)? }) => {{
         let mut block = $api.block::<pjrt_sys::$args>();
@@ -228,7 +229,7 @@ pub(super) use call;
 /// # Safety
 /// `size` bytes can be read at `start`, or one of the two is zero.
 pub(super) unsafe fn text(start: *const c_char, size: usize) -> String {
-    // SAFETY: holds because the caller says so.
+    // SAFETY: holds because the caller guarantees that `size` bytes are readable.
     let bytes = unsafe { list(start.cast::<u8>(), size) };
     String::from_utf8_lossy(bytes).into_owned()
 }
@@ -241,11 +242,11 @@ pub(super) unsafe fn list<'a, T>(start: *const T, len: usize) -> &'a [T] {
     if start.is_null() || len == 0 {
         return &[];
     }
-    // SAFETY: holds because the caller says so.
+    // SAFETY: holds because the caller guarantees that `len` elements are readable.
     unsafe { std::slice::from_raw_parts(start, len) }
 }
 
-/// An id of the C API as this crate's.
+/// Converts an id of the C API.
 pub(super) fn id(number: c_int) -> i64 {
     i64::from(number)
 }

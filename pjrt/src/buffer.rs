@@ -3,10 +3,9 @@
 //! Invariants:
 //! - B1. The plugin's buffer object is destroyed once, by the [`Buffer`] that owns it, and the
 //!   client outlives it.
-//! - B2. Type and device are known without asking the plugin, so they can still be asked after a
-//!   delete or donation.
-//! - B3. After a delete or donation every other use is an error, not undefined behaviour: the
-//!   plugin's object lives on and refuses.
+//! - B2. Type and device are stored here, so they are known after a delete or donation too.
+//! - B3. After a delete or donation every other use is an error, not undefined behavior: the
+//!   plugin's object lives on and rejects it.
 
 use std::ffi::c_void;
 use std::fmt;
@@ -26,34 +25,34 @@ use super::error::{Code, Error, count_destroy};
 use super::event::Event;
 use super::types::{dtype, tensor_type};
 
-/// What buffers share with their siblings: the client and the types, so that an execution's outputs
-/// cost no allocation each.
+/// The client and the types, which the outputs of an execution share, so that each output needs no
+/// allocation.
 pub(super) struct Home {
     pub(super) client: Client,
     pub(super) types: SmallVec<[TensorType; 1]>,
 }
 
-/// A tensor on a device, or on its way there: calls return before the data has arrived, and order
-/// themselves.
+/// A tensor on a device, or on its way there: calls return before the data has arrived, and the
+/// plugin orders them.
 ///
-/// `Send + Sync`. Dropping it frees the device memory once nothing that was started uses it any
-/// more, without waiting; but see below.
+/// `Send + Sync`. Dropping it frees the device memory once no started work uses it, without
+/// waiting; but see below.
 ///
 /// # Donation
 ///
-/// An execution may take an argument's memory for an output, if the module marks the parameter so
-/// (`tf.aliasing_output`, `jax.buffer_donor`) and the call does not veto it
+/// An execution may reuse the memory of an argument for an output, if the module marks the
+/// parameter so (`tf.aliasing_output`, `jax.buffer_donor`) and the call does not veto it
 /// ([`super::ExecuteOptions::non_donatable`]). The buffer is then *donated*: [`Buffer::is_deleted`]
-/// is true from the moment `execute` returns, every other use of it is an error, and dropping it is
-/// right as always. XLA:CPU lets the drop wait until the execution has run, so not on a thread that
-/// the plugin needs for that ([`Event::on_ready`]). Copies to the host or to other devices that
-/// were started before are not disturbed.
+/// is true from the moment `execute` returns, every other use of it is an error, and it is dropped
+/// as usual. With XLA:CPU the drop waits until the execution has run, so it must not happen on a
+/// thread that the plugin needs for that ([`Event::on_ready`]). Copies to the host or to other
+/// devices that were started before are not affected.
 ///
-/// The plugin does not donate a buffer that somebody has an [`ExternalReference`] on, nor one that
-/// uses host data in place which is not [`super::HostSemantics::MutableZeroCopy`]: it copies, and
-/// the output has memory of its own. (In the first case the buffer stays usable.) A call that takes
-/// the same buffer twice, once for donation, is refused, and nothing is donated. Donation is never
-/// decided by this layer.
+/// The plugin does not donate a buffer with an [`ExternalReference`], nor one that uses host data
+/// in place without [`super::HostSemantics::MutableZeroCopy`]: it copies, and the output has its
+/// own memory. (In the first case the buffer stays usable.) A call that takes the same buffer
+/// twice, once for donation, is an error, and nothing is donated. This layer never decides about
+/// donation.
 pub struct Buffer {
     raw: NonNull<PJRT_Buffer>,
     home: Arc<Home>,
@@ -61,7 +60,7 @@ pub struct Buffer {
     index: u32,
     /// Slot of the device in the client.
     device: u32,
-    /// Held over the calls that are not for several threads at a time; see [`Buffer::alone`].
+    /// Held during calls that are not thread-safe; see [`Buffer::alone`].
     alone: Mutex<()>,
 }
 
@@ -92,7 +91,8 @@ impl Buffer {
         Ok(Buffer { raw, home: Arc::clone(home), index, device, alone: Mutex::new(Rank::BufferCalls, ()) })
     }
 
-    /// [`Buffer::from_raw`] for a buffer without siblings, of which the plugin knows the device.
+    /// [`Buffer::from_raw`] for a buffer without siblings. Without `device` the plugin is asked for
+    /// it.
     ///
     /// # Safety
     /// `raw` is null or a buffer of `client` that nobody else owns, of type `ty`.
@@ -105,7 +105,7 @@ impl Buffer {
     ) -> Result<Buffer, Error> {
         let home = Arc::new(Home { client: client.clone(), types: smallvec![ty.clone()] });
         let slot = device.map_or(0, Device::slot);
-        // SAFETY: holds because the caller vouches for it.
+        // SAFETY: holds because the caller guarantees the requirements on `raw`.
         let mut buffer = unsafe { Buffer::from_raw(raw, &home, 0, slot, function) }?;
         if device.is_none() {
             // SAFETY: holds because `buffer` is alive.
@@ -115,10 +115,10 @@ impl Buffer {
         Ok(buffer)
     }
 
-    /// To be held over calls for external references and for the layout. XLA's side of the C API
-    /// keeps both with the buffer, in a list and an optional value without a lock: when two threads
-    /// read a buffer at once, a reference was lost, and the process ended when the buffer was
-    /// destroyed (API 0.81).
+    /// Lock for calls that access external references or the layout. XLA's implementation of the C
+    /// API keeps both in the buffer, in a list and an optional value without a lock. When two
+    /// threads read a buffer at once, a reference was lost, and the process ended when the buffer
+    /// was destroyed (API 0.81).
     pub(super) fn alone(&self) -> MutexGuard<'_, ()> {
         self.alone.lock()
     }
@@ -133,22 +133,22 @@ impl Buffer {
         self.home.client.api()
     }
 
-    /// The plugin's own handle, a `PJRT_Buffer *`, for other code that uses the plugin: to be read
-    /// from while this lives, and never destroyed.
+    /// The plugin's own handle, a `PJRT_Buffer *`, for other code that uses the plugin. It may be
+    /// read while this lives, and must never be destroyed.
     #[must_use]
     #[inline]
     pub fn as_ptr(&self) -> *mut c_void {
         self.raw.as_ptr().cast()
     }
 
-    /// The client the buffer belongs to.
+    /// The client of the buffer.
     #[must_use]
     #[inline]
     pub fn client(&self) -> &Client {
         &self.home.client
     }
 
-    /// Element type and sizes. For a dimension of dynamic size, its bound.
+    /// Element type and dimensions. For a dimension of dynamic size, its bound.
     #[must_use]
     #[inline]
     pub fn ty(&self) -> &TensorType {
@@ -201,13 +201,13 @@ impl Buffer {
         Ok(out.on_device_size_in_bytes as u64)
     }
 
-    /// An event that is ready once the data is there, or once it is known that it never will be.
+    /// An event that is ready once the data is available, or once its computation has failed.
     ///
-    /// For a deleted or donated buffer it is ready and failed. An event taken before a delete is
-    /// not affected by it.
+    /// For a deleted or donated buffer it is ready and failed. A later delete does not affect an
+    /// event taken before.
     ///
     /// # Errors
-    /// When the plugin refuses.
+    /// When the plugin fails.
     pub fn ready_event(&self) -> Result<Event, Error> {
         const FUNCTION: &str = "PJRT_Buffer_ReadyEvent";
         // SAFETY: holds because `self` keeps the buffer alive.
@@ -217,11 +217,11 @@ impl Buffer {
         event.ok_or_else(|| Error::layer(Code::Internal, FUNCTION, "the plugin returned no event"))
     }
 
-    /// Gives up the device memory now, though handles remain; whatever was started with it still
-    /// finishes. Doing it twice is no error.
+    /// Frees the device memory now, though handles remain. Started work still finishes. A second
+    /// call is no error.
     ///
     /// # Errors
-    /// When the plugin refuses.
+    /// When the plugin fails.
     pub fn delete(&self) -> Result<(), Error> {
         // SAFETY: holds because `self` keeps the buffer alive.
         unsafe { call!(self.api(), PJRT_Buffer_Delete_Args { buffer: self.raw() }) }.map(drop)
@@ -230,7 +230,7 @@ impl Buffer {
     /// True after [`Buffer::delete`] and after a donation.
     ///
     /// # Errors
-    /// When the plugin cannot tell.
+    /// When the plugin cannot determine it.
     pub fn is_deleted(&self) -> Result<bool, Error> {
         // SAFETY: holds because `self` keeps the buffer alive.
         let out = unsafe { call!(self.api(), PJRT_Buffer_IsDeleted_Args { buffer: self.raw() }) }?;
@@ -240,7 +240,7 @@ impl Buffer {
     /// Copies the buffer to another device of the same client, asynchronously.
     ///
     /// # Errors
-    /// When the buffer is deleted, the device is of another client, or the plugin refuses.
+    /// When the buffer is deleted, the device is of another client, or the plugin fails.
     pub fn copy_to_device(&self, device: &Device) -> Result<Buffer, Error> {
         const FUNCTION: &str = "PJRT_Buffer_CopyToDevice";
         if device.client() != self.client() {
@@ -257,7 +257,7 @@ impl Buffer {
     /// Copies the buffer to another memory of the same client, asynchronously.
     ///
     /// # Errors
-    /// When the buffer is deleted, the memory is of another client, or the plugin refuses or has no
+    /// When the buffer is deleted, the memory is of another client, or the plugin fails or has no
     /// such function.
     pub fn copy_to_memory(&self, memory: &Memory) -> Result<Buffer, Error> {
         const FUNCTION: &str = "PJRT_Buffer_CopyToMemory";
@@ -272,7 +272,7 @@ impl Buffer {
         unsafe { Buffer::single(out.dst_buffer, self.client(), self.ty(), None, FUNCTION) }
     }
 
-    /// True when the buffer lies in memory that the host can read as its own.
+    /// True when the buffer lies in memory that the host can access directly.
     ///
     /// # Errors
     /// When the plugin has no such function.
@@ -284,8 +284,8 @@ impl Buffer {
 
     /// Address of the buffer's data, as the platform sees it. On XLA:CPU a host address.
     ///
-    /// Only a number: what lies there may be moved or freed at any time unless an
-    /// [`ExternalReference`] is held, and is not there yet before [`Buffer::ready_event`].
+    /// Only a number: the data may be moved or freed at any time unless an [`ExternalReference`] is
+    /// held, and is not available before [`Buffer::ready_event`].
     ///
     /// # Errors
     /// When the buffer is deleted or the plugin has no such function.
@@ -305,8 +305,8 @@ impl Buffer {
 }
 
 impl Device {
-    /// Takes over a buffer on this device that other code made with the same client; its type is
-    /// asked of the plugin.
+    /// Takes over a buffer on this device that other code made with the same client. The plugin
+    /// reports its type.
     ///
     /// # Safety
     /// `raw` is null or a `PJRT_Buffer *` of the plugin of this device's client, alive, which
@@ -356,10 +356,10 @@ impl fmt::Debug for Buffer {
     }
 }
 
-/// A promise to the plugin that somebody outside uses a buffer's memory, and where that is.
+/// Tells the plugin that outside code uses a buffer's memory, and provides its address.
 ///
 /// While it lives, the plugin neither frees, moves nor donates the memory. `B` is any handle on the
-/// buffer: a reference, or an `Arc` to give away.
+/// buffer: a reference, or an `Arc` to pass on.
 pub struct ExternalReference<B: Deref<Target = Buffer>> {
     buffer: B,
     address: usize,
@@ -391,8 +391,8 @@ impl<B: Deref<Target = Buffer>> ExternalReference<B> {
         &self.buffer
     }
 
-    /// Where the data lies on the device, in the device's layout. The data is there once
-    /// [`Buffer::ready_event`] is.
+    /// Address of the data on the device, in the device's layout. The data is available once
+    /// [`Buffer::ready_event`] is ready.
     #[must_use]
     #[inline]
     pub fn pointer(&self) -> *mut c_void {

@@ -1,11 +1,11 @@
-//! Code of ours that a plugin calls.
+//! Functions of ours that a plugin calls.
 //!
 //! Invariants:
 //! - C1. No panic leaves this crate through a plugin's frames: every `extern "C"` function of the
-//!   layer is a call of [`shield`].
-//! - C2. While one of our callbacks runs, [`inside`] is true on that thread. A client whose last
-//!   handle is dropped then is destroyed by another thread, because the callback may be running on
-//!   a thread that the client must join.
+//!   layer consists of a call of [`shield`].
+//! - C2. While one of our callbacks runs, [`inside`] is true on that thread. If the last handle of
+//!   a client is dropped then, another thread destroys the client, because the callback may be
+//!   running on a thread that the client has to join.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -17,16 +17,16 @@ thread_local! {
     static DEPTH: Cell<u32> = const { Cell::new(0) };
 }
 
-/// True when this thread is inside a callback of ours, which a plugin called.
+/// True while a plugin is calling a callback of ours on this thread.
 #[inline]
 pub fn inside() -> bool {
     DEPTH.with(|depth| depth.get() > 0)
 }
 
-/// Runs `body`, stops a panic of it and counts it; `None` tells that there was one.
+/// Runs `body`, and catches and counts a panic. Returns `None` after a panic.
 pub(super) fn shield<R>(body: impl FnOnce() -> R) -> Option<R> {
     DEPTH.with(|depth| depth.set(depth.get() + 1));
-    // Unwind safety: nothing that `body` borrows is looked at again after a panic.
+    // Unwind safety: nothing that `body` borrows is used after a panic.
     let outcome = catch_unwind(AssertUnwindSafe(body));
     let outcome = outcome.map_err(dispose).ok();
     DEPTH.with(|depth| depth.set(depth.get() - 1));

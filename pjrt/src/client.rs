@@ -1,10 +1,11 @@
-//! A running instance of a plugin: its devices, its memories, and what it makes.
+//! A running instance of a plugin: its devices, its memories, and everything made with it.
 //!
 //! Invariants:
 //! - K1. The plugin's client object is destroyed after everything made with it: devices, memories,
 //!   buffers, executables and events each hold the client.
-//! - K2. It is destroyed once, and never from within a callback (`callback::inside`). For who has
-//!   set a limit ([`Client::set_shutdown_timeout`]) that is waited for no longer (`ending.rs`).
+//! - K2. It is destroyed once, and never inside a callback (`callback::inside`). With a limit
+//!   ([`Client::set_shutdown_timeout`]) nobody waits for that longer than the limit
+//!   (`shutdown.rs`).
 
 use std::fmt;
 use std::ptr::NonNull;
@@ -22,7 +23,7 @@ use super::plugin::Plugin;
 use super::shutdown::ShutdownTimeout;
 use super::value::Value;
 
-/// Options for [`Plugin::client`]; names and types are the plugin's own.
+/// Options for [`Plugin::client`]. Names and types are defined by the plugin.
 ///
 /// XLA:CPU takes `cpu_device_count` (an integer).
 #[derive(Clone, Default)]
@@ -38,7 +39,7 @@ impl ClientOptions {
         ClientOptions::default()
     }
 
-    /// Sets a named value; the last one of a name counts.
+    /// Sets a named value. The last value of a name counts.
     #[must_use]
     pub fn set(mut self, name: impl Into<String>, value: impl Into<Value>) -> ClientOptions {
         let name = name.into();
@@ -47,15 +48,14 @@ impl ClientOptions {
         self
     }
 
-    /// Gives the client a store shared with the clients of other processes, which multi-process
-    /// clients meet in.
+    /// Sets a store that the clients of several processes share, for multi-process clients.
     #[must_use]
     pub fn key_value_store(mut self, store: Arc<dyn KeyValueStore>) -> ClientOptions {
         self.store = Some(store);
         self
     }
 
-    /// The values set.
+    /// The named values.
     #[must_use]
     pub fn values(&self) -> &[(String, Value)] {
         &self.values
@@ -70,7 +70,7 @@ impl fmt::Debug for ClientOptions {
 }
 
 /// A client of a plugin. Clones are the same client, which is shut down when the last handle on
-/// anything of it is gone.
+/// anything of it is dropped.
 ///
 /// `Send + Sync`.
 #[derive(Clone)]
@@ -96,21 +96,21 @@ unsafe impl Sync for Inner {}
 struct RawClient {
     plugin: Plugin,
     raw: NonNull<PJRT_Client>,
-    /// What the plugin's key-value callbacks point to, until the client is gone.
+    /// The argument of the plugin's key-value callbacks, kept until the client is destroyed.
     store: Option<Arc<Store>>,
-    /// For how long its end is waited for.
+    /// How long to wait for its destruction.
     patience: OnceLock<ShutdownTimeout>,
 }
 
-/// A client on its way to the thread that destroys it.
+/// A client that is passed to the thread that destroys it.
 struct Destroy {
     plugin: Plugin,
     raw: NonNull<PJRT_Client>,
-    /// Lives until the client is gone.
+    /// Kept until the client is destroyed.
     _store: Option<Arc<Store>>,
 }
 
-// SAFETY: holds because a client may be destroyed on any thread, and nobody else has it any more.
+// SAFETY: holds because a client may be destroyed on any thread, and nobody else has this one.
 unsafe impl Send for Destroy {}
 
 impl Destroy {
@@ -132,9 +132,9 @@ impl Drop for RawClient {
                 None => destroy.run(),
             };
         }
-        // K2: this may be a thread that the client would wait for.
+        // K2: this may be a thread that the client would join.
         if let Err(error) = thread::spawn("pjrt-client-destroy".into(), move || destroy.run()) {
-            // No thread to be had: the client stays, which is harmless, and is counted.
+            // Without a thread the client stays alive, which is harmless and counted.
             leak(error);
         }
     }
@@ -144,7 +144,7 @@ impl Plugin {
     /// Starts a client of this plugin.
     ///
     /// # Errors
-    /// Whatever the plugin says: no such device, an unknown option, a device in use.
+    /// Any error of the plugin: no such device, an unknown option, a device in use.
     pub fn client(self, options: &ClientOptions) -> Result<Client, Error> {
         Client::create(self, options)
     }
@@ -174,7 +174,7 @@ impl Client {
                 "the plugin returned no client",
             ));
         };
-        // From here on the client is destroyed on every way out.
+        // From here on the client is destroyed on every path.
         let raw = RawClient { plugin, raw, store, patience: OnceLock::new() };
         let describe = Describe { api, client: raw.raw.as_ptr() };
         let platform_name = describe.platform_name()?;
@@ -203,7 +203,7 @@ impl Client {
         &self.0.memories
     }
 
-    /// Limits for how long its end is waited for. The first limit counts.
+    /// Limits how long its shutdown is waited for. The first limit counts.
     #[doc(hidden)]
     pub fn set_shutdown_timeout(&self, patience: ShutdownTimeout) {
         let _ = self.0.raw.patience.set(patience);
@@ -217,7 +217,7 @@ impl Client {
         })
     }
 
-    /// The plugin this is a client of.
+    /// The plugin of the client.
     #[must_use]
     #[inline]
     pub fn plugin(&self) -> Plugin {
@@ -231,7 +231,7 @@ impl Client {
         &self.0.platform_name
     }
 
-    /// Version of the platform, in the plugin's words; empty when it has none.
+    /// Version of the platform, as the plugin reports it; empty if it has none.
     #[must_use]
     #[inline]
     pub fn platform_version(&self) -> &str {
@@ -245,11 +245,11 @@ impl Client {
         self.0.process_index
     }
 
-    /// Makes a handler ([`fuseline_fusion::handler`]) known to the plugin, so that modules compiled
+    /// Registers a handler ([`fuseline_fusion::handler`]) with the plugin, so that modules compiled
     /// for this client may call it.
     ///
     /// # Errors
-    /// When the plugin cannot call handlers, or the platform's memory is not the host's.
+    /// When the plugin cannot call handlers, or the platform's memory is not that of the host.
     pub fn allow_handler(&self, target: &str) -> Result<(), Error> {
         self.plugin().allow_handler(target, self.platform_name())
     }
@@ -269,7 +269,7 @@ impl fmt::Debug for Client {
     }
 }
 
-/// Queries that are made once, when a client starts.
+/// Queries at the start of a client.
 struct Describe {
     api: &'static Api,
     client: *mut PJRT_Client,

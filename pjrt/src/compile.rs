@@ -1,4 +1,4 @@
-//! What makes executables of a client: compiling a module, and loading what was compiled before.
+//! Creates executables of a client: compiles a module, or loads a serialized executable.
 
 use std::ffi::c_char;
 
@@ -14,17 +14,17 @@ use super::options::CompileOptions;
 impl Client {
     /// Compiles a StableHLO module, as text or as bytecode, and loads the result.
     ///
-    /// Blocks for as long as the compiler runs (tens of milliseconds and more). The module runs as
-    /// native code: one with custom calls is to be trusted like the plugin.
+    /// Blocks for as long as the compiler runs (tens of milliseconds or more). The module runs as
+    /// native code: trust a module with custom calls only as far as the plugin itself.
     ///
     /// # Errors
-    /// The compiler's words; also when the module returns a type that [`fuseline_fusion::DType`]
-    /// has no name for.
+    /// The error of the compiler. Also when the module returns a type that
+    /// [`fuseline_fusion::DType`] has no name for.
     pub fn compile(&self, module: impl AsRef<[u8]>, options: &CompileOptions) -> Result<Executable, Error> {
         self.compile_as(module.as_ref(), options, Parameters::Asked)
     }
 
-    /// As [`Client::compile`], by who knows the module's parameters.
+    /// As [`Client::compile`], if the caller knows the parameters of the module.
     #[doc(hidden)]
     pub fn compile_as(
         &self,
@@ -37,7 +37,7 @@ impl Client {
         let options = options.to_bytes();
         let api = self.api();
         let mut program = api.block::<PJRT_Program>();
-        // The field is in and out in C; `PJRT_Client_Compile` takes the program as const.
+        // The C field is in and out, but `PJRT_Client_Compile` takes the program as const.
         program.code = module.as_ptr().cast::<c_char>().cast_mut();
         program.code_size = module.len();
         program.format = FORMAT.as_ptr().cast();
@@ -59,32 +59,32 @@ impl Client {
         unsafe { Executable::from_raw(self, out.executable, "PJRT_Client_Compile", parameters) }
     }
 
-    /// Loads what [`Executable::serialize`] wrote. `options` replaces the compile options stored
+    /// Loads the result of [`Executable::serialize`]. `options` replaces the compile options stored
     /// with it.
     ///
     /// # Safety
-    /// The bytes are native code and are checked weakly or not at all. The caller vouches that they
-    /// came, unchanged, from [`Executable::serialize`] under the same plugin file on a machine with
-    /// the same processor features.
+    /// The bytes are native code and are hardly checked. The caller guarantees that they come,
+    /// unchanged, from [`Executable::serialize`] under the same plugin file on a machine with the
+    /// same processor features.
     ///
     /// # Errors
-    /// Whatever the plugin notices, and as [`Client::compile`].
+    /// Any error that the plugin detects, and those of [`Client::compile`].
     pub unsafe fn deserialize(
         &self,
         bytes: &[u8],
         options: Option<&CompileOptions>,
     ) -> Result<Executable, Error> {
-        // SAFETY: holds because the caller vouches for the bytes.
+        // SAFETY: holds because the caller guarantees the origin of the bytes.
         unsafe { self.deserialize_as(bytes, options, Parameters::Asked) }
     }
 
-    /// As [`Client::deserialize`], by who knows the module's parameters.
+    /// As [`Client::deserialize`], if the caller knows the parameters of the module.
     ///
     /// # Safety
-    /// As there.
+    /// As for [`Client::deserialize`].
     ///
     /// # Errors
-    /// As there.
+    /// As for [`Client::deserialize`].
     #[doc(hidden)]
     pub unsafe fn deserialize_as(
         &self,
@@ -103,8 +103,8 @@ impl Client {
             args.tail.overridden_serialized_compile_options = options.as_ptr().cast();
             args.tail.overridden_serialized_compile_options_size = options.len();
         }
-        // SAFETY: holds because the client lives, the bytes outlive the call, and the caller
-        // vouches for them.
+        // SAFETY: holds because the client is alive, the bytes outlive the call, and the caller
+        // guarantees their origin.
         unsafe { api.call(&mut args) }?;
         // SAFETY: holds because the call gave us the executable.
         unsafe {

@@ -1,16 +1,15 @@
-//! A note of the moment at which the process crashes.
+//! Records that the process crashes.
 //!
-//! A plugin that crashes takes the process along. What it was at stands in a file (of the disk
-//! cache), and so that the next process can tell a crash from a process that was interrupted or
-//! killed, a handler of the signals that a crash is writes one byte to it. Then what was there
-//! before the handler gets the signal: a handler of the host's, or the default action, which ends
-//! the process. Nothing else is done in it; all that it calls may be called there
-//! (`signal-safety(7)`).
+//! A crash of a plugin ends the process. A file of the disk cache says what the process was doing.
+//! The next process has to tell a crash from an interrupted or killed process, so a handler of the
+//! crash signals writes one byte to that file. Then the previous action gets the signal: a handler
+//! of the host program, or the default action, which ends the process. The handler does nothing
+//! else, and everything that it calls is async-signal-safe (`signal-safety(7)`).
 //!
 //! Invariants:
-//! - P10: a signal has the same end with and without the handler. One that was sent is sent again,
-//!   one of a faulting instruction comes again when that is executed again.
-//! - P11: a process that was forked off notes nothing: the file is its parent's.
+//! - P10: a signal has the same effect with and without the handler. A signal that was sent is sent
+//!   again; a faulting instruction raises its signal again when it is executed again.
+//! - P11: a forked process records nothing: the file belongs to its parent.
 #![allow(
     clippy::disallowed_types,
     reason = "no model is about the end of a process, and a handler needs atomics alone"
@@ -25,20 +24,20 @@ use std::sync::{Arc, Once};
 /// The signals of a crash.
 const SIGNALS: [c_int; 5] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGABRT];
 
-/// What is written.
+/// The byte to write.
 static CRASHED: [u8; 1] = [CrashNote::BYTE];
 
-/// Files to write to; -1 is none. More engines than that at once have no note.
+/// Files to write to; -1 is none. Further engines have no crash note.
 static FILES: [AtomicI32; 16] = [const { AtomicI32::new(-1) }; 16];
 
-/// Whose files these are.
+/// The process that owns these files.
 static OWNER: AtomicI32 = AtomicI32::new(0);
 
-/// What was there before, by place in [`SIGNALS`]; set once and never freed.
+/// The previous actions, by position in [`SIGNALS`]; set once and never freed.
 static BEFORE: [AtomicPtr<libc::sigaction>; SIGNALS.len()] =
     [const { AtomicPtr::new(ptr::null_mut()) }; SIGNALS.len()];
 
-/// A file that is told if the process crashes, as long as this lives.
+/// A file that records a crash of the process while this lives.
 #[derive(Debug)]
 pub struct CrashNote {
     place: Option<usize>,
@@ -46,10 +45,10 @@ pub struct CrashNote {
 }
 
 impl CrashNote {
-    /// The byte that the file begins with after a crash.
+    /// The first byte of the file after a crash.
     pub const BYTE: u8 = b'!';
 
-    /// Installs the handler, the first time.
+    /// Registers the file, and installs the handler the first time.
     pub fn new(file: Arc<OwnedFd>) -> CrashNote {
         static INSTALLED: Once = Once::new();
         OWNER.store(std::process::id() as i32, Ordering::Relaxed);
@@ -73,16 +72,16 @@ impl Drop for CrashNote {
 fn install() {
     for (signal, before) in SIGNALS.into_iter().zip(&BEFORE) {
         let old = Box::into_raw(Box::new(action(libc::SIG_DFL)));
-        // In place before the handler is, which looks there.
+        // Set before the handler is installed, which reads it.
         before.store(old, Ordering::Release);
         let handler: extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void) = on_crash;
         let mut new = action(handler as usize);
-        // On the stack for signals, if a thread has one: its own may be what overflowed.
+        // On the signal stack, if the thread has one: its own stack may have overflowed.
         new.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
         // SAFETY: holds because both actions are initialised, and the handler calls only what may
         // be called there.
         if unsafe { libc::sigaction(signal, &raw const new, old) } != 0 {
-            // Nothing was installed, so nothing looks there.
+            // Nothing was installed, so nothing reads it.
             before.store(ptr::null_mut(), Ordering::Release);
         }
     }
@@ -97,7 +96,7 @@ fn action(handler: usize) -> libc::sigaction {
     action
 }
 
-/// Notes the crash. May be called in a handler.
+/// Records the crash. Async-signal-safe.
 fn note() {
     // SAFETY: holds because the function takes nothing and may be called in a handler.
     let pid = unsafe { libc::getpid() };
@@ -109,7 +108,7 @@ fn note() {
     // takes no lock.
     let is_known = unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit) } == 0;
     if !is_known || limit.rlim_cur == 0 {
-        // Not a byte may be written (`ulimit -f 0`): trying would be another signal (P10).
+        // No byte may be written (`ulimit -f 0`): trying would raise another signal (P10).
         return;
     }
     for fd in FILES.iter().map(|file| file.load(Ordering::Relaxed)).filter(|&fd| fd >= 0) {
@@ -132,8 +131,9 @@ extern "C" fn on_crash(signal: c_int, info: *mut libc::siginfo_t, _: *mut c_void
     // SAFETY: holds because the system hands a handler with `SA_SIGINFO` the signal's information.
     let code = unsafe { (*info).si_code };
     if code <= 0 {
-        // It was sent, by `abort` for example, and comes no second time by itself. It is held back
-        // until the handler returns. SAFETY: holds because the function may be called in a handler.
+        // The signal was sent, by `abort` for example, and does not come again by itself. It is
+        // blocked until the handler returns. SAFETY: holds because the function may be called in a
+        // handler.
         let _ = unsafe { libc::raise(signal) };
     }
 }

@@ -1,7 +1,7 @@
-//! Devices and memories of a client: what they are called and how full they are.
+//! Devices and memories of a client: their properties and memory usage.
 //!
-//! Ids, kinds and the relations between devices and memories are read once, when the client starts;
-//! asking costs no call of the plugin. Sizes are in bytes.
+//! Ids, kinds and the relations between devices and memories are read once, when the client starts.
+//! Reading them needs no call of the plugin. Sizes are in bytes.
 
 use std::fmt;
 
@@ -20,7 +20,7 @@ pub struct Device {
     slot: u32,
 }
 
-/// Memory in use on a device, in bytes; what a plugin does not know is `None`.
+/// Memory in use on a device, in bytes. Values that a plugin does not report are `None`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MemoryStats {
@@ -49,13 +49,13 @@ pub struct MemoryStats {
 }
 
 impl Client {
-    /// Every device, also those of other processes, in the plugin's order.
+    /// Every device, including those of other processes, in the plugin's order.
     #[must_use]
     pub fn devices(&self) -> Vec<Device> {
         (0..self.device_entries().len() as u32).map(|slot| Device::new(self, slot)).collect()
     }
 
-    /// The devices this process can use, in the plugin's order.
+    /// The devices that this process can use, in the plugin's order.
     #[must_use]
     pub fn addressable_devices(&self) -> Vec<Device> {
         self.devices().into_iter().filter(Device::is_addressable).collect()
@@ -68,7 +68,7 @@ impl Client {
         Some(Device::new(self, u32::try_from(slot).ok()?))
     }
 
-    /// The memories this process can use; empty when the plugin does not list them.
+    /// The memories that this process can use. Empty when the plugin does not list them.
     #[must_use]
     pub fn memories(&self) -> Vec<Memory> {
         (0..self.memory_entries().len() as u32).map(|slot| Memory::new(self, slot)).collect()
@@ -92,7 +92,7 @@ impl Device {
         self.entry().raw.as_ptr()
     }
 
-    /// The client whose device this is.
+    /// The client of the device.
     #[must_use]
     #[inline]
     pub fn client(&self) -> &Client {
@@ -113,7 +113,7 @@ impl Device {
         self.entry().process_index
     }
 
-    /// Number of the hardware on this machine, as drivers count; `None` when there is none.
+    /// Number of the hardware on this machine, as drivers count. `None` if there is none.
     #[must_use]
     #[inline]
     pub fn local_hardware_id(&self) -> Option<i64> {
@@ -140,7 +140,7 @@ impl Device {
         self.entry().memories.iter().map(|slot| Memory::new(&self.client, *slot)).collect()
     }
 
-    /// The memory that data of the device lies in unless said otherwise.
+    /// The default memory for data of the device.
     #[must_use]
     pub fn default_memory(&self) -> Option<Memory> {
         self.entry().default_memory.map(|slot| Memory::new(&self.client, slot))
@@ -161,7 +161,7 @@ impl Device {
         Ok(unsafe { read_named_values(out.attributes, out.num_attributes) })
     }
 
-    /// A line that describes the device for a log.
+    /// A description of the device in one line, for logs.
     ///
     /// # Errors
     /// When the plugin has no such function.
@@ -176,10 +176,10 @@ impl Device {
         Ok(unsafe { text(out.debug_string, out.debug_string_size) })
     }
 
-    /// How full the device's memory is.
+    /// The memory usage of the device.
     ///
     /// # Errors
-    /// Unimplemented on platforms that do not count (XLA:CPU is one).
+    /// Unimplemented on platforms that do not track it (such as XLA:CPU).
     pub fn memory_stats(&self) -> Result<MemoryStats, Error> {
         // SAFETY: holds because the client, and with it the device, lives.
         let out = unsafe { call!(self.client.api(), PJRT_Device_MemoryStats_Args { device: self.raw() }) }?;
@@ -226,7 +226,7 @@ impl Memory {
         self.entry().raw.as_ptr()
     }
 
-    /// The client whose memory this is.
+    /// The client of the memory.
     #[must_use]
     #[inline]
     pub fn client(&self) -> &Client {
@@ -240,7 +240,7 @@ impl Memory {
         self.entry().id
     }
 
-    /// Kind, in the platform's words: `device`, `pinned_host`, `unpinned_host`.
+    /// Kind, as the platform names it: `device`, `pinned_host`, `unpinned_host`.
     #[must_use]
     #[inline]
     pub fn kind(&self) -> &str {
@@ -262,7 +262,7 @@ impl Memory {
         slots.map(|slot| Ok(Device::new(&self.client, slot?))).collect()
     }
 
-    /// A line that describes the memory for a log.
+    /// A description of the memory in one line, for logs.
     ///
     /// # Errors
     /// When the plugin has no such function.

@@ -1,15 +1,15 @@
-//! Finding the plugins of a machine.
+//! Finds the plugins of a machine.
 //!
-//! Input: [`Sources`], which say where to look; nothing else is read, so a test can look in a
-//! made-up world. Output: a [`Discovery`], every candidate in the order in which it would be taken,
-//! with the reason why it can or cannot be used.
+//! Input: [`Sources`], which say where to look. Nothing else is read, so a test can provide its
+//! own. Output: a [`Discovery`], which lists every candidate in order of preference, with the
+//! reason why it can or cannot be used.
 //!
-//! Looking does not load anything. Loading runs a plugin's code, and one that is not wanted can
-//! take a device, so it is done for the first usable candidate only ([`Discovery::first_usable`]),
-//! or on request for all ([`Discovery::try_all`]).
+//! Looking loads nothing. Loading runs a plugin's code and may take a device, so it is done for the
+//! first usable candidate only ([`Discovery::first_usable`]), or for all on request
+//! ([`Discovery::try_all`]).
 //!
 //! A plugin that the user named (an explicit path, or `FUSELINE_PJRT_PLUGIN`) is the only one
-//! considered: running quietly on another device than the one asked for would be worse than an
+//! considered: running on another device than requested without notice would be worse than an
 //! error.
 
 use std::ffi::{OsStr, OsString};
@@ -32,26 +32,25 @@ pub const PLUGIN_VARIABLE: &str = "FUSELINE_PJRT_PLUGIN";
 /// JAX's variable with a list of plugins, `name:path,name:path`.
 pub const NAMES_AND_PATHS_VARIABLE: &str = "PJRT_NAMES_AND_LIBRARY_PATHS";
 
-/// Variable with the folder that holds what this project's setup fetched:
-/// `plugins/<name>/<file>.so`. Where it is not set, the folder that it named when the crate was
-/// compiled is used.
+/// Variable with the folder of this project's setup, which has `plugins/<name>/<file>.so`. If it is
+/// not set, its value at compile time is used.
 pub const SETUP_DIR_VARIABLE: &str = "FUSELINE_SETUP_DIR";
 
-/// The longest that Python may take to answer.
+/// Maximum time for Python to answer.
 const PYTHON_LIMIT: Duration = Duration::from_secs(10);
 
-/// Where to look for plugins. What is `None` is not looked at.
+/// Where to look for plugins. `None` entries are not searched.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sources {
-    /// A path that the program was told to use.
+    /// A path that was given to the program.
     pub explicit: Option<PathBuf>,
     /// Value of [`PLUGIN_VARIABLE`].
     pub plugin_variable: Option<OsString>,
     /// Value of [`NAMES_AND_PATHS_VARIABLE`].
     pub names_and_paths: Option<OsString>,
-    /// The Python interpreter to ask for installed plugins; it is run once.
+    /// The Python interpreter to ask for installed plugins. It is run once.
     pub python: Option<PathBuf>,
-    /// Folder of what the setup fetched.
+    /// The folder of the setup.
     pub setup_dir: Option<PathBuf>,
 }
 
@@ -70,7 +69,7 @@ impl Sources {
         }
     }
 
-    /// Adds a path that the program was told to use.
+    /// Sets a path that was given to the program.
     #[must_use]
     pub fn with_explicit(self, path: Option<PathBuf>) -> Sources {
         Sources { explicit: path, ..self }
@@ -94,7 +93,7 @@ pub enum Source {
 }
 
 impl Source {
-    /// True when the user named the plugin, so that no other will do.
+    /// True when the user named the plugin, so that no other is acceptable.
     #[must_use]
     pub fn is_decisive(self) -> bool {
         matches!(self, Source::Explicit | Source::PluginVariable)
@@ -113,10 +112,10 @@ impl fmt::Display for Source {
     }
 }
 
-/// What is known of a candidate.
+/// The state of a candidate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It looks like a shared library and was not loaded yet.
+    /// It looks like a shared library and has not been loaded.
     Untried,
     /// It was loaded and can be used.
     Usable(Plugin),
@@ -124,16 +123,16 @@ pub enum Verdict {
     Unusable(String),
 }
 
-/// A plugin that could be used, or an entry that should have named one.
+/// A possible plugin, or an entry that should have named one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidate {
-    /// Where it was found.
+    /// The source that listed it.
     pub source: Source,
-    /// What the source calls it, if it has names.
+    /// Its name in the source, if that has names.
     pub name: Option<String>,
     /// The file; `None` for a malformed entry.
     pub path: Option<PathBuf>,
-    /// What is known of it.
+    /// Its state.
     pub verdict: Verdict,
 }
 
@@ -151,8 +150,8 @@ impl Candidate {
         Candidate { source, name: None, path: None, verdict }
     }
 
-    /// Loads the candidate if that was not done yet; its verdict is never [`Verdict::Untried`]
-    /// afterwards.
+    /// Loads the candidate unless that was done before. Afterwards its verdict is never
+    /// [`Verdict::Untried`].
     fn try_it(&mut self) -> Option<Plugin> {
         if let (Verdict::Untried, Some(path)) = (&self.verdict, &self.path) {
             self.verdict = match Plugin::open(path) {
@@ -184,20 +183,20 @@ impl fmt::Display for Candidate {
     }
 }
 
-/// Every candidate, in the order in which it would be taken. `Display` lists them, one per line,
-/// and then the sources that gave none.
+/// Every candidate, in order of preference. `Display` lists them, one per line, and then the
+/// sources without candidates.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Discovery {
     candidates: Vec<Candidate>,
     notes: Vec<(Source, String)>,
 }
 
-/// No plugin can be used; the message lists what was considered and why not.
+/// No plugin can be used. The message lists the candidates with the reasons.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NoPlugin(Discovery);
 
 impl NoPlugin {
-    /// What was considered.
+    /// The candidates that were considered.
     #[must_use]
     pub fn discovery(&self) -> &Discovery {
         &self.0
@@ -216,8 +215,8 @@ impl fmt::Display for NoPlugin {
 impl std::error::Error for NoPlugin {}
 
 impl Discovery {
-    /// Looks for plugins without loading any. Runs [`Sources::python`] once, for 10 seconds at
-    /// most.
+    /// Looks for plugins without loading any. Runs [`Sources::python`] once, for at most 10
+    /// seconds.
     #[must_use]
     pub fn look(sources: &Sources) -> Discovery {
         let mut found = Discovery::default();
@@ -247,19 +246,19 @@ impl Discovery {
         found
     }
 
-    /// The candidates, in the order in which they would be taken.
+    /// The candidates, in order of preference.
     #[must_use]
     pub fn candidates(&self) -> &[Candidate] {
         &self.candidates
     }
 
-    /// The sources that gave no candidate, and why.
+    /// The sources without candidates, with the reasons.
     #[must_use]
     pub fn notes(&self) -> &[(Source, String)] {
         &self.notes
     }
 
-    /// Loads every candidate, to tell which ones can be used. Loading runs their code and may take
+    /// Loads every candidate to find out which can be used. Loading runs their code and may take
     /// devices.
     pub fn try_all(&mut self) {
         for candidate in &mut self.candidates {
@@ -267,8 +266,7 @@ impl Discovery {
         }
     }
 
-    /// Loads candidates in order until one can be used. If the user named one, it is the only one
-    /// tried.
+    /// Loads candidates in order until one can be used. If the user named one, no other is tried.
     ///
     /// # Errors
     /// When none can be used.
@@ -288,7 +286,7 @@ impl Discovery {
         self.notes.push((source, text.into()));
     }
 
-    /// Entries `name:path`, separated by commas; so paths hold no commas, but may hold colons.
+    /// Entries `name:path`, separated by commas. So paths may contain colons but no commas.
     fn names_and_paths(&mut self, text: &OsStr) {
         const SOURCE: Source = Source::NamesAndPaths;
         let Some(text) = text.to_str() else {
@@ -357,7 +355,7 @@ impl fmt::Display for Discovery {
     }
 }
 
-/// The paths in a folder, sorted; none if it cannot be read.
+/// The paths in a folder, sorted. Empty if it cannot be read.
 fn sorted_entries(folder: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(folder).into_iter().flatten();
     let mut paths: Vec<_> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
@@ -365,10 +363,10 @@ fn sorted_entries(folder: &Path) -> Vec<PathBuf> {
     paths
 }
 
-/// What stands before the answer, so that anything else that Python prints does not matter.
+/// The prefix of the answer, which separates it from anything else that Python prints.
 const MARK: &str = "fuseline-pjrt-plugins:";
 
-/// Lists the shared libraries of the packages that plugins come in. It imports none of them, and
+/// Lists the shared libraries of the packages that contain plugins. It imports none of them, and
 /// does not look in the current folder.
 const SCRIPT: &str = r#"
 import sys
@@ -404,7 +402,7 @@ for root in folders("libtpu"):
 print("\nfuseline-pjrt-plugins:" + json.dumps(found))
 "#;
 
-/// Asks an interpreter which plugins are installed: names of packages, and files.
+/// Asks an interpreter for the installed plugins: package names and files.
 fn ask_python(program: &Path) -> Result<Vec<(String, PathBuf)>, String> {
     let mut child = Command::new(program)
         .args(["-c", SCRIPT])
@@ -418,15 +416,14 @@ fn ask_python(program: &Path) -> Result<Vec<(String, PathBuf)>, String> {
     let reader = thread::spawn("pjrt-ask-python".into(), move || {
         let mut bytes = Vec::new();
         let read = stdout.map(|mut stdout| stdout.read_to_end(&mut bytes));
-        // The other end is gone when time is up.
+        // The receiver is gone when the time is up.
         drop(send.send(read.map(|read| read.map(|_| bytes))));
     });
     let answer = match reader {
         Ok(_) => receive.recv_timeout(PYTHON_LIMIT).map_err(|_| "it took too long".to_owned()),
         Err(error) => Err(error.to_string()),
     };
-    // It has said what it has to say, or is not going to. Both calls can only fail if it is gone
-    // already.
+    // It has answered, or never will. Both calls can only fail if it has ended already.
     drop(child.kill());
     drop(child.wait());
     let bytes = match answer? {

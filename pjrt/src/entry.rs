@@ -1,4 +1,4 @@
-//! What a client reads of its devices and memories once, when it starts.
+//! The properties of devices and memories that a client reads once, at start.
 
 use std::ptr::NonNull;
 
@@ -7,7 +7,7 @@ use pjrt_sys::*;
 use super::api::{Api, call, id, list, text};
 use super::error::{Error, optional};
 
-/// What is known of a device from the start.
+/// The properties of a device.
 pub(super) struct DeviceEntry {
     pub(super) raw: NonNull<PJRT_Device>,
     pub(super) description: *mut PJRT_DeviceDescription,
@@ -57,7 +57,7 @@ impl DeviceEntry {
             memories: Vec::new(),
             default_memory: None,
         };
-        // Plugins answer the rest for their own devices only.
+        // Plugins answer the rest only for their own devices.
         if entry.addressable {
             entry.read_local(api, memories)?;
         }
@@ -87,7 +87,7 @@ impl DeviceEntry {
     }
 }
 
-/// What is known of a memory from the start.
+/// The properties of a memory.
 pub(super) struct MemoryEntry {
     pub(super) raw: NonNull<PJRT_Memory>,
     pub(super) id: i64,

@@ -1,4 +1,4 @@
-//! What PJRT calls can answer, and what was counted where no caller could be told.
+//! Errors of PJRT calls, and counters of failures that no caller can receive.
 #![allow(
     clippy::disallowed_types,
     reason = "the counters are fuseline_sync's atomics; clippy names the std types behind the re-export"
@@ -53,14 +53,14 @@ const CODES: [(Code, u32, &str); 16] = [
     (Code::Unauthenticated, 16, "UNAUTHENTICATED"),
 ];
 
-/// What a compiler says that gets no memory for its code. The first may have another reason; then
-/// it is said again.
+/// Messages of a compiler that gets no memory for its code. The first may have another reason; then
+/// another attempt reports it again.
 const WITHOUT_MEMORY: [&str; 3] =
     ["Failed to materialize symbols", "Unable to allocate section memory", "Cannot allocate memory"];
 
 impl Code {
-    /// The code with this number; [`Code::Unknown`] for 0 (an error must not say OK) and for
-    /// numbers to come.
+    /// The code with this number. [`Code::Unknown`] for 0, because an error must not say OK, and
+    /// for newer numbers.
     #[must_use]
     pub fn from_number(number: u32) -> Code {
         CODES.iter().find(|row| row.1 == number).map_or(Code::Unknown, |row| row.0)
@@ -83,10 +83,10 @@ impl fmt::Display for Code {
     }
 }
 
-/// A PJRT call that failed: which function, what code, in whose words.
+/// A failed PJRT call: function, code and message.
 ///
-/// One pointer wide. The plugin's own error object was read once and destroyed before this value
-/// was made, so it can be kept, cloned and sent anywhere.
+/// One pointer wide. The plugin's own error object was read and destroyed before this value was
+/// created, so it can be kept, cloned and sent anywhere.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Error(Box<Repr>);
 
@@ -99,7 +99,7 @@ struct Repr {
 }
 
 impl Error {
-    /// An error in the plugin's words.
+    /// An error of the plugin, with its message.
     #[cold]
     pub(super) fn plugin(code: Code, function: &'static str, message: String) -> Error {
         Error(Box::new(Repr { code, function, message, from_plugin: true }))
@@ -111,7 +111,7 @@ impl Error {
         Error(Box::new(Repr { code, function, message: message.into(), from_plugin: false }))
     }
 
-    /// An argument that this layer refuses to pass on.
+    /// An argument that this layer rejects.
     #[cold]
     pub(super) fn invalid(function: &'static str, message: impl Into<String>) -> Error {
         Error::layer(Code::InvalidArgument, function, message)
@@ -135,52 +135,53 @@ impl Error {
         self.0.function
     }
 
-    /// True when the plugin said it, false when this layer refused the call.
+    /// True for an error of the plugin, false if this layer rejected the call.
     #[must_use]
     pub fn is_from_plugin(&self) -> bool {
         self.0.from_plugin
     }
 
-    /// Device or host memory (or another quota) ran out; freeing some and trying again may work.
+    /// Whether device or host memory (or another quota) ran out. Freeing some and trying again may
+    /// work.
     #[must_use]
     pub fn is_resource_exhausted(&self) -> bool {
-        // What XLA's CPU backend says when the system gives its compiler no memory, or no mapping
-        // of it, has other codes.
+        // XLA's CPU backend reports other codes when the system gives its compiler no memory, or no
+        // mapping of it.
         let says_so = |words: &&str| self.message().contains(*words);
         self.code() == Code::ResourceExhausted || self.is_from_plugin() && WITHOUT_MEMORY.iter().any(says_so)
     }
 
-    /// The plugin has no such function or does not support this use of it.
+    /// Whether the plugin lacks the function, or does not support this use of it.
     #[must_use]
     pub fn is_unimplemented(&self) -> bool {
         self.code() == Code::Unimplemented
     }
 
-    /// The call was wrong whatever the state of the device.
+    /// Whether the call was wrong, whatever the state of the device.
     #[must_use]
     pub fn is_invalid_argument(&self) -> bool {
         self.code() == Code::InvalidArgument
     }
 
-    /// The object is in the wrong state, such as a deleted buffer.
+    /// Whether the object is in the wrong state, such as a deleted buffer.
     #[must_use]
     pub fn is_failed_precondition(&self) -> bool {
         self.code() == Code::FailedPrecondition
     }
 
-    /// The work was given up, not failed.
+    /// Whether the work was canceled.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         matches!(self.code(), Code::Cancelled | Code::Aborted)
     }
 
-    /// A time limit of the plugin passed.
+    /// Whether a time limit of the plugin passed.
     #[must_use]
     pub fn is_deadline_exceeded(&self) -> bool {
         self.code() == Code::DeadlineExceeded
     }
 
-    /// The service or device is away for now.
+    /// Whether the service or device is temporarily unavailable.
     #[must_use]
     pub fn is_unavailable(&self) -> bool {
         self.code() == Code::Unavailable
@@ -201,22 +202,22 @@ impl fmt::Debug for Error {
 
 impl std::error::Error for Error {}
 
-/// What went wrong where nobody could be told: in `Drop` and in callbacks. Process-wide, monotonic.
+/// Failures that no caller can receive: in `Drop` and in callbacks. Process-wide, monotonic.
 ///
-/// All three stay at zero in a healthy process; tests assert it.
+/// All three stay at zero in a healthy process; tests assert that.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Calls that destroy or release an object and were answered with an error.
+    /// Failed calls that destroy or release an object.
     pub destroy_errors: u64,
-    /// Panics of user callbacks, or of destructors run in one, that were stopped before they
-    /// reached the plugin.
+    /// Panics of user callbacks, or of destructors run in one, that were caught before they reached
+    /// the plugin.
     pub callback_panics: u64,
-    /// Objects leaked on purpose, because freeing them could not be shown to be safe, and ends that
-    /// were not waited for any longer.
+    /// Objects leaked on purpose, because freeing them could not be shown to be safe, and shutdowns
+    /// that took too long.
     pub leaks: u64,
 }
 
-// `LazyLock`: the atomics of loom cannot be made in a constant.
+// `LazyLock`: loom's atomics cannot be created in a constant.
 static DESTROY_ERRORS: LazyLock<AtomicU64> = LazyLock::new(|| AtomicU64::new(0));
 static CALLBACK_PANICS: LazyLock<AtomicU64> = LazyLock::new(|| AtomicU64::new(0));
 static LEAKS: LazyLock<AtomicU64> = LazyLock::new(|| AtomicU64::new(0));
@@ -231,7 +232,7 @@ pub fn counters() -> Counters {
     }
 }
 
-/// Counts a failed destroy call; the only thing a `Drop` can do with its error.
+/// Counts a failed destroy call. A `Drop` can do nothing else with its error.
 pub(super) fn count_destroy(outcome: Result<(), Error>) {
     if outcome.is_err() {
         DESTROY_ERRORS.fetch_add(1, Ordering::Relaxed);
@@ -242,13 +243,13 @@ pub(super) fn count_panic() {
     CALLBACK_PANICS.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Leaks `value`, with a trace.
+/// Leaks `value` and counts it.
 pub(super) fn leak<T>(value: T) {
     LEAKS.fetch_add(1, Ordering::Relaxed);
     std::mem::forget(value);
 }
 
-/// `None` for what the plugin does not implement.
+/// `None` if the plugin does not implement the call.
 pub(super) fn optional<T>(outcome: Result<T, Error>) -> Result<Option<T>, Error> {
     match outcome {
         Ok(value) => Ok(Some(value)),

@@ -7,8 +7,8 @@
 //!   is dropped first.
 //! - E3. The client lives as long as E1 asks, so callbacks may drop the last handle on anything.
 //!
-//! An event that only gets waited for costs no heap allocation; the first callback costs two, one
-//! if the event is given away for it.
+//! An event that is only waited for costs no heap allocation. The first callback costs two, or one
+//! if it consumes the event.
 
 use std::ffi::c_void;
 use std::fmt;
@@ -23,14 +23,13 @@ use super::callback::shield;
 use super::client::Client;
 use super::error::{Error, count_destroy};
 
-/// Some asynchronous work, which finishes once, well or badly.
+/// Asynchronous work, which succeeds or fails once.
 ///
-/// `Send + Sync`: any thread may ask, wait and register callbacks at any time, also several at
-/// once.
+/// `Send + Sync`: any thread may query, wait and register callbacks at any time, several at once.
 pub struct Event {
     raw: NonNull<PJRT_Event>,
     client: Client,
-    /// Who destroys `raw`, once a callback shares it; until then, this handle.
+    /// The owner of `raw`, once a callback shares it. Before that, this handle owns it.
     shared: OnceLock<Arc<Shared>>,
 }
 
@@ -65,7 +64,7 @@ fn destroy(api: &Api, raw: NonNull<PJRT_Event>) {
 }
 
 impl Event {
-    /// Takes over an event that a call returned; `None` when it returned none.
+    /// Takes over an event that a call returned. `None` if it returned none.
     ///
     /// # Safety
     /// `raw` is null or an event of `client`'s plugin that nobody else owns.
@@ -74,36 +73,35 @@ impl Event {
         Some(Event { raw, client: client.clone(), shared: OnceLock::new() })
     }
 
-    /// True when the work has finished, well or badly. Never blocks.
+    /// True when the work has succeeded or failed. Never blocks.
     ///
     /// # Errors
-    /// When the plugin cannot tell.
+    /// When the plugin cannot determine it.
     pub fn is_ready(&self) -> Result<bool, Error> {
         // SAFETY: holds because `self` keeps the event alive (E1).
         let out = unsafe { call!(self.client.api(), PJRT_Event_IsReady_Args { event: self.raw.as_ptr() }) }?;
         Ok(out.is_ready)
     }
 
-    /// Blocks until the work has finished and says how.
+    /// Blocks until the work has finished and returns its outcome.
     ///
-    /// An event that finished long ago answers at once, with its error if it had one, every time it
-    /// is asked.
+    /// For finished work this returns at once, with its error if it failed, every time.
     ///
     /// # Errors
-    /// The error of the work, in the plugin's words.
+    /// The error of the work, with the plugin's message.
     pub fn wait(&self) -> Result<(), Error> {
         before("waits for the plugin");
-        // `PJRT_Event_Await` answers for finished events as well, so asking `is_ready` first would
+        // `PJRT_Event_Await` also returns for finished events, so calling `is_ready` first would
         // only cost a call. SAFETY: holds because `self` keeps the event alive (E1).
         unsafe { call!(self.client.api(), PJRT_Event_Await_Args { event: self.raw.as_ptr() }) }.map(drop)
     }
 
-    /// Calls `callback` once the work has finished, with how it did.
+    /// Calls `callback` with the outcome once the work has finished.
     ///
-    /// It runs on a thread of the plugin, or at once on this one if the work has finished already;
-    /// so it must not block, and must not need a lock that the caller holds. A panic in it is
-    /// stopped and counted ([`super::counters`]). Dropping the event does not cancel it. When the
-    /// plugin refuses the registration, the callback runs now with that error.
+    /// It runs on a thread of the plugin, or at once on this thread if the work has finished
+    /// already. So it must not block, and must not need a lock that the caller holds. A panic in it
+    /// is caught and counted ([`super::counters`]). Dropping the event does not cancel it. If the
+    /// plugin rejects the registration, the callback runs now with that error.
     pub fn on_ready<F>(&self, callback: F)
     where
         F: FnOnce(Result<(), Error>) + Send + 'static,
@@ -113,7 +111,7 @@ impl Event {
         }
     }
 
-    /// As [`Event::on_ready`], for an event that nobody needs for anything else.
+    /// As [`Event::on_ready`], consuming the event.
     pub fn into_on_ready<F>(self, callback: F)
     where
         F: FnOnce(Result<(), Error>) + Send + 'static,
@@ -123,7 +121,7 @@ impl Event {
         }
     }
 
-    /// Calls `run` with `state` once the work has finished; gives `state` back when it will not be
+    /// Calls `run` with `state` once the work has finished. Returns `state` if it will not be
     /// called.
     pub(super) fn register<S: Send + 'static>(&self, state: S, run: Run<S>) -> Result<(), (Error, S)> {
         let shared =
@@ -132,7 +130,7 @@ impl Event {
     }
 }
 
-/// What keeps an event alive (E1) and its client (E3).
+/// Keeps an event (E1) and its client (E3) alive.
 trait Keeper: Send + 'static {
     fn raw(&self) -> NonNull<PJRT_Event>;
     fn client(&self) -> &Client;
@@ -158,8 +156,7 @@ impl Keeper for Event {
     }
 }
 
-/// Calls `run` with `state` once the work has finished; gives `state` back when it will not be
-/// called.
+/// Calls `run` with `state` once the work has finished. Returns `state` if it will not be called.
 fn register<S: Send + 'static, K: Keeper>(keeper: K, state: S, run: Run<S>) -> Result<(), (Error, S)> {
     let (api, event) = (keeper.client().api(), keeper.raw());
     let pending = Box::into_raw(Box::new(Pending { state, run, keeper }));
@@ -182,7 +179,7 @@ fn register<S: Send + 'static, K: Keeper>(keeper: K, state: S, run: Run<S>) -> R
     })
 }
 
-/// What a callback does with its state.
+/// The function that a callback calls with its state.
 pub(super) type Run<S> = fn(S, Result<(), Error>);
 
 struct Pending<S, K> {
@@ -191,7 +188,7 @@ struct Pending<S, K> {
     keeper: K,
 }
 
-/// What the plugin calls.
+/// The callback that the plugin calls.
 unsafe extern "C" fn on_ready<S: Send, K: Keeper>(error: *mut PJRT_Error, user_arg: *mut c_void) {
     shield(|| {
         // SAFETY: holds because `register` made the box for this one call.

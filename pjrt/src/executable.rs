@@ -1,12 +1,12 @@
-//! Compiled and loaded programs: what they take, what they return, what they cost.
+//! Compiled and loaded programs: their parameters, outputs and costs.
 //!
-//! Running them is in `execute`.
+//! `execute` runs them.
 //!
 //! Invariants:
 //! - X1. Both plugin objects (the loaded one and its description) are destroyed once, after every
 //!   handle is gone, and before the client. Executions in flight finish.
-//! - X2. Number, types and devices of inputs and outputs are asked once, when the executable is
-//!   made.
+//! - X2. Number, types and devices of inputs and outputs are queried once, when the executable is
+//!   created.
 
 use std::ffi::c_char;
 use std::fmt;
@@ -39,7 +39,7 @@ pub(super) struct Inner {
     pub(super) raw: RawExecutable,
     /// The client and the output types.
     pub(super) home: Arc<Home>,
-    /// `None` when the plugin does not tell.
+    /// `None` when the plugin does not report them.
     pub(super) parameters: Option<Box<[TensorType]>>,
     /// Slots of the devices of this process that it runs on, in order; empty for a portable one.
     pub(super) devices: SmallVec<[u32; 1]>,
@@ -78,7 +78,7 @@ impl Drop for RawExecutable {
 /// # Safety
 /// `program` is an executable of this plugin, and lives through the call.
 pub(super) unsafe fn serialize(api: &Api, program: *mut PJRT_Executable) -> Result<Vec<u8>, Error> {
-    // SAFETY: holds because the caller says so.
+    // SAFETY: holds because the caller guarantees that the executable is alive.
     let out = unsafe { call!(api, PJRT_Executable_Serialize_Args { executable: program }) }?;
     // SAFETY: holds because the bytes live until the deleter is called, below.
     let bytes = unsafe { list(out.serialized_bytes.cast::<u8>(), out.serialized_bytes_size) }.to_vec();
@@ -92,9 +92,9 @@ pub(super) unsafe fn serialize(api: &Api, program: *mut PJRT_Executable) -> Resu
 /// Destroys an executable.
 ///
 /// # Safety
-/// `program` is one of this plugin that nobody else has or destroys.
+/// `program` is an executable of this plugin that nobody else has or destroys.
 pub(super) unsafe fn destroy(api: &Api, program: *mut PJRT_Executable) {
-    // SAFETY: holds because the caller says so.
+    // SAFETY: holds because the caller guarantees that the executable is alive and not shared.
     let outcome = unsafe { call!(api, PJRT_Executable_Destroy_Args { executable: program }) };
     count_destroy(outcome.map(drop));
 }
@@ -109,7 +109,7 @@ pub struct CompiledMemoryStats {
     pub arguments: i64,
     /// All outputs.
     pub outputs: i64,
-    /// What of the outputs lies in the arguments' memory.
+    /// The part of the outputs that lies in the memory of arguments.
     pub aliased: i64,
     /// Scratch.
     pub temporaries: i64,
@@ -123,16 +123,16 @@ pub struct CompiledMemoryStats {
     pub host_aliased: i64,
     /// The same on the host.
     pub host_temporaries: i64,
-    /// Most in use at any one time; `None` from plugins older than the field.
+    /// Maximum in use at any one time; `None` from plugins older than the field.
     pub peak: Option<i64>,
 }
 
-/// A program as it left the compiler.
+/// A program after the compiler's passes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OptimizedProgram {
-    /// `hlo` (a serialised `HloModuleProto`) or `hlo_with_config` (`HloModuleProtoWithConfig`).
+    /// `hlo` (a serialized `HloModuleProto`) or `hlo_with_config` (`HloModuleProtoWithConfig`).
     pub format: String,
-    /// The serialised program.
+    /// The serialized program.
     pub bytes: Vec<u8>,
 }
 
@@ -151,7 +151,7 @@ impl Executable {
             return Err(Error::layer(Code::Internal, function, "the plugin returned no executable"));
         };
         let api = client.api();
-        // From here on the objects are destroyed on every way out.
+        // From here on the objects are destroyed on every path.
         let mut raw = RawExecutable { client: client.clone(), loaded, program: std::ptr::null_mut() };
         // SAFETY: holds because `raw` keeps the executable alive.
         let out = unsafe {
@@ -209,22 +209,22 @@ impl Executable {
         self.outputs().len()
     }
 
-    /// Types of the parameters, in order; `None` when the plugin does not show the program. What is
-    /// known here is checked before every execution.
+    /// Types of the parameters, in order. `None` when the plugin does not show the program. Known
+    /// types are checked before every execution.
     #[must_use]
     #[inline]
     pub fn parameters(&self) -> Option<&[TensorType]> {
         self.0.parameters.as_deref()
     }
 
-    /// The devices of this process that the executable runs on, in the order of the argument lists;
-    /// empty for one that was compiled to be portable, if the plugin has that.
+    /// The devices of this process that the executable runs on, in the order of the argument lists.
+    /// Empty for a portable executable, if the plugin supports that.
     #[must_use]
     pub fn addressable_devices(&self) -> Vec<Device> {
         self.0.devices.iter().map(|slot| Device::new(self.client(), *slot)).collect()
     }
 
-    /// Number of replicas it was compiled for.
+    /// Number of replicas that it was compiled for.
     ///
     /// # Errors
     /// When the plugin has no such function.
@@ -235,7 +235,7 @@ impl Executable {
         Ok(out.num_replicas)
     }
 
-    /// Number of partitions it was compiled for.
+    /// Number of partitions that it was compiled for.
     ///
     /// # Errors
     /// When the plugin has no such function.
@@ -249,7 +249,7 @@ impl Executable {
     /// Size of the machine code in bytes.
     ///
     /// # Errors
-    /// When the plugin has no such function or does not know.
+    /// When the plugin has no such function or does not know it.
     pub fn generated_code_size(&self) -> Result<i64, Error> {
         let (api, program) = self.0.raw.parts();
         // SAFETY: holds because `self` keeps the executable alive.
@@ -258,10 +258,10 @@ impl Executable {
         Ok(out.size_in_bytes)
     }
 
-    /// A fingerprint that is equal for equal compilations, as bytes without meaning.
+    /// A fingerprint that is equal for equal compiles, as opaque bytes.
     ///
     /// # Errors
-    /// When the plugin has no such function or does not know.
+    /// When the plugin has no such function or does not know it.
     pub fn fingerprint(&self) -> Result<Vec<u8>, Error> {
         let (api, program) = self.0.raw.parts();
         // SAFETY: holds because `self` keeps the executable alive.
@@ -283,13 +283,13 @@ impl Executable {
         Ok(unsafe { read_named_values(out.properties, out.num_properties) })
     }
 
-    /// The memory one execution needs.
+    /// The memory that one execution needs.
     ///
     /// # Errors
-    /// When the plugin has no such function or does not know.
+    /// When the plugin has no such function or does not know it.
     pub fn memory_stats(&self) -> Result<CompiledMemoryStats, Error> {
-        /// No plugin answers that; where it is still there after the call, the plugin is older than
-        /// the field.
+        /// No plugin reports this value. If it is unchanged after the call, the plugin is older
+        /// than the field.
         const UNTOUCHED: i64 = i64::MIN;
         let (api, program) = self.0.raw.parts();
         let mut args = api.block::<PJRT_Executable_GetCompiledMemoryStats_Args>();
@@ -313,11 +313,11 @@ impl Executable {
         })
     }
 
-    /// The executable as bytes for [`Client::deserialize`] under the same plugin file on a like
+    /// The executable as bytes for [`Client::deserialize`] under the same plugin file on a similar
     /// machine.
     ///
     /// # Errors
-    /// When the plugin has no such function or cannot serialise this program.
+    /// When the plugin has no such function or cannot serialize this program.
     pub fn serialize(&self) -> Result<Vec<u8>, Error> {
         let (api, program) = self.0.raw.parts();
         // SAFETY: holds because `self` keeps the executable alive.
@@ -344,17 +344,17 @@ impl fmt::Debug for Executable {
     }
 }
 
-/// What is known of the parameters of an executable while it is made.
+/// How to find out the parameters of a new executable.
 #[derive(Debug)]
 pub enum Parameters {
-    /// The plugin is asked. It prints its program for that, twice: a tenth of what loading takes
-    /// (0.35 of 3.8 ms for 200 ops, 5 of 47 ms for 418).
+    /// Ask the plugin. For that it prints its program twice, which takes a tenth of the time of a
+    /// load (0.35 of 3.8 ms for 200 ops, 5 of 47 ms for 418).
     Asked,
-    /// The types in the module that it is compiled from.
+    /// The types are known from the module that it is compiled from.
     Known(Box<[TensorType]>),
 }
 
-/// `HloModuleProto` with nothing but its signature. The rest of the module is skipped, not decoded.
+/// `HloModuleProto` with only its signature. The rest of the module is skipped, not decoded.
 #[derive(Clone, PartialEq, Message)]
 struct Signature {
     #[prost(message, optional, tag = "4")]
@@ -423,7 +423,7 @@ impl RawExecutable {
         raws.iter().map(|raw| self.client.device_slot(*raw, FUNCTION)).collect()
     }
 
-    /// Parameter types, from the optimised program: the C API has no function for them.
+    /// Parameter types from the optimized program. The C API has no function for them.
     fn parameters(&self) -> Result<Option<Box<[TensorType]>>, Error> {
         let Some(program) = optional(self.optimized_program())? else { return Ok(None) };
         let bytes = program.bytes.as_slice();
@@ -433,15 +433,15 @@ impl RawExecutable {
             _ => None,
         };
         let shape = module.and_then(|module| module.host_program_shape);
-        // A parameter that is not an array of a known type: nothing can be promised.
+        // If a parameter is not an array of a known type, nothing is known.
         Ok(shape.and_then(|shape| shape.parameters.iter().map(parameter_type).collect()))
     }
 
     fn optimized_program(&self) -> Result<OptimizedProgram, Error> {
         let (api, executable) = self.parts();
         let mut program = api.block::<PJRT_Program>();
-        // SAFETY: holds because `self` keeps the executable alive, and the program asks for its
-        // size only.
+        // SAFETY: holds because `self` keeps the executable alive, and the program requests only
+        // its size.
         unsafe {
             call!(
                 api,
@@ -453,8 +453,8 @@ impl RawExecutable {
         }?;
         let mut bytes = vec![0u8; program.code_size];
         program.code = bytes.as_mut_ptr().cast::<c_char>();
-        // SAFETY: holds because `self` keeps the executable alive, and `code` has room for the size
-        // that was told.
+        // SAFETY: holds because `self` keeps the executable alive, and `code` has room for the
+        // reported size.
         unsafe {
             call!(
                 api,

@@ -1,10 +1,10 @@
-//! Running executables.
+//! Runs executables.
 //!
 //! The hot path of the engine: one call of the plugin, no lock, and no heap allocation on our side
 //! up to 64 arguments and 4 outputs (beyond them, one for each list).
 //!
-//! Arguments are checked first (client, number, types): a plugin may compare sizes only, and then
-//! reads bytes of another type as its own.
+//! Arguments are checked first (client, number, types): a plugin may compare only sizes, and then
+//! read bytes of another type as its own.
 
 use std::ffi::CStr;
 
@@ -20,31 +20,31 @@ use super::executable::{Executable, Inner};
 
 const FUNCTION: &str = "PJRT_LoadedExecutable_Execute";
 
-/// How one execution runs.
+/// Options of one execution.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ExecuteOptions<'a> {
-    /// Indices of arguments that must not be donated though the module allows it. See [`Buffer`] on
-    /// donation.
+    /// Numbers of arguments that must not be donated although the module allows it. See [`Buffer`]
+    /// on donation.
     pub non_donatable: &'a [i64],
-    /// If not zero, a number for a launch that several devices or processes take part in, by which
-    /// the plugin can see that they disagree on the order.
+    /// If not zero, the number of a launch in which several devices or processes take part. The
+    /// plugin can detect by it that they disagree on the order.
     pub launch_id: i32,
-    /// Where in the user's program this comes from (`file:line`), for the plugin's messages.
-    /// Plugins older than the field do not look at it.
+    /// Call site in the user's program (`file:line`), for the plugin's messages. Plugins older than
+    /// the field ignore it.
     pub call_location: Option<&'a CStr>,
-    /// The device to run on, instead of the one(s) it was compiled for. Not every plugin takes
-    /// another one unless the executable is portable.
+    /// The device to run on, instead of the one(s) that it was compiled for. Not every plugin
+    /// accepts another one unless the executable is portable.
     pub device: Option<&'a Device>,
-    /// Asks for [`Execution::done`], which costs 0.3 µs.
+    /// Requests [`Execution::done`], which costs 0.3 µs.
     pub want_completion_event: bool,
 }
 
-/// What an execution gives, at once, while the device may still be computing.
+/// The result of an execution, while the device may still be computing.
 #[derive(Debug)]
 pub struct Execution {
-    /// The outputs, in order. If the computation fails, waiting for any of them gives the error.
+    /// The outputs, in order. If the computation fails, waiting for any of them returns the error.
     pub outputs: SmallVec<[Buffer; 4]>,
-    /// Ready when the device is done; only if it was asked for.
+    /// Ready when the device is done. `None` unless requested.
     pub done: Option<Event>,
 }
 
@@ -52,14 +52,14 @@ impl Executable {
     /// Runs the executable on one device.
     ///
     /// Returns when the work is enqueued; a plugin may also run small programs before it returns.
-    /// The arguments may be dropped at once. Arguments the module marks for donation are donated,
-    /// except the vetoed ones: see [`Buffer`].
+    /// The arguments may be dropped at once. Arguments that the module marks for donation are
+    /// donated, except the vetoed ones: see [`Buffer`].
     ///
     /// # Errors
     /// From this layer, before the plugin is called: arguments of another client, wrong in number
-    /// or type, a veto on an argument that is not there, a device that cannot be. From the plugin:
-    /// deleted or donated arguments, arguments on another device, out of memory. After an error
-    /// nothing was run; whether arguments were donated is up to the plugin (XLA:CPU: no).
+    /// or type, a veto on a missing argument, an impossible device. From the plugin: deleted or
+    /// donated arguments, arguments on another device, out of memory. After an error nothing was
+    /// run. Whether arguments were donated then depends on the plugin (XLA:CPU: no).
     pub fn execute(&self, args: &[&Buffer], options: &ExecuteOptions<'_>) -> Result<Execution, Error> {
         let inner = self.inner();
         inner.check(args, options.non_donatable)?;
@@ -88,15 +88,15 @@ impl Executable {
             call.execute_device = device.raw();
         }
         // SAFETY: holds because executable, arguments and device are alive and of one client, the
-        // lists have the lengths they are said to have, and all of them outlive the call.
+        // lists have their declared lengths, and all of them outlive the call.
         unsafe { inner.home.client.api().call(&mut call) }?;
         // SAFETY: holds because the call succeeded and gave us these objects.
         unsafe { inner.collect(&raw_outputs, done, device) }
     }
 
-    /// Runs the executable on all devices of this process that it was compiled for: one list of
-    /// arguments for each, in the order of [`Executable::addressable_devices`], and one result for
-    /// each.
+    /// Runs the executable on all devices of this process that it was compiled for. Takes one list
+    /// of arguments for each, in the order of [`Executable::addressable_devices`], and returns one
+    /// result for each.
     ///
     /// # Errors
     /// As [`Executable::execute`], and when the number of lists is wrong or
@@ -117,7 +117,8 @@ impl Executable {
         }
         for list in args {
             inner.check(list, options.non_donatable)?;
-            // Known only for plugins that show the program; the C API has one number for all lists.
+            // Types are known only for plugins that show the program; the C API has one length for
+            // all lists.
             if list.len() != args[0].len() {
                 return Err(Error::invalid(FUNCTION, "the argument lists differ in length"));
             }
@@ -140,10 +141,10 @@ impl Executable {
             call.device_complete_events = done.as_mut_ptr();
         }
         // SAFETY: holds because executable and arguments are alive and of one client, the lists
-        // have the lengths they are said to have, and all of them outlive the call.
+        // have their declared lengths, and all of them outlive the call.
         unsafe { inner.home.client.api().call(&mut call) }?;
         let each = raw_outputs.iter().zip(&done).zip(devices);
-        // Every object is taken over before the first error is reported, so that none is lost.
+        // All objects are taken over before the first error is returned, so that none is lost.
         // SAFETY: holds because the call succeeded and gave us these objects.
         let all: Vec<_> =
             each.map(|((raw, done), slot)| unsafe { inner.collect(raw, *done, *slot) }).collect();
@@ -152,7 +153,7 @@ impl Executable {
 }
 
 impl Inner {
-    /// Checks what the plugin may not.
+    /// Checks what the plugin may not check.
     #[inline]
     fn check(&self, args: &[&Buffer], non_donatable: &[i64]) -> Result<(), Error> {
         let fits = match &self.parameters {
@@ -167,7 +168,7 @@ impl Inner {
         if fits && ours && vetoes { Ok(()) } else { Err(self.refuse(args, non_donatable)) }
     }
 
-    /// Finds words for what [`Inner::check`] found.
+    /// The error for the problem that [`Inner::check`] found.
     #[cold]
     fn refuse(&self, args: &[&Buffer], non_donatable: &[i64]) -> Error {
         let parameters = self.parameters.as_deref().unwrap_or_default();
@@ -190,7 +191,7 @@ impl Inner {
         Error::invalid(FUNCTION, text)
     }
 
-    /// The slot of a device that an execution asks for.
+    /// The slot of the requested device.
     fn check_device(&self, device: &Device) -> Result<u32, Error> {
         if *device.client() != self.home.client {
             return Err(Error::invalid(FUNCTION, "the device belongs to another client than the executable"));
@@ -241,13 +242,13 @@ impl Inner {
         done: *mut PJRT_Event,
         device: u32,
     ) -> Result<Execution, Error> {
-        // SAFETY: holds because the caller vouches for it.
+        // SAFETY: holds because the caller guarantees the requirements on the pointers.
         let done = unsafe { Event::from_raw(done, &self.home.client) };
         let mut outputs = SmallVec::new();
         let mut lost = None;
         for (index, raw) in raw_outputs.iter().enumerate() {
-            // SAFETY: holds because the caller vouches for it, and outputs come in the order of
-            // their types.
+            // SAFETY: holds because the caller guarantees the requirements on the pointers, and
+            // outputs come in the order of their types.
             match unsafe { Buffer::from_raw(*raw, &self.home, index as u32, device, FUNCTION) } {
                 Ok(buffer) => outputs.push(buffer),
                 Err(error) => lost = Some(error),

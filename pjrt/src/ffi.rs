@@ -1,17 +1,17 @@
-//! Handlers of ours as functions that a plugin calls: XLA's typed FFI.
+//! Handlers as functions that a plugin calls: XLA's typed FFI.
 //!
 //! A plugin with the FFI extension has a list of functions that the modules of all its clients may
-//! call. Each target of [`fuseline_fusion::handler`] is put there under its name, with one function
-//! for all of them, [`entry`], which is told in the call (by the attribute [`handler::TARGET_KEY`])
-//! which one is meant: the plugin hands a function no pointer of ours.
+//! call. Each target of [`fuseline_fusion::handler`] is registered there under its name. All share
+//! one function, [`entry`], because the plugin passes no pointer of ours to it. An attribute of the
+//! call ([`handler::TARGET_KEY`]) names the target.
 //!
-//! Layouts are those of `xla/pjrt/c/pjrt_c_api_ffi_extension.h` (version 2) and
-//! `xla/ffi/api/c_api.h` (FFI API 0.1 to 0.3), whose structs only grow at their ends.
+//! Layouts follow `xla/pjrt/c/pjrt_c_api_ffi_extension.h` (version 2) and `xla/ffi/api/c_api.h`
+//! (FFI API 0.1 to 0.3), whose structs only grow at their ends.
 //!
 //! Invariants:
-//! - G1. A target is registered with a plugin and platform at most once.
-//! - G2. No struct is read past the size that it says it has, and no list past its length; a call
-//!   frame that is not as the header says is an error of the call.
+//! - G1. A target is registered at most once per plugin and platform.
+//! - G2. No struct is read past its declared size, and no list past its length. A call frame that
+//!   does not match the header is an error of the call.
 //! - G3. Nothing unwinds into the plugin (`callback`), and every error reaches it as one of its
 //!   own.
 
@@ -43,8 +43,8 @@ struct RegisterArgs {
     traits: c_uint,
 }
 
-/// The same of older headers, which know handlers of another kind too. It is longer, so a plugin
-/// that expects it refuses the other by its size.
+/// The same in older headers, which also know handlers of another kind. It is longer, so a plugin
+/// that expects it rejects the other by its size.
 #[repr(C)]
 struct OlderRegisterArgs {
     struct_size: usize,
@@ -66,7 +66,7 @@ struct FfiExtension {
     register_handler: Option<unsafe extern "C" fn(*mut c_void) -> *mut PJRT_Error>,
 }
 
-/// What begins every struct of the FFI.
+/// The beginning of every struct of the FFI.
 #[repr(C)]
 struct Head {
     struct_size: usize,
@@ -213,8 +213,8 @@ const _: () = {
 };
 
 impl Plugin {
-    /// Makes a target of [`fuseline_fusion::handler`] known to the plugin for a platform, if it is
-    /// not yet.
+    /// Registers a target of [`fuseline_fusion::handler`] with the plugin for a platform, if it is
+    /// not registered yet.
     pub(super) fn allow_handler(self, target: &str, platform: &str) -> Result<(), Error> {
         let mut handlers = self.handlers().lock();
         if handlers.iter().any(|(known, place)| known == target && place == platform) {
@@ -226,10 +226,10 @@ impl Plugin {
     }
 }
 
-/// Makes a target known to a plugin for a platform, so that modules may call it.
+/// Registers a target with a plugin for a platform, so that modules may call it.
 ///
 /// # Errors
-/// When the plugin has no FFI extension or refuses the name, and on platforms whose memory handlers
+/// When the plugin has no FFI extension or rejects the name, and on platforms whose memory handlers
 /// cannot read.
 fn register(plugin: Plugin, target: &str, platform: &str) -> Result<(), Error> {
     const FUNCTION: &str = "PJRT_FFI_Register_Handler";
@@ -293,7 +293,7 @@ fn register(plugin: Plugin, target: &str, platform: &str) -> Result<(), Error> {
     Err(unsafe { plugin.api().take_error(refused, FUNCTION) })
 }
 
-/// What a plugin's pointer points to.
+/// Dereferences a pointer of the plugin.
 ///
 /// # Safety
 /// It points to a `T` that lives as long as is claimed and that nobody changes.
@@ -302,7 +302,7 @@ unsafe fn at<'f, T>(pointer: *const T) -> &'f T {
     unsafe { &*pointer }
 }
 
-/// A plugin's list; one of no elements may have no address.
+/// A list of the plugin. An empty list may have no address.
 ///
 /// # Safety
 /// There are so many `T` there, which live as long as is claimed and which nobody changes.
@@ -314,7 +314,7 @@ unsafe fn list<'f, T>(first: *const T, count: usize) -> &'f [T] {
     unsafe { std::slice::from_raw_parts(first, count) }
 }
 
-/// The function that all handlers are called through.
+/// The function through which all handlers are called.
 ///
 /// # Safety
 /// `frame` is a call frame of the FFI.
@@ -334,7 +334,7 @@ unsafe extern "C" fn entry(frame: *const Frame) -> *mut c_void {
     // SAFETY: holds because the table lives as long as the process and has had this function from
     // the first version on.
     let Some(create) = unsafe { at(api) }.error_create else {
-        // Without an error the plugin would take the results for computed.
+        // Without an error the plugin would assume that the results are computed.
         std::process::abort();
     };
     let mut args = ErrorCreate {
@@ -346,10 +346,10 @@ unsafe extern "C" fn entry(frame: *const Frame) -> *mut c_void {
     unsafe { create(&raw mut args) }
 }
 
-/// Answers a call: what version is spoken, or the results.
+/// Answers a call: with the supported version, or with the results.
 ///
 /// # Safety
-/// As of [`entry`].
+/// As for [`entry`].
 unsafe fn answer(frame: *const Frame) -> Result<(), String> {
     // SAFETY: holds because every frame begins with its head.
     let head = unsafe { at(frame.cast::<Head>()) };
@@ -360,8 +360,8 @@ unsafe fn answer(frame: *const Frame) -> Result<(), String> {
         if extension.kind == METADATA {
             // SAFETY: holds because an extension of this kind is that struct.
             let extension = unsafe { at(next.cast::<MetadataExtension>()) };
-            // SAFETY: holds because this extension has a place for the answer, which nobody else
-            // looks at meanwhile.
+            // SAFETY: holds because this extension has room for the answer, which nobody else
+            // accesses meanwhile.
             let metadata = unsafe { &mut *extension.metadata };
             // Structs only grow at their ends, so the first version that was compared is right for
             // all.
@@ -431,7 +431,7 @@ unsafe fn buffers(all: &Buffers) -> Result<Vec<(TensorType, *mut u8, usize)>, St
     kinds.iter().zip(items).map(buffer).collect()
 }
 
-/// The target that the attributes name, and what they say to it.
+/// The target that the attributes name, and its configuration.
 ///
 /// # Safety
 /// The list is a frame's.

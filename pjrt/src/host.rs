@@ -1,12 +1,12 @@
-//! Host data on its way to a device, and device memory of others made into buffers.
+//! Transfers host data to a device, and makes buffers of foreign device memory.
 //!
-//! Four ways, named as in the C header: a borrowed slice is copied before the call returns
-//! ([`Client::buffer_from_host`]); owned data ([`HostData`]) is kept until the transfer is done,
-//! or, where the plugin can use host memory in place, until the buffer is gone
+//! The host semantics are named as in the C header. A borrowed slice is copied before the call
+//! returns ([`Client::buffer_from_host`]). Owned data ([`HostData`]) is kept until the transfer is
+//! done, or, where the plugin can use host memory in place, until the buffer is gone
 //! ([`Client::buffer_from_owned`]).
 //!
 //! Invariant O1: owned data is dropped exactly once, and not before the plugin says that it is done
-//! with it; if the plugin cannot be heard, never.
+//! with it. If the plugin cannot report that, it is never dropped.
 
 use std::ffi::c_void;
 use std::fmt;
@@ -23,18 +23,17 @@ use super::error::{Error, leak};
 use super::event::Event;
 use super::types::{buffer_type, raw_dims};
 
-/// Alignment, in bytes, that host data needs to be used in place by XLA:CPU. Data aligned worse is
-/// copied.
+/// Alignment, in bytes, that host data needs for XLA:CPU to use it in place. Other data is copied.
 pub const ZERO_COPY_ALIGN: usize = 64;
 
 const FUNCTION: &str = "PJRT_Client_BufferFromHostBuffer";
 
-/// Where a new buffer goes.
+/// The destination of a new buffer.
 #[derive(Clone, Copy, Debug)]
 pub enum Placement<'a> {
-    /// To the device's default memory.
+    /// The device's default memory.
     Device(&'a Device),
-    /// To this memory.
+    /// This memory.
     Memory(&'a Memory),
 }
 
@@ -80,14 +79,14 @@ pub enum HostSemantics {
     UntilTransferred,
     /// Use it in place, read-only, until the buffer is gone.
     ZeroCopy,
-    /// Use it in place and overwrite it when the buffer is donated, until the buffer is gone.
-    /// Plugins of other devices than the CPU treat it as [`HostSemantics::UntilTransferred`].
+    /// Use it in place until the buffer is gone, and overwrite it when the buffer is donated.
+    /// Plugins of devices other than the CPU treat it as [`HostSemantics::UntilTransferred`].
     MutableZeroCopy,
 }
 
 /// Host data with its owner, which lives until the plugin is done with the data.
 ///
-/// The owner may be dropped on a thread of the plugin, and a panic of its destructor is stopped and
+/// The owner may be dropped on a thread of the plugin. A panic of its destructor is caught and
 /// counted there.
 pub struct HostData {
     start: *const u8,
@@ -99,7 +98,7 @@ pub struct HostData {
 // SAFETY: holds because `start` points to memory that the owner keeps, and the owner is `Send`.
 unsafe impl Send for HostData {}
 
-/// A box that is never moved as a box, so that pointers into its contents stay good.
+/// A box that is never moved as a box, so that pointers into its contents stay valid.
 struct Owner(*mut dyn Send);
 
 // SAFETY: holds because the boxed value is `Send`.
@@ -137,16 +136,16 @@ impl HostData {
         }
     }
 
-    /// Elements of a vector.
+    /// The elements of a vector.
     #[must_use]
     pub fn elements<T: Element>(mut elements: Vec<T>, semantics: HostSemantics) -> HostData {
         let (start, len) = (elements.as_mut_ptr().cast(), size_of_val(elements.as_slice()));
-        // The vector is not touched again before it is dropped.
+        // The vector is not accessed before it is dropped.
         HostData { start, len, semantics, owner: Owner(Box::into_raw(Box::new(elements))) }
     }
 
-    /// The slice stays good after this returns because it could have been borrowed until just
-    /// before the owner is dropped: the owner is not moved and not touched in between.
+    /// The slice stays valid after this returns, because it could have been borrowed until just
+    /// before the owner is dropped: the owner is neither moved nor accessed in between.
     fn shared<O: AsRef<[u8]> + Send + 'static>(owner: O, semantics: HostSemantics) -> HostData {
         let raw = Box::into_raw(Box::new(owner));
         let owner = Owner(raw);
@@ -155,12 +154,12 @@ impl HostData {
         HostData { start: data.as_ptr(), len: data.len(), semantics, owner }
     }
 
-    /// Memory of somebody else's that the plugin may use in place, read-only. `release` is called
-    /// when the plugin is done with it, on any thread.
+    /// Foreign memory that the plugin may use in place, read-only. `release` is called, on any
+    /// thread, when the plugin is done with it.
     ///
     /// # Safety
-    /// `start` is the address of `len` readable bytes, which stay and do not change until `release`
-    /// is called.
+    /// `start` is the address of `len` readable bytes, which stay valid and unchanged until
+    /// `release` is called.
     pub unsafe fn foreign(start: *const u8, len: usize, release: impl FnOnce() + Send + 'static) -> HostData {
         struct Release<F: FnOnce()>(Option<F>);
         impl<F: FnOnce()> Drop for Release<F> {
@@ -171,7 +170,7 @@ impl HostData {
             }
         }
         let owner = Owner(Box::into_raw(Box::new(Release(Some(release)))));
-        // No bytes need no memory, and a null pointer is no address.
+        // Zero bytes need no memory, and a null pointer is no valid address.
         let start = if len == 0 { std::ptr::NonNull::dangling().as_ptr() } else { start };
         HostData { start, len, semantics: HostSemantics::ZeroCopy, owner }
     }
@@ -184,7 +183,7 @@ impl HostData {
         unsafe { std::slice::from_raw_parts(self.start, self.len) }
     }
 
-    /// Where the data lies.
+    /// Address of the data.
     #[must_use]
     #[inline]
     pub fn as_ptr(&self) -> *const u8 {
@@ -259,7 +258,7 @@ impl fmt::Debug for AlignedBytes {
     }
 }
 
-/// The bytes of some elements, as [`Client::buffer_from_host`] takes them.
+/// The bytes of elements, for [`Client::buffer_from_host`].
 #[must_use]
 pub fn bytes_of<T: Element>(elements: &[T]) -> &[u8] {
     // SAFETY: holds because the element types have no padding, and any of their bytes is a `u8`.
@@ -267,12 +266,12 @@ pub fn bytes_of<T: Element>(elements: &[T]) -> &[u8] {
 }
 
 impl Client {
-    /// Makes a buffer of the given type from dense, row-major bytes, which are copied before this
+    /// Creates a buffer of the given type from dense, row-major bytes, which are copied before this
     /// returns.
     ///
     /// # Errors
-    /// When the length does not fit the type, a `bool` byte is neither 0 nor 1, the place belongs
-    /// to another client, or the plugin refuses (out of memory).
+    /// When the length does not match the type, a `bool` byte is neither 0 nor 1, the place belongs
+    /// to another client, or the plugin fails (out of memory).
     pub fn buffer_from_host<'p>(
         &self,
         ty: &TensorType,
@@ -283,7 +282,7 @@ impl Client {
             PJRT_HostBufferSemantics_PJRT_HostBufferSemantics_kImmutableOnlyDuringCall;
         let place = place.into();
         let data = (bytes.as_ptr(), bytes.len());
-        // SAFETY: holds because the slice outlives the call, and the plugin does not look at it
+        // SAFETY: holds because the slice outlives the call, and the plugin does not access it
         // afterwards.
         let (raw, done) = unsafe { self.send(ty, data, SEMANTICS, place) }?;
         drop(done);
@@ -291,12 +290,12 @@ impl Client {
         unsafe { Buffer::single(raw, self, ty, place.device(), FUNCTION) }
     }
 
-    /// Makes a buffer of the given type from owned, dense, row-major data; what the plugin may do
-    /// with it and for how long is the data's [`HostSemantics`].
+    /// Creates a buffer of the given type from owned, dense, row-major data. Its [`HostSemantics`]
+    /// determine what the plugin may do with it and for how long.
     ///
-    /// Whether the plugin uses the data in place can be asked with [`Buffer::aliases`]; XLA:CPU
-    /// does if it is aligned to [`ZERO_COPY_ALIGN`]. The owner is dropped when the plugin is done,
-    /// or here when there is an error.
+    /// [`Buffer::aliases`] tells whether the plugin uses the data in place; XLA:CPU does if it is
+    /// aligned to [`ZERO_COPY_ALIGN`]. The owner is dropped when the plugin is done, or here after
+    /// an error.
     ///
     /// # Errors
     /// As [`Client::buffer_from_host`].
@@ -332,11 +331,12 @@ impl Client {
         unsafe { Buffer::single(raw, self, ty, place.device(), FUNCTION) }
     }
 
-    /// The call behind both. Returns the new buffer, which the caller owns, and the event that says
-    /// when the plugin is done with the data.
+    /// Implements both functions above. Returns the new buffer, which the caller owns, and the
+    /// event that signals that the plugin is done with the data.
     ///
     /// # Safety
-    /// `data`, a start and a length, is readable, and stays so, and writable, as `semantics` asks.
+    /// `data`, a start and a length, is readable, and stays readable, and writable, as `semantics`
+    /// require.
     unsafe fn send(
         &self,
         ty: &TensorType,
@@ -371,24 +371,24 @@ impl Client {
         args.host_buffer_semantics = semantics;
         (args.device, args.memory) = place.raw();
         // SAFETY: holds because client, place and dims are alive during the call, and the caller
-        // vouches for the data.
+        // guarantees the requirements on the data.
         unsafe { api.call(&mut args) }?;
         // SAFETY: holds because the call gave us the event.
         let done = unsafe { Event::from_raw(args.done_with_host_buffer, self) };
         Ok((args.buffer, done))
     }
 
-    /// Makes a buffer of memory on a device that belongs to somebody else (another framework,
-    /// through DLPack, say). `on_delete` runs once the plugin does not need the memory any more, on
-    /// any thread; rules as for [`Event::on_ready`]. It does not run when there is an error.
+    /// Creates a buffer of foreign memory on a device (from another framework through DLPack, for
+    /// example). `on_delete` runs on any thread once the plugin does not need the memory any more;
+    /// rules as for [`Event::on_ready`]. It does not run after an error.
     ///
     /// # Safety
-    /// `pointer` is an address on that device, aligned as the platform asks, of dense, row-major
-    /// data of type `ty`, which is complete, and stays and is not written to by others until
-    /// `on_delete` runs. If the buffer is donated the plugin writes to it.
+    /// `pointer` is an address on that device, aligned as the platform requires, of dense,
+    /// row-major data of type `ty`, which is complete. It stays valid, and nobody else writes to
+    /// it, until `on_delete` runs. If the buffer is donated, the plugin writes to it.
     ///
     /// # Errors
-    /// When the place belongs to another client, or the plugin refuses or has no such function.
+    /// When the place belongs to another client, or the plugin fails or has no such function.
     pub unsafe fn adopt<'p, F>(
         &self,
         pointer: *mut c_void,
@@ -417,7 +417,7 @@ impl Client {
         args.on_delete_callback_arg = state.cast();
         (args.device, args.tail.memory) = place.raw();
         // SAFETY: holds because client, place and dims are alive during the call, `state` is what
-        // the callback expects, and the caller vouches for the memory.
+        // the callback expects, and the caller guarantees the requirements on the memory.
         if let Err(error) = unsafe { api.call(&mut args) } {
             // SAFETY: holds because a refused view never calls back.
             drop(unsafe { Box::from_raw(state) });

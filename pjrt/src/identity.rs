@@ -1,17 +1,17 @@
-//! Which file it is that was opened.
+//! The identity of an opened file.
 
 use std::fs::{File, Metadata, OpenOptions};
 use std::io;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
-/// Which file it is, and which version of it.
+/// Identifies a file and its version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Identity {
     pub(super) device: u64,
     pub(super) number: u64,
     pub(super) size: u64,
-    /// How many names it has.
+    /// Number of hard links.
     pub(super) links: u64,
     pub(super) modified: (i64, i64),
     pub(super) changed: (i64, i64),

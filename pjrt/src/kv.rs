@@ -1,7 +1,7 @@
-//! A key-value store that the clients of several processes meet in.
+//! A key-value store through which the clients of several processes meet.
 //!
-//! Multi-process clients agree on who has which devices through it while they start. One process
-//! needs none.
+//! Multi-process clients use it at start to agree on who has which devices. A single process needs
+//! none.
 
 use std::ffi::{c_char, c_void};
 use std::fmt;
@@ -14,15 +14,15 @@ use super::abi::{Block, KeyValueTryGetArgs};
 use super::api::list;
 use super::callback::shield;
 
-/// A store shared by processes. Called from threads of the plugin, several at a time; a panic is
-/// stopped and becomes an error of the call.
+/// A store shared by processes. It is called from threads of the plugin, several at a time. A panic
+/// is caught and becomes an error of the call.
 ///
-/// Keys and values are bytes. Errors are words for a person.
+/// Keys and values are bytes. Errors are text for people.
 pub trait KeyValueStore: Send + Sync {
     /// Waits until `key` has a value, at most for `timeout`.
     ///
     /// # Errors
-    /// When the time is up or the store cannot be reached.
+    /// When the timeout passes or the store cannot be reached.
     fn get(&self, key: &[u8], timeout: Duration) -> Result<Vec<u8>, String>;
 
     /// The value of `key`, or `None` if it has none yet; does not wait.
@@ -38,7 +38,7 @@ pub trait KeyValueStore: Send + Sync {
     fn put(&self, key: &[u8], value: &[u8]) -> Result<(), String>;
 }
 
-/// What the callbacks get as their argument; its address must stay as long as the client.
+/// The argument of the callbacks. Its address must stay valid as long as the client.
 pub(super) struct Store(pub(super) Arc<dyn KeyValueStore>);
 
 impl fmt::Debug for Store {
@@ -48,7 +48,7 @@ impl fmt::Debug for Store {
 }
 
 impl Store {
-    /// Sets the callbacks. `self` must not move or go before the client does.
+    /// Sets the callbacks. `self` must not be moved or dropped before the client is destroyed.
     pub(super) fn fill(&self, args: &mut Block<PJRT_Client_Create_Args>) {
         let user_arg = std::ptr::from_ref(self).cast_mut().cast::<c_void>();
         args.kv_get_callback = Some(get);
@@ -60,7 +60,7 @@ impl Store {
     }
 }
 
-/// How an error gets back to the plugin.
+/// Returns an error to the plugin.
 type MakeError = *mut PJRT_CallbackError;
 
 const NOT_FOUND: PJRT_Error_Code = PJRT_Error_Code_PJRT_Error_Code_NOT_FOUND;
@@ -75,8 +75,8 @@ unsafe fn fail(make: MakeError, code: PJRT_Error_Code, words: &str) -> *mut PJRT
     unsafe { make(code, words.as_ptr().cast(), words.len()) }
 }
 
-/// Gives `value` to the plugin, which copies it and calls [`free`]. The length stands in front of
-/// the bytes.
+/// Lends `value` to the plugin, which copies it and calls [`free`]. The length is stored in front
+/// of the bytes.
 fn lend(value: &[u8]) -> *mut c_char {
     let mut block = Vec::with_capacity(size_of::<usize>() + value.len());
     block.extend(value.len().to_ne_bytes());

@@ -1,49 +1,50 @@
-//! PJRT, the C API of XLA's devices, made safe: plugins, clients, buffers, executables, events.
+//! A safe layer over PJRT, the C API of XLA's devices: plugins, clients, buffers, executables,
+//! events.
 //!
 //! Input: a plugin (a shared library, found by [`discover`]), StableHLO, host data. Output: data
 //! computed on a device. This is the only crate of Fuseline that calls plugins. It adds nothing to
-//! PJRT and decides nothing: no caching, no retries, no logging, no threads (but one to shut a
-//! client down when its last handle is dropped where it must not be).
+//! PJRT and decides nothing: no caching, no retries, no logging, no threads (except one that shuts
+//! a client down if its last handle is dropped where that is not possible).
 //!
 //! ```text
 //! discover ─► Plugin ─┬─► Client ─┬─► Device, Memory
 //!                     │           ├─► Buffer ─► HostCopy
 //!                     │           └─► Executable ─► Execution { Buffer, Event }
-//!                     └─► Topology ─► an executable's bytes
+//!                     └─► Topology ─► a serialized executable
 //! ```
 //!
 //! # Invariants
 //!
 //! - I1. Argument structs are padded and tables are read with bounds, so plugins older and newer
-//!   than our header work as far as they go (`abi`, `api`).
-//! - I2. Whatever order handles are dropped in, on whatever threads, each plugin object is
-//!   destroyed once, after what depends on it. Every handle holds the client; the plugin stays for
-//!   ever.
+//!   than our header work as far as possible (`abi`, `api`).
+//! - I2. In whatever order and on whatever threads handles are dropped, each plugin object is
+//!   destroyed once, after everything that depends on it. Every handle holds the client; the plugin
+//!   is never unloaded.
 //! - I3. `Drop` does not panic and does not wait for a computation. Shutting down a client waits
-//!   for what it still runs.
+//!   for its running work.
 //! - I4. No panic crosses into the plugin (`callback`).
 //! - I5. A call that cannot be right is an [`Error`] of this layer and does not reach the plugin:
 //!   buffers of another client, arguments of the wrong number or type, data of the wrong length.
-//! - I6. What goes wrong where nobody can be told is counted ([`counters`]).
+//! - I6. Failures that no caller can receive are counted ([`counters`]).
 //!
 //! # Thread safety
 //!
-//! The PJRT C API is the C face of `xla::PjRtClient`, whose contract is that a client and
-//! everything made with it can be used from any thread, by several threads at a time, without
-//! outside locking; frameworks use it so. Objects have no thread of their own: they may be
-//! destroyed on another thread than the one that made them. An object must not be destroyed while a
-//! call uses it. All of that holds here by construction: calls borrow the handle (`&self`), and
-//! only the last owner destroys. Where XLA's side of the C API does not keep the contract, calls on
-//! a buffer are made one at a time (`Buffer::alone`). On this the `Send` and `Sync` of [`Client`],
-//! [`Device`], [`Memory`], [`Buffer`], [`Executable`] and [`Event`] rest.
+//! The PJRT C API wraps `xla::PjRtClient`. By its contract a client and everything made with it can
+//! be used from any thread, by several threads at a time, without external locking, and frameworks
+//! rely on that. Objects are not bound to a thread: they may be destroyed on another thread than
+//! the one that made them. An object must not be destroyed while a call uses it. All of that holds
+//! here by construction: calls borrow the handle (`&self`), and only the last owner destroys. Where
+//! XLA's implementation of the C API breaks the contract, calls on a buffer are serialized
+//! (`Buffer::alone`). The `Send` and `Sync` of [`Client`], [`Device`], [`Memory`], [`Buffer`],
+//! [`Executable`] and [`Event`] rest on this.
 //!
-//! A process that forks must not use PJRT in the child: the plugin's threads are not there.
+//! A process that forks must not use PJRT in the child, which has none of the plugin's threads.
 //!
 //! # Deliberately absent
 //!
 //! The asynchronous transfer manager, send and receive callbacks, DMA mapping, extensions other
-//! than the FFI, custom device layouts. Element types beyond [`fuseline_fusion::DType`] are refused
-//! where they would enter.
+//! than the FFI, custom device layouts. Element types beyond [`fuseline_fusion::DType`] are
+//! rejected on entry.
 
 mod abi;
 mod api;

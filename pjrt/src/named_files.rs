@@ -1,9 +1,8 @@
-//! Files that settings of a compiler name: variables of the environment, options, and files of
-//! flags.
+//! Files that compiler settings name: environment variables, options, and files of flags.
 //!
 //! An executable depends on the contents of these files, not on their names. The plugin reads files
-//! of flags once, before its first compile returns. It may read any other file (a profile, the
-//! results of autotuning, a folder of a toolkit) at each compile, so such a file must not change.
+//! of flags once, before its first compile returns. It may read any other file (a profile,
+//! autotuning results, a toolkit folder) at each compile, so such a file must not change.
 
 use std::collections::VecDeque;
 use std::ffi::OsStr;
@@ -17,25 +16,25 @@ use fuseline_fusion::encode::Writer;
 
 use super::identity::{Identity, open};
 
-/// Most bytes of a file that a setting names. A larger file is unknown.
+/// Maximum size of a file that a setting names. The contents of a larger file count as unknown.
 const MAX_BYTES: u64 = 64 << 20;
 
-/// Most files that a setting names.
+/// Maximum number of files that a setting names.
 const MAX_FILES: usize = 64;
 
-/// Most files in a folder that a setting names.
+/// Maximum number of files in a folder that a setting names.
 const MAX_FILES_IN_FOLDER: usize = 20_000;
 
-/// What XLA's flags contain for XLA to read them anew each time.
+/// With this flag XLA reads its flags again each time.
 const READ_ANEW: &[u8] = b"xla_flags_reset";
 
-/// A name and what it is.
+/// A name and its value.
 pub(crate) type Part = (String, String);
 
-/// What a setting is.
+/// The kind of a setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Setting {
-    /// A variable of the environment: flags, or the name of a file of flags.
+    /// An environment variable: flags, or the name of a file of flags.
     Variable,
     /// The value of an option.
     Option,
@@ -43,15 +42,15 @@ pub enum Setting {
     File,
 }
 
-/// A file, with the hash of its contents when the setting was read.
+/// A file, with the hash of its contents at the time when the setting was read.
 #[derive(Clone, Debug)]
 struct NamedFile {
-    /// Which setting names it, and the hash of its contents.
+    /// The setting that names it, and the hash of its contents.
     part: Part,
     path: PathBuf,
     /// `None` for a folder.
     identity: Option<Identity>,
-    /// The plugin reads it once.
+    /// Whether it is a file of flags, which the plugin reads once.
     has_flags: bool,
 }
 
@@ -64,7 +63,7 @@ impl PartialEq for NamedFile {
 impl Eq for NamedFile {}
 
 impl NamedFile {
-    /// Whether its contents differ from those that the setting was read with.
+    /// Whether its contents have changed since the setting was read.
     fn is_changed(&self) -> bool {
         let Ok(metadata) = std::fs::metadata(&self.path) else { return true };
         if self.identity.is_some_and(|identity| identity == Identity::of(&metadata)) {
@@ -83,10 +82,10 @@ pub struct NamedFiles {
 
 impl NamedFiles {
     /// Adds the files that the value of a setting names (as a whole, as a word, or as the value of
-    /// a flag) and those that files of flags name.
+    /// a flag), and those that files of flags name.
     ///
     /// # Errors
-    /// If the contents of a file cannot be known.
+    /// If the contents of a file cannot be determined.
     pub fn add(&mut self, label: &str, value: &[u8], setting: Setting) -> Result<(), String> {
         let mut left = VecDeque::from([(value.to_vec(), setting)]);
         let first = self.files.len();
@@ -117,7 +116,7 @@ impl NamedFiles {
         Ok(())
     }
 
-    /// The settings with the hashes of what is in the files.
+    /// The settings with the hashes of their files' contents.
     pub fn parts(&self) -> impl Iterator<Item = Part> {
         self.files.iter().map(|file| file.part.clone())
     }
@@ -133,15 +132,15 @@ impl NamedFiles {
         self.add(&format!("{kind} {name}"), value.as_bytes(), Setting::Option)
     }
 
-    /// Whether XLA reads the flags each time.
+    /// Whether XLA reads its flags again each time.
     pub fn are_flags_read_anew(&self) -> bool {
         self.are_flags_read_anew
     }
 
-    /// Whether the files that may be read at each compile are as they were.
+    /// Checks that files that may be read at each compile are unchanged.
     ///
     /// # Errors
-    /// With the name of one that has changed.
+    /// The name of a file that has changed.
     pub fn check(&self) -> Result<(), String> {
         match self.files.iter().find(|file| !file.has_flags && file.is_changed()) {
             None => Ok(()),
@@ -153,8 +152,8 @@ impl NamedFiles {
     }
 }
 
-/// The parts of a text that may be names of files, each with whether it would be a file of flags.
-/// They are the whole of a value, each of its words, and the values of flags.
+/// The parts of a text that may be file names, each with whether it would be a file of flags: the
+/// whole value, each of its words, and the values of flags.
 fn paths(text: &[u8], setting: Setting) -> Vec<(PathBuf, bool)> {
     let mut names: Vec<(&[u8], bool)> = Vec::new();
     let is_variable = setting == Setting::Variable;
@@ -177,7 +176,7 @@ fn paths(text: &[u8], setting: Setting) -> Vec<(PathBuf, bool)> {
             names.extend(value.split(|byte| *byte == b',').map(|value| (value, is_flagfile)));
         }
     }
-    // A value in quotes may have spaces.
+    // A quoted value may contain spaces.
     let has_flags = setting != Setting::File || text.trim_ascii_start().starts_with(b"-");
     for quote in [b'"', b'\''].into_iter().filter(|_| has_flags) {
         let mut before: &[u8] = b"";
@@ -203,7 +202,7 @@ fn has(text: &[u8], word: &[u8]) -> bool {
     text.windows(word.len()).any(|part| part == word)
 }
 
-/// The hash of what is in a file or a folder, and the contents of a file.
+/// The hash of the contents of a file or folder, and the contents of a file.
 fn digest(path: &Path, metadata: &Metadata) -> io::Result<(blake3::Hash, Option<Vec<u8>>)> {
     if metadata.is_dir() {
         return Ok((folder_digest(path)?, None));
@@ -216,8 +215,8 @@ fn digest(path: &Path, metadata: &Metadata) -> io::Result<(blake3::Hash, Option<
     Ok((blake3::hash(&bytes), Some(bytes)))
 }
 
-/// What is in a folder: names, lengths and times. Its files may be large, as those of a CUDA
-/// toolkit are.
+/// The hash of the contents of a folder: names, sizes and times. Its files may be large, such as
+/// those of a CUDA toolkit.
 fn folder_digest(path: &Path) -> io::Result<blake3::Hash> {
     let mut files = Vec::new();
     let mut left = vec![path.to_owned()];
@@ -255,7 +254,7 @@ mod tests {
         files
     }
 
-    /// A file that is read at each compile may not change; one of flags may, once they are read.
+    /// A file that is read at each compile must not change. A file of flags may, once it was read.
     #[test]
     fn what_is_read_at_each_compile_is_watched() {
         let folder = tempfile::tempdir().expect("a folder");

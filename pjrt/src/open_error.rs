@@ -1,4 +1,4 @@
-//! Why a file cannot be used as a plugin, in words.
+//! Why a file cannot be used as a plugin, with messages.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -12,27 +12,26 @@ use super::version::{ApiVersion, OUR_VERSION};
 #[derive(Clone, PartialEq, Eq)]
 pub struct OpenError(Box<(PathBuf, OpenFault)>);
 
-/// What exactly is wrong with the file.
+/// The problem with the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OpenFault {
-    /// There is no such file, or it may not be read; the operating system's words.
+    /// The file does not exist or may not be read. Holds the message of the operating system.
     Missing(String),
-    /// The file is not a shared library at all.
+    /// The file is no shared library.
     NotALibrary,
-    /// The file is a shared library that the loader refuses, such as one that needs other
-    /// libraries; its words.
+    /// The loader rejects the shared library, for example because it needs other libraries. Holds
+    /// its message.
     CannotLoad(String),
     /// The library has no symbol `GetPjrtApi`.
     NoEntryPoint,
     /// `GetPjrtApi` returned something that is not a function table.
     BadTable(String),
-    /// The plugin speaks another major version of the API, or lacks functions this crate cannot do
-    /// without.
+    /// The plugin has another major version of the API, or lacks required functions.
     Version {
         /// The plugin's version.
         theirs: ApiVersion,
-        /// The functions it lacks; empty when the major versions differ.
+        /// The functions that it lacks; empty when the major versions differ.
         missing: Vec<&'static str>,
     },
     /// `PJRT_Plugin_Initialize` failed, now or when the file was first opened.
@@ -47,13 +46,13 @@ impl OpenError {
         OpenError(Box::new((path.to_owned(), fault)))
     }
 
-    /// The file, as it was asked for.
+    /// The file, as it was requested.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.0.0
     }
 
-    /// What is wrong.
+    /// The problem with the file.
     #[must_use]
     pub fn fault(&self) -> &OpenFault {
         &self.0.1
@@ -62,14 +61,14 @@ impl OpenError {
 
 impl fmt::Display for OpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        Printable(Words(self)).fmt(f)
+        Printable(DisplayError(self)).fmt(f)
     }
 }
 
-/// An error as it is put into words, whatever characters paths and systems have.
-struct Words<'a>(&'a OpenError);
+/// The text of an error. Control characters in paths and messages are escaped.
+struct DisplayError<'a>(&'a OpenError);
 
-impl fmt::Display for Words<'_> {
+impl fmt::Display for DisplayError<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let path = self.0.path().display();
         match self.0.fault() {

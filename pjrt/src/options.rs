@@ -1,6 +1,6 @@
-//! Options of one compilation.
+//! Options of a compile.
 //!
-//! Invariant T1: equal options have equal bytes, in every process. So the bytes can stand in a
+//! Invariant T1: equal options have equal bytes, in every process, so the bytes can be part of a
 //! cache key. (A protobuf map has no order; here it is written in the order of its keys.)
 
 use std::collections::BTreeMap;
@@ -15,8 +15,8 @@ use prost::Message;
 
 use super::error::Error;
 
-/// Value of a compiler flag. XLA checks the type: a flag that is a bool refuses the string
-/// `"false"`, and an enum flag takes the name of the variant as a string.
+/// Value of a compiler flag. XLA checks the type: a bool flag rejects the string `"false"`, and an
+/// enum flag takes the name of the variant as a string.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 #[allow(missing_docs, reason = "the variants are the types")]
@@ -49,8 +49,8 @@ macro_rules! from {
 }
 from!(bool => Bool, i64 => Int, i32 => Int, f64 => Float, &str => String, String => String);
 
-/// Options for [`super::Client::compile`]: one replica and one partition on the default device,
-/// unless said otherwise.
+/// Options for [`super::Client::compile`]. Default: one replica and one partition on the default
+/// device.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CompileOptions {
     replicas: u32,
@@ -87,9 +87,9 @@ impl CompileOptions {
         CompileOptions { replicas: 1, partitions: 1, devices: vec![id], ..self }
     }
 
-    /// Compiles for several devices, which then run together. `ids` are device ids, partitions of a
-    /// replica side by side: `ids[replica * partitions + partition]`. Empty means the plugin's
-    /// choice.
+    /// Compiles for several devices, which then run together. `ids` are device ids, with the
+    /// partitions of a replica next to each other: `ids[replica * partitions + partition]`. If
+    /// empty, the plugin chooses.
     ///
     /// # Errors
     /// When the number of ids is neither zero nor `replicas * partitions`, or one of those is zero.
@@ -110,7 +110,7 @@ impl CompileOptions {
         self
     }
 
-    /// Makes an executable that is bound to no device: every execution names one
+    /// Creates an executable that is bound to no device: every execution names one
     /// ([`super::ExecuteOptions::device`]). One replica and one partition only.
     #[must_use]
     pub fn portable(mut self, portable: bool) -> CompileOptions {
@@ -126,7 +126,7 @@ impl CompileOptions {
         self
     }
 
-    /// The flags set, in the order of their names.
+    /// The flags, in the order of their names.
     pub fn flags(&self) -> impl Iterator<Item = (&str, &Flag)> {
         self.flags.iter().map(|(name, value)| (name.as_str(), value))
     }
@@ -143,12 +143,12 @@ impl CompileOptions {
         self.partitions
     }
 
-    /// The options as a serialised `CompileOptionsProto`: what the compiler gets, and stable enough
-    /// for a key (T1).
+    /// The options as a serialized `CompileOptionsProto`, as the compiler gets them. They are
+    /// stable enough for a key (T1).
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         let partitions = self.partitions as usize;
-        // Stored by partition: each lists the device of every replica.
+        // Grouped by partition: each lists the device of every replica.
         let device_assignment = (!self.devices.is_empty()).then(|| DeviceAssignmentProto {
             replica_count: self.replicas as i32,
             computation_count: self.partitions as i32,
@@ -186,7 +186,7 @@ impl CompileOptions {
                 })
                 .collect(),
         };
-        // Two serialised messages one after the other are one message with the fields of both.
+        // Two concatenated serialized messages are one message with the fields of both.
         let mut bytes = options.encode_to_vec();
         bytes.extend(flags.encode_to_vec());
         bytes
@@ -204,8 +204,8 @@ impl Flag {
     }
 }
 
-/// `CompileOptionsProto` with nothing but `env_option_overrides`, as the list of entries that a map
-/// is on the wire.
+/// `CompileOptionsProto` with only `env_option_overrides`, as a list of entries, which is the wire
+/// format of a map.
 #[derive(Clone, PartialEq, Message)]
 struct Flags {
     #[prost(message, repeated, tag = "7")]

@@ -1,15 +1,16 @@
-//! What a plugin was loaded from, and the variables of the environment that it saw.
+//! The origin of a plugin: the file that it was loaded from, and the environment variables that it
+//! saw.
 //!
-//! Executables are kept for other processes under what they depend on, so that has to be known of
-//! the code that runs, not of what lies under its path by now. The file is opened before the loader
-//! opens it and stays open: `pip install -U` puts another file under the path, and this one can be
-//! read all the same. Variables are read before the plugin is loaded. XLA reads its flags once, at
-//! some call before the first compile has returned, so until then they are compared: if they have
-//! changed meanwhile, nobody knows what the plugin has read. Variables may name files
-//! (`named_files.rs`); what is in these belongs to them.
+//! Executables are stored for other processes under everything that they depend on. That has to
+//! describe the code that runs, not what is at its path by now. The file is opened before the
+//! loader opens it, and stays open: `pip install -U` puts another file at the path, and this one
+//! can still be read. Variables are read before the plugin is loaded. XLA reads its flags once, at
+//! some call before the first compile has returned. Until then they are compared: if they have
+//! changed meanwhile, it is unknown what the plugin has read. Variables may name files
+//! (`named_files.rs`), whose contents count as part of them.
 //!
-//! Input: a file, and the environment of the process. Output: identity and digest of what is
-//! mapped; variables as parts of a key; or why that cannot be known, and then nothing is kept.
+//! Input: a file, and the environment of the process. Output: identity and digest of the mapped
+//! file, and variables as parts of a key; or why they are unknown, and then nothing is stored.
 //!
 //! Invariants:
 //! - P12: a digest is of the bytes that were mapped when the library was loaded, or there is none.
@@ -28,28 +29,28 @@ use fuseline_fusion::encode::Writer;
 use super::identity::{Identity, open};
 use super::named_files::{NamedFiles, Part, Setting};
 
-/// Variables that change what XLA and its plugins compile, or how what they compile computes: flags
-/// of XLA, of its use in TensorFlow, and of TPUs; in how many parts XLA's CPU compiler splits work;
-/// the libraries that its code calls.
+/// Variables that change what XLA and its plugins compile, or what compiled code computes: flags of
+/// XLA, of its use in TensorFlow, and of TPUs; the number of parts into which XLA's CPU compiler
+/// splits work; the libraries that its code calls.
 const VARIABLES: [&str; 5] =
     ["PJRT_NPROC", "NPROC", "OMP_NUM_THREADS", "NVIDIA_TF32_OVERRIDE", "TF_XLA_FLAGS"];
 
-/// Beginnings of the names of such variables.
+/// Prefixes of the names of such variables.
 const FAMILIES: [&str; 8] =
     ["XLA_", "LIBTPU_", "ONEDNN_", "DNNL_", "CUDNN_", "CUBLAS_", "TF_CUDNN_", "TF_CUBLAS_"];
 
-/// What a plugin was loaded from.
+/// The origin of a plugin.
 #[derive(Debug)]
 pub struct Origin {
     file: Result<(File, Identity), String>,
     variables: Result<Variables, String>,
-    /// The plugin has read its flags.
+    /// Whether the plugin has read its flags.
     is_settled: AtomicBool,
-    /// It cannot be known what it has read.
+    /// Whether it is unknown what it has read.
     is_lost: AtomicBool,
 }
 
-/// A file that is about to be loaded.
+/// A file that will be loaded.
 pub(super) struct Loading {
     file: File,
     identity: Identity,
@@ -57,14 +58,14 @@ pub(super) struct Loading {
 }
 
 impl Loading {
-    /// Before the loader opens the file.
+    /// Called before the loader opens the file.
     pub(super) fn begin(path: &Path) -> io::Result<Loading> {
         let file = open(path)?;
         let identity = Identity::of(&file.metadata()?);
         Ok(Loading { file, identity, variables: Variables::of_process() })
     }
 
-    /// After it was loaded by this process, for the first time.
+    /// Called after this process has loaded it for the first time.
     pub(super) fn end(self, path: &Path) -> Origin {
         let is_same = std::fs::metadata(path).is_ok_and(|now| Identity::of(&now) == self.identity);
         let replaced = || format!("{} was replaced while it was loaded", path.display());
@@ -72,8 +73,8 @@ impl Loading {
         Origin::new(file, self.variables)
     }
 
-    /// After it turned out that something else in the process had loaded it before: then it may
-    /// have read its flags long ago. `code` is in it.
+    /// Called if something else in the process had loaded it before; it may then have read its
+    /// flags long ago. `code` is an address in it.
     pub(super) fn end_of_loaded(self, path: &Path, code: usize) -> Origin {
         let is_mapped = mapped(code).is_some_and(|number| number == self.identity.number);
         let replaced = || {
@@ -96,14 +97,14 @@ impl Origin {
         Origin { file, variables, is_settled: AtomicBool::new(false), is_lost: AtomicBool::new(false) }
     }
 
-    /// That of a function table without a file.
+    /// The origin of a function table without a file.
     pub(super) fn unknown() -> Origin {
         let why = "the plugin was not loaded from a file";
         Origin::new(Err(why.to_owned()), Err(why.to_owned()))
     }
 
-    /// What the file is known by without reading it: when it is written to, or another one takes
-    /// its place, this changes.
+    /// Identifies the file without reading it. The identity changes when the file is written to or
+    /// replaced.
     pub fn identity(&self) -> Result<Vec<u8>, String> {
         self.check()?;
         let (_, identity) = self.file.as_ref().map_err(String::clone)?;
@@ -119,7 +120,7 @@ impl Origin {
         Ok(out.into_vec())
     }
 
-    /// The hash of the bytes that were mapped.
+    /// The hash of the mapped bytes.
     pub fn digest(&self) -> Result<blake3::Hash, String> {
         let (file, _) = self.file.as_ref().map_err(String::clone)?;
         let mut hasher = blake3::Hasher::new();
@@ -135,25 +136,24 @@ impl Origin {
             hasher.update(&buffer[..read]);
             at += read as u64;
         }
-        // What was written to meanwhile is neither the one nor the other.
+        // If the file was written to meanwhile, the hash is of neither version.
         self.check()?;
         Ok(hasher.finalize())
     }
 
-    /// The variables that it saw, and what is in the files that they name.
+    /// The variables that it saw, and the contents of the files that they name.
     pub fn variables(&self) -> Result<Vec<Part>, String> {
         self.check()?;
         self.variables.as_ref().map(Variables::parts).map_err(String::clone)
     }
 
-    /// Whether all of it is still so, or why not.
+    /// Checks that all of this is unchanged.
     pub fn check(&self) -> Result<(), String> {
         let (file, identity) = self.file.as_ref().map_err(String::clone)?;
         let variables = self.variables.as_ref().map_err(String::clone)?;
         let now = file.metadata().map_err(|error| format!("the plugin cannot be looked at: {error}"))?;
         let is = Identity::of(&now);
-        // To get or lose a name changes nothing that is in it, but the time at which it was
-        // changed.
+        // Adding or removing a hard link changes nothing in the file except its change time.
         let has_other_names = is.links != identity.links;
         let is_as_it_was = Identity { links: identity.links, changed: identity.changed, ..is } == *identity;
         if is != *identity && !(has_other_names && is_as_it_was) {
@@ -169,14 +169,14 @@ impl Origin {
         variables.files.check()
     }
 
-    /// The plugin may be about to read its flags, or may just have.
+    /// Called when the plugin may be about to read its flags, or may just have read them.
     pub(super) fn note_call(&self) {
         if let Ok(variables) = &self.variables {
             self.look(variables);
         }
     }
 
-    /// The plugin has compiled something: it has read its flags.
+    /// Called when the plugin has compiled something, and so has read its flags.
     pub(super) fn note_compile(&self) {
         if let Ok(variables) = &self.variables
             && !self.is_settled.load(Ordering::Relaxed)
@@ -200,7 +200,7 @@ struct Variables {
     files: NamedFiles,
 }
 
-/// Those of an environment that are of interest, by name.
+/// The relevant variables of an environment, by name.
 fn relevant(all: impl IntoIterator<Item = (OsString, OsString)>) -> Vec<(OsString, OsString)> {
     let is_ours = |name: &OsStr| {
         let name = name.as_bytes();
@@ -230,7 +230,7 @@ impl Variables {
         let values = self.values.iter().map(|(name, value)| {
             let text = match value.to_str() {
                 Some(text) => text.to_owned(),
-                // What cannot be shown is told apart all the same.
+                // Values that cannot be displayed are still distinguished.
                 None => format!("{} ({})", value.to_string_lossy(), blake3::hash(value.as_bytes()).to_hex()),
             };
             (format!("variable {}", name.to_string_lossy()), text)
@@ -239,7 +239,7 @@ impl Variables {
     }
 }
 
-/// The number of the file that is mapped at an address, if it still has its name.
+/// The inode number of the file that is mapped at an address, if it still has its name.
 fn mapped(code: usize) -> Option<u64> {
     let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
     maps.lines().filter(|line| !line.ends_with(" (deleted)")).find_map(|line| {
@@ -250,7 +250,7 @@ fn mapped(code: usize) -> Option<u64> {
     })
 }
 
-/// The environment that the process was started with.
+/// The environment with which the process was started.
 fn initial() -> Option<Vec<(OsString, OsString)>> {
     let bytes = std::fs::read("/proc/self/environ").ok()?;
     let row = |row: &[u8]| {
@@ -270,7 +270,7 @@ mod tests {
         Variables::of(rows.iter().map(|(name, value)| ((*name).into(), (*value).into())))
     }
 
-    /// Each of them by name, so that none leaves the key unnoticed.
+    /// Each of them by name, so that none disappears from the key unnoticed.
     #[test]
     fn every_variable_that_counts_is_a_part() {
         let names = [
@@ -308,7 +308,7 @@ mod tests {
         assert_ne!(parts(0xfe), parts(0xff));
     }
 
-    /// However a value names a file, what is in it is a part.
+    /// However a value names a file, its contents are a part.
     #[test]
     fn what_is_in_a_file_that_a_variable_names_is_a_part() {
         let folder = tempfile::tempdir().expect("a folder");
@@ -335,14 +335,14 @@ mod tests {
                 assert_eq!(with("--xla_a=1"), first);
             }
         }
-        // Also by way of a file.
+        // Also through another file.
         std::fs::write(&one, format!("--flagfile={plain}")).expect("written");
         let with = |text: &str| {
             std::fs::write(&other, text).expect("written");
             of(&[("LIBTPU_INIT_ARGS", path)]).expect("files").parts()
         };
         assert_ne!(with("a"), with("b"));
-        // And in a folder, unless it is where the compiler writes to.
+        // And in a folder, unless the compiler writes to it.
         let within = |flag: &str, name: &str| {
             std::fs::write(folder.path().join(name), "x").expect("written");
             of(&[("XLA_FLAGS", &format!("{flag}={}", folder.path().display()))]).expect("files").parts()
@@ -351,7 +351,7 @@ mod tests {
         assert_eq!(within("--xla_dump_to", "3"), within("--xla_dump_to", "4"));
     }
 
-    /// What cannot be known is said, and nothing waits for it.
+    /// An unknown state is reported, and nothing waits for it.
     #[test]
     fn what_cannot_be_read_is_not_known() {
         let folder = tempfile::tempdir().expect("a folder");
@@ -400,15 +400,14 @@ mod tests {
         std::fs::remove_file(&path).expect("removed");
         std::fs::remove_file(folder.path().join("shared")).expect("removed");
         assert_eq!(origin.digest(), Ok(first));
-        // The same file with something else in it, of the same length.
+        // The same file with other contents of the same length.
         let origin = loaded();
         std::fs::write(&path, "other").expect("written");
-        // Within what the clock of the file system tells apart it would be at the same time.
+        // Within the resolution of the file system's clock the time would be the same.
         let later = std::time::SystemTime::now() + std::time::Duration::from_secs(1);
         File::options().write(true).open(&path).and_then(|file| file.set_modified(later)).expect("set");
         assert!(origin.digest().is_err() && origin.identity().is_err() && origin.variables().is_err());
-        // And with its old time, as some tools write: the time at which it was changed nobody can
-        // set.
+        // With its old modification time too, as some tools write; nobody can set the change time.
         let origin = loaded();
         let before = std::fs::metadata(&path).expect("a file");
         std::fs::write(&path, "third").expect("written");
@@ -418,7 +417,7 @@ mod tests {
         }
         file.set_modified(before.modified().expect("a time")).expect("set");
         assert!(origin.digest().is_err());
-        // Replaced between the two.
+        // Replaced between the two calls.
         let loading = Loading::begin(&path).expect("a file");
         std::fs::write(folder.path().join("new"), "second").expect("written");
         std::fs::rename(folder.path().join("new"), &path).expect("renamed");

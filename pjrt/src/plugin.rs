@@ -1,17 +1,17 @@
-//! Loading a PJRT plugin into the process.
+//! Loads a PJRT plugin into the process.
 //!
 //! Input: the path of a shared library. Output: a [`Plugin`], shared by everybody who opens the
 //! same file.
 //!
-//! A plugin is never unloaded, and its record is never freed. Plugins start threads, register
-//! handlers at exit and keep thread-local state with destructors in the library; none can be shown
-//! to survive `dlclose`, and the process can hardly want its memory back. It also lets every handle
-//! refer to the plugin without counting.
+//! A plugin is never unloaded, and its record is never freed. Plugins start threads, register exit
+//! handlers and keep thread-local state with destructors in the library. None of these can be shown
+//! to survive `dlclose`, and the process hardly needs the memory. It also lets every handle refer
+//! to the plugin without counting references.
 //!
 //! Invariants:
-//! - P1. `PJRT_Plugin_Initialize` is called at most once per library in a process; its failure is
+//! - P1. `PJRT_Plugin_Initialize` is called at most once per library in a process. Its failure is
 //!   remembered.
-//! - P2. Two opens of the same file, by whatever path or link, give the same plugin.
+//! - P2. Two opens of the same file, by whatever path or link, return the same plugin.
 //! - P12, P13: `origin.rs`.
 
 use std::ffi::c_void;
@@ -33,7 +33,7 @@ use super::origin::{Loading, Origin};
 use super::value::{Value, read_named_values};
 use super::version::ApiVersion;
 
-/// A loaded and initialised plugin. Copies are the same plugin; it stays loaded until the process
+/// A loaded and initialized plugin. Copies are the same plugin. It stays loaded until the process
 /// ends.
 #[derive(Clone, Copy)]
 pub struct Plugin(&'static Inner);
@@ -43,7 +43,7 @@ struct Inner {
     origin: Arc<Origin>,
     attributes: Vec<(String, Value)>,
     extensions: Vec<Extension>,
-    /// The handlers that it was told of, with the platforms they are for.
+    /// The registered handlers, with their platforms.
     handlers: Mutex<Vec<(String, String)>>,
 }
 
@@ -83,7 +83,7 @@ const EXTENSIONS: [&str; 16] = [
     "HostAllocator",
 ];
 
-/// Settings for opening a plugin that is not quite like the others.
+/// Settings for opening an unusual plugin.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OpenOptions {
     sizes: StructSizes,
@@ -96,9 +96,8 @@ impl OpenOptions {
         OpenOptions::default()
     }
 
-    /// Writes `bytes` into the `struct_size` of one argument struct, for a plugin that demands
-    /// equality with its own size. The struct is named as in the C header
-    /// (`PJRT_Client_Create_Args`).
+    /// Sets the `struct_size` of one argument struct to `bytes`, for a plugin that requires it to
+    /// equal its own size. The struct is named as in the C header (`PJRT_Client_Create_Args`).
     ///
     /// # Errors
     /// When no such struct is used, or it has no room for that many bytes.
@@ -117,41 +116,42 @@ impl OpenOptions {
     }
 }
 
-/// A library that was opened: where its table is, and what came of it. The loader knows a library
-/// whatever path or link it is asked for by, so the table tells which one it is.
+/// An opened library: the address of its table, and the outcome. The loader recognizes a library by
+/// whatever path or link it is opened, so the table identifies it.
 struct Opened {
     table: usize,
     options: OpenOptions,
     outcome: Result<Plugin, OpenFault>,
 }
 
-/// What was opened so far.
+/// The libraries opened so far.
 #[derive(Default)]
-struct Known {
+struct LibraryTable {
     opened: Vec<Opened>,
-    /// By the loader's handles, what each was loaded from: known of the first time alone.
+    /// The origin of each library by the loader's handle. It is known only the first time.
     loaded: Vec<(usize, Arc<Origin>)>,
 }
 
-/// Every library opened so far. The lock is held while a library loads, so that nobody initialises
-/// it twice; opening two different plugins at once is therefore one after the other.
-static KNOWN: LazyLock<Mutex<Known>> = LazyLock::new(|| Mutex::new(Rank::Plugins, Known::default()));
+/// Every library opened so far. The lock is held while a library loads, so that no library is
+/// initialized twice. So two different plugins are opened one after the other.
+static KNOWN: LazyLock<Mutex<LibraryTable>> =
+    LazyLock::new(|| Mutex::new(Rank::Plugins, LibraryTable::default()));
 
 impl Plugin {
-    /// Loads and initialises the plugin at `path`, or returns the one already loaded from that
+    /// Loads and initializes the plugin at `path`, or returns the one already loaded from that
     /// file.
     ///
-    /// Loading runs the library's code in this process; a path deserves the trust of a program to
-    /// be run.
+    /// Loading runs the library's code in this process. Trust a path only as far as a program to
+    /// run.
     ///
     /// # Errors
-    /// See [`OpenFault`]. After a failed initialisation the library stays loaded and every further
-    /// open fails alike.
+    /// See [`OpenFault`]. After a failed initialization the library stays loaded, and every further
+    /// open fails in the same way.
     pub fn open(path: impl AsRef<Path>) -> Result<Plugin, OpenError> {
         Plugin::open_with(path, &OpenOptions::default())
     }
 
-    /// [`Plugin::open`] for a plugin that needs settings of its own.
+    /// [`Plugin::open`] with settings for an unusual plugin.
     ///
     /// # Errors
     /// As [`Plugin::open`], and when the plugin is already open with other options.
@@ -177,7 +177,7 @@ impl Plugin {
         // SAFETY: holds because the function takes nothing and returns the library's static table.
         let table = unsafe { entry() };
         let code = (*entry as *const ()).addr();
-        // From here on the library has run code of its own: it stays.
+        // From here on the library has run its own code, so it stays.
         let handle = library.into_raw().addr();
         if let Some(known) = known.opened.iter().find(|known| known.table == table.addr()) {
             if known.options != *options {
@@ -201,14 +201,14 @@ impl Plugin {
         outcome
     }
 
-    /// Takes a function table that is already in memory, such as that of a plugin linked into the
-    /// program, and initialises the plugin. `path` is what messages call it. Nothing that it
-    /// compiles is kept for other processes: which code it is is not known.
+    /// Uses a function table that is already in memory, such as that of a plugin linked into the
+    /// program, and initializes the plugin. Messages use `path` as its name. Nothing that it
+    /// compiles is stored for other processes, because its code is not identified.
     ///
     /// # Safety
-    /// `table` is null or points to a `PJRT_Api` that is readable up to its own `struct_size`; the
-    /// table's functions do what the C header says and stay for the life of the process; the plugin
-    /// was not initialised before.
+    /// `table` is null or points to a `PJRT_Api` that is readable up to its own `struct_size`. The
+    /// table's functions do what the C header says and stay valid for the life of the process. The
+    /// plugin was not initialized before.
     ///
     /// # Errors
     /// As [`Plugin::open`].
@@ -217,21 +217,21 @@ impl Plugin {
         path: impl AsRef<Path>,
         options: &OpenOptions,
     ) -> Result<Plugin, OpenError> {
-        // SAFETY: holds because the caller vouches for the table.
+        // SAFETY: holds because the caller guarantees the requirements on the table.
         unsafe { Plugin::of_table(table, path.as_ref(), options, Arc::new(Origin::unknown())) }
     }
 
-    /// [`Plugin::from_table`], of a library that was loaded from a file.
+    /// [`Plugin::from_table`], for a library that was loaded from a file.
     ///
     /// # Safety
-    /// As there.
+    /// As for [`Plugin::from_table`].
     unsafe fn of_table(
         table: *const c_void,
         path: &Path,
         options: &OpenOptions,
         origin: Arc<Origin>,
     ) -> Result<Plugin, OpenError> {
-        // SAFETY: holds because the caller vouches for the table.
+        // SAFETY: holds because the caller guarantees the requirements on the table.
         let api = unsafe { Api::load(table, path, options.sizes.clone()) }?;
         if api.has::<PJRT_Plugin_Initialize_Args>() {
             // SAFETY: holds because there are no arguments, and the caller says that this is the
@@ -254,7 +254,7 @@ impl Plugin {
         &self.0.api
     }
 
-    /// What it was loaded from, and the variables that it saw.
+    /// The file that it was loaded from, and the variables that it saw.
     #[doc(hidden)]
     pub fn origin(self) -> &'static Origin {
         &self.0.origin
@@ -269,25 +269,25 @@ impl Plugin {
         })
     }
 
-    /// The handlers that it was told of, with the platforms they are for.
+    /// The registered handlers, with their platforms.
     pub(super) fn handlers(self) -> &'static Mutex<Vec<(String, String)>> {
         &self.0.handlers
     }
 
-    /// The file the plugin was loaded from, as it was first asked for.
+    /// The file of the plugin, as it was first requested.
     #[must_use]
     pub fn path(&self) -> &'static Path {
         self.0.api.path()
     }
 
-    /// Version of the API that the plugin speaks.
+    /// Version of the plugin's API.
     #[must_use]
     pub fn api_version(&self) -> ApiVersion {
         self.0.api.version()
     }
 
-    /// What a person should know about the plugin's age: older or newer than the versions this
-    /// crate was checked with, functions it lacks. Empty when there is nothing to say.
+    /// Notes for users on the plugin's version: older or newer than the versions that this crate
+    /// was checked with, functions that it lacks. May be empty.
     #[must_use]
     pub fn version_notes(&self) -> Vec<String> {
         self.0.api.version_notes()
@@ -305,15 +305,15 @@ impl Plugin {
         self.0.attributes.iter().find(|row| row.0 == name).map(|row| &row.1)
     }
 
-    /// The newest StableHLO version the plugin reads, as `[major, minor, patch]`; not every plugin
-    /// tells.
+    /// The newest StableHLO version that the plugin reads, as `[major, minor, patch]`. Not every
+    /// plugin reports it.
     #[must_use]
     pub fn stablehlo_current_version(&self) -> Option<[i64; 3]> {
         self.version_attribute("stablehlo_current_version")
     }
 
-    /// The oldest StableHLO version the plugin reads, as `[major, minor, patch]`; not every plugin
-    /// tells.
+    /// The oldest StableHLO version that the plugin reads, as `[major, minor, patch]`. Not every
+    /// plugin reports it.
     #[must_use]
     pub fn stablehlo_minimum_version(&self) -> Option<[i64; 3]> {
         self.version_attribute("stablehlo_minimum_version")
@@ -347,10 +347,10 @@ impl fmt::Debug for Plugin {
     }
 }
 
-/// Says whether `path` can be a shared library at all, without loading it.
+/// Checks whether `path` can be a shared library, without loading it.
 pub(super) fn check_file(path: &Path) -> Result<(), OpenFault> {
     let missing = |error: std::io::Error| OpenFault::Missing(error.to_string());
-    // Asked before it is opened: opening a pipe would wait for its other end.
+    // Checked before opening: opening a pipe would wait for its other end.
     if !std::fs::metadata(path).map_err(missing)?.is_file() {
         return Err(OpenFault::Missing("it is not a file".into()));
     }
@@ -366,7 +366,7 @@ pub(super) fn check_file(path: &Path) -> Result<(), OpenFault> {
     if library { Ok(()) } else { Err(OpenFault::NotALibrary) }
 }
 
-/// The plugin's attributes; none when it has no such function or refuses.
+/// The plugin's attributes. Empty when it has no such function, or that fails.
 fn read_attributes(api: &Api) -> Vec<(String, Value)> {
     // SAFETY: holds because there are no arguments to fill.
     match unsafe { call!(api, PJRT_Plugin_Attributes_Args {}) } {
@@ -378,7 +378,7 @@ fn read_attributes(api: &Api) -> Vec<(String, Value)> {
 
 /// The entries of the extension chain.
 fn chain(api: &Api) -> impl Iterator<Item = *const PJRT_Extension_Base> {
-    /// Far more than there are; a chain that bites its tail ends here.
+    /// Far more than plugins have. Ends a cyclic chain.
     const MOST: usize = 64;
     let some = |base: *const PJRT_Extension_Base| (!base.is_null()).then_some(base);
     // SAFETY: holds because the chain of a plugin is made of `PJRT_Extension_Base`s that live with

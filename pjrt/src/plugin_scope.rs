@@ -1,17 +1,16 @@
-//! The end of the process while threads of ours are inside a plugin.
+//! Ends the process safely while threads of ours are inside a plugin.
 //!
-//! `exit` runs the destructors of a plugin's static objects while other threads go on. A compile
-//! that nobody waits for, or the last reference to a client, dropped on the thread that had it,
-//! then finds them gone, and the process ends by a signal after its work was done. Waiting for
-//! these threads is no help: what a plugin made after the handler was registered is gone by then.
-//! So threads of ours that may be inside a plugin say so ([`PluginScope`]), and if there are any at
-//! the end, the process ends at once, with the status it was to end with, and without running any
-//! more destructors. So does the child of a fork, in which a plugin's threads are not there to be
-//! waited for.
+//! `exit` runs the destructors of a plugin's static objects while other threads go on. A background
+//! compile, or a thread that drops the last reference to a client, then uses destroyed objects, and
+//! the process ends by a signal although its work was done. Waiting for these threads does not
+//! help, because objects that the plugin made after the exit handler was registered are destroyed
+//! before it runs. So threads that may be inside a plugin hold a [`PluginScope`]. If there are any
+//! at exit, the process ends at once with its exit status, without running further destructors. So
+//! does the child of a fork, which does not have the plugin's threads.
 //!
-//! The handler is registered when a plugin is opened, and again after 1, 2, 4, 8 and so on pieces
-//! of work: handlers run in the reverse order, and a plugin makes some of its objects when they are
-//! first needed. Where the C library has no `on_exit` nothing of this is done.
+//! The handler is registered when a plugin is opened, and again after 1, 2, 4, 8 and so on scopes:
+//! handlers run in the reverse order, and a plugin creates some objects when they are first needed.
+//! If the C library has no `on_exit`, none of this happens.
 #![allow(
     clippy::disallowed_types,
     reason = "no model is about the end of a process, and a static needs a constant"
@@ -21,15 +20,15 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use fuseline_sync::fork::is_forked;
 
-/// Threads that may be inside a plugin.
+/// Number of threads that may be inside a plugin.
 static INSIDE: AtomicUsize = AtomicUsize::new(0);
 
-/// The calling thread may be inside a plugin as long as this lives.
+/// Marks the calling thread as possibly inside a plugin while this lives.
 #[derive(Debug)]
 pub struct PluginScope(());
 
 impl PluginScope {
-    /// It may be from now on.
+    /// Marks the calling thread.
     #[inline]
     #[must_use]
     pub fn enter() -> PluginScope {
@@ -48,7 +47,7 @@ impl Drop for PluginScope {
     }
 }
 
-/// Has the process end without destructors if threads are inside a plugin then.
+/// Registers a handler that ends the process without destructors if threads are inside a plugin.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 pub(super) fn register() {
     use std::ffi::{c_int, c_void};
@@ -64,13 +63,13 @@ pub(super) fn register() {
 
     extern "C" fn at_exit(status: c_int, _: *mut c_void) {
         if INSIDE.load(Ordering::Relaxed) > 0 || is_forked() {
-            // All streams of C's; Rust's own are flushed before.
+            // Flushes all C streams; Rust's own were flushed before.
             let _ = fflush(ptr::null_mut());
             _exit(status);
         }
     }
 
-    // Without room for another handler everything is as it was.
+    // Without room for another handler nothing changes.
     let _ = on_exit(at_exit, ptr::null_mut());
 }
 

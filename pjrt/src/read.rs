@@ -1,12 +1,12 @@
-//! Reading a buffer back to the host.
+//! Reads a buffer back to the host.
 //!
-//! Plugins differ in whether they reorder data: XLA:CPU ignores the host layout it is asked for and
-//! copies bytes. So the copy is asked for in the order the device has, which every plugin can do,
-//! and put in row-major order here. Other orders are rare (a module has to ask for one), so that is
-//! not made fast.
+//! Plugins differ in whether they reorder data: XLA:CPU ignores the requested host layout and
+//! copies bytes. So a copy is requested in the order of the device, which every plugin supports,
+//! and converted to row-major order here. Other orders are rare (a module has to ask for one), so
+//! the conversion is not optimized.
 //!
-//! Invariant H1: the host memory that a copy writes to is freed only when the copy is known to be
-//! done, or never.
+//! Invariant H1: the host memory of a copy is freed only when the copy is known to be done, or
+//! never.
 
 use std::fmt;
 
@@ -29,7 +29,7 @@ pub struct HostCopy {
     target: Target,
 }
 
-/// Memory that is being written to: capacity for `len` bytes, of which none counts as initialised
+/// Memory that is being written: capacity for `len` bytes, none of which counts as initialized
 /// before the copy is done.
 struct Target {
     bytes: Vec<u8>,
@@ -38,8 +38,8 @@ struct Target {
     dtype: DType,
 }
 
-/// Elements of fewer than 8 bits as host data has them: signed integers sign-extended, others
-/// zero-extended. XLA's devices leave the bits above theirs open; a `bool` is a byte there.
+/// Elements of fewer than 8 bits in the form of host data: signed integers are sign-extended,
+/// others zero-extended. XLA's devices leave the upper bits undefined; a `bool` is a byte there.
 fn extended(dtype: DType, mut bytes: Vec<u8>) -> Vec<u8> {
     if DTypeSet::NARROW.contains(dtype) {
         let unused = 8 - dtype.bits();
@@ -53,7 +53,7 @@ fn extended(dtype: DType, mut bytes: Vec<u8>) -> Vec<u8> {
 }
 
 impl Target {
-    /// Moves the memory out, which leaves none.
+    /// Moves the memory out and leaves none.
     fn take(&mut self) -> Target {
         let (bytes, order) = (std::mem::take(&mut self.bytes), self.order.take());
         Target { bytes, len: self.len, order, dtype: self.dtype }
@@ -73,32 +73,32 @@ impl Target {
 }
 
 impl Buffer {
-    /// Starts copying the buffer to the host; the result is dense and row-major whatever the layout
-    /// on the device.
+    /// Starts copying the buffer to the host. The result is dense and row-major, whatever the
+    /// layout on the device.
     ///
-    /// The buffer may be dropped before the copy is done. Costs one allocation, of the size of the
-    /// data.
+    /// The buffer may be dropped before the copy is done. The copy costs one allocation of the size
+    /// of the data.
     ///
     /// # Errors
-    /// When the buffer is deleted or host memory runs out. Errors of the computation that makes the
-    /// buffer come from the copy.
+    /// When the buffer is deleted or host memory runs out. The copy returns errors of the
+    /// computation that produces the buffer.
     pub fn to_host_async(&self) -> Result<HostCopy, Error> {
         HostCopy::start(self, Vec::new())
     }
 
     /// Copies the buffer to the host and waits for it.
     ///
-    /// A buffer that lies in host memory anyway is read in place: XLA:CPU takes 6 to 20 µs to hand
-    /// even one element from thread to thread, and reading it takes less than one.
+    /// A buffer in host memory is read in place: XLA:CPU takes 6 to 20 µs to hand even one element
+    /// from thread to thread, and reading it takes less than one.
     ///
     /// # Errors
-    /// When the buffer is deleted, host memory runs out, or the computation that makes the buffer
-    /// failed.
+    /// When the buffer is deleted, host memory runs out, or the computation that produces the
+    /// buffer failed.
     pub fn to_host(&self) -> Result<Vec<u8>, Error> {
         self.to_host_in(Vec::new())
     }
 
-    /// [`Buffer::to_host`] into the memory of `storage`, whose contents are lost. Worth it for more
+    /// [`Buffer::to_host`] into the memory of `storage`, whose contents are lost. Pays for more
     /// than 128 KiB, where fresh memory costs more than the copy.
     ///
     /// # Errors
@@ -145,19 +145,19 @@ impl HostCopy {
         Ok(HostCopy { event, target: Target { bytes, len, order, dtype: ty.dtype() } })
     }
 
-    /// True when the copy is done, well or badly. Never blocks.
+    /// True when the copy has succeeded or failed. Never blocks.
     ///
     /// # Errors
-    /// When the plugin cannot tell.
+    /// When the plugin cannot determine it.
     #[inline]
     pub fn is_ready(&self) -> Result<bool, Error> {
         self.event.is_ready()
     }
 
-    /// Blocks until the copy is done and gives the bytes.
+    /// Blocks until the copy is done and returns the bytes.
     ///
     /// # Errors
-    /// The error of the computation that makes the buffer, or of the copy.
+    /// The error of the computation that produces the buffer, or of the copy.
     pub fn wait(mut self) -> Result<Vec<u8>, Error> {
         self.event.wait()?;
         let target = self.target.take();
@@ -192,7 +192,7 @@ impl Drop for HostCopy {
         if self.target.bytes.capacity() == 0 || self.event.is_ready() == Ok(true) {
             return;
         }
-        // H1: the memory goes when the copy has.
+        // H1: the memory is freed after the copy.
         let bytes = std::mem::take(&mut self.target.bytes);
         if let Err((_, bytes)) = self.event.register(bytes, |bytes, _| drop(bytes)) {
             leak(bytes);
@@ -206,8 +206,8 @@ impl fmt::Debug for HostCopy {
     }
 }
 
-/// Reads a buffer that lies in host memory without asking the plugin to copy it; gives `storage`
-/// back if it does not, or the plugin does not share its memory. Blocks until the data is there.
+/// Reads a buffer in host memory without a copy by the plugin. Returns `storage` if it is
+/// elsewhere, or the plugin does not share its memory. Blocks until the data is ready.
 fn in_place(buffer: &Buffer, storage: Vec<u8>) -> Result<Result<Vec<u8>, Vec<u8>>, Error> {
     if optional(buffer.is_on_cpu())? != Some(true) {
         return Ok(Err(storage));
@@ -229,8 +229,8 @@ fn in_place(buffer: &Buffer, storage: Vec<u8>) -> Result<Result<Vec<u8>, Vec<u8>
     Ok(Ok(extended(ty.dtype(), bytes)))
 }
 
-/// Room in `storage` for a copy of a tensor; at least one byte, so that the pointer is never
-/// dangling.
+/// Reserves room in `storage` for a copy of a tensor; at least one byte, so that the pointer is
+/// never dangling.
 fn allocate(ty: &TensorType, mut storage: Vec<u8>) -> Result<Vec<u8>, Error> {
     storage.clear();
     let len = usize::try_from(ty.bytes().0.max(1)).ok();
@@ -243,7 +243,7 @@ fn allocate(ty: &TensorType, mut storage: Vec<u8>) -> Result<Vec<u8>, Error> {
 
 type MinorToMajor = SmallVec<[i64; 16]>;
 
-/// How a tensor is stored that is not stored in row-major order.
+/// The storage order of a tensor that is not in row-major order.
 struct Order {
     ty: TensorType,
     /// Its dimensions, innermost first.
@@ -255,7 +255,7 @@ impl Order {
     fn of(buffer: &Buffer) -> Result<Option<Box<Order>>, Error> {
         let ty = buffer.ty();
         let rank = ty.rank();
-        // There is only one order of fewer than two dimensions.
+        // With fewer than two dimensions there is only one order.
         if rank < 2 {
             return Ok(None);
         }
@@ -283,7 +283,7 @@ impl Order {
         let mut ordered = allocate(&self.ty, Vec::new())?;
         let size = self.ty.dtype().size();
         let dims: SmallVec<[usize; 16]> = self.ty.dims().iter().map(|dim| *dim as usize).collect();
-        // How far apart neighbours along each dimension are stored, in elements.
+        // The distance between neighbors along each dimension, in elements.
         let mut strides: SmallVec<[usize; 16]> = SmallVec::from_elem(1, dims.len());
         let mut stride = 1;
         for axis in &self.minor_to_major {

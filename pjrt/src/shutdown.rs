@@ -1,14 +1,14 @@
-//! Ends that may not come: a plugin's client may hang while it is destroyed, and so may what is
-//! destroyed before it.
+//! Time-limited shutdown: destroying a plugin's client may hang, and so may destroying objects
+//! before it.
 //!
-//! Input: what is to be let go, and how long that may take. Output: it is let go on a thread of its
-//! own, which is waited for. If it has not come back in time it is left there with what it holds,
-//! counted ([`Counters::leaks`](super::Counters::leaks)) and told, and goes on if the plugin
-//! answers after all.
+//! Input: a function that drops something, and a time limit. Output: the function runs on its own
+//! thread, and the caller waits for it. If it does not return in time, the thread is abandoned with
+//! everything it holds, counted ([`Counters::leaks`](super::Counters::leaks)) and reported. It
+//! finishes if the plugin answers later.
 //!
 //! Invariants:
-//! - K3. Nobody waits longer than the limit, however much is let go one after the other: on such a
-//!   thread nothing is handed to another one.
+//! - K3. Nobody waits longer than the limit, however many objects are dropped in sequence: on such
+//!   a thread nothing is handed to another one.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -20,10 +20,10 @@ use fuseline_sync::{Condvar, Mutex, Rank, thread};
 use super::error::leak;
 use super::plugin_scope::PluginScope;
 
-/// Hears how long was waited in vain.
+/// Receives the time of a wait that was given up.
 type Tell = Arc<dyn Fn(Duration) + Send + Sync>;
 
-/// For how long an end is waited for.
+/// How long to wait for a shutdown.
 #[derive(Clone)]
 pub struct ShutdownTimeout {
     limit: Duration,
@@ -31,18 +31,18 @@ pub struct ShutdownTimeout {
 }
 
 fuseline_sync::thread_local! {
-    /// This thread may be left in what it does.
+    /// This thread may be abandoned.
     static IS_EXPENDABLE: Cell<bool> = const { Cell::new(false) };
 }
 
 impl ShutdownTimeout {
-    /// Waits so long, and tells of what has not ended by then.
+    /// Creates a limit. `tell` is called when something has not ended by then.
     pub fn new(limit: Duration, tell: impl Fn(Duration) + Send + Sync + 'static) -> ShutdownTimeout {
         ShutdownTimeout { limit, tell: Arc::new(tell) }
     }
 
-    /// The same, without keeping who is told: nobody is, if they are gone by then. For what they
-    /// may hold themselves.
+    /// The same, but with a weak reference to the receiver of reports. For owners that the receiver
+    /// may itself hold.
     pub fn weak(&self) -> ShutdownTimeout {
         let tell = Arc::downgrade(&self.tell);
         ShutdownTimeout::new(self.limit, move |took| {
@@ -52,7 +52,7 @@ impl ShutdownTimeout {
         })
     }
 
-    /// Calls `end`, and returns when that has returned or the time is over.
+    /// Calls `end` on another thread, and returns when it has returned or the time is over.
     pub fn wait_for(&self, end: impl FnOnce() + Send + 'static) {
         if is_forked() || IS_EXPENDABLE.try_with(Cell::get).unwrap_or(false) {
             return end();
@@ -63,13 +63,13 @@ impl ShutdownTimeout {
         let run = move || {
             let _inside = PluginScope::enter();
             let _ = IS_EXPENDABLE.try_with(|expendable| expendable.set(true));
-            // Told when it is over, by a panic too.
+            // Signals the end, also after a panic.
             let _ending = ending;
             end();
         };
         let thread = match thread::spawn("pjrt-end".into(), run) {
             Ok(thread) => thread,
-            // No thread to be had: what was not let go with the closure stays.
+            // Without a thread, anything that was not dropped with the closure stays.
             Err(error) => return leak(error),
         };
         let Some(until) = since.checked_add(self.limit) else { return drop(thread.join()) };
@@ -86,7 +86,7 @@ impl ShutdownTimeout {
         }
     }
 
-    /// Counts and tells that an end was waited for in vain.
+    /// Counts and reports a shutdown that took too long.
     pub fn report_late(&self, took: Duration) {
         leak(());
         (self.tell)(took);
@@ -95,11 +95,11 @@ impl ShutdownTimeout {
 
 impl std::fmt::Debug for ShutdownTimeout {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Patience({:?})", self.limit)
+        write!(f, "ShutdownTimeout({:?})", self.limit)
     }
 }
 
-/// Says that an end has come, when it is dropped.
+/// Signals the end when it is dropped.
 struct Ending(Arc<(Mutex<bool>, Condvar)>);
 
 impl Drop for Ending {

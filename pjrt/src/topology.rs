@@ -1,13 +1,12 @@
-//! Devices that need not be here, as a plugin knows them by a name, and compiling for them.
+//! Topologies: devices that need not be present, which a plugin knows by name, and compiling for
+//! them.
 //!
-//! Input: a name and options in the plugin's words (`v5e:2x2` for TPUs; a target configuration for
-//! GPUs). Output: serialised executables, which a client of the same plugin loads where such
-//! devices are.
+//! Input: a name and options in the plugin's terms (`v5e:2x2` for TPUs; a target configuration for
+//! GPUs). Output: serialized executables, which a client of the same plugin loads on such devices.
 //!
 //! Invariant:
-//! - O1. The plugin's topology is destroyed once, after every compile for it has come back.
-//!   Executables of it are destroyed before the call that made them returns: nothing of them is
-//!   left but their bytes.
+//! - O1. The plugin's topology is destroyed once, after every compile for it has returned. Its
+//!   executables are destroyed before the call that made them returns: only their bytes remain.
 
 use std::ffi::c_char;
 use std::fmt;
@@ -29,9 +28,9 @@ use super::value::Value;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TargetDevice {
-    /// Its id among those of the topology.
+    /// Its id within the topology.
     pub id: i64,
-    /// What it is called: `TPU v5 lite`, `NVIDIA H100 80GB HBM3`.
+    /// Name of its kind: `TPU v5 lite`, `NVIDIA H100 80GB HBM3`.
     pub kind: String,
 }
 
@@ -72,12 +71,12 @@ impl Drop for RawTopology {
 }
 
 impl Plugin {
-    /// The devices that the plugin knows by a name, with options of its own. An empty name is the
-    /// plugin's default, if it has one.
+    /// The devices that the plugin knows by a name, with options of the plugin. An empty name is
+    /// the plugin's default, if it has one.
     ///
     /// # Errors
-    /// When the plugin compiles for no devices but its clients' (XLA's for CPUs), or knows none of
-    /// that name; in its words.
+    /// The plugin's error when it compiles only for devices of its clients (XLA's for CPUs), or
+    /// knows none of that name.
     pub fn topology(self, name: &str, options: &[(String, Value)]) -> Result<Topology, Error> {
         const FUNCTION: &str = PJRT_TopologyDescription_Create_Args::FUNCTION;
         let api = self.api();
@@ -97,7 +96,7 @@ impl Plugin {
         let raw = NonNull::new(out.topology)
             .ok_or_else(|| Error::layer(Code::Internal, FUNCTION, "the plugin returned no topology"))?;
         self.origin().note_call();
-        // From here on it is destroyed on every way out.
+        // From here on it is destroyed on every path.
         let raw = RawTopology { plugin: self, raw };
         let platform_name = raw.platform_name()?;
         let platform_version = optional(raw.platform_version())?.unwrap_or_default();
@@ -152,13 +151,13 @@ impl RawTopology {
 }
 
 impl Topology {
-    /// The plugin that it is of.
+    /// The plugin of the topology.
     #[must_use]
     pub fn plugin(&self) -> Plugin {
         self.0.raw.plugin
     }
 
-    /// The name it was asked for by.
+    /// The name that was requested.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.0.name
@@ -170,7 +169,7 @@ impl Topology {
         &self.0.platform_name
     }
 
-    /// Version of the platform, in the plugin's words; empty when it has none.
+    /// Version of the platform, as the plugin reports it; empty if it has none.
     #[must_use]
     pub fn platform_version(&self) -> &str {
         &self.0.platform_version
@@ -182,23 +181,23 @@ impl Topology {
         &self.0.devices
     }
 
-    /// Compiles a StableHLO module, as text or as bytecode, for devices of the topology that the
-    /// options name by their ids. Returns the executable as bytes for
-    /// [`Client::deserialize`](super::Client::deserialize) under the same plugin file where such
-    /// devices are.
+    /// Compiles a StableHLO module, as text or as bytecode, for the devices of the topology whose
+    /// ids are in the options. Returns the executable as bytes for
+    /// [`Client::deserialize`](super::Client::deserialize) under the same plugin file on such
+    /// devices.
     ///
     /// Blocks for as long as the compiler runs.
     ///
     /// # Errors
-    /// The compiler's words; when the plugin cannot compile without a client, or cannot serialise
-    /// what it has made.
+    /// The error of the compiler. Also when the plugin cannot compile without a client, or cannot
+    /// serialize the executable.
     pub fn compile(&self, module: impl AsRef<[u8]>, options: &CompileOptions) -> Result<Vec<u8>, Error> {
         const FORMAT: &str = "mlir";
         before("has the plugin compile");
         let (module, options) = (module.as_ref(), options.to_bytes());
         let api = self.plugin().api();
         let mut program = api.block::<PJRT_Program>();
-        // The field is in and out in C; `PJRT_Compile` takes the program as const.
+        // The C field is in and out, but `PJRT_Compile` takes the program as const.
         program.code = module.as_ptr().cast::<c_char>().cast_mut();
         program.code_size = module.len();
         program.format = FORMAT.as_ptr().cast();

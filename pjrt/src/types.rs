@@ -1,4 +1,4 @@
-//! Element types and shapes, to and from the numbers of the C API.
+//! Converts element types and shapes to and from the numbers of the C API.
 
 use fuseline_fusion::{DType, TensorType};
 use pjrt_sys::*;
@@ -6,14 +6,14 @@ use smallvec::SmallVec;
 
 use super::error::{Code, Error};
 
-// Numbers of `PJRT_Buffer_Type` that later headers than that of `pjrt-sys` give.
+// Numbers of `PJRT_Buffer_Type` from headers newer than that of `pjrt-sys`.
 const BUFFER_TYPE_F8E4M3: PJRT_Buffer_Type = 26;
 const BUFFER_TYPE_F8E3M4: PJRT_Buffer_Type = 27;
 const BUFFER_TYPE_F8E8M0FNU: PJRT_Buffer_Type = 28;
 const BUFFER_TYPE_F4E2M1FN: PJRT_Buffer_Type = 29;
 
-/// Every element type with its number in `PJRT_Buffer_Type`; XLA's own `PrimitiveType` has other
-/// numbers, so they are listed too.
+/// Every element type with its numbers in `PJRT_Buffer_Type` and in XLA's `PrimitiveType`, which
+/// differ.
 const TYPES: [(DType, PJRT_Buffer_Type, i32); 28] = [
     (DType::Bool, PJRT_Buffer_Type_PJRT_Buffer_Type_PRED, 1),
     (DType::I8, PJRT_Buffer_Type_PJRT_Buffer_Type_S8, 2),
@@ -62,13 +62,13 @@ pub(super) fn primitive_dtype(number: i32) -> Option<DType> {
     TYPES.iter().find(|row| row.2 == number).map(|row| row.0)
 }
 
-/// Sizes as C takes them. A [`TensorType`] has at most `i64::MAX` elements even with its zeros left
-/// out, so each size fits.
+/// Dimensions in the form of the C API. A [`TensorType`] has at most `i64::MAX` elements even
+/// without its zero dimensions, so each dimension fits.
 pub(super) fn raw_dims(ty: &TensorType) -> SmallVec<[i64; 8]> {
     ty.dims().iter().map(|dim| *dim as i64).collect()
 }
 
-/// A type from C's numbers.
+/// A type from the numbers of the C API.
 pub(super) fn tensor_type(dtype: DType, dims: &[i64], function: &'static str) -> Result<TensorType, Error> {
     let refuse = |why: &dyn std::fmt::Display| {
         Error::layer(Code::Unimplemented, function, format!("a tensor of sizes {dims:?}: {why}"))

@@ -1,4 +1,4 @@
-//! Named values: client options on the way in, attributes and cost properties on the way out.
+//! Named values: client options as input, attributes and cost properties as output.
 
 use std::fmt;
 
@@ -45,7 +45,7 @@ macro_rules! from {
 from!(&str => String, String => String, i64 => Int, i32 => Int, u32 => Int, Vec<i64> => IntList, f32 => Float, bool => Bool);
 
 impl Value {
-    /// The C form, which borrows from `name` and `self`.
+    /// The C form. It borrows from `name` and `self`.
     pub(super) fn to_raw(&self, name: &str) -> PJRT_NamedValue {
         let mut raw = PJRT_NamedValue {
             struct_size: PJRT_NamedValue_STRUCT_SIZE as usize,
@@ -82,7 +82,7 @@ impl Value {
     }
 }
 
-/// Copies a plugin's list of named values; values of types to come are left out.
+/// Copies a plugin's list of named values. Values of newer types are left out.
 ///
 /// # Safety
 /// `len` values can be read at `start`, each as long as its `struct_size` says, or one of the two

@@ -5,12 +5,12 @@ use std::fmt;
 /// The API version of the header this crate was written against.
 pub const OUR_VERSION: ApiVersion = ApiVersion { major: 0, minor: 54 };
 
-/// Version of the PJRT C API. Majors do not mix; minors only add.
+/// Version of the PJRT C API. Different major versions are incompatible; minor versions only add.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ApiVersion {
-    /// Another major has another ABI.
+    /// Major version. Each has its own ABI.
     pub major: i32,
-    /// Grows with every added function or field.
+    /// Minor version. It grows with every added function or field.
     pub minor: i32,
 }
 

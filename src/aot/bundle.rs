@@ -1,4 +1,4 @@
-//! Bundles: entries on their way from one machine to another one like it.
+//! Bundles carry entries from one machine to another one like it.
 //!
 //! ```text
 //! offset  size
@@ -7,15 +7,15 @@
 //!     12        for each: length (8), name (32), the entry, sealed with the bundle's key
 //! ```
 //!
-//! Numbers are little-endian. The secret of a user never leaves; a bundle has a key of its own,
-//! which the two sides share, and what is imported is sealed anew with the secret of the user who
-//! imports it. Whoever has the key of a bundle can make one that runs what they like.
+//! Numbers are little-endian. The secret of a user never leaves the machine. A bundle has its own
+//! key, which both sides share, and imported entries are sealed again with the secret of the
+//! importing user. Whoever has the key of a bundle can make one that executes any code.
 //!
 //! Input: a folder, and a key. Output: a file; or entries in the folder. Invariants:
-//! - Of a bundle in which anything is wrong nothing is imported, and of an entry of which the
-//!   header is wrong nothing more is read.
-//! - What is imported is executables, by requests of this build, and notes of environments; an
-//!   entry that is there and good stays.
+//! - Nothing is imported from a bundle with any error. After a wrong header nothing more of its
+//!   entry is read.
+//! - Only executables with requests of this build and notes of environments are imported. A valid
+//!   entry that exists stays.
 
 use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
@@ -24,7 +24,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use fuseline_cache::disk::Output;
-use fuseline_cache::{HEADER, Kind, Name, Record, Sealer, Secret, announced, disk};
+use fuseline_cache::{HEADER, Name, Record, SealedKind, Sealer, Secret, announced, disk};
 use fuseline_fusion::Bytes;
 
 use super::inspect::{EntryFile, Folder};
@@ -33,39 +33,39 @@ use crate::store::{self, Recipe};
 
 const MAGIC: [u8; 8] = *b"FUSEBNDL";
 
-/// Most entries of a bundle.
+/// Maximum number of entries of a bundle.
 const MAX_ENTRIES: u32 = 1_000_000;
 
-/// Purpose of the derived key: a bundle's is never that of a folder, even if somebody gives both
-/// the same bytes.
+/// Purpose of the derived key. It differs from that of a folder, even if both are given the same
+/// bytes.
 const KEY: &str = "fuseline cache 2026-11 key of bundles, format 1";
 
-/// What a bundle is sealed with.
+/// The key that a bundle is sealed with.
 #[derive(Clone)]
 pub struct BundleKey(Sealer);
 
 impl BundleKey {
-    /// From 32 bytes that should be random.
+    /// Derives a key from 32 bytes, which should be random.
     #[must_use]
     pub fn new(key: &[u8; 32]) -> BundleKey {
         BundleKey(Sealer::new(&Secret::new(blake3::derive_key(KEY, key))))
     }
 
-    /// Reads a key: a file of 32 bytes that nobody but its owner may use (see
+    /// Reads a key: a file of 32 bytes to which only its owner has access (see
     /// [`read_key`](disk::read_key)).
     ///
     /// # Errors
-    /// When it is not that.
+    /// When the file is not such a key.
     pub fn read(path: impl AsRef<Path>) -> Result<BundleKey> {
         disk::read_key(path.as_ref())
             .map(|key| BundleKey::new(&key))
             .map_err(|off| Error::setup(off.to_string()))
     }
 
-    /// Makes a key of random bytes, in a file that was not there.
+    /// Creates a key of random bytes in a new file.
     ///
     /// # Errors
-    /// When it was, or cannot be written.
+    /// When the file exists, or cannot be written.
     pub fn make(path: impl AsRef<Path>) -> Result<BundleKey> {
         let path = path.as_ref();
         let failed =
@@ -74,7 +74,7 @@ impl BundleKey {
         let path = &disk::resolve_new(path).map_err(failed)?;
         let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map_err(failed)?;
         Output::new(file).write_all(&key).map_err(|error| {
-            // A part of a key is none, and would be in the way of the next attempt.
+            // A partial key is useless and would block the next attempt.
             drop(std::fs::remove_file(path));
             failed(error)
         })?;
@@ -88,30 +88,30 @@ impl std::fmt::Debug for BundleKey {
     }
 }
 
-/// What went into a bundle.
+/// The result of an export.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Exported {
-    /// Executables.
+    /// Number of executables.
     pub executables: usize,
-    /// Environments that they belong to.
+    /// Number of their environments.
     pub environments: usize,
-    /// Length of the bundle.
+    /// Size of the bundle.
     pub bytes: Bytes,
 }
 
-/// What came out of a bundle.
+/// The result of an import.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Imported {
     /// Executables that were added.
     pub added: usize,
-    /// Executables that were there.
+    /// Executables that already existed.
     pub present: usize,
-    /// Environments that were not known here.
+    /// Environments that were added.
     pub environments: usize,
 }
 
-/// Writes executables to a bundle. `files` are those of a folder; what of them is no executable is
-/// left out.
+/// Writes executables to a bundle. `files` are those of a folder. Entries that are no executables
+/// are left out.
 ///
 /// # Errors
 /// When an entry is damaged, or the file cannot be written.
@@ -139,7 +139,7 @@ pub fn export(
     let written = (|| {
         let mut out = BufWriter::new(&mut file);
         out.write_all(&MAGIC).map_err(failed)?;
-        // The number of entries, which is not known yet.
+        // Placeholder for the number of entries.
         out.write_all(&[0; 4]).map_err(failed)?;
         let mut put = |record: &Record| {
             let bytes = key.0.seal(record);
@@ -148,7 +148,7 @@ pub fn export(
             out.write_all(&bytes).map_err(failed)
         };
         for file in files {
-            let Some(record) = read(&file.name)?.filter(|record| record.kind == Kind::Artifact) else {
+            let Some(record) = read(&file.name)?.filter(|record| record.kind == SealedKind::Artifact) else {
                 continue;
             };
             put(&record)?;
@@ -179,8 +179,8 @@ pub fn export(
     written.map(|()| exported)
 }
 
-/// Makes a file that has another name until it is whole, one that nothing had: a link of somebody
-/// else's is not written through.
+/// Creates a file under a temporary name, which must be new: a link that somebody else placed is
+/// not followed.
 fn create_beside(path: &Path) -> std::io::Result<(PathBuf, File)> {
     let name = path.file_name().ok_or(std::io::ErrorKind::IsADirectory)?;
     let random = Name::new(disk::random_key()?).to_string();
@@ -198,13 +198,13 @@ fn create_beside(path: &Path) -> std::io::Result<(PathBuf, File)> {
 /// added. When an entry cannot be stored.
 pub fn import(folder: &Folder, key: &BundleKey, path: impl AsRef<Path>) -> Result<Imported> {
     let path = path.as_ref();
-    // Once to check all of it, and again, checked again, to take it.
+    // The first pass checks everything; the second checks again and imports.
     let most = folder.disk.config().max_bytes;
     each(key, path, most, |_| Ok(()))?;
     let mut imported = Imported::default();
     each(key, path, most, |record| {
         let name = record.name();
-        let is_note = record.kind == Kind::Note;
+        let is_note = record.kind == SealedKind::Note;
         if folder.disk.open_entry(&name).is_ok_and(|there| there.is_some()) {
             imported.present += usize::from(!is_note);
             return Ok(());
@@ -219,7 +219,7 @@ pub fn import(folder: &Folder, key: &BundleKey, path: impl AsRef<Path>) -> Resul
     Ok(imported)
 }
 
-/// Reads a bundle, and checks each entry. `most` is what one may have for there to be room for it.
+/// Reads a bundle and checks each entry. `most` is the maximum size of an entry.
 fn each(
     key: &BundleKey,
     path: &Path,
@@ -250,8 +250,8 @@ fn each(
         let len = number(&bytes(8)?.0);
         let name = Name::new(bytes(32)?.0.try_into().map_err(|_| cut_off())?);
         let mut sealed = bytes(HEADER as u64)?.0;
-        // Nothing is read that the entry itself does not announce, and nothing that there would be
-        // no room for.
+        // Nothing is read beyond the size that the entry announces, and no entry that would not
+        // fit.
         let announced = announced(&name, &sealed).map_err(|damage| wrong(&damage.to_string()))?;
         if announced != len {
             return Err(wrong("its length is not what it says"));
@@ -267,7 +267,7 @@ fn each(
         check(&record).map_err(|why| wrong(&why))?;
         take(record).map_err(|why| wrong(&why))?;
     }
-    // Of none at all too.
+    // This also holds for a bundle without entries.
     let (_, rest) = bytes(0)?;
     if rest > 0 {
         return Err(wrong(format!("{rest} bytes follow its last entry")));
@@ -275,11 +275,11 @@ fn each(
     Ok(())
 }
 
-/// Whether an entry is one that a bundle may have.
+/// Checks that a bundle may contain an entry.
 fn check(record: &Record) -> std::result::Result<(), String> {
     match record.kind {
-        Kind::Artifact => Recipe::decode(&record.request).map(drop),
-        Kind::Note => match store::Environment::of_note(record) {
+        SealedKind::Artifact => Recipe::decode(&record.request).map(drop),
+        SealedKind::Note => match store::Environment::of_note(record) {
             Some(environment)
                 if environment.fingerprint() == record.environment
                     && store::Environment::request(record.environment) == record.request() =>
@@ -288,6 +288,6 @@ fn check(record: &Record) -> std::result::Result<(), String> {
             }
             _ => Err("it is a note, and not of an environment".to_owned()),
         },
-        Kind::NotWorthIt => Err("it is no executable".to_owned()),
+        SealedKind::NotWorthIt => Err("it is no executable".to_owned()),
     }
 }

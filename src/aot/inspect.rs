@@ -1,7 +1,7 @@
-//! The folder of the disk cache, for those who look after it.
+//! The folder of the disk cache, for tools that manage it.
 //!
-//! Input: where it is. Output: its entries and what they say, each checked as a run would;
-//! removals. A folder that is opened to look is not changed by that, nor made.
+//! Input: its location. Output: its entries and their contents, each verified as a run would;
+//! removals. Opening a folder for inspection neither changes nor creates it.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use fuseline_cache::disk::{DiskCache, Quarantine, StrayFile};
-use fuseline_cache::{Kind, Name, Record};
+use fuseline_cache::{Name, Record, SealedKind};
 use fuseline_fusion::Bytes;
 use fuseline_fusion::canon::CanonRegion;
 use fuseline_fusion::lower::{self, Numerics};
@@ -20,13 +20,13 @@ use crate::device::aliases;
 use crate::error::{Error, Result};
 use crate::store::{self, DiskCacheConfig, QuarantineKey, Recipe};
 
-/// A file among the entries.
+/// A file of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EntryFile {
     pub(crate) name: Name,
-    /// Bytes of the file.
+    /// Size of the file.
     pub size: Bytes,
-    /// When it was last used, to an hour or so.
+    /// When it was last used, to about an hour.
     pub used: SystemTime,
 }
 
@@ -38,20 +38,20 @@ impl EntryFile {
     }
 }
 
-/// What an entry is.
+/// The kind of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum EntryKind {
     /// An executable.
     Executable,
-    /// That an executable takes longer to load than to compile; it is not there.
+    /// A note that an executable takes longer to load than to compile, and is not stored.
     NotWorthIt,
-    /// What an environment is, or a plugin's file.
+    /// A description of an environment, or of a plugin's file.
     Note,
 }
 
 impl EntryKind {
-    /// As one word.
+    /// The kind as one word.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -62,7 +62,7 @@ impl EntryKind {
     }
 }
 
-/// What an entry says.
+/// The contents of an entry.
 #[derive(Clone, Debug)]
 pub struct Entry {
     kind: EntryKind,
@@ -72,16 +72,16 @@ pub struct Entry {
     loaded_in: Option<Duration>,
     artifact: Bytes,
     recipe: Option<Recipe>,
-    /// What a crash of its region is noted as.
+    /// The key under which a crash of its region is recorded.
     suspect: Option<Name>,
 }
 
 impl Entry {
     fn of(record: &Record) -> std::result::Result<Entry, String> {
         let (kind, recipe) = match record.kind {
-            Kind::Artifact => (EntryKind::Executable, Some(Recipe::decode(&record.request)?)),
-            Kind::NotWorthIt => (EntryKind::NotWorthIt, Some(Recipe::decode(&record.request)?)),
-            Kind::Note => (EntryKind::Note, None),
+            SealedKind::Artifact => (EntryKind::Executable, Some(Recipe::decode(&record.request)?)),
+            SealedKind::NotWorthIt => (EntryKind::NotWorthIt, Some(Recipe::decode(&record.request)?)),
+            SealedKind::Note => (EntryKind::Note, None),
         };
         let suspect =
             |recipe: &Recipe| QuarantineKey::of(record.region, record.environment, &recipe.canon).name();
@@ -97,7 +97,7 @@ impl Entry {
         })
     }
 
-    /// What it is.
+    /// The kind of the entry.
     #[must_use]
     pub fn kind(&self) -> EntryKind {
         self.kind
@@ -121,13 +121,13 @@ impl Entry {
         self.made_in
     }
 
-    /// How long it took to load, if that was noted.
+    /// How long a load took, if that was recorded.
     #[must_use]
     pub fn load_time(&self) -> Option<Duration> {
         self.loaded_in
     }
 
-    /// Bytes of the serialised executable.
+    /// Size of the serialized executable.
     #[must_use]
     pub fn artifact_bytes(&self) -> Bytes {
         self.artifact
@@ -139,7 +139,7 @@ impl Entry {
         self.recipe.as_ref().map(|recipe| &*recipe.canon)
     }
 
-    /// Number of the region's ops; 0 of a note.
+    /// Number of the region's ops; 0 for a note.
     #[must_use]
     pub fn ops(&self) -> usize {
         self.canon().map_or(0, |canon| canon.graph().nodes().len())
@@ -151,8 +151,8 @@ impl Entry {
         self.recipe.iter().flat_map(|recipe| recipe.outputs.iter()).collect()
     }
 
-    /// Parameters whose memory it may reuse, each with the result that gets it, by its place among
-    /// those returned.
+    /// Donated parameters, each with the result that aliases it, as the position among the returned
+    /// results.
     #[must_use]
     pub fn aliases(&self) -> Vec<(u32, u32)> {
         let Some(recipe) = &self.recipe else { return Vec::new() };
@@ -166,14 +166,13 @@ impl Entry {
         fixed.map(|(param, scalar)| (*param, scalar.to_literal().to_string())).collect()
     }
 
-    /// Whether it was compiled in a hurry, to slower code.
+    /// Whether it is a baseline executable, compiled without optimizations.
     #[must_use]
     pub fn is_quick(&self) -> bool {
         self.recipe.as_ref().is_some_and(|recipe| recipe.how.quick)
     }
 
-    /// The region as a StableHLO module, as it is lowered without regard to a device. Empty for a
-    /// note.
+    /// The region as a StableHLO module, lowered without regard to a device. Empty for a note.
     #[must_use]
     pub fn module(&self) -> String {
         let Some(recipe) = &self.recipe else { return String::new() };
@@ -182,7 +181,7 @@ impl Entry {
     }
 }
 
-/// Something that ended a process, and is not tried again for a time.
+/// A region that crashed a process, and is not tried again for a time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Quarantined {
     pub(crate) name: Name,
@@ -190,13 +189,13 @@ pub struct Quarantined {
 }
 
 impl Quarantined {
-    /// What stands for the region, whatever is compiled of it: 64 hexadecimal digits.
+    /// The name of the region, independent of how it is compiled: 64 hexadecimal digits.
     #[must_use]
     pub fn name(&self) -> String {
         self.name.to_string()
     }
 
-    /// Whether an entry is of the region.
+    /// Whether an entry belongs to the region.
     #[must_use]
     pub fn is_about(&self, entry: &Entry) -> bool {
         entry.suspect == Some(self.name)
@@ -223,10 +222,10 @@ pub struct Folder {
 }
 
 impl Folder {
-    /// Opens a folder to look at it. `None` if it is not there.
+    /// Opens a folder for inspection. `None` if it does not exist.
     ///
     /// # Errors
-    /// When it cannot be used, with what to do.
+    /// When it cannot be used, with the remedy.
     pub fn look(config: &DiskCacheConfig) -> Result<Option<Folder>> {
         let config = config.clone().read_only(true);
         let place = config.resolve(|name| std::env::var_os(name)).map_err(Error::setup)?;
@@ -236,16 +235,16 @@ impl Folder {
         }
     }
 
-    /// Opens a folder to change it; it is made if it is not there.
+    /// Opens a folder to change it. Creates it if it does not exist.
     ///
     /// # Errors
-    /// When it cannot be used, with what to do.
+    /// When it cannot be used, with the remedy.
     pub fn open(config: &DiskCacheConfig) -> Result<Folder> {
         Folder::open_at(config.resolve(|name| std::env::var_os(name)).map_err(Error::setup)?)
     }
 
     fn open_at(place: fuseline_cache::disk::DiskConfig) -> Result<Folder> {
-        // What goes wrong here is an error of a call, and not told beside it.
+        // Problems are returned as errors and need no observer.
         let opened = DiskCache::open(place, Arc::new(|_| {}));
         opened.map(|disk| Folder { disk }).map_err(|off| Error::setup(off.to_string()))
     }
@@ -254,13 +253,13 @@ impl Folder {
         Error::setup(format!("could not {doing} {}: {error}", self.path().display()))
     }
 
-    /// Where it is.
+    /// The path of the folder.
     #[must_use]
     pub fn path(&self) -> &Path {
         self.disk.root()
     }
 
-    /// The entries' files, by name.
+    /// The files of the entries, by name.
     ///
     /// # Errors
     /// When they cannot be listed.
@@ -272,19 +271,16 @@ impl Folder {
             .collect())
     }
 
-    /// What an entry says, once its seal was checked. `None` if it is gone.
+    /// Reads an entry and checks its seal. `None` if it is gone.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// When the entry is damaged, with the reason.
     pub fn read(&self, file: &EntryFile) -> Result<Option<Entry>> {
         let record = self.disk.open_entry(&file.name).map_err(|unusable| Error::setup(unusable.why))?;
         record.as_ref().map(Entry::of).transpose().map_err(Error::setup)
     }
 
-    /// The environments that are known here, by their fingerprints.
-    ///
-    /// # Errors
-    /// When the entries cannot be listed.
+    /// The environments of these entries for which the folder has a note, by their fingerprints.
     pub fn environments(&self, entries: &[Entry]) -> BTreeMap<String, Environment> {
         let wanted: HashSet<&str> = entries.iter().map(Entry::environment).collect();
         let read = |fingerprint: &str| {
@@ -295,25 +291,25 @@ impl Folder {
         wanted.into_iter().filter_map(read).collect()
     }
 
-    /// Removes an entry. Whether it was there.
+    /// Removes an entry. Returns whether it existed.
     pub fn remove(&self, file: &EntryFile) -> bool {
         self.disk.remove(&file.name)
     }
 
-    /// Whether some process is at making an entry, which is then better left alone.
+    /// Whether a process is writing an entry, which should then be left alone.
     #[must_use]
     pub fn is_in_flight(&self, file: &EntryFile) -> bool {
         self.disk.is_in_flight(&file.name).unwrap_or(false)
     }
 
-    /// What is not tried again for a time, because it crashed.
+    /// Regions that crashed and are not tried again for a time.
     #[must_use]
     pub fn quarantine(&self) -> Vec<Quarantined> {
         let all = self.disk.quarantines().into_iter();
         all.map(|(name, quarantine)| Quarantined { name, quarantine }).collect()
     }
 
-    /// Has something tried again.
+    /// Ends the quarantine of a region, so that it is tried again.
     ///
     /// # Errors
     /// When the folder cannot be changed.
@@ -322,7 +318,8 @@ impl Folder {
         released.map_err(|error| self.failed("change the quarantine of", &error))
     }
 
-    /// How many files dead processes have left, and how many have names that no entry has.
+    /// The number of files that dead processes have left, and of files with names that no entry
+    /// has.
     ///
     /// # Errors
     /// When they cannot be listed.

@@ -1,20 +1,20 @@
-//! Manifests: which regions a run has asked for, as JSON Lines.
+//! Manifests list the regions that a run has requested, as JSON Lines.
 //!
 //! ```text
 //! {"fuseline_manifest":1,"numerics":"fast","replicas":1}
 //! {"key":"5f…","ops":12,"site":"src/main.rs:40","compile_ms":31.5,"request":"AXo…"}
 //! ```
 //!
-//! `request` is what a compile depends on but for the environment, in base64; the rest is for
-//! people. `key` and `compile_ms` are those of the run; the latter is `null` for a region that was
-//! interpreted or padded when it first came.
+//! `request` is what a compile depends on, except for the environment, in base64. The rest is for
+//! people. `key` and `compile_ms` are those of the run. `compile_ms` is `null` for a region that
+//! was interpreted or padded when it first came.
 //!
-//! Input: a file, which anybody may have written. Output: recipes, or what is wrong in which line.
+//! Input: a file, which is not trusted. Output: recipes, or what is wrong in which line.
 //!
 //! Invariants:
-//! - Manifests are read line by line, each of a bounded length, and so many of them at most. A
-//!   request is decoded by the rules of the op table.
-//! - What a killed process leaves can be read: the last line counts if it is whole.
+//! - Manifests are read line by line. The length and the number of lines are bounded. A request is
+//!   decoded by the rules of the op table.
+//! - A file that a killed process leaves can be read: the last line counts only if it is complete.
 
 use std::collections::HashSet;
 use std::io::{BufRead as _, BufReader, Read as _};
@@ -33,19 +33,19 @@ use crate::store::Recipe;
 /// The version of the format.
 const VERSION: u64 = 1;
 
-/// Most bytes of a line. The largest region of the benchmark has a line of half a million.
+/// Maximum length of a line in bytes. The largest region of the benchmark takes half a million.
 const MAX_LINE: u64 = 64 << 20;
 
-/// Most bytes of the first line.
+/// Maximum length of the first line in bytes.
 const MAX_HEAD: u64 = 4096;
 
-/// Most bytes of all lines.
+/// Maximum size of a manifest in bytes.
 const MAX_BYTES: u64 = 1 << 30;
 
-/// Most lines.
+/// Maximum number of lines.
 const MAX_LINES: usize = 100_000;
 
-/// A region that a run has asked for.
+/// A region that a run has requested.
 #[derive(Clone, Debug)]
 pub struct ManifestRegion {
     pub(crate) recipe: Recipe,
@@ -55,7 +55,7 @@ pub struct ManifestRegion {
 }
 
 impl ManifestRegion {
-    /// Its key in that run, shortened for people. It is another one in another environment.
+    /// Its key in that run, shortened for people. In another environment the key differs.
     #[must_use]
     pub fn key(&self) -> &str {
         &self.key
@@ -67,7 +67,7 @@ impl ManifestRegion {
         self.recipe.canon.graph().nodes().len()
     }
 
-    /// Where its first op was recorded.
+    /// Call site of its first op.
     #[must_use]
     pub fn site(&self) -> &str {
         &self.site
@@ -80,13 +80,13 @@ impl ManifestRegion {
     }
 }
 
-/// What a run has asked for. See [`EngineConfig::manifest`](crate::EngineConfig::manifest).
+/// What a run has requested. See [`EngineConfig::manifest`](crate::EngineConfig::manifest).
 #[derive(Clone, Debug)]
 pub struct Manifest {
     numerics: Numerics,
     replicas: usize,
     regions: Vec<ManifestRegion>,
-    /// Bytes up to the end of the last whole line.
+    /// Bytes up to the end of the last complete line.
     whole: u64,
     is_cut_off: bool,
 }
@@ -95,7 +95,7 @@ impl Manifest {
     /// Reads a manifest.
     ///
     /// # Errors
-    /// When it cannot be read or is none, with the line.
+    /// When it cannot be read or is no manifest, with the line.
     pub fn read(path: impl AsRef<Path>) -> Result<Manifest> {
         let path = path.as_ref();
         let wrong = |line: Option<usize>, why: String| {
@@ -125,7 +125,7 @@ impl Manifest {
                 if manifest.is_some() && read as u64 > MAX_LINE {
                     return Err(wrong(Some(number), format!("a line has at most {MAX_LINE} bytes")));
                 }
-                // A process was killed while it wrote this.
+                // A process was killed while it wrote this line.
                 match &mut manifest {
                     Some(manifest) => manifest.is_cut_off = true,
                     None => return Err(wrong(Some(number), "it is no manifest, or is cut off".to_owned())),
@@ -138,7 +138,7 @@ impl Manifest {
             }
             match &mut manifest {
                 None => manifest = Some(head(&line).map_err(|why| wrong(Some(number), why))?),
-                // Of two processes that begin one at once both write its head.
+                // Two processes that start a manifest at once both write a head.
                 Some(manifest) if head(&line).is_ok_and(|other| other.is_for(manifest.contract())) => {}
                 Some(manifest) => {
                     let region = region(&line).map_err(|why| wrong(Some(number), why))?;
@@ -154,7 +154,7 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// The regions, each once, in the order in which they came.
+    /// The regions, each once, in the order of their first request.
     #[must_use]
     pub fn regions(&self) -> &[ManifestRegion] {
         &self.regions
@@ -172,7 +172,8 @@ impl Manifest {
         self.replicas
     }
 
-    /// Whether its last line is not whole, as a killed process leaves it. That line does not count.
+    /// Whether the last line is incomplete, as a killed process leaves it. That line does not
+    /// count.
     #[must_use]
     pub fn is_cut_off(&self) -> bool {
         self.is_cut_off
@@ -186,13 +187,13 @@ impl Manifest {
         self.contract() == contract
     }
 
-    /// Length of the file without a line that is cut off.
+    /// Length of the file without an incomplete line.
     pub(crate) fn whole_bytes(&self) -> u64 {
         self.whole
     }
 }
 
-/// By which requests are told apart.
+/// Identifies a request.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Digest([u8; 32]);
 

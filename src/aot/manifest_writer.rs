@@ -1,8 +1,8 @@
-//! Writing a manifest while a run goes on.
+//! Writes a manifest during a run.
 //!
-//! Input: what regions are asked for. Output: a line for each request that is new, in one write
-//! each, so that a process that is killed leaves a manifest of what came before. A file that is a
-//! manifest of the same contract is gone on with; anything else is left alone.
+//! Input: the requests for regions. Output: a line for each new request, in one write each, so that
+//! a process that is killed leaves a manifest of all earlier requests. A file that is a manifest
+//! with the same contract is continued. Any other file is left alone.
 
 use std::collections::HashSet;
 use std::io::Write as _;
@@ -21,17 +21,17 @@ use crate::value::RegionInfo;
 pub(crate) struct ManifestWriter {
     path: PathBuf,
     events: Events,
-    state: Mutex<State>,
+    state: Mutex<WriterState>,
 }
 
-struct State {
+struct WriterState {
     /// `None` after a write failed.
     file: Option<Output>,
     written: HashSet<Digest>,
 }
 
 impl ManifestWriter {
-    /// Begins a manifest, or goes on with one.
+    /// Starts a manifest, or continues one.
     pub(crate) fn open(
         path: &Path,
         numerics: Numerics,
@@ -62,11 +62,11 @@ impl ManifestWriter {
             }
             written = before.regions().iter().map(|region| Digest::of(&region.recipe.encode())).collect();
         }
-        let state = Mutex::new(Rank::Manifest, State { file: Some(file), written });
+        let state = Mutex::new(Rank::Manifest, WriterState { file: Some(file), written });
         Ok(ManifestWriter { path: path.to_owned(), events, state })
     }
 
-    /// Writes a request down, once.
+    /// Writes a request, once.
     pub(crate) fn note(&self, info: &RegionInfo, request: &[u8], took: Option<Duration>) {
         let mut state = self.state.lock();
         if !state.written.insert(Digest::of(request)) {

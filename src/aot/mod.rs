@@ -1,21 +1,21 @@
-//! Executables between processes: what a run needs, compiled ahead of time, and the folder that
-//! they are kept in.
+//! Executables between processes: compiling ahead of time what a run needs, and managing the folder
+//! that keeps it.
 //!
-//! A run finds executables of earlier ones by itself
-//! ([`EngineConfig::disk_cache`](crate::EngineConfig::disk_cache)). This module is for those who
-//! look after that: the command-line tool `fuseline cache` is made of it.
+//! A run finds executables of earlier runs by itself
+//! ([`EngineConfig::disk_cache`](crate::EngineConfig::disk_cache)). This module is for tools that
+//! manage them, such as the command `fuseline cache`.
 //!
-//! - A [`Manifest`] is what a run has asked for, written by
-//!   [`EngineConfig::manifest`](crate::EngineConfig::manifest).
-//! - [`Engine::warm_cache`](crate::Engine::warm_cache) compiles what of it is not there.
+//! - A [`Manifest`] lists what a run has requested.
+//!   [`EngineConfig::manifest`](crate::EngineConfig::manifest) writes it.
+//! - [`Engine::warm_cache`](crate::Engine::warm_cache) compiles what is missing.
 //! - [`EngineConfig::warm_cache_for`](crate::EngineConfig::warm_cache_for) does that for a
-//!   [`Target`]: devices that need not be here.
-//! - A [`Folder`] is the cache itself: its entries, what they say, and how to remove them.
+//!   [`Target`]: devices that need not be present.
+//! - A [`Folder`] is the cache itself: its entries, their contents, and how to remove them.
 //! - [`export`] and [`import`] carry entries from one machine to another one like it, as a bundle
-//!   that is sealed with a key of its own.
+//!   that is sealed with its own key.
 //!
-//! Nothing of a file is believed that was not checked: entries and bundles by their seals, the
-//! requests of a manifest by the same rules as calls.
+//! Nothing from a file is used unchecked: seals protect entries and bundles, and the requests of a
+//! manifest are checked by the same rules as calls.
 
 mod bundle;
 mod inspect;
@@ -45,18 +45,18 @@ impl Environment {
         Environment(environment)
     }
 
-    /// Its fingerprint, as entries name it: 64 hexadecimal digits.
+    /// Its fingerprint, as in entries: 64 hexadecimal digits.
     #[must_use]
     pub fn fingerprint(&self) -> String {
         self.0.fingerprint().to_string()
     }
 
-    /// Its parts: their names and what they are.
+    /// Its parts: names and values.
     pub fn parts(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.parts().iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
-    /// The parts in which two differ: name, here, in the other one.
+    /// The parts in which two environments differ: name, value here, value in the other one.
     #[must_use]
     pub fn differences<'a>(&'a self, other: &'a Environment) -> Vec<(&'a str, &'a str, &'a str)> {
         self.0.differences(&other.0)

@@ -1,18 +1,18 @@
-//! Compiling what a manifest says for devices that need not be here.
+//! Compiles what a manifest lists for devices that need not be present.
 //!
-//! Input: a plugin's name for such devices. Output: entries of the disk cache that a run finds
-//! where they are, with the same plugin file, client options and flags; [`super::export`] takes
-//! them there.
+//! Input: the plugin's name for such devices. Output: entries of the disk cache that a run on these
+//! devices finds, with the same plugin file, client options and flags. [`super::export`] takes them
+//! there.
 //!
 //! Invariant:
-//! - Nothing of what is made is loaded or run here. What it is stored under is what a run there
-//!   asks for, as far as the plugin says the same of its topology and of its client (D1 in
-//!   `src/device/compiler.rs`); where it does not, that run misses and compiles.
+//! - No executable is loaded or run here. It is stored under the request of a run on the target, as
+//!   far as the plugin reports the same of its topology and of its client (D1 in
+//!   `src/device/compiler.rs`). Where it does not, that run misses and compiles.
 
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use fuseline_cache::Kind;
+use fuseline_cache::SealedKind;
 use fuseline_cache::disk::{JoinOutcome, Stage as Attempt};
 use fuseline_fusion::Site;
 use fuseline_fusion::canon::EnvFingerprint;
@@ -29,10 +29,10 @@ use crate::execute::{Ahead, guarded};
 use crate::pjrt::{PluginScope, Topology, Value};
 use crate::store::{CompileSpec, Recipe, Store};
 
-/// For how long another process is waited for that compiles the same.
+/// How long to wait for another process that compiles the same.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Devices that need not be here, as a plugin knows them.
+/// Devices that need not be present, as a plugin names them.
 ///
 /// ```no_run
 /// use fuseline::EngineConfig;
@@ -50,14 +50,14 @@ pub struct Target {
 }
 
 impl Target {
-    /// Those of a name, in the plugin's words (`PJRT_TopologyDescription_Create`). Some plugins
-    /// have one without a name, described by options.
+    /// Creates a target from a name in the plugin's terms (`PJRT_TopologyDescription_Create`). Some
+    /// plugins have one without a name, described by options.
     #[must_use]
     pub fn new(name: impl Into<String>) -> Target {
         Target { name: name.into(), options: Vec::new() }
     }
 
-    /// An option of the plugin's for making them; the last one of a name counts.
+    /// Sets an option of the plugin for its topology. The last value of a name counts.
     #[must_use]
     pub fn option(mut self, name: impl Into<String>, value: impl Into<Value>) -> Target {
         let name = name.into();
@@ -76,19 +76,19 @@ struct Elsewhere {
 }
 
 impl EngineConfig {
-    /// Compiles what a manifest has and the disk cache has not for devices that need not be here,
-    /// in parallel, and waits for it. Returns what became of each region, in the manifest's order;
-    /// `each` is told as they end, with their places. What cannot be compiled fails nothing else.
+    /// Compiles what a manifest lists and the disk cache does not have for devices that need not be
+    /// present, in parallel, and waits for it. Returns the outcome of each region, in the
+    /// manifest's order. `each` is called as they end, with their positions. A failed compile fails
+    /// nothing else.
     ///
-    /// The rest of the configuration is that of the runs that it is for: plugin, client options,
-    /// flags of the compiler, numeric contract, replicas, first device. Their folder has to be the
-    /// one that is configured here, or gets the entries as a bundle ([`super::export`]).
+    /// The rest of the configuration is that of the runs on the target: plugin, client options,
+    /// compiler flags, numeric contract, replicas, first device. Their folder has to be the one
+    /// that is configured here, or it gets the entries as a bundle ([`super::export`]).
     ///
     /// # Errors
-    /// When the plugin compiles only for devices that it has here (XLA's for CPUs does), or knows
+    /// When the plugin compiles only for devices that are present (XLA's for CPUs does), or knows
     /// none of that name; when there are fewer of them than replicas; when there is no disk cache,
-    /// or nothing may be added to it; when the manifest is for another numeric contract or number
-    /// of replicas.
+    /// or it is read-only; when the manifest is for another numeric contract or number of replicas.
     pub fn warm_cache_for(
         &self,
         target: &Target,
@@ -109,7 +109,7 @@ impl EngineConfig {
             let recipe = manifest.regions()[place].recipe.optimized();
             let work = move || {
                 let made = guarded(|| Ok(elsewhere.make(&recipe)));
-                // Who asked goes on as soon as all have been told.
+                // The receiver goes on as soon as all outcomes have arrived.
                 drop(elsewhere);
                 drop(send.send((place, made.unwrap_or_else(|error| Err(error.message)))));
             };
@@ -117,15 +117,15 @@ impl EngineConfig {
         }
         drop(send);
         let warmed = gather(manifest, &receive, each);
-        // What is offered to a shared cache goes there on another thread.
+        // Another thread uploads what is offered to a shared cache.
         elsewhere.store.wait();
         Ok(warmed)
     }
 
-    /// Which environment the executables belong to that [`EngineConfig::warm_cache_for`] makes.
+    /// The environment of the executables that [`EngineConfig::warm_cache_for`] makes.
     ///
     /// # Errors
-    /// As there.
+    /// As for [`EngineConfig::warm_cache_for`].
     pub fn cache_environment_for(&self, target: &Target) -> Result<Environment> {
         let (_, compiler) = self.compiler_for(target)?;
         let store = self.store_for(&compiler)?;
@@ -163,7 +163,7 @@ impl EngineConfig {
         Ok((topology, compiler))
     }
 
-    /// The disk cache, for what a compiler makes.
+    /// The disk cache, for the environment of a compiler.
     fn store_for(&self, compiler: &Compiler) -> Result<Arc<Store>> {
         let (store, why) = Store::open(self, &Events::to(self.sink()));
         let Some(store) = store.filter(|store| store.has_disk()) else {
@@ -199,8 +199,8 @@ impl Elsewhere {
             return Err(quarantine.to_string());
         }
         match self.store.load(&asked).map(|record| record.kind) {
-            Some(Kind::Artifact) => return Ok(Ahead::Present),
-            // Who asks for it ahead of time does not want to compile it.
+            Some(SealedKind::Artifact) => return Ok(Ahead::Present),
+            // Whoever asks ahead of time wants no note that the entry is not worth loading.
             Some(_) => self.store.forget(&asked),
             None => {}
         }
@@ -222,7 +222,7 @@ impl Elsewhere {
         self.store.sweep(false);
         match stored {
             true => Ok(Ahead::Compiled(took)),
-            // Somebody else may have been faster.
+            // Another process may have been faster.
             false if self.store.may_have(&asked) => Ok(Ahead::Present),
             false => Err("it was compiled, but the cache's folder cannot be written to; FUSELINE_CACHE=read-only forbids that too"
                 .to_owned()),

@@ -1,4 +1,4 @@
-//! Compiling what a manifest says and the disk cache does not have.
+//! Compiles what a manifest lists and the disk cache does not have.
 
 use std::sync::mpsc::{self, Receiver};
 use std::time::Duration;
@@ -11,46 +11,46 @@ use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::execute::{Ahead, compile_ahead};
 
-/// What became of a region of a manifest.
+/// The outcome of a region of a manifest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Warmed {
-    /// It was compiled, in so much time, and stored.
+    /// It was compiled, in this time, and stored.
     Compiled(Duration),
-    /// It was there.
+    /// The cache had it.
     Present,
-    /// Why it is not there.
+    /// Why the cache does not have it.
     Failed(String),
 }
 
 impl Engine {
-    /// Which environment this engine's executables belong to. `None` without a disk cache.
+    /// The environment of this engine's executables. `None` without a disk cache.
     #[must_use]
     pub fn cache_environment(&self) -> Option<Environment> {
         let store = self.shared().settled_store()?;
         store.environment().cloned().map(Environment::new)
     }
 
-    /// Why this engine keeps no executables on the disk although it was to: a folder that others
-    /// may use, a full disk, a variable of the environment that cannot be understood, a plugin of
-    /// which it is not known what it was loaded from. `None` if it does, and if it was told not to.
-    /// [`Event::CacheTrouble`](crate::Event::CacheTrouble) tells the same.
+    /// Why this engine stores no executables on the disk although it is configured to: a folder
+    /// that others may access, a full disk, an invalid environment variable, a plugin whose file
+    /// cannot be determined. `None` if it does, and if the disk cache is off.
+    /// [`Event::CacheTrouble`](crate::Event::CacheTrouble) reports the same.
     #[must_use]
     pub fn why_no_disk_cache(&self) -> Option<&str> {
         self.shared().no_disk()
     }
 
-    /// Compiles what a manifest has and the disk cache has not, on the engine's compile threads,
-    /// and waits for it. Returns what became of each region, in the manifest's order; `each` is
-    /// told as they end, with their places. What cannot be compiled fails nothing else.
+    /// Compiles what a manifest lists and the disk cache does not have, on the engine's compile
+    /// threads, and waits for it. Returns the outcome of each region, in the manifest's order.
+    /// `each` is called as they end, with their positions. A failed compile fails nothing else.
     ///
-    /// It is for a run like the one that wrote the manifest: with the same flags of the compiler
-    /// and options of the client, which the manifest does not say, on the same plugin and a like
+    /// It is meant for a run like the one that wrote the manifest: with the same compiler flags and
+    /// client options, which the manifest does not contain, with the same plugin and on a similar
     /// machine.
     ///
     /// # Errors
-    /// When there is no disk cache, when it may not be added to, or when the manifest is for
-    /// another numeric contract or number of replicas.
+    /// When there is no disk cache, when it is read-only, or when the manifest is for another
+    /// numeric contract or number of replicas.
     pub fn warm_cache(&self, manifest: &Manifest, each: impl FnMut(usize, &Warmed)) -> Result<Vec<Warmed>> {
         let shared = self.shared();
         shared.needed_store()?;
@@ -60,7 +60,7 @@ impl Engine {
         for place in in_order(manifest) {
             let recipe = manifest.regions()[place].recipe.optimized();
             let send = send.clone();
-            // Who asked waits for all of them, or has heard of this one.
+            // The receiver waits for all of them, or was already told of this one.
             compile_ahead(recipe, stream.shared(), move |made| drop(send.send((place, made))));
         }
         drop(send);
@@ -68,8 +68,8 @@ impl Engine {
     }
 }
 
-/// Whether a manifest can be compiled for this contract and so many replicas, by who is configured
-/// so.
+/// Checks that a manifest can be compiled with this configuration, numeric contract and number of
+/// replicas.
 pub(super) fn check(manifest: &Manifest, config: &EngineConfig, here: (Numerics, usize)) -> Result<()> {
     if config.is_cache_only() {
         return Err(Error::setup("this engine compiles nothing (EngineConfig::cache_only)"));
@@ -84,14 +84,14 @@ pub(super) fn check(manifest: &Manifest, config: &EngineConfig, here: (Numerics,
     Ok(())
 }
 
-/// The places of a manifest's regions, the longest first: or the last threads wait for them.
+/// The positions of a manifest's regions, longest first, so that no long compile is started last.
 pub(super) fn in_order(manifest: &Manifest) -> Vec<usize> {
     let mut order: Vec<usize> = (0..manifest.regions().len()).collect();
     order.sort_by_key(|&place| std::cmp::Reverse(manifest.regions()[place].ops()));
     order
 }
 
-/// What becomes of each region, as it is told.
+/// Collects the outcome of each region as it arrives.
 pub(super) fn gather(
     manifest: &Manifest,
     receive: &Receiver<(usize, std::result::Result<Ahead, String>)>,
@@ -103,7 +103,7 @@ pub(super) fn gather(
         && let Ok((place, made)) = receive.recv()
     {
         if all[place].is_some() {
-            // It was given up.
+            // It was abandoned before.
             continue;
         }
         let warmed = match made {

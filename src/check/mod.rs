@@ -1,27 +1,28 @@
-//! Checks of values: indices that are outside, and what else must hold of data that the host has
-//! not looked at.
+//! Checks of values: indices within range, and other conditions on data that the host has not seen.
 //!
-//! A check is recorded beside the op that needs it, as ordinary ops whose result is one number per
-//! check, the *flag*. So it is fused, keyed, replayed and cached as any op is. The stream keeps the
-//! flag with what is expected of it, and whoever reads looks at the flags first.
+//! A check is recorded next to the op that needs it, as ordinary ops whose result is one number per
+//! check, the *flag*. So it is fused, keyed, replayed and cached like any op. The stream keeps the
+//! flag with the expected condition, and a read looks at the flags first.
 //!
 //! ```text
 //! take(x, i) ─► bits of i as u64 ─► max ─► flag ─► Checks ─┬─ a read, a wait ─► Error, or the data
-//!           └─► gather                                     └─ many are pending ─► copied to the host meanwhile
+//!           └─► gather                                     └─ many are pending ─► copied to the host
 //! ```
 //!
-//! Input: tensors and what is expected of their elements. Output: an error that names the op, the
-//! line and the element, at the next read; in Debug mode at the call.
+//! Input: tensors and conditions on their elements. Output: an error that names the op, the line
+//! and the element, at the next read; in Debug mode at the call.
 //!
 //! Invariants:
-//! - VC1: a check changes no value. An index that is outside means what the op says of it, with and
-//!   without a check.
-//! - VC2: whoever gets data of a value is told of the failed checks of all that the value depends
-//!   on, unless that was told before. A check is recorded before its op, and regions are launched
-//!   in the order of the record; so the flag of a check is there when the op's results are.
-//! - VC3: what was told is not told again.
-//! - VC4: flags do not pile up: beyond [`MANY`] those that are there are copied to the host and let
-//!   go. How many are not there yet is limited by what a stream may have in its log and in flight.
+//! - VC1: a check changes no value. An index out of range has the meaning that the op defines, with
+//!   and without a check.
+//! - VC2: a read of a value reports the failed checks of everything that the value depends on,
+//!   unless they were reported before. A check is recorded before its op, and regions are launched
+//!   in the order of the record, so the flag of a check is available when the results of the op
+//!   are.
+//! - VC3: a failed check is reported once.
+//! - VC4: flags do not accumulate: beyond [`MANY`] the available ones are copied to the host and
+//!   dropped. The number of those that are not available is limited by what a stream may have in
+//!   its log and in flight.
 //!
 //! Deliberately absent: checks inside the bodies of loops and branches, which have no results of
 //! their own.
@@ -47,31 +48,31 @@ use crate::stream::StreamShared;
 use crate::tensor::Tensor;
 use crate::value::{Outcome, Producer, ValueCell};
 
-/// So many pending checks are let be; beyond, those whose flags are there are looked at.
+/// Number of pending checks above which available flags are copied and dropped.
 const MANY: usize = 64;
 
-/// Of so many new checks each: looking is a call of the plugin for each flag.
+/// Interval in checks at which that happens, because it costs a plugin call for each flag.
 const EACH: u64 = 16;
 
-/// As many pending checks that several replicas make; looking at those waits.
+/// The limit with several replicas, where copying waits.
 const MANY_OF_REPLICAS: usize = 1_024;
 
-/// What must hold of the elements of a tensor.
+/// A condition on the elements of a tensor.
 #[derive(Clone, Debug)]
 pub(crate) enum Rule {
-    /// They are indices of so many elements. The flag is the largest of them, as `u64`, in which a
-    /// negative one is large.
+    /// They are indices below `size`. The flag is the largest as `u64`, in which a negative one is
+    /// large.
     Below {
         size: u64,
         is_signed: bool,
-        /// To negative ones the size was added.
+        /// The size was added to negative indices.
         is_wrapped: bool,
     },
-    /// Each is true. The flag is 1 if one is not.
+    /// All are true. The flag is 1 if one is not.
     True(Cow<'static, str>),
 }
 
-/// A check: of what it is for, and where that was recorded.
+/// A check, with its op and call site.
 #[derive(Clone, Debug)]
 pub(crate) struct Expected {
     pub(crate) op: &'static str,
@@ -80,7 +81,7 @@ pub(crate) struct Expected {
 }
 
 impl Expected {
-    /// What is wrong, if this flag says that something is.
+    /// Describes the failure that a flag reports, if any.
     pub(crate) fn broken(&self, flag: u64) -> Option<String> {
         match &self.rule {
             Rule::Below { size, .. } if flag < *size => None,
@@ -107,55 +108,55 @@ impl Expected {
 struct OpErrorKind {
     expected: Expected,
     what: String,
-    /// Where its region stands in the order in which the stream's were launched.
+    /// Launch number of its region in the stream.
     launched: u64,
 }
 
-/// What is known of the flags of an entry.
+/// The state of the flags of an entry.
 enum Reading {
     Pending,
-    /// They are on their way to the host.
+    /// They are being copied to the host.
     Started,
-    /// One for each check, on each replica; none if they could not be computed or copied, which
-    /// poisons what depends on them.
+    /// One for each check on each replica. Empty if they could not be computed or copied, which
+    /// poisons everything that depends on them.
     There(Vec<u64>),
-    /// They were looked at, and what is wrong was told.
+    /// They were examined, and failures were reported.
     Told,
 }
 
-/// Flags that nobody has looked at. The entry has a handle on their value until it is removed from
-/// the list.
+/// Flags that have not been examined. The entry holds a handle on their value until it leaves the
+/// list.
 pub(crate) struct Entry {
     number: u64,
-    /// `u64`, one element for each check.
+    /// One `u64` element for each check.
     flags: Arc<ValueCell>,
     expected: SmallVec<[Expected; 1]>,
     reading: Mutex<Reading>,
 }
 
-/// Up to where checks are looked at.
+/// Which checks to examine.
 #[derive(Clone, Copy)]
 enum UpTo {
-    /// Those of regions that were launched up to this one.
+    /// Those of regions launched up to this one.
     Launch(u64),
-    /// Those recorded before this one.
+    /// Those recorded before this number.
     Number(u64),
-    /// All that were recorded.
+    /// All recorded checks.
     End,
 }
 
 #[derive(Default)]
-struct State {
-    /// In the order of their numbers.
+struct CheckState {
+    /// By ascending number.
     pending: VecDeque<Arc<Entry>>,
     next: u64,
-    /// The first that failed of those that are not pending any more, and was not told.
+    /// The first failed check that is not pending any more and was not reported.
     found: Option<(u64, OpErrorKind)>,
-    /// What other streams had checked when this one used values of theirs.
+    /// For other streams: the number of their checks when this stream used their values.
     others: Vec<(Arc<Checks>, u64)>,
 }
 
-/// A region that is being launched. Its results are handed out when it is dropped.
+/// A region that is being launched. Dropping this means that its results are handed out.
 pub(crate) struct Launch<'a> {
     checks: &'a Checks,
     pub(crate) number: u64,
@@ -170,36 +171,36 @@ impl Drop for Launch<'_> {
     }
 }
 
-/// The state of a stream that has checked something; most streams have none.
-struct LazyState(Option<Box<State>>);
+/// The state of a stream. Most streams have no checks and allocate none.
+struct LazyState(Option<Box<CheckState>>);
 
-/// What the state is before there is one.
-static EMPTY: State = State { pending: VecDeque::new(), next: 0, found: None, others: Vec::new() };
+/// The state before the first check.
+static EMPTY: CheckState = CheckState { pending: VecDeque::new(), next: 0, found: None, others: Vec::new() };
 
 impl Deref for LazyState {
-    type Target = State;
+    type Target = CheckState;
 
-    fn deref(&self) -> &State {
+    fn deref(&self) -> &CheckState {
         self.0.as_deref().unwrap_or(&EMPTY)
     }
 }
 
 impl DerefMut for LazyState {
-    fn deref_mut(&mut self) -> &mut State {
+    fn deref_mut(&mut self) -> &mut CheckState {
         self.0.get_or_insert_default()
     }
 }
 
 /// The checks of a stream.
 pub(crate) struct Checks {
-    /// Whether there ever was one, here or where values come from.
+    /// Whether there ever was a check, on this stream or on one whose values it uses.
     is_used: AtomicBool,
-    /// Counts the failed checks that were told: what was remembered to be right before may be what
-    /// is not.
+    /// Counts the reported failures. After each, indices that were cached as valid are checked
+    /// again.
     round: Arc<AtomicU32>,
-    /// Regions of the stream that were launched.
+    /// Number of regions that the stream has launched.
     launches: AtomicU64,
-    /// The last of these whose results have all been handed out.
+    /// The latest launch whose results have all been handed out.
     handed_out: Mutex<u64>,
     is_handed_out: Condvar,
     state: Mutex<LazyState>,
@@ -209,10 +210,10 @@ fuseline_sync::thread_local! {
     static UNCHECKED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Calls `f`, in which methods of tensors have no indices checked, whatever
-/// [`EngineConfig::check_indices`](crate::EngineConfig::check_indices) and the mode say: for
-/// indices that are right, and for those that are meant to be outside. What is asked for by
-/// [`Tensor::check_indices`] and [`Tensor::check_all`] is checked all the same.
+/// Calls `f`, in which methods of tensors do not check indices, regardless of
+/// [`EngineConfig::check_indices`](crate::EngineConfig::check_indices) and the mode. It is for
+/// indices that are valid, and for those that are meant to be out of range.
+/// [`Tensor::check_indices`] and [`Tensor::check_all`] still check.
 ///
 /// ```
 /// # fn main() -> fuseline::Result<()> {
@@ -239,11 +240,11 @@ pub(crate) fn is_unchecked() -> bool {
     UNCHECKED.try_with(Cell::get).unwrap_or(false)
 }
 
-/// Has flags, of which there is one for each that is expected, looked at when somebody reads; in
-/// Debug mode now.
+/// Registers flags, one for each expected condition, for the next read. In Debug mode examines them
+/// now.
 pub(crate) fn expect(flags: Tensor, expected: SmallVec<[Expected; 1]>) -> Result<()> {
     if let Some(place) = flags.cell().place() {
-        // A function hands them to whoever calls it.
+        // The caller of the function gets them.
         place.trace().check(place, expected);
         return Ok(());
     }
@@ -269,7 +270,7 @@ pub(crate) fn expect(flags: Tensor, expected: SmallVec<[Expected; 1]>) -> Result
 }
 
 impl OpErrorKind {
-    /// `is_late` if the op has run by now, and others on what it made.
+    /// With `is_late` the op has already run, and so have ops on its results.
     fn into_error(self, is_late: bool, round: &AtomicU32) -> Error {
         round.fetch_add(1, Ordering::Relaxed);
         let OpErrorKind { expected: Expected { op, site, .. }, what, .. } = self;
@@ -278,7 +279,7 @@ impl OpErrorKind {
 }
 
 impl Entry {
-    /// What is wrong with the first of its checks that failed.
+    /// Describes the first failed check of the entry.
     fn fault_of(&self, flags: &[u64]) -> Option<OpErrorKind> {
         let each = flags.chunks_exact(self.expected.len());
         each.flat_map(|flags| self.expected.iter().zip(flags)).find_map(|(expected, &flag)| {
@@ -287,8 +288,7 @@ impl Entry {
         })
     }
 
-    /// Where its region stands among those that were launched; none if it was not. What has failed
-    /// stands in front of all.
+    /// The launch number of its region; `None` if it was not launched. Failed flags come first.
     fn launched(&self) -> Option<u64> {
         match self.flags.outcome().get()? {
             Outcome::Data { maker, .. } => Some(maker.as_ref().map_or(0, |maker| maker.region.launched())),
@@ -305,10 +305,10 @@ impl Entry {
         }
     }
 
-    /// The flags; waits for their data. None if there is none, or it was told what is wrong with
-    /// them.
+    /// Returns the flags, after waiting for their data. `None` if there is no data; empty if
+    /// failures were reported.
     fn look(&self, engine: &Arc<EngineShared>) -> Option<Vec<u64>> {
-        // Two statements: nothing is held where it waits.
+        // Two statements, so that no lock is held while waiting.
         let known = match &*self.reading.lock() {
             Reading::There(flags) => Some(flags.clone()),
             Reading::Told => Some(Vec::new()),
@@ -317,7 +317,7 @@ impl Entry {
         known.or_else(|| Some(numbers(crate::tensor::copied(&self.flags, engine)?.iter())))
     }
 
-    /// Copies the flags to the host without waiting, and calls `arrived` when they are there.
+    /// Copies the flags to the host without waiting, and calls `arrived` when they are available.
     fn start(self: Arc<Self>, engine: &Arc<EngineShared>, arrived: impl FnOnce(&Entry) + Send + 'static) {
         if !matches!(self.flags.outcome().get(), Some(Outcome::Data { .. })) {
             *self.reading.lock() = Reading::There(Vec::new());
@@ -334,7 +334,7 @@ impl Entry {
         });
     }
 
-    /// It is told what is wrong with it.
+    /// Failures of the entry have been reported.
     fn set_told(&self) {
         *self.reading.lock() = Reading::Told;
     }
@@ -346,7 +346,7 @@ fn numbers<'a>(copies: impl Iterator<Item = &'a Vec<u8>>) -> Vec<u64> {
 }
 
 impl Checks {
-    /// `round` is the engine's.
+    /// `round` is shared by the engine.
     pub(crate) fn new(round: Arc<AtomicU32>) -> Arc<Checks> {
         let state = Mutex::new(Rank::Checks, LazyState(None));
         Arc::new(Checks {
@@ -359,27 +359,27 @@ impl Checks {
         })
     }
 
-    /// Whether there is anything to look at. Who reads a value comes after those who had checks
-    /// recorded that it depends on.
+    /// Whether there is anything to examine. A read comes after the recording of the checks that
+    /// its value depends on.
     #[inline]
     pub(crate) fn is_used(&self) -> bool {
         self.is_used.load(Ordering::Relaxed)
     }
 
-    /// Numbers the region that is about to be launched, from 1 on. For the driver, which keeps the
-    /// launch until the region's results are handed out.
+    /// Numbers the region that is about to be launched, from 1 on. The driver keeps the returned
+    /// launch until the results of the region are handed out.
     pub(crate) fn begin_launch(&self) -> Launch<'_> {
         Launch { checks: self, number: self.launches.fetch_add(1, Ordering::Relaxed) + 1 }
     }
 
-    /// Waits until all results of a launched region are handed out: its flags may come after the
-    /// value that is read. The driver is doing that and waits for nothing; a callback that it calls
-    /// meanwhile does not wait for it.
+    /// Waits until all results of a launched region are handed out, because its flags may come
+    /// after the value that is read. The driver itself, and callbacks that it calls meanwhile, do
+    /// not wait.
     fn await_launch(&self, number: u64) {
         if crate::execute::is_driving() {
             return;
         }
-        // A number of another stream's may be any.
+        // A number from another stream may be arbitrary.
         let number = number.min(self.launches.load(Ordering::Relaxed));
         let mut handed_out = self.handed_out.lock();
         while *handed_out < number {
@@ -400,7 +400,7 @@ impl Checks {
         }
     }
 
-    /// Values of another stream are used on this one: what they depend on is told here too.
+    /// Values of another stream are used on this one, so its failed checks are reported here too.
     pub(crate) fn borrow(&self, other: &Arc<Checks>) {
         if !other.is_used() {
             return;
@@ -422,24 +422,24 @@ impl Checks {
         }
     }
 
-    /// The stream ends. Those who used its values have noted where these came from.
+    /// The stream ends. Streams that use its values have noted its checks.
     pub(crate) fn end(&self) {
         let others = std::mem::take(&mut self.state.lock().others);
         drop(others);
     }
 
-    /// Which [`ValueCell::is_known_below`] counts.
+    /// The round for [`ValueCell::is_known_below`].
     pub(crate) fn round(&self) -> u32 {
         self.round.load(Ordering::Relaxed)
     }
 
-    /// How many are pending.
+    /// Number of pending checks.
     #[cfg(test)]
     pub(crate) fn pending(&self) -> usize {
         self.state.lock().pending.len()
     }
 
-    /// Lets go of entries that were looked at.
+    /// Drops examined entries.
     fn remove(&self, is_done: impl Fn(&Arc<Entry>) -> bool, stream: Option<&Arc<StreamShared>>) {
         let mut done = Vec::new();
         self.state.lock().pending.retain(|entry| {
@@ -447,14 +447,14 @@ impl Checks {
             done.extend(is_done.then(|| entry.flags.clone()));
             !is_done
         });
-        // Each was launched, so it is on no tape; of another stream's the handle ends with the
-        // value.
+        // Each was launched, so no trace refers to it. The handle of another stream's entry ends
+        // with the value.
         if let Some(stream) = stream {
             done.into_iter().for_each(|flags| stream.drop_handle(flags));
         }
     }
 
-    /// Looks at the flags that are there, and has the others copied that can be (VC4).
+    /// Examines the available flags, and copies others where possible (VC4).
     #[cold]
     fn clear(&self, stream: &Arc<StreamShared>) {
         let engine = stream.engine();
@@ -463,7 +463,7 @@ impl Checks {
             state.pending.iter().filter(|entry| entry.is_due(UpTo::End)).cloned().collect()
         };
         if engine.device().replicas() > 1 {
-            // Only the data of the first comes without waiting.
+            // Only the data of the first replica arrives without waiting.
             if due.len() > MANY_OF_REPLICAS && !crate::execute::is_driving() {
                 let half = &due[..due.len() / 2];
                 for entry in half {
@@ -497,8 +497,8 @@ impl Checks {
         self.remove(is_done, Some(stream));
     }
 
-    /// An error if a check failed of what a value depends on that this region made, and was not
-    /// told. Waits for the flags, which are there when the value is.
+    /// Returns an error if a check failed that the value depends on and was not reported. `maker`
+    /// computed the value. Waits for the flags, which are available when the value is.
     #[inline]
     pub(crate) fn before_data(&self, maker: Option<&Producer>, stream: &Arc<StreamShared>) -> Result<()> {
         match maker {
@@ -511,8 +511,8 @@ impl Checks {
         }
     }
 
-    /// An error if a check failed of all that was recorded, which has been computed, and was not
-    /// told.
+    /// Returns an error if any recorded check failed and was not reported. Everything recorded has
+    /// been computed.
     pub(crate) fn at_end(&self, stream: &Arc<StreamShared>) -> Result<()> {
         if self.is_used() { self.look(UpTo::End, stream) } else { Ok(()) }
     }
@@ -532,7 +532,7 @@ impl Checks {
         self.state.lock().others.clone()
     }
 
-    /// The first that failed and was not told.
+    /// The first failed check that was not reported.
     fn first_fault(
         &self,
         up_to: UpTo,
@@ -549,7 +549,7 @@ impl Checks {
         first
     }
 
-    /// What was found, and what is to be looked at.
+    /// The failure that was found before, and the entries to examine.
     fn due(&self, up_to: UpTo) -> (Option<OpErrorKind>, Vec<Arc<Entry>>) {
         let mut state = self.state.lock();
         let due = state.pending.iter().filter(|entry| entry.is_due(up_to)).cloned().collect();
@@ -572,7 +572,7 @@ mod tests {
         EngineConfig::new().check_indices(true).build_reference().expect("the reference device needs nothing")
     }
 
-    /// Waits until all that was recorded has been computed, without looking at checks.
+    /// Waits until everything recorded has been computed, without examining checks.
     fn settle(stream: &Arc<StreamShared>) {
         let fence = stream.place(&Site::Unknown).expect("the stream takes entries");
         (*fence).as_ref().wait(None);
@@ -595,7 +595,7 @@ mod tests {
         }
         assert!(most > MANY / 2, "{most}: there is something to let go");
         assert!(most <= MANY + 2 * EACH as usize, "{most}");
-        // What was let go is told all the same, once.
+        // A dropped flag is still reported, once.
         let y = (&x * 2.0).unwrap();
         let error = y.to_vec::<f32>().unwrap_err();
         assert!(error.to_string().contains("the index 9"), "{error}");

@@ -1,4 +1,4 @@
-//! Checks for those who read without waiting.
+//! Checks for reads that do not wait.
 
 use std::sync::Arc;
 
@@ -10,27 +10,27 @@ use crate::engine::EngineShared;
 use crate::error::Error;
 use crate::value::Producer;
 
-/// Gets an error if a check has failed.
+/// Called with an error if a check has failed.
 type Then = Box<dyn FnOnce(Option<Error>) + Send>;
 
-struct State {
-    /// Flags that have not arrived.
+struct VerdictState {
+    /// Number of flags that have not arrived.
     left: usize,
-    /// The first that failed, by its place among them.
+    /// The first failed check, with its position.
     first: Option<(usize, OpErrorKind)>,
     then: Option<Then>,
 }
 
-/// What the checks of a value come to, once their flags have arrived.
+/// The outcome of the checks of a value, once their flags have arrived.
 pub(crate) struct Verdict {
-    state: Mutex<State>,
+    state: Mutex<VerdictState>,
     round: Arc<AtomicU32>,
 }
 
 impl Checks {
-    /// As [`Checks::before_data`], without waiting. None if there is nothing to be looked at, and
-    /// for several replicas: only the data of the first comes without waiting, and whoever reads
-    /// next is told.
+    /// As [`Checks::before_data`], without waiting. `None` if nothing has to be checked, and for
+    /// several replicas: without waiting only the data of the first arrives, so the next read
+    /// reports the failure.
     pub(crate) fn verdict(
         &self,
         maker: Option<&Producer>,
@@ -48,7 +48,7 @@ impl Checks {
             return None;
         }
         let first = found.into_iter().next().map(|fault| (0, fault));
-        let state = State { left: due.len(), first, then: None };
+        let state = VerdictState { left: due.len(), first, then: None };
         let verdict = Verdict { state: Mutex::new(Rank::Verdict, state), round: self.round.clone() };
         let verdict = Arc::new(verdict);
         for (at, entry) in due.into_iter().enumerate() {
@@ -62,9 +62,9 @@ impl Checks {
 }
 
 impl Verdict {
-    /// The flags of an entry are there.
+    /// The flags of an entry have arrived.
     fn arrived(&self, at: usize, entry: &Entry) {
-        // It is taken off the list by who may record.
+        // Only a thread that may record removes it from the list.
         let reading = std::mem::replace(&mut *entry.reading.lock(), Reading::Told);
         let fault = match reading {
             Reading::There(flags) => entry.fault_of(&flags),
@@ -80,14 +80,14 @@ impl Verdict {
         self.tell(state);
     }
 
-    /// Calls `then`, on any thread, possibly before this returns.
+    /// Calls `then` on any thread, possibly before this returns.
     pub(crate) fn then(&self, then: impl FnOnce(Option<Error>) + Send + 'static) {
         let mut state = self.state.lock();
         state.then = Some(Box::new(then));
         self.tell(state);
     }
 
-    fn tell(&self, mut state: fuseline_sync::MutexGuard<'_, State>) {
+    fn tell(&self, mut state: fuseline_sync::MutexGuard<'_, VerdictState>) {
         if state.left > 0 {
             return;
         }

@@ -1,8 +1,8 @@
 //! Data on a device, one part for each replica.
 //!
-//! A value of an engine with one replica, which is what most engines are, is one buffer. With
-//! several, every replica has a buffer of its own, of the same type; what is asked of the value is
-//! asked of all of them: it is ready when they all are, and has failed when one has.
+//! A value of an engine with one replica, which is the common case, is one buffer. With several
+//! replicas, each has its own buffer of the same type. The value is ready when all of them are, and
+//! has failed when one has.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,28 +16,28 @@ use super::{DeviceError, Result};
 use crate::error::Stage;
 use crate::pjrt as sys;
 
-/// One of something for each replica, in their order.
+/// One item for each replica, in their order.
 pub(crate) type PerReplica<T> = SmallVec<[T; 1]>;
 
-/// Data on a device. Dropping it returns the memory, once nothing on the device uses it.
+/// Data on a device. Dropping it frees the memory once nothing on the device uses it.
 pub(crate) struct Buffer {
     data: Data,
-    /// Its part in what is told of the device's memory.
+    /// Its share of the memory that diagnostics report.
     _share: LiveMemoryGuard,
 }
 
-/// What is left of data that an execution took. It has no memory; destroying it may wait for the
+/// What remains of data that an execution took. It has no memory. Destroying it may wait for the
 /// execution.
 pub(crate) struct DonatedBuffer(#[expect(dead_code, reason = "to be dropped")] sys::Buffer);
 
-/// Where it is.
+/// Where the data is.
 pub(super) enum Data {
     Pjrt(PerReplica<sys::Buffer>),
     Reference(PerReplica<Arc<Literal>>),
 }
 
-/// What calls back once, after `count` outcomes have been told to it, with the first failure there
-/// was.
+/// Returns a function that accepts `count` outcomes. After the last one it calls `callback` once,
+/// with the first failure.
 pub(crate) fn after<F>(count: usize, callback: F) -> impl Fn(Result<()>) + Clone + Send + 'static
 where
     F: FnOnce(Result<()>) + Send + 'static,
@@ -60,12 +60,12 @@ where
     }
 }
 
-/// The error of a computation, as found when its result is asked for.
+/// The error of a computation, found when its result is requested.
 fn failed(error: sys::Error) -> DeviceError {
     DeviceError::pjrt(Stage::Execute, &error)
 }
 
-/// Calls back when a PJRT buffer's data is there.
+/// Calls back when the data of a PJRT buffer is ready.
 fn when_ready(buffer: &sys::Buffer, callback: impl FnOnce(Result<()>) + Send + 'static) {
     match buffer.ready_event() {
         Ok(event) => event.on_ready(move |ready| callback(ready.map_err(failed))),
@@ -112,12 +112,12 @@ impl Buffer {
         self.data.ty()
     }
 
-    /// Waits until the data is there; the error of the computation that makes it, if that failed.
+    /// Waits until the data is ready. Returns the error of the computation if that failed.
     pub(crate) fn wait(&self) -> Result<()> {
         match &self.data {
             Data::Pjrt(each) => {
                 let wait = |buffer: &sys::Buffer| buffer.ready_event().and_then(|event| event.wait());
-                // All of them, so that none is still being computed when this returns.
+                // Wait for all, so that none is still being computed when this returns.
                 let waited: Vec<_> = each.iter().map(wait).collect();
                 waited.into_iter().collect::<std::result::Result<(), _>>().map_err(failed)
             }
@@ -125,7 +125,7 @@ impl Buffer {
         }
     }
 
-    /// As [`Buffer::wait`], by callback, on any thread, possibly before this returns.
+    /// As [`Buffer::wait`], by callback: on any thread, possibly before this returns.
     pub(crate) fn on_ready(&self, callback: impl FnOnce(Result<()>) + Send + 'static) {
         match &self.data {
             Data::Pjrt(each) => match each.as_slice() {
@@ -139,17 +139,17 @@ impl Buffer {
         }
     }
 
-    /// What is left of it after it was donated, if that is to be kept. What the plugin did not take
-    /// is dropped, and so is that of several replicas: the wait keeps apart what exchanges data.
-    /// XLA:CPU has threads for one collective at a time, and with more of them launched ahead two
-    /// block each other (`tests/engine/collective.rs`).
+    /// What remains of the buffer after it was donated, if that has to be kept. A buffer that the
+    /// plugin did not take is dropped here. So are those of several replicas: the wait separates
+    /// executions that exchange data. XLA:CPU has threads for one collective at a time, and several
+    /// that are launched ahead block each other (`tests/engine/collective.rs`).
     pub(crate) fn into_remains(self) -> Option<DonatedBuffer> {
         let Data::Pjrt(mut each) = self.data else { return None };
         let only = each.pop().filter(|_| each.is_empty())?;
         (only.is_deleted() == Ok(true)).then_some(DonatedBuffer(only))
     }
 
-    /// Whether its memory was given to an output of an execution, or deleted.
+    /// Whether its memory was donated or deleted.
     pub(crate) fn is_gone(&self) -> bool {
         match &self.data {
             Data::Pjrt(each) => each.iter().any(|buffer| buffer.is_deleted().unwrap_or(true)),
@@ -157,8 +157,8 @@ impl Buffer {
         }
     }
 
-    /// The data of one replica, dense, row-major, once all of them have computed it. The error of
-    /// the computation is one of [`Stage::Execute`], that of the copy one of [`Stage::Transfer`].
+    /// The data of one replica, dense, row-major, once all replicas have computed it. An error of
+    /// the computation has [`Stage::Execute`], one of the copy [`Stage::Transfer`].
     pub(super) fn to_host(&self, replica: usize) -> Result<Vec<u8>> {
         match &self.data {
             Data::Pjrt(each) => {
@@ -171,15 +171,15 @@ impl Buffer {
         }
     }
 
-    /// Why a copy failed: because its data could not be computed, which the data itself knows, or
-    /// by itself.
+    /// Why a copy failed: the error of the computation, which the buffer itself reports, or that of
+    /// the copy.
     fn not_copied(&self, error: &sys::Error) -> DeviceError {
         self.wait().err().unwrap_or_else(|| DeviceError::pjrt(Stage::Transfer, error))
     }
 
-    /// As [`Buffer::to_host`] of the first replica, without waiting: `callback` gets the data, on
-    /// any thread, possibly before this returns. Where the copy says why it failed, it is not known
-    /// whether the computation had: [`Buffer::wait`] tells.
+    /// As [`Buffer::to_host`] of the first replica, without waiting: `callback` gets the data on
+    /// any thread, possibly before this returns. The error does not say whether the computation or
+    /// the copy failed; [`Buffer::wait`] does.
     pub(super) fn to_host_async(&self, callback: impl FnOnce(Result<Vec<u8>>) + Send + 'static) {
         let each = match &self.data {
             Data::Pjrt(each) => each,

@@ -1,13 +1,13 @@
-//! How regions are compiled for a kind of device, be it here or not: the options, and what they and
-//! the code depend on.
+//! Compiles regions for a kind of device, present or not: the options, and what they and the code
+//! depend on.
 //!
-//! Input: a [`Machine`], and what asks its compiler whether it takes some options. Output: a
-//! [`Compiler`]: modules, options for each region, and descriptions for keys.
+//! Input: a [`Machine`], and a function that asks its compiler whether it accepts options. Output:
+//! a [`Compiler`]: modules, options for each region, and descriptions for keys.
 //!
 //! Invariant:
-//! - D1: what is described of a device that is here and of the same one as a target
-//!   ([`pjrt::Topology`]) is the same, as far as the plugin says the same of both: so what was
-//!   compiled for the one is found by the other.
+//! - D1: a device that is present and the same device as a target ([`pjrt::Topology`]) have the
+//!   same description, as far as the plugin reports the same of both. So what is compiled for one
+//!   is found by the other.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -23,43 +23,43 @@ use super::{Cause, DeviceError, ExecutableOptions, Result};
 use crate::error::Stage;
 use crate::pjrt::{self, Client, CompileOptions, Plugin, Topology};
 
-/// Multiplications of the largest product above which it pays to split its work over threads. At
-/// 32x128x128 (0.5 million) handing over to another thread costs as much as the product; at
-/// 128x512x512 (34 million) it does not matter (pjrt.md).
+/// Number of multiplications of a region's largest product above which threads pay. At 32x128x128
+/// (0.5 million) handing over to another thread costs as much as the product; at 128x512x512 (34
+/// million) the cost does not matter (pjrt.md).
 const HEAVY_PRODUCT: u128 = 4_000_000;
 
-/// Kind of region: some op has a product large enough for several threads, or solves triangular
-/// systems. What XLA does with one thread sums the products inside a solve in another order, which
-/// costs up to 13 units in the last place where terms cancel (conformance case
+/// Kind of region: an op has a product large enough for several threads, or solves triangular
+/// systems. With one thread XLA sums the products inside a solve in another order, which costs up
+/// to 13 units in the last place where terms cancel (conformance case
 /// `triangular_solve_float32_2_8_8_float32_2_10_8`).
 const HEAVY: usize = 1;
 
-/// Kind of region: it has a `reduce_window` that sums floats. XLA's fusion emitters (API 0.81) sum
-/// a window in another order than its elements have, which costs up to 8 units in the last place
-/// where terms cancel (conformance case `reduce_window_add_float64_4_6`); its older emitters do
-/// not.
+/// Kind of region: a `reduce_window` sums floats. XLA's fusion emitters (API 0.81) sum a window in
+/// another order than that of its elements, which costs up to 8 units in the last place where terms
+/// cancel (conformance case `reduce_window_add_float64_4_6`). Its older emitters do not.
 const WINDOW_SUM: usize = 2;
 
-/// A flag and what it is set to.
+/// A flag and its value.
 type FlagOf = (&'static str, fn() -> pjrt::Flag);
 
-/// Flags of XLA's CPU compiler that order ops for memory, by age of the plugin, newest first. XLA's
-/// default order can need 34 times the memory of this one (pjrt.md). A plugin refuses names it does
-/// not know: API 0.81 has the second.
+/// Flags of XLA's CPU compiler that order ops for memory, those of the newest plugins first. XLA's
+/// default order can need 34 times the memory of this one (pjrt.md). A plugin refuses names that it
+/// does not know: API 0.81 has the second.
 const MEMORY_ORDER: [FlagOf; 2] = [
     ("xla_cpu_scheduler_type", || "CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED".into()),
     ("xla_cpu_enable_concurrency_optimized_scheduler", || false.into()),
 ];
 
-/// Flags of XLA's CPU compiler under which it computes what each op says: no algebra across ops
-/// (without this one the steps of the benchmark's `nbody` differ), no kernels of a library that has
-/// an exponential of its own, no intermediate values of more precision than their type, no emitters
-/// with other approximations for an op in a fusion than for the op alone. Contraction is stopped by
-/// fences (`fusion/src/lower/exact`): `xla_cpu_max_isa`, which would do it too, is accepted for one
-/// compile and not looked at (pjrt.md). The emitters would be faster (black_scholes 3.5 times,
-/// norms twice), but 2 of about 700 random programs differ with them (`tan`, 2026-11-22), and a
-/// check on the first inputs is no proof for all. A plugin refuses names it does not know; the
-/// check is what finds out whether it needed them.
+/// Flags with which XLA's CPU compiler computes what each op says. They disable algebra across ops
+/// (otherwise the steps of the benchmark's `nbody` differ), kernels of a library with its own
+/// exponential, intermediate values of excess precision, and emitters that approximate an op in a
+/// fusion in another way than alone.
+///
+/// Fences stop contraction (`fusion/src/lower/exact`): `xla_cpu_max_isa`, which could do so too, is
+/// accepted for one compile and ignored (pjrt.md). The emitters would be faster (black_scholes 3.5
+/// times, norms twice), but 2 of about 700 random programs differ with them (`tan`, 2026-11-22),
+/// and a check on the first inputs proves nothing for others. A plugin refuses names that it does
+/// not know. The differential check finds out whether it needed them.
 const EXACT: [FlagOf; 4] = [
     ("xla_disable_hlo_passes", || "algsimp".into()),
     ("xla_cpu_experimental_ynn_fusion_type", || "".into()),
@@ -67,33 +67,33 @@ const EXACT: [FlagOf; 4] = [
     ("xla_cpu_use_fusion_emitters", || false.into()),
 ];
 
-/// Flags of XLA's CPU compiler without which numbers are wrong, whatever the contract.
+/// Flags of XLA's CPU compiler without which results are wrong under any contract.
 ///
 /// - XNNPACK keeps a packed copy of a product's right operand as long as that has the same address
-///   (API 0.81, `XnnFusionThunk::UpdateXnnExecutable`, where the operand is a parameter). An
-///   operand that was updated where it lies, by donation, is then read as it was before. Which
-///   sizes it is asked for depends on the processor; `tests/engine/donation.rs` has one, and
-///   `gpt2/width 768` of the benchmark was wrong from its fourth step on.
+///   (API 0.81, `XnnFusionThunk::UpdateXnnExecutable`, where the operand is a parameter). It then
+///   reads the old data of an operand that was updated in place, by donation. The sizes for which
+///   XLA uses XNNPACK depend on the processor. `tests/engine/donation.rs` has one, and `gpt2/width
+///   768` of the benchmark was wrong from its fourth step on.
 const SOUND: [FlagOf; 1] = [("xla_cpu_use_xnnpack", || false.into())];
 
-/// Flags of XLA's CPU compiler that make faster code. With exact numerics they stay as they were
-/// checked.
+/// Flags of XLA's CPU compiler for faster code. With exact numerics they keep their checked values.
 ///
-/// - It takes reductions apart into windows, which makes sums of rows 3 to 5 times as slow and
-///   maxima 11 times; what is gained by it for columns the lowering does
-///   (`fusion/src/lower/column_reduction.rs`, where the figures are).
-/// - LLVM makes vectors of 256 bits by default where it could make them of 512; see
-///   [`has_wide_vectors`]. With 512, in turns with 256 (2 cores of an AMD EPYC of family 26,
-///   2026-11-23, best of 800 runs of the executables of `fuseline bench`): `norms/64x256` 0.63,
-///   `chain/50 ops on 1k` 0.64, `black_scholes/64k` 0.68, `gpt2/width 64` 0.78, `nbody/64` 0.83,
-///   six others from 0.90 to 1.09, within what they vary by.
+/// - The compiler splits reductions into windows, which makes sums of rows 3 to 5 times as slow and
+///   maxima 11 times. The lowering does what columns gain by it
+///   (`fusion/src/lower/column_reduction.rs`, with the figures).
+/// - LLVM uses vectors of 256 bits by default where it could use 512; see [`has_wide_vectors`].
+///   Relative times with 512, in turns with 256 (2 cores of an AMD EPYC of family 26, 2026-11-23,
+///   best of 800 runs of the executables of `fuseline bench`): `norms/64x256` 0.63, `chain/50 ops
+///   on 1k` 0.64, `black_scholes/64k` 0.68, `gpt2/width 64` 0.78, `nbody/64` 0.83, six others from
+///   0.90 to 1.09, within their variation.
 const FAST: [FlagOf; 2] = [
     ("xla_disable_hlo_passes", || "tree_reduction_rewriter".into()),
     ("xla_cpu_prefer_vector_width", || 512i64.into()),
 ];
 
-/// Whether vectors of 512 bits are worth it. The first processors that had them slowed down for it;
-/// those that have both of these extensions (AMD from Zen 4, Intel from Sapphire Rapids on) do not.
+/// Whether vectors of 512 bits pay. The first processors that had them lowered their clock for
+/// them. Processors with both of these extensions (AMD from Zen 4, Intel from Sapphire Rapids on)
+/// do not.
 fn has_wide_vectors() -> bool {
     #[cfg(target_arch = "x86_64")]
     return std::arch::is_x86_feature_detected!("avx512vbmi2")
@@ -102,34 +102,34 @@ fn has_wide_vectors() -> bool {
     false
 }
 
-/// How much LLVM does for XLA's CPU compiler, from 0 to 3. At 0 a compile takes 0.5 to 0.7 of the
-/// time, and what it makes is 2 to 11 times as slow, the more of it is elementwise (ten programs of
-/// `fuseline bench`, 2026-11-23). 1 saves nothing.
+/// LLVM's optimization level in XLA's CPU compiler, from 0 to 3. At 0 a compile takes 0.5 to 0.7 of
+/// the time, and its code is 2 to 11 times as slow, the more of it is elementwise (ten programs of
+/// `fuseline bench`, 2026-11-23). Level 1 saves nothing.
 const OPTIMIZATION: &str = "xla_backend_optimization_level";
 
-/// The options with which a compile takes least.
+/// The options of a baseline compile.
 fn quickly(options: &CompileOptions) -> CompileOptions {
     options.clone().flag(OPTIMIZATION, 0i64)
 }
 
-/// The smallest module there is, to ask a compiler about its flags.
+/// The smallest module, to ask a compiler about its flags.
 const IDENTITY: &str =
     "module { func.func public @main(%a: tensor<f32>) -> tensor<f32> { return %a : tensor<f32> } }";
 
-/// Devices that code is made for, by what code depends on.
+/// The devices that code is made for, as far as code depends on them.
 #[derive(Clone, Debug)]
 pub(crate) struct Machine {
     plugin: Plugin,
     platform: String,
     version: String,
-    /// Id and kind of each device, one for each replica; at least one.
+    /// Id and kind of the device of each replica; at least one.
     devices: Vec<(i64, String)>,
-    /// How many threads the plugin has found when its client was made.
+    /// The number of threads that the plugin found when its client was created.
     threads: String,
 }
 
 impl Machine {
-    /// Devices that are here.
+    /// Devices that are present.
     pub(super) fn here(client: &Client, devices: &[pjrt::Device]) -> Machine {
         Machine {
             plugin: client.plugin(),
@@ -140,7 +140,7 @@ impl Machine {
         }
     }
 
-    /// So many devices of a topology from one on. `None` if it has not so many.
+    /// `replicas` devices of a topology, from `first` on. `None` if it has too few.
     pub(crate) fn of(topology: &Topology, first: usize, replicas: usize) -> Option<Machine> {
         let devices = topology.devices().get(first..first.checked_add(replicas)?)?;
         Some(Machine {
@@ -152,15 +152,15 @@ impl Machine {
         })
     }
 
-    /// Whether the processor of the host is what computes, as far as is known. Code for the others
-    /// is the same whatever host they are in.
+    /// Whether the host's processor computes, as far as is known. Code for other devices does not
+    /// depend on the host.
     fn is_host(&self) -> bool {
         !matches!(self.platform.as_str(), "cuda" | "rocm" | "sycl" | "tpu")
     }
 }
 
-/// How many threads there are to compute with: what the scheduler gives this one, which XLA asks
-/// for, and what a limit of its group leaves of them.
+/// How many threads can compute: the processors that the scheduler allows this thread, which XLA
+/// asks for, and what a limit of its control group leaves of them.
 fn threads() -> String {
     let available = std::thread::available_parallelism().map_or(1, usize::from);
     let status = std::fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
@@ -172,7 +172,7 @@ fn threads() -> String {
     }
 }
 
-/// How to compile for a machine.
+/// A compiler for a machine.
 #[derive(Debug)]
 pub(crate) struct Compiler {
     machine: Machine,
@@ -180,13 +180,13 @@ pub(crate) struct Compiler {
     target: Target,
     /// Options by the kind of region; see [`Compiler::options`].
     options: [CompileOptions; 4],
-    /// Whether the plugin takes what [`quickly`] adds to them.
+    /// Whether the plugin accepts the options of a baseline compile.
     has_quick: bool,
 }
 
 impl Compiler {
-    /// `flags` are set on top of the platform's defaults; `asked` compiles a module, of which it
-    /// matters only whether the options are taken.
+    /// `flags` are set on top of the platform's defaults. `asked` compiles a module, only to find
+    /// out whether the options are accepted.
     ///
     /// # Errors
     /// When the compiler refuses one of `flags`.
@@ -207,7 +207,7 @@ impl Compiler {
         }
         let named = |name: &str| flags.iter().any(|(given, _)| given == name);
         let cpu = machine.platform == "cpu";
-        // What the user sets goes before what we would choose.
+        // The user's flags take precedence over ours.
         let with = |options: &CompileOptions, name: &str, value: pjrt::Flag| match cpu && !named(name) {
             true => options.clone().flag(name, value),
             false => options.clone(),
@@ -219,7 +219,7 @@ impl Compiler {
                 break;
             }
         }
-        // On by default in API 0.81, and then the maximum of NaN and a number is the number.
+        // On by default in API 0.81. The maximum of NaN and a number is then the number.
         base = with(&base, "xla_cpu_enable_fast_min_max", false.into());
         let exact = if numerics == Numerics::Exact { &EXACT[..] } else { &[] };
         for (name, value) in SOUND.iter().chain(exact) {
@@ -230,7 +230,7 @@ impl Compiler {
         }
         if numerics == Numerics::Fast {
             let wide = if has_wide_vectors() { &FAST[..] } else { &FAST[..1] };
-            // Both at once, as long as a plugin knows both.
+            // Both together, if the plugin knows both.
             for flags in [wide, &FAST[..1], &wide[1..]] {
                 let fast = flags.iter().fold(base.clone(), |base, (name, value)| with(&base, name, value()));
                 if fast != base && takes(&fast).is_ok() {
@@ -241,8 +241,8 @@ impl Compiler {
         }
         let options = [0, 1, 2, 3].map(|kind| {
             let mut options = base.clone();
-            // On several threads a product is cut into other blocks, whose sums are rounded
-            // otherwise, and alone an op may not be worth them.
+            // With several threads a product is cut into other blocks, whose sums round
+            // differently. Also, threads may not pay for an op that runs alone.
             if kind & HEAVY == 0 || numerics == Numerics::Exact {
                 options = with(&options, "xla_cpu_multi_thread_eigen", false.into());
             }
@@ -265,7 +265,7 @@ impl Compiler {
         self.numerics
     }
 
-    /// Whom modules are written for.
+    /// The target that modules are written for.
     pub(super) fn target(&self) -> Target {
         self.target
     }
@@ -275,7 +275,7 @@ impl Compiler {
         &self.options[0]
     }
 
-    /// Takes note of the floats whose subnormal numbers a device that is here counts as zero.
+    /// Sets the float types whose subnormal numbers a present device flushes to zero.
     pub(super) fn set_flushed(&mut self, flushed: DTypeSet) {
         if let Target::Cpu { flushed: known } = &mut self.target {
             *known = flushed;
@@ -290,12 +290,12 @@ impl Compiler {
         self.machine.plugin
     }
 
-    /// How many threads there are to compute with.
+    /// How many threads can compute.
     pub(crate) fn threads(&self) -> &str {
         &self.machine.threads
     }
 
-    /// Whether the processor of the host is a part of what code depends on.
+    /// Whether code depends on the host's processor.
     pub(crate) fn is_for_host(&self) -> bool {
         self.machine.is_host()
     }
@@ -327,8 +327,8 @@ impl Compiler {
         out.into_vec()
     }
 
-    /// What of this device executables depend on, by name, for those who look at what differs. A
-    /// part that is longer than a line is told by its hash.
+    /// The same by name, for reports of what differs. A part that is longer than a line is replaced
+    /// by its hash.
     pub(crate) fn parts(&self) -> Vec<(String, String)> {
         let Machine { plugin, platform, version, devices, .. } = &self.machine;
         let mut parts = vec![
@@ -351,9 +351,10 @@ impl Compiler {
         parts
     }
 
-    /// The options for a region: a function of the region, so that they need not stand in its key.
+    /// The options for a region. They are a function of the region, so its key need not contain
+    /// them.
     pub(crate) fn options(&self, region: &CanonRegion, quick: bool) -> Cow<'_, CompileOptions> {
-        // Inside bodies too: a loop may hold a product of matrices.
+        // Inside bodies too: a loop may contain a matrix product.
         let any = |test: &mut dyn FnMut(&Signature) -> bool| region.graph().any_op(test);
         let heavy = any(&mut |signature| {
             signature.products() >= HEAVY_PRODUCT || signature.op() == OpCode::TriangularSolve
@@ -375,8 +376,8 @@ impl Compiler {
     /// The module of a region, as the plugin gets it.
     ///
     /// # Errors
-    /// When an op of it cannot be computed as the contract says, or our own verifier refuses what
-    /// was written.
+    /// When an op of it cannot be computed as the contract requires, or our own verifier rejects
+    /// the text.
     pub(crate) fn module(
         &self,
         region: &CanonRegion,
@@ -396,7 +397,7 @@ impl Compiler {
         module.map_err(|error| DeviceError::new(Stage::Compile, error.to_string()))
     }
 
-    /// What the module of a region takes.
+    /// The parameters of a region's module.
     pub(super) fn parameters(&self, region: &CanonRegion) -> pjrt::Parameters {
         let pack = lower::ScalarPack::of(self.target, region, self.numerics);
         pjrt::Parameters::Known(pack.parameters(region).into())

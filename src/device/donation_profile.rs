@@ -1,19 +1,19 @@
-//! When an executable is to be given more memory than it is.
+//! Decides when an executable should be given more inputs than it reuses.
 //!
-//! An executable is compiled for the inputs that die in the execution that asks for it: their
-//! memory becomes that of its results. A program may hold on to something then that it lets go of
-//! later (its first state, which somebody else has too). The executable serves, and allocates each
-//! time what it could have been given. When that has cost as much as another compile, one is
-//! compiled that may take it (the ski rental of [`super::unused_outputs`]).
+//! An executable is compiled for the inputs that die in the execution that requests it: their
+//! memory becomes that of its results. A program may keep a value then that it drops in later steps
+//! (such as its first state, which somebody else holds too). The executable still serves, but
+//! allocates each time what could have been donated. When that has cost as much as another compile,
+//! an executable is compiled that may take it (the ski rental of [`super::unused_outputs`]).
 //!
-//! Input: an executable, and which of its inputs die in each execution. Output: the parameters to
-//! compile it for besides.
+//! Input: an executable, and which of its inputs die in each execution. Output: additional
+//! parameters to compile for.
 //!
 //! Invariants:
-//! - I5: only parameters are added that died in all of the executions that were counted, so a host
-//!   that keeps its values now and then is not copied for. An executable asks once; each that
-//!   follows may reuse more, so there are at most as many as there are results.
-//! - I6: it follows from the region and from what died; no clock is looked at.
+//! - I5: only parameters are added that died in all counted executions, so no copies are made for a
+//!   host that keeps a value now and then. An executable asks once. Each replacement may reuse
+//!   more, so there are at most as many as there are results.
+//! - I6: the decision follows from the region and from what died, never from a clock.
 
 use std::time::Duration;
 
@@ -23,80 +23,79 @@ use fuseline_fusion::{Bytes, Ref, TensorType};
 use fuseline_sync::{Mutex, Rank};
 use smallvec::SmallVec;
 
-/// What a result that gets new memory costs in each execution, whatever its size. This and what
-/// follows: a chain of three ops on XLA's CPU backend with 2 cores, whose state is somebody else's
-/// too, or not (`cost_of_what_is_not_reused` in `tests/engine/donation.rs`, 2026-11-23): 0.2 µs
-/// with 4 B, 1.7 µs with 4 KiB, 8 µs with 64 KiB, 40 µs with 256 KiB, 60 µs with 1 MiB, 0.1 ms with
-/// 4 MiB, 0.75 ms with 16 MiB.
+/// Cost of newly allocated memory for a result in each execution, whatever its size. Source of this
+/// and the following constants: a chain of three ops on XLA's CPU backend with 2 cores, whose state
+/// is also held by somebody else, or not (`cost_of_what_is_not_reused` in
+/// `tests/engine/donation.rs`, 2026-11-23): 0.2 µs with 4 B, 1.7 µs with 4 KiB, 8 µs with 64 KiB,
+/// 40 µs with 256 KiB, 60 µs with 1 MiB, 0.1 ms with 4 MiB, 0.75 ms with 16 MiB.
 const EACH: Duration = Duration::from_nanos(200);
 
-/// What it costs more from the size on from which memory comes from the system.
+/// Additional cost from the size on at which memory comes from the system.
 const MAPPED: Duration = Duration::from_micros(30);
 const LARGE: u64 = 128 << 10;
 
-/// Bytes that cost a nanosecond more, of a result below and from that size on.
+/// Bytes that cost another nanosecond, for results below that size and from it on.
 const SMALL_BYTES_PER_NANO: u64 = 8;
 const LARGE_BYTES_PER_NANO: u64 = 24;
 
-/// What is known of the memory that an executable is not given.
-pub(crate) struct Undonated {
-    /// The types of its results that have no memory of an input.
+/// The missed donations of an executable.
+pub(crate) struct DonationProfile {
+    /// The types of its results that alias no input.
     fresh: Vec<TensorType>,
-    /// Parameters whose memory is not reused and that such a result could be written over,
-    /// ascending.
+    /// Parameters that are not reused and that such a result could alias, ascending.
     params: Box<[u32]>,
-    state: Mutex<State>,
+    state: Mutex<DonationState>,
 }
 
 #[derive(Default)]
-struct State {
-    /// Which of them have died in each of the executions counted, ascending.
+struct DonationState {
+    /// Which of them have died in all counted executions, ascending.
     dying: SmallVec<[u32; 8]>,
     executions: u64,
-    /// So many that cost as much as a compile.
+    /// The number of executions that cost as much as a compile.
     enough: u64,
-    /// Another executable was asked for.
+    /// Another executable was requested.
     asked: bool,
 }
 
 /// An executable that is worth compiling.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct ExtendedDonation {
-    /// Parameters whose memory it may have, besides those that are reused now.
+    /// Parameters that it may reuse, besides those that are reused now.
     pub(crate) params: Vec<u32>,
-    /// After so many executions in which they died.
+    /// The number of executions in which they died.
     pub(crate) executions: u64,
 }
 
-impl Undonated {
-    /// For an executable that returns `outputs` and reuses the memory of `reused`. `None` if it can
-    /// be given no more.
+impl DonationProfile {
+    /// For an executable that returns `outputs` and reuses `reused`. `None` if nothing more can be
+    /// donated.
     pub(crate) fn of(
         region: &CanonRegion,
         outputs: &[u32],
         reused: impl Iterator<Item = u32>,
-    ) -> Option<Undonated> {
+    ) -> Option<DonationProfile> {
         let graph = region.graph();
         let reused: SmallVec<[u32; 16]> = reused.collect();
         let types = outputs.iter().filter_map(|&output| graph.type_of(Ref::Result(output)));
         let mut fresh: Vec<TensorType> = types.cloned().collect();
         reused.iter().for_each(|&param| drop(take(&mut fresh, &graph.params()[param as usize])));
-        // The usual case of a steady loop, and each executable that is loaded comes by here.
+        // The common case of a steady loop. Each executable that is loaded passes here.
         if fresh.is_empty() {
             return None;
         }
         let is_missed =
             |param: &u32| !reused.contains(param) && fresh.contains(&graph.params()[*param as usize]);
         let params: Box<[u32]> = Aliases::possible(region, outputs).into_iter().filter(is_missed).collect();
-        (!params.is_empty()).then(|| Undonated {
+        (!params.is_empty()).then(|| DonationProfile {
             fresh,
             params,
-            state: Mutex::new(Rank::DonationProfile, State::default()),
+            state: Mutex::new(Rank::DonationProfile, DonationState::default()),
         })
     }
 
-    /// Notes an execution. `dies` says whether the memory of a parameter could have been reused;
-    /// `compile` is what a compile takes.
+    /// Notes an execution. `dies` says whether a parameter could have been donated; `compile`
+    /// estimates the time of a compile.
     pub(crate) fn note(
         &self,
         region: &CanonRegion,
@@ -135,7 +134,7 @@ impl Undonated {
         })
     }
 
-    /// What an execution takes longer because it is not given these.
+    /// The additional time of an execution that does not reuse these.
     fn waste(&self, region: &CanonRegion, dying: &[u32]) -> Duration {
         let mut fresh = self.fresh.clone();
         let types = dying.iter().map(|&param| &region.graph().params()[param as usize]);
@@ -143,13 +142,13 @@ impl Undonated {
     }
 }
 
-/// Takes one of a type, if there is one.
+/// Removes one type from the list, if it is there.
 fn take(types: &mut Vec<TensorType>, ty: &TensorType) -> Option<TensorType> {
     let place = types.iter().position(|other| other == ty)?;
     Some(types.swap_remove(place))
 }
 
-/// What an execution takes longer for a result of that size that gets new memory.
+/// The additional time of an execution for a result of this size in new memory.
 fn cost(bytes: Bytes) -> Duration {
     match bytes.0 {
         ..LARGE => EACH + Duration::from_nanos(bytes.0 / SMALL_BYTES_PER_NANO),
@@ -165,7 +164,7 @@ mod tests {
 
     const COMPILE: Duration = Duration::from_millis(10);
 
-    /// So many states, each an op on the one before; and one number that is no state.
+    /// This many states, each an op on the one before, and one number that is no state.
     fn region(states: usize, size: u64) -> CanonRegion {
         let mut graph = Graph::new();
         let ty = TensorType::of(DType::F32, &[size]).unwrap();
@@ -177,13 +176,13 @@ mod tests {
         CanonRegion::new(graph, vec![false; states + 1].into())
     }
 
-    fn undonated(region: &CanonRegion, states: u32, reused: &[u32]) -> Option<Undonated> {
+    fn undonated(region: &CanonRegion, states: u32, reused: &[u32]) -> Option<DonationProfile> {
         let outputs: Vec<u32> = (0..states).collect();
-        Undonated::of(region, &outputs, reused.iter().copied())
+        DonationProfile::of(region, &outputs, reused.iter().copied())
     }
 
-    /// Notes executions until a compile is asked for, at most so many.
-    fn run(of: &Undonated, region: &CanonRegion, dying: &[u32], most: u32) -> Option<ExtendedDonation> {
+    /// Notes at most `most` executions, until a compile is requested.
+    fn run(of: &DonationProfile, region: &CanonRegion, dying: &[u32], most: u32) -> Option<ExtendedDonation> {
         (0..most).find_map(|_| of.note(region, |param| dying.contains(&param), || COMPILE))
     }
 
@@ -195,7 +194,7 @@ mod tests {
         assert!(undonated(&region, 1, &[1]).is_none());
     }
 
-    /// I5: as soon as it has cost as much as a compile, once.
+    /// I5: requested once, as soon as it has cost as much as a compile.
     #[test]
     fn what_dies_each_time_is_asked_for_once() {
         let region = region(3, 1 << 20);
@@ -207,7 +206,7 @@ mod tests {
         assert_eq!(run(&undonated, &region, &[0, 2], 1_000), None);
     }
 
-    /// I5: what lives on now and then is not asked for, and does not keep the others from it.
+    /// I5: a value that lives on now and then is not requested, and does not prevent others.
     #[test]
     fn what_lives_on_now_and_then_is_not_asked_for() {
         let region = region(2, 1 << 20);
@@ -220,7 +219,7 @@ mod tests {
         assert_eq!(run(&undonated, &region, &[1], 1_000).unwrap().params, [1]);
     }
 
-    /// More inputs than results die: only so much is saved as there are results.
+    /// More inputs than results die: only as much is saved as there are results.
     #[test]
     fn what_is_saved_is_counted_by_results() {
         let region = region(4, 1 << 20);

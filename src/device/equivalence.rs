@@ -1,4 +1,4 @@
-//! What is known of an executable's numbers.
+//! The state of an executable's differential check.
 
 use std::sync::Arc;
 
@@ -7,38 +7,38 @@ use fuseline_sync::{Mutex, Rank};
 /// How an executable of several ops compares with the ops one by one.
 #[derive(Clone, Debug, Default)]
 pub(crate) enum Verdict {
-    /// Nobody has looked.
+    /// Not compared yet.
     #[default]
     Open,
-    /// Somebody is looking.
+    /// A comparison is running.
     Pending,
-    /// It gives the same.
+    /// The results are the same.
     Same,
-    /// It does not, and what differs.
+    /// The results differ, with a description.
     Different(Arc<str>),
 }
 
-/// The comparison of an executable with its ops, made once for each result: an execution needs
-/// some, and of the others the ops leave nothing to compare with.
+/// The comparison of an executable with its ops. Each result is compared once, by an execution that
+/// needs it, because the ops compute no others.
 #[derive(Debug)]
-pub(crate) struct Trial(Mutex<State>);
+pub(crate) struct Equivalence(Mutex<EquivalenceState>);
 
 #[derive(Debug, Default)]
-struct State {
-    /// On what was asked last.
+struct EquivalenceState {
+    /// Verdict on the results that were compared last.
     verdict: Verdict,
-    /// Results that were found to be the same, in order.
+    /// Results that were found to be the same, ascending.
     same: Vec<u32>,
 }
 
-impl Trial {
-    pub(crate) fn new() -> Trial {
-        Trial(Mutex::new(Rank::Equivalence, State::default()))
+impl Equivalence {
+    pub(crate) fn new() -> Equivalence {
+        Equivalence(Mutex::new(Rank::Equivalence, EquivalenceState::default()))
     }
 
-    /// What is known of the executable where an execution needs these results. Who is told that it
-    /// is open has to look, and to say how that ended: it is pending from then on, but for
-    /// executions that need what is known already.
+    /// The verdict for an execution that needs these results. Whoever gets [`Verdict::Open`] has to
+    /// compare them and call [`Equivalence::end`]. Until then the verdict is pending, except for
+    /// executions that need only compared results.
     pub(crate) fn begin(&self, mut needed: impl Iterator<Item = u32>) -> Verdict {
         let mut state = self.0.lock();
         match &state.verdict {
@@ -54,7 +54,7 @@ impl Trial {
         }
     }
 
-    /// How looking at these results ended; open if it could not be told.
+    /// Ends the comparison of these results; with [`Verdict::Open`] if it has no result.
     pub(crate) fn end(&self, verdict: Verdict, results: &[u32]) {
         let mut state = self.0.lock();
         if matches!(verdict, Verdict::Same) {

@@ -9,8 +9,8 @@ use fuseline_sync::atomic::{AtomicU64, Ordering};
 use crate::limits::{MAX_MORE_SHARE, MIN_SAVED_SHARE};
 use crate::pjrt::CompiledMemoryStats;
 
-/// Memory that one execution of a region needs on each replica, in bytes, as the compiler planned
-/// it. Read once, when the region has been compiled and before it runs.
+/// Memory that one execution of a region needs on each replica, in bytes, as planned by the
+/// compiler. It is read once, after the compile and before the region runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MemoryPlan {
@@ -18,14 +18,14 @@ pub struct MemoryPlan {
     pub arguments: Bytes,
     /// All outputs.
     pub outputs: Bytes,
-    /// What of the outputs lies in the memory of arguments, if these are donated.
+    /// The part of the outputs that lies in the memory of donated arguments.
     pub aliased: Bytes,
     /// Scratch.
     pub temporaries: Bytes,
 }
 
 impl MemoryPlan {
-    /// `None` if the plugin says something that cannot be.
+    /// Returns `None` if the plugin reports something impossible.
     pub(super) fn of(stats: &CompiledMemoryStats) -> Option<MemoryPlan> {
         let bytes = |number: i64| u64::try_from(number).ok().map(Bytes);
         Some(MemoryPlan {
@@ -36,27 +36,26 @@ impl MemoryPlan {
         })
     }
 
-    /// The most that is in use at once: arguments, outputs and scratch, without what is counted
-    /// twice.
+    /// The maximum in use at once: arguments, outputs and scratch, without what is counted twice.
     #[must_use]
     pub fn peak(&self) -> Bytes {
         let all = self.arguments.saturating_add(self.outputs).saturating_add(self.temporaries);
         all.saturating_sub(self.aliased)
     }
 
-    /// The plan of an executable that needs so much more scratch.
+    /// The plan of an executable that needs this much more scratch.
     pub(super) fn with_scratch(self, more: Bytes) -> MemoryPlan {
         MemoryPlan { temporaries: self.temporaries.saturating_add(more), ..self }
     }
 
-    /// Whether that is much more than the `eager` bytes that the ops would hold one by one, and
-    /// more than `slack` more.
+    /// Whether the plan needs much more than the `eager` bytes that the ops would hold one by one,
+    /// and more than `slack` more.
     pub(crate) fn is_oversized(&self, eager: Bytes, slack: Bytes) -> bool {
         let more = self.peak().saturating_sub(eager);
         more.0 > eager.0 / MAX_MORE_SHARE && more > slack
     }
 
-    /// Whether a part of a region that needs `whole` saves enough of that.
+    /// Whether a part of a region that needs `whole` saves enough of it.
     pub(crate) fn saves_of(&self, whole: Bytes) -> bool {
         self.peak().0 <= whole.0 - whole.0 / MIN_SAVED_SHARE
     }
@@ -73,7 +72,7 @@ impl fmt::Display for MemoryPlan {
     }
 }
 
-/// What the values of an engine hold on its device.
+/// The memory that the values of an engine hold on its device.
 #[derive(Debug)]
 pub(crate) struct LiveMemory {
     values: AtomicU64,
@@ -91,7 +90,7 @@ impl LiveMemory {
     }
 }
 
-/// The part of one value in [`LiveMemory`], for as long as it has data.
+/// The share of one value in [`LiveMemory`], as long as it has data.
 pub(crate) struct LiveMemoryGuard {
     live: Arc<LiveMemory>,
     bytes: u64,
@@ -99,7 +98,7 @@ pub(crate) struct LiveMemoryGuard {
 
 impl LiveMemoryGuard {
     pub(super) fn of(live: &Arc<LiveMemory>, bytes: u64) -> LiveMemoryGuard {
-        // Relaxed: nothing is read because of it.
+        // Relaxed: no other data depends on these counters.
         live.values.fetch_add(1, Ordering::Relaxed);
         live.bytes.fetch_add(bytes, Ordering::Relaxed);
         LiveMemoryGuard { live: live.clone(), bytes }

@@ -1,17 +1,17 @@
-//! What the engine runs regions on.
+//! Devices that run regions.
 //!
 //! Input: a canonical region, or host data. Output: executables and buffers. A device is a PJRT
-//! device, or the reference device, which runs the same regions by the reference interpreter and
-//! needs no plugin: for tests, for trying the library out, and as the judge when a plugin is in
-//! doubt.
+//! device or the reference device. The reference device runs the same regions by the reference
+//! interpreter and needs no plugin. It serves for tests, for trials and as the reference when a
+//! plugin is in doubt.
 //!
-//! A device may be several: an engine of several replicas runs every region on as many devices of
-//! one client at once, each with its own data. Regions, keys and outcomes are those of one device;
-//! what there is one of for each replica is a [`Buffer`]'s data.
+//! A device may stand for several. An engine with several replicas runs every region on as many
+//! devices of one client at once, each with its own data. Regions, keys and outcomes are those of
+//! one device; only the data of a [`Buffer`] exists once per replica.
 //!
-//! The set is closed, so a device is an enumeration and not a trait object. What belongs to all of
-//! them (the layout of an executable's outputs, the packing of scalars, planned faults) stands
-//! here, what is special in `pjrt` and `reference`.
+//! The set of devices is closed, so a device is an enumeration and not a trait object. This module
+//! has what they share (the layout of an executable's outputs, the packing of scalars, injected
+//! faults); `pjrt` and `reference` have the rest.
 
 mod buffer;
 mod compiler;
@@ -40,51 +40,51 @@ use smallvec::SmallVec;
 use self::buffer::Data;
 pub(crate) use self::buffer::{Buffer, DonatedBuffer, PerReplica, after};
 pub(crate) use self::compiler::{Compiler, Machine, check_module_size};
-pub(crate) use self::donation_profile::Undonated;
-pub(crate) use self::equivalence::{Trial, Verdict};
+pub(crate) use self::donation_profile::DonationProfile;
+pub(crate) use self::equivalence::{Equivalence, Verdict};
 pub(crate) use self::memory::LiveMemory;
 pub use self::memory::MemoryPlan;
 use self::pjrt::Compiled;
 pub(crate) use self::pjrt::PjrtDevice;
-use self::scalar_args::Packed;
-pub(crate) use self::scalar_profile::{Habit, SpecializationChoice, SpecializedScalars};
-pub(crate) use self::unused_outputs::Surplus;
+use self::scalar_args::ScalarArgs;
+pub(crate) use self::scalar_profile::{ScalarProfile, SpecializationChoice, SpecializedScalars};
+pub(crate) use self::unused_outputs::UnusedOutputs;
 use crate::error::Stage;
 use crate::event::call_user;
 use crate::mappings;
 use crate::pjrt as sys;
 
-/// Where a fault can be planned; see [`crate::EngineConfig::inject_faults`].
+/// A point at which a fault can be injected; see [`crate::EngineConfig::inject_faults`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum FaultPoint {
-    /// A compilation, of so many ops.
+    /// A compile.
     Compile {
         /// Ops of the region.
         ops: usize,
     },
-    /// An execution, of so many ops.
+    /// An execution.
     Execute {
         /// Ops of the region.
         ops: usize,
     },
-    /// A transfer from the host, of so many bytes.
+    /// A transfer from the host.
     Upload {
         /// Size of the data.
         bytes: u64,
     },
-    /// A transfer to the host, of so many bytes.
+    /// A transfer to the host.
     Download {
         /// Size of the data.
         bytes: u64,
     },
 }
 
-/// A fault that is planned for a point.
+/// An injected fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
     planned: Planned,
-    /// If it happens only to regions with one of these ops.
+    /// If set, only regions with one of these ops fail.
     only: Option<Arc<[OpCode]>>,
 }
 
@@ -95,27 +95,27 @@ enum Planned {
 }
 
 impl Fault {
-    /// Something fails, not for want of memory.
+    /// A failure other than running out of memory.
     #[must_use]
     pub fn new(message: impl Into<String>) -> Fault {
         Planned::Failure { message: message.into(), cause: Cause::Other }.into()
     }
 
-    /// Memory runs out.
+    /// A failure because memory runs out.
     #[must_use]
     pub fn out_of_memory(message: impl Into<String>) -> Fault {
         Planned::Failure { message: message.into(), cause: Cause::Memory }.into()
     }
 
-    /// A compile ends well, and its executable plans so much scratch more than it needs. Means
-    /// nothing at other points.
+    /// The compile succeeds, and the memory plan of its executable has this much additional
+    /// scratch. No effect at other points.
     #[must_use]
     pub fn oversized(scratch: Bytes) -> Fault {
         Planned::Scratch(scratch).into()
     }
 
-    /// The same fault for regions that have one of these ops, and no other: so an op fails by
-    /// itself and in every region. Ops of bodies do not count, and transfers have no ops.
+    /// Restricts the fault to regions with one of these ops, so that an op fails by itself and in
+    /// every region. Ops in bodies do not count, and transfers have no ops.
     #[must_use]
     pub fn only_with(self, ops: impl IntoIterator<Item = OpCode>) -> Fault {
         Fault { only: Some(ops.into_iter().collect()), ..self }
@@ -134,32 +134,32 @@ impl From<Planned> for Fault {
     }
 }
 
-/// A plan of faults: returns the fault to raise at a point, if any.
+/// A fault plan: returns the fault to raise at a point, if any.
 pub(crate) type Faults = Arc<dyn Fn(FaultPoint) -> Option<Fault> + Send + Sync>;
 
-/// What a failure calls for.
+/// The cause of a failure, which decides the fallback.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cause {
-    /// Memory ran out: what needs less may work, now or later.
+    /// Memory ran out. What needs less may work, now or later.
     Memory,
-    /// The executable would need so much memory, much more than the ops one by one. Nothing has
+    /// The executable would need this much memory, much more than its ops one by one. Nothing
     /// failed.
     Oversized(Bytes),
-    /// The module would have too many ops for a compiler. Nothing has failed.
+    /// The module would have too many ops for a compiler. Nothing failed.
     TooManyOps,
-    /// Nothing may be compiled, and nobody has stored the executable. Other means would be compiled
+    /// Nothing may be compiled, and the executable is not stored. Its ops would have to be compiled
     /// too.
     Uncached,
-    /// It crashed an earlier process, and is not tried again for a time.
+    /// The region crashed an earlier process and is not tried again for a time.
     Quarantined,
     /// The plugin does not answer.
     Stuck,
-    /// The plugin was not asked, since too many threads are stuck in it.
+    /// The plugin was not called, because too many threads are stuck in it.
     Closed,
     Other,
 }
 
-/// What a device says when it fails.
+/// An error of a device.
 #[derive(Clone, Debug)]
 pub(crate) struct DeviceError {
     pub(crate) stage: Stage,
@@ -168,7 +168,7 @@ pub(crate) struct DeviceError {
 }
 
 impl DeviceError {
-    /// An error that is not for want of memory.
+    /// An error other than running out of memory.
     pub(crate) fn new(stage: Stage, message: impl Into<String>) -> DeviceError {
         DeviceError { stage, message: message.into(), cause: Cause::Other }
     }
@@ -178,7 +178,7 @@ impl DeviceError {
         DeviceError { cause: Cause::Memory, ..DeviceError::new(Stage::Compile, message) }
     }
 
-    /// Nothing may be compiled, and it cannot be loaded.
+    /// Nothing may be compiled, and the executable cannot be loaded.
     pub(crate) fn uncached(why: impl Into<String>) -> DeviceError {
         DeviceError { cause: Cause::Uncached, ..DeviceError::new(Stage::Compile, why) }
     }
@@ -188,7 +188,7 @@ impl DeviceError {
         DeviceError { stage, message: error.to_string(), cause }
     }
 
-    /// Whether it is for want of memory.
+    /// Whether memory ran out.
     pub(crate) fn is_out_of_memory(&self) -> bool {
         self.cause == Cause::Memory
     }
@@ -196,21 +196,21 @@ impl DeviceError {
 
 type Result<T> = std::result::Result<T, DeviceError>;
 
-enum Kind {
+enum DeviceKind {
     Pjrt(Box<PjrtDevice>),
-    /// With so many replicas.
+    /// With this number of replicas.
     Reference(usize),
 }
 
-/// A device that regions run on.
+/// A device that runs regions.
 pub(crate) struct Device {
-    kind: Kind,
+    kind: DeviceKind,
     faults: Option<Faults>,
     environment: EnvFingerprint,
     live: Arc<LiveMemory>,
     #[cfg(test)]
     later: Option<Later>,
-    /// It is a reference device whose new regions are interpreted apart from the others.
+    /// Test setting: a reference device that uses the interpreter tier.
     #[cfg(test)]
     is_near: bool,
 }
@@ -224,59 +224,58 @@ enum Loaded {
 pub(crate) struct Executable {
     loaded: Loaded,
     region: Arc<CanonRegion>,
-    /// Numbers of the results returned, ascending.
+    /// Numbers of the returned results, ascending.
     outputs: Vec<u32>,
-    /// For each argument that may be reused for an output, its place among the arguments and its
-    /// parameter.
+    /// The arguments that may be donated: the number of the argument and of its parameter.
     reusable: Vec<(i64, u32)>,
     pack: ScalarPack,
-    packed: Packed,
-    /// Lifted scalars that are compiled in: it runs only where they have these values.
+    packed: ScalarArgs,
+    /// The lifted scalars that are compiled in. It runs only where the scalars have these values.
     fixed: SpecializedScalars,
-    /// Whether others should be, if there are any.
-    habit: Option<Box<Habit>>,
-    /// What it has returned in vain; nothing if another one is to take its place.
-    surplus: Option<Surplus>,
-    /// What it allocates in vain; nothing if it cannot be given more, or another one is to take its
-    /// place.
-    undonated: Option<Undonated>,
-    /// It was compiled in a hurry, and another one is to take its place.
-    stopgap: Option<Stopgap>,
+    /// Decides on constants, if any may pay.
+    habit: Option<Box<ScalarProfile>>,
+    /// Counts unneeded results. `None` if another executable will replace it.
+    surplus: Option<UnusedOutputs>,
+    /// Counts missed donations. `None` if nothing more can be donated, or if another executable
+    /// will replace it.
+    undonated: Option<DonationProfile>,
+    /// Set for a baseline executable, which an optimized one will replace.
+    stopgap: Option<BaselineExecutable>,
     bytes: u64,
-    /// Memory mappings of its code, about.
+    /// Estimated number of memory mappings of its code.
     mappings: u64,
     memory: Option<MemoryPlan>,
-    trial: Trial,
-    /// Its first execution is noted, in case it is the end of the process.
+    trial: Equivalence,
+    /// Marks its first execution, in case that crashes the process.
     probation: Option<FirstRunMark>,
 }
 
-/// How a region is compiled.
+/// Options of a compile.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ExecutableOptions {
-    /// Lifted scalars that are constants.
+    /// Lifted scalars that are compiled in as constants.
     pub(crate) fixed: SpecializedScalars,
-    /// In less time, to slower code.
+    /// Compile with less optimization, for the baseline tier.
     pub(crate) quick: bool,
 }
 
 impl ExecutableOptions {
-    /// The same, with all that the compiler has.
+    /// The same options with all optimizations.
     pub(crate) fn optimized(&self) -> ExecutableOptions {
         ExecutableOptions { quick: false, ..self.clone() }
     }
 }
 
-/// An executable that another one is to take the place of, if it is used again.
-struct Stopgap(AtomicBool);
+/// The state of a baseline executable: whether its replacement was requested.
+struct BaselineExecutable(AtomicBool);
 
-impl Stopgap {
-    fn new() -> Stopgap {
-        Stopgap(AtomicBool::new(false))
+impl BaselineExecutable {
+    fn new() -> BaselineExecutable {
+        BaselineExecutable(AtomicBool::new(false))
     }
 }
 
-/// Notes the first execution; returns a mark that is to live until it is done.
+/// Marks the first execution of an executable. The mark has to live until the execution is done.
 pub(crate) struct FirstRunMark {
     begun: AtomicBool,
     mark: Box<dyn Fn() -> Option<Mark> + Send + Sync>,
@@ -288,7 +287,7 @@ impl FirstRunMark {
     }
 
     fn begin(&self) -> Option<Mark> {
-        // Most executions are later ones, which only look.
+        // Most executions are later ones, which only load.
         let is_first = !self.begun.load(Ordering::Relaxed) && !self.begun.swap(true, Ordering::Relaxed);
         if is_first { (self.mark)() } else { None }
     }
@@ -298,22 +297,22 @@ impl FirstRunMark {
 pub(crate) struct Executed {
     /// The outputs, in the order of [`Executable::outputs`].
     pub(crate) outputs: SmallVec<[Buffer; 4]>,
-    /// Ready when the device is done; `None` when it is already.
+    /// Fires when the device is done. `None` if it is done already.
     pub(crate) done: Option<Done>,
-    /// Says that it is the first of its executable, until it is dropped.
+    /// The crash mark of the first execution.
     pub(crate) mark: Option<Mark>,
 }
 
 /// The end of an execution.
 pub(crate) enum Done {
     Plugin(PerReplica<sys::Event>),
-    /// A test says when.
+    /// A test decides when.
     #[cfg(test)]
     Later(Later),
 }
 
-/// Takes what is to be called at the end of an execution of the reference device, so that a test
-/// can be a slow device.
+/// Receives the completion callback of an execution of the reference device, so that a test can act
+/// as a slow device.
 #[cfg(test)]
 pub(crate) type Later = Arc<dyn Fn(Box<dyn FnOnce() + Send>) + Send + Sync>;
 
@@ -321,7 +320,7 @@ impl Done {
     /// Calls `callback` when the device is done, on any thread.
     pub(crate) fn on_ready(self, callback: impl FnOnce() + Send + 'static) {
         match self {
-            // How it ended is for those to find out who ask for the results.
+            // Readers of the results find out whether it failed.
             Done::Plugin(mut each) => match (each.len(), each.pop()) {
                 (1, Some(event)) => event.into_on_ready(move |_| callback()),
                 (several, last) => {
@@ -342,7 +341,7 @@ impl Device {
     pub(crate) fn on_pjrt(device: PjrtDevice, faults: Option<Faults>) -> Device {
         let environment = fingerprint(&device.compiler().describe());
         Device {
-            kind: Kind::Pjrt(Box::new(device)),
+            kind: DeviceKind::Pjrt(Box::new(device)),
             faults,
             environment,
             live: LiveMemory::new(),
@@ -353,12 +352,12 @@ impl Device {
         }
     }
 
-    /// The reference device with so many replicas.
+    /// Creates the reference device with this number of replicas.
     pub(crate) fn reference(replicas: usize, faults: Option<Faults>) -> Device {
         let mut description = b"reference interpreter".to_vec();
         description.extend_from_slice(&replicas.to_le_bytes());
         Device {
-            kind: Kind::Reference(replicas),
+            kind: DeviceKind::Reference(replicas),
             faults,
             environment: fingerprint(&description),
             live: LiveMemory::new(),
@@ -369,13 +368,13 @@ impl Device {
         }
     }
 
-    /// A reference device whose executions end when a test says so.
+    /// Creates a reference device whose executions end when a test says so.
     #[cfg(all(test, not(loom)))]
     pub(crate) fn slow(faults: Option<Faults>, later: Later) -> Device {
         Device { later: Some(later), ..Device::reference(1, faults) }
     }
 
-    /// A reference device on which new regions are interpreted first, as on a plugin for the host.
+    /// Creates a reference device with the interpreter tier, as on a plugin for the host.
     #[cfg(all(test, not(loom)))]
     pub(crate) fn near(faults: Option<Faults>) -> Device {
         Device { is_near: true, ..Device::reference(1, faults) }
@@ -389,27 +388,27 @@ impl Device {
     /// Number of replicas.
     pub(crate) fn replicas(&self) -> usize {
         match &self.kind {
-            Kind::Pjrt(device) => device.replicas(),
-            Kind::Reference(replicas) => *replicas,
+            DeviceKind::Pjrt(device) => device.replicas(),
+            DeviceKind::Reference(replicas) => *replicas,
         }
     }
 
-    /// What regions keep of the numbers of single ops. The reference device runs the ops one by
-    /// one, so there is nothing to keep.
+    /// The numeric contract. The reference device runs the ops one by one, so it has nothing to
+    /// preserve.
     pub(crate) fn numerics(&self) -> Numerics {
         self.pjrt().map_or(Numerics::Fast, |device| device.compiler().numerics())
     }
 
-    /// Whom modules are written for.
+    /// The target that modules are written for.
     pub(crate) fn target(&self) -> Target {
         self.pjrt().map_or(Target::Any, |device| device.compiler().target())
     }
 
-    /// The PJRT device behind it, if there is one.
+    /// The PJRT device, if it is one.
     pub(crate) fn pjrt(&self) -> Option<&PjrtDevice> {
         match &self.kind {
-            Kind::Pjrt(device) => Some(device),
-            Kind::Reference(_) => None,
+            DeviceKind::Pjrt(device) => Some(device),
+            DeviceKind::Reference(_) => None,
         }
     }
 
@@ -424,7 +423,7 @@ impl Device {
         self.fault_or_scratch(Stage::Execute, point, Some(graph)).map(drop)
     }
 
-    /// The scratch that a plan of memory is to have on top, if that is the fault.
+    /// The injected fault at a point, or the additional scratch if that is the fault.
     fn fault_or_scratch(
         &self,
         stage: Stage,
@@ -433,7 +432,7 @@ impl Device {
     ) -> Result<Option<Bytes>> {
         let Some(faults) = &self.faults else { return Ok(None) };
         let planned = match stage {
-            // Its panics are a compile's, which is guarded as a whole.
+            // A panic of the plan is caught with those of the compile.
             Stage::Compile => faults(point),
             _ => call_user(|| faults(point)).map_err(|message| {
                 DeviceError::new(stage, format!("the plan of faults panicked: {message}"))
@@ -448,8 +447,7 @@ impl Device {
         }
     }
 
-    /// Compiles a region for the given outputs. `candidates` are parameters whose memory may be
-    /// reused when they die.
+    /// Compiles a region for the given outputs. `candidates` are parameters that may be donated.
     pub(crate) fn compile(
         &self,
         region: &Arc<CanonRegion>,
@@ -461,11 +459,11 @@ impl Device {
         let scratch = self.fault_or_scratch(Stage::Compile, point, Some(region.graph()))?;
         let (outputs, aliases) = aliases(region, outputs, candidates);
         let (loaded, bytes, memory) = match &self.kind {
-            Kind::Pjrt(device) => {
+            DeviceKind::Pjrt(device) => {
                 let compiled = device.compile(region, &outputs, &aliases, &how)?;
                 (Loaded::Pjrt(compiled.executable), compiled.bytes, compiled.memory)
             }
-            Kind::Reference(_) => (Loaded::Reference, region.bytes().len() as u64, None),
+            DeviceKind::Reference(_) => (Loaded::Reference, region.bytes().len() as u64, None),
         };
         let memory = match scratch {
             Some(scratch) => Some(memory.unwrap_or_default().with_scratch(scratch)),
@@ -474,7 +472,7 @@ impl Device {
         Ok(self.executable(region, (loaded, bytes, memory), (outputs, &aliases), how))
     }
 
-    /// Loads what was compiled for the same region, outputs, candidates and way, and serialised.
+    /// Loads a serialized executable of the same region, outputs, candidates and options.
     pub(crate) fn load(
         &self,
         region: &Arc<CanonRegion>,
@@ -484,7 +482,7 @@ impl Device {
         record: &Record,
     ) -> Result<Executable> {
         let (outputs, aliases) = aliases(region, outputs, candidates);
-        let Kind::Pjrt(device) = &self.kind else {
+        let DeviceKind::Pjrt(device) = &self.kind else {
             return Err(DeviceError::new(Stage::Compile, "the reference device loads nothing"));
         };
         let Compiled { executable, bytes, memory } = device.load(region, &outputs, record)?;
@@ -499,7 +497,7 @@ impl Device {
         how: ExecutableOptions,
     ) -> Executable {
         let reusable = match loaded {
-            // Arguments are the parameters without the lifted ones, in order.
+            // The arguments are the parameters without the lifted ones, in order.
             Loaded::Pjrt(_) => {
                 let place = |param: u32| {
                     region.lifted()[..param as usize].iter().filter(|lifted| !**lifted).count() as i64
@@ -514,11 +512,11 @@ impl Device {
             Loaded::Pjrt(_) if !is_final => lower::fixable(region),
             _ => Vec::new(),
         };
-        let habit = (!fixable.is_empty()).then(|| Habit::new(fixable));
-        // The one with scalars as constants is given what the general one is.
+        let habit = (!fixable.is_empty()).then(|| ScalarProfile::new(fixable));
+        // The executable with constants gets the same donations as the general one.
         let undonated = match loaded {
             Loaded::Pjrt(_) if !quick && fixed.is_empty() => {
-                Undonated::of(region, &outputs, reusable.iter().map(|&(_, param)| param))
+                DonationProfile::of(region, &outputs, reusable.iter().map(|&(_, param)| param))
             }
             _ => None,
         };
@@ -530,21 +528,21 @@ impl Device {
             outputs,
             reusable,
             pack: ScalarPack::of(self.target(), region, self.numerics()),
-            packed: Packed::new(),
+            packed: ScalarArgs::new(),
             fixed,
             habit: habit.map(Box::new),
-            surplus: (!quick).then(Surplus::new),
+            surplus: (!quick).then(UnusedOutputs::new),
             undonated,
-            stopgap: quick.then(Stopgap::new),
+            stopgap: quick.then(BaselineExecutable::new),
             bytes,
             memory,
-            trial: Trial::new(),
+            trial: Equivalence::new(),
             probation: None,
         }
     }
 
-    /// Runs an executable. `args` are the tensor parameters in order, `scalars` the lifted ones;
-    /// `veto` are places of arguments that must not be reused.
+    /// Runs an executable. `args` are the tensor parameters in order, `scalars` the lifted ones.
+    /// `veto` are the numbers of arguments that must not be donated.
     pub(crate) fn execute(
         &self,
         executable: &Executable,
@@ -554,7 +552,7 @@ impl Device {
     ) -> Result<Executed> {
         self.execute_fault(executable.region.graph())?;
         match (&self.kind, &executable.loaded) {
-            (Kind::Pjrt(device), Loaded::Pjrt(loaded)) => {
+            (DeviceKind::Pjrt(device), Loaded::Pjrt(loaded)) => {
                 let words = executable.pack.pack(scalars);
                 let upload = |words: &[u32]| device.upload_words(words);
                 let packed = executable.packed.arguments(words, executable.pack.arguments(), upload)?;
@@ -572,23 +570,23 @@ impl Device {
         }
     }
 
-    /// What values hold.
+    /// The memory that values hold.
     pub(crate) fn live(&self) -> &LiveMemory {
         &self.live
     }
 
-    /// A buffer that a plugin gave to somebody else.
+    /// Takes over a buffer that the plugin gave to somebody else.
     pub(crate) fn adopt(&self, buffer: sys::Buffer) -> Buffer {
         Buffer::of(Data::Pjrt(PerReplica::from([buffer])), &self.live)
     }
 
-    /// Whether a region can be compiled in less time, to slower code.
+    /// Whether the device supports baseline compiles.
     pub(crate) fn has_quick_compiles(&self) -> bool {
         self.pjrt().is_some_and(|device| device.compiler().has_quick_compiles())
     }
 
-    /// Whether there is one copy of everything, in the host's memory, computed by a plugin: where
-    /// the interpreter is a short way off.
+    /// Whether a plugin computes on a single replica in the host's memory, so that the interpreter
+    /// can use the data.
     pub(crate) fn is_near_host(&self) -> bool {
         #[cfg(test)]
         if self.is_near {
@@ -602,7 +600,7 @@ impl Device {
         self.pjrt().is_some_and(PjrtDevice::is_on_cpu)
     }
 
-    /// Runs a graph by the interpreter, on this thread, as fast as it can.
+    /// Runs a graph in the interpreter on this thread, as fast as it can.
     pub(crate) fn interpret(
         &self,
         graph: &Graph,
@@ -614,8 +612,8 @@ impl Device {
             .map_err(|error| DeviceError::new(Stage::Execute, error.to_string()))
     }
 
-    /// The same for each replica; `operands` are those of each. Returns the results that are asked
-    /// for, each with its data on each replica.
+    /// As [`Device::interpret`] for each replica. `operands` are those of each replica. Returns the
+    /// requested results, each with its data on each replica.
     pub(crate) fn interpret_each(
         &self,
         graph: &Graph,
@@ -633,12 +631,12 @@ impl Device {
         Ok(outputs.iter().map(each).collect())
     }
 
-    /// Moves host data to the device, the same to each replica.
+    /// Copies host data to the device, the same to each replica.
     pub(crate) fn upload(&self, ty: &TensorType, bytes: &[u8]) -> Result<Buffer> {
         self.upload_each(ty, &mut std::iter::repeat_n(bytes, self.replicas()))
     }
 
-    /// Moves host data to the device; `parts` are those of each replica.
+    /// Copies host data to the device; `parts` has the data of each replica.
     pub(crate) fn upload_each(
         &self,
         ty: &TensorType,
@@ -646,18 +644,18 @@ impl Device {
     ) -> Result<Buffer> {
         self.transfer_fault(FaultPoint::Upload { bytes: ty.bytes().0 })?;
         let data = match &self.kind {
-            Kind::Pjrt(device) => device.upload(ty, parts),
-            Kind::Reference(_) => reference::upload(ty, parts),
+            DeviceKind::Pjrt(device) => device.upload(ty, parts),
+            DeviceKind::Reference(_) => reference::upload(ty, parts),
         };
         Ok(Buffer::of(data?, &self.live))
     }
 
-    /// As [`Device::upload`], of data that the device may use in place.
+    /// As [`Device::upload`], for data that the device may use in place.
     pub(crate) fn upload_owned(&self, ty: &TensorType, data: sys::HostData) -> Result<Buffer> {
         self.transfer_fault(FaultPoint::Upload { bytes: ty.bytes().0 })?;
         let data = match &self.kind {
-            Kind::Pjrt(device) => device.upload_owned(ty, data),
-            Kind::Reference(replicas) => {
+            DeviceKind::Pjrt(device) => device.upload_owned(ty, data),
+            DeviceKind::Reference(replicas) => {
                 reference::upload(ty, &mut std::iter::repeat_n(data.as_bytes(), *replicas))
             }
         };
@@ -670,7 +668,7 @@ impl Device {
         buffer.to_host(replica)
     }
 
-    /// As [`Device::download`] of the first replica, without waiting: `callback` gets the data, on
+    /// As [`Device::download`] of the first replica, without waiting. `callback` gets the data on
     /// any thread, possibly before this returns.
     pub(crate) fn download_async(
         &self,
@@ -684,15 +682,15 @@ impl Device {
     }
 }
 
-/// The results that an executable for `outputs` returns, in order, and which of the candidates each
-/// may reuse.
+/// The results that an executable for `outputs` returns, in order, and the candidates that each may
+/// alias.
 pub(crate) fn aliases(region: &CanonRegion, outputs: &OutputSet, candidates: &[u32]) -> (Vec<u32>, Aliases) {
     let outputs: Vec<u32> = outputs.iter().collect();
     let aliases = Aliases::pair(region, &outputs, candidates);
     (outputs, aliases)
 }
 
-/// Fingerprint of what [`Compiler::describe`] says, and of our own formats.
+/// Fingerprint of the description by [`Compiler::describe`] and of our own formats.
 pub(crate) fn fingerprint(description: &[u8]) -> EnvFingerprint {
     let mut all = Vec::from([canon::FORMAT]);
     all.extend_from_slice(&LOWERING.to_le_bytes());
@@ -701,12 +699,12 @@ pub(crate) fn fingerprint(description: &[u8]) -> EnvFingerprint {
 }
 
 impl Executable {
-    /// Numbers of the results returned, ascending.
+    /// Numbers of the returned results, ascending.
     pub(crate) fn outputs(&self) -> &[u32] {
         &self.outputs
     }
 
-    /// Arguments that may be reused for an output: place among the arguments, parameter of the
+    /// Arguments that may be donated: the number of the argument, and of the parameter of the
     /// region.
     pub(crate) fn reusable(&self) -> &[(i64, u32)] {
         &self.reusable
@@ -717,44 +715,44 @@ impl Executable {
         &self.fixed
     }
 
-    /// What is known of the scalars of its executions, if that matters.
-    pub(crate) fn habit(&self) -> Option<&Habit> {
+    /// The scalar profile, if constants may pay.
+    pub(crate) fn habit(&self) -> Option<&ScalarProfile> {
         self.habit.as_deref()
     }
 
-    /// What is known of the results that it returns in vain, if that matters.
-    pub(crate) fn surplus(&self) -> Option<&Surplus> {
+    /// The counter of unneeded results, if it may be replaced.
+    pub(crate) fn surplus(&self) -> Option<&UnusedOutputs> {
         self.surplus.as_ref()
     }
 
-    /// What is known of the memory that it allocates in vain, if that matters.
-    pub(crate) fn undonated(&self) -> Option<&Undonated> {
+    /// The counter of missed donations, if more may be donated.
+    pub(crate) fn undonated(&self) -> Option<&DonationProfile> {
         self.undonated.as_ref()
     }
 
-    /// Whether another executable is to take its place and nobody is making that; who is told so
-    /// has to.
+    /// Whether it is a baseline executable whose replacement nobody has requested. Whoever gets
+    /// `true` has to request it.
     pub(crate) fn is_to_be_replaced(&self) -> bool {
-        let Some(Stopgap(taken)) = &self.stopgap else { return false };
+        let Some(BaselineExecutable(taken)) = &self.stopgap else { return false };
         !taken.swap(true, Ordering::Relaxed)
     }
 
-    /// Memory that an execution needs, if the plugin says so.
+    /// The memory that an execution needs, if the plugin reports it.
     pub(crate) fn memory(&self) -> Option<MemoryPlan> {
         self.memory
     }
 
-    /// Its first execution is to be noted.
+    /// Sets the mark of the first execution.
     pub(crate) fn set_probation(&mut self, probation: FirstRunMark) {
         self.probation = Some(probation);
     }
 
-    /// How it compares with its ops.
-    pub(crate) fn trial(&self) -> &Trial {
+    /// The state of its differential check.
+    pub(crate) fn trial(&self) -> &Equivalence {
         &self.trial
     }
 
-    /// The PJRT executable behind it, if there is one.
+    /// The PJRT executable, if it has one.
     pub(crate) fn pjrt(&self) -> Option<&sys::Executable> {
         match &self.loaded {
             Loaded::Pjrt(executable) => Some(executable),
@@ -782,9 +780,11 @@ impl fmt::Debug for Executable {
 impl fmt::Debug for Device {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.kind {
-            Kind::Pjrt(device) => device.fmt(f),
-            Kind::Reference(1) => f.write_str("Device(reference interpreter)"),
-            Kind::Reference(replicas) => write!(f, "Device(reference interpreter, {replicas} replicas)"),
+            DeviceKind::Pjrt(device) => device.fmt(f),
+            DeviceKind::Reference(1) => f.write_str("Device(reference interpreter)"),
+            DeviceKind::Reference(replicas) => {
+                write!(f, "Device(reference interpreter, {replicas} replicas)")
+            }
         }
     }
 }

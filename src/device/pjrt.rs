@@ -1,4 +1,4 @@
-//! Regions on a PJRT device.
+//! Runs regions on a PJRT device.
 
 use std::sync::Arc;
 
@@ -18,42 +18,42 @@ use super::{Buffer, DeviceError, Done, ExecutableOptions, Executed, PerReplica, 
 use crate::error::Stage;
 use crate::pjrt::{self, Client, CompileOptions};
 
-/// A device of a PJRT client, or one for each replica, and how to compile for it.
+/// A device of a PJRT client, or one for each replica, and the compiler for it.
 #[derive(Debug)]
 pub(crate) struct PjrtDevice {
     /// At least one.
     devices: PerReplica<pjrt::Device>,
-    /// Held while an execution is handed to several devices: they all get executions in one order,
-    /// whatever stream they are of, or two collectives could wait for each other. The number of the
-    /// latest, by which a plugin can see that they do.
+    /// The id of the latest launch on several devices. The lock is held while an execution is
+    /// handed to all of them, so that they get the executions of all streams in one order.
+    /// Otherwise two collectives could wait for each other. The id lets a plugin detect that.
     launch: Mutex<i32>,
     compiler: Compiler,
 }
 
-/// What the compiler has made of a region.
+/// The result of a compile.
 pub(super) struct Compiled {
     pub(super) executable: pjrt::Executable,
-    /// Memory that it holds.
+    /// Memory that the executable occupies.
     pub(super) bytes: u64,
-    /// Memory that an execution needs, if the plugin says so.
+    /// Memory that an execution needs, if the plugin reports it.
     pub(super) memory: Option<MemoryPlan>,
 }
 
 impl Compiled {
-    /// What is known of an executable whose text, or serialised form, has so many bytes.
+    /// Describes an executable whose text or serialized form has `text` bytes.
     fn of(executable: pjrt::Executable, text: usize) -> Compiled {
-        // XLA:CPU reports the size of the code it made, other plugins may not; a kernel is not
+        // XLA:CPU reports the size of its code; other plugins may not. Code is assumed to be no
         // smaller than its text.
         let code = executable.generated_code_size().ok().and_then(|size| u64::try_from(size).ok());
         let bytes = code.unwrap_or(0).max(text as u64);
-        // A plugin that does not say is believed to need what the ops need.
+        // A plugin that reports nothing is assumed to need what the ops need.
         let memory = executable.memory_stats().ok().and_then(|stats| MemoryPlan::of(&stats));
         Compiled { executable, bytes, memory }
     }
 }
 
 impl PjrtDevice {
-    /// Compiles for `devices`, of which there is at least one; `flags` are set on top of the
+    /// Creates the device. `devices` has at least one element; `flags` are set on top of the
     /// platform's defaults.
     ///
     /// # Errors
@@ -68,7 +68,7 @@ impl PjrtDevice {
         let asked = |module: &str, options: &CompileOptions| client.compile(module, options).map(drop);
         let mut compiler = Compiler::new(machine, flags, numerics, asked)?;
         if matches!(compiler.target(), Target::Cpu { .. }) && devices.len() == 1 {
-            // A plugin that does not run the question is taken for what is known of its platform.
+            // If the plugin cannot run the probe, the platform's defaults apply.
             if let Ok(flushed) = probe::flushed(client, &devices[0], compiler.plain_options()) {
                 compiler.set_flushed(flushed);
             }
@@ -85,7 +85,7 @@ impl PjrtDevice {
         self.devices.len()
     }
 
-    /// How it compiles.
+    /// The compiler for the device.
     pub(crate) fn compiler(&self) -> &Compiler {
         &self.compiler
     }
@@ -103,7 +103,7 @@ impl PjrtDevice {
         self.device().client()
     }
 
-    /// Makes the handlers that a region calls known to the plugin.
+    /// Registers the handlers that a region calls with the plugin.
     fn allow_handlers(&self, region: &CanonRegion) -> std::result::Result<(), pjrt::Error> {
         let mut outcome = Ok(());
         let _found = region.graph().any_op(&mut |signature| {
@@ -135,14 +135,14 @@ impl PjrtDevice {
         Ok(Compiled::of(executable, module.text().len()))
     }
 
-    /// Loads what was compiled for the same region, results and aliases, and serialised.
+    /// Loads a serialized executable of the same region, results and aliases.
     pub(super) fn load(&self, region: &CanonRegion, outputs: &[u32], record: &Record) -> Result<Compiled> {
         let failed = |error: &pjrt::Error| DeviceError::pjrt(Stage::Compile, error);
         self.allow_handlers(region).map_err(|error| failed(&error))?;
         let parameters = self.compiler.parameters(region);
-        // SAFETY: holds because records come from our caches alone, which hand out what was sealed
+        // SAFETY: holds because records come from our caches only. These return what was sealed
         // with the user's key, for the same environment: the same plugin file, device and options
-        // (ST1 in `src/store/mod.rs`). They seal what `Executable::serialize` returned.
+        // (ST1 in `src/store/mod.rs`). What they seal was returned by `Executable::serialize`.
         let loaded = unsafe { self.client().deserialize_as(&record.artifact, None, parameters) };
         let executable = loaded.map_err(|error| failed(&error))?;
         let graph = region.graph();
@@ -200,7 +200,7 @@ impl PjrtDevice {
         Ok(Executed { outputs: outputs.into_iter().map(output).collect(), done, mark: None })
     }
 
-    /// Words of scalars on each device.
+    /// Uploads the words of scalars to each device.
     pub(super) fn upload_words(&self, words: &[u32]) -> Result<PerReplica<pjrt::Buffer>> {
         let ty = TensorType::of(DType::U32, &[words.len() as u64]).expect("a few words");
         let upload = |device| self.client().buffer_from_host(&ty, pjrt::bytes_of(words), device);
@@ -208,7 +208,7 @@ impl PjrtDevice {
         each.map_err(|error| DeviceError::pjrt(Stage::Execute, &error))
     }
 
-    /// Data that the device may use in place; several devices get copies.
+    /// Uploads data that the device may use in place. Several devices get copies.
     pub(super) fn upload_owned(&self, ty: &TensorType, data: pjrt::HostData) -> Result<Data> {
         let [device] = self.devices.as_slice() else {
             return self.upload(ty, &mut std::iter::repeat_n(data.as_bytes(), self.devices.len()));
@@ -219,7 +219,7 @@ impl PjrtDevice {
             .map_err(|error| DeviceError::pjrt(Stage::Transfer, &error))
     }
 
-    /// Host data of each replica.
+    /// Uploads host data for each replica.
     pub(super) fn upload(&self, ty: &TensorType, parts: &mut dyn Iterator<Item = &[u8]>) -> Result<Data> {
         let each = self.devices.iter().zip(parts);
         let each = each.map(|(device, part)| self.client().buffer_from_host(ty, part, device));

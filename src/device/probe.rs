@@ -1,16 +1,16 @@
-//! What a device does with subnormal numbers: asked of it when an engine starts.
+//! Asks a device at engine start how it treats subnormal numbers.
 //!
-//! XLA's CPU backend runs code with the processor's `FTZ` and `DAZ` on, which no option and no
-//! attribute of the plugin says. The interpreter stands in for the device and has to give the same
+//! XLA's CPU backend runs code with the processor's `FTZ` and `DAZ` on. No option and no attribute
+//! of the plugin reports that. The interpreter stands in for the device and has to compute the same
 //! numbers, so a small module finds out.
 
 use fuseline_fusion::{DType, DTypeSet, TensorType};
 
 use crate::pjrt::{Client, CompileOptions, Device, Error, ExecuteOptions};
 
-/// For each float whose subnormal numbers a processor may count as zero, the least positive number,
-/// and a sum that is one of these numbers where they are kept. The zero is an argument, or the
-/// compiler would drop the sum.
+/// For each float type whose subnormal numbers a processor may flush to zero: the sum of the least
+/// positive number and zero, which is subnormal where they are kept. The zero is an argument,
+/// because the compiler would fold a constant.
 const MODULE: &str = r#"module {
   func.func public @main(%a: tensor<bf16>, %b: tensor<f32>, %c: tensor<f64>, %x: tensor<bf16>, %y: tensor<f32>, %z: tensor<f64>)
       -> (tensor<bf16>, tensor<f32>, tensor<f64>) {
@@ -21,10 +21,10 @@ const MODULE: &str = r#"module {
   }
 }"#;
 
-/// The types that [`MODULE`] asks about, in its order.
+/// The types that [`MODULE`] probes, in its order.
 const ASKED: [DType; 3] = [DType::BF16, DType::F32, DType::F64];
 
-/// The floats whose subnormal numbers the device counts as zero.
+/// The float types whose subnormal numbers the device flushes to zero.
 ///
 /// # Errors
 /// When the plugin does not run the module.

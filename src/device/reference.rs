@@ -1,4 +1,4 @@
-//! The reference device: regions run by the reference interpreter, at once, on the calling thread.
+//! The reference device: the reference interpreter runs regions at once, on the calling thread.
 
 use std::sync::Arc;
 

@@ -1,11 +1,11 @@
-//! The packed scalars of an executable's executions, on the device.
+//! The packed scalar arguments of an executable, on the device.
 //!
 //! Uploading them costs 1.1 of the 5 µs that a small region takes (one `multiply` of 16 elements
 //! and its read, XLA's CPU backend, 2026-11-23), and most scalars are the same in every step. So
-//! what was last uploaded is kept, and used again while its words are the same. Compiling such a
-//! scalar in would save no more, and would need another executable and a guard.
+//! the latest upload is kept and reused while its words are the same. Compiling such a scalar in
+//! would save no more, and would need another executable and a guard.
 //!
-//! Invariant: the kept data are never written: no parameter of the packed scalars is in a module's
+//! Invariant: the kept data is never written. No parameter of packed scalars is in a module's
 //! aliases.
 
 use std::ops::Range;
@@ -17,10 +17,10 @@ use smallvec::SmallVec;
 use super::{PerReplica, Result};
 use crate::pjrt as sys;
 
-/// The words of some scalars, or of one, on each replica.
+/// The words of one or several scalars, on each replica.
 pub(super) type ScalarBuffer = Arc<PerReplica<sys::Buffer>>;
 
-/// What was uploaded for the latest execution, and the words of it.
+/// The upload for the latest execution, and its words.
 #[derive(Default)]
 struct Latest {
     words: SmallVec<[u32; 16]>,
@@ -31,15 +31,15 @@ struct Latest {
 pub(super) type Arguments = SmallVec<[ScalarBuffer; 1]>;
 
 /// The arguments of the latest execution.
-pub(super) struct Packed(Mutex<Latest>);
+pub(super) struct ScalarArgs(Mutex<Latest>);
 
-impl Packed {
-    pub(super) fn new() -> Packed {
-        Packed(Mutex::new(Rank::ScalarArgs, Latest::default()))
+impl ScalarArgs {
+    pub(super) fn new() -> ScalarArgs {
+        ScalarArgs(Mutex::new(Rank::ScalarArgs, Latest::default()))
     }
 
-    /// These words on the device, as one argument for each range of them; those that are not there
-    /// by `upload`.
+    /// The arguments for these words, one for each range. Calls `upload` for those that are not on
+    /// the device.
     pub(super) fn arguments(
         &self,
         words: SmallVec<[u32; 16]>,

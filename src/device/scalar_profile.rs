@@ -1,24 +1,24 @@
-//! Scalars that stay the same are compiled in.
+//! Compiles in scalars that stay the same.
 //!
-//! A lifted scalar is an argument, so another value compiles nothing. But some ops are up to 1.7
-//! times as fast when their number is known ([`lower::Specializable`] has the figures), and most
-//! numbers of a program never change. So an executable whose region has such a scalar keeps count
-//! of its values, and when it has had the same one [`STEADY`] times in a row, another executable is
-//! compiled in which it is a constant.
+//! A lifted scalar is an argument, so a new value compiles nothing. But some ops are up to 1.7
+//! times as fast when their scalar is a constant ([`lower::Specializable`] has the figures), and
+//! most numbers of a program never change. So an executable whose region has such a scalar keeps
+//! count of its values. After [`STEADY`] consecutive executions with the same value, another
+//! executable is compiled in which it is a constant.
 //!
 //! Input: the scalars of an execution that is about to be launched. Output: a
-//! [`SpecializationChoice`], which `src/execute/scalar_specialization.rs` makes happen.
+//! [`SpecializationChoice`], which `src/execute/scalar_specialization.rs` carries out.
 //!
 //! Invariants:
 //! - I1: an executable with constants runs only where the scalars have the same bits.
-//! - I2: nobody waits for one, nothing of a region or key depends on it, and a region causes at
-//!   most [`MAX_TRIES`] such compiles. A value that changes again makes the next try [`PATIENCE`]
-//!   times as long in coming (hysteresis), so a schedule with long steps settles on arguments.
+//! - I2: nobody waits for such an executable, no region and no key depends on it, and a region
+//!   causes at most [`MAX_TRIES`] of these compiles. After a value has changed, the next try takes
+//!   [`PATIENCE`] times as long (hysteresis), so a schedule with long steps settles on arguments.
 //!
-//! Only with `Numerics::Fast`, since a compiler computes with constants by other code than at run
-//! time, and without a comparison of regions, which would have to be made for each of these too. It
-//! lives and dies with the executable that it stands in for; the budget of the cache counts that
-//! one only.
+//! Constants exist only with `Numerics::Fast`, because compilers compute with constants by other
+//! code than at run time, and only without comparison of regions, because each of these executables
+//! would need one too. Such an executable lives as long as the general one that it replaces; the
+//! budget of the cache counts the general one only.
 
 use std::sync::Arc;
 
@@ -32,28 +32,28 @@ use super::Executable;
 /// Lifted scalars that are compiled in, by parameter, ascending.
 pub(crate) type SpecializedScalars = SmallVec<[(u32, Scalar); 2]>;
 
-/// Executions with the same value after which it counts as one that stays. A compile takes as long
-/// as some thousand executions of the size at which it pays, and gains a fifth to a half of each.
+/// Number of executions after which a value counts as steady. A compile takes as long as some
+/// thousand executions of the size at which it pays, and saves a fifth to a half of each.
 const STEADY: u32 = 1_000;
 
-/// How much longer each further try is in coming.
+/// Factor by which the number of executions grows for each further try.
 const PATIENCE: u32 = 8;
 
-/// Most compiles of one region with constants.
+/// Maximum number of compiles of one region with constants.
 const MAX_TRIES: u32 = 3;
 
-/// What is known of the scalars of an executable's executions.
-pub(crate) struct Habit {
-    /// The scalars that may be worth compiling in.
+/// The scalars of an executable's executions.
+pub(crate) struct ScalarProfile {
+    /// The scalars for which a constant may pay.
     fixable: Vec<Specializable>,
-    state: Mutex<State>,
+    state: Mutex<ProfileState>,
 }
 
-struct State {
-    /// The latest value of each of [`Habit::fixable`], and in how many executions in a row it had
-    /// it.
+struct ProfileState {
+    /// The latest value of each of [`ScalarProfile::fixable`], and the number of consecutive executions
+    /// with it.
     latest: SmallVec<[(Scalar, u32); 4]>,
-    /// Executions with the same value that the next try needs.
+    /// Number of executions with the same value that the next try needs.
     needed: u32,
     tries: u32,
     special: Special,
@@ -71,17 +71,18 @@ enum Special {
 pub(crate) enum SpecializationChoice {
     General,
     Special(Arc<Executable>),
-    /// The general one; and one with these constants is worth compiling.
+    /// The general one, and one with these constants should be compiled.
     Compile(SpecializedScalars),
 }
 
-impl Habit {
-    pub(crate) fn new(fixable: Vec<Specializable>) -> Habit {
-        let state = State { latest: SmallVec::new(), needed: STEADY, tries: 0, special: Special::None };
-        Habit { fixable, state: Mutex::new(Rank::ScalarProfile, state) }
+impl ScalarProfile {
+    pub(crate) fn new(fixable: Vec<Specializable>) -> ScalarProfile {
+        let state =
+            ProfileState { latest: SmallVec::new(), needed: STEADY, tries: 0, special: Special::None };
+        ScalarProfile { fixable, state: Mutex::new(Rank::ScalarProfile, state) }
     }
 
-    /// Notes an execution; `scalar` is the value of a parameter.
+    /// Notes an execution and chooses its executable. `scalar` returns the value of a parameter.
     pub(crate) fn choose(&self, scalar: impl Fn(u32) -> Option<Scalar>) -> SpecializationChoice {
         let mut guard = self.state.lock();
         let state = &mut *guard;
@@ -102,7 +103,7 @@ impl Habit {
                 }
                 let gone = std::mem::replace(&mut state.special, Special::None);
                 drop(guard);
-                // The plugin takes its time for an executable that goes.
+                // The plugin takes time to destroy an executable.
                 drop(gone);
                 return SpecializationChoice::General;
             }
@@ -123,7 +124,7 @@ impl Habit {
         SpecializationChoice::Compile(fixed)
     }
 
-    /// How a compile ended.
+    /// Takes the result of a compile.
     pub(crate) fn compiled(&self, special: Option<Arc<Executable>>) {
         let special = special.map_or(Special::None, Special::Ready);
         let before = std::mem::replace(&mut self.state.lock().special, special);
@@ -138,16 +139,16 @@ mod tests {
 
     use super::*;
 
-    /// The habit of a power with a lifted exponent.
-    fn habit() -> Habit {
+    /// The profile of a power with a lifted exponent.
+    fn habit() -> ScalarProfile {
         let scalar = TensorType::scalar(DType::F32);
         let mut graph = Graph::new();
         let (x, exponent) = (graph.param(scalar.clone()), graph.param(scalar));
         graph.push(OpCode::Power, Attrs::none(), &[], &[x, exponent]).unwrap();
-        Habit::new(lower::fixable(&CanonRegion::new(graph, Box::new([false, true]))))
+        ScalarProfile::new(lower::fixable(&CanonRegion::new(graph, Box::new([false, true]))))
     }
 
-    fn asks(habit: &Habit, value: f32) -> Option<SpecializedScalars> {
+    fn asks(habit: &ScalarProfile, value: f32) -> Option<SpecializedScalars> {
         match habit.choose(|param| (param == 1).then(|| Scalar::new(value))) {
             SpecializationChoice::Compile(fixed) => Some(fixed),
             _ => None,
@@ -159,13 +160,13 @@ mod tests {
         let habit = habit();
         let mut needed = STEADY;
         for _ in 0..MAX_TRIES {
-            // A value before counts for nothing.
+            // An earlier value counts for nothing.
             assert!(asks(&habit, 3.0).is_none());
             for _ in 1..needed {
                 assert!(asks(&habit, 2.0).is_none());
             }
             assert_eq!(asks(&habit, 2.0).unwrap().as_slice(), [(1, Scalar::new(2.0f32))]);
-            // While it is being compiled nobody asks again.
+            // While it is being compiled, nothing is requested.
             assert!(asks(&habit, 2.0).is_none());
             habit.compiled(None);
             needed *= PATIENCE;

@@ -1,21 +1,21 @@
-//! Results that an executable returns and nobody needs.
+//! Counts results that an executable returns and nobody needs.
 //!
-//! An executable that returns more than is needed serves, so that a program whose live values vary
-//! waits for no compile. But each unneeded result is memory that is allocated and written, and may
-//! keep ops from being fused. So an executable that serves with a surplus keeps count, and when
-//! what it has wasted is as much as a compile takes, another one is compiled for just what was
-//! needed, in the background (the ski rental of `src/execute/interpreter_tier.rs`: whatever comes
-//! after, at most twice of what would have been best).
+//! A lookup accepts an executable that returns more than is needed, so a program whose live values
+//! vary waits for no compile. But each unneeded result is memory that is allocated and written, and
+//! may prevent fusion. So such an executable keeps count. When it has wasted as much time as a
+//! compile takes, another one is compiled in the background for what was needed (the ski rental of
+//! `src/execute/interpreter_tier.rs`: at most about twice the optimum, whatever comes after).
 //!
-//! Input: the results that an execution needs. Output: those for which an executable is worth
-//! compiling; `src/execute/prune_outputs.rs` has it made.
+//! Input: the results that an execution needs. Output: the results for which an executable is worth
+//! compiling. `src/execute/prune_outputs.rs` compiles it.
 //!
 //! Invariants:
-//! - I3: only what none of the executions needed that were counted is left out. Where the needs of
-//!   a program vary (a garbage collector drops values late), these come to be all results, and the
-//!   count begins anew: nothing is compiled. Each further executable takes [`PATIENCE`] times as
-//!   much waste, and a region gets at most [`fuseline_cache::MAX_NARROWED`].
-//! - I4: it follows from the region and from what its executions needed; no clock is looked at.
+//! - I3: only results that no counted execution needed are left out. If the needs of a program vary
+//!   (a garbage collector drops values late), they add up to all results, the count starts again,
+//!   and nothing is compiled. Each further executable takes [`PATIENCE`] times as much waste, and a
+//!   region gets at most [`fuseline_cache::MAX_NARROWED`].
+//! - I4: the decision follows from the region and from what its executions needed, never from a
+//!   clock.
 
 use std::time::Duration;
 
@@ -24,33 +24,33 @@ use fuseline_fusion::Bytes;
 use fuseline_fusion::canon::CanonRegion;
 use fuseline_sync::{Mutex, Rank};
 
-/// What an unneeded result costs in each execution, whatever its size. This and what follows: a
-/// chain of 8 ops whose other 7 results are returned in vain, on XLA's CPU backend with 2 cores
-/// (`cost_of_a_surplus` in `tests/engine/variants.rs`, 2026-11-23). Each costs 0.6 µs with 4 B, 1.0
-/// µs with 4 KiB, 2.1 µs with 64 KiB; 88 µs with 256 KiB, 0.45 ms with 1 MiB, 1.7 ms with 4 MiB,
-/// 9.8 ms with 16 MiB.
+/// Cost of an unneeded result in each execution, whatever its size. Source of this and the
+/// following constants: a chain of 8 ops whose other 7 results are returned in vain, on XLA's CPU
+/// backend with 2 cores (`cost_of_a_surplus` in `tests/engine/variants.rs`, 2026-11-23). Each
+/// result costs 0.6 µs with 4 B, 1.0 µs with 4 KiB, 2.1 µs with 64 KiB; 88 µs with 256 KiB, 0.45 ms
+/// with 1 MiB, 1.7 ms with 4 MiB, 9.8 ms with 16 MiB.
 const EACH: Duration = Duration::from_nanos(500);
 
-/// The size from which on memory comes from the system each time, and each of its pages is a fault.
+/// The size from which memory comes from the system each time, with a fault for each page.
 const LARGE: u64 = 128 << 10;
 
-/// Bytes that cost a nanosecond more, of a result below and from that size on.
+/// Bytes that cost another nanosecond, for results below that size and from it on.
 const SMALL_BYTES_PER_NANO: u64 = 32;
 const LARGE_BYTES_PER_NANO: u64 = 3;
 
 /// How many times as much waste each further executable takes.
 const PATIENCE: u32 = 8;
 
-/// What is known of the surplus of an executable.
-pub(crate) struct Surplus(Mutex<State>);
+/// The unneeded results of an executable.
+pub(crate) struct UnusedOutputs(Mutex<PruningState>);
 
-struct State {
-    /// What the executions counted have needed.
+struct PruningState {
+    /// The results that the counted executions have needed.
     needed: OutputSet,
     executions: u64,
-    /// What each of them has cost in vain.
+    /// The cost of the unneeded results in each execution.
     waste: Duration,
-    /// Compiles that have to be wasted before another is asked for.
+    /// Number of compile times that must be wasted before the next request.
     patience: u32,
 }
 
@@ -58,20 +58,20 @@ struct State {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct PrunedOutputs {
     pub(crate) outputs: OutputSet,
-    /// After so many executions that needed no more.
+    /// The number of executions that needed no more.
     pub(crate) executions: u64,
 }
 
-impl Surplus {
-    pub(crate) fn new() -> Surplus {
-        Surplus(Mutex::new(
+impl UnusedOutputs {
+    pub(crate) fn new() -> UnusedOutputs {
+        UnusedOutputs(Mutex::new(
             Rank::UnusedOutputs,
-            State { needed: OutputSet::new(), executions: 0, waste: Duration::ZERO, patience: 1 },
+            PruningState { needed: OutputSet::new(), executions: 0, waste: Duration::ZERO, patience: 1 },
         ))
     }
 
     /// Notes an execution that needs only `needed` of the results that an executable returns.
-    /// `compile` is what a compile takes.
+    /// `compile` estimates the time of a compile.
     pub(crate) fn note(
         &self,
         region: &CanonRegion,
@@ -85,7 +85,7 @@ impl Surplus {
             state.needed.extend(needed);
             state.waste = waste(region, outputs, &state.needed);
             if state.waste.is_zero() {
-                *state = State { needed: OutputSet::new(), executions: 0, ..*state };
+                *state = PruningState { needed: OutputSet::new(), executions: 0, ..*state };
                 return None;
             }
         }
@@ -101,7 +101,7 @@ impl Surplus {
     }
 }
 
-/// What an execution takes longer for the results beyond those needed.
+/// The additional time of an execution for the results beyond those needed.
 fn waste(region: &CanonRegion, outputs: &[u32], needed: &OutputSet) -> Duration {
     let types = region.graph().nodes().iter().flat_map(|node| node.signature().results());
     let mut outputs = outputs.iter().peekable();
@@ -111,7 +111,7 @@ fn waste(region: &CanonRegion, outputs: &[u32], needed: &OutputSet) -> Duration 
     unneeded.map(|(_, ty)| cost(ty.bytes())).sum()
 }
 
-/// What an execution takes longer for a result of that size.
+/// The additional time of an execution for a result of this size.
 fn cost(bytes: Bytes) -> Duration {
     let per_nano = if bytes.0 < LARGE { SMALL_BYTES_PER_NANO } else { LARGE_BYTES_PER_NANO };
     EACH + Duration::from_nanos(bytes.0 / per_nano)
@@ -123,7 +123,7 @@ mod tests {
 
     use super::*;
 
-    /// A chain of ops on so many numbers.
+    /// A chain of ops on this many numbers.
     fn region(size: u64) -> CanonRegion {
         let mut graph = Graph::new();
         let mut value = graph.param(TensorType::of(DType::F32, &[size]).unwrap());
@@ -139,8 +139,8 @@ mod tests {
 
     const ALL: [u32; 4] = [0, 1, 2, 3];
 
-    /// Executions with these needs, over and over, until another executable is asked for.
-    fn until_asked(surplus: &Surplus, region: &CanonRegion, needs: &[&[u32]]) -> Option<PrunedOutputs> {
+    /// Repeats executions with these needs until another executable is requested.
+    fn until_asked(surplus: &UnusedOutputs, region: &CanonRegion, needs: &[&[u32]]) -> Option<PrunedOutputs> {
         let compile = || Duration::from_micros(100);
         let mut needs = needs.iter().cycle().take(100_000);
         needs.find_map(|needed| surplus.note(region, &ALL, &set(needed), compile))
@@ -149,12 +149,12 @@ mod tests {
     /// I3.
     #[test]
     fn what_is_never_needed_is_left_out() {
-        let (region, surplus) = (region(16), Surplus::new());
+        let (region, surplus) = (region(16), UnusedOutputs::new());
         let waste = cost(Bytes(64)).as_nanos() as u64;
         let asked = until_asked(&surplus, &region, &[&[3], &[1, 3]]).unwrap();
         let executions = 100_000u64.div_ceil(2 * waste);
         assert_eq!((asked.outputs, asked.executions), (set(&[1, 3]), executions));
-        // What was asked for serves now; this executable has others.
+        // The requested executable serves those now; this executable has others.
         let asked = until_asked(&surplus, &region, &[&[0]]).unwrap();
         let executions = (100_000 * u64::from(PATIENCE)).div_ceil(3 * waste);
         assert_eq!((asked.outputs, asked.executions), (set(&[0]), executions));
@@ -166,13 +166,14 @@ mod tests {
         for needs in
             [[[0u32, 1].as_slice(), &[2, 3]].as_slice(), &[&[0], &[1], &[2], &[3]], &[&[0, 1, 2], &[3], &[3]]]
         {
-            assert_eq!(until_asked(&Surplus::new(), &region(16), needs), None, "{needs:?}");
+            assert_eq!(until_asked(&UnusedOutputs::new(), &region(16), needs), None, "{needs:?}");
         }
     }
 
     #[test]
     fn large_results_ask_sooner() {
-        let executions = |size| until_asked(&Surplus::new(), &region(size), &[&[3]]).unwrap().executions;
+        let executions =
+            |size| until_asked(&UnusedOutputs::new(), &region(size), &[&[3]]).unwrap().executions;
         assert!(executions(1 << 20) < executions(1 << 10) && executions(1 << 10) < executions(1));
         assert_eq!(executions(1 << 24), 1);
     }

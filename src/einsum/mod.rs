@@ -1,11 +1,12 @@
 //! Sums of products by Einstein's convention, with the notation and the rules of NumPy's `einsum`.
 //!
-//! A letter names a dimension of each operand. Dimensions of one name run together, those that the
-//! result does not have are summed over. What is recorded is a sequence of products of two
-//! operands, each a `dot_general` or, where nothing is summed, a multiplication.
+//! A letter names a dimension of each operand. Dimensions with the same name share an index, and
+//! those that the result does not have are summed over. The function records a sequence of products
+//! of two operands, each a `dot_general` or, if nothing is summed, a multiplication.
 //!
 //! ```text
-//! "bij,bjk->bik" ─► Equation (parse.rs) ─► Terms: diagonals taken, lone names summed ─► order (plan.rs) ─► products ─► order of the result
+//! "bij,bjk->bik" ─► Equation (parse.rs) ─► Terms: diagonals taken, lone names summed
+//!     ─► order (plan.rs) ─► products ─► order of the result
 //! ```
 
 mod parse;
@@ -23,7 +24,7 @@ use crate::error::{Error, Result};
 use crate::promote::promote_types;
 use crate::tensor::{Tensor, here};
 
-/// Name of a dimension.
+/// The name of a dimension.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Name {
     /// A dimension that `...` stands for, counted from the last one.
@@ -53,7 +54,7 @@ struct Term {
     names: SmallVec<[Name; 6]>,
 }
 
-/// What is refused, and why.
+/// The error of an invalid equation.
 #[cold]
 fn refused(fault: OpErrorKind, given: impl Into<String>, rule: impl Into<String>, site: &Site) -> Error {
     Error::op(OpError::new("einsum", fault, given, rule), site.clone())
@@ -82,16 +83,16 @@ fn refused(fault: OpErrorKind, given: impl Into<String>, rule: impl Into<String>
 /// - Letters name dimensions; `...` stands for those that have no name, which broadcast.
 /// - Dimensions with one name have one size, or 1, which broadcasts.
 /// - A letter twice in one operand takes the diagonal.
-/// - Without `->` the result has what `...` stands for and the letters that occur once, in
+/// - Without `->` the result has the dimensions of `...` and then the letters that occur once, in
 ///   alphabetical order with capitals first.
-/// - Blanks mean nothing. Element types promote.
+/// - Blanks are ignored. Element types promote.
 ///
-/// Three or more operands are multiplied two by two, in the order that needs the fewest
-/// multiplications; more than eight in one that is found greedily.
+/// Three or more operands are multiplied pairwise, in the order that needs the fewest
+/// multiplications. For more than eight operands, a greedy search chooses the order.
 ///
 /// # Errors
-/// When the equation is none, the number of operands or dimensions differs from it, or sizes do not
-/// fit.
+/// When the equation is invalid, the number of operands or dimensions differs from it, or sizes do
+/// not fit.
 #[track_caller]
 pub fn einsum(equation: &str, operands: &[&Tensor]) -> Result<Tensor> {
     let site = here();
@@ -113,8 +114,8 @@ pub fn einsum(equation: &str, operands: &[&Tensor]) -> Result<Tensor> {
         let tensor = if operand.dtype() == dtype { (*operand).clone() } else { operand.convert(dtype)? };
         terms.push(Term { tensor, names: names.clone() }.distinct(&sizes)?);
     }
-    // What only one operand has, and the result does not, is summed before it makes a product
-    // larger.
+    // Dimensions of only one operand that the result does not have are summed before the products,
+    // to keep these small.
     for place in 0..terms.len() {
         let elsewhere = |name: &Name| {
             let others = terms.iter().enumerate().filter(|&(other, _)| other != place);
@@ -132,7 +133,7 @@ pub fn einsum(equation: &str, operands: &[&Tensor]) -> Result<Tensor> {
         let lhs = terms.remove(i);
         let others = terms.iter().flat_map(|term| term.names.iter());
         let wanted: Names = others.chain(&named.result).copied().collect();
-        // The last product can be made in the order of the result, or nearly.
+        // The last product can have the order of the result, or nearly.
         let order = if terms.is_empty() { named.result.as_slice() } else { &[] };
         terms.push(product(lhs, rhs, &wanted, order)?);
     }
@@ -143,11 +144,11 @@ pub fn einsum(equation: &str, operands: &[&Tensor]) -> Result<Tensor> {
 }
 
 /// The size of each name.
-struct Sizes(Vec<(Name, u64)>);
+struct Sizes(Vec<(Name, usize)>);
 
 impl Sizes {
     fn of(operands: &[&Tensor], names: &[SmallVec<[Name; 6]>], site: &Site) -> Result<Sizes> {
-        let mut sizes: Vec<(Name, u64)> = Vec::new();
+        let mut sizes: Vec<(Name, usize)> = Vec::new();
         for (place, (operand, names)) in operands.iter().zip(names).enumerate() {
             for (axis, (&name, &size)) in names.iter().zip(operand.dims()).enumerate() {
                 if let Some(first) = names[..axis].iter().position(|&other| other == name)
@@ -184,21 +185,21 @@ impl Sizes {
         Ok(Sizes(sizes))
     }
 
-    fn of_name(&self, name: Name) -> u64 {
+    fn of_name(&self, name: Name) -> usize {
         self.0.iter().find(|(other, _)| *other == name).map_or(1, |&(_, size)| size)
     }
 }
 
 impl Term {
-    /// The same with each name once: diagonals taken, and dimensions that broadcast left out.
+    /// The term with each name once: takes diagonals and drops dimensions that broadcast.
     #[track_caller]
     fn distinct(mut self, sizes: &Sizes) -> Result<Term> {
-        let fits = |name: &Name, size: u64| size == sizes.of_name(*name);
+        let fits = |name: &Name, size: usize| size == sizes.of_name(*name);
         if !self.names.iter().zip(self.tensor.dims()).all(|(name, &size)| fits(name, size)) {
-            let dims: Vec<u64> = self.tensor.dims().to_vec();
+            let dims: Vec<usize> = self.tensor.dims().to_vec();
             let kept: Vec<usize> =
                 (0..dims.len()).filter(|&axis| fits(&self.names[axis], dims[axis])).collect();
-            let sizes: Vec<u64> = kept.iter().map(|&axis| dims[axis]).collect();
+            let sizes: Vec<usize> = kept.iter().map(|&axis| dims[axis]).collect();
             self.names = kept.iter().map(|&axis| self.names[axis]).collect();
             self.tensor = self.tensor.reshape(&sizes)?;
         }
@@ -215,7 +216,7 @@ impl Term {
         }
     }
 
-    /// Summed over all names but those.
+    /// The term summed over all names but these.
     #[track_caller]
     fn without(&self, kept: &[Name]) -> Result<Term> {
         let axes: Vec<i64> = (0..self.names.len())
@@ -226,8 +227,8 @@ impl Term {
         Ok(Term { tensor: self.tensor.sum(&axes)?, names })
     }
 
-    /// With the names in the given order, those that are missing as dimensions of size 1 or
-    /// repeated.
+    /// The term with the names in the given order. Missing names become dimensions of size 1, or
+    /// are broadcast.
     #[track_caller]
     fn arranged(&self, order: &[Name], sizes: &Sizes) -> Result<Tensor> {
         let present: SmallVec<[Name; 6]> =
@@ -236,13 +237,13 @@ impl Term {
         if present.len() == order.len() {
             return Ok(tensor);
         }
-        let dims: Vec<u64> = order.iter().map(|&name| sizes.of_name(name)).collect();
+        let dims: Vec<usize> = order.iter().map(|&name| sizes.of_name(name)).collect();
         let map: Vec<i64> =
             (0..order.len()).filter(|&axis| present.contains(&order[axis])).map(|axis| axis as i64).collect();
         tensor.broadcast_in_dim(&dims, &map)
     }
 
-    /// With all its names in the given order.
+    /// The term with all its names in the given order.
     #[track_caller]
     fn transposed(&self, order: &[Name]) -> Result<Tensor> {
         if self.names.as_slice() == order {
@@ -261,7 +262,7 @@ impl Term {
     }
 }
 
-/// The product of two terms, summed over what both have and nobody wants.
+/// The product of two terms, summed over the shared names that are not in `wanted`.
 #[track_caller]
 fn product(lhs: Term, rhs: Term, wanted: &Names, order: &[Name]) -> Result<Term> {
     let shared = |name: &&Name| rhs.names.contains(name);
@@ -313,7 +314,7 @@ fn multiplied(lhs: Term, rhs: Term, order: &[Name]) -> Result<Term> {
         of(&lhs).or(of(&rhs)).unwrap_or(1)
     };
     let sizes = Sizes(names.iter().map(|&name| (name, size(name))).collect());
-    let shape = Shape::new(&names.iter().map(|&name| size(name)).collect::<Vec<_>>())?;
+    let shape = Shape::try_from(names.iter().map(|&name| size(name)).collect::<Vec<_>>().as_slice())?;
     let (lhs, rhs) = (lhs.arranged(&names, &sizes)?, rhs.arranged(&names, &sizes)?);
     debug_assert_eq!((lhs.shape(), rhs.shape()), (&shape, &shape));
     Ok(Term { tensor: lhs.mul(&rhs)?, names })

@@ -1,4 +1,4 @@
-//! The notation: what the letters say about the operands at hand.
+//! Parses the notation and matches it with the operands.
 
 use fuseline_fusion::{OpErrorKind, Site};
 use smallvec::SmallVec;
@@ -19,11 +19,11 @@ struct Subscripts {
 pub(super) struct Equation {
     text: String,
     operands: Vec<Subscripts>,
-    /// `None` if the equation leaves it open.
+    /// `None` for an equation without `->`.
     result: Option<Subscripts>,
 }
 
-/// An equation about certain operands.
+/// An equation applied to certain operands.
 pub(super) struct Named {
     /// The name of each dimension of each operand.
     pub(super) operands: Vec<SmallVec<[Name; 6]>>,
@@ -55,7 +55,7 @@ impl Subscripts {
         self.before.iter().chain(self.after.iter().flatten()).copied()
     }
 
-    /// The names of as many dimensions as there are: `unnamed` of them in place of `...`.
+    /// The names of all dimensions, with `unnamed` of them in place of `...`.
     fn names(&self, unnamed: usize) -> SmallVec<[Name; 6]> {
         let mut names: SmallVec<[Name; 6]> = self.before.iter().copied().map(Name::Letter).collect();
         if let Some(after) = &self.after {
@@ -131,7 +131,7 @@ impl Equation {
         Ok(Named { operands: names, result })
     }
 
-    /// The result that is meant when none is written.
+    /// The result of an equation without `->`.
     fn implied(&self, unnamed: usize) -> SmallVec<[Name; 6]> {
         let all = || self.operands.iter().flat_map(Subscripts::letters);
         let mut once: Vec<char> =

@@ -1,18 +1,18 @@
-//! In which order many operands are multiplied.
+//! Chooses the order in which operands are multiplied.
 //!
 //! The number of multiplications of a product of two terms is the product of the sizes of all their
-//! names. For few operands the best order is found by going through all subsets (dynamic
-//! programming: the best way to multiply a subset is the best split of it into two); for more, one
-//! that takes the cheapest product each time.
+//! names. For few operands, dynamic programming over all subsets finds the best order: the best way
+//! to multiply a subset is its best split into two. For more operands, a greedy search takes the
+//! cheapest product each time.
 
 use std::collections::BTreeSet;
 
 use super::Name;
 
-/// Names of a term.
+/// The names of a term.
 pub(super) type Names = BTreeSet<Name>;
 
-/// Operands up to which all orders are tried: 3^8 splits.
+/// Maximum number of operands for which all orders are tried: 3^8 splits.
 const EXHAUSTIVE: usize = 8;
 
 /// Pairs of terms to be multiplied. Each refers to the list of terms at that time: both are taken
@@ -34,7 +34,7 @@ impl Plan {
     }
 }
 
-/// Names that a product of some terms has: those that the others or the result have.
+/// The names that the product of some terms keeps: those that the other terms or the result have.
 fn kept(inside: &Names, outside: impl Iterator<Item = Name>) -> Names {
     outside.filter(|name| inside.contains(name)).collect()
 }
@@ -60,7 +60,7 @@ fn exhaustive(terms: &[Names], result: &[Name], cost: impl Fn(&Names) -> f64) ->
             if part & lowest != 0 {
                 let (a, b) = (&best[part], &best[set ^ part]);
                 let total = a.1 + b.1 + cost(&a.0.union(&b.0).copied().collect());
-                // An empty dimension makes everything free; some split is taken all the same.
+                // With an empty dimension every cost is 0, and some split has to be taken.
                 if total < least || half == 0 {
                     (least, half) = (total, part);
                 }
@@ -127,7 +127,7 @@ mod tests {
         text.chars().map(Name::Letter).collect()
     }
 
-    /// Multiplications of a plan, counted by doing it.
+    /// The number of multiplications of a plan, counted by executing it.
     fn total(plan: &Plan, terms: &[Names], result: &[Name], size: impl Fn(Name) -> f64) -> f64 {
         let mut terms = terms.to_vec();
         let mut total = 0.0;
@@ -144,8 +144,8 @@ mod tests {
         total
     }
 
-    /// The textbook's chain of matrices, 10x30, 30x5 and 5x60: 4,500 multiplications instead of
-    /// 27,000.
+    /// The textbook example of a matrix chain, 10x30, 30x5 and 5x60: 4,500 multiplications instead
+    /// of 27,000.
     #[test]
     fn a_chain_of_matrices_is_multiplied_in_the_best_order() {
         let terms = [names("ab"), names("bc"), names("cd")];
@@ -161,7 +161,7 @@ mod tests {
         assert_eq!(total(&plan, &terms, &result, size), 4500.0);
     }
 
-    /// Greedy plans are plans, and the best ones are never worse.
+    /// Greedy plans are valid, and the best plans are never worse.
     #[test]
     fn plans_for_many_terms() {
         let letters: Vec<char> = ('a'..='k').collect();

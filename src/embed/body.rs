@@ -1,5 +1,5 @@
-//! Bodies of ops: loops, branches and functions of elements, recorded by the same calls as
-//! everything else.
+//! Bodies of ops: loops, branches and functions of elements, recorded by the same calls as other
+//! ops.
 
 use std::sync::Arc;
 
@@ -7,23 +7,23 @@ use fuseline_fusion::{Body, OpCode, Site};
 use smallvec::SmallVec;
 
 use super::report::told;
-use super::value::{Slot, tensors_of};
+use super::value::{EmbeddedValue, tensors_of};
 use super::{Call, Lane, RecordedResult, Session, StreamHandle, ValueHandle};
 use crate::error::{Error, Result};
-use crate::stream::RecordCall;
+use crate::record::RecordCall;
 use crate::tensor::Tensor;
 use crate::trace::{self, Open, Recorded};
 
 impl Session {
-    /// Begins a body of an op that is going to be recorded: a condition or round of a `while`, a
-    /// branch, the function of a `reduce`. The placeholders made under the id returned are its
-    /// parameters, in order; ops recorded under it, or anywhere with one of its values, become its
-    /// ops. They are checked and typed as always, and their values have no data. Bodies nest; any
-    /// thread may record.
+    /// Begins a body of an op that will be recorded: the condition or body of a `while`, a branch,
+    /// or the function of a `reduce`. The placeholders created under the returned id are its
+    /// parameters, in order. Ops recorded under it, or anywhere with one of its values, become its
+    /// ops. They are checked and typed as usual, and their values have no data. Bodies nest, and
+    /// any thread may record.
     ///
-    /// Values from outside may be used where the op is `while`, `if` or `case`:
-    /// [`Session::record_with`] makes them operands and parameters. Other bodies may use lifted
-    /// scalars, as constants. `site` is told in errors about the body.
+    /// Bodies of `while`, `if` and `case` may use values from outside: [`Session::record_with`]
+    /// makes them operands and parameters. Other bodies may use lifted scalars, as constants.
+    /// Errors about the body contain `site`.
     ///
     /// ```
     /// # fn main() -> fuseline::Result<()> {
@@ -60,15 +60,15 @@ impl Session {
         self.open(Lane::Body(Arc::new(Open::begin(base, op, "a body", &site))))
     }
 
-    /// Records an op with bodies that were begun by [`Session::begin_body`], each with the values
-    /// that it returns, in the op's order. They end here, and their ids stand for nothing any more;
-    /// those of their values are still to be released. `call` comes without bodies. The results are
-    /// the op's own: what a loop carries along because a body uses it is not among them.
+    /// Records an op with bodies begun by [`Session::begin_body`], each with the values that it
+    /// returns, in the op's order. This ends the bodies and makes their ids invalid. The ids of
+    /// their values still have to be released. `call` has no bodies. The results are those of the
+    /// op: values that a loop carries only because a body uses them are not included.
     ///
     /// # Errors
-    /// When an id stands for nothing, or one of `bodies` for no body: then nothing has changed.
-    /// When a body returns a value that it cannot use, or the op table refuses the call, which then
-    /// has not been recorded; the bodies have ended.
+    /// When an id is invalid, or one of `bodies` is no body: then nothing has changed. When a body
+    /// returns a value that it cannot use, or the op table rejects the call: then nothing was
+    /// recorded, but the bodies have ended.
     pub fn record_with(
         &self,
         stream: StreamHandle,
@@ -101,7 +101,7 @@ impl Session {
             }
         };
         let operands = operands.iter().map(|&operand| self.held(operand, op.name(), &site));
-        let operands: Vec<Slot> = operands.collect::<Result<_>>()?;
+        let operands: Vec<EmbeddedValue> = operands.collect::<Result<_>>()?;
         let open = bodies.iter().map(|&(body, returns)| self.open_body(body, returns, op.name(), &site));
         let open: Vec<(Arc<Open>, Vec<Tensor>)> = open.collect::<Result<_>>()?;
         for &(body, _) in bodies {
@@ -112,16 +112,15 @@ impl Session {
         let operands = tensors_of(op, &operands, &site)?;
         let call = RecordCall { op, attrs: &attrs, bodies: &[], operands: &operands, effect, site: &site };
         let results = trace::record_with(&lane, call, recorded)?;
-        self.keep_all(results.into_iter().map(Slot::Tensor))
+        self.keep_all(results.into_iter().map(EmbeddedValue::Tensor))
     }
 
-    /// Ends a body that uses no value from outside and returns it, to be given to any number of
-    /// calls ([`Call::bodies`]). Its id stands for nothing any more; those of its values are still
-    /// to be released.
+    /// Ends a body that uses no value from outside and returns it, for any number of calls
+    /// ([`Call::bodies`]). Its id becomes invalid. The ids of its values still have to be released.
     ///
     /// # Errors
-    /// When an id stands for nothing: then nothing has changed. When the body uses or returns a
-    /// value from outside; it has ended.
+    /// When an id is invalid: then nothing has changed. When the body uses or returns a value from
+    /// outside: then it has ended.
     pub fn end_body(&self, body: StreamHandle, returns: &[ValueHandle]) -> Result<Arc<Body>> {
         told(self.end_body_one(body, returns))
     }

@@ -1,4 +1,4 @@
-//! Ops by name: functions that were registered with the engine.
+//! Ops by name: functions registered with the engine.
 
 use fuseline_fusion::{CustomOp, OpCode, Site};
 use smallvec::SmallVec;
@@ -9,7 +9,7 @@ use super::{Session, StreamHandle, ValueHandle};
 use crate::error::{Error, Result};
 
 impl Session {
-    /// Makes an op known by its name, for every session of the engine: see
+    /// Registers an op under its name, for all sessions of the engine; see
     /// [`crate::Engine::register_op`].
     ///
     /// # Errors
@@ -18,13 +18,12 @@ impl Session {
         told(self.engine().register_op(op)).map(drop)
     }
 
-    /// Records a call of the op that was registered under a name, on a stream or into a trace. It
-    /// is one op of the program, other than [`Session::call`], which records the ops of a function
-    /// one by one.
+    /// Records a call of the op that is registered under a name, on a stream or into a trace. It is
+    /// one op of the program, unlike [`Session::call`], which records each op of a function.
     ///
     /// # Errors
-    /// When there is no op of that name, an id stands for nothing, or the operands do not have the
-    /// types of the function.
+    /// When no op has that name, an id is invalid, or the operands do not have the types of the
+    /// function.
     pub fn call_op(
         &self,
         stream: StreamHandle,

@@ -1,22 +1,22 @@
-//! Events: places in streams, by id.
+//! Events: positions in streams, by id.
 //!
-//! An event says that everything recorded on its stream before it has been computed. It is asked,
-//! waited for, heard of, and waited for by another stream. Values order themselves: an op that
-//! reads what another stream makes waits for it. Events are for what values do not say: when memory
-//! of the host may be used again, how long something took, in which order effects of two streams
-//! happen.
+//! An event is reached when everything recorded on its stream before it has been computed. It can
+//! be queried, waited for, subscribed to, and waited for by another stream. Values need no events:
+//! an op that reads a value of another stream waits for it. Events are for everything else: when
+//! host memory may be reused, how long something took, and the order of effects on two streams.
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fuseline_fusion::Site;
+use fuseline_record::entry::{Fence, Fenced};
 
 use super::report::told;
 use super::table::Missing;
 use super::{Session, StreamHandle, asking, handles};
 use crate::error::{Error, Result};
-use crate::record::{Fence, Fenced};
+
 use crate::stream::may_wait;
 
 handles! {
@@ -25,11 +25,11 @@ handles! {
 }
 
 impl Session {
-    /// An event at the place where a stream is now. It ends the region that is being recorded there
-    /// and lets it run; does not wait.
+    /// Records an event at the current position of a stream. It ends the region that is being
+    /// recorded there and launches it; does not wait.
     ///
     /// # Errors
-    /// When the id stands for nothing or for a trace, or there are too many events.
+    /// When the id is invalid or of a trace, or there are too many events.
     pub fn record_event(&self, stream: StreamHandle) -> Result<EventHandle> {
         told(self.stream(stream, "record_event").and_then(|stream| {
             let fence = stream.shared().place(&asking())?;
@@ -46,16 +46,16 @@ impl Session {
     /// Whether an event has been reached. Never waits.
     ///
     /// # Errors
-    /// When the id stands for nothing.
+    /// When the id is invalid.
     pub fn is_reached(&self, event: EventHandle) -> Result<bool> {
         told(self.fence(event, "is_reached")).map(|fence| (*fence).as_ref().get().is_some())
     }
 
-    /// Waits until an event has been reached, at most for `timeout`. Failures of values stay with
+    /// Waits at most for `timeout` until an event has been reached. Failures of values stay with
     /// the values.
     ///
     /// # Errors
-    /// When the id stands for nothing, its stream was given up, the time is over, or in a callback.
+    /// When the id is invalid, its stream was abandoned, the timeout has passed, or in a callback.
     pub fn wait_event(&self, event: EventHandle, timeout: Option<Duration>) -> Result<()> {
         told(self.fence(event, "wait_event").and_then(|fence| {
             may_wait()?;
@@ -70,11 +70,11 @@ impl Session {
         }))
     }
 
-    /// Calls `callback` when an event is reached, at once if it has been. See the module on where
-    /// callbacks run.
+    /// Calls `callback` when an event is reached, immediately if it has been. See the module on
+    /// where callbacks run.
     ///
     /// # Errors
-    /// When the id stands for nothing; `callback` is dropped.
+    /// When the id is invalid; `callback` is dropped.
     pub fn on_event(
         &self,
         event: EventHandle,
@@ -87,11 +87,11 @@ impl Session {
         })
     }
 
-    /// Has everything that is recorded on a stream from now on run after an event of another one.
-    /// Does not wait.
+    /// Makes everything recorded on a stream from now on run after an event of another stream. Does
+    /// not wait.
     ///
     /// # Errors
-    /// When an id stands for nothing, or the stream for a trace.
+    /// When an id is invalid, or the stream is a trace.
     pub fn wait_on_stream(&self, stream: StreamHandle, event: EventHandle) -> Result<()> {
         told(self.stream(stream, "wait_on_stream").and_then(|stream| {
             let fence = self.fence(event, "wait_on_stream")?;
@@ -99,10 +99,10 @@ impl Session {
         }))
     }
 
-    /// Gives an event's id back. Who waits for it goes on waiting.
+    /// Releases the id of an event. Its waiters go on waiting.
     ///
     /// # Errors
-    /// When the id stands for nothing.
+    /// When the id is invalid.
     pub fn close_event(&self, event: EventHandle) -> Result<()> {
         let gone = self.0.events.release(event.0);
         told(gone.map(drop).map_err(|missing| event.missing(missing, "close_event", &asking())))

@@ -1,4 +1,4 @@
-//! Between values and the host: readiness, reads, buffers lent out.
+//! Between values and the host: readiness, reads, borrowed buffers.
 
 use std::ffi::c_void;
 use std::fmt;
@@ -12,24 +12,23 @@ use crate::error::{Error, Result};
 use crate::pjrt;
 use crate::tensor::Tensor;
 
-/// A value's PJRT buffer, lent to other code. While this lives the value is alive, and its memory
-/// is not reused.
+/// A value's PJRT buffer, lent to other code. As long as this lives, the value is alive and its
+/// memory is not reused.
 #[derive(Debug)]
 pub struct BorrowedBuffer {
     tensor: Tensor,
 }
 
 impl BorrowedBuffer {
-    /// The buffer. Its data may still be on its way: order reads after
-    /// [`pjrt::Buffer::ready_event`].
+    /// The buffer. Its data may not be ready yet: order reads after [`pjrt::Buffer::ready_event`].
     ///
     /// # Errors
-    /// When the value failed, or there is no buffer.
+    /// When the value failed, or has no buffer.
     pub fn buffer(&self) -> Result<&pjrt::Buffer> {
         self.tensor.pjrt_buffer()
     }
 
-    /// The `PJRT_Buffer *`, to be read from and never destroyed, deleted or donated.
+    /// The `PJRT_Buffer *`. It may be read, but never destroyed, deleted or donated.
     ///
     /// # Errors
     /// As [`BorrowedBuffer::buffer`].
@@ -39,20 +38,20 @@ impl BorrowedBuffer {
 }
 
 impl Session {
-    /// Whether it is decided if a value can be computed. Never waits and causes nothing.
+    /// Whether the outcome of a value is known. Never waits and starts nothing.
     ///
     /// # Errors
-    /// When the id stands for nothing.
+    /// When the id is invalid.
     pub fn is_resolved(&self, value: ValueHandle) -> Result<bool> {
-        told(self.tensor(value, "is_decided")).map(|tensor| tensor.is_resolved())
+        told(self.tensor(value, "is_resolved")).map(|tensor| tensor.is_resolved())
     }
 
-    /// Sees to it that a value is computed, and calls `callback` when its data is there or it is
-    /// known that it never will be, with the reason. See the module on where callbacks run. Later
-    /// replacements of the id change nothing: it is about the value that the id stands for now.
+    /// Starts the computation of a value, and calls `callback` when its data is ready, or with the
+    /// error when it cannot be computed. See the module on where callbacks run. The call is about
+    /// the value that the id refers to now; later replacements have no effect.
     ///
     /// # Errors
-    /// When the id stands for nothing; `callback` is dropped.
+    /// When the id is invalid; `callback` is dropped.
     pub fn on_ready(
         &self,
         value: ValueHandle,
@@ -63,25 +62,25 @@ impl Session {
         })
     }
 
-    /// Waits until a value has been computed, at most for `timeout`, without copying it.
+    /// Waits at most for `timeout` until a value has been computed, without copying it.
     ///
     /// # Errors
-    /// When the id stands for nothing, the value failed, the time is over, or in a callback.
+    /// When the id is invalid, the value failed, the timeout has passed, or in a callback.
     pub fn wait(&self, value: ValueHandle, timeout: Option<Duration>) -> Result<()> {
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         told(self.tensor(value, "wait").and_then(|tensor| tensor.wait_until(deadline, &asking())))
     }
 
-    /// A value's data, on the first replica. Waits until it has been computed.
+    /// Reads a value on the first replica. Waits until it has been computed.
     ///
     /// # Errors
-    /// When the id stands for nothing, the value failed (the error says op, call site and region),
-    /// or in a callback.
+    /// When the id is invalid, the value failed (the error names op, call site and region), or in a
+    /// callback.
     pub fn read(&self, value: ValueHandle) -> Result<Literal> {
         told(self.tensor(value, "read").and_then(|tensor| tensor.literal_at(asking())))
     }
 
-    /// A value's data on each replica, in their order. Waits until all of them have computed it.
+    /// Reads a value on each replica, in their order. Waits until all have computed it.
     ///
     /// # Errors
     /// As [`Session::read`].
@@ -89,11 +88,11 @@ impl Session {
         told(self.tensor(value, "read_replicas").and_then(|tensor| tensor.read_replicas_at(&asking())))
     }
 
-    /// A value's data, dense and row-major, into memory of the caller's. Waits until it has been
+    /// Reads a value, dense and row-major, into the caller's memory. Waits until it has been
     /// computed.
     ///
     /// # Errors
-    /// As [`Session::read`], and when the length is not the type's.
+    /// As [`Session::read`], and when the length does not match the type.
     pub fn read_into(&self, value: ValueHandle, out: &mut [u8]) -> Result<()> {
         told(self.tensor(value, "read_into").and_then(|tensor| {
             let wanted = tensor.ty().bytes().0;
@@ -110,11 +109,11 @@ impl Session {
         }))
     }
 
-    /// The data of several values, in order: what they need is handed to the device before the
-    /// first is waited for.
+    /// Reads several values, in order. Everything that they need is handed to the device before the
+    /// first wait.
     ///
     /// # Errors
-    /// As [`Session::read`], the first that there is.
+    /// As [`Session::read`]: the first error.
     pub fn read_all(&self, values: &[ValueHandle]) -> Result<Vec<Literal>> {
         self.flush_values(values)?;
         told(self.tensors(values, "read_all"))?
@@ -123,10 +122,10 @@ impl Session {
             .collect()
     }
 
-    /// Starts to read a value; `callback` gets its data. See the module on where callbacks run.
+    /// Starts reading a value; `callback` gets its data. See the module on where callbacks run.
     ///
     /// # Errors
-    /// When the id stands for nothing; `callback` is dropped.
+    /// When the id is invalid; `callback` is dropped.
     pub fn read_async(
         &self,
         value: ValueHandle,
@@ -138,12 +137,12 @@ impl Session {
         })
     }
 
-    /// Lends a value's PJRT buffer out. Waits until the op that makes it has been handed to the
+    /// Lends a value's PJRT buffer. Waits until the op that computes it has been handed to the
     /// device, not for the data.
     ///
     /// # Errors
-    /// When the id stands for nothing, the value failed or is a lifted scalar, the engine has no
-    /// plugin or several replicas, or in a callback.
+    /// When the id is invalid, the value failed or is a lifted scalar, the engine has no plugin or
+    /// several replicas, or in a callback.
     pub fn lend(&self, value: ValueHandle) -> Result<BorrowedBuffer> {
         told(self.tensor(value, "lend").and_then(|tensor| {
             let lent = BorrowedBuffer { tensor };

@@ -1,9 +1,9 @@
-//! The seam for frameworks: the engine by ids, plain data and callbacks.
+//! The interface for frameworks: the engine by ids, plain data and callbacks.
 //!
 //! A framework backend (PyTorch's `PrivateUse1`, Burn, or a C interface) does not hold Rust
 //! handles: its storage objects hold numbers, and its calls come from any thread. A [`Session`] is
-//! an engine seen that way. It is the same engine: ids stand for the tensors that the rest of this
-//! crate hands out, and ops go through the same recorder, regions and caches.
+//! an engine with such an interface. Ids refer to the same tensors that the rest of this crate
+//! hands out, and ops go through the same recorder, regions and caches.
 //!
 //! | a framework needs | here |
 //! |---|---|
@@ -12,7 +12,7 @@
 //! | lifetimes by its own storage objects | [`Session::retain`], [`Session::release`] |
 //! | views and in-place writes over values that never change | [`Session::replace`], [`Session::version`] |
 //! | flushes, waits, readiness | [`Session::flush`], [`Session::synchronize`], [`Session::on_ready`] |
-//! | events: places in streams, asked, waited for, by other streams too | [`Session::record_event`], [`Session::wait_event`], [`Session::wait_on_stream`] |
+//! | events: positions in streams, to query and to wait for, also in other streams | [`Session::record_event`], [`Session::wait_event`], [`Session::wait_on_stream`] |
 //! | host reads, export of buffers | [`Session::read_into`], [`Session::read_async`], [`Session::lend`] |
 //! | modes | [`Session::set_mode`], [`Session::set_stream_mode`], [`swap_mode`], [`crate::with_mode`] |
 //! | loops, branches, functions of elements | [`Session::begin_body`], [`Session::record_with`], [`Session::end_body`] |
@@ -26,32 +26,32 @@
 //!
 //! # Ids
 //!
-//! Ids are numbers with a generation: one that was released, or never given out, is an error in
-//! every call, never undefined behaviour and never another value. An id counts references; the
-//! release of the last one ends the value's life at this place of its stream's program, so the
-//! framework must release where its program drops, on any thread.
+//! Ids are numbers with a generation. A released or invented id is an error in every call, never
+//! undefined behavior and never another value. An id counts references. The last release ends the
+//! life of the value at this point of its stream's program. So the framework must release where its
+//! program drops the value, on any thread.
 //!
 //! # In-place writes
 //!
-//! Values never change. A framework that has storages lets each hold one id; a write records the
-//! functional form of the op and lets the id stand for the result ([`Session::replace`]). Ops
-//! recorded before keep the old value, ops recorded after get the new one, whatever thread they
-//! come from; the version that [`Session::version`] counts is what an autograd system compares. The
-//! old value's memory is reused by the op that made the new one if nobody else holds it.
+//! Values never change. A framework with storages lets each hold one id. A write records the
+//! functional form of the op and rebinds the id to the result ([`Session::replace`]). Ops recorded
+//! before use the old value, and ops recorded after use the new one, on every thread. An autograd
+//! system can compare the version that [`Session::version`] counts. The op that computes the new
+//! value reuses the memory of the old one if nobody else holds it.
 //!
 //! # Callbacks
 //!
-//! Callbacks run on whatever thread the event happens on, at once if it has happened already. They
-//! may record and release, but a call that waits is refused there, and a lock that they take must
-//! not be held by anybody who records: recording waits when a stream is far ahead of its device. A
-//! panic in one is caught and told as [`crate::Event::Panicked`].
+//! Callbacks run on the thread on which the event happens, immediately if it has happened already.
+//! They may record and release, but calls that wait are errors. A lock that they take must not be
+//! held while recording, because recording waits when a stream is far ahead of its device. A panic
+//! in a callback is caught and reported as [`crate::Event::Panicked`].
 //!
 //! # What is not here
 //!
-//! Shape inference and promotion in the framework's own sense: the record layer is exact. Strides:
-//! a view is an op (`slice`, `transpose`, ...), a write through a view an update of the whole.
-//! Executables that were compiled elsewhere, dynamic sizes and collectives have no calls yet; ids,
-//! [`Call`] and [`Session::register`] are where they fit in.
+//! Shape inference and promotion in the framework's own sense: recording is exact. Strides: a view
+//! is an op (`slice`, `transpose`, ...), and a write through a view updates the whole. Executables
+//! from elsewhere, dynamic sizes and collectives have no calls yet; ids, [`Call`] and
+//! [`Session::register`] are where they would fit in.
 //!
 //! # Example
 //!
@@ -117,6 +117,8 @@ use std::time::{Duration, Instant};
 
 use fuseline_fusion::Site;
 use fuseline_fusion::region::{Boundary, Mode};
+use fuseline_record::entry::Fence;
+use fuseline_record::mode::{self, swap_scoped_mode};
 use fuseline_sync::atomic::{AtomicU64, Ordering};
 use fuseline_sync::{Mutex, Rank};
 
@@ -131,39 +133,39 @@ use crate::counters::Counters;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::promised::Listed;
-use crate::record::{self, Fence, swap_scoped_mode};
+
 use crate::stream::Stream;
 use crate::trace::Open;
 use report::told;
 use table::{Missing, Table};
 use trace::{Function, Trace};
-use value::Slot;
+use value::EmbeddedValue;
 
 macro_rules! handles {
     ($($(#[$doc:meta])* $name:ident, $what:literal;)*) => {
         $(
             $(#[$doc])*
             ///
-            /// In memory it is that number, so a list of numbers is a list of these.
+            /// Its representation is the number, so a list of numbers is a list of these.
             #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
             #[repr(transparent)]
             pub struct $name(u64);
 
             impl $name {
-                /// From a number that [`Self::to_raw`] gave. Any number is allowed: one that stands
-                /// for nothing is an error where it is used.
+                /// Converts a number from [`Self::to_raw`]. Any number is allowed; an invalid one
+                /// is an error where it is used.
                 #[must_use]
                 pub const fn from_raw(raw: u64) -> $name {
                     $name(raw)
                 }
 
-                /// The number, for a foreign interface; never 0 for an id that was given out.
+                /// The number, for a foreign interface. A valid id is never 0.
                 #[must_use]
                 pub const fn to_raw(self) -> u64 {
                     self.0
                 }
 
-                /// The error for an id that stands for nothing.
+                /// The error for an invalid id.
                 #[cold]
                 fn missing(self, missing: Missing, what: &str, site: &Site) -> Error {
                     if missing == Missing::Forked {
@@ -196,29 +198,29 @@ handles! {
     StreamHandle, "stream";
 }
 
-/// Where ops go.
+/// The destination of recorded ops.
 #[derive(Clone)]
 enum Lane {
-    /// To a stream, to be run.
+    /// A stream, which runs them.
     Stream(Stream),
-    /// Into a body of an op.
+    /// A body of an op.
     Body(Arc<Open>),
-    /// Into a program.
+    /// A program.
     Trace(Arc<Trace>),
 }
 
 struct Shared {
     engine: Engine,
     streams: Table<Lane>,
-    values: Table<Slot>,
+    values: Table<EmbeddedValue>,
     functions: Table<Arc<Function>>,
     events: Table<Arc<Fence>>,
     unfilled: Unfilled,
 }
 
-/// Placeholders that nobody has filled.
+/// Placeholders that have no data yet.
 struct Unfilled {
-    /// How many there are: each release asks, and mostly there is none.
+    /// Number of placeholders. Every release checks it, and it is usually 0.
     count: AtomicU64,
     promises: Mutex<HashMap<ValueHandle, Listed>>,
 }
@@ -229,8 +231,8 @@ impl Unfilled {
     }
 
     fn insert(&self, value: ValueHandle, promise: Listed) {
-        // Counted first. Whoever releases a placeholder has its id from whoever made it, and so
-        // sees that it was.
+        // Counted first. The thread that releases a placeholder has its id from the thread that
+        // created it, and so sees the count.
         self.count.fetch_add(1, Ordering::Relaxed);
         self.promises.lock().insert(value, promise);
     }
@@ -239,8 +241,8 @@ impl Unfilled {
         self.promises.lock().contains_key(&value)
     }
 
-    /// The promise of a placeholder, if it was not filled, and nobody else has it. To be dropped
-    /// where nothing is locked.
+    /// Takes the promise of a placeholder, if it was not filled and nobody else has taken it. Drop
+    /// the result without holding a lock.
     fn take(&self, value: ValueHandle) -> Option<Listed> {
         if self.count.load(Ordering::Relaxed) == 0 {
             return None;
@@ -253,12 +255,13 @@ impl Unfilled {
     }
 }
 
-/// An engine, seen by ids. See the module's documentation. Cheap to clone; `Send + Sync`.
+/// An engine with an interface by ids. See the documentation of the module. Cheap to clone; `Send +
+/// Sync`.
 #[derive(Clone)]
 pub struct Session(Arc<Shared>);
 
 impl Session {
-    /// A session on a PJRT device.
+    /// Opens a session on a PJRT device.
     ///
     /// # Errors
     /// As [`EngineConfig::build`].
@@ -266,7 +269,7 @@ impl Session {
         told(config.build()).map(Session::on)
     }
 
-    /// A session on the reference interpreter.
+    /// Opens a session on the reference interpreter.
     ///
     /// # Errors
     /// As [`EngineConfig::build_reference`].
@@ -274,7 +277,7 @@ impl Session {
         told(config.build_reference()).map(Session::on)
     }
 
-    /// A session on an engine that exists. Several sessions may share one.
+    /// Opens a session on an existing engine. Several sessions may share one.
     #[must_use]
     pub fn on(engine: Engine) -> Session {
         Session(Arc::new(Shared {
@@ -293,22 +296,22 @@ impl Session {
         &self.0.engine
     }
 
-    /// What the engine has done so far.
+    /// The counters of the engine.
     #[must_use]
     pub fn counters(&self) -> Counters {
         self.0.engine.counters()
     }
 
-    /// Number of values that have an id: what is left at the end has leaked.
+    /// Number of values with an id. Those that remain at the end have leaked.
     #[must_use]
     pub fn live_values(&self) -> usize {
         self.0.values.len()
     }
 
-    /// Failures of values since this was last asked, of all sessions of the engine, whether or not
-    /// anybody read the values: op, call site, region and the device's words of each, once however
-    /// many values it poisoned. Only the latest are kept, and they are told, not sticky: nothing
-    /// else fails because of them.
+    /// Takes the failures of values since the previous call, of all sessions of the engine, whether
+    /// or not the values were read. Each has op, call site, region and message of the device, and
+    /// is reported once however many values it poisoned. Only the latest are kept. Failures are not
+    /// sticky: nothing else fails because of them.
     #[must_use]
     pub fn take_failures(&self) -> Vec<ErrorReport> {
         let failures = self.0.engine.shared().take_failures();
@@ -325,7 +328,7 @@ impl Session {
         self.open(Lane::Stream(self.0.engine.new_stream()))
     }
 
-    /// An id for a stream that exists, such as the engine's own.
+    /// Gives an id to an existing stream, such as the engine's own.
     ///
     /// # Errors
     /// When there are too many.
@@ -338,10 +341,10 @@ impl Session {
         told(added.map_err(|missing| Error::misuse(format!("a stream: the table {missing}"), Site::Unknown)))
     }
 
-    /// Gives a stream's id back. What was recorded on it goes on, and its values stay good.
+    /// Releases the id of a stream. What was recorded on it still runs, and its values stay valid.
     ///
     /// # Errors
-    /// When the id stands for nothing.
+    /// When the id is invalid.
     pub fn close_stream(&self, stream: StreamHandle) -> Result<()> {
         let closed = self.0.streams.release(stream.0);
         told(closed.map(drop).map_err(|missing| stream.missing(missing, "close", &Site::Unknown)))
@@ -351,7 +354,7 @@ impl Session {
         self.0.streams.get(stream.0).map_err(|missing| stream.missing(missing, what, site))
     }
 
-    /// The stream that an id stands for.
+    /// The stream of an id.
     fn stream(&self, stream: StreamHandle, what: &str) -> Result<Stream> {
         match self.lane(stream, what, &Site::Unknown)? {
             Lane::Stream(stream) => Ok(stream),
@@ -362,19 +365,19 @@ impl Session {
         }
     }
 
-    /// Ends the region that is being recorded on a stream and lets it run; does not wait.
+    /// Ends the region that is being recorded on a stream and launches it; does not wait.
     ///
     /// # Errors
-    /// When the id stands for nothing, or for a trace.
+    /// When the id is invalid or of a trace.
     pub fn flush(&self, stream: StreamHandle) -> Result<()> {
         told(self.stream(stream, "flush")).map(|stream| stream.flush())
     }
 
-    /// Waits until everything recorded so far on a stream has been computed, at most for `timeout`.
+    /// Waits at most for `timeout` until everything recorded so far on a stream has been computed.
     /// Failures of single values stay with the values.
     ///
     /// # Errors
-    /// When the id stands for nothing or for a trace, when the time is over, or in a callback.
+    /// When the id is invalid or of a trace, when the timeout has passed, or in a callback.
     pub fn synchronize(&self, stream: StreamHandle, timeout: Option<Duration>) -> Result<()> {
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         told(
@@ -393,36 +396,35 @@ impl Session {
 
     // ----- modes -----
 
-    /// Sets the mode of ops recorded from now on, where neither their stream nor their thread says
-    /// otherwise.
+    /// Sets the mode of ops recorded from now on, unless their stream or thread has a mode.
     pub fn set_mode(&self, mode: Mode) {
         self.0.engine.set_mode(mode);
     }
 
-    /// Sets the mode of ops recorded on a stream from now on; `None` is the engine's.
+    /// Sets the mode of ops recorded on a stream from now on. `None` selects the engine's mode.
     ///
     /// # Errors
-    /// When the id stands for nothing, or for a trace.
+    /// When the id is invalid or of a trace.
     pub fn set_stream_mode(&self, stream: StreamHandle, mode: Option<Mode>) -> Result<()> {
         told(self.stream(stream, "set_stream_mode")).map(|stream| stream.set_mode(mode))
     }
 
-    /// The mode in force for an op that the calling thread records on a stream now.
+    /// The mode of an op that the calling thread would record on a stream now.
     ///
     /// # Errors
-    /// When the id stands for nothing, or for a trace.
+    /// When the id is invalid or of a trace.
     pub fn mode(&self, stream: StreamHandle) -> Result<Mode> {
         told(self.stream(stream, "mode")).map(|stream| stream.mode())
     }
 
-    /// Sees to it that values are computed without being asked again; does not wait. All of one
-    /// stream end up in as few regions as if one were asked for.
+    /// Starts the computation of values; does not wait. Values of one stream end up in as few
+    /// regions as if one of them were requested.
     ///
     /// # Errors
-    /// When an id stands for nothing; then nothing is flushed.
+    /// When an id is invalid; then nothing is flushed.
     pub fn flush_values(&self, values: &[ValueHandle]) -> Result<()> {
         told(self.tensors(values, "flush_values")).map(|tensors| {
-            // The last one first: the region that makes it most likely makes the others too.
+            // Last first: the region that computes it most likely computes the others too.
             for tensor in tensors.iter().rev() {
                 tensor.stream().need(tensor.cell(), Boundary::Flush);
             }
@@ -430,9 +432,9 @@ impl Session {
     }
 }
 
-/// Sets the mode of ops that the calling thread records from now on, on whatever stream, and
-/// returns what it was before: for interfaces that enter and leave scopes by calls. `None` is the
-/// stream's. Rust code uses [`crate::with_mode`].
+/// Sets the mode of ops that the calling thread records from now on, on any stream, and returns the
+/// previous setting. For interfaces that enter and leave scopes by calls. `None` selects the
+/// stream's mode. Rust code uses [`crate::with_mode`].
 pub fn swap_mode(mode: Option<Mode>) -> Option<Mode> {
     swap_scoped_mode(mode)
 }
@@ -441,9 +443,9 @@ fuseline_sync::thread_local! {
     static ASKING: RefCell<Option<Site>> = const { RefCell::new(None) };
 }
 
-/// Says where the program of the framework is on the calling thread, for what is told about reads
-/// and waits from now on ([`crate::Event::HostRead`], [`crate::Timeline`]), and returns what was
-/// said before. It changes nothing else.
+/// Sets the framework's call site of reads and waits on the calling thread, for events and
+/// timelines ([`crate::Event::HostRead`], [`crate::Timeline`]), and returns the previous one. It
+/// has no other effect.
 ///
 /// ```
 /// # fn main() -> fuseline::Result<()> {
@@ -465,10 +467,10 @@ pub fn swap_site(site: Option<Site>) -> Option<Site> {
     ASKING.try_with(|asking| asking.replace(site)).ok().flatten()
 }
 
-/// Says where the program of the framework is on the calling thread, for what methods of tensors
-/// and streams record and read from now on: it stands where the call in Rust would, in errors,
-/// events and timelines. Returns what was said before. For frameworks whose ops are made of such
-/// calls; a [`Call`] with a site keeps its own.
+/// Sets the call site of everything that methods of tensors and streams record and read on the
+/// calling thread from now on. It replaces the Rust call site in errors, events and timelines.
+/// Returns the previous setting. For frameworks whose ops consist of such calls. A [`Call`] with a
+/// site keeps its own.
 ///
 /// ```
 /// # fn main() -> fuseline::Result<()> {
@@ -485,13 +487,13 @@ pub fn swap_site(site: Option<Site>) -> Option<Site> {
 /// # }
 /// ```
 pub fn swap_caller(site: Option<&'static Site>) -> Option<&'static Site> {
-    record::swap_caller(site)
+    mode::swap_caller(site)
 }
 
-/// Where the calling thread reads or waits.
+/// Call site of a read or wait on the calling thread.
 fn asking() -> Site {
     let said = ASKING.try_with(|asking| asking.borrow().clone()).ok().flatten();
-    said.or_else(|| record::caller().cloned()).unwrap_or_default()
+    said.or_else(|| mode::caller().cloned()).unwrap_or_default()
 }
 
 impl fmt::Debug for Session {

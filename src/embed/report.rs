@@ -5,22 +5,22 @@ use std::fmt;
 
 use crate::error::{Error, Origin, RegionRef, Result, Stage};
 
-/// An [`Error`] as plain data: for a foreign interface, for a log, for a report to another thread.
+/// An [`Error`] as plain data: for a foreign interface, a log, or another thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ErrorReport {
-    /// What to show to the user: everything below in one sentence.
+    /// The message for the user: all fields in one sentence.
     pub message: String,
-    /// Where in the life of an op it came up.
+    /// The stage at which the error occurred.
     pub stage: Stage,
-    /// Who has to act on it.
+    /// Who has to act on the error.
     pub origin: Origin,
-    /// Name of the op concerned, if there is one.
+    /// Name of the op concerned, if any.
     pub op: Option<String>,
-    /// Where that op was recorded.
+    /// Call site of that op.
     pub site: Option<String>,
-    /// The region concerned, if it got that far.
+    /// The region concerned, if the op was in one.
     pub region: Option<RegionRef>,
-    /// Doing the same again may work.
+    /// Whether a retry may succeed.
     pub retryable: bool,
 }
 
@@ -48,14 +48,14 @@ fuseline_sync::thread_local! {
     static LAST: RefCell<Option<ErrorReport>> = const { RefCell::new(None) };
 }
 
-/// The error of the calling thread's latest call of a [`super::Session`] that failed, and forgets
-/// it: for interfaces that return codes.
+/// Takes the error of the calling thread's latest failed [`super::Session`] call, for interfaces
+/// that return codes.
 #[must_use]
 pub fn take_last_error() -> Option<ErrorReport> {
     LAST.try_with(|last| last.borrow_mut().take()).ok().flatten()
 }
 
-/// Remembers an error for [`take_last_error`].
+/// Stores an error for [`take_last_error`].
 pub(super) fn told<R>(result: Result<R>) -> Result<R> {
     if let Err(error) = &result {
         let report = ErrorReport::from(error);

@@ -1,12 +1,11 @@
-//! What ids stand for.
+//! Tables of ids.
 //!
-//! An id is a slot and a generation: a slot that is used again has another generation, so an id
-//! that was given back is told from the one that came after it, for ever: a slot whose generations
-//! run out is not used again.
+//! An id is a slot and a generation. A slot that is reused gets another generation, so a released
+//! id never equals a later one. A slot whose generations run out is not reused.
 //!
-//! Slots are spread over shards by the thread that fills them, each with a lock that is held for
-//! the work on one slot and nothing else: what an id stood for is dropped outside, because dropping
-//! it may call back into the table. So threads that record meet only where they use each other's
+//! Slots are spread over shards by the thread that fills them. Each shard has a lock that is held
+//! only for the work on one slot. Removed values are dropped outside of the lock, because dropping
+//! them may call back into the table. So recording threads contend only where they use each other's
 //! values.
 
 use std::fmt;
@@ -19,7 +18,7 @@ const SHARD_BITS: u32 = 5;
 const SLOT_BITS: u32 = 27;
 const SHARDS: u64 = 1 << SHARD_BITS;
 
-struct Slot<T> {
+struct TableEntry<T> {
     generation: u32,
     references: u32,
     version: u64,
@@ -27,20 +26,20 @@ struct Slot<T> {
 }
 
 struct Shard<T> {
-    slots: Vec<Slot<T>>,
+    slots: Vec<TableEntry<T>>,
     free: Vec<u32>,
 }
 
-/// Why an id stands for nothing.
+/// Why an id is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Missing {
-    /// It never stood for anything.
+    /// It was never given out.
     Unknown,
     /// It was released.
     Released,
-    /// There are as many already as can be counted.
+    /// The number of references or slots is exhausted.
     Full,
-    /// It stands for something in the process that this one was forked from.
+    /// It is valid in the process that this one was forked from.
     Forked,
 }
 
@@ -55,7 +54,7 @@ impl fmt::Display for Missing {
     }
 }
 
-/// A table of things with ids. See the module's documentation.
+/// A table of objects with ids. See the documentation of the module.
 pub(super) struct Table<T> {
     shards: Box<[CachePadded<Mutex<Shard<T>>>]>,
 }
@@ -76,7 +75,7 @@ impl<T: Clone> Table<T> {
         Table { shards: (0..SHARDS).map(shard).collect() }
     }
 
-    /// Puts something in, with one reference; its id, which is never 0.
+    /// Inserts an object with one reference, and returns its id, which is never 0.
     pub(super) fn insert(&self, value: T) -> Result<u64, Missing> {
         if is_forked() {
             return Err(Missing::Forked);
@@ -88,7 +87,7 @@ impl<T: Clone> Table<T> {
             None => {
                 let slot = u32::try_from(table.slots.len()).ok().filter(|slot| slot >> SLOT_BITS == 0);
                 let slot = slot.ok_or(Missing::Full)?;
-                table.slots.push(Slot { generation: 0, references: 0, version: 0, value: None });
+                table.slots.push(TableEntry { generation: 0, references: 0, version: 0, value: None });
                 slot
             }
         };
@@ -100,7 +99,7 @@ impl<T: Clone> Table<T> {
         Ok(pack(entry.generation, slot, shard))
     }
 
-    /// Works on the slot of an id.
+    /// Calls `f` with the slot of a valid id.
     fn with<R>(
         &self,
         id: u64,
@@ -121,17 +120,17 @@ impl<T: Clone> Table<T> {
         f(&mut shard, slot)
     }
 
-    /// What an id stands for.
+    /// The object of an id.
     pub(super) fn get(&self, id: u64) -> Result<T, Missing> {
         self.with(id, |shard, slot| shard.slots[slot as usize].value.clone().ok_or(Missing::Released))
     }
 
-    /// How often what an id stands for was replaced.
+    /// How often the object of an id was replaced.
     pub(super) fn version(&self, id: u64) -> Result<u64, Missing> {
         self.with(id, |shard, slot| Ok(shard.slots[slot as usize].version))
     }
 
-    /// One more reference.
+    /// Adds a reference.
     pub(super) fn retain(&self, id: u64) -> Result<(), Missing> {
         self.with(id, |shard, slot| {
             let entry = &mut shard.slots[slot as usize];
@@ -140,7 +139,7 @@ impl<T: Clone> Table<T> {
         })
     }
 
-    /// One reference less; what the id stood for, if that was the last.
+    /// Removes a reference. Returns the object if that was the last.
     pub(super) fn release(&self, id: u64) -> Result<Option<T>, Missing> {
         self.with(id, |shard, slot| {
             let entry = &mut shard.slots[slot as usize];
@@ -156,8 +155,8 @@ impl<T: Clone> Table<T> {
         })
     }
 
-    /// Lets an id stand for something else, if `check` agrees; what it stood for, and how often it
-    /// has been replaced now.
+    /// Replaces the object of an id, if `check` agrees. Returns the old object and the number of
+    /// replacements.
     pub(super) fn replace<E>(
         &self,
         id: u64,
@@ -176,7 +175,7 @@ impl<T: Clone> Table<T> {
         })
     }
 
-    /// Number of ids that stand for something.
+    /// Number of valid ids.
     pub(super) fn len(&self) -> usize {
         let live = |shard: &CachePadded<Mutex<Shard<T>>>| {
             shard.lock().slots.iter().filter(|slot| slot.value.is_some()).count()

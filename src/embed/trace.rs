@@ -9,15 +9,16 @@ use fuseline_fusion::op::{Effect, attrs};
 use fuseline_fusion::program::{Program, ProgramId, ProgramOp, ProgramValue, Role};
 use fuseline_fusion::{Attrs, Body, Bytes, Literal, OpCode, Scalar, Site, TensorType};
 use fuseline_interp::MAX_VALUE_BYTES;
+use fuseline_record::memo;
 use fuseline_sync::{Mutex, Rank};
 use smallvec::SmallVec;
 
 use super::report::told;
 use super::table::Missing;
-use super::value::{Slot, Traced};
+use super::value::{EmbeddedValue, Traced};
 use super::{Lane, RecordedResult, Session, StreamHandle, ValueHandle, handles};
 use crate::error::{Error, Result};
-use crate::record::memo;
+
 use crate::stream::Stream;
 
 handles! {
@@ -26,17 +27,17 @@ handles! {
 }
 
 #[derive(Default)]
-struct State {
+struct EmbeddedTraceState {
     values: Vec<ProgramValue>,
-    /// Those that each call gives. They have no data, however large they are.
+    /// The values that each call supplies. They have no data, however large they are.
     inputs: Vec<(ProgramId, TensorType)>,
-    /// Those of the values that are lifted scalars.
+    /// Values that are lifted scalars.
     scalars: HashMap<ProgramId, Scalar>,
     ops: Vec<ProgramOp>,
     next: u32,
 }
 
-impl State {
+impl EmbeddedTraceState {
     fn fresh(&mut self) -> ProgramId {
         self.next += 1;
         ProgramId(self.next - 1)
@@ -45,14 +46,14 @@ impl State {
 
 /// A program that is being recorded.
 pub(super) struct Trace {
-    /// `None` after its end.
-    state: Mutex<Option<State>>,
-    /// Of the engine that it is for.
+    /// `None` after the end of the trace.
+    state: Mutex<Option<EmbeddedTraceState>>,
+    /// The number of replicas of the engine.
     replicas: usize,
 }
 
 impl Trace {
-    fn with<R>(&self, site: &Site, f: impl FnOnce(&mut State) -> R) -> Result<R> {
+    fn with<R>(&self, site: &Site, f: impl FnOnce(&mut EmbeddedTraceState) -> R) -> Result<R> {
         let mut state = self.state.lock();
         match state.as_mut() {
             Some(state) => Ok(f(state)),
@@ -60,7 +61,7 @@ impl Trace {
         }
     }
 
-    /// A value of the program that comes from outside, with this data.
+    /// Adds a value with this data to the program.
     pub(super) fn bound(&self, data: Literal) -> Result<ProgramId> {
         self.with(&Site::Unknown, |state| {
             let id = state.fresh();
@@ -69,14 +70,14 @@ impl Trace {
         })
     }
 
-    /// A lifted scalar of the program.
+    /// Adds a lifted scalar to the program.
     pub(super) fn scalar(&self, value: Scalar) -> Result<ProgramId> {
         let id = self.bound(value.to_literal())?;
         self.with(&Site::Unknown, |state| state.scalars.insert(id, value))?;
         Ok(id)
     }
 
-    /// A value of the program that each call gives.
+    /// Adds an input that each call supplies.
     pub(super) fn input(&self, ty: &TensorType) -> Result<ProgramId> {
         self.with(&Site::Unknown, |state| {
             let id = state.fresh();
@@ -90,17 +91,17 @@ impl Trace {
         op: OpCode,
         attrs: Attrs,
         bodies: &[Arc<Body>],
-        operands: &[Slot],
+        operands: &[EmbeddedValue],
         site: Site,
-    ) -> Result<SmallVec<[Slot; 1]>> {
-        let types = operands.iter().map(Slot::ty);
+    ) -> Result<SmallVec<[EmbeddedValue; 1]>> {
+        let types = operands.iter().map(EmbeddedValue::ty);
         let signature =
             memo::signature(op, &attrs, bodies, types).map_err(|error| Error::op(error, site.clone()))?;
         signature.check_replicas(self.replicas).map_err(|error| Error::op(error, site.clone()))?;
         let mut ids = Vec::new();
         for operand in operands {
             match operand {
-                Slot::Traced(traced) if Arc::ptr_eq(&traced.trace, self) => ids.push(traced.id),
+                EmbeddedValue::Traced(traced) if Arc::ptr_eq(&traced.trace, self) => ids.push(traced.id),
                 _ => {
                     let message = format!(
                         "{op}: an operand is no value of this trace; make placeholders for what comes from outside"
@@ -111,10 +112,9 @@ impl Trace {
         }
         self.with(&site, |state| {
             let results: Vec<ProgramId> = signature.results().iter().map(|_| state.fresh()).collect();
-            let held = results
-                .iter()
-                .zip(signature.results())
-                .map(|(&id, ty)| Slot::Traced(Arc::new(Traced { trace: self.clone(), id, ty: ty.clone() })));
+            let held = results.iter().zip(signature.results()).map(|(&id, ty)| {
+                EmbeddedValue::Traced(Arc::new(Traced { trace: self.clone(), id, ty: ty.clone() }))
+            });
             let held = held.collect();
             state.ops.push(ProgramOp { signature: signature.clone(), operands: ids, results });
             held
@@ -122,37 +122,36 @@ impl Trace {
     }
 }
 
-/// A program to be called.
+/// A program that can be called.
 pub(super) struct Function {
-    /// Of a program that was recorded, without the values that a call gives.
+    /// The recorded program, without the inputs that a call supplies.
     program: Program,
-    /// The values that a call gives, in order.
+    /// The inputs that a call supplies, in order.
     inputs: Vec<(ProgramId, TensorType)>,
     scalars: HashMap<ProgramId, Scalar>,
 }
 
 impl Session {
-    /// Begins a program: ops recorded under the id returned are checked and typed as always and not
-    /// run. Its inputs are the placeholders made under that id, in order; lifted scalars and
-    /// constants made under it keep their values. Any thread may record, but the order of a program
-    /// is that of the calls.
+    /// Begins a program. Ops recorded under the returned id are checked and typed as usual but not
+    /// run. The inputs of the program are the placeholders created under that id, in order. Lifted
+    /// scalars and constants created under it keep their values. Any thread may record; the order
+    /// of the program is that of the calls.
     ///
     /// # Errors
     /// When there are too many streams.
     pub fn begin_trace(&self) -> Result<StreamHandle> {
         let replicas = self.0.engine.replicas();
         self.open(Lane::Trace(Arc::new(Trace {
-            state: Mutex::new(Rank::EmbeddedTrace, Some(State::default())),
+            state: Mutex::new(Rank::EmbeddedTrace, Some(EmbeddedTraceState::default())),
             replicas,
         })))
     }
 
     /// Ends a program, which returns `outputs`, and makes a function of it. The id of the trace
-    /// stands for nothing any more; the ids of its values are still to be released.
+    /// becomes invalid. The ids of its values still have to be released.
     ///
     /// # Errors
-    /// When an id stands for nothing, or an output is no value of the trace; then the trace goes
-    /// on.
+    /// When an id is invalid, or an output is no value of the trace. Then the trace goes on.
     pub fn end_trace(
         &self,
         trace: StreamHandle,
@@ -175,14 +174,14 @@ impl Session {
         let mut ids = Vec::new();
         for &output in outputs {
             match self.held(output, "end_trace", &Site::Unknown)? {
-                Slot::Traced(traced) if Arc::ptr_eq(&traced.trace, &trace) => ids.push(traced.id),
+                EmbeddedValue::Traced(traced) if Arc::ptr_eq(&traced.trace, &trace) => ids.push(traced.id),
                 _ => return refuse(format!("end_trace: {output} is no value of this trace")),
             }
         }
-        let Some(State { values, inputs, scalars, ops, .. }) = trace.state.lock().take() else {
+        let Some(EmbeddedTraceState { values, inputs, scalars, ops, .. }) = trace.state.lock().take() else {
             return refuse("end_trace: the trace has ended".to_owned());
         };
-        // Whoever ended it gives its id back.
+        // Only the call that ended the trace releases its id.
         self.close_stream(handle)?;
         let name = name.to_owned();
         let program =
@@ -190,8 +189,9 @@ impl Session {
         self.add_function(Function { program, inputs, scalars })
     }
 
-    /// Makes a function of a program: an op of the framework's own, made of recorded ones, called
-    /// by [`Session::call`] and fused like any other. Its inputs are the program's, in order.
+    /// Makes a function of a program: an op of the framework that consists of recorded ops. It is
+    /// called by [`Session::call`] and fused like other ops. Its inputs are those of the program,
+    /// in order.
     ///
     /// # Errors
     /// When there are too many.
@@ -211,32 +211,31 @@ impl Session {
         self.0.functions.get(function.0).map_err(|missing: Missing| function.missing(missing, what, site))
     }
 
-    /// Gives a function's id back.
+    /// Releases the id of a function.
     ///
     /// # Errors
-    /// When the id stands for nothing.
+    /// When the id is invalid.
     pub fn forget(&self, function: FunctionHandle) -> Result<()> {
         let gone = self.0.functions.release(function.0);
         told(gone.map(drop).map_err(|missing| function.missing(missing, "forget", &Site::Unknown)))
     }
 
-    /// The program of a function, to be saved, looked at or run elsewhere. What a call gives stands
-    /// in it as zeros.
+    /// The program of a function, to save, inspect or run elsewhere. Inputs that a call supplies
+    /// are zeros in it.
     ///
     /// # Errors
-    /// When the id stands for nothing, and when the inputs have more bytes than
-    /// [`MAX_VALUE_BYTES`], or than there is memory for.
+    /// When the id is invalid, or when the inputs have more bytes than [`MAX_VALUE_BYTES`] or than
+    /// can be allocated.
     pub fn program(&self, function: FunctionHandle) -> Result<Program> {
         told(self.function(function, "program", &Site::Unknown).and_then(|function| function.whole()))
     }
 
-    /// Records a function's ops on a stream, or into a trace, and returns its outputs. They stand
-    /// in regions with the ops before and after like any others; flush before and after where they
-    /// should not.
+    /// Records the ops of a function on a stream or into a trace, and returns its outputs. They
+    /// share regions with the ops before and after, unless those are separated by flushes.
     ///
     /// # Errors
-    /// When an id stands for nothing, or number or types of the operands are not the function's
-    /// inputs'.
+    /// When an id is invalid, or the number or types of the operands do not match the function's
+    /// inputs.
     pub fn call(
         &self,
         stream: StreamHandle,
@@ -262,7 +261,7 @@ impl Session {
             let (wanted, given) = (inputs.len(), operands.len());
             return refuse(format!("call of {}: it has {wanted} inputs, {given} were given", program.name));
         }
-        let mut values: HashMap<ProgramId, Slot> = HashMap::new();
+        let mut values: HashMap<ProgramId, EmbeddedValue> = HashMap::new();
         for ((id, wanted), &operand) in inputs.iter().zip(operands) {
             let held = self.held(operand, &program.name, &site)?;
             if held.ty() != wanted {
@@ -286,14 +285,14 @@ impl Session {
                     Error::misuse(message, site.clone())
                 })
             };
-            let operands: Vec<Slot> = op.operands.iter().map(read).collect::<Result<_>>()?;
+            let operands: Vec<EmbeddedValue> = op.operands.iter().map(read).collect::<Result<_>>()?;
             let signature = &op.signature;
             let (attrs, bodies) = (Attrs::clone(signature.attrs()), signature.bodies());
             let results =
                 lane.record(signature.op(), attrs, bodies, &operands, Effect::Pure, site.clone())?;
             values.extend(op.results.iter().copied().zip(results));
         }
-        let mut outputs: SmallVec<[Slot; 4]> = SmallVec::new();
+        let mut outputs: SmallVec<[EmbeddedValue; 4]> = SmallVec::new();
         for id in &program.outputs {
             match values.get(id) {
                 Some(value) => outputs.push(value.clone()),
@@ -311,7 +310,7 @@ impl Session {
 }
 
 impl Function {
-    /// The program with all its values, those that a call gives as zeros.
+    /// The program with all its values. Inputs that a call supplies are zeros.
     fn whole(&self) -> Result<Program> {
         let mut program = self.program.clone();
         let known: HashSet<ProgramId> = program.values.iter().map(|value| value.id).collect();
@@ -331,14 +330,14 @@ impl Function {
                 Literal::try_zeros(ty.clone()).ok_or_else(|| too_large("for which there is no memory"))?;
             program.values.push(ProgramValue { id: *id, role: Role::Input, data: Arc::new(zeros) });
         }
-        // In the order in which they were made.
+        // In the order of creation.
         program.values.sort_by_key(|value| value.id);
         Ok(program)
     }
 }
 
-/// A value that the program brings along.
-fn bind(lane: &Lane, value: &ProgramValue, scalar: Option<Scalar>, site: &Site) -> Result<Slot> {
+/// Creates a value that is part of the program.
+fn bind(lane: &Lane, value: &ProgramValue, scalar: Option<Scalar>, site: &Site) -> Result<EmbeddedValue> {
     let data = &value.data;
     let constant = |lane: &Lane| {
         let attrs = attrs::constant(data.clone());
@@ -355,13 +354,13 @@ fn bind(lane: &Lane, value: &ProgramValue, scalar: Option<Scalar>, site: &Site) 
                 Some(scalar) => trace.scalar(scalar)?,
                 None => trace.bound(Literal::clone(data))?,
             };
-            Ok(Slot::Traced(Arc::new(Traced { trace: trace.clone(), id, ty: data.ty().clone() })))
+            Ok(EmbeddedValue::Traced(Arc::new(Traced { trace: trace.clone(), id, ty: data.ty().clone() })))
         }
     }
 }
 
-fn on_stream(stream: &Stream, data: &Literal, scalar: Option<Scalar>) -> Result<Slot> {
-    Ok(Slot::Tensor(match scalar {
+fn on_stream(stream: &Stream, data: &Literal, scalar: Option<Scalar>) -> Result<EmbeddedValue> {
+    Ok(EmbeddedValue::Tensor(match scalar {
         Some(scalar) => stream.lift(scalar),
         None => stream.from_literal(data)?,
     }))

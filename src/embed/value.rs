@@ -1,10 +1,11 @@
-//! Values by id: made, recorded, kept, replaced.
+//! Values by id: creation, recording, reference counts, replacement.
 
 use std::sync::Arc;
 
 use fuseline_fusion::op::{Effect, attrs};
 use fuseline_fusion::program::ProgramId;
 use fuseline_fusion::{Attrs, Body, Literal, OpCode, Scalar, Site, TensorType};
+use fuseline_record::mode::caller;
 use smallvec::SmallVec;
 
 use super::report::told;
@@ -12,18 +13,19 @@ use super::trace::Trace;
 use super::{Lane, Session, StreamHandle, ValueHandle};
 use crate::error::{Error, Result};
 use crate::pjrt::HostData;
-use crate::record::caller;
-use crate::stream::{RecordCall, Stream, StreamShared};
+
+use crate::record::RecordCall;
+use crate::stream::{Stream, StreamShared};
 use crate::tensor::Tensor;
 use crate::value::{Outcome, ValueCell};
 
-/// What an id of a value stands for.
+/// What the id of a value refers to.
 #[derive(Clone)]
-pub(super) enum Slot {
+pub(super) enum EmbeddedValue {
     /// A value that is, or will be, on the device.
     Tensor(Tensor),
-    /// A value of a program that is being traced. Apart, so that the others are small: they are
-    /// copied for each op that is recorded.
+    /// A value of a program that is being traced. Behind a pointer, because slots are copied for
+    /// each recorded op and should be small.
     Traced(Arc<Traced>),
 }
 
@@ -34,11 +36,11 @@ pub(super) struct Traced {
     pub(super) ty: TensorType,
 }
 
-impl Slot {
+impl EmbeddedValue {
     pub(super) fn ty(&self) -> &TensorType {
         match self {
-            Slot::Tensor(tensor) => tensor.ty(),
-            Slot::Traced(traced) => &traced.ty,
+            EmbeddedValue::Tensor(tensor) => tensor.ty(),
+            EmbeddedValue::Traced(traced) => &traced.ty,
         }
     }
 }
@@ -50,32 +52,32 @@ pub struct Call<'a> {
     pub op: OpCode,
     /// Its attributes.
     pub attrs: Attrs,
-    /// Its functions, for ops that have some.
+    /// Its functions, for ops that have them.
     pub bodies: &'a [Arc<Body>],
-    /// What it reads, of whatever streams.
+    /// Its operands, from any streams.
     pub operands: &'a [ValueHandle],
-    /// What it does besides computing its results, where that is more than the op table says.
+    /// Its effect besides its results, if more than the op table says.
     pub effect: Effect,
-    /// Where the user called it, as the framework wants it printed; kept for errors and events,
-    /// never part of a key.
+    /// Call site in the user's program, as the framework wants it printed. It appears in errors and
+    /// events and is never part of a key.
     pub site: Site,
 }
 
 impl<'a> Call<'a> {
-    /// A pure op without attributes and functions, from an unknown place.
+    /// Creates a pure op without attributes and functions, from an unknown call site.
     #[must_use]
     pub fn new(op: OpCode, operands: &'a [ValueHandle]) -> Call<'a> {
         Call { op, attrs: Attrs::none(), bodies: &[], operands, effect: Effect::Pure, site: Site::Unknown }
     }
 
-    /// With attributes.
+    /// Sets the attributes.
     #[must_use]
     pub fn with(mut self, attrs: Attrs) -> Call<'a> {
         self.attrs = attrs;
         self
     }
 
-    /// With a call site.
+    /// Sets the call site.
     #[must_use]
     pub fn at(mut self, site: Site) -> Call<'a> {
         self.site = site;
@@ -83,26 +85,26 @@ impl<'a> Call<'a> {
     }
 }
 
-/// An op to be recorded, all of it borrowed: what a front end that records many makes none of it
-/// anew for.
+/// An op to be recorded, with borrowed parts. Front ends that record many ops avoid allocations
+/// with it.
 #[derive(Clone, Copy, Debug)]
 pub struct CallRef<'a> {
     /// The op.
     pub op: OpCode,
     /// Its attributes.
     pub attrs: &'a Attrs,
-    /// Its functions, for ops that have some.
+    /// Its functions, for ops that have them.
     pub bodies: &'a [Arc<Body>],
-    /// What it reads, of whatever streams.
+    /// Its operands, from any streams.
     pub operands: &'a [ValueHandle],
-    /// What it does besides computing its results.
+    /// Its effect besides its results.
     pub effect: Effect,
-    /// Where the user called it. The same [`Site::Host`] each time is compared and copied as a
+    /// Call site in the user's program. A shared [`Site::Host`] is compared and copied as a
     /// pointer.
     pub site: &'a Site,
 }
 
-/// A value that a call made: its id, which the caller owns one reference of, and its type.
+/// A result of a call: its id, of which the caller owns one reference, and its type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordedResult {
     /// The id.
@@ -112,15 +114,15 @@ pub struct RecordedResult {
 }
 
 impl Session {
-    pub(super) fn held(&self, value: ValueHandle, what: &str, site: &Site) -> Result<Slot> {
+    pub(super) fn held(&self, value: ValueHandle, what: &str, site: &Site) -> Result<EmbeddedValue> {
         self.0.values.get(value.0).map_err(|missing| value.missing(missing, what, site))
     }
 
-    /// The tensor that an id stands for.
+    /// The tensor of an id.
     pub(super) fn tensor(&self, value: ValueHandle, what: &str) -> Result<Tensor> {
         match self.held(value, what, &Site::Unknown)? {
-            Slot::Tensor(tensor) => Ok(tensor),
-            Slot::Traced(_) => {
+            EmbeddedValue::Tensor(tensor) => Ok(tensor),
+            EmbeddedValue::Traced(_) => {
                 let message = format!("{what}: {value} belongs to a trace and has no data");
                 Err(Error::misuse(message, Site::Unknown))
             }
@@ -131,28 +133,28 @@ impl Session {
         values.iter().map(|&value| self.tensor(value, what)).collect()
     }
 
-    pub(super) fn keep(&self, held: Slot) -> Result<ValueHandle> {
+    pub(super) fn keep(&self, held: EmbeddedValue) -> Result<ValueHandle> {
         let kept = self.0.values.insert(held).map(ValueHandle);
         kept.map_err(|missing| Error::misuse(format!("a new value: the table {missing}"), Site::Unknown))
     }
 
     pub(super) fn keep_tensor(&self, tensor: Result<Tensor>) -> Result<ValueHandle> {
-        told(tensor.and_then(|tensor| self.keep(Slot::Tensor(tensor))))
+        told(tensor.and_then(|tensor| self.keep(EmbeddedValue::Tensor(tensor))))
     }
 
     // ----- making values -----
 
-    /// A value from dense, row-major bytes, which are copied before this returns, the same on every
-    /// replica.
+    /// Creates a value from dense, row-major bytes, which are copied before this returns. Every
+    /// replica gets the same.
     ///
     /// # Errors
-    /// When the stream's id stands for nothing or a trace, the length does not fit the type, or the
-    /// device refuses.
+    /// When the id of the stream is invalid or of a trace, the length does not match the type, or
+    /// the device fails.
     pub fn upload(&self, stream: StreamHandle, ty: &TensorType, bytes: &[u8]) -> Result<ValueHandle> {
         self.keep_tensor(self.stream(stream, "upload").and_then(|stream| stream.upload(ty.clone(), bytes)))
     }
 
-    /// As [`Session::upload`], with other bytes on each replica: one slice for each.
+    /// As [`Session::upload`], with separate bytes for each replica: one slice for each.
     ///
     /// # Errors
     /// As [`Session::upload`], and when there are more or fewer slices than replicas.
@@ -168,10 +170,10 @@ impl Session {
         )
     }
 
-    /// A value from dense, row-major bytes that the device may use in place: they must not change
-    /// while `data` is alive, which is dropped, on any thread, when nothing needs them any more. On
-    /// XLA:CPU bytes aligned to [`crate::pjrt::ZERO_COPY_ALIGN`] are not copied. Such memory is
-    /// never reused for results.
+    /// Creates a value from dense, row-major bytes that the device may use in place. They must not
+    /// change while `data` is alive. `data` is dropped on any thread when nothing needs it any
+    /// more. XLA:CPU does not copy bytes aligned to [`crate::pjrt::ZERO_COPY_ALIGN`]. Such memory
+    /// is never reused for results.
     ///
     /// # Errors
     /// As [`Session::upload`]; `data` is dropped.
@@ -187,10 +189,10 @@ impl Session {
         )
     }
 
-    /// A constant: its data is part of the key and compiled in.
+    /// Creates a constant. Its data is compiled in and part of the key.
     ///
     /// # Errors
-    /// When the stream's id stands for nothing, or the data is larger than
+    /// When the id of the stream is invalid, or the data is larger than
     /// [`fuseline_fusion::limits::MAX_CONSTANT_BYTES`].
     pub fn constant(&self, stream: StreamHandle, data: Literal, site: Site) -> Result<ValueHandle> {
         let attrs = attrs::constant(Arc::new(data));
@@ -198,52 +200,55 @@ impl Session {
         Ok(made.remove(0).id)
     }
 
-    /// A lifted scalar: a rank-0 value that is passed to each execution and is no part of any key.
-    /// In a trace, an input with this value.
+    /// Creates a lifted scalar: a rank-0 value that is passed to each execution and is not part of
+    /// any key. In a trace it is an input with this value.
     ///
     /// # Errors
-    /// When the stream's id stands for nothing.
+    /// When the id of the stream is invalid.
     pub fn scalar(&self, stream: StreamHandle, value: Scalar) -> Result<ValueHandle> {
         told(self.lane(stream, "scalar", &Site::Unknown).and_then(|lane| match lane {
-            Lane::Stream(stream) => self.keep(Slot::Tensor(stream.lift(value))),
-            Lane::Body(body) => self.keep(Slot::Tensor(Stream::of(body.stream().clone()).lift(value))),
+            Lane::Stream(stream) => self.keep(EmbeddedValue::Tensor(stream.lift(value))),
+            Lane::Body(body) => {
+                self.keep(EmbeddedValue::Tensor(Stream::of(body.stream().clone()).lift(value)))
+            }
             Lane::Trace(trace) => {
                 let ty = TensorType::scalar(value.dtype());
                 let id = trace.scalar(value)?;
-                self.keep(Slot::Traced(Arc::new(Traced { trace, id, ty })))
+                self.keep(EmbeddedValue::Traced(Arc::new(Traced { trace, id, ty })))
             }
         }))
     }
 
-    /// A value without data yet. On a stream it is filled later ([`Session::fill`]): ops may be
-    /// recorded with it before, and hold up their stream once they have to run, so whoever waits
-    /// for them in the meantime waits. Released without having been filled, it fails what depends
-    /// on it. In a body it is a parameter and in a trace an input of the program, and never filled.
+    /// Creates a value without data. On a stream, [`Session::fill`] sets the data later. Ops with
+    /// it may be recorded before that. They hold up their stream once they have to run, and so does
+    /// a wait for their results. If it is released without data, everything that depends on it
+    /// fails. In a body it is a parameter and in a trace an input of the program; neither is
+    /// filled.
     ///
     /// # Errors
-    /// When the stream's id stands for nothing.
+    /// When the id of the stream is invalid.
     pub fn placeholder(&self, stream: StreamHandle, ty: &TensorType) -> Result<ValueHandle> {
         told(self.lane(stream, "placeholder", &Site::Unknown).and_then(|lane| match lane {
             Lane::Stream(stream) => {
                 let (cell, promise) = ValueCell::promised(ty.clone());
-                let value = self.keep(Slot::Tensor(Tensor::new(cell, stream.shared().clone())))?;
+                let value = self.keep(EmbeddedValue::Tensor(Tensor::new(cell, stream.shared().clone())))?;
                 let site = caller().cloned().unwrap_or_default();
                 self.0.unfilled.insert(value, self.0.engine.shared().promises().list(promise, site));
                 Ok(value)
             }
-            Lane::Body(body) => self.keep(Slot::Tensor(body.param(ty.clone())?)),
+            Lane::Body(body) => self.keep(EmbeddedValue::Tensor(body.param(ty.clone())?)),
             Lane::Trace(trace) => {
                 let id = trace.input(ty)?;
-                self.keep(Slot::Traced(Arc::new(Traced { trace, id, ty: ty.clone() })))
+                self.keep(EmbeddedValue::Traced(Arc::new(Traced { trace, id, ty: ty.clone() })))
             }
         }))
     }
 
-    /// Gives a placeholder its data, once.
+    /// Sets the data of a placeholder, once.
     ///
     /// # Errors
-    /// When the id stands for nothing or is no unfilled placeholder, the length does not fit, or
-    /// the device refuses; in the last two cases it can be filled still.
+    /// When the id is invalid or is no unfilled placeholder, the length does not match, or the
+    /// device fails. In the last two cases the placeholder can still be filled.
     pub fn fill(&self, placeholder: ValueHandle, bytes: &[u8]) -> Result<()> {
         told(self.tensor(placeholder, "fill").and_then(|tensor| {
             let none = || {
@@ -262,13 +267,12 @@ impl Session {
 
     // ----- recording -----
 
-    /// Records an op on a stream, or into a trace, and returns its results at once, each with one
-    /// reference.
+    /// Records an op on a stream or into a trace, and returns its results, each with one reference.
     ///
     /// # Errors
-    /// When an id stands for nothing, a value of a trace is used outside of it or the other way
-    /// round, or the op table refuses the call; the error says op and call site. In Debug mode,
-    /// when the op fails.
+    /// When an id is invalid, a value of a trace is used outside of it or vice versa, or the op
+    /// table rejects the call. The error names op and call site. In Debug mode, also when the op
+    /// fails.
     pub fn record(&self, stream: StreamHandle, call: Call<'_>) -> Result<SmallVec<[RecordedResult; 1]>> {
         let Call { op, ref attrs, bodies, operands, effect, ref site } = call;
         let mut results = SmallVec::new();
@@ -278,9 +282,9 @@ impl Session {
         Ok(results)
     }
 
-    /// As [`Session::record`], of a call that is borrowed. `made` is given the results one by one,
-    /// each with one reference, when the op has been recorded. It is what a front end calls for
-    /// each op of a loop: beside recording it costs a look-up for each id.
+    /// As [`Session::record`], for a borrowed call. After the op was recorded, `made` is called
+    /// with each result, which has one reference. It is meant for front ends that record each op of
+    /// a loop: besides recording it costs one lookup per id.
     ///
     /// # Errors
     /// As [`Session::record`].
@@ -314,21 +318,21 @@ impl Session {
         let mut tensors: SmallVec<[Tensor; 4]> = SmallVec::new();
         for &operand in call.operands {
             match self.held(operand, op.name(), site)? {
-                Slot::Tensor(tensor) => tensors.push(tensor),
-                Slot::Traced(_) => return Err(of_a_trace(op, site)),
+                EmbeddedValue::Tensor(tensor) => tensors.push(tensor),
+                EmbeddedValue::Traced(_) => return Err(of_a_trace(op, site)),
             }
         }
         let operands: SmallVec<[&Tensor; 4]> = tensors.iter().collect();
         let call = RecordCall { op, attrs, bodies, operands: &operands, effect, site };
         if let Some(result) = on.record_fast(&call) {
-            return self.hand_out(Slot::Tensor(result), made);
+            return self.hand_out(EmbeddedValue::Tensor(result), made);
         }
-        on.record(call)?.into_iter().try_for_each(|result| self.hand_out(Slot::Tensor(result), made))
+        on.record(call)?.into_iter().try_for_each(|result| self.hand_out(EmbeddedValue::Tensor(result), made))
     }
 
-    /// Gives a result an id, and that away.
+    /// Gives a result an id, and passes that on.
     #[inline]
-    fn hand_out(&self, held: Slot, made: &mut dyn FnMut(ValueHandle, &TensorType)) -> Result<()> {
+    fn hand_out(&self, held: EmbeddedValue, made: &mut dyn FnMut(ValueHandle, &TensorType)) -> Result<()> {
         let ty = held.ty().clone();
         made(self.keep(held)?, &ty);
         Ok(())
@@ -336,7 +340,7 @@ impl Session {
 
     pub(super) fn keep_all(
         &self,
-        results: impl IntoIterator<Item = Slot>,
+        results: impl IntoIterator<Item = EmbeddedValue>,
     ) -> Result<SmallVec<[RecordedResult; 1]>> {
         results
             .into_iter()
@@ -349,24 +353,24 @@ impl Session {
 
     // ----- lifetimes and versions -----
 
-    /// One more reference to a value.
+    /// Adds a reference to a value.
     ///
     /// # Errors
-    /// When the id stands for nothing.
+    /// When the id is invalid.
     pub fn retain(&self, value: ValueHandle) -> Result<()> {
         let retained = self.0.values.retain(value.0);
         told(retained.map_err(|missing| value.missing(missing, "retain", &Site::Unknown)))
     }
 
-    /// One reference less. With the last one the id stands for nothing any more, and the value's
-    /// life ends at this place of its stream's program.
+    /// Removes a reference. The last one makes the id invalid, and ends the life of the value at
+    /// this point of its stream's program.
     ///
     /// # Errors
-    /// When the id stands for nothing, as it does after its last release.
+    /// When the id is invalid, as it is after its last release.
     pub fn release(&self, value: ValueHandle) -> Result<()> {
         let released = self.0.values.release(value.0);
         let released = told(released.map_err(|missing| value.missing(missing, "release", &Site::Unknown)))?;
-        if let Some(Slot::Tensor(tensor)) = &released
+        if let Some(EmbeddedValue::Tensor(tensor)) = &released
             && !tensor.is_resolved()
         {
             drop(self.0.unfilled.take(value));
@@ -375,20 +379,20 @@ impl Session {
         Ok(())
     }
 
-    /// Lets an id stand for another value from now on: what an in-place write comes to. Both ids
-    /// stay; `new` keeps its own reference. Returns how often the id has been replaced.
+    /// Rebinds an id to another value, as an in-place write does. Both ids stay valid, and `new`
+    /// keeps its own reference. Returns how often the id has been replaced.
     ///
     /// # Errors
-    /// When an id stands for nothing, or the types differ (see [`Session::rebind`]); then nothing
-    /// has changed.
+    /// When an id is invalid, or the types differ (see [`Session::rebind`]). Then nothing has
+    /// changed.
     pub fn replace(&self, value: ValueHandle, new: ValueHandle) -> Result<u64> {
         told(self.swap(value, new, true))
     }
 
-    /// As [`Session::replace`], of any type: what resizing a storage comes to.
+    /// As [`Session::replace`], for any type, as resizing a storage does.
     ///
     /// # Errors
-    /// When an id stands for nothing.
+    /// When an id is invalid.
     pub fn rebind(&self, value: ValueHandle, new: ValueHandle) -> Result<u64> {
         told(self.swap(value, new, false))
     }
@@ -396,7 +400,7 @@ impl Session {
     fn swap(&self, value: ValueHandle, new: ValueHandle, same_type: bool) -> Result<u64> {
         let held = self.held(new, "replace", &Site::Unknown)?;
         let ty = held.ty().clone();
-        let check = |old: &Slot| match same_type && *old.ty() != ty {
+        let check = |old: &EmbeddedValue| match same_type && *old.ty() != ty {
             true => {
                 let message = format!("replace: {value} is {}, and the new value is {ty}", old.ty());
                 Err(Error::misuse(message, Site::Unknown))
@@ -406,8 +410,8 @@ impl Session {
         let swapped = self.0.values.replace(value.0, held, check);
         let (old, version) =
             swapped.map_err(|missing| value.missing(missing, "replace", &Site::Unknown))??;
-        // A placeholder that nobody can fill any more fails what depends on it, rather than hold it
-        // up for ever.
+        // A placeholder that nobody can fill any more fails what depends on it, instead of holding
+        // it up for ever.
         drop(self.0.unfilled.take(value));
         drop(old);
         Ok(version)
@@ -416,16 +420,16 @@ impl Session {
     /// How often the id has been replaced.
     ///
     /// # Errors
-    /// When the id stands for nothing.
+    /// When the id is invalid.
     pub fn version(&self, value: ValueHandle) -> Result<u64> {
         let version = self.0.values.version(value.0);
         told(version.map_err(|missing| value.missing(missing, "version", &Site::Unknown)))
     }
 
-    /// Element type and shape of what an id stands for now.
+    /// Element type and shape of the value that the id refers to now.
     ///
     /// # Errors
-    /// When the id stands for nothing.
+    /// When the id is invalid.
     pub fn ty(&self, value: ValueHandle) -> Result<TensorType> {
         told(self.held(value, "ty", &Site::Unknown)).map(|held| held.ty().clone())
     }
@@ -438,10 +442,10 @@ impl Lane {
         op: OpCode,
         attrs: Attrs,
         bodies: &[Arc<Body>],
-        operands: &[Slot],
+        operands: &[EmbeddedValue],
         effect: Effect,
         site: Site,
-    ) -> Result<SmallVec<[Slot; 1]>> {
+    ) -> Result<SmallVec<[EmbeddedValue; 1]>> {
         match self {
             Lane::Trace(trace) => trace.record(op, attrs, bodies, operands, site),
             Lane::Stream(stream) => record_on(stream.shared(), op, attrs, bodies, operands, effect, site),
@@ -453,12 +457,12 @@ impl Lane {
 /// The operands of an op that is recorded on a stream or in a body.
 pub(super) fn tensors_of<'a>(
     op: OpCode,
-    operands: &'a [Slot],
+    operands: &'a [EmbeddedValue],
     site: &Site,
 ) -> Result<SmallVec<[&'a Tensor; 4]>> {
-    let tensor = |operand: &'a Slot| match operand {
-        Slot::Tensor(tensor) => Ok(tensor),
-        Slot::Traced(_) => Err(of_a_trace(op, site)),
+    let tensor = |operand: &'a EmbeddedValue| match operand {
+        EmbeddedValue::Tensor(tensor) => Ok(tensor),
+        EmbeddedValue::Traced(_) => Err(of_a_trace(op, site)),
     };
     operands.iter().map(tensor).collect()
 }
@@ -473,11 +477,11 @@ fn record_on(
     op: OpCode,
     attrs: Attrs,
     bodies: &[Arc<Body>],
-    operands: &[Slot],
+    operands: &[EmbeddedValue],
     effect: Effect,
     site: Site,
-) -> Result<SmallVec<[Slot; 1]>> {
+) -> Result<SmallVec<[EmbeddedValue; 1]>> {
     let operands = tensors_of(op, operands, &site)?;
     let call = RecordCall { op, attrs: &attrs, bodies, operands: &operands, effect, site: &site };
-    Ok(stream.record(call)?.into_iter().map(Slot::Tensor).collect())
+    Ok(stream.record(call)?.into_iter().map(EmbeddedValue::Tensor).collect())
 }

@@ -1,8 +1,8 @@
-//! What the engine tells about itself.
+//! Events: what the engine reports about itself.
 //!
-//! Every boundary, miss, compile, fallback and failure is an [`Event`] with its reason. A sink is
-//! set in the config; tests compare logs of events, the command-line tool prints them, and the
-//! `tracing` feature forwards them. Without a sink an event costs one branch.
+//! Every boundary, miss, compile, fallback and failure is an [`Event`] with its reason. The
+//! configuration sets a sink for them. Tests compare logs of events, the command-line tool prints
+//! them, and the `tracing` feature forwards them. Without a sink an event costs one branch.
 
 mod parts;
 mod sink;
@@ -31,58 +31,58 @@ use crate::pjrt;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Event {
-    /// A region's end was fixed.
+    /// The end of a region was decided.
     Sealed {
-        /// Which one.
+        /// The region.
         region: RegionRef,
         /// Why it ends there.
         boundary: Boundary,
         /// The mode of its ops.
         mode: Mode,
-        /// Number of tensors it reads.
+        /// Number of tensors that it reads.
         inputs: usize,
-        /// Number of lifted scalars it reads.
+        /// Number of lifted scalars that it reads.
         scalars: usize,
-        /// Number of values that live after it.
+        /// Number of its results that are needed later.
         outputs: usize,
-        /// Where the host asked for the value for which the region ends, if that is why.
+        /// Call site of the read that ended the region, if a read did.
         asked: Option<Site>,
-        /// What it consists of.
+        /// The contents of the region.
         contents: SealedRegion,
     },
-    /// A region without living results and effects was left out.
+    /// A region without needed results and effects was skipped.
     Skipped {
-        /// Which one.
+        /// The region.
         region: RegionRef,
     },
-    /// An executable was found.
+    /// The memory cache had an executable.
     Hit {
-        /// For which region.
+        /// The region.
         region: RegionRef,
-        /// Results that the executable returns and nobody needs.
+        /// Number of results that the executable returns and nobody needs.
         surplus: usize,
     },
-    /// No executable was found.
+    /// The memory cache had no executable.
     Miss {
-        /// For which region.
+        /// The region.
         region: RegionRef,
-        /// Why.
+        /// The reason.
         why: Miss,
     },
-    /// The same ops were missed again and again, each time with something new about them. Told once
-    /// for a sequence of ops.
+    /// The same ops were missed again and again, each time with a difference. Reported once for a
+    /// sequence of ops.
     RecompileStorm {
-        /// The latest of them.
+        /// The latest region of these ops.
         region: RegionRef,
-        /// How many there were.
+        /// Number of misses.
         misses: u32,
-        /// What changed most of the times. Nothing if it was never the same thing twice.
+        /// What changed in most of them. Empty if nothing changed repeatedly.
         varying: Vec<Varying>,
     },
-    /// A region was written down for the compiler, once for each of its compiles. On the reference
+    /// A region was lowered for the compiler, once for each of its compiles. On the reference
     /// device, which has no compiler, this is what a compiler would get.
     Lowered {
-        /// Which one.
+        /// The region.
         region: RegionRef,
         /// Numbers of the results that the module returns, ascending. There may be more than this
         /// execution needs.
@@ -90,320 +90,318 @@ pub enum Event {
         /// The module.
         module: Module,
     },
-    /// A compile began, on a compile thread.
+    /// A compile started on a compile thread.
     CompileStarted {
-        /// Of which region.
+        /// The region.
         region: RegionRef,
     },
-    /// A compile ended well.
+    /// A compile succeeded.
     CompileFinished {
-        /// Of which region.
+        /// The region.
         region: RegionRef,
-        /// How long it took.
+        /// Time of the compile.
         took: Duration,
-        /// Memory that the executable holds.
+        /// Memory that the executable occupies.
         size: Bytes,
-        /// Whether it was compiled in less time to slower code; if the region is run again, another
-        /// compile follows.
+        /// Whether it is a baseline executable, compiled in less time to slower code. If the region
+        /// runs again, an optimized compile follows.
         quick: bool,
-        /// Memory that an execution needs, on each replica; `None` if the plugin does not say, and
-        /// on the reference device.
+        /// Memory that an execution needs on each replica. `None` if the plugin does not report it,
+        /// and on the reference device.
         memory: Option<MemoryPlan>,
-        /// What its ops would hold at once, one by one ([`fuseline_fusion::region::Held`]), on each
-        /// replica.
+        /// Memory that its ops would hold at once, one by one
+        /// ([`fuseline_fusion::region::EagerMemory`]), on each replica.
         eager: Bytes,
-        /// The executable; `None` on the reference device. A sink that keeps it keeps the client
-        /// alive too.
+        /// The executable; `None` on the reference device. A sink that keeps it also keeps the
+        /// client alive.
         executable: Option<pjrt::Executable>,
     },
-    /// What a region was compiled to in another process, or earlier, was loaded instead of
-    /// compiling it. It comes after [`Event::CompileStarted`], in the place of
-    /// [`Event::CompileFinished`].
+    /// An executable from another process, or an earlier one, was loaded instead of compiling the
+    /// region. This follows [`Event::CompileStarted`], in place of [`Event::CompileFinished`].
     Loaded {
-        /// Of which region.
+        /// The region.
         region: RegionRef,
-        /// Where it was.
+        /// The cache that had it.
         from: CacheTier,
-        /// How long it took to find and load.
+        /// Time to find and load it.
         took: Duration,
-        /// How long the compile took then.
+        /// Time of its original compile.
         compile: Duration,
-        /// Memory that the executable holds.
+        /// Memory that the executable occupies.
         size: Bytes,
-        /// Memory that an execution needs, on each replica; `None` if the plugin does not say.
+        /// Memory that an execution needs on each replica. `None` if the plugin does not report it.
         memory: Option<MemoryPlan>,
-        /// The executable. A sink that keeps it keeps the client alive too.
+        /// The executable. A sink that keeps it also keeps the client alive.
         executable: Option<pjrt::Executable>,
     },
-    /// Something is the matter with the caches outside of the process. It costs what they would
-    /// save.
+    /// A problem with the caches outside of the process. It costs the time that they would save.
     CacheTrouble {
-        /// What, and what becomes of it.
+        /// The problem and its consequence.
         what: String,
     },
-    /// A region was compiled once more, beside what runs, with scalars as constants that had had
-    /// the same value in many executions. It is used where they still have it.
+    /// A region was compiled in the background with scalars as constants that had the same value in
+    /// many executions. The executable runs where they still have it.
     Specialised {
-        /// Which one.
+        /// The region.
         region: RegionRef,
         /// The scalars, by parameter of the region.
         scalars: Vec<(u32, Scalar)>,
-        /// How long the compile took.
+        /// Time of the compile.
         took: Duration,
-        /// Memory that the executable holds.
+        /// Memory that the executable occupies.
         size: Bytes,
     },
-    /// A region is compiled once more, beside what runs, without results that were not needed in
-    /// many executions.
+    /// A region is compiled in the background without results that were not needed in many
+    /// executions.
     OutputsPruned {
-        /// Which one.
+        /// The region.
         region: RegionRef,
-        /// How many results it was that nobody needed.
+        /// Number of unneeded results.
         surplus: usize,
-        /// In how many executions.
+        /// Number of executions that did not need them.
         executions: u64,
     },
-    /// A region is compiled once more, beside what runs, to reuse the memory of inputs that died in
-    /// many executions.
+    /// A region is compiled in the background to reuse inputs that died in many executions.
     DonationExtended {
-        /// Which one.
+        /// The region.
         region: RegionRef,
         /// The inputs, by parameter of the region.
         inputs: Vec<u32>,
-        /// In how many executions.
+        /// Number of executions in which they died.
         executions: u64,
     },
     /// A compile failed.
     CompileFailed {
-        /// Of which region.
+        /// The region.
         region: RegionRef,
-        /// The compiler's words.
+        /// The message of the compiler.
         message: String,
     },
     /// A region was handed to the device.
     Launched {
-        /// Which one.
+        /// The region.
         region: RegionRef,
-        /// Parameters of the region whose memory was given to outputs.
+        /// Parameters of the region that were donated.
         donated: Vec<u32>,
     },
-    /// A region runs op by op, because it could not be compiled or run as a whole or one of its
-    /// inputs failed.
+    /// A region runs op by op, because it could not be compiled or run as a whole, or an input
+    /// failed.
     Fallback {
-        /// Which one.
+        /// The region.
         region: RegionRef,
-        /// Why.
+        /// The reason.
         why: String,
     },
     /// Memory ran out: on the device, or on the host for the compiler.
     OutOfMemory {
         /// The region that could not be compiled or executed; `None` for a transfer.
         region: Option<RegionRef>,
-        /// What could not be done.
+        /// The stage at which memory ran out.
         stage: Stage,
         /// Bytes of the region's results, or of the transfer, on all replicas.
         asked: Bytes,
-        /// What is done about it.
+        /// The remedy.
         remedy: Remedy,
     },
-    /// An executable is not used, because it needs more memory than its region's ops would one by
-    /// one. The region runs in parts, or by the executable that it has, if this one was compiled to
-    /// take its place or to stand beside it.
+    /// An executable is not used, because it needs more memory than the ops of its region would one
+    /// by one. The region runs in parts, or by its present executable if this one was to replace or
+    /// complement it.
     Oversized {
-        /// Which one.
+        /// The region.
         region: RegionRef,
-        /// What its executable needs.
+        /// Memory that the executable needs.
         memory: MemoryPlan,
-        /// What its ops would hold at once, one by one ([`fuseline_fusion::region::Held`]).
+        /// Memory that its ops would hold at once, one by one
+        /// ([`fuseline_fusion::region::EagerMemory`]).
         eager: Bytes,
     },
-    /// A region runs in parts, because it needs too much memory as a whole, or because some of its
-    /// ops come at sizes that vary.
+    /// A region runs in parts, because it needs too much memory as a whole, or because the sizes of
+    /// some of its ops vary.
     InParts {
-        /// Which one.
+        /// The region.
         region: RegionRef,
-        /// Number of ops of each part: of the units that it was joined from, of its halves, or of
-        /// what varies and what does not.
+        /// Number of ops of each part. The parts are the units of a merged region, its halves, or
+        /// the varying and the constant ops.
         parts: Vec<usize>,
-        /// Why.
+        /// The reason.
         why: String,
     },
-    /// A region that was joined from units runs as these, because it has not been compiled as a
-    /// whole yet.
+    /// A merged region runs as its units, because it has not been compiled as a whole yet.
     RanUnmerged {
-        /// Which one.
+        /// The region.
         region: RegionRef,
-        /// How many units.
+        /// Number of units.
         units: usize,
     },
-    /// A region is interpreted, since it was run too seldom to be compiled.
+    /// The interpreter runs a region, because it has run too few times to be compiled.
     Interpreted {
-        /// Which one.
+        /// The region.
         region: RegionRef,
-        /// Which of its executions, from 1.
+        /// The number of this execution, from 1.
         run: u32,
-        /// How many there are whatever its compile takes; those after them are for as long as it is
-        /// under way.
+        /// Number of executions that are interpreted in any case. Later ones are interpreted only
+        /// while the compile is in progress.
         of: u32,
     },
-    /// A region of one op is interpreted, since it crashed an earlier process or is of a region
-    /// that did. With `Numerics::Exact` too its numbers are the interpreter's.
+    /// The interpreter runs a region of one op, because it crashed an earlier process or is part of
+    /// a region that did. The results are the interpreter's even with `Numerics::Exact`.
     Quarantined {
-        /// Which one.
+        /// The region.
         region: RegionRef,
         /// What happened.
         why: String,
     },
-    /// A region runs padded to sizes for which there is an executable, since sizes vary and it has
-    /// none of its own.
+    /// A region runs padded to sizes for which there is an executable, because its sizes vary and
+    /// it has no executable of its own.
     Padded {
-        /// Which one.
+        /// The region.
         region: RegionRef,
-        /// The key of the region that it is padded to.
+        /// The key of the padded region.
         bucket: RegionKey,
-        /// The sizes that vary, each with what it is padded to.
+        /// The sizes that vary, each with its padded size.
         sizes: Vec<(u64, u64)>,
     },
-    /// Sizes of a region vary, and it is not padded. Told once for the same ops.
+    /// The sizes of a region vary, and it is not padded. Reported once for the same ops.
     NotPadded {
-        /// Which one.
+        /// The region.
         region: RegionRef,
-        /// Why.
+        /// The reason.
         why: String,
     },
-    /// The interpreter, or the executable for several sizes, failed; the region is compiled.
+    /// The interpreter, or the executable of the bucket, failed. The region is compiled.
     NotInterpreted {
-        /// Which one.
+        /// The region.
         region: RegionRef,
-        /// What it said.
+        /// The message of the failure.
         why: String,
     },
     /// A region runs op by op, because its executable is being compared with its ops.
     CheckRunning {
-        /// Which one.
+        /// The region.
         region: RegionRef,
     },
-    /// A region's executable was compared with its ops.
+    /// The executable of a region was compared with its ops.
     Compared {
         /// The region that was run both ways.
         region: RegionRef,
         /// The first difference. If there is one, the executable is not used.
         difference: Option<String>,
     },
-    /// Results of a region failed; everything that depends on them will.
+    /// Results of a region failed. So will everything that depends on them.
     Poisoned {
-        /// Which region.
+        /// The region.
         region: RegionRef,
-        /// How many results.
+        /// Number of results.
         values: usize,
-        /// Op, place and the device's words.
+        /// Op, call site and message of the device.
         why: String,
     },
-    /// Executables of a key left the memory cache: its entry did, to make room, or memory ran out
-    /// and nobody was using them ([`Remedy::Freed`]); what is known of a key that failed stays
-    /// then.
+    /// Executables of a key left the memory cache: its entry was evicted, or memory ran out and
+    /// they were unused ([`Remedy::Freed`]). In the second case a failure that is cached with the
+    /// key stays.
     Evicted {
-        /// Its key.
+        /// The key.
         key: RegionKey,
-        /// Memory it held.
+        /// Memory that they occupied.
         size: Bytes,
     },
-    /// A callback of the user's panicked; nothing else came of it.
+    /// A user's callback panicked. This had no other effect.
     Panicked {
-        /// What kind of callback it was.
+        /// The kind of callback.
         callback: &'static str,
-        /// The panic's message.
+        /// The message of the panic.
         message: String,
     },
-    /// A stream waits before handing more to the device: as much is in flight as is allowed.
+    /// A stream waits before launching more, because its in-flight limit is reached.
     Throttled {
         /// The region that waits.
         region: RegionRef,
     },
-    /// A region goes on that had to wait. The regions behind it in its stream waited as long.
+    /// A region proceeds after waiting. The regions behind it in its stream waited as long.
     Waited {
-        /// Which one.
+        /// The region.
         region: RegionRef,
-        /// For what.
+        /// What it waited for.
         wait: Wait,
-        /// How long, from when it was the first of its stream that was not launched.
+        /// Time since it became the first unlaunched region of its stream.
         took: Duration,
     },
     /// The results of a region are computed.
     Completed {
-        /// Which one.
+        /// The region.
         region: RegionRef,
-        /// From when it was handed to the device, or the interpreter began, until it was done. On a
+        /// Time from its launch, or from the start of the interpreter, until it was done. On a
         /// device that includes what was in flight before it.
         took: Duration,
     },
-    /// The host has got a value that it asked for. Reads that fail are not told.
+    /// The host got a value that it read. Failed reads are not reported.
     HostRead {
-        /// The stream that makes it.
+        /// The stream that computes the value.
         stream: StreamId,
-        /// Where the host asked.
+        /// Call site of the read.
         site: Site,
-        /// How it asked.
+        /// The kind of read.
         asked: Asked,
-        /// The region that made it. `None` for data from the host, lifted scalars, and what failed.
+        /// The region that computed it. `None` for data from the host, lifted scalars and failed
+        /// values.
         region: Option<RegionRef>,
-        /// What was copied to the host.
+        /// Bytes copied to the host.
         bytes: Bytes,
-        /// From the call until the region was handed to the device.
+        /// Time from the call until the region was launched.
         launch: Duration,
-        /// From then until the data was there.
+        /// Time from then until the data arrived.
         data: Duration,
     },
-    /// The host has waited for everything that was recorded on a stream, to its end.
+    /// The host waited for everything recorded on a stream.
     Synchronized {
-        /// Which one.
+        /// The stream.
         stream: StreamId,
-        /// Where the host asked.
+        /// Call site of the wait.
         site: Site,
-        /// How long it waited.
+        /// Time of the wait.
         took: Duration,
     },
-    /// A thread of the engine has been at one piece of work for longer than
-    /// [`Deadlines`](crate::Deadlines) allows, most likely inside the plugin. It is left there.
-    /// What region it compiled is told by [`Event::CompileFailed`].
+    /// A thread of the engine has worked on one task for longer than
+    /// [`Deadlines`](crate::Deadlines) allows, most likely inside the plugin. The thread is
+    /// abandoned. [`Event::CompileFailed`] reports the region that it was compiling.
     Stuck {
-        /// What kind of thread: `compile`, `later` (which compiles what nobody waits for), `drive`,
-        /// `interpret`, or `end`, which destroys what is left of an engine.
+        /// The kind of thread: `compile`, `later` (background compiles), `drive`, `interpret`, or
+        /// `end`, which destroys the remains of an engine.
         thread: &'static str,
-        /// How long it has been.
+        /// Time spent so far.
         took: Duration,
-        /// Threads of this kind that are stuck.
+        /// Number of stuck threads of this kind.
         stuck: usize,
-        /// Whether another one takes its place.
+        /// Whether another thread replaces it.
         is_replaced: bool,
     },
-    /// So many threads are stuck in compiles that no more are started until one comes back.
+    /// So many threads are stuck in compiles that no compile starts until one returns.
     CompilesStopped {
-        /// How many.
+        /// Number of stuck threads.
         stuck: usize,
     },
-    /// Reads at one call site end regions again and again, with little recorded before each. Told
-    /// once for a call site.
+    /// Reads at one call site end regions again and again, with little recorded before each.
+    /// Reported once for a call site.
     HotReads {
         /// The stream that is read.
         stream: StreamId,
-        /// Where the host asks.
+        /// Call site of the reads.
         site: Site,
-        /// How many boundaries it has made.
+        /// Number of boundaries that they caused.
         reads: u32,
-        /// Ops recorded before these, each since the boundary before it, altogether.
+        /// Total number of ops recorded before these reads, each since the previous boundary.
         ops: u64,
     },
-    /// Ever more values are alive. Told once for a stream.
+    /// The number of live values grows steadily. Reported once for a stream.
     Growth {
-        /// The stream that makes them.
+        /// The stream that computes them.
         stream: StreamId,
-        /// How many boundaries this took: those that the program asked for, or, where it asks for
-        /// none, the ends of its regions.
+        /// Number of boundaries over which they grew: those that the program requested, or, if it
+        /// requests none, the ends of its regions.
         boundaries: u32,
-        /// How many more are alive than before these.
+        /// Number of additional live values.
         more: usize,
-        /// Most of what was made since then and is alive, by the call sites that made most of it.
+        /// Most of the live values made since then, by the call sites that made the most.
         kept: Vec<LeakSite>,
     },
 }
@@ -455,7 +453,7 @@ impl Event {
         }
     }
 
-    /// The region it is about, if it is about one.
+    /// The region that the event concerns, if any.
     #[must_use]
     pub const fn region(&self) -> Option<&RegionRef> {
         match self {
@@ -503,15 +501,14 @@ impl Event {
 
 impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        Printable(Words(self)).fmt(f)
+        Printable(DisplayEvent(self)).fmt(f)
     }
 }
 
-/// An event as it is put into words, whatever characters are in what plugins, files and programs
-/// say.
-struct Words<'a>(&'a Event);
+/// An event as text. Control characters from plugins, files and programs are escaped.
+struct DisplayEvent<'a>(&'a Event);
 
-impl fmt::Display for Words<'_> {
+impl fmt::Display for DisplayEvent<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             Event::Sealed { region, boundary, mode, inputs, scalars, outputs, asked, .. } => {
@@ -691,7 +688,7 @@ impl fmt::Display for Words<'_> {
     }
 }
 
-/// A time with three digits, for people.
+/// A duration with three digits, for people.
 #[derive(Clone, Copy)]
 pub(crate) struct Took(pub(crate) Duration);
 

@@ -1,4 +1,4 @@
-//! What events say, in types of their own.
+//! Types that describe the contents of events.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,12 +10,12 @@ use fuseline_fusion::{Bytes, OpCode, Site};
 use crate::error::RegionRef;
 use crate::value::RegionInfo;
 
-/// One difference between a missed region and the nearest one that was seen before.
+/// One difference between a missed region and the most similar earlier one.
 #[derive(Clone, Debug)]
 pub struct Change {
     /// What differs.
     pub difference: Difference,
-    /// Where the first op that it concerns was recorded.
+    /// Call site of the first op that it concerns.
     pub site: Site,
 }
 
@@ -29,18 +29,18 @@ impl fmt::Display for Change {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Miss {
-    /// No region with this sequence of ops was seen before, nor one with half of it.
+    /// No region with this sequence of ops, or with half of it, was seen before.
     New,
-    /// No region with this sequence of ops was seen before; this is where it parts from the nearest
-    /// one.
+    /// No region with this sequence of ops was seen before. Holds the first difference from the
+    /// most similar one.
     Ops(OpsDiffer),
-    /// A region with the same ops is known; these are the differences.
+    /// A region with the same ops is known. Holds the differences.
     Changed(Vec<Change>),
-    /// The region is known, but was not compiled for these outputs: other values are alive after it
-    /// now.
+    /// The region is known, but was not compiled for these outputs: other values are needed after
+    /// it now.
     Outputs,
-    /// The region is known, and no executable of it is in the cache: it was not compiled, or has
-    /// made room for others.
+    /// The region is known, but the cache has no executable of it: it was not compiled, or was
+    /// evicted.
     Gone,
 }
 
@@ -65,19 +65,19 @@ impl fmt::Display for Miss {
     }
 }
 
-/// How the ops of a region differ from those of the nearest region that is known: the one with
-/// which it has most ops in common at its beginning and end.
+/// How the ops of a region differ from those of the most similar known region, which has the most
+/// ops in common at the beginning and the end.
 #[derive(Clone, Debug)]
 pub struct OpsDiffer {
-    /// Ops in common.
+    /// Number of common ops.
     pub alike: usize,
-    /// Ops of the region.
+    /// Number of ops of the region.
     pub of: usize,
-    /// Number of the first op that is another one.
+    /// Number of the first op that differs.
     pub place: usize,
-    /// That op, and where it was recorded; `None` if the region has ended there.
+    /// That op with its call site; `None` if the region ends there.
     pub now: Option<(OpCode, Site)>,
-    /// The same of the region that is known.
+    /// The same in the known region.
     pub then: Option<(OpCode, Site)>,
 }
 
@@ -99,25 +99,25 @@ impl fmt::Display for OpsDiffer {
     }
 }
 
-/// Something that can vary among regions of the same ops.
+/// Something that varies among regions of the same ops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Varies {
     /// The size of a dimension of an input.
     Dimension {
-        /// Which input of the region.
+        /// Number of the region's input.
         input: usize,
-        /// Which dimension of it.
+        /// Number of the dimension.
         axis: usize,
     },
     /// The element type or rank of an input.
     Type {
-        /// Which input of the region.
+        /// Number of the region's input.
         input: usize,
     },
     /// An attribute of an op.
     Attribute {
-        /// Which op of the region.
+        /// Number of the op in the region.
         node: usize,
         /// The op.
         op: OpCode,
@@ -126,14 +126,14 @@ pub enum Varies {
     },
 }
 
-/// What varies among regions of the same ops, and how.
+/// What varies among regions of the same ops, with its recent values.
 #[derive(Clone, Debug)]
 pub struct Varying {
-    /// What it is.
+    /// What varies.
     pub what: Varies,
-    /// What it was lately, the latest last.
+    /// Its recent values, the latest last.
     pub latest: Vec<String>,
-    /// Where the op was recorded, or the first op that reads the input.
+    /// Call site of the op, or of the first op that reads the input.
     pub site: Site,
 }
 
@@ -155,18 +155,17 @@ impl fmt::Display for Varying {
     }
 }
 
-/// What kept a sealed region from going on.
+/// What a sealed region waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Wait {
-    /// Its executable was being compiled.
+    /// The compile of its executable.
     Compile,
-    /// It was being interpreted.
+    /// The interpreter.
     Interpreter,
-    /// An input was not there yet, which another stream makes.
+    /// An input that another stream computes.
     Input,
-    /// As much was in flight as is allowed, or memory had run out and what was in flight had to
-    /// end.
+    /// The in-flight limit. Or memory had run out, and regions in flight had to end.
     InFlight,
 }
 
@@ -194,30 +193,30 @@ impl fmt::Display for Wait {
     }
 }
 
-/// How the host asked for a value.
+/// How the host read a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Asked {
     /// A thread waited for the data.
     Read,
-    /// A thread waited until it was computed, and did not copy it.
+    /// A thread waited until the value was computed, and did not copy it.
     Wait,
     /// Nobody waited: a future or a callback gets the data.
     Async,
 }
 
-/// Values that were made at a call site and are alive.
+/// The live values that were made at a call site.
 #[derive(Clone, Debug)]
 pub struct LeakSite {
-    /// Where the ops that made them were recorded.
+    /// Call site of the ops that made them.
     pub site: Site,
-    /// How many there are.
+    /// Number of values.
     pub values: usize,
-    /// The memory that they take, on all replicas.
+    /// Their memory on all replicas.
     pub bytes: Bytes,
 }
 
-/// What a sealed region consists of. Cheap to clone.
+/// The contents of a sealed region. Cheap to clone.
 #[derive(Clone)]
 pub struct SealedRegion {
     info: Arc<RegionInfo>,
@@ -230,7 +229,7 @@ impl SealedRegion {
         SealedRegion { info, inputs, outputs }
     }
 
-    /// Which one.
+    /// The region.
     #[must_use]
     pub fn region(&self) -> RegionRef {
         self.info.reference
@@ -242,19 +241,19 @@ impl SealedRegion {
         &self.info.canon
     }
 
-    /// Where each op was recorded, parallel to the nodes of its graph.
+    /// Call site of each op, parallel to the nodes of its graph.
     #[must_use]
     pub fn sites(&self) -> &[Site] {
         &self.info.sites
     }
 
-    /// The values it reads, parallel to the parameters of its graph.
+    /// The values that it reads, parallel to the parameters of its graph.
     #[must_use]
     pub fn inputs(&self) -> &[Input] {
         &self.inputs
     }
 
-    /// The values it makes, parallel to the results of its graph.
+    /// The values that it computes, parallel to the results of its graph.
     #[must_use]
     pub fn outputs(&self) -> &[Output] {
         &self.outputs
@@ -267,23 +266,23 @@ impl fmt::Debug for SealedRegion {
     }
 }
 
-/// What is done when memory has run out.
+/// The remedy after memory ran out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Remedy {
-    /// Executables that nobody used were dropped, and it is tried again when what was in flight has
-    /// ended.
+    /// Unused executables were dropped. The operation is retried when everything that was in flight
+    /// has ended.
     Freed {
-        /// Entries of the cache that were dropped.
+        /// Number of cache entries that were dropped.
         executables: usize,
-        /// Bytes that they held.
+        /// Memory that they occupied.
         bytes: Bytes,
-        /// Regions in flight, of all streams.
+        /// Number of regions in flight, on all streams.
         in_flight: usize,
     },
     /// The region runs in parts.
     Parts,
-    /// Nothing: it fails.
+    /// None: the operation fails.
     None,
 }
 
@@ -304,9 +303,9 @@ impl fmt::Display for Remedy {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum CacheTier {
-    /// A folder of the user's.
+    /// A folder of the user.
     Disk,
-    /// An object store of a fleet's.
+    /// An object store of a fleet.
     Shared,
 }
 

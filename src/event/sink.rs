@@ -1,4 +1,4 @@
-//! Where events go, and how the engine calls code of the user's.
+//! Event sinks, and how the engine calls user code.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -12,16 +12,16 @@ use crate::execute::without_waiting;
 use crate::limits::MAX_SINK_OPS;
 use crate::value::Counter;
 
-/// Where events go. Called on whatever thread the event happens on, possibly on several at once; it
-/// should be quick. A panic in it is caught, counted and otherwise ignored, and so is one in its
-/// `Drop`.
+/// Receives events. It is called on the thread on which the event happens, possibly on several at
+/// once, and should return quickly. A panic in it, or in its `Drop`, is caught, counted and
+/// otherwise ignored.
 ///
-/// A sink may record ops, and is told of them like of any others. So that it does not feed itself
-/// for ever, it may have recorded 4,096 ops more than the program: a further call returns an error.
-/// What happens on a thread while that is in the sink, such as the read of a value that is there,
-/// it is not told.
+/// A sink may record ops, and receives their events too. To keep it from feeding itself for ever,
+/// it may have recorded at most 4,096 ops more than the program. A further call returns an error.
+/// While a thread is inside the sink, the sink gets no events of that thread, such as the read of
+/// an available value.
 pub trait EventSink: Send + Sync {
-    /// Something happened.
+    /// Handles an event.
     fn event(&self, event: &Event);
 }
 
@@ -31,8 +31,8 @@ impl<F: Fn(&Event) + Send + Sync> EventSink for F {
     }
 }
 
-/// Calls code of the user's on a thread of the engine's or the plugin's: it must not wait for a
-/// stream, and a panic in it goes no further. The error is the panic's message.
+/// Calls user code on a thread of the engine or the plugin. The code must not wait for a stream,
+/// and its panics are caught. The error is the message of the panic.
 #[cfg_attr(debug_assertions, track_caller)]
 pub(crate) fn call_user<R>(f: impl FnOnce() -> R) -> Result<R, String> {
     before_user_code();
@@ -40,51 +40,51 @@ pub(crate) fn call_user<R>(f: impl FnOnce() -> R) -> Result<R, String> {
     called.map_err(|payload| {
         let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
         let text = text.or_else(|| payload.downcast_ref::<String>().cloned());
-        // What was thrown may throw again when it is dropped.
+        // Dropping the payload of a panic may panic too.
         let _ = catch_unwind(AssertUnwindSafe(|| drop(payload)));
         text.unwrap_or_else(|| "no message".to_owned())
     })
 }
 
 fuseline_sync::thread_local! {
-    /// The observers whose sinks the thread is in, by address.
+    /// The observers whose sinks this thread is inside, by address.
     static TELLING: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Whether a sink of the process has ever recorded what is replayed: as a rule none has, and then
-/// nothing but this is looked at.
+/// Whether any sink of the process has ever recorded replayed ops. Usually none has, and then this
+/// is the only check.
 #[allow(clippy::disallowed_types, reason = "no model is about it, and a static has no constructor there")]
 static HAS_REPLAYED: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
 
-/// The thread hands over ops that are replayed. If that is in a sink, those that sinks record from
-/// now on are counted one by one ([`Events::admits_op`]).
+/// Notes that the thread appends replayed ops. If it is inside a sink, ops of sinks are counted one
+/// by one from now on ([`Events::admits_op`]).
 pub(crate) fn note_replayed() {
     if is_telling() {
         HAS_REPLAYED.store(true, std::sync::atomic::Ordering::Relaxed);
     }
 }
 
-/// Whether what the thread records is to be counted op by op.
+/// Whether the ops of this thread have to be counted one by one.
 #[inline(always)]
 pub(crate) fn is_counted() -> bool {
     HAS_REPLAYED.load(std::sync::atomic::Ordering::Relaxed) && is_telling()
 }
 
-/// Whether the thread is in an event sink.
+/// Whether the thread is inside an event sink.
 pub(crate) fn is_telling() -> bool {
     TELLING.try_with(|telling| !telling.borrow().is_empty()).unwrap_or(false)
 }
 
-/// A sink, and what came of its calls.
+/// A sink, with the counters of its calls.
 struct Observer {
     sink: Arc<dyn EventSink>,
     panics: Counter,
-    /// Ops that sinks have recorded on this engine.
+    /// Number of ops that sinks have recorded on this engine.
     recorded: Counter,
 }
 
 impl Observer {
-    /// Calls the sink, unless the thread is in it already.
+    /// Calls the sink, unless the thread is inside it already.
     #[cfg_attr(debug_assertions, track_caller)]
     fn tell(&self, event: impl FnOnce() -> Event) {
         struct Told;
@@ -102,7 +102,7 @@ impl Observer {
             }
             is_new
         };
-        // On a thread that is ending nothing nests any more.
+        // Nothing nests on a thread that is ending.
         let told = match TELLING.try_with(begin) {
             Ok(true) => Some(Told),
             Ok(false) => return,
@@ -131,18 +131,18 @@ impl Events {
         self.0.is_some()
     }
 
-    /// Tells the sink, if there is one; `event` is only made then.
+    /// Emits an event to the sink, if there is one. `event` is called only then.
     #[cfg_attr(debug_assertions, track_caller)]
     pub(crate) fn emit(&self, event: impl FnOnce() -> Event) {
-        // Whether or not there is one: a place at which a sink must not be called is found without.
+        // Also without a sink, so that tests without one find places where none may be called.
         before_user_code();
         if let Some(observer) = &self.0 {
             observer.tell(event);
         }
     }
 
-    /// Counts an op that the thread is about to record, if that is in a sink; false if it is one
-    /// too many. `ops` is how many have left the log.
+    /// Counts an op that the thread is about to record inside a sink. Returns `false` if it exceeds
+    /// the limit. `ops` is the number of ops that have left the log.
     pub(crate) fn admits_op(&self, ops: u64) -> bool {
         let Some(observer) = self.0.as_ref().filter(|_| is_telling()) else { return true };
         let recorded = observer.recorded.get();
@@ -159,8 +159,8 @@ impl Events {
     }
 }
 
-/// Something of the user's that the engine keeps. A panic when it is dropped goes no further: who
-/// drops an engine is not to be told by one.
+/// A user's object that the engine keeps. A panic in its `Drop` is caught, so that dropping an
+/// engine never panics.
 pub(crate) struct Guest<T>(Option<T>);
 
 impl<T> Guest<T> {

@@ -1,4 +1,4 @@
-//! What a stream is at, for those who have waited in vain.
+//! What a stream is doing, for the report of a stalled wait.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,11 +11,11 @@ use crate::value::RegionInfo;
 
 type At = Option<(Activity, Arc<RegionInfo>, Instant)>;
 
-/// What the first region of a stream that is not launched waits for, or that it is with the device,
-/// and since when. Kept by the driver.
+/// What the first unlaunched region of a stream waits for, or that the device has it, and since
+/// when. The driver updates it.
 pub(crate) struct CurrentActivity(Mutex<At>);
 
-/// The region is with the device until this is dropped.
+/// The device has the region until this is dropped.
 pub(super) struct Executing<'a>(&'a CurrentActivity);
 
 impl CurrentActivity {
@@ -37,14 +37,14 @@ impl CurrentActivity {
         drop(before);
     }
 
-    /// What it is at, if that takes time.
+    /// What the stream is doing, if it is waiting or executing.
     pub(crate) fn look(&self) -> Option<StallReport> {
         let (doing, info, since) = self.0.lock().clone()?;
         let (op, site) = info.address(info.reference.ops.saturating_sub(1));
         Some(StallReport { doing, region: info.reference, op, site, since: since.elapsed() })
     }
 
-    /// A value of this region is on its way to the host.
+    /// The report for a value of this region that is being copied to the host.
     pub(crate) fn copied(
         info: &RegionInfo,
         node: (Option<fuseline_fusion::OpCode>, fuseline_fusion::Site),

@@ -1,22 +1,23 @@
-//! Compiles in a hurry.
+//! The baseline tier: compiles without LLVM's optimizations.
 //!
-//! XLA's CPU compiler is done in about 0.6 of the time if LLVM optimises nothing. So a region that
-//! somebody waits for, that takes long to compile and not long to run, is compiled so first, to a
-//! *stopgap*. If it is run once more, it is compiled again with all that the compiler has, behind
-//! everything that is waited for, and that executable takes the stopgap's place in the cache. What
-//! is run once costs less, and nobody waits for the second compile; a program that goes on is at
-//! its full speed later, by at most the time of a quick compile and what the stopgap is slower
-//! until then. What is interpreted for as long as its compile takes (`cold.rs`) is compiled once.
+//! XLA's CPU compiler takes about 0.6 of the time if LLVM optimizes nothing. So a region that a job
+//! waits for, that takes long to compile and little time to run, is first compiled to a *baseline
+//! executable* (`stopgap` in the code). If it runs once more, it is compiled with all optimizations
+//! in the background, and that executable replaces the baseline one in the cache. A region that
+//! runs once costs less, and no job waits for the second compile. A longer program reaches full
+//! speed later, by at most the time of the baseline compile and the slower executions until then. A
+//! region that is interpreted for as long as its compile takes (`interpreter_tier.rs`) is compiled
+//! once.
 //!
-//! Input: a region about to be compiled, or a hit. Output: how it is compiled, and the second
-//! compile.
+//! Input: a region about to be compiled, or a hit. Output: the options of its compile, and the
+//! second compile.
 //!
 //! Invariants:
-//! - U1: a stopgap is replaced if it is used again, unless what would take its place does not
-//!   compile or needs too much memory; an executable is compiled at most twice for this.
-//! - U2: nothing of a region or key depends on it. Which of the two runs depends on when a compile
-//!   ends, and so may the last digits of numbers, as far as `Numerics::Fast` allows. With
-//!   `Numerics::Exact`, and where regions are compared, there are no stopgaps.
+//! - U1: a baseline executable that is used again is replaced, unless its replacement does not
+//!   compile or needs too much memory. For this, an executable is compiled at most twice.
+//! - U2: no region and no key depends on it. Which of the two executables runs depends on when a
+//!   compile ends. So may the last digits of numbers, as far as `Numerics::Fast` allows. With
+//!   `Numerics::Exact`, and where regions are compared, there are no baseline executables.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,19 +32,18 @@ use crate::device::Executable;
 use crate::engine::EngineShared;
 use crate::stream::StreamShared;
 
-/// What a compile takes at least for which a stopgap is worth its while: it saves about 0.4 of
-/// that.
+/// Minimum compile time for which a baseline compile pays. It saves about 0.4 of that time.
 const LONG: Duration = Duration::from_millis(50);
 
-/// How much longer a stopgap takes for each element of an op that is not a product (50 ops on
-/// 16,384 elements: 4,700 instead of 430 µs).
+/// How much longer a baseline executable takes per element of an op that is not a product (50 ops
+/// on 16,384 elements: 4,700 instead of 430 µs).
 const SLOWER: Duration = Duration::from_nanos(5);
 
-/// The part of a compile that one execution of a stopgap may be slower, in its inverse: half of
-/// what it saves.
+/// Inverse of the part of a compile by which one baseline execution may be slower: half of what the
+/// baseline compile saves.
 const SHARE: u32 = 5;
 
-/// Whether the region is compiled to a stopgap first.
+/// Whether the region is first compiled to a baseline executable.
 pub(super) fn pays(graph: &Graph, engine: &EngineShared) -> bool {
     if !engine.config().compiles_quickly() || !engine.device().has_quick_compiles() {
         return false;
@@ -52,8 +52,8 @@ pub(super) fn pays(graph: &Graph, engine: &EngineShared) -> bool {
     compile >= LONG && slower(graph).is_some_and(|slower| slower <= compile / SHARE)
 }
 
-/// How much longer a stopgap takes. `None` if that is not known: a loop takes as many rounds as it
-/// takes.
+/// Estimates how much longer a baseline executable takes. `None` if that is unknown, because the
+/// number of iterations of a loop is.
 fn slower(graph: &Graph) -> Option<Duration> {
     let mut elements = 0u64;
     for node in graph.nodes() {
@@ -71,13 +71,13 @@ fn slower(graph: &Graph) -> Option<Duration> {
 }
 
 impl Job {
-    /// Has a stopgap replaced that is used again.
+    /// Replaces a baseline executable that is used again.
     pub(super) fn replace_stopgap(&self, hit: &Hit<Executable>, stream: &Arc<StreamShared>) {
         if stream.engine().config().is_cache_only() || !hit.artifact.is_to_be_replaced() {
             return;
         }
-        // What this execution keeps, another one may let go: the one that the stopgap was compiled
-        // for has.
+        // An input that this execution keeps may die in others: it died in the execution that the
+        // baseline executable was compiled for.
         let mut dying = self.dying();
         dying.extend(hit.artifact.reusable().iter().map(|&(_, param)| param));
         dying.sort_unstable();

@@ -1,14 +1,15 @@
-//! A bounded map: what was put in longest ago makes room.
+//! A bounded map that evicts the oldest entry.
 
 use std::collections::VecDeque;
 use std::hash::Hash;
 
 use rustc_hash::FxHashMap;
 
-/// At most `room` entries by key. What is removed early keeps its turn, so a little less may fit.
+/// At most `room` entries by key. A key that is removed early keeps its place in the order, so the
+/// map may hold slightly fewer.
 pub(super) struct BoundedFifoMap<K, V> {
     map: FxHashMap<K, V>,
-    /// Keys in the order in which they came.
+    /// Keys in the order of insertion.
     order: VecDeque<K>,
     room: usize,
 }
@@ -26,7 +27,7 @@ impl<K: Copy + Eq + Hash, V> BoundedFifoMap<K, V> {
         self.map.values()
     }
 
-    /// Puts in what is not there.
+    /// Inserts a key that is not in the map.
     pub(super) fn insert(&mut self, key: K, value: V) {
         self.map.insert(key, value);
         self.order.push_back(key);

@@ -1,30 +1,31 @@
-//! Compiling a region on a thread of the compile pool, and the books that are kept of it.
+//! Compiles a region on a thread of the compile pool and accounts for the compile.
 //!
-//! All compiles go through here, whatever they are for: the one that a new region needs, the one
-//! that replaces a stopgap (`quick.rs`), one with scalars as constants (`specialise.rs`), one with
-//! fewer results (`narrow.rs`), one for several sizes (`classes.rs`).
+//! All compiles go through here: for a new region, for the optimized executable that replaces a
+//! baseline one (`baseline.rs`), with scalars as constants (`scalar_specialization.rs`), with fewer
+//! results (`prune_outputs.rs`), and for several sizes (`padded_regions.rs`).
 //!
 //! ```text
-//! asked, counted ─► Lowered ─► CompileStarted ─► compiled ─► CompileFinished ─► planned memory checked ─► in its place, counted
-//!                                                   │                                  └──► Oversized ─► counted, not used
-//!                                                   └──► counted ─► CompileFailed
+//! requested, counted ─► Lowered ─► CompileStarted ─► compiled ─► CompileFinished ─► memory plan checked ─► published, counted
+//!                                                       │                                  └──► Oversized ─► counted, not used
+//!                                                       └──► counted ─► CompileFailed
 //! ```
 //!
-//! Input: what a compile depends on, and a function that puts the executable where it is found, or
-//! hears why there is none. Output: a call of that function, events and counters.
+//! Input: what a compile depends on, and a function that publishes the executable or receives the
+//! error. Output: one call of that function, events and counters.
 //!
 //! Invariants:
-//! - E6: a compile that was asked for is counted as ended once, and is counted well only from when
-//!   its executable is found: who sees the counter finds the executable.
-//! - E7: no executable is found whose planned memory was not checked. One that needs too much is
-//!   told and not used; the region runs by what it has, and in parts if it has nothing.
-//! - E8: the function is called once, however the compile ends, and a panic is such an end, as is
-//!   that its thread is given up ([`Landing`]). So slots are filled, and claims used or given back;
-//!   those of a task that the pool drops at its end are given back too.
+//! - E6: a requested compile is counted as ended once. It counts as successful only once its
+//!   executable can be found: whoever sees the counter finds the executable.
+//! - E7: no executable can be found before its memory plan was checked. One that needs too much is
+//!   reported and not used. The region runs by its present executable, or else in parts.
+//! - E8: the function is called once however the compile ends, also if it panics or its thread is
+//!   abandoned ([`Landing`]). So slots are filled, and claims are used or returned. Claims of a
+//!   task that the pool drops at shutdown are returned too.
 //!
-//! An executable with constants is told at the end only ([`Event::Specialised`]), when it is used.
-//! One that nobody waits for is not used if it is oversized and needs more than the one that runs
-//! until then: where that needs as much, keeping it would save nothing.
+//! An executable with constants is reported only at the end, when it is used
+//! ([`Event::Specialised`]). An oversized executable from a background compile is not used if it
+//! needs more than the executable that runs now. If both need as much, keeping the present one
+//! would save nothing.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -64,8 +65,7 @@ impl CompileSlot {
         Arc::new(CompileSlot(Mutex::new(Rank::CompileSlot, SlotState::default())))
     }
 
-    /// What tells when a compile that somebody else has asked for has ended; the stream is notified
-    /// then.
+    /// Returns a slot that follows a compile of another job. The stream is notified when it ends.
     pub(super) fn of(
         flight: Flight<Executable, DeviceError>,
         stream: &Arc<StreamShared>,
@@ -79,7 +79,7 @@ impl CompileSlot {
         slot
     }
 
-    /// The result, once it is there.
+    /// Takes the result, if the compile has ended.
     pub(super) fn take(&self) -> Option<Compiled> {
         self.0.lock().compiled.take()
     }
@@ -98,21 +98,21 @@ impl CompileSlot {
     }
 }
 
-/// Whether somebody waits for a compile.
+/// Whether a job waits for a compile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CompilePriority {
-    /// A region cannot run before it has ended.
+    /// A region cannot run before the compile has ended.
     Foreground,
-    /// What it is for runs by other means until then.
+    /// The region runs by other means until then.
     Background,
 }
 
-/// Which failures of a compile are remembered with the key. After any other whoever asks next has
-/// the right to try.
+/// Which failures of a compile are cached with the key. After any other failure the next lookup may
+/// try again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FailureCaching {
     All,
-    /// That memory ran out is not, nor that nobody has stored the executable.
+    /// All but running out of memory and finding no stored executable.
     ButForMemory,
     /// None: another executable of the region serves.
     Nothing,
@@ -129,31 +129,31 @@ impl FailureCaching {
     }
 }
 
-/// What a region runs by if an executable needs too much memory.
+/// How a region runs if an executable needs too much memory.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum MemoryFallback {
-    /// Its parts. It is one of a region that needs so much as a whole, if it was cut from one for
-    /// that.
+    /// In parts. The bytes are what the whole region needs, if this region was cut from it to save
+    /// memory.
     Parts(Option<Bytes>),
-    /// The executable that it has, which needs so much, if the plugin says so.
+    /// By its present executable, with its memory plan if the plugin reports one.
     Executable(Option<MemoryPlan>),
 }
 
 impl MemoryFallback {
-    /// Whether that needs less than the executable.
+    /// Whether the fallback needs less than the executable.
     fn saves(self, memory: MemoryPlan) -> bool {
         match self {
-            // Where the cut has not helped, the next one would not.
+            // If one cut has not helped, another would not.
             MemoryFallback::Parts(whole) => whole.is_none_or(|whole| memory.saves_of(whole)),
             MemoryFallback::Executable(other) => other.is_none_or(|other| other.peak() < memory.peak()),
         }
     }
 }
 
-/// Counts a compile that ended well, when it is dropped.
+/// Counts a successful compile or load when it is dropped.
 pub(super) struct CompileCounterGuard<'a> {
     engine: &'a EngineShared,
-    /// `None` if it was a load.
+    /// `None` for a load.
     took: Option<Duration>,
 }
 
@@ -170,8 +170,7 @@ impl Drop for CompileCounterGuard<'_> {
     }
 }
 
-/// An executable to be put in its place, and what is to be dropped at the moment from which on it
-/// is found there; or why there is none.
+/// An executable to publish, with the guard to drop once it can be found; or the error.
 pub(super) type CompileResult<'a> = Result<(Executable, CompileCounterGuard<'a>), Arc<DeviceError>>;
 
 /// One compile: everything that it depends on, and nothing else.
@@ -179,14 +178,14 @@ pub(super) type CompileResult<'a> = Result<(Executable, CompileCounterGuard<'a>)
 pub(super) struct Compile {
     /// The results to return.
     pub(super) outputs: OutputSet,
-    /// Parameters whose memory may be reused.
+    /// Parameters that may be donated.
     pub(super) dying: Vec<u32>,
     pub(super) how: ExecutableOptions,
     pub(super) otherwise: MemoryFallback,
 }
 
 impl Compile {
-    /// Starts it. The result goes to the slot and, with a claim, to the cache.
+    /// Starts the compile. The result goes to the slot and, with a claim, to the cache.
     pub(super) fn start(
         self,
         claim: Option<Claim<Executable, DeviceError>>,
@@ -237,8 +236,8 @@ impl Compile {
         slot
     }
 
-    /// Starts it behind all that is waited for, for an executable that no look-up asks for. `land`
-    /// is called when it has ended.
+    /// Starts a background compile of an executable that no lookup asks for. `land` is called when
+    /// it has ended.
     pub(super) fn start_beside(
         self,
         info: &Arc<RegionInfo>,
@@ -249,7 +248,7 @@ impl Compile {
         stream.engine().compile_pool().push_unhurried(None, task);
     }
 
-    /// The compile, which is counted as asked for.
+    /// Counts the compile as requested and makes it a task of the pool.
     fn task(
         self,
         info: &Arc<RegionInfo>,
@@ -263,7 +262,7 @@ impl Compile {
         Work::refusable(move || self.run(&info, &owner, &landing), refusal)
     }
 
-    /// Compiles, on this thread.
+    /// Compiles on this thread.
     fn run(&self, info: &Arc<RegionInfo>, stream: &Arc<StreamShared>, landing: &Arc<Landing>) {
         let engine = stream.engine();
         let region = info.reference;
@@ -281,7 +280,8 @@ impl Compile {
         match compiled {
             Ok(obtained) => self.finish(obtained, landed, info, engine),
             Err(error) => {
-                // It has ended otherwise, if there is nobody to land, and was counted and told.
+                // Without a callback, the compile has already ended otherwise and was counted and
+                // reported.
                 let Some(land) = landed else { return };
                 engine.counters().compile_failures.add(1);
                 engine.emit(|| Event::CompileFailed { region, message: error.message.clone() });
@@ -290,8 +290,8 @@ impl Compile {
         }
     }
 
-    /// Hands an executable out, or says why it is not used; then it is stored. Nobody is to `land`
-    /// if it has come too late: it is stored all the same.
+    /// Hands out an executable or reports why it is not used, then stores it. Without `land` the
+    /// compile came too late, and the executable is only stored.
     pub(super) fn finish(
         &self,
         obtained: ObtainedExecutable,
@@ -310,7 +310,7 @@ impl Compile {
             let memory = executable.memory();
             let loaded = || executable.pjrt().cloned();
             match source {
-                // Told when it is used.
+                // Reported when it is used.
                 Source::Compiled if is_special => {}
                 Source::Compiled => engine.emit(|| {
                     let (quick, executable) = (self.how.quick, loaded());
@@ -339,14 +339,14 @@ impl Compile {
             }
         }
         engine.note_mappings(mappings);
-        // Whoever waited for it has it.
+        // Whoever waited for the executable has it by now.
         if unstored.is_some_and(|unstored| unstored.store(took)) {
             engine.counters().stores.add(1);
         }
     }
 
-    /// What an executable needs, if that is so much that it is not used. `eager` is what its ops
-    /// would hold one by one.
+    /// Returns the memory plan of an executable that needs too much to be used. `eager` is what its
+    /// ops need one by one.
     fn oversized(
         &self,
         executable: &Executable,
@@ -359,7 +359,7 @@ impl Compile {
         (is_oversized && self.otherwise.saves(memory)).then_some(memory)
     }
 
-    /// Tells what the compiler gets.
+    /// Emits the module that the compiler gets.
     fn report_lowered(&self, info: &RegionInfo, engine: &EngineShared) {
         engine.emit(|| {
             let (outputs, aliases) = aliases(&info.canon, &self.outputs, &self.dying);
@@ -375,13 +375,13 @@ impl Compile {
     }
 }
 
-/// A compile, of which a panic is an error.
+/// Turns a panic of a compile into an error.
 pub(crate) fn guarded<T>(compile: impl FnOnce() -> Result<T, DeviceError>) -> Result<T, DeviceError> {
     let panicked = |_| Err(DeviceError::new(Stage::Compile, "the compiler layer panicked"));
     catch_unwind(AssertUnwindSafe(compile)).unwrap_or_else(panicked)
 }
 
-/// What a compile was asked for.
+/// The inputs of the memory estimate of a compile.
 struct Request<'a> {
     canon: &'a CanonRegion,
     outputs: &'a OutputSet,

@@ -1,25 +1,25 @@
-//! What a compile does beside compiling: it looks whether somebody has done the same, and keeps
-//! what it has made for others.
+//! Obtains an executable: loads one that another process has made, or compiles it and stores it.
 //!
 //! ```text
-//! disk? ─► another process at it? ─► shared: asked, for a part of a compile's time ─► compile ─────────────────┐
-//!                                       └─ an answer later: loaded on another thread ─► landed: the first of both ─► stored, offered
+//! disk? ─► another process compiling? ─► shared: asked, for part of a compile's time ─► compile ──────────────┐
+//!                                             └─ late answer: loaded on another thread ─► the first of both ─► stored, uploaded
 //! ```
 //!
 //! Input: a [`Compile`]. Output: an executable, compiled or loaded; and an entry, once the
 //! executable has been handed out.
 //!
 //! Invariants, with those of `src/store/mod.rs`:
-//! - E9: what is loaded is what would have been compiled: asked for is what the final compile
-//!   depends on, and what a compile in a hurry does only if that is what would be made now.
-//! - E10: a store that is far away is waited for for a part of what the compile takes. After that
-//!   the two race; what comes second is not used.
+//! - E9: a loaded executable is what would have been compiled. The request contains what the
+//!   optimized compile depends on. A baseline executable is loaded only if one would be compiled
+//!   now.
+//! - E10: a job waits for a remote store for a part of the compile time. After that the load and
+//!   the compile race, and the second result is not used.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fuseline_cache::disk::{Flight, JoinOutcome, Stage as Attempt};
-use fuseline_cache::{Kind, Name, Record};
+use fuseline_cache::{Name, Record, SealedKind};
 
 use super::compile::Compile;
 use super::completion::Landing;
@@ -33,24 +33,23 @@ use crate::store::{CompileSpec, Fetching, QuarantineKey, Store, StoreGuard, Stor
 use crate::stream::StreamShared;
 use crate::value::RegionInfo;
 
-/// How long another process is waited for that compiles the same, for each second that it should
-/// take, and at least.
+/// How long to wait for another process that compiles the same, per second of estimated compile
+/// time, and at least.
 const PATIENCE: u32 = 4;
 const MIN_PATIENCE: Duration = Duration::from_secs(2);
 
-/// The part of a compile's time, in its inverse, by which the shared tier is ahead: a compile that
-/// was begun in vain takes cores from others.
+/// Inverse of the part of a compile's time by which the shared tier is asked ahead. A compile that
+/// is started in vain takes cores from others.
 const HEAD_START: u32 = 4;
 
-/// What a load takes at least that is compared with a compile: less is no reason to compile
-/// instead.
+/// A load that takes less than this is never recorded as slower than its compile.
 const SHORT_LOAD: Duration = Duration::from_millis(10);
 
 /// Where an executable came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Source {
     Compiled,
-    /// It was loaded from there; how long its compile took then.
+    /// It was loaded from this tier. `compile` is how long its compile took.
     Loaded {
         from: CacheTier,
         compile: Duration,
@@ -58,7 +57,7 @@ pub(super) enum Source {
 }
 
 impl Source {
-    /// How long the compile took, whenever that was, of what took so long to come by.
+    /// How long the compile took, here or elsewhere. `took` is the time to obtain the executable.
     pub(super) fn compile_time(self, took: Duration) -> Duration {
         match self {
             Source::Compiled => took,
@@ -67,7 +66,7 @@ impl Source {
     }
 }
 
-/// An executable, and what is to be done when it has been handed out.
+/// An executable, and what remains to be done once it has been handed out.
 pub(super) struct ObtainedExecutable {
     pub(super) executable: Executable,
     pub(super) source: Source,
@@ -76,22 +75,22 @@ pub(super) struct ObtainedExecutable {
     pub(super) unstored: Option<PendingStore>,
 }
 
-/// What is to be stored.
+/// An executable to store.
 pub(super) struct PendingStore {
     store: Arc<Store>,
     asked: StoreKey,
     what: What,
-    /// Others wait for it.
+    /// The lock for which other processes wait.
     flight: Option<Flight>,
-    /// What it takes the place of.
+    /// The entry that it replaces.
     instead_of: Option<StoreKey>,
-    /// The end of the program waits for it.
+    /// The program's exit waits for it.
     _storing: StoreGuard,
 }
 
 enum What {
     Compiled(pjrt::Executable),
-    /// It came from far away.
+    /// It came from the shared tier.
     Record(Arc<Record>),
 }
 
@@ -102,7 +101,7 @@ impl Compile {
         store.ask(info.reference.key, &wanted)
     }
 
-    /// The executable: loaded if somebody has made it, compiled otherwise.
+    /// Returns the executable: loaded if it is stored, compiled otherwise.
     pub(super) fn obtain(
         &self,
         info: &Arc<RegionInfo>,
@@ -116,7 +115,7 @@ impl Compile {
         let asked = store.and_then(|store| Some((store, self.ask(&final_how, info, store)?)));
         let Some((store, asked)) = asked else {
             if engine.config().is_cache_only() {
-                // The engine was not made without one.
+                // The engine required one when it was built.
                 return Err(DeviceError::uncached("the disk cache cannot be used any more"));
             }
             let (executable, took) = self.compile(info, engine)?;
@@ -132,7 +131,7 @@ impl Compile {
             return Ok(loaded);
         }
         if engine.config().is_cache_only() {
-            // There is nothing to do meanwhile.
+            // There is nothing else to do meanwhile.
             let record = store.fetch(&asked).and_then(|fetch| fetch.within(MIN_PATIENCE));
             if let Some(loaded) = record.and_then(|record| loader.load_fetched(&record, &asked)) {
                 return Ok(loaded);
@@ -175,7 +174,7 @@ impl Compile {
         let mark = store.mark(Attempt::Make, suspect, asked_for.name());
         let (mut executable, took) = self.compile(info, engine)?;
         drop(mark);
-        // What comes now is too late.
+        // A later answer of the shared tier is too late.
         fetch.into_iter().for_each(Fetching::take_back);
         let tried = asked_for.name();
         self.watch(&mut executable, suspect, tried, store);
@@ -186,7 +185,8 @@ impl Compile {
         Ok(ObtainedExecutable { executable, source: Source::Compiled, took, unstored })
     }
 
-    /// What lands the answer of the shared tier, if it comes before the compile is done.
+    /// Returns the function that takes a late answer of the shared tier and publishes the
+    /// executable if the compile is not done.
     fn racer(
         &self,
         info: &Arc<RegionInfo>,
@@ -194,7 +194,7 @@ impl Compile {
         landing: &Arc<Landing>,
     ) -> impl FnOnce(Arc<Record>) + Send + 'static {
         let (compile, info, landing) = (self.clone(), info.clone(), landing.clone());
-        // Neither the stream nor the engine may go on a thread of the tier's.
+        // Holds weak references: a thread of the tier must not drop the stream or the engine.
         let stream = Arc::downgrade(stream);
         let since = Instant::now();
         move |record| {
@@ -227,7 +227,7 @@ impl Compile {
         Ok((executable, start.elapsed()))
     }
 
-    /// Has the first execution noted. The region is what is not tried again, compiled in a hurry or
+    /// Records the first execution in the crash marks. The quarantine is per region, baseline or
     /// not.
     fn watch(&self, executable: &mut Executable, suspect: QuarantineKey, tried: Name, store: &Arc<Store>) {
         let store = store.clone();
@@ -235,27 +235,27 @@ impl Compile {
     }
 }
 
-/// What loading needs.
+/// The inputs of a load.
 struct Loader<'a> {
     compile: &'a Compile,
     info: &'a RegionInfo,
     store: &'a Arc<Store>,
     engine: &'a EngineShared,
-    /// What a crash is held against.
+    /// The key under which a crash is recorded.
     suspect: QuarantineKey,
     since: Instant,
 }
 
 impl Loader<'_> {
-    /// Loads what the disk has, if it has something that is worth it.
+    /// Loads the entry on disk, if it is worth loading.
     fn load_kept(&self, asked: &StoreKey, how: &ExecutableOptions) -> Option<ObtainedExecutable> {
         let record = self.store.load(asked)?;
         let (executable, took) = self.load(&record, asked, how).unwrap_or_else(|error| {
-            // It was sealed here and is not damaged, so the plugin does not load what it has made.
+            // It was sealed here and is undamaged, so the plugin cannot load what it has made.
             self.store.refused(asked, &error.message);
             None
         })?;
-        // Where nothing is compiled there is nothing that would be faster.
+        // In a run that compiles nothing, there is no faster way.
         let may_compile = !self.engine.config().is_cache_only();
         if may_compile && took > record.made_in && took > SHORT_LOAD {
             self.store.note_not_worth_it(asked, record.made_in, took);
@@ -264,10 +264,10 @@ impl Loader<'_> {
         Some(ObtainedExecutable { executable, source, took: self.since.elapsed(), unstored: None })
     }
 
-    /// Loads what came from the shared tier.
+    /// Loads an entry from the shared tier.
     fn load_fetched(&self, record: &Arc<Record>, asked: &StoreKey) -> Option<ObtainedExecutable> {
         let how = self.compile.how.optimized();
-        // What a plugin elsewhere has made and this one does not load is a miss.
+        // An entry that the plugin elsewhere has made and this one cannot load is a miss.
         let (executable, _) = self.load(record, asked, &how).ok().flatten()?;
         let source = Source::Loaded { from: CacheTier::Shared, compile: record.made_in };
         let unstored = PendingStore {
@@ -287,7 +287,7 @@ impl Loader<'_> {
         asked: &StoreKey,
         how: &ExecutableOptions,
     ) -> Result<Option<(Executable, Duration)>, DeviceError> {
-        if record.kind != Kind::Artifact {
+        if record.kind != SealedKind::Artifact {
             return Ok(None);
         }
         let start = Instant::now();
@@ -302,9 +302,9 @@ impl Loader<'_> {
 }
 
 impl PendingStore {
-    /// Stores the executable, if the plugin can serialise it; whether it did.
+    /// Stores the executable if the plugin can serialize it. Returns whether it did.
     pub(super) fn store(self, took: Duration) -> bool {
-        // One that takes longer to load than to compile is known.
+        // An entry that takes longer to load than to compile stays noted as such.
         if self.store.may_have(&self.asked) {
             return false;
         }
@@ -318,7 +318,7 @@ impl PendingStore {
         if stored && let Some(instead_of) = &self.instead_of {
             self.store.forget(instead_of);
         }
-        // Who waits for it may look now.
+        // Waiting processes may look now.
         drop(self.flight);
         self.store.sweep(false);
         stored

@@ -1,8 +1,8 @@
-//! The end of a compile, which comes once, however late the compiler is.
+//! Ends a compile exactly once, however late the compiler is.
 //!
-//! Input: the function that puts an executable where it is found, or hears why there is none.
-//! Output: one call of it: by the thread that compiles, or, if that does not come back in time, by
-//! the one that gives it up. What the compiler brings after that is dropped.
+//! Input: the function that publishes an executable or receives the error. Output: one call of it,
+//! by the compiling thread, or by the thread that abandons it if it does not return in time. A
+//! result that the compiler delivers after that is dropped.
 
 use std::sync::Arc;
 
@@ -17,10 +17,10 @@ use crate::event::{Event, Took};
 use crate::stream::StreamShared;
 use crate::value::RegionInfo;
 
-/// What hears of the end.
+/// Called when a compile ends.
 pub(super) type OnCompiled = Box<dyn for<'a> FnOnce(CompileResult<'a>, &'a EngineShared) + Send>;
 
-/// See the module's documentation.
+/// The callback of a compile, until somebody takes it.
 pub(super) struct Landing(Mutex<Option<OnCompiled>>);
 
 impl Landing {
@@ -30,12 +30,13 @@ impl Landing {
         Arc::new(Landing(Mutex::new(Rank::Completion, Some(Box::new(land)))))
     }
 
-    /// Whoever gets it has to call it, and to count the compile as ended. `None` if it has ended.
+    /// Takes the callback. The caller has to call it and to count the compile as ended. `None` if
+    /// the compile has ended.
     pub(super) fn take(&self) -> Option<OnCompiled> {
         self.0.lock().take()
     }
 
-    /// What ends the compile of a region if its thread does not.
+    /// Returns the function that ends the compile of a region if its thread does not.
     pub(super) fn refusal(
         self: &Arc<Self>,
         info: &Arc<RegionInfo>,
@@ -43,7 +44,7 @@ impl Landing {
     ) -> impl FnOnce(Refused) + Send + use<> {
         let (landing, info, stream) = (self.clone(), info.clone(), Arc::downgrade(stream));
         move |refused| {
-            // Without the stream the task is gone, and the end with it.
+            // Without the stream the task is gone, and its callback with it.
             let Some((stream, land)) = stream.upgrade().and_then(|stream| Some((stream, landing.take()?)))
             else {
                 return;

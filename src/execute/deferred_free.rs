@@ -1,20 +1,19 @@
-//! What is left of donated buffers, until it can be destroyed without waiting.
+//! Keeps the remains of donated buffers until they can be destroyed without waiting.
 //!
 //! XLA's CPU backend holds a donated buffer from the call that takes it until the computation has
-//! run, and destroying the buffer waits for that (API 0.81). A driver that let go of its inputs at
-//! once sat out every execution that updates in place, and with it the thread that recorded, if
-//! that drove. So the buffers that an execution took are kept here until the stream has launched
-//! something later and the execution is done. They have no memory any more, and count for none.
+//! run, and destroying the buffer waits for that (API 0.81). A driver that dropped its inputs at
+//! once would wait for every execution that updates in place, and so would a recording thread that
+//! drives. So the buffers that an execution took are kept here until the execution is done and the
+//! stream has launched something later. They own no memory any more and are not counted.
 //!
 //! Invariants:
-//! - D1: only what the plugin says is gone is kept: a buffer that it did not take after all is
-//!   dropped at once, with its memory. What has a buffer for each of several replicas is dropped at
-//!   once too.
-//! - D2: none is destroyed inside a callback of the plugin, where nothing may wait for an
+//! - D1: only buffers that the plugin reports as gone are kept. A buffer that it did not take is
+//!   dropped at once, with its memory. So is one with a buffer for each of several replicas.
+//! - D2: no buffer is destroyed inside a callback of the plugin, where nothing may wait for an
 //!   execution.
 //!
-//! There are at most as many as the executions in flight have taken ([`InFlight`]), and those that
-//! were done since the latest launch.
+//! The number of kept buffers is bounded by what the executions in flight have taken
+//! ([`InFlight`]), and those that were done since the latest launch.
 
 use std::collections::VecDeque;
 
@@ -33,13 +32,13 @@ impl DeferredFrees {
         DeferredFrees(Mutex::new(Rank::DeferredFrees, VecDeque::new()))
     }
 
-    /// Keeps what the latest execution took, and destroys what those took that are done.
+    /// Keeps what the latest execution took, and destroys what finished executions took.
     pub(super) fn keep(&self, latest: SmallVec<[DonatedBuffer; 8]>, in_flight: &InFlight) {
         let (launched, landed) = in_flight.progress();
         let mut kept = self.0.lock();
         kept.extend(latest.into_iter().map(|remains| (launched, remains)));
-        // Executions end in the order of their launches unless the device changes it. Then one of
-        // these may have to wait a little.
+        // Executions end in the order of their launches unless the device reorders them. Then
+        // dropping one of these may wait a little.
         let done = kept.iter().take_while(|&&(taken_by, _)| taken_by <= landed).count();
         let gone: SmallVec<[(u64, DonatedBuffer); 8]> = kept.drain(..done).collect();
         drop(kept);
@@ -53,14 +52,13 @@ impl Drop for DeferredFrees {
         if kept.is_empty() || !pjrt::inside_callback() {
             return;
         }
-        // D2. If there is no thread to be had it is done here: there is little else to be done in
-        // such a process.
+        // D2. Without a thread the buffers are dropped here: such a process can do little else.
         let _ = thread::spawn("fuseline-destroy".to_owned(), move || drop(kept));
     }
 }
 
 impl std::fmt::Debug for DeferredFrees {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Donated({})", self.0.lock().len())
+        write!(f, "DeferredFrees({})", self.0.lock().len())
     }
 }

@@ -1,23 +1,22 @@
-//! The shadow check: a region's executable is compared once with its ops, one by one.
+//! The differential check compares a region's executable once with its ops one by one.
 //!
 //! Input: a region about to be launched for the first time with an executable. Output: a
 //! [`Verdict`] on that executable.
 //!
-//! The region runs twice on the same inputs: as a whole, and op by op. The program gets what the
-//! ops give. When both have ended, a task that nobody waits for compares them on the host, and says
-//! of the executable whether it may be used from then on. Until it has, the region runs op by op,
-//! and if what it found differs, for as long as the executable lives. An executable may return more
-//! than the execution needs with which it is compared; the first that needs more has that compared
-//! too.
+//! The region runs twice on the same inputs: as a whole, and op by op. The program gets the results
+//! of the ops. When both runs have ended, a background task compares them on the host and decides
+//! whether the executable may be used. Until then the region runs op by op. If a difference was
+//! found, it does so for as long as the executable lives. An executable may return more than the
+//! compared execution needs. The first execution that needs another result has that compared too.
 //!
 //! Invariants:
 //! - Z1: a program gets a result of an executable of several ops only after a comparison has found
 //!   that result to be the same as that of the ops.
-//! - Z2: a check fails no value. What goes wrong with it leaves the question open, and the next
-//!   execution asks again.
+//! - Z2: a check fails no value. If the check itself fails, the verdict stays open, and the next
+//!   execution starts another.
 //!
-//! "The same" is what the contract of the engine says ([`Numerics`]): the same bits, or close
-//! enough. NaN is NaN, whatever its bits.
+//! "The same" means what the contract of the engine says ([`Numerics`]): the same bits, or close
+//! enough. All NaNs are equal.
 
 use std::fmt;
 use std::sync::Arc;
@@ -34,24 +33,24 @@ use crate::event::Event;
 use crate::stream::StreamShared;
 use crate::value::{Outcome, RegionInfo, ValueCell};
 
-/// How near a result of a region has to be to that of its ops.
+/// How close a result of a region has to be to that of its ops.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Tolerance {
     /// Every bit is the same.
     Bits,
-    /// Each element is off by at most this part of the largest magnitude in the result.
+    /// Each element differs by at most this part of the largest magnitude in the result.
     Within(f64),
-    /// It depends on rounding by a jump, and may be anything.
+    /// The result may be anything, because a discontinuous op has amplified rounding.
     None,
 }
 
-/// What is compared of a result.
+/// One result to compare.
 struct ComparedOutput {
     result: u32,
     bar: Tolerance,
-    /// As the region gave it.
+    /// From the region.
     fused: Buffer,
-    /// As its ops give it.
+    /// From its ops.
     single: Arc<ValueCell>,
 }
 
@@ -62,11 +61,10 @@ struct Comparison {
     subjects: Vec<ComparedOutput>,
 }
 
-/// An executable that is being compared. When nobody has said how that ended, the question is open
-/// again.
+/// A check of an executable. If it is dropped without a verdict, the question is open again.
 struct PendingCheck {
     executable: Arc<Executable>,
-    /// What is compared.
+    /// The results to compare.
     results: Vec<u32>,
     verdict: Verdict,
 }
@@ -78,8 +76,8 @@ impl Drop for PendingCheck {
 }
 
 impl Job {
-    /// Whether the job may be launched with an executable; if not, what it does instead. Its inputs
-    /// are there.
+    /// Whether the job may be launched with an executable. If not, returns how it proceeds instead.
+    /// Its inputs have data.
     pub(super) fn trusts(
         self: Box<Self>,
         hit: &Hit<Executable>,
@@ -111,12 +109,12 @@ impl Job {
         Err(Progress::Parts(self.into_region().split(), None))
     }
 
-    /// Runs the region as a whole, for nobody to use, and has it compared with what its ops will
-    /// give.
+    /// Runs the region as a whole without publishing its results, and starts a comparison with the
+    /// results of its ops.
     fn run_in_shadow(&self, question: PendingCheck, stream: &Arc<StreamShared>) -> Result<(), DeviceError> {
         let (engine, executable) = (stream.engine(), &question.executable);
         let BoundArguments { args, scalars, .. } = self.bind(executable)?;
-        // The ops are still to read the inputs.
+        // Donate nothing: the ops have yet to read the inputs.
         let all: Vec<i64> = executable.reusable().iter().map(|&(place, _)| place).collect();
         let executed = engine.device().execute(executable, &args, scalars.into_iter(), &all)?;
         self.take_off(executed.done, executed.mark, None, stream);
@@ -135,19 +133,19 @@ impl Job {
 }
 
 impl Comparison {
-    /// Starts the task when the ops have been launched.
+    /// Starts the task once the ops have been launched.
     fn when_all_are_there(self, stream: &Arc<StreamShared>) {
         let cells: Vec<Arc<ValueCell>> = self.subjects.iter().map(|subject| subject.single.clone()).collect();
         let owner = Arc::downgrade(stream);
         let launched = after(cells.len(), move |_| {
-            // Without a stream there is nobody left who would run the region.
+            // Without a stream nobody is left to run the region.
             let Some(stream) = owner.upgrade() else { return };
             let engine = stream.clone();
             engine.engine().compile_pool().push_unhurried(None, (move || self.compare(&stream)).into());
         });
         for cell in cells {
             let launched = launched.clone();
-            // What has failed is noticed when it is compared.
+            // The comparison detects failures.
             cell.outcome().subscribe(move || launched(Ok(())));
         }
     }
@@ -164,12 +162,12 @@ impl Comparison {
                 Verdict::Different(difference.as_str().into())
             }
         };
-        // Before it is told: who hears of it may use it.
+        // Before the event: whoever hears of the verdict may use the executable.
         drop(self);
         engine.emit(|| Event::Compared { region, difference });
     }
 
-    /// The first difference there is. An error if something failed that is to be compared.
+    /// The first difference. An error if something to be compared failed.
     fn difference(&self, device: &Device) -> Result<Option<String>, ()> {
         for ComparedOutput { result, bar, fused, single } in &self.subjects {
             let Some(Outcome::Data { buffer, .. }) = single.outcome().get() else { return Err(()) };
@@ -189,13 +187,13 @@ impl Comparison {
     }
 }
 
-/// How near each result of a graph has to be.
+/// The tolerance of each result of a graph.
 fn bars(graph: &Graph, numerics: Numerics) -> Vec<Tolerance> {
     if numerics == Numerics::Exact {
         return vec![Tolerance::Bits; graph.result_count()];
     }
-    // What rounding has done to a value: to its last digits, how often on the longest way to it,
-    // or, where an op has jumped, to anything.
+    // The effect of rounding on each value: on its last digits, how often on the longest path to
+    // it, or, after a discontinuous op, on everything.
     let mut done: Vec<(Rounding, u32)> = Vec::with_capacity(graph.result_count());
     let mut bars = Vec::with_capacity(graph.result_count());
     for node in graph.nodes() {
@@ -225,17 +223,17 @@ fn bars(graph: &Graph, numerics: Numerics) -> Vec<Tolerance> {
     bars
 }
 
-/// How often an op rounds: once, and where it combines many elements as often as sums by halves of
-/// them do.
+/// How often an op rounds: once, and if it combines many elements as often as a pairwise sum of
+/// them.
 fn roundings_of(signature: &Signature) -> u32 {
     let count = |types: &[TensorType]| types.iter().map(|ty| ty.elems().get()).max().unwrap_or(0).max(1);
     1 + (count(signature.operands()) / count(signature.results())).max(1).ilog2()
 }
 
-/// How far a result may be off that has been rounded so often: a region may round between its ops,
-/// and at its end, or only there. A short float is off by half a step each time, and what follows
-/// makes up to twice as much of it; longer ones have other sums and functions besides, for which
-/// there is [`tolerance`].
+/// The relative error of a result after this number of roundings. A region may round between its
+/// ops and at its end, or only there. A short float is off by half a unit in the last place each
+/// time, and later ops may double that. Longer floats also have other sums and functions, which
+/// [`tolerance`] covers.
 fn share(dtype: DType, roundings: u32) -> f64 {
     let most = tolerance(dtype);
     match dtype.float_format() {
@@ -247,7 +245,7 @@ fn share(dtype: DType, roundings: u32) -> f64 {
     }
 }
 
-/// A number that is not what it should be.
+/// An element that differs too much.
 struct Mismatch {
     element: usize,
     fused: f64,
@@ -260,7 +258,7 @@ impl fmt::Display for Mismatch {
     }
 }
 
-/// The first element in which data of a type differs by more than it may.
+/// The first element that differs by more than the tolerance.
 fn difference(dtype: DType, bar: Tolerance, fused: &[u8], single: &[u8]) -> Option<String> {
     if bar == Tolerance::None || fused == single {
         return None;

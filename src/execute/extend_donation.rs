@@ -1,5 +1,5 @@
-//! Compiling executables that reuse the memory of more inputs: what
-//! [`Undonated`](crate::device::Undonated) asks for.
+//! Compiles executables that may reuse more inputs, as [`Undonated`](crate::device::Undonated)
+//! decides.
 
 use std::sync::Arc;
 
@@ -14,10 +14,9 @@ use crate::event::Event;
 use crate::stream::StreamShared;
 
 impl Job {
-    /// Notes which inputs die without their memory being reused, and has an executable compiled
-    /// that reuses it if that pays. All inputs have data, and the executable is about to be
-    /// launched.
-    pub(super) fn note_undonated(&self, hit: &Hit<Executable>, stream: &Arc<StreamShared>) {
+    /// Notes which inputs die without being donated. Compiles an executable that reuses them when
+    /// that pays. All inputs have data, and the executable is about to be launched.
+    pub(super) fn note_donations(&self, hit: &Hit<Executable>, stream: &Arc<StreamShared>) {
         let config = stream.engine().config();
         let is_free = !config.is_reproducible() && !config.is_cache_only();
         let Some(undonated) = hit.artifact.undonated().filter(|_| is_free) else { return };
@@ -28,7 +27,7 @@ impl Job {
         let mut dying = wider.params;
         dying.extend(hit.artifact.reusable().iter().map(|&(_, param)| param));
         dying.sort_unstable();
-        // Two may have been asked for that the same result could be written over.
+        // Two of the requested inputs may compete for the same result.
         let aliases = Aliases::pair(canon, hit.artifact.outputs(), &dying);
         if aliases.pairs().len() <= hit.artifact.reusable().len() {
             return;
@@ -37,8 +36,8 @@ impl Job {
         self.replace(hit.artifact.clone(), dying, stream);
     }
 
-    /// Compiles another executable behind all that is waited for, with the same results, which
-    /// takes the place of one in the cache. `dying` are the parameters whose memory it may reuse.
+    /// Compiles an executable with the same results in the background. It replaces `old` in the
+    /// cache. `dying` are the parameters that it may reuse.
     pub(super) fn replace(&self, old: Arc<Executable>, dying: Vec<u32>, stream: &Arc<StreamShared>) {
         let compile = Compile {
             outputs: old.outputs().iter().copied().collect(),

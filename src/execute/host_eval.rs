@@ -1,20 +1,18 @@
-//! Results that follow from what the host has.
+//! Evaluates results on the host if they follow from data that the host has.
 //!
-//! Programs look at numbers that depend on nothing the device computes: whether a mask that was
-//! made from a length is full. Such a read ends a region, and that may be a whole training step:
-//! whoever reads would wait for it and for all that runs before it, and record nothing meanwhile.
-//! So when a read has ended a region, what is read of it is computed by the interpreter if that
-//! takes integers and `bool` alone, from nothing but numbers that are lifted. The region is
-//! launched as ever, and nobody waits for it.
+//! Programs read numbers that depend on nothing the device computes, such as whether a mask that
+//! was made from a length is full. Such a read ends a region, possibly a whole training step. The
+//! reader would wait for the region and everything before it, and record nothing meanwhile. So when
+//! a read has ended a region, the interpreter computes the value if that takes only integers and
+//! `bool`, from lifted scalars only. The region is launched as usual, and nobody waits for it.
 //!
-//! Input: a job that a read has made. Output: the job, without the promises of what is read if that
-//! was computed.
+//! Input: a job whose region a read has ended. Output: the job, without the promises of the values
+//! that were computed.
 //!
 //! Invariants:
-//! - J7: a value that was computed so cannot be told from what the region makes: on integers and
-//!   `bool` every op is exact ([`Rounding`]). The region stays what it is, with its key and the
-//!   results that its executable is asked for. Nobody waits for it, and what goes wrong leaves the
-//!   value to the region.
+//! - J7: a value that was computed here equals the one that the region makes: every op on integers
+//!   and `bool` is exact ([`Rounding`]). The region, its key and the results that its executable
+//!   returns stay the same. A failure leaves the value to the region.
 //!
 //! [`Rounding`]: fuseline_fusion::op::Rounding
 
@@ -34,38 +32,39 @@ use super::bounded_map::BoundedFifoMap;
 use super::interpreter_tier::failed;
 use super::job::Job;
 use crate::device::{Buffer, DeviceError};
-use crate::limits::MAX_FOREGONE_RESULTS;
+use crate::limits::MAX_HOST_EVAL_RESULTS;
 use crate::stream::StreamShared;
 use crate::value::{Outcome, Producer};
 
-/// Most elements of such a result: what a program decides by is a number or a few.
+/// Maximum number of elements of such a result. Programs decide by one number or a few.
 const MAX_ELEMENTS: usize = 64;
 
-/// Most that the interpreter may take, by its estimate. What it is about, an execution that is
-/// waited for, takes that at least.
+/// Maximum time of the interpreter, by its estimate. The execution that a reader would wait for
+/// takes at least that long.
 const LONGEST: Duration = Duration::from_micros(50);
 
 /// The ops that make one result of a region.
 struct BackwardSlice {
     graph: Graph,
-    /// Which parameters of the region are those of the graph; they are lifted.
+    /// The parameters of the region that correspond to those of the graph. They are lifted.
     params: Vec<u32>,
-    /// Which result of the graph it is.
+    /// The number of the result in the graph.
     result: u32,
 }
 
-/// A result of a region.
+/// One result of a region.
 type ResultOf = (RegionKey, u32);
 
-/// Which results of regions are computed so: a bounded number, the oldest are forgotten.
+/// The backward slices of results, in a bounded map that forgets the oldest. `None` if a result
+/// cannot be evaluated on the host.
 pub(crate) struct HostEval(Mutex<BoundedFifoMap<ResultOf, Option<Arc<BackwardSlice>>>>);
 
 impl HostEval {
     pub(crate) fn new() -> HostEval {
-        HostEval(Mutex::new(Rank::HostEval, BoundedFifoMap::with_room(MAX_FOREGONE_RESULTS)))
+        HostEval(Mutex::new(Rank::HostEval, BoundedFifoMap::with_room(MAX_HOST_EVAL_RESULTS)))
     }
 
-    /// The ops that make a result, if they can be told from it.
+    /// The ops that make a result, if the host can evaluate them.
     fn cone(
         &self,
         key: RegionKey,
@@ -83,7 +82,7 @@ impl HostEval {
 }
 
 impl Job {
-    /// Computes what somebody reads, if it follows from what the host has.
+    /// Computes the values that are being read, where the host can.
     pub(super) fn answer(&mut self, stream: &StreamShared) {
         let engine = stream.engine();
         let host_eval = engine.host_eval().filter(|_| self.boundary == Boundary::HostRead && self.is_fused());
@@ -111,7 +110,7 @@ impl Job {
         let cone = host_eval.cone(self.info.reference.key, canon.graph(), canon.lifted(), result)?;
         let device = stream.engine().device();
         let arithmetic = device.target().arithmetic(SumOrder::AnyOrder);
-        let operand = |&at: &u32| match self.inputs.get(at as usize)?.value.0.outcome().get() {
+        let operand = |&at: &u32| match self.inputs.get(at as usize)?.value.cell().outcome().get() {
             Some(Outcome::Scalar(scalar)) => Some(Arc::new(scalar.to_literal())),
             _ => None,
         };
@@ -130,8 +129,8 @@ fn is_exact(ty: &TensorType) -> bool {
     !matches!(ty.dtype().class(), DTypeClass::Float | DTypeClass::Complex)
 }
 
-/// Whether an op computes with integers and `bool` alone, in its bodies too, and nothing but its
-/// results comes of it.
+/// Whether an op, with its bodies, computes with integers and `bool` only and has no effect besides
+/// its results.
 fn is_exact_op(signature: &Signature) -> bool {
     let def = signature.def();
     let types = || signature.operands().iter().chain(signature.results());
@@ -151,7 +150,7 @@ impl BackwardSlice {
         if graph.type_of(wanted)?.elems().get() > MAX_ELEMENTS {
             return None;
         }
-        // From the last of them back, so that each is met behind all that read it.
+        // Backwards from the last op, so that an op is visited after all ops that read it.
         let mut is_in = vec![false; graph.nodes().len()];
         let last = graph.maker(wanted)?;
         is_in[last] = true;
@@ -185,7 +184,7 @@ impl BackwardSlice {
         interp::estimate(&cone.graph).is_some_and(|takes| takes <= LONGEST).then_some(cone)
     }
 
-    /// These ops of a graph as one of their own.
+    /// Copies these ops into a graph of their own.
     fn cut<'a>(
         from: &Graph,
         nodes: impl Iterator<Item = &'a Node>,

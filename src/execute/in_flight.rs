@@ -1,8 +1,8 @@
-//! How much of a stream may be on the device at once.
+//! Limits how much of a stream may be on the device at once.
 //!
-//! A region is in flight from its launch until the device says that it is done. Beyond a number of
-//! regions or bytes of results the driver waits, which in the end lets the recording thread wait:
-//! memory is bounded by the limits and not by how far the program is ahead.
+//! A region is in flight from its launch until the device reports that it is done. Beyond a number
+//! of regions or bytes of results the driver stops launching. In the end the recording thread waits
+//! too: memory is bounded by the limits and not by how far the program is ahead.
 
 use std::fmt;
 use std::sync::{Arc, Weak};
@@ -14,35 +14,35 @@ use smallvec::SmallVec;
 use crate::stream::StreamShared;
 
 #[derive(Default)]
-struct State {
+struct InFlightState {
     regions: usize,
     bytes: Bytes,
-    /// Regions that ever took off.
+    /// Regions launched so far.
     launched: u64,
-    /// The driver waits for something to be done.
+    /// The driver waits for a region to be done.
     waiting: bool,
-    /// What others wait for: so many regions to be done.
+    /// Callbacks, each with the number of regions that still have to be done.
     landings: Vec<(usize, Landed)>,
 }
 
-/// Called when what was waited for is done.
+/// Called when the awaited regions are done.
 type Landed = Box<dyn FnOnce() + Send>;
 
-/// What is in flight of one stream.
+/// The regions of one stream that are in flight.
 pub(crate) struct InFlight {
     max_regions: usize,
     max_bytes: Bytes,
-    state: Mutex<State>,
+    state: Mutex<InFlightState>,
 }
 
 impl InFlight {
     pub(crate) fn new(max_regions: usize, max_bytes: Bytes) -> InFlight {
-        InFlight { max_regions, max_bytes, state: Mutex::new(Rank::InFlight, State::default()) }
+        InFlight { max_regions, max_bytes, state: Mutex::new(Rank::InFlight, InFlightState::default()) }
     }
 
-    /// Whether a region with results of so many bytes may be launched. If not, the stream is
-    /// notified when that may have changed. A region larger than the limit goes when nothing else
-    /// is in flight.
+    /// Whether a region with this many bytes of results may be launched. If not, the stream is
+    /// notified when that may have changed. A region larger than the limit is admitted when nothing
+    /// else is in flight.
     pub(super) fn admits(&self, bytes: Bytes) -> bool {
         let mut state = self.state.lock();
         let fits = state.regions < self.max_regions && state.bytes.saturating_add(bytes) <= self.max_bytes;
@@ -61,8 +61,9 @@ impl InFlight {
         state.regions == 0
     }
 
-    /// Calls `landed` when as many regions are done as are in flight now, which are those unless
-    /// the device changes their order: on any thread, at once if none is. Returns their number.
+    /// Calls `landed` when as many regions are done as are in flight now. These are the same
+    /// regions unless the device reorders them. The call comes on any thread, at once if nothing is
+    /// in flight. Returns the number of regions.
     pub(super) fn when_landed(&self, landed: impl FnOnce() + Send + 'static) -> usize {
         let mut state = self.state.lock();
         let regions = state.regions;
@@ -75,7 +76,7 @@ impl InFlight {
         0
     }
 
-    /// A region takes off; it must [`InFlight::land`].
+    /// Counts a launched region. Each call needs one of [`InFlight::land`].
     pub(super) fn take_off(&self, bytes: Bytes) {
         let mut state = self.state.lock();
         state.regions += 1;
@@ -83,7 +84,7 @@ impl InFlight {
         state.bytes = state.bytes.saturating_add(bytes);
     }
 
-    /// How many regions ever took off, and how many of these are done.
+    /// How many regions were ever launched, and how many of these are done.
     pub(super) fn progress(&self) -> (u64, u64) {
         let state = self.state.lock();
         (state.launched, state.launched - state.regions as u64)
@@ -106,8 +107,8 @@ impl InFlight {
         }
         drop(state);
         landed.into_iter().for_each(|landed| landed());
-        // This may be a thread of the plugin, where nothing may be torn down: a stream that we turn
-        // out to be the last to hold is handed to a thread of ours.
+        // This may be a plugin thread, where nothing may be torn down. If this is the last
+        // reference to the stream, a thread of ours drops it.
         if waiting && let Some(stream) = stream.upgrade() {
             StreamShared::notify_from_outside(stream);
         }
@@ -117,7 +118,7 @@ impl InFlight {
 impl fmt::Debug for InFlight {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = self.state.lock();
-        write!(f, "Flow({} regions, {} of results)", state.regions, state.bytes)
+        write!(f, "InFlight({} regions, {} of results)", state.regions, state.bytes)
     }
 }
 
@@ -125,8 +126,8 @@ impl fmt::Debug for InFlight {
 mod tests {
     use super::*;
 
-    /// Regions and bytes are limits of their own, both of what is in flight now, and what is larger
-    /// than all of it goes alone.
+    /// Regions and bytes are separate limits on what is in flight. A region larger than the limit
+    /// runs alone.
     #[test]
     fn as_much_is_in_flight_as_the_limits_say() {
         let in_flight = Arc::new(InFlight::new(3, Bytes(100)));

@@ -1,33 +1,34 @@
-//! The first executions of a region, which the interpreter makes.
+//! The interpreter tier: the first executions of a new region.
 //!
-//! A compile takes 30 ms to more than a second, and many regions are run once: what sets a program
-//! up, what has a new shape in each round. Small ones the interpreter has done long before. So a
-//! new region is interpreted until that has taken, by [`interp::estimate`], about as long as a
-//! compile would, and at most [`MAX_RUNS`] times; only then it waits for its executable. Whatever
-//! the number of executions turns out to be, it costs at most about twice of what would have been
-//! best (the ski rental of competitive analysis: Karlin et al., Competitive snoopy caching,
-//! Algorithmica 3, 1988). The compile runs beside the interpreter: it is started at the second
-//! execution, or, of a region that is interpreted fewer than [`FEW_RUNS`] times, because that takes
-//! long, at the first. What is run once, like a first step that differs from the others by what
-//! sets them up, then has no compile, which would hold up that of the others. If the compile takes
-//! longer than these executions, the interpreter goes on until the executable is there, so that
-//! nobody waits for it: that costs the time of one execution more than to wait, at most, which is a
-//! quarter of a compile or less. Where even that is long, it is waited for.
+//! A compile takes 30 ms to more than a second, and many regions run once: those that set a program
+//! up, or that have a new shape in each iteration. The interpreter finishes small ones long before
+//! their compile would. So a new region is interpreted until that has taken about as long as a
+//! compile, by the estimate of [`interp::estimate`], and at most [`MAX_RUNS`] times. After that it
+//! waits for its executable. Whatever the number of executions turns out to be, this costs at most
+//! about twice the optimum (the ski rental of competitive analysis: Karlin et al., Competitive
+//! snoopy caching, Algorithmica 3, 1988).
 //!
-//! Input: a region about to look for its executable. Output: whether it is interpreted this time,
-//! and [`Slot`]s with results.
+//! The compile runs beside the interpreter. It starts at the second execution, or at the first if
+//! the region is interpreted fewer than [`FEW_RUNS`] times because that takes long. So a region
+//! that runs once, as in a first step that differs from the others by its set-up, is not compiled
+//! and does not hold up other compiles. If the compile takes longer than these executions, the
+//! interpreter goes on until the executable exists, so that no job waits for it. That costs at most
+//! one execution more than waiting, which is a quarter of a compile or less. If an execution takes
+//! longer, the job waits.
+//!
+//! Input: a region about to look up its executable. Output: whether it is interpreted this time,
+//! and [`ResultSlot`]s with results.
 //!
 //! Invariants:
-//! - J1: how many executions are interpreted at least follows from the region and from how many
-//!   sizes of it had come when it was new, and from these executions when a compile is started:
-//!   what is compiled does not depend on time. With [`EngineConfig::reproducible`] no more are
-//!   interpreted, so that numbers are the same in each run. (Where several streams record the same
-//!   ops at several sizes, whose came first.)
-//! - J2: what goes wrong in the interpreter costs speed: the region is compiled and executed
-//!   instead.
+//! - J1: the least number of interpreted executions follows from the region and from the number of
+//!   its sizes seen when it was new. The start of its compile follows from these executions. So
+//!   what is compiled does not depend on time. With [`EngineConfig::reproducible`] no more
+//!   executions are interpreted, so numbers are the same in each run. (If several streams record
+//!   the same ops at several sizes, it depends on whose came first.)
+//! - J2: a failure of the interpreter costs speed: the region is compiled and executed instead.
 //!
-//! Only where the data is in the host's memory (XLA's CPU backend), in Fused mode, with one replica
-//! and `Numerics::Fast`. Regions that were joined from units are not interpreted: their units are.
+//! The tier exists only where data is in the host's memory (XLA's CPU backend), in Fused mode, with
+//! one replica and `Numerics::Fast`. Merged regions are not interpreted; their units are.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -51,34 +52,34 @@ use crate::device::{Buffer, DeviceError};
 use crate::engine::Task;
 use crate::error::{RegionRef, Stage};
 use crate::event::Event;
-use crate::limits::MAX_COLD_REGIONS;
+use crate::limits::MAX_INTERPRETED_REGIONS;
 use crate::stream::StreamShared;
 use crate::value::{Outcome, Producer, RegionInfo, ValueCell};
 
-/// Most executions of a region that are interpreted. Few under shuttle, so that a small scenario
-/// gets beyond them.
+/// Maximum number of interpreted executions of a region. It is small under shuttle, so that a small
+/// scenario exceeds it.
 pub(super) const MAX_RUNS: u32 = if cfg!(shuttle) { 2 } else { 10 };
 
-/// With so few the compile is started at the first, in case there is another.
+/// Below this number of executions the compile starts at the first, in case there is another.
 pub(super) const FEW_RUNS: u32 = 4;
 
-/// Most of one of many sizes, however little each takes.
+/// Maximum for a region that comes at many sizes, however little time an execution takes.
 const MAX_PATIENCE: u32 = 1_000;
 
-/// What a compile takes: 30 to 70 ms for chains of 10 to 200 elementwise ops, 80 to 300 ms for 16
-/// to 100 ops with products and sums, 0.4 to 1.2 s for 500 to 800 (33 cases of `fuseline bench`,
-/// 2026-11-22).
+/// Estimated time of a compile: 30 to 70 ms for chains of 10 to 200 elementwise ops, 80 to 300 ms
+/// for 16 to 100 ops with products and sums, 0.4 to 1.2 s for 500 to 800 (33 cases of `fuseline
+/// bench`, 2026-11-22).
 const COMPILE: Duration = Duration::from_millis(30);
 const COMPILE_OP: Duration = Duration::from_micros(200);
 const COMPILE_REDUCTION: Duration = Duration::from_millis(2);
 const COMPILE_CONTRACTION: Duration = Duration::from_millis(15);
 
-/// What a compile takes, roughly.
+/// Estimates the time to compile a region.
 pub(super) fn compile_time(graph: &Graph) -> Duration {
     compile_time_of(graph.nodes())
 }
 
-/// The same of a region of these ops.
+/// Estimates the time to compile a region of these ops.
 pub(super) fn compile_time_of(nodes: &[Node]) -> Duration {
     let op = |node: &Node| match node.signature().def().fusibility {
         Fusibility::Reduction => COMPILE_REDUCTION,
@@ -95,12 +96,12 @@ fn break_even(graph: &Graph) -> u32 {
     u32::try_from(runs).unwrap_or(u32::MAX)
 }
 
-/// What a load takes at least, and how many take as long as a compile of the same region
-/// (docs/cache.md).
+/// Minimum time of a load, and the number of loads that take as long as a compile of the same
+/// region (docs/cache.md).
 const LOAD: Duration = Duration::from_millis(1);
 const LOADS: u32 = 12;
 
-/// Whether the interpreter is done with a region before it could be loaded.
+/// Whether interpreting a region takes less time than loading its executable.
 pub(super) fn is_done_before_a_load(graph: &Graph) -> bool {
     interp::estimate(graph).is_some_and(|once| once <= LOAD + compile_time(graph) / LOADS)
 }
@@ -113,7 +114,7 @@ fn runs(graph: &Graph, sizes: ShapeCount) -> u32 {
     }
 }
 
-/// The same of one that is one of many, of which each comes seldom.
+/// How often a region is interpreted that is one of many sizes, each of which is rare.
 pub(super) fn patience(graph: &Graph) -> u32 {
     break_even(graph).min(MAX_PATIENCE)
 }
@@ -121,14 +122,14 @@ pub(super) fn patience(graph: &Graph) -> u32 {
 /// One interpreted execution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct InterpretedRun {
-    /// Which one, from 1.
+    /// The number of this execution, from 1.
     pub(super) number: u32,
-    /// How many there are.
+    /// How many are planned.
     pub(super) of: u32,
 }
 
 impl InterpretedRun {
-    /// Whether somebody is about to wait for the compile that is started now.
+    /// The priority of a compile that is started now.
     pub(super) fn haste(self) -> CompilePriority {
         match self.of {
             ..=MAX_RUNS => CompilePriority::Foreground,
@@ -136,47 +137,47 @@ impl InterpretedRun {
         }
     }
 
-    /// Whether all executions that are counted are over, and the compile is not.
+    /// Whether all planned executions are over and the compile is not.
     pub(super) fn is_overdue(self) -> bool {
         self.number > self.of
     }
 
-    /// Whether it is interpreted for as long as its compile takes: what takes longer than a quarter
-    /// of that waits.
+    /// Whether the interpreter goes on until the compile ends. A region of which one execution
+    /// takes more than a quarter of a compile waits instead.
     pub(super) fn goes_on(self, config: &EngineConfig) -> bool {
         self.of >= FEW_RUNS.min(MAX_RUNS) && !config.is_reproducible()
     }
 
-    /// Whether the compile is started now.
+    /// Whether the compile starts with this execution.
     pub(super) fn starts_compile(self) -> bool {
         let at = match self.of {
             of if of < FEW_RUNS.min(MAX_RUNS) => 1,
             ..=MAX_RUNS => 2,
-            // Half of the time is enough for most compiles, and most sizes do not come so often.
+            // Half of the time is enough for most compiles, and most sizes are rarer than that.
             more => more / 2,
         };
         self.number == at
     }
 }
 
-/// The regions that are being interpreted: a bounded number, the oldest are forgotten.
+/// The regions that are being interpreted, in a bounded map that forgets the oldest.
 pub(crate) struct InterpreterTier(Mutex<BoundedFifoMap<RegionKey, InterpretedRun>>);
 
-/// What becomes of a region that was interpreted before.
+/// How a region that was interpreted before runs next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NextTier {
     Interpret(InterpretedRun),
-    /// It has been interpreted often enough.
+    /// All planned executions are over.
     Compile(InterpretedRun),
 }
 
 impl InterpreterTier {
     pub(crate) fn new() -> InterpreterTier {
-        InterpreterTier(Mutex::new(Rank::InterpreterTier, BoundedFifoMap::with_room(MAX_COLD_REGIONS)))
+        InterpreterTier(Mutex::new(Rank::InterpreterTier, BoundedFifoMap::with_room(MAX_INTERPRETED_REGIONS)))
     }
 
-    /// The next execution of a region. `None` if it was not interpreted before, or not lately, or
-    /// is [warm](ColdRegions::warm).
+    /// Counts the next execution of a region. `None` if it was not interpreted recently or has been
+    /// [promoted](InterpreterTier::warm).
     pub(super) fn again(&self, key: RegionKey) -> Option<NextTier> {
         let mut runs = self.0.lock();
         let run = runs.get_mut(&key)?;
@@ -184,7 +185,7 @@ impl InterpreterTier {
         Some(if run.is_overdue() { NextTier::Compile(*run) } else { NextTier::Interpret(*run) })
     }
 
-    /// A region is not interpreted any more.
+    /// Promotes a region: it is not interpreted any more.
     pub(super) fn warm(&self, key: RegionKey) {
         self.0.lock().remove(&key);
     }
@@ -194,7 +195,7 @@ impl InterpreterTier {
         self.first_of(key, runs(graph, sizes))
     }
 
-    /// The first of so many.
+    /// The first of `of` executions.
     pub(super) fn first_of(&self, key: RegionKey, of: u32) -> Option<InterpretedRun> {
         let run = InterpretedRun { number: 1, of };
         if run.of == 0 {
@@ -205,11 +206,11 @@ impl InterpreterTier {
     }
 }
 
-/// The results asked for, in order, or why there are none.
+/// The requested results in order, or the error.
 pub(super) type Interpreted = Result<Vec<Buffer>, DeviceError>;
 
 /// Where the interpreter leaves its results for the job.
-pub(super) struct Slot(Mutex<Option<Interpreted>>);
+pub(super) struct ResultSlot(Mutex<Option<Interpreted>>);
 
 /// A parameter of a region.
 pub(super) enum Param {
@@ -218,13 +219,13 @@ pub(super) enum Param {
 }
 
 impl Job {
-    /// Has the region interpreted; its inputs are there.
+    /// Interprets the region on the pool. Its inputs have data.
     pub(super) fn interpret(
         &self,
         run: InterpretedRun,
         pool: &Pool<Task>,
         stream: &Arc<StreamShared>,
-    ) -> Arc<Slot> {
+    ) -> Arc<ResultSlot> {
         let engine = stream.engine();
         let region = self.info.reference;
         engine.counters().interpreted.add(1);
@@ -232,25 +233,25 @@ impl Job {
         self.interpret_by(interpreted, pool, stream)
     }
 
-    /// Has a function run the region on a thread of the pool.
+    /// Runs the region by `run` on a thread of the pool.
     pub(super) fn interpret_by(
         &self,
         run: impl FnOnce(&RegionInfo, &[Param], &[u32], &StreamShared) -> Interpreted + Send + 'static,
         pool: &Pool<Task>,
         stream: &Arc<StreamShared>,
-    ) -> Arc<Slot> {
-        let params: Vec<Param> = self.inputs.iter().map(|input| param(&input.value.0)).collect();
+    ) -> Arc<ResultSlot> {
+        let params: Vec<Param> = self.inputs.iter().map(|input| param(input.value.cell())).collect();
         let outputs: Vec<u32> = self.outputs.iter().map(|&(index, _)| index).collect();
         let (info, owner) = (self.info.clone(), stream.clone());
-        Slot::filled_by(self.info.reference, pool, stream, move || {
+        ResultSlot::filled_by(self.info.reference, pool, stream, move || {
             let results = run(&info, &params, &outputs, &owner);
-            // The job may be its inputs' last reader.
+            // The job may be the last reader of its inputs.
             drop(params);
             results
         })
     }
 
-    /// Hands out what the interpreter has made; or the job, which is to be compiled.
+    /// Hands out the interpreted results. Returns the job if it has to be compiled instead.
     pub(super) fn fulfil_interpreted(
         mut self: Box<Self>,
         interpreted: Interpreted,
@@ -273,7 +274,7 @@ impl Job {
                 let region = self.info.reference;
                 let engine = stream.engine();
                 engine.emit(|| Event::NotInterpreted { region, why: error.message });
-                if let Some(cold) = engine.cold() {
+                if let Some(cold) = engine.interpreter_tier() {
                     cold.warm(region.key);
                 }
                 self.leaves_bucket(stream);
@@ -283,15 +284,15 @@ impl Job {
     }
 }
 
-impl Slot {
-    /// A slot for the results of a region that `work` makes on a thread of the pool.
+impl ResultSlot {
+    /// Returns a slot for the results that `work` computes on a thread of the pool.
     pub(super) fn filled_by(
         region: RegionRef,
         pool: &Pool<Task>,
         stream: &Arc<StreamShared>,
         work: impl FnOnce() -> Interpreted + Send + 'static,
-    ) -> Arc<Slot> {
-        let slot = Arc::new(Slot(Mutex::new(Rank::InterpreterSlot, None)));
+    ) -> Arc<ResultSlot> {
+        let slot = Arc::new(ResultSlot(Mutex::new(Rank::InterpreterSlot, None)));
         let (owner, result) = (stream.clone(), slot.clone());
         let task: Task = Box::new(move || {
             let since = owner.engine().is_observed().then(Instant::now);
@@ -303,7 +304,7 @@ impl Slot {
             *result.0.lock() = Some(outcome);
             owner.notify();
         });
-        // Its thread is there if regions are interpreted as a rule.
+        // The pool already has a thread if the interpreter tier is enabled.
         pool.push_elastic(task, 1);
         slot
     }
@@ -325,7 +326,8 @@ pub(super) fn param(value: &Arc<ValueCell>) -> Param {
     }
 }
 
-/// The results of a region, computed on this thread from data that may be on its way.
+/// Computes the results of a region on this thread. It waits for inputs that are still being
+/// computed.
 fn interpreted(info: &RegionInfo, params: &[Param], outputs: &[u32], stream: &StreamShared) -> Interpreted {
     let device = stream.engine().device();
     let data = |param: &Param| operand(param, |buffer, _| device.download(buffer, 0));
@@ -335,8 +337,7 @@ fn interpreted(info: &RegionInfo, params: &[Param], outputs: &[u32], stream: &St
     results.iter().map(|result| device.upload(result.ty(), result.bytes())).collect()
 }
 
-/// The data of an operand, which may be on their way: of a value by `download`, which is told their
-/// type.
+/// Returns the data of an operand. `download` waits for the data of a value and gets its type.
 pub(super) fn operand(
     param: &Param,
     download: impl FnOnce(&Buffer, &TensorType) -> Result<Vec<u8>, DeviceError>,

@@ -1,4 +1,4 @@
-//! One region on its way to the device.
+//! A job: one region on its way to the device.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -8,11 +8,12 @@ use fuseline_fusion::canon::CanonRegion;
 use fuseline_fusion::op::Effect;
 use fuseline_fusion::region::{Boundary, Input, LoopFingerprint, Mode, Output, Region, Unit};
 use fuseline_fusion::{Bytes, RegionSeq, Site, ValueId};
+use fuseline_record::template::{LoopIteration, Template};
 
 use super::EngineRegion;
 use super::baseline;
 use super::compile::{Compile, CompilePriority, CompileSlot, FailureCaching, MemoryFallback};
-use super::interpreter_tier::{self, InterpretedRun, NextTier, Slot};
+use super::interpreter_tier::{self, InterpretedRun, NextTier, ResultSlot};
 use super::memory::MemoryWaiter;
 use super::miss_history::MissReport;
 use super::padded_regions::{PaddedRegion, ShapeCount};
@@ -20,95 +21,94 @@ use super::quarantine::QuarantineScope;
 use crate::device::{Cause, DeviceError, Executable, ExecutableOptions};
 use crate::error::{Failure, RegionRef, Stage};
 use crate::event::{Event, SealedRegion, Wait};
-use crate::record::trace_cache::{LoopId, Recorded, ReplayTrace, Template};
+use crate::record::{Recorded, ReplayTrace};
 use crate::stream::StreamShared;
 use crate::value::{Outcome, RegionInfo, ValueCell, ValuePromise, ValueRef};
 
-/// Where a job stands.
-pub(super) enum State {
-    /// An executable has to be looked for.
+/// The state of a job.
+pub(super) enum JobState {
+    /// The executable has to be looked up.
     Wanted,
-    /// It is being compiled for this job.
+    /// The executable is being compiled for this job.
     Compiling(Arc<CompileSlot>),
-    /// It is being compiled for somebody else; looked for again when that has ended.
+    /// The executable is being compiled for another job. When that ends, this job looks it up
+    /// again.
     Following(Arc<CompileSlot>),
-    /// It is there.
+    /// The executable is available.
     Ready(Hit<Executable>),
-    /// It will not be: the region cannot be compiled.
+    /// The compile for this job failed.
     Refused(Arc<DeviceError>),
-    /// It will not be, as is known from before.
+    /// An earlier compile failed, and the cache has its error.
     Known(Arc<DeviceError>),
-    /// There was no memory; it goes on, with the executable if there is one, when there may be
-    /// some.
+    /// Memory ran out. The job goes on, with the executable if it had one, when some may be free.
     Short(Arc<MemoryWaiter>, Option<Hit<Executable>>),
-    /// It is not there now, and nobody waits for it: the region's units run instead.
+    /// The executable of a merged region is not available, and nobody waits for it: its units run.
     RanUnmerged,
-    /// It would be for these sizes only: the region is cut before these ops, and few of its parts
-    /// are new.
-    Apart(Vec<usize>),
-    /// It is not wanted yet, or, with the slot, not there yet, and the interpreter has the time
-    /// until then.
-    Cold(InterpretedRun, Option<Arc<CompileSlot>>),
-    /// There is none of its own, but one for its sizes and others.
+    /// An executable would serve these sizes only. The region is cut before these ops, so that few
+    /// of its parts are new.
+    ShapeSplit(Vec<usize>),
+    /// The interpreter is to run the region: its executable is not wanted yet, or, with a slot, is
+    /// being compiled.
+    Interpreted(InterpretedRun, Option<Arc<CompileSlot>>),
+    /// The region has no executable of its own, but its bucket has one.
     PaddedRegion(Arc<PaddedRegion>, Hit<Executable>),
-    /// It will not be: the region crashed a process, or is an op of one that did. The interpreter
-    /// runs it.
+    /// The region crashed a process, or is an op of a region that did. The interpreter runs it.
     Quarantined,
-    /// It is not wanted yet, or will not be, and the interpreter or the executable of its bucket is
-    /// at it.
-    Interpreting(Arc<Slot>),
+    /// The interpreter, or the executable of the bucket, is running the region.
+    Interpreting(Arc<ResultSlot>),
 }
 
-/// A sealed region, what it reads and makes, and how far it has come.
+/// A sealed region, its inputs and outputs, and the state of its execution.
 pub(super) struct Job {
     pub(super) info: Arc<RegionInfo>,
     pub(super) inputs: Vec<Input<ValueRef>>,
-    /// The results that live on, by their number.
+    /// The results that are needed, by their number.
     pub(super) outputs: Vec<(u32, ValuePromise)>,
     mode: Mode,
     pub(super) effect: Effect,
     pub(super) boundary: Boundary,
-    /// What it was joined from, if it was.
+    /// The units of a merged region.
     units: Vec<Unit>,
-    /// Their numbers.
+    /// The numbers of the results that are needed.
     pub(super) needed: OutputSet,
-    /// Bytes of those, on all replicas.
+    /// Bytes of these results on all replicas.
     pub(super) output_bytes: Bytes,
-    /// The input from another stream that the job has asked to be told about.
+    /// The input from another stream that the job has subscribed to.
     pub(super) awaits: Option<ValueId>,
-    /// What it waits for as the first of its stream, and since when.
+    /// What the job waits for as the first of its stream, and since when.
     waits: Option<(Wait, Instant)>,
-    /// Whether it was interpreted, or would have been.
+    /// Whether the region was interpreted, or is past the interpreter tier.
     pub(super) was_cold: bool,
-    /// Whether somebody who reads of it has what they read.
+    /// Whether a read of this region was answered by host evaluation.
     pub(super) has_answered: bool,
-    /// What the region needs as a whole that this one was cut from for that.
+    /// The memory need of the whole region, if this region was cut from it to save memory.
     pub(super) part_of: Option<Bytes>,
-    /// Whether it is kept from the compiler, because it crashed a process or may have.
+    /// Whether the region is kept from the compiler because it crashed a process or may have.
     pub(super) quarantine: QuarantineScope,
-    /// Memory was not yet freed for it.
+    /// Memory has not yet been freed for this job.
     pub(super) may_free: bool,
-    state: State,
+    state: JobState,
 }
 
-/// What [`Job::advance`] came to.
+/// The result of [`Job::advance`].
 pub(super) enum Progress {
-    /// It was launched, or its results have failed.
+    /// The region was launched, or its results have failed.
     Done,
-    /// It waits; the stream will be notified.
+    /// The job waits. The stream will be notified.
     Blocked(Box<Job>),
-    /// It runs op by op instead, or in parts; with what it needs as a whole, if it is for that.
+    /// The region runs op by op or in parts instead. The bytes are what it needs as a whole, if
+    /// that is the reason.
     Parts(Vec<EngineRegion>, Option<Bytes>),
-    /// It runs op by op instead, and its ops are kept from the compiler.
+    /// The region runs op by op instead, and its ops are kept from the compiler.
     Quarantined(Vec<EngineRegion>, QuarantineScope),
 }
 
-/// What the cache knows a region by.
+/// The key of a region in the memory cache.
 pub(super) fn cache_key(info: &RegionInfo) -> Key {
     Key::new(*info.reference.key.as_bytes())
 }
 
-/// The ends of a region.
+/// The inputs and outputs of a region, and what its end decides.
 struct RegionBindings {
     inputs: Vec<Input<ValueRef>>,
     live: Vec<(u32, ValuePromise)>,
@@ -116,15 +116,15 @@ struct RegionBindings {
     mode: Mode,
     effect: Effect,
     units: Vec<Unit>,
-    /// Where the host asked for a value, if that is why it ends.
+    /// Call site of the read that ended the region, if one did.
     asked: Option<Site>,
-    /// Every result, for those who look at the region, if somebody does.
+    /// Every result, if the engine is observed.
     all: Option<Arc<[Output]>>,
 }
 
 impl Job {
-    /// Brings a region into canonical form. `None` for one that nobody needs. `asked` is where the
-    /// host asked for it, if that is known.
+    /// Brings a region into canonical form. Returns `None` for a region that nobody needs. `asked`
+    /// is the call site that requested its result, if known.
     pub(super) fn new(
         region: EngineRegion,
         asked: Option<Site>,
@@ -147,9 +147,9 @@ impl Job {
         Job::of(info, RegionBindings { inputs, live, boundary, mode, effect, units, asked, all }, stream)
     }
 
-    /// The region that a whole tape is. `None` for one that nobody needs.
+    /// Makes the job of a whole replayed trace. Returns `None` for a region that nobody needs.
     pub(super) fn replayed(
-        tape: &mut ReplayTrace,
+        trace: &mut ReplayTrace,
         boundary: Boundary,
         asked: Option<Site>,
         seq: RegionSeq,
@@ -157,9 +157,9 @@ impl Job {
     ) -> Option<Box<Job>> {
         let engine = stream.engine();
         let output = |(value, live)| Output { value, live };
-        let all = engine.is_observed().then(|| tape.outputs().map(output).collect());
-        let template = tape.template().clone();
-        let Recorded { inputs, live, sites } = tape.take_region();
+        let all = engine.is_observed().then(|| trace.outputs().map(output).collect());
+        let template = trace.template().clone();
+        let Recorded { inputs, live, sites } = trace.take_region();
         let reference = RegionRef { stream: stream.id(), seq, key: template.key, ops: template.ops() };
         let info = Arc::new(RegionInfo::new(reference, template.canon.clone(), sites));
         let (mode, effect, units) = (Mode::Fused, Effect::Pure, template.units.clone());
@@ -181,7 +181,7 @@ impl Job {
         engine.emit(|| {
             let scalars = inputs.iter().filter(|input| input.lifted).count();
             let seen = inputs.iter().map(|input| Input {
-                value: input.value.0.id(),
+                value: input.value.cell().id(),
                 lifted: input.lifted,
                 dies: input.dies,
             });
@@ -219,18 +219,18 @@ impl Job {
             part_of: None,
             quarantine: QuarantineScope::None,
             may_free: true,
-            state: State::Wanted,
+            state: JobState::Wanted,
         }))
     }
 
-    /// Makes a template of it, if it is one now.
+    /// Reports the region to the trace cache, which may make a template of it.
     pub(super) fn note(
         &self,
         round: Option<LoopFingerprint>,
         stream: &StreamShared,
     ) -> Option<Arc<Template>> {
         let info = &self.info;
-        let round = round.map(|print| LoopId { print, boundary: self.boundary });
+        let round = round.map(|print| LoopIteration { print, boundary: self.boundary });
         stream.replay().note(info.reference.key, round, &info.canon, &info.sites, &self.units)
     }
 
@@ -244,10 +244,10 @@ impl Job {
         self.info.reference.ops
     }
 
-    /// Looks for an executable, and sees to it that one is made if there is none. A region that was
-    /// joined from units does not wait for that.
+    /// Looks up the executable, and starts a compile if there is none. A merged region does not
+    /// wait for that.
     pub(super) fn prepare(&mut self, stream: &Arc<StreamShared>) {
-        if !matches!(self.state, State::Wanted) {
+        if !matches!(self.state, JobState::Wanted) {
             return;
         }
         if let Some(state) = self.sheltered(stream) {
@@ -257,7 +257,7 @@ impl Job {
         let engine = stream.engine();
         let key = cache_key(&self.info);
         let region = self.info.reference;
-        let cold = engine.cold().filter(|_| self.may_be_cold());
+        let cold = engine.interpreter_tier().filter(|_| self.may_be_cold());
         let mut overdue = None;
         match cold.and_then(|cold| cold.again(region.key)) {
             Some(NextTier::Interpret(run)) => {
@@ -265,15 +265,15 @@ impl Job {
                     && let Lookup::Claimed(claim) =
                         engine.cache().lookup(&key, self.info.canon.bytes(), &self.needed)
                 {
-                    // When the region has been interpreted often enough it is waited for, or the
-                    // interpreter goes on; then there is no hurry.
+                    // A region that has been interpreted often enough waits for the compile, or the
+                    // interpreter goes on. In the second case the compile need not be fast.
                     let may_be_quick = !run.goes_on(engine.config());
                     self.compile_by(Some(claim), run.haste(), may_be_quick, stream);
                 } else if run.haste() == CompilePriority::Foreground {
-                    // What was begun in case it is run again is needed.
+                    // The compile that was started speculatively is needed.
                     engine.compile_pool().hasten(region.key.as_bytes());
                 }
-                self.state = State::Cold(run, None);
+                self.state = JobState::Interpreted(run, None);
                 return;
             }
             Some(NextTier::Compile(run)) => {
@@ -283,7 +283,7 @@ impl Job {
             None => {}
         }
         let found = engine.cache().lookup(&key, self.info.canon.bytes(), &self.needed);
-        // For a run that may compile nothing, and so does neither interpret nor pad.
+        // For the manifest of a run that compiles nothing, and so neither interprets nor pads.
         let asked = match &found {
             Lookup::Claimed(claim) => engine.recorder().map(|_| claim.outputs().clone()),
             _ => None,
@@ -298,18 +298,18 @@ impl Job {
         };
         self.state = match found {
             Lookup::Hit(hit) => self.hit(key, hit, stream),
-            Lookup::InFlight(_) if self.runs_in_units(stream) => State::RanUnmerged,
-            Lookup::Failed(_) | Lookup::Collision if self.is_joined() => State::RanUnmerged,
+            Lookup::InFlight(_) if self.runs_in_units(stream) => JobState::RanUnmerged,
+            Lookup::Failed(_) | Lookup::Collision if self.is_joined() => JobState::RanUnmerged,
             Lookup::InFlight(flight) => {
                 engine.compile_pool().hasten(region.key.as_bytes());
                 let slot = CompileSlot::of(flight, stream);
                 if let Some(run) = overdue.filter(|run| run.goes_on(engine.config())) {
-                    self.state = State::Cold(run, Some(slot));
+                    self.state = JobState::Interpreted(run, Some(slot));
                     return;
                 }
-                State::Following(slot)
+                JobState::Following(slot)
             }
-            Lookup::Failed(error) => State::Known(error),
+            Lookup::Failed(error) => JobState::Known(error),
             Lookup::Claimed(claim) => {
                 let (mut claim, mut sizes) = (claim, ShapeCount::Few);
                 if !self.was_cold {
@@ -326,15 +326,15 @@ impl Job {
                 let cold = cold.filter(|_| !self.was_cold);
                 match cold.and_then(|cold| cold.first(region.key, self.info.canon.graph(), sizes)) {
                     Some(run) if self.is_stored(&claim, stream) => {
-                        // Another process has compiled it: it is loaded, and interpreted at most
-                        // while that takes.
+                        // Another process has compiled it: load it, and interpret at most while it
+                        // loads.
                         let slot = self.compile(Some(claim), CompilePriority::Foreground, stream);
                         if let Some(cold) = cold {
                             cold.warm(region.key);
                         }
                         match interpreter_tier::is_done_before_a_load(self.info.canon.graph()) {
-                            true => State::Cold(run, None),
-                            false => State::Compiling(slot),
+                            true => JobState::Interpreted(run, None),
+                            false => JobState::Compiling(slot),
                         }
                     }
                     Some(run) => {
@@ -343,18 +343,20 @@ impl Job {
                         } else {
                             self.note_asked(asked, stream);
                         }
-                        State::Cold(run, None)
+                        JobState::Interpreted(run, None)
                     }
                     None if self.runs_in_units(stream) => {
                         self.compile(Some(claim), CompilePriority::Background, stream);
-                        State::RanUnmerged
+                        JobState::RanUnmerged
                     }
-                    None => State::Compiling(self.compile(Some(claim), CompilePriority::Foreground, stream)),
+                    None => {
+                        JobState::Compiling(self.compile(Some(claim), CompilePriority::Foreground, stream))
+                    }
                 }
             }
             Lookup::Collision => {
                 self.report_miss(true, stream);
-                State::Compiling(self.compile(None, CompilePriority::Foreground, stream))
+                JobState::Compiling(self.compile(None, CompilePriority::Foreground, stream))
             }
         };
         if let Some(cold) = cold.filter(|_| overdue.is_some()) {
@@ -362,8 +364,8 @@ impl Job {
         }
     }
 
-    /// Whether what a claim is for can be loaded, as far as that is known, and what runs may depend
-    /// on it.
+    /// Whether the store probably has the executable that a claim is for. `false` in a reproducible
+    /// engine, whose runs must not depend on that.
     fn is_stored(&self, claim: &Claim<Executable, DeviceError>, stream: &StreamShared) -> bool {
         let engine = stream.engine();
         let Some(store) = engine.store().filter(|_| !engine.config().is_reproducible()) else { return false };
@@ -371,40 +373,40 @@ impl Job {
         compile.ask(&compile.how, &self.info, store).is_some_and(|asked| store.may_have(&asked))
     }
 
-    /// A compile of the region by itself, with all that the compiler has.
+    /// A fully optimized compile of the region.
     pub(super) fn compile_of(&self, outputs: OutputSet) -> Compile {
         let (dying, how) = (self.dying(), ExecutableOptions::default());
         Compile { outputs, dying, how, otherwise: MemoryFallback::Parts(None) }
     }
 
-    /// Whether it runs as its units while its executable is not there.
+    /// Whether the units run while the executable does not exist.
     fn runs_in_units(&self, stream: &StreamShared) -> bool {
         self.is_joined() && !stream.engine().config().is_reproducible()
     }
 
-    /// It is there.
-    pub(super) fn hit(&self, key: Key, hit: Hit<Executable>, stream: &Arc<StreamShared>) -> State {
+    /// Notes a cache hit and reports it to the variant policies.
+    pub(super) fn hit(&self, key: Key, hit: Hit<Executable>, stream: &Arc<StreamShared>) -> JobState {
         let (engine, region) = (stream.engine(), self.info.reference);
         engine.counters().hits.add(1);
         engine.emit(|| Event::Hit { region, surplus: hit.outputs.len() - self.needed.len() });
         self.replace_stopgap(&hit, stream);
-        self.note_surplus(key, &hit, stream);
-        State::Ready(hit)
+        self.note_unused_outputs(key, &hit, stream);
+        JobState::Ready(hit)
     }
 
-    /// Starts a compile; with a claim, for the cache too.
+    /// Starts a compile. With a claim, the result also goes to the cache.
     pub(super) fn compile(
         &self,
         claim: Option<Claim<Executable, DeviceError>>,
         haste: CompilePriority,
         stream: &Arc<StreamShared>,
     ) -> Arc<CompileSlot> {
-        // What is joined runs as its units until its best executable is there.
+        // A merged region runs as its units until its optimized executable exists.
         let may_be_quick = claim.is_some() && !self.is_joined();
         self.compile_by(claim, haste, may_be_quick, stream)
     }
 
-    /// [`Job::compile`], in a hurry only if it may be.
+    /// As [`Job::compile`]. The compile is a baseline compile only if `may_be_quick`.
     fn compile_by(
         &self,
         claim: Option<Claim<Executable, DeviceError>>,
@@ -413,8 +415,8 @@ impl Job {
         stream: &Arc<StreamShared>,
     ) -> Arc<CompileSlot> {
         let outputs = claim.as_ref().map_or(&self.needed, Claim::outputs).clone();
-        // Who waits for it frees memory first, and a single op is tried again whenever it comes.
-        // Nobody ever waits for what is joined.
+        // A job that waits for the compile frees memory first, and a single op is always tried
+        // again. Nobody ever waits for a merged region.
         let remembered = match self.is_joined() || !self.may_free && self.ops() > 1 {
             true => FailureCaching::All,
             false => FailureCaching::ButForMemory,
@@ -426,20 +428,19 @@ impl Job {
         compile.start(claim, haste, remembered, &self.info, stream)
     }
 
-    /// Whether it is interpreted if it is new.
+    /// Whether the interpreter may run the region when it is new.
     pub(super) fn may_be_cold(&self) -> bool {
         !self.was_cold && !self.is_joined() && self.mode == Mode::Fused && self.effect == Effect::Pure
     }
 
-    /// Whether units were joined to this region.
+    /// Whether the region was merged from units.
     pub(super) fn is_joined(&self) -> bool {
         !self.units.is_empty()
     }
 
-    /// The regions to run instead: the job itself, or, if it was joined and its executable is not
-    /// there, its units.
+    /// The regions to run: the job itself, or the units of a merged region without an executable.
     pub(super) fn or_units(self: Box<Self>, stream: &StreamShared) -> Result<Box<Job>, Vec<EngineRegion>> {
-        if !matches!(self.state, State::RanUnmerged) {
+        if !matches!(self.state, JobState::RanUnmerged) {
             return Ok(self);
         }
         let (region, units) = (self.info.reference, self.units.len());
@@ -450,13 +451,14 @@ impl Job {
     /// The executable that [`Job::prepare`] found.
     #[cfg(feature = "stages")]
     pub(super) fn take_hit(&mut self) -> Option<Hit<Executable>> {
-        match std::mem::replace(&mut self.state, State::Wanted) {
-            State::Ready(hit) => Some(hit),
+        match std::mem::replace(&mut self.state, JobState::Wanted) {
+            JobState::Ready(hit) => Some(hit),
             _ => None,
         }
     }
 
-    /// `is_first`: no executable of the region is in the cache, whatever it returns.
+    /// Counts and reports a miss. `is_first`: the cache has no executable of the region, whatever
+    /// its results.
     fn report_miss(&self, is_first: bool, stream: &StreamShared) {
         let engine = stream.engine();
         engine.counters().misses.add(1);
@@ -475,37 +477,37 @@ impl Job {
         (0u32..).zip(&self.inputs).filter(dies).map(|(index, _)| index).collect()
     }
 
-    /// Goes on as far as possible.
+    /// Advances the job as far as possible.
     pub(super) fn advance(mut self: Box<Self>, stream: &Arc<StreamShared>) -> Progress {
         loop {
             self.state = match self.state {
-                State::Wanted => {
+                JobState::Wanted => {
                     self.prepare(stream);
                     continue;
                 }
-                State::Compiling(slot) => match slot.take() {
+                JobState::Compiling(slot) => match slot.take() {
                     None => {
-                        self.state = State::Compiling(slot);
+                        self.state = JobState::Compiling(slot);
                         self.waits_for(Wait::Compile, stream);
                         return Progress::Blocked(self);
                     }
-                    Some(Ok(hit)) => State::Ready(hit),
-                    Some(Err(error)) => State::Refused(error),
+                    Some(Ok(hit)) => JobState::Ready(hit),
+                    Some(Err(error)) => JobState::Refused(error),
                 },
-                State::Following(slot) => {
+                JobState::Following(slot) => {
                     if !slot.has_landed() {
-                        self.state = State::Following(slot);
+                        self.state = JobState::Following(slot);
                         self.waits_for(Wait::Compile, stream);
                         return Progress::Blocked(self);
                     }
-                    State::Wanted
+                    JobState::Wanted
                 }
-                State::Ready(hit) => {
-                    self.state = State::Wanted;
+                JobState::Ready(hit) => {
+                    self.state = JobState::Wanted;
                     return self.launch(hit, stream);
                 }
-                State::Refused(error) => {
-                    self.state = State::Wanted;
+                JobState::Refused(error) => {
+                    self.state = JobState::Wanted;
                     self.goes_on(stream);
                     return match error.cause {
                         Cause::Memory => self.out_of_memory(&error, None, stream),
@@ -513,7 +515,7 @@ impl Job {
                         Cause::TooManyOps if self.ops() > 1 => self.in_parts(&error, stream),
                         Cause::Quarantined => match self.in_quarantine(error, stream) {
                             Ok(mut job) => {
-                                job.state = State::Quarantined;
+                                job.state = JobState::Quarantined;
                                 self = job;
                                 continue;
                             }
@@ -524,32 +526,32 @@ impl Job {
                         }
                     };
                 }
-                State::Known(error) => {
-                    self.state = State::Wanted;
+                JobState::Known(error) => {
+                    self.state = JobState::Wanted;
                     return match error.cause {
                         Cause::Memory | Cause::Oversized(_) | Cause::TooManyOps if self.ops() > 1 => {
                             self.in_parts(&error, stream)
                         }
                         Cause::Quarantined => {
-                            self.state = State::Refused(error);
+                            self.state = JobState::Refused(error);
                             continue;
                         }
                         _ => self.give_up(&error, stream),
                     };
                 }
-                State::Short(room, hit) => {
+                JobState::Short(room, hit) => {
                     if !room.has_ended() {
-                        self.state = State::Short(room, hit);
+                        self.state = JobState::Short(room, hit);
                         self.waits_for(Wait::InFlight, stream);
                         return Progress::Blocked(self);
                     }
-                    self.state = hit.map_or(State::Wanted, State::Ready);
+                    self.state = hit.map_or(JobState::Wanted, JobState::Ready);
                     self.goes_on(stream);
                     continue;
                 }
-                State::Cold(_, Some(slot)) if slot.has_landed() => State::Wanted,
-                State::Cold(run, slot) => {
-                    self.state = State::Cold(run, slot);
+                JobState::Interpreted(_, Some(slot)) if slot.has_landed() => JobState::Wanted,
+                JobState::Interpreted(run, slot) => {
+                    self.state = JobState::Interpreted(run, slot);
                     if self.awaits_input(stream) {
                         return Progress::Blocked(self);
                     }
@@ -558,14 +560,14 @@ impl Job {
                         Err(instead) => return instead,
                     };
                     match stream.engine().interpret_pool() {
-                        Some(pool) => State::Interpreting(self.interpret(run, pool, stream)),
-                        None => State::Wanted,
+                        Some(pool) => JobState::Interpreting(self.interpret(run, pool, stream)),
+                        None => JobState::Wanted,
                     }
                 }
-                State::PaddedRegion(bucketed, hit) => {
-                    self.state = State::Wanted;
+                JobState::PaddedRegion(bucketed, hit) => {
+                    self.state = JobState::Wanted;
                     if self.awaits_input(stream) {
-                        self.state = State::PaddedRegion(bucketed, hit);
+                        self.state = JobState::PaddedRegion(bucketed, hit);
                         return Progress::Blocked(self);
                     }
                     self = match self.unless_an_input_failed(stream) {
@@ -573,12 +575,12 @@ impl Job {
                         Err(instead) => return instead,
                     };
                     match stream.engine().interpret_pool() {
-                        Some(pool) => State::Interpreting(self.run_padded(bucketed, hit, pool, stream)),
-                        None => State::Wanted,
+                        Some(pool) => JobState::Interpreting(self.run_padded(bucketed, hit, pool, stream)),
+                        None => JobState::Wanted,
                     }
                 }
-                State::Quarantined => {
-                    self.state = State::Quarantined;
+                JobState::Quarantined => {
+                    self.state = JobState::Quarantined;
                     if self.awaits_input(stream) {
                         return Progress::Blocked(self);
                     }
@@ -586,29 +588,29 @@ impl Job {
                         Ok(job) => job,
                         Err(instead) => return instead,
                     };
-                    State::Interpreting(self.take_shelter(stream))
+                    JobState::Interpreting(self.take_shelter(stream))
                 }
-                State::Interpreting(slot) => {
+                JobState::Interpreting(slot) => {
                     let Some(interpreted) = slot.take() else {
-                        self.state = State::Interpreting(slot);
+                        self.state = JobState::Interpreting(slot);
                         self.waits_for(Wait::Interpreter, stream);
                         return Progress::Blocked(self);
                     };
                     self.was_cold = true;
-                    self.state = State::Wanted;
+                    self.state = JobState::Wanted;
                     self.goes_on(stream);
                     match self.fulfil_interpreted(interpreted, stream) {
                         Ok(step) => return step,
                         Err(job) => self = job,
                     }
-                    State::Wanted
+                    JobState::Wanted
                 }
-                State::Apart(places) => {
-                    self.state = State::Wanted;
+                JobState::ShapeSplit(places) => {
+                    self.state = JobState::Wanted;
                     return self.sizes_apart(&places, stream);
                 }
-                State::RanUnmerged => {
-                    self.state = State::RanUnmerged;
+                JobState::RanUnmerged => {
+                    self.state = JobState::RanUnmerged;
                     return match self.or_units(stream) {
                         Ok(job) => Progress::Blocked(job),
                         Err(units) => Progress::Parts(units, None),
@@ -618,7 +620,7 @@ impl Job {
         }
     }
 
-    /// It is the first of its stream that is not launched, and waits.
+    /// The job is the first of its stream that is not launched, and it waits.
     pub(super) fn waits_for(&mut self, wait: Wait, stream: &StreamShared) {
         if self.waits.is_some_and(|(before, _)| before == wait) {
             return;
@@ -629,7 +631,7 @@ impl Job {
         stream.activity().waits(wait, &self.info, since);
     }
 
-    /// It waits no longer.
+    /// The wait is over.
     pub(super) fn goes_on(&mut self, stream: &StreamShared) {
         if let Some((wait, since)) = self.waits.take() {
             stream.activity().goes_on();
@@ -638,24 +640,24 @@ impl Job {
         }
     }
 
-    /// Keeps the job with its executable until later.
+    /// Keeps the job with its executable for a later attempt.
     pub(super) fn blocked(mut self: Box<Self>, hit: Hit<Executable>) -> Progress {
-        self.state = State::Ready(hit);
+        self.state = JobState::Ready(hit);
         Progress::Blocked(self)
     }
 
-    /// Keeps the job, and the executable if there is one, until there may be memory.
+    /// Keeps the job, with the executable if there is one, until memory may be free.
     pub(super) fn short_of_room(
         mut self: Box<Self>,
         room: Arc<MemoryWaiter>,
         hit: Option<Hit<Executable>>,
     ) -> Progress {
-        self.state = State::Short(room, hit);
+        self.state = JobState::Short(room, hit);
         Progress::Blocked(self)
     }
 
-    /// The region failed as a whole: it runs op by op, or, if it is one op, or its ops would not be
-    /// compiled either, its results fail.
+    /// The region failed as a whole. It runs op by op. Its results fail if it is a single op, or if
+    /// its ops would not be compiled either.
     pub(super) fn give_up(self, error: &DeviceError, stream: &StreamShared) -> Progress {
         if self.ops() > 1 && error.cause != Cause::Uncached {
             return self.split(error.message.clone(), stream);
@@ -663,15 +665,16 @@ impl Job {
         self.fail_or_pass_on(error, stream)
     }
 
-    /// The region's only op failed, or all of them: with an error, or because an input of it had.
+    /// Fails the results of the region, with the failure of an input if one failed, or with this
+    /// error.
     pub(super) fn fail_or_pass_on(self, error: &DeviceError, stream: &StreamShared) -> Progress {
-        // What went wrong first is what to say.
+        // The first failure is the one to report.
         let failure = self.failed_input();
         let failure = failure.unwrap_or_else(|| self.failure(0, error, error.message.clone()));
         self.poison(failure, stream)
     }
 
-    /// The whole region failed with an error that leaves nothing to be tried.
+    /// Fails the whole region. There is no fallback for the error.
     pub(super) fn fail(self, error: &DeviceError, stream: &StreamShared) -> Progress {
         let message = match self.ops() {
             1 => error.message.clone(),
@@ -681,7 +684,7 @@ impl Job {
         self.poison(failure, stream)
     }
 
-    /// What to say of an op of this region that failed.
+    /// Describes the failure of an op of this region.
     fn failure(&self, node: usize, error: &DeviceError, message: String) -> Arc<Failure> {
         let (op, site) = self.info.address(node);
         Arc::new(Failure {
@@ -694,7 +697,7 @@ impl Job {
         })
     }
 
-    /// Takes the region apart.
+    /// Splits the region into its ops.
     pub(super) fn split(self, why: String, stream: &StreamShared) -> Progress {
         let engine = stream.engine();
         engine.counters().fallbacks.add(1);
@@ -711,7 +714,7 @@ impl Job {
         let types = graph.nodes().iter().flat_map(|node| node.signature().results());
         let outputs = (0u32..).zip(types).map(|(index, ty)| match live.next_if(|&(live, _)| live == index) {
             Some((_, value)) => Output { value, live: true },
-            // Nobody outside has it; the parts of the region hand it on.
+            // Nobody outside holds this value. The parts of the region pass it on.
             None => Output { value: ValueCell::promised_to_nobody(ty.clone()), live: false },
         });
         let outputs = outputs.collect();
@@ -744,7 +747,7 @@ impl Job {
 
     /// The failure of the first input that has one.
     pub(super) fn failed_input(&self) -> Option<Arc<Failure>> {
-        self.inputs.iter().find_map(|input| match input.value.0.outcome().get() {
+        self.inputs.iter().find_map(|input| match input.value.cell().outcome().get() {
             Some(Outcome::Failed(failure)) => Some(failure.clone()),
             Some(Outcome::Abandoned) => Some(Arc::new(Failure {
                 stage: Stage::Execute,
@@ -758,7 +761,7 @@ impl Job {
         })
     }
 
-    /// Whether it runs op by op already.
+    /// Whether the region is a single op.
     pub(super) fn is_single(&self) -> bool {
         self.ops() == 1
     }

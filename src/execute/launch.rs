@@ -1,4 +1,4 @@
-//! Handing a region to the device.
+//! Hands a region to the device.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -15,19 +15,19 @@ use crate::event::{Event, Wait};
 use crate::stream::StreamShared;
 use crate::value::{Outcome, Producer};
 
-/// What an execution is called with.
+/// The arguments of an execution.
 pub(super) struct BoundArguments<'a> {
     /// The tensor arguments, in order.
     pub(super) args: SmallVec<[&'a Buffer; 32]>,
-    /// The lifted ones.
+    /// The lifted scalars.
     pub(super) scalars: SmallVec<[Scalar; 16]>,
-    /// Places of arguments that could be reused for a result, and must not be.
+    /// Numbers of arguments that could be donated and must not be.
     pub(super) kept: SmallVec<[i64; 16]>,
 }
 
 impl Job {
-    /// Launches the region with its executable, if its inputs are there and the device may have
-    /// more.
+    /// Launches the region with its executable, if its inputs have data and the in-flight limits
+    /// admit another region.
     pub(super) fn launch(mut self: Box<Self>, hit: Hit<Executable>, stream: &Arc<StreamShared>) -> Progress {
         let engine = stream.engine();
         let region = self.info.reference;
@@ -48,7 +48,7 @@ impl Job {
             Ok(job) => job,
             Err(instead) => return instead,
         };
-        self.note_undonated(&hit, stream);
+        self.note_donations(&hit, stream);
         let executable = self.specialised(&hit.artifact, stream);
         let since = engine.is_observed().then(Instant::now);
         let executing = stream.activity().executes(&self.info);
@@ -64,11 +64,11 @@ impl Job {
             }
             Err(error) => {
                 let gone = |&(_, param): &(i64, u32)| {
-                    let outcome = self.inputs[param as usize].value.0.outcome().get();
+                    let outcome = self.inputs[param as usize].value.cell().outcome().get();
                     matches!(outcome, Some(Outcome::Data { buffer, .. }) if buffer.is_gone())
                 };
-                // Op by op needs the inputs. A plugin that has taken one away leaves nothing to be
-                // tried.
+                // Running op by op needs the inputs. A plugin that has taken one away leaves no
+                // fallback.
                 let is_gone = executable.reusable().iter().any(gone);
                 match (is_gone, error.is_out_of_memory()) {
                     (true, true) => self.out_of_memory_for_good(&error, stream),
@@ -80,13 +80,14 @@ impl Job {
         }
     }
 
-    /// Whether an input is not there yet; the stream is notified when it is. It is from another
-    /// stream: those of this one have been launched (E1).
+    /// Whether an input has no outcome yet. The stream is notified when it has. Such an input is
+    /// from another stream, because earlier regions of this one have been launched (E1).
     pub(super) fn awaits_input(&mut self, stream: &Arc<StreamShared>) -> bool {
-        let Some(input) = self.inputs.iter().find(|input| input.value.0.outcome().get().is_none()) else {
+        let Some(input) = self.inputs.iter().find(|input| input.value.cell().outcome().get().is_none())
+        else {
             return false;
         };
-        let value = input.value.0.clone();
+        let value = input.value.cell().clone();
         if self.awaits.replace(value.id()) != Some(value.id()) {
             stream.engine().promises().note_awaited(value.id());
             let waiting = stream.clone();
@@ -96,7 +97,8 @@ impl Job {
         true
     }
 
-    /// The job, if all its inputs have data; otherwise what becomes of it.
+    /// Returns the job if all its inputs have data. If one failed, returns how the job proceeds
+    /// instead.
     pub(super) fn unless_an_input_failed(
         self: Box<Self>,
         stream: &StreamShared,
@@ -118,12 +120,12 @@ impl Job {
         Ok((executed, kept))
     }
 
-    /// What the executable is to be called with. All inputs have data.
+    /// Collects the arguments for the executable. All inputs have data.
     pub(super) fn bind(&self, executable: &Executable) -> Result<BoundArguments<'_>, DeviceError> {
         let mut args: SmallVec<[&Buffer; 32]> = SmallVec::new();
         let mut scalars: SmallVec<[Scalar; 16]> = SmallVec::new();
         for input in &self.inputs {
-            match input.value.0.outcome().get() {
+            match input.value.cell().outcome().get() {
                 Some(Outcome::Data { buffer, .. }) => args.push(buffer),
                 Some(Outcome::Scalar(scalar)) => scalars.push(*scalar),
                 other => {
@@ -138,15 +140,15 @@ impl Job {
         Ok(BoundArguments { args, scalars, kept })
     }
 
-    /// Whether the memory of an input may be reused: the region is its value's last reader. All
-    /// inputs have data.
+    /// Whether an input may be donated: the region is the last reader of its value. All inputs have
+    /// data.
     pub(super) fn may_reuse(&self, param: u32) -> bool {
         let input = &self.inputs[param as usize];
         input.dies && input.value.is_last()
     }
 
-    /// Counts an execution as in flight until it is done, and keeps its mark until then. `since` is
-    /// when it was handed to the device, if somebody wants to know.
+    /// Counts an execution as in flight until it is done, and keeps its crash mark until then.
+    /// `since` is when it was handed to the device, if the engine is observed.
     pub(super) fn take_off(
         &self,
         done: Option<Done>,
@@ -155,7 +157,7 @@ impl Job {
         stream: &Arc<StreamShared>,
     ) {
         let region = self.info.reference;
-        // Not the engine: it must not go on a thread of the plugin.
+        // Captures no engine: a plugin thread must not drop the last reference to one.
         let told = since.map(|since| (stream.engine().events().clone(), since));
         let tell = move || {
             if let Some((events, since)) = told {
@@ -173,18 +175,18 @@ impl Job {
         });
     }
 
-    /// Lets go of the inputs whose memory an execution took. `kept` are the places of those that
-    /// were not reused.
+    /// Drops the inputs that an execution took. `kept` are the numbers of the arguments that were
+    /// not donated.
     fn let_go(&mut self, executable: &Executable, kept: &[i64], stream: &StreamShared) {
         if kept.len() == executable.reusable().len() {
             return;
         }
         let mut remains: SmallVec<[DonatedBuffer; 8]> = SmallVec::new();
-        // Both are in the same order.
+        // Both lists are in the same order.
         let mut kept = kept.iter().peekable();
         for (place, param) in executable.reusable() {
             if kept.next_if_eq(&place).is_none()
-                && let Some(value) = Arc::get_mut(&mut self.inputs[*param as usize].value.0)
+                && let Some(value) = self.inputs[*param as usize].value.get_mut()
                 && let Some(Outcome::Data { buffer, .. }) = value.take_outcome()
             {
                 remains.extend(buffer.into_remains());
@@ -193,8 +195,8 @@ impl Job {
         stream.donated().keep(remains, stream.in_flight());
     }
 
-    /// Hands out the results of an execution. `kept` are the places of arguments that were not
-    /// reused.
+    /// Hands out the results of an execution. `kept` are the numbers of the arguments that were not
+    /// donated.
     pub(super) fn fulfil(
         &mut self,
         executable: &Executable,
@@ -215,10 +217,10 @@ impl Job {
         self.take_off(executed.done, executed.mark, since, stream);
         let launch = stream.checks().begin_launch();
         self.info.set_launched(launch.number);
-        // Both are in ascending order.
+        // Both lists are in ascending order.
         let mut needed = std::mem::take(&mut self.outputs).into_iter().peekable();
         for (&result, buffer) in executable.outputs().iter().zip(executed.outputs) {
-            // The executable may return more than is needed; that is dropped here.
+            // The executable may return more than is needed. The rest is dropped here.
             if let Some((_, value)) = needed.next_if(|&(needed, _)| needed == result) {
                 let maker = Some(Producer { region: self.info.clone(), result });
                 drop(value.resolve(Outcome::Data { buffer, maker }));

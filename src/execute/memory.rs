@@ -1,28 +1,28 @@
-//! What is done when memory runs out, or would.
+//! Handles regions for which memory runs out or would run out.
 //!
-//! Input: a region that could not be compiled or executed for want of memory, or whose executable
-//! plans to need much more than its ops one by one. Output: the region tried again, or in parts,
-//! and at last a failure at the op that asked.
+//! Input: a region that could not be compiled or executed for lack of memory, or whose executable
+//! plans to need much more than its ops one by one. Output: the region tried again or run in parts,
+//! and in the end a failure at the op that asked.
 //!
 //! ```text
-//! out of memory ─► executables that nobody uses are dropped; what is in flight, on any stream, is waited for ─► tried again
-//!       again ───► the units that it was joined from, or two halves; each is a region, and begins above
+//! out of memory ─► unused executables are dropped; what is in flight, on any stream, is waited for ─► tried again
+//!       again ───► the units of a merged region, or two halves; each is a region and begins above
 //!       one op ──► fails, with what it asked for and what is alive
 //! ```
 //!
 //! Invariants:
-//! - M1: a region is tried again only if nothing of it can have happened: its inputs are there, and
-//!   it has no effect on the world outside.
-//! - M2: waiting is a job's, not a thread's: the driver goes on, and the stream is notified.
-//! - M3: what did not fit as a whole is remembered with its key, so that the next execution begins
-//!   with the parts; it is tried as a whole again after as many uses as a compile that failed,
-//!   until an executable of it has run. Single ops are always tried, and a compile in the
-//!   background, where nobody frees memory, counts only if nobody will ever wait for it.
+//! - M1: a region is tried again only if nothing of it can have happened: its inputs have data, and
+//!   it has no effect on the outside.
+//! - M2: a job waits, never a thread. The driver goes on, and the stream is notified.
+//! - M3: that a region did not fit as a whole is cached with its key, so the next execution begins
+//!   with the parts. It is tried as a whole again after as many uses as a failed compile, until an
+//!   executable of it has run. Single ops are always tried. A background compile, for which nobody
+//!   frees memory, counts only if no job will ever wait for it.
 //! - M4: only an op that fails by itself fails its results.
 //!
-//! How much memory there is depends on everything that runs on the device, so whether a region runs
-//! in parts is the one thing here that the record does not decide; where it is cut, it does
-//! (`Held::middle`).
+//! How much memory is free depends on everything that runs on the device. So whether a region runs
+//! in parts is the one decision here that the record does not determine. It does determine where
+//! the region is cut (`EagerMemory::middle`).
 
 use std::sync::Arc;
 
@@ -40,10 +40,10 @@ use crate::event::{Event, Remedy};
 use crate::stream::StreamShared;
 use crate::value::{Outcome, ValueCell};
 
-/// What a copy to the host came to.
+/// The result of a copy to the host.
 type Copied = Result<Vec<u8>, DeviceError>;
 
-/// Where it is told that what was in flight when memory ran out has ended.
+/// Signals when everything that was in flight when memory ran out has ended.
 pub(super) struct MemoryWaiter {
     state: Mutex<bool>,
     ended: Condvar,
@@ -72,8 +72,8 @@ impl MemoryWaiter {
 }
 
 impl EngineShared {
-    /// Drops the executables that nobody uses, and calls `then` when what is in flight now has
-    /// ended: on any thread, possibly before this returns.
+    /// Drops the unused executables, and calls `then` when everything now in flight has ended: on
+    /// any thread, possibly before this returns.
     fn free_memory(&self, then: impl FnOnce() + Send + 'static) -> Remedy {
         let evicted = self.cache().drop_unused();
         self.report_evicted(&evicted);
@@ -93,7 +93,7 @@ impl EngineShared {
         self.emit(|| Event::OutOfMemory { region, stage, asked, remedy });
     }
 
-    /// A region runs in parts.
+    /// Counts and reports that a region runs in parts.
     pub(super) fn report_parts(
         &self,
         region: RegionRef,
@@ -108,8 +108,8 @@ impl EngineShared {
         });
     }
 
-    /// What to say of an error that nothing helps against. `asked` are the bytes of what could not
-    /// be made.
+    /// Reports an out-of-memory error without a remedy and returns it with details. `asked` is the
+    /// size of what could not be allocated.
     fn without_remedy(&self, region: Option<RegionRef>, error: &DeviceError, asked: Bytes) -> DeviceError {
         self.report_out_of_memory(region, error.stage, asked, Remedy::None);
         let (values, held) = self.device().live().read();
@@ -122,16 +122,16 @@ impl EngineShared {
         DeviceError { message, ..error.clone() }
     }
 
-    /// Moves data of so many bytes by `attempt`; if there is no memory for that, frees some and
-    /// tries once more. Waits for what is in flight where the thread may wait.
+    /// Runs `attempt`, which moves `asked` bytes of data. If memory runs out, frees some and tries
+    /// once more. Waits for what is in flight if the thread may wait.
     pub(crate) fn with_room<T>(
         &self,
         asked: Bytes,
         mut attempt: impl FnMut() -> Result<T, DeviceError>,
     ) -> Result<T, DeviceError> {
         let error = match attempt() {
-            // That a computation ran out of memory, as its result says when it is copied, another
-            // copy does not change.
+            // If the computation that produced the value ran out of memory, another copy does not
+            // help.
             Err(error) if error.is_out_of_memory() && error.stage == Stage::Transfer => error,
             other => return other,
         };
@@ -154,15 +154,16 @@ impl EngineShared {
         }
     }
 
-    /// Copies a value that has data to the host; `put` gets it, on any thread, possibly before this
-    /// returns. As [`EngineShared::with_room`], without waiting, and only as long as somebody else
-    /// has the value: a read does not keep its memory from being reused.
+    /// Copies a value that has data to the host. `put` is called on any thread, possibly before
+    /// this returns. As [`EngineShared::with_room`], but without waiting, and only while somebody
+    /// else holds the value: a read does not prevent its donation.
     pub(crate) fn download_async(
         self: &Arc<Self>,
         value: &Arc<ValueCell>,
         put: impl FnOnce(Copied) + Send + 'static,
     ) {
-        // The copy may end on a thread of the plugin, on which the engine must not go.
+        // The copy may end on a plugin thread, which must not drop the last reference to the
+        // engine.
         let (engine, again) = (Arc::downgrade(self), Arc::downgrade(value));
         self.download_once(value, move |copied| match copied {
             Err(error) if error.is_out_of_memory() => {
@@ -175,9 +176,9 @@ impl EngineShared {
         });
     }
 
-    /// [`EngineShared::download_async`], after an attempt that failed with `error`, on a thread of
-    /// the engine's, which waits for the computation that makes the value: if it is that which
-    /// failed, there is nothing to be tried.
+    /// Continues [`EngineShared::download_async`] after an attempt that failed with `error`, on a
+    /// thread of the engine. It first waits for the computation of the value: if that is what
+    /// failed, there is nothing to try.
     fn download_again(
         self: Arc<Self>,
         value: Arc<ValueCell>,
@@ -221,8 +222,8 @@ impl EngineShared {
 }
 
 impl Job {
-    /// The region could not be compiled or executed for want of memory; if it was executed, with
-    /// `hit`. Its inputs are there.
+    /// Handles a region that could not be compiled or executed for lack of memory. With `hit` it
+    /// was executed. Its inputs have data.
     pub(super) fn out_of_memory(
         mut self: Box<Self>,
         error: &DeviceError,
@@ -232,7 +233,7 @@ impl Job {
         let engine = stream.engine();
         let (region, asked) = (self.info.reference, self.output_bytes);
         engine.counters().out_of_memory.add(1);
-        // M1: who knows how far an op with an effect has come.
+        // M1: an op with an effect may have been partly executed.
         let may_repeat = self.effect == Effect::Pure || error.stage == Stage::Compile;
         if may_repeat && std::mem::take(&mut self.may_free) {
             let room = MemoryWaiter::new();
@@ -259,7 +260,8 @@ impl Job {
         self.in_parts(error, stream)
     }
 
-    /// An execution that ran out of memory has taken inputs away, so that nothing can be tried.
+    /// Handles an execution that ran out of memory and has taken inputs away, so nothing can be
+    /// tried.
     pub(super) fn out_of_memory_for_good(self, error: &DeviceError, stream: &StreamShared) -> Progress {
         let engine = stream.engine();
         engine.counters().out_of_memory.add(1);
@@ -267,8 +269,8 @@ impl Job {
         self.fail(&error, stream)
     }
 
-    /// The region, of several ops, runs in parts that need less at once: its units, if it was
-    /// joined from some, or two halves.
+    /// Runs the region, which has several ops, in parts that need less memory at once: its units if
+    /// it was merged, or else two halves.
     pub(super) fn in_parts(self, why: &DeviceError, stream: &StreamShared) -> Progress {
         debug_assert!(self.ops() > 1, "bug: {} has no parts", self.info.reference);
         let engine = stream.engine();
@@ -277,7 +279,7 @@ impl Job {
             true => self.into_region().into_units(),
             false => match self.into_region().halve() {
                 Ok(halves) => Vec::from(halves),
-                // One op has no halves; nobody asks for them.
+                // Not reached: the region has several ops, so it has halves.
                 Err(region) => region.split(),
             },
         };

@@ -1,4 +1,4 @@
-//! The regions seen lately, for saying why another one is new.
+//! Recently missed regions, which explain why another region is new.
 
 use std::sync::Arc;
 
@@ -12,9 +12,9 @@ use crate::event::{Change, Miss, OpsDiffer, Varies, Varying};
 use crate::limits::{MAX_KNOWN_KEYS, MAX_KNOWN_REGIONS, MAX_TOLD_DIFFERENCES};
 use crate::value::RegionInfo;
 
-/// A sequence of ops.
-struct Known {
-    /// The latest region of it.
+/// The regions of one sequence of ops.
+struct SequenceHistory {
+    /// The latest region of the sequence.
     latest: Arc<RegionInfo>,
     storm: Storm,
 }
@@ -22,15 +22,15 @@ struct Known {
 /// Why a region is not in the cache.
 pub(super) struct MissReport {
     pub(super) why: Miss,
-    /// How often the same ops were missed, and what varies about them, if that is worth a warning.
+    /// The number of misses of the same ops and what varies about them, if that calls for a
+    /// warning.
     pub(super) storm: Option<(u32, Vec<Varying>)>,
 }
 
-/// A bounded memory of regions that were missed: their keys, and the latest of each sequence of
-/// ops.
+/// A bounded memory of missed regions: their keys, and the latest region of each sequence of ops.
 pub(crate) struct MissHistory {
     keys: Mutex<BoundedFifoMap<RegionKey, ()>>,
-    latest: Mutex<BoundedFifoMap<u64, Known>>,
+    latest: Mutex<BoundedFifoMap<u64, SequenceHistory>>,
 }
 
 impl MissHistory {
@@ -41,8 +41,9 @@ impl MissHistory {
         }
     }
 
-    /// Why this region is not in the cache; remembers it. `is_first`: no executable of it is,
-    /// whatever it returns. `explain`: somebody is told, so that it is worth a search.
+    /// Explains why this region is not in the cache, and remembers it. `is_first`: the cache has no
+    /// executable of the region, whatever its results. `explain`: the explanation is reported, so a
+    /// search pays.
     pub(super) fn miss(&self, info: &Arc<RegionInfo>, is_first: bool, explain: bool) -> MissReport {
         let skeleton = info.canon.skeleton();
         let mut latest = self.latest.lock();
@@ -53,7 +54,7 @@ impl MissHistory {
                 if explain {
                     others.extend(latest.values().map(|known| known.latest.clone()));
                 }
-                latest.insert(skeleton, Known { latest: info.clone(), storm: Storm::default() });
+                latest.insert(skeleton, SequenceHistory { latest: info.clone(), storm: Storm::default() });
             }
         }
         drop(latest);
@@ -84,8 +85,8 @@ impl MissHistory {
     }
 }
 
-/// Where the ops of a region part from those of the one that has most of them, counted from both
-/// ends; `None` if no other has half of them.
+/// Where the ops of a region diverge from those of the most similar one, counted from both ends.
+/// `None` if no other region shares half of them.
 fn nearest(others: &[Arc<RegionInfo>], info: &RegionInfo) -> Option<OpsDiffer> {
     let ops = |info: &RegionInfo| -> Vec<OpCode> {
         info.canon.graph().nodes().iter().map(|node| node.signature().op()).collect()
@@ -101,7 +102,7 @@ fn nearest(others: &[Arc<RegionInfo>], info: &RegionInfo) -> Option<OpsDiffer> {
         (2 * alike >= own.len().max(theirs.len())).then_some((alike, from_start))
     };
     let near = others.iter().filter_map(|other| alike(other).map(|(alike, place)| (alike, place, other)));
-    // The latest of those that are as near.
+    // The latest of those that are equally similar.
     let (alike, place, other) = near.max_by_key(|(alike, _, other)| (*alike, other.reference.seq))?;
     let at = |info: &RegionInfo| {
         let node = info.canon.graph().nodes().get(place)?;
@@ -110,7 +111,7 @@ fn nearest(others: &[Arc<RegionInfo>], info: &RegionInfo) -> Option<OpsDiffer> {
     Some(OpsDiffer { alike, of: own.len(), place, now: at(info), then: at(other) })
 }
 
-/// Where something that varies was recorded.
+/// Call site of something that varies.
 fn site_of(what: Varies, info: &RegionInfo) -> Site {
     at(
         info,
@@ -121,7 +122,7 @@ fn site_of(what: Varies, info: &RegionInfo) -> Site {
     )
 }
 
-/// Where the first op that a difference concerns was recorded.
+/// Call site of the first op that a difference concerns.
 fn site(difference: &Difference, info: &RegionInfo) -> Site {
     let node = match difference {
         Difference::Param { index, .. } | Difference::Lifted { index, .. } => {

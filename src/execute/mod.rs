@@ -1,28 +1,28 @@
-//! From log entries to running regions.
+//! Turns log entries into running regions.
 //!
 //! Input: the entries of one stream's log, in order. Output: values with data. Each stream has one
-//! [`Driver`]; whoever runs the stream's actor (`schedule`) works with it, one thread at a time.
+//! [`Driver`]. The thread that runs the stream's actor (`schedule`) works with it, one thread at a
+//! time.
 //!
 //! ```text
 //! log ─► RegionBuilder ─► job ─► canonical form, key ─► cache ─┬─ hit ───────────► launch ─► outcomes
-//!                                                              ├─ cold ──► interpreter ──────┘
+//!                                                              ├─ new ───► interpreter ──────┘
 //!                                                              ├─ claim ─► compile pool ─┘
 //!                                                              └─ failed ─► op by op, or in parts
 //! ```
 //!
 //! Invariants:
 //! - E1: jobs are launched in the order of the log. A job that waits for its executable holds back
-//!   the ones after it in its stream; compiles of later jobs run meanwhile.
-//! - E2: every promise of a region is kept: with data, with the failure that poisoned it, or by
-//!   being dropped, which says that it was given up.
-//! - E3: a failure reaches exactly the values that depend on it. A region one of whose inputs
-//!   failed is taken apart, and its ops run one by one.
-//! - E5: a region that was joined from units waits for no compile: until its executable is there
-//!   its units run.
-//! - E4: what goes wrong with a region as a whole (a compile, an execution) costs speed first: it
-//!   runs op by op, and only an op that fails by itself fails its results.
+//!   the jobs behind it in its stream. Their compiles run meanwhile.
+//! - E2: every promise of a region is settled: with data, with the failure that poisoned it, or by
+//!   being dropped, which marks the value as abandoned.
+//! - E3: a failure reaches exactly the values that depend on it. A region with a failed input is
+//!   split, and its ops run one by one.
+//! - E5: a merged region waits for no compile. Its units run until its executable exists.
+//! - E4: a failure of a region as a whole (a compile, an execution) costs speed first: the region
+//!   runs op by op. Only an op that fails by itself fails its results.
 //!
-//! The mode of an op was captured when it was recorded; the driver treats regions of all modes
+//! The mode of an op was captured when it was recorded. The driver treats regions of all modes
 //! alike.
 
 mod activity;
@@ -60,6 +60,8 @@ use std::sync::Arc;
 use fuseline_fusion::op::Effect;
 use fuseline_fusion::region::{Boundary, Mode, Region, RegionBuilder};
 use fuseline_fusion::{Bytes, RegionSeq, Site, ValueId};
+use fuseline_record::entry::{End, Fence, FencePromise, Fenced};
+use fuseline_record::template::StreamPosition;
 
 pub(crate) use activity::CurrentActivity;
 pub(crate) use compile::guarded;
@@ -74,25 +76,24 @@ pub(crate) use panic_guarded_rule::PanicGuardedRule;
 pub(crate) use precompile::{Ahead, compile_ahead};
 
 use crate::limits::MAX_QUEUED_REGIONS;
-use crate::record::trace_cache::{End, ReplayTrace, Step, StreamPosition};
-use crate::record::{Entry, Fence, FencePromise, Fenced};
+use crate::record::{Entry, ReplayTrace, TraceEntry};
 use crate::stream::StreamShared;
 use crate::value::ValuePromise;
 use diagnostics::Diagnostics;
 use job::Job;
 use quarantine::QuarantineScope;
 
-/// A region as the engine has it.
+/// A region whose results are promises of this engine.
 pub(crate) type EngineRegion = Region<ValuePromise>;
 
-/// What is waiting to be launched.
+/// A queued item that is waiting to be launched.
 enum Work {
     Job(Box<Job>),
     Fence(FencePromise),
-    /// What stands behind it waits for a place of another stream.
+    /// Items behind this one wait for a position in another stream.
     WaitFor {
         fence: Arc<Fence>,
-        /// The stream is told when it is reached.
+        /// The stream has subscribed to the fence.
         is_awaited: bool,
     },
 }
@@ -100,24 +101,24 @@ enum Work {
 /// The reading side of a stream.
 pub(crate) struct Driver {
     builder: RegionBuilder<ValuePromise>,
-    /// Regions that the builder has just sealed.
+    /// Regions that the builder has sealed and that are not yet jobs.
     sealed: Vec<EngineRegion>,
-    /// What has been sealed and not launched, in order.
+    /// Sealed work that is not launched, in order.
     queue: VecDeque<Work>,
     /// Regions sealed so far.
     seq: u64,
-    /// What was taken in so far.
+    /// Entries taken in so far.
     passed: StreamPosition,
-    /// Values of the tape taken in last that were released after its last op, each after so many
-    /// ops.
+    /// Values of the latest replayed trace that were released after its last op, each with the
+    /// number of ops that followed.
     late: Vec<(u32, ValueId)>,
-    /// What is noticed if somebody observes the engine.
+    /// Diagnostics, kept only while the engine is observed.
     watch: Diagnostics,
-    /// Where the host asked for the boundary that is being handled, if it did and that is known.
+    /// Call site of the read that caused the boundary being handled, if a known read did.
     asked: Option<Site>,
 }
 
-/// Why [`Driver::step`] returned.
+/// Why [`Driver::launch`] returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Launched {
     /// Nothing is left to launch.
@@ -127,8 +128,7 @@ enum Launched {
 }
 
 fuseline_sync::thread_local! {
-    /// This thread is running a driver, or code of the user's that a driver or a device may be
-    /// waiting for.
+    /// This thread is running a driver, or user code that a driver or a device may be waiting for.
     static DRIVING: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -138,7 +138,7 @@ pub(crate) fn is_driving() -> bool {
     DRIVING.try_with(Cell::get).unwrap_or(false)
 }
 
-/// Calls `f`, on behalf of which this thread must not wait for a stream.
+/// Calls `f` while marking this thread as one that must not wait for a stream.
 pub(crate) fn without_waiting<R>(f: impl FnOnce() -> R) -> R {
     struct Restore(bool);
     impl Drop for Restore {
@@ -166,9 +166,9 @@ impl Driver {
         }
     }
 
-    /// Works until there is nothing left to do, or what is left waits for something that will
-    /// notify the stream. For one who reads (`is_reader`) it stops as soon as what is read is
-    /// there, if that is before its region is launched. Whether there is more to do then.
+    /// Works until nothing is left, or until the rest waits for something that will notify the
+    /// stream. With `is_reader` it stops as soon as the value being read is available, if that is
+    /// before its region is launched. Returns whether there is more to do.
     pub(crate) fn run(&mut self, is_reader: bool, stream: &Arc<StreamShared>) -> bool {
         without_waiting(|| self.work(stream, is_reader))
     }
@@ -193,8 +193,8 @@ impl Driver {
                 Launched::Blocked if full => return false,
                 // Launching made room: go on reading.
                 _ if full => {}
-                // Somebody waits for an entry that is being written this moment: have its writer
-                // tell us.
+                // Somebody waits for an entry that is being written right now: ask its writer to
+                // notify the stream.
                 _ if reader.place() < stream.demanded() => {
                     if reader.await_next() {
                         return false;
@@ -210,13 +210,13 @@ impl Driver {
         self.submit(stream);
     }
 
-    /// Hands an entry to the builder; regions that end by it are sealed.
+    /// Hands an entry to the builder, which seals the regions that the entry ends.
     fn take_in(&mut self, entry: Entry, stream: &Arc<StreamShared>) {
         self.passed.asks += u64::from(entry.is_ask());
         match entry {
-            Entry::Op(op) => self.take_step(Step::Op(op), stream),
-            Entry::Release(value) => self.take_step(Step::Release(value.id()), stream),
-            Entry::Replayed(tape, end) => self.replay(tape, end, stream),
+            Entry::Op(op) => self.take_entry(TraceEntry::Op(op), stream),
+            Entry::Release(value) => self.take_entry(TraceEntry::Release(value.id()), stream),
+            Entry::Replayed(trace, end) => self.replay(trace, end, stream),
             Entry::Demand(value, boundary) => {
                 let asked = asked_for(boundary, || [value.id()], stream);
                 if self.builder.is_recent(value.id()) {
@@ -237,7 +237,8 @@ impl Driver {
         }
     }
 
-    /// Ends what is pending, because the program asked for it; by a read at `asked`, if by one.
+    /// Ends the pending region at the program's request. `asked` is the call site of the read, if
+    /// it was one.
     fn seal(&mut self, boundary: Boundary, asked: Option<Site>, stream: &Arc<StreamShared>) {
         self.builder.seal(boundary, &mut self.sealed);
         self.asked = asked;
@@ -251,74 +252,73 @@ impl Driver {
         }
     }
 
-    fn take_step(&mut self, step: Step, stream: &StreamShared) {
+    fn take_entry(&mut self, step: TraceEntry, stream: &StreamShared) {
         match step {
-            Step::Op(op) => {
+            TraceEntry::Op(op) => {
                 stream.engine().counters().ops.add(1);
                 self.passed.ops += 1;
                 self.builder.push(op, &mut self.sealed);
             }
-            Step::Release(value) => {
-                // Either nobody needs it any more, or the region that the builder mentions holds a
-                // reference of its own.
+            TraceEntry::Release(value) => {
+                // Either nobody needs the value any more, or the pending region holds its own
+                // reference.
                 let _ = self.builder.release(value);
             }
         }
     }
 
-    /// Takes a tape in as a region, or, if it is none, step by step (Q1, Q2 of
-    /// `record::trace_cache`).
-    fn replay(&mut self, mut tape: Box<ReplayTrace>, end: End, stream: &Arc<StreamShared>) {
-        let template = tape.template().clone();
+    /// Takes in a trace as one region, or else step by step (Q1, Q2 of `record::trace_cache`).
+    fn replay(&mut self, mut trace: Box<ReplayTrace>, end: End, stream: &Arc<StreamShared>) {
+        let template = trace.template().clone();
         match (end, template.round) {
-            (End::Asked(boundary), _) if self.builder.replay(tape.ops(), &template.units, boundary) => {
-                let asked = asked_for(boundary, || tape.outputs().map(|(value, _)| value), stream);
-                self.launch_tape(&mut tape, boundary, asked.clone(), stream);
+            (End::Asked(boundary), _) if self.builder.replay(trace.ops(), &template.units, boundary) => {
+                let asked = asked_for(boundary, || trace.outputs().map(|(value, _)| value), stream);
+                self.launch_tape(&mut trace, boundary, asked.clone(), stream);
                 if stream.engine().is_observed() {
                     self.watch.boundary(asked, stream);
                 }
             }
-            (End::LoopId, Some(round)) if self.builder.is_at_round(round.print) => {
-                let living = tape.outputs().filter(|&(_, live)| live).map(|(value, _)| value);
-                self.builder.replay_round(tape.others(), tape.dying(), living, &mut self.sealed);
-                // Rounds that were recorded op by op before.
+            (End::Iteration, Some(round)) if self.builder.is_at_round(round.print) => {
+                let living = trace.outputs().filter(|&(_, live)| live).map(|(value, _)| value);
+                self.builder.replay_round(trace.others(), trace.dying(), living, &mut self.sealed);
+                // Iterations that were recorded op by op before.
                 self.submit(stream);
-                self.launch_tape(&mut tape, round.boundary, None, stream);
+                self.launch_tape(&mut trace, round.boundary, None, stream);
             }
             (End::Asked(boundary), _) => {
-                let values = tape.outputs().map(|(value, _)| value).collect::<Vec<_>>();
+                let values = trace.outputs().map(|(value, _)| value).collect::<Vec<_>>();
                 let asked = asked_for(boundary, || values, stream);
-                self.take_steps(&mut tape, stream);
+                self.take_entries(&mut trace, stream);
                 self.seal(boundary, asked, stream);
             }
-            (End::LoopId | End::Astray, _) => {
-                if end == End::LoopId {
+            (End::Iteration | End::Astray, _) => {
+                if end == End::Iteration {
                     stream.replay().is_off();
                 }
-                self.take_steps(&mut tape, stream);
+                self.take_entries(&mut trace, stream);
             }
         }
-        stream.replay().take_back(tape);
+        stream.replay().take_back(trace);
     }
 
-    /// Makes a job of a tape that is a region.
+    /// Makes a job of a trace that is a whole region.
     fn launch_tape(
         &mut self,
-        tape: &mut ReplayTrace,
+        trace: &mut ReplayTrace,
         boundary: Boundary,
         asked: Option<Site>,
         stream: &Arc<StreamShared>,
     ) {
         let counters = stream.engine().counters();
-        counters.ops.add(tape.ops() as u64);
-        counters.replayed.add(tape.ops() as u64);
-        self.passed.ops += tape.ops() as u64;
+        counters.ops.add(trace.ops() as u64);
+        counters.replayed.add(trace.ops() as u64);
+        self.passed.ops += trace.ops() as u64;
         self.late.clear();
         let is_observed = stream.engine().is_observed();
         if is_observed {
-            self.watch.sealed(tape.template().canon.graph());
+            self.watch.sealed(trace.template().canon.graph());
         }
-        if let Some(mut job) = Job::replayed(tape, boundary, asked, next(&mut self.seq), stream) {
+        if let Some(mut job) = Job::replayed(trace, boundary, asked, next(&mut self.seq), stream) {
             if is_observed {
                 self.watch.made(&job, stream);
             }
@@ -328,14 +328,14 @@ impl Driver {
         }
     }
 
-    fn take_steps(&mut self, tape: &mut ReplayTrace, stream: &Arc<StreamShared>) {
-        for step in tape.take_steps(&mut self.late) {
-            self.take_step(step, stream);
+    fn take_entries(&mut self, trace: &mut ReplayTrace, stream: &Arc<StreamShared>) {
+        for step in trace.take_entries(&mut self.late) {
+            self.take_entry(step, stream);
             self.submit(stream);
         }
     }
 
-    /// Makes jobs of the sealed regions and starts what compiles they need.
+    /// Makes jobs of the sealed regions and starts the compiles that they need.
     fn submit(&mut self, stream: &Arc<StreamShared>) {
         if self.sealed.is_empty() {
             return;
@@ -358,7 +358,7 @@ impl Driver {
                 if let Some(template) =
                     template.filter(|_| round.is_some_and(|round| self.builder.expects(round)))
                 {
-                    // What is pending is of the next rounds.
+                    // The pending ops belong to the next iterations.
                     let ops = self.passed.ops - self.builder.pending() as u64;
                     stream.replay().expect_loop(template, StreamPosition { ops, ..self.passed });
                 }
@@ -368,8 +368,7 @@ impl Driver {
         self.sealed = sealed;
     }
 
-    /// Puts a job that has looked for its executable at the end of the queue, or the units of which
-    /// it consists.
+    /// Appends a prepared job to the queue, or the units of its merged region if those run instead.
     fn enqueue(&mut self, job: Box<Job>, stream: &Arc<StreamShared>) {
         match job.or_units(stream) {
             Ok(job) => self.queue.push_back(Work::Job(job)),
@@ -380,7 +379,8 @@ impl Driver {
         }
     }
 
-    /// Puts the parts of a region into its place, in order; each gets a number of its own.
+    /// Puts the parts of a region at the front of the queue, in order. Each part gets its own
+    /// number.
     fn put_in_front(
         &mut self,
         parts: Vec<EngineRegion>,
@@ -397,7 +397,7 @@ impl Driver {
         }
     }
 
-    /// Launches from the front of the queue what can be.
+    /// Launches from the front of the queue until a job or fence has to wait.
     fn launch(&mut self, stream: &Arc<StreamShared>) -> Launched {
         while let Some(work) = self.queue.pop_front() {
             match work {
@@ -438,13 +438,13 @@ impl Driver {
     }
 }
 
-/// The number of the next region.
+/// Returns the number of the next region.
 fn next(seq: &mut u64) -> RegionSeq {
     *seq += 1;
     RegionSeq(*seq - 1)
 }
 
-/// A job that has looked for its executable, with the next number.
+/// Makes a job with the next number, and looks up its executable.
 fn ready(
     region: EngineRegion,
     asked: Option<Site>,
@@ -456,8 +456,8 @@ fn ready(
     Some(job)
 }
 
-/// Where the host asked for one of these values, if that is why there is a boundary and somebody
-/// wants to know.
+/// The call site where the host read one of these values, if the boundary is a read and the engine
+/// is observed.
 fn asked_for<I: IntoIterator<Item = ValueId>>(
     boundary: Boundary,
     values: impl FnOnce() -> I,

@@ -1,31 +1,32 @@
-//! Regions at sizes that vary, run by one executable for many sizes.
+//! Regions at varying sizes that share one executable.
 //!
-//! A program with a cache that grows, or with batches that are cut short, makes a region of other
-//! types in each step. Once the same ops were new at two sizes they have a shape class
-//! ([`fuseline_fusion::shape_class`]); from the third on, a region of it that is new is *padded*:
-//! its inputs are copied into larger ones, the executable of the bucket runs on them, and what lies
-//! within the true sizes is copied out. So a size that comes once costs no compile, and a size that
-//! stays gets an executable of its own, in the background.
+//! A program with a cache that grows, or with truncated batches, makes a region of new types in
+//! each step. Once the same ops were new at two sizes, they have a shape class
+//! ([`fuseline_fusion::shape_class`]). From the third size on, a new region of the class is
+//! *padded*: its inputs are copied into larger ones, the executable of the bucket runs on them, and
+//! the part within the true sizes is copied out. So a size that comes once costs no compile. A size
+//! that stays gets its own executable in the background.
 //!
-//! What is quick to interpret is interpreted until that has taken, by estimate, as long as a
-//! compile, here without the limit that a region by itself has (`cold.rs`): sizes of a triangular
-//! loop come once each. By the same measure a size gets its own executable. Where regions are not
-//! padded, for want of a rule or because nobody asked for masks, that limit is lifted too from the
-//! ninth size on; and what would take too long to interpret is taken apart, so that little of it is
-//! new (`apart.rs`).
+//! A region that is quick to interpret is interpreted until that has taken as long as a compile, by
+//! estimate. The limit of a single region (`interpreter_tier.rs`) does not apply, because each size
+//! of a triangular loop comes once. By the same measure a size gets its own executable. Where
+//! regions are not padded, because an op has no rule or masks were not requested, that limit is
+//! lifted too from the ninth size on. A region that takes too long to interpret is split so that
+//! little of it is new (`shape_split.rs`).
 //!
-//! Input: a region that was missed. Output: a [`PaddedRegion`] region, and [`Slot`]s with results.
+//! Input: a region that was missed. Output: a [`PaddedRegion`], and [`ResultSlot`]s with results.
 //!
 //! Invariants:
-//! - O4: how often the regions of a bucket are interpreted before its executable is waited for
-//!   follows from the record, as if they were one region (J1). Which of two executables a region is
-//!   run by then, the bucket's or its own, depends on when a compile ends.
-//! - O5: what goes wrong with a bucket costs speed: the region runs as if it had no class.
-//! - O6: regions whose sums of floats would be in another order are padded on request only
+//! - O4: how often the regions of a bucket are interpreted before a job waits for its executable
+//!   follows from the record, as if they were one region (J1). Which executable then runs a region,
+//!   the one of the bucket or its own, depends on when a compile ends.
+//! - O5: a failure of a bucket costs speed: the region runs as if it had no class.
+//! - O6: regions whose float sums would change their order are padded on request only
 //!   ([`ShapeClasses::Masked`]).
 //!
-//! Data is resized in the host's memory, on the interpreter's thread, so this is where interpreting
-//! is: on XLA's CPU backend, in Fused mode, with one replica and `Numerics::Fast`.
+//! Data is resized in the host's memory on the interpreter's thread. So padding exists where the
+//! interpreter tier does: on XLA's CPU backend, in Fused mode, with one replica and
+//! `Numerics::Fast`.
 
 use std::sync::Arc;
 
@@ -42,60 +43,60 @@ use smallvec::SmallVec;
 use super::bounded_map::BoundedFifoMap;
 use super::compile::{Compile, CompilePriority, CompileSlot, FailureCaching, MemoryFallback};
 use super::interpreter_tier::{
-    FEW_RUNS, Interpreted, MAX_RUNS, NextTier, Param, Slot, failed, param, patience,
+    FEW_RUNS, Interpreted, MAX_RUNS, NextTier, Param, ResultSlot, failed, param, patience,
 };
-use super::job::{Job, Progress, State};
+use super::job::{Job, JobState, Progress};
 use super::shape_split;
 use crate::config::{Buckets, ShapeClasses};
 use crate::device::{Buffer, DeviceError, Executable, ExecutableOptions};
 use crate::engine::Task;
 use crate::error::RegionRef;
 use crate::event::Event;
-use crate::limits::{MAX_BUCKETS, MAX_COLD_REGIONS, MAX_KNOWN_REGIONS};
+use crate::limits::{MAX_BUCKETS, MAX_INTERPRETED_REGIONS, MAX_KNOWN_REGIONS};
 use crate::stream::StreamShared;
 use crate::value::{Outcome, RegionInfo, ValueCell, ValuePromise};
 
-/// Sizes of the same ops, not padded, that are compiled like any other region. They come in turn
-/// and are waited for together, so with more of them that takes long: a decoder waited 10 s at its
-/// eleventh sequence of 64 tokens, of which each took 20 ms.
+/// Number of sizes of the same ops that are compiled like other regions if they are not padded.
+/// Jobs wait for these compiles one by one, so more of them would take long: a decoder waited 10 s
+/// at its eleventh sequence of 64 tokens, with 20 ms per compile.
 const FEW_SIZES: u32 = 8;
 
-/// How often it is tried to find a class for the same ops. What differs in more than sizes time and
-/// again is not worth the looking.
+/// How often a class is searched for the same ops. If they repeatedly differ in more than sizes,
+/// the search does not pay.
 const MAX_TRIES: u32 = 8;
 
-/// A region and what it is padded to.
+/// A region and its padding.
 pub(super) struct PaddedRegion {
-    /// The padded region; regions of the same bucket share it.
+    /// The padded region, shared by regions of the same bucket.
     info: Arc<RegionInfo>,
-    /// For each result of the region, the number of the padded region's result that has it.
+    /// For each result of the region, the number of the corresponding result of the padded region.
     results: Vec<u32>,
-    /// The values of the parameters that the region does not have.
+    /// The values of the parameters that the padded region has in addition.
     scalars: Vec<Scalar>,
-    /// The sizes that vary, each with what it is padded to.
+    /// The sizes that vary, each with its padded size.
     sizes: Vec<(u64, u64)>,
-    /// How often the bucket is interpreted before its executable is waited for.
+    /// How often the bucket is interpreted before a job waits for its executable.
     patience: u32,
-    /// Executions of this region, interpreted ones too.
+    /// Executions of this region, including interpreted ones.
     runs: AtomicU32,
 }
 
-/// Regions of the same ops.
+/// The regions of one sequence of ops.
 struct OpSequence {
     latest: Arc<CanonRegion>,
     class: Option<ShapeClass>,
-    /// How often no class was found.
+    /// How many searches for a class have failed.
     tries: u32,
-    /// How many there were.
+    /// How many regions of these ops were missed.
     regions: u32,
-    /// Their sizes vary, and they are not padded; why has been told.
+    /// Whether their sizes vary and they are not padded. The reason has been reported.
     is_refused: bool,
 }
 
-struct Known {
-    /// By the sequence of their ops.
+struct PaddedRegionTable {
+    /// By their sequence of ops.
     families: BoundedFifoMap<u64, OpSequence>,
-    /// By the regions' own keys.
+    /// By the keys of the original regions.
     regions: BoundedFifoMap<RegionKey, Arc<PaddedRegion>>,
     /// Padded regions by their keys.
     buckets: BoundedFifoMap<RegionKey, Arc<RegionInfo>>,
@@ -103,49 +104,50 @@ struct Known {
     apart: BoundedFifoMap<RegionKey, (Vec<usize>, u32)>,
 }
 
-/// The shape classes seen lately.
+/// The recent shape classes.
 pub(crate) struct PaddedRegions {
-    known: Mutex<Known>,
+    known: Mutex<PaddedRegionTable>,
     which: ShapeClasses,
     buckets: Buckets,
 }
 
-/// What there is for a region that was missed.
+/// How a missed region can run.
 enum Found {
     Bucket(Arc<PaddedRegion>),
-    /// Nothing, though its sizes vary; how many there are, and the reason, if it was not told yet.
+    /// It is not padded although its sizes vary. Holds how many sizes there are, and the reason if
+    /// it has not been reported.
     Refused(ShapeCount, Option<Refusal>),
-    /// It is cut before these ops, since little of it is new.
-    Apart(Vec<usize>),
+    /// It is cut before these ops, because little of it is new.
+    ShapeSplit(Vec<usize>),
     Nothing,
 }
 
-/// At how many sizes a region comes that is not padded.
+/// How many sizes a region has that is not padded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ShapeCount {
-    /// More than [`FEW_SIZES`], as it seems.
+    /// More than [`FEW_SIZES`].
     Many,
     Few,
 }
 
-/// Why regions whose sizes vary are not padded.
+/// Why regions with varying sizes are not padded.
 enum Refusal {
     NoRule {
         node: usize,
         op: OpCode,
     },
-    /// They are on request.
+    /// Masks were not requested.
     Masked,
 }
 
 impl PaddedRegions {
-    /// None if nothing is to be padded.
+    /// Returns `None` if padding is off.
     pub(crate) fn new(which: ShapeClasses, buckets: Buckets) -> Option<PaddedRegions> {
-        let known = Known {
+        let known = PaddedRegionTable {
             families: BoundedFifoMap::with_room(MAX_KNOWN_REGIONS),
-            regions: BoundedFifoMap::with_room(MAX_COLD_REGIONS),
+            regions: BoundedFifoMap::with_room(MAX_INTERPRETED_REGIONS),
             buckets: BoundedFifoMap::with_room(MAX_BUCKETS),
-            apart: BoundedFifoMap::with_room(MAX_COLD_REGIONS),
+            apart: BoundedFifoMap::with_room(MAX_INTERPRETED_REGIONS),
         };
         (which != ShapeClasses::Off).then(|| PaddedRegions {
             known: Mutex::new(Rank::ShapeClasses, known),
@@ -154,12 +156,13 @@ impl PaddedRegions {
         })
     }
 
-    /// The region's bucket, if it was padded before.
+    /// The bucket of a region that was padded before.
     fn known(&self, key: RegionKey) -> Option<Arc<PaddedRegion>> {
         self.known.lock().regions.get_mut(&key).cloned()
     }
 
-    /// Where the region is cut, if it was cut before; nothing if that was often enough.
+    /// Where the region is cut if it was cut before. `Some(None)` once it has been cut often
+    /// enough.
     fn again_apart(&self, key: RegionKey) -> Option<Option<Vec<usize>>> {
         let mut known = self.known.lock();
         let (places, times) = known.apart.get_mut(&key)?;
@@ -170,8 +173,8 @@ impl PaddedRegions {
         Some(Some(places.clone()))
     }
 
-    /// Its executable failed: the region runs without, and so do others of the same ops that were
-    /// not padded yet.
+    /// The executable of the bucket failed. The region runs without it, and so do regions of the
+    /// same ops that have not been padded.
     fn give_up(&self, info: &RegionInfo) {
         let mut known = self.known.lock();
         if known.regions.get_mut(&info.reference.key).is_none() {
@@ -184,7 +187,7 @@ impl PaddedRegions {
         }
     }
 
-    /// A region was missed.
+    /// Decides how a missed region runs.
     fn missed(&self, info: &RegionInfo, environment: &EnvFingerprint) -> Found {
         let (canon, skeleton) = (&info.canon, info.canon.skeleton());
         let mut known = self.known.lock();
@@ -198,12 +201,17 @@ impl PaddedRegions {
         let before = family.latest.clone();
         match self.padded(info, environment, &mut known) {
             Found::Bucket(bucketed) => Found::Bucket(bucketed),
-            other => known.apart(info, &before).map_or(other, Found::Apart),
+            other => known.apart(info, &before).map_or(other, Found::ShapeSplit),
         }
     }
 
-    /// What there is for a region whose ops have come at other sizes.
-    fn padded(&self, info: &RegionInfo, environment: &EnvFingerprint, known: &mut Known) -> Found {
+    /// Tries to pad a region whose ops have come at other sizes.
+    fn padded(
+        &self,
+        info: &RegionInfo,
+        environment: &EnvFingerprint,
+        known: &mut PaddedRegionTable,
+    ) -> Found {
         let canon = &info.canon;
         let Some(family) = known.families.get_mut(&canon.skeleton()) else { return Found::Nothing };
         let padded = match family.padded(canon, &|size| self.buckets.of(size)) {
@@ -219,8 +227,8 @@ impl PaddedRegions {
         };
         let bucket = padded.region().key(environment);
         let shared = match known.buckets.get_mut(&bucket) {
-            // Two regions of one key have one canonical form, but for one who has found a
-            // collision: that one goes without.
+            // Regions with equal keys have equal canonical forms, except in a hash collision. A
+            // region that collides is not padded.
             Some(shared) if shared.canon == *padded.region() => shared.clone(),
             Some(_) => return Found::Nothing,
             None => {
@@ -235,9 +243,9 @@ impl PaddedRegions {
     }
 }
 
-impl Known {
-    /// Where a region is cut that comes at many sizes and takes long to interpret, if most of it is
-    /// not new. `before` was of another size.
+impl PaddedRegionTable {
+    /// Where to cut a region that comes at many sizes and takes long to interpret, if most of it is
+    /// not new. `before` is a region of another size.
     fn apart(&mut self, info: &RegionInfo, before: &CanonRegion) -> Option<Vec<usize>> {
         let is_many = self.families.get_mut(&info.canon.skeleton())?.sizes() == ShapeCount::Many;
         let graph = info.canon.graph();
@@ -249,7 +257,7 @@ impl Known {
 }
 
 impl OpSequence {
-    /// What a region is padded to; nothing while its sizes have varied once only.
+    /// The padded form of a region. `None` while its sizes have varied only once.
     fn padded(
         &mut self,
         region: &Arc<CanonRegion>,
@@ -293,7 +301,7 @@ impl OpSequence {
     }
 }
 
-/// The region that another one is padded to.
+/// The info of the region that another one is padded to.
 fn region_of(padded: &Padded, key: RegionKey, of: &RegionInfo) -> RegionInfo {
     let canon = padded.region().clone();
     let sites = padded.origins().iter().map(|&node| of.address(node).1).collect();
@@ -313,33 +321,33 @@ impl PaddedRegion {
         }
     }
 
-    /// The numbers of results that have those of the region.
+    /// The numbers of the padded results that correspond to results of the region.
     fn outputs(&self, of_region: &OutputSet) -> OutputSet {
         of_region.iter().map(|output| self.results[output as usize]).collect()
     }
 }
 
 impl Job {
-    /// Where the job stands if its region was padded before and has no executable of its own;
-    /// otherwise what the look-up gave.
+    /// The state of the job if its region was padded before and has no executable of its own.
+    /// Otherwise returns the result of the lookup.
     pub(super) fn by_known_bucket(
         &mut self,
         found: Lookup<Executable, DeviceError>,
         stream: &Arc<StreamShared>,
-    ) -> Result<State, Lookup<Executable, DeviceError>> {
-        let classes = stream.engine().classes().filter(|_| self.may_be_cold());
-        // Its own is better.
+    ) -> Result<JobState, Lookup<Executable, DeviceError>> {
+        let classes = stream.engine().padded_regions().filter(|_| self.may_be_cold());
+        // An executable of its own is better.
         let classes = classes.filter(|_| !matches!(found, Lookup::Hit(_)));
         let Some(classes) = classes else { return Err(found) };
         if matches!(found, Lookup::Claimed(_))
             && let Some(again) = classes.again_apart(self.info.reference.key)
         {
-            // Whoever comes next may claim it.
+            // Dropping the claim leaves it to the next lookup.
             let Some(places) = again else {
                 self.was_cold = true;
                 return Err(found);
             };
-            return Ok(State::Apart(places));
+            return Ok(JobState::ShapeSplit(places));
         }
         let Some(bucketed) = classes.known(self.info.reference.key) else { return Err(found) };
         let (claim, other) = match found {
@@ -352,15 +360,15 @@ impl Job {
         }
     }
 
-    /// Where the job stands if its region, which was missed, is padded; otherwise the claim back,
-    /// and what is known of its sizes.
+    /// The state of the job if its missed region is padded. Otherwise returns the claim, with the
+    /// number of sizes.
     pub(super) fn by_new_bucket(
         &mut self,
         claim: Claim<Executable, DeviceError>,
         stream: &Arc<StreamShared>,
-    ) -> Result<State, (Claim<Executable, DeviceError>, ShapeCount)> {
+    ) -> Result<JobState, (Claim<Executable, DeviceError>, ShapeCount)> {
         let engine = stream.engine();
-        let Some(classes) = engine.classes().filter(|_| self.may_be_cold()) else {
+        let Some(classes) = engine.padded_regions().filter(|_| self.may_be_cold()) else {
             return Err((claim, ShapeCount::Few));
         };
         match classes.missed(&self.info, engine.device().environment()) {
@@ -375,12 +383,12 @@ impl Job {
                 }
                 Err((claim, sizes))
             }
-            Found::Apart(places) => Ok(State::Apart(places)),
+            Found::ShapeSplit(places) => Ok(JobState::ShapeSplit(places)),
             Found::Nothing => Err((claim, ShapeCount::Few)),
         }
     }
 
-    /// The region in parts, of which few are new.
+    /// Runs the region in parts, few of which are new.
     pub(super) fn sizes_apart(self, places: &[usize], stream: &StreamShared) -> Progress {
         let (engine, region) = (stream.engine(), self.info.reference);
         let parts = self.into_region().cut(places, Boundary::Sizes);
@@ -404,23 +412,23 @@ impl Job {
         }
     }
 
-    /// Where the job stands with a bucket. `claim` is for the region itself, if it has no
-    /// executable and nobody makes one; it is given back if the bucket cannot be used.
+    /// The state of the job with a bucket. `claim` is for the region itself, if no executable of it
+    /// exists or is being compiled. It is returned if the bucket cannot be used.
     fn by_bucket(
         &mut self,
         bucketed: Arc<PaddedRegion>,
         mut claim: Option<Claim<Executable, DeviceError>>,
         stream: &Arc<StreamShared>,
-    ) -> Result<State, Option<Claim<Executable, DeviceError>>> {
+    ) -> Result<JobState, Option<Claim<Executable, DeviceError>>> {
         let engine = stream.engine();
         let (info, needed) = (&bucketed.info, bucketed.outputs(&self.needed));
         let bucket = info.reference.key;
         let key = Key::new(*bucket.as_bytes());
-        let cold = engine.cold();
+        let cold = engine.interpreter_tier();
         let again = cold.and_then(|cold| cold.again(bucket));
         let runs = bucketed.runs.fetch_add(1, Ordering::Relaxed) + 1;
         if let Some(claim) = claim.take_if(|_| runs >= bucketed.patience.max(MAX_RUNS)) {
-            // It has come so often that an executable of its own pays.
+            // It has come so often that its own executable pays.
             self.compile(Some(claim), CompilePriority::Background, stream);
         }
         loop {
@@ -431,7 +439,7 @@ impl Job {
                 {
                     bucketed.compile(claim, run.haste(), stream);
                 }
-                return Ok(State::Cold(run, None));
+                return Ok(JobState::Interpreted(run, None));
             }
             match found {
                 Lookup::Hit(hit) => {
@@ -439,33 +447,33 @@ impl Job {
                         cold.warm(bucket);
                     }
                     engine.counters().hits.add(1);
-                    return Ok(State::PaddedRegion(bucketed, hit));
+                    return Ok(JobState::PaddedRegion(bucketed, hit));
                 }
                 Lookup::InFlight(flight) => {
                     engine.compile_pool().hasten(bucket.as_bytes());
                     let slot = CompileSlot::of(flight, stream);
                     return Ok(match again {
                         Some(NextTier::Compile(run)) if run.goes_on(engine.config()) => {
-                            State::Cold(run, Some(slot))
+                            JobState::Interpreted(run, Some(slot))
                         }
-                        _ => State::Following(slot),
+                        _ => JobState::Following(slot),
                     });
                 }
                 Lookup::Claimed(claim) => {
                     let run = cold.filter(|_| again.is_none());
                     let run = run.and_then(|cold| cold.first_of(bucket, bucketed.patience));
                     let Some(run) = run else {
-                        // The next look-up finds it in flight.
+                        // The next lookup finds it in flight.
                         bucketed.compile(claim, CompilePriority::Foreground, stream);
                         continue;
                     };
                     if run.starts_compile() {
                         bucketed.compile(claim, CompilePriority::Background, stream);
                     }
-                    return Ok(State::Cold(run, None));
+                    return Ok(JobState::Interpreted(run, None));
                 }
                 Lookup::Failed(_) | Lookup::Collision => {
-                    if let Some(classes) = engine.classes() {
+                    if let Some(classes) = engine.padded_regions() {
                         classes.give_up(&self.info);
                     }
                     return Err(claim);
@@ -474,14 +482,14 @@ impl Job {
         }
     }
 
-    /// Has the region run by its bucket's executable; its inputs are there.
+    /// Runs the region by the executable of its bucket. Its inputs have data.
     pub(super) fn run_padded(
         &self,
         bucketed: Arc<PaddedRegion>,
         hit: Hit<Executable>,
         pool: &Pool<Task>,
         stream: &Arc<StreamShared>,
-    ) -> Arc<Slot> {
+    ) -> Arc<ResultSlot> {
         let engine = stream.engine();
         let region = self.info.reference;
         engine.counters().padded.add(1);
@@ -490,13 +498,13 @@ impl Job {
             bucket: bucketed.info.reference.key,
             sizes: bucketed.sizes.clone(),
         });
-        let params: Vec<Param> = self.inputs.iter().map(|input| param(&input.value.0)).collect();
+        let params: Vec<Param> = self.inputs.iter().map(|input| param(input.value.cell())).collect();
         let output = |(index, value): &(u32, ValuePromise)| {
             (bucketed.results[*index as usize], value.holder().ty().clone())
         };
         let outputs: Vec<(u32, TensorType)> = self.outputs.iter().map(output).collect();
         let owner = stream.clone();
-        Slot::filled_by(region, pool, stream, move || {
+        ResultSlot::filled_by(region, pool, stream, move || {
             let results = run(&bucketed, &hit.artifact, params, &outputs, &owner);
             // It may be the last reference to the executable.
             drop(hit);
@@ -504,9 +512,9 @@ impl Job {
         })
     }
 
-    /// The bucket has failed, so the region runs without.
+    /// The bucket has failed, so the region runs without it.
     pub(super) fn leaves_bucket(&self, stream: &StreamShared) {
-        if let Some(classes) = stream.engine().classes() {
+        if let Some(classes) = stream.engine().padded_regions() {
             classes.give_up(&self.info);
         }
     }
@@ -520,7 +528,7 @@ impl PaddedRegion {
         stream: &Arc<StreamShared>,
     ) {
         let outputs = claim.outputs().clone();
-        // Copies are made for it, so nothing is given to it for good.
+        // The arguments are copies, so nothing is donated.
         let dying = Vec::new();
         let compile = Compile {
             outputs,
@@ -532,8 +540,8 @@ impl PaddedRegion {
     }
 }
 
-/// Runs a padded region, on this thread, on data that may be on its way; the results asked for, in
-/// their true types.
+/// Runs a padded region on this thread and returns the requested results in their true types. It
+/// waits for inputs that are still being computed.
 fn run(
     bucketed: &PaddedRegion,
     executable: &Executable,
@@ -547,7 +555,7 @@ fn run(
         device.upload(to, &resized(&bytes, buffer.ty(), to))
     };
     let mut scalars: SmallVec<[Scalar; 16]> = SmallVec::new();
-    // What is copied, and where among the arguments it goes; the others are used as they are.
+    // The copies and their positions among the arguments. Other arguments are used as they are.
     let (mut values, mut copies) = (Vec::<Arc<ValueCell>>::new(), Vec::<Option<Buffer>>::new());
     for (param, ty) in params.into_iter().zip(bucketed.info.canon.graph().params()) {
         match param {

@@ -1,7 +1,7 @@
-//! A boundary rule of the user's, of which a panic goes no further.
+//! Contains the panics of a user's boundary rule.
 //!
-//! Where regions end follows from the record all the same: from the first panic on the rule is not
-//! asked any more, and regions end where the program asks and at budgets.
+//! Region ends still follow from the recorded program. After its first panic the rule is not asked
+//! any more, and regions end where the program asks and at budgets.
 
 use std::fmt;
 
@@ -11,9 +11,9 @@ use fuseline_fusion::region::{BoundaryRule, Cut, OperandDistance, PendingStats};
 use crate::engine::Telemetry;
 use crate::event::Guest;
 
-/// See the module's documentation.
+/// Wraps a boundary rule so that a panic disables it.
 pub(crate) struct PanicGuardedRule {
-    /// Until it panics.
+    /// `None` once it has panicked.
     rule: Option<Guest<Box<dyn BoundaryRule>>>,
     telemetry: Telemetry,
 }
@@ -27,7 +27,7 @@ impl PanicGuardedRule {
         let mut rule = self.rule.take()?;
         let mut answer = None;
         self.telemetry.call_back("boundary rule", || {
-            // Not put back if it panics; it is dropped then.
+            // A rule that panics is not put back, and is dropped.
             answer = Some((ask(&mut **rule.get_mut()), rule));
         });
         let (answer, rule) = answer?;

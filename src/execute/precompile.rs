@@ -1,17 +1,17 @@
-//! Compiling for a run that comes later, and writing down what such a run needs.
+//! Compiles ahead of time for a later run, and records what such a run needs.
 //!
-//! Input: what a region was asked for as; or a [`Recipe`] of another process. Output: a line of a
-//! manifest; or an entry of the disk cache.
+//! Input: the request of a region, or a [`Recipe`] of another process. Output: a line of a
+//! manifest, or an entry of the disk cache.
 //!
 //! Invariant:
-//! - E11: what is noted is what a run asks for that compiles nothing: regions as they were
-//!   recorded, with the results and inputs of the execution that asked, neither compiled in a hurry
-//!   nor padded, whatever this run did instead.
+//! - E11: a note describes what a run asks for that compiles nothing: regions as they were
+//!   recorded, with the results and inputs of the execution that asked, neither compiled as
+//!   baseline nor padded, whatever this run did instead.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use fuseline_cache::{Kind, OutputSet};
+use fuseline_cache::{OutputSet, SealedKind};
 use fuseline_fusion::RegionSeq;
 use fuseline_sync::schedule::{Refused, Work};
 
@@ -26,17 +26,17 @@ use crate::store::{CompileSpec, Recipe};
 use crate::stream::StreamShared;
 use crate::value::RegionInfo;
 
-/// What became of a recipe.
+/// The outcome of a recipe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ahead {
-    /// It was compiled, in so much time, and stored.
+    /// It was compiled in this time, and stored.
     Compiled(Duration),
-    /// It was there.
+    /// The cache had it.
     Present,
 }
 
 impl Compile {
-    /// Writes down what was asked for, if somebody wants to know. `took`: how long its compile did,
+    /// Writes the request to the manifest, if one is recorded. `took` is the time of its compile,
     /// if it was compiled.
     pub(super) fn note(&self, info: &RegionInfo, engine: &EngineShared, took: Option<Duration>) {
         let Some(recorder) = engine.recorder() else { return };
@@ -48,19 +48,19 @@ impl Compile {
 }
 
 impl Job {
-    /// Writes the region down that runs by other means now, with the results that it was asked for;
-    /// if somebody wants to know.
+    /// Writes the region, which runs by other means now, to the manifest, with the results that
+    /// were requested. `outputs` is `None` if no manifest is recorded.
     pub(super) fn note_asked(&self, outputs: Option<OutputSet>, stream: &StreamShared) {
         let Some(outputs) = outputs else { return };
-        // On this thread: the program may end as soon as it has the results, and takes the others
-        // along.
+        // On this thread: the program may end as soon as it has the results, which would stop other
+        // threads.
         self.compile_of(outputs).note(&self.info, stream.engine(), None);
     }
 }
 
-/// Has the disk cache have what a recipe makes, on a thread that compiles; then `told` is called,
-/// once, with whether it has, or why it has not. It may be called while the thread is still at it,
-/// if that does not come back in time.
+/// Makes the disk cache hold what a recipe describes, on a compile thread. `told` is called once,
+/// with the outcome or the reason of a failure. If the compile is too late, `told` is called while
+/// it is still running.
 pub(crate) fn compile_ahead(
     recipe: Recipe,
     stream: &Arc<StreamShared>,
@@ -100,13 +100,12 @@ fn make(recipe: &Recipe, stream: &Arc<StreamShared>) -> Result<Ahead, String> {
     };
     let asked = compile.ask(&compile.how, &info, store).ok_or("it is not known which environment this is")?;
     match store.load(&asked).map(|record| record.kind) {
-        Some(Kind::Artifact) => return Ok(Ahead::Present),
-        // Who asks for it ahead of time does not want to compile it.
+        Some(SealedKind::Artifact) => return Ok(Ahead::Present),
+        // Whoever asks ahead of time wants no note that the entry is not worth loading.
         Some(_) => store.forget(&asked),
         None => {}
     }
-    // What the shared tier may bring while this thread compiles is stored, and else nobody waits
-    // for it.
+    // A late answer of the shared tier is stored. Nobody else waits for it.
     let landing = Landing::new(|_, _| {});
     let obtained = compile.obtain(&info, stream, &landing).map_err(|error| error.message)?;
     let ObtainedExecutable { executable, source, took, unstored } = obtained;
@@ -124,7 +123,7 @@ fn make(recipe: &Recipe, stream: &Arc<StreamShared>) -> Result<Ahead, String> {
     if unstored.store(took) {
         return Ok(made);
     }
-    // Somebody else may have been faster.
+    // Another process may have been faster.
     store.may_have(&asked).then_some(Ahead::Present).ok_or_else(|| {
         "it was compiled, but the plugin did not serialise it or the cache's folder cannot be written to; \
          FUSELINE_CACHE=read-only forbids that too"

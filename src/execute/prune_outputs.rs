@@ -1,5 +1,5 @@
-//! Compiling executables that return no more than is needed: what
-//! [`Surplus`](crate::device::Surplus) asks for.
+//! Compiles executables that return no more than is needed, as [`Surplus`](crate::device::Surplus)
+//! decides.
 
 use std::sync::Arc;
 
@@ -13,9 +13,9 @@ use crate::event::Event;
 use crate::stream::StreamShared;
 
 impl Job {
-    /// Notes what of an executable's results the job needs, and has one compiled that returns less
-    /// if that pays.
-    pub(super) fn note_surplus(&self, key: Key, hit: &Hit<Executable>, stream: &Arc<StreamShared>) {
+    /// Notes which results of an executable the job needs. Compiles one that returns fewer when
+    /// that pays.
+    pub(super) fn note_unused_outputs(&self, key: Key, hit: &Hit<Executable>, stream: &Arc<StreamShared>) {
         let config = stream.engine().config();
         let is_free = hit.outputs != self.needed && !config.is_reproducible() && !config.is_cache_only();
         let Some(surplus) = hit.artifact.surplus().filter(|_| is_free) else { return };
@@ -37,7 +37,7 @@ impl Job {
             how: ExecutableOptions::default(),
             otherwise: MemoryFallback::Executable(hit.artifact.memory()),
         };
-        // It goes to the cache, where the next execution finds it.
+        // The result goes to the cache, where the next execution finds it.
         let _ = compile.start(
             Some(claim),
             CompilePriority::Background,

@@ -1,28 +1,28 @@
-//! Regions that crashed an earlier process, run without asking the plugin to compile them.
+//! Runs regions that crashed an earlier process without asking the plugin to compile them.
 //!
-//! What crashed is in quarantine (`stored.rs`): a region by itself, whatever it returns, so that
-//! another set of results, another donation or constants are no reason to try it again. It still
-//! has a result:
+//! The quarantine is per region, whatever results it returns. Another set of results, another
+//! donation or constants are no reason to try it again (`compile_or_load.rs`). The region still has
+//! results:
 //!
 //! ```text
-//! several ops ─► op by op; each by an executable that is there, or interpreted if that is quick, or compiled by itself
+//! several ops ─► op by op; each by an existing executable, or interpreted if that is quick, or compiled by itself
 //! one op ──────► interpreted, however long that takes; an error if the interpreter cannot run it
 //! ```
 //!
-//! An op that is part of what crashed may be what crashed. So it is compiled only where the
-//! interpreter would take longer than the compile; if it crashes then, it is in quarantine itself
-//! from the next process on.
+//! Each op of a region that crashed may be the cause. So it is compiled only where the interpreter
+//! would take longer than the compile. If it crashes then, it is in quarantine itself from the next
+//! process on.
 //!
-//! Input: a job whose compile was refused for that, or a part of one. Output: its results, by the
-//! interpreter, on the thread that interprets cold regions, with operands and results copied where
-//! the device has memory of its own.
+//! Input: a job whose compile was refused because of the quarantine, or a part of one. Output: its
+//! results. The interpreter computes them on its own thread. Operands and results are copied where
+//! the device has separate memory.
 //!
 //! Invariants:
-//! - J5: nothing is compiled, loaded or executed whose region is in quarantine.
+//! - J5: no region in quarantine is compiled, loaded or executed by the plugin.
 //! - J6: only what the interpreter cannot run either fails, with both reasons.
 //!
-//! Numbers are the interpreter's: within the tolerance of the op table, but with `Numerics::Exact`
-//! not the bits that the device would give. The event says so.
+//! Results are the interpreter's: within the tolerance of the op table, but with `Numerics::Exact`
+//! not the bits of the device. The event says so.
 
 use std::sync::Arc;
 
@@ -31,8 +31,8 @@ use fuseline_fusion::Literal;
 use fuseline_interp as interp;
 
 use super::EngineRegion;
-use super::interpreter_tier::{Interpreted, Param, Slot, compile_time, operand};
-use super::job::{Job, Progress, State, cache_key};
+use super::interpreter_tier::{Interpreted, Param, ResultSlot, compile_time, operand};
+use super::job::{Job, JobState, Progress, cache_key};
 use crate::device::{Cause, DeviceError};
 use crate::event::Event;
 use crate::stream::StreamShared;
@@ -43,15 +43,15 @@ use crate::value::RegionInfo;
 pub(super) enum QuarantineScope {
     #[default]
     None,
-    /// It is one op of a region that is in quarantine.
+    /// It is one op of a region in quarantine.
     Part(Arc<DeviceError>),
-    /// It is in quarantine.
+    /// It is in quarantine itself.
     Itself(Arc<DeviceError>),
 }
 
 impl Job {
-    /// How an op of a region in quarantine is run without a compile, if it is.
-    pub(super) fn sheltered(&mut self, stream: &Arc<StreamShared>) -> Option<State> {
+    /// How an op of a region in quarantine runs without a compile. `None` if it is compiled.
+    pub(super) fn sheltered(&mut self, stream: &Arc<StreamShared>) -> Option<JobState> {
         let QuarantineScope::Part(..) = self.quarantine else { return None };
         let graph = self.info.canon.graph();
         if interp::estimate(graph).is_none_or(|once| once > compile_time(graph)) {
@@ -60,18 +60,18 @@ impl Job {
         }
         let key = cache_key(&self.info);
         match stream.engine().cache().lookup(&key, self.info.canon.bytes(), &self.needed) {
-            // It was compiled by itself, and nothing happened.
+            // It was compiled by itself without a crash.
             Lookup::Hit(hit) => {
                 self.quarantine = QuarantineScope::None;
                 Some(self.hit(key, hit, stream))
             }
-            Lookup::Failed(error) if error.cause == Cause::Quarantined => Some(State::Known(error)),
-            // A claim is given back.
-            _ => Some(State::Quarantined),
+            Lookup::Failed(error) if error.cause == Cause::Quarantined => Some(JobState::Known(error)),
+            // Dropping a claim returns it.
+            _ => Some(JobState::Quarantined),
         }
     }
 
-    /// What becomes of a region whose compile was refused because it is in quarantine.
+    /// How a region proceeds whose compile was refused because of the quarantine.
     pub(super) fn in_quarantine(
         mut self: Box<Self>,
         error: Arc<DeviceError>,
@@ -89,8 +89,8 @@ impl Job {
         ))
     }
 
-    /// Has the op interpreted; its inputs are there.
-    pub(super) fn take_shelter(&self, stream: &Arc<StreamShared>) -> Arc<Slot> {
+    /// Interprets the op. Its inputs have data.
+    pub(super) fn take_shelter(&self, stream: &Arc<StreamShared>) -> Arc<ResultSlot> {
         let engine = stream.engine();
         let region = self.info.reference;
         engine.counters().interpreted.add(1);
@@ -104,8 +104,8 @@ impl Job {
         self.interpret_by(interpreted, engine.quarantine_pool(), stream)
     }
 
-    /// What becomes of a job in shelter that the interpreter failed with; the job if it is compiled
-    /// now.
+    /// How a quarantined job proceeds after the interpreter failed. Returns the job if it is
+    /// compiled now.
     pub(super) fn without_shelter(
         mut self: Box<Self>,
         error: DeviceError,
@@ -127,7 +127,7 @@ impl Job {
         }
     }
 
-    /// The ops of the region, which fell back to them.
+    /// Falls back to the ops of the region.
     fn take_apart(self, why: String, stream: &StreamShared) -> Vec<EngineRegion> {
         let engine = stream.engine();
         engine.counters().fallbacks.add(1);
@@ -137,8 +137,8 @@ impl Job {
     }
 }
 
-/// The results of a region on each replica, computed on this thread from data that may be on its
-/// way.
+/// Computes the results of a region on each replica, on this thread. It waits for inputs that are
+/// still being computed.
 fn interpreted(info: &RegionInfo, params: &[Param], outputs: &[u32], stream: &StreamShared) -> Interpreted {
     let engine = stream.engine();
     let device = engine.device();

@@ -1,21 +1,21 @@
-//! Recompile storms: the same ops come again and again, and each time something about them is new.
+//! Recompile storms: the same ops come again and again, and something about them is new each time.
 //!
-//! Input: how each missed region differs from the one of the same ops before it. Output: once, when
-//! that has happened [`MISSES`] times, what it is that varies.
+//! Input: how each missed region differs from the previous one of the same ops. Output: what
+//! varies, reported once after [`MISSES`] misses.
 
 use fuseline_fusion::canon::Difference;
 use rustc_hash::FxHashMap;
 
 use crate::event::Varies;
 
-/// Misses of the same ops that are a storm. (`torch.compile` gives up on a frame after as many by
-/// default: `recompile_limit`.)
+/// Number of misses of the same ops that make a storm. (`torch.compile` gives up on a frame after
+/// as many by default: `recompile_limit`.)
 pub(super) const MISSES: u32 = 8;
 
-/// Sizes and values that are told.
+/// Maximum number of reported causes, and of values per cause.
 const TOLD: usize = 4;
 
-/// What varies, each with what it was lately, the latest last.
+/// What varies, each with its recent values, the latest last.
 type Often = Vec<(Varies, Vec<String>)>;
 
 #[derive(Debug, Default)]
@@ -32,7 +32,7 @@ pub(super) struct Storm {
 }
 
 impl Storm {
-    /// Another miss, by these differences. What varies, if this makes it a storm.
+    /// Adds a miss with these differences. Returns what varies, if this makes it a storm.
     pub(super) fn missed(&mut self, differences: &[Difference]) -> Option<Often> {
         if self.misses >= MISSES {
             return None;
@@ -49,7 +49,7 @@ impl Storm {
         if self.misses < MISSES {
             return None;
         }
-        // What has changed only now and then is not what the storm is made of.
+        // What has changed only now and then is not a cause.
         let often = std::mem::take(&mut self.seen).into_iter().filter(|(_, seen)| seen.times > MISSES / 2);
         let mut often: Often = often.map(|(what, seen)| (what, seen.latest)).collect();
         often.sort_by_key(|(what, _)| *what);
@@ -58,7 +58,7 @@ impl Storm {
     }
 }
 
-/// What a difference says to vary, and what it is now.
+/// What a difference says to vary, with its present value.
 fn varied(difference: &Difference) -> Vec<(Varies, String)> {
     match difference {
         &Difference::Param { index: input, ref was, ref is }

@@ -1,5 +1,5 @@
-//! Launching executables with constants for scalars that stay the same: what
-//! [`Habit`](crate::device::Habit) decides.
+//! Launches executables with steady scalars as constants, as [`Habit`](crate::device::Habit)
+//! decides.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::device::{Executable, ExecutableOptions, SpecializationChoice, Special
 use crate::stream::StreamShared;
 
 impl Job {
-    /// The executable to launch instead of a general one, or that one.
+    /// Returns the executable to launch: a specialized one, or `general`.
     pub(super) fn specialised(
         &self,
         general: &Arc<Executable>,
@@ -19,7 +19,7 @@ impl Job {
         if !stream.engine().config().specialises_scalars() {
             return general.clone();
         }
-        let scalar = |param: u32| self.inputs.get(param as usize)?.value.0.as_scalar();
+        let scalar = |param: u32| self.inputs.get(param as usize)?.value.cell().as_scalar();
         match habit.choose(scalar) {
             SpecializationChoice::General => general.clone(),
             SpecializationChoice::Special(special) => {

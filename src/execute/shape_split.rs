@@ -1,37 +1,35 @@
-//! Where a region is taken apart whose sizes vary in a few of its ops.
+//! Splits a region whose sizes vary in a few of its ops.
 //!
-//! A step with one sum over as many rows as there happen to be is another region for each number of
-//! rows, and if it is long, or works on large matrices, it takes a compile of some hundred
-//! milliseconds each time. Op by op only the sum would be new. So from the ninth size on, if a
-//! region is neither padded nor quick to interpret, the ops of which the type or an attribute has
-//! changed since the size before are a region by themselves, and what is between them is compiled
-//! once.
+//! A step with one sum over a varying number of rows is a new region for each number. If it is
+//! long, or works on large matrices, each compile takes some hundred milliseconds. Op by op only
+//! the sum would be new. So from the ninth size on, a region that is neither padded nor quick to
+//! interpret is split: the ops whose type or attributes have changed since the previous size become
+//! regions by themselves, and what is between them is compiled once.
 //!
-//! Input: two regions of the same sequence of ops. Output: the places where the second is cut, if
-//! that pays.
+//! Input: two regions of the same sequence of ops. Output: where the second is cut, if that pays.
 //!
 //! Invariants:
-//! - O7: a cut region has the ops and results that it has uncut. What is compiled for a new size is
-//!   at most half of the region, by the estimate of [`compile_time_of`], so a part is not cut for
-//!   ever; and a size that has come ten times is compiled as a whole.
+//! - O7: a region that is cut has the same ops and results as uncut. What is compiled for a new
+//!   size is at most half of the region, by the estimate of [`compile_time_of`], so a part is not
+//!   cut for ever. A size that has come ten times is compiled as a whole.
 
 use fuseline_fusion::Graph;
 
 use super::interpreter_tier::compile_time_of;
 
-/// Fewest ops in a row that do not vary which are a region by themselves: a launch takes as long as
-/// some ten small ops.
+/// Minimum number of consecutive unchanged ops that become a region: a launch takes as long as
+/// about ten small ops.
 const LEAST: usize = 16;
 
-/// Most parts of a region.
+/// Maximum number of parts of a region.
 const MAX_PARTS: usize = 8;
 
-/// The places before which the region is cut, in order. `None` if that does not pay.
+/// The ops before which the region is cut, in order. `None` if that does not pay.
 pub(super) fn places(before: &Graph, now: &Graph) -> Option<Vec<usize>> {
     let (before, nodes) = (before.nodes(), now.nodes());
     let is_same = |at: usize| before.get(at).is_some_and(|node| node.signature() == nodes[at].signature());
     let mut places = Vec::new();
-    // What is compiled anew: the ops since `varies`, if they are not a part that stays.
+    // What has to be compiled anew: the ops since `varies`, unless they are an unchanged part.
     let (mut varies, mut at) = (0, 0);
     let mut anew = Vec::new();
     while at < nodes.len() {

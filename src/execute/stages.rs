@@ -1,8 +1,8 @@
-//! The stages of recording and of execution one at a time, for `benches/micro`.
+//! Single stages of recording and execution, for `benches/micro`.
 //!
-//! Hidden, and there with the feature `stages` only: no interface, but a window. A [`BenchDriver`]
-//! has a stream that no thread of the engine works on, because the hand holds the stream's actor
-//! and never lets go. What is recorded on it stays in its log until the hand takes it out, and goes
+//! Hidden, and present only with the feature `stages`: this is no interface. A [`BenchDriver`] owns
+//! a stream on which no thread of the engine works, because it holds the stream's actor and never
+//! releases it. Recorded ops stay in the log until the bench driver takes them out. It passes them
 //! from stage to stage by the functions that the driver calls.
 
 use std::fmt;
@@ -18,49 +18,51 @@ use super::{Driver, EngineRegion, launch};
 use crate::device::{self, Executable};
 use crate::engine::Engine;
 use crate::error::Result;
-use crate::record::{Entry, memo};
+use fuseline_record::memo;
+
+use crate::record::Entry;
 use crate::stream::{Stream, StreamShared, Tensors};
 use crate::tensor::Tensor;
 use crate::value::ValuePromise;
 
-/// A stream, and its driver taken apart.
+/// A stream whose driver stages are called one at a time.
 pub struct BenchDriver {
     stream: Stream,
-    /// Each takes in regions of its own, so that many can be between two stages.
+    /// Each takes in its own regions, so that many can be between two stages.
     drivers: Vec<Driver>,
 }
 
-/// A call of which the types are known.
+/// A call whose result types are known.
 #[derive(Clone, Debug)]
 pub struct InferredCall(memo::InferredCall);
 
-/// The handles on an op's results, and the promises to make them.
+/// The handles on an op's results, and the promises behind them.
 pub struct Handles {
     promises: Results<ValuePromise>,
     /// The handles.
     pub tensors: Tensors,
 }
 
-/// A region that has been sealed.
+/// A sealed region.
 pub struct Sealed(EngineRegion);
 
-/// A region with its key, and with its executable once it was looked up.
+/// A region with its key, and with its executable after [`BenchDriver::look_up`].
 pub struct Work {
     job: Box<Job>,
     hit: Option<Hit<Executable>>,
 }
 
-/// What an execution is called with.
+/// The arguments of an execution.
 pub struct BoundRegion<'a>(launch::BoundArguments<'a>);
 
-/// An execution that has been started.
+/// A started execution.
 pub struct Executed {
     executed: device::Executed,
     kept: smallvec::SmallVec<[i64; 16]>,
 }
 
 impl BenchDriver {
-    /// A new stream of the engine, with so many drivers.
+    /// Creates a stream of the engine with this number of drivers.
     ///
     /// # Panics
     /// Never: nobody else knows the stream yet.
@@ -87,7 +89,7 @@ impl BenchDriver {
 
     // ----- recording -----
 
-    /// Empties the log; the signatures of the ops that were in it.
+    /// Empties the log and returns the signatures of its ops.
     pub fn discard(&self) -> Vec<Arc<Signature>> {
         let mut reader = self.shared().log().read();
         let mut signatures = Vec::new();
@@ -99,7 +101,7 @@ impl BenchDriver {
         signatures
     }
 
-    /// The signature of a call that this thread has made before, as a steady loop finds it.
+    /// Returns the signature of a call that this thread has made before, as a steady loop finds it.
     ///
     /// # Errors
     /// When the op table refuses the call.
@@ -113,7 +115,7 @@ impl BenchDriver {
         }
     }
 
-    /// Handles on the results of a call.
+    /// Creates handles on the results of a call.
     #[must_use]
     pub fn handles(&self, call: &InferredCall) -> Handles {
         let mut tensors = Tensors::new();
@@ -124,7 +126,7 @@ impl BenchDriver {
     /// Appends a call to the log.
     ///
     /// # Errors
-    /// When an operand is of another engine.
+    /// When an operand belongs to another engine.
     pub fn record(&self, call: InferredCall, operands: &[&Tensor], handles: Handles) -> Result<Tensors> {
         let signature = call.0.signature;
         let stream = self.shared();
@@ -145,7 +147,7 @@ impl BenchDriver {
         self.shared().push(Entry::Flush(Boundary::Flush));
     }
 
-    /// Takes the next recorded region out of the log, into the driver of this number.
+    /// Moves the next recorded region from the log into this driver.
     pub fn take_in(&mut self, driver: usize) {
         let stream = self.stream.shared();
         let mut reader = stream.log().read();
@@ -170,7 +172,7 @@ impl BenchDriver {
         Sealed(region)
     }
 
-    /// Canonical form, key and the rest of what a region needs on its way.
+    /// Makes a job of a region: its canonical form, key and bindings.
     ///
     /// # Panics
     /// When nobody needs the region.
@@ -180,7 +182,7 @@ impl BenchDriver {
         Work { job, hit: None }
     }
 
-    /// Looks for the executable.
+    /// Looks up the executable.
     ///
     /// # Panics
     /// When there is none.
@@ -212,13 +214,13 @@ impl BenchDriver {
         drop(step);
     }
 
-    /// Takes everything in the log through all stages, as the thread that works on a stream does.
+    /// Takes everything in the log through all stages, as a driving thread does.
     pub fn drive(&mut self) {
         let stream = self.stream.shared();
         let Some(driver) = self.drivers.first_mut() else { return };
         driver.run(false, stream);
-        // The device has enough for now; who is told when it has not is the stream, which nobody
-        // works on.
+        // The in-flight limit is reached. The notification goes to the stream, on which nobody
+        // works.
         while !driver.queue.is_empty() {
             std::thread::yield_now();
             driver.run(false, stream);
@@ -227,7 +229,7 @@ impl BenchDriver {
 }
 
 impl Sealed {
-    /// The ops, for the stages that are functions of them alone.
+    /// The ops, for stages that depend on nothing else.
     #[must_use]
     pub fn graph(&self) -> &fuseline_fusion::graph::Graph {
         &self.0.graph
@@ -245,10 +247,10 @@ impl Work {
         &self.hit.as_ref().expect("it was looked up").artifact
     }
 
-    /// Collects what the executable is called with.
+    /// Collects the arguments of the executable.
     ///
     /// # Panics
-    /// When an input is not there.
+    /// When an input has no data.
     #[must_use]
     pub fn bind(&self) -> BoundRegion<'_> {
         match self.job.bind(self.executable()) {

@@ -1,4 +1,4 @@
-//! Conversions from and to the types of other crates, each behind a feature of its own.
+//! Conversions from and to the types of other crates, each behind its own feature.
 
 #[cfg(feature = "ndarray")]
 mod ndarray;

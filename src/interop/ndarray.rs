@@ -1,9 +1,9 @@
 //! Arrays of the `ndarray` crate.
 //!
-//! Tensors are row-major and have a rank known at run time, arrays may lie in memory in any order
-//! and have their rank in the type. So an array goes in as a view of any layout and dimension, and
-//! comes out as an [`ArrayD`] in row-major order, which [`ArrayD::into_dimensionality`] turns into
-//! one of a fixed rank.
+//! Tensors are row-major and have a dynamic rank. Arrays may have any memory layout, and their rank
+//! is part of the type. So the input is a view of any layout and dimension. The output is an
+//! [`ArrayD`] in row-major order, which [`ArrayD::into_dimensionality`] turns into an array of
+//! fixed rank.
 
 use fuseline_fusion::{Element, Shape, Site};
 use ndarray::{ArrayD, ArrayView, Dimension, IxDyn};
@@ -14,8 +14,8 @@ use crate::stream::Stream;
 use crate::tensor::Tensor;
 
 impl Stream {
-    /// A tensor with the elements and the shape of an array, which may lie in memory in any order.
-    /// The data is copied.
+    /// A tensor with the elements and the shape of an array of any memory layout. The data is
+    /// copied.
     ///
     /// Needs the feature `ndarray`.
     ///
@@ -23,19 +23,18 @@ impl Stream {
     /// When the array has more dimensions than a tensor can have, or the device refuses (out of
     /// memory).
     pub fn from_array<T: Element, D: Dimension>(&self, array: ArrayView<'_, T, D>) -> Result<Tensor> {
-        let dims: Vec<u64> = array.shape().iter().map(|&dim| dim as u64).collect();
-        // Before anything is copied.
-        Shape::new(&dims)?;
+        // Check the shape before anything is copied.
+        Shape::try_from(array.shape())?;
         match array.as_slice() {
-            Some(row_major) => self.tensor(row_major, &dims),
-            None => self.tensor(&array.iter().copied().collect::<Vec<T>>(), &dims),
+            Some(row_major) => self.tensor(row_major, array.shape()),
+            None => self.tensor(&array.iter().copied().collect::<Vec<T>>(), array.shape()),
         }
     }
 }
 
 impl Engine {
-    /// A tensor with the elements and the shape of an array, which may lie in memory in any order.
-    /// The data is copied.
+    /// A tensor with the elements and the shape of an array of any memory layout. The data is
+    /// copied.
     ///
     /// Needs the feature `ndarray`.
     ///
@@ -83,8 +82,7 @@ impl Tensor {
     pub fn to_array<T: Element>(&self) -> Result<ArrayD<T>> {
         let site = Site::Rust(std::panic::Location::caller());
         let no_array = |why: String| Error::misuse(format!("{} as an array: {why}", self.ty()), site.clone());
-        let dims: Result<Vec<usize>, _> = self.dims().iter().map(|&dim| usize::try_from(dim)).collect();
-        let dims = dims.map_err(|error| no_array(error.to_string()))?;
-        ArrayD::from_shape_vec(IxDyn(&dims), self.to_vec()?).map_err(|error| no_array(error.to_string()))
+        ArrayD::from_shape_vec(IxDyn(self.dims()), self.to_vec()?)
+            .map_err(|error| no_array(error.to_string()))
     }
 }

@@ -7,17 +7,18 @@ use crate::Order;
 use crate::error::Result;
 use crate::tensor::{Tensor, constant_like};
 
-/// Eigenvalues in ascending order, and the eigenvectors that belong to them.
+/// Eigenvalues in ascending order, and their eigenvectors.
 #[derive(Clone, Debug)]
 pub struct Eigen {
     /// `[batch..., size]`.
     pub values: Tensor,
-    /// `[batch..., size, size]`, an eigenvector of length 1 in each column. Its sign is open.
+    /// `[batch..., size, size]`, an eigenvector of length 1 in each column. Its sign is
+    /// unspecified.
     pub vectors: Tensor,
 }
 
-/// Sweeps over all pairs of columns after which the iteration ends in any case. Convergence is
-/// quadratic: ten are many.
+/// Maximum number of sweeps over all pairs of columns. Convergence is quadratic, so even ten are
+/// rare.
 const MAX_SWEEPS: f64 = 30.0;
 
 /// A rotation of pairs of columns: cosines and sines, one pair each.
@@ -42,8 +43,8 @@ impl Rotation {
         Ok(Rotation { sine: tangent.mul(&cosine)?, cosine })
     }
 
-    /// Both halves of a matrix, cut across `axis`, rotated against each other: `c first - s second`
-    /// and `s first + c second`.
+    /// Rotates the two halves of a matrix along `axis` against each other: `c first - s second` and
+    /// `s first + c second`.
     #[track_caller]
     pub(super) fn apply(&self, halves: &[Tensor; 2], axis: i64) -> Result<[Tensor; 2]> {
         // One rotation per row of a half, or per column.
@@ -54,7 +55,7 @@ impl Rotation {
     }
 }
 
-/// `sqrt(1 + x^2)` without overflow: `|x|` where that is all of it.
+/// `sqrt(1 + x^2)` without overflow: `|x|` where the 1 is lost in rounding.
 #[track_caller]
 fn plus_one_root(x: &Tensor) -> Result<Tensor> {
     let size = x.abs()?;
@@ -70,10 +71,10 @@ pub(super) fn halves(x: &Tensor, axis: i64) -> Result<[Tensor; 2]> {
     Ok([x.narrow(axis, 0, size / 2)?, x.narrow(axis, size / 2, size)?])
 }
 
-/// Both halves as they are paired in the next step of a round-robin tournament: the first of the
-/// first half stays, the others go on by one place in a circle (first half to the right, second
-/// half to the left). After one step less than there are columns all pairs have met once, and each
-/// column is where it was.
+/// The halves for the next step of a round-robin tournament: the first column of the first half
+/// stays, the others move on by one place in a circle (first half to the right, second half to the
+/// left). After one step fewer than there are columns, all pairs have met once, and each column is
+/// back in its place.
 #[track_caller]
 pub(super) fn turned([first, second]: &[Tensor; 2], axis: i64) -> Result<Tensor> {
     let size = first.dims()[first.rank() - axis.unsigned_abs() as usize] as i64;
@@ -90,7 +91,7 @@ pub(super) fn turned([first, second]: &[Tensor; 2], axis: i64) -> Result<Tensor>
     Tensor::concatenate(&parts, axis)
 }
 
-/// The matrices with a row and a column of zeros more, if that makes their sizes even.
+/// The matrices padded with a row and a column of zeros if their size is odd.
 #[track_caller]
 pub(super) fn padded(a: &Tensor, rows: bool) -> Result<Tensor> {
     let zero = constant_like(a, 0.0)?;
@@ -103,14 +104,14 @@ pub(super) fn padded(a: &Tensor, rows: bool) -> Result<Tensor> {
     if high == none { Ok(a.clone()) } else { a.pad(&zero, &none, &high, &none) }
 }
 
-/// Eigenvalues and eigenvectors of symmetric matrices, of which the lower triangle is read: `a = v
-/// diag(w) v^T`.
+/// Eigenvalues and eigenvectors of symmetric matrices, `a = v diag(w) v^T`. Only the lower triangle
+/// is read.
 ///
 /// By Jacobi's method with the pairs of a round-robin tournament (Brent and Luk, "The solution of
 /// singular-value and symmetric eigenvalue problems on multiprocessor arrays", 1985): each step
-/// rotates all columns in pairs, so that the elements where they meet become zero; sweeps over all
-/// pairs go on until what is left beside the diagonal is rounding. A step is linear in the number
-/// of elements, and a sweep takes as many steps as there are columns.
+/// rotates all columns in pairs, so that the elements where they meet become zero. The sweeps over
+/// all pairs end when the elements off the diagonal are mere rounding errors. A step is linear in
+/// the number of elements, and a sweep takes as many steps as there are columns.
 ///
 /// # Errors
 /// When the matrices are not square or the elements are not floats.
@@ -126,7 +127,7 @@ pub fn eigh(a: &Tensor) -> Result<Eigen> {
     let lower = tril(&wide, 0)?;
     let symmetric = lower.add(&tril(&wide, -1)?.swap_axes(-1, -2)?)?;
     let scale = scale_of(&symmetric.abs()?.max(&[-2, -1])?)?;
-    // A column of zeros never turns, so it is the last one in the end as well.
+    // A column of zeros is never rotated, so the padding is still the last one at the end.
     let start = padded(&symmetric.div(&scale.expand_dims(&[-2, -1])?)?, true)?;
     let even = size + size % 2;
     let vectors = eye(&stream, wide.dtype(), even, even)?.broadcast_to(&batched(a, even, even))?;
@@ -161,7 +162,7 @@ pub fn eigh(a: &Tensor) -> Result<Eigen> {
     Ok(Eigen { values: values.narrowed(a.dtype())?, vectors: vectors.narrowed(a.dtype())? })
 }
 
-/// One step: all pairs of the tournament rotated, the columns brought to the places of the next
+/// One step: rotates all pairs of the tournament and moves the columns to their places in the next
 /// step.
 #[track_caller]
 fn step(a: &Tensor, vectors: &Tensor) -> Result<(Tensor, Tensor)> {

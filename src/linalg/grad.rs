@@ -1,11 +1,10 @@
 //! Vector-Jacobian products of linear algebra on real matrices, as [`nn::grad`](crate::nn::grad)
 //! has those of its functions.
 //!
-//! `gradient` is that of the result, and what is returned has the shape of the operand. The rules
-//! take the results that the forward computation has anyway. They are those of Giles, "An extended
-//! collection of matrix derivative results for forward and reverse mode automatic differentiation"
-//! (2008), and for Cholesky's factor of Murray, "Differentiation of the Cholesky decomposition"
-//! (2016).
+//! `gradient` is that of the result, and the returned tensor has the shape of the operand. The
+//! rules reuse results of the forward computation. They are those of Giles, "An extended collection
+//! of matrix derivative results for forward and reverse mode automatic differentiation" (2008), and
+//! for Cholesky's factor of Murray, "Differentiation of the Cholesky decomposition" (2016).
 
 use fuseline_fusion::OpErrorKind;
 
@@ -14,7 +13,7 @@ use crate::error::Result;
 use crate::nn::grad::unbroadcast;
 use crate::tensor::{Tensor, times};
 
-/// Refuses complex matrices, whose rules would conjugate.
+/// Fails for complex matrices, whose rules would have to conjugate.
 #[track_caller]
 fn real(op: &'static str, a: &Tensor) -> Result<()> {
     if a.dtype().is_complex() {
@@ -34,11 +33,11 @@ fn outer(a: &Tensor, b: &Tensor) -> Result<Tensor> {
     a.matmul(&b.swap_axes(-1, -2)?)
 }
 
-/// Of [`cholesky`](super::cholesky), from its result: zero above the diagonal, for only the lower
-/// triangle is read, and each element below it stands for two of the symmetric matrix.
+/// Of [`cholesky`](super::cholesky), from its result. It is zero above the diagonal, because only
+/// the lower triangle is read. Each element below it stands for two of the symmetric matrix.
 ///
-/// With `p` the lower triangle of `l^T g`, its diagonal halved, and `s = l^-T p l^-1`, that is the
-/// lower triangle of `s + s^T`, its diagonal halved.
+/// With `p` the lower triangle of `l^T g`, its diagonal halved, and `s = l^-T p l^-1`, the result
+/// is the lower triangle of `s + s^T`, its diagonal halved.
 ///
 /// # Errors
 /// When the shapes do not fit, or the elements are complex.
@@ -68,7 +67,7 @@ fn halved(a: &Tensor) -> Result<Tensor> {
 #[track_caller]
 pub fn triangular_solve(
     a: &Tensor,
-    b: &[u64],
+    b: &[usize],
     x: &Tensor,
     system: Triangular,
     gradient: &Tensor,
@@ -80,8 +79,8 @@ pub fn triangular_solve(
     let product = if system.transpose { outer(&x, &of_b)? } else { outer(&of_b, &x)? };
     let beside = i64::from(system.unit_diagonal);
     let read = if system.lower { tril(&product, -beside)? } else { triu(&product, beside)? };
-    let of_a = unbroadcast(&read.neg()?, a.dims())?.narrowed(a.dtype())?;
-    Ok([of_a, unbroadcast(&of_b, b)?.narrowed(gradient.dtype())?])
+    let of_a = unbroadcast(a.dims(), &read.neg()?)?.narrowed(a.dtype())?;
+    Ok([of_a, unbroadcast(b, &of_b)?.narrowed(gradient.dtype())?])
 }
 
 /// Of [`solve`](super::solve), to `a` and to its right side, which has sizes `b`; from its result
@@ -90,16 +89,16 @@ pub fn triangular_solve(
 /// # Errors
 /// When the shapes do not fit, or the elements are complex.
 #[track_caller]
-pub fn solve(a: &Tensor, b: &[u64], x: &Tensor, gradient: &Tensor) -> Result<[Tensor; 2]> {
+pub fn solve(a: &Tensor, b: &[usize], x: &Tensor, gradient: &Tensor) -> Result<[Tensor; 2]> {
     real("solve", a)?;
     let vector = b.len() == 1;
     let (x, g) = (x.widened()?, gradient.widened()?);
     // A vector counts as a matrix of one column, for each matrix of the batch.
     let (x, g) = if vector { (x.unsqueeze(-1)?, g.unsqueeze(-1)?) } else { (x, g) };
     let of_b = super::solve(&a.widened()?.swap_axes(-1, -2)?, &g)?;
-    let of_a = unbroadcast(&outer(&of_b, &x)?.neg()?, a.dims())?.narrowed(a.dtype())?;
+    let of_a = unbroadcast(a.dims(), &outer(&of_b, &x)?.neg()?)?.narrowed(a.dtype())?;
     let of_b = if vector { of_b.squeeze(-1)? } else { of_b };
-    Ok([of_a, unbroadcast(&of_b, b)?.narrowed(gradient.dtype())?])
+    Ok([of_a, unbroadcast(b, &of_b)?.narrowed(gradient.dtype())?])
 }
 
 /// Of [`inv`](super::inv), from its result `y`: `-y^T g y^T`.

@@ -1,4 +1,4 @@
-//! Gaussian elimination, and what follows from it.
+//! Gaussian elimination, and the functions based on it.
 
 use fuseline_fusion::{DType, OpErrorKind};
 
@@ -17,24 +17,24 @@ pub struct Lu {
     pub factors: Tensor,
     /// The rows of `a` in the order of `p a`, as `i32`: `[batch..., rows]`.
     pub permutation: Tensor,
-    /// The exchanges that it is made of: in round `k` row `k` takes the place of row `pivots[k]`,
-    /// which is not before it. As `i32`: `[batch..., rounds]`, where there are as many rounds as
-    /// the smaller of the sizes.
+    /// The row exchanges that make up the permutation: in step `k`, rows `k` and `pivots[k] >= k`
+    /// are exchanged. As `i32`: `[batch..., steps]`; the number of steps is the smaller of the
+    /// sizes.
     pub pivots: Tensor,
-    /// Whether that is an odd permutation, `bool`: `[batch...]`.
+    /// Whether the permutation is odd, as `bool`: `[batch...]`.
     pub odd: Tensor,
 }
 
-/// What pivots are chosen by: absolute values, and of complex numbers those of both parts together,
-/// as LAPACK does.
+/// The size by which pivots are chosen: the absolute value, or for complex numbers the sum of the
+/// absolute values of both parts, as in LAPACK.
 #[track_caller]
 fn sizes(x: &Tensor) -> Result<Tensor> {
     if x.dtype().is_complex() { x.real()?.abs()?.add(&x.imag()?.abs()?) } else { x.abs() }
 }
 
 /// Factors of matrices, by Gaussian elimination with partial pivoting (Golub and Van Loan, "Matrix
-/// computations", algorithm 3.4.1): each round brings the largest element of a column to its
-/// diagonal and subtracts multiples of its row from those below.
+/// computations", algorithm 3.4.1): each step moves the largest element of a column to the diagonal
+/// and subtracts multiples of its row from the rows below.
 ///
 /// # Errors
 /// When the tensor has fewer than two dimensions, or the elements are neither floats nor complex.
@@ -63,7 +63,7 @@ pub fn lu(a: &Tensor) -> Result<Lu> {
         let zero = a.on_stream().zeros(a.dtype(), &[])?;
         let (at_k, below) = (rows.equal(&k)?, rows.greater(&k)?);
         let size = sizes(&column(&a, &k)?)?;
-        // Rows that have had their turn are smaller than all others.
+        // Finished rows get a size below all others.
         let size = rows.less(&k)?.select(&constant_like(&size, -1.0)?, &size)?;
         let pivot = size.argmax(-2)?.expand_dims(&[-2])?;
         let at_pivot = rows.equal(&pivot)?;
@@ -121,8 +121,8 @@ pub fn solve(a: &Tensor, b: &Tensor) -> Result<Tensor> {
     if vector { x.squeeze(-1) } else { Ok(x) }
 }
 
-/// The inverse of square matrices: the solution of `a x = 1`. To multiply with it, [`solve`] is
-/// faster and more accurate.
+/// The inverse of square matrices: the solution of `a x = 1`. For a product with the inverse,
+/// [`solve`] is faster and more accurate.
 ///
 /// # Errors
 /// When the matrices are not square, or the elements are neither floats nor complex.

@@ -1,22 +1,22 @@
 //! Linear algebra on batches of matrices: dimensions before the last two are batch dimensions.
 //!
-//! XLA computes Cholesky factors and solves triangular systems by itself; those are ops. Everything
-//! else is loops on the device, recorded from the tensor methods that there are, so it runs on
-//! every plugin, fuses with its surroundings, and differs between devices by rounding only:
+//! Cholesky factorisation and triangular solves are ops, which XLA implements. Everything else is a
+//! loop on the device, recorded by ordinary tensor methods. So it runs on every plugin, fuses with
+//! its surroundings, and differs between devices by rounding only:
 //!
 //! | | by |
 //! |---|---|
 //! | [`cholesky`], [`triangular_solve`] | one op |
-//! | [`lu`], [`solve`], [`inv`], [`det`], [`slogdet`] | Gaussian elimination with partial pivoting, a column a round |
-//! | [`qr`], [`qr_complete`] | Householder's reflections, a column a round |
-//! | [`eigh`] | Jacobi's rotations, half as many at a time as there are columns |
-//! | [`svd`], [`pinv`], [`lstsq`] | the same on one side (Hestenes) |
+//! | [`lu`], [`solve`], [`inv`], [`det`], [`slogdet`] | Gaussian elimination with partial pivoting, one column per iteration |
+//! | [`qr`], [`qr_complete`] | Householder reflections, one column per iteration |
+//! | [`eigh`] | Jacobi rotations, half as many at a time as there are columns |
+//! | [`svd`], [`pinv`], [`lstsq`] | one-sided Jacobi rotations (Hestenes) |
 //! | [`grad`] | vector-Jacobian products of [`cholesky`], [`triangular_solve`], [`solve`] and [`inv`] |
 //!
-//! `f32` and `f64` are computed as they are, narrower floats in `f32`. Integers are refused:
-//! convert them to the float type that is meant. LU and what is made of it take complex matrices
-//! too. A singular matrix gives infinities and NaN where its inverse is asked for, as division
-//! does, and no error: nobody waits for the device to find out.
+//! `f32` and `f64` are computed in their own type, narrower floats in `f32`. Integers are rejected:
+//! convert them to a float type first. LU and the functions based on it take complex matrices too.
+//! The inverse of a singular matrix has infinities and NaN, as a division by zero does. It is no
+//! error, because detecting it would mean waiting for the device.
 
 mod eigen;
 pub mod grad;
@@ -30,9 +30,8 @@ pub use qr::{qr, qr_complete};
 pub use svd::{Svd, lstsq, pinv, svd};
 
 use fuseline_fusion::op::{Transpose, attrs};
-use fuseline_fusion::{DType, OpCode, OpError, OpErrorKind, Site};
+use fuseline_fusion::{DType, OpCode, OpError, OpErrorKind, Shape, Site};
 
-use crate::Shape;
 use crate::error::{Error, Result};
 use crate::promote::{broadcast_shapes, promote_types};
 use crate::stream::Stream;
@@ -45,7 +44,7 @@ fn refused(op: &'static str, fault: OpErrorKind, given: String, rule: impl Into<
 
 /// Rows and columns of the matrices.
 #[track_caller]
-fn matrix(op: &'static str, a: &Tensor) -> Result<(u64, u64)> {
+fn matrix(op: &'static str, a: &Tensor) -> Result<(usize, usize)> {
     match *a.dims() {
         [.., rows, columns] => Ok((rows, columns)),
         _ => Err(refused(op, OpErrorKind::Shape, format!("a is {}", a.ty()), "a matrix has two dimensions")),
@@ -54,7 +53,7 @@ fn matrix(op: &'static str, a: &Tensor) -> Result<(u64, u64)> {
 
 /// Size of the square matrices.
 #[track_caller]
-fn square(op: &'static str, a: &Tensor) -> Result<u64> {
+fn square(op: &'static str, a: &Tensor) -> Result<usize> {
     match matrix(op, a)? {
         (rows, columns) if rows == columns => Ok(rows),
         _ => Err(refused(
@@ -66,7 +65,7 @@ fn square(op: &'static str, a: &Tensor) -> Result<u64> {
     }
 }
 
-/// The matrices in the type that they are computed in.
+/// The matrices in the type in which they are computed.
 #[track_caller]
 fn computed(op: &'static str, a: &Tensor, complex: bool) -> Result<Tensor> {
     if a.dtype().is_float() || (complex && a.dtype().is_complex()) {
@@ -91,7 +90,7 @@ fn epsilon(dtype: DType) -> f64 {
 
 /// 0, 1, 2, ... as a column or a row that broadcasts to matrices.
 #[track_caller]
-fn places(stream: &Stream, count: u64, column: bool) -> Result<Tensor> {
+fn places(stream: &Stream, count: usize, column: bool) -> Result<Tensor> {
     let dims = if column { [count, 1] } else { [1, count] };
     stream.iota(DType::I32, &dims, if column { 0 } else { 1 })
 }
@@ -108,7 +107,7 @@ fn row(a: &Tensor, k: &Tensor) -> Result<Tensor> {
     part(a, k, 2)
 }
 
-/// The slice at `k` of a dimension that is counted from the back.
+/// Slice `k` of a dimension that is counted from the back.
 #[track_caller]
 fn part(a: &Tensor, k: &Tensor, from_back: usize) -> Result<Tensor> {
     let zero = constant_like(k, 0.0)?;
@@ -119,17 +118,17 @@ fn part(a: &Tensor, k: &Tensor, from_back: usize) -> Result<Tensor> {
     a.dynamic_slice(&starts, &sizes)
 }
 
-/// Batch dimensions, then two more.
-fn batched(a: &Tensor, rows: u64, columns: u64) -> Vec<u64> {
+/// The batch dimensions, then `rows` and `columns`.
+fn batched(a: &Tensor, rows: usize, columns: usize) -> Vec<usize> {
     [&a.dims()[..a.rank() - 2], &[rows, columns]].concat()
 }
 
 /// A matrix with ones on the diagonal and zeros elsewhere, on the given stream.
 ///
 /// # Errors
-/// When the sizes are not a shape.
+/// When the sizes do not form a shape.
 #[track_caller]
-pub fn eye(stream: &Stream, dtype: DType, rows: u64, columns: u64) -> Result<Tensor> {
+pub fn eye(stream: &Stream, dtype: DType, rows: usize, columns: usize) -> Result<Tensor> {
     let row = stream.iota(DType::I32, &[rows, columns], 0)?;
     row.equal(&stream.iota(DType::I32, &[rows, columns], 1)?)?.convert(dtype)
 }
@@ -173,8 +172,8 @@ pub fn trace(a: &Tensor) -> Result<Tensor> {
 }
 
 /// The square root of the sum of the squares over the given dimensions, which disappear: the length
-/// of vectors, Frobenius' norm of matrices. Elements are divided by the largest one first, so that
-/// no square overflows.
+/// of vectors, the Frobenius norm of matrices. Elements are divided by the largest one first, so
+/// that no square overflows.
 ///
 /// # Errors
 /// When a dimension does not exist or the elements are not floats.
@@ -187,7 +186,7 @@ pub fn norm(x: &Tensor, axes: &[i64]) -> Result<Tensor> {
     part.mul(&part)?.sum(axes)?.sqrt()?.mul(&scale)?.narrowed(x.dtype())
 }
 
-/// A number to divide by: what is given, or 1 where that is 0, infinite or NaN.
+/// A safe divisor: the given number, or 1 where it is 0, infinite or NaN.
 #[track_caller]
 fn scale_of(largest: &Tensor) -> Result<Tensor> {
     let zero = constant_like(largest, 0.0)?;
@@ -207,14 +206,14 @@ pub fn cholesky(a: &Tensor) -> Result<Tensor> {
     one(&wide, OpCode::Cholesky, attrs::cholesky(true), &[&wide])?.narrowed(a.dtype())
 }
 
-/// What a triangular system looks like.
+/// The form of a triangular system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Triangular {
-    /// The lower triangle of `a` counts, instead of the upper one.
+    /// Reads the lower triangle of `a` instead of the upper one.
     pub lower: bool,
-    /// The diagonal of `a` counts as ones.
+    /// Takes the diagonal of `a` to be ones.
     pub unit_diagonal: bool,
-    /// `a` is turned around: `a^T x = b`.
+    /// Transposes `a`: `a^T x = b`.
     pub transpose: bool,
 }
 
@@ -265,12 +264,12 @@ fn system_of(op: &'static str, a: &Tensor, b: &Tensor) -> Result<(Tensor, Tensor
     };
     let wide_a = if wide_a.dtype() == dtype { wide_a } else { wide_a.convert(dtype)? };
     let wide_b = if wide_b.dtype() == dtype { wide_b } else { wide_b.convert(dtype)? };
-    let batch = |x: &Tensor| Shape::new(&x.dims()[..x.rank() - 2]);
+    let batch = |x: &Tensor| Shape::try_from(&x.dims()[..x.rank() - 2]);
     let (of_a, of_b) = (batch(a)?, batch(b)?);
     let Some(common) = broadcast_shapes(&[&of_a, &of_b]) else {
         return Err(refused(op, OpErrorKind::Shape, given(), "the dimensions before the last two broadcast"));
     };
-    let of = |x: &Tensor| [common.dims(), &x.dims()[x.rank() - 2..]].concat();
+    let of = |x: &Tensor| [common.sizes(), &x.dims()[x.rank() - 2..]].concat();
     let (dims_a, dims_b) = (of(a), of(b));
     Ok((wide_a.broadcast_to(&dims_a)?, wide_b.broadcast_to(&dims_b)?))
 }

@@ -5,15 +5,14 @@ use crate::error::Result;
 use crate::tensor::{Tensor, constant_like};
 
 /// `a = q r` with orthonormal columns of `q`, `[batch..., rows, least]`, and upper triangular `r`,
-/// `[batch..., least, columns]`, where `least` is the smaller of the sizes; by Householder's
+/// `[batch..., least, columns]`, where `least` is the smaller of the sizes; by Householder
 /// reflections (Golub and Van Loan, "Matrix computations", algorithm 5.2.1).
 ///
-/// Signs are LAPACK's, and so NumPy's: a reflection turns a column to the side of the axis that its
-/// diagonal element is not on, so that this element of `r` has the other sign; where nothing is
-/// left below the diagonal there is no reflection, and the element stays. So the last one of a
-/// square matrix keeps its sign, and the identity has itself for `q` and for `r`. Where columns
-/// depend on those before them, the columns of `q` are orthonormal all the same, but which ones
-/// they are is up to rounding.
+/// Signs are those of LAPACK and NumPy. A reflection maps a column to the opposite side of its
+/// diagonal element, so this element of `r` changes sign. If the column is zero below the diagonal,
+/// there is no reflection and the element stays. So the last element of a square matrix keeps its
+/// sign, and the factors of the identity are the identity. If columns are linearly dependent, the
+/// columns of `q` are still orthonormal, but rounding decides which ones they are.
 ///
 /// # Errors
 /// When the tensor has fewer than two dimensions or the elements are not floats.
@@ -23,7 +22,7 @@ pub fn qr(a: &Tensor) -> Result<(Tensor, Tensor)> {
     factored(a, m.min(n))
 }
 
-/// As [`qr`], with as many columns of `q` as it has rows.
+/// As [`qr`], with a square `q`.
 ///
 /// # Errors
 /// As [`qr`].
@@ -34,7 +33,7 @@ pub fn qr_complete(a: &Tensor) -> Result<(Tensor, Tensor)> {
 }
 
 #[track_caller]
-fn factored(a: &Tensor, wanted: u64) -> Result<(Tensor, Tensor)> {
+fn factored(a: &Tensor, wanted: usize) -> Result<(Tensor, Tensor)> {
     let (m, n) = matrix("qr", a)?;
     let wide = computed("qr", a, false)?;
     let count = m.min(n);
@@ -53,8 +52,8 @@ fn factored(a: &Tensor, wanted: u64) -> Result<(Tensor, Tensor)> {
         stream.zeros(wide.dtype(), &batched(a, 1, count))?,
     );
     let rounds = i32::try_from(count).unwrap_or(i32::MAX);
-    // Each round turns a column to the axis of its diagonal element: the reflection is 1 - tau v
-    // v^T.
+    // Each iteration reflects a column onto the axis of its diagonal element. The reflection is 1 -
+    // tau v v^T.
     let (r, vectors, taus) = stream.for_range(0..rounds, start, |k, (a, vectors, taus)| {
         let zero = a.on_stream().zeros(a.dtype(), &[])?;
         let one = constant_like(&zero, 1.0)?;
@@ -71,7 +70,7 @@ fn factored(a: &Tensor, wanted: u64) -> Result<(Tensor, Tensor)> {
         let v = below.select(&x.div(&divisor)?, &rows.equal(&k)?.convert(a.dtype())?)?;
         let turned = v.mul(&a)?.sum(&[-2])?.expand_dims(&[-2])?;
         let a = a.sub(&v.mul(&tau)?.mul(&turned)?)?;
-        // What the reflection makes zero is zero, whatever rounding left of it.
+        // Set the elements that the reflection makes zero to exactly zero.
         let a = below.and(&columns.equal(&k)?)?.select(&zero, &a)?;
         let here = reflections.equal(&k)?;
         Ok((a, here.select(&v, &vectors)?, here.select(&tau, &taus)?))

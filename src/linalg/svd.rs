@@ -1,4 +1,4 @@
-//! Singular values, and what follows from them.
+//! Singular values, and the functions based on them.
 
 use fuseline_fusion::{DType, OpErrorKind};
 
@@ -17,21 +17,21 @@ pub struct Svd {
     pub u: Tensor,
     /// The singular values in descending order: `[batch..., least]`.
     pub s: Tensor,
-    /// `v` turned around, with orthonormal rows: `[batch..., least, columns]`.
+    /// `v` transposed, with orthonormal rows: `[batch..., least, columns]`.
     pub vt: Tensor,
 }
 
 /// As in [`eigh`](super::eigh).
 const MAX_SWEEPS: f64 = 30.0;
 
-/// Singular values and vectors of matrices (thin). Signs of pairs of vectors are open.
+/// The thin singular value decomposition. The signs of pairs of vectors are unspecified.
 ///
 /// By one-sided Jacobi (Hestenes, "Inversion of matrices by biorthogonalization and related
 /// results", 1958) with the pairs of [`eigh`](super::eigh): columns are rotated in pairs until all
-/// are orthogonal to each other; their lengths then are the singular values, also the small ones to
-/// their own precision (Demmel and Veselić, "Jacobi's method is more accurate than QR", 1992). `u`
-/// is the orthogonal factor of what is left, and so has orthonormal columns also where singular
-/// values are 0.
+/// are orthogonal to each other. Their lengths are then the singular values, and small ones are
+/// relatively accurate too (Demmel and Veselić, "Jacobi's method is more accurate than QR", 1992).
+/// `u` is the orthogonal factor of the resulting matrix, so its columns are orthonormal even if
+/// singular values are 0.
 ///
 /// # Errors
 /// When the tensor has fewer than two dimensions or the elements are not floats.
@@ -49,7 +49,7 @@ pub fn svd(a: &Tensor) -> Result<Svd> {
         return Ok(Svd { u: a.clone(), s, vt: stream.zeros(a.dtype(), &batched(a, 0, 0))? });
     }
     let scale = scale_of(&wide.abs()?.max(&[-2, -1])?)?;
-    // Tall matrices are made square first: the rotations are of their triangular factor.
+    // Tall matrices are reduced to their triangular factor first, which is square.
     let (outer, inner) = match m > n {
         true => {
             let (q, r) = qr(&wide.div(&scale.expand_dims(&[-2, -1])?)?)?;
@@ -63,8 +63,8 @@ pub fn svd(a: &Tensor) -> Result<Svd> {
     let tolerance = epsilon(wide.dtype()) * (even as f64).sqrt();
     let steps = i32::try_from(even - 1).unwrap_or(i32::MAX);
     let sweeps = stream.zeros(DType::I32, &[])?;
-    // The largest cosine of an angle between two columns in the last sweep; larger than any before
-    // the first.
+    // The largest cosine of an angle between two columns in the last sweep. It starts above any
+    // cosine.
     let worst = plus(&stream.zeros(wide.dtype(), &[])?, 2.0)?;
     let (columns, vectors, ..) = stream.while_loop(
         (start, vectors, worst, sweeps),
@@ -82,7 +82,7 @@ pub fn svd(a: &Tensor) -> Result<Svd> {
             Ok((columns, vectors, worst, plus(&sweeps, 1.0)?))
         },
     )?;
-    // The column of zeros that made the number even never turned: it is the last one still.
+    // The padding column of zeros was never rotated, so it is still the last one.
     let (count, columns) = (n as i64, columns.narrow(-1, 0, n as i64)?);
     let rows = vectors.narrow(-2, 0, count)?.narrow(-1, 0, count)?;
     let lengths = columns.mul(&columns)?.sum(&[-2])?.sqrt()?;
@@ -102,7 +102,7 @@ pub fn svd(a: &Tensor) -> Result<Svd> {
     Ok(Svd { u: u.narrowed(a.dtype())?, s: s.narrowed(a.dtype())?, vt: vt.narrowed(a.dtype())? })
 }
 
-/// One step: all pairs of columns made orthogonal, and brought to the places of the next step.
+/// One step: makes all pairs of columns orthogonal and moves them to their places in the next step.
 #[track_caller]
 fn step(
     columns: &Tensor,
@@ -115,7 +115,7 @@ fn step(
     let (p, q, r) = (dot(&pairs[0], &pairs[0])?, dot(&pairs[1], &pairs[1])?, dot(&pairs[0], &pairs[1])?);
     let length = p.mul(&q)?.sqrt()?;
     let zero = constant_like(&r, 0.0)?;
-    // Columns of zeros are orthogonal to all.
+    // Columns of zeros are orthogonal to every column.
     let one = constant_like(&r, 1.0)?;
     let cosine = r.abs()?.div(&length.greater(&zero)?.select(&length, &one)?)?;
     let idle = cosine.less_equal(&constant_like(&cosine, tolerance)?)?;
@@ -126,8 +126,8 @@ fn step(
     Ok((columns, vectors, worst.maximum(&cosine.max(&axes)?)?))
 }
 
-/// The singular values that count, and one over them: those up to `epsilon * larger size` times the
-/// largest are taken for 0.
+/// The reciprocals of singular values. Those up to `epsilon * larger size` times the largest count
+/// as 0 and get 0.
 #[track_caller]
 fn reciprocal(a: &Tensor, s: &Tensor) -> Result<Tensor> {
     let (m, n) = matrix("svd", a)?;
@@ -138,8 +138,8 @@ fn reciprocal(a: &Tensor, s: &Tensor) -> Result<Tensor> {
     counts.select(&one.div(&counts.select(s, &one)?)?, &constant_like(s, 0.0)?)
 }
 
-/// The pseudo-inverse of matrices (Moore and Penrose), `v diag(1 / s) u^T`: singular values up to
-/// the largest times the larger size times the precision of the type count as 0.
+/// The Moore-Penrose pseudo-inverse of matrices, `v diag(1 / s) u^T`: singular values up to the
+/// largest times the larger size times the precision of the type count as 0.
 ///
 /// # Errors
 /// When the tensor has fewer than two dimensions or the elements are not floats.

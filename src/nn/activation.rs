@@ -1,4 +1,4 @@
-//! Functions of single elements.
+//! Activation functions, which are elementwise.
 
 use std::f64::consts::PI;
 
@@ -53,7 +53,7 @@ pub fn elu(x: &Tensor, alpha: f64) -> Result<Tensor> {
     positive(x)?.select(x, &times(&x.expm1()?, alpha)?)
 }
 
-/// [`elu`] with the `alpha`, and times the factor, that keep mean 0 and variance 1 (Klambauer,
+/// [`elu`] with the `alpha` and the factor that preserve mean 0 and variance 1 (Klambauer,
 /// Unterthiner, Mayr and Hochreiter, "Self-normalizing neural networks", 2017).
 ///
 /// # Errors
@@ -63,7 +63,7 @@ pub fn selu(x: &Tensor) -> Result<Tensor> {
     times(&elu(x, 1.673_263_242_354_377_2)?, 1.050_700_987_355_480_5)
 }
 
-/// `max(x, 0) + min(alpha (exp(x / alpha) - 1), 0)`: [`elu`] with a continuous derivative for each
+/// `max(x, 0) + min(alpha (exp(x / alpha) - 1), 0)`: [`elu`] with a continuous derivative for every
 /// `alpha` (Barron, "Continuously differentiable exponential linear units", 2017).
 ///
 /// # Errors
@@ -74,7 +74,8 @@ pub fn celu(x: &Tensor, alpha: f64) -> Result<Tensor> {
     positive(x)?.select(x, &bent)
 }
 
-/// `log(1 + exp(x))`, as `max(x, 0) + log1p(exp(-|x|))`: neither overflows nor loses small values.
+/// `log(1 + exp(x))`, computed as `max(x, 0) + log1p(exp(-|x|))`, which neither overflows nor loses
+/// small values.
 ///
 /// # Errors
 /// When the elements are not floats.
@@ -125,8 +126,8 @@ pub fn gelu(x: &Tensor) -> Result<Tensor> {
     times(x, 0.5)?.mul(&plus(&gate, 1.0)?)
 }
 
-/// The Gaussian error linear unit as it is defined: `x` times the normal distribution function at
-/// `x`, computed as `x erfc(-x / sqrt(2)) / 2`, which keeps the small values far below zero.
+/// The exact Gaussian error linear unit: `x` times the normal distribution function at `x`,
+/// computed as `x erfc(-x / sqrt(2)) / 2`, which keeps the small values far below zero.
 ///
 /// # Errors
 /// When the elements are not floats.
@@ -145,7 +146,7 @@ pub fn hard_tanh(x: &Tensor, low: f64, high: f64) -> Result<Tensor> {
     x.clamp(&constant_like(x, low)?, &constant_like(x, high)?)
 }
 
-/// `min(max(x + 3, 0), 6) / 6`: a logistic function of straight lines.
+/// `min(max(x + 3, 0), 6) / 6`: a piecewise linear approximation of the logistic function.
 ///
 /// # Errors
 /// When the elements are not floats.

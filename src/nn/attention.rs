@@ -1,7 +1,7 @@
 //! Scaled dot-product attention (Vaswani et al., "Attention is all you need", 2017).
 
+use fuseline_fusion::DType;
 use fuseline_fusion::op::attrs::DotDimensionNumbers;
-use fuseline_fusion::{DType, Shape};
 
 use super::{dropout, masked_softmax, softmax, unfit};
 use crate::error::Result;
@@ -15,12 +15,13 @@ pub struct Attention<'a> {
     /// Which keys each query sees: of bool, true where it sees one, or of floats, added to the
     /// scores. Broadcasts to `[batch, heads, queries, keys]`.
     pub mask: Option<&'a Tensor>,
-    /// Query `i` sees the keys 0 to `i` plus this and no others. 0 for keys of the same places as
-    /// the queries; the number of keys before the first query for a decoder with a cache.
+    /// Query `i` sees only the keys from 0 to `i` plus this offset. Use 0 if keys and queries have
+    /// the same positions, and the number of keys before the first query for a decoder with a
+    /// cache.
     pub causal: Option<i64>,
-    /// What the scores are multiplied by; `1 / sqrt(width)` if not given.
+    /// The factor of the scores; `1 / sqrt(width)` if not given.
     pub scale: Option<f64>,
-    /// The share of the weights that is dropped, and what decides which ones.
+    /// The dropout rate of the weights, and the generator that selects them.
     pub dropout: Option<(f64, &'a mut Generator)>,
 }
 
@@ -28,12 +29,12 @@ pub struct Attention<'a> {
 /// groups, keys, width]` and values `[batch, groups, keys, features]`: `[batch, heads, queries,
 /// features]`. Also returns the weights before dropout, `[batch, heads, queries, keys]`.
 ///
-/// The number of heads is a multiple of the number of groups, and neighbouring heads share one
-/// (Ainslie et al., "GQA: Training generalized multi-query transformer models from multi-head
-/// checkpoints", 2023); nothing is repeated for them: their queries are rows of one larger product.
-/// A query that sees no key gets zeros. The scores of floats below 32 bits are computed in `f32`.
+/// The number of heads is a multiple of the number of groups, and adjacent heads share one (Ainslie
+/// et al., "GQA: Training generalized multi-query transformer models from multi-head checkpoints",
+/// 2023); Nothing is repeated for them: their queries are rows of one larger product. A query that
+/// sees no key gets zeros. The scores of floats below 32 bits are computed in `f32`.
 ///
-/// Two products and a softmax; a mask of bool or `causal` is one selection more, which fuses with
+/// Records two products and a softmax. A bool mask or `causal` adds one selection, which fuses with
 /// the softmax.
 ///
 /// # Errors
@@ -91,7 +92,7 @@ pub fn attention(q: &Tensor, k: &Tensor, v: &Tensor, settings: Attention<'_>) ->
     }
     let weights = match (&seen, settings.mask) {
         (None, None) => softmax(&scores, -1)?,
-        // The first key is seen by every query, so that no row is empty.
+        // Every query sees the first key, so no row is empty.
         (Some(seen), None) if settings.causal.is_some_and(|offset| offset >= 0) => {
             softmax(&seen.select(&scores, &constant_like(&scores, f64::NEG_INFINITY)?)?, -1)?
         }
@@ -123,28 +124,27 @@ fn as_type(x: &Tensor, dtype: DType) -> Result<Tensor> {
     if x.dtype() == dtype { Ok(x.clone()) } else { x.convert(dtype) }
 }
 
-/// Whether place `j` of the last dimension is not after place `i`, plus `offset`, of the one
-/// before: `[queries, keys]`.
+/// Whether `j <= i + offset` for query `i` and key `j`: `[queries, keys]`.
 #[track_caller]
-fn not_later(like: &Tensor, queries: u64, keys: u64, offset: i64) -> Result<Tensor> {
+fn not_later(like: &Tensor, queries: usize, keys: usize, offset: i64) -> Result<Tensor> {
     let stream = like.on_stream();
-    let shape = Shape::new(&[queries, keys])?;
-    let mut row = stream.iota(DType::I32, shape.dims(), 0)?;
+    let dims = [queries, keys];
+    let mut row = stream.iota(DType::I32, &dims, 0)?;
     if offset != 0 {
         row = row.add(&constant_like(&row, offset as f64)?)?;
     }
-    row.greater_equal(&stream.iota(DType::I32, shape.dims(), 1)?)
+    row.greater_equal(&stream.iota(DType::I32, &dims, 1)?)
 }
 
-/// A mask to be added to scores, in which each place sees itself and the places before it: 0 there,
-/// a large negative number elsewhere. Shape `[length, length]`.
+/// A causal mask to be added to scores: 0 where a position sees itself or an earlier one, a large
+/// negative number elsewhere. Shape `[length, length]`.
 ///
-/// [`Attention::causal`] does the same without a mask that has to be kept.
+/// [`Attention::causal`] does the same without keeping a mask.
 ///
 /// # Errors
-/// When the element type is no float.
+/// When the element type is not a float.
 #[track_caller]
-pub fn causal_mask(like: &Tensor, length: u64) -> Result<Tensor> {
+pub fn causal_mask(like: &Tensor, length: usize) -> Result<Tensor> {
     let seen = not_later(like, length, length, 0)?;
     let zero = like.on_stream().zeros(like.dtype(), &[])?;
     seen.select(&zero, &constant_like(&zero, -1e9)?)

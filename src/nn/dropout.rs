@@ -1,13 +1,13 @@
-//! Noise for training.
+//! Dropout.
 
 use super::unset;
 use crate::error::Result;
 use crate::random::Generator;
 use crate::tensor::Tensor;
 
-/// Zeros in place of elements, each with probability `rate`; the others divided by `1 - rate`, so
-/// that the mean stays (Srivastava et al., "Dropout: a simple way to prevent neural networks from
-/// overfitting", 2014). The rate is a lifted scalar.
+/// Replaces each element by zero with probability `rate` and divides the others by `1 - rate`, so
+/// that the mean is preserved (Srivastava et al., "Dropout: a simple way to prevent neural networks
+/// from overfitting", 2014). The rate is a lifted scalar.
 ///
 /// # Errors
 /// When the rate is not from 0 to 1, or the elements are not floats.

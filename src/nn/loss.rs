@@ -1,4 +1,4 @@
-//! Distances between what was predicted and what was wanted.
+//! Loss functions.
 
 use fuseline_fusion::{DTypeClass, OpCode};
 
@@ -7,15 +7,15 @@ use crate::error::Result;
 use crate::promote::Number;
 use crate::tensor::{Tensor, constant_like, plus, times};
 
-/// What becomes of the losses of single elements or samples.
+/// How the losses of single elements or samples are reduced.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Reduction {
-    /// They are returned as they are.
+    /// The losses are returned as they are.
     None,
-    /// Their mean, a scalar; 0 if there are none.
+    /// The mean, a scalar; 0 if there are none.
     #[default]
     Mean,
-    /// Their sum, a scalar.
+    /// The sum, a scalar.
     Sum,
 }
 
@@ -35,8 +35,8 @@ impl Reduction {
     }
 }
 
-/// The difference of predictions and targets, which must have one shape: broadcasting would count
-/// some elements many times.
+/// The difference of predictions and targets. Their shapes must be equal, because broadcasting
+/// would count some elements many times.
 #[track_caller]
 fn difference(op: &'static str, x: &Tensor, target: &Tensor) -> Result<Tensor> {
     same_shape(op, x, target)?;
@@ -84,8 +84,8 @@ pub fn huber(x: &Tensor, target: &Tensor, delta: f64, reduction: Reduction) -> R
     reduction.apply(&bounded.mul(&distance.sub(&times(&bounded, 0.5)?)?)?)
 }
 
-/// [`huber`] divided by `beta`, which takes the place of `delta`; [`mae`] for a `beta` of 0
-/// (Girshick, "Fast R-CNN", 2015).
+/// [`huber`] with `delta = beta`, divided by `beta`; [`mae`] for a `beta` of 0 (Girshick, "Fast
+/// R-CNN", 2015).
 ///
 /// # Errors
 /// When the shapes differ or the elements are not floats.
@@ -108,10 +108,10 @@ pub fn hinge(x: &Tensor, target: &Tensor, reduction: Reduction) -> Result<Tensor
     reduction.apply(&super::relu(&plus(&x.mul(target)?.neg()?, 1.0)?)?)
 }
 
-/// The cross-entropy between logits of a yes and the probability that it is wanted, in nats: with
-/// `s` the logistic function, `-target log(s(x)) - (1 - target) log(1 - s(x))`, computed as `max(x, 0) -
-/// x target + log1p(exp(-|x|))`, which neither overflows nor cancels. A `positive_weight`, which
-/// broadcasts, multiplies the first of the two terms.
+/// The binary cross-entropy between logits and target probabilities, in nats: with `s` the logistic
+/// function, `-target log(s(x)) - (1 - target) log(1 - s(x))`, computed as
+/// `max(x, 0) - x target + log1p(exp(-|x|))`, which neither overflows nor cancels. A
+/// `positive_weight`, which broadcasts, multiplies the first of the two terms.
 ///
 /// # Errors
 /// When the shapes differ or the elements are not floats.
@@ -132,11 +132,10 @@ pub fn bce_with_logits(
     reduction.apply(&away.add(&factor.mul(&super::softplus(&x.neg()?)?)?)?)
 }
 
-/// The divergence of Kullback and Leibler of `target`, probabilities, from predictions given as
-/// logarithms: `target (log(target) - x)`, and 0 where `target` is 0.
+/// The Kullback-Leibler divergence of `target`, probabilities, from predictions, log-probabilities:
+/// `target (log(target) - x)`, and 0 where `target` is 0.
 ///
-/// The mean is over all elements. Divide the sum by the number of samples for what is usually meant
-/// by the mean.
+/// The mean is over all elements. For the usual mean over samples, divide the sum by their number.
 ///
 /// # Errors
 /// When the shapes differ or the elements are not floats.
@@ -160,7 +159,7 @@ pub fn cosine_similarity(a: &Tensor, b: &Tensor, axis: i64, epsilon: f64) -> Res
     let product = wide_a.mul(&wide_b)?;
     // Dimensions count from the back, where the shapes are aligned.
     let axis = product.axis(OpCode::Reduce, axis)? as i64 - product.rank() as i64;
-    // An operand that is repeated along the dimension is so in its length as well.
+    // An operand that is broadcast along the dimension counts repeatedly in its length as well.
     for side in [&mut wide_a, &mut wide_b] {
         let size = |x: &Tensor| x.dims().iter().rev().nth(-axis as usize - 1).copied();
         if size(side) != size(&product) {
@@ -180,14 +179,14 @@ pub fn cosine_similarity(a: &Tensor, b: &Tensor, axis: i64, epsilon: f64) -> Res
 /// Settings of [`cross_entropy_with`] and [`nll`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CrossEntropy<'a> {
-    /// Share of the wanted probability that is spread evenly over all classes (Szegedy et al.,
+    /// Share of the target probability that is spread evenly over all classes (Szegedy et al.,
     /// "Rethinking the Inception architecture for computer vision", 2016). Not for [`nll`].
     pub label_smoothing: f64,
-    /// A label that stands for none: its samples count for nothing, in the mean as well.
+    /// A label whose samples are ignored, in the mean as well.
     pub ignored: Option<i64>,
     /// A weight for each class, a vector. The mean is divided by the weights of the labels.
     pub weights: Option<&'a Tensor>,
-    /// What becomes of the losses of the samples.
+    /// How the losses of the samples are reduced.
     pub reduction: Reduction,
 }
 
@@ -202,12 +201,13 @@ pub fn cross_entropy(logits: &Tensor, labels: &Tensor) -> Result<Tensor> {
 }
 
 /// The cross-entropy, in nats, between logits `[batch..., classes]` and either integer labels
-/// `[batch...]` or probabilities of the shape of the logits. A label outside the classes, if it is
-/// not the one that is ignored, counts as a sample with loss 0, or is an error
+/// `[batch...]` or probabilities of the shape of the logits. A label out of range that is not the
+/// ignored one counts as a sample with loss 0, or is an error
 /// ([`EngineConfig::check_indices`](crate::EngineConfig::check_indices)).
 ///
 /// # Errors
-/// When the shapes do not fit. Labels are not broadcast. In Debug mode, when a label is outside.
+/// When the shapes do not fit. Labels are not broadcast. In Debug mode, when a label is out of
+/// range.
 #[track_caller]
 pub fn cross_entropy_with(logits: &Tensor, labels: &Tensor, settings: &CrossEntropy<'_>) -> Result<Tensor> {
     if logits.rank() == 0 {
@@ -225,8 +225,8 @@ pub fn cross_entropy_with(logits: &Tensor, labels: &Tensor, settings: &CrossEntr
     loss.narrowed(logits.dtype())
 }
 
-/// The negative logarithms of the probabilities, `[batch..., classes]`, that the labels,
-/// `[batch...]`, name.
+/// The negative log-likelihood: minus the log-probabilities, `[batch..., classes]`, of the labels,
+/// `[batch...]`.
 ///
 /// # Errors
 /// When the shapes do not fit or the labels are not integers.
@@ -250,7 +250,7 @@ fn from_labels(
         let given = format!("the predictions are {} and the labels {}", logs.ty(), labels.ty());
         return Err(unfit(op, given, "each row of predictions needs one label"));
     }
-    // A label that the type does not hold stands nowhere.
+    // A label that the type does not hold cannot occur.
     let ignored = settings.ignored.and_then(|label| Number::Int(label).element(labels.dtype()));
     labels.check_labels_where_asked(classes, ignored, op, &crate::tensor::here())?;
     let zero = logs.on_stream().zeros(logs.dtype(), &[])?;
@@ -263,7 +263,7 @@ fn from_labels(
         Some(weights) => logs.mul(weights)?,
         None => logs.clone(),
     };
-    // A selection, not a product: a logarithm of 0 that nobody asked for must not become NaN.
+    // A selection, not a product, because 0 times a logarithm of 0 would be NaN.
     let picked = wanted.select(&weighted, &zero)?.sum(&[-1])?.neg()?;
     let mut losses = picked;
     if settings.label_smoothing != 0.0 {
@@ -292,7 +292,7 @@ fn from_labels(
 }
 
 #[track_caller]
-fn class_weights(op: &'static str, weights: &Tensor, classes: u64) -> Result<Tensor> {
+fn class_weights(op: &'static str, weights: &Tensor, classes: usize) -> Result<Tensor> {
     if weights.dims() != [classes] {
         let given = format!("there are {classes} classes and the weights are {}", weights.ty());
         return Err(unfit(op, given, "weights are a vector with one number per class"));
@@ -320,7 +320,7 @@ fn from_probabilities(logs: &Tensor, wanted: &Tensor, settings: &CrossEntropy<'_
     if let Some(weights) = settings.weights {
         logs = logs.mul(&class_weights("cross_entropy", weights, classes)?)?;
     }
-    // Where nothing is wanted, a logarithm of 0 costs nothing.
+    // Where the target is 0, a logarithm of 0 does not contribute.
     let zero = logs.on_stream().zeros(wanted.dtype(), &[])?;
     let terms = wanted.equal(&zero)?.select(&zero, &wanted.mul(&logs)?)?;
     settings.reduction.apply(&terms.sum(&[-1])?.neg()?)

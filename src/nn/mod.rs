@@ -1,11 +1,10 @@
-//! Functions that networks are made of, recorded as primitive ops.
+//! Neural network functions, recorded as primitive ops.
 //!
-//! None of them is an op of its own: each records what it stands for, and the region it lands in is
-//! fused as if the user had written the primitives. Operands promote and broadcast as everywhere
-//! ([`promote`](crate::promote)). Shapes are given outermost first; `axis` counts from the back if
-//! negative. Floats below 32 bits are summed, and what is made of sums is computed, in `f32`; the
-//! result is rounded once. Every function fails where one of its ops is refused, with the call site
-//! of the function.
+//! None of them is an op of its own. Each records primitive ops, which fuse as if the user had
+//! written them. Operands promote and broadcast as everywhere ([`promote`](crate::promote)). Shapes
+//! are given outermost first; `axis` counts from the back if negative. Floats below 32 bits are
+//! summed in `f32`, as is everything computed from sums; the result is rounded once. A function
+//! fails if one of its ops is rejected, with the call site of the function.
 //!
 //! | | |
 //! |---|---|
@@ -18,7 +17,7 @@
 //! | noise | [`dropout`] |
 //! | tables | [`embedding`], [`Tensor::one_hot`] |
 //! | optimisers | [`adam`] |
-//! | gradients | [`grad`]: vector-Jacobian products of what is used in training |
+//! | gradients | [`grad`]: vector-Jacobian products for training |
 
 mod activation;
 mod attention;
@@ -46,10 +45,11 @@ use fuseline_fusion::{OpError, OpErrorKind, Site};
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 
-// No closure records an op here: `#[track_caller]` does not reach into closures, and an error would
-// name this file.
+// Closures must not record ops here: `#[track_caller]` does not reach into closures, so an error
+// would name this file.
 
-/// Where the features (channels) of images and of other things in space are. The batch is dimension 0.
+/// The position of the features (channels) in tensors with spatial dimensions. The batch is
+/// dimension 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Layout {
     /// `[batch, features, space...]`: NCHW.
@@ -60,7 +60,7 @@ pub enum Layout {
 }
 
 impl Layout {
-    /// The first dimension of space.
+    /// The first spatial dimension.
     fn first_spatial(self) -> usize {
         match self {
             Layout::ChannelsFirst => 2,
@@ -69,13 +69,13 @@ impl Layout {
     }
 }
 
-/// A shape that the ops would take, but not this function.
+/// The error of a shape that the ops accept, but not this function.
 #[track_caller]
 fn unfit(op: &'static str, given: String, rule: impl Into<String>) -> Error {
     refuse(OpError::new(op, OpErrorKind::Shape, given, rule))
 }
 
-/// A setting that this function does not take.
+/// The error of a setting that this function does not accept.
 #[track_caller]
 fn unset(op: &'static str, given: String, rule: impl Into<String>) -> Error {
     refuse(OpError::new(op, OpErrorKind::Attribute, given, rule))
@@ -86,13 +86,13 @@ fn refuse(error: OpError) -> Error {
     Error::op(error, Site::Rust(std::panic::Location::caller()))
 }
 
-/// Rows of `table`, `[words, width...]`, by integer `indices` of any shape: `[indices...,
-/// width...]`. An index outside is moved inside, or an error
+/// Rows of `table`, `[words, width...]`, by integer `indices` of any shape:
+/// `[indices..., width...]`. An index out of range is clamped, or is an error
 /// ([`EngineConfig::check_indices`](crate::EngineConfig::check_indices)). One `gather`.
 ///
 /// # Errors
-/// When the table has no dimension or the indices are not integers; in Debug mode, when one is
-/// outside.
+/// When the table has no dimension or the indices are not integers; in Debug mode, when one is out
+/// of range.
 #[track_caller]
 pub fn embedding(table: &Tensor, indices: &Tensor) -> Result<Tensor> {
     table.take(indices, 0)

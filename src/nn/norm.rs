@@ -84,7 +84,7 @@ pub fn rms_norm(x: &Tensor, gamma: &Tensor, epsilon: f64) -> Result<Tensor> {
     affine(x.dtype(), &normal, gamma, None)
 }
 
-/// A vector with one number per feature, shaped so that it broadcasts along dimension `axis` of a
+/// A vector with one number per feature, reshaped so that it broadcasts along dimension `axis` of a
 /// tensor.
 #[track_caller]
 fn along(op: &'static str, x: &Tensor, axis: usize, vector: &Tensor) -> Result<Tensor> {
@@ -101,18 +101,18 @@ fn along(op: &'static str, x: &Tensor, axis: usize, vector: &Tensor) -> Result<T
     vector.reshape(&dims)
 }
 
-/// Group normalisation (Wu and He, 2018): the features, dimension `axis`, in `groups` of
-/// neighbours; each sample of dimension 0 and each group is normalised over its features and all
-/// other dimensions. Then times `gamma`, plus `beta`, vectors with one number per feature. With one
-/// group per feature this is instance normalisation.
+/// Group normalisation (Wu and He, 2018): the features, dimension `axis`, are split into `groups`
+/// of adjacent ones. Each group of each sample (dimension 0) is normalised over its features and
+/// all other dimensions, then multiplied by `gamma` and added to `beta`, vectors with one number
+/// per feature. With one group per feature this is instance normalisation.
 ///
 /// # Errors
-/// When the dimension does not exist or is 0, its size is no multiple of `groups`, or the weights
-/// do not fit.
+/// When the dimension does not exist or is 0, its size is not a multiple of `groups`, or the
+/// weights do not fit.
 #[track_caller]
 pub fn group_norm(
     x: &Tensor,
-    groups: u64,
+    groups: usize,
     axis: i64,
     gamma: &Tensor,
     beta: &Tensor,
@@ -134,7 +134,7 @@ pub fn group_norm(
     affine(x.dtype(), &normal.reshape(x.dims())?, &gamma, Some(&beta))
 }
 
-/// Mean and variance of each feature, as batch normalisation keeps them from training for
+/// Mean and variance of each feature, which batch normalisation collects in training for
 /// evaluation.
 #[derive(Clone, Debug)]
 pub struct RunningStatistics {
@@ -144,7 +144,7 @@ pub struct RunningStatistics {
     pub variance: Tensor,
 }
 
-/// A loop can carry them.
+/// A loop may carry them.
 impl TensorTree for RunningStatistics {
     fn map(&self, f: &mut dyn FnMut(&Tensor) -> Tensor) -> RunningStatistics {
         RunningStatistics { mean: f(&self.mean), variance: f(&self.variance) }
@@ -154,11 +154,11 @@ impl TensorTree for RunningStatistics {
 /// Batch normalisation in evaluation (Ioffe and Szegedy, 2015): `(x - mean) / sqrt(variance +
 /// epsilon) * gamma + beta` for each feature, dimension `axis`, with the statistics given.
 ///
-/// What can be is computed per feature, so that the tensor itself is passed over once: `x * scale +
-/// shift`.
+/// Scale and shift are computed per feature, so that one pass over the tensor remains:
+/// `x * scale + shift`.
 ///
 /// # Errors
-/// When the dimension does not exist, or statistics or weights are no vectors with one number per
+/// When the dimension does not exist, or statistics or weights are not vectors with one number per
 /// feature.
 #[track_caller]
 pub fn batch_norm(
@@ -174,7 +174,7 @@ pub fn batch_norm(
     let shift = beta.sub(&statistics.mean.mul(&scale)?)?;
     let (scale, shift) = (along("batch_norm", x, place, &scale)?, along("batch_norm", x, place, &shift)?);
     let result = x.widened()?.mul(&scale)?.add(&shift)?;
-    // The statistics decide nothing about the type: they may be kept in more bits.
+    // The statistics do not affect the type of the result, because they may be kept in more bits.
     match [gamma.dtype(), beta.dtype()].into_iter().try_fold(x.dtype(), promote_types) {
         Some(dtype) if dtype != result.dtype() => result.convert(dtype),
         _ => Ok(result),
@@ -186,7 +186,7 @@ pub fn batch_norm(
 /// momentum) * before + momentum * now`, for which the variance is the unbiased one.
 ///
 /// # Errors
-/// When the dimension does not exist, or statistics or weights are no vectors with one number per
+/// When the dimension does not exist, or statistics or weights are not vectors with one number per
 /// feature.
 #[track_caller]
 pub fn batch_norm_train(
@@ -209,7 +209,7 @@ pub fn batch_norm_train(
     let scale = plus(&variance, epsilon)?.rsqrt()?.expand_dims(&axes)?;
     let result = affine(x.dtype(), &centered.mul(&scale)?, &gamma, Some(&beta))?;
 
-    let count: u64 = axes.iter().map(|&axis| x.dims()[axis as usize]).product();
+    let count: usize = axes.iter().map(|&axis| x.dims()[axis as usize]).product();
     let unbiased = if count > 1 { count as f64 / (count - 1) as f64 } else { 1.0 };
     let before = &statistics.mean;
     if before.dims() != [features] || statistics.variance.dims() != [features] {

@@ -1,4 +1,4 @@
-//! Steps of optimisers.
+//! Optimisers.
 
 use super::unfit;
 use crate::error::Result;
@@ -14,7 +14,7 @@ pub struct Adam {
     pub beta1: f64,
     /// Decay of the mean of squared gradients.
     pub beta2: f64,
-    /// Added to the root of the latter.
+    /// Added to the root of the mean of squares.
     pub epsilon: f64,
     /// Decoupled weight decay (Loshchilov and Hutter, "Decoupled weight decay regularization",
     /// 2019); 0 for plain Adam.
@@ -28,18 +28,18 @@ impl Default for Adam {
     }
 }
 
-/// A parameter with the two running means of Adam.
+/// A parameter and the two running means of Adam.
 #[derive(Clone, Debug)]
 pub struct AdamState {
     /// The parameter.
     pub value: Tensor,
     /// Running mean of its gradients.
     pub mean: Tensor,
-    /// Running mean of their squares.
+    /// Running mean of the squared gradients.
     pub square: Tensor,
 }
 
-/// A loop can carry it.
+/// A loop may carry it.
 impl TensorTree for AdamState {
     fn map(&self, f: &mut dyn FnMut(&Tensor) -> Tensor) -> AdamState {
         AdamState { value: f(&self.value), mean: f(&self.mean), square: f(&self.square) }
@@ -61,11 +61,12 @@ impl AdamState {
 }
 
 /// One step of Adam (Kingma and Ba, "Adam: a method for stochastic optimization", 2015). `step`
-/// counts from 1. What changes from step to step (bias corrections, a learning-rate schedule) is
-/// lifted and compiles nothing; the old state dies here, so its memory is reused for the new one.
+/// counts from 1. Numbers that change from step to step (bias corrections, a learning-rate
+/// schedule) are lifted and compile nothing. The old state is consumed, so that its memory is
+/// donated to the new one.
 ///
 /// # Errors
-/// When the gradient does not have the parameter's type.
+/// When the gradient does not have the type of the parameter.
 #[track_caller]
 pub fn adam(state: AdamState, gradient: &Tensor, step: u32, settings: &Adam) -> Result<AdamState> {
     let AdamState { value, mean, square } = state;

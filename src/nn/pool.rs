@@ -1,26 +1,27 @@
-//! Pooling: what lies under the positions of a window, combined.
+//! Pooling: combines the elements under each position of a window.
 
 use fuseline_fusion::{DType, Literal, OpCode, TensorType};
 
 use super::{Layout, unfit, unset};
 use crate::error::Result;
+use crate::tensor::dims::literal;
 use crate::tensor::{Tensor, constant_like, plain, times};
 
-/// A window and how it moves, one entry per dimension of space. The conventions are PyTorch's.
+/// A window and how it moves, with one entry per spatial dimension. The conventions are PyTorch's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pool {
     /// Elements in the window.
-    pub size: Vec<u64>,
+    pub size: Vec<usize>,
     /// Steps between two positions.
-    pub stride: Vec<u64>,
-    /// Padding at either edge, at most half of the window. It never is a maximum.
-    pub padding: Vec<u64>,
+    pub stride: Vec<usize>,
+    /// Padding at either edge, at most half of the window. It is never the maximum.
+    pub padding: Vec<usize>,
     /// Distance between neighbours in the window.
-    pub dilation: Vec<u64>,
-    /// The last position may stick out at the far edge if it begins inside, or in the padding
-    /// before.
+    pub dilation: Vec<usize>,
+    /// The last position may extend beyond the far edge if it begins inside the tensor or the near
+    /// padding.
     pub ceil_mode: bool,
-    /// Padding counts as zeros in a mean, instead of not at all.
+    /// Padding counts as zeros in a mean. Otherwise it is ignored.
     pub count_padding: bool,
     /// Where the features are.
     pub layout: Layout,
@@ -29,7 +30,7 @@ pub struct Pool {
 impl Pool {
     /// A window that moves by its own size: no padding, no dilation, features first.
     #[must_use]
-    pub fn new(size: &[u64]) -> Pool {
+    pub fn new(size: &[usize]) -> Pool {
         Pool {
             size: size.to_vec(),
             stride: size.to_vec(),
@@ -53,12 +54,12 @@ pub(super) struct Positions {
     dilation: i64,
     /// Number of positions.
     count: i64,
-    /// Padding at the far edge that they need.
+    /// The padding that they need at the far edge.
     high: i64,
 }
 
 impl Positions {
-    /// How many elements are under each position: those of the padding as well, or not.
+    /// The number of elements under each position, with or without those of the padding.
     fn elements(&self, count_padding: bool) -> Vec<i64> {
         let margin = if count_padding { self.padding } else { 0 };
         let inside = |place: &i64| (-margin..self.length + margin).contains(place);
@@ -71,7 +72,7 @@ impl Positions {
     }
 }
 
-/// The positions along each dimension of space.
+/// The positions along each spatial dimension.
 #[track_caller]
 pub(super) fn positions(op: &'static str, x: &TensorType, pool: &Pool) -> Result<Vec<Positions>> {
     let space = pool.size.len();
@@ -85,7 +86,7 @@ pub(super) fn positions(op: &'static str, x: &TensorType, pool: &Pool) -> Result
     let mut all = Vec::with_capacity(space);
     for i in 0..space {
         let axis = pool.layout.first_spatial() + i;
-        let fits = |number: u64| i64::try_from(number).ok().filter(|&number| number < 1 << 31);
+        let fits = |number: usize| i64::try_from(number).ok().filter(|&number| number < 1 << 31);
         let numbers =
             (fits(pool.size[i]), fits(pool.stride[i]), fits(pool.padding[i]), fits(pool.dilation[i]));
         let (Some(size), Some(stride), Some(padding), Some(dilation)) = numbers else {
@@ -115,13 +116,13 @@ pub(super) fn positions(op: &'static str, x: &TensorType, pool: &Pool) -> Result
     Ok(all)
 }
 
-/// A window as ops take it: one entry per dimension of the tensor.
+/// A window in the form of the ops: one entry per dimension of the tensor.
 pub(super) struct Windows {
     pub(super) sizes: Vec<i64>,
     pub(super) strides: Vec<i64>,
     pub(super) dilations: Vec<i64>,
     pub(super) padding: Vec<(i64, i64)>,
-    /// Number of positions; `None` outside of space.
+    /// Number of positions; `None` for dimensions that are not spatial.
     counts: Vec<Option<i64>>,
 }
 
@@ -151,19 +152,19 @@ impl Windows {
     }
 
     /// Sizes of the result for those of the operand.
-    pub(super) fn result(&self, dims: &[u64]) -> Vec<u64> {
-        dims.iter().zip(&self.counts).map(|(&dim, count)| count.map_or(dim, |count| count as u64)).collect()
+    pub(super) fn result(&self, dims: &[usize]) -> Vec<usize> {
+        dims.iter().zip(&self.counts).map(|(&dim, count)| count.map_or(dim, |count| count as usize)).collect()
     }
 
-    /// What lies under each position, combined by `op`.
+    /// The elements under each position, combined by `op`.
     #[track_caller]
     fn combine(&self, x: &Tensor, op: OpCode) -> Result<Tensor> {
         x.reduce_dilated_window(op, &self.sizes, &self.strides, &self.dilations, &self.padding)
     }
 }
 
-/// The largest element under each position, of tensors `[batch, features, space...]`; NaN if there
-/// is one. One `reduce_window`.
+/// The largest element under each position, of tensors `[batch, features, space...]`; NaN if any
+/// element is NaN. One `reduce_window`.
 ///
 /// # Errors
 /// When the window does not fit the tensor.
@@ -172,8 +173,8 @@ pub fn max_pool(x: &Tensor, pool: &Pool) -> Result<Tensor> {
     Windows::new(x.rank(), pool, &positions("max_pool", x.ty(), pool)?).combine(x, OpCode::Maximum)
 }
 
-/// The mean of the elements under each position. One `reduce_window`, and a division by what
-/// [`Pool::count_padding`] and [`Pool::ceil_mode`] make of the number of elements.
+/// The mean of the elements under each position. One `reduce_window`, and a division by the number
+/// of elements, which depends on [`Pool::count_padding`] and [`Pool::ceil_mode`].
 ///
 /// # Errors
 /// When the window does not fit the tensor, or the elements are not floats.
@@ -184,7 +185,7 @@ pub fn avg_pool(x: &Tensor, pool: &Pool) -> Result<Tensor> {
     divided(&total, pool, &positions)?.narrowed(x.dtype())
 }
 
-/// Something at each position, divided by the number of elements that count there.
+/// A value at each position, divided by the number of elements that count there.
 #[track_caller]
 pub(super) fn divided(total: &Tensor, pool: &Pool, positions: &[Positions]) -> Result<Tensor> {
     let counts: Vec<Vec<i64>> = positions.iter().map(|at| at.elements(pool.count_padding)).collect();
@@ -212,8 +213,8 @@ pub(super) fn divided(total: &Tensor, pool: &Pool, positions: &[Positions]) -> R
 }
 
 /// The `p`-th root of the sum of the `p`-th powers of the absolute elements under each position.
-/// Where a window sticks out ([`Pool::ceil_mode`]) it is the sum of what is there; PyTorch scales
-/// it up to a whole window.
+/// Where a window extends beyond the edge ([`Pool::ceil_mode`]), only existing elements are summed;
+/// PyTorch scales the sum up to a whole window.
 ///
 /// # Errors
 /// When the window does not fit the tensor, `p` is not positive, or the elements are not floats.
@@ -234,35 +235,36 @@ pub fn lp_pool(x: &Tensor, p: f64, pool: &Pool) -> Result<Tensor> {
 #[track_caller]
 pub(super) fn along(like: &Tensor, axis: usize, numbers: &[f64]) -> Result<Tensor> {
     let mut dims = vec![1; like.rank() - axis];
-    dims[0] = numbers.len() as u64;
+    dims[0] = numbers.len();
     plain(like, &numbers_of(like.dtype(), numbers, &dims)?)
 }
 
-/// Numbers as data of an element type of at least 32 bits.
-fn numbers_of(dtype: DType, numbers: &[f64], dims: &[u64]) -> Result<Literal> {
+/// A literal with these numbers, in an element type of at least 32 bits.
+fn numbers_of(dtype: DType, numbers: &[f64], dims: &[usize]) -> Result<Literal> {
     Ok(match dtype {
-        DType::F64 => Literal::from_slice(dims, numbers)?,
+        DType::F64 => literal(dims, numbers)?,
         _ => {
             let narrow: Vec<f32> = numbers.iter().map(|&number| number as f32).collect();
-            Literal::from_slice(dims, &narrow)?
+            literal(dims, &narrow)?
         }
     })
 }
 
-/// First and last but one element of each of `count` stretches that cover `length` elements: from
+/// The half-open ranges of `count` stretches that cover `length` elements: from
 /// `floor(i length / count)` to `ceil((i + 1) length / count)`.
-pub(super) fn stretches(length: u64, count: u64) -> Vec<(u64, u64)> {
+pub(super) fn stretches(length: usize, count: usize) -> Vec<(usize, usize)> {
     (0..count).map(|i| (i * length / count, ((i + 1) * length).div_ceil(count))).collect()
 }
 
-/// The elements of each stretch along dimension `axis`, which becomes two: stretches, and places in
-/// them. Shorter ones repeat their last element; also returns how many elements each has.
+/// The elements of each stretch along dimension `axis`, which becomes two dimensions: stretches,
+/// and positions in them. Shorter stretches repeat their last element. Also returns the number of
+/// elements of each.
 #[track_caller]
-fn stretched(x: &Tensor, axis: usize, count: u64) -> Result<(Tensor, Vec<f64>)> {
+fn stretched(x: &Tensor, axis: usize, count: usize) -> Result<(Tensor, Vec<f64>)> {
     let length = x.dims()[axis];
     if length.is_multiple_of(count) {
         let split = [&x.dims()[..axis], &[count, length / count], &x.dims()[axis + 1..]].concat();
-        return Ok((x.reshape(&split)?, vec![(length / count) as f64; count as usize]));
+        return Ok((x.reshape(&split)?, vec![(length / count) as f64; count]));
     }
     let stretches = stretches(length, count);
     let widest = stretches.iter().map(|(first, end)| end - first).max().unwrap_or(1);
@@ -270,13 +272,13 @@ fn stretched(x: &Tensor, axis: usize, count: u64) -> Result<(Tensor, Vec<f64>)> 
         .iter()
         .flat_map(|&(first, end)| (0..widest).map(move |i| (first + i).min(end - 1) as i32))
         .collect();
-    let places = plain(x, &Literal::from_slice(&[count, widest], &places)?)?;
+    let places = plain(x, &literal(&[count, widest], &places)?)?;
     let counts = stretches.iter().map(|(first, end)| (end - first) as f64).collect();
     Ok((x.take_inside(&places, axis as i64)?, counts))
 }
 
 #[track_caller]
-pub(super) fn check_sizes(op: &'static str, x: &Tensor, sizes: &[u64]) -> Result<()> {
+pub(super) fn check_sizes(op: &'static str, x: &Tensor, sizes: &[usize]) -> Result<()> {
     if x.rank() != sizes.len() + 2 || sizes.contains(&0) || x.dims().contains(&0) {
         let given = format!("the tensor is {} and the sizes {sizes:?}", x.ty());
         let rule = "the tensor has a batch, features and space, none of them empty, and the sizes one entry per dimension of space";
@@ -285,13 +287,13 @@ pub(super) fn check_sizes(op: &'static str, x: &Tensor, sizes: &[u64]) -> Result
     Ok(())
 }
 
-/// Pools to the given sizes by the mean of equal stretches, which overlap where the sizes do not
-/// divide: PyTorch's `adaptive_avg_pool`. One dimension after the other.
+/// Pools to the given sizes by the mean of equal stretches, which overlap if the sizes do not
+/// divide evenly: PyTorch's `adaptive_avg_pool`. Pools one dimension after the other.
 ///
 /// # Errors
-/// When there is not one size per dimension of space, or the elements are not floats.
+/// When there is not one size per spatial dimension, or the elements are not floats.
 #[track_caller]
-pub fn adaptive_avg_pool(x: &Tensor, sizes: &[u64], layout: Layout) -> Result<Tensor> {
+pub fn adaptive_avg_pool(x: &Tensor, sizes: &[usize], layout: Layout) -> Result<Tensor> {
     check_sizes("adaptive_avg_pool", x, sizes)?;
     let mut result = x.widened()?;
     for (axis, &size) in (layout.first_spatial()..).zip(sizes) {
@@ -300,8 +302,7 @@ pub fn adaptive_avg_pool(x: &Tensor, sizes: &[u64], layout: Layout) -> Result<Te
         }
         let (parts, counts) = stretched(&result, axis, size)?;
         let widest = parts.dims()[axis + 1];
-        // Stretches of less elements have the last one in some more places, which count for
-        // nothing.
+        // Shorter stretches repeat their last element; the repetitions have weight 0.
         let weights: Vec<f64> = counts
             .iter()
             .flat_map(|&count| (0..widest).map(move |i| if (i as f64) < count { 1.0 / count } else { 0.0 }))
@@ -318,13 +319,13 @@ pub fn adaptive_avg_pool(x: &Tensor, sizes: &[u64], layout: Layout) -> Result<Te
     result.narrowed(x.dtype())
 }
 
-/// Pools to the given sizes by the maximum of equal stretches: PyTorch's `adaptive_max_pool`. One
-/// dimension after the other.
+/// Pools to the given sizes by the maximum of equal stretches: PyTorch's `adaptive_max_pool`. Pools
+/// one dimension after the other.
 ///
 /// # Errors
-/// When there is not one size per dimension of space.
+/// When there is not one size per spatial dimension.
 #[track_caller]
-pub fn adaptive_max_pool(x: &Tensor, sizes: &[u64], layout: Layout) -> Result<Tensor> {
+pub fn adaptive_max_pool(x: &Tensor, sizes: &[usize], layout: Layout) -> Result<Tensor> {
     check_sizes("adaptive_max_pool", x, sizes)?;
     let mut result = x.clone();
     for (axis, &size) in (layout.first_spatial()..).zip(sizes) {

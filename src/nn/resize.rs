@@ -1,13 +1,12 @@
-//! Images of another size.
-
-use fuseline_fusion::Literal;
+//! Resizing of images.
 
 use super::pool::along;
 use super::{Layout, unfit};
 use crate::error::Result;
+use crate::tensor::dims::literal;
 use crate::tensor::{Tensor, plain};
 
-/// How the elements between elements are made.
+/// The interpolation method.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Method {
     /// The element at `floor(i * from / to)`: PyTorch's `nearest`.
@@ -15,42 +14,43 @@ pub enum Method {
     Nearest,
     /// The element at `floor((i + 1/2) * from / to)`: PyTorch's `nearest-exact`, Pillow's nearest.
     NearestExact,
-    /// On the straight line between the two neighbours: bilinear in two dimensions, trilinear in
+    /// Linear interpolation between the two neighbours: bilinear in two dimensions, trilinear in
     /// three.
     Linear,
-    /// On the cubic through the four neighbours of Keys ("Cubic convolution interpolation for
-    /// digital image processing", 1981), with a slope of -0.75: PyTorch's `bicubic`.
+    /// Cubic convolution of the four neighbours (Keys, ("Cubic convolution interpolation for
+    /// digital image processing", 1981), with `a = -0.75`: PyTorch's `bicubic`.
     Cubic,
 }
 
 /// Settings of [`resize`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Resize {
-    /// How the elements between elements are made.
+    /// The interpolation method.
     pub method: Method,
-    /// The centres of the elements at the corners stay where they are, instead of the corners
-    /// themselves. Not for [`Method::Nearest`] and [`Method::NearestExact`].
+    /// Aligns the centres of the corner elements instead of the corners. Not for
+    /// [`Method::Nearest`] and [`Method::NearestExact`].
     pub align_corners: bool,
     /// Where the features are.
     pub layout: Layout,
 }
 
-/// What each element of the result is made of along one dimension: places, each with its weight.
+/// For each element of the result along one dimension, the index of one input element and its
+/// weight.
 pub(super) struct Tap {
     pub(super) places: Vec<i32>,
     pub(super) weights: Vec<f64>,
 }
 
 /// The taps along a dimension that goes from `from` to `to` elements.
-pub(super) fn taps(settings: Resize, from: u64, to: u64) -> Vec<Tap> {
+pub(super) fn taps(settings: Resize, from: usize, to: usize) -> Vec<Tap> {
     let last = from as i64 - 1;
-    let tap = |place: &dyn Fn(u64) -> (i64, f64)| {
+    let tap = |place: &dyn Fn(usize) -> (i64, f64)| {
         let (places, weights) =
             (0..to).map(place).map(|(at, weight)| (at.clamp(0, last) as i32, weight)).unzip();
         Tap { places, weights }
     };
-    // Where element `i` of the result is among those of the input, as a whole and a fraction.
-    let source = |i: u64, clamped: bool| {
+    // The position of element `i` of the result in the input, as integer and fraction.
+    let source = |i: usize, clamped: bool| {
         let at = match (settings.align_corners, to) {
             (true, 1) => 0.0,
             (true, _) => i as f64 * last as f64 / (to - 1) as f64,
@@ -85,17 +85,17 @@ pub(super) fn taps(settings: Resize, from: u64, to: u64) -> Vec<Tap> {
     }
 }
 
-/// A tensor with a batch, features and space, brought to `sizes` in space. The conventions are
-/// PyTorch's `interpolate` with a size given; elements beyond the edges are those at the edges.
+/// Resizes the spatial dimensions of a tensor to `sizes`. The conventions are those of PyTorch's
+/// `interpolate` with a size given; elements beyond the edges are those at the edges.
 ///
-/// One dimension after the other; each is one gather and one product for each neighbour that
-/// counts. Floats below 32 bits are computed in `f32`.
+/// Resizes one dimension after the other, with one gather and one product for each neighbour.
+/// Floats below 32 bits are computed in `f32`.
 ///
 /// # Errors
-/// When there is not one size per dimension of space, a dimension is empty, or the elements are not
+/// When there is not one size per spatial dimension, a dimension is empty, or the elements are not
 /// floats and the method is linear or cubic.
 #[track_caller]
-pub fn resize(x: &Tensor, sizes: &[u64], settings: Resize) -> Result<Tensor> {
+pub fn resize(x: &Tensor, sizes: &[usize], settings: Resize) -> Result<Tensor> {
     if x.rank() != sizes.len() + 2 || sizes.contains(&0) || x.dims().contains(&0) {
         let given = format!("the tensor is {} and the sizes {sizes:?}", x.ty());
         let rule = "the tensor has a batch, features and space, none of them empty, and the sizes one entry per dimension of space";
@@ -110,7 +110,7 @@ pub fn resize(x: &Tensor, sizes: &[u64], settings: Resize) -> Result<Tensor> {
         }
         let mut sum: Option<Tensor> = None;
         for tap in taps(settings, from, to) {
-            let places = plain(&result, &Literal::from_slice(&[to], &tap.places)?)?;
+            let places = plain(&result, &literal(&[to], &tap.places)?)?;
             let mut part = result.take_inside(&places, axis as i64)?;
             if !nearest {
                 part = part.mul(&along(&part, axis, &tap.weights)?)?;

@@ -1,20 +1,21 @@
-//! From random bits to the numbers of a distribution, in integers.
+//! Converts random bits to numbers of a distribution, in integer arithmetic.
 //!
 //! Input: an element of uniformly distributed bits, `u32` or `u64`. Output: a variate, `f32` or
-//! `f64`, as one op whose body is the computation. A logarithm or an error function of a compiler's
-//! has other bits in another fusion, on another processor and in the interpreter. Here everything
-//! that rounds is integer arithmetic, which is the same everywhere. What is left of floats are
-//! conversions, products with powers of two and single divisions and square roots that IEEE 754
-//! rounds correctly, none of which stands where a compiler could contract a product and a sum.
+//! `f64`, as one op whose body is the computation. A compiler's logarithm or error function has
+//! different bits in another fusion, on another processor and in the interpreter. Here everything
+//! that rounds is integer arithmetic, which is equal everywhere. The only float ops are
+//! conversions, products with powers of two, and single divisions and square roots, which IEEE 754
+//! rounds correctly. None of them is part of a product and a sum that a compiler could contract.
 //!
 //! Fractions are *fixed-point numbers*: `Q30` is an integer that counts units of 2^-30. A
-//! polynomial is evaluated by Horner's rule in `i32` at a place between -1/2 and 1/2, a `Q32`, so
-//! that each step is the upper half of a product and a sum. Coefficients interpolate the functions
-//! at Chebyshev nodes (computed with 120 bits); errors of the functions are below 2^-26.
+//! polynomial is evaluated by Horner's rule in `i32` at a point between -1/2 and 1/2, a `Q32`, so
+//! that each step is the upper half of a product and a sum. The coefficients interpolate the
+//! functions at Chebyshev nodes (computed with 120 bits). The errors of the functions are below
+//! 2^-26.
 //!
-//! From 64 bits come variates that have 32 more bits than the function is exact to. Those are the
-//! lowest bits of the input, which decide over nothing else: they spread the numbers evenly between
-//! two neighbours.
+//! Variates from 64 bits have 32 more bits than the accuracy of the function. These are the lowest
+//! bits of the input, which have no other effect: they spread the numbers evenly between two
+//! neighbours.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -51,14 +52,13 @@ const COTANGENT: [i32; 9] =
 /// 2^(1/2 + x), `Q29`.
 const EXP2: [i32; 8] = [759250125, 526272084, 182392010, 42141502, 7302487, 1012345, 117454, 11620];
 
-/// Bits behind the point of the logarithms that variates are made of.
+/// Number of fractional bits of the logarithms that variates are made from.
 const LOG_BITS: i32 = 25;
 
-/// What variates are made of: uniform bits, or in one case numbers.
+/// A kind of variate. All but [`Variate::Exp`] are made from uniform bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Variate {
-    /// The number below which a normally distributed one is with a probability: the bits as a
-    /// fraction of 1.
+    /// The quantile of the normal distribution at a probability: the bits as a fraction of 1.
     Normal,
     /// `-log(u)`, above 0.
     Exponential,
@@ -71,16 +71,16 @@ pub(super) enum Variate {
 }
 
 thread_local! {
-    /// The ops that this thread has made, by the type that they are of. They are few: programs draw
-    /// numbers of few shapes.
+    /// The ops that this thread has made, by kind and operand type. They are few, because programs
+    /// draw numbers of few shapes.
     static OPS: RefCell<FxHashMap<(Variate, TensorType), Arc<CustomOp>>> = RefCell::new(FxHashMap::default());
 }
 
-/// How many are kept.
+/// Number of ops that are kept.
 const KEPT: usize = 256;
 
 impl Variate {
-    /// The op that makes variates of elements of a type.
+    /// The op that makes variates from elements of a type.
     ///
     /// # Errors
     /// When the shape does not fit the limits.
@@ -110,7 +110,7 @@ impl Variate {
         let mut graph = Graph::new();
         let bits = graph.param(ty.clone());
         let is_wide = ty.dtype().bits() == 64;
-        let mut words = Words { graph, shape: ty.shape().clone(), is_wide };
+        let mut words = RandomWords { graph, shape: ty.shape().clone(), is_wide };
         let result = match self {
             Variate::Normal => words.normal(bits),
             Variate::Exponential => words.exponential(bits),
@@ -123,7 +123,7 @@ impl Variate {
 }
 
 /// A number between 0 and 1: `top 2^-(32 + zeros)`, where the first bit of `top`, a `u32`, is set.
-/// With 64 bits `low` has the 32 bits behind these, a `u64`.
+/// With 64 bits, `low` holds the following 32 bits, as a `u64`.
 struct Unit {
     zeros: Ref,
     top: Ref,
@@ -131,13 +131,13 @@ struct Unit {
 }
 
 /// A body under construction.
-struct Words {
+struct RandomWords {
     graph: Graph,
     shape: Shape,
     is_wide: bool,
 }
 
-impl Words {
+impl RandomWords {
     fn op(&mut self, op: OpCode, operands: &[Ref]) -> Result<Ref> {
         self.with(op, Attrs::none(), operands)
     }
@@ -146,7 +146,7 @@ impl Words {
         Ok(self.graph.push(op, attrs, &[], operands)?[0])
     }
 
-    /// A number in the place of each element.
+    /// A number, broadcast to all elements.
     fn number<T: RealElement>(&mut self, value: T) -> Result<Ref> {
         let value = attrs::constant(Arc::new(Scalar::new(value).to_literal()));
         let value = self.with(OpCode::Constant, value, &[])?;
@@ -173,7 +173,7 @@ impl Words {
         self.with(OpCode::Compare, attrs::compare_for(Comparison::Lt, T::DTYPE), &[value, number])
     }
 
-    /// A polynomial at a place, a `Q32`.
+    /// A polynomial at a point, a `Q32`.
     fn polynomial(&mut self, coefficients: &[Ref], place: Ref) -> Result<Ref> {
         let (&last, others) = coefficients.split_last().expect("bug: a polynomial without coefficients");
         others.iter().rev().try_fold(last, |sum, &coefficient| {
@@ -210,8 +210,8 @@ impl Words {
         })
     }
 
-    /// The bits without the first one, which is left to others, as an odd number: of a `u32` it has
-    /// 32 bits, of a `u64` 63.
+    /// The bits without the first one, which callers use for other things, as an odd number: of 32
+    /// bits for a `u32`, of 63 for a `u64`.
     fn odd(&mut self, bits: Ref) -> Result<Ref> {
         if self.is_wide {
             let bits = self.by(OpCode::And, bits, u64::MAX >> 1)?;
@@ -221,7 +221,8 @@ impl Words {
         self.by(OpCode::Or, bits, 1u32)
     }
 
-    /// log2 of a `u32` whose first bit is set as a number from 1 to below 2: with [`LOG_BITS`].
+    /// log2 of a `u32` whose first bit is set, read as a number from 1 to below 2, with
+    /// [`LOG_BITS`].
     fn log2(&mut self, top: Ref) -> Result<Ref> {
         let fraction = self.by(OpCode::ShiftLeft, top, 1u32)?;
         let place = self.place(fraction)?;
@@ -236,8 +237,7 @@ impl Words {
         self.op(OpCode::Subtract, &[whole, log])
     }
 
-    /// A fixed-point number that is given with so many bits behind the point as a float, with the
-    /// bits behind these.
+    /// A fixed-point number with `bits` fractional bits as a float, extended by the bits of `low`.
     fn float(&mut self, value: Ref, bits: i32, low: Option<Ref>) -> Result<Ref> {
         let Some(low) = low else {
             let value = self.convert(value, DType::F32)?;
@@ -248,7 +248,7 @@ impl Words {
         self.by(OpCode::Multiply, value, 2f64.powi(-bits - 32))
     }
 
-    /// An `i32` and 32 bits behind it, as an `i64`.
+    /// An `i32` and the following 32 bits, as an `i64`.
     fn spread(&mut self, value: Ref, low: Ref) -> Result<Ref> {
         let value = self.convert(value, DType::I64)?;
         let value = self.by(OpCode::ShiftLeft, value, 32i64)?;
@@ -256,7 +256,7 @@ impl Words {
         self.op(OpCode::Or, &[value, low])
     }
 
-    /// `-log2(u)` as an odd integer, so that it is not zero, and the bits behind its point.
+    /// `-log2(u)` as an odd integer, which is never zero, and its number of fractional bits.
     fn exponent(&mut self, bits: Ref) -> Result<(Ref, i32)> {
         let number = match self.is_wide {
             true => self.odd(bits)?,
@@ -278,7 +278,7 @@ impl Words {
 
     fn exponential(&mut self, bits: Ref) -> Result<Ref> {
         let (log, point) = self.exponent(bits)?;
-        // One product, of which nothing is added to anything.
+        // A single product without a sum, which cannot be contracted.
         let log = self.convert(log, DType::F64)?;
         let value = self.by(OpCode::Multiply, log, std::f64::consts::LN_2 * 2f64.powi(-point))?;
         self.narrowed(value)
@@ -289,13 +289,14 @@ impl Words {
         if self.is_wide { Ok(value) } else { self.convert(value, DType::F32) }
     }
 
-    /// The logarithm of an exponential variate is that of the integer, and of its unit.
+    /// The logarithm of an exponential variate is the logarithm of the integer plus that of its
+    /// unit.
     fn gumbel(&mut self, bits: Ref) -> Result<Ref> {
         let (log, point) = self.exponent(bits)?;
         let word = if self.is_wide { self.cast(log, DType::U64)? } else { log };
         let unit = self.unit(word)?;
-        // The integer is `top 2^(length - 32 - zeros)`, and `top` is 2^31 times what a logarithm is
-        // taken of.
+        // The integer is `top 2^(length - 32 - zeros)`, and `top` is 2^31 times the argument of the
+        // logarithm.
         let length = if self.is_wide { 63 } else { 32 };
         let whole = self.by(OpCode::Add, unit.zeros, point + 1 - length)?;
         let log = self.minus_log2(whole, unit.top)?;
@@ -310,15 +311,15 @@ impl Words {
         self.narrowed(value)
     }
 
-    /// By `p`, the probability of what lies beyond on the same side, as Giles does it
-    /// ("Approximating the erfinv function", 2010): the number is `1 - 2p` times a function of `4p
-    /// (1 - p)` that is smooth in its logarithm.
+    /// From `p`, the tail probability on the same side, as in Giles ("Approximating the erfinv
+    /// function", 2010): the number is `1 - 2p` times a function of `4p (1 - p)` that is smooth in
+    /// its logarithm.
     fn normal(&mut self, bits: Ref) -> Result<Ref> {
         let signed = if self.is_wide { DType::I64 } else { DType::I32 };
         let given = self.cast(bits, signed)?;
         let is_negative = if self.is_wide { self.less(given, 0i64)? } else { self.less(given, 0i32)? };
-        // A fraction above 1/2, which is a number above zero, has its first bit set. The other side
-        // is the same seen from the other end.
+        // A fraction above 1/2 has its first bit set and gives a number above zero. The other side
+        // is its mirror image.
         let turned = self.op(OpCode::Not, &[bits])?;
         let tail = self.op(OpCode::Select, &[is_negative, turned, bits])?;
         let number = self.odd(tail)?;
@@ -403,7 +404,7 @@ impl Words {
         let place = self.place(square)?;
         let above = self.constant_polynomial(&COTANGENT, place)?;
         let above = self.by(OpCode::Maximum, above, 0i32)?;
-        // Both are of the same unit then but for a power of two.
+        // Both then have the same unit up to a power of two.
         let above = self.convert(above, DType::F64)?;
         let above = self.by(OpCode::Multiply, above, if self.is_wide { 2f64.powi(32) } else { 2.0 })?;
         let below = self.convert(number, DType::F64)?;
@@ -413,8 +414,8 @@ impl Words {
         self.narrowed(value)
     }
 
-    /// 2 to the power of a whole number is an exponent, and to that of a fraction a polynomial.
-    /// What the fraction has beyond 32 bits is so little that its power is linear in it.
+    /// 2 to an integer power is a float exponent, and 2 to a fraction is a polynomial. The bits of
+    /// the fraction beyond 32 are so small that the power is linear in them.
     fn exp(&mut self, number: Ref) -> Result<Ref> {
         let bits = 44;
         let exponent = self.by(OpCode::Multiply, number, std::f64::consts::LOG2_E)?;

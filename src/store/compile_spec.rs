@@ -1,11 +1,11 @@
-//! What a request says, read back: everything that a compile depends on but for the environment.
+//! Decodes requests: everything that a compile depends on, except for the environment.
 //!
-//! Input: the bytes of a request, from a manifest or an entry; nobody vouches for those of a
-//! manifest. Output: a region and how it is to be compiled, or what is wrong with the bytes.
+//! Input: the bytes of a request, from a manifest (which is not trusted) or an entry. Output: a
+//! region and its compile options, or what is wrong with the bytes.
 //!
 //! Invariant:
-//! - ST4: what is read back is written as the same bytes. So of two spellings of a request one is
-//!   refused, and aliases are those that the lowering would choose.
+//! - ST4: a decoded request encodes to the same bytes. So each request has one accepted spelling,
+//!   and aliases are those that the lowering would choose.
 
 use std::sync::Arc;
 
@@ -17,13 +17,13 @@ use fuseline_fusion::{DType, Literal, Scalar, TensorType};
 use super::{CompileSpec, REQUEST};
 use crate::device::{ExecutableOptions, SpecializedScalars, aliases};
 
-/// A region, and what of it is to be compiled how.
+/// A region and how to compile it.
 #[derive(Clone, Debug)]
 pub(crate) struct Recipe {
     pub(crate) canon: Arc<CanonRegion>,
     /// The results to return.
     pub(crate) outputs: OutputSet,
-    /// Parameters whose memory may be reused.
+    /// Parameters that may be donated.
     pub(crate) dying: Vec<u32>,
     pub(crate) how: ExecutableOptions,
 }
@@ -53,13 +53,13 @@ impl Recipe {
         CompileSpec { canon: &self.canon, outputs: &outputs, aliases: &aliases, how: &self.how }.encode()
     }
 
-    /// The same, compiled with all that the compiler has.
+    /// The same with all optimizations.
     pub(crate) fn optimized(&self) -> Recipe {
         Recipe { how: self.how.optimized(), ..self.clone() }
     }
 }
 
-/// What follows the region.
+/// Decodes what follows the region.
 fn rest(input: &mut Reader<'_>, canon: Arc<CanonRegion>) -> Result<Recipe, DecodeError> {
     let results: usize = canon.graph().nodes().iter().map(|node| node.signature().results().len()).sum();
     let mut outputs = OutputSet::new();
@@ -94,7 +94,7 @@ fn rest(input: &mut Reader<'_>, canon: Arc<CanonRegion>) -> Result<Recipe, Decod
     Ok(Recipe { canon, outputs, dying, how: ExecutableOptions { fixed, quick } })
 }
 
-/// A parameter that is lifted, or is not.
+/// Decodes a parameter, and checks whether it is lifted.
 fn param(input: &mut Reader<'_>, canon: &CanonRegion, lifted: bool) -> Result<u32, DecodeError> {
     let param = input.uint()?;
     let place = usize::try_from(param).ok().and_then(|param| canon.lifted().get(param));
@@ -166,7 +166,7 @@ mod tests {
             prop_assert_eq!(read.how.quick, recipe.how.quick);
         }
 
-        /// Whatever the bytes are, they are refused or written again as they were.
+        /// Any bytes are rejected, or encoded again as they were.
         #[test]
         fn changed_bytes_have_one_reading(recipe in recipes(), at: prop::sample::Index, bit in 0u8..8, cut: bool) {
             let mut bytes = recipe.encode();
@@ -197,7 +197,7 @@ mod tests {
         other[0] = REQUEST + 1;
         assert!(refused(&other).contains("version"), "{}", refused(&other));
         assert!(refused(&[&bytes[..], &[0]].concat()).contains("the end"));
-        // What is behind the region: how many results, its only one, no aliases, no constants, the
+        // After the region: the number of results, its only result, no aliases, no constants, the
         // flag.
         let mut other = bytes;
         let at = other.len() - 5;

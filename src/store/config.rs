@@ -1,4 +1,4 @@
-//! Where executables are kept between processes, as the user says it.
+//! The user's configuration of the disk cache and the shared cache.
 
 use std::ffi::OsString;
 #[cfg(feature = "shared-cache")]
@@ -10,12 +10,11 @@ use fuseline_cache::Secret;
 use fuseline_cache::disk::{DiskConfig, SecretSource};
 use fuseline_fusion::Bytes;
 
-/// Where executables are kept between processes, and for how long; for
-/// [`EngineConfig::disk_cache`](crate::EngineConfig::disk_cache).
+/// Configures the disk cache, for [`EngineConfig::disk_cache`](crate::EngineConfig::disk_cache).
 ///
-/// By default they are in `$XDG_CACHE_HOME/fuseline`, or `~/.cache/fuseline`, and the key that they
-/// are sealed with is in `$XDG_STATE_HOME/fuseline/cache.key`, or
-/// `~/.local/state/fuseline/cache.key`. See `SECURITY.md` for what is promised of them.
+/// By default, entries are in `$XDG_CACHE_HOME/fuseline`, or `~/.cache/fuseline`, and the key that
+/// seals them is in `$XDG_STATE_HOME/fuseline/cache.key`, or `~/.local/state/fuseline/cache.key`.
+/// `SECURITY.md` describes what the seal guarantees.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DiskCacheConfig {
     folder: Option<PathBuf>,
@@ -33,59 +32,60 @@ impl DiskCacheConfig {
         DiskCacheConfig::default()
     }
 
-    /// In this folder. It is made if it is not there; nobody but the user may have access to it.
+    /// Sets the folder. It is created if it does not exist. Nobody but the user may have access to
+    /// it.
     #[must_use]
     pub fn folder(mut self, folder: impl Into<PathBuf>) -> DiskCacheConfig {
         self.folder = Some(folder.into());
         self
     }
 
-    /// The key is in this file. It is made if it is not there: 32 random bytes that nobody but the
-    /// user may read. It should not be in the folder of the cache.
+    /// Sets the file of the key. It is created with 32 random bytes if it does not exist. Nobody
+    /// but the user may read it. It should not be in the folder of the cache.
     #[must_use]
     pub fn key_file(mut self, file: impl Into<PathBuf>) -> DiskCacheConfig {
         self.key = Some(SecretSource::File(file.into()));
         self
     }
 
-    /// The key: 32 random bytes. Whoever has them can make programs run what they like.
+    /// Sets the key: 32 random bytes. Whoever has them can make programs execute any code.
     #[must_use]
     pub fn key(mut self, key: [u8; 32]) -> DiskCacheConfig {
         self.key = Some(SecretSource::Given(Secret::new(key)));
         self
     }
 
-    /// Most bytes of all entries together; the least recently used leave. Default: 2 GiB.
+    /// Sets the maximum size of all entries; the least recently used are evicted. Default: 2 GiB.
     #[must_use]
     pub fn max_size(mut self, size: Bytes) -> DiskCacheConfig {
         self.max_size = Some(size);
         self
     }
 
-    /// For how long an entry is kept that nobody uses. Default: 90 days.
+    /// Sets how long an unused entry is kept. Default: 90 days.
     #[must_use]
     pub fn max_age(mut self, age: Duration) -> DiskCacheConfig {
         self.max_age = Some(age);
         self
     }
 
-    /// Whether entries are written through to the disk (`fsync`), at 10 ms each, on a thread that
-    /// compiles. Default: no. A power cut may then cost the latest entries; it cannot leave one
-    /// that is used.
+    /// Sets whether entries are flushed to the disk (`fsync`), which costs 10 ms each on a compile
+    /// thread. Default: no. A power cut may then lose the latest entries, but never leaves a broken
+    /// one that is used.
     #[must_use]
     pub fn sync(mut self, sync: bool) -> DiskCacheConfig {
         self.sync = sync;
         self
     }
 
-    /// Whether entries are used and none is written. Default: no.
+    /// Sets whether entries are only read and none is written. Default: no.
     #[must_use]
     pub fn read_only(mut self, read_only: bool) -> DiskCacheConfig {
         self.read_only = read_only;
         self
     }
 
-    /// As variables of the environment say. `None` if that is nowhere.
+    /// Reads the environment variables. `None` if they turn the cache off.
     pub(crate) fn of_variables(
         variable: impl Fn(&str) -> Option<OsString>,
     ) -> Result<Option<DiskCacheConfig>, String> {
@@ -93,7 +93,7 @@ impl DiskCacheConfig {
         match variable("FUSELINE_CACHE").as_ref().map(|value| value.to_string_lossy()) {
             None => {}
             Some(value) => match &*value {
-                // What is then done without is the engine's business.
+                // The engine handles the other effects of these values.
                 "" | "on" | "1" | "only" => {}
                 "off" | "0" => return Ok(None),
                 "read-only" => config.read_only = true,
@@ -120,13 +120,13 @@ impl DiskCacheConfig {
         Ok(Some(config))
     }
 
-    /// Whether variables say that nothing but what is stored may run.
+    /// Whether the variables allow stored executables only.
     pub(crate) fn is_only(variable: impl Fn(&str) -> Option<OsString>) -> bool {
         variable("FUSELINE_CACHE").is_some_and(|value| value == "only")
     }
 
-    /// The folder that variables name, or the usual one, for those who manage it: it is that one
-    /// whether or not programs use it.
+    /// The folder that environment variables name, or the default one, for tools that manage it.
+    /// Ignores whether programs use the cache.
     ///
     /// # Errors
     /// When a variable cannot be understood.
@@ -136,9 +136,9 @@ impl DiskCacheConfig {
         Ok(config.unwrap_or_default())
     }
 
-    /// With the folders of the user where it does not say any.
+    /// Fills in the user's default folders.
     pub(crate) fn resolve(&self, variable: impl Fn(&str) -> Option<OsString>) -> Result<DiskConfig, String> {
-        // Relative ones are to be ignored, says the XDG Base Directory Specification.
+        // The XDG Base Directory Specification says that relative paths are ignored.
         let absolute = |name: &str| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
         let under = |name: &str, home: &str| {
             let folder = absolute(name).or_else(|| absolute("HOME").map(|path| path.join(home)))?;
@@ -170,7 +170,7 @@ impl DiskCacheConfig {
     }
 }
 
-/// The shared cache that variables of the environment name. `None` if they name none.
+/// Reads the shared cache from environment variables. `None` if they name none.
 #[cfg(feature = "shared-cache")]
 pub(crate) fn shared_of_variables(
     variable: impl Fn(&str) -> Option<OsString>,

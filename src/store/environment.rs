@@ -1,14 +1,14 @@
-//! Everything outside a region that its code depends on.
+//! The environment: everything outside a region that its code depends on.
 //!
-//! Input: a device. Output: named parts, by which people are told what differs, and their
-//! fingerprint, which is part of the name of every entry outside the process. Two environments with
-//! one fingerprint run each other's code with the same results; what is in doubt is a part.
+//! Input: a device. Output: named parts, which reports compare, and their fingerprint, which is
+//! part of the name of every entry outside the process. Two environments with one fingerprint can
+//! run each other's code with the same results. Anything in doubt is a part.
 //!
-//! Not in it: paths and times, so that a folder, a plugin or a home may be moved; where data lives;
-//! what the program does. The plugin's file and the variables are those that it was loaded with
-//! (`pjrt/src/origin.rs`), whatever has become of them since.
+//! Not included are paths and times, so that a folder, a plugin or a home directory may be moved;
+//! where data lives; and what the program does. The plugin's file and the environment variables are
+//! those with which it was loaded (`pjrt/src/origin.rs`), even if they have changed since.
 
-use fuseline_cache::{Fingerprint, Key, Kind, Record, Request};
+use fuseline_cache::{Fingerprint, Key, Record, Request, SealedKind};
 use fuseline_fusion::canon;
 use fuseline_fusion::encode::{Reader, Writer};
 use fuseline_fusion::lower::LOWERING;
@@ -16,7 +16,7 @@ use fuseline_fusion::lower::LOWERING;
 use crate::device::Compiler;
 use crate::pjrt::named_files::NamedFiles;
 
-/// A part of an environment: its name and what it is.
+/// A part of an environment: name and value.
 pub(crate) type Part = (String, String);
 
 /// The parts of an environment, in a fixed order.
@@ -27,7 +27,7 @@ pub(crate) struct Environment {
 
 impl Environment {
     /// The environment of a compiler, given the digest of its plugin, its client options and the
-    /// files that its options name; or why it cannot be known.
+    /// files that its options name; or why it cannot be determined.
     pub(crate) fn of(
         compiler: &Compiler,
         plugin: &blake3::Hash,
@@ -63,7 +63,7 @@ impl Environment {
         &self.parts
     }
 
-    /// Identity of all parts.
+    /// The hash of all parts.
     pub(crate) fn fingerprint(&self) -> Fingerprint {
         Fingerprint::of(&self.encode())
     }
@@ -87,22 +87,22 @@ impl Environment {
         Some(Environment { parts })
     }
 
-    /// What asks for the note of an environment.
+    /// The request for the note of an environment.
     pub(crate) fn request(fingerprint: Fingerprint) -> Request<'static> {
         Request { region: Key::new([0; 32]), environment: fingerprint, bytes: b"environment" }
     }
 
-    /// A note of it, for those who look at entries later.
+    /// A note of the environment, for later inspection of entries.
     pub(crate) fn to_note(&self) -> Record {
         note(Environment::request(self.fingerprint()), self.encode())
     }
 
-    /// What a note says.
+    /// Reads a note.
     pub(crate) fn of_note(record: &Record) -> Option<Environment> {
         Environment::decode(&record.artifact)
     }
 
-    /// The parts in which two differ: name, here, there.
+    /// The parts in which two environments differ: name, here, there.
     pub(crate) fn differences<'a>(&'a self, other: &'a Environment) -> Vec<(&'a str, &'a str, &'a str)> {
         let value = |parts: &'a [Part], name: &str| {
             parts.iter().find(|(other, _)| other == name).map_or("nothing", |(_, value)| value.as_str())
@@ -118,7 +118,7 @@ impl Environment {
 
 pub(super) fn note(request: Request<'_>, artifact: Vec<u8>) -> Record {
     Record {
-        kind: Kind::Note,
+        kind: SealedKind::Note,
         environment: request.environment,
         region: request.region,
         made_in: std::time::Duration::ZERO,
@@ -128,11 +128,11 @@ pub(super) fn note(request: Request<'_>, artifact: Vec<u8>) -> Record {
     }
 }
 
-/// What the processor is and can do, as far as compilers look at it.
+/// The processor and its capabilities, as far as compilers consider them.
 fn processor() -> Vec<Part> {
     let mut parts = vec![("architecture".to_owned(), std::env::consts::ARCH.to_owned())];
     let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    // Those that say which processor it is. Its speed and its place are others.
+    // Fields that identify the processor. Others change with its clock or number.
     let which = [
         "vendor_id",
         "cpu family",
@@ -155,13 +155,13 @@ fn processor() -> Vec<Part> {
             parts.push((format!("processor {}", name.trim()), value.trim().to_owned()));
         }
     }
-    // What the kernel lists as flags is more than compilers use, and varies with the kernel.
+    // The kernel lists more flags than compilers use, and they vary with the kernel.
     #[cfg(target_arch = "x86_64")]
     parts.push(("processor extensions".to_owned(), extensions().join(" ")));
     parts
 }
 
-/// The extensions of the instruction set that this processor has.
+/// The instruction set extensions of this processor.
 #[cfg(target_arch = "x86_64")]
 fn extensions() -> Vec<&'static str> {
     macro_rules! detected {
@@ -208,7 +208,7 @@ mod tests {
         assert_eq!(here.differences(&here), []);
     }
 
-    /// No part can be moved into its neighbour.
+    /// No part can be moved into its neighbor.
     #[test]
     fn every_part_counts() {
         let all = [

@@ -1,12 +1,12 @@
-//! Why the disk cache has no executable for a region: what it has instead, and in what that
+//! Explains why the disk cache has no executable for a region: what it has instead, and how that
 //! differs.
 //!
-//! Input: a request that was not found. Output: words for people. Entries are looked at, the latest
-//! first, each checked before anything of it is believed, and no more of them than [`MAX_READ`]
-//! bytes: who is told this waits for nothing else.
+//! Input: a request that was not found. Output: text for people. Entries are read from the latest
+//! on, at most [`MAX_READ`] bytes of them, and each is verified before it is used. The caller has
+//! nothing else to wait for.
 
 use fuseline_cache::disk::DiskCache;
-use fuseline_cache::{Kind, Record};
+use fuseline_cache::{Record, SealedKind};
 use fuseline_fusion::canon::{CanonRegion, diff};
 use fuseline_fusion::{OpCode, Site};
 
@@ -14,26 +14,26 @@ use super::{Environment, Recipe, Store, StoreKey};
 use crate::limits::MAX_TOLD_DIFFERENCES;
 use crate::value::RegionInfo;
 
-/// Most bytes of entries that are read for one answer.
+/// Maximum number of bytes of entries that are read for one explanation.
 const MAX_READ: u64 = 256 << 20;
 
-/// Most call sites that are named.
+/// Maximum number of call sites that are named.
 const MAX_SITES: usize = 4;
 
-/// The nearest thing that there is.
+/// The most similar entry.
 enum Near {
-    /// The same, in an environment that differs so.
+    /// The same, in an environment with these differences.
     Elsewhere(Vec<String>),
     /// The same ops, with other results, aliases or constants.
     Otherwise(String),
-    /// The same sequence of ops.
+    /// The same sequence of ops with other types or attributes.
     Changed(Vec<String>),
-    /// Another sequence, of which so many ops are alike, counted from both ends.
+    /// Another sequence, of which this many ops are alike, counted from both ends.
     Ops { alike: usize, words: String },
 }
 
 impl Near {
-    /// The nearer, the larger.
+    /// A larger rank is more similar.
     fn rank(&self) -> (u8, usize) {
         match self {
             Near::Elsewhere(parts) => (3, usize::MAX - parts.len()),
@@ -45,7 +45,7 @@ impl Near {
 }
 
 impl Store {
-    /// Why something that was asked for is not there, where its ops were recorded, and what to do.
+    /// Explains why a request was not found, where its ops were recorded, and what to do.
     pub(crate) fn missing(&self, asked: &StoreKey, info: &RegionInfo) -> String {
         let Some(disk) = &self.disk else { return "there is no disk cache".to_owned() };
         let root = disk.root().display();
@@ -56,7 +56,7 @@ impl Store {
             let Some(after) = left.checked_sub(entry.size) else { break };
             left = after;
             let Ok(Some(record)) = disk.open_entry(&entry.name) else { continue };
-            if record.kind == Kind::Note {
+            if record.kind == SealedKind::Note {
                 continue;
             }
             seen += 1;
@@ -98,12 +98,12 @@ impl Store {
         info: &RegionInfo,
     ) -> Option<Near> {
         let is_here = record.environment == asked.environment;
-        // The last byte says whether it was compiled in a hurry.
+        // The last byte says whether it is a baseline compile.
         let same = |bytes: &[u8]| bytes.split_last().map(|(_, rest)| rest.to_vec());
         if same(&record.request) == same(&asked.bytes) {
             if is_here {
                 let made = record.made_in.as_millis();
-                return (record.kind == Kind::NotWorthIt).then(|| {
+                return (record.kind == SealedKind::NotWorthIt).then(|| {
                     Near::Otherwise(format!(
                         "to load it took longer than to compile it, {made} ms, so it was not kept"
                     ))
@@ -124,7 +124,7 @@ impl Store {
         alike(&recipe.canon, info)
     }
 
-    /// In what the environment of an entry differs from this one.
+    /// How the environment of an entry differs from this one.
     fn environment_differs(&self, disk: &DiskCache, record: &Record) -> Vec<String> {
         let note = disk.open_entry(&Environment::request(record.environment).name()).ok().flatten();
         let there = note.and_then(|note| Environment::of_note(&note));
@@ -137,7 +137,7 @@ impl Store {
     }
 }
 
-/// In what two ways to compile the same region differ.
+/// How two compiles of the same region differ.
 fn differs(was: &Recipe, is: &Recipe) -> String {
     let list = |numbers: Vec<u32>| format!("{numbers:?}");
     let mut words = Vec::new();
@@ -161,7 +161,7 @@ fn differs(was: &Recipe, is: &Recipe) -> String {
     words.join(", ")
 }
 
-/// How much of two sequences of ops is alike, if that is half of them.
+/// How much of two sequences of ops is alike, if it is at least half.
 fn alike(other: &CanonRegion, info: &RegionInfo) -> Option<Near> {
     let ops = |region: &CanonRegion| -> Vec<OpCode> {
         region.graph().nodes().iter().map(|node| node.signature().op()).collect()
@@ -182,7 +182,7 @@ fn alike(other: &CanonRegion, info: &RegionInfo) -> Option<Near> {
     Some(Near::Ops { alike, words })
 }
 
-/// The places that ops were recorded at.
+/// The distinct call sites of ops.
 fn sites(sites: &[Site]) -> String {
     let mut distinct: Vec<String> = Vec::new();
     for site in sites {

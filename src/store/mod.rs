@@ -1,23 +1,23 @@
-//! Executables of other processes: what the compile cache has outside of this one.
+//! Executables of other processes: the compile cache outside of this process.
 //!
-//! Input: what a compile depends on. Output: an executable that was loaded instead, and later, when
-//! one was compiled, an entry. The memory cache is asked first, by the driver; this is asked by the
-//! thread that would compile, which a file, a lock of another process or a loader may hold up as
-//! well as a compile would.
+//! Input: what a compile depends on. Output: a loaded executable that replaces the compile; or an
+//! entry, once an executable was compiled. The driver asks the memory cache first. The compile
+//! thread asks this store, because a file, another process's lock or a loader may take as long as a
+//! compile.
 //!
 //! ```text
-//! request ─► quarantined? ─► entry on disk? ─► another process at it? ─► compiled ─► handed out ─► serialised, sealed, stored
+//! request ─► quarantined? ─► entry on disk? ─► another process compiling? ─► compiled ─► handed out ─► serialized, sealed, stored
 //! ```
 //!
 //! Invariants:
-//! - ST1: what is loaded was serialised by this code, in the same environment, from the same region
-//!   for the same results, aliases and constants: the request says all of it, the entry repeats it,
-//!   and the seal vouches for both (`fuseline_cache::sealed`). Where it cannot be known which
-//!   environment this is, nothing is kept and nothing looked for.
-//! - ST2: nothing that goes wrong here fails a compile, except that what crashed a process is not
+//! - ST1: a loaded executable was serialized by this code, in the same environment, from the same
+//!   region, for the same results, aliases and constants. The request contains all of that, the
+//!   entry repeats it, and the seal covers both (`fuseline_cache::sealed`). If the environment
+//!   cannot be determined, nothing is stored or looked up.
+//! - ST2: no failure here fails a compile, except that a region that crashed a process is not
 //!   compiled as a whole while it is in quarantine.
-//! - ST3: an entry that takes longer to load than to compile is dropped, and is not made again in
-//!   that environment.
+//! - ST3: an entry that takes longer to load than to compile is dropped and not made again in that
+//!   environment.
 
 mod compile_spec;
 mod config;
@@ -29,7 +29,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use fuseline_cache::disk::{CRASHED, DiskCache, DiskEvent, JoinOutcome, Mark, Quarantine, Stage};
-use fuseline_cache::{Fingerprint, Key, Kind, Name, Record, Request};
+use fuseline_cache::{Fingerprint, Key, Name, Record, Request, SealedKind};
 use fuseline_fusion::canon::{CanonRegion, RegionKey};
 use fuseline_fusion::encode::Writer;
 use fuseline_fusion::lower::Aliases;
@@ -49,18 +49,18 @@ use crate::event::{Event, Events};
 use crate::pjrt::named_files::NamedFiles;
 use crate::pjrt::{ClientOptions, CrashNote, Flag, Plugin, Value};
 
-/// The version of what requests and artifacts consist of.
+/// The version of the format of requests and artifacts.
 const REQUEST: u8 = 1;
 
-/// First byte of what stands for a region, whatever is asked for of it.
+/// First byte of the encoding that identifies a region, independent of how it is compiled.
 const REGION: u8 = 2;
 
 const _: () = assert!(CrashNote::BYTE == CRASHED[0], "a note is what the cache looks for");
 
-/// For how long the end of a program is held up for what is being stored.
+/// How long the end of a program waits for executables that are being stored.
 const LONGEST_STORE: Duration = Duration::from_secs(5);
 
-/// Which environment this is, once that is known.
+/// The environment of this process, once it is known.
 #[derive(Debug)]
 struct KnownEnvironment {
     fingerprint: Fingerprint,
@@ -70,27 +70,27 @@ struct KnownEnvironment {
     files: NamedFiles,
 }
 
-/// The tiers outside of the process: the disk's, and that of a fleet.
+/// The tiers outside of the process: the disk, and the shared tier of a fleet.
 #[derive(Debug)]
 pub(crate) struct Store {
     disk: Option<DiskCache>,
     _crash_note: Option<CrashNote>,
     shared: Option<Shared>,
     here: OnceLock<Result<KnownEnvironment, String>>,
-    /// Why it is not known any more.
+    /// Why the environment is not known any more.
     lost: OnceLock<String>,
     events: Events,
     under_way: Arc<UnderWay>,
 }
 
-/// Executables that are handed out and are to be stored.
+/// Counts executables that were handed out and are being stored.
 #[derive(Debug)]
 struct UnderWay {
     count: Mutex<usize>,
     fewer: Condvar,
 }
 
-/// An executable is to be stored, until this is dropped.
+/// Counts one executable as being stored until this is dropped.
 #[derive(Debug)]
 pub(crate) struct StoreGuard(Arc<UnderWay>);
 
@@ -101,7 +101,7 @@ impl Drop for StoreGuard {
     }
 }
 
-/// A request, and the name that it has.
+/// A request and its name.
 #[derive(Clone, Debug)]
 pub(crate) struct StoreKey {
     region: Key,
@@ -119,14 +119,15 @@ impl StoreKey {
         self.name
     }
 
-    /// What a crash of the region is noted as; its canonical form is that of the request.
+    /// The key under which a crash of the region is recorded. `canon` is the canonical form of the
+    /// request.
     pub(crate) fn suspect(&self, canon: &CanonRegion) -> QuarantineKey {
         QuarantineKey::of(self.region, self.environment, canon)
     }
 }
 
-/// A region that may crash the process, whatever it returns, reuses and takes for constants, and
-/// however it is compiled.
+/// A region that may crash the process, independent of its results, donations, constants and
+/// compile options.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct QuarantineKey(Name);
 
@@ -138,13 +139,13 @@ impl QuarantineKey {
         QuarantineKey(Request { region, environment, bytes: &bytes.into_vec() }.name())
     }
 
-    /// What it is called in the marks and in quarantine.
+    /// Its name in the crash marks and in quarantine.
     pub(crate) fn name(self) -> Name {
         self.0
     }
 }
 
-/// Everything that a compile of a region depends on, but for the environment.
+/// Everything that a compile of a region depends on, except for the environment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CompileSpec<'a> {
     pub(crate) canon: &'a CanonRegion,
@@ -154,7 +155,7 @@ pub(crate) struct CompileSpec<'a> {
 }
 
 impl CompileSpec<'_> {
-    /// An injective encoding; [`Recipe::decode`] reads it back.
+    /// An injective encoding, which [`Recipe::decode`] reads.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = Writer::with_capacity(self.canon.bytes().len() + 64);
         out.byte(REQUEST);
@@ -179,8 +180,7 @@ impl CompileSpec<'_> {
 }
 
 impl Store {
-    /// Opens what the configuration asks for, and says why there is no disk cache if one was asked
-    /// for.
+    /// Opens the configured tiers. Also returns why there is no disk cache, if one was configured.
     pub(crate) fn open(config: &EngineConfig, events: &Events) -> (Option<Arc<Store>>, Option<String>) {
         let (disk, no_disk) = match open_disk(config, events) {
             Ok(disk) => (disk, None),
@@ -201,12 +201,12 @@ impl Store {
         self.disk.is_some()
     }
 
-    /// Which environment this is, once that is known.
+    /// The environment of this process, once it is known.
     pub(crate) fn environment(&self) -> Option<&Environment> {
         self.here().map(|here| &here.environment)
     }
 
-    /// Why it cannot be known which environment this is, so that nothing is kept.
+    /// Why the environment cannot be determined, so that nothing is stored.
     pub(crate) fn why_unknown(&self) -> Option<&str> {
         let unknown = self.here.get().and_then(|here| here.as_ref().err());
         unknown.or_else(|| self.lost.get()).map(String::as_str)
@@ -228,14 +228,14 @@ impl Store {
         self.events.emit(|| Event::CacheTrouble { what: format!("the disk cache is off: {why}") });
     }
 
-    /// Something is about to be stored; see [`Store::wait`].
+    /// Counts an executable as being stored; see [`Store::wait`].
     pub(crate) fn storing(&self) -> StoreGuard {
         *self.under_way.count.lock() += 1;
         StoreGuard(self.under_way.clone())
     }
 
-    /// Waits until what was handed out before is stored, some seconds at most: a program that ends
-    /// at once would lose it.
+    /// Waits some seconds at most until the executables that were handed out are stored. A program
+    /// that ends at once would lose them.
     pub(crate) fn wait(&self) {
         let deadline = Instant::now() + LONGEST_STORE;
         let mut count = self.under_way.count.lock();
@@ -248,8 +248,8 @@ impl Store {
         }
     }
 
-    /// Finds out which environment this is, if that takes no reading of the plugin's file: it is
-    /// known from earlier.
+    /// Determines the environment if that does not require reading the plugin's file, because a
+    /// note has its digest.
     pub(crate) fn settle_quickly(&self, compiler: &Compiler, client_options: &ClientOptions) {
         if let (Ok(identity), Some(disk)) = (compiler.plugin().origin().identity(), &self.disk)
             && disk.may_have(&plugin_request(&identity).name())
@@ -258,7 +258,7 @@ impl Store {
         }
     }
 
-    /// Finds out which environment this is; the first call may read the plugin's file.
+    /// Determines the environment. The first call may read the plugin's file.
     pub(crate) fn settle(&self, compiler: &Compiler, client_options: &ClientOptions) {
         let mut is_new = false;
         let here = self.here.get_or_init(|| {
@@ -284,8 +284,8 @@ impl Store {
         }
     }
 
-    /// The digest of what a plugin was loaded from, from a note if the file is the one that was
-    /// read then.
+    /// The digest of the file that a plugin was loaded from. A note supplies it if the file is
+    /// unchanged.
     fn plugin_digest(&self, plugin: Plugin) -> Result<blake3::Hash, String> {
         let identity = plugin.origin().identity()?;
         let request = plugin_request(&identity);
@@ -302,8 +302,7 @@ impl Store {
         Ok(digest)
     }
 
-    /// The request for an executable. `None` while it is not known which environment this is, and
-    /// where that cannot be known.
+    /// The request for an executable. `None` while the environment is unknown.
     pub(crate) fn ask(&self, key: RegionKey, wanted: &CompileSpec<'_>) -> Option<StoreKey> {
         let environment = self.here()?.fingerprint;
         let region = Key::new(*key.as_bytes());
@@ -312,7 +311,7 @@ impl Store {
         Some(StoreKey { region, environment, bytes, name })
     }
 
-    /// Whether there is an entry on the disk, as far as that is known without looking.
+    /// Whether the disk probably has an entry, without looking.
     pub(crate) fn may_have(&self, asked: &StoreKey) -> bool {
         self.disk.as_ref().is_some_and(|disk| disk.may_have(&asked.name))
     }
@@ -321,7 +320,7 @@ impl Store {
         self.disk.as_ref()?.quarantine(&suspect.0)
     }
 
-    /// `tried` is what of it is tried.
+    /// `tried` is the name of the entry that is tried.
     pub(crate) fn mark(&self, stage: Stage, suspect: QuarantineKey, tried: Name) -> Option<Mark> {
         self.disk.as_ref()?.mark(stage, &suspect.0, &tried)
     }
@@ -339,7 +338,7 @@ impl Store {
         self.shared.as_ref().map(|shared| shared.fetch(&asked.request()))
     }
 
-    /// The plugin did not load what it has made; it is removed.
+    /// Reports and removes an entry that the plugin made and cannot load.
     pub(crate) fn refused(&self, asked: &StoreKey, why: &str) {
         let name = asked.name;
         self.events.emit(|| Event::CacheTrouble {
@@ -348,20 +347,20 @@ impl Store {
         self.forget(asked);
     }
 
-    /// An entry turned out to be of no use.
+    /// Removes an entry that is of no use.
     pub(crate) fn forget(&self, asked: &StoreKey) {
         if let Some(disk) = &self.disk {
             disk.remove(&asked.name);
         }
     }
 
-    /// Stores an executable that took so long to compile, and offers it to the others of the fleet.
+    /// Stores an executable with its compile time, and offers it to the shared tier.
     pub(crate) fn keep(&self, asked: &StoreKey, artifact: Vec<u8>, made_in: Duration) -> bool {
-        // The first compile may be what tells that it is not known which flags were in effect.
+        // The first compile may reveal that the flags in effect are unknown.
         if self.here().is_none() {
             return false;
         }
-        let record = record(asked, Kind::Artifact, artifact, made_in, None);
+        let record = record(asked, SealedKind::Artifact, artifact, made_in, None);
         let stored = self.disk.as_ref().is_some_and(|disk| disk.store(&record));
         if let Some(shared) = &self.shared {
             shared.offer(record);
@@ -369,17 +368,17 @@ impl Store {
         stored
     }
 
-    /// Stores what came from the shared tier.
+    /// Stores a record from the shared tier.
     pub(crate) fn adopt(&self, record: &Record) -> bool {
         self.here().is_some() && self.disk.as_ref().is_some_and(|disk| disk.store(record))
     }
 
-    /// Remembers that an executable takes longer to load than to compile.
+    /// Stores a note that an executable takes longer to load than to compile.
     pub(crate) fn note_not_worth_it(&self, asked: &StoreKey, made_in: Duration, loaded_in: Duration) {
-        self.adopt(&record(asked, Kind::NotWorthIt, Vec::new(), made_in, Some(loaded_in)));
+        self.adopt(&record(asked, SealedKind::NotWorthIt, Vec::new(), made_in, Some(loaded_in)));
     }
 
-    /// Clears away what dead processes left, and makes room; always, or if it is due.
+    /// Removes what dead processes left, and evicts entries. With `always` even if that is not due.
     pub(crate) fn sweep(&self, always: bool) {
         if let Some(disk) = self.disk.as_ref().filter(|disk| always || disk.is_sweep_due()) {
             disk.sweep();
@@ -410,7 +409,7 @@ fn open_disk(config: &EngineConfig, events: &Events) -> Result<Option<DiskCache>
 /// The files that client options and compiler flags name.
 ///
 /// # Errors
-/// If the contents of one cannot be known.
+/// If the contents of one cannot be determined.
 fn files_of_options(compiler: &Compiler, client: &ClientOptions) -> Result<NamedFiles, String> {
     let mut files = NamedFiles::default();
     for (name, value) in client.values() {
@@ -426,14 +425,14 @@ fn files_of_options(compiler: &Compiler, client: &ClientOptions) -> Result<Named
     Ok(files)
 }
 
-/// What asks for the digest of a plugin's file of this identity.
+/// The request for the digest of a plugin file with this identity.
 fn plugin_request(identity: &[u8]) -> Request<'_> {
     Request { region: Key::new([0; 32]), environment: Fingerprint::of(b"plugin file"), bytes: identity }
 }
 
 fn record(
     asked: &StoreKey,
-    kind: Kind,
+    kind: SealedKind,
     artifact: Vec<u8>,
     made_in: Duration,
     loaded_in: Option<Duration>,

@@ -1,7 +1,7 @@
-//! The shared tier, where the crate was built with it.
+//! The shared tier, in builds that include it.
 //!
 //! Input: requests and records. Output: records that another machine with the fleet's key has made.
-//! Without the feature `shared-cache` there is none, and nothing of it is compiled.
+//! Without the feature `shared-cache` there is no such tier, and none of its code is compiled.
 
 #[cfg(not(feature = "shared-cache"))]
 pub(crate) use self::without::{Fetching, Shared};
@@ -22,7 +22,7 @@ mod with {
 
     pub(crate) struct Shared(SharedCache);
 
-    /// A question that is under way; dropping it takes it back.
+    /// A fetch in progress. Dropping it cancels it.
     pub(crate) struct Fetching(Fetch);
 
     impl Shared {
@@ -51,28 +51,28 @@ mod with {
         }
 
         pub(crate) fn offer(&self, record: Record) {
-            // What became of it the tier tells itself.
+            // The tier reports the outcome by itself.
             let _ = self.0.offer(record);
         }
 
-        /// Waits until what was offered is written, so long at most.
+        /// Waits until the offered records are written, at most this long.
         pub(crate) fn flush(&self, most: Duration) {
             let _ = self.0.flush(most);
         }
     }
 
     impl Fetching {
-        /// The answer, if there is one in so much time, and it is an entry.
+        /// Returns the entry, if one arrives within this time.
         pub(crate) fn within(&self, time: Duration) -> Option<Arc<Record>> {
             self.0.within(time)?.hit().cloned()
         }
 
-        /// Nobody wants to know any more.
+        /// Cancels the fetch.
         pub(crate) fn take_back(self) {
             drop(self.0);
         }
 
-        /// Has a function called with an entry that comes later, unless this is dropped before.
+        /// Calls a function with an entry that arrives later, unless this is dropped first.
         pub(crate) fn then(&self, f: impl FnOnce(Arc<Record>) + Send + 'static) {
             self.0.subscribe(move |fetched| {
                 if let Fetched::Hit(record) = fetched {
@@ -99,11 +99,11 @@ mod without {
     use crate::config::EngineConfig;
     use crate::event::Events;
 
-    /// There is none of these.
+    /// Has no values in this build.
     #[derive(Debug)]
     pub(crate) enum Shared {}
 
-    /// There is none of these.
+    /// Has no values in this build.
     pub(crate) enum Fetching {}
 
     impl Shared {

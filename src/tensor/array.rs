@@ -1,4 +1,4 @@
-//! Moving elements: shapes, slices, concatenation, indexing.
+//! Ops that move elements: shapes, slices, concatenation, indexing.
 
 use fuseline_fusion::op::attrs::{self, IndexDimensionNumbers};
 use fuseline_fusion::{DType, DTypeClass, OpCode, OpError, OpErrorKind, Shape, Site};
@@ -29,19 +29,19 @@ impl Tensor {
     /// # Errors
     /// When the number of elements differs.
     #[track_caller]
-    pub fn reshape(&self, dims: &[u64]) -> Result<Tensor> {
+    pub fn reshape(&self, dims: &[usize]) -> Result<Tensor> {
         self.reshape_at(dims, here())
     }
 
-    pub(crate) fn reshape_at(&self, dims: &[u64], site: Site) -> Result<Tensor> {
-        self.record(OpCode::Reshape, attrs::reshape(Shape::new(dims)?), &[self], site)
+    pub(crate) fn reshape_at(&self, dims: &[usize], site: Site) -> Result<Tensor> {
+        self.record(OpCode::Reshape, attrs::reshape(Shape::try_from(dims)?), &[self], site)
     }
 
     /// Adds a dimension of size 1 in front of dimension `axis`, which may be the rank, or negative
     /// to count from the back (-1 appends).
     ///
     /// # Errors
-    /// When there is no such place.
+    /// When `axis` is out of range.
     #[track_caller]
     pub fn unsqueeze(&self, axis: i64) -> Result<Tensor> {
         let site = here();
@@ -52,8 +52,8 @@ impl Tensor {
     }
 
     /// Adds dimensions of size 1, so that they are dimensions `axes` of the result; negative ones
-    /// count from its back. What a reduction over `axes` left broadcasts to what it was made from
-    /// after this.
+    /// count from its back. The result of a reduction over `axes` then broadcasts to the reduced
+    /// tensor.
     ///
     /// ```
     /// # fn main() -> fuseline::Result<()> {
@@ -81,7 +81,7 @@ impl Tensor {
             }
         }
         let mut own = self.dims().iter();
-        let dims: Vec<u64> =
+        let dims: Vec<usize> =
             added.iter().map(|&added| if added { 1 } else { own.next().copied().unwrap_or(1) }).collect();
         self.reshape_at(&dims, site)
     }
@@ -109,9 +109,9 @@ impl Tensor {
     /// # Errors
     /// When this shape does not broadcast to the given one.
     #[track_caller]
-    pub fn broadcast_to(&self, dims: &[u64]) -> Result<Tensor> {
+    pub fn broadcast_to(&self, dims: &[usize]) -> Result<Tensor> {
         let site = here();
-        let shape = Shape::new(dims)?;
+        let shape = Shape::try_from(dims)?;
         if shape.rank() < self.rank() {
             let given = format!("{} was to be broadcast to {shape}", self.ty());
             let rule = "the target must have at least as many dimensions";
@@ -129,8 +129,8 @@ impl Tensor {
     /// # Errors
     /// When the dimensions do not fit.
     #[track_caller]
-    pub fn broadcast_in_dim(&self, dims: &[u64], broadcast_dimensions: &[i64]) -> Result<Tensor> {
-        let attrs = attrs::broadcast_in_dim(Shape::new(dims)?, broadcast_dimensions);
+    pub fn broadcast_in_dim(&self, dims: &[usize], broadcast_dimensions: &[i64]) -> Result<Tensor> {
+        let attrs = attrs::broadcast_in_dim(Shape::try_from(dims)?, broadcast_dimensions);
         self.record(OpCode::BroadcastInDim, attrs, &[self], here())
     }
 
@@ -138,7 +138,7 @@ impl Tensor {
     /// of this.
     ///
     /// # Errors
-    /// When it is no permutation of the dimensions.
+    /// When `permutation` is not a permutation of the dimensions.
     #[track_caller]
     pub fn transpose(&self, permutation: &[i64]) -> Result<Tensor> {
         self.record(OpCode::Transpose, attrs::transpose(permutation), &[self], here())
@@ -158,8 +158,9 @@ impl Tensor {
         self.record(OpCode::Transpose, attrs::transpose(&permutation), &[self], site)
     }
 
-    /// The elements whose places in the two dimensions are equal: those two disappear, and the
-    /// diagonal is the last dimension of the result. Two movements of elements and no arithmetic.
+    /// The elements whose indices in the two dimensions are equal. Those two dimensions disappear,
+    /// and the diagonal is the last dimension of the result. This moves elements twice and does no
+    /// arithmetic.
     ///
     /// # Errors
     /// When a dimension does not exist, or both are the same or have different sizes.
@@ -179,10 +180,10 @@ impl Tensor {
         }
         let mut order: Vec<i64> =
             (0..self.rank() as i64).filter(|&axis| axis != a as i64 && axis != b as i64).collect();
-        let kept: Vec<u64> = order.iter().map(|&axis| self.dims()[axis as usize]).collect();
+        let kept: Vec<usize> = order.iter().map(|&axis| self.dims()[axis as usize]).collect();
         order.extend([a as i64, b as i64]);
         let square = if order.is_sorted() { self.clone() } else { self.transpose(&order)? };
-        // Along rows set one after the other, the diagonal is one row and one element apart.
+        // In row-major order, neighbours on the diagonal are one row and one element apart.
         let flat = square.reshape(&[kept.as_slice(), &[size * size]].concat())?;
         let mut limits: Vec<i64> = flat.dims().iter().map(|&dim| dim as i64).collect();
         let mut strides = vec![1; limits.len()];
@@ -195,7 +196,7 @@ impl Tensor {
     /// dimension.
     ///
     /// # Errors
-    /// When a place is outside, or a stride below 1.
+    /// When an index is out of range, or a stride is below 1.
     #[track_caller]
     pub fn slice(&self, starts: &[i64], limits: &[i64], strides: &[i64]) -> Result<Tensor> {
         self.record(OpCode::Slice, attrs::slice(starts, limits, strides), &[self], here())
@@ -204,7 +205,7 @@ impl Tensor {
     /// Elements `start` to `limit`, not included, of dimension `axis`, and all of the others.
     ///
     /// # Errors
-    /// When the dimension does not exist or the places are outside.
+    /// When the dimension does not exist or a limit is out of range.
     #[track_caller]
     pub fn narrow(&self, axis: i64, start: i64, limit: i64) -> Result<Tensor> {
         let site = here();
@@ -254,7 +255,7 @@ impl Tensor {
         self.record(OpCode::Pad, attrs::pad(low, high, interior), &[self, value], here())
     }
 
-    /// The order of the elements turned around along the given dimensions.
+    /// The elements in reverse order along the given dimensions.
     ///
     /// # Errors
     /// When a dimension does not exist.
@@ -263,8 +264,8 @@ impl Tensor {
         self.record(OpCode::Reverse, attrs::dimensions(dimensions), &[self], here())
     }
 
-    /// A window of fixed sizes at a computed place: one integer scalar per dimension. A window that
-    /// would stick out is moved inside.
+    /// A window of fixed sizes at a computed position: one integer scalar per dimension. A window
+    /// that would extend beyond the tensor is moved inside.
     ///
     /// # Errors
     /// When there is not one start per dimension, or a size is too large.
@@ -274,8 +275,8 @@ impl Tensor {
         self.record(OpCode::DynamicSlice, attrs::dynamic_slice(sizes), &operands, here())
     }
 
-    /// This tensor with a window at a computed place replaced by `update`. A window that would
-    /// stick out is moved inside.
+    /// This tensor with a window at a computed position replaced by `update`. A window that would
+    /// extend beyond the tensor is moved inside.
     ///
     /// # Errors
     /// When there is not one start per dimension, or the update is too large.
@@ -285,9 +286,9 @@ impl Tensor {
         self.record(OpCode::DynamicUpdateSlice, fuseline_fusion::Attrs::none(), &operands, here())
     }
 
-    /// The rows of dimension `axis` that `indices`, integers of any shape, name: the embedding
-    /// lookup. The result has the shape of `indices` in place of that dimension. An index outside
-    /// is moved inside, or an error
+    /// The slices of dimension `axis` at `indices`, integers of any shape: an embedding lookup. The
+    /// result has the shape of `indices` in place of that dimension. An index out of range is
+    /// clamped, or is an error
     /// ([`EngineConfig::check_indices`](crate::EngineConfig::check_indices)).
     ///
     /// # Errors
@@ -301,7 +302,7 @@ impl Tensor {
         self.take_inside(indices, axis)
     }
 
-    /// [`Tensor::take`] of indices that are known to be inside.
+    /// [`Tensor::take`] of indices that are known to be in range.
     #[track_caller]
     pub(crate) fn take_inside(&self, indices: &Tensor, axis: i64) -> Result<Tensor> {
         let site = here();
@@ -323,28 +324,28 @@ impl Tensor {
         self.record(OpCode::Gather, attrs::gather(dims, &sizes, false), &[self, indices], site)
     }
 
-    /// Repeated along a new last dimension.
+    /// The tensor repeated along a new last dimension.
     fn expand_last(&self, shape: &Shape, site: &Site) -> Result<Tensor> {
         let map: Vec<i64> = (0..self.rank() as i64).collect();
         let attrs = attrs::broadcast_in_dim(shape.clone(), &map);
         self.record(OpCode::BroadcastInDim, attrs, &[self], site.clone())
     }
 
-    /// 1 at the place that each element, an integer, names along a new last dimension of the given
-    /// size, 0 elsewhere. An element outside gives zeros, or is an error
+    /// 1 at the index that each element, an integer, gives along a new last dimension of the given
+    /// size, and 0 elsewhere. An element out of range gives zeros, or is an error
     /// ([`EngineConfig::check_indices`](crate::EngineConfig::check_indices)).
     ///
     /// # Errors
-    /// When the elements are not integers; in Debug mode, when one is outside.
+    /// When the elements are not integers; in Debug mode, when one is out of range.
     #[track_caller]
-    pub fn one_hot(&self, classes: u64, dtype: DType) -> Result<Tensor> {
+    pub fn one_hot(&self, classes: usize, dtype: DType) -> Result<Tensor> {
         self.check_where_asked(classes, "one_hot", &here())?;
         self.one_hot_or_none(classes, dtype)
     }
 
-    /// [`Tensor::one_hot`] of elements that may be outside.
+    /// [`Tensor::one_hot`] of elements that may be out of range.
     #[track_caller]
-    pub(crate) fn one_hot_or_none(&self, classes: u64, dtype: DType) -> Result<Tensor> {
+    pub(crate) fn one_hot_or_none(&self, classes: usize, dtype: DType) -> Result<Tensor> {
         let site = here();
         if !matches!(self.dtype().class(), DTypeClass::Signed | DTypeClass::Unsigned) {
             let given = format!("{} was given", self.ty());
@@ -353,9 +354,9 @@ impl Tensor {
         }
         let mut dims = self.dims().to_vec();
         dims.push(classes);
-        let shape = Shape::new(&dims)?;
+        let shape = Shape::try_from(dims.as_slice())?;
         let last = self.rank() as i64;
-        // The places are counted in the type of the elements if it counts that far.
+        // The indices have the type of the elements if that type is wide enough.
         let bits = self.dtype().bits() - u32::from(self.dtype().class() == DTypeClass::Signed);
         let fits = bits >= 63 || classes <= 1 << bits;
         let wanted = if fits { self.clone() } else { self.as_dtype(DType::I64, self, &site)? };

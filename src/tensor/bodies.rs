@@ -1,10 +1,9 @@
-//! Ops with a function of scalars, which is recorded from a closure: reductions, maps, sorts,
-//! scatters.
+//! Ops with a scalar function that is recorded from a closure: reductions, maps, sorts, scatters.
 //!
-//! The closure gets placeholders of rank 0 and works on them with the methods and operators that
-//! all tensors have. It is called once, when the op is recorded, and the function it describes is
-//! part of the key: numbers in it are constants. It sees nothing from outside but numbers
-//! ([`crate::trace`], T4).
+//! The closure gets placeholders of rank 0 and uses the ordinary methods and operators of tensors.
+//! It is called once, when the op is recorded. The function that it describes is part of the key,
+//! so numbers in it are constants. It may use no outside tensors, only numbers ([`crate::trace`],
+//! T4).
 
 use fuseline_fusion::op::attrs::{self, IndexDimensionNumbers};
 use fuseline_fusion::{Attrs, OpCode, OpError, OpErrorKind, Site, TensorType};
@@ -12,13 +11,14 @@ use fuseline_fusion::{Attrs, OpCode, OpError, OpErrorKind, Site, TensorType};
 use super::array::axis_of;
 use super::{Tensor, here};
 use crate::error::{Error, Result};
-use crate::stream::{RecordCall, Tensors};
+use crate::record::RecordCall;
+use crate::stream::Tensors;
 use crate::trace::{self, Open, Recorded, TensorTree, with_tensors};
 
-/// A call with functions of scalars.
+/// A call with scalar functions.
 struct Applied<'a, T> {
     op: OpCode,
-    /// The operands that the functions get elements of.
+    /// The operands whose elements the functions get.
     inputs: &'a T,
     tensors: Vec<Tensor>,
     site: Site,
@@ -99,10 +99,10 @@ impl<'a, T: TensorTree> Applied<'a, T> {
 impl Tensor {
     /// Combines the elements of one or several tensors of one shape along the given dimensions,
     /// which disappear; negative ones count from the back. `combine` makes one element of two,
-    /// beginning with `inits`, one scalar per tensor. The order is left open, so it should be
-    /// associative and commutative, and `inits` change nothing.
+    /// beginning with `inits`, one scalar per tensor. The order is unspecified, so `combine` should
+    /// be associative and commutative, and `inits` its identity.
     ///
-    /// The largest element of each row and where it stands:
+    /// The largest element of each row and its index:
     ///
     /// ```
     /// # fn main() -> fuseline::Result<()> {
@@ -123,8 +123,8 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// When shapes differ, a dimension does not exist, `combine` fails, returns other types than
-    /// its elements have or uses a tensor from outside.
+    /// When shapes differ, a dimension does not exist, or `combine` fails, returns other types than
+    /// its elements have or uses an outside tensor.
     #[track_caller]
     pub fn reduce_with<T: TensorTree>(
         inputs: &T,
@@ -174,11 +174,11 @@ impl Tensor {
     }
 
     /// One or several tensors of one shape, with `updates`, one per tensor, combined into the
-    /// places that `indices`, integers, name; see [`IndexDimensionNumbers`] for what runs along
-    /// what. `combine` gets the element that is there and the one that comes, in an order that is
-    /// left open where a place is named twice. An update that sticks out is left out, or an error
+    /// elements at `indices`, which are integers; see [`IndexDimensionNumbers`] for the roles of
+    /// the dimensions. `combine` gets the old element and the update. The order is unspecified
+    /// where an index occurs twice. An update out of range is skipped, or is an error
     /// ([`EngineConfig::check_indices`](crate::EngineConfig::check_indices), and in Debug mode),
-    /// unless in [`unchecked`](crate::unchecked), which says that it is meant.
+    /// except within [`unchecked`](crate::unchecked), which permits it.
     ///
     /// ```
     /// # fn main() -> fuseline::Result<()> {
@@ -199,8 +199,8 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// When the shapes or dimension numbers do not fit, `combine` fails, returns other types than
-    /// its elements have or uses a tensor from outside.
+    /// When the shapes or dimension numbers do not fit, or `combine` fails, returns other types
+    /// than its elements have or uses an outside tensor.
     #[track_caller]
     pub fn scatter_with<T: TensorTree>(
         inputs: &T,
@@ -219,14 +219,14 @@ impl Tensor {
         call.record_each(attrs::scatter(dims, false, false), &more, body)
     }
 
-    /// Picks an element under each position of a window, by `select`, which says whether the first
-    /// of two elements stays, and adds the element of `source` for that position to what is at the
-    /// picked place, by `scatter`, beginning with `init`, a scalar. With `>=` and `+` this is the
-    /// gradient of max pooling ([`Tensor::max_pool_gradient`]).
+    /// Selects an element under each position of a window by `select`, which returns whether the
+    /// first of two elements is kept. Then combines the element of `source` for that position into
+    /// the selected element's place by `scatter`, beginning with `init`, a scalar. With `>=` and
+    /// `+` this is the gradient of max pooling ([`Tensor::max_pool_gradient`]).
     ///
     /// # Errors
-    /// When the shapes do not fit, a closure fails, returns another type than it must or uses a
-    /// tensor from outside.
+    /// When the shapes do not fit, or a closure fails, returns a wrong type or uses an outside
+    /// tensor.
     #[track_caller]
     #[allow(clippy::too_many_arguments, reason = "they are the op's")]
     pub fn select_and_scatter_with(
@@ -247,9 +247,8 @@ impl Tensor {
         call.record_one(attrs, &[source.clone(), init.clone()], vec![selection, scatter])
     }
 
-    /// What `f` makes of the elements of one or several tensors of one shape at each place.
-    /// Elementwise methods do the same with less to compile; this is for what is described as a
-    /// function of scalars.
+    /// Applies `f` to the elements of one or several tensors of one shape. Elementwise methods
+    /// compile faster; use this for a function that is given on scalars.
     ///
     /// ```
     /// # fn main() -> fuseline::Result<()> {
@@ -265,7 +264,7 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// When shapes differ, `f` fails, returns no scalar or uses a tensor from outside.
+    /// When shapes differ, or `f` fails, returns no scalar or uses an outside tensor.
     #[track_caller]
     pub fn map_with<T: TensorTree>(inputs: &T, f: impl FnOnce(T) -> Result<Tensor>) -> Result<Tensor> {
         let call = Applied::new(OpCode::Map, inputs, here())?;
@@ -276,11 +275,11 @@ impl Tensor {
     }
 
     /// One or several tensors of one shape sorted together along a dimension, negative counting
-    /// from the back: `before` gets an element of each for two places and says, as one bool,
-    /// whether the first comes before the second. It must be a strict weak order (`less`, not
-    /// `less_equal`). With `stable`, what is not ordered stays in its order.
+    /// from the back: `before` gets the elements of each tensor at two indices and returns, as one
+    /// bool, whether the first comes before the second. It must be a strict weak order (`less`, not
+    /// `less_equal`). With `stable`, equivalent elements keep their order.
     ///
-    /// Names by falling score, equal scores in their order:
+    /// Names by descending score, equal scores in their order:
     ///
     /// ```
     /// # fn main() -> fuseline::Result<()> {
@@ -296,8 +295,8 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// When shapes differ, the dimension does not exist, `before` fails, returns anything but one
-    /// bool or uses a tensor from outside.
+    /// When shapes differ, the dimension does not exist, or `before` fails, returns anything but
+    /// one bool or uses an outside tensor.
     #[track_caller]
     pub fn sort_with<T: TensorTree>(
         inputs: &T,
@@ -308,7 +307,7 @@ impl Tensor {
         let call = Applied::new(OpCode::Sort, inputs, here())?;
         let axis = axis_of(OpCode::Sort, axis, call.first().rank(), &call.site)?;
         let body = call.begin("the order of sort_with");
-        // The elements of one tensor are next to each other, left and right.
+        // The body's parameters interleave the two elements of each tensor.
         let (mut left, mut right) = (Vec::new(), Vec::new());
         for input in &call.tensors {
             left.push(body.param(TensorType::scalar(input.dtype()))?);
@@ -319,7 +318,7 @@ impl Tensor {
     }
 }
 
-/// Has indices of a scatter checked, if indices are to be. What does not fit is refused by the op.
+/// Checks the indices of a scatter, if checks are on. The op itself rejects shapes that do not fit.
 fn scatter_inside(
     input: &Tensor,
     indices: &Tensor,
@@ -330,10 +329,10 @@ fn scatter_inside(
     if !indices.on_stream().checks_indices() {
         return Ok(());
     }
-    // Dimensions that a window has, in their order, and how long it is there.
+    // The dimensions of a window in order, and its sizes.
     let windowed = (0..input.rank() as i64)
         .filter(|axis| !dims.collapsed.contains(axis) && !dims.operand_batching.contains(axis));
-    let windows: Vec<(i64, u64)> = windowed
+    let windows: Vec<(i64, usize)> = windowed
         .zip(dims.window)
         .map(|(axis, &from)| (axis, update.dims().get(from as usize).copied().unwrap_or(1)))
         .collect();
@@ -341,9 +340,9 @@ fn scatter_inside(
     for (at, &axis) in dims.index_map.iter().enumerate() {
         let Some(&size) = input.dims().get(axis as usize) else { return Ok(()) };
         let window = windows.iter().find(|(windowed, _)| *windowed == axis).map_or(1, |&(_, length)| length);
-        let places = size.saturating_sub(window.max(1)) + u64::from(size >= window.max(1));
+        let places = size.saturating_sub(window.max(1)) + usize::from(size >= window.max(1));
         let each = match indices.dims().get(vector) {
-            Some(&count) if count > 1 && at < count as usize => {
+            Some(&count) if count > 1 && at < count => {
                 &indices.narrow(vector as i64, at as i64, at as i64 + 1)?
             }
             _ => indices,

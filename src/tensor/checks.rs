@@ -1,4 +1,4 @@
-//! Recording checks ([`crate::check`]): the ops that make a flag.
+//! Records the ops that compute the flag of a check ([`crate::check`]).
 
 use std::borrow::Cow;
 
@@ -12,7 +12,7 @@ use crate::check::{self, Expected, Rule, is_unchecked};
 use crate::error::{Error, Result};
 use crate::stream::{Stream, StreamShared};
 
-/// Whether methods have indices checked on a stream now.
+/// Whether methods check indices on a stream now.
 #[inline]
 fn is_on(stream: &StreamShared) -> bool {
     let is_asked =
@@ -21,9 +21,9 @@ fn is_on(stream: &StreamShared) -> bool {
 }
 
 impl Stream {
-    /// Whether methods of tensors have indices checked that are recorded here and now: in Debug
-    /// mode, and with [`EngineConfig::check_indices`](crate::EngineConfig::check_indices), unless
-    /// in [`unchecked`](crate::unchecked).
+    /// Whether methods check indices of ops that this thread records now: in Debug mode, and with
+    /// [`EngineConfig::check_indices`](crate::EngineConfig::check_indices), except within
+    /// [`unchecked`](crate::unchecked).
     #[must_use]
     pub fn checks_indices(&self) -> bool {
         is_on(self.shared())
@@ -31,34 +31,33 @@ impl Stream {
 }
 
 impl Tensor {
-    /// Has it checked that the elements, integers, are indices of `size` elements: from 0 up to,
-    /// not including, `size`. `op` is what needs them, for the error. That is an error of this call
-    /// in Debug mode and where the host has the elements, and elsewhere one of the next read of
-    /// what comes behind ([`EngineConfig::check_indices`](crate::EngineConfig::check_indices)).
-    /// Elements that are checked already are not checked again. In the body of a loop or branch
-    /// nothing is.
+    /// Checks that the elements, integers, are valid indices of `size` elements: from 0 up to, not
+    /// including, `size`. The error names `op`. In Debug mode, and if the host has the elements,
+    /// this call returns the error. Otherwise the next read of a later value does
+    /// ([`EngineConfig::check_indices`](crate::EngineConfig::check_indices)). Values that were
+    /// checked already are not checked again. Nothing is checked in the body of a loop or branch.
     ///
-    /// Methods that take indices do this themselves where they are to.
+    /// Methods that take indices call this themselves if checks are on.
     ///
     /// # Errors
-    /// When an element is found to be another, or they are not integers.
+    /// When an element is found to be out of range, or the elements are not integers.
     #[track_caller]
-    pub fn check_indices(&self, size: u64, op: &'static str) -> Result<()> {
+    pub fn check_indices(&self, size: usize, op: &'static str) -> Result<()> {
         self.check_below(size, false, op, &here())
     }
 
-    /// As [`Tensor::check_indices`], of indices that may count from the end, to which `size` was
-    /// added then.
+    /// As [`Tensor::check_indices`], for indices that may have counted from the end and to which
+    /// `size` was added in that case.
     ///
     /// # Errors
     /// As [`Tensor::check_indices`].
     #[track_caller]
-    pub fn check_wrapped_indices(&self, size: u64, op: &'static str) -> Result<()> {
+    pub fn check_wrapped_indices(&self, size: usize, op: &'static str) -> Result<()> {
         self.check_below(size, true, op, &here())
     }
 
-    /// Has it checked that all elements, of `bool`, are true; `rule` says what is wrong where one
-    /// is not. Otherwise as [`Tensor::check_indices`].
+    /// Checks that all elements, of type `bool`, are true. `rule` is the message if one is not.
+    /// Otherwise as [`Tensor::check_indices`].
     ///
     /// ```
     /// # fn main() -> fuseline::Result<()> {
@@ -72,7 +71,7 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// When an element is found not to be, or they are of another type.
+    /// When an element is found to be false, or the elements are not bools.
     #[track_caller]
     pub fn check_all(&self, op: &'static str, rule: impl Into<Cow<'static, str>>) -> Result<()> {
         let site = here();
@@ -96,20 +95,20 @@ impl Tensor {
         check::expect(flags, smallvec![expected])
     }
 
-    /// [`Tensor::check_indices`] for a method, where indices are to be checked. What are no
-    /// integers the method's op refuses.
+    /// [`Tensor::check_indices`] for a method, if checks are on. The method's own op rejects
+    /// elements that are not integers.
     #[inline]
-    pub(crate) fn check_where_asked(&self, size: u64, op: &'static str, site: &Site) -> Result<()> {
+    pub(crate) fn check_where_asked(&self, size: usize, op: &'static str, site: &Site) -> Result<()> {
         match is_on(self.stream()) && self.dtype().is_int() {
             true => self.check_below(size, false, op, site),
             false => Ok(()),
         }
     }
 
-    /// The same for labels of classes, of which one may stand for none.
+    /// The same for class labels, one of which may be ignored.
     pub(crate) fn check_labels_where_asked(
         &self,
-        classes: u64,
+        classes: usize,
         ignored: Option<Scalar>,
         op: &'static str,
         site: &Site,
@@ -122,13 +121,14 @@ impl Tensor {
         is_none.select(&first, self)?.check_below(classes, false, op, site)
     }
 
-    /// Whether it belongs to a body of a loop, branch or function of elements.
+    /// Whether the tensor belongs to a body in which nothing is checked: of a loop, branch or
+    /// function of elements.
     fn has_no_check(&self) -> bool {
         self.cell().place().is_some_and(|place| !place.trace().is_function())
     }
 
     #[inline(never)]
-    fn check_below(&self, size: u64, is_wrapped: bool, op: &'static str, site: &Site) -> Result<()> {
+    fn check_below(&self, size: usize, is_wrapped: bool, op: &'static str, site: &Site) -> Result<()> {
         let is_signed = match self.dtype().class() {
             DTypeClass::Signed => true,
             DTypeClass::Unsigned => false,
@@ -141,6 +141,7 @@ impl Tensor {
         if self.ty().elems().0 == 0 || self.has_no_check() {
             return Ok(());
         }
+        let size = size as u64;
         let rule = Rule::Below { size, is_signed, is_wrapped };
         let expected = Expected { op, site: site.clone(), rule };
         if let Some(scalar) = self.cell().as_scalar() {
@@ -170,7 +171,7 @@ impl Tensor {
     }
 }
 
-/// The flag of an index that the host has.
+/// The flag of an index that the host knows.
 fn flag_of(index: &Literal, is_signed: bool) -> u64 {
     let bytes = index.bytes();
     let mut wide = [0; 8];

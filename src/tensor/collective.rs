@@ -1,8 +1,8 @@
 //! Exchanges between the replicas of an engine.
 //!
-//! Each replica calls the same method, which is one op of the program that they all run. Without
-//! groups, all replicas take part together; with groups, those of each group. A replica of an
-//! engine that has one exchanges nothing, so the methods work there too.
+//! All replicas run the same program, so each replica calls the same method, which is one op.
+//! Without groups, all replicas exchange data; with groups, the replicas of each group do. On an
+//! engine with one replica the methods work too and exchange nothing.
 
 use std::sync::Arc;
 
@@ -22,9 +22,9 @@ impl Tensor {
         groups.cloned().unwrap_or_else(all)
     }
 
-    /// The elements at the same place on all replicas of a group combined by `op` (`add`,
-    /// `multiply`, `maximum`, `minimum`, and for bool and integers `and`, `or` and `xor`). Every
-    /// replica gets the result.
+    /// The corresponding elements on all replicas of a group combined by `op` (`add`, `multiply`,
+    /// `maximum`, `minimum`, and for bool and integers `and`, `or` and `xor`). Every replica gets
+    /// the result.
     ///
     /// # Errors
     /// When the op does not take the element type, or the groups do not fit the engine's replicas.
@@ -36,9 +36,9 @@ impl Tensor {
         self.record_with(OpCode::AllReduce, attrs, &[body], &[self], site)
     }
 
-    /// As [`Tensor::all_reduce`], of several tensors of one element type in one exchange, by any
-    /// body of two scalars: it should be associative, since how the elements are paired is left
-    /// open.
+    /// As [`Tensor::all_reduce`], for several tensors of one element type in one exchange and any
+    /// body of two scalars. The body should be associative, because the order of combination is
+    /// unspecified.
     ///
     /// # Errors
     /// When there is no tensor, the body has another type, or the groups do not fit the engine's
@@ -53,8 +53,8 @@ impl Tensor {
         first.record_all(OpCode::AllReduce, attrs, &[body], tensors, site)
     }
 
-    /// The tensors of all replicas of a group one after the other along dimension `axis`. Every
-    /// replica gets the result.
+    /// The tensors of all replicas of a group, concatenated along dimension `axis`. Every replica
+    /// gets the result.
     ///
     /// # Errors
     /// When the dimension does not exist, or the groups do not fit or are of several sizes.
@@ -66,7 +66,7 @@ impl Tensor {
         self.record(OpCode::AllGather, attrs, &[self], site)
     }
 
-    /// As [`Tensor::all_reduce`], of which each replica gets its own part: the result is split
+    /// As [`Tensor::all_reduce`], but each replica gets only its own part: the result is split
     /// along dimension `axis` into as many parts as a group has replicas.
     ///
     /// # Errors
@@ -96,22 +96,22 @@ impl Tensor {
         self.record(OpCode::AllToAll, attrs, &[self], site)
     }
 
-    /// The tensor of another replica: for each pair of source and target, the target gets that of
-    /// the source. Who is no target gets zeros.
+    /// The tensor of another replica: for each pair of source and target, the target gets the
+    /// tensor of the source. A replica that is no target gets zeros.
     ///
     /// # Errors
-    /// When a replica does not exist, or stands twice as a source or as a target.
+    /// When a replica does not exist, or occurs twice as a source or as a target.
     #[track_caller]
     pub fn collective_permute(&self, source_target_pairs: &[(i64, i64)]) -> Result<Tensor> {
         let attrs = attrs::collective_permute(source_target_pairs);
         self.record(OpCode::CollectivePermute, attrs, &[self], here())
     }
 
-    /// The tensor of the first replica of each group. Who is in no group gets zeros; without
-    /// groups, all replicas get that of replica 0.
+    /// The tensor of the first replica of each group. A replica in no group gets zeros. Without
+    /// groups, all replicas get the tensor of replica 0.
     ///
     /// # Errors
-    /// When a replica does not exist or stands twice.
+    /// When a replica does not exist or occurs twice.
     #[track_caller]
     pub fn collective_broadcast(&self, groups: Option<&Groups>) -> Result<Tensor> {
         let attrs = attrs::collective_broadcast(self.groups(groups));

@@ -9,9 +9,9 @@ use smallvec::SmallVec;
 use super::promote::{broadcast_shapes, common_dtype};
 use super::{AttrsByType, Tensor, here};
 use crate::error::Result;
-use crate::stream::RecordCall;
+use crate::record::RecordCall;
 
-/// The attributes of the product of two matrices, which are the same every time.
+/// The attributes of the product of two matrices, which are always the same.
 fn of_matrices(dtype: DType) -> &'static Attrs {
     static MADE: LazyLock<AttrsByType> = LazyLock::new(|| {
         let numbers = DotDimensionNumbers {
@@ -36,15 +36,15 @@ impl Tensor {
     /// with one row on the left, one column on the right, and adds no dimension to the result.
     /// Element types promote.
     ///
-    /// Nothing is repeated to broadcast: a batch dimension that only one operand has is a dimension
-    /// of rows or columns to the product, and is moved to its place afterwards if it has to be.
+    /// Broadcasting copies nothing: a batch dimension that only one operand has becomes a dimension
+    /// of rows or columns of the product, and is moved to its place afterwards if necessary.
     ///
     /// # Errors
     /// When an operand is a scalar, the element types do not promote or the sizes do not fit.
     #[track_caller]
     pub fn matmul(&self, rhs: &Tensor) -> Result<Tensor> {
         let site = here();
-        // Mostly there is nothing to promote, broadcast or put in order.
+        // The common case, in which nothing is promoted, broadcast or transposed.
         if self.rank() == 2 && rhs.rank() == 2 && self.dtype() == rhs.dtype() {
             let attrs = of_matrices(self.dtype());
             return self.record_call(&RecordCall::new(OpCode::DotGeneral, attrs, &[self, rhs], &site));
@@ -57,7 +57,7 @@ impl Tensor {
             return Err(Tensor::refuse(error.hint("did you mean `mul`?"), site));
         }
         let dtype = common_dtype("dot_general", operands, &site)?;
-        let shapes = operands.map(|(_, tensor)| Shape::new(&tensor.dims()[..batch_rank(tensor)]));
+        let shapes = operands.map(|(_, tensor)| Shape::try_from(&tensor.dims()[..batch_rank(tensor)]));
         let [of_lhs, of_rhs] = shapes;
         let (of_lhs, of_rhs) = (of_lhs?, of_rhs?);
         let Some(batch) = broadcast_shapes(&[&of_lhs, &of_rhs]) else {
@@ -67,7 +67,8 @@ impl Tensor {
             );
             return Err(Tensor::refuse(OpError::new("dot_general", OpErrorKind::Shape, given(), rule), site));
         };
-        // Who has batch dimension `axis` of the result in more than one copy: lhs, rhs.
+        // Which operand has batch dimension `axis` of the result with a size other than 1: lhs,
+        // rhs.
         let rank = batch.rank();
         let has = |shape: &Shape, axis: usize| {
             let missing = rank - shape.rank();
@@ -125,7 +126,7 @@ impl Tensor {
         }
         // Dimensions of size 1 in both operands.
         let tail = &ordered.dims()[ordered.rank() - rows - columns..];
-        ordered.reshape_at(&[batch.dims(), tail].concat(), site)
+        ordered.reshape_at(&[batch.sizes(), tail].concat(), site)
     }
 
     /// This operand of a matrix product without the batch dimensions of size 1. Recorded on the
@@ -134,9 +135,9 @@ impl Tensor {
         if batch.dims().iter().all(|&dim| dim != 1) {
             return Ok(self.clone());
         }
-        let kept = batch.dims().iter().filter(|&&dim| dim != 1);
-        let dims: SmallVec<[u64; 6]> = kept.chain(&self.dims()[batch.rank()..]).copied().collect();
-        on.record(OpCode::Reshape, attrs::reshape(Shape::new(&dims)?), &[self], site.clone())
+        let kept = batch.sizes().iter().filter(|&&dim| dim != 1);
+        let dims: SmallVec<[usize; 6]> = kept.chain(&self.dims()[batch.rank()..]).copied().collect();
+        on.record(OpCode::Reshape, attrs::reshape(Shape::try_from(dims.as_slice())?), &[self], site.clone())
     }
 
     /// Products summed over any pairs of dimensions, for each index of any pairs of batch
@@ -150,10 +151,10 @@ impl Tensor {
     }
 
     /// As [`Tensor::dot_general`], with a result of another element type, in which the products are
-    /// summed: `f32` for factors of `bf16`, say.
+    /// summed, such as `f32` for `bf16` factors.
     ///
     /// # Errors
-    /// When the dimensions do not fit, or the type does not hold that of the factors.
+    /// When the dimensions do not fit, or the type does not contain that of the factors.
     #[track_caller]
     pub fn dot_general_as(
         &self,

@@ -7,10 +7,11 @@ use fuseline_fusion::{Attrs, Literal, OpCode, OpError, OpErrorKind, Site};
 
 use super::{Tensor, here};
 use crate::error::{Error, Result};
-use crate::stream::{RecordCall, Stream};
+use crate::record::RecordCall;
+use crate::stream::Stream;
 use crate::trace::{self, Open, Recorded, TensorTree, with_tensors};
 
-/// A loop under construction: what its closures are called, and where.
+/// A loop under construction: the names of its closures, and the call site.
 pub(super) struct Loop<'a> {
     pub(super) stream: &'a Stream,
     pub(super) condition: &'static str,
@@ -23,8 +24,8 @@ impl Loop<'_> {
         Open::begin(self.stream.shared(), OpCode::While, what, &self.site)
     }
 
-    /// Checks that a round returns as many tensors as it gets; that each has the type it had is the
-    /// op table's to check.
+    /// Checks that an iteration returns as many tensors as it gets. The op table checks their
+    /// types.
     pub(super) fn same_count(&self, found: usize, wanted: usize) -> Result<()> {
         if found == wanted {
             return Ok(());
@@ -99,25 +100,25 @@ impl Tensor {
 
 /// Loops and branches on the device.
 ///
-/// The closures are called once each, when the op is recorded, with placeholders that stand for the
-/// values of a round or branch; what they record becomes the bodies of one op, which runs on the
-/// device without asking the host. They may use tensors from outside, and numbers, which are lifted
-/// as always: another number compiles nothing.
+/// Each closure is called once, when the op is recorded, with placeholders that stand for the
+/// values of an iteration or branch. The ops that it records become a body of one op, which runs on
+/// the device without involving the host. Closures may use outside tensors, and numbers, which are
+/// lifted as usual: another number compiles nothing.
 ///
-/// An op belongs into the closure if one of its operands does. One whose operands all come from
-/// outside is recorded outside and so done once; in a branch, give what it reads to the call as
-/// `operands` if it is to be done in that branch only. What is made from nothing, such as zeros, is
-/// made inside on the stream of a placeholder (`x.on_stream().zeros(..)`).
+/// An op belongs to the closure if one of its operands does. An op whose operands all come from
+/// outside is recorded outside, so it runs once. To run it in one branch only, pass what it reads
+/// to the call as `operands`. Ops without operands, such as zeros, are recorded inside on the
+/// stream of a placeholder (`x.on_stream().zeros(..)`).
 ///
-/// Inside there is nothing to read yet: what depends on data is decided by the loop's condition, by
-/// [`Stream::cond`] and by [`Tensor::select`]. A placeholder that outlives its closure is refused
-/// wherever it is used. A closure that fails or panics leaves the stream as it was. Calls nest.
+/// Inside a closure there is no data to read. Decisions that depend on data use the loop's
+/// condition, [`Stream::cond`] or [`Tensor::select`]. Every use of a placeholder after its closure
+/// has returned fails. A closure that fails or panics leaves the stream as it was. Calls nest.
 ///
-/// The mode in force is that of the whole op. When it fails on the device, the error names this
-/// call; what is wrong inside is an error of the line inside, when it is recorded.
+/// The mode in force is that of the whole op. If it fails on the device, the error names this call.
+/// An invalid call inside a closure fails at its own line, when it is recorded.
 impl Stream {
-    /// Does `body` as often as `condition`, which returns one bool, says before each round; perhaps
-    /// never. What the loop carries keeps its types.
+    /// Runs `body` while `condition`, which returns one bool, is true; it is evaluated before each
+    /// iteration. The carried values keep their types.
     ///
     /// The square root of 2 by Newton's method, until it does not change:
     ///
@@ -152,7 +153,7 @@ impl Stream {
         Loop { stream: self, condition: what, body: of, site: here() }.run(init, condition, body)
     }
 
-    /// Does `body` for each number of a range, which it gets as an `i32` scalar. The bounds are
+    /// Runs `body` for each number of a range, which it gets as an `i32` scalar. The bounds are
     /// lifted: another count compiles nothing.
     ///
     /// ```
@@ -196,7 +197,8 @@ impl Stream {
         Loop { stream: self, condition, body: of, site: here() }.count(start, end, init, body)
     }
 
-    /// Does one of two branches by `pred`, one bool. Both get `operands` and return the same types.
+    /// Runs one of two branches, selected by `pred`, one bool. Both get `operands` and return the
+    /// same types.
     ///
     /// ```
     /// # fn main() -> fuseline::Result<()> {
@@ -225,8 +227,8 @@ impl Stream {
         choice.record(pred)
     }
 
-    /// Does the branch whose number `index`, an `i32` scalar, is; the last one if there is none.
-    /// All get `operands` and return the same types.
+    /// Runs the branch with number `index`, an `i32` scalar, or the last one if `index` is out of
+    /// range. All branches get `operands` and return the same types.
     ///
     /// ```
     /// # fn main() -> fuseline::Result<()> {
@@ -257,14 +259,14 @@ impl Stream {
     }
 }
 
-/// A branching under construction.
+/// A conditional under construction.
 struct Choice<'a, T, R> {
     stream: &'a Stream,
     op: OpCode,
     operands: &'a T,
     tensors: Vec<Tensor>,
     bodies: Vec<Recorded>,
-    /// What the first branch returns.
+    /// The result of the first branch.
     first: Option<R>,
     site: Site,
 }

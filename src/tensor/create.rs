@@ -1,4 +1,4 @@
-//! Tensors from nothing, from scalars and from host data.
+//! Creates tensors from scalars, constants and host data.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -8,12 +8,14 @@ use fuseline_fusion::{
     Attrs, Bytes, DType, Element, Literal, OpCode, RealElement, Scalar, Shape, TensorType,
 };
 
+use super::dims::type_of;
 use super::{Tensor, here};
 use crate::device::{Buffer, DeviceError};
 use crate::engine::EngineShared;
 use crate::error::{Error, Failure, Result};
 use crate::pjrt::{self, HostData, bytes_of};
-use crate::stream::{RecordCall, Stream};
+use crate::record::RecordCall;
+use crate::stream::Stream;
 use crate::value::{Outcome, ValueCell};
 
 /// The error of a transfer.
@@ -25,7 +27,7 @@ fn refused(error: DeviceError) -> Error {
     Error::device(Arc::new(failure))
 }
 
-/// What an upload came to.
+/// The result of an upload.
 type Uploaded = std::result::Result<Buffer, DeviceError>;
 
 fn upload_each<'a, I: Iterator<Item = &'a [u8]>>(
@@ -37,13 +39,12 @@ fn upload_each<'a, I: Iterator<Item = &'a [u8]>>(
     engine.with_room(asked, || engine.device().upload_each(ty, &mut parts()))
 }
 
-/// What a value takes on all replicas.
+/// The size of a value on all replicas.
 fn bytes_on(ty: &TensorType, replicas: usize) -> Bytes {
     Bytes(ty.bytes().0.saturating_mul(replicas as u64))
 }
 
-/// Whether so many bytes are data of a type. Asked before the device is, for which it would be a
-/// transfer that failed.
+/// Checks that the number of bytes fits a type, before the device reports it as a failed transfer.
 fn check_bytes(ty: &TensorType, bytes: usize) -> Result<()> {
     let (wanted, given) = (ty.bytes().0, bytes as u64);
     if wanted == given {
@@ -52,9 +53,9 @@ fn check_bytes(ty: &TensorType, bytes: usize) -> Result<()> {
     Err(fuseline_fusion::LiteralError::Length { ty: ty.clone(), wanted, given }.into())
 }
 
-/// The type of elements under the given sizes.
-fn type_of<T: Element>(data: &[T], dims: &[u64]) -> Result<TensorType> {
-    let ty = TensorType::of(T::DTYPE, dims)?;
+/// The type of a tensor with these elements and sizes.
+fn type_under<T: Element>(data: &[T], dims: &[usize]) -> Result<TensorType> {
+    let ty = type_of(T::DTYPE, dims)?;
     if data.len() as u64 != ty.elems().0 {
         let (wanted, given) = (ty.elems().0, data.len() as u64);
         return Err(fuseline_fusion::LiteralError::Length { ty, wanted, given }.into());
@@ -110,7 +111,7 @@ impl Stream {
         buffer.map_err(refused)
     }
 
-    /// Has another thread move data of this type to the device, and waits for that until the
+    /// Moves data of this type to the device on another thread, and waits for that until the
     /// deadline.
     fn upload_within(
         &self,
@@ -125,8 +126,8 @@ impl Stream {
             .ok_or_else(|| Error::timeout(start.elapsed(), format!("{ty} on its way to the device"), None))
     }
 
-    /// A tensor from host data that the device may use in place. Not tried again if memory is
-    /// short: the data goes with the attempt.
+    /// A tensor from host data that the device may use in place. It is not retried when memory is
+    /// short, because the attempt consumes the data.
     pub(crate) fn upload_owned(&self, ty: &TensorType, data: HostData) -> Result<Tensor> {
         Error::unless_forked(&fuseline_fusion::Site::Unknown)?;
         check_bytes(ty, data.len())?;
@@ -159,25 +160,25 @@ impl Stream {
     ///
     /// # Errors
     /// When the sizes do not fit the number of elements, or the device refuses (out of memory).
-    pub fn tensor<T: Element>(&self, data: &[T], dims: &[u64]) -> Result<Tensor> {
-        self.upload(type_of(data, dims)?, bytes_of(data))
+    pub fn tensor<T: Element>(&self, data: &[T], dims: &[usize]) -> Result<Tensor> {
+        self.upload(type_under(data, dims)?, bytes_of(data))
     }
 
-    /// As [`Stream::tensor`], with other elements on each replica: one slice for each.
+    /// As [`Stream::tensor`], with different elements on each replica: one slice per replica.
     ///
     /// # Errors
     /// As [`Stream::tensor`], and when there are more or fewer slices than replicas.
-    pub fn tensor_per_replica<T: Element>(&self, data: &[&[T]], dims: &[u64]) -> Result<Tensor> {
-        let ty = TensorType::of(T::DTYPE, dims)?;
+    pub fn tensor_per_replica<T: Element>(&self, data: &[&[T]], dims: &[usize]) -> Result<Tensor> {
+        let ty = type_of(T::DTYPE, dims)?;
         for part in data {
-            type_of(part, dims)?;
+            type_under(part, dims)?;
         }
         let parts: Vec<&[u8]> = data.iter().map(|part| bytes_of(part)).collect();
         self.upload_each(ty, &parts)
     }
 
-    /// As [`Stream::from_literal`], with other data on each replica: one literal for each, all of
-    /// one type.
+    /// As [`Stream::from_literal`], with different data on each replica: one literal per replica,
+    /// all of one type.
     ///
     /// # Errors
     /// When there are more or fewer than replicas, their types differ, or the device refuses (out
@@ -200,10 +201,10 @@ impl Stream {
         self.upload(data.ty().clone(), data.bytes())
     }
 
-    /// A lifted scalar: a rank-0 tensor whose value is passed to each execution beside the tensors
-    /// and is no part of any key. Another value, in a learning-rate schedule say, compiles nothing:
-    /// 0, 1 and -1 too, which schedules pass through. A number that the program never changes may
-    /// be a [`Stream::constant`]; see also [`crate::EngineConfig::specialise_scalars`].
+    /// A lifted scalar: a rank-0 tensor whose value is passed to each execution as a parameter and
+    /// is not part of any key. Another value, as in a learning-rate schedule, compiles nothing.
+    /// That includes 0, 1 and -1, which schedules pass through. A number that the program never
+    /// changes may be a [`Stream::constant`]; see also [`crate::EngineConfig::specialise_scalars`].
     #[must_use]
     pub fn scalar<T: RealElement>(&self, value: T) -> Tensor {
         self.lift(Scalar::new(value))
@@ -236,41 +237,50 @@ impl Stream {
     /// A tensor of the given sizes, all of whose elements are `value`, which is a lifted scalar.
     ///
     /// # Errors
-    /// When the sizes are not a shape.
+    /// When the sizes do not form a shape.
     #[track_caller]
-    pub fn full<T: RealElement>(&self, value: T, dims: &[u64]) -> Result<Tensor> {
+    pub fn full<T: RealElement>(&self, value: T, dims: &[usize]) -> Result<Tensor> {
         let scalar = self.scalar(value);
-        let shape = Shape::new(dims)?;
+        let shape = Shape::try_from(dims)?;
         self.source(OpCode::BroadcastInDim, attrs::broadcast_in_dim(shape, &[]), &[&scalar])
     }
 
     /// A tensor of the given sizes, all of whose elements are 0 (`false` for bool), compiled in.
     ///
     /// # Errors
-    /// When the sizes are not a shape.
+    /// When the sizes do not form a shape.
     #[track_caller]
-    pub fn zeros(&self, dtype: DType, dims: &[u64]) -> Result<Tensor> {
+    pub fn zeros(&self, dtype: DType, dims: &[usize]) -> Result<Tensor> {
         self.splat(Literal::zeros(TensorType::scalar(dtype)), dims)
+    }
+
+    /// A tensor of the given sizes, all of whose elements are 1 (`true` for bool), compiled in.
+    ///
+    /// # Errors
+    /// When the sizes do not form a shape.
+    #[track_caller]
+    pub fn ones(&self, dtype: DType, dims: &[usize]) -> Result<Tensor> {
+        self.splat(Literal::of_f64(dtype, 1.0), dims)
     }
 
     /// A tensor of the given sizes, all of whose elements are the constant `value`, compiled in.
     ///
     /// # Errors
-    /// When `value` is no scalar or the sizes are not a shape.
+    /// When `value` is no scalar or the sizes do not form a shape.
     #[track_caller]
-    pub fn splat(&self, value: Literal, dims: &[u64]) -> Result<Tensor> {
+    pub fn splat(&self, value: Literal, dims: &[usize]) -> Result<Tensor> {
         let scalar = self.constant(value)?;
-        let shape = Shape::new(dims)?;
+        let shape = Shape::try_from(dims)?;
         self.source(OpCode::BroadcastInDim, attrs::broadcast_in_dim(shape, &[]), &[&scalar])
     }
 
-    /// 0, 1, 2, ... along dimension `axis`, the same at every place of the others.
+    /// 0, 1, 2, ... along dimension `axis`, repeated along the others.
     ///
     /// # Errors
     /// When the sizes are not a shape, the dimension does not exist, or the element type is bool.
     #[track_caller]
-    pub fn iota(&self, dtype: DType, dims: &[u64], axis: i64) -> Result<Tensor> {
-        self.source(OpCode::Iota, attrs::iota(dtype, Shape::new(dims)?, axis), &[])
+    pub fn iota(&self, dtype: DType, dims: &[usize], axis: i64) -> Result<Tensor> {
+        self.source(OpCode::Iota, attrs::iota(dtype, Shape::try_from(dims)?, axis), &[])
     }
 
     /// Uniformly distributed bits from a generator state: returns the next state and the bits. The
@@ -287,9 +297,9 @@ impl Stream {
         algorithm: RngAlgorithm,
         state: &Tensor,
         dtype: DType,
-        dims: &[u64],
+        dims: &[usize],
     ) -> Result<(Tensor, Tensor)> {
-        let attrs = attrs::rng_bit_generator(algorithm, dtype, Shape::new(dims)?);
+        let attrs = attrs::rng_bit_generator(algorithm, dtype, Shape::try_from(dims)?);
         let mut results = self.record(OpCode::RngBitGenerator, attrs, &[], &[state])?;
         match (results.pop(), results.pop()) {
             (Some(bits), Some(state)) => Ok((state, bits)),

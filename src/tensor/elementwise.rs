@@ -9,9 +9,9 @@ use fuseline_fusion::{Attrs, DType, OpCode, OpError, OpErrorKind, Site};
 use super::promote::{Number, common_dtype, common_shape, promote_number};
 use super::{AttrsByType, NO_ATTRS, Tensor, constant_like, here, scalar_as};
 use crate::error::{Error, Result};
-use crate::stream::RecordCall;
+use crate::record::RecordCall;
 
-/// Attributes of a comparison, which are made once: each call would make them anew.
+/// Attributes of a comparison. They are made once instead of on each call.
 fn comparison_attrs(direction: Comparison, dtype: DType) -> &'static Attrs {
     static MADE: LazyLock<[AttrsByType; Comparison::ALL.len()]> = LazyLock::new(|| {
         Comparison::ALL.map(|direction| AttrsByType::new(|dtype| attrs::compare_for(direction, dtype)))
@@ -21,8 +21,8 @@ fn comparison_attrs(direction: Comparison, dtype: DType) -> &'static Attrs {
 
 impl Tensor {
     /// Records a binary op on both operands in their common element type and shape.
-    // What a loop does again is looked at first: an op that is expected on these very operands
-    // needs no look at their types.
+    // Tries the trace cache first: an op that it expects on these operands needs no look at their
+    // types.
     pub(super) fn binary(&self, rhs: &Tensor, at: &'static Location<'static>, op: OpCode) -> Result<Tensor> {
         match self.record_fast(op, &[self, rhs], &Site::Rust(at)) {
             Some(result) => Ok(result),
@@ -95,7 +95,7 @@ impl Tensor {
         stays.then(|| scalar_as(self, number, dtype)).flatten()
     }
 
-    // As `binary`: what is expected is looked at before the types are.
+    // As `binary`: tries the trace cache before it looks at the types.
     fn comparison(
         &self,
         direction: Comparison,
@@ -261,7 +261,7 @@ impl Tensor {
         self.binary(imag, Location::caller(), OpCode::Complex)
     }
 
-    /// Where this tensor, of bool, is true the element of `on_true`, else that of `on_false`. Those
+    /// The element of `on_true` where this tensor, of bool, is true, else that of `on_false`. Those
     /// two promote, and all three broadcast.
     ///
     /// # Errors
@@ -294,7 +294,7 @@ impl Tensor {
         if operands.iter().any(|(_, tensor)| tensor.dtype() != dtype) {
             dtype = common_dtype(OpCode::Clamp.name(), operands, &site)?;
         }
-        // The op itself takes limits that are scalars.
+        // The op itself accepts scalar limits.
         if operands.iter().any(|(_, tensor)| *tensor.shape() != shape && tensor.rank() > 0) {
             shape = common_shape(OpCode::Clamp.name(), operands, &site)?;
         }

@@ -1,8 +1,8 @@
 //! Tensors: handles on values.
 //!
-//! A handle is complete when the call that makes it returns: type and shape are known, and a call
-//! that breaks a rule has failed with the rule and the call site. The data comes later, and reading
-//! it is the only thing that waits.
+//! A handle is complete when the call that makes it returns: type and shape are known. An invalid
+//! call has failed by then, with an error that names the violated rule and the call site. The data
+//! comes later. Only reading it waits.
 
 mod array;
 mod bodies;
@@ -11,6 +11,8 @@ mod collective;
 mod combine;
 mod control;
 mod create;
+pub(crate) mod dims;
+mod display;
 mod elementwise;
 mod operators;
 mod order;
@@ -19,6 +21,7 @@ mod read;
 mod reduce;
 mod running;
 mod scan;
+mod sequence;
 mod statistics;
 
 use std::fmt;
@@ -27,6 +30,8 @@ use std::sync::Arc;
 use fuseline_fusion::limits::MAX_CONSTANT_BYTES;
 use fuseline_fusion::op::Effect;
 use fuseline_fusion::{Attrs, Body, DType, Literal, OpCode, OpError, Shape, Site, TensorType, ValueId};
+use fuseline_record::handle::Handle;
+use fuseline_record::mode::caller;
 
 pub use order::{Order, Unique};
 pub use read::Read;
@@ -34,14 +39,15 @@ pub(crate) use read::copied;
 
 use crate::error::{Error, Result};
 use crate::promote::Number;
-use crate::record::caller;
-use crate::stream::{RecordCall, Stream, StreamShared, Tensors};
-use crate::value::ValueCell;
 
-/// Of most elementwise ops.
+use crate::record::RecordCall;
+use crate::stream::{Stream, StreamShared, Tensors};
+use crate::value::{Outcome, ValueCell};
+
+/// The attributes of most elementwise ops.
 static NO_ATTRS: Attrs = Attrs::NONE;
 
-/// Attributes that an op has for each element type, made once: each call would make them anew.
+/// The attributes of an op for each element type. They are made once instead of on each call.
 struct AttrsByType([(DType, Attrs); DType::ALL.len()]);
 
 impl AttrsByType {
@@ -59,23 +65,50 @@ impl AttrsByType {
 /// A handle on a value: an n-dimensional array of elements of one type, computed or about to be.
 ///
 /// Values never change; an op makes a new one. Cloning a handle is cheap and shares the value. When
-/// the last handle is dropped, the memory goes back as soon as the last op that was recorded with
-/// it is done, and may be reused by that op's result.
+/// the last handle is dropped, the memory is freed as soon as the last op that was recorded with it
+/// is done, or that op's result reuses it.
 ///
 /// Elementwise methods, operators and matrix products broadcast by NumPy's rule and promote element
 /// types by JAX's; both are stated in [`promote`](crate::promote). Other methods, and the record
 /// layer, take operands as they are.
 ///
-/// `Send + Sync`. An op is recorded on the stream of its first operand, or, where an operand is a
-/// placeholder of a closure that describes a loop, branch or function of elements
-/// ([`Stream::while_loop`], [`Tensor::reduce_with`]), into that.
+/// # Operators
+///
+/// `+ - * / % & | ^` take tensors, references to tensors and numbers, and return a [`Result`]. Such
+/// a result may stand on one side of the next operator, so an expression needs one `?`, at its end.
+/// The first error is the result of the whole expression, with the call site where it arose.
+///
+/// Rust's orphan rule leaves two cases out: a result on both sides, and a result beside a number.
+/// There, put `?` behind one of the results, or the number beside a tensor:
+///
+/// ```
+/// # fn main() -> fuseline::Result<()> {
+/// # let engine = fuseline::Engine::reference();
+/// # let [a, b, c] = [1.0f32, 2.0, 3.0].map(|number| engine.scalar(number));
+/// let y = (&a * &b - &c)?;
+/// let z = (&a * &b + (&b * &c)?)?; // not (&a * &b + &b * &c)?
+/// let w = (0.5 * &a * &b)?; // not (&a * &b * 0.5)?
+/// let v = ((&a - &b)? * 0.5)?;
+/// # assert_eq!([y, z, w, v].map(|t| t.item::<f32>().unwrap()), [-1.0, 8.0, 1.0, -0.5]);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Printing
+///
+/// [`Display`](fmt::Display) prints the elements, and waits for them; [`Debug`](fmt::Debug) prints
+/// identity and type, and does not wait.
+///
+/// Tensors are `Send + Sync`. An op is recorded on the stream of its first operand. If an operand
+/// is a placeholder of a closure that describes a loop, branch or function of elements
+/// ([`Stream::while_loop`], [`Tensor::reduce_with`]), the op becomes part of that body.
 ///
 /// ```
 /// # fn main() -> fuseline::Result<()> {
 /// # let engine = fuseline::Engine::reference();
 /// let x = engine.tensor(&[1.0f32, 2.0, 3.0, 4.0], &[2, 2])?;
 /// let row = engine.tensor(&[10.0f32, 20.0], &[2])?;
-/// let y = (&(&x * &row)? + 1.0)?;
+/// let y = ((&x * &row)? + 1.0)?;
 /// assert_eq!(y.shape().dims(), [2, 2]);
 /// assert_eq!(y.to_vec::<f32>()?, [11.0, 41.0, 31.0, 81.0]);
 /// # Ok(())
@@ -87,13 +120,36 @@ pub struct Tensor {
     stream: Arc<StreamShared>,
 }
 
+impl Handle<StreamShared> for Tensor {
+    type Outcome = Outcome;
+
+    #[inline(always)]
+    fn new(cell: Arc<ValueCell>, stream: Arc<StreamShared>) -> Tensor {
+        Tensor { cell: Some(cell), stream }
+    }
+
+    fn another(cell: &Arc<ValueCell>, stream: &Arc<StreamShared>) -> Tensor {
+        Tensor::another(cell, stream)
+    }
+
+    #[inline(always)]
+    fn cell(&self) -> &Arc<ValueCell> {
+        self.cell()
+    }
+
+    #[inline(always)]
+    fn stream(&self) -> &Arc<StreamShared> {
+        self.stream()
+    }
+}
+
 impl Tensor {
-    /// Takes over the handle that a new cell was counted with.
+    /// The first handle on a new cell, which is already counted.
     pub(crate) fn new(cell: Arc<ValueCell>, stream: Arc<StreamShared>) -> Tensor {
         Tensor { cell: Some(cell), stream }
     }
 
-    /// Another handle, on a value that somebody has one on.
+    /// Another handle on a value that has at least one.
     pub(crate) fn another(cell: &Arc<ValueCell>, stream: &Arc<StreamShared>) -> Tensor {
         cell.handles().retain();
         Tensor::new(cell.clone(), stream.clone())
@@ -103,8 +159,7 @@ impl Tensor {
         self.cell.as_ref().expect("bug: a handle is used after it was dropped")
     }
 
-    /// The value, with the handle's place among its handles, which is given up by
-    /// [`StreamShared::drop_handle`].
+    /// The value, still counting this handle. [`StreamShared::drop_handle`] must be called with it.
     pub(crate) fn into_cell(mut self) -> Arc<ValueCell> {
         self.cell.take().expect("bug: a handle is used after it was dropped")
     }
@@ -133,8 +188,8 @@ impl Tensor {
 
     /// Sizes of the dimensions, outermost first.
     #[must_use]
-    pub fn dims(&self) -> &[u64] {
-        self.ty().dims()
+    pub fn dims(&self) -> &[usize] {
+        self.ty().sizes()
     }
 
     /// Number of dimensions.
@@ -143,13 +198,13 @@ impl Tensor {
         self.ty().rank()
     }
 
-    /// Identity of the value, for logs. Never reused within the process.
+    /// The id of the value, for logs. Never reused within the process.
     #[must_use]
     pub fn id(&self) -> ValueId {
         self.cell().id()
     }
 
-    /// The stream whose ops make the value.
+    /// The stream whose op produces the value.
     #[must_use]
     pub fn on_stream(&self) -> Stream {
         Stream::of(self.stream.clone())
@@ -168,8 +223,8 @@ impl Tensor {
         self.stream.record(call)
     }
 
-    /// Records an op with one result and without attributes if it is what a loop does again
-    /// ([`StreamShared::record_fast`]).
+    /// Records an op with one result and without attributes on the fast path of the trace cache
+    /// ([`StreamShared::record_fast`]), if it is the expected op.
     #[inline(always)]
     fn record_fast(&self, op: OpCode, operands: &[&Tensor], site: &Site) -> Option<Tensor> {
         self.stream.record_fast(&RecordCall::new(op, &NO_ATTRS, operands, site))
@@ -194,7 +249,7 @@ impl Tensor {
     }
 
     /// Records an op with bodies and one result.
-    // The attributes are looked at where they have been made, rather than moved.
+    // Inlined, so that the attributes stay where they were made instead of being moved.
     #[inline(always)]
     fn record_with(
         &self,
@@ -208,39 +263,39 @@ impl Tensor {
         self.record_call(&call)
     }
 
-    /// Dimension `axis`, counted from the back if negative, as an index. `op` is what needs it.
+    /// Dimension `axis`, counted from the back if negative, as an index. Errors name `op`.
     #[track_caller]
     pub(crate) fn axis(&self, op: OpCode, axis: i64) -> Result<usize> {
         array::axis_of(op, axis, self.rank(), &here())
     }
 
-    /// An error about a call of a method that is not an op itself.
+    /// The error of a call of a method that is not an op itself.
     fn refuse(error: OpError, site: Site) -> Error {
         Error::op(error, site)
     }
 }
 
-/// A constant scalar of this tensor's element type, on its stream: for numbers that belong to a
-/// function and never change.
+/// A constant scalar of this tensor's element type, on its stream: for fixed numbers in the
+/// definition of a function.
 #[track_caller]
 pub(crate) fn constant_like(like: &Tensor, value: f64) -> Result<Tensor> {
     like.constant_like(Literal::of_f64(like.dtype(), value), &here())
 }
 
-/// Plus a number that belongs to a function.
+/// The tensor plus a fixed number of a function.
 #[track_caller]
 pub(crate) fn plus(x: &Tensor, number: f64) -> Result<Tensor> {
     x.add(&constant_like(x, number)?)
 }
 
-/// Times a number that belongs to a function.
+/// The tensor times a fixed number of a function.
 #[track_caller]
 pub(crate) fn times(x: &Tensor, number: f64) -> Result<Tensor> {
     x.mul(&constant_like(x, number)?)
 }
 
-/// Small data that belongs to a function and depends on shapes only: a constant, or where it is too
-/// large for one, an upload.
+/// Data of a function that depends on shapes only: a constant, or an upload if it is too large for
+/// one.
 #[track_caller]
 pub(crate) fn plain(like: &Tensor, data: &Literal) -> Result<Tensor> {
     if data.bytes().len() as u64 > MAX_CONSTANT_BYTES {
@@ -255,7 +310,7 @@ pub(crate) fn scalar_as(like: &Tensor, number: Number, dtype: DType) -> Option<T
     number.element(dtype).map(|scalar| Tensor::new(ValueCell::scalar(scalar), like.stream().clone()))
 }
 
-/// The call site of a public method, or where the program is that such methods are called for.
+/// The call site of a public method, or the one that the front end has set.
 #[track_caller]
 pub(crate) fn here() -> Site {
     match caller() {
@@ -280,7 +335,7 @@ impl Drop for Tensor {
 }
 
 impl fmt::Debug for Tensor {
-    /// Identity and type; does not wait for the data.
+    /// Prints id and type; does not wait for the data.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Tensor({:?} on {})", self.cell(), self.stream.id())
     }

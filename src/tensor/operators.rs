@@ -1,6 +1,9 @@
 //! `+ - * / %`, unary minus and `!`, on tensors and numbers.
 //!
-//! An operator records an op, and recording can fail, so it returns a [`Result`].
+//! An operator records an op, and recording can fail, so it returns a [`Result`]. Each operator of
+//! two tensors also takes such a result on one side, so that an expression needs one `?` at its
+//! end. A result on both sides, or beside a number, is impossible: `Result` belongs to the standard
+//! library, and the orphan rule requires a type of this crate among the operands.
 
 use std::ops::{Add, BitAnd, BitOr, BitXor, Div, Mul, Neg, Not, Rem, Sub};
 use std::panic::Location;
@@ -39,6 +42,38 @@ macro_rules! binary {
             #[track_caller]
             fn $method(self, rhs: Tensor) -> Result<Tensor> {
                 self.binary(&rhs, Location::caller(), OpCode::$code)
+            }
+        }
+        /// A failed operand is the result; the error keeps the call site where it arose.
+        impl $trait<&Tensor> for Result<Tensor> {
+            type Output = Result<Tensor>;
+            #[track_caller]
+            fn $method(self, rhs: &Tensor) -> Result<Tensor> {
+                self?.binary(rhs, Location::caller(), OpCode::$code)
+            }
+        }
+        /// A failed operand is the result; the error keeps the call site where it arose.
+        impl $trait<Tensor> for Result<Tensor> {
+            type Output = Result<Tensor>;
+            #[track_caller]
+            fn $method(self, rhs: Tensor) -> Result<Tensor> {
+                self?.binary(&rhs, Location::caller(), OpCode::$code)
+            }
+        }
+        /// A failed operand is the result; the error keeps the call site where it arose.
+        impl $trait<Result<Tensor>> for &Tensor {
+            type Output = Result<Tensor>;
+            #[track_caller]
+            fn $method(self, rhs: Result<Tensor>) -> Result<Tensor> {
+                self.binary(&rhs?, Location::caller(), OpCode::$code)
+            }
+        }
+        /// A failed operand is the result; the error keeps the call site where it arose.
+        impl $trait<Result<Tensor>> for Tensor {
+            type Output = Result<Tensor>;
+            #[track_caller]
+            fn $method(self, rhs: Result<Tensor>) -> Result<Tensor> {
+                self.binary(&rhs?, Location::caller(), OpCode::$code)
             }
         }
     )*};

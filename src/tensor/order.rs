@@ -1,4 +1,5 @@
-//! Sorting, and what is found by it: the largest elements, the median, the distinct elements.
+//! Sorting, and what is computed by sorting: the largest elements, the median, the distinct
+//! elements.
 //!
 //! NaN counts as larger than every number, as in NumPy, PyTorch and JAX; zeros of either sign are
 //! equal. Every sort is stable: equal elements stay in their order, in both directions.
@@ -25,18 +26,19 @@ pub enum Order {
     Descending,
 }
 
-/// What [`Tensor::unique`] finds. The lists have the size that was asked for.
+/// The result of [`Tensor::unique`]. The lists have the requested size.
 #[derive(Clone, Debug)]
 pub struct Unique {
     /// The distinct elements in ascending order, then the filling.
     pub values: Tensor,
-    /// How often each comes, as `i32`; 0 for the filling.
+    /// How often each occurs, as `i32`; 0 for the filling.
     pub counts: Tensor,
-    /// Where each comes first, row-major, as `i32`; the number of elements for the filling.
+    /// The row-major index of the first occurrence of each, as `i32`; the number of elements for
+    /// the filling.
     pub places: Tensor,
-    /// For each element, which of the distinct ones it is, as `i32`; in the shape of the tensor.
+    /// For each element, the index of its distinct value, as `i32`; in the shape of the tensor.
     pub inverse: Tensor,
-    /// How many there are, an `i32` scalar; may be more than the size that was asked for.
+    /// The number of distinct elements, an `i32` scalar; may be more than the requested size.
     pub count: Tensor,
 }
 
@@ -54,7 +56,7 @@ impl Tensor {
         self.record_with(OpCode::Sort, attrs::sort(axis, true), &[body], &[self], site)
     }
 
-    /// The places along dimension `axis` of the elements in order, as `i32`.
+    /// The indices along dimension `axis` that sort the elements, as `i32` (`argsort`).
     ///
     /// # Errors
     /// When the dimension does not exist or the elements are complex.
@@ -63,7 +65,7 @@ impl Tensor {
         Ok(self.sort_with_places(axis, order)?.1)
     }
 
-    /// The elements in order along dimension `axis`, and the places that they had, as `i32`.
+    /// The sorted elements along dimension `axis`, and their original indices, as `i32`.
     ///
     /// # Errors
     /// When the dimension does not exist or the elements are complex.
@@ -83,13 +85,13 @@ impl Tensor {
         }
     }
 
-    /// The `k` largest elements along dimension `axis`, the largest first, and their places, as
-    /// `i32`. Of equal ones the first come first. One op for the last dimension.
+    /// The `k` largest elements along dimension `axis`, the largest first, and their indices, as
+    /// `i32`. Equal elements keep their order. One op for the last dimension.
     ///
     /// # Errors
     /// When the dimension does not exist or has fewer elements.
     #[track_caller]
-    pub fn topk(&self, k: u64, axis: i64) -> Result<(Tensor, Tensor)> {
+    pub fn topk(&self, k: usize, axis: i64) -> Result<(Tensor, Tensor)> {
         let site = here();
         let axis = axis_of(OpCode::TopK, axis, self.rank(), &site)?;
         let last = axis + 1 == self.rank();
@@ -105,8 +107,8 @@ impl Tensor {
         }
     }
 
-    /// The median along dimension `axis`, which disappears: the element in the middle, or the mean
-    /// of the two there. NaN if there is one.
+    /// The median along dimension `axis`, which disappears: the middle element, or the mean of the
+    /// two middle ones. NaN if any element is NaN.
     ///
     /// # Errors
     /// When the dimension does not exist or is empty, or the elements are not floats.
@@ -115,9 +117,9 @@ impl Tensor {
         self.quantile(0.5, axis)
     }
 
-    /// The element below which a share of those along dimension `axis` lies, which disappears:
-    /// between the two neighbours of the place `share * (size - 1)` in order, on the line between
-    /// them (NumPy's `linear`). NaN if there is one.
+    /// The quantile `share` along dimension `axis`, which disappears: the linear interpolation at
+    /// index `share * (size - 1)` of the sorted elements (NumPy's `linear`). NaN if any element is
+    /// NaN.
     ///
     /// # Errors
     /// When the share is not from 0 to 1, the dimension does not exist or is empty, or the elements
@@ -141,14 +143,14 @@ impl Tensor {
             let above = sorted.narrow(axis, below + 1, below + 2)?;
             value = times(&value, 1.0 - rest)?.add(&times(&above, rest)?)?;
         }
-        // NaN comes last.
+        // NaN sorts last.
         let last = sorted.narrow(axis, size as i64 - 1, size as i64)?;
         let value = last.not_equal(&last)?.select(&last, &value)?;
         value.squeeze(axis)?.narrowed(self.dtype())
     }
 
     /// The distinct elements, in ascending order; NaN counts as one. Shapes are static, so the
-    /// number of those that are returned is given: `size`. If there are fewer, `fill` follows; if
+    /// caller gives the number of returned elements, `size`. If there are fewer, `fill` follows; if
     /// there are more, the largest are left out.
     ///
     /// ```
@@ -168,7 +170,7 @@ impl Tensor {
     /// When the elements are complex, or their type does not hold `fill`: integers hold whole
     /// numbers of their range, bools 0 and 1, and floats any real number, rounded.
     #[track_caller]
-    pub fn unique(&self, size: u64, fill: impl Into<Number>) -> Result<Unique> {
+    pub fn unique(&self, size: usize, fill: impl Into<Number>) -> Result<Unique> {
         let site = here();
         let (number, dtype) = (fill.into(), self.dtype());
         if dtype.is_complex() {
@@ -183,7 +185,7 @@ impl Tensor {
                 OpError::new("sort", OpErrorKind::DType, given, "the element type must hold it exactly");
             return Err(Tensor::refuse(error, site));
         };
-        let total = self.ty().elems().0;
+        let total = self.ty().elems().get();
         let flat = self.reshape(&[total])?;
         let stream = self.on_stream();
         let zeros = stream.zeros(DType::I32, &[size])?;
@@ -215,7 +217,7 @@ impl Tensor {
     }
 
     /// This vector with the elements at `places` combined with `updates` by an op, or replaced by
-    /// them. Places outside are left out.
+    /// them. Indices out of range are skipped.
     #[track_caller]
     fn scattered(&self, op: Option<OpCode>, places: &Tensor, updates: &Tensor) -> Result<Tensor> {
         let site = here();
@@ -234,20 +236,21 @@ impl Tensor {
         self.record_with(OpCode::Scatter, attrs, &[body], &[self, places, updates], site)
     }
 
-    /// For each place of `indices`, the element at that place but for dimension `axis`, where it is
-    /// the index: NumPy's `take_along_axis`. The result has the shape of `indices`, which has the
-    /// sizes of this tensor elsewhere. An index outside is moved inside, or an error
+    /// For each element of `indices`, the element of this tensor at the same position, except that
+    /// the index along dimension `axis` is that element: NumPy's `take_along_axis`. The result has
+    /// the shape of `indices`, which has the sizes of this tensor in the other dimensions. An index
+    /// out of range is clamped, or is an error
     /// ([`EngineConfig::check_indices`](crate::EngineConfig::check_indices)). One `gather`.
     ///
     /// # Errors
     /// When the dimension does not exist, the shapes do not fit or the indices are not integers; in
-    /// Debug mode, when one is outside.
+    /// Debug mode, when one is out of range.
     #[track_caller]
     pub fn take_along(&self, indices: &Tensor, axis: i64) -> Result<Tensor> {
         self.taken_along(indices, axis, true, here())
     }
 
-    /// [`Tensor::take_along`] with indices that are known to be inside.
+    /// [`Tensor::take_along`] with indices that are known to be in range.
     #[track_caller]
     pub(crate) fn take_along_inside(&self, indices: &Tensor, axis: i64) -> Result<Tensor> {
         self.taken_along(indices, axis, false, here())
@@ -283,13 +286,13 @@ impl Tensor {
     }
 }
 
-/// Whether elements of a type may be filled up with a number: with any real one if they are floats,
-/// which round it, or else with one that is exactly an element.
+/// Whether a number can be the filling for an element type: any real number for floats, which round
+/// it; otherwise only a number that the type holds exactly.
 fn fills(number: Number, dtype: DType) -> bool {
     let value = match number {
         Number::Complex(_) => return false,
         _ if dtype.is_float() => return true,
-        // Whether an integer type holds an integer is looked at where it is converted.
+        // The conversion checks whether an integer type holds an integer.
         Number::Int(value) => return dtype != DType::Bool || matches!(value, 0 | 1),
         Number::Float(value) => value,
     };
@@ -302,8 +305,8 @@ fn fills(number: Number, dtype: DType) -> bool {
     value.fract() == 0.0 && low <= value && value < high
 }
 
-/// Whether the first of two elements comes before the second: `a < b`, with NaN above everything,
-/// or the other way round. Of further operands, which go along, nothing is asked; they are `i32`.
+/// The comparator of a sort: `a < b` or its reverse, with NaN above everything. It ignores the
+/// elements of the `along` further operands, which are `i32`.
 fn before(dtype: DType, order: Order, along: usize) -> Result<Body, OpError> {
     let mut graph = Graph::new();
     let (a, b) = (graph.param(TensorType::scalar(dtype)), graph.param(TensorType::scalar(dtype)));

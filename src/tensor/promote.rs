@@ -1,9 +1,9 @@
-//! Promotion and broadcasting: what the methods and operators of [`Tensor`] do with operands of
+//! Promotion and broadcasting: how the methods and operators of [`Tensor`] handle operands of
 //! different types.
 //!
-//! It happens here and only here, before an op is recorded: as `convert` and `broadcast_in_dim` ops
-//! of their own. The record layer ([`Stream::record`](crate::Stream::record),
-//! [`embed`](crate::embed)) is exact.
+//! Only this module promotes and broadcasts. It records `convert` and `broadcast_in_dim` ops before
+//! the op itself. The record layer ([`Stream::record`](crate::Stream::record),
+//! [`embed`](crate::embed)) takes operands as they are.
 //!
 //! # Element types
 //!
@@ -23,15 +23,14 @@
 //!   the integers.
 //! - `bf16` with `f16` gives `f32`: neither holds the other.
 //! - Integers with floats give the float, however narrow.
-//! - The integers below 8 bits, and the floats below 16, have nothing above them: with another type
-//!   of their kind they are refused, and the user says what is meant by a
-//!   [`convert`](Tensor::convert).
+//! - The integers below 8 bits, and the floats below 16, have nothing above them. With another type
+//!   of their kind they are rejected; use [`convert`](Tensor::convert) to state what is meant.
 //! - `i*`, `f*` and `c*` are Rust's numbers as operands ([`Number`]): they have a family but no
-//!   width, so `x + 1.0` has the type of `x` if `x` is a float. Where only the family is left, as
-//!   in an `i32` tensor plus `1.0` or `u64` with `i64`, the type is the 32-bit one, as in JAX by
+//!   width, so `x + 1.0` has the type of `x` if `x` is a float. If only the family is left, as in
+//!   an `i32` tensor plus `1.0` or `u64` with `i64`, the type is the 32-bit one, as in JAX by
 //!   default: `i32`, `f32`, `c64`.
 //!
-//! What an op does with the promoted type is the op's own matter: [`div`](Tensor::div) of integers
+//! The op itself defines what it does with the promoted type: [`div`](Tensor::div) of integers
 //! truncates, as Rust's does.
 //!
 //! # Shapes
@@ -61,7 +60,7 @@ pub enum Weak {
     Complex,
 }
 
-/// A place in the lattice.
+/// A node of the lattice.
 #[derive(Clone, Copy)]
 enum Node {
     Of(DType),
@@ -114,7 +113,7 @@ impl Node {
             Of(DType::F32) => &[Of(DType::F64), Of(DType::C64)],
             Of(DType::F64 | DType::C64) => &[Of(DType::C128)],
             Any(Weak::Complex) => &[Of(DType::C64)],
-            // Floats below 16 bits, and what is widest.
+            // Floats below 16 bits, and the widest types.
             Of(_) => &[],
         }
     }
@@ -149,7 +148,7 @@ const LATTICE: [(Node, u64); DType::ALL.len() + 3] = {
     nodes
 };
 
-/// What is above a node, by its bit.
+/// The set of nodes above each node, indexed by its bit.
 static UPWARDS: [u64; 64] = {
     let mut sets = [0; 64];
     let mut i = 0;
@@ -163,8 +162,8 @@ static UPWARDS: [u64; 64] = {
 /// The least node above both, if there is one: the one below all common upper bounds.
 fn join(a: Node, b: Node) -> Option<Node> {
     let (above_a, above_b) = (UPWARDS[a.bit() as usize], UPWARDS[b.bit() as usize]);
-    // What is above a node is above no other one and nothing else; nearly always one of the two is
-    // above the other.
+    // The join is the node whose own set of upper bounds equals the common upper bounds. Nearly
+    // always one of the two operands is above the other.
     match above_a & above_b {
         bounds if bounds == above_a => Some(a),
         bounds if bounds == above_b => Some(b),
@@ -172,7 +171,7 @@ fn join(a: Node, b: Node) -> Option<Node> {
     }
 }
 
-/// A node as an element type: that of 32 bits where only a family is left.
+/// The element type of a node: the 32-bit one if only a family is left.
 fn settled(node: Node) -> DType {
     match node {
         Of(dtype) => dtype,
@@ -182,8 +181,8 @@ fn settled(node: Node) -> DType {
     }
 }
 
-/// The element type that operands of the two types are converted to; `None` if they have to be
-/// converted by hand.
+/// The element type that operands of the two types are converted to; `None` if the user has to
+/// convert them explicitly.
 ///
 /// ```
 /// use fuseline::DType;
@@ -197,8 +196,8 @@ pub fn promote_types(lhs: DType, rhs: DType) -> Option<DType> {
     if lhs == rhs { Some(lhs) } else { join(Of(lhs), Of(rhs)).map(settled) }
 }
 
-/// The element type of an operand and a number without one; `None` if there is none that holds
-/// both.
+/// The element type of an operand of type `dtype` and a number without a type of its own; `None` if
+/// no type holds both.
 ///
 /// ```
 /// use fuseline::DType;
@@ -309,7 +308,7 @@ impl Number {
         };
         match dtype {
             _ if value < low || value > high => None,
-            // An f64 does not count this far.
+            // An `f64` does not hold every 64-bit integer.
             DType::I64 => Some(Scalar::new(value)),
             DType::U64 => Some(Scalar::new(value as u64)),
             _ => Scalar::from_f64(dtype, value as f64),
@@ -388,7 +387,7 @@ fn misfit<const N: usize>(op: &'static str, operands: Operands<'_, N>) -> OpErro
             };
         }
     }
-    // What is left is a product of sizes that is too large.
+    // The only remaining reason is a product of sizes that is too large.
     OpError::new(
         op,
         OpErrorKind::Overflow,

@@ -21,7 +21,7 @@ use crate::execute::CurrentActivity;
 use crate::stream::may_wait;
 use crate::value::{Outcome, Producer, ValueCell};
 
-/// Puts the address of a value's op on what the device said.
+/// Adds op, call site and region of a value to a device error.
 fn failure(error: DeviceError, maker: Option<&Producer>) -> Failure {
     let resource_exhausted = error.is_out_of_memory();
     let DeviceError { stage, mut message, .. } = error;
@@ -56,8 +56,8 @@ fn copy_replicas(
     (0..replicas).map(copy).collect()
 }
 
-/// The data of a value on each replica, which has been launched; waits for it. None if there is
-/// none, or not in time.
+/// The data of a launched value on each replica. Waits for it. `None` if there is no data, or not
+/// in time.
 pub(crate) fn copied(value: &Arc<ValueCell>, engine: &Arc<EngineShared>) -> Option<Vec<Vec<u8>>> {
     let replicas = engine.device().replicas();
     let copy = move |engine: &EngineShared, value: &ValueCell| match value.outcome().get() {
@@ -73,21 +73,21 @@ pub(crate) fn copied(value: &Arc<ValueCell>, engine: &Arc<EngineShared>) -> Opti
     }
 }
 
-/// A read on its way, if somebody wants to know when it ends ([`Event::HostRead`]).
+/// A read in progress that an event sink is told about ([`Event::HostRead`]).
 struct Watched {
     events: Events,
     stream: StreamId,
     asked: Asked,
     site: Site,
     start: Instant,
-    /// When the region that makes the value was handed to the device.
+    /// When the region that produces the value was handed to the device.
     launched: Option<Instant>,
 }
 
 impl Watched {
     fn start(value: &Tensor, asked: Asked, site: &Site) -> Option<Watched> {
         let (stream, events) = (value.stream().id(), value.stream().engine().events());
-        // A sink that reads is not told of that, or it would go on reading.
+        // Reads by a sink emit no event, because such a sink would read forever.
         (events.is_observed() && !is_telling()).then(|| Watched {
             events: events.clone(),
             stream,
@@ -98,14 +98,14 @@ impl Watched {
         })
     }
 
-    /// It is decided what becomes of the value.
+    /// Notes that the outcome of the value is known.
     fn launched(watched: &mut Option<Watched>) {
         if let Some(watched) = watched {
             watched.launched = Some(Instant::now());
         }
     }
 
-    /// The data is there: so many bytes.
+    /// Emits the event when the data has arrived.
     fn end(watched: Option<Watched>, maker: Option<&Producer>, bytes: usize) {
         let Some(Watched { events, stream, asked, site, start, launched }) = watched else { return };
         let end = Instant::now();
@@ -122,13 +122,14 @@ impl Watched {
     }
 }
 
-/// A read under way; a [`Future`].
+/// A read in progress; a [`Future`].
 ///
-/// The value is computed and copied whether or not anybody polls. Dropping it gives the data up.
+/// The value is computed and copied whether or not it is polled. Dropping the future discards the
+/// data.
 #[derive(Debug)]
 #[must_use = "the data arrives here"]
 pub struct Read {
-    slot: Arc<Slot>,
+    slot: Arc<ReadSlot>,
 }
 
 #[derive(Debug, Default)]
@@ -137,26 +138,26 @@ struct SlotState {
     waker: Option<Waker>,
 }
 
-/// Where a read's data arrives.
-struct Slot {
+/// Receives the data of a read.
+struct ReadSlot {
     state: Mutex<SlotState>,
     telemetry: Telemetry,
 }
 
-impl fmt::Debug for Slot {
+impl fmt::Debug for ReadSlot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.state.fmt(f)
     }
 }
 
-impl Slot {
+impl ReadSlot {
     fn put(&self, data: Result<Literal>) {
         let mut state = self.state.lock();
         state.data = Some(data);
         let waker = state.waker.take();
         drop(state);
         if let Some(waker) = waker {
-            // A waker is the executor's code; what it throws must not go through the driver.
+            // A waker is code of the executor. Its panics must not unwind through the driver.
             self.telemetry.call_back("waker", || waker.wake());
         }
     }
@@ -169,8 +170,8 @@ impl Future for Read {
         if is_forked() {
             return Poll::Ready(Err(Error::forked(Site::Unknown)));
         }
-        // Wakers are the executor's code, also when they are cloned and dropped: not under the
-        // lock.
+        // Wakers are code of the executor, also when they are cloned and dropped, so keep them out
+        // of the lock.
         let mut waker = Some(context.waker().clone());
         let mut state = self.slot.state.lock();
         match state.data.take() {
@@ -188,12 +189,13 @@ impl Future for Read {
 }
 
 impl Tensor {
-    /// Waits until it is decided what becomes of the value; its data may still be on its way.
+    /// Waits until the outcome of the value is known. Its data may still be in flight.
     fn settle(&self, deadline: Option<Instant>, site: &Site) -> Result<&Outcome> {
         Error::unless_forked(site)?;
         let outcome = self.cell().outcome();
         if let Some(outcome) = outcome.get() {
-            // That it is there is a matter of time, and time decides no boundary.
+            // Whether the outcome is there depends on timing, and timing must not decide boundaries
+            // (ARCH-1). So record the demand in any case.
             if self.cell().needs_boundary() {
                 self.stream().need_for_host(self.cell(), site);
             }
@@ -210,7 +212,7 @@ impl Tensor {
         }
     }
 
-    /// What somebody waits for.
+    /// The description of an awaited value, for errors.
     fn asked_at(&self, site: &Site) -> String {
         match site {
             Site::Unknown => format!("{:?}", self.cell()),
@@ -218,8 +220,8 @@ impl Tensor {
         }
     }
 
-    /// Has another thread ask the device for something about the value, which has been launched,
-    /// and waits for that until the deadline.
+    /// Runs a device call about a launched value on another thread, and waits for the result until
+    /// the deadline.
     fn run_with_deadline<R: Send + 'static>(
         &self,
         deadline: Instant,
@@ -228,7 +230,7 @@ impl Tensor {
         ask: impl FnOnce(&Arc<EngineShared>, &Arc<ValueCell>, HandOver<R>) + Send + 'static,
     ) -> Result<R> {
         let (engine, start) = (self.stream().engine(), Instant::now());
-        // Not a handle: when that is dropped is a matter of the program's.
+        // Not a handle, because only the program may decide when handles are dropped.
         let (owner, value) = (engine.clone(), self.cell().clone());
         engine.run_with_deadline(deadline, move |hand_over| ask(&owner, &value, hand_over)).ok_or_else(|| {
             let since = start.elapsed();
@@ -237,18 +239,18 @@ impl Tensor {
         })
     }
 
-    /// The data, row-major. Waits until it has been computed. Of several replicas, the data of the
-    /// first; [`Tensor::read_replicas`] gives all of it.
+    /// The data, row-major. Waits until it has been computed. With several replicas, this is the
+    /// data of the first; [`Tensor::read_replicas`] returns all.
     ///
     /// # Errors
-    /// When the op that makes the value, or one it depends on, failed: the error says which and
-    /// where it was recorded. When called from an event sink or callback, which must not wait.
+    /// When the op that produces the value, or one it depends on, failed: the error names the op
+    /// and its call site. When called from an event sink or callback, which must not wait.
     #[track_caller]
     pub fn to_literal(&self) -> Result<Literal> {
         self.literal_at(here())
     }
 
-    /// As [`Tensor::to_literal`], for a caller at this place.
+    /// As [`Tensor::to_literal`], for a caller at this call site.
     pub(crate) fn literal_at(&self, site: Site) -> Result<Literal> {
         self.literal_until(self.stream().engine().deadline(), site)
     }
@@ -287,7 +289,7 @@ impl Tensor {
         self.read_replicas_at(&here())
     }
 
-    /// As [`Tensor::read_replicas`], for a caller at this place.
+    /// As [`Tensor::read_replicas`], for a caller at this call site.
     pub(crate) fn read_replicas_at(&self, site: &Site) -> Result<Vec<Literal>> {
         let engine = self.stream().engine();
         let replicas = engine.device().replicas();
@@ -313,7 +315,7 @@ impl Tensor {
         Ok(all)
     }
 
-    /// [`copy_replicas`] by another thread.
+    /// [`copy_replicas`] on another thread.
     fn copied_by(
         &self,
         deadline: Instant,
@@ -322,28 +324,29 @@ impl Tensor {
         site: &Site,
     ) -> Result<std::result::Result<Vec<Vec<u8>>, DeviceError>> {
         self.run_with_deadline(deadline, maker, site, move |engine, value, hand_over| {
-            // It had data when this was asked for, and has what it has for good.
+            // The value had data before this call, and an outcome never changes.
             if let Some(Outcome::Data { buffer, .. }) = value.outcome().get() {
                 hand_over(copy_replicas(engine, buffer, replicas));
             }
         })
     }
 
-    /// As [`Tensor::to_literal`], waiting for at most `timeout`. The value goes on being computed.
+    /// As [`Tensor::to_literal`], waiting for at most `timeout`. After that the value is still
+    /// computed.
     ///
     /// # Errors
-    /// As [`Tensor::to_literal`], and when the time is over ([`Error::is_timeout`]).
+    /// As [`Tensor::to_literal`], and when `timeout` has passed ([`Error::is_timeout`]).
     #[track_caller]
     pub fn to_literal_for(&self, timeout: Duration) -> Result<Literal> {
         may_wait()?;
-        // A time that no clock reaches is none.
+        // A deadline that overflows the clock is no deadline.
         self.literal_until(Instant::now().checked_add(timeout), here())
     }
 
     /// The elements, row-major. Waits until they have been computed.
     ///
     /// # Errors
-    /// As [`Tensor::to_literal`], and when the element type is another.
+    /// As [`Tensor::to_literal`], and when the element type differs.
     #[track_caller]
     pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
         self.expect_dtype::<T>()?;
@@ -373,8 +376,8 @@ impl Tensor {
         }
     }
 
-    /// Starts to read the value; does not wait. The result is a future, to be polled by any
-    /// executor.
+    /// Starts to read the value and does not wait. The result is a future, which any executor may
+    /// poll.
     #[track_caller]
     pub fn read(&self) -> Read {
         let site = here();
@@ -382,7 +385,7 @@ impl Tensor {
     }
 
     fn read_as(&self, watched: Option<Watched>, site: Site) -> Read {
-        let slot = Arc::new(Slot {
+        let slot = Arc::new(ReadSlot {
             state: Mutex::new(Rank::ReadSlot, SlotState::default()),
             telemetry: self.stream().engine().telemetry().clone(),
         });
@@ -391,9 +394,9 @@ impl Tensor {
         read
     }
 
-    /// Starts to read the value; `put` gets its data, or why there is none: on any thread, possibly
-    /// before this returns. It must not wait for a stream; a panic in it is caught, counted and
-    /// told as [`crate::Event::Panicked`].
+    /// Starts to read the value. `put` gets its data or the error, on any thread, possibly before
+    /// this returns. `put` must not wait for a stream. A panic in it is caught, counted and
+    /// reported as [`crate::Event::Panicked`].
     #[track_caller]
     pub fn read_with(&self, put: impl FnOnce(Result<Literal>) + Send + 'static) {
         let telemetry = self.stream().engine().telemetry().clone();
@@ -431,7 +434,7 @@ impl Tensor {
                     let verdict = checks.verdict(maker, &engine);
                     let maker = maker.cloned();
                     Watched::launched(&mut watched);
-                    // On a thread of the plugin, so it must not hold the engine.
+                    // This runs on a thread of the plugin, so it must not hold the engine.
                     engine.download_async(&value, move |bytes| {
                         let data = match bytes {
                             Ok(bytes) => {
@@ -451,8 +454,8 @@ impl Tensor {
         });
     }
 
-    /// Sees to it that the value is computed, and calls `callback` when its data is there, or it is
-    /// known that it never will be. Otherwise as [`Tensor::on_ready`].
+    /// Demands the value and calls `callback` when its data has been computed or has failed.
+    /// Otherwise as [`Tensor::on_ready`].
     pub(crate) fn on_computed(&self, callback: impl FnOnce(Result<()>) + Send + 'static) {
         if is_forked() {
             return callback(Err(Error::forked(Site::Unknown)));
@@ -479,8 +482,8 @@ impl Tensor {
         });
     }
 
-    /// The PJRT buffer with the value's data; waits until the op that makes it has been handed to
-    /// the device.
+    /// The PJRT buffer with the value's data. Waits until the op that produces it has been handed
+    /// to the device.
     pub(crate) fn pjrt_buffer(&self) -> Result<&crate::pjrt::Buffer> {
         let none = |what| Error::misuse(format!("{what} has no PJRT buffer"), Site::Unknown);
         if self.cell().is_scalar() {
@@ -494,10 +497,10 @@ impl Tensor {
         }
     }
 
-    /// Sees to it that the value is computed, and calls `callback` once it is decided whether it
-    /// can be: the computation has been handed to the device, or has failed. Runs on any thread, at
-    /// once if it is decided already; must not wait for a stream. A panic in it is caught, counted
-    /// and told as [`crate::Event::Panicked`].
+    /// Demands the value and calls `callback` when its outcome is known: the computation has been
+    /// handed to the device, or has failed. `callback` runs on any thread, and at once if the
+    /// outcome is known already. It must not wait for a stream. A panic in it is caught, counted
+    /// and reported as [`crate::Event::Panicked`].
     pub fn on_ready(&self, callback: impl FnOnce(Result<()>) + Send + 'static) {
         if is_forked() {
             return callback(Err(Error::forked(Site::Unknown)));
@@ -530,8 +533,8 @@ impl Tensor {
         self.wait_as(deadline, site, |_| site.clone())
     }
 
-    /// As [`Tensor::wait_until`]; told as a wait at the place that `told` says, of the op that
-    /// makes the value.
+    /// As [`Tensor::wait_until`]. `told` maps the op that produces the value to the call site that
+    /// the event names.
     fn wait_as(
         &self,
         deadline: Option<Instant>,
@@ -562,16 +565,16 @@ impl Tensor {
         self.stream().checks().before_data(maker, self.stream())
     }
 
-    /// Whether it is decided if the value can be computed. Never waits and causes nothing to be
-    /// computed.
+    /// Whether the outcome of the value is known. Never waits and demands nothing.
     #[must_use]
     pub fn is_resolved(&self) -> bool {
         self.cell().outcome().get().is_some()
     }
 
-    /// What Debug mode does after each op: waits for the result and looks at it.
+    /// The check of Debug mode after each op: waits for the result and looks for non-finite
+    /// elements.
     pub(crate) fn check(&self) -> Result<()> {
-        // It is the call that waits.
+        // The call itself waits, so the event names its call site.
         self.wait_as(None, &Site::Unknown, |maker| maker.map_or(Site::Unknown, |maker| maker.address().1))?;
         let engine = self.stream().engine();
         if !engine.config().checks_finite() || !self.dtype().is_float() {

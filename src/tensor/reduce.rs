@@ -11,10 +11,11 @@ use super::{Tensor, here};
 use crate::error::{Error, Result};
 use crate::stream::Tensors;
 
-/// Which of the usual bodies: the function and its variant.
+/// The name of a common body: the function and its variant.
 pub(super) type BodyName = (&'static str, u8);
 
-/// A usual body. They are made once per thread: a record then compares pointers, not graphs.
+/// A common body. It is made once per thread, so that comparing calls compares pointers instead of
+/// graphs.
 pub(super) fn body_of(
     name: BodyName,
     dtype: DType,
@@ -22,11 +23,11 @@ pub(super) fn body_of(
     make: impl FnOnce() -> Result<Body, OpError>,
 ) -> Result<Arc<Body>> {
     use std::cell::RefCell;
-    type Known = Vec<(BodyName, DType, Arc<Body>)>;
+    type BodyTable = Vec<(BodyName, DType, Arc<Body>)>;
     thread_local! {
-        static KNOWN: RefCell<Known> = const { RefCell::new(Vec::new()) };
+        static KNOWN: RefCell<BodyTable> = const { RefCell::new(Vec::new()) };
     }
-    let find = |known: &RefCell<Known>| {
+    let find = |known: &RefCell<BodyTable>| {
         known.borrow().iter().find(|(n, d, _)| (*n, *d) == (name, dtype)).map(|(_, _, body)| body.clone())
     };
     if let Ok(Some(body)) = KNOWN.try_with(find) {
@@ -42,7 +43,7 @@ pub(super) fn combiner(op: OpCode, dtype: DType, site: &Site) -> Result<Arc<Body
     body_of((op.name(), 0), dtype, site, || Body::binary(op, TensorType::scalar(dtype)))
 }
 
-/// The body that returns the greater of two elements, the second where they have no order.
+/// The body that returns the greater of two elements, or the second if they are unordered.
 fn greater(dtype: DType) -> Result<Body, OpError> {
     let mut graph = Graph::new();
     let (a, b) = (graph.param(TensorType::scalar(dtype)), graph.param(TensorType::scalar(dtype)));
@@ -70,7 +71,7 @@ impl Tensor {
     }
 
     /// Combines the elements along the given dimensions with a body of two scalars, beginning with
-    /// `start`, a scalar. The order is left open, so the body should be associative and
+    /// `start`, a scalar. The order is unspecified, so the body should be associative and
     /// commutative.
     ///
     /// # Errors
@@ -82,7 +83,7 @@ impl Tensor {
         self.record_with(OpCode::Reduce, attrs::dimensions(&axes), &[body], &[self, start], site)
     }
 
-    /// Combines several tensors of one shape at once, such as values with their places. `body`
+    /// Combines several tensors of one shape at once, such as values with their indices. `body`
     /// takes one element of each, twice, and returns one of each.
     ///
     /// # Errors
@@ -123,7 +124,7 @@ impl Tensor {
         self.widened()?.reduced(OpCode::Multiply, axes, here())?.narrowed(self.dtype())
     }
 
-    /// The largest element over the given dimensions; NaN if there is one.
+    /// The largest element over the given dimensions; NaN if any element is NaN.
     ///
     /// # Errors
     /// When a dimension does not exist.
@@ -132,9 +133,9 @@ impl Tensor {
         self.reduced(OpCode::Maximum, axes, here())
     }
 
-    /// The largest of the numbers over the given dimensions, for who finds a NaN by other means: it
-    /// may be left out. XLA's CPU backend takes a fifth of the time that [`Tensor::max`] takes over
-    /// a last dimension.
+    /// The largest element over the given dimensions, for callers that detect NaN by other means:
+    /// NaN may be ignored. Over a last dimension, XLA's CPU backend takes a fifth of the time of
+    /// [`Tensor::max`].
     #[track_caller]
     pub(crate) fn max_of_numbers(&self, axes: &[i64]) -> Result<Tensor> {
         let (site, dtype) = (here(), self.dtype());
@@ -143,7 +144,7 @@ impl Tensor {
         self.reduce(axes, &start, body)
     }
 
-    /// The smallest element over the given dimensions; NaN if there is one.
+    /// The smallest element over the given dimensions; NaN if any element is NaN.
     ///
     /// # Errors
     /// When a dimension does not exist.
@@ -170,8 +171,8 @@ impl Tensor {
         self.reduced(OpCode::Or, axes, here())
     }
 
-    /// Combines the elements under each position of a window, padded with `op`'s neutral element:
-    /// one size, stride and padding per dimension. With [`OpCode::Maximum`] this is max pooling.
+    /// Combines the elements under each position of a window, padded with the identity of `op`: one
+    /// size, stride and padding per dimension. With [`OpCode::Maximum`] this is max pooling.
     ///
     /// # Errors
     /// When the lists do not have one entry per dimension, or the op does not combine this element
@@ -187,7 +188,7 @@ impl Tensor {
         self.reduce_dilated_window(op, sizes, strides, &vec![1; sizes.len()], padding)
     }
 
-    /// As [`Tensor::reduce_window`], with elements of the window that lie `dilations` apart.
+    /// As [`Tensor::reduce_window`], with window elements that are `dilations` apart.
     ///
     /// # Errors
     /// As [`Tensor::reduce_window`].
@@ -207,8 +208,8 @@ impl Tensor {
         self.record_with(OpCode::ReduceWindow, attrs, &[body], &[self, &start], site)
     }
 
-    /// The gradient of max pooling: each element of `gradient`, which has one per window, added at
-    /// the place of the largest element under its window; the first one of several.
+    /// The gradient of max pooling. Each element of `gradient`, which has one per window, is added
+    /// at the position of the largest element under its window, or the first of several.
     ///
     /// # Errors
     /// When `gradient` does not have the shape of the pooled tensor.

@@ -32,7 +32,7 @@ impl Tensor {
         self.widened()?.scan(OpCode::Multiply, axis)?.narrowed(self.dtype())
     }
 
-    /// The largest element so far along dimension `axis`; NaN from the first one on.
+    /// The largest element so far along dimension `axis`; NaN from the first NaN on.
     ///
     /// # Errors
     /// When the dimension does not exist.
@@ -41,7 +41,7 @@ impl Tensor {
         self.scan(OpCode::Maximum, axis)
     }
 
-    /// The smallest element so far along dimension `axis`; NaN from the first one on.
+    /// The smallest element so far along dimension `axis`; NaN from the first NaN on.
     ///
     /// # Errors
     /// When the dimension does not exist.
@@ -50,8 +50,8 @@ impl Tensor {
         self.scan(OpCode::Minimum, axis)
     }
 
-    /// `log(cumsum(exp(x)))` along dimension `axis`, without computing the powers: nothing
-    /// overflows.
+    /// `log(cumsum(exp(x)))` along dimension `axis`, without computing the exponentials, so that
+    /// nothing overflows.
     ///
     /// # Errors
     /// When the dimension does not exist or the elements are not floats.
@@ -60,7 +60,7 @@ impl Tensor {
         let wide = self.widened()?;
         let dtype = wide.dtype();
         let body = body_of(("log_add_exp", 0), dtype, &here(), || log_add_exp(dtype))?;
-        // Minus infinity is the logarithm of 0.
+        // Minus infinity, the logarithm of 0, is the identity.
         wide.scan_with(body, OpCode::Maximum, axis)?.narrowed(self.dtype())
     }
 
@@ -69,7 +69,7 @@ impl Tensor {
         self.scan_with(combiner(op, self.dtype(), &here())?, op, axis)
     }
 
-    /// Combines by `body`, whose neutral element is that of `start`.
+    /// Combines by `body`, whose identity is that of `start`.
     #[track_caller]
     fn scan_with(&self, body: Arc<Body>, start: OpCode, axis: i64) -> Result<Tensor> {
         let site = here();

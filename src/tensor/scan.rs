@@ -7,15 +7,18 @@ use fuseline_fusion::op::{Comparison, attrs};
 use fuseline_fusion::{Attrs, DType, Literal, OpCode, OpError, OpErrorKind, Site, TensorType};
 
 use super::control::Loop;
+use super::dims::type_of;
 use super::{Tensor, here};
 use crate::error::{Error, Result};
-use crate::stream::{RecordCall, Stream, StreamShared};
+use crate::record::RecordCall;
+use crate::stream::{Stream, StreamShared};
 use crate::trace::{self, TensorTree, with_tensors};
 
 impl Stream {
-    /// Goes along the first dimension of `xs`, tensors of one length there: `step` gets what is
-    /// carried and the element at a place, and returns what to carry on and a result for that
-    /// place. Returns what is carried in the end and the results along a new first dimension.
+    /// Iterates over the first dimension of `xs`, whose length all of them share. `step` gets the
+    /// carried values and the slices at an index, and returns the new carried values and a result
+    /// for that index. Returns the final carried values, and the results stacked along a new first
+    /// dimension. JAX's `lax.scan`.
     ///
     /// A running sum:
     ///
@@ -34,7 +37,7 @@ impl Stream {
     /// ```
     ///
     /// # Errors
-    /// When there are no `xs` or their lengths differ, `step` fails or carries on other types than
+    /// When there are no `xs` or their lengths differ, or `step` fails or carries other types than
     /// it gets.
     #[track_caller]
     pub fn scan<C: TensorTree, X: TensorTree, Y: TensorTree>(
@@ -47,8 +50,7 @@ impl Stream {
         Loop { stream: self, condition, body, site: here() }.scan(init, &xs, step, false)
     }
 
-    /// As [`Stream::scan`], from the last place to the first; results stay at the places they
-    /// belong to.
+    /// As [`Stream::scan`], from the last index to the first. Each result stays at its index.
     ///
     /// # Errors
     /// As [`Stream::scan`].
@@ -64,7 +66,7 @@ impl Stream {
     }
 }
 
-/// A place along the first dimension, in the body of a scan.
+/// An index along the first dimension, in the body of a scan.
 struct At<'a> {
     place: &'a Tensor,
     zero: &'a Tensor,
@@ -72,7 +74,7 @@ struct At<'a> {
 }
 
 impl At<'_> {
-    /// The operands, followed by where the place is in a tensor of this rank.
+    /// The operands, followed by the start indices of the slice in a tensor of this rank.
     fn operands<'a>(&'a self, operands: &[&'a Tensor], rank: usize) -> Vec<&'a Tensor> {
         let starts = iter::once(self.place).chain(iter::repeat_n(self.zero, rank - 1));
         operands.iter().copied().chain(starts).collect()
@@ -104,7 +106,7 @@ fn zeros(stream: &Arc<StreamShared>, ty: &TensorType, site: &Site) -> Result<Ten
 }
 
 /// The length of the first dimension, which all have.
-fn length(xs: &[Tensor], site: &Site) -> Result<u64> {
+fn length(xs: &[Tensor], site: &Site) -> Result<usize> {
     let refuse = |given: String, rule: &str| {
         Err(Error::op(OpError::new("scan", OpErrorKind::Shape, given, rule), site.clone()))
     };
@@ -130,7 +132,7 @@ fn length(xs: &[Tensor], site: &Site) -> Result<u64> {
         }
     }
     match first.dims()[0] {
-        length if length <= i32::MAX as u64 => Ok(length),
+        length if length <= i32::MAX as usize => Ok(length),
         _ => refuse(format!("{} was given", first.ty()), "places are counted in i32"),
     }
 }
@@ -147,17 +149,16 @@ impl Loop<'_> {
         let (carried, inputs) = (init.tensors(), xs.tensors());
         let length = length(&inputs, &site)?;
         let home = trace::home(self.stream.shared(), carried.iter().chain(&inputs)).clone();
-        let along = |result: &Tensor| TensorType::of(result.dtype(), &[&[length], result.dims()].concat());
+        let along = |result: &Tensor| type_of(result.dtype(), &[&[length], result.dims()].concat());
         let index = TensorType::scalar(DType::I32);
-        let number = |i: &Tensor, number: u64| i.constant_like(Literal::scalar(number as i32), &site);
+        let number = |i: &Tensor, number: usize| i.constant_like(Literal::scalar(number as i32), &site);
 
         let open = self.begin(self.body);
         let i = open.param(index.clone())?;
         let carry = open.params_like(&init, &carried)?;
         if length == 0 {
-            // Nothing to do, and nowhere to read an element; but only the step knows what its
-            // results are like.
-            let element = |x: &Tensor| open.param(TensorType::of(x.dtype(), &x.dims()[1..])?);
+            // There is no element to read, but only `step` knows the types of its results.
+            let element = |x: &Tensor| open.param(type_of(x.dtype(), &x.dims()[1..])?);
             let elements = inputs.iter().map(element).collect::<Result<Vec<_>>>()?;
             let (next, result) = step(carry, with_tensors(xs, elements)?)?;
             self.same_count(next.tensors().len(), carried.len())?;

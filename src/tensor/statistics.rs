@@ -1,4 +1,4 @@
-//! What reductions are combined to: means, variances, places of extremes.
+//! Functions composed of reductions: means, variances, indices of extremes.
 
 use fuseline_fusion::op::{Comparison, attrs, neutral};
 use fuseline_fusion::{Attrs, Body, DType, Graph, Literal, OpCode, OpError, TensorType};
@@ -11,7 +11,7 @@ use crate::error::Result;
 impl Tensor {
     /// Number of elements over the given dimensions, which exist.
     #[track_caller]
-    fn count(&self, axes: &[i64]) -> Result<u64> {
+    fn count(&self, axes: &[i64]) -> Result<usize> {
         let axes = self.axes_of(axes, &here())?;
         Ok(axes.iter().map(|&axis| self.dims()[axis as usize]).product())
     }
@@ -25,14 +25,15 @@ impl Tensor {
     pub fn mean(&self, axes: &[i64]) -> Result<Tensor> {
         let count = self.count(axes)?;
         let wide = self.widened()?;
-        // The count is a constant of the shape, which is in the key anyway.
+        // The count follows from the shape, which is part of the key anyway, so it may be a
+        // constant.
         wide.sum(axes)?.over(count as f64)?.narrowed(self.dtype())
     }
 
     /// The variance over the given dimensions, which disappear: the squared distances from the
-    /// mean, summed and divided by the number of elements less `ddof`. That is 0 for the variance
-    /// of all there is and 1 for the unbiased estimate from a sample; with `ddof` elements or fewer
-    /// the result is NaN.
+    /// mean, summed and divided by the number of elements minus `ddof`. Use 0 for the variance of a
+    /// population and 1 for the unbiased estimate from a sample. With `ddof` elements or fewer the
+    /// result is NaN.
     ///
     /// Computed in two passes, so that nothing cancels: `sum((x - mean)^2)`. Floats below 32 bits
     /// are computed in `f32`.
@@ -40,7 +41,7 @@ impl Tensor {
     /// # Errors
     /// When a dimension does not exist or the elements are not floats.
     #[track_caller]
-    pub fn var(&self, axes: &[i64], ddof: u64) -> Result<Tensor> {
+    pub fn var(&self, axes: &[i64], ddof: usize) -> Result<Tensor> {
         let count = self.count(axes)?;
         let wide = self.widened()?;
         let centered = wide.sub(&wide.mean(axes)?.expand_dims(axes)?)?;
@@ -53,11 +54,11 @@ impl Tensor {
     /// # Errors
     /// When a dimension does not exist or the elements are not floats.
     #[track_caller]
-    pub fn std(&self, axes: &[i64], ddof: u64) -> Result<Tensor> {
+    pub fn std(&self, axes: &[i64], ddof: usize) -> Result<Tensor> {
         self.var(axes, ddof)?.sqrt()
     }
 
-    /// The place of the largest element along dimension `axis`, as `i32`; the first one of several.
+    /// The index of the largest element along dimension `axis`, as `i32`; the first one of several.
     /// NaN counts as largest.
     ///
     /// # Errors
@@ -67,7 +68,7 @@ impl Tensor {
         self.place_of(OpCode::Maximum, Comparison::Gt, axis)
     }
 
-    /// The place of the smallest element along dimension `axis`, as `i32`; the first one of
+    /// The index of the smallest element along dimension `axis`, as `i32`; the first one of
     /// several. NaN counts as smallest.
     ///
     /// # Errors
@@ -93,13 +94,13 @@ impl Tensor {
         results.pop().ok_or_else(|| crate::error::bug!("reduce has two results"))
     }
 
-    /// Divided by a number that belongs to the function.
+    /// The tensor divided by a fixed number of the function.
     #[track_caller]
     fn over(&self, number: f64) -> Result<Tensor> {
         self.div(&super::constant_like(self, number)?)
     }
 
-    /// This tensor with elements wide enough to add up many: `f32` for narrower floats, `i32` for
+    /// This tensor in a type that is wide enough for sums: `f32` for narrower floats, `i32` for
     /// bool, else itself.
     #[track_caller]
     pub(crate) fn widened(&self) -> Result<Tensor> {
@@ -117,8 +118,8 @@ impl Tensor {
     }
 }
 
-/// Of two (value, place) pairs the one with the better value, NaN being best; of equal values the
-/// smaller place.
+/// The body that selects one of two (value, index) pairs: the one with the better value, where NaN
+/// is best, or the smaller index if the values are equal.
 fn place_body(dtype: DType, better: Comparison) -> Result<Body, OpError> {
     use Comparison::{Eq, Lt, Ne};
     let mut graph = Graph::new();

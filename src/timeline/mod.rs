@@ -1,17 +1,16 @@
-//! When things happened: events with times, and what they say about where the time of a program
-//! goes.
+//! Timelines: events with their times, and where the time of a program goes.
 //!
 //! Input: the events of an engine, as its sink gets them. Output: a [`Summary`] of the whole or of
 //! each step, and a page with a picture.
 //!
-//! A [`Timeline`] keeps of each event when and on which thread it came, and the little that a
-//! summary or a picture needs; the ops and sites of a region are kept once for its key. So it takes
-//! about 150 bytes an event, at most as many events as it has room for, and of more the latest; how
-//! many were left out it says. A thread is known as long as an event of it is.
+//! A [`Timeline`] keeps the time and the thread of each event, and the little that a summary or a
+//! picture needs. The ops and call sites of a region are kept once per key. An event takes about
+//! 150 bytes. When the timeline is full it keeps the latest events and counts the others. A thread
+//! is known as long as one of its events is kept.
 //!
-//! Times are taken where an event arrives. What took a while (a compile, a wait, a read) is an
-//! event at its end that says how long, so that a span is known only when it is over. Nothing in
-//! the engine depends on any of it.
+//! Times are taken when an event arrives. A span (a compile, a wait, a read) is one event at its
+//! end with its duration, so a span is known only when it is over. Nothing in the engine depends on
+//! a timeline.
 
 mod page;
 mod spans;
@@ -34,26 +33,26 @@ pub use self::summary::{ReadsAt, RegionTimes, Spent, Step, Summary};
 use crate::error::RegionRef;
 use crate::event::{Asked, Event, EventSink, SealedRegion, Wait};
 
-/// Events that are kept unless the caller says otherwise: about 10 MB.
+/// Default number of events that are kept: about 10 MB.
 const ROOM: usize = 1 << 16;
 
-/// Regions whose ops are kept, by key. Of more, only their numbers are told.
+/// Maximum number of keys whose ops are kept. Of further regions only numbers are reported.
 const DESCRIBED: usize = 4_096;
 
-/// Kinds of ops that are named of a region.
+/// Maximum number of kinds of ops that a description names.
 const NAMED: usize = 6;
 
-/// Nanoseconds since a timeline began.
+/// Nanoseconds since the timeline began.
 type Nanos = u64;
 
 /// A region of a stream.
-type Place = (StreamId, RegionSeq);
+type RegionId = (StreamId, RegionSeq);
 
-fn place(region: &RegionRef) -> Place {
+fn place(region: &RegionRef) -> RegionId {
     (region.stream, region.seq)
 }
 
-/// What is kept of an event.
+/// The kept part of an event.
 #[derive(Clone, Debug)]
 enum What {
     Sealed {
@@ -77,7 +76,7 @@ enum What {
         region: RegionRef,
         took: Nanos,
     },
-    /// Or, on the same thread, by the executable of its bucket.
+    /// With `padded`, run by the executable of its bucket, on the same thread.
     Interpreted {
         region: RegionRef,
         padded: bool,
@@ -125,42 +124,42 @@ struct Moment {
     what: What,
 }
 
-/// What regions of a key consist of.
+/// Describes the regions of a key.
 #[derive(Debug)]
 struct Described {
     /// `dot_general x2, tanh`.
     ops: String,
-    /// Where its first and its last op were recorded when it first came.
+    /// Call sites of its first and last op when the key first came.
     first: Site,
     last: Site,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct TimelineState {
     moments: VecDeque<Moment>,
     left_out: u64,
     threads: Threads,
     described: FxHashMap<RegionKey, Arc<Described>>,
 }
 
-/// The threads of the moments that are kept.
+/// The threads of the kept events.
 #[derive(Debug, Default)]
 struct Threads {
     numbers: FxHashMap<ThreadId, u32>,
-    /// By number. Those that have no moments are free.
-    all: Vec<Known>,
+    /// By number. Entries without events are free.
+    all: Vec<KnownThread>,
     free: Vec<u32>,
 }
 
 #[derive(Debug)]
-struct Known {
+struct KnownThread {
     id: ThreadId,
     name: Arc<str>,
     moments: usize,
 }
 
 impl Threads {
-    /// The number of the calling thread, which has another moment.
+    /// Counts an event of the calling thread and returns its number.
     fn enter(&mut self) -> u32 {
         let thread = std::thread::current();
         let id = thread.id();
@@ -170,7 +169,7 @@ impl Threads {
         }
         let number = self.free.pop().unwrap_or(self.all.len() as u32);
         let name = thread.name().map_or_else(|| format!("thread {number}"), str::to_owned);
-        let known = Known { id, name: name.into(), moments: 1 };
+        let known = KnownThread { id, name: name.into(), moments: 1 };
         match self.all.get_mut(number as usize) {
             Some(place) => *place = known,
             None => self.all.push(known),
@@ -179,7 +178,7 @@ impl Threads {
         number
     }
 
-    /// A moment of the thread with this number is forgotten.
+    /// Discounts an event of the thread with this number.
     fn leave(&mut self, number: u32) {
         let known = &mut self.all[number as usize];
         known.moments -= 1;
@@ -193,11 +192,11 @@ impl Threads {
 struct Shared {
     start: Instant,
     room: usize,
-    state: Mutex<State>,
+    state: Mutex<TimelineState>,
 }
 
-/// Events with their times. Cheap to clone; the clones are one timeline. It is for one engine:
-/// regions are told apart by stream and number, which two engines both begin at 0.
+/// Events with their times. Cheap to clone; the clones are one timeline. A timeline is for one
+/// engine: regions are identified by stream and number, which start at 0 in each engine.
 ///
 /// ```
 /// # fn main() -> fuseline::Result<()> {
@@ -229,57 +228,57 @@ impl Default for Timeline {
 }
 
 impl Timeline {
-    /// An empty timeline, which begins now and keeps the latest 65,536 events.
+    /// Creates an empty timeline, which begins now and keeps the latest 65,536 events.
     #[must_use]
     pub fn new() -> Timeline {
         Timeline::with_room(ROOM)
     }
 
-    /// As [`Timeline::new`], with room for so many events, at least one.
+    /// As [`Timeline::new`], with room for this many events, at least one.
     #[must_use]
     pub fn with_room(events: usize) -> Timeline {
-        let state = Mutex::new(Rank::Timeline, State::default());
+        let state = Mutex::new(Rank::Timeline, TimelineState::default());
         Timeline(Arc::new(Shared { start: Instant::now(), room: events.max(1), state }))
     }
 
-    /// A step of the program begins; the one before ends. Steps are the program's, whatever threads
-    /// it has: mark them on one.
+    /// Marks the beginning of a step of the program, and the end of the one before. Steps apply to
+    /// all threads of the program, so mark them on one thread.
     pub fn mark(&self, name: impl Into<String>) {
         self.put(What::Mark { name: name.into().into() }, None);
     }
 
-    /// Where the time of the whole went.
+    /// Where the whole time went.
     #[must_use]
     pub fn summary(&self) -> Summary {
         self.spans().summary(None)
     }
 
-    /// Where the time of each step went, in order. Steps are from mark to mark
-    /// ([`Timeline::mark`]), the last one to the latest event. If there are no marks, a step ends
-    /// where the host waits most often, by call site.
+    /// Where the time of each step went, in order. Steps go from mark to mark ([`Timeline::mark`]),
+    /// the last one to the latest event. Without marks, steps end at the waits of the call site
+    /// that waits most often.
     #[must_use]
     pub fn steps(&self) -> Vec<Step> {
         self.spans().steps()
     }
 
-    /// A page for a browser with a picture, the steps, host reads, regions and warnings. It needs
+    /// A page for a browser with a picture, the steps, host reads, regions and warnings. It loads
     /// nothing from a network.
     #[must_use]
     pub fn page(&self, title: &str) -> String {
         page::page(&self.spans(), title)
     }
 
-    /// The content of [`Timeline::page`] as an element, for a page of the caller's. It takes its
-    /// colours from the variables `--paper`, `--ink`, `--soft`, `--line`, `--panel` and `--alarm`,
-    /// where the page has them. At most once in a page.
+    /// The content of [`Timeline::page`] as an element, to embed into another page. It takes its
+    /// colors from the variables `--paper`, `--ink`, `--soft`, `--line`, `--panel` and `--alarm`,
+    /// where the page defines them. At most one per page.
     #[must_use]
     pub fn section(&self) -> String {
         page::section(&self.spans())
     }
 
-    /// Forgets what was recorded so far. Times go on.
+    /// Drops everything recorded so far. The clock goes on.
     pub fn clear(&self) {
-        *self.0.state.lock() = State::default();
+        *self.0.state.lock() = TimelineState::default();
     }
 
     fn spans(&self) -> spans::Spans {
@@ -292,7 +291,7 @@ impl Timeline {
     }
 
     fn put(&self, what: What, contents: Option<(&RegionRef, &SealedRegion)>) {
-        // Before the lock, for which it may have to wait.
+        // Before the lock, which may have to be waited for.
         let at = nanos(self.0.start.elapsed());
         let mut state = self.0.state.lock();
         let thread = state.threads.enter();
@@ -323,7 +322,7 @@ impl EventSink for Timeline {
             Event::Hit { region, .. } => What::Hit { region: *region },
             Event::Miss { region, why } => What::Missed { region: *region, why: why.to_string().into() },
             Event::RanUnmerged { region, units } => What::RanUnmerged { region: *region, units: *units },
-            // A load is what a compile would be there.
+            // A load takes the place of a compile.
             Event::CompileFinished { region, took, .. }
             | Event::Loaded { region, took, .. }
             | Event::Specialised { region, took, .. } => {
@@ -365,7 +364,7 @@ impl EventSink for Timeline {
             | Event::Compared { difference: Some(_), .. }
             | Event::Poisoned { .. }
             | Event::Panicked { .. } => What::Warning { words: event.to_string().into() },
-            // Of these nothing is told.
+            // Nothing is kept of these.
             Event::Skipped { .. }
             | Event::OutputsPruned { .. }
             | Event::DonationExtended { .. }
@@ -425,7 +424,7 @@ fn nanos(duration: Duration) -> Nanos {
 mod tests {
     use super::*;
 
-    /// Marks on threads of their own, one after the other.
+    /// Sets marks on threads of their own, one after the other.
     fn mark_on_threads(timeline: &Timeline, threads: usize) {
         for step in 0..threads {
             let timeline = timeline.clone();

@@ -1,8 +1,9 @@
-//! The page: a picture that can be zoomed, and tables. It needs nothing from a network.
+//! The page of a timeline: a picture that can be zoomed, and tables. It loads nothing from a
+//! network.
 //!
-//! The tables are markup, and say all that the summary says to whoever has no scripts. The picture
-//! is drawn by `page.js` from data in the page: of each lane its spans, with times in microseconds,
-//! a kind, a title, and what many spans have in common as a text by number.
+//! The tables are plain markup and contain everything in the summary, also without scripts.
+//! `page.js` draws the picture from data in the page: for each lane its spans, with times in
+//! microseconds, a kind, a title, and the number of a text that many spans share.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -16,14 +17,13 @@ use super::summary::{Step, Summary};
 use crate::error::RegionRef;
 use crate::event::{Asked, Took};
 
-/// Rows of a table; how many are left out is told.
+/// Maximum number of rows of a table. The page says how many are left out.
 const ROWS: usize = 100;
 
-/// Steps that are told.
+/// Maximum number of steps that are listed.
 const STEPS: usize = 20;
 
-/// Times of reads and the like that are shorter than this are no span of the program between two
-/// waits.
+/// Minimum length of a span of the program between two waits.
 const SHORTEST: Nanos = 100;
 
 /// A whole page.
@@ -67,7 +67,7 @@ fn escape(text: &str) -> String {
             '<' => out.push_str("&lt;"),
             '>' => out.push_str("&gt;"),
             '"' => out.push_str("&quot;"),
-            // Sites come escaped; the title is the caller's.
+            // Sites are escaped already; the title comes from the caller.
             letter if letter.is_control() && letter != '\n' => out.extend(letter.escape_default()),
             letter => out.push(letter),
         }
@@ -77,7 +77,7 @@ fn escape(text: &str) -> String {
 
 // ----- tables -----
 
-/// What the time went into, as a bar and a legend, and what to do about it.
+/// How the time was spent, as a bar and a legend, with advice.
 fn share_bar(out: &mut String, summary: &Summary) {
     let _ = write!(
         out,
@@ -124,7 +124,7 @@ fn warnings(out: &mut String, summary: &Summary) {
     more(out, summary.warnings.len());
 }
 
-/// A table: the heads of its columns, and its rows, of which the first column is text.
+/// A table of heads and rows. The first column is text.
 fn table(out: &mut String, heads: &[&str], rows: impl ExactSizeIterator<Item = Vec<String>>) {
     let count = rows.len();
     out.push_str("<table><tr>");
@@ -264,14 +264,13 @@ fn regions(out: &mut String, summary: &Summary) {
 
 // ----- the picture -----
 
-/// Spans of a lane: from and to in microseconds, what they are in the style, a title, and the
-/// number of a text.
+/// Spans of a lane: start and end in microseconds, style class, title, and the number of a text.
 #[derive(Default)]
 struct Lane {
     spans: Vec<Value>,
 }
 
-/// Texts, each once.
+/// Texts without duplicates.
 #[derive(Default)]
 struct Texts {
     all: Vec<String>,
@@ -310,7 +309,7 @@ impl Picture<'_> {
         self.lane(lane).spans.push(span);
     }
 
-    /// What regions of a key have in common, in lines: their ops, where they were recorded.
+    /// What regions of a key have in common, in lines: their ops and call sites.
     fn described(&self, region: &RegionRef) -> String {
         let mut text = format!("{} ops", region.ops);
         if let Some(described) = self.spans.described.get(&region.key) {
@@ -322,7 +321,7 @@ impl Picture<'_> {
         text
     }
 
-    /// What the program's threads do.
+    /// Draws what the threads of the program do.
     fn program(&mut self) {
         let spans = self.spans;
         for &thread in spans.of_thread.keys() {
@@ -361,7 +360,7 @@ impl Picture<'_> {
         }
     }
 
-    /// What becomes of regions: where they end, what they wait for, compiles, executions.
+    /// Draws the regions: where they end, what they wait for, compiles, executions.
     fn engine(&mut self) {
         for end in &self.spans.ends {
             let mut text = format!("ends because {}", end.why);
@@ -400,7 +399,7 @@ impl Picture<'_> {
     }
 }
 
-/// `region s0.r3`, as messages call it.
+/// `region s0.r3`, as in messages.
 fn name_of(region: &RegionRef) -> String {
     format!("region {}.{}", region.stream, region.seq)
 }
@@ -420,7 +419,7 @@ fn picture(out: &mut String, spans: &Spans) {
         "marks": marks(&spans.marks),
         "warnings": marks(&spans.warnings),
     });
-    // Nothing in the data may end the script.
+    // The data must not end the script.
     let data = data.to_string().replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026");
     let _ = writeln!(
         out,

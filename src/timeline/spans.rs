@@ -1,9 +1,9 @@
-//! From moments to spans: what each thread, stream and device did from when to when.
+//! Turns events into spans: what each thread, stream and device did from when to when.
 //!
-//! Waiting threads are cut by cause. While a thread waits for a value, its stream waits for a
-//! compile, say, or the device is at work; what is left is the engine's own work, or the copy of
-//! the data. Where two causes are given at once, what the stream waits for comes first: the device
-//! could not have gone on without it.
+//! Waits of threads are divided by cause. While a thread waits for a value, its stream may wait for
+//! a compile, or the device may be working. The rest is work of the engine, or the copy of the
+//! data. If there are two causes at once, the wait of the stream takes precedence: the device could
+//! not have gone on without it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,24 +12,24 @@ use fuseline_fusion::canon::RegionKey;
 use fuseline_fusion::{Bytes, Site, StreamId};
 use rustc_hash::FxHashMap;
 
-use super::{Described, Moment, Nanos, Place, What, place};
+use super::{Described, Moment, Nanos, RegionId, What, place};
 use crate::error::RegionRef;
 use crate::event::{Asked, Wait};
 
-/// What a span is spent on.
+/// The cause of a span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum Cause {
-    /// The program, and recording.
+    /// The program, including recording.
     Program,
     Compile,
     Interpreter,
     Device,
-    /// Data on its way to the host.
+    /// A copy to the host.
     Transfer,
-    /// Another stream.
+    /// A wait for another stream.
     Input,
     InFlight,
-    /// Keys, look-ups, launches; threads that take their turn.
+    /// Keys, lookups, launches, and waiting for a thread.
     Engine,
 }
 
@@ -68,7 +68,7 @@ impl Cause {
     }
 }
 
-/// From when to when.
+/// A time range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Range {
     pub(super) from: Nanos,
@@ -76,7 +76,7 @@ pub(super) struct Range {
 }
 
 impl Range {
-    /// What ends then and took so long.
+    /// The range of length `took` that ends at `at`.
     fn before(at: Nanos, took: Nanos) -> Range {
         Range { from: at.saturating_sub(took), to: at }
     }
@@ -85,75 +85,75 @@ impl Range {
         self.to.saturating_sub(self.from)
     }
 
-    /// What lies in both.
+    /// The intersection of two ranges.
     pub(super) fn within(self, other: Range) -> Option<Range> {
         let (from, to) = (self.from.max(other.from), self.to.min(other.to));
         (from < to).then_some(Range { from, to })
     }
 }
 
-/// A thread of the program that waited.
+/// A wait of a thread of the program.
 #[derive(Debug)]
 pub(super) struct Pause {
     pub(super) thread: u32,
     pub(super) stream: StreamId,
     pub(super) site: Site,
     pub(super) range: Range,
-    /// By causes, without gaps.
+    /// Divided by cause, without gaps.
     pub(super) parts: Vec<(Range, Cause)>,
-    /// What was read; `None` where everything was waited for.
+    /// What was read. `None` for a wait for everything on the stream.
     pub(super) read: Option<(Asked, Option<RegionRef>, Bytes)>,
 }
 
-/// A region that was sealed.
+/// The end of a region.
 #[derive(Debug)]
 pub(super) struct End {
     pub(super) at: Nanos,
     pub(super) region: RegionRef,
-    /// Why it ends, in words.
+    /// The reason for the boundary, in words.
     pub(super) why: String,
-    /// Where the host asked, if it ends for that.
+    /// Call site of the read that ended the region, if one did.
     pub(super) asked: Option<Site>,
-    /// How it came to its executable, in words.
+    /// How it obtained its executable, in words.
     pub(super) source: Option<String>,
 }
 
-/// A compile, an execution, or an interpretation.
+/// A compile, an execution, or an interpreted execution.
 #[derive(Debug)]
 pub(super) struct Work {
     pub(super) thread: u32,
     pub(super) region: RegionRef,
     pub(super) range: Range,
-    /// Whether the interpreter did it.
+    /// Whether the interpreter ran it.
     pub(super) interpreted: bool,
 }
 
-/// All that a timeline tells.
+/// All spans of a timeline.
 #[derive(Debug)]
 pub(super) struct Spans {
     pub(super) threads: Vec<Arc<str>>,
     pub(super) described: FxHashMap<RegionKey, Arc<Described>>,
     pub(super) all: Range,
-    // All lists are in the order of their ends.
+    // All lists are ordered by the ends of their spans.
     pub(super) pauses: Vec<Pause>,
-    /// Which of these are a thread's: they have no overlaps.
+    /// The indices of the pauses of each thread. They do not overlap.
     pub(super) of_thread: BTreeMap<u32, Vec<usize>>,
-    /// Reads for which nobody waited: how long they took.
+    /// Reads for which no thread waited.
     pub(super) unwaited: Vec<Pause>,
     pub(super) ends: Vec<End>,
     pub(super) compiles: Vec<Work>,
-    /// Why the latest region of a key was not in the cache.
+    /// Why the latest region of a key missed the cache.
     pub(super) misses: FxHashMap<RegionKey, Arc<str>>,
-    /// What the device and the interpreter did, in the order of completion.
+    /// Work of the device and the interpreter, by completion.
     pub(super) work: Vec<Work>,
-    /// What streams waited for.
+    /// The waits of streams.
     pub(super) waits: Vec<(RegionRef, Wait, Range)>,
     pub(super) warnings: Vec<(Nanos, Arc<str>)>,
     pub(super) marks: Vec<(Nanos, Arc<str>)>,
     pub(super) left_out: u64,
 }
 
-/// What keeps a stream's results from being there, each list in order and without overlaps.
+/// What delays the results of a stream. Each list is in order and without overlaps.
 #[derive(Debug, Default)]
 struct Busy {
     waits: Vec<(Range, Cause)>,
@@ -201,13 +201,13 @@ impl Spans {
         spans
     }
 
-    /// What engine and devices did.
+    /// Collects the work of the engine and the devices.
     fn take_work(&mut self, moments: &[Moment]) -> BTreeMap<StreamId, Busy> {
         let mut busy: BTreeMap<StreamId, Busy> = BTreeMap::new();
-        let mut places: FxHashMap<Place, usize> = FxHashMap::default();
-        let mut interpreted: FxHashMap<Place, ()> = FxHashMap::default();
+        let mut places: FxHashMap<RegionId, usize> = FxHashMap::default();
+        let mut interpreted: FxHashMap<RegionId, ()> = FxHashMap::default();
         let source =
-            |ends: &mut Vec<End>, places: &FxHashMap<Place, usize>, region: &RegionRef, words: String| {
+            |ends: &mut Vec<End>, places: &FxHashMap<RegionId, usize>, region: &RegionRef, words: String| {
                 if let Some(&index) = places.get(&place(region)) {
                     ends[index].source = Some(words);
                 }
@@ -251,7 +251,7 @@ impl Spans {
                         true => (&mut busy.interpreter, Cause::Interpreter),
                         false => (&mut busy.device, Cause::Device),
                     };
-                    // A stream's regions run one after the other.
+                    // The regions of a stream run one after the other.
                     let before = list.last().map_or(0, |(range, _)| range.to);
                     range.from = range.from.clamp(before.min(range.to), range.to);
                     list.push((range, cause));
@@ -273,7 +273,7 @@ impl Spans {
         busy
     }
 
-    /// What the program waited for.
+    /// Collects the waits of the program.
     fn take_pauses(&mut self, moments: Vec<Moment>, busy: &BTreeMap<StreamId, Busy>) {
         let none = Busy::default();
         for Moment { at, thread, what } in moments {
@@ -308,8 +308,8 @@ impl Spans {
         }
     }
 
-    /// Those of a list that end in a range. What happens at the end of a step belongs to it, what
-    /// happens at its beginning to the one before.
+    /// The items of a list that end in a range. An item at the end of a step belongs to it, an item
+    /// at its beginning to the step before.
     pub(super) fn within<'a, T>(&self, list: &'a [T], end: impl Fn(&T) -> Nanos, range: Range) -> &'a [T] {
         let is_before = |at: Nanos| at < range.from || (at == range.from && range.from != self.all.from);
         let first = list.partition_point(|item| is_before(end(item)));
@@ -322,7 +322,7 @@ impl Spans {
         self.of_thread.get(&thread).into_iter().flatten().map(|&index| &self.pauses[index])
     }
 
-    /// Those that last into a range.
+    /// The waits that overlap a range.
     pub(super) fn pauses_in(&self, pauses: &[usize], range: Range) -> impl Iterator<Item = &Pause> {
         let first = pauses.partition_point(|&index| self.pauses[index].range.to <= range.from);
         let from_there = pauses[first..].iter().map(|&index| &self.pauses[index]);
@@ -344,8 +344,8 @@ impl Moment {
     }
 }
 
-/// Cuts a range by causes, without gaps: those of the first layer that has one there, or `rest`.
-/// Layers are in order and have no overlaps.
+/// Divides a range by cause, without gaps: each part has the cause of the first layer that covers
+/// it, or else `rest`. Layers are in order and without overlaps.
 fn cut(range: Range, layers: &[&Vec<(Range, Cause)>], rest: Cause) -> Vec<(Range, Cause)> {
     if range.len() == 0 {
         return Vec::new();

@@ -1,4 +1,4 @@
-//! Where the time went: sums over spans, and what to do about them.
+//! Where the time went: sums over spans, with advice.
 
 use std::fmt;
 use std::time::Duration;
@@ -12,15 +12,15 @@ use super::spans::{Cause, End, Pause, Range, Spans, Work};
 use crate::error::RegionRef;
 use crate::event::{Asked, Took, Wait};
 
-/// Call sites and regions that are printed.
+/// Maximum number of call sites and regions that are printed.
 const PRINTED: usize = 8;
 
-/// How the time of the program's threads was spent, in sum over those that waited for the engine at
+/// How the threads of the program spent their time, summed over those that waited for the engine at
 /// least once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Spent {
-    /// In the program and in recording.
+    /// In the program, including recording.
     pub program: Duration,
     /// Waiting for compiles.
     pub compile: Duration,
@@ -28,83 +28,83 @@ pub struct Spent {
     pub interpreter: Duration,
     /// Waiting for the device.
     pub device: Duration,
-    /// Waiting for data on its way to the host.
+    /// Waiting for copies to the host.
     pub transfer: Duration,
     /// Waiting for other streams.
     pub input: Duration,
-    /// Waiting until less was in flight.
+    /// Waiting because of the in-flight limit.
     pub in_flight: Duration,
-    /// In the engine: keys, look-ups, launches, threads that take their turn.
+    /// In the engine: keys, lookups, launches, waiting for a thread.
     pub engine: Duration,
 }
 
-/// What the host asked for at one call site.
+/// The reads at one call site.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ReadsAt {
-    /// Where.
+    /// The call site.
     pub site: Site,
-    /// How often.
+    /// Number of reads.
     pub count: u64,
-    /// How many of these nobody waited for: futures and callbacks.
+    /// Number of reads for which no thread waited: futures and callbacks.
     pub unwaited: u64,
-    /// How long it was waited for, in sum.
+    /// Total time of waiting.
     pub waited: Duration,
-    /// How much was copied.
+    /// Bytes that were copied.
     pub bytes: Bytes,
-    /// Regions that these reads ended.
+    /// Number of regions that these reads ended.
     pub ended: u64,
-    /// Ops of these regions.
+    /// Number of ops of these regions.
     pub ops: u64,
 }
 
-/// What regions of one key took.
+/// The times of the regions of one key.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct RegionTimes {
     /// The key.
     pub key: RegionKey,
-    /// Their ops, in a few words.
+    /// A short description of their ops.
     pub ops: String,
-    /// Where the last one was recorded.
+    /// Call site of the last op.
     pub site: Site,
-    /// How often they ran as a whole.
+    /// Number of executions as a whole.
     pub runs: u64,
-    /// How long they took on the device, in sum.
+    /// Total time on the device.
     pub device: Duration,
-    /// How long they took in the interpreter, in sum.
+    /// Total time in the interpreter.
     pub interpreted: Duration,
-    /// How long their compiles took, in sum.
+    /// Total time of their compiles.
     pub compile: Duration,
-    /// How long streams waited for these.
+    /// Time that streams waited for these regions.
     pub waited: Duration,
 }
 
-/// Where the time of a program, or of a part of it, went. Printed, it says what to do about that.
+/// Where the time of a program, or of a part of it, went. The printed form includes advice.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Summary {
-    /// From the first event to the last, or of the step.
+    /// Time from the first event to the last, or of the step.
     pub took: Duration,
-    /// Threads of the program that waited for the engine.
+    /// Number of threads of the program that waited for the engine.
     pub threads: usize,
-    /// Ops of the regions that ended.
+    /// Number of ops of the regions that ended.
     pub ops: u64,
-    /// Regions that ended.
+    /// Number of regions that ended.
     pub regions: u64,
-    /// Compiles that ended.
+    /// Number of compiles that ended.
     pub compiles: u64,
-    /// What the program's threads did, in sum.
+    /// What the threads of the program did, in total.
     pub spent: Spent,
-    /// How long devices were at work.
+    /// Time in which devices were working.
     pub device_busy: Duration,
-    /// What the host asked for, by call site; first where it waited longest.
+    /// Reads by call site, the longest waits first.
     pub reads: Vec<ReadsAt>,
-    /// Regions by what they took, the longest first.
+    /// Regions by their time, the longest first.
     pub times: Vec<RegionTimes>,
-    /// What the engine warned of.
+    /// Warnings of the engine.
     pub warnings: Vec<String>,
-    /// Earlier events that there was no room for.
+    /// Number of earlier events that were dropped.
     pub left_out: u64,
 }
 
@@ -112,9 +112,9 @@ pub struct Summary {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Step {
-    /// What its mark says; its number, if it has none.
+    /// The name of its mark, or its number.
     pub name: String,
-    /// When it began, from the beginning of the timeline.
+    /// Its start, relative to the beginning of the timeline.
     pub start: Duration,
     /// Where its time went.
     pub summary: Summary,
@@ -150,7 +150,7 @@ impl Spent {
         }
     }
 
-    /// All of it.
+    /// The sum of all parts.
     #[must_use]
     pub fn total(&self) -> Duration {
         self.parts().iter().map(|&(_, time)| time).sum()
@@ -165,7 +165,7 @@ impl Spent {
     }
 }
 
-/// What ends in a range.
+/// The spans that end in a range.
 struct Parts<'a> {
     ends: &'a [End],
     work: &'a [Work],
@@ -212,7 +212,7 @@ impl Parts<'_> {
 }
 
 impl Spans {
-    /// Where the time of a range went; of the whole by default.
+    /// Where the time of a range went; by default, of the whole.
     pub(super) fn summary(&self, range: Option<Range>) -> Summary {
         let range = range.unwrap_or(self.all);
         let mut spent = Spent::default();
@@ -292,7 +292,7 @@ impl Spans {
         times
     }
 
-    /// The steps: from mark to mark, or between the waits at the call site that waits most often.
+    /// The steps: from mark to mark, or between the waits of the call site that waits most often.
     pub(super) fn steps(&self) -> Vec<Step> {
         let step = |name: String, range: Range| Step {
             name,
@@ -313,7 +313,7 @@ impl Spans {
         steps.map(|(index, (from, &to))| step((index + 1).to_string(), Range { from, to })).collect()
     }
 
-    /// The waits at the call site that waits most often, if any waits twice.
+    /// The waits of the call site that waits most often, if it waits at least twice.
     fn most_often(&self) -> Vec<&Pause> {
         let mut sites: FxHashMap<&Site, Vec<&Pause>> = FxHashMap::default();
         for pause in &self.pauses {
@@ -344,8 +344,8 @@ impl Cause {
 }
 
 impl Summary {
-    /// The causes with their shares of the threads' time, from 0 to 1, the largest first; what took
-    /// nothing is left out.
+    /// The causes with their shares of the threads' time, from 0 to 1, the largest first. Causes
+    /// without time are left out.
     pub(super) fn shares(&self) -> Vec<(Cause, Duration, f64)> {
         let total = self.spent.total().as_secs_f64().max(f64::MIN_POSITIVE);
         let parts = self.spent.parts().into_iter().filter(|(_, time)| !time.is_zero());
@@ -361,7 +361,7 @@ impl Summary {
         }
     }
 
-    /// What to do about the largest part, in a sentence.
+    /// Advice on the largest part, in one sentence.
     #[must_use]
     pub fn advice(&self) -> Option<String> {
         let &(cause, time, _) = self.shares().first()?;
@@ -485,8 +485,8 @@ mod tests {
     use super::*;
     use crate::event::Wait;
 
-    /// A step of 100 ns that waits from the 20th to the 90th: until the 80th for what is said, and
-    /// then for the device.
+    /// A step of 100 ns that waits from 20 to 90 ns: until 80 for the given cause, and then for the
+    /// device.
     fn step(wait: Option<Wait>) -> Summary {
         let stream = StreamId(0);
         let region = RegionRef { stream, seq: RegionSeq(0), key: RegionKey::from_bytes([1; 32]), ops: 4 };

@@ -1,10 +1,10 @@
-//! Functions recorded once by ordinary tensor calls, and called any number of times as one op.
+//! Functions that are recorded once by ordinary tensor calls and called as one op.
 //!
-//! What a front end has as a graph (FX of `torch.compile`, a function of the user's) is run once on
-//! placeholders and becomes a
-//! [`CustomOp`]: a call of it is one op, so that there is nothing to record for what it consists of, and a region that holds it
-//! alone is one executable. [`Function::write_out`] records what it consists of instead, for what
-//! the engine knows of single ops only, such as classes of sizes.
+//! A front end's graph (an FX graph of `torch.compile`, a user's function) is run once on
+//! placeholders and becomes a [`CustomOp`]. A call of it is one op, so its ops need not be recorded
+//! again, and a region that consists of the call alone is one executable. [`Function::write_out`]
+//! records the ops of the function instead, for mechanisms that need to see single ops, such as
+//! shape classes.
 
 use std::fmt;
 
@@ -17,7 +17,8 @@ use smallvec::SmallVec;
 use super::{Captures, Open};
 use crate::check::{self, Expected};
 use crate::error::{Error, Result};
-use crate::stream::{RecordCall, Stream, Tensors};
+use crate::record::RecordCall;
+use crate::stream::{Stream, Tensors};
 use crate::tensor::{Tensor, here};
 
 /// A function that is being recorded, from [`Stream::begin_function`] on.
@@ -32,18 +33,18 @@ pub struct FunctionTrace {
 pub struct Function {
     op: CustomOp,
     captures: Vec<Tensor>,
-    /// What is expected of the flags that its last result is; nothing if there is none.
+    /// The expectations for the flags, which are the last result; empty if there are no flags.
     expected: SmallVec<[Expected; 1]>,
-    /// For each node, the results that nothing uses after it, so that they end where a program
-    /// would drop them.
+    /// For each node, the results that no later node uses. They are dropped after it, as a program
+    /// would do.
     dying: Vec<Vec<usize>>,
 }
 
 impl Stream {
     /// Begins a function. Ops that are recorded on [`FunctionTrace::stream`], or anywhere with one
-    /// of its values, become its ops: they are checked and typed as always, and their values have
-    /// no data. Tensors from outside may be used; they are kept, and each call uses them. Numbers
-    /// ([`Stream::lift`]) become constants.
+    /// of its values, become ops of the function. They are checked and typed as usual, and their
+    /// values have no data. Outside tensors may be used: the function keeps them, and each call
+    /// passes them. Numbers ([`Stream::lift`]) become constants.
     ///
     /// ```
     /// # fn main() -> fuseline::Result<()> {
@@ -70,13 +71,13 @@ impl Stream {
 }
 
 impl FunctionTrace {
-    /// Where what has no operand is recorded, constants and such.
+    /// The stream for ops without operands, such as constants.
     #[must_use]
     pub fn stream(&self) -> Stream {
         Stream::of(self.open.stream().clone())
     }
 
-    /// One more parameter.
+    /// Adds a parameter.
     ///
     /// # Errors
     /// When there are too many.
@@ -87,9 +88,9 @@ impl FunctionTrace {
     /// Ends the function, which returns these values.
     ///
     /// # Errors
-    /// When a value belongs to something that has ended, or to another engine; when the function
-    /// has more operands or results than an op may have ([`fuseline_fusion::limits`]), or its name
-    /// is none.
+    /// When a value belongs to a body that has ended, or to another engine; when the function has
+    /// more operands or results than an op may have ([`fuseline_fusion::limits`]), or its name is
+    /// not a valid op name.
     pub fn end(self, returns: &[Tensor]) -> Result<Function> {
         let FunctionTrace { open, name, site } = self;
         let base = open.trace.base().clone();
@@ -104,15 +105,15 @@ impl FunctionTrace {
 }
 
 impl Function {
-    /// The op that a call is. Its operands are the parameters, then [`Function::captures`]. If
-    /// indices were to be checked when it was recorded, one more result has the flags of that,
-    /// which [`Function::call`] sees to.
+    /// The op of a call. Its operands are the parameters, then [`Function::captures`]. If indices
+    /// were checked when the function was recorded, one more result holds the flags, which
+    /// [`Function::call`] handles.
     #[must_use]
     pub fn op(&self) -> &CustomOp {
         &self.op
     }
 
-    /// The tensors from outside that it uses, which live as long as it does.
+    /// The outside tensors that the function uses. They live as long as the function.
     #[must_use]
     pub fn captures(&self) -> &[Tensor] {
         &self.captures
@@ -121,15 +122,15 @@ impl Function {
     /// Records a call as one op and returns its results.
     ///
     /// # Errors
-    /// When number or types of the operands are not those of the parameters; in Debug mode, when it
-    /// fails.
+    /// When the number or types of the operands differ from those of the parameters; in Debug mode,
+    /// when the op fails.
     #[track_caller]
     pub fn call(&self, stream: &Stream, operands: &[&Tensor]) -> Result<Tensors> {
         let operands: Vec<&Tensor> = operands.iter().copied().chain(&self.captures).collect();
         self.checked(stream.call(&self.op, &operands)?)
     }
 
-    /// The results but the flags, which are looked at when somebody reads.
+    /// The results without the flags, which the next read checks.
     fn checked(&self, mut results: Tensors) -> Result<Tensors> {
         if !self.expected.is_empty()
             && let Some(flags) = results.pop()
@@ -139,8 +140,8 @@ impl Function {
         Ok(results)
     }
 
-    /// Records a call as the ops that it consists of, each in the mode that is in force, and
-    /// returns its results.
+    /// Records the ops of the function instead of a call, each in the mode in force, and returns
+    /// the results.
     ///
     /// # Errors
     /// As [`Function::call`].
@@ -181,7 +182,7 @@ impl Function {
     }
 }
 
-/// What stands for a value of the function.
+/// The tensor that stands for a value of the function.
 fn pick<'a>(given: &[&'a Tensor], made: &'a [Option<Tensor>], value: Ref) -> &'a Tensor {
     match value {
         Ref::Param(index) => given[index as usize],

@@ -1,46 +1,46 @@
 //! Sub-traces: the bodies of loops, branches, reductions and sorts, recorded by ordinary tensor
 //! calls.
 //!
-//! Input: calls that work on placeholders, made by a closure or, at the seam for frameworks,
-//! between a begin and an end. Output: the [`Body`] of an op, and the values from outside that the
-//! body uses.
+//! Input: calls on placeholders, made by a closure or, in the API for frameworks, between a begin
+//! and an end. Output: the [`Body`] of an op, and the outside values that the body uses.
 //!
 //! ```text
 //! closure ─► Tensor method ─► record ─┬─ no operand of a trace ─► log of the stream
-//!                                     └─ else: graph of the trace ─► Recorded ─► unite ─► Body, captures ─► record
+//!                                     └─ else: graph of the trace
+//!                                        ─► Recorded ─► unite ─► Body, captures ─► record
 //! ```
 //!
 //! A [`Trace`] is a graph under construction. Ops reach it through a *tracing stream*, a
 //! [`StreamShared`] that has a trace and whose log and driver stay idle. Its values are tensors
-//! like any others: type and shape are known at once, and the op table refuses what it always
-//! refuses. Their outcome is [`Outcome::Traced`], which says where they are in which trace.
+//! like any others: type and shape are known at once, and the op table rejects invalid calls as
+//! usual. Their outcome is [`Outcome::Traced`], which holds their position in the trace.
 //!
 //! Invariants:
 //! - T1: an op belongs to the trace that was begun last among those of its receiver and its
-//!   operands, and to the receiver's stream if there is none. Nothing depends on the thread: a
-//!   closure may use others, and an op all of whose operands come from outside is recorded outside,
-//!   which takes it out of the loop.
-//! - T2: a trace appends nothing to a log, neither ops nor the ends of lives. A closure that fails
-//!   or panics leaves the stream as it was.
-//! - T3: a value of a trace is used only while the trace is open. Afterwards every call that gets
-//!   it says which body it belonged to.
-//! - T4: a body sees nothing but its parameters. A value from outside that it uses is a capture:
-//!   one more operand and one more parameter of every body of the op ([`CaptureMode::Operands`]),
-//!   in the order of first use; a loop hands it from round to round. In the functions of scalars
-//!   that reductions, sorts and scatters take there are no captures, and a lifted scalar becomes a
-//!   constant ([`CaptureMode::Constants`]). A function of the user's has captures, and numbers as
+//!   operands, or to the receiver's stream if there is none. The thread does not matter: a closure
+//!   may use several. An op whose operands all come from outside is recorded outside, which hoists
+//!   it out of the loop.
+//! - T2: a trace appends nothing to a log, neither ops nor releases. A closure that fails or panics
+//!   leaves the stream as it was.
+//! - T3: a value of a trace is used only while the trace is open. After that, every call on the
+//!   value fails with an error that names the body it belonged to.
+//! - T4: a body sees nothing but its parameters. An outside value that it uses is a capture: one
+//!   more operand of the op and one more parameter of every body ([`CaptureMode::Operands`]), in
+//!   the order of first use. A loop passes captures from iteration to iteration. The scalar
+//!   functions of reductions, sorts and scatters have no captures, and a lifted scalar becomes a
+//!   constant ([`CaptureMode::Constants`]). A user's function has captures, and numbers are
 //!   constants ([`CaptureMode::Tensors`]).
 //!
-//! So a number in the body of a loop or branch is lifted as it is elsewhere: another number
-//! compiles nothing. In a function of scalars it is part of the key, as the function is, and so it
-//! is in a function that is called as one op ([`FunctionTrace`]).
+//! So a number in the body of a loop or branch is lifted as elsewhere: another number compiles
+//! nothing. In a scalar function, and in a function that is called as one op ([`FunctionTrace`]), a
+//! number is part of the key.
 //!
-//! The flags of checks ([`crate::check`]) in a function are one more result of it. In other bodies
-//! nothing is checked.
+//! The flags of checks ([`crate::check`]) in a function are one more result of it. Other bodies
+//! check nothing.
 //!
-//! Deliberately absent: the mode, which the op as a whole has; call sites of the ops inside, which
-//! are in the errors that recording them gives and nowhere else: an op with bodies fails at the
-//! line that called it.
+//! Deliberately absent: the mode, which is that of the whole op, and the call sites of the ops
+//! inside. Errors of recording an inner op name its call site, but an op with bodies that fails on
+//! the device names only the line that called it.
 
 mod function;
 mod tree;
@@ -63,23 +63,25 @@ pub(crate) use tree::with_tensors;
 
 use crate::check::Expected;
 use crate::error::{Error, Result};
-use crate::stream::{RecordCall, StreamShared, Tensors};
+use crate::record::RecordCall;
+use crate::stream::{StreamShared, Tensors};
 use crate::tensor::Tensor;
 use crate::value::{Outcome, ValueCell};
 
-/// What a body makes of the values from outside that it uses.
+/// How a body treats the outside values that it uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CaptureMode {
-    /// They become operands of the op and parameters of the body.
+    /// Outside values become operands of the op and parameters of the body.
     Operands,
-    /// Lifted scalars become constants; others are refused.
+    /// Lifted scalars become constants; other values are rejected.
     Constants,
-    /// Lifted scalars become constants, the others operands of the op and parameters of the body.
+    /// Lifted scalars become constants; other values become operands of the op and parameters of
+    /// the body.
     Tensors,
 }
 
 impl CaptureMode {
-    /// For the bodies of an op.
+    /// The capture mode for the bodies of an op.
     fn of(op: OpCode) -> CaptureMode {
         match op {
             OpCode::While | OpCode::If | OpCode::Case => CaptureMode::Operands,
@@ -89,7 +91,7 @@ impl CaptureMode {
     }
 }
 
-/// Where a value is in a trace.
+/// The position of a value in a trace.
 #[derive(Clone, Debug)]
 pub(crate) struct BodyPosition {
     trace: Arc<Trace>,
@@ -98,28 +100,28 @@ pub(crate) struct BodyPosition {
 
 /// A body that is being recorded.
 pub(crate) struct Trace {
-    /// Place in the order in which traces were begun.
+    /// Increases in the order in which traces were begun.
     order: u64,
-    /// A stream that is no trace, for what is uploaded meanwhile.
+    /// The stream that is not a tracing one, for uploads.
     base: Arc<StreamShared>,
     outside: CaptureMode,
-    /// What this is, for messages: `the body of while_loop`.
+    /// A description for messages, such as `the body of while_loop`.
     what: &'static str,
     /// Where the op was called.
     site: Site,
     /// `None` once it has ended.
-    state: Mutex<Option<State>>,
+    state: Mutex<Option<TraceState>>,
 }
 
 #[derive(Default)]
-struct State {
+struct TraceState {
     graph: Graph,
-    /// For each parameter of the graph, the value from outside that it stands for; `None` for one
-    /// of the op's own.
+    /// For each parameter of the graph, the outside value that it stands for; `None` for a
+    /// parameter of the op itself.
     params: Vec<Option<Tensor>>,
-    /// What values from outside are in the graph.
+    /// The graph values of the outside values used so far.
     known: FxHashMap<ValueId, Ref>,
-    /// Flags of checks, and what is expected of the elements of each.
+    /// Flags of checks, and the expectation for the elements of each.
     checks: Vec<(Ref, SmallVec<[Expected; 1]>)>,
 }
 
@@ -130,7 +132,7 @@ enum Unusable {
     Refused(OpError),
 }
 
-impl State {
+impl TraceState {
     fn value(&mut self, trace: &Trace, tensor: &Tensor) -> Result<Ref, Unusable> {
         let cell = tensor.cell();
         if let Some(place) = cell.place()
@@ -166,28 +168,28 @@ impl Trace {
         self.state.lock().is_some()
     }
 
-    /// The stream that is no trace under this one.
+    /// The stream below this trace that is not a tracing one.
     pub(crate) fn base(&self) -> &Arc<StreamShared> {
         &self.base
     }
 
-    /// Whether what it makes is a function that is called as one op, so that checks inside have
-    /// somebody to hand their flags to.
+    /// Whether this records a function that is called as one op. Its calls can report the flags of
+    /// checks inside.
     pub(crate) fn is_function(&self) -> bool {
         self.outside == CaptureMode::Tensors
     }
 
-    /// Has the flags at this place handed to who calls the function.
+    /// Adds flags of a check to the results of the function.
     pub(crate) fn check(&self, flags: &BodyPosition, expected: SmallVec<[Expected; 1]>) {
         let _ = self.with(|state| state.checks.push((flags.value, expected)));
     }
 
-    /// Works on the state; `None` if the trace has ended.
-    fn with<R>(&self, f: impl FnOnce(&mut State) -> R) -> Option<R> {
+    /// Calls `f` with the state; `None` if the trace has ended.
+    fn with<R>(&self, f: impl FnOnce(&mut TraceState) -> R) -> Option<R> {
         self.state.lock().as_mut().map(f)
     }
 
-    /// The error of a call that needs data where there is none.
+    /// The error of a call that needs the data of a traced value.
     #[cold]
     pub(crate) fn no_data(&self, call: &str, site: Site) -> Error {
         let message = match self.is_open() {
@@ -204,7 +206,7 @@ impl Trace {
         Error::misuse(message, site)
     }
 
-    /// The error of an op with a value of this trace after its end.
+    /// The error of an op that uses a value of this trace after its end.
     #[cold]
     fn has_ended(&self, op: OpCode, given: &str) -> OpError {
         let given = format!("{given} belonged to {self}, which has ended");
@@ -254,7 +256,7 @@ fn operand_words(signature: &Signature, index: usize, tensor: &Tensor) -> String
     format!("{name}, {},", tensor.ty())
 }
 
-/// Where an op on these operands, called on `stream`, is recorded (T1).
+/// The stream on which an op that is called on `stream` with these operands is recorded (T1).
 pub(crate) fn home<'a>(
     stream: &'a Arc<StreamShared>,
     operands: impl IntoIterator<Item = &'a Tensor>,
@@ -328,7 +330,7 @@ impl BodyPosition {
     }
 }
 
-/// A trace that is open for as long as this lives.
+/// Keeps a trace open; dropping it ends the trace.
 #[derive(Debug)]
 pub(crate) struct Open {
     stream: Arc<StreamShared>,
@@ -337,8 +339,8 @@ pub(crate) struct Open {
 }
 
 impl Open {
-    /// Begins a body of an op that will be recorded on `stream` or inside a trace. `what` says
-    /// which, for messages.
+    /// Begins a body of an op that will be recorded on `stream` or inside a trace. `what` describes
+    /// the body in messages.
     pub(crate) fn begin(stream: &Arc<StreamShared>, op: OpCode, what: &'static str, site: &Site) -> Open {
         let trace = Arc::new(Trace {
             order: next_block(),
@@ -346,7 +348,7 @@ impl Open {
             outside: CaptureMode::of(op),
             what,
             site: site.clone(),
-            state: Mutex::new(Rank::Trace, Some(State::default())),
+            state: Mutex::new(Rank::Trace, Some(TraceState::default())),
         });
         Open { stream: StreamShared::tracing(trace.clone()), trace, op }
     }
@@ -356,7 +358,7 @@ impl Open {
         &self.stream
     }
 
-    /// One more parameter of the op's own.
+    /// Adds a parameter of the op itself.
     pub(crate) fn param(&self, ty: TensorType) -> Result<Tensor> {
         let value = self.trace.with(|state| {
             state.params.push(None);
@@ -368,16 +370,16 @@ impl Open {
         }
     }
 
-    /// The flags of all checks in it, one after the other, and what is expected of them.
+    /// The flags of all checks in the trace, concatenated, and their expectations.
     fn checks(&self) -> Result<Option<(Tensor, SmallVec<[Expected; 1]>)>> {
         let checks = self.trace.with(|state| std::mem::take(&mut state.checks)).unwrap_or_default();
         let (mut flags, mut all) = (Vec::new(), SmallVec::new());
         for (value, expected) in checks {
-            let count = expected.len() as u64;
+            let count = expected.len();
             let ty = if count == 1 {
                 TensorType::scalar(DType::U64)
             } else {
-                TensorType::of(DType::U64, &[count])?
+                TensorType::of(DType::U64, &[count as u64])?
             };
             flags.push(self.trace.tensor(&self.stream, ty, value).reshape(&[count])?);
             all.extend(expected);
@@ -389,13 +391,13 @@ impl Open {
         }
     }
 
-    /// Parameters of the types of `tensors`, in the structure of `like`, whose they are.
+    /// Adds a parameter for each of `tensors`, the tensors of `like`, in the structure of `like`.
     pub(crate) fn params_like<T: TensorTree>(&self, like: &T, tensors: &[Tensor]) -> Result<T> {
         let params = tensors.iter().map(|tensor| self.param(tensor.ty().clone()));
         with_tensors(like, params.collect::<Result<Vec<_>>>()?)
     }
 
-    /// Ends the body with the values that it returns, which may come from outside.
+    /// Ends the body with the values that it returns, which may be outside values.
     pub(crate) fn end(&self, returns: &[Tensor]) -> Result<Recorded> {
         let site = &self.trace.site;
         let refuse = |trace: &Trace, tensor: &Tensor| {
@@ -409,7 +411,7 @@ impl Open {
                 return refuse(trace, tensor);
             }
         }
-        // Two statements: what the trace holds is dropped after the lock.
+        // Two statements, so that the lock is released before the contents are dropped.
         let state = self.trace.state.lock().take();
         let Some(mut state) = state else {
             return Err(Error::misuse(format!("{} has ended", self.trace), site.clone()));
@@ -433,28 +435,28 @@ impl Drop for Open {
     }
 }
 
-/// A body whose recording has ended, before it is made to fit the other bodies of its op.
+/// A recorded body before its captures are united with those of the op's other bodies.
 pub(crate) struct Recorded {
     graph: Graph,
-    /// As in [`State`].
+    /// As in [`TraceState`].
     params: Vec<Option<Tensor>>,
     returns: Refs,
 }
 
 impl Recorded {
-    /// The body, if it uses nothing from outside; else the first such value.
+    /// The body, if it uses no outside value; otherwise the first such value.
     pub(crate) fn alone(self) -> Result<Body, Tensor> {
         let used = self.captures().next().cloned();
         used.map_or_else(|| Ok(self.close(&Captures::default(), false)), Err)
     }
 
-    /// The values from outside.
+    /// The outside values that the body uses.
     fn captures(&self) -> impl Iterator<Item = &Tensor> {
         self.params.iter().flatten()
     }
 
-    /// The body, with these captures as parameters after its own, returned too if the op hands them
-    /// on.
+    /// The body with `captures` as additional parameters, which it also returns if `hands_on` is
+    /// set.
     fn close(self, captures: &Captures, hands_on: bool) -> Body {
         let Recorded { graph, params, returns } = self;
         let own = params.iter().filter(|capture| capture.is_none()).count() as u32;
@@ -492,7 +494,7 @@ impl Recorded {
     }
 }
 
-/// The values from outside that the bodies of one op use.
+/// The outside values that the bodies of one op use.
 #[derive(Default)]
 struct Captures {
     tensors: Vec<Tensor>,
@@ -505,8 +507,8 @@ impl Captures {
         for tensor in used {
             let place = captures.tensors.len() as u32;
             captures.places.entry(tensor.id()).or_insert_with(|| {
-                // A number that was made in a body is of that body's stream; its value is known on
-                // every stream.
+                // A number that was created in a body belongs to that body's stream. Its value is
+                // usable on every stream.
                 let home = if tensor.cell().is_scalar() { stream } else { tensor.stream() };
                 captures.tensors.push(Tensor::another(tensor.cell(), home));
                 place
@@ -516,16 +518,16 @@ impl Captures {
     }
 }
 
-/// Records an op whose bodies were traced, with their captures as operands after its own. Returns
-/// the results that are not captures handed on. The call comes without bodies.
+/// Records an op whose bodies were traced, with their captures as additional operands. `call` has
+/// no bodies yet. Returns the results without the captures that a loop passes on.
 pub(crate) fn record_with(
     stream: &Arc<StreamShared>,
     call: RecordCall<'_>,
     bodies: Vec<Recorded>,
 ) -> Result<Tensors> {
     let captures = Captures::of(bodies.iter().flat_map(Recorded::captures), stream);
-    // A loop's second body makes the next round of all that the loop carries; no other body returns
-    // captures.
+    // The second body of a loop returns everything that the loop carries, captures included. No
+    // other body returns captures.
     let carries = call.op == OpCode::While;
     let bodies: Vec<Arc<Body>> = bodies
         .into_iter()
@@ -548,8 +550,8 @@ mod tests {
     use fuseline_fusion::DType;
     use fuseline_fusion::region::Boundary;
 
-    /// T2: recording, dropping, flushing and asking inside leave nothing in any log, and no place
-    /// is taken in one.
+    /// T2: recording, dropping, flushing and demanding inside a trace append nothing to any log and
+    /// take no ticket.
     #[test]
     fn a_trace_appends_nothing_to_a_log() {
         let engine = Engine::reference();

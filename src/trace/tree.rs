@@ -5,11 +5,11 @@ use std::array;
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 
-/// A structure made of tensors: what a loop carries, what a branch returns, what a reduction
-/// combines at once.
+/// A structure of tensors: the state of a loop, the result of a branch, the operands of a
+/// reduction. In JAX this is a pytree.
 ///
-/// A tensor is one; so are arrays, vectors, options and tuples of such structures, nested as you
-/// like. A type of your own is one when it says how to go through its tensors:
+/// A tensor is one; so are arrays, vectors, options and tuples of such structures, nested in any
+/// way. Your own type becomes one by implementing how to visit its tensors:
 ///
 /// ```
 /// use fuseline::{Engine, Tensor, TensorTree};
@@ -37,7 +37,7 @@ use crate::tensor::Tensor;
 /// # }
 /// ```
 pub trait TensorTree: Sized {
-    /// The same structure, each tensor replaced by what `f` makes of it. Each tensor is visited
+    /// The same structure with each tensor replaced by the result of `f`. Each tensor is visited
     /// once, in an order that depends on the structure alone.
     fn map(&self, f: &mut dyn FnMut(&Tensor) -> Tensor) -> Self;
 

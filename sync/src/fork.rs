@@ -1,19 +1,18 @@
-//! Whether this process is a copy of one in which the library was at work.
+//! Detects that this process is a forked copy of one that was using the library.
 //!
-//! The child of a fork has the memory of its parent and one of its threads: not those that compile
-//! and work on streams, nor the plugin's. What they held is held for ever, and nothing that they
-//! were asked for will come. So in a child nothing of the library is used any more:
+//! The child of a fork has the memory of its parent, but only one of its threads: not those that
+//! compile and drive streams, nor the plugin's. Locks that those threads held stay locked, and what
+//! they were asked for never comes. So a child uses nothing of the library:
 //!
-//! - B1: whatever asks for an engine's work in a child returns an error, before it takes a lock or
-//!   waits.
-//! - B2: no device, executable or buffer of the parent is let go in a child: that would call a
-//!   plugin which waits for its threads. The streams that are alive when the process forks stay
-//!   alive in the child, and with them all that they hold.
+//! - B1: a call in a child that needs an engine returns an error, before it takes a lock or waits.
+//! - B2: a child drops no device, executable or buffer of the parent: that would call a plugin,
+//!   which would wait for its threads. The streams that are alive when the process forks stay alive
+//!   in the child, with everything that they hold.
 //!
-//! A fork is noticed by what the C library calls around it (`pthread_atfork`). The list of streams
-//! is locked meanwhile, so that the child finds it whole. A process that forks before it has an
-//! engine, or has let go of the last one and never opened a plugin, has children that may use the
-//! library. Where there is no `pthread_atfork` no fork is noticed.
+//! The library detects a fork by `pthread_atfork`. The list of streams is locked meanwhile, so that
+//! the child finds it consistent. If a process forks before it has an engine, or after it has
+//! dropped the last one and has never opened a plugin, its children may use the library. Without
+//! `pthread_atfork` no fork is detected.
 
 #[cfg(all(unix, not(any(loom, shuttle))))]
 mod real {
@@ -29,7 +28,7 @@ mod real {
 
     use crate::WeakSet;
 
-    /// What stays alive in a child.
+    /// An object that stays alive in a child.
     type Kept = Weak<dyn Send + Sync>;
 
     struct List {
@@ -37,13 +36,13 @@ mod real {
         has_plugin: bool,
     }
 
-    /// The list, while it is locked.
+    /// The locked list.
     struct Locked(MutexGuard<'static, List>);
 
-    /// Written before each unlock and read after each lock. The lock orders all by itself; but
-    /// where threads meet on it that happens inside the standard library, which the thread
-    /// sanitizer does not see into, and of this it can tell. The value
-    /// changes, because LLVM would fold a static that always holds the same one.
+    /// Written before each unlock and read after each lock. The lock itself orders everything. But
+    /// threads that contend for it meet inside the standard library, which the thread sanitizer
+    /// does not see; it sees this. The value changes, because LLVM would fold a static that is
+    /// constant.
     static TURN: AtomicU32 = AtomicU32::new(0);
 
     impl Drop for Locked {
@@ -67,19 +66,19 @@ mod real {
     }
 
     fn list() -> Locked {
-        // Nothing that holds it panics half way.
+        // Nothing that holds the lock panics in between.
         let list = LIST.lock().unwrap_or_else(PoisonError::into_inner);
         TURN.load(Ordering::Acquire);
         Locked(list)
     }
 
-    /// Has something stay alive in a child (B2).
+    /// Keeps an object alive in a child (B2).
     pub fn keep_in_child(kept: Kept) {
         watch();
         list().0.kept.push(kept);
     }
 
-    /// A plugin is open, and its threads stay.
+    /// Notes that a plugin is open. Its threads stay.
     pub fn note_plugin() {
         watch();
         list().0.has_plugin = true;
@@ -97,14 +96,14 @@ mod real {
         }
         static WATCHED: Once = Once::new();
         WATCHED.call_once(|| {
-            // Without memory for it forks are not noticed.
+            // If memory runs out here, forks are not detected.
             let _ = pthread_atfork(prepare, parent, child);
         });
     }
 
     extern "C" fn prepare() {
         let list = list();
-        // A thread that is ending has nowhere to keep it.
+        // A thread that is ending cannot keep it.
         let _ = FORKING.try_with(|forking| forking.set(Some(list)));
     }
 
@@ -132,16 +131,16 @@ mod real {
 mod real {
     use std::sync::Weak;
 
-    /// Never.
+    /// Always `false`: forks are not detected.
     #[inline(always)]
     pub fn is_forked() -> bool {
         false
     }
 
-    /// No fork is noticed.
+    /// Does nothing: forks are not detected.
     pub fn keep_in_child(_kept: Weak<dyn Send + Sync>) {}
 
-    /// No fork is noticed.
+    /// Does nothing: forks are not detected.
     pub fn note_plugin() {}
 }
 

@@ -1,7 +1,7 @@
 //! Leaf locks: locks of other crates under which nothing is called, taken or waited for.
 //!
-//! They have no rank. [`crate::lock_rank`] checks that a thread holds none where it does what leaf
-//! locks forbid. Builds without debug assertions count nothing.
+//! They have no rank. [`crate::lock_rank`] checks that a thread holds none when it takes a ranked
+//! lock, waits or calls out. Builds without debug assertions do not count them.
 
 use std::marker::PhantomData;
 
@@ -16,12 +16,12 @@ pub(crate) fn holds_leaf() -> bool {
     HELD.get() > 0
 }
 
-/// Counts a leaf lock for as long as it is held, on the thread that took it.
+/// Counts a leaf lock while it is held, on the thread that took it.
 #[derive(Debug)]
 pub struct LeafGuard(PhantomData<*const ()>);
 
 impl LeafGuard {
-    /// The calling thread is about to take a leaf lock.
+    /// Counts a leaf lock that the calling thread is about to take.
     #[inline(always)]
     #[must_use]
     #[allow(clippy::new_without_default, reason = "making one says that a lock is taken")]

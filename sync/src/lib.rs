@@ -1,42 +1,42 @@
-//! Synchronisation of Fuseline, the same under `std`, loom and shuttle.
+//! Synchronization primitives of Fuseline, the same under `std`, loom and shuttle.
 //!
-//! This is the one place that names synchronisation primitives. Normal builds get `std` and
+//! This is the only crate that names synchronization primitives. Normal builds use `std` and
 //! `parking_lot`. With `--cfg loom` they are loom's models and with `--cfg shuttle` shuttle's, so
-//! that the same protocol code runs under all three. The crates above import atomics, cells, locks
-//! and threads from here (`clippy.toml` forbids the originals).
+//! the same protocol code runs under all three. The crates above import atomics, cells, locks and
+//! threads from here (`clippy.toml` forbids the originals).
 //!
 //! It is published for the `fuseline` crate, and its API follows that crate's needs.
 //!
-//! # What there is
+//! # Contents
 //!
 //! | | |
 //! |---|---|
 //! | [`atomic`], [`UnsafeCell`], [`ordering!`], [`fence`] | what lock-free protocols are made of |
-//! | [`Mutex`], [`Condvar`], [`rank`] | locks, and the order in which they nest |
+//! | [`Mutex`], [`Condvar`], [`lock_rank`] | locks, and the order in which they nest |
 //! | [`LeafGuard`] | locks of other crates, under which nothing else happens |
-//! | [`thread`], [`thread_local!`] | threads with names, parking, variables of a thread |
-//! | [`once`] | a value that is set once and waited for by anybody |
-//! | [`schedule`] | who works on what: actors, pools of threads, a watch over them |
-//! | [`fork`] | whether this process is a copy of one in which the library was at work |
+//! | [`thread`], [`thread_local!`] | named threads, parking, thread-local variables |
+//! | [`once`] | a value that is set once and that any thread can wait for |
+//! | [`schedule`] | actors, thread pools, a watchdog |
+//! | [`fork`] | detects forked copies of a process that was using the library |
 //! | [`WeakSet`], [`StatCounter`], [`next_block`] | weak references, counts and numbers that no protocol depends on |
 //!
 //! # Rules
 //!
-//! - Payload that a protocol protects lives in [`UnsafeCell`] of this crate: loom checks accesses
-//!   to its own cells and is blind to plain fields.
-//! - Each lock has a [`Rank`], and locks nest in the order of their ranks, which builds with debug
-//!   assertions check ([`rank`]).
-//! - Waiting is by parking ([`thread::park`], [`Condvar`]), never by spinning: two busy cores are
+//! - Data that a protocol protects lives in [`UnsafeCell`] of this crate: loom checks accesses to
+//!   its own cells and does not see plain fields.
+//! - Each lock has a [`Rank`], and locks nest in the order of their ranks. Builds with debug
+//!   assertions check that ([`lock_rank`]).
+//! - Threads wait by parking ([`thread::park`], [`Condvar`]), never by spinning: two busy cores are
 //!   the normal case.
 //! - An ordering that a protocol needs has a name ([`ordering!`]), and a model fails without it.
 //!
-//! There is one [`Promise`](once::Promise) for each [`Once`](once::Once), which the type of the
-//! holder cannot say: whoever makes the second one breaks the safety argument of that module.
+//! There is one [`Promise`](once::Promise) for each [`Once`](once::Once). The type of the holder
+//! cannot express that; creating a second one breaks the safety argument of that module.
 
 /// A memory ordering with a name. In a loom build the environment variable `FUSELINE_WEAKEN=NAME`
-/// makes the orderings of that name `Relaxed`; `cargo xtask test loom-weakened` does so for each
-/// name and expects a model to fail, which is what shows that the ordering is needed and that the
-/// models would notice.
+/// makes the orderings of that name `Relaxed`. `cargo xtask test loom-weakened` does so for each
+/// name and expects a model to fail, which shows that the ordering is needed and that the models
+/// notice.
 #[macro_export]
 macro_rules! ordering {
     ($ordering:ident, $name:literal) => {
@@ -48,8 +48,7 @@ macro_rules! ordering {
     };
 }
 
-/// Whether the ordering of this name is to be weakened in this run. Always false outside of loom
-/// builds.
+/// Whether the ordering of this name is weakened in this run. Always false outside of loom builds.
 #[doc(hidden)]
 #[inline(always)]
 #[must_use]
@@ -66,7 +65,7 @@ pub fn weakened(name: &str) -> bool {
     }
 }
 
-/// A fence of a named ordering, or none where that is weakened.
+/// A fence of a named ordering. No fence if that is weakened.
 #[inline(always)]
 pub fn fence(ordering: atomic::Ordering) {
     if ordering != atomic::Ordering::Relaxed {
@@ -97,13 +96,13 @@ pub use shuttle_impl::*;
 pub use std_impl::*;
 pub use weak_set::WeakSet;
 
-/// A number that tells what has happened and decides nothing: model checkers need not see it. It
-/// changes where locks are held that they do not see either (those of the cache), and must not let
-/// them run another thread there, which would wait for such a lock for ever.
+/// A counter for statistics, on which no protocol depends, so model checkers need not see it. It
+/// changes while locks are held that model checkers do not see either (those of the cache). They
+/// must not switch threads there, because the other thread would wait for such a lock for ever.
 pub use std::sync::atomic::AtomicU64 as StatCounter;
 
-/// A number that the process has not got from here before, from 1 on. It is no part of any
-/// protocol, so model checkers need not see it; it is here because it names an atomic.
+/// Returns a number that the process has not got from here before, from 1 on. No protocol depends
+/// on it, so model checkers need not see it. It is in this crate because it uses an atomic.
 #[inline]
 #[must_use]
 pub fn next_block() -> u64 {

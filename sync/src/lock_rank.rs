@@ -1,24 +1,24 @@
-//! The order in which locks nest, and the check that they do.
+//! The order in which locks nest, and its check.
 //!
-//! Input: a [`Rank`] for each lock, given where the lock is made. Output: in builds with debug
-//! assertions, the names of both locks and where they were taken, where a thread breaks the order.
+//! Input: a [`Rank`] for each lock, given where the lock is created. Output: when a thread breaks
+//! the order, the names of both locks and where they were taken, in builds with debug assertions.
 //!
-//! - N1: a thread takes a lock only if its level is above those of all that it holds. So no two
-//!   threads wait for each other.
-//! - N2: code of the user's runs under the driver of a stream and the reader of its log at most
-//!   ([`before_user_code`]); only drivers take readers.
-//! - N3: nothing is held while a plugin compiles or loads, and while a thread waits ([`before`]),
-//!   but the lock that it waits with; and, where code of the user's ends an engine, the driver and
-//!   the reader that it runs under, which are another engine's ([`before_end`]).
+//! - N1: a thread takes a lock only if its level is above the levels of all that it holds. So no
+//!   two threads wait for each other.
+//! - N2: user code runs at most under the driver of a stream and the reader of its log
+//!   ([`before_user_code`]). Only drivers take readers.
+//! - N3: no lock is held while a plugin compiles or loads, or while a thread waits ([`before`]),
+//!   except the lock that it waits with. Where user code drops an engine, it may run under the
+//!   driver and the reader of another engine ([`before_end`]).
 //!
-//! A violation is told on standard error, the first few, and the process goes on: it may never
-//! come to a deadlock. With `FUSELINE_LOCK_ORDER=end` in the environment, as in this checkout
-//! (`.cargo/config.toml`), it ends the process and does not unwind: it would be caught as a panic
-//! of the user's or of a pool's thread, and go unnoticed. The locks of the cache crate have no
-//! ranks: what they guard is its tables, and nothing else is taken or called while one is held,
-//! which is part of N1 to N3 ([`crate::LeafGuard`]). Releases know nothing of ranks: a lock is as
-//! large as without one. Nor do loom and shuttle, under which a thread of the model is no thread
-//! of the system.
+//! The first few violations are reported on standard error, and the process goes on, because it may
+//! never come to a deadlock. With `FUSELINE_LOCK_ORDER=end` in the environment, as in this checkout
+//! (`.cargo/config.toml`), a violation ends the process. It does not unwind: a panic would be
+//! caught as one of the user or of a pool thread, and go unnoticed. The locks of the cache crate
+//! have no ranks. They guard its tables, and nothing else is taken or called while one is held,
+//! which is part of N1 to N3 ([`crate::LeafGuard`]). Release builds have no ranks, so a lock is as
+//! large as without one. Neither do loom and shuttle, under which a thread of the model is no
+//! thread of the system.
 
 use std::fmt;
 
@@ -34,7 +34,7 @@ pub use here::{before, before_end, before_user_code};
 /// Declares the locks, level by level.
 macro_rules! ranks {
     ($($level:literal: { $($name:ident = $words:literal,)+ })+) => {
-        /// The locks by name, in the only order in which they nest. Those of one level do not nest
+        /// The locks by name, in the only order in which they nest. Locks of one level do not nest
         /// in each other.
         #[derive(Clone, Copy, PartialEq, Eq)]
         pub enum Rank {
@@ -139,20 +139,20 @@ mod checked {
 
     use super::Rank;
 
-    /// Most that a thread holds at once; the levels are fewer.
+    /// Maximum number of locks that a thread holds at once. There are fewer levels.
     const MOST: usize = 8;
 
-    type Place = &'static Location<'static>;
+    type CallSite = &'static Location<'static>;
 
-    /// What a thread holds, in the order in which it was taken.
+    /// The locks that a thread holds, in the order in which it took them.
     #[derive(Default)]
     pub(super) struct Stack {
-        held: [Option<(Rank, Place)>; MOST],
+        held: [Option<(Rank, CallSite)>; MOST],
         count: usize,
     }
 
     thread_local! {
-        // Nothing of it is dropped, so it is there until the thread is gone.
+        // Nothing in it has a destructor, so it exists until the thread is gone.
         static STACK: RefCell<Stack> = const { RefCell::new(Stack { held: [None; MOST], count: 0 }) };
         /// Whether this thread is ending the process for a violation.
         static IS_OVER: Cell<bool> = const { Cell::new(false) };
@@ -162,12 +162,12 @@ mod checked {
         what needs it before. If the order is wrong, change it there and in sync/src/lock_rank.rs.";
 
     impl Stack {
-        fn held(&self) -> impl Iterator<Item = (Rank, Place)> {
+        fn held(&self) -> impl Iterator<Item = (Rank, CallSite)> {
             self.held[..self.count].iter().flatten().copied()
         }
 
         /// N1.
-        pub(super) fn take(&mut self, rank: Rank, place: Place) -> Result<(), String> {
+        pub(super) fn take(&mut self, rank: Rank, place: CallSite) -> Result<(), String> {
             if rank == Rank::Test {
                 return Ok(());
             }
@@ -182,20 +182,20 @@ mod checked {
         }
 
         pub(super) fn give(&mut self, rank: Rank) {
-            let is_it = |held: &Option<(Rank, Place)>| held.is_some_and(|(other, _)| other == rank);
+            let is_it = |held: &Option<(Rank, CallSite)>| held.is_some_and(|(other, _)| other == rank);
             if let Some(at) = self.held[..self.count].iter().rposition(is_it) {
                 self.held[at..self.count].rotate_left(1);
                 self.count -= 1;
             }
         }
 
-        /// Whether all that is held but `except` is of this level at most.
+        /// Checks that all held locks except `except` have at most this level.
         pub(super) fn holds_at_most(
             &self,
             most: u8,
             except: Option<Rank>,
             before: &str,
-            place: Place,
+            place: CallSite,
         ) -> Result<(), String> {
             match self.held().find(|&(rank, _)| rank.parts().0 > most && Some(rank) != except) {
                 None => Ok(()),
@@ -206,10 +206,10 @@ mod checked {
         }
     }
 
-    /// How many violations are told.
+    /// Maximum number of reported violations.
     const MAX_TOLD: u32 = 8;
 
-    /// Tells, or ends the process. Not through `eprintln`, which tests catch.
+    /// Reports a violation, or ends the process. Not through `eprintln`, which tests capture.
     fn refuse(message: &str) {
         static TOLD: AtomicU32 = AtomicU32::new(0);
         let goes_on = std::env::var_os("FUSELINE_LOCK_ORDER").is_none_or(|way| way != "end");
@@ -244,7 +244,7 @@ mod checked {
         }
     }
 
-    /// What a lock knows of its rank.
+    /// The rank of a lock.
     #[derive(Clone, Copy)]
     pub(crate) struct Ranked(Rank);
 
@@ -253,7 +253,7 @@ mod checked {
             Ranked(rank)
         }
 
-        /// The lock is about to be taken: a deadlock is told rather than waited for.
+        /// Called before the lock is taken, so that a deadlock is reported instead of waited for.
         #[track_caller]
         pub(crate) fn take(self) -> Held {
             let place = Location::caller();
@@ -266,7 +266,7 @@ mod checked {
     pub(crate) struct Held(Rank);
 
     impl Held {
-        /// This thread is about to wait, and lets go of this lock meanwhile (N3).
+        /// Called before this thread waits, which releases this lock meanwhile (N3).
         #[track_caller]
         pub(crate) fn before_wait(&self) {
             let (rank, place) = (self.0, Location::caller());
@@ -283,8 +283,8 @@ mod checked {
         }
     }
 
-    /// This thread is about to do something that may take long or come back to us, in words
-    /// ("waits"): nothing may be held (N3).
+    /// Called before this thread does something that may take long or call back. `what` describes
+    /// it ("waits"). No lock may be held (N3).
     #[track_caller]
     pub fn before(what: &str) {
         let place = Location::caller();
@@ -292,8 +292,9 @@ mod checked {
         look(|stack| stack.holds_at_most(0, None, what, place));
     }
 
-    /// This thread is about to wait for the end of an engine. It may be in code of the user's,
-    /// under the driver of another engine's stream: one of this engine's would keep it from ending.
+    /// Called before this thread waits for the end of an engine. It may run user code under the
+    /// driver of another engine's stream. A driver of this engine's streams would keep it from
+    /// ending.
     #[track_caller]
     pub fn before_end(what: &str) {
         let place = Location::caller();
@@ -302,7 +303,7 @@ mod checked {
         look(|stack| stack.holds_at_most(most, None, what, place));
     }
 
-    /// This thread is about to call code of the user's (N2).
+    /// Called before this thread runs user code (N2).
     #[track_caller]
     pub fn before_user_code() {
         let place = Location::caller();
@@ -315,7 +316,7 @@ mod checked {
     mod tests {
         use super::*;
 
-        fn here() -> Place {
+        fn here() -> CallSite {
             Location::caller()
         }
 
@@ -327,7 +328,7 @@ mod checked {
             }
             stack.give(Rank::LogRoom);
             stack.give(Rank::TemplateCache);
-            // The queue is still held, by which a lock of an earlier level and one of its own are
+            // The queue is still held, so locks of an earlier level and of its own level are
             // refused.
             for rank in [Rank::TemplateCache, Rank::InFlight, Rank::Queue] {
                 let message = stack.take(rank, here()).unwrap_err();
@@ -355,11 +356,11 @@ mod checked {
             assert!(message.contains("waits, and it holds the driver of a stream (level 1)"), "{message}");
             stack.take(Rank::InFlight, here()).unwrap();
             assert!(stack.holds_at_most(user, None, "calls", here()).is_err());
-            // The lock that is waited with is let go of.
+            // The lock that is waited with is released.
             stack.holds_at_most(user, Some(Rank::InFlight), "waits", here()).unwrap();
         }
 
-        /// In a process of its own, since it ends by it.
+        /// In its own process, because it ends that.
         #[test]
         fn two_locks_in_the_wrong_order_end_the_process() {
             const CHILD: &str = "FUSELINE_TEST_LOCK_ORDER";
@@ -370,7 +371,7 @@ mod checked {
                 let _templates = templates.lock();
                 return;
             }
-            let name = "rank::checked::tests::two_locks_in_the_wrong_order_end_the_process";
+            let name = "lock_rank::checked::tests::two_locks_in_the_wrong_order_end_the_process";
             let mut command = std::process::Command::new(std::env::current_exe().unwrap());
             command.args(["--exact", name, "--nocapture"]).env(CHILD, "1").env("FUSELINE_LOCK_ORDER", "end");
             let output = command.output().unwrap();
@@ -419,15 +420,15 @@ mod unchecked {
         pub(crate) fn before_wait(&self) {}
     }
 
-    /// Nothing is checked.
+    /// Checks nothing.
     #[inline(always)]
     pub fn before(_what: &str) {}
 
-    /// Nothing is checked.
+    /// Checks nothing.
     #[inline(always)]
     pub fn before_end(_what: &str) {}
 
-    /// Nothing is checked.
+    /// Checks nothing.
     #[inline(always)]
     pub fn before_user_code() {}
 }

@@ -1,5 +1,5 @@
-//! Under loom: every access of a small model is explored, in every schedule with a bounded number
-//! of preemptions.
+//! The implementation under loom, which explores every access of a small model in every schedule
+//! with a bounded number of preemptions.
 //!
 //! loom has no clock, so a deadline never passes here: a model that would wait for one deadlocks
 //! and is reported.
@@ -74,8 +74,8 @@ impl Condvar {
     }
 }
 
-/// Variables of a thread; those of the real thread, which all threads of a model share. No model
-/// reads one.
+/// Thread-local variables. They are those of the real thread, which all threads of a model share.
+/// No model reads one.
 pub use std::thread_local;
 
 pub mod thread {
@@ -87,7 +87,7 @@ pub mod thread {
         loom::thread::Builder::new().name(name).spawn(f)
     }
 
-    /// Priorities are no part of a model.
+    /// Models have no priorities.
     pub fn lower_priority() {}
 
     pub fn park_until(_deadline: Instant) {

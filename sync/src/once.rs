@@ -1,4 +1,4 @@
-//! A value that is set once, by one owner of a promise, and waited for by anybody.
+//! A value that is set once, by the owner of a promise, and that any thread can wait for.
 //!
 //! # State word
 //!
@@ -15,16 +15,16 @@
 //! # Safety argument
 //!
 //! - N1: *The value is written once, before anybody reads it.* There is one [`Promise`] per
-//!   [`Once`] and setting consumes it. Readers look at the value only after they saw `DONE` with
+//!   [`Once`], and setting consumes it. Readers look at the value only after they saw `DONE` with
 //!   `Acquire`.
-//! - N2: *No wake-up is lost.* A waiter is pushed by a compare-exchange that fails if the word has
-//!   become `DONE`, in which case the caller is told at once. If it succeeds, the swap to `DONE`
-//!   sees it in the stack.
-//! - N3: *Every waiter is woken once and freed once*: by the swap, which takes the whole stack, or,
-//!   if the promise was never resolved because everything went away, by `drop`, which frees without
-//!   waking.
-//! - N4: *A promise is always kept.* One that is dropped sets the value of
-//!   [`Abandoned::abandoned`], so nobody waits for ever for something that was given up.
+//! - N2: *No wake-up is lost.* A waiter is pushed by a compare-exchange, which fails if the word
+//!   has become `DONE`; then the caller is woken at once. If it succeeds, the swap to `DONE` sees
+//!   the waiter in the stack.
+//! - N3: *Every waiter is woken once and freed once*: by the swap, which takes the whole stack; or
+//!   by `drop`, which frees without waking, if everything went away before the promise was
+//!   resolved.
+//! - N4: *A promise is always settled.* Dropping one sets the value of [`Abandoned::abandoned`], so
+//!   nobody waits for ever for an abandoned value.
 
 use std::fmt;
 use std::ptr;
@@ -34,9 +34,9 @@ use std::time::Instant;
 use crate::atomic::{AtomicPtr, Ordering};
 use crate::{UnsafeCell, thread};
 
-/// What a promise sets when it is dropped without being resolved.
+/// The value that a promise sets when it is dropped without being resolved.
 pub trait Abandoned {
-    /// The value that stands for that.
+    /// The value of an abandoned promise.
     fn abandoned() -> Self;
 }
 
@@ -97,8 +97,8 @@ impl<T> Once<T> {
     /// the value and must be short.
     pub fn subscribe(&self, wake: impl FnOnce() + Send + 'static) {
         let waiter = Box::into_raw(Box::new(Waiter { next: ptr::null_mut(), wake: Box::new(wake) }));
-        // Relaxed: what `top` points to is not looked at here, and who is told of `DONE` reads the
-        // value through `get`.
+        // Relaxed: `top` is not dereferenced here, and a caller that finds `DONE` reads the value
+        // through `get`.
         let mut top = self.word.load(Ordering::Relaxed);
         while top != done() {
             // SAFETY: holds because the waiter is ours until the compare-exchange below succeeds.
@@ -118,18 +118,17 @@ impl<T> Once<T> {
         (waiter.wake)();
     }
 
-    /// Takes the value out, if it has been set; what is left is good for nothing but to be dropped.
+    /// Takes the value out, if it has been set. Afterwards the `Once` can only be dropped.
     #[inline]
     pub fn take(&mut self) -> Option<T> {
-        // SAFETY: holds because `&mut self` says that nobody else is here, neither a reader nor the
-        // promise.
+        // SAFETY: holds because `&mut self` excludes all others: readers and the promise.
         self.value.with_mut(|value| unsafe { (*value).take() })
     }
 
-    /// Sets the value and wakes everybody. To be called once, by the owner of the promise.
+    /// Sets the value and wakes all waiters. Called once, by the owner of the promise.
     fn set(&self, value: T) {
-        // SAFETY: holds because the one promise was consumed for this call, and readers keep away
-        // until `DONE` (N1).
+        // SAFETY: holds because the only promise was consumed for this call, and readers do not
+        // access the value before `DONE` (N1).
         self.value.with_mut(|slot| unsafe { *slot = Some(value) });
         let mut top = self.word.swap(done(), ordering!(AcqRel, "once_set"));
         // Waiters come newest first; wake in the order of waiting.
@@ -176,8 +175,7 @@ impl<T> Drop for Once<T> {
     fn drop(&mut self) {
         let mut top = self.word.load(Ordering::Relaxed);
         while !top.is_null() && top != done() {
-            // SAFETY: holds because `&mut self` says that nobody else is here, so the stack is ours
-            // (N3).
+            // SAFETY: holds because `&mut self` excludes all others, so the stack is ours (N3).
             let waiter = unsafe { Box::from_raw(top) };
             top = waiter.next;
         }
@@ -205,12 +203,12 @@ impl<T: Abandoned, H: AsRef<Once<T>>> Promise<T, H> {
         Promise { holder: Some(holder), value: std::marker::PhantomData }
     }
 
-    /// What the value belongs to.
+    /// The object that the value belongs to.
     pub fn holder(&self) -> &Arc<H> {
         self.holder.as_ref().expect("bug: a promise outlives its resolution")
     }
 
-    /// Sets the value; returns what it belongs to.
+    /// Sets the value and returns the object that it belongs to.
     pub fn resolve(mut self, value: T) -> Arc<H> {
         let holder = self.holder.take().expect("bug: a promise outlives its resolution");
         (*holder).as_ref().set(value);

@@ -1,4 +1,4 @@
-//! Under shuttle: random schedules of larger programs, under sequential consistency.
+//! The implementation under shuttle: random schedules of larger programs, sequentially consistent.
 //!
 //! shuttle has no clock, so a deadline never passes here.
 #![allow(missing_docs, reason = "as `std_impl`")]
@@ -72,8 +72,8 @@ impl Condvar {
     }
 }
 
-/// Variables of a thread of the scenario; `std`'s would be shared by all, which run on one real
-/// thread.
+/// Thread-local variables of a thread of the scenario. Those of `std` would be shared by all,
+/// because they run on one real thread.
 pub use shuttle::thread_local;
 
 pub mod thread {
@@ -85,7 +85,7 @@ pub mod thread {
         shuttle::thread::Builder::new().name(name).spawn(f)
     }
 
-    /// Priorities are no part of a model.
+    /// Models have no priorities.
     pub fn lower_priority() {}
 
     pub fn park_until(_deadline: Instant) {

@@ -1,4 +1,4 @@
-//! The real thing: `std` atomics and threads, `parking_lot` locks.
+//! The implementation of normal builds: `std` atomics and threads, `parking_lot` locks.
 #![allow(
     clippy::disallowed_types,
     clippy::disallowed_methods,
@@ -43,8 +43,8 @@ impl<T> UnsafeCell<T> {
     }
 }
 
-/// A lock that does not poison: state that a panic may leave half changed says so in its own state
-/// word. Its rank says in what it nests ([`crate::lock_rank`]).
+/// A lock that does not poison: state that a panic may leave half changed records that in its own
+/// state word. The rank determines how locks nest ([`crate::lock_rank`]).
 pub struct Mutex<T> {
     lock: parking_lot::Mutex<T>,
     rank: Ranked,
@@ -68,7 +68,7 @@ impl<T> Mutex<T> {
         MutexGuard { guard: self.lock.lock(), held }
     }
 
-    /// What it guards, of which nobody else can have anything.
+    /// The guarded value. `&mut self` excludes other users.
     #[inline]
     pub fn get_mut(&mut self) -> &mut T {
         self.lock.get_mut()
@@ -120,7 +120,7 @@ impl Condvar {
         Condvar(parking_lot::Condvar::new())
     }
 
-    /// Lets go of the lock, waits until notified and takes it again; may wake early.
+    /// Releases the lock, waits until notified and takes the lock again; may wake early.
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn wait<'a, T>(&self, mut guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
         guard.held.before_wait();
@@ -172,15 +172,15 @@ pub mod thread {
         std::thread::Builder::new().name(name).spawn(f)
     }
 
-    /// What is added to the nice value of a thread of low priority. Where all cores are busy it
-    /// gets a tenth of what another thread gets (Linux's weights are 110 and 1,024): little enough
-    /// not to be noticed, and enough to end if it comes to be waited for. At 19 it would be a
+    /// Added to the nice value of a low-priority thread. If all cores are busy, it gets a tenth of
+    /// the time of another thread (Linux's weights are 110 and 1,024): little enough not to be
+    /// noticed, and enough to finish if somebody comes to wait for it. At 19 it would be a
     /// seventieth.
     #[cfg(target_os = "linux")]
     const NICE: i32 = 10;
 
-    /// Lets the calling thread get little while others want to run, for good. On systems other than
-    /// Linux, where a nice value is a process's, and where it is not allowed, nothing happens.
+    /// Permanently lowers the priority of the calling thread. Does nothing on systems other than
+    /// Linux, where the nice value belongs to the process, and where it is not allowed.
     pub fn lower_priority() {
         #[cfg(target_os = "linux")]
         let _ = rustix::process::nice(NICE);

@@ -1,25 +1,25 @@
-//! What is alive of what was put in.
+//! A set of weak references.
 
 use std::sync::{Arc, Weak};
 
-/// Weak references of which those are left out now and then that have nothing left: to look at all
-/// of them each time would take ten thousand streams a minute.
+/// Weak references. Dead ones are removed now and then. With a removal at each insertion, opening
+/// ten thousand streams would take a minute.
 #[derive(Debug)]
 pub struct WeakSet<T: ?Sized> {
     all: Vec<Weak<T>>,
     least: usize,
-    /// With so many it is worth a look.
+    /// Size at which dead references are removed.
     sweep_at: usize,
 }
 
 impl<T: ?Sized> WeakSet<T> {
-    /// With fewer than `least` nothing is left out.
+    /// Creates a set that removes nothing while it has fewer than `least` references.
     #[must_use]
     pub const fn new(least: usize) -> WeakSet<T> {
         WeakSet { all: Vec::new(), least, sweep_at: least }
     }
 
-    /// Puts one in.
+    /// Adds a reference.
     pub fn push(&mut self, new: Weak<T>) {
         if self.all.len() >= self.sweep_at {
             self.all.retain(|one| one.strong_count() > 0);
@@ -28,7 +28,7 @@ impl<T: ?Sized> WeakSet<T> {
         self.all.push(new);
     }
 
-    /// What is alive.
+    /// The objects that are alive.
     pub fn iter(&self) -> impl Iterator<Item = Arc<T>> + '_ {
         self.all.iter().filter_map(Weak::upgrade)
     }

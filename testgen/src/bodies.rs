@@ -1,4 +1,4 @@
-//! Bodies of `reduce` and its like, with initial values.
+//! Bodies of `reduce` and similar ops, with initial values.
 
 use std::sync::Arc;
 
@@ -12,11 +12,11 @@ use super::{Domain, SampleOperand, Sampler};
 /// A body that combines two elements per operand into one, and an initial value for each.
 pub(super) struct Combiner {
     pub(super) body: Arc<Body>,
-    /// Of the operands' types.
+    /// One per operand, with the operands' types.
     pub(super) inits: Vec<SampleOperand>,
 }
 
-/// Ops that combine elements in any order to the same result, but for rounding.
+/// Ops whose result does not depend on the order of elements, except for rounding.
 pub(super) fn associative(dtype: DType) -> &'static [OpCode] {
     use OpCode::{Add, And, Maximum, Minimum, Multiply, Or, Xor};
     match dtype.class() {
@@ -40,7 +40,7 @@ impl Sampler<'_> {
         }
     }
 
-    /// The types that elements are combined in: their own or wider ones.
+    /// The types in which elements are combined: their own or wider ones.
     fn combined_types(&mut self, dtypes: &[DType]) -> Vec<DType> {
         dtypes.iter().map(|&dtype| self.widened(dtype)).collect()
     }
@@ -63,8 +63,8 @@ impl Sampler<'_> {
         Some(Combiner { body: Arc::new(Body::new(graph, &returns)?), inits })
     }
 
-    /// Ops that depend on order and on which side an operand stands, constants, unused and repeated
-    /// values.
+    /// A body with ops that depend on the order and the side of operands, constants, and unused and
+    /// repeated values.
     fn lopsided(&mut self, dtypes: &[DType]) -> Option<Combiner> {
         let mut graph = Graph::new();
         let types = self.combined_types(dtypes);
@@ -92,7 +92,7 @@ impl Sampler<'_> {
         Some(Combiner { body: Arc::new(Body::new(graph, &returns)?), inits: inits.collect() })
     }
 
-    /// Whatever ops there are.
+    /// A body of arbitrary ops.
     fn arbitrary(&mut self, dtypes: &[DType]) -> Option<Combiner> {
         let types = self.combined_types(dtypes);
         let returns: Vec<TensorType> = types.iter().map(|&dtype| TensorType::scalar(dtype)).collect();
@@ -102,8 +102,7 @@ impl Sampler<'_> {
         Some(Combiner { body, inits: inits.collect() })
     }
 
-    /// A body with tensors and a body of its own inside: it adds two elements as a `reduce` of
-    /// both.
+    /// A body with tensors and a nested body: it adds two elements with a `reduce` of both.
     fn graph_body(&mut self, dtype: DType) -> Option<Combiner> {
         let mut graph = Graph::new();
         let (lhs, rhs) = pairs(&mut graph, &[dtype])[0];
@@ -119,13 +118,13 @@ impl Sampler<'_> {
         Some(Combiner { body: Arc::new(Body::new(graph, &sum)?), inits })
     }
 
-    /// What `select_and_scatter` picks elements with.
+    /// The comparison of a `select_and_scatter`.
     pub(super) fn selector(&mut self, dtype: DType) -> Option<Arc<Body>> {
         let direction = self.one_of(&[Comparison::Ge, Comparison::Le, Comparison::Gt, Comparison::Lt])?;
         let mut graph = Graph::new();
         let (mut lhs, mut rhs) = pairs(&mut graph, &[dtype])[0];
         if dtype.is_complex() {
-            // Complex numbers have no order; their real parts have.
+            // Complex numbers have no order, so their real parts are compared.
             for side in [&mut lhs, &mut rhs] {
                 *side = graph.push(OpCode::Real, Attrs::none(), &[], &[*side]).ok()?[0];
             }
@@ -143,7 +142,7 @@ impl Sampler<'_> {
     }
 }
 
-/// Parameters for left and right elements of the given types, as pairs.
+/// Pairs of parameters for left and right elements of the given types.
 fn pairs(graph: &mut Graph, dtypes: &[DType]) -> Vec<(Ref, Ref)> {
     let mut side =
         || -> Vec<Ref> { dtypes.iter().map(|&dtype| graph.param(TensorType::scalar(dtype))).collect() };
@@ -151,7 +150,7 @@ fn pairs(graph: &mut Graph, dtypes: &[DType]) -> Vec<(Ref, Ref)> {
     left.into_iter().zip(side()).collect()
 }
 
-/// The greater value, by a branch.
+/// The greater value, selected by a branch.
 fn greater_by_branch(dtype: DType) -> Option<Combiner> {
     let mut graph = Graph::new();
     let (lhs, rhs) = pairs(&mut graph, &[dtype])[0];
@@ -163,7 +162,7 @@ fn greater_by_branch(dtype: DType) -> Option<Combiner> {
     Some(Combiner { body: Arc::new(Body::new(graph, &greater)?), inits })
 }
 
-/// The greater value with its index; of equal values the one with the lower index.
+/// The greater value with its index; ties go to the lower index.
 fn arg_max(value: DType, index: DType) -> Option<Combiner> {
     let mut graph = Graph::new();
     let params = pairs(&mut graph, &[value, index]);

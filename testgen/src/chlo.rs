@@ -1,4 +1,4 @@
-//! The ops of the CHLO dialect that are not elementwise.
+//! The CHLO ops that are not elementwise.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ pub(crate) fn top_k(sampler: &mut Sampler<'_>) -> Option<Sample> {
     Some(Sample::plain([operand], values.into_iter().collect()))
 }
 
-/// The places of dimensions that were counted from left to right, in some order.
+/// Positions of dimensions that were counted from left to right, permuted.
 struct Layout(Vec<usize>);
 
 impl Layout {
@@ -48,7 +48,8 @@ pub(crate) fn ragged_dot(sampler: &mut Sampler<'_>) -> Option<Sample> {
     let counts = [sizes(2), sizes(2), sizes(2), sizes(1)];
     let mut kept = counts.map(|sizes| sizes[..sampler.below(sizes.len() + 1)].to_vec());
     let kind = sampler.below(3);
-    // The simplest choice is a free ragged dimension; there must be one of its kind.
+    // The simplest choice is a free ragged dimension. At least one dimension of that kind is
+    // needed.
     let ragged_kind = [2, 1, 0][kind];
     if kept[ragged_kind].is_empty() {
         kept[ragged_kind].push(1 + sampler.up_to(4));
@@ -68,7 +69,7 @@ pub(crate) fn ragged_dot(sampler: &mut Sampler<'_>) -> Option<Sample> {
     let (rhs_contract, rhs_free) = rest.split_at(contract.len());
     let of_kind = [lhs_free, lhs_contract, lhs_batch][kind];
     let ragged = of_kind[sampler.below(of_kind.len())];
-    // Sizes of the groups of all, or those of each index of the dimensions before.
+    // Group sizes for all, or for each index of the preceding dimensions.
     let mut size_dims = Vec::new();
     if sampler.rarely(2) {
         let mut before: Vec<usize> = if kind == 2 { Vec::new() } else { lhs_batch.to_vec() };
@@ -102,8 +103,8 @@ pub(crate) fn ragged_dot(sampler: &mut Sampler<'_>) -> Option<Sample> {
     Some(Sample::plain([lhs, rhs, SampleOperand::Fresh(group_sizes, Domain::Exponent)], attrs))
 }
 
-/// One or two inputs, each combined with a value carried along; the outputs are what is carried,
-/// and now and then whether the last element is greater.
+/// One or two inputs, each combined with a carried value. The outputs are the carried values and,
+/// occasionally, whether the last element is greater.
 pub(crate) fn scan(sampler: &mut Sampler<'_>) -> Option<Sample> {
     let (first, ty) = sampler.operand(sampler.row_dtypes(), 1)?;
     let axis = sampler.below(ty.rank());

@@ -1,4 +1,4 @@
-//! Ops that replicas compute together.
+//! Collective ops.
 
 use fuseline_fusion::op::attrs;
 use fuseline_fusion::{AttrValue, Attrs, DType, Groups, TensorType};
@@ -11,7 +11,7 @@ impl Sampler<'_> {
         self.permutation(self.replicas).into_iter().map(|id| id as i64).collect()
     }
 
-    /// All replicas in groups of one size, which is the second value; 0 choices make one group.
+    /// All replicas in groups of one size, and that size; choices of 0 make one group.
     fn equal_groups(&mut self) -> Option<(Groups, u64)> {
         let sizes: Vec<usize> =
             (1..=self.replicas).rev().filter(|&size| self.replicas.is_multiple_of(size)).collect();
@@ -30,8 +30,7 @@ impl Sampler<'_> {
         Groups::new(&groups)
     }
 
-    /// The attributes with a channel now and then, which changes nothing; `place` is that of the
-    /// channel.
+    /// The attributes, occasionally with a channel at `place`, which changes nothing.
     fn with_channel(&mut self, attrs: Attrs, place: usize) -> Attrs {
         let mut values = attrs.values().to_vec();
         let flagged = place + 1 < values.len();
@@ -46,8 +45,8 @@ impl Sampler<'_> {
         values.into_iter().collect()
     }
 
-    /// One to three operands of one element type or several, each with a dimension `axis`, which is
-    /// the second value.
+    /// One to three operands, of one element type or of several if `mixed`, and a dimension that
+    /// all have.
     fn several(&mut self, mixed: bool) -> Option<(Vec<SampleOperand>, usize)> {
         let (first, ty) = self.operand(self.row_dtypes(), 1)?;
         let axis = self.below(ty.rank());

@@ -1,4 +1,4 @@
-//! Functions with a name.
+//! User-defined ops: named functions.
 
 use std::sync::Arc;
 
@@ -8,16 +8,15 @@ use fuseline_fusion::{Attrs, Body, Graph, OpCode, OpDef, Ref, TensorType};
 use super::{Sample, Sampler};
 
 /// Whether a portable program may have the op inside a composite, where [`super::ProgramSampler`]
-/// does not see it. What it refuses for a reason that hangs on more than the op's class is left out
-/// here.
+/// does not inspect it. This excludes ops whose rejection depends on more than their class.
 fn is_simple(def: &OpDef) -> bool {
     let moves = matches!(def.fusibility, Fusibility::Elementwise | Fusibility::Movement);
     let exact = def.rounding == Rounding::Exact && def.code != OpCode::BitcastConvert;
     moves && (exact || matches!(def.code, OpCode::Add | OpCode::Subtract | OpCode::Multiply))
 }
 
-/// A call of another op as a function, which may return an operand too, and a barrier around what
-/// it returns.
+/// Another op as a function. It may also return an operand, and may have a barrier around its
+/// results.
 pub(crate) fn composite(sampler: &mut Sampler<'_>) -> Option<Sample> {
     let portable = sampler.portable();
     let fits = |def: &&'static OpDef| {

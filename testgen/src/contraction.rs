@@ -1,12 +1,12 @@
-//! Products summed over dimensions.
+//! Contractions: products summed over dimensions.
 
 use fuseline_fusion::op::attrs::{self, ConvDimensionNumbers, ConvOptions, DotDimensionNumbers};
 use fuseline_fusion::{AttrValue, Attrs, DType, DTypeClass, DTypeSet};
 
 use super::{Sample, Sampler, axes};
 
-/// Element types of the other operand and of the result. Portable products are of one type, to it
-/// or to a wider one.
+/// Element types of the other operand and of the result. Portable products have operands of one
+/// type, and a result of that or a wider type.
 pub(super) fn product_types(sampler: &mut Sampler<'_>, lhs: DType) -> Option<(DType, DType)> {
     if sampler.portable() || !sampler.rarely(4) {
         return Some((lhs, sampler.widened(lhs)));
@@ -17,7 +17,7 @@ pub(super) fn product_types(sampler: &mut Sampler<'_>, lhs: DType) -> Option<(DT
     Some((rhs, result))
 }
 
-/// The attributes, now and then with a precision per operand.
+/// The attributes, occasionally with a precision per operand.
 fn with_precision(sampler: &mut Sampler<'_>, attrs: &Attrs, place: usize) -> Attrs {
     let mut values = attrs.values().to_vec();
     if sampler.rarely(3) {
@@ -27,10 +27,10 @@ fn with_precision(sampler: &mut Sampler<'_>, attrs: &Attrs, place: usize) -> Att
     values.into_iter().collect()
 }
 
-/// The attributes of a `dot_general`, now and then with an algorithm: `bf16 x bf16 -> f32` in one
+/// The attributes of a `dot_general`, occasionally with an algorithm: `bf16 x bf16 -> f32` in one
 /// to nine operations, or `f64` throughout.
 fn with_algorithm(sampler: &mut Sampler<'_>, attrs: Attrs) -> Option<Attrs> {
-    // What backends do with an algorithm that is not made for the operands' types differs.
+    // Backends differ in what they do with an algorithm for other operand types.
     if sampler.portable() || !sampler.rarely(4) {
         return Some(attrs);
     }
@@ -48,14 +48,15 @@ fn with_algorithm(sampler: &mut Sampler<'_>, attrs: Attrs) -> Option<Attrs> {
 pub(crate) fn dot_general(sampler: &mut Sampler<'_>) -> Option<Sample> {
     let (lhs, ty) = sampler.operand(sampler.row_dtypes(), 0)?;
     let rank = ty.rank();
-    // The dimensions of lhs in some order: first those to sum over, then the batch, the rest stays.
+    // The dimensions of lhs, permuted: first the contracting ones, then the batch, then the free
+    // ones.
     let order = sampler.permutation(rank);
     let contracting = rank - sampler.below(rank + 1);
     let batching = sampler.below((rank - contracting).min(2) + 1);
     let (lhs_contracting, kept) = order.split_at(contracting);
     let lhs_batching = &kept[..batching];
     let free: Vec<u64> = (0..sampler.below(3)).map(|_| sampler.dim()).collect();
-    // The dimensions of rhs: those paired with lhs, then its own; in some order again.
+    // The dimensions of rhs: those paired with lhs, then its free ones, permuted again.
     let paired = lhs_contracting.iter().chain(lhs_batching).map(|&axis| ty.dims()[axis]);
     let sizes: Vec<u64> = paired.chain(free).collect();
     let places = sampler.permutation(sizes.len());
@@ -80,7 +81,7 @@ pub(crate) fn dot_general(sampler: &mut Sampler<'_>) -> Option<Sample> {
     Some(Sample::plain([lhs, rhs], with_algorithm(sampler, attrs)?))
 }
 
-/// Where batch, features and space stand in one of input, kernel and output.
+/// The positions of batch, features and space in one of input, kernel and output.
 struct Layout {
     first: usize,
     second: usize,

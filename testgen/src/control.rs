@@ -1,4 +1,4 @@
-//! Ops that run their bodies as they are.
+//! Ops that run their bodies.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ const COUNTERS: DTypeSet = DTypeSet::of(&[
     DType::U64,
 ]);
 
-/// Up to three operands of any type, with the types.
+/// Up to three operands of any type, and their types.
 fn some_operands(sampler: &mut Sampler<'_>, set: DTypeSet) -> Option<(Vec<SampleOperand>, Vec<TensorType>)> {
     (0..sampler.below(4))
         .map(|_| sampler.operand(set, 0))
@@ -30,23 +30,24 @@ fn some_operands(sampler: &mut Sampler<'_>, set: DTypeSet) -> Option<(Vec<Sample
         .map(|all| all.into_iter().unzip())
 }
 
-/// The result of an op that has one.
+/// Adds an op with one result; returns the result.
 fn push(graph: &mut Graph, op: OpCode, attrs: Attrs, operands: &[Ref]) -> Option<Ref> {
     Some(graph.push(op, attrs, &[], operands).ok()?[0])
 }
 
-/// A value of rank 0 with these bits.
+/// A rank-0 value with these bits.
 fn scalar(dtype: DType, bits: Bits) -> Literal {
     Store::filled(TensorType::scalar(dtype), bits).finish()
 }
 
-/// An integer as a constant.
+/// Adds an integer constant.
 fn int(graph: &mut Graph, dtype: DType, value: i8) -> Option<Ref> {
     constant(graph, scalar(dtype, from_int(dtype, value.into())))
 }
 
-/// Loops of a few steps, whatever the data: besides arbitrary values they carry a counter, which
-/// goes up by 1 in each step and ends the loop unless it is between -4 and a small number.
+/// Loops of a few iterations for any data. In addition to arbitrary values they carry a counter
+/// that grows by 1 per iteration. The loop ends unless the counter is between -4 and a small
+/// number.
 pub(crate) fn while_loop(sampler: &mut Sampler<'_>) -> Option<Sample> {
     let (mut operands, mut types) = some_operands(sampler, sampler.row_dtypes())?;
     let dtype = sampler.dtype_of(COUNTERS)?;
@@ -86,7 +87,7 @@ pub(crate) fn while_loop(sampler: &mut Sampler<'_>) -> Option<Sample> {
     Some(Sample { operands, attrs: Attrs::none(), bodies })
 }
 
-/// Branches over captured operands; the first one decides what they all return.
+/// Branches with captured operands. The first one determines the types that all return.
 fn branches(sampler: &mut Sampler<'_>, selector: SampleOperand, count: usize) -> Option<Sample> {
     let (captured, types) = some_operands(sampler, DTypeSet::ANY)?;
     let mut first = sampler.grown(&types, Ops::Any);
@@ -114,7 +115,7 @@ pub(crate) fn case(sampler: &mut Sampler<'_>) -> Option<Sample> {
     branches(sampler, index, count)
 }
 
-/// The branch that returns one of two captured scalars.
+/// A branch that returns one of two captured scalars.
 pub(super) fn either(dtype: DType, which: u32) -> Option<Arc<Body>> {
     let mut graph = Graph::new();
     for _ in 0..2 {
@@ -123,8 +124,8 @@ pub(super) fn either(dtype: DType, which: u32) -> Option<Arc<Body>> {
     Body::new(graph, &[Ref::Param(which)]).map(Arc::new)
 }
 
-/// A comparator that orders by some of the operands, one after the other, and whether that leaves
-/// elements equal that are not: then only a stable sort has one result.
+/// A lexicographic comparator on some of the operands, and whether it treats different elements as
+/// equal. If it does, only a stable sort has a unique result.
 fn ordering(sampler: &mut Sampler<'_>, dtypes: &[DType]) -> Option<(Arc<Body>, bool)> {
     let mut graph = Graph::new();
     let pairs: Vec<(Ref, Ref)> = dtypes
@@ -134,12 +135,12 @@ fn ordering(sampler: &mut Sampler<'_>, dtypes: &[DType]) -> Option<(Arc<Body>, b
     let mut keys = sampler.permutation(dtypes.len());
     keys.truncate(1 + sampler.below(dtypes.len()));
     let mut ties = keys.len() < dtypes.len();
-    // From the last key to the first: each decides, or is equal and leaves it to those after it.
+    // From the last key to the first: each decides, or leaves equal elements to the keys after it.
     let mut decided = None;
     for &key in keys.iter().rev() {
         let (mut dtype, (mut left, mut right)) = (dtypes[key], pairs[key]);
         if dtype.is_complex() {
-            // Complex numbers have no order; their real parts have.
+            // Complex numbers have no order, so their real parts are compared.
             left = push(&mut graph, OpCode::Real, Attrs::none(), &[left])?;
             right = push(&mut graph, OpCode::Real, Attrs::none(), &[right])?;
             dtype = dtype.part();

@@ -5,7 +5,7 @@ use fuseline_fusion::{DType, DTypeClass, Literal, TensorType};
 
 use super::{Aim, Domain, Entropy, Seeded};
 
-/// Floats at which ops behave specially.
+/// Floats that are special cases of ops.
 const SPECIAL_FLOATS: [f64; 24] = [
     0.0,
     -0.0,
@@ -20,7 +20,7 @@ const SPECIAL_FLOATS: [f64; 24] = [
     f64::NEG_INFINITY,
     f64::NAN,
     -f64::NAN,
-    // Ends of the ranges of the integer and of the float types, and the subnormals of each.
+    // Bounds of the integer and float types, and subnormal numbers of the latter.
     127.5,
     -128.5,
     65_504.0,
@@ -34,8 +34,8 @@ const SPECIAL_FLOATS: [f64; 24] = [
     5e-324,
 ];
 
-/// Makes the data of a value from one choice; 0 makes all elements 1 (0 for indices, amounts and
-/// exponents).
+/// Generates the data of a value from one choice. Choice 0 makes all elements 1 (0 for indices,
+/// amounts and exponents).
 #[must_use]
 pub fn fill(entropy: &mut dyn Entropy, ty: &TensorType, domain: Domain, aim: Aim) -> Literal {
     let seed = entropy.draw(1 << 16);
@@ -61,7 +61,7 @@ struct Source {
     seed: u32,
     domain: Domain,
     aim: Aim,
-    /// Floats that are made already.
+    /// Floats that were generated in advance.
     given: std::vec::IntoIter<f64>,
 }
 
@@ -70,9 +70,9 @@ impl Source {
         self.random.draw(below)
     }
 
-    /// A float. Portable ones are finite and not zero, since executors disagree about the sign of
-    /// zero; every other value lies on a grid of quarters, so that sums and products of a few are
-    /// exact.
+    /// A float. Portable ones are finite and not zero, because executors disagree about the sign of
+    /// zero. With every other seed they are multiples of a quarter, so that sums and products of a
+    /// few are exact.
     fn float(&mut self) -> f64 {
         if self.seed == 0 {
             return match self.domain {
@@ -102,9 +102,9 @@ impl Source {
         if !positive && self.below(2) == 1 { -value } else { value }
     }
 
-    /// Hermitian matrices whose elements are eighths, off the diagonal up to 1/2 and on it above
-    /// the number of rows, as the floats of their elements in order. All but the diagonal is zero
-    /// with the simplest choice.
+    /// Hermitian matrices, as the floats of their elements in order. Elements are eighths, at most
+    /// 1/2 off the diagonal, and above the number of rows on it. The simplest choice has zeros off
+    /// the diagonal.
     fn positive_definite(&mut self, ty: &TensorType) -> Vec<f64> {
         let size = ty.dims().last().map_or(1, |&dim| dim as usize);
         let parts = if ty.dtype().is_complex() { 2 } else { 1 };
@@ -127,7 +127,7 @@ impl Source {
         all
     }
 
-    /// The bits of a float of the type. A portable one is a number other than zero in every type.
+    /// The bits of a float of the type. A portable one is non-zero in every type.
     fn float_of(&mut self, dtype: DType) -> Bits {
         if let Some(given) = self.given.next() {
             return from_f64(dtype, given);
@@ -144,14 +144,14 @@ impl Source {
     fn int(&mut self, dtype: DType) -> i64 {
         let bits = dtype.bits();
         let signed = dtype.class() == DTypeClass::Signed;
-        // The greatest of the shortest signed type is 1.
+        // The greatest value of the shortest signed type is 1.
         let most = (1 << (bits.min(8) - u32::from(signed))) - 1;
         match self.domain {
             Domain::Index { size } => {
                 if self.seed == 0 || size == 0 {
                     return 0;
                 }
-                // One in eight lies outside, as far as the type goes.
+                // One in eight is out of bounds, as far as the type permits.
                 let outside = self.below(8) == 0;
                 let size = u32::try_from(size).unwrap_or(u32::MAX);
                 let index = i64::from(self.below(size));
@@ -168,7 +168,7 @@ impl Source {
             Domain::Positive | Domain::Unit | Domain::AboveOne => i64::from(1 + self.below(4)).min(most),
             Domain::Any | Domain::PositiveDefinite if dtype == DType::Bool => self.below(2).into(),
             Domain::Any | Domain::PositiveDefinite => match (self.below(4), self.aim) {
-                // The ends of the range, the values around 0, and any bits.
+                // Bounds of the range, values near 0, and arbitrary bits.
                 (0, Aim::Everything) => match self.below(6) {
                     0 => 0,
                     1 => -1,

@@ -1,5 +1,4 @@
-//! Ops whose sizes are operands: calls of their static twins, with what the attributes say as
-//! operands.
+//! Ops with sizes as operands: calls of their static twins, with attributes turned into operands.
 
 use std::sync::Arc;
 
@@ -11,7 +10,7 @@ use fuseline_fusion::{AttrValue, DType, DTypeSet, OpCode, Shape, Signature, Tens
 use super::{Sample, SampleOperand, Sampler, indexing, movement};
 
 impl Sampler<'_> {
-    /// Integers as an operand, of a type that has them all.
+    /// Integers as an operand, of a type that represents them all.
     pub(super) fn sizes(&mut self, sizes: &[i64], dims: &[u64]) -> Option<SampleOperand> {
         let holds = |dtype: &DType| {
             let back = |&size: &i64| to_int(*dtype, from_int(*dtype, size.into())) == size.into();
@@ -29,7 +28,7 @@ impl Sampler<'_> {
         self.sizes(sizes, &[sizes.len() as u64])
     }
 
-    /// The shape that a sample's result has as a call of `op`.
+    /// The shape of a sample's result, as a call of `op`.
     fn result_shape(&self, op: OpCode, sample: &Sample) -> Option<Shape> {
         let types: Vec<TensorType> =
             sample.operands.iter().map(|operand| operand.ty(self.pool).clone()).collect();
@@ -55,7 +54,7 @@ pub(crate) fn broadcast_in_dim(sampler: &mut Sampler<'_>) -> Option<Sample> {
     let mut sample = movement::broadcast_in_dim(sampler)?;
     let shape = sample.attrs.view().shape(0).clone();
     let mut values = sample.attrs.values().to_vec();
-    // Now and then it is said of each dimension whether it expands.
+    // Occasionally states for each dimension whether it expands.
     let known = sampler.rarely(3);
     let from = sample.operands[0].ty(sampler.pool).dims();
     let expands = |(axis, &to): (usize, &i64)| (from[axis] != shape.dim(to as usize), axis as i64);

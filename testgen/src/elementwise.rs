@@ -1,4 +1,4 @@
-//! Ops whose result elements depend on the operand elements at the same place.
+//! Ops whose result elements depend on the operand elements at the same position.
 
 use fuseline_fusion::op::{Comparison, ComparisonType, attrs};
 use fuseline_fusion::{Attrs, DType, DTypeSet, OpCode, TensorType};
@@ -33,7 +33,7 @@ pub(crate) fn binary(sampler: &mut Sampler<'_>) -> Option<Sample> {
         {
             Domain::Amount
         }
-        // Most others are negative, or give 0.
+        // Most other exponents are negative, or give 0.
         OpCode::Power if ty.dtype().is_int() && !sampler.rarely(3) => Domain::Exponent,
         OpCode::Zeta | OpCode::Polygamma if sampler.portable() => Domain::Positive,
         OpCode::Divide | OpCode::Remainder if sampler.portable() && !sampler.rarely(3) => Domain::Positive,

@@ -1,9 +1,9 @@
-//! Portable programs, for ops that run their bodies as they are: the call is judged by what runs in
-//! it.
+//! Portable programs with ops that run bodies: the ops inside determine whether the call is
+//! portable.
 //!
-//! What rounds, jumps or overflows is an op of a body, so P1 to P3 are asked of the ops that this
-//! data leads to, one after the other, with the shadows of their operands. A branch that is not
-//! taken is asked nothing.
+//! An op of a body may round, step or overflow. So P1 to P3 are checked for the ops that run for
+//! this data, one after the other, with the shadows of their operands. A branch that is not taken
+//! is not checked.
 
 use std::sync::Arc;
 
@@ -12,11 +12,11 @@ use fuseline_fusion::{Body, Literal, OpCode, Ref, Signature, TensorType};
 
 use super::program::{ProgramSampler, SampledValue};
 
-/// Most steps of a loop in a portable program.
+/// Maximum number of iterations of a loop in a portable program.
 const MAX_STEPS: usize = 16;
 
 impl ProgramSampler {
-    /// The results of a call of such an op, if a portable program may have it.
+    /// The results of a call of such an op, if a portable program may contain it.
     pub(super) fn flow(
         &self,
         signature: &Signature,
@@ -45,7 +45,7 @@ impl ProgramSampler {
         }
     }
 
-    /// What a body returns.
+    /// Runs a body; returns its results.
     fn run(&self, body: &Body, params: &[SampledValue]) -> Option<Vec<SampledValue>> {
         fn at<'a>(value: &Ref, params: &'a [SampledValue], made: &'a [SampledValue]) -> &'a SampledValue {
             match *value {
@@ -67,7 +67,7 @@ impl ProgramSampler {
         Some(body.returns().iter().map(|value| at(value, params, &made).clone()).collect())
     }
 
-    /// The body at each place.
+    /// Runs the body at each position.
     fn map(&self, body: &Body, operands: &[&SampledValue], ty: &TensorType) -> Option<Vec<SampledValue>> {
         let element = |data: &Literal, index: usize| {
             let scalar = TensorType::scalar(data.dtype());

@@ -1,4 +1,4 @@
-//! Programs as graphs and regions.
+//! Converts programs to graphs and regions.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,8 +9,8 @@ use fuseline_fusion::{Graph, Literal, Ref};
 
 use super::{ProgramOptions, ProgramSampler, Seeded};
 
-/// A program as a graph, with the place of each value; the values that come with data are the
-/// parameters, in order.
+/// A program as a graph, with the reference of each value. Values with data are the parameters, in
+/// order.
 #[must_use]
 pub fn graph_of(program: &Program) -> (Graph, HashMap<ProgramId, Ref>) {
     let mut graph = Graph::new();
@@ -24,7 +24,7 @@ pub fn graph_of(program: &Program) -> (Graph, HashMap<ProgramId, Ref>) {
     (graph, known)
 }
 
-/// A sampled program as a region, its scalars lifted, and the data of its parameters.
+/// A sampled program as a region with lifted scalars, and the data of its parameters.
 #[must_use]
 pub fn sampled_region(options: ProgramOptions, seed: u64, ops: usize) -> (CanonRegion, Vec<Arc<Literal>>) {
     let program = ProgramSampler::sample(options, &mut Seeded::new(seed), ops).program;

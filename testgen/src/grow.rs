@@ -1,4 +1,4 @@
-//! Bodies that consist of sampled ops.
+//! Bodies of sampled ops.
 
 use std::sync::Arc;
 
@@ -7,18 +7,18 @@ use fuseline_fusion::{Body, Graph, Literal, OpCode, OpDef, Ref, TensorType};
 
 use super::{Domain, SampleOperand, Sampler, fill};
 
-/// Most ops that a body is given.
+/// Maximum number of ops in a body.
 const MAX_OPS: usize = 3;
 
-/// Deepest body in which an op may have bodies itself.
+/// Maximum depth of a body whose ops may have bodies.
 const MAX_DEPTH: usize = 2;
 
-/// Which ops a body may consist of.
+/// The ops of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ops {
-    /// All there are.
+    /// All ops.
     Any,
-    /// Those that take scalars to scalars.
+    /// Ops from scalars to scalars.
     Scalar,
 }
 
@@ -28,7 +28,7 @@ fn values(graph: &Graph) -> Vec<Ref> {
     params.chain((0..graph.result_count() as u32).map(Ref::Result)).collect()
 }
 
-/// Type of a value that the graph has.
+/// Type of a value of the graph.
 fn type_of(graph: &Graph, value: Ref) -> &TensorType {
     graph.type_of(value).expect("bug: a sampled body uses a value that it does not have")
 }
@@ -46,22 +46,22 @@ impl Sampler<'_> {
             graph.param(ty.clone());
         }
         for _ in 0..self.below(MAX_OPS + 1) {
-            // Choices that lead nowhere leave the graph as it is.
+            // An op that cannot be sampled leaves the graph unchanged.
             let _ = self.grow(&mut graph, ops);
         }
         graph
     }
 
-    /// Adds an op over the values of a graph.
+    /// Adds an op on values of a graph.
     pub(super) fn grow(&mut self, graph: &mut Graph, ops: Ops) -> Option<()> {
         let fits = |def: &&'static OpDef| {
             let kind = match ops {
                 Ops::Any => def.bodies.is_empty() || self.depth < MAX_DEPTH,
                 Ops::Scalar => def.fusibility == Fusibility::Elementwise && def.bodies.is_empty(),
             };
-            // XLA joins two bitcasts in a row to one that its verifier refuses, and it looks into
-            // bodies for them. Replicas may run the body of a loop or a branch in step, and nothing
-            // inside. They go different ways, so they exchange nothing there.
+            // XLA merges two consecutive bitcasts into one that its verifier rejects, also across
+            // bodies. Replicas may run the body of a loop or a branch in lockstep, but nothing
+            // inside of it. They take different paths there, so they exchange nothing.
             let alone = match def.replicas {
                 Replicas::Together => self.depth == 0 && matches!(self.def.replicas, Replicas::InStep),
                 _ => true,
@@ -99,14 +99,14 @@ impl Sampler<'_> {
         graph.push(def.code, sample.attrs, &sample.bodies, &operands).ok().map(|_| ())
     }
 
-    /// A value of the type, the later ones of a graph first; `None` when it has none.
+    /// A value of the type, with later values of the graph first; `None` if there is none.
     pub(super) fn value_of(&mut self, graph: &Graph, ty: &TensorType) -> Option<Ref> {
         let fitting: Vec<Ref> =
             values(graph).into_iter().rev().filter(|&value| type_of(graph, value) == ty).collect();
         self.one_of(&fitting)
     }
 
-    /// Closes a graph with returns of the given types: values that it has, else constants.
+    /// Closes a graph with returns of the given types: its values, or constants.
     pub(super) fn returning(&mut self, mut graph: Graph, types: &[TensorType]) -> Option<Arc<Body>> {
         let mut returns = Vec::new();
         for ty in types {

@@ -1,4 +1,4 @@
-//! Calls of handlers.
+//! Calls to handlers.
 
 use std::sync::LazyLock;
 
@@ -8,7 +8,7 @@ use fuseline_fusion::{DTypeSet, TensorType};
 
 use super::{Sample, Sampler};
 
-/// Gives its operands back, in the opposite order.
+/// Returns its operands in reverse order.
 struct Turn;
 
 impl Handler for Turn {
@@ -24,14 +24,14 @@ impl Handler for Turn {
     }
 }
 
-/// The name of the handler that samples call; it is registered when the first one is made.
+/// The name of the handler in samples, which is registered for the first sample.
 static SAMPLED: LazyLock<&str> = LazyLock::new(|| {
     let name = "fuseline.sampled";
     handler::register(name, Turn).expect("bug: a name of the library's own is taken");
     name
 });
 
-/// Some operands, and something of every kind to say.
+/// Some operands, and a configuration with a value of every kind.
 pub(crate) fn custom_call(sampler: &mut Sampler<'_>) -> Option<Sample> {
     let count = 1 + sampler.below(3);
     let operands: Option<Vec<_>> =

@@ -8,8 +8,8 @@ use fuseline_fusion::{DType, DTypeSet, TensorType};
 
 use super::{Domain, Sample, SampleOperand, Sampler, axes};
 
-/// An index that is outside of a dimension of up to this size, window and all; it fits every
-/// integer type of whole bytes.
+/// An index that is out of bounds for dimensions of up to this size, including the window. It fits
+/// in every integer type of whole bytes.
 const FAR: u64 = 100;
 
 /// The greatest integer of a type.
@@ -59,8 +59,8 @@ impl Plan {
         use_dims(&dims)
     }
 
-    /// Indices of a type from the components of each index vector, by the place of the vector among
-    /// its like; `None` where the type does not have one of them.
+    /// Indices of a type from the components of each index vector, by the number of the vector;
+    /// `None` if the type cannot represent one of them.
     fn given(&self, dtype: DType, mut component: impl FnMut(u64, usize) -> i128) -> Option<SampleOperand> {
         let ty = TensorType::of(dtype, &self.indices).ok()?;
         let inner: u64 = self.indices.get(self.index_vector + 1..).unwrap_or(&[]).iter().product();
@@ -80,7 +80,7 @@ impl Plan {
     }
 }
 
-/// A plan for an operand of the given sizes.
+/// A plan for an operand with the given sizes.
 fn plan(sampler: &mut Sampler<'_>, whole: &[u64]) -> Option<Plan> {
     let rank = whole.len();
     let (mut collapsed, mut operand_batching, mut kept) = (Vec::new(), Vec::new(), Vec::new());
@@ -97,7 +97,7 @@ fn plan(sampler: &mut Sampler<'_>, whole: &[u64]) -> Option<Plan> {
             }
             _ => {
                 kept.push(axis);
-                // Half of the windows have one element, which is what indices are most used for.
+                // Half of the windows have one element, the most common use of indices.
                 let least = dim.min(1);
                 sizes.push(if sampler.rarely(2) { dim - sampler.up_to(dim) } else { least });
             }
@@ -108,7 +108,7 @@ fn plan(sampler: &mut Sampler<'_>, whole: &[u64]) -> Option<Plan> {
     let order = sampler.permutation(candidates.len());
     let index_map: Vec<usize> = order[..mapped].iter().map(|&place| candidates[place]).collect();
 
-    // The batch: dimensions of its own, and those paired with the operand's, in some order.
+    // The batch: its own dimensions, and those paired with the operand's, permuted.
     let own = sampler.below(3);
     let places = sampler.permutation(operand_batching.len() + own);
     let mut batch = vec![0; places.len()];
@@ -118,7 +118,7 @@ fn plan(sampler: &mut Sampler<'_>, whole: &[u64]) -> Option<Plan> {
     for &place in &places[operand_batching.len()..] {
         batch[place] = sampler.dim().min(3);
     }
-    // The index vector stands anywhere; one component needs no dimension.
+    // The index vector dimension may be anywhere; a single component needs none.
     let implied = index_map.len() == 1 && sampler.rarely(3);
     let index_vector = if implied { batch.len() } else { batch.len() - sampler.below(batch.len() + 1) };
     let mut indices = batch.clone();
@@ -182,7 +182,7 @@ pub(crate) fn scatter(sampler: &mut Sampler<'_>) -> Option<Sample> {
         dtypes.push(dtype);
     }
     let index_dtype = sampler.dtype_of(DTypeSet::INT)?;
-    // Distinct index vectors are windows side by side along the first mapped dimension.
+    // Distinct index vectors give adjacent windows along the first mapped dimension.
     let side_by_side = plan.index_map.first().map(|&axis| (plan.sizes[axis].max(1), whole[axis]));
     let unique = side_by_side
         .filter(|&(width, size)| plan.vectors() * width <= size && size <= FAR)
@@ -197,7 +197,7 @@ pub(crate) fn scatter(sampler: &mut Sampler<'_>) -> Option<Sample> {
             plan.given(index_dtype, |vector, k| if k == 0 { (vector * width).into() } else { 0 })?
         }
         _ if sampler.portable() => {
-            // XLA leaves a window out as a whole, so each is either inside or far away.
+            // XLA drops a window as a whole, so each is either in bounds or far out of bounds.
             let choices: Vec<u64> =
                 (0..plan.vectors() * plan.index_map.len().max(1) as u64).map(|_| sampler.up_to(7)).collect();
             let signed = DTypeSet::SIGNED.contains(index_dtype);

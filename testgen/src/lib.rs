@@ -1,10 +1,10 @@
-//! Random calls and programs for tests. No crate depends on this one outside of its tests, benches
-//! and fuzz targets.
+//! Random calls and programs for tests. Other crates use this one only in their tests, benches and
+//! fuzz targets.
 //!
-//! Each op has a function that makes a valid call of it from a source of choices and a pool of
-//! values that already exist ([`Sampler`]; the functions are found by op code, in `table.rs`).
-//! Property tests build whole programs that way ([`ProgramSampler`]), and per-op tests cover every
-//! element type, so that a new op is tested the day its row is added to the op table.
+//! Each op has a function that generates a valid call from a source of choices and a pool of
+//! existing values ([`Sampler`]; `table.rs` maps op codes to these functions). Property tests build
+//! whole programs this way ([`ProgramSampler`]), and per-op tests cover every element type, so a
+//! new op is tested as soon as its row is in the op table.
 //!
 //! A choice is a number below a bound ([`Entropy`]), and 0 is the simplest choice: the first value
 //! of the pool, the smallest shape, the first attribute. A test framework that shrinks choices
@@ -12,10 +12,10 @@
 //!
 //! Invariants:
 //! - M1: a [`Sample`] passes [`fuseline_fusion::Signature::infer`] for the types of its operands.
-//! - M2: the interpreter runs it, whatever the data: no sample asks for what is left to the plugin.
+//! - M2: the interpreter runs it with any data: no sample has results that are left to the plugin.
 //! - M3: with [`Aim::Portable`], executors that follow the specification or XLA agree on the result
-//!   but for rounding, given finite data. Where the two differ, or the specification leaves
-//!   something open, there is no portable sample.
+//!   up to rounding, for finite data. If the two differ, or the specification leaves something
+//!   open, there is no portable sample.
 #![forbid(unsafe_code)]
 
 mod bodies;
@@ -48,7 +48,7 @@ pub use program::{ProgramOptions, ProgramSampler, Sampled, SampledValue, roundin
 
 /// A source of choices.
 pub trait Entropy {
-    /// A number from 0 to `below - 1`; 0 when `below` is 0 or 1.
+    /// A number from 0 to `below - 1`; 0 if `below` is 0 or 1.
     fn draw(&mut self, below: u32) -> u32;
 }
 
@@ -74,8 +74,8 @@ impl Seeded {
     }
 }
 
-/// A fraction of `u32::MAX` as a number below a bound: monotone, so that a smaller fraction is a
-/// simpler choice.
+/// Scales a fraction of `u32::MAX` to a number below a bound. It is monotone, so a smaller fraction
+/// is a simpler choice.
 fn scaled(fraction: u32, below: u32) -> u32 {
     ((u64::from(fraction) * u64::from(below)) >> 32) as u32
 }
@@ -86,7 +86,7 @@ impl Entropy for Seeded {
     }
 }
 
-/// Choices from a list that a test framework made and can shrink; 0 when it has run out.
+/// Choices from a list that a test framework generated and can shrink; 0 after its end.
 #[derive(Clone, Debug)]
 pub struct Choices<'a>(&'a [u32]);
 
@@ -113,40 +113,39 @@ impl Entropy for Choices<'_> {
     }
 }
 
-/// What samples are for.
+/// The purpose of samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Aim {
-    /// Comparing executors: calls and data on which all of them agree but for rounding (M3).
+    /// Comparing executors: calls and data on which all agree up to rounding (M3).
     Portable,
     /// Testing one implementation against itself: every call that the op table accepts and the
-    /// interpreter runs, with NaN, infinities, the ends of the ranges and what else has bits.
+    /// interpreter runs, with arbitrary bits such as NaN, infinities and the bounds of the types.
     Everything,
 }
 
-/// Which data a fresh operand should have, where not every value makes a useful test.
+/// The data of a fresh operand, for ops where not every value makes a useful test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Domain {
-    /// Small numbers of both signs, the special ones included where [`Aim::Everything`] asks for
-    /// them.
+    /// Small numbers of both signs, and special ones with [`Aim::Everything`].
     Any,
-    /// Numbers from 1/4 to 4: safe to divide by, to take the logarithm and the root of.
+    /// Numbers from 1/4 to 4: safe as divisors and operands of logarithms and roots.
     Positive,
-    /// Integers that are indices into a dimension of this size, some of them outside on either
-    /// side.
+    /// Integers that are indices into a dimension of this size, some of them out of bounds on
+    /// either side.
     Index {
         /// The size of the dimension.
         size: u64,
     },
     /// Shift amounts: integers from 0 to the bit width.
     Amount,
-    /// Small integers, not negative: exponents, orders, sizes of groups.
+    /// Small non-negative integers: exponents, orders, sizes of groups.
     Exponent,
-    /// Numbers between -1 and 1, away from both and from 0: for `asin`, `atanh` and `erf_inv`.
+    /// Numbers between -1 and 1, not near these bounds or 0: for `asin`, `atanh` and `erf_inv`.
     Unit,
     /// Numbers from 5/4 to 5: for `acosh` and the order of `zeta`.
     AboveOne,
-    /// Square matrices in the last two dimensions, positive definite and far from singular:
-    /// symmetric, with a diagonal that outweighs the rest of its row. For floats.
+    /// Square matrices in the last two dimensions, positive definite and well-conditioned:
+    /// symmetric and diagonally dominant. For floats.
     PositiveDefinite,
 }
 
@@ -157,8 +156,8 @@ pub enum SampleOperand {
     Pool(usize),
     /// A new value of this type.
     Fresh(TensorType, Domain),
-    /// A new value with this data, which the call needs to be portable: a neutral element, indices
-    /// in order.
+    /// A new value with this data, which makes the call portable: an identity element, indices in
+    /// order.
     Given(Arc<Literal>),
 }
 
@@ -174,7 +173,7 @@ impl SampleOperand {
     }
 }
 
-/// A call that fits the op table.
+/// A call that the op table accepts.
 #[derive(Clone, Debug)]
 pub struct Sample {
     /// The operands.
@@ -192,7 +191,7 @@ impl Sample {
     }
 }
 
-/// What the generator of an op works with.
+/// The state for the generator of an op.
 pub struct Sampler<'a> {
     def: &'static OpDef,
     entropy: &'a mut dyn Entropy,
@@ -200,7 +199,7 @@ pub struct Sampler<'a> {
     dtypes: DTypeSet,
     aim: Aim,
     replicas: usize,
-    /// How deep in bodies the call is.
+    /// Nesting of bodies around the call.
     depth: usize,
 }
 
@@ -210,19 +209,19 @@ impl std::fmt::Debug for Sampler<'_> {
     }
 }
 
-/// Most elements of a sampled operand: large enough for every path, small enough for thousands of
-/// programs.
+/// Maximum number of elements of a sampled operand: large enough for every path, small enough for
+/// thousands of programs.
 const MAX_ELEMS: u64 = 256;
 
-/// Largest size of a sampled dimension.
+/// Maximum size of a sampled dimension.
 const MAX_DIM: u32 = 5;
 
-/// Largest rank of a sampled value.
+/// Maximum rank of a sampled value.
 const MAX_SAMPLED_RANK: u32 = 4;
 
 impl<'a> Sampler<'a> {
-    /// Samples calls of the op with row `def` over the values of `pool`, with fresh operands of the
-    /// given types only.
+    /// Samples calls of the op with row `def` on the values of `pool`. Fresh operands only have the
+    /// given types.
     pub fn new(
         def: &'static OpDef,
         entropy: &'a mut dyn Entropy,
@@ -233,14 +232,14 @@ impl<'a> Sampler<'a> {
         Sampler { def, entropy, pool, dtypes, aim, depth: 0, replicas: 1 }
     }
 
-    /// Samples calls for a program of so many replicas; without it, for a program of one.
+    /// Samples calls for a program with `replicas` replicas. The default is 1.
     #[must_use]
     pub fn replicas(mut self, replicas: usize) -> Sampler<'a> {
         self.replicas = replicas.max(1);
         self
     }
 
-    /// A call of the op; `None` when the choices lead nowhere.
+    /// A call of the op; `None` if the choices do not lead to one.
     #[must_use]
     pub fn sample(mut self) -> Option<Sample> {
         table::generator(self.def.code)(&mut self)
@@ -261,7 +260,7 @@ impl<'a> Sampler<'a> {
         self.below(usize::try_from(most).unwrap_or(usize::MAX).saturating_add(1)) as u64
     }
 
-    /// One of a list; `None` when it is empty.
+    /// One item of a list; `None` if it is empty.
     fn one_of<T: Copy>(&mut self, items: &[T]) -> Option<T> {
         let index = self.below(items.len());
         items.get(index).copied()
@@ -272,7 +271,7 @@ impl<'a> Sampler<'a> {
         self.below(times) + 1 == times
     }
 
-    /// The numbers below `count` in some order; 0 choices leave them in theirs.
+    /// A permutation of the numbers below `count`; choices of 0 give the identity.
     fn permutation(&mut self, count: usize) -> Vec<usize> {
         let mut left: Vec<usize> = (0..count).collect();
         (0..count)
@@ -283,7 +282,7 @@ impl<'a> Sampler<'a> {
             .collect()
     }
 
-    /// Some of the numbers below `count`, in order; 0 choices take the first ones.
+    /// Some of the numbers below `count`, in order; choices of 0 give the first ones.
     fn subset(&mut self, count: usize, size: usize) -> Vec<usize> {
         let mut chosen = self.permutation(count);
         chosen.truncate(size);
@@ -291,7 +290,7 @@ impl<'a> Sampler<'a> {
         chosen
     }
 
-    /// The row's element types among those the test wants.
+    /// The row's element types that the test wants.
     fn row_dtypes(&self) -> DTypeSet {
         self.def.dtypes.and(self.dtypes)
     }
@@ -302,7 +301,7 @@ impl<'a> Sampler<'a> {
         self.one_of(&dtypes)
     }
 
-    /// The element type, or now and then a wider one of its family.
+    /// The element type, or occasionally a wider one of its family.
     fn widened(&mut self, dtype: DType) -> DType {
         let wider = |to: &DType| *to == dtype || (to.class() == dtype.class() && to.bits() > dtype.bits());
         let mut dtypes: Vec<DType> = self.dtypes.iter().filter(wider).collect();
@@ -310,7 +309,7 @@ impl<'a> Sampler<'a> {
         if dtypes.is_empty() || !self.rarely(4) { dtype } else { self.one_of(&dtypes).unwrap_or(dtype) }
     }
 
-    /// A size; now and then 0, more often 1.
+    /// A size, rarely 0 and more often 1.
     fn dim(&mut self) -> u64 {
         if self.rarely(24) { 0 } else { 1 + u64::from(self.entropy.draw(MAX_DIM)) }
     }
@@ -322,19 +321,18 @@ impl<'a> Sampler<'a> {
         limited(dims)
     }
 
-    /// Indices of the pool's values that `accept` takes.
+    /// Indices of the pool's values that `accept` accepts.
     fn matching(&self, accept: impl Fn(&TensorType) -> bool) -> Vec<usize> {
         (0..self.pool.len()).filter(|&index| accept(&self.pool[index])).collect()
     }
 
-    /// An operand of one of the element types and at least `min_rank` dimensions: mostly from the
+    /// An operand of one of the element types with at least `min_rank` dimensions, mostly from the
     /// pool.
     fn operand(&mut self, set: DTypeSet, min_rank: u32) -> Option<(SampleOperand, TensorType)> {
         self.operand_in(set, min_rank, Domain::Any)
     }
 
-    /// An operand as [`Sampler::operand`] gives it, more often a fresh one where a domain is asked
-    /// for.
+    /// As [`Sampler::operand`], but more often fresh if a domain is required.
     fn operand_in(
         &mut self,
         set: DTypeSet,
@@ -358,7 +356,7 @@ impl<'a> Sampler<'a> {
         Some((SampleOperand::Fresh(ty.clone(), domain), ty))
     }
 
-    /// An operand of exactly this type: from the pool where there is one, else fresh.
+    /// An operand of exactly this type, from the pool if possible.
     fn operand_like(&mut self, ty: &TensorType, domain: Domain) -> SampleOperand {
         let fitting = self.matching(|candidate| candidate == ty);
         if domain == Domain::Any
@@ -370,14 +368,14 @@ impl<'a> Sampler<'a> {
         SampleOperand::Fresh(ty.clone(), domain)
     }
 
-    /// An operand of this element type and these sizes.
+    /// An operand with this element type and these sizes.
     fn operand_of(&mut self, dtype: DType, dims: &[u64]) -> Option<SampleOperand> {
         let ty = TensorType::of(dtype, dims).ok()?;
         Some(self.operand_like(&ty, Domain::Any))
     }
 }
 
-/// The sizes, with 1 in place of those that would make too many elements.
+/// The sizes, with 1 in place of those that would give too many elements.
 fn limited(mut dims: Vec<u64>) -> Vec<u64> {
     let mut elems = 1;
     for dim in &mut dims {
@@ -389,7 +387,7 @@ fn limited(mut dims: Vec<u64>) -> Vec<u64> {
     dims
 }
 
-/// Dimension numbers as attributes have them.
+/// Dimension numbers in attribute form.
 fn axes(axes: &[usize]) -> Vec<i64> {
     axes.iter().map(|&axis| axis as i64).collect()
 }

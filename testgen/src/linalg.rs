@@ -21,8 +21,8 @@ pub(crate) fn fft(sampler: &mut Sampler<'_>) -> Option<Sample> {
     Some(Sample::plain([operand], attrs::fft(kind, &lengths)))
 }
 
-/// Square matrices of one of the row's types. Portable ones are positive definite and far from
-/// singular.
+/// Square matrices of one of the row's types. Portable ones are positive definite and
+/// well-conditioned.
 fn matrices(sampler: &mut Sampler<'_>) -> Option<(SampleOperand, TensorType)> {
     let dtype = sampler.dtype_of(sampler.row_dtypes())?;
     let size = sampler.dim();

@@ -8,11 +8,11 @@ use super::{Domain, MAX_ELEMS, Sample, SampleOperand, Sampler, axes};
 pub(crate) fn broadcast_in_dim(sampler: &mut Sampler<'_>) -> Option<Sample> {
     let (operand, ty) = sampler.operand(sampler.row_dtypes(), 0)?;
     let rank = ty.rank() + sampler.below(3);
-    // Which result dimension each operand dimension becomes, in any order.
+    // The result dimension of each operand dimension, in any order.
     let targets = sampler.permutation(rank)[..ty.rank()].to_vec();
     let mut dims: Vec<u64> = (0..rank).map(|_| 1 + sampler.up_to(2)).collect();
     for (&target, &dim) in targets.iter().zip(ty.dims()) {
-        // A dimension of one element is repeated, or stays.
+        // A dimension of one element is broadcast, or stays.
         dims[target] = if dim == 1 && sampler.rarely(2) { dims[target] } else { dim };
     }
     if dims.iter().product::<u64>() > MAX_ELEMS {
@@ -24,7 +24,7 @@ pub(crate) fn broadcast_in_dim(sampler: &mut Sampler<'_>) -> Option<Sample> {
 pub(crate) fn reshape(sampler: &mut Sampler<'_>) -> Option<Sample> {
     let (operand, ty) = sampler.operand(sampler.row_dtypes(), 0)?;
     let mut dims = vec![ty.elems().0];
-    // Split dimensions, each by one of its divisors.
+    // Splits dimensions, each by one of its divisors.
     for _ in 0..sampler.below(4) {
         let axis = sampler.below(dims.len());
         let divisors: Vec<u64> = match dims[axis] {
@@ -53,7 +53,7 @@ pub(crate) fn slice(sampler: &mut Sampler<'_>) -> Option<Sample> {
     for &dim in ty.dims() {
         let start = sampler.up_to(dim);
         starts.push(start as i64);
-        // Up to the end is the simplest choice.
+        // The simplest choice is up to the end.
         limits.push((dim - sampler.up_to(dim - start)) as i64);
         strides.push(if sampler.rarely(16) { i64::MAX } else { 1 + sampler.up_to(2) as i64 });
     }

@@ -1,25 +1,25 @@
 //! Random programs that grow op by op, with the data of every value.
 //!
-//! Input: choices. Output: a [`Sampled`] program: its inputs, its ops and what the reference
-//! interpreter makes of them. Each op is tried with choices of its own, so a test framework that
-//! drops the choices of an op drops the op.
+//! Input: choices. Output: a [`Sampled`] program: its inputs, its ops and their results in the
+//! reference interpreter. Each op has choices of its own, so a test framework that drops the
+//! choices of an op drops the op.
 //!
-//! Portable programs ([`Aim::Portable`]) are for comparing executors that round differently: one
-//! fuses a multiply and an add, another sums in another order, a third keeps a `bf16` in 32 bits
-//! between two ops. What must hold for that:
+//! Portable programs ([`Aim::Portable`]) compare executors that round differently: one fuses a
+//! multiply and an add, another sums in another order, a third keeps a `bf16` in 32 bits between
+//! two ops. They satisfy:
 //!
-//! - P1: all floats are finite, at most 10,000, and neither -0 nor tiny: overflow, signs of zero
-//!   and flushed subnormals never decide anything. (Inputs that are the neutral elements of maximum
-//!   and minimum are infinite.)
-//! - P2: an *exact* value is one that every executor computes without rounding. Inputs are exact;
-//!   so are integers, what is moved or selected from exact values, and a sum or product of floats
-//!   whose bits all fit the result's type whatever the order of the operations. An op that jumps
-//!   ([`Rounding::Step`]) takes exact operands only.
-//! - P3: each inexact value carries two shadows: what it may be in an executor that rounds
-//!   otherwise. Shadows are computed by the interpreter from the shadows of the operands and are
-//!   then moved away by as much as the op itself may round. An op whose shadows leave a quarter of
-//!   the [`tolerance`] is not taken, so no ill-conditioned op gets in, and the error of a correct
-//!   executor stays well within the tolerance however long the program is.
+//! - P1: all floats are finite, at most 10,000, and neither -0 nor tiny, so overflow, signs of zero
+//!   and flushed subnormal numbers never decide anything. (Inputs that are the identity elements of
+//!   maximum and minimum are infinite.)
+//! - P2: an *exact* value is one that every executor computes without rounding. Inputs and integers
+//!   are exact. So are values moved or selected from exact ones, and a sum or product of floats
+//!   whose bits all fit in the result's type for any order of operations. An op with
+//!   discontinuities ([`Rounding::Step`]) takes only exact operands.
+//! - P3: each inexact value carries two shadows: possible values in an executor that rounds
+//!   differently. The interpreter computes them from the shadows of the operands; then each is
+//!   displaced by the rounding error of the op itself. An op whose shadows deviate by more than a
+//!   quarter of the [`tolerance`] is rejected. So programs contain no ill-conditioned ops, and the
+//!   error of a correct executor stays well within the tolerance for any program length.
 
 use std::sync::Arc;
 
@@ -35,27 +35,27 @@ use super::{Aim, Entropy, Sample, SampleOperand, Sampler, fill};
 /// Largest magnitude of a float in a portable program.
 const LARGEST: f64 = 1e4;
 
-/// Smallest magnitude of a float in a portable program, but for zero.
+/// Smallest non-zero magnitude of a float in a portable program.
 const TINIEST: f64 = 1e-30;
 
-/// Largest order of a sum of powers in a portable program; executors differ in when they take such
-/// a power for zero.
+/// Largest order of a sum of powers in a portable program. Executors differ in when they treat such
+/// a power as zero.
 const LARGEST_ORDER: f64 = 32.0;
 
-/// Largest angle in a portable program: reducing it to one turn loses no more than the op rounds.
+/// Largest angle in a portable program: reducing it to one turn loses no more than the op's
+/// rounding.
 const LARGEST_ANGLE: f64 = 100.0;
 
-/// A correct executor's result may be this many times as far from the interpreter's as the shadows
-/// are. An executor that keeps short floats in longer ones skips the roundings of several ops.
+/// A correct executor's result may be this many times further from the interpreter's than the
+/// shadows. An executor that keeps short floats in longer ones skips the roundings of several ops.
 const MARGIN: f64 = 8.0;
 
-/// What programs to make.
+/// Which programs to generate.
 #[derive(Clone, Copy, Debug)]
 pub struct ProgramOptions {
-    /// What they are for.
+    /// Their purpose.
     pub aim: Aim,
-    /// The element types of fresh values. Others occur where an op makes them (`compare` makes
-    /// `bool`).
+    /// The element types of fresh values. Others occur as results (`compare` returns `bool`).
     pub dtypes: DTypeSet,
     /// Which ops to use.
     pub accepts: fn(&OpDef) -> bool,
@@ -72,11 +72,11 @@ impl ProgramOptions {
 /// A value of a sampled program.
 #[derive(Clone, Debug)]
 pub struct SampledValue {
-    /// Its data, as the reference interpreter computes it.
+    /// Its data in the reference interpreter.
     pub data: Arc<Literal>,
-    /// How far a correct executor may be off, as a part of `1 + |x|`; 0 for exact values.
+    /// The error limit of a correct executor, relative to `1 + |x|`; 0 for exact values.
     pub tolerance: f64,
-    /// The data in executors that round otherwise (P3).
+    /// Its data in executors that round differently (P3).
     pub(super) shadows: [Arc<Literal>; 2],
 }
 
@@ -92,9 +92,9 @@ impl SampledValue {
         self.tolerance == 0.0
     }
 
-    /// How far a result may be off, as a part of `1 + |x|`: [`MARGIN`] times the distance of its
-    /// shadows, and at most the tolerance. For longer floats it is at least [`tolerance`] of the
-    /// type, because executors compute sums and functions in different ways.
+    /// The error limit of a result, relative to `1 + |x|`: [`MARGIN`] times the distance of its
+    /// shadows, and at most the tolerance. For longer floats it is at least the [`tolerance`] of
+    /// the type, because executors compute sums and functions in different ways.
     fn relative_bound(&self) -> f64 {
         let dtype = self.data.dtype().part();
         let least = if dtype.size() <= 2 { 2.0 * unit(dtype) } else { tolerance(dtype) };
@@ -106,11 +106,11 @@ impl SampledValue {
         self.tolerance.min(least.max(MARGIN * farthest))
     }
 
-    /// Whether an executor's result is close enough: the same numbers for an exact value, and
-    /// within the bound for another.
+    /// Checks an executor's result: exact values must be the same numbers, others must be within
+    /// the limit.
     ///
     /// # Errors
-    /// With the first element that is not.
+    /// Names the first element that is not.
     pub fn check(&self, actual: &Literal) -> Result<(), String> {
         if self.is_exact() {
             return Check::Exact.compare(actual, &self.data).map_err(|mismatch| mismatch.to_string());
@@ -133,8 +133,8 @@ impl SampledValue {
 /// A program with the data of its values.
 #[derive(Clone, Debug)]
 pub struct Sampled {
-    /// The program; its outputs are the results of all ops, in order, with checks that are as loose
-    /// as the loosest element of each needs. A value's id is its place in `values`.
+    /// The program. Its outputs are the results of all ops, in order. Each has a check as loose as
+    /// its loosest element needs. A value's id is its index in `values`.
     pub program: Program,
     /// The values, by id.
     pub values: Vec<SampledValue>,
@@ -148,7 +148,7 @@ impl Sampled {
     }
 }
 
-/// Makes a program, op by op.
+/// Generates a program, op by op.
 #[derive(Debug)]
 pub struct ProgramSampler {
     options: ProgramOptions,
@@ -164,7 +164,7 @@ impl ProgramSampler {
         ProgramSampler { options, values: Vec::new(), inputs: Vec::new(), ops: Vec::new() }
     }
 
-    /// A program of about so many ops: one try for each, and as many again.
+    /// A program of about `ops` ops: one attempt for each, and as many again.
     #[must_use]
     pub fn sample(options: ProgramOptions, entropy: &mut dyn Entropy, ops: usize) -> Sampled {
         let mut sampler = ProgramSampler::new(options);
@@ -176,15 +176,16 @@ impl ProgramSampler {
         sampler.finish()
     }
 
-    /// Tries to add an op; `None` when the choices lead nowhere or the op would break P1 to P3.
+    /// Tries to add an op; `None` if the choices do not lead to one, or the op would violate P1 to
+    /// P3.
     ///
     /// # Panics
-    /// When a row's generator makes a call that the row refuses or the interpreter does not run,
+    /// If a row's generator produces a call that the row rejects or the interpreter does not run,
     /// which is a bug of the row.
     pub fn step(&mut self, entropy: &mut dyn Entropy) -> Option<&ProgramOp> {
         let rows: Vec<&'static OpDef> = OPS.iter().filter(|def| (self.options.accepts)(def)).collect();
         let def = *rows.get(entropy.draw(rows.len() as u32) as usize)?;
-        // Only values that the op may take are offered to it.
+        // Only permitted operands are offered.
         let offered: Vec<usize> = (0..self.values.len())
             .filter(|&id| !self.needs_exact(def) || self.values[id].is_exact())
             .collect();
@@ -263,16 +264,16 @@ impl ProgramSampler {
         }
     }
 
-    /// Whether an op takes exact operands only: because it jumps, or because small errors may grow
-    /// without bound near the operands' ends that no shadow happens to reach.
+    /// Whether an op takes only exact operands: because it has discontinuities, or because small
+    /// errors may grow without bound near the ends of its domain, which the shadows may miss.
     pub(super) fn needs_exact(&self, def: &OpDef) -> bool {
-        // A conversion between floats rounds and does not jump.
+        // A conversion between floats rounds, and has no discontinuities.
         let jumps = def.rounding == Rounding::Step && def.code != OpCode::Convert;
         let steep = matches!(def.code, OpCode::Power | OpCode::Atan2 | OpCode::Polygamma | OpCode::Zeta);
         self.options.aim == Aim::Portable && (jumps || steep)
     }
 
-    /// The results of a call, if the program may have it.
+    /// The results of a call, if the program may contain it.
     pub(super) fn results(
         &self,
         signature: &Signature,
@@ -344,14 +345,14 @@ impl ProgramSampler {
     }
 }
 
-/// The checked call of a sample.
+/// The signature of a sample.
 fn signature(def: &OpDef, sample: &Sample, pool: &[TensorType]) -> Signature {
     let types: Vec<TensorType> = sample.operands.iter().map(|operand| operand.ty(pool).clone()).collect();
     Signature::infer(def.code, sample.attrs.clone(), &sample.bodies, &types)
         .unwrap_or_else(|error| panic!("bug: a sample is refused: {error}"))
 }
 
-/// How many floats an element is made of: 2 for complex numbers, 0 for integers.
+/// Number of floats per element: 2 for complex numbers, 0 for integers.
 const fn floats_per_element(dtype: DType) -> usize {
     match dtype.class() {
         DTypeClass::Float => 1,
@@ -360,7 +361,7 @@ const fn floats_per_element(dtype: DType) -> usize {
     }
 }
 
-/// The elements of a float literal, the parts of the elements of a complex one; none of another.
+/// The elements of a float literal, or the parts of complex ones; none for other types.
 fn floats(literal: &Literal) -> impl Iterator<Item = f64> + '_ {
     let elements = Elements::of(literal);
     let (dtype, per_element) = (literal.dtype(), floats_per_element(literal.dtype()));
@@ -374,7 +375,7 @@ fn floats(literal: &Literal) -> impl Iterator<Item = f64> + '_ {
     })
 }
 
-/// A literal of floats or complex numbers from what [`floats`] gives.
+/// A literal of floats or complex numbers, the inverse of [`floats`].
 fn of_floats(ty: &TensorType, floats: impl Iterator<Item = f64>) -> Literal {
     let part = ty.dtype().part();
     let mut floats = floats.map(|x| from_f64(part, x));
@@ -391,15 +392,15 @@ fn is_tame(literal: &Literal) -> bool {
         .all(|x| x.abs() <= LARGEST && if x == 0.0 { x.is_sign_positive() } else { x.abs() >= TINIEST })
 }
 
-/// Whether the sums of `zeta` and `polygamma` converge: of orders up to [`LARGEST_ORDER`], away
-/// from the poles.
+/// Whether the sums of `zeta` and `polygamma` converge: orders up to [`LARGEST_ORDER`], away from
+/// the poles.
 fn converges(operands: &[&SampledValue]) -> bool {
     let within = |operand: &SampledValue, low, high| floats(&operand.data).all(|x| (low..=high).contains(&x));
     within(operands[0], 0.0, LARGEST_ORDER) && within(operands[1], 0.125, LARGEST)
 }
 
-/// Whether two elements are equal. Executors visit windows in different orders, so they select
-/// different ones of those.
+/// Whether two elements are equal. Executors visit windows in different orders, and select
+/// different ones of equal elements.
 fn has_ties(literal: &Literal) -> bool {
     let elements = Elements::of(literal);
     let mut bits: Vec<Bits> = (0..elements.len()).map(|index| elements.get(index)).collect();
@@ -422,8 +423,7 @@ fn loosest_check(value: &SampledValue) -> Check {
     }
 }
 
-/// Exponents of the lowest and the highest bit that is set in any element; `None` when all are
-/// zero.
+/// Exponents of the lowest and the highest bit set in any element; `None` if all elements are zero.
 fn span(literal: &Literal) -> Option<(i32, i32)> {
     let bits = floats(literal).filter(|&x| x != 0.0).map(|x| {
         let raw = x.abs().to_bits();
@@ -434,7 +434,7 @@ fn span(literal: &Literal) -> Option<(i32, i32)> {
     bits.reduce(|(low, high), (l, h)| (low.min(l), high.max(h)))
 }
 
-/// Number of elements that end up in one element of the result.
+/// Number of elements that contribute to one element of the result.
 fn terms(signature: &Signature) -> u64 {
     let (operands, results) = (signature.operands(), signature.results());
     let per_result = |elems: u64| elems / results[0].elems().0.max(1);
@@ -451,14 +451,14 @@ fn terms(signature: &Signature) -> u64 {
             let dims = ScanDims::of(&signature.call()).expect("bug: a checked scan is refused");
             1 + dims.size
         }
-        // All taps of a filter, or all updates.
+        // All elements of a kernel, or all updates.
         OpCode::Convolution | OpCode::DynamicConv => operands[1].elems().0,
         OpCode::Scatter => 1 + operands[operands.len() - 1].elems().0,
         _ => 1,
     }
 }
 
-/// Whether no bit is lost in a sum or product of exact floats, in whatever order it is computed.
+/// Whether a sum or product of exact floats loses no bits, in any order of operations.
 fn rounds_nothing(signature: &Signature, operands: &[&SampledValue], results: &[Literal]) -> bool {
     if results.iter().all(|result| !result.dtype().part().is_float()) {
         return true;
@@ -466,7 +466,7 @@ fn rounds_nothing(signature: &Signature, operands: &[&SampledValue], results: &[
     let spans: Vec<Option<(i32, i32)>> = operands.iter().map(|operand| span(&operand.data)).collect();
     let widest = spans.iter().flatten().copied().reduce(|(a, b), (c, d)| (a.min(c), b.max(d)));
     let product = || match (spans.first(), spans.get(1)) {
-        // A part of a complex product is the sum of two.
+        // A part of a complex product is the sum of two products.
         (Some(&Some((a, b))), Some(&Some((c, d)))) => {
             Some((a + c, b + d + 1 + i32::from(results[0].dtype().is_complex())))
         }
@@ -480,7 +480,7 @@ fn rounds_nothing(signature: &Signature, operands: &[&SampledValue], results: &[
     };
     let needed = match signature.op() {
         OpCode::Convert if !operands[0].data.dtype().part().is_float() => {
-            // An integer is not in `spans`; its conversion says itself whether it lost anything.
+            // Integers are not in `spans`; converting back shows whether bits were lost.
             span(&results[0]).filter(|_| converts_back(&operands[0].data, &results[0]))
         }
         OpCode::Convert => widest,
@@ -500,7 +500,7 @@ fn rounds_nothing(signature: &Signature, operands: &[&SampledValue], results: &[
         _ => return false,
     };
     let Some((low, high)) = needed else {
-        // Nothing but zeros goes in, or an integer lost bits.
+        // All operands are zero, or an integer lost bits.
         return spans.iter().all(Option::is_none) && operands[0].data.dtype().part().is_float();
     };
     results.iter().filter_map(|result| result.dtype().part().float_format()).all(|format| {
@@ -510,21 +510,20 @@ fn rounds_nothing(signature: &Signature, operands: &[&SampledValue], results: &[
     })
 }
 
-/// Whether integers that became floats are still the same numbers.
+/// Whether integers that were converted to floats are still the same numbers.
 fn converts_back(integers: &Literal, converted: &Literal) -> bool {
     let elements = Elements::of(integers);
     let back = |(index, x): (usize, f64)| to_int(integers.dtype(), elements.get(index)) == x as i128;
-    // Of complex numbers, the real parts.
+    // For complex numbers, the real parts.
     let per_element = floats_per_element(converted.dtype()).max(1);
     floats(converted).step_by(per_element).enumerate().all(back)
 }
 
-/// Runs a call on data made from each operand and its place.
+/// Runs a call on data computed from each operand and its position.
 type Eval<'a> = &'a dyn Fn(&dyn Fn(usize, &SampledValue) -> Arc<Literal>) -> Vec<Literal>;
 
-/// Most that a correct executor may be off in the results of a call on exact operands: for each
-/// result, a distance for each of its floats, two for a complex number. There are none where
-/// nothing rounds.
+/// Maximum error of a correct executor in the results of a call on exact operands: for each result,
+/// a distance for each of its floats, two for a complex number. Empty if nothing rounds.
 #[must_use]
 pub fn rounding(signature: &Signature, operands: &[Arc<Literal>], results: &[Literal]) -> Vec<Vec<f64>> {
     if rounding_class(signature) != Rounding::Rounded {
@@ -541,13 +540,13 @@ pub fn rounding(signature: &Signature, operands: &[Arc<Literal>], results: &[Lit
     roundings(signature, results, &eval)
 }
 
-/// Most that the op itself may round each element of each result by, in one executor or the other.
+/// Maximum error by which the op itself may round each element of each result, in any executor.
 fn roundings(signature: &Signature, data: &[Literal], eval: Eval<'_>) -> Vec<Vec<f64>> {
     let combines = matches!(
         signature.def().fusibility,
         Fusibility::Reduction | Fusibility::Contraction | Fusibility::Indexing
     );
-    // Every partial sum of a sum is at most the sum of the magnitudes, and rounds by a part of
+    // A partial sum is at most the sum of the magnitudes, and its rounding error is a fraction of
     // itself.
     let selects = signature.op() == OpCode::SelectAndScatter;
     let magnitudes = combines.then(|| {
@@ -568,8 +567,8 @@ fn roundings(signature: &Signature, data: &[Literal], eval: Eval<'_>) -> Vec<Vec
             }
             match &magnitudes {
                 Some(magnitudes) => lengths(&magnitudes[index]).map(|m| (1.0 + terms) * unit * m).collect(),
-                // Short floats are computed in longer ones; the others by approximations good to a
-                // few steps.
+                // Short floats are computed in longer ones, others by approximations with errors of
+                // a few units.
                 None => {
                     let (steps, least) = approximation(signature.op());
                     let steps = if part.size() <= 2 { 2.0 } else { steps };
@@ -580,9 +579,9 @@ fn roundings(signature: &Signature, data: &[Literal], eval: Eval<'_>) -> Vec<Vec
         .collect()
 }
 
-/// How good the worst approximation of an elementwise op is: to so many units in the last place, of
-/// numbers as small as the given one. What crosses zero as a difference of large terms is good
-/// beside 1.
+/// Accuracy of the worst approximation of an elementwise op: the error in units in the last place,
+/// and the smallest magnitude that they apply to. A function that crosses zero as a difference of
+/// large terms is accurate relative to 1.
 fn approximation(op: OpCode) -> (f64, f64) {
     match op {
         OpCode::Digamma | OpCode::Lgamma => (32.0, 1.0),
@@ -591,22 +590,20 @@ fn approximation(op: OpCode) -> (f64, f64) {
     }
 }
 
-/// The largest part of itself that a number of a type is rounded by; 0 for types that are not
-/// floats.
+/// The largest relative rounding error of a type; 0 for types that are not floats.
 fn unit(dtype: DType) -> f64 {
     dtype.float_format().map_or(0.0, |format| f64::from(format.mantissa + 1).exp2().recip())
 }
 
-/// Whether an op computes in many steps, the first of which may lose what the later ones make much
-/// of.
+/// Whether an op computes in many steps, and later steps may amplify the rounding errors of earlier
+/// ones.
 fn grows_roundings(op: OpCode) -> bool {
     use OpCode::{BatchNormGrad, BatchNormInference, BatchNormTraining, Cholesky, Fft, TriangularSolve};
     matches!(op, BatchNormGrad | BatchNormInference | BatchNormTraining | Cholesky | Fft | TriangularSolve)
 }
 
-/// Most that the roundings inside such an op change any element of each result by. They change it
-/// as much as if the operands had been a little different to begin with: each element by some steps
-/// of the largest one.
+/// Maximum effect of the roundings inside such an op on any element of each result. The effect is
+/// estimated by perturbing the operands: each element by a few units of the largest one.
 fn inner_roundings(data: &[Literal], eval: Eval<'_>) -> Vec<f64> {
     let stirred = |side: bool| {
         eval(&|_, operand| {
@@ -621,15 +618,15 @@ fn inner_roundings(data: &[Literal], eval: Eval<'_>) -> Vec<f64> {
     let (up, down) = (stirred(true), stirred(false));
     let most = |index: usize, data: &Literal| {
         let sides = floats(&up[index]).zip(floats(&down[index])).zip(floats(data));
-        // What is no number any more is as far away as can be.
+        // NaN counts as an infinite distance.
         let off = sides.map(|((a, b), x)| (a - x).abs().max((b - x).abs()));
         off.fold(0.0, |most: f64, off| if off.is_nan() { f64::INFINITY } else { most.max(off) })
     };
     data.iter().enumerate().map(|(index, data)| most(index, data)).collect()
 }
 
-/// For each of the [`floats`], its magnitude; for the parts of a complex number, that of the
-/// number.
+/// The magnitude of each of the [`floats`]; for parts of a complex number, a bound of the number's
+/// magnitude.
 fn lengths(literal: &Literal) -> impl Iterator<Item = f64> + '_ {
     let all: Vec<f64> = floats(literal).collect();
     let per_element = floats_per_element(literal.dtype()).max(1);
@@ -639,8 +636,8 @@ fn lengths(literal: &Literal) -> impl Iterator<Item = f64> + '_ {
     })
 }
 
-/// The magnitudes of the elements. Products of magnitudes bound products of elements, those of
-/// complex ones too, when the magnitude of a complex number stands in its real part.
+/// The magnitudes of the elements. Products of magnitudes bound products of elements, also for
+/// complex numbers if the magnitude is in the real part.
 fn absolute(literal: &Literal) -> Literal {
     let complex = literal.dtype().is_complex();
     if !literal.dtype().part().is_float() {
@@ -650,8 +647,8 @@ fn absolute(literal: &Literal) -> Literal {
     of_floats(literal.ty(), lengths.map(|(index, x)| if complex && index % 2 == 1 { 0.0 } else { x }))
 }
 
-/// The literal with each element moved by its rounding, in a direction that depends on the element
-/// and on the side.
+/// The literal with each element displaced by its rounding error, in a direction that depends on
+/// the element and on the side.
 fn displaced(literal: &Literal, roundings: Option<&[f64]>, side: bool) -> Literal {
     let Some(roundings) = roundings.filter(|roundings| !roundings.is_empty()) else { return literal.clone() };
     let up = |index: usize| ((index as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 63 == 1) == side;
@@ -667,7 +664,7 @@ mod tests {
     use super::*;
     use crate::Seeded;
 
-    /// The bound is tight enough that zeros in place of small numbers fail, in short floats too.
+    /// The limit is tight: zeros in place of small numbers fail, in short floats too.
     #[test]
     fn zeros_are_not_close_to_small_numbers() {
         for dtype in [DType::BF16, DType::F16, DType::F32, DType::F64] {

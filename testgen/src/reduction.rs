@@ -1,4 +1,4 @@
-//! Ops that combine many elements into one by a body.
+//! Ops that combine many elements into one with a body.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use fuseline_fusion::{AttrValue, Attrs, DType, TensorType};
 
 use super::{Domain, Entropy as _, Sample, SampleOperand, Sampler, Seeded, axes};
 
-/// One to three inputs of one shape of at least `min_rank` dimensions, with the element types.
+/// One to three inputs of one shape with at least `min_rank` dimensions, and their element types.
 pub(super) fn inputs(
     sampler: &mut Sampler<'_>,
     min_rank: u32,
@@ -25,7 +25,7 @@ pub(super) fn inputs(
 
 pub(crate) fn reduce(sampler: &mut Sampler<'_>) -> Option<Sample> {
     let (mut operands, dtypes, ty) = inputs(sampler, 0)?;
-    // All dimensions is the simplest choice, none the least likely.
+    // The simplest choice is all dimensions; none is the least likely.
     let count = ty.rank() - sampler.below(ty.rank() + 1);
     let dropped = sampler.permutation(ty.rank())[..count].to_vec();
     let combiner = sampler.combiner(&dtypes)?;
@@ -42,7 +42,7 @@ struct Dim {
     padding: (i64, i64),
 }
 
-/// Steps between the first and the last of `count` elements that lie `dilation` apart, and one.
+/// Distance from the first to the last of `count` elements that are `dilation` apart, plus one.
 fn spread(count: i64, dilation: i64) -> i64 {
     if count == 0 { 0 } else { (count - 1) * dilation + 1 }
 }
@@ -105,7 +105,8 @@ pub(crate) fn reduce_window(sampler: &mut Sampler<'_>) -> Option<Sample> {
     Some(Sample { operands, attrs, bodies: vec![combiner.body] })
 }
 
-/// Data without equal elements (but for `bool`), so that a window has one greatest and one least.
+/// Data without equal elements (except for `bool`), so that a window has a unique maximum and
+/// minimum.
 fn distinct(sampler: &mut Sampler<'_>, ty: &TensorType) -> SampleOperand {
     let count = ty.elems().0;
     let mut random = Seeded::new(sampler.below(1 << 16) as u64);

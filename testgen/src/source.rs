@@ -1,4 +1,4 @@
-//! Ops that make data.
+//! Ops that produce data.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ pub(crate) fn iota(sampler: &mut Sampler<'_>) -> Option<Sample> {
 }
 
 pub(crate) fn rng_bit_generator(sampler: &mut Sampler<'_>) -> Option<Sample> {
-    // The bits of DEFAULT are the plugin's choice.
+    // The plugin chooses the bits of `DEFAULT`.
     let algorithm = sampler.one_of(&[RngAlgorithm::ThreeFry, RngAlgorithm::Philox])?;
     let words = if algorithm == RngAlgorithm::Philox && sampler.rarely(2) { 3 } else { 2 };
     let state = TensorType::of(DType::U64, &[words]).ok()?;
@@ -34,7 +34,7 @@ pub(crate) fn rng_bit_generator(sampler: &mut Sampler<'_>) -> Option<Sample> {
 }
 
 pub(crate) fn rng(sampler: &mut Sampler<'_>) -> Option<Sample> {
-    // What is drawn is known only where there is one number to draw.
+    // The result is only known if there is a single number to draw.
     let dtype = sampler.dtype_of(sampler.row_dtypes())?;
     let first = sampler.up_to(8) as i64;
     let (distribution, a, b) = if dtype.is_float() {

@@ -1,5 +1,5 @@
-//! The generators of calls, by op code. The match names every op, so an op without one does not
-//! compile.
+//! The generators of calls, by op code. The match is exhaustive, so an op without a generator does
+//! not compile.
 
 use fuseline_fusion::{
     OpCode, for_each_binary_op, for_each_chlo_binary_op, for_each_chlo_unary_op, for_each_unary_op,
@@ -10,10 +10,10 @@ use super::{
     indexing, linalg, movement, reduction, source,
 };
 
-/// Makes a valid call over operands of a pool; `None` when the pool has nothing that fits.
+/// Generates a valid call on operands of a pool; `None` if no value fits.
 type Generator = fn(&mut Sampler<'_>) -> Option<Sample>;
 
-/// A pattern of the op codes of a list.
+/// A pattern for the op codes of a list.
 macro_rules! codes {
     ($dialect:ident; $(($code:ident, $($rest:tt)*)),* $(,)?) => {
         $(OpCode::$code)|*

@@ -188,7 +188,7 @@ fn operands_of_all_types_are_sorted_together() {
         let places: Vec<u32> = (0..COUNT).collect();
         let halves: Vec<half::bf16> = places.iter().map(|&i| half::bf16::from_f32(i as f32)).collect();
         let floats: Vec<f32> = places.iter().map(|&i| i as f32).collect();
-        let dims = [u64::from(COUNT)];
+        let dims = [COUNT as usize];
         let operands = [
             engine.tensor(&halves, &dims)?,
             engine.tensor(&keys, &dims)?,
@@ -231,7 +231,7 @@ fn comparators_that_contradict_themselves_give_a_permutation() {
         let by = |direction| comparator(&[DType::F32], 0, direction, ComparisonType::Float);
         let comparators =
             [always, by(Comparison::Le), by(Comparison::Ne), by(Comparison::Eq), by(Comparison::Lt)];
-        for count in [17_u64, 100, 1_000] {
+        for count in [17_usize, 100, 1_000] {
             // Many are equal, and some are NaN.
             let data: Vec<f32> =
                 (0..count).map(|i| if i % 7 == 3 { f32::NAN } else { (i * i % 5) as f32 }).collect();

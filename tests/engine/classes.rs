@@ -17,19 +17,19 @@ fn counted(which: ShapeClasses) -> EngineConfig {
     EngineConfig::new().interpret_cold_regions(false).quick_compiles(false).shape_classes(which)
 }
 
-fn numbers(count: u64, step: f32) -> Vec<f32> {
+fn numbers(count: usize, step: f32) -> Vec<f32> {
     (0..count).map(|index| ((index * 7 % 23) as f32 - 11.0) * step).collect()
 }
 
 /// Decodes tokens with a growing cache. Returns the result after each.
-fn decode(engine: &Engine, tokens: u64) -> Result<Vec<Vec<f32>>> {
-    const HEADS: u64 = 2;
-    const WIDTH: u64 = 4;
+fn decode(engine: &Engine, tokens: usize) -> Result<Vec<Vec<f32>>> {
+    const HEADS: usize = 2;
+    const WIDTH: usize = 4;
     let one = [1, HEADS, 1, WIDTH];
     let [mut keys, mut values] = [0.05, 0.1].map(|step| engine.tensor(&numbers(8, step), &one).unwrap());
     let mut results = Vec::new();
     for token in 0..tokens {
-        let input = |step: f32| engine.tensor(&numbers(8 + token, step)[token as usize..], &one);
+        let input = |step: f32| engine.tensor(&numbers(8 + token, step)[token..], &one);
         let (query, key, value) = (input(0.1)?, input(0.07)?, input(0.3)?);
         keys = Tensor::concatenate(&[&keys, &key], 2)?;
         values = Tensor::concatenate(&[&values, &value], 2)?;
@@ -43,7 +43,7 @@ fn decode(engine: &Engine, tokens: u64) -> Result<Vec<Vec<f32>>> {
 
 #[test]
 fn a_growing_cache_compiles_once_for_each_bucket() {
-    const TOKENS: u64 = 47;
+    const TOKENS: usize = 47;
     let log = Log::default();
     let Some(engine) = plugin(counted(ShapeClasses::Masked).event_sink(log.sink())) else { return };
     let expected = decode(&Engine::reference(), TOKENS).unwrap();
@@ -52,7 +52,7 @@ fn a_growing_cache_compiles_once_for_each_bucket() {
     }
     let counters = engine.counters();
     // The first two sizes have their own executables, the rest the buckets 8, 12, 16, 24, 32, 48.
-    assert_eq!((counters.compiles, counters.padded), (2 + 6, TOKENS - 2), "{counters:?}");
+    assert_eq!((counters.compiles, counters.padded), (2 + 6, TOKENS as u64 - 2), "{counters:?}");
     assert_eq!((counters.fallbacks, counters.poisoned), (0, 0));
     let told = log.take().iter().find_map(|event| match event {
         Event::Padded { .. } => Some(event.to_string()),
@@ -91,7 +91,7 @@ fn sums_over_what_varies_are_padded_on_request_only() {
 }
 
 /// Independent rows: padded by default.
-fn rows(engine: &Engine, count: u64) -> Result<Vec<f32>> {
+fn rows(engine: &Engine, count: usize) -> Result<Vec<f32>> {
     let x = engine.tensor(&numbers(count * 3, 0.1), &[count, 3])?;
     let weights = engine.tensor(&numbers(6, 0.2), &[3, 2])?;
     nn::softmax(&x.matmul(&weights)?.tanh()?, -1)?.to_vec::<f32>()
@@ -118,10 +118,10 @@ fn rows_are_padded_by_default_and_without_request_nothing_else() {
 #[test]
 fn a_size_that_stays_has_its_own_executable() {
     let Some(engine) = plugin(EngineConfig::new()) else { return };
-    let step = |size: u64| {
-        let x = engine.tensor(&vec![0.5f32; size as usize], &[size]).unwrap();
+    let step = |size: usize| {
+        let x = engine.tensor(&vec![0.5f32; size], &[size]).unwrap();
         let y = ((&x * 2.0).unwrap().tanh().unwrap() + 1.0).unwrap();
-        assert!((y.to_vec::<f32>().unwrap()[size as usize - 1] - 1.761_594_2).abs() < 1e-5);
+        assert!((y.to_vec::<f32>().unwrap()[size - 1] - 1.761_594_2).abs() < 1e-5);
     };
     (0..4).for_each(|more| step(300_000 + more));
     let executions = engine.counters().executions;
@@ -142,9 +142,9 @@ fn a_size_that_stays_has_its_own_executable() {
 fn a_triangular_loop_compiles_nothing() {
     let Some(engine) = plugin(EngineConfig::new()) else { return };
     let eliminate = |engine: &Engine| -> Result<Vec<f32>> {
-        let size = 24u64;
+        let size = 24;
         let mut data = numbers(size * size, 0.01);
-        (0..size).for_each(|at| data[(at * size + at) as usize] = 5.0);
+        (0..size).for_each(|at| data[at * size + at] = 5.0);
         let mut rest = engine.tensor(&data, &[size, size])?;
         let mut pivots = Vec::new();
         while rest.dims()[0] > 1 {
@@ -162,8 +162,8 @@ fn a_triangular_loop_compiles_nothing() {
 }
 
 /// A long step on large data with a sum over a varying number of rows.
-fn pooled_step(engine: &Engine, rows: u64) -> Vec<f32> {
-    const SIZE: u64 = 32_768;
+fn pooled_step(engine: &Engine, rows: usize) -> Vec<f32> {
+    const SIZE: usize = 32_768;
     let chain = |mut x: Tensor| {
         for _ in 0..60 {
             x = (x.tanh().unwrap() * 1.01).unwrap();
@@ -179,17 +179,21 @@ fn pooled_step(engine: &Engine, rows: u64) -> Vec<f32> {
 /// O7: only the part that depends on the varying size is compiled again.
 #[test]
 fn of_what_varies_little_not_much_is_new() {
-    const SIZES: u64 = 30;
+    const SIZES: usize = 30;
     let log = Log::default();
     let config = EngineConfig::new().quick_compiles(false).event_sink(log.sink());
     let Some(engine) = plugin(config) else { return };
     let reference = Engine::reference();
-    let step = |rows: u64| close(&pooled_step(&engine, rows), &pooled_step(&reference, rows), 1e-4);
+    let step = |rows: usize| close(&pooled_step(&engine, rows), &pooled_step(&reference, rows), 1e-4);
     (0..SIZES).for_each(|size| step(100 + size));
     let counters = engine.counters();
     // The first few sizes, then the parts before and after the sum. The sums themselves are
     // interpreted.
-    assert_eq!((counters.compiles_asked, counters.partitioned), (FEW + 2, SIZES - FEW), "{counters:?}");
+    assert_eq!(
+        (counters.compiles_asked, counters.partitioned),
+        (FEW + 2, SIZES as u64 - FEW),
+        "{counters:?}"
+    );
     let told = log.take().into_iter().find_map(|event| match event {
         Event::InParts { ref parts, .. } => Some((parts.clone(), event.to_string())),
         _ => None,
@@ -285,7 +289,7 @@ const FEW: u64 = 8;
 /// compile. Except for the first few, they are not all compiled at once and waited for.
 #[test]
 fn sizes_that_vary_do_not_wait_for_each_other() {
-    const TOKENS: u64 = 20;
+    const TOKENS: usize = 20;
     const ROUNDS: u64 = 12;
     let Some(engine) = plugin(EngineConfig::new().quick_compiles(false)) else { return };
     let expected = decode(&Engine::reference(), TOKENS).unwrap();
@@ -297,7 +301,7 @@ fn sizes_that_vary_do_not_wait_for_each_other() {
     let counters = engine.counters();
     assert_eq!(counters.compiles_asked, FEW, "{counters:?}");
     // The first few are interpreted longer if their compiles take longer.
-    assert!(counters.interpreted >= ROUNDS * (TOKENS - FEW) + 10 * FEW, "{counters:?}");
+    assert!(counters.interpreted >= ROUNDS * (TOKENS as u64 - FEW) + 10 * FEW, "{counters:?}");
     assert_eq!(counters.padded, 0);
 }
 
@@ -313,7 +317,7 @@ fn sizes_that_vary_and_stay_are_compiled() {
         let (mut runs, mut asked, mut before) = (Vec::new(), None, u64::MAX);
         while engine.counters().interpreted != before {
             before = engine.counters().interpreted;
-            for size in 0..FEW + 2 {
+            for size in 0..FEW as usize + 2 {
                 let x = engine.tensor(&numbers((400 + size) * 64, 0.01), &[400 + size, 64]).unwrap();
                 drop(x.matmul(&square).unwrap().sum(&[0]).unwrap().to_vec::<f32>().unwrap());
             }
@@ -373,7 +377,7 @@ fn checks_of_indices_are_padded() {
     let config = counted(ShapeClasses::default());
     let Some(engine) = plugin(config) else { return };
     let table = engine.tensor(&numbers(20, 0.1), &[10, 2]).unwrap();
-    for count in 1..=40u64 {
+    for count in 1..=40 {
         for bad in [None, Some(count - 1)] {
             let indices = (0..count).map(|at| if bad == Some(at) { 10 } else { (at % 10) as i32 });
             let indices = engine.tensor(&indices.collect::<Vec<_>>(), &[count]).unwrap();

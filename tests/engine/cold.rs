@@ -81,9 +81,9 @@ fn a_region_is_interpreted_for_as_long_as_its_compile_takes() {
 #[test]
 fn what_is_run_once_is_not_compiled() {
     let Some(engine) = plugin(EngineConfig::new()) else { return };
-    for size in 1..200u64 {
-        let x = engine.tensor(&vec![2.0f32; size as usize], &[size]).unwrap();
-        assert_eq!(step(&x).unwrap(), vec![2.0; size as usize]);
+    for size in 1..200 {
+        let x = engine.tensor(&vec![2.0f32; size], &[size]).unwrap();
+        assert_eq!(step(&x).unwrap(), vec![2.0; size]);
     }
     let counters = engine.counters();
     assert_eq!((counters.interpreted, counters.compiles), (199, 0));

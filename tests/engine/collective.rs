@@ -470,8 +470,8 @@ fn a_region_has_several_exchanges() {
         on_engines(
             || config(replicas).event_sink(log.sink()),
             |engine| {
-                let size = 32u64;
-                let ones = vec![1.0f32; (size * size) as usize];
+                let size = 32;
+                let ones = vec![1.0f32; size * size];
                 let start = engine.tensor(&ones, &[size, size])?;
                 let place = engine.stream().replica_id()?.convert(DType::F32)?;
                 engine.synchronize()?;
@@ -492,10 +492,10 @@ fn a_region_has_several_exchanges() {
                         .all_reduce(OpCode::Maximum, None)?;
                     let sum: usize = (0..replicas).sum();
                     let data = all.to_vec::<f32>()?;
-                    assert_eq!(data.len() as u64, 6 * size * size * replicas as u64);
+                    assert_eq!(data.len(), 6 * size * size * replicas);
                     for (place, value) in data.iter().enumerate() {
-                        let factor = place as u64 / (size * size) % 6 + 1;
-                        assert_eq!(*value, (factor * sum as u64 * size) as f32, "{place}");
+                        let factor = place / (size * size) % 6 + 1;
+                        assert_eq!(*value, (factor * sum * size) as f32, "{place}");
                     }
                 }
                 let regions = log.regions();
@@ -549,7 +549,7 @@ fn data_parallel_training_is_training_on_all_data() {
     let whole = Engine::reference();
     let train =
         |engine: &Engine, x: &Tensor, y: &Tensor, average: &dyn Fn(&[&Tensor]) -> Result<Vec<Tensor>>| {
-            let mut w = engine.tensor(&vec![0.0f32; width], &[width as u64, 1])?;
+            let mut w = engine.tensor(&vec![0.0f32; width], &[width, 1])?;
             let mut b = engine.tensor(&[0.0f32], &[1])?;
             let mut warm = 0;
             for round in 0..STEPS {
@@ -562,8 +562,8 @@ fn data_parallel_training_is_training_on_all_data() {
             assert_eq!(engine.counters().compiles, warm, "a steady loop compiles nothing");
             Ok::<_, fuseline::Error>((w, b))
         };
-    let all_x = whole.tensor(&x, &[rows as u64, width as u64]).unwrap();
-    let all_y = whole.tensor(&y, &[rows as u64, 1]).unwrap();
+    let all_x = whole.tensor(&x, &[rows, width]).unwrap();
+    let all_y = whole.tensor(&y, &[rows, 1]).unwrap();
     let unchanged = |grads: &[&Tensor]| Ok(grads.iter().map(|&grad| grad.clone()).collect());
     let (w, b) = train(&whole, &all_x, &all_y, &unchanged).unwrap();
     let (w, b) = (w.to_vec::<f32>().unwrap(), b.to_vec::<f32>().unwrap());
@@ -574,8 +574,8 @@ fn data_parallel_training_is_training_on_all_data() {
             let part = rows / replicas;
             let xs: Vec<&[f32]> = x.chunks(part * width).collect();
             let ys: Vec<&[f32]> = y.chunks(part).collect();
-            let xs = engine.tensor_per_replica(&xs, &[part as u64, width as u64])?;
-            let ys = engine.tensor_per_replica(&ys, &[part as u64, 1])?;
+            let xs = engine.tensor_per_replica(&xs, &[part, width])?;
+            let ys = engine.tensor_per_replica(&ys, &[part, 1])?;
             let sum = Arc::new(Body::binary(OpCode::Add, TensorType::scalar(DType::F32)).unwrap());
             let average = |grads: &[&Tensor]| {
                 let sums = Tensor::all_reduce_many(grads, sum.clone(), None)?;

@@ -20,8 +20,6 @@ use crate::support::{self, Log, block_on, close, on_engines, plugin, vector};
 
 const MODES: [Mode; 3] = [Mode::Fused, Mode::Strict, Mode::Debug];
 
-// ----- results -----
-
 #[test]
 fn every_mode_gives_the_same_result() {
     on_engines(support::config, |engine| {
@@ -89,8 +87,6 @@ fn an_embedding_lookup_takes_rows() {
         },
     );
 }
-
-// ----- boundaries -----
 
 #[test]
 fn regions_end_for_stated_reasons() {
@@ -254,8 +250,6 @@ fn a_region_that_nobody_needs_is_left_out() {
     });
 }
 
-// ----- liveness -----
-
 #[test]
 fn dying_inputs_are_reused_and_living_ones_are_not() {
     let Some(engine) = plugin(support::config()) else { return };
@@ -301,8 +295,6 @@ fn when_handles_are_dropped_does_not_change_keys() {
     );
 }
 
-// ----- reading -----
-
 #[test]
 fn values_can_be_read_as_futures_and_by_callback() {
     on_engines(support::config, |engine| {
@@ -347,8 +339,6 @@ fn waiting_in_a_callback_is_refused_and_hangs_nothing() {
         Ok(())
     });
 }
-
-// ----- errors -----
 
 #[test]
 fn a_refused_op_says_what_the_rule_is_and_where() {
@@ -500,8 +490,6 @@ fn a_failure_poisons_exactly_what_depends_on_it() {
     });
 }
 
-// ----- threads and streams -----
-
 #[test]
 fn many_threads_record_on_one_stream() {
     on_engines(support::config, |engine| {
@@ -601,7 +589,7 @@ impl Handler for Slow {
 /// The regions and bytes of results in flight stay within the limits, however far the program is.
 #[test]
 fn back_pressure_bounds_what_is_in_flight() {
-    const SIDE: u64 = 64;
+    const SIDE: usize = 64;
     let slow = handler::register("engine.slow", Slow).unwrap();
     // Each region has one result, of 16 KiB.
     for (regions, bytes) in [(2, Bytes(1 << 30)), (100, Bytes(40 << 10))] {
@@ -609,7 +597,7 @@ fn back_pressure_bounds_what_is_in_flight() {
         let config = || support::config().in_flight_limits(regions, bytes).event_sink(log.sink());
         on_engines(config, |engine| {
             // Enough work for a plugin to do it on its own thread.
-            let half = engine.tensor(&vec![0.5f32; (SIDE * SIDE) as usize], &[SIDE; 2])?;
+            let half = engine.tensor(&vec![0.5f32; SIDE * SIDE], &[SIDE; 2])?;
             let mut made = Vec::new();
             for _ in 0..40 {
                 let product = half.matmul(&half)?;
@@ -620,7 +608,7 @@ fn back_pressure_bounds_what_is_in_flight() {
             }
             engine.synchronize()?;
             for y in made {
-                assert_eq!(y.to_vec::<f32>()?, vec![4.0; (SIDE * SIDE) as usize]);
+                assert_eq!(y.to_vec::<f32>()?, vec![4.0; SIDE * SIDE]);
             }
             let (mut in_flight, mut most, mut launched, mut throttled) = (0, 0, 0, 0);
             for event in log.take() {
@@ -646,8 +634,6 @@ fn back_pressure_bounds_what_is_in_flight() {
         });
     }
 }
-
-// ----- capture -----
 
 #[test]
 fn a_captured_program_runs_elsewhere() {
@@ -695,13 +681,13 @@ fn a_recompile_storm_is_told_once_with_what_varies() {
                 log.take().into_iter().filter(|event| matches!(event, Event::RecompileStorm { .. })).collect()
             };
             // A loop whose data grows. The first time is new, not changed.
-            for size in 1..=8u64 {
-                let x = engine.tensor(&vec![1.0f32; size as usize * 3], &[3, size])?;
-                assert_eq!((&x * &x)?.neg()?.to_vec::<f32>()?.len(), size as usize * 3);
+            for size in 1..=8 {
+                let x = engine.tensor(&vec![1.0f32; size * 3], &[3, size])?;
+                assert_eq!((&x * &x)?.neg()?.to_vec::<f32>()?.len(), size * 3);
             }
             assert_eq!(storms().len(), 0);
-            for size in 9..=30u64 {
-                let x = engine.tensor(&vec![1.0f32; size as usize * 3], &[3, size])?;
+            for size in 9..=30 {
+                let x = engine.tensor(&vec![1.0f32; size * 3], &[3, size])?;
                 (&x * &x)?.neg()?.wait()?;
             }
             let told = storms();
@@ -787,7 +773,7 @@ fn an_engine_does_not_go_on_a_thread_of_the_plugin() {
         });
         let Some(engine) = plugin(config) else { return };
         let size = 1 << 24;
-        let x = engine.tensor(&vec![1.0f32; size], &[size as u64]).unwrap();
+        let x = engine.tensor(&vec![1.0f32; size], &[size]).unwrap();
         let y = x.neg().unwrap();
         y.wait().unwrap();
         let read = y.read();

@@ -281,9 +281,9 @@ fn room_is_made() {
     let log = Log::default();
     let small = || eager().disk_cache(place(root.path()).max_size(Bytes(40_000)));
     let Some(engine) = support::plugin(small().event_sink(log.sink())) else { return };
-    for size in 1..20u64 {
-        let x = engine.tensor(&vec![1.0f32; size as usize], &[size]).unwrap();
-        assert_eq!((&x * 2.0).unwrap().to_vec::<f32>().unwrap(), vec![2.0; size as usize]);
+    for size in 1..20 {
+        let x = engine.tensor(&vec![1.0f32; size], &[size]).unwrap();
+        assert_eq!((&x * 2.0).unwrap().to_vec::<f32>().unwrap(), vec![2.0; size]);
     }
     drop(engine);
     let size: u64 = entries(root.path()).iter().map(|path| fs::metadata(path).unwrap().len()).sum();
@@ -326,10 +326,10 @@ fn one_process() {
     let log = Log::default();
     let Some(engine) = engine(Path::new(&root), &log, eager()) else { return };
     program(&engine).unwrap();
-    for size in [5u64, 6, 7, 8] {
-        let x = engine.tensor(&vec![1.0f32; size as usize], &[size]).unwrap();
+    for size in [5, 6, 7, 8] {
+        let x = engine.tensor(&vec![1.0f32; size], &[size]).unwrap();
         let y = ((&x * 2.0).unwrap() - &x).unwrap();
-        assert_eq!(y.to_vec::<f32>().unwrap(), vec![1.0; size as usize]);
+        assert_eq!(y.to_vec::<f32>().unwrap(), vec![1.0; size]);
     }
     assert_eq!(troubles(&log), Vec::<String>::new());
     let counters = engine.counters();

@@ -14,7 +14,7 @@ use fuseline::{
 use crate::support::{self, Log, block_on, plugin, plugin_for};
 
 /// Sides of the square parameters, used in turn.
-const SIDES: [u64; 4] = [32, 24, 16, 8];
+const SIDES: [usize; 4] = [32, 24, 16, 8];
 const PARAMETERS: u64 = 20;
 
 /// The peak memory of a step of `jax.jit` with donation for the same updates of the same parameters
@@ -31,7 +31,7 @@ const fn fresh(states: u64) -> u64 {
 
 fn squares(engine: &Engine, value: f32) -> Result<Vec<Tensor>> {
     let sides = (0..PARAMETERS).zip(SIDES.iter().cycle());
-    sides.map(|(_, &side)| engine.tensor(&vec![value; (side * side) as usize], &[side; 2])).collect()
+    sides.map(|(_, &side)| engine.tensor(&vec![value; side * side], &[side; 2])).collect()
 }
 
 /// The memory plans of a steady step's regions, and the bytes of donated inputs.
@@ -124,7 +124,7 @@ fn what_is_being_read_is_reused() -> Result<()> {
     const ROUNDS: usize = 10;
     let Some(engine) = plugin(support::config()) else { return Ok(()) };
     let size = 1 << 21;
-    let mut x = engine.tensor(&vec![0.0f32; size], &[size as u64])?;
+    let mut x = engine.tensor(&vec![0.0f32; size], &[size])?;
     let mut reads = Vec::new();
     for _ in 0..ROUNDS {
         x = (&x + 1.0)?;
@@ -159,11 +159,11 @@ impl Handler for Gate {
 /// donated memory.
 #[test]
 fn what_is_given_away_holds_up_nobody() -> Result<()> {
-    const SIDE: u64 = 64;
+    const SIDE: usize = 64;
     let Some(engine) = plugin(support::config()) else { return Ok(()) };
     let (open, wait) = mpsc::channel();
     let gate = handler::register("test.gate", Gate(Mutex::new(wait))).unwrap();
-    let ones = |value| engine.tensor(&vec![value; (SIDE * SIDE) as usize], &[SIDE; 2]);
+    let ones = |value| engine.tensor(&vec![value; SIDE * SIDE], &[SIDE; 2]);
     let (mut x, matrix) = (ones(1.0f32)?, ones(0.5)?);
     // Enough work for the plugin to do it on its own thread.
     let step = |x: Tensor| -> Result<Tensor> {
@@ -191,7 +191,7 @@ fn what_is_given_away_holds_up_nobody() -> Result<()> {
     open.send(()).unwrap();
     assert_eq!(is_launched, Ok(true), "it waits for what runs");
     assert_eq!(donations, 1);
-    assert_eq!(x.to_vec::<f32>()?, vec![65.0; (SIDE * SIDE) as usize]);
+    assert_eq!(x.to_vec::<f32>()?, vec![65.0; SIDE * SIDE]);
     Ok(())
 }
 
@@ -257,14 +257,14 @@ fn what_lives_on_at_first_is_reused_later() -> Result<()> {
 #[test]
 #[ignore = "figures: `cargo test --release --test engine donation:: -- --ignored --nocapture`"]
 fn cost_of_what_is_not_reused() -> Result<()> {
-    for size in [1u64, 1 << 10, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22] {
+    for size in [1, 1 << 10, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22] {
         let engines = [plugin(support::config()), plugin(support::config())];
         let [Some(reusing), Some(keeping)] = engines else { return Ok(()) };
         let rounds = ((1 << 22) / size).clamp(5, 2_000) as u32;
         let mut least = [Duration::MAX; 2];
         let mut states = Vec::new();
         for engine in [&reusing, &keeping] {
-            states.push(engine.tensor(&vec![1.0f32; size as usize], &[size])?);
+            states.push(engine.tensor(&vec![1.0f32; size], &[size])?);
         }
         for _ in 0..20 {
             for (place, engine) in [&reusing, &keeping].into_iter().enumerate() {
@@ -298,8 +298,7 @@ fn products_see_what_was_updated_in_place() {
     for [rows, depth, columns] in [[256, 512, 512], [512, 1024, 768]] {
         let config = EngineConfig::new().interpret_cold_regions(false);
         let Some(engine) = plugin_for("products in place", config) else { return };
-        let ones =
-            |dims: [u64; 2]| engine.tensor(&vec![1.0f32; dims.iter().product::<u64>() as usize], &dims);
+        let ones = |dims: [usize; 2]| engine.tensor(&vec![1.0f32; dims.iter().product::<usize>()], &dims);
         let (x, mut weights) = (ones([rows, depth]).unwrap(), ones([depth, columns]).unwrap());
         for round in 0..ROUNDS {
             let product = x.matmul(&weights).unwrap();

@@ -177,7 +177,7 @@ fn forks_under_load(make: impl Fn() -> Engine, forks: u32) {
                     support::close(&step(x).unwrap().to_vec::<f32>().unwrap(), expected, 1e-5);
                     // A new region, which is compiled.
                     let size = 1 + (round * 3 + worker) % 500;
-                    let y = own.tensor(&vec![1.0f32; size], &[size as u64]).unwrap().neg().unwrap();
+                    let y = own.tensor(&vec![1.0f32; size], &[size]).unwrap().neg().unwrap();
                     assert_eq!(y.to_vec::<f32>().unwrap(), vec![-1.0; size]);
                     rounds.fetch_add(1, Ordering::Relaxed);
                 }

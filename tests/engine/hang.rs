@@ -263,9 +263,9 @@ fn other_keys_and_streams_go_on() {
     hang.wait_for(1);
     hang.set(false);
     let stream = engine.new_stream();
-    for size in 1..20u64 {
-        let z = stream.tensor(&vec![1.0f32; size as usize], &[size]).unwrap();
-        assert_eq!(z.neg().unwrap().to_vec::<f32>().unwrap(), vec![-1.0; size as usize]);
+    for size in 1..20 {
+        let z = stream.tensor(&vec![1.0f32; size], &[size]).unwrap();
+        assert_eq!(z.neg().unwrap().to_vec::<f32>().unwrap(), vec![-1.0; size]);
     }
     assert!(!y.is_resolved());
     drop(shut);

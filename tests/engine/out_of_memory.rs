@@ -687,7 +687,7 @@ fn what_plans_too_much_runs_in_halves() {
 /// A region that is unique to this number.
 fn numbered(engine: &Engine, number: usize) -> Result<()> {
     let data: Vec<f32> = (0..=number).map(|at| at as f32).collect();
-    let x = engine.tensor(&data, &[data.len() as u64])?;
+    let x = engine.tensor(&data, &[data.len()])?;
     let found = x.neg()?.add(&x.abs()?)?.sub(&x)?.to_vec::<f32>()?;
     assert_eq!(found, data.iter().map(|x| -x).collect::<Vec<_>>());
     Ok(())

@@ -66,8 +66,8 @@ fn only_threads_for_what_nobody_waits_for_are_nice() {
 }
 
 /// Matrix products whose compile is estimated at more than 50 ms, so there are two compiles.
-fn products(engine: &Engine, side: u64) -> Vec<f32> {
-    let x = engine.tensor(&vec![1.0f32; (side * side) as usize], &[side, side]).unwrap();
+fn products(engine: &Engine, side: usize) -> Vec<f32> {
+    let x = engine.tensor(&vec![1.0f32; side * side], &[side, side]).unwrap();
     let mut y = x.clone();
     for _ in 0..6 {
         y = (y.matmul(&x).unwrap() / side as f64).unwrap();
@@ -101,7 +101,7 @@ fn what_is_waited_for_is_compiled_at_normal_priority() {
 #[test]
 #[ignore = "figures: `cargo test --release --test engine priority:: -- --ignored --nocapture`"]
 fn a_loop_beside_compiles() {
-    const SIDES: u64 = 24;
+    const SIDES: usize = 24;
     let Some(engine) = plugin(EngineConfig::new().interpret_cold_regions(false)) else { return };
     let x = vector(&engine, &[1.0, 2.0]);
     // Records without a request.

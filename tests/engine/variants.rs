@@ -9,13 +9,13 @@ use fuseline::{Bytes, Counters, Engine, Event, Fault, FaultPoint, Tensor};
 use crate::support::{self, Log, plugin, wait_until};
 
 /// The number of elements of values that may be kept: 200 executions with them waste a compile.
-const SIZE: u64 = 1 << 16;
+const SIZE: usize = 1 << 16;
 
 /// The largest number of a region's compiles beyond the first (`fuseline_cache::MAX_NARROWED`).
 const MOST: u64 = 3;
 
-fn input(engine: &Engine, size: u64) -> Tensor {
-    engine.tensor(&vec![1.0f32; size as usize], &[size]).unwrap()
+fn input(engine: &Engine, size: usize) -> Tensor {
+    engine.tensor(&vec![1.0f32; size], &[size]).unwrap()
 }
 
 /// A region whose first two results are kept while it is sealed, or not.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use fuseline::{Complex, DType, Engine, Literal, Mode, Origin, Result, Stage, Tensor, einsum};
+use fuseline::{Complex, DType, Engine, Mode, Origin, Result, Stage, Tensor, einsum};
 use proptest::prelude::*;
 use serde_json::Value;
 
@@ -59,7 +59,7 @@ fn what_numpy_refuses_is_refused() -> Result<()> {
 #[test]
 fn errors_name_the_operand_and_the_rule() -> Result<()> {
     let engine = Engine::reference();
-    let zeros = |dims: &[u64]| engine.stream().zeros(DType::F32, dims).unwrap();
+    let zeros = |dims: &[usize]| engine.stream().zeros(DType::F32, dims).unwrap();
     let (a, b) = (zeros(&[2, 3]), zeros(&[4, 5]));
     let cases = [
         (
@@ -99,17 +99,17 @@ fn element_types_promote() -> Result<()> {
 #[test]
 fn equations_that_are_one_op_record_one() -> Result<()> {
     let engine = Engine::reference();
-    let ops = |equation: &str, shapes: &[&[u64]]| -> Result<u64> {
+    let ops = |equation: &str, shapes: &[&[usize]]| -> Result<u64> {
         let inputs: Vec<Tensor> = shapes
             .iter()
-            .map(|dims| engine.from_literal(&Literal::zeros(fuseline::TensorType::of(DType::F32, dims)?)))
+            .map(|dims| engine.tensor(&vec![0.0f32; dims.iter().product()], dims))
             .collect::<Result<_>>()?;
         let before = engine.counters().ops;
         let sum = einsum(equation, &inputs.iter().collect::<Vec<_>>())?;
         sum.wait()?;
         Ok(engine.counters().ops - before)
     };
-    let square: &[u64] = &[3, 3];
+    let square: &[usize] = &[3, 3];
     assert_eq!(ops("ij,jk->ik", &[square, square])?, 1);
     // Swapping the factors avoids a transpose.
     assert_eq!(ops("ij,jk->ki", &[square, square])?, 1);
@@ -128,7 +128,7 @@ struct Random {
     operands: Vec<(Vec<usize>, bool)>,
     /// The letters of the result, in some order; letters that do not occur are ignored.
     result: Vec<usize>,
-    sizes: [u64; 4],
+    sizes: [usize; 4],
 }
 
 const LETTERS: [char; 4] = ['a', 'B', 'c', 'd'];
@@ -136,7 +136,7 @@ const LETTERS: [char; 4] = ['a', 'B', 'c', 'd'];
 fn random() -> impl Strategy<Value = Random> {
     let operand = (prop::collection::vec(0usize..4, 0..=3), any::<bool>());
     let order = Just((0..4usize).collect::<Vec<_>>()).prop_shuffle();
-    (prop::collection::vec(operand, 1..=4), order, 0usize..=4, prop::array::uniform4(0u64..4)).prop_map(
+    (prop::collection::vec(operand, 1..=4), order, 0usize..=4, prop::array::uniform4(0usize..4)).prop_map(
         |(operands, mut result, keep, sizes)| {
             result.truncate(keep);
             // Mostly without empty dimensions, because then all results would be zeros.
@@ -147,7 +147,7 @@ fn random() -> impl Strategy<Value = Random> {
     )
 }
 
-const UNNAMED: [u64; 2] = [2, 1];
+const UNNAMED: [usize; 2] = [2, 1];
 
 impl Random {
     fn equation(&self) -> String {
@@ -173,7 +173,7 @@ impl Random {
         if unnamed { [first, &[4, 5], rest].concat() } else { letters.to_vec() }
     }
 
-    fn size(&self, index: usize) -> u64 {
+    fn size(&self, index: usize) -> usize {
         if index < 4 { self.sizes[index] } else { UNNAMED[index - 4] }
     }
 }
@@ -187,11 +187,11 @@ fn by_loops(equation: &Random, data: &[Vec<f64>]) -> Vec<f64> {
     }
     used.sort_unstable();
     used.dedup();
-    let index = |dims: &[usize], at: &BTreeMap<usize, u64>| {
-        dims.iter().fold(0, |index, dim| index * equation.size(*dim) + at[dim]) as usize
+    let index = |dims: &[usize], at: &BTreeMap<usize, usize>| {
+        dims.iter().fold(0, |index, dim| index * equation.size(*dim) + at[dim])
     };
-    let mut sums = vec![0.0; result.iter().map(|&dim| equation.size(dim)).product::<u64>() as usize];
-    let total: u64 = used.iter().map(|&dim| equation.size(dim)).product();
+    let mut sums = vec![0.0; result.iter().map(|&dim| equation.size(dim)).product::<usize>()];
+    let total: usize = used.iter().map(|&dim| equation.size(dim)).product();
     for mut flat in 0..total {
         let mut at = BTreeMap::new();
         for &dim in used.iter().rev() {
@@ -216,9 +216,9 @@ proptest! {
         let mut data = Vec::new();
         let mut inputs = Vec::new();
         for (letters, unnamed) in &equation.operands {
-            let dims: Vec<u64> =
+            let dims: Vec<usize> =
                 Random::dims(letters, *unnamed).into_iter().map(|dim| equation.size(dim)).collect();
-            let elements: Vec<f64> = (0..dims.iter().product::<u64>())
+            let elements: Vec<f64> = (0..dims.iter().product::<usize>())
                 .map(|_| {
                     next = next.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
                     // Small integers, so that every order of summation has the same result.
@@ -229,7 +229,7 @@ proptest! {
             data.push(elements);
         }
         let sum = einsum(&equation.equation(), &inputs.iter().collect::<Vec<_>>()).unwrap();
-        let dims: Vec<u64> =
+        let dims: Vec<usize> =
             Random::dims(&equation.result, equation.unnamed()).into_iter().map(|dim| equation.size(dim)).collect();
         prop_assert_eq!(sum.dims(), &dims[..]);
         prop_assert_eq!(sum.to_vec::<f64>().unwrap(), by_loops(&equation, &data), "{}", equation.equation());

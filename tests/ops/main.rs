@@ -7,6 +7,8 @@ mod examples;
 mod support;
 
 mod conformance;
+mod create;
+mod display;
 mod einsum;
 mod exhaustive;
 mod imported;
@@ -18,6 +20,7 @@ mod nn_edges;
 mod nn_grad;
 mod nn_reference;
 mod numerics;
+mod operators;
 mod pairs;
 mod programs;
 mod promote;

@@ -40,17 +40,17 @@ fn call(case: &Case, x: &[Tensor]) -> Result<Vec<Tensor>> {
         "median" => one(a.median(axis())),
         "quantile" => one(a.quantile(case.number("share"), axis())),
         "unique" => {
-            let found = a.unique(case.outputs[0].ty().elems().0, 0)?;
+            let found = a.unique(case.outputs[0].ty().elems().get(), 0)?;
             let wide = |x: &Tensor| x.convert(DType::I64);
             Ok(vec![found.values, wide(&found.counts)?, wide(&found.places)?, wide(&found.inverse)?])
         }
         "mean" => one(a.mean(&case.ints("axes"))),
         "topk" => {
-            let (values, places) = a.topk(case.int("k") as u64, axis())?;
+            let (values, places) = a.topk(case.int("k") as usize, axis())?;
             Ok(vec![values, places.convert(DType::I64)?])
         }
         // NumPy has no such function; some of the indices are out of range.
-        "one_hot" => one(unchecked(|| a.one_hot(case.int("classes") as u64, DType::F64))),
+        "one_hot" => one(unchecked(|| a.one_hot(case.int("classes") as usize, DType::F64))),
         "embedding" => one(nn::embedding(a, b())),
         "take_along" => one(a.take_along(b(), axis())),
         "diagonal" => one(a.diagonal(case.int("first"), case.int("second"))),
@@ -64,7 +64,7 @@ fn call(case: &Case, x: &[Tensor]) -> Result<Vec<Tensor>> {
             let found = match case.name.as_str() {
                 "fft" => fft::fft(&x, count)?,
                 "ifft" => fft::ifft(&x, count)?,
-                _ => return Ok(vec![fft::irfft(&x, count, case.int("size") as u64)?]),
+                _ => return Ok(vec![fft::irfft(&x, count, case.int("size") as usize)?]),
             };
             Ok(vec![found.real()?, found.imag()?])
         }
@@ -148,9 +148,9 @@ fn everything_is_as_in_numpy() {
 
 // ----- definitions of factors -----
 
-fn matrix(engine: &Engine, dtype: DType, dims: &[u64], seed: u64) -> Tensor {
+fn matrix(engine: &Engine, dtype: DType, dims: &[usize], seed: u64) -> Tensor {
     let mut random = Random::new(seed);
-    let count = dims.iter().product::<u64>();
+    let count = dims.iter().product::<usize>();
     let data: Vec<f64> = (0..count).map(|_| random.normal()).collect();
     engine.tensor(&data, dims).unwrap().convert(dtype).unwrap()
 }
@@ -186,7 +186,7 @@ fn units(dtype: DType) -> f64 {
 #[test]
 fn factors_multiply_to_their_matrix() {
     on_engines(support::config, |engine| {
-        let shapes: &[&[u64]] = match engine.pjrt_device() {
+        let shapes: &[&[usize]] = match engine.pjrt_device() {
             Some(_) => &[&[2, 5, 3]],
             None => &[&[1, 1], &[4, 4], &[7, 7], &[6, 3], &[3, 6], &[2, 3, 5, 2], &[9, 1], &[1, 5]],
         };
@@ -207,9 +207,7 @@ fn factors_multiply_to_their_matrix() {
                 orthonormal(&u, unit);
                 orthonormal(&vt.swap_axes(-1, -2)?, unit);
                 let falling = numbers(&s);
-                assert!(
-                    falling.chunks(s.dims()[s.rank() - 1] as usize).all(|s| s.is_sorted_by(|a, b| a >= b))
-                );
+                assert!(falling.chunks(s.dims()[s.rank() - 1]).all(|s| s.is_sorted_by(|a, b| a >= b)));
                 assert!(falling.iter().all(|&s| s >= 0.0));
 
                 let square = a.swap_axes(-1, -2)?.matmul(&a)?;
@@ -218,9 +216,7 @@ fn factors_multiply_to_their_matrix() {
                 orthonormal(&vectors, unit);
                 let turned = vectors.mul(&values.unsqueeze(-2)?)?.matmul(&vectors.swap_axes(-1, -2)?)?;
                 close(&turned, &symmetric, unit);
-                assert!(
-                    numbers(&values).chunks(*values.dims().last().unwrap() as usize).all(|w| w.is_sorted())
-                );
+                assert!(numbers(&values).chunks(*values.dims().last().unwrap()).all(|w| w.is_sorted()));
             }
         }
         Ok(())
@@ -239,7 +235,7 @@ fn matrices_of_lower_rank() -> Result<()> {
         close(&u.mul(&s.unsqueeze(-2)?)?.matmul(&vt)?, &a, 1e-13);
         orthonormal(&u, 1e-13);
         orthonormal(&vt.swap_axes(-1, -2)?, 1e-13);
-        assert!(numbers(&s)[rank as usize..].iter().all(|&s| s < 1e-14));
+        assert!(numbers(&s)[rank..].iter().all(|&s| s < 1e-14));
         let (q, r) = linalg::qr(&a)?;
         close(&q.matmul(&r)?, &a, 1e-13);
         orthonormal(&q, 1e-13);
@@ -351,7 +347,7 @@ fn empty_matrices_and_narrow_floats() -> Result<()> {
 #[test]
 fn what_does_not_fit_is_refused() -> Result<()> {
     let engine = Engine::reference();
-    let zeros = |dtype, dims: &[u64]| engine.stream().zeros(dtype, dims).unwrap();
+    let zeros = |dtype, dims: &[usize]| engine.stream().zeros(dtype, dims).unwrap();
     let (wide, vector) = (zeros(DType::F32, &[2, 3]), zeros(DType::F32, &[3]));
     let ints = zeros(DType::I32, &[3, 3]);
     refused(linalg::inv(&wide), "its last two dimensions are equal");

@@ -10,8 +10,7 @@ use ndarray::{Array, Array3, ArrayD, ArrayView, Axis, Dimension, IxDyn, ShapeBui
 fn check<D: Dimension>(view: ArrayView<'_, i32, D>) {
     let engine = Engine::reference();
     let tensor = engine.from_array(view.view()).unwrap();
-    let dims: Vec<usize> = tensor.dims().iter().map(|&dim| dim as usize).collect();
-    assert_eq!(dims, view.shape());
+    assert_eq!(tensor.dims(), view.shape());
     let back = tensor.to_array::<i32>().unwrap();
     assert!(back.is_standard_layout());
     assert_eq!(back, view.to_owned().into_dyn());

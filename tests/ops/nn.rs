@@ -20,7 +20,7 @@ fn rows(count: usize, width: usize) -> Vec<Vec<f64>> {
 }
 
 fn upload(engine: &Engine, rows: &[Vec<f64>]) -> Tensor {
-    engine.tensor(&rows.concat(), &[rows.len() as u64, rows[0].len() as u64]).unwrap()
+    engine.tensor(&rows.concat(), &[rows.len(), rows[0].len()]).unwrap()
 }
 
 #[track_caller]
@@ -200,7 +200,7 @@ fn attention_looks_where_the_mask_lets_it() -> Result<()> {
     let count = batch * heads * length * width;
     let mut draw = || (0..count).map(|_| random.normal()).collect::<Vec<f64>>();
     let (q, k, v) = (draw(), draw(), draw());
-    let dims = [batch as u64, heads as u64, length as u64, width as u64];
+    let dims = [batch, heads, length, width];
     let tensor = |data: &[f64]| engine.tensor(data, &dims).unwrap();
     for causal in [false, true] {
         let (mut mixed, mut weights) = (Vec::new(), Vec::new());
@@ -226,10 +226,10 @@ fn attention_looks_where_the_mask_lets_it() -> Result<()> {
             }
         }
         let (tq, tk, tv) = (tensor(&q), tensor(&k), tensor(&v));
-        let mask = causal.then(|| nn::causal_mask(&tq, length as u64)).transpose()?;
+        let mask = causal.then(|| nn::causal_mask(&tq, length)).transpose()?;
         let (m, w) = nn::attention(&tq, &tk, &tv, Attention { mask: mask.as_ref(), ..Attention::default() })?;
         assert_eq!(m.dims(), dims);
-        assert_eq!(w.dims(), [batch as u64, heads as u64, length as u64, length as u64]);
+        assert_eq!(w.dims(), [batch, heads, length, length]);
         close(&m, &mixed, CLOSE);
         close(&w, &weights, CLOSE);
     }
@@ -239,7 +239,7 @@ fn attention_looks_where_the_mask_lets_it() -> Result<()> {
 #[test]
 fn attention_refuses_what_does_not_fit() -> Result<()> {
     let engine = Engine::reference();
-    let of = |dims: &[u64]| engine.tensor(&vec![0.5f64; dims.iter().product::<u64>() as usize], dims);
+    let of = |dims: &[usize]| engine.tensor(&vec![0.5f64; dims.iter().product::<usize>()], dims);
     let q = of(&[1, 2, 3, 4])?;
     refused(nn::attention(&q, &of(&[1, 2, 3, 5])?, &q, Attention::default()));
     refused(nn::attention(&q, &of(&[1, 1, 3, 4])?, &q, Attention::default()));

@@ -9,13 +9,13 @@ use fuseline::{DType, Engine, EngineConfig, Result, Tensor};
 
 use crate::support::{self, on_engines, refused};
 
-fn count_up(engine: &Engine, dims: &[u64]) -> Tensor {
+fn count_up(engine: &Engine, dims: &[usize]) -> Tensor {
     let data: Vec<f32> =
-        (0..dims.iter().product::<u64>()).map(|i| ((i * 7) % 11) as f32 / 4.0 - 1.0).collect();
+        (0..dims.iter().product::<usize>()).map(|i| ((i * 7) % 11) as f32 / 4.0 - 1.0).collect();
     engine.tensor(&data, dims).unwrap()
 }
 
-fn zeros(engine: &Engine, dtype: DType, dims: &[u64]) -> Tensor {
+fn zeros(engine: &Engine, dtype: DType, dims: &[usize]) -> Tensor {
     engine.stream().zeros(dtype, dims).unwrap()
 }
 
@@ -198,7 +198,7 @@ fn attention_in_narrow_floats_with_dropout() {
 #[test]
 fn attention_names_what_does_not_fit() -> Result<()> {
     let engine = Engine::reference();
-    let of = |dims: &[u64]| zeros(&engine, DType::F32, dims);
+    let of = |dims: &[usize]| zeros(&engine, DType::F32, dims);
     let plain = Attention::default;
     let q = of(&[1, 4, 3, 2]);
     refused(nn::attention(&q, &of(&[1, 3, 3, 2]), &of(&[1, 3, 3, 2]), plain()), "multiple");
@@ -282,7 +282,7 @@ fn losses_refuse_shapes_that_only_broadcast() -> Result<()> {
 #[test]
 fn norms_refuse_weights_that_do_not_fit() -> Result<()> {
     let engine = Engine::reference();
-    let of = |dims: &[u64]| zeros(&engine, DType::F32, dims);
+    let of = |dims: &[usize]| zeros(&engine, DType::F32, dims);
     let x = of(&[2, 4, 3]);
     refused(nn::layer_norm(&x, &of(&[3]), &of(&[4, 3]), 0.1), "the weights are f32[3] and f32[4, 3]");
     refused(nn::layer_norm(&x, &of(&[]), &of(&[]), 0.1), "last dimensions");
@@ -330,7 +330,7 @@ fn windows_that_do_not_fit_are_refused() -> Result<()> {
     refused(nn::max_pool(&x, &Pool::new(&[6, 2])), "has 5 elements, a window spans 6");
     refused(nn::avg_pool(&x, &Pool { padding: vec![2, 0], ..pool.clone() }), "at most half of the size");
     refused(nn::avg_pool(&x, &Pool { stride: vec![0, 1], ..pool.clone() }), "at least 1");
-    refused(nn::max_pool(&x, &Pool { dilation: vec![u64::MAX, 1], ..pool.clone() }), "below 2^31");
+    refused(nn::max_pool(&x, &Pool { dilation: vec![usize::MAX, 1], ..pool.clone() }), "below 2^31");
     refused(nn::max_pool(&x, &Pool { dilation: vec![5, 1], ..pool.clone() }), "a window spans 6");
     refused(nn::lp_pool(&x, 0.0, &pool), "must be positive");
     refused(nn::lp_pool(&x, f64::NAN, &pool), "must be positive");

@@ -29,20 +29,20 @@ const TOLERANCE: f64 = 1e-7;
 /// errors of different elements do not cancel.
 #[track_caller]
 fn check(
-    shapes: &[&[u64]],
+    shapes: &[&[usize]],
     function: impl Fn(&[Tensor]) -> Result<Tensor>,
     rules: impl Fn(&[Tensor], &Tensor) -> Result<Vec<Tensor>>,
 ) {
     let engine = engine();
     let mut random = Random::new(5);
-    let mut draw = |count: u64| (0..count).map(|_| random.normal()).collect::<Vec<f64>>();
+    let mut draw = |count: usize| (0..count).map(|_| random.normal()).collect::<Vec<f64>>();
     let mut data: Vec<Vec<f64>> = shapes.iter().map(|dims| draw(dims.iter().product())).collect();
     let tensors = |data: &[Vec<f64>]| -> Vec<Tensor> {
         data.iter().zip(shapes).map(|(data, dims)| engine.tensor(data, dims).unwrap()).collect()
     };
     let operands = tensors(&data);
     let result = function(&operands).unwrap();
-    let weights = engine.tensor(&draw(result.ty().elems().0), result.dims()).unwrap();
+    let weights = engine.tensor(&draw(result.ty().elems().get()), result.dims()).unwrap();
     let axes: Vec<i64> = (0..result.rank() as i64).collect();
     let gradients = rules(&operands, &weights).unwrap();
     assert!(!gradients.is_empty());
@@ -66,7 +66,7 @@ fn check(
 /// A function of one operand, whose rule gets the operand, the result and the gradient.
 #[track_caller]
 fn check_one(
-    dims: &[u64],
+    dims: &[usize],
     function: impl Fn(&Tensor) -> Result<Tensor>,
     rule: impl Fn(&Tensor, &Tensor, &Tensor) -> Result<Tensor>,
 ) {
@@ -88,12 +88,12 @@ fn over_a_dimension() {
         check_one(&[2, 3, 2], |x| nn::softmax(x, axis), |_, y, g| grad::softmax(y, axis, g));
         check_one(&[2, 3, 2], |x| nn::log_softmax(x, axis), |_, y, g| grad::log_softmax(y, axis, g));
         check_one(&[2, 3, 2], |x| nn::logsumexp(x, &[axis]), |x, y, g| grad::logsumexp(x, y, &[axis], g));
-        check_one(&[2, 3, 2], |x| x.sum(&[axis]), |x, _, g| grad::sum(g, x.dims(), &[axis]));
+        check_one(&[2, 3, 2], |x| x.sum(&[axis]), |x, _, g| grad::sum(x.dims(), &[axis], g));
     }
     check_one(&[2, 3, 2], |x| nn::logsumexp(x, &[0, 2]), |x, y, g| grad::logsumexp(x, y, &[0, 2], g));
-    check_one(&[2, 3], |x| x.broadcast_to(&[4, 2, 3]), |x, _, g| grad::unbroadcast(g, x.dims()));
-    check_one(&[1, 3], |x| x.broadcast_to(&[2, 3]), |x, _, g| grad::unbroadcast(g, x.dims()));
-    check_one(&[], |x| x.broadcast_to(&[2, 3]), |x, _, g| grad::unbroadcast(g, x.dims()));
+    check_one(&[2, 3], |x| x.broadcast_to(&[4, 2, 3]), |x, _, g| grad::unbroadcast(x.dims(), g));
+    check_one(&[1, 3], |x| x.broadcast_to(&[2, 3]), |x, _, g| grad::unbroadcast(x.dims(), g));
+    check_one(&[], |x| x.broadcast_to(&[2, 3]), |x, _, g| grad::unbroadcast(x.dims(), g));
 }
 
 #[test]
@@ -136,7 +136,7 @@ fn cross_entropies() {
 
 #[test]
 fn products() {
-    let shapes: &[(&[u64], &[u64])] = &[
+    let shapes: &[(&[usize], &[usize])] = &[
         (&[2, 3], &[3, 4]),
         (&[2, 2, 3], &[2, 3, 2]),
         (&[2, 2, 3], &[3, 2]),
@@ -161,12 +161,12 @@ fn products() {
 fn tables_small_and_large() {
     let engine = engine();
     let indices = engine.tensor(&[1i32, 0, 2, 1], &[2, 2]).unwrap();
-    check_one(&[3, 2], |t| nn::embedding(t, &indices), |t, _, g| grad::embedding(&indices, t.dims()[0], g));
+    check_one(&[3, 2], |t| nn::embedding(t, &indices), |t, _, g| grad::embedding(t.dims()[0], &indices, g));
     // Row-by-row additions into a table of this many rows. Most of its gradient is zero; some
     // elements are checked.
     let gradient = engine.tensor(&[1.0f64, 2.0, 3.0, 4.0], &[4, 1]).unwrap();
     let rows = engine.tensor(&[5i64, 1999, 5, 0], &[4]).unwrap();
-    let sums = grad::embedding(&rows, 2000, &gradient).unwrap();
+    let sums = grad::embedding(2000, &rows, &gradient).unwrap();
     assert_eq!(sums.dims(), [2000, 1]);
     let sums = sums.to_vec::<f64>().unwrap();
     assert_eq!((sums[0], sums[5], sums[1999], sums.iter().sum::<f64>()), (4.0, 4.0, 2.0, 10.0));
@@ -175,7 +175,7 @@ fn tables_small_and_large() {
 #[test]
 fn attentions() {
     for (heads, groups, causal) in [(2, 2, None), (4, 2, None), (2, 1, Some(0))] {
-        let shapes: [&[u64]; 3] = [&[1, heads, 3, 2], &[1, groups, 3, 2], &[1, groups, 3, 4]];
+        let shapes: [&[usize]; 3] = [&[1, heads, 3, 2], &[1, groups, 3, 2], &[1, groups, 3, 4]];
         let forward = |x: &[Tensor]| {
             nn::attention(&x[0], &x[1], &x[2], Attention { causal, scale: Some(0.7), ..Attention::default() })
         };
@@ -189,7 +189,7 @@ fn attentions() {
 
 #[test]
 fn convolutions_with_steps_padding_and_dilation() {
-    let check_conv = |image: &[u64], kernel: &[u64], conv: Convolution| {
+    let check_conv = |image: &[usize], kernel: &[usize], conv: Convolution| {
         check(
             &[image, kernel],
             |x| conv.apply(&x[0], &x[1]),
@@ -219,7 +219,7 @@ fn convolutions_with_steps_padding_and_dilation() {
 // ----- space -----
 
 /// Windows of all kinds, with the sizes on which they are checked.
-fn pools() -> Vec<(Vec<u64>, Pool)> {
+fn pools() -> Vec<(Vec<usize>, Pool)> {
     let plain = Pool::new(&[2, 2]);
     let overlapping = Pool { stride: vec![1, 2], padding: vec![1, 0], ..Pool::new(&[3, 2]) };
     let uneven = Pool { ceil_mode: true, ..plain.clone() };
@@ -272,8 +272,8 @@ fn the_first_of_equal_maxima_gets_the_gradient() {
             let x = engine.full(low, &[1, 1, size])?;
             let found = grad::max_pool(&x, &pool, &g)?.to_vec::<f32>()?;
             // The first window begins in the padding, the second one at element 2.
-            let mut expected = vec![0.0; size as usize];
-            expected[dilation as usize - 1] = 1.0;
+            let mut expected = vec![0.0; size];
+            expected[dilation - 1] = 1.0;
             expected[2] += 10.0;
             assert_eq!(found, expected, "dilation {dilation}");
         }
@@ -327,7 +327,7 @@ fn invertible(x: &Tensor) -> Result<Tensor> {
 
 #[test]
 fn systems_of_equations() {
-    let shapes: &[(&[u64], &[u64])] = &[
+    let shapes: &[(&[usize], &[usize])] = &[
         (&[3, 3], &[3, 2]),
         (&[3, 3], &[3]),
         (&[2, 3, 3], &[3]),
@@ -390,9 +390,9 @@ fn factors_of_positive_matrices() {
 
 /// Runs rules on fixed data in a type.
 fn on(engine: &Engine, dtype: DType) -> Result<Vec<Tensor>> {
-    let tensor = |dims: &[u64], seed: u64| {
+    let tensor = |dims: &[usize], seed: u64| {
         let mut random = Random::new(seed);
-        let data: Vec<f64> = (0..dims.iter().product::<u64>()).map(|_| random.normal()).collect();
+        let data: Vec<f64> = (0..dims.iter().product::<usize>()).map(|_| random.normal()).collect();
         engine.tensor(&data, dims).unwrap().convert(dtype).unwrap()
     };
     let mut found = Vec::new();
@@ -443,8 +443,8 @@ fn rules_are_the_same_on_every_device_and_in_every_mode() {
 
 #[test]
 fn gradients_that_do_not_fit_are_refused() {
-    let zeros = |dtype, dims: &[u64]| engine().stream().zeros(dtype, dims).unwrap();
-    let of = |dims: &[u64]| zeros(DType::F64, dims);
+    let zeros = |dtype, dims: &[usize]| engine().stream().zeros(dtype, dims).unwrap();
+    let of = |dims: &[usize]| zeros(DType::F64, dims);
     let (x, pool) = (of(&[1, 1, 4, 4]), Pool::new(&[2, 2]));
     refused(grad::max_pool(&x, &pool, &x), "it has the sizes of the result, [1, 1, 2, 2]");
     refused(

@@ -28,7 +28,7 @@ impl Call<'_> {
 
     fn pool(&self, layout: Layout) -> Pool {
         let pool = Pool { layout, ..Pool::new(&self.0.sizes("size")) };
-        let list = |key: &str, usual: &[u64]| match self.0.settings[key].is_null() {
+        let list = |key: &str, usual: &[usize]| match self.0.settings[key].is_null() {
             true => usual.to_vec(),
             false => self.0.sizes(key),
         };
@@ -76,12 +76,12 @@ impl Call<'_> {
             "cummin" => one(a.cummin(axis())),
             "argmin" => one(a.argmin(axis())?.convert(fuseline::DType::I64)),
             "argmax" => one(a.argmax(axis())?.convert(fuseline::DType::I64)),
-            "var" => one(a.var(&self.0.ints("axes"), self.0.int("ddof") as u64)),
-            "std" => one(a.std(&self.0.ints("axes"), self.0.int("ddof") as u64)),
+            "var" => one(a.var(&self.0.ints("axes"), self.0.int("ddof") as usize)),
+            "std" => one(a.std(&self.0.ints("axes"), self.0.int("ddof") as usize)),
             "layer_norm" => one(nn::layer_norm(a, b(), &x[2], self.0.number("epsilon"))),
             "rms_norm" => one(nn::rms_norm(a, b(), self.0.number("epsilon"))),
             "group_norm" => {
-                let groups = self.0.int("groups") as u64;
+                let groups = self.0.int("groups") as usize;
                 one(nn::group_norm(a, groups, axis(), b(), &x[2], self.0.number("epsilon")))
             }
             "batch_norm" => {

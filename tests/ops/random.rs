@@ -5,7 +5,7 @@ use fuseline::{DType, Engine, Mode, Origin, Result, Tensor, nn, with_mode};
 
 use crate::support::{self, engines, everywhere, on_engines};
 
-const COUNT: u64 = 20_000;
+const COUNT: usize = 20_000;
 
 fn generator(engine: &Engine) -> Generator {
     Generator::new(engine.stream(), 7).unwrap()

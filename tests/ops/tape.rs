@@ -18,12 +18,12 @@ const TOLERANCE: f64 = 1e-7;
 /// differentiated value is its sum, weighted with fixed random numbers, so that errors of different
 /// elements do not cancel.
 #[track_caller]
-fn check(shapes: &[&[u64]], function: impl for<'t> Fn(&[Var<'t>]) -> Result<Var<'t>>) {
+fn check(shapes: &[&[usize]], function: impl for<'t> Fn(&[Var<'t>]) -> Result<Var<'t>>) {
     let engine = Engine::reference();
     let mut random = Random::new(7);
     let data: Vec<Vec<f64>> = shapes
         .iter()
-        .map(|dims| (0..dims.iter().product::<u64>()).map(|_| random.normal()).collect())
+        .map(|dims| (0..dims.iter().product::<usize>()).map(|_| random.normal()).collect())
         .collect();
     let weights: Vec<f64> = (0..4096).map(|_| random.normal()).collect();
 

@@ -23,7 +23,7 @@ fn resident() -> Option<u64> {
 
 /// A region that is unique to a number: the shape encodes its low part, the ops its high part.
 fn region(engine: &Engine, number: usize) -> Result<f32> {
-    let x = engine.tensor(&vec![1.0f32; 1 + number % 100], &[1 + (number % 100) as u64])?;
+    let x = engine.tensor(&vec![1.0f32; 1 + number % 100], &[1 + number % 100])?;
     let mut y = x.neg()?;
     let mut rest = number / 100;
     while rest > 0 {

@@ -141,7 +141,7 @@ fn is_refused<T>(what: &str, call: impl FnOnce() -> Result<T>) {
 fn impossible_sizes_are_refused_where_they_are_asked_for() {
     let engine = support::config().build_reference().unwrap();
     let x = engine.tensor(&[1.0f32, 2.0], &[2]).unwrap();
-    for dims in [&[u64::MAX][..], &[1 << 62, 4], &[1 << 32, 1 << 31], &[1 << 63], &[1; 17], &[1 << 61, 2]] {
+    for dims in [&[usize::MAX][..], &[1 << 62, 4], &[1 << 32, 1 << 31], &[1 << 63], &[1; 17], &[1 << 61, 2]] {
         is_refused("broadcast_to", || x.sum(&[0])?.broadcast_to(dims));
         is_refused("reshape", || x.reshape(dims));
         is_refused("tensor", || engine.tensor(&[0.0f32; 2], dims));
@@ -167,7 +167,7 @@ fn impossible_sizes_are_refused_where_they_are_asked_for() {
 fn what_fits_no_memory_is_an_error_of_its_readers() {
     for engine in support::engines(support::config) {
         let x = engine.tensor(&[1.0f32, 2.0], &[2]).unwrap();
-        for dims in [&[1u64 << 58][..], &[1 << 40, 1 << 18], &[2, 1 << 57]] {
+        for dims in [&[1usize << 58][..], &[1 << 40, 1 << 18], &[2, 1 << 57]] {
             let axis = dims.len() as i64 - 1;
             let huge = x.sum(&[0]).unwrap().broadcast_to(dims).unwrap();
             let (read, most) = peak(|| huge.to_literal());
@@ -225,7 +225,7 @@ fn placeholders_of_any_size_take_no_memory() {
 #[test]
 fn tensors_without_elements_work() {
     for engine in support::engines(support::config) {
-        for dims in [&[0u64][..], &[0, 7], &[1 << 40, 0], &[0, 1 << 31, 1 << 20]] {
+        for dims in [&[0usize][..], &[0, 7], &[1 << 40, 0], &[0, 1 << 31, 1 << 20]] {
             let x = engine.tensor::<f32>(&[], dims).unwrap();
             let y = x.neg().unwrap().add(&x).unwrap();
             assert_eq!((y.dims(), y.to_vec::<f32>().unwrap()), (dims, Vec::new()));
@@ -411,7 +411,7 @@ const METHODS: [(&str, Method); 8] = [
     ("take", |x, i| nn::embedding(x, i)),
     ("take_along", |x, i| x.take_along(&i.unsqueeze(1)?.broadcast_to(&[2, 2])?, 0)),
     ("one_hot", |_, i| i.one_hot(3, DType::F32)),
-    ("embedding", |x, i| nn::grad::embedding(i, 3, &x.narrow(0, 0, 2)?)),
+    ("embedding", |x, i| nn::grad::embedding(3, i, &x.narrow(0, 0, 2)?)),
     ("cross_entropy", |x, i| nn::cross_entropy(&x.transpose(&[1, 0])?, i)),
     ("nll", |x, i| {
         nn::nll(&x.transpose(&[1, 0])?, i, &CrossEntropy { ignored: Some(-100), ..Default::default() })
@@ -512,8 +512,9 @@ fn indices_of_every_type_are_checked() {
     }
     // Several dimensions at once, each with its own size; with a window, by its position.
     let grid = engine.tensor(&[0.0f32; 12], &[3, 4]).unwrap();
-    let put = |places: [i32; 2], window: u64| {
-        let (dims, updates): (&[i64], &[u64]) = if window == 1 { (&[], &[1]) } else { (&[1], &[1, window]) };
+    let put = |places: [i32; 2], window: usize| {
+        let (dims, updates): (&[i64], &[usize]) =
+            if window == 1 { (&[], &[1]) } else { (&[1], &[1, window]) };
         let numbers = attrs::IndexDimensionNumbers {
             window: dims,
             collapsed: if window == 1 { &[0, 1] } else { &[0] },

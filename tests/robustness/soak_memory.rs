@@ -49,7 +49,7 @@ fn the_line_is_that_of_least_squares() {
 fn region(engine: &Engine, number: usize) -> (Tensor, Literal) {
     let len = 1 + number % 100;
     let data: Vec<f32> = (0..len).map(|at| 1.0 + (number + at) as f32 / 64.0 % 8.0).collect();
-    let x = engine.tensor(&data, &[len as u64]).unwrap();
+    let x = engine.tensor(&data, &[len]).unwrap();
     let host = Arc::new(Literal::from_slice(&[len as u64], &data).unwrap());
     let apply = |op, tensors: &[&Tensor], literals: &[&Arc<Literal>]| {
         let results = engine.stream().record(op, Attrs::none(), &[], tensors).unwrap();

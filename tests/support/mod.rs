@@ -292,7 +292,7 @@ pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
 }
 
 pub(crate) fn vector(engine: &Engine, data: &[f32]) -> Tensor {
-    engine.tensor(data, &[data.len() as u64]).unwrap()
+    engine.tensor(data, &[data.len()]).unwrap()
 }
 
 /// Asserts that elements differ by rounding only.
@@ -310,7 +310,7 @@ pub(crate) fn work_until(engine: &Engine, stop: &std::sync::atomic::AtomicBool) 
         if stop.load(std::sync::atomic::Ordering::Relaxed) {
             return;
         }
-        let x = stream.tensor(&vec![1.0f32; size], &[size as u64]).unwrap();
+        let x = stream.tensor(&vec![1.0f32; size], &[size]).unwrap();
         let y = (&x + &x).unwrap().tanh().unwrap();
         y.to_vec::<f32>().unwrap();
         std::thread::yield_now();

@@ -64,8 +64,8 @@ impl Case {
         list.iter().map(|value| value.as_i64().unwrap()).collect()
     }
 
-    pub(crate) fn sizes(&self, key: &str) -> Vec<u64> {
-        self.ints(key).into_iter().map(|size| size as u64).collect()
+    pub(crate) fn sizes(&self, key: &str) -> Vec<usize> {
+        self.ints(key).into_iter().map(|size| size as usize).collect()
     }
 
     /// The first difference of a result, if any. Floats may differ by `tolerance` times the larger

@@ -79,7 +79,7 @@ fn together(streams: &[(Stream, Tensor)]) -> Duration {
 pub(crate) fn reads(engine: &Engine, figures: &mut Figures, bar: &ProgressBar) -> anyhow::Result<()> {
     for (name, elements) in THERE {
         bar.set_message(format!("read of {name}"));
-        let x = engine.tensor(&vec![1.0f32; elements], &[elements as u64])?;
+        let x = engine.tensor(&vec![1.0f32; elements], &[elements])?;
         x.wait()?;
         let time = sample(|| {
             let start = Instant::now();

@@ -1,23 +1,23 @@
-//! What a process is about to try for the first time, for the next one to find if that was its end.
+//! Crash marks: what a process is about to try for the first time, so that the next process can
+//! tell what crashed it.
 //!
-//! A plugin that crashes takes the process along, and the next one would do the same thing at the
-//! same place. So before an artifact is made, loaded or run for the first time a process writes two
-//! names into a slot of its *marks*, a file that is locked as long as the process lives, and clears
-//! the slot afterwards: the *suspect*, which a crash is held against, and the entry that is tried,
-//! of which a suspect may have several. Each of the two is one write of 72 bytes to the page cache,
-//! a few µs. Who crashes is told by a byte that [`CRASHED`] is written to, by a handler of the
-//! signals that a crash is (not in this crate, which has no unsafe code). The next process finds
-//! marks that nobody has locked. The suspects of a process that crashed go into *quarantine* for a
-//! time: they are not tried again, so each costs one process and not every one. Their entries are
-//! removed: when that time is over they are made anew, in case it was by their fault. A process
-//! that was killed, was interrupted or ended by itself says nothing about what it was at: an entry
-//! is what the plugin made, bit by bit, and one that hangs is met by the deadlines of those who
-//! wait for it.
+//! A plugin that crashes takes the process down, and the next process would crash at the same
+//! point. So before a process compiles, loads or runs an artifact for the first time, it writes two
+//! names into a slot of its *marks*, a file that is locked while the process lives. Afterwards it
+//! clears the slot. The first name is the *suspect*, which a crash is attributed to. The second is
+//! the entry that is tried; a suspect may have several. Each of the two writes is 72 bytes to the
+//! page cache, a few µs. A signal handler for crashes writes a byte, [`CRASHED`] (not in this
+//! crate, which has no unsafe code). The next process finds marks without a lock. The suspects of a
+//! process that crashed go into *quarantine*: they are not tried again for a time, so each costs
+//! one process and not every one. Their entries are removed and made again after that time, in case
+//! they were the cause. A process that was killed, was interrupted or exited proves nothing about
+//! its marks: an entry holds exactly what the plugin produced, and deadlines handle an entry that
+//! hangs.
 //!
 //! Invariants:
-//! - DK4: as long as a [`Mark`] lives its name is in the file. So the names of a crash are found,
-//!   and perhaps a few more that were under way.
-//! - DK5: what is in quarantine ends no process before its time is over. Each further death makes
+//! - DK4: while a [`Mark`] lives, its name is in the file. So the names of a crash are found, and
+//!   perhaps a few others that were in progress.
+//! - DK5: what is in quarantine ends no process before its time is over. Each further crash makes
 //!   the time eight times as long.
 
 use std::fmt;
@@ -32,29 +32,29 @@ use super::{flight, random_name, write_all};
 use crate::name::Name;
 use crate::sync::Mutex;
 
-/// What is written to the first byte of a process's marks when it crashes; the offset is 0.
+/// Written to the first byte (offset 0) of a process's marks when it crashes.
 pub const CRASHED: &[u8; 1] = b"!";
 
-/// The first time that something is in quarantine; and the longest.
+/// The first and the longest duration of a quarantine.
 const FIRST_TERM: Duration = Duration::from_secs(24 * 3600);
 const LAST_TERM: Duration = Duration::from_secs(64 * 24 * 3600);
 
-/// Bytes of a slot: a stage, room, and two names.
+/// Bytes of a slot: a stage, padding, and two names.
 const SLOT: usize = 72;
-/// Where the first slot is; before it the byte of a crash, and room.
+/// Offset of the first slot, after the crash byte and padding.
 const SLOTS_AT: u64 = 40;
-/// Most slots; what finds none is not marked. Compiles and first executions under way at once are
-/// far fewer.
+/// Maximum number of slots; further attempts are not marked. Far fewer compiles and first
+/// executions are in progress at once.
 const MAX_SLOTS: u32 = 512;
 
-/// What is tried, in this order.
+/// What is tried, in chronological order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Stage {
-    /// An artifact is made.
+    /// Compiling an artifact.
     Make,
-    /// One is loaded.
+    /// Loading an artifact.
     Load,
-    /// One runs for the first time.
+    /// Its first execution.
     Run,
 }
 
@@ -77,12 +77,12 @@ impl fmt::Display for Stage {
     }
 }
 
-/// Why something is not tried.
+/// Why something is in quarantine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quarantine {
-    /// What ended the latest process.
+    /// The stage that crashed the latest process.
     pub stage: Stage,
-    /// How many it has ended.
+    /// The number of processes that it crashed.
     pub deaths: u32,
     /// When it may be tried again.
     pub until: SystemTime,
@@ -98,7 +98,7 @@ impl fmt::Display for Quarantine {
 }
 
 impl Quarantine {
-    /// After one more death.
+    /// The quarantine after one more crash.
     pub(super) fn after(before: Option<Quarantine>, stage: Stage, now: SystemTime) -> Quarantine {
         let deaths = before.map_or(0, |before| before.deaths).saturating_add(1);
         let term = FIRST_TERM.saturating_mul(8u32.saturating_pow(deaths - 1)).min(LAST_TERM);
@@ -118,13 +118,13 @@ impl Quarantine {
         words.next().is_none().then_some(Quarantine { stage, deaths, until })
     }
 
-    /// Whether its time is over. One that is longer than any says that a clock was wrong.
+    /// Whether it has expired. A remaining time above the maximum means that a clock was wrong.
     pub(super) fn is_over(&self, now: SystemTime) -> bool {
         self.until.duration_since(now).is_ok_and(|left| left > LAST_TERM) || self.until <= now
     }
 }
 
-/// The file of this process.
+/// The marks file of this process.
 #[derive(Debug)]
 pub(super) struct Marks {
     files: Arc<dyn Files>,
@@ -141,7 +141,7 @@ struct Slots {
     used: u32,
 }
 
-/// A name that stands in the marks of this process as long as this lives.
+/// A slot in the marks of this process. Dropping it clears the slot.
 #[derive(Debug)]
 pub struct Mark {
     marks: Arc<Marks>,
@@ -153,7 +153,8 @@ impl Marks {
         for _ in 0..10 {
             let name = random_name()?;
             let file = files.create(&dirs.marks, &name)?;
-            // Whoever looks for dead ones may have taken it for one before it was locked.
+            // Another process may have taken the file for one of a dead process before it was
+            // locked.
             let is_locked =
                 files.try_lock(&file).and_then(|locked| Ok(locked && files.stat(&file)?.links > 0));
             match is_locked {
@@ -164,7 +165,7 @@ impl Marks {
                 }
                 Ok(false) => {}
                 Err(error) => {
-                    // Where locks do not work nobody else could remove it.
+                    // Without working locks, no other process could remove it.
                     drop(files.unlink(&dirs.marks, &name));
                     return Err(error);
                 }
@@ -173,12 +174,12 @@ impl Marks {
         Err(io::Error::from(io::ErrorKind::WouldBlock))
     }
 
-    /// The file, for a handler of signals.
+    /// The file, for a signal handler.
     pub(super) fn file(&self) -> &Arc<OwnedFd> {
         &self.file
     }
 
-    /// `None` if there is no room, or it cannot be written.
+    /// Marks an attempt. `None` if there is no free slot.
     pub(super) fn mark(
         self: &Arc<Self>,
         stage: Stage,
@@ -215,7 +216,7 @@ impl Mark {
 
 impl Drop for Mark {
     fn drop(&mut self) {
-        // What cannot be cleared would be blamed for a later crash: the slot is given up with it.
+        // A slot that cannot be cleared would be blamed for a later crash, so it is not reused.
         if self.write(0, [&[0; 32]; 2]).is_ok() {
             self.marks.slots.lock().free.push(self.slot);
         }
@@ -230,14 +231,14 @@ impl Drop for Marks {
     }
 }
 
-/// What a process that is gone was about to try.
+/// What a dead process was about to try.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct DeadProcess {
     pub(super) crashed: bool,
     pub(super) tried: Vec<Attempt>,
 }
 
-/// A suspect, how far it came, and the entries of it that were tried.
+/// A suspect, the last stage that it reached, and its entries that were tried.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Attempt {
     pub(super) stage: Stage,
@@ -256,7 +257,7 @@ impl DeadProcess {
         let mut tried: Vec<Attempt> = Vec::new();
         for (stage, suspect, entry) in slots.as_chunks().0.iter().filter_map(slot) {
             match tried.iter_mut().find(|known| known.suspect == suspect) {
-                // It was one death, at the furthest that it came.
+                // It was one crash, at the latest stage.
                 Some(known) => {
                     known.stage = known.stage.max(stage);
                     known.entries.push(entry);
@@ -267,8 +268,8 @@ impl DeadProcess {
         DeadProcess { crashed: bytes.first() == CRASHED.first(), tried }
     }
 
-    /// The marks of this name, if their process is gone, with the file, which nobody else judges
-    /// meanwhile.
+    /// The marks with this name, if their process is dead, and the file, whose lock keeps other
+    /// processes from judging it too.
     pub(super) fn take(
         files: &dyn Files,
         dirs: &Dirs,
@@ -281,17 +282,17 @@ impl DeadProcess {
     }
 }
 
-/// The beginning of a file, so many bytes at most.
+/// The beginning of a file, at most `most` bytes.
 pub(super) fn read_up_to(files: &dyn Files, file: &OwnedFd, most: usize) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     read_on(files, file, &mut bytes, most)?;
     Ok(bytes)
 }
 
-/// Goes on reading until there are so many bytes, or the file ends.
+/// Continues reading until there are `most` bytes, or the file ends.
 pub(super) fn read_on(files: &dyn Files, file: &OwnedFd, bytes: &mut Vec<u8>, most: usize) -> io::Result<()> {
     let mut len = bytes.len();
-    // At once, from memory that is zeros already: in steps it would be written several times.
+    // One allocation of zeroed memory; growing in steps would write it several times.
     let mut all = vec![0; most.max(len)];
     all[..len].copy_from_slice(bytes);
     while len < most {
@@ -305,7 +306,7 @@ pub(super) fn read_on(files: &dyn Files, file: &OwnedFd, bytes: &mut Vec<u8>, mo
     Ok(())
 }
 
-/// What is in quarantine under a name; `None` if that cannot be understood.
+/// The quarantine under a name; `None` if the file is malformed.
 pub(super) fn read_quarantine(files: &dyn Files, dirs: &Dirs, name: &str) -> io::Result<Option<Quarantine>> {
     let file = files.open(&dirs.quarantine, name)?;
     let bytes = read_up_to(files, &file, 64)?;
@@ -321,7 +322,7 @@ pub(super) fn write_quarantine(
 ) -> io::Result<()> {
     let temp = random_name()?;
     let file = files.create(&dirs.temp, &temp)?;
-    // As entries are: locked, so that no sweep takes it, and under its name only when it is whole.
+    // Like an entry: locked, so that no sweep removes it, and renamed only once it is complete.
     drop(files.try_lock(&file));
     let written = write_all(files, &file, what.write().as_bytes())
         .and_then(|()| files.rename((&dirs.temp, &temp), (&dirs.quarantine, &name.to_string())));
@@ -345,7 +346,7 @@ mod tests {
             assert_eq!(quarantine.until, now + Duration::from_secs(days * 24 * 3600));
             assert_eq!(Quarantine::read(&quarantine.write()), Some(quarantine));
             assert!(!quarantine.is_over(now) && quarantine.is_over(quarantine.until));
-            // Its time was written when the clock was a year ahead.
+            // A quarantine that was written while the clock was a year ahead.
             assert!(quarantine.is_over(now - Duration::from_secs(365 * 24 * 3600)));
             last = Some(quarantine);
         }

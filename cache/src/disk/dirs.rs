@@ -1,21 +1,21 @@
 //! The folders of the disk tier, opened once.
 //!
 //! ```text
-//! ROOT/v1/           of one user, for nobody else
+//! ROOT/v1/           owned by one user, no access for others
 //!   entries/NAME     sealed entries
-//!   temp/            entries that are being written, each locked by who writes it
-//!   flights/NAME     locked by who makes the artifact of that name
-//!   marks/           one file for each process, locked as long as it lives: what it is about to try for the first time
-//!   quarantine/NAME  what ended a process
+//!   temp/            entries that are being written, each locked by its writer
+//!   flights/NAME     locked by the process that compiles that artifact
+//!   marks/           crash marks: a file for each process, locked while it lives
+//!   quarantine/NAME  what crashed a process
 //! ```
 //!
 //! Invariants:
-//! - DK3: a folder is used only if it is the user's own and nobody else may look into it or change
-//!   it, and if each of those above it is the user's or root's and lets nobody else exchange what
-//!   is in it. Nothing is made before that is known. It is opened once; everything else is named
-//!   relative to what was opened, and no link is followed. On the way to it links are followed that
-//!   the user or root made. The folder of the key's file may be looked into by others, and may be
-//!   root's: what they may not is change it.
+//! - DK3: a folder is used only if it belongs to the user and others can neither read nor change
+//!   it, and if each folder above it belongs to the user or root and others cannot replace what is
+//!   in it. Nothing is created before this is checked. The folder is opened once; everything else
+//!   is named relative to the open folder, and no link is followed. On the way to it, links that
+//!   the user or root made are followed. The folder of the key's file may be readable for others,
+//!   and may belong to root, but others must not be able to change it.
 
 use std::ffi::OsString;
 use std::io;
@@ -26,7 +26,7 @@ use super::files::{Files, Stat};
 use super::{DiskDisabled, Reason, is_absent, is_link};
 use crate::sealed::FORMAT;
 
-/// Who may do everything anyway.
+/// The user id of root, who has access to everything anyway.
 pub(super) const ROOT: u32 = 0;
 
 /// The open folders.
@@ -39,19 +39,19 @@ pub(super) struct Dirs {
     pub(super) quarantine: OwnedFd,
 }
 
-/// Whether what is not there is made.
+/// Whether missing folders are created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CreatePolicy {
     Make,
     Refuse,
 }
 
-/// What others may do in a folder.
+/// The permitted access of others to a folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Others {
-    /// Nothing, and it is the user's own.
+    /// None, and the folder belongs to the user.
     Nothing,
-    /// Look into it; and it may be root's.
+    /// Reading; and the folder may belong to root.
     Look,
 }
 
@@ -90,7 +90,7 @@ fn is_there(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::AlreadyExists
 }
 
-/// What the operating system says of what is no folder, or a link to one.
+/// The error for a path that is not a folder, or is a link to one.
 fn not_opened(path: PathBuf, error: io::Error) -> DiskDisabled {
     match error.kind() {
         io::ErrorKind::NotADirectory => DiskDisabled { path, why: Reason::NoFolder },
@@ -99,8 +99,8 @@ fn not_opened(path: PathBuf, error: io::Error) -> DiskDisabled {
     }
 }
 
-/// Opens a folder that others may not change, by path; makes it, and those above it, if it is not
-/// there and may be made.
+/// Opens a folder that others may not change, by path. Creates it and its parents if they are
+/// missing and `missing` allows it.
 pub(super) fn open_folder(
     files: &dyn Files,
     path: &Path,
@@ -108,22 +108,22 @@ pub(super) fn open_folder(
     others: Others,
 ) -> Result<OwnedFd, DiskDisabled> {
     let parent = match path.parent() {
-        // It is the root, and the way to it is itself.
+        // The root has no parent.
         None => path,
         Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
         Some(parent) => parent,
     };
-    // Whoever may rename things in a folder above could put another one here, and whoever made a
-    // link on the way says where folders are made.
+    // Anyone who can rename entries of a parent folder could replace this one, and the owner of a
+    // link on the path decides where folders are created.
     let mut real = follow(files, parent, Way::Folders)?;
     let mut made = false;
     if missing == CreatePolicy::Make {
-        // What has no name is there: the root, or `..`.
+        // A path without a last name exists already: the root, or `..`.
         let below = |real: &Path| path.file_name().map(|name| real.join(name));
         if let Some(folder) = below(&real) {
             made = make(files, &folder).map_err(|error| DiskDisabled::io("make", path.to_owned(), error))?;
         }
-        // What was not there has been made since, and not only by this process.
+        // Missing parents were created since, possibly by another process.
         real = follow(files, parent, Way::Folders)?;
     }
     let real = path.file_name().map_or_else(|| path.to_owned(), |name| real.join(name));
@@ -132,19 +132,19 @@ pub(super) fn open_folder(
     Ok(dir)
 }
 
-/// Most links on the way to a file or folder, as the kernel counts them.
+/// Maximum number of links in a path, as in the kernel.
 const MAX_LINKS: usize = 40;
 
-/// What is asked of the way to something.
+/// The requirements on a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
-    /// That nobody else may exchange a folder of it, or has made a link of it.
+    /// Nobody else may replace a folder in it, or has made a link in it.
     Folders,
-    /// That nobody else has made a link of it, in a folder where others may.
+    /// Nobody else has made a link in it, in a folder where others may create some.
     Links,
 }
 
-/// The path of the same thing without links, as far as it is there.
+/// The path without links, as far as it exists.
 pub(super) fn follow(files: &dyn Files, path: &Path, way: Way) -> Result<PathBuf, DiskDisabled> {
     let broken = |at: &Path, error| DiskDisabled::io("look at", at.to_owned(), error);
     let names = |path: &Path| -> Vec<OsString> {
@@ -194,9 +194,9 @@ pub(super) fn follow(files: &dyn Files, path: &Path, way: Way) -> Result<PathBuf
                 }
                 left.extend(names(&target));
             }
-            // It is no link.
+            // It is not a link.
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
-                // The file itself is looked at by who opens it.
+                // The caller checks the file itself.
                 if way == Way::Folders || !left.is_empty() {
                     within = look(&next)?;
                 }
@@ -213,7 +213,7 @@ pub(super) fn follow(files: &dyn Files, path: &Path, way: Way) -> Result<PathBuf
     Ok(at)
 }
 
-/// Whether somebody else may make something in a folder.
+/// Whether another user may create entries in a folder.
 fn may_others_add(files: &dyn Files, folder: &Stat) -> bool {
     let is_safe = |owner: u32| owner == files.user() || owner == ROOT;
     !is_safe(folder.owner)
@@ -221,8 +221,8 @@ fn may_others_add(files: &dyn Files, folder: &Stat) -> bool {
         || (folder.mode & 0o020 != 0 && !files.is_private_group(folder.group))
 }
 
-/// Whether nobody else may exchange what is in a folder. Where each may only remove their own, as
-/// in the folder of temporary files, nobody may.
+/// Checks that nobody else may replace what is in a folder. A sticky folder, like the one for
+/// temporary files, meets this, because users can only remove their own files there.
 fn check_above(files: &dyn Files, path: &Path, stat: &Stat) -> Result<(), DiskDisabled> {
     let (owner, user) = (stat.owner, files.user());
     let why = if !stat.is_dir {
@@ -237,7 +237,7 @@ fn check_above(files: &dyn Files, path: &Path, stat: &Stat) -> Result<(), DiskDi
     why.map_or(Ok(()), |why| Err(DiskDisabled { path: path.to_owned(), why }))
 }
 
-/// Whether the folder was made: it was not there.
+/// Creates a folder and its parents; returns whether it was missing.
 fn make(files: &dyn Files, path: &Path) -> io::Result<bool> {
     match files.make_root(path) {
         Ok(()) => Ok(true),
@@ -265,7 +265,7 @@ fn check(
 ) -> Result<(), DiskDisabled> {
     let broken = |error| DiskDisabled::io("look at", path.to_owned(), error);
     if made {
-        // Whatever mask the process has.
+        // Independent of the umask.
         files.set_mode(dir, 0o700).map_err(broken)?;
     }
     let stat = files.stat(dir).map_err(broken)?;
@@ -280,7 +280,7 @@ fn check(
     why.map_or(Ok(()), |why| Err(DiskDisabled { path: path.to_owned(), why }))
 }
 
-/// Why a file or folder is not the user's alone.
+/// Why a file or folder is not private to the user.
 pub(super) fn private(stat: &Stat, user: u32) -> Option<Reason> {
     if stat.owner != user {
         return Some(Reason::Owner { owner: stat.owner, user });

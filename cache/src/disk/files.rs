@@ -1,8 +1,8 @@
-//! Every call that the disk tier makes of the file system.
+//! The file system calls of the disk tier.
 //!
-//! One trait, so that tests can let any call fail, tear or be the last one of the process, and let
-//! time pass. All paths but the root's are names in an open folder: what somebody does to a path
-//! meanwhile changes nothing.
+//! They are a trait, so that tests can make any call fail, tear or be the last one of the process,
+//! and can let time pass. All paths except the root's are names in an open folder, so replacing a
+//! path meanwhile has no effect.
 
 use std::ffi::CString;
 use std::fmt;
@@ -17,7 +17,7 @@ use rustix::fs::{self, AtFlags, FileType, FlockOperation, Mode, OFlags, Timestam
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 
-/// What is known of an open file or folder.
+/// Metadata of an open file or folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stat {
     /// It is a regular file.
@@ -28,34 +28,35 @@ pub struct Stat {
     pub owner: u32,
     /// Its group.
     pub group: u32,
-    /// Who may do what, as the lowest twelve bits of its mode.
+    /// Its permissions, the lowest twelve bits of its mode.
     pub mode: u32,
-    /// Names that it has.
+    /// Number of hard links.
     pub links: u64,
     /// Its length in bytes.
     pub size: u64,
     /// When it was last written to or touched.
     pub modified: SystemTime,
-    /// Which file it is: device and number.
+    /// Its identity: device and inode.
     pub identity: (u64, u64),
 }
 
-/// Calls of the operating system; they fail as it does.
+/// Calls of the operating system, with its errors.
 pub trait Files: Send + Sync + fmt::Debug {
-    /// The user whose files may be trusted.
+    /// The user whose files are trusted.
     fn user(&self) -> u32;
 
-    /// This process. One that was forked is another: what it has copies of is not its own.
+    /// The id of this process. A forked process is another one: what it has copies of is not its
+    /// own.
     fn process(&self) -> u32 {
         std::process::id()
     }
 
-    /// The time of day, which the times of files are compared with.
+    /// Wall-clock time, which file times are compared with.
     fn now(&self) -> SystemTime {
         SystemTime::now()
     }
 
-    /// The time that passes, whatever the clock is set to.
+    /// Monotonic time, which does not depend on the wall clock.
     fn instant(&self) -> Instant {
         Instant::now()
     }
@@ -66,62 +67,62 @@ pub trait Files: Send + Sync + fmt::Debug {
     /// The operating system's.
     fn open_root(&self, path: &Path) -> io::Result<OwnedFd>;
 
-    /// Makes a folder that only its owner may use, by path.
+    /// Creates a folder that only its owner may access, by path.
     ///
     /// # Errors
     /// The operating system's.
     fn make_root(&self, path: &Path) -> io::Result<()>;
 
-    /// Opens a folder in a folder; it must not be a link.
+    /// Opens a folder inside a folder; it must not be a link.
     ///
     /// # Errors
     /// The operating system's.
     fn open_dir(&self, at: &OwnedFd, name: &str) -> io::Result<OwnedFd>;
 
-    /// Makes a folder that only its owner may use.
+    /// Creates a folder that only its owner may access.
     ///
     /// # Errors
     /// The operating system's.
     fn make_dir(&self, at: &OwnedFd, name: &str) -> io::Result<()>;
 
-    /// Says who may do what, whatever mask the process has.
+    /// Sets the permissions, independent of the umask.
     ///
     /// # Errors
     /// The operating system's.
     fn set_mode(&self, fd: &OwnedFd, mode: u32) -> io::Result<()>;
 
-    /// Makes a file that was not there, for its owner alone, to write to.
+    /// Creates a file that did not exist, for writing, accessible to its owner only.
     ///
     /// # Errors
     /// The operating system's.
     fn create(&self, at: &OwnedFd, name: &str) -> io::Result<OwnedFd>;
 
-    /// Opens a file, or makes it, for its owner alone; it must not be a link.
+    /// Opens or creates a file, accessible to its owner only; it must not be a link.
     ///
     /// # Errors
     /// The operating system's.
     fn open_or_create(&self, at: &OwnedFd, name: &str) -> io::Result<OwnedFd>;
 
-    /// Opens a file to read; it must not be a link, and a pipe is not waited for.
+    /// Opens a file for reading; it must not be a link. Does not wait for the other end of a pipe.
     ///
     /// # Errors
     /// The operating system's.
     fn open(&self, at: &OwnedFd, name: &str) -> io::Result<OwnedFd>;
 
-    /// Opens a file that is there, to lock it and to read it; it must not be a link or a folder. On
-    /// a file system that is another machine's only what may be written to can be locked.
+    /// Opens an existing file for locking and reading; it must not be a link or a folder. On a
+    /// network file system only a writable file can be locked.
     ///
     /// # Errors
     /// The operating system's.
     fn open_to_lock(&self, at: &OwnedFd, name: &str) -> io::Result<OwnedFd>;
 
-    /// What an open file is.
+    /// Metadata of an open file.
     ///
     /// # Errors
     /// The operating system's.
     fn stat(&self, fd: &OwnedFd) -> io::Result<Stat>;
 
-    /// What is under a path; a link is not followed.
+    /// Metadata of a path; a link is not followed.
     ///
     /// # Errors
     /// The operating system's.
@@ -130,22 +131,22 @@ pub trait Files: Send + Sync + fmt::Debug {
     /// The target of a link, and the metadata of that link.
     ///
     /// # Errors
-    /// The operating system's; `InvalidInput` for what is no link.
+    /// The operating system's; `InvalidInput` if it is not a link.
     fn read_link(&self, path: &Path) -> io::Result<(PathBuf, Stat)>;
 
-    /// Whether nobody but the user is in a group, as far as can be told. Who runs with a group of
-    /// their own lets it write to their folders.
+    /// Whether a group contains only the user, as far as can be told. Users with a private group
+    /// let it write to their folders.
     fn is_private_group(&self, group: u32) -> bool {
         is_private_group(self.user(), group)
     }
 
-    /// What is under a name; a link is not followed.
+    /// Metadata of a name; a link is not followed.
     ///
     /// # Errors
     /// The operating system's.
     fn stat_at(&self, at: &OwnedFd, name: &str) -> io::Result<Stat>;
 
-    /// Reads some bytes; none at the end.
+    /// Reads some bytes; 0 at the end of the file.
     ///
     /// # Errors
     /// The operating system's.
@@ -157,37 +158,37 @@ pub trait Files: Send + Sync + fmt::Debug {
     /// The operating system's.
     fn write(&self, fd: &OwnedFd, bytes: &[u8]) -> io::Result<usize>;
 
-    /// Writes bytes at a place, all of them or none.
+    /// Writes all bytes at an offset, or fails.
     ///
     /// # Errors
     /// The operating system's.
     fn write_at(&self, fd: &OwnedFd, bytes: &[u8], offset: u64) -> io::Result<()>;
 
-    /// Waits until the bytes of a file, or the names in a folder, are on the disk.
+    /// Waits until the bytes of a file, or the names in a folder, are on disk.
     ///
     /// # Errors
     /// The operating system's.
     fn sync(&self, fd: &OwnedFd) -> io::Result<()>;
 
-    /// Puts a file in the place of another one, or of none.
+    /// Renames a file, replacing any other.
     ///
     /// # Errors
     /// The operating system's.
     fn rename(&self, from: (&OwnedFd, &str), to: (&OwnedFd, &str)) -> io::Result<()>;
 
-    /// Gives a file a second name, if nothing has it.
+    /// Creates a hard link, if the name is free.
     ///
     /// # Errors
     /// The operating system's.
     fn link(&self, from: (&OwnedFd, &str), to: (&OwnedFd, &str)) -> io::Result<()>;
 
-    /// Takes a file's name away.
+    /// Removes a file's name.
     ///
     /// # Errors
     /// The operating system's.
     fn unlink(&self, at: &OwnedFd, name: &str) -> io::Result<()>;
 
-    /// Takes the name of a folder away in which there is nothing.
+    /// Removes an empty folder.
     ///
     /// # Errors
     /// The operating system's.
@@ -199,14 +200,14 @@ pub trait Files: Send + Sync + fmt::Debug {
     /// The operating system's.
     fn list(&self, dir: &OwnedFd) -> io::Result<Vec<String>>;
 
-    /// Says that a file is used now.
+    /// Updates the times of a file.
     ///
     /// # Errors
     /// The operating system's.
     fn touch(&self, fd: &OwnedFd) -> io::Result<()>;
 
-    /// Takes the lock of a file if nobody has it; whether it did. It is given back when the file is
-    /// closed, at the latest when the process ends.
+    /// Locks a file unless it is locked; returns whether it did. The lock is released when the file
+    /// is closed, at the latest when the process ends.
     ///
     /// # Errors
     /// The operating system's.
@@ -220,7 +221,7 @@ pub struct System;
 const DIR: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 const SAFE: OFlags = OFlags::NOFOLLOW.union(OFlags::CLOEXEC).union(OFlags::NONBLOCK);
 
-/// A call that a signal may interrupt.
+/// Retries a call that a signal interrupted.
 fn again<T>(mut call: impl FnMut() -> rustix::io::Result<T>) -> io::Result<T> {
     loop {
         match call() {
@@ -230,10 +231,10 @@ fn again<T>(mut call: impl FnMut() -> rustix::io::Result<T>) -> io::Result<T> {
     }
 }
 
-/// Reads a link and its metadata from one open link: others may exchange what is under the path.
+/// Reads a link and its metadata from one open link, because the path may be replaced meanwhile.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn read_link_with_stat(path: &Path) -> io::Result<(CString, Stat)> {
-    // The common case is no link, and needs one call.
+    // Usually it is not a link, which takes one call to find out.
     again(|| fs::readlink(path, Vec::new()))?;
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let link = again(|| fs::open(path, flags, Mode::empty()))?;
@@ -242,12 +243,12 @@ fn read_link_with_stat(path: &Path) -> io::Result<(CString, Stat)> {
         return Err(Errno::INVAL.into());
     }
     let target = again(|| fs::readlinkat(&link, "", Vec::new()));
-    // Linux returns ENOENT for an open file that is no link.
+    // Linux returns ENOENT for an open file that is not a link.
     target.map(|target| (target, stat)).map_err(|_| Errno::INVAL.into())
 }
 
-/// Reads a link, its metadata, and the link again, where a link cannot be opened. Both reads have
-/// to give the same target.
+/// Reads a link, its metadata, and the link again, on systems that cannot open a link. Both reads
+/// have to give the same target.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 fn read_link_with_stat(path: &Path) -> io::Result<(CString, Stat)> {
     let target = again(|| fs::readlink(path, Vec::new()))?;
@@ -277,8 +278,8 @@ fn stat_of(stat: &fs::Stat) -> Stat {
     }
 }
 
-/// Whether a group is the user's alone: it has the user's number, the process runs with it, and no
-/// member is listed.
+/// Whether a group is private to the user: it has the user's number, the process runs with it, and
+/// it lists no members.
 fn is_private_group(user: u32, group: u32) -> bool {
     if group != user || group != rustix::process::getegid().as_raw() {
         return false;
@@ -292,9 +293,9 @@ fn is_private_group(user: u32, group: u32) -> bool {
     !listed.lines().any(has_members)
 }
 
-/// Refuses a write that ends behind where a file of this process may end (`ulimit -f`). The system
-/// would refuse it too, and send a signal that ends the process; what it does about signals is not
-/// a library's to change.
+/// Rejects a write that ends beyond the maximum file size of this process (`ulimit -f`). The system
+/// would reject it too, and send a signal that ends the process; a library must not change the
+/// signal's disposition.
 ///
 /// # Errors
 /// `EFBIG`.
@@ -305,7 +306,7 @@ pub(crate) fn check_limit(end: u64) -> io::Result<()> {
     }
 }
 
-/// The same for so many bytes that are written where a file is at.
+/// The same for `len` bytes at the current offset of a file.
 pub(super) fn check_limit_of(file: impl AsFd, len: usize) -> io::Result<()> {
     if getrlimit(Resource::Fsize).current.is_none() {
         return Ok(());
@@ -397,7 +398,8 @@ impl Files for System {
     }
 
     fn sync(&self, fd: &OwnedFd) -> io::Result<()> {
-        // What the library does for each system is enough: the name comes after.
+        // The standard library's call for each system suffices, because the file gets its name
+        // afterwards.
         File::from(fd.try_clone()?).sync_data()
     }
 
@@ -420,7 +422,7 @@ impl Files for System {
     fn list(&self, dir: &OwnedFd) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
         for entry in fs::Dir::read_from(dir.as_fd())? {
-            // What has a name that is no text is none of ours.
+            // A name that is not UTF-8 is not one of ours.
             if let Ok(name) = entry?.file_name().to_str()
                 && name != "."
                 && name != ".."

@@ -1,9 +1,10 @@
-//! One process makes an artifact, the others wait for it, for a bounded time.
+//! Single flight among processes: one compiles an artifact, the others wait for it, for a bounded
+//! time.
 //!
-//! A process that is about to make an artifact locks a file of its name. The lock goes with the
-//! process, however that ends, so nothing has to be cleaned up, and no clock decides who is alive.
-//! The file is removed by whoever held it; who got a lock on a file that has lost its name since
-//! tries again.
+//! A process that is about to compile an artifact locks a file with its name. The lock ends with
+//! the process, however that ends, so nothing has to be cleaned up, and no clock decides which
+//! processes are alive. The lock holder removes the file. A process that locks a file that has lost
+//! its name since tries again.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -16,12 +17,12 @@ use super::{DiskCache, clear_strange, is_absent, is_gone};
 use crate::name::{Name, Request};
 use crate::sealed::Record;
 
-/// How often it is looked whether somebody else is done: soon at first.
+/// The intervals of polling another process: short at first.
 const FIRST_LOOK: Duration = Duration::from_millis(1);
 const LAST_LOOK: Duration = Duration::from_millis(20);
 
-/// The right to make an artifact, among all processes that share the folder. Dropping it lets the
-/// others go on.
+/// The right to compile an artifact, among all processes that share the folder. Dropping it lets
+/// the others continue.
 #[derive(Debug)]
 pub struct Flight {
     files: Arc<dyn Files>,
@@ -31,19 +32,19 @@ pub struct Flight {
     _lock: OwnedFd,
 }
 
-/// What became of asking for a flight.
+/// The outcome of joining a flight.
 #[derive(Debug)]
 pub enum JoinOutcome {
-    /// Nobody else is making it.
+    /// No other process is compiling it: the caller does.
     Leader(Flight),
-    /// Somebody else has made it.
+    /// Another process has compiled it.
     Ready(Record),
-    /// Somebody else has been making it for so long that the caller should go on without them; or
-    /// locks do not work here.
+    /// Another process takes so long that the caller should compile it too, or locks do not work
+    /// here.
     NoLock,
 }
 
-/// Whether somebody holds the lock of this name.
+/// Whether a process holds the lock of this name.
 pub(super) fn is_held(files: &dyn Files, dirs: &Dirs, name: &str) -> io::Result<bool> {
     match files.open_to_lock(&dirs.flights, name) {
         Ok(file) => files.try_lock(&file).map(|free| !free),
@@ -52,12 +53,12 @@ pub(super) fn is_held(files: &dyn Files, dirs: &Dirs, name: &str) -> io::Result<
     }
 }
 
-/// Takes the lock of a name, if nobody has it.
+/// Locks a name, unless it is locked.
 pub(super) fn take(files: &Arc<dyn Files>, dirs: &Arc<Dirs>, name: String) -> io::Result<Option<Flight>> {
-    // Each further attempt is somebody else's flight that has just ended.
+    // Each further attempt means that another flight has just ended.
     for _ in 0..100 {
         let lock = match files.open_or_create(&dirs.flights, &name) {
-            // What is there is nobody's flight.
+            // A foreign file is not a flight.
             Err(_) if clear_strange(&**files, dirs, &dirs.flights, &name) => continue,
             lock => lock?,
         };
@@ -72,31 +73,31 @@ pub(super) fn take(files: &Arc<dyn Files>, dirs: &Arc<Dirs>, name: String) -> io
     Ok(None)
 }
 
-/// Takes the lock of a file that is there, if nobody has it; `None` if somebody does, or did and
-/// has removed the file. As long as what is returned lives nobody else uses or removes the file.
+/// Locks an existing file. `None` if another process holds the lock, or held it and has removed the
+/// file. While the result lives, no other process uses or removes the file.
 pub(super) fn take_left_behind(files: &dyn Files, dir: &OwnedFd, name: &str) -> io::Result<Option<OwnedFd>> {
     let file = match files.open_to_lock(dir, name) {
         Ok(file) => file,
         Err(error) if is_absent(&error) => return Ok(None),
         Err(error) => return Err(error),
     };
-    // Without a name it is not the file that now has this name, which may be somebody's.
+    // A file without links is not the one that has this name now, which may be in use.
     Ok((files.try_lock(&file)? && files.stat(&file)?.links > 0).then_some(file))
 }
 
 impl Drop for Flight {
     fn drop(&mut self) {
         if self.files.process() == self.process {
-            // While it is locked: nobody has a lock on what has no name. If it stays, the sweep
-            // takes it.
+            // While it is locked, because a file without a name is locked by nobody. If this fails,
+            // the sweep removes it.
             drop(self.files.unlink(&self.dirs.flights, &self.name));
         }
     }
 }
 
 impl DiskCache {
-    /// Asks to make what was not found. Waits for somebody else who does, `patience` at most. Who
-    /// stores nothing is nobody to wait for.
+    /// Requests the right to compile an entry that was not found. Waits at most `patience` for
+    /// another process that compiles it; does not wait in a read-only tier.
     pub fn join(&self, request: &Request<'_>, patience: Duration) -> JoinOutcome {
         if self.config.read_only {
             return JoinOutcome::NoLock;
@@ -109,7 +110,7 @@ impl DiskCache {
             let dirs = self.dirs();
             match take(self.files(), &dirs, name.to_string()) {
                 Ok(Some(flight)) => {
-                    // Whoever had it before may have been done between two looks.
+                    // The previous holder may have finished between two polls.
                     return match self.look_again(request, &name) {
                         Some(record) => JoinOutcome::Ready(record),
                         None => JoinOutcome::Leader(flight),

@@ -1,9 +1,9 @@
 //! Files that a user names: bundles, manifests, programs, pages.
 //!
-//! Input: a path. Output: an open file that is a regular one, with its length; or a file that was
-//! written. The rules are those of the folders: a link that somebody else made in a folder where
-//! others may is not followed, nothing waits for the other end of a pipe, and a write that would
-//! end behind `ulimit -f` is an error and not the end of the process.
+//! Input: a path. Output: an open regular file with its length, or a file that was written. The
+//! rules are those of the folders: a link that another user made in a folder where others may write
+//! is not followed, opening does not wait for the other end of a pipe, and a write beyond `ulimit
+//! -f` is an error instead of the end of the process.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -15,14 +15,13 @@ use rustix::fs::OFlags;
 use super::dirs::{Way, follow};
 use super::files::{System, check_limit, check_limit_of};
 
-/// How often [`open`] tries again when others replace the file meanwhile.
+/// How often [`open`] retries if others replace the file meanwhile.
 const MAX_ATTEMPTS: u32 = 8;
 
-/// Opens a regular file to read, and says how long it is.
+/// Opens a regular file for reading; returns its length too.
 ///
 /// # Errors
-/// The operating system's; when it is no regular file; when the way to it is a link that somebody
-/// else made.
+/// The operating system's; if it is not a regular file; if another user made a link in its path.
 pub fn open_given(path: &Path) -> io::Result<(File, u64)> {
     let file = open(OpenOptions::new().read(true).custom_flags(OFlags::NONBLOCK.bits() as i32), path)?;
     let metadata = file.metadata()?;
@@ -32,13 +31,13 @@ pub fn open_given(path: &Path) -> io::Result<(File, u64)> {
     Ok((file, metadata.len()))
 }
 
-/// Writes a file, in the place of what was there; it may be a terminal or a pipe.
+/// Writes a file and replaces its contents; it may be a terminal or a pipe.
 ///
 /// # Errors
-/// The operating system's; when the way to it is a link that somebody else made.
+/// The operating system's; if another user made a link in its path.
 pub fn write_given(path: &Path, bytes: &[u8]) -> io::Result<()> {
     if !std::fs::metadata(path).is_ok_and(|metadata| !metadata.is_file()) {
-        // Before a file is created or truncated.
+        // Before the file is created or truncated.
         check_limit(bytes.len() as u64)?;
     }
     let file = open(OpenOptions::new().write(true).create(true).truncate(false), path)?;
@@ -51,7 +50,7 @@ pub fn write_given(path: &Path, bytes: &[u8]) -> io::Result<()> {
 /// Resolves the links in the path of a file that is to be created.
 ///
 /// # Errors
-/// The operating system's; when somebody else made a link in the path of its folder.
+/// The operating system's; if another user made a link in the path of its folder.
 pub fn resolve_new(path: &Path) -> io::Result<PathBuf> {
     let name = path.file_name().ok_or(io::ErrorKind::IsADirectory)?;
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
@@ -61,7 +60,7 @@ pub fn resolve_new(path: &Path) -> io::Result<PathBuf> {
 /// Resolves the links in a path.
 ///
 /// # Errors
-/// The operating system's; when somebody else made one of them.
+/// The operating system's; if another user made one of them.
 fn resolve(path: &Path) -> io::Result<PathBuf> {
     follow(&System, path, Way::Links).map_err(|off| match off.why {
         super::Reason::Io { error, .. } => error,
@@ -69,14 +68,14 @@ fn resolve(path: &Path) -> io::Result<PathBuf> {
     })
 }
 
-/// Opens a file, unless somebody else made a link in its path. The path is resolved again after the
+/// Opens a file, unless another user made a link in its path. The path is resolved again after the
 /// file is open, and has to lead to the open file.
 fn open(options: &OpenOptions, path: &Path) -> io::Result<File> {
     resolve(path)?;
     for _ in 0..MAX_ATTEMPTS {
         let file = options.open(path)?;
         let opened = file.metadata()?;
-        // `/dev/stdout` may lead to a terminal or a pipe, which has no path to compare.
+        // `/dev/stdout` may be a terminal or a pipe, which has no path to compare.
         if !opened.is_file() {
             return Ok(file);
         }
@@ -89,22 +88,22 @@ fn open(options: &OpenOptions, path: &Path) -> io::Result<File> {
     Err(io::Error::new(io::ErrorKind::PermissionDenied, "others replace the file while it is opened"))
 }
 
-/// A file that is written to. What would end behind `ulimit -f` is an error.
+/// A file for writing. A write beyond `ulimit -f` is an error.
 #[derive(Debug)]
 pub struct Output(File);
 
 impl Output {
-    /// Writes to a file, where it is at or at its end.
+    /// Writes to a file at its current offset, or at its end in append mode.
     #[must_use]
     pub fn new(file: File) -> Output {
         Output(file)
     }
 
-    /// Opens a regular file to write to its end, and to read; makes it if it is not there.
+    /// Opens a regular file for appending and reading; creates it if it does not exist.
     ///
     /// # Errors
-    /// The operating system's; when it is no regular file; when the way to it is a link that
-    /// somebody else made.
+    /// The operating system's; if it is not a regular file; if another user made a link in its
+    /// path.
     pub fn append(path: &Path) -> io::Result<Output> {
         let mut options = OpenOptions::new();
         options.append(true).create(true).custom_flags(OFlags::NONBLOCK.bits() as i32);

@@ -1,9 +1,7 @@
-//! Looking at a folder from outside of a run: which entries there are, what they say, and what else
-//! lies there.
+//! Inspection of a folder from outside of a run: its entries, their contents, and stray files.
 //!
-//! Input: an open tier. Output: names, sizes and times; records, checked as those of a run are
-//! (DK1); what is wrong with a file. Nothing is removed by looking, and of a tier that is read-only
-//! nothing is changed.
+//! Input: an open tier. Output: names, sizes and times; records, checked like those of a run (DK1);
+//! problems of files. Inspection removes nothing, and changes nothing in a read-only tier.
 
 use std::fmt;
 use std::io;
@@ -15,32 +13,32 @@ use super::{DiskCache, Unread, flight, is_absent, unusable};
 use crate::name::Name;
 use crate::sealed::Record;
 
-/// An entry, as the file system has it.
+/// File system metadata of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EntryInfo {
     /// Its name.
     pub name: Name,
     /// Bytes of its file.
     pub size: u64,
-    /// When it was last used, to an hour or so.
+    /// When it was last used, accurate to about an hour.
     pub used: SystemTime,
 }
 
-/// Files that are no entries.
+/// Files that are not entries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StrayFile {
-    /// Files of processes that are gone; the next sweep takes them.
+    /// Files of dead processes; the next sweep removes them.
     pub orphans: usize,
-    /// Files among the entries that have no entry's name.
+    /// Files in the folder of entries whose names are not those of entries.
     pub strangers: usize,
 }
 
 /// Why an entry cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unusable {
-    /// It is its own fault, and stays so; otherwise a call of the file system failed.
+    /// Whether the entry itself is at fault, permanently; otherwise a file system call failed.
     pub is_damaged: bool,
-    /// What is wrong.
+    /// The problem.
     pub why: String,
 }
 
@@ -53,7 +51,7 @@ impl fmt::Display for Unusable {
 impl std::error::Error for Unusable {}
 
 impl DiskCache {
-    /// The entries that there are now, by name.
+    /// The current entries, by name.
     ///
     /// # Errors
     /// The operating system's.
@@ -64,7 +62,7 @@ impl DiskCache {
             let Some(name) = Name::parse(&text) else { continue };
             match self.files().stat_at(&dirs.entries, &text) {
                 Ok(stat) => entries.push(EntryInfo { name, size: stat.size, used: stat.modified }),
-                // Somebody has removed it since.
+                // It was removed meanwhile.
                 Err(error) if is_absent(&error) => {}
                 Err(error) => return Err(error),
             }
@@ -73,10 +71,10 @@ impl DiskCache {
         Ok(entries)
     }
 
-    /// What the entry of a name says, whatever it answers. `None` if there is none.
+    /// Reads the entry with a name, for any request. `None` if there is none.
     ///
     /// # Errors
-    /// What is wrong with it. It is left where it is.
+    /// The problem of the entry, which is not removed.
     pub fn open_entry(&self, name: &Name) -> Result<Option<Record>, Unusable> {
         let unusable = |unread: Unread| Unusable {
             is_damaged: !matches!(unread, Unread::Io(..)),
@@ -86,7 +84,7 @@ impl DiskCache {
         self.sealer.open(name, bytes).map(Some).map_err(|damage| unusable(Unread::Damage(damage)))
     }
 
-    /// Whether some process makes the artifact of this name now.
+    /// Whether a process is compiling the artifact with this name.
     ///
     /// # Errors
     /// The operating system's.
@@ -94,7 +92,7 @@ impl DiskCache {
         flight::is_held(&**self.files(), &self.dirs(), &name.to_string())
     }
 
-    /// What was in quarantine when the tier was opened, whether or not its time is over.
+    /// What was in quarantine when the tier was opened, including expired quarantines.
     #[must_use]
     pub fn quarantines(&self) -> Vec<(Name, Quarantine)> {
         let quarantined = self.quarantined.lock();
@@ -103,7 +101,7 @@ impl DiskCache {
         all
     }
 
-    /// Lets something out of quarantine. Whether it was in it.
+    /// Ends a quarantine; returns whether there was one.
     ///
     /// # Errors
     /// The operating system's.
@@ -116,7 +114,7 @@ impl DiskCache {
         }
     }
 
-    /// Counts what is no entry.
+    /// Counts files that are not entries.
     ///
     /// # Errors
     /// The operating system's.
@@ -141,7 +139,7 @@ impl DiskCache {
                         return Err(error);
                     }
                 };
-                // The lock is given back at once.
+                // The lock is released at once.
                 litter.orphans += usize::from(files.try_lock(&file)?);
             }
         }

@@ -1,34 +1,34 @@
 //! The disk tier: artifacts of earlier processes.
 //!
-//! What is read from here runs as native code, so it is read only from a folder that is the user's
-//! alone (`dirs.rs`) and believed only if it was sealed with the user's secret (`sealed.rs`).
-//! Whatever else is found is a miss, and is removed, so that the place heals with the next
-//! artifact. Entries appear whole: they are written under another name first. No wait for the disk
-//! (`fsync`) by default, which takes 10 ms: a power cut may leave an entry cut off or of zeros, and
-//! such entries are found out as any other damage.
+//! Its contents run as native code. So they are read only from a folder that belongs to the user
+//! alone (`dirs.rs`) and trusted only if they were sealed with the user's secret (`sealed.rs`). Any
+//! other file is a miss and is removed, so the next artifact repairs the entry. Entries appear
+//! atomically, because they are written under another name first. By default the tier does not wait
+//! for the disk (`fsync`), which takes 10 ms. A power cut may truncate an entry or fill it with
+//! zeros; the seal detects this like any other damage.
 //!
-//! Input: [`Request`]s and [`Record`]s. Output: the same. All of it blocks, as the file system
-//! does; whoever must not be held up calls it on another thread. Nothing here starts threads. What
-//! goes wrong is told to an observer, and costs what the tier saves, no more.
+//! Input: [`Request`]s and [`Record`]s. Output: the same. All calls block, like the file system's;
+//! callers that must not block use another thread. The tier starts no threads. It reports problems
+//! to an observer; a problem costs no more than what the tier saves.
 //!
 //! # Many processes
 //!
-//! They share the folder, without anything that runs for it. Of those that miss one entry at once,
-//! one makes it (`flight.rs`). Locks are the file system's (`flock`), which go with their process;
-//! where they do not work every process is on its own. What a killed process leaves is taken by the
-//! next sweep, which knows it by its lock. What a process crashed on is not tried again
-//! (`marks.rs`).
+//! Processes share the folder without a server. If several miss the same entry, one compiles it
+//! (`flight.rs`). Locks are the file system's (`flock`), which end with their process; where they
+//! do not work, every process is on its own. The next sweep removes the files of killed processes,
+//! which it recognizes by their missing locks. What crashed a process is not tried again
+//! (`crash_marks.rs`).
 //!
 //! # Invariants
 //!
-//! - DK1, DK2: `sealed.rs`; DK3: `dirs.rs`; DK4, DK5: `marks.rs`.
-//! - DK6: an entry is under its name whole, or not at all, whenever the process ends.
-//! - DK7: after a load that found damage there is no such entry, and a store puts one there. So it
-//!   is with what is no file of the user's to read.
-//! - DK8: entries leave in the order in which they were last used, those first that are too old;
-//!   none whose flight is under way.
-//! - DK9: no failure of a call of the file system is more than a miss. It is told once for each
-//!   kind of call and failure.
+//! - DK1, DK2: `sealed.rs`; DK3: `dirs.rs`; DK4, DK5: `crash_marks.rs`.
+//! - DK6: an entry is under its name complete or not at all, whenever the process ends.
+//! - DK7: after a load that found damage the entry does not exist, and a store replaces it. The
+//!   same holds for anything that is not a readable file of the user.
+//! - DK8: entries are evicted in the order of their last use, expired ones first; never during
+//!   their flight.
+//! - DK9: a failed file system call causes at most a miss. It is reported once for each kind of
+//!   call and failure.
 
 mod crash_marks;
 mod dirs;
@@ -65,46 +65,45 @@ use crate::name::{Name, Request};
 use crate::sealed::{Damage, HEADER, MAX_ENTRY, Record, Sealer, Secret, announced};
 use crate::sync::{AtomicU64, Mutex, Ordering};
 
-/// Entries that are used are touched, no more than this often: a write to the file system for each
-/// load would be too many.
+/// How often an entry in use is touched at most, because a write for each load would be too many.
 const TOUCH_EVERY: Duration = Duration::from_secs(3600);
 
-/// How many files are made for an entry if sweeps take one after the other.
+/// How many files are created for an entry if sweeps remove one after the other.
 const MAX_TEMPS: u32 = 10;
 
-/// For how long nothing is stored after a store failed, at first; twice as long after each further
+/// How long nothing is stored after a failed store, at first; the time doubles after each further
 /// one.
 const FIRST_PAUSE: Duration = Duration::from_secs(10);
 const LAST_PAUSE: Duration = Duration::from_secs(3600);
 
-/// Where the secret comes from.
+/// The source of the secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SecretSource {
-    /// A file of the user's. It is made if it is not there.
+    /// A file of the user's. It is created if it does not exist.
     File(PathBuf),
-    /// The operator.
+    /// Given by the operator.
     Given(Secret),
 }
 
-/// How a disk tier is set up.
+/// Settings of a disk tier.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DiskConfig {
-    /// Its folder. Those above it are made if need be.
+    /// Its folder. Missing parent folders are created.
     pub root: PathBuf,
-    /// What entries are sealed with.
+    /// The secret that entries are sealed with.
     pub secret: SecretSource,
-    /// Most bytes of all entries together.
+    /// Maximum number of bytes of all entries together.
     pub max_bytes: u64,
-    /// For how long an entry is kept that nobody uses.
+    /// How long an unused entry is kept.
     pub max_age: Duration,
-    /// Whether a store waits until its entry is on the disk.
+    /// Whether a store waits until its entry is on disk.
     pub sync: bool,
-    /// Whether nothing is stored, and nothing of the folder is made, changed or removed.
+    /// Whether the tier stores nothing, and creates, changes and removes nothing in the folder.
     pub read_only: bool,
 }
 
 impl DiskConfig {
-    /// In a folder, with a secret; 2 GiB, 90 days.
+    /// Defaults for a folder and a secret: 2 GiB, 90 days.
     #[must_use]
     pub fn new(root: PathBuf, secret: SecretSource) -> DiskConfig {
         let max_age = Duration::from_secs(90 * 24 * 3600);
@@ -115,41 +114,41 @@ impl DiskConfig {
 /// Why there is no disk tier.
 #[derive(Debug)]
 pub struct DiskDisabled {
-    /// The file or folder that it is about.
+    /// The file or folder with the problem.
     pub path: PathBuf,
-    /// What is the matter with it.
+    /// The problem.
     pub why: Reason,
 }
 
-/// What is the matter with a file or folder.
+/// The problem of a file or folder.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Reason {
-    /// A call failed: what it was to do, and what the operating system says.
+    /// A call failed: its purpose and the error.
     Io {
-        /// As a verb.
+        /// The purpose, as a verb.
         doing: &'static str,
-        /// Its words.
+        /// The operating system's error.
         error: io::Error,
     },
-    /// It is no folder.
+    /// It is not a folder.
     NoFolder,
-    /// It belongs to somebody else.
+    /// Another user owns it.
     Owner {
-        /// To whom.
+        /// Its owner.
         owner: u32,
-        /// Who asks.
+        /// The user of this process.
         user: u32,
     },
-    /// Others may use it too; its mode.
+    /// Others have access too; its mode.
     Mode(u32),
-    /// Others may exchange what is in it.
+    /// Others may replace its contents.
     OthersWrite,
-    /// It is a link that somebody else made, where others may make some; whose it is.
+    /// Another user made this link, in a folder where others may; the owner of the link.
     Link(u32),
-    /// Others may change what is in the folder of the key; its mode.
+    /// Others may change the contents of the key's folder; its mode.
     OthersChange(u32),
-    /// It cannot be the secret.
+    /// Its contents cannot be a secret.
     KeyFile(&'static str),
 }
 
@@ -203,48 +202,48 @@ impl std::error::Error for DiskDisabled {
     }
 }
 
-/// Something that an observer is told.
+/// An event for the observer.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum DiskEvent<'a> {
-    /// A call of the file system failed. Told once for each kind of call and failure.
+    /// A file system call failed. Reported once for each kind of call and failure.
     Trouble {
-        /// What was to be done, as a verb with its object.
+        /// The purpose, as a verb with its object.
         doing: &'static str,
-        /// What the operating system says.
+        /// The operating system's error.
         error: &'a io::Error,
     },
-    /// An entry is damaged; it was removed.
+    /// An entry was damaged and was removed.
     Damaged {
         /// Its name.
         name: Name,
-        /// What is wrong with it.
+        /// The kind of damage.
         why: &'a str,
     },
-    /// Something ended a process, and is not tried again for a time.
+    /// Something crashed a process, and is not tried again for a time.
     Quarantined {
         /// Its name.
         name: Name,
-        /// What and for how long.
+        /// The stage, and for how long.
         what: Quarantine,
     },
 }
 
-/// Who is told what happens.
+/// The receiver of events.
 pub type Observer = Arc<dyn Fn(&DiskEvent<'_>) + Send + Sync>;
 
-/// What a load came to.
+/// The outcome of a load.
 #[derive(Debug)]
 #[must_use]
 pub enum Loaded {
-    /// It is there.
+    /// There is an entry.
     Found(Record),
-    /// It is not; damage and failures are told to the observer.
+    /// There is none. Damage and failures were reported to the observer.
     Absent,
 }
 
 impl Loaded {
-    /// What was found.
+    /// The record, if one was found.
     #[must_use]
     pub fn found(self) -> Option<Record> {
         match self {
@@ -259,19 +258,19 @@ impl Loaded {
 pub struct DiskStats {
     /// Loads that found an entry.
     pub hits: u64,
-    /// Loads that did not.
+    /// Loads that found none.
     pub misses: u64,
     /// Entries that were damaged.
     pub damaged: u64,
     /// Entries that were stored.
     pub stores: u64,
-    /// Stores that failed or were left out after failures.
+    /// Stores that failed or were skipped after failures.
     pub failed_stores: u64,
     /// Bytes read from entries.
     pub bytes_read: u64,
     /// Bytes stored.
     pub bytes_written: u64,
-    /// Entries that left to make room, or for their age.
+    /// Entries that were evicted for space or age.
     pub evictions: u64,
 }
 
@@ -289,7 +288,7 @@ struct Counters {
     unswept: AtomicU64,
 }
 
-/// When nothing is stored.
+/// When stores are paused.
 #[derive(Debug, Default)]
 struct Pause {
     until: Option<Instant>,
@@ -303,11 +302,10 @@ pub struct DiskCache {
     sealer: Sealer,
     dirs: Mutex<Arc<Dirs>>,
     marks: Option<Arc<Marks>>,
-    /// Names of entries that were there when it was opened, or were stored or loaded since.
+    /// Names of entries that existed when the tier was opened, or were stored or loaded since.
     known: Mutex<HashSet<Name>>,
     quarantined: Mutex<HashMap<Name, Quarantine>>,
-    /// What was told: what was to be done, and what the operating system said, by its number as far
-    /// as there is one.
+    /// Reported problems: the purpose of the call, and the error with its number if it has one.
     told: Mutex<HashSet<(&'static str, Option<i32>, io::ErrorKind)>>,
     pause: Mutex<Pause>,
     observer: Observer,
@@ -315,19 +313,18 @@ pub struct DiskCache {
 }
 
 impl DiskCache {
-    /// Opens the folder, and makes what is not there of it. Looks for what crashed earlier
-    /// processes.
+    /// Opens the folder, and creates what is missing. Processes the crash marks of dead processes.
     ///
     /// # Errors
-    /// When the folder or the secret cannot be used, with what to do about it.
+    /// If the folder or the secret cannot be used; the error says what to do.
     pub fn open(config: DiskConfig, observer: Observer) -> Result<DiskCache, DiskDisabled> {
         DiskCache::open_on(Arc::new(System), config, observer)
     }
 
-    /// [`DiskCache::open`], with other calls than the operating system's.
+    /// [`DiskCache::open`] with other calls than the operating system's.
     ///
     /// # Errors
-    /// As there.
+    /// As [`DiskCache::open`].
     pub fn open_on(
         files: Arc<dyn Files>,
         config: DiskConfig,
@@ -373,7 +370,7 @@ impl DiskCache {
         &self.config.root
     }
 
-    /// What it was opened with.
+    /// The settings that it was opened with.
     #[must_use]
     pub fn config(&self) -> &DiskConfig {
         &self.config
@@ -387,28 +384,28 @@ impl DiskCache {
         self.dirs.lock().clone()
     }
 
-    /// Opens the folders by their path again, where somebody may have removed those that were
-    /// opened. Makes what is not there.
+    /// Opens the folders by path again, because the open ones may have been removed. Creates what
+    /// is missing.
     fn reopen(&self) {
         if let Ok(dirs) = Dirs::open(&*self.files, &self.config.root, CreatePolicy::Make) {
             *self.dirs.lock() = Arc::new(dirs);
         }
     }
 
-    /// Whether there was an entry of this name when it was last looked; without looking.
+    /// Whether the entry existed when it was last checked. Does not check again.
     pub fn may_have(&self, name: &Name) -> bool {
         self.known.lock().contains(name)
     }
 
-    /// Why something of this name is not to be tried, if it is not.
+    /// The quarantine of this name, if it has not expired.
     pub fn quarantine(&self, name: &Name) -> Option<Quarantine> {
         let quarantine = *self.quarantined.lock().get(name)?;
         (!quarantine.is_over(self.files.now())).then_some(quarantine)
     }
 
-    /// Says that something is tried for the first time, as long as what is returned lives. `None`
-    /// where it cannot be said. `suspect` is what a crash is held against
-    /// ([`DiskCache::quarantine`]), `entry` what is tried of it, whether it is there or not.
+    /// Marks a first attempt while the result lives. `None` if it cannot be marked. A crash is
+    /// attributed to `suspect` ([`DiskCache::quarantine`]); `entry` is what is tried, whether it
+    /// exists or not.
     pub fn mark(&self, stage: Stage, suspect: &Name, entry: &Name) -> Option<Mark> {
         self.marks.as_ref()?.mark(stage, suspect, entry).unwrap_or_else(|error| {
             self.trouble("write a mark", &error);
@@ -416,20 +413,20 @@ impl DiskCache {
         })
     }
 
-    /// The open file to whose first byte [`CRASHED`] is to be written if the process crashes.
+    /// The open file whose first byte is to become [`CRASHED`] if the process crashes.
     pub fn crash_file(&self) -> Option<Arc<OwnedFd>> {
         self.marks.as_ref().map(|marks| marks.file().clone())
     }
 
-    /// Looks for what answers a request. [`Record::kind`] says whether that is an artifact.
+    /// Looks for the answer to a request. [`Record::kind`] tells whether it is an artifact.
     pub fn load(&self, request: &Request<'_>) -> Loaded {
         let name = request.name();
         let read = self.read(&name).and_then(|bytes| {
             let Some(bytes) = bytes else { return Ok(None) };
             self.counters.bytes_read.fetch_add(bytes.len() as u64, Ordering::Relaxed);
             let record = self.sealer.open(&name, bytes).map_err(Unread::Damage)?;
-            // Names differ where requests do, unless somebody can break the hash; the request is
-            // what counts.
+            // Different requests have different names unless the hash is broken, so the requests
+            // are compared.
             if record.request() == *request { Ok(Some(record)) } else { Err(Unread::Damage(Damage::Request)) }
         });
         let found = match read {
@@ -452,12 +449,12 @@ impl DiskCache {
         found.map_or(Loaded::Absent, Loaded::Found)
     }
 
-    /// What could not be read or believed is told, and removed if it is its own fault.
+    /// Reports an entry that is unreadable or not trusted; removes it if the entry is at fault.
     fn unread(&self, name: &Name, unread: &Unread) {
         match unread {
             Unread::Io(doing, error) => {
-                // It may be there all the same, when there are files to be opened again. What was
-                // opened and cannot be read is stored anew, in another place of the disk.
+                // The entry may exist and be readable once files can be opened again. If an open
+                // file cannot be read, the entry is stored again, at another place on the disk.
                 if *doing == READ {
                     self.known.lock().remove(name);
                 }
@@ -475,7 +472,7 @@ impl DiskCache {
         }
     }
 
-    /// Reads the bytes of an entry; nothing of them is believed.
+    /// Reads the bytes of an entry, which are not trusted yet.
     fn read(&self, name: &Name) -> Result<Option<Vec<u8>>, Unread> {
         let (files, dirs, text) = (&self.files, self.dirs(), name.to_string());
         let file = match files.open(&dirs.entries, &text) {
@@ -483,8 +480,8 @@ impl DiskCache {
             Err(error) if is_absent(&error) => return Ok(None),
             Err(error) if is_link(&error) => return Err(Unread::Refused("it is a link")),
             Err(error) => {
-                // What cannot be opened whenever it is tried is in the way; what could not be
-                // opened this time may be good.
+                // A file that can never be opened is in the way; a temporary failure says nothing
+                // about it.
                 let stat = files.stat_at(&dirs.entries, &text).ok();
                 let unusable = stat.and_then(|stat| unusable(&stat, files.user()));
                 return Err(unusable.map_or(Unread::Io("open an entry", error), Unread::Refused));
@@ -494,7 +491,8 @@ impl DiskCache {
         if let Some(why) = unusable(&Stat { mode: stat.mode | OWNER_READS, ..stat }, files.user()) {
             return Err(Unread::Refused(why));
         }
-        // Without a name it was replaced or removed since it was opened, and is whole all the same.
+        // A file without a name was replaced or removed since it was opened, and is complete
+        // anyway.
         if stat.links > 1 {
             return Err(Unread::Refused("it has a second name"));
         }
@@ -509,15 +507,16 @@ impl DiskCache {
         }
         let broken = |error| Unread::Io(READ, error);
         let mut bytes = crash_marks::read_up_to(&**files, &file, HEADER).map_err(broken)?;
-        // No memory for what its header does not announce, and no reading of what is a hole.
+        // Compared before allocating: a file may have holes and be larger than its header
+        // announces.
         if announced(name, &bytes).map_err(Unread::Damage)? != stat.size {
             return Err(Unread::Damage(Damage::Length));
         }
-        // One more, to see that it ends there.
+        // One more byte, to verify that the file ends there.
         let most = usize::try_from(stat.size).map_or(usize::MAX, |size| size + 1);
         crash_marks::read_on(&**files, &file, &mut bytes, most).map_err(broken)?;
         let now = files.now();
-        // One from the future would never be the oldest.
+        // An entry with a time in the future would never be the oldest.
         let is_stale = now.duration_since(stat.modified).map_or(true, |age| age >= TOUCH_EVERY);
         if is_stale
             && !self.config.read_only
@@ -528,8 +527,8 @@ impl DiskCache {
         Ok(Some(bytes))
     }
 
-    /// Writes an entry, in the place of one that may be there. Whether it did: what goes wrong is
-    /// told, and then nothing is stored for a while.
+    /// Writes an entry, replacing any existing one; returns whether it did. A failure is reported,
+    /// and stores are paused for a while.
     pub fn store(&self, record: &Record) -> bool {
         if self.config.read_only {
             return false;
@@ -544,7 +543,7 @@ impl DiskCache {
             return false;
         }
         let written = match self.write(&name, &bytes) {
-            // The folder may be gone, or a sweep took the file before it was locked.
+            // The folder may be gone, or a sweep removed the file before it was locked.
             Err((_, error)) if is_gone(&error) => {
                 self.reopen();
                 self.write(&name, &bytes)
@@ -586,7 +585,7 @@ impl DiskCache {
             .and_then(|()| {
                 let (from, to) = ((&dirs.temp, &*temp), (&dirs.entries, &*name.to_string()));
                 let renamed = match files.rename(from, to) {
-                    // Somebody made a folder of the entry's name.
+                    // There is a folder with the entry's name.
                     Err(error) if error.kind() == io::ErrorKind::IsADirectory => {
                         clear(files, &dirs, to.1).and_then(|()| files.rename(from, to))
                     }
@@ -598,21 +597,21 @@ impl DiskCache {
             drop(files.unlink(&dirs.temp, &temp));
         }
         if self.config.sync && written.is_ok() {
-            // It is there, only perhaps not after a power cut.
+            // The entry exists, but may not survive a power cut.
             return files.sync(&dirs.entries).map_err(|error| ("wait for the name of an entry", error));
         }
         written
     }
 
-    /// Makes a file for an entry, locked, so that no sweep takes it. Where locks do not work one
-    /// may, and then the entry is missed.
+    /// Creates a locked file for an entry, so that no sweep removes it. Where locks do not work a
+    /// sweep may, and then the entry is missed.
     fn create_temp(&self, dirs: &Dirs) -> Result<(String, OwnedFd), (&'static str, io::Error)> {
         let files = &*self.files;
         for _ in 0..MAX_TEMPS {
             let temp = random_name().map_err(|error| ("make a random name", error))?;
             let file = files.create(&dirs.temp, &temp).map_err(|error| ("make an entry", error))?;
             match files.try_lock(&file) {
-                // A sweep has come between the two calls, and takes it or has taken it.
+                // A sweep came between the two calls, and removes it or has removed it.
                 Ok(false) => {}
                 Ok(true) if files.stat(&file).is_ok_and(|stat| stat.links == 0) => {}
                 Ok(true) | Err(_) => return Ok((temp, file)),
@@ -621,8 +620,8 @@ impl DiskCache {
         Err(("lock an entry", io::ErrorKind::WouldBlock.into()))
     }
 
-    /// Removes an entry. `false` where there was none, and where it may or can not be removed: not
-    /// by who only reads.
+    /// Removes an entry. `false` if there was none, or it cannot be removed, as in a read-only
+    /// tier.
     pub fn remove(&self, name: &Name) -> bool {
         self.known.lock().remove(name);
         if self.config.read_only {
@@ -655,14 +654,14 @@ impl DiskCache {
         }
     }
 
-    /// Something did not work; told the first time.
+    /// Reports a problem, once.
     fn trouble(&self, doing: &'static str, error: &io::Error) {
         if self.told.lock().insert((doing, error.raw_os_error(), error.kind())) {
             (self.observer)(&DiskEvent::Trouble { doing, error });
         }
     }
 
-    /// Judges what processes that are gone were about to try.
+    /// Processes the crash marks of dead processes.
     fn take_dead(&self, dirs: &Dirs) {
         if self.config.read_only {
             return;
@@ -672,7 +671,7 @@ impl DiskCache {
             Vec::new()
         });
         for name in names {
-            // One that cannot be read says nothing about the next.
+            // A file that cannot be read says nothing about the next one.
             if let Err(error) = self.judge(dirs, &name)
                 && !clear_strange(&*self.files, dirs, &dirs.marks, &name)
             {
@@ -681,8 +680,8 @@ impl DiskCache {
         }
     }
 
-    /// Judges one process, if it is gone. Its marks are removed when what follows from them is
-    /// written down, not before: otherwise they are for the next one to judge.
+    /// Judges one process, if it is dead. Its marks are removed after the consequences are
+    /// recorded, not before: otherwise they are left for the next process to judge.
     fn judge(&self, dirs: &Dirs, marks: &str) -> io::Result<()> {
         let files = &*self.files;
         let Some((_lock, dead)) = DeadProcess::take(files, dirs, marks)? else { return Ok(()) };
@@ -714,7 +713,7 @@ impl DiskCache {
             match crash_marks::read_quarantine(&*self.files, dirs, &text) {
                 Ok(Some(quarantine)) => drop(self.quarantined.lock().insert(name, quarantine)),
                 Ok(None) => {}
-                // A sweep has ended it.
+                // A sweep has removed it.
                 Err(error) if is_absent(&error) => {}
                 Err(error) => {
                     if self.config.read_only || !clear_strange(&*self.files, dirs, &dirs.quarantine, &text) {
@@ -732,7 +731,7 @@ impl fmt::Debug for DiskCache {
     }
 }
 
-/// Why an entry is not believed.
+/// Why an entry was not used.
 #[derive(Debug)]
 enum Unread {
     Io(&'static str, io::Error),
@@ -750,20 +749,20 @@ impl fmt::Display for Unread {
     }
 }
 
-/// What reading an entry is called.
+/// The purpose of a read call.
 const READ: &str = "read an entry";
 
-/// What opening a link says that must not be one.
+/// Whether this is the error of opening a link with `NOFOLLOW`.
 fn is_link(error: &io::Error) -> bool {
     error.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error())
 }
 
-/// What a call says of a name that nothing has.
+/// Whether this is the error of a name that does not exist.
 fn is_absent(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::NotFound
 }
 
-/// What a call says in a folder that somebody has removed.
+/// Whether this is the error of a name in a removed folder.
 fn is_gone(error: &io::Error) -> bool {
     is_absent(error) || error.kind() == io::ErrorKind::StaleNetworkFileHandle
 }
@@ -778,7 +777,7 @@ fn write_all(files: &dyn Files, file: &OwnedFd, mut bytes: &[u8]) -> io::Result<
     Ok(())
 }
 
-/// 32 bytes that nobody can guess, for a key.
+/// 32 random bytes for a key.
 ///
 /// # Errors
 /// The operating system's.
@@ -792,7 +791,7 @@ fn random<const N: usize>() -> io::Result<[u8; N]> {
     Ok(random)
 }
 
-/// A name that nothing else has.
+/// A unique name.
 fn random_name() -> io::Result<String> {
     Ok(random::<16>()?.iter().map(|byte| format!("{byte:02x}")).collect())
 }

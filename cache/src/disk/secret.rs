@@ -1,9 +1,8 @@
-//! The secret of a user: 32 random bytes in a file of their own.
+//! The secret of a user: 32 random bytes in a file.
 //!
-//! It lies outside the cache folder, so that a copy or a shared volume of the cache does not carry
-//! what its entries are sealed with. It is written to a file of another name and then linked to its
-//! own: it is there whole or not at all, and of several processes that make it at once all use the
-//! same.
+//! The file is outside the cache folder, so a copy or a shared volume of the cache does not contain
+//! the key of its entries. It is written under another name and then linked to its own. So it
+//! exists completely or not at all, and several processes that create it at once use the same one.
 
 use std::fs;
 use std::io::{self, Read as _};
@@ -22,10 +21,10 @@ use crate::sealed::Secret;
 
 const LEN: usize = 32;
 
-/// Each further attempt is another process that makes it too.
+/// Each further attempt means that another process creates it too.
 const ATTEMPTS: u32 = 100;
 
-/// Reads the secret; makes it if it is not there and may be made.
+/// Reads the secret; creates it if it does not exist and `missing` allows it.
 pub(super) fn read_or_make(
     files: &dyn Files,
     path: &Path,
@@ -39,7 +38,7 @@ pub(super) fn read_or_make(
     for _ in 0..ATTEMPTS {
         match (read(files, &dir, name, path)?, missing) {
             (Some(Found { secret, links }), _) => {
-                // Whoever made it ended before it had removed the other name.
+                // The process that created it ended before it removed the other name.
                 if links > 1 && missing == CreatePolicy::Make {
                     clear(files, &dir, name);
                 }
@@ -52,7 +51,7 @@ pub(super) fn read_or_make(
         }
         clear(files, &dir, name);
         match make(files, &dir, name) {
-            // It is there already; or somebody took the other file for one that was left behind,
+            // It exists already, or another process removed the temporary file as left behind,
             // before it was locked.
             Err(error) if matches!(error.kind(), io::ErrorKind::AlreadyExists | io::ErrorKind::NotFound) => {}
             made => made.map_err(|error| DiskDisabled::io("make", path.to_owned(), error))?,
@@ -64,24 +63,23 @@ pub(super) fn read_or_make(
 fn make(files: &dyn Files, dir: &OwnedFd, name: &str) -> io::Result<()> {
     let temp = format!("{name}.{}", random_name()?);
     let made = write(files, dir, &temp).and_then(|_lock| files.link((dir, &temp), (dir, name)));
-    // If it stays it does no harm.
+    // A leftover file does no harm.
     drop(files.unlink(dir, &temp));
     made
 }
 
-/// Writes a secret; what is returned holds its lock.
+/// Writes a secret; the result holds its lock.
 fn write(files: &dyn Files, dir: &OwnedFd, name: &str) -> io::Result<OwnedFd> {
     let secret: [u8; LEN] = random()?;
     let file = files.create(dir, name)?;
     drop(files.try_lock(&file));
     write_all(files, &file, &secret)?;
-    // Without it a power cut may leave a file of nothing, and every entry would be of no use.
+    // Without this a power cut may leave an empty file, and every entry would become useless.
     files.sync(&file)?;
     Ok(file)
 }
 
-/// Removes the secrets that processes were writing when they ended: nobody should find what nobody
-/// looks after.
+/// Removes unfinished secrets of dead processes, so that no forgotten secret remains.
 fn clear(files: &dyn Files, dir: &OwnedFd, name: &str) {
     let is_temp = |other: &String| {
         let random = other.strip_prefix(name).and_then(|rest| rest.strip_prefix('.'));
@@ -94,18 +92,17 @@ fn clear(files: &dyn Files, dir: &OwnedFd, name: &str) {
     }
 }
 
-/// Reads a key that somebody else made and put there, such as that of a fleet or of a bundle: a
-/// file of 32 bytes. The path is theirs to choose, so it may go by way of links, unless others have
-/// made those; the file must be the user's, and nobody else may use it, or root's, and at most its
-/// group may read it.
+/// Reads a key that was put there by other means, such as that of a fleet or of a bundle: a file of
+/// 32 bytes. The path may contain links, unless other users made them. The file must belong to the
+/// user, with no access for others, or to root, with at most read access for its group.
 ///
 /// # Errors
-/// When it is not that, or cannot be read.
+/// If the file does not meet these rules, or cannot be read.
 pub fn read_key(path: &Path) -> Result<[u8; LEN], DiskDisabled> {
     let refuse = |why| DiskDisabled { path: path.to_owned(), why };
     let broken = |error| DiskDisabled::io("read", path.to_owned(), error);
     let _ = follow(&System, path, Way::Links)?;
-    // A pipe is not waited for.
+    // Does not wait for the other end of a pipe.
     let mut options = fs::OpenOptions::new();
     let file = options.read(true).custom_flags(OFlags::NONBLOCK.bits() as i32).open(path).map_err(broken)?;
     let meta = file.metadata().map_err(broken)?;
@@ -116,7 +113,7 @@ pub fn read_key(path: &Path) -> Result<[u8; LEN], DiskDisabled> {
     if owner != user && owner != ROOT {
         return Err(refuse(Reason::Owner { owner, user }));
     }
-    // Where secrets are mounted for a user that is not root, they reach it by the group.
+    // Secrets that are mounted for a user other than root are readable through the group.
     let others = if owner == user { 0o077 } else { 0o037 };
     if mode & others != 0 {
         return Err(refuse(Reason::Mode(mode)));
@@ -128,7 +125,7 @@ pub fn read_key(path: &Path) -> Result<[u8; LEN], DiskDisabled> {
 
 struct Found {
     secret: Secret,
-    /// How many names its file has.
+    /// Number of hard links of its file.
     links: u64,
 }
 
@@ -148,7 +145,7 @@ fn read(files: &dyn Files, dir: &OwnedFd, name: &str, path: &Path) -> Result<Opt
     if let Some(why) = private(&stat, files.user()) {
         return refuse(why);
     }
-    // One more than it should have.
+    // One byte more than expected, to detect a longer file.
     let bytes = read_up_to(files, &file, LEN + 1).map_err(broken)?;
     match bytes.try_into() {
         Ok(secret) => Ok(Some(Found { secret: Secret::new(secret), links: stat.links })),

@@ -1,8 +1,7 @@
-//! What lies in the folders and was not made by a process of this user: told apart, and taken out
-//! of the way.
+//! Recognizes and removes files that no process of this user made.
 //!
-//! Input: a folder and a name in it. Output: why it is of no use; or a folder in which the name is
-//! free.
+//! Input: a folder and a name in it. Output: why the file is unusable; or a folder in which the
+//! name is free.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -11,10 +10,10 @@ use super::dirs::Dirs;
 use super::files::{Files, Stat};
 use super::random_name;
 
-/// The bit of a mode that lets a file's user read it.
+/// The mode bit that lets a file's owner read it.
 pub(super) const OWNER_READS: u32 = 0o400;
 
-/// Why what is under a name is nothing that this process has made or could read.
+/// Why a file cannot have been made, or cannot be read, by this process.
 pub(super) fn unusable(stat: &Stat, user: u32) -> Option<&'static str> {
     if !stat.is_file {
         return Some("it is not a regular file");
@@ -25,8 +24,8 @@ pub(super) fn unusable(stat: &Stat, user: u32) -> Option<&'static str> {
     (stat.mode & OWNER_READS == 0).then_some("its own user may not read it")
 }
 
-/// Clears what is under the name of an entry, whatever it is. A folder with something in it is put
-/// aside, where it does no harm.
+/// Clears the name of an entry, whatever is there. A folder that is not empty is moved aside, where
+/// it does no harm.
 pub(super) fn clear(files: &dyn Files, dirs: &Dirs, name: &str) -> io::Result<()> {
     clear_in(files, dirs, &dirs.entries, name)
 }
@@ -35,7 +34,7 @@ pub(super) fn clear(files: &dyn Files, dirs: &Dirs, name: &str) -> io::Result<()
 fn clear_in(files: &dyn Files, dirs: &Dirs, at: &OwnedFd, name: &str) -> io::Result<()> {
     let removed = files.unlink(at, name);
     let Err(error) = &removed else { return removed };
-    // What POSIX says of a folder, and what Linux says.
+    // The errors for a folder in POSIX and on Linux.
     if !matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::IsADirectory) {
         return removed;
     }
@@ -47,8 +46,8 @@ fn clear_in(files: &dyn Files, dirs: &Dirs, at: &OwnedFd, name: &str) -> io::Res
     }
 }
 
-/// Clears what is under a name if no process of this user could have made it: it would be in the
-/// way for ever. Whether it was so.
+/// Clears a name if no process of this user could have made what is there, which would otherwise be
+/// in the way for ever. Returns whether that was so.
 pub(super) fn clear_strange(files: &dyn Files, dirs: &Dirs, at: &OwnedFd, name: &str) -> bool {
     let is_strange = files.stat_at(at, name).is_ok_and(|stat| unusable(&stat, files.user()).is_some());
     is_strange && clear_in(files, dirs, at, name).is_ok()

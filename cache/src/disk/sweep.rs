@@ -1,9 +1,8 @@
-//! What a folder needs from time to time: room, and that somebody clears away what dead processes
-//! left.
+//! Sweeps: eviction, and removal of the files of dead processes.
 //!
-//! One process at a time sweeps, and no one waits for it. What was being written, and whose flight
-//! it was, is known by locks; so nothing is left behind, and nothing is taken from a process that
-//! lives, however slow it is.
+//! One process at a time sweeps, and none waits for it. Locks tell which files are being written
+//! and which flights are active. So no file is left behind, and none is taken from a live process,
+//! however slow it is.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -15,32 +14,32 @@ use super::{DiskCache, clear, clear_strange, crash_marks, flight, is_absent, is_
 use crate::name::Name;
 use crate::sync::Ordering;
 
-/// A sweep is due once this share of the most bytes was stored, in its inverse.
+/// A sweep is due after every 1/16 of the maximum bytes is stored.
 const SHARE: u64 = 16;
 
-/// What remains of the most bytes after an eviction, in percent, so that the next store does not
-/// need another.
+/// The percentage of the maximum that an eviction leaves, so that the next store does not need
+/// another.
 const LEFT: u64 = 90;
 
-/// The file in the folder of flights that the one who sweeps has locked.
+/// The file in the folder of flights that the sweeping process locks.
 const SWEEP: &str = "sweep";
 
-/// What a sweep took.
+/// The result of a sweep.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Swept {
-    /// Files of processes that are gone.
+    /// Files of dead processes.
     pub orphans: usize,
-    /// Entries that were too old.
+    /// Entries that had expired.
     pub expired: usize,
-    /// Entries that left to make room.
+    /// Entries that were evicted for space.
     pub evicted: usize,
-    /// Entries that are left.
+    /// Entries that remain.
     pub entries: usize,
     /// Their bytes.
     pub bytes: u64,
 }
 
-/// An entry, as the file system has it.
+/// File system metadata of an entry.
 struct Aged {
     name: String,
     used: SystemTime,
@@ -54,17 +53,18 @@ impl DiskCache {
         self.counters.unswept.load(Ordering::Relaxed) >= self.config.max_bytes / SHARE
     }
 
-    /// Clears away and makes room; `None` if somebody else is doing that, or it cannot be done.
+    /// Removes stray files and evicts entries; `None` if another process is sweeping, or the sweep
+    /// failed.
     pub fn sweep(&self) -> Option<Swept> {
         self.sweep_to(self.config.max_bytes)
     }
 
-    /// [`DiskCache::sweep`], to so many bytes at most.
+    /// [`DiskCache::sweep`] to at most `max_bytes`.
     pub fn sweep_to(&self, max_bytes: u64) -> Option<Swept> {
         if self.config.read_only {
             return None;
         }
-        // No entry has that name.
+        // Not the name of any entry.
         let take = |dirs: &_| flight::take(&self.files, dirs, SWEEP.to_owned());
         let mut dirs = self.dirs();
         let mut only = take(&dirs);
@@ -76,14 +76,14 @@ impl DiskCache {
         let _only = match only {
             Ok(Some(only)) => Some(only),
             Ok(None) => return None,
-            // Where locks do not work, room has to be made all the same.
+            // Where locks do not work, eviction is needed all the same.
             Err(error) => {
                 self.trouble("lock the sweep", &error);
                 None
             }
         };
         self.counters.unswept.store(0, Ordering::Relaxed);
-        // What goes wrong with one file says nothing about the next one.
+        // A failure with one file does not stop the others.
         let orphans = self.take_orphans(&dirs, &dirs.temp) + self.take_orphans(&dirs, &dirs.flights);
         self.end_quarantines(&dirs);
         self.make_room(&dirs, max_bytes).map(|swept| Swept { orphans, ..swept })
@@ -93,7 +93,7 @@ impl DiskCache {
         let mut entries = self.aged(dirs)?;
         entries.sort_by(|one, other| (one.used, &one.name).cmp(&(other.used, &other.name)));
         let now = self.files.now();
-        // Files with holes may be as long as they like.
+        // Files with holes may have any length.
         let mut left: u128 = entries.iter().map(|entry| u128::from(entry.size)).sum();
         let mut swept = Swept::default();
         let goal = if left > max_bytes.into() { max_bytes / 100 * LEFT } else { max_bytes };
@@ -125,7 +125,7 @@ impl DiskCache {
         })
     }
 
-    /// Whether it is no longer there.
+    /// Evicts an entry; returns whether it is gone.
     fn evict(&self, dirs: &Dirs, name: &str) -> bool {
         match clear(&*self.files, dirs, name) {
             Err(error) if !is_absent(&error) => {
@@ -140,23 +140,23 @@ impl DiskCache {
         true
     }
 
-    /// The names in a folder, as far as they can be known.
+    /// The names in a folder, as far as they can be read.
     fn names(&self, dir: &OwnedFd, doing: &'static str) -> Option<Vec<String>> {
         self.files.list(dir).map_err(|error| self.trouble(doing, &error)).ok()
     }
 
-    /// Takes the files that nobody has locked.
+    /// Removes the files without a lock.
     fn take_orphans(&self, dirs: &Dirs, dir: &OwnedFd) -> usize {
         let files: &dyn Files = &*self.files;
         let names = self.names(dir, "list what was left behind").unwrap_or_default();
         let mut taken = 0;
         for name in names.iter().filter(|name| *name != SWEEP) {
             let removed = match flight::take_left_behind(files, dir, name) {
-                // Under the lock: who takes a lock and finds that the file has no name any more
-                // takes another.
+                // While it is locked: a process that then locks a file without a name creates
+                // another.
                 Ok(Some(_lock)) => files.unlink(dir, name),
                 Ok(None) => continue,
-                // What is in it is somebody's, who may remove it.
+                // A folder's contents belong to another user, who may remove them.
                 Err(error) if error.kind() == io::ErrorKind::IsADirectory => {
                     match files.remove_dir(dir, name) {
                         Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => continue,
@@ -164,13 +164,13 @@ impl DiskCache {
                     }
                 }
                 Err(error) if is_link(&error) => files.unlink(dir, name),
-                // Nobody has a lock of what is none of ours.
+                // Foreign files have no locks.
                 Err(_) if clear_strange(files, dirs, dir, name) => Ok(()),
                 Err(error) => Err(error),
             };
             match removed {
                 Ok(()) => taken += 1,
-                // An entry that was being written has its name now.
+                // An entry that was being written has its final name now.
                 Err(error) if is_absent(&error) => {}
                 Err(error) => self.trouble("take what was left behind", &error),
             }
@@ -181,7 +181,7 @@ impl DiskCache {
     fn end_quarantines(&self, dirs: &Dirs) {
         let now = self.files.now();
         let long_over = |quarantine: &crash_marks::Quarantine| {
-            // It is remembered for a while that there was one: the next is longer.
+            // An expired quarantine is kept for a while, because the next one is longer.
             quarantine.is_over(now)
                 && now.duration_since(quarantine.until).is_ok_and(|past| past > self.config.max_age)
         };
@@ -201,7 +201,7 @@ impl DiskCache {
         }
     }
 
-    /// The entries with when they were used; what is from the future counts as used now.
+    /// The entries with the times of their last use. A time in the future counts as now.
     fn aged(&self, dirs: &Dirs) -> Option<Vec<Aged>> {
         let now = self.files.now();
         let mut entries = Vec::new();

@@ -1,29 +1,28 @@
-//! When to ask a store, and when to leave it alone.
+//! A circuit breaker for an object store.
 //!
-//! After some failures in a row a breaker opens: nothing is asked for a while. Then one request
-//! goes out as a probe. If it succeeds the breaker is closed; if not, the while is twice as long,
-//! up to a limit. The while is jittered, so that the workers of a fleet do not all come back at
-//! once.
+//! After several consecutive failures the breaker opens: no requests are sent for a pause. Then one
+//! request is sent as a probe. If it succeeds, the breaker closes; if not, the pause doubles, up to
+//! a limit. The pause is jittered, so that the machines of a fleet do not all return at once.
 //!
-//! Input: what requests ended with, and the time. Output: whether to ask. No clock and no lock of
-//! its own.
+//! Input: outcomes of requests, and the time. Output: whether to send a request. It has no clock
+//! and no lock.
 //!
 //! Invariants:
-//! - B1: while it is open, at most one request is under way that it let through.
+//! - B1: while it is open, at most one request that it admitted is in flight.
 //! - B2: a probe ends in success, failure or [`Breaker::abandon`]; after each of them another one
 //!   is possible.
 
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::time::{Duration, Instant};
 
-/// How long to leave a store alone.
+/// How long requests to a store are paused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backoff {
-    /// After how many failures in a row.
+    /// Number of consecutive failures that open the breaker.
     pub after: u32,
-    /// The first time, give or take a half.
+    /// The first pause, with a jitter of 50 %.
     pub first: Duration,
-    /// Most: each time that a probe fails, it is twice as long as before, up to this.
+    /// The longest pause. The pause doubles each time that a probe fails, up to this.
     pub most: Duration,
 }
 
@@ -33,14 +32,14 @@ impl Default for Backoff {
     }
 }
 
-/// Whether to ask.
+/// Whether to send a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Admission {
-    /// As usual.
+    /// Yes.
     Go,
-    /// As the one request that finds out whether the store is back.
+    /// Yes, as the one request that finds out whether the store is back.
     Probe,
-    /// Not before this.
+    /// Not before this time.
     No(Instant),
 }
 
@@ -55,7 +54,7 @@ pub(crate) struct Breaker {
 struct Open {
     since: Instant,
     until: Instant,
-    /// How many probes failed.
+    /// Number of failed probes.
     failed: u32,
     probing: bool,
 }
@@ -69,7 +68,8 @@ impl Breaker {
         match &mut self.open {
             None => Admission::Go,
             Some(open) if open.probing => {
-                // Nobody knows yet. Whoever waits is told when the probe ends, or looks again.
+                // The outcome of the probe is unknown. Waiters are notified when it ends, or ask
+                // again.
                 Admission::No(now + self.backoff.first)
             }
             Some(open) if now < open.until => Admission::No(open.until),
@@ -80,17 +80,17 @@ impl Breaker {
         }
     }
 
-    /// A request was answered. Returns how long the store was left alone, if it was.
+    /// A request succeeded. Returns how long the breaker was open, if it was.
     pub(crate) fn succeed(&mut self, now: Instant) -> Option<Duration> {
         self.failures = 0;
         self.open.take().map(|open| now - open.since)
     }
 
-    /// A request failed. Returns for how long nothing will be asked, if that begins now.
+    /// A request failed. Returns the length of the pause, if one begins now.
     pub(crate) fn fail(&mut self, admission: Admission, now: Instant) -> Option<Duration> {
         self.failures = self.failures.saturating_add(1);
         match &mut self.open {
-            // One of those that were under way when it opened: it says nothing new.
+            // A request from before the breaker opened carries no new information.
             Some(_) if admission != Admission::Probe => None,
             Some(open) => {
                 open.failed = open.failed.saturating_add(1);
@@ -108,7 +108,7 @@ impl Breaker {
         }
     }
 
-    /// A request ended without an answer of the store, nor for want of one.
+    /// A request ended without an answer from the store, but not because of the store.
     pub(crate) fn abandon(&mut self, admission: Admission) {
         if let (Admission::Probe, Some(open)) = (admission, &mut self.open) {
             open.probing = false;
@@ -119,14 +119,13 @@ impl Breaker {
         self.open.is_some()
     }
 
-    /// Since when nothing but probes goes out.
+    /// Since when the breaker is open.
     pub(crate) fn open_since(&self) -> Option<Instant> {
         self.open.as_ref().map(|open| open.since)
     }
 }
 
-/// Doubled for each failed probe, then between a half and one and a half of that, and never more
-/// than the limit.
+/// The pause, doubled for each failed probe, with a jitter of 50 %, and at most the limit.
 fn pause(backoff: Backoff, failed: u32, random: u64) -> Duration {
     let doubled =
         backoff.first.saturating_mul(1u32.checked_shl(failed).unwrap_or(u32::MAX)).min(backoff.most);
@@ -135,7 +134,7 @@ fn pause(backoff: Backoff, failed: u32, random: u64) -> Duration {
     (doubled / 2 + jitter).min(backoff.most)
 }
 
-/// Good enough to keep machines apart.
+/// Random enough to keep machines apart.
 fn random() -> u64 {
     RandomState::new().build_hasher().finish()
 }
@@ -173,7 +172,7 @@ mod tests {
         let now = Instant::now();
         let (mut breaker, pause) = opened(now);
         assert_eq!(breaker.admit(now), Admission::No(now + pause));
-        // Those that were under way change nothing.
+        // Failures of requests in flight change nothing.
         assert_eq!(breaker.fail(Admission::Go, now), None);
         let later = now + pause;
         assert_eq!(breaker.admit(later), Admission::Probe);

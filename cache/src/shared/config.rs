@@ -1,4 +1,4 @@
-//! Which store, with which key, and how much of it at most.
+//! Settings of the shared tier: the store, the key, and limits.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,45 +8,44 @@ use url::Url;
 use super::breaker::Backoff;
 use crate::sealed::{MAX_ENTRY, Secret};
 
-/// Settings of a [`SharedCache`](super::SharedCache). What it prints for debugging has no
-/// credentials in it.
+/// Settings of a [`SharedCache`](super::SharedCache). The `Debug` output contains no credentials.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct SharedConfig {
-    /// Where the entries are: `s3://BUCKET/PREFIX`, `gs://BUCKET/PREFIX`, `az://CONTAINER/PREFIX`,
-    /// `http://` or `https://` with a host and a prefix (a server that takes `GET`, `HEAD` and
-    /// `PUT`), or `file:///FOLDER`.
+    /// The location of the entries: `s3://BUCKET/PREFIX`, `gs://BUCKET/PREFIX`,
+    /// `az://CONTAINER/PREFIX`, `http://` or `https://` with a host and a prefix (a server with
+    /// `GET`, `HEAD` and `PUT`), or `file:///FOLDER`.
     pub url: String,
-    /// Options of the store, such as `endpoint` and `region`, by the names that the `object_store`
-    /// crate gives them. They win over the environment (`AWS_*`, `GOOGLE_*`, `AZURE_*`). An option
-    /// that the store does not know is an error.
+    /// Options of the store, such as `endpoint` and `region`, under their names in the
+    /// `object_store` crate. They override the environment (`AWS_*`, `GOOGLE_*`, `AZURE_*`). An
+    /// option that the store does not know is an error.
     pub options: Vec<(String, String)>,
-    /// The fleet's key. Whoever has it can make entries that this process runs.
+    /// The fleet's key. Anyone with it can make entries that this process runs.
     pub secret: Secret,
-    /// Only reads.
+    /// Whether nothing is written.
     pub read_only: bool,
-    /// How long a request may take, from its start to the last byte of its answer.
+    /// Time limit of a request, from its start to the last byte of the answer.
     pub timeout: Duration,
-    /// Most reads under way at once; the others wait for their turn.
+    /// Maximum number of reads in flight; the others wait for their turn.
     pub max_reads: usize,
-    /// Most reads under way or waiting. More are answered with
+    /// Maximum number of reads in flight or waiting. More are answered with
     /// [`Fetched::Busy`](super::Fetched::Busy).
     pub max_waiting: usize,
-    /// Most bytes of an entry, read or written; at most [`MAX_ENTRY`].
+    /// Maximum size of an entry in bytes, read or written; at most [`MAX_ENTRY`].
     pub max_entry: u64,
-    /// Most entries that wait to be written. The oldest gives way to a new one.
+    /// Maximum number of entries in the write queue. A new one replaces the oldest.
     pub max_queued: usize,
-    /// Most bytes of the entries that wait to be written.
+    /// Maximum number of bytes in the write queue.
     pub max_queued_bytes: u64,
-    /// For how long it is remembered that there is no such entry.
+    /// How long the absence of an entry is remembered.
     pub remember_misses: Duration,
-    /// When to leave the store alone, and for how long.
+    /// When requests to the store are paused, and for how long.
     pub backoff: Backoff,
 }
 
 impl SharedConfig {
-    /// With the defaults: 30 s for a request, 8 reads at once and 256 waiting, 256 entries and 256
-    /// MB to be written, misses remembered for a minute.
+    /// The defaults: 30 s for a request, 8 reads at once and 256 waiting, 256 entries and 256 MB in
+    /// the write queue, misses remembered for a minute.
     #[must_use]
     pub fn new(url: impl Into<String>, secret: Secret) -> SharedConfig {
         SharedConfig {
@@ -93,28 +92,28 @@ impl fmt::Debug for SharedConfig {
     }
 }
 
-/// A URL without what may be a secret in it: user, password and query.
+/// A URL without its potentially secret parts: user, password and query.
 pub(crate) fn shown(url: &str) -> String {
     let Ok(mut url) = Url::parse(url) else { return "(no URL)".to_owned() };
     url.set_query(None);
     url.set_fragment(None);
     if url.password().is_some() || matches!(url.scheme(), "http" | "https") {
-        // Only URLs without a host refuse this, and they have neither.
+        // This fails only for URLs without a host, which have neither.
         let _ = url.set_password(None);
         let _ = url.set_username("");
     }
     url.to_string()
 }
 
-/// Why a shared cache cannot be opened: something to be put right in its settings.
+/// Why a shared cache cannot be opened: a problem with its settings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SharedError {
-    /// The URL is none, or one of no store that there is.
+    /// The URL is invalid, or its scheme is not that of a supported store.
     Url {
         /// The URL, without secrets.
         url: String,
-        /// What is wrong with it.
+        /// The problem.
         why: String,
     },
     /// The store has no such option.
@@ -124,11 +123,11 @@ pub enum SharedError {
         /// The store.
         store: &'static str,
     },
-    /// The client of the store cannot be made from the options.
+    /// The options are not valid for the client of the store.
     Store {
         /// The URL, without secrets.
         url: String,
-        /// What is wrong.
+        /// The problem.
         why: String,
     },
     /// The thread could not be started.

@@ -1,4 +1,4 @@
-//! A read, as one who waits for it has it: a handle, to be looked at, waited for or called back by.
+//! The handle of a read, which can be polled, waited for or subscribed to.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,14 +9,14 @@ use super::flight::{Fetched, Flight};
 use super::tier::{JoinOutcome, Tier};
 use crate::name::{Name, Request};
 
-/// A read of one entry. When it is dropped, nobody waits for it: it is given up, and its callback
-/// is not called.
+/// A read of one entry. Dropping it gives up the interest in the read, and its callback is not
+/// called.
 #[must_use = "a fetch that is dropped is given up"]
 pub struct Fetch {
     flight: Arc<Flight>,
-    /// Where its handles are counted; none for one that was answered at once.
+    /// The tier that counts its handles; `None` if the fetch was answered at once.
     tier: Option<Arc<Tier>>,
-    /// Tells the callbacks of the handles of one flight apart.
+    /// Distinguishes the callbacks of the handles of one flight.
     handle: u64,
 }
 
@@ -42,21 +42,21 @@ impl Fetch {
         self.flight.name
     }
 
-    /// The answer, if it is there. Does not wait.
+    /// The answer, if it has arrived. Does not wait.
     #[must_use]
     pub fn poll(&self) -> Option<Fetched> {
         self.flight.poll()
     }
 
-    /// The answer, if it comes within this time.
+    /// The answer, if it arrives within this time.
     #[must_use]
     pub fn within(&self, time: Duration) -> Option<Fetched> {
         self.flight.within(time)
     }
 
-    /// Has a function called with the answer: at once, on this thread, if it is there; else on the
-    /// tier's thread, where it must not block. It is not called once this fetch is dropped (it may
-    /// still be running then).
+    /// Calls a function with the answer: at once, on this thread, if it has arrived; otherwise on
+    /// the tier's thread, where it must not block. It is not called after this fetch is dropped (it
+    /// may still be running then).
     pub fn subscribe(&self, callback: impl FnOnce(&Fetched) + Send + 'static) {
         self.flight.subscribe(self.handle, callback);
     }

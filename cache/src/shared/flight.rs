@@ -1,11 +1,11 @@
-//! A read that is under way: what is asked, what came, and who is to be told.
+//! A read in progress: its request, its answer and its subscribers.
 //!
-//! Input: what the tier's thread finds out. Output: the answer, and calls of the callbacks.
+//! Input: the findings of the tier's thread. Output: the answer, and calls of the callbacks.
 //!
 //! Invariants:
-//! - F1: every flight gets exactly one answer, also if the thread ends, the task panics or the
+//! - F1: every flight gets exactly one answer, even if the thread ends, the task panics or the
 //!   cache is dropped.
-//! - F2: a callback is called exactly once, unless it was taken back before the answer was there.
+//! - F2: a callback is called exactly once, unless it was removed before the answer arrived.
 //! - F3: no callback is called with a lock held.
 
 use std::fmt;
@@ -20,21 +20,21 @@ use crate::name::Name;
 use crate::sealed::Record;
 use crate::sync::{AtomicBool, Condvar, Mutex, Ordering};
 
-/// What a fetch ended with. Only [`Hit`](Fetched::Hit) has anything to use; the others say why
-/// there is nothing.
+/// The outcome of a fetch. Only [`Hit`](Fetched::Hit) has an entry; the others give the reason why
+/// there is none.
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fetched {
-    /// An entry that was sealed with the fleet's key and answers the request. It may be of any
-    /// [`Kind`](crate::Kind).
+    /// An entry that was sealed with the fleet's key and matches the request. It may be of any
+    /// [`SealedKind`](crate::Kind).
     Hit(Arc<Record>),
-    /// There is none.
+    /// There is no entry.
     Miss,
-    /// There is something else in its place.
+    /// The object is not a valid entry.
     Damaged(SharedDamage),
-    /// The store could not be asked.
+    /// The request failed.
     Failed(Trouble),
-    /// The store is left alone for a while, or the cache is shut down.
+    /// Requests to the store are paused, or the cache is shut down.
     Offline,
     /// Too many reads are waiting.
     Busy,
@@ -51,7 +51,7 @@ impl Fetched {
     }
 }
 
-/// An entry is shown by its name and length: it may have megabytes.
+/// Shows an entry by its name and length, because it may have megabytes.
 impl fmt::Debug for Fetched {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -67,23 +67,22 @@ impl fmt::Debug for Fetched {
 
 type Callback = Box<dyn FnOnce(&Fetched) + Send>;
 
-/// A read, shared by all who want its entry.
+/// A read, shared by all fetches of its entry.
 pub(crate) struct Flight {
     pub(crate) name: Name,
-    /// What is asked, to be compared with what comes, and with what another asks that has the same
-    /// name.
+    /// The request, which is compared with the answer, and with other requests of the same name.
     pub(crate) region: crate::Key,
     pub(crate) environment: crate::Fingerprint,
     pub(crate) request: Vec<u8>,
-    state: Mutex<State>,
+    state: Mutex<FlightState>,
     answered: Condvar,
-    /// Nobody waits any more.
+    /// No handles are left.
     abandoned: AtomicBool,
     pub(crate) wake: Notify,
 }
 
 #[derive(Default)]
-struct State {
+struct FlightState {
     answer: Option<Fetched>,
     callbacks: Vec<(u64, Callback)>,
 }
@@ -102,12 +101,12 @@ impl Flight {
         }
     }
 
-    /// What it asks for.
+    /// Its request.
     pub(crate) fn request(&self) -> crate::Request<'_> {
         crate::Request { region: self.region, environment: self.environment, bytes: &self.request }
     }
 
-    /// Answers, if nobody has.
+    /// Sets the answer, if there is none yet.
     pub(crate) fn answer(&self, answer: Fetched) {
         let callbacks = {
             let mut state = self.state.lock();
@@ -123,15 +122,15 @@ impl Flight {
         }
     }
 
-    /// The answer, if it is there.
+    /// The answer, if it has arrived.
     pub(super) fn poll(&self) -> Option<Fetched> {
         self.state.lock().answer.clone()
     }
 
-    /// The answer, if it comes within this time.
+    /// The answer, if it arrives within this time.
     pub(super) fn within(&self, time: Duration) -> Option<Fetched> {
         let now = Instant::now();
-        // A time beyond what can be told is a day.
+        // A time that overflows counts as a day.
         let end = now.checked_add(time).unwrap_or(now + Duration::from_secs(86_400));
         let mut state = self.state.lock();
         while state.answer.is_none() && Instant::now() < end {
@@ -140,8 +139,8 @@ impl Flight {
         state.answer.clone()
     }
 
-    /// Has a function called with the answer, at once if it is there. `handle` is what
-    /// [`Flight::unsubscribe`] takes.
+    /// Calls a function with the answer, at once if it has arrived. `handle` identifies it for
+    /// [`Flight::unsubscribe`].
     pub(super) fn subscribe(&self, handle: u64, callback: impl FnOnce(&Fetched) + Send + 'static) {
         let answer = {
             let mut state = self.state.lock();
@@ -153,13 +152,13 @@ impl Flight {
         call(Box::new(callback), &answer);
     }
 
-    /// Takes the callbacks of a handle back.
+    /// Removes the callbacks of a handle.
     pub(super) fn unsubscribe(&self, handle: u64) {
         let gone: Vec<(u64, Callback)> = {
             let mut state = self.state.lock();
             state.callbacks.extract_if(.., |(other, _)| *other == handle).collect()
         };
-        // What they own is dropped without a lock.
+        // Dropped without a lock, because they own user data.
         drop(gone);
     }
 
@@ -167,7 +166,7 @@ impl Flight {
         self.state.lock().answer.is_some()
     }
 
-    /// The last handle is gone. The task sees it where it waits for its turn or for more bytes.
+    /// The last handle is gone. The task checks this while it waits for its turn or for more bytes.
     pub(crate) fn abandon(&self) {
         self.abandoned.store(true, Ordering::Release);
         self.wake.notify_one();
@@ -187,7 +186,7 @@ impl fmt::Debug for Flight {
     }
 }
 
-/// A callback that panics has said so by the panic hook; the tier goes on.
+/// Calls a callback. The panic hook has reported a panic; the tier continues.
 fn call(callback: Callback, answer: &Fetched) {
     let _ = std::panic::catch_unwind(AssertUnwindSafe(|| callback(answer)));
 }

@@ -1,4 +1,4 @@
-//! A bounded memory of names: the oldest is forgotten.
+//! A bounded map from names; the oldest entry is dropped.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -8,7 +8,7 @@ use crate::name::Name;
 pub(crate) struct Memo<T> {
     most: usize,
     of: HashMap<Name, (T, u64)>,
-    /// In the order in which they were put, those included that were put again or removed since.
+    /// In insertion order, including stale positions of names that were inserted again or removed.
     order: VecDeque<(Name, u64)>,
     next: u64,
 }
@@ -22,7 +22,7 @@ impl<T> Memo<T> {
         self.next += 1;
         self.of.insert(name, (value, self.next));
         self.order.push_back((name, self.next));
-        // What was removed or put again leaves its old place behind; places are bounded too.
+        // Removing or reinserting a name leaves a stale position behind; positions are bounded too.
         while self.of.len() > self.most || self.order.len() > 2 * self.most.max(1) {
             let Some((name, put)) = self.order.pop_front() else { return };
             if self.of.get(&name).is_some_and(|(_, latest)| *latest == put) {
@@ -60,7 +60,7 @@ mod tests {
         }
         let kept: Vec<u8> = (0..5).filter(|number| memo.has(&name(*number))).collect();
         assert_eq!(kept, [2, 3, 4]);
-        // Put again, it is the newest.
+        // Inserting it again makes it the newest.
         memo.put(name(2), 20);
         memo.put(name(9), 9);
         assert_eq!((memo.get(&name(2)), memo.get(&name(3))), (Some(&20), None));

@@ -1,12 +1,13 @@
 //! The shared tier: entries in an object store, for a fleet of machines.
 //!
-//! Input: requests, and records that were made here. Output: records that were made by a machine
-//! with the same key, or the reason why there is none. It is never waited for longer than its
-//! caller likes, and whatever the store does costs time at most.
+//! Input: requests, and records of this process. Output: records of a machine with the same key, or
+//! the reason why there is none. Callers decide how long they wait, and the store can only cost
+//! time.
 //!
 //! # Racing it with a compile
 //!
-//! A read takes as long as a network takes; the caller goes on meanwhile and takes what is first:
+//! A read takes as long as the network does. Meanwhile the caller compiles, and uses what is ready
+//! first:
 //!
 //! ```
 //! # use fuseline_cache::shared::{Fetched, Offered, SharedCache};
@@ -26,39 +27,38 @@
 //! }
 //! ```
 //!
-//! A compile that cannot be stopped runs on another thread; [`Fetch::subscribe`] has a function
-//! called by which the fetch competes with it for one place (keep the [`Fetch`] alive meanwhile).
-//! Where a compile is known to take longer than a read of the store usually does, [`Fetch::within`]
-//! waits so long before the compile begins.
+//! A compile that cannot be stopped runs on another thread. [`Fetch::subscribe`] calls a function
+//! when the fetch completes (keep the [`Fetch`] alive meanwhile). If a compile is known to take
+//! longer than a read of the store, [`Fetch::within`] waits before the compile begins.
 //!
 //! # Objects
 //!
-//! The entry of name N is `PREFIX/v1/N`, N in 64 hexadecimal digits; its bytes are those of a
-//! [`Sealer`](crate::Sealer) with the fleet's key. The store needs to be trusted with nothing but
+//! The entry with name N is `PREFIX/v1/N`, with N in 64 hexadecimal digits. Its bytes are those of
+//! a [`Sealer`](crate::Sealer) with the fleet's key. The store is not trusted with anything except
 //! the time that it takes.
 //!
 //! # Threads
 //!
-//! One thread, `fuseline-shared`, with a runtime of its own; the runtime starts up to [`HELPERS`]
-//! more for name look-up and for files. Callbacks and events are called on it (an event of the
-//! queue on the thread that offers); they must not block. No lock is held then.
+//! One thread, `fuseline-shared`, with a runtime of its own. The runtime starts up to [`HELPERS`]
+//! more for name resolution and for files. Callbacks and events run on it (an event of the queue on
+//! the thread that offers), without a lock held; they must not block.
 //!
 //! # Invariants
-//! - S1: a hit was sealed with the fleet's key, under this name, whole, and answers exactly the
-//!   request.
-//! - S2: opening, fetching, offering and dropping a fetch wait for nobody. Flushing and shutting
-//!   down wait no longer than they are told to, dropping no longer than [`DROP`].
-//! - S3: memory is bounded: entries that wait to be written by count and bytes, reads by count and
-//!   by the bytes that came, everything that is remembered by count.
-//! - S4: after some failures in a row the store is left alone, longer and longer; then one request
-//!   finds out whether it is back. Reads and writes each have their own count, so that a full or
-//!   read-only store still serves.
-//! - S5: a damaged entry is a miss and an event, and is written over by the next good one: once,
-//!   not in read-only mode, and not if it looks as if this process had the wrong key.
-//! - S6: nothing that is printed, logged or returned holds credentials.
+//! - S1: a hit was sealed with the fleet's key, under this name, is complete, and matches the
+//!   request exactly.
+//! - S2: opening, fetching, offering and dropping a fetch never wait. Flushing and shutting down
+//!   wait no longer than the caller allows, dropping no longer than [`DROP`].
+//! - S3: memory is bounded: the write queue by entries and bytes, reads by number and by received
+//!   bytes, all other state by number.
+//! - S4: after several consecutive failures requests are paused, longer each time; then one request
+//!   finds out whether the store is back. Reads and writes are counted separately, so that a full
+//!   or read-only store still serves reads.
+//! - S5: a damaged entry is a miss and an event, and the next good one overwrites it: once, not in
+//!   read-only mode, and not if this process seems to have the wrong key.
+//! - S6: nothing that is printed, logged or returned contains credentials.
 //!
 //! Deliberately not here: what is worth sharing, how long it is kept (the store's own rules), and
-//! finding out what is in a store.
+//! listing a store.
 
 mod breaker;
 mod config;
@@ -96,13 +96,13 @@ use self::tier::Tier;
 use crate::name::Request;
 use crate::sealed::Record;
 
-/// How long dropping a cache waits for its thread, at most.
+/// How long dropping a cache waits for its thread at most.
 pub const DROP: Duration = Duration::from_secs(1);
 
-/// Most threads that look up names and read and write files.
+/// Maximum number of threads that resolve names and access files.
 pub const HELPERS: usize = 4;
 
-/// Entries that are written at once.
+/// Number of concurrent writes.
 const WRITERS: usize = 2;
 
 /// The shared tier; see the [module](self).
@@ -112,11 +112,11 @@ pub struct SharedCache {
 }
 
 impl SharedCache {
-    /// Sets up the client and starts the thread. Does not touch network or store: a store that is
-    /// not there is found out by the first fetch, and costs nothing but that.
+    /// Creates the client and starts the thread. Does not contact the network or the store: the
+    /// first fetch finds out if the store is missing, and fails.
     ///
     /// # Errors
-    /// What is wrong with the settings.
+    /// The problem with the settings.
     pub fn open(
         config: SharedConfig,
         on_event: impl Fn(SharedEvent) + Send + Sync + 'static,
@@ -125,8 +125,8 @@ impl SharedCache {
         SharedCache::start(config, place, Box::new(on_event))
     }
 
-    /// As [`open`](SharedCache::open), with a client that was made by the caller; the URL is only
-    /// shown.
+    /// As [`open`](SharedCache::open), with a client that the caller created; the URL is only for
+    /// display.
     ///
     /// # Errors
     /// If the thread cannot be started.
@@ -165,7 +165,7 @@ impl SharedCache {
                 runtime.spawn(write::run(Arc::clone(&shared)));
             }
             runtime.block_on(shared.stop.notified());
-            // Gives up what is under way; does not wait for helpers, which may hang in a system
+            // Aborts what is in progress; does not wait for helpers, which may hang in a system
             // call.
             runtime.shutdown_background();
         };
@@ -173,35 +173,35 @@ impl SharedCache {
         Ok(SharedCache { tier, runtime: handle })
     }
 
-    /// Starts to look for the entry that answers a request. Fetches of one entry share a read.
+    /// Starts to look for the entry of a request. Fetches of one entry share a read.
     pub fn fetch(&self, request: &Request<'_>) -> Fetch {
         let (fetch, read) = Fetch::of(&self.tier, request);
         if let Some((flight, admission)) = read {
-            // If the thread has ended this drops it, and that answers.
+            // If the thread has ended, this drops the read, which answers the fetch.
             self.runtime.spawn(Read::new(Arc::clone(&self.tier), flight, admission).run());
         }
         fetch
     }
 
-    /// Has an entry written, later. If too many wait already, the oldest of them is given up.
+    /// Queues an entry for writing. If the queue is full, its oldest entry is dropped.
     pub fn offer(&self, record: impl Into<Arc<Record>>) -> Offered {
         self.tier.offer(record.into())
     }
 
-    /// Waits until everything that was offered is written, at most so long, and not if the store
-    /// takes nothing at present. Whether it is.
+    /// Waits until everything offered is written, for at most `most`. Does not wait while writes
+    /// are paused. Returns whether everything is written.
     #[must_use]
     pub fn flush(&self, most: Duration) -> bool {
         let now = Instant::now();
         self.tier.flush(now.checked_add(most).unwrap_or(now + Duration::from_secs(86_400)))
     }
 
-    /// [Flushes](SharedCache::flush), then ends the thread. Whether everything was written.
+    /// [Flushes](SharedCache::flush), then ends the thread. Returns whether everything was written.
     pub fn shut_down(self, most: Duration) -> bool {
         self.flush(most)
     }
 
-    /// Counts, and what is the case.
+    /// Counters and current state.
     #[must_use]
     pub fn stats(&self) -> SharedStats {
         self.tier.stats()
@@ -221,7 +221,7 @@ impl fmt::Debug for SharedCache {
     }
 }
 
-/// Tells that the thread is gone.
+/// Notes on drop that the thread has ended.
 struct Stopped(Arc<Tier>);
 
 impl Drop for Stopped {

@@ -1,13 +1,12 @@
-//! One read: waits for its turn, asks, takes the bytes in and opens them.
+//! One read: waits for its turn, sends the request, receives the bytes and opens the entry.
 //!
-//! Input: a flight. Output: how it ended, told to the [`Tier`].
+//! Input: a flight. Output: its outcome, which it reports to the [`Tier`].
 //!
 //! Invariants:
-//! - R1: memory is taken for bytes that came, not for bytes that are announced: at most twice as
-//!   much.
-//! - R2: no more bytes are taken than the header of the entry announces, and none behind a header
-//!   that is not that of the entry that was asked for.
-//! - R3: a read ends within its time.
+//! - R1: memory is allocated for received bytes, not for announced ones: at most twice as much.
+//! - R2: no more bytes are received than the header of the entry announces, and none after a header
+//!   that is not that of the requested entry.
+//! - R3: a read ends within its time limit.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -24,7 +23,7 @@ use super::trouble::{SharedDamage, Trouble, TroubleKind, explain, is_absent};
 use crate::name::Name;
 use crate::sealed::{Damage, HEADER, announced};
 
-/// A read that ends in any case: dropped, by a panic or with the thread, it is given up.
+/// A read that always ends: if it is dropped, panics or loses its thread, it is given up.
 pub(super) struct Read {
     tier: Arc<Tier>,
     flight: Arc<Flight>,
@@ -70,11 +69,11 @@ impl Read {
         ended
     }
 
-    /// Once a request is out its beginning is waited for, wanted or not: only so is it found out
-    /// that nobody answers.
+    /// Once a request is sent, the beginning of its answer is awaited even if the read is
+    /// abandoned. Only this way a store that does not answer is noticed.
     async fn ask(&self) -> Ended {
         let tier = &*self.tier;
-        // A server that answers, and badly: in circles, or not to the end of what it began.
+        // The server answers, but incorrectly: with redirect loops, or with truncated bodies.
         let failed = |error: &object_store::Error, bad: TroubleKind| {
             let trouble = explain(error, &tier.place.scrub);
             if trouble.kind == bad {
@@ -125,7 +124,7 @@ impl Read {
         Ended::Entry(record)
     }
 
-    /// Until nobody waits any more.
+    /// Completes when no handles are left.
     async fn abandoned(&self) {
         while !self.flight.is_abandoned() {
             self.flight.wake.notified().await;
@@ -141,7 +140,7 @@ impl Drop for Read {
     }
 }
 
-/// The bytes of an entry as they come.
+/// Receives the bytes of an entry.
 struct Intake {
     name: Name,
     bytes: Vec<u8>,
@@ -175,13 +174,13 @@ impl Intake {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sealed::{Kind, MAX_ENTRY, Record, Sealer, Secret};
+    use crate::sealed::{MAX_ENTRY, Record, SealedKind, Sealer, Secret};
     use crate::{Fingerprint, Key};
     use std::time::Duration;
 
     fn entry(len: usize) -> (Name, Vec<u8>) {
         let record = Record {
-            kind: Kind::Artifact,
+            kind: SealedKind::Artifact,
             environment: Fingerprint::of(b"here"),
             region: Key::new([7; 32]),
             made_in: Duration::from_millis(30),

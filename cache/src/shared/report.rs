@@ -1,4 +1,4 @@
-//! What a shared cache tells: events as they happen, and counts.
+//! Events and counters of a shared cache.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,59 +7,57 @@ use super::trouble::{SharedDamage, Trouble};
 use crate::name::Name;
 use crate::sync::{AtomicU64, Ordering};
 
-/// Something that somebody may want to know.
+/// An event of a shared cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SharedEvent {
-    /// Reads failed several times in a row, or the probe did: for a while, nothing is read.
+    /// Reads failed several times in a row, or the probe did: reads are paused.
     Offline {
-        /// What went wrong the last time.
+        /// The last problem.
         why: Trouble,
-        /// When it is tried again.
+        /// When reads are tried again.
         retry_in: Duration,
     },
     /// The store answers reads again.
     Online {
-        /// How long it did not.
+        /// How long reads were paused.
         after: Duration,
     },
-    /// Writes failed several times in a row, or the probe did: for a while, nothing is written.
-    /// Reads go on.
+    /// Writes failed several times in a row, or the probe did: writes are paused. Reads continue.
     WritesPaused {
-        /// What went wrong the last time.
+        /// The last problem.
         why: Trouble,
-        /// When it is tried again.
+        /// When writes are tried again.
         retry_in: Duration,
     },
-    /// The store takes writes again.
+    /// The store accepts writes again.
     WritesResumed {
-        /// How long it did not.
+        /// How long writes were paused.
         after: Duration,
     },
-    /// What the store gave is no good entry. It was a miss.
+    /// The object is not a valid entry. It was a miss.
     Damaged {
         /// The entry.
         name: Name,
-        /// What is wrong with it.
+        /// The damage.
         why: SharedDamage,
     },
-    /// A good entry was written over one that was damaged.
+    /// A good entry has overwritten a damaged one.
     Healed {
         /// The entry.
         name: Name,
     },
-    /// Several entries in a row were sealed with another key: it is likely that this process has
-    /// the wrong one. Until one is read that was not, none of them is written over.
+    /// Several entries in a row were sealed with another key, so this process probably has the
+    /// wrong one. None of them is overwritten until an entry with this key is read.
     OtherKey,
-    /// The store never took the entry, and will not be asked again.
+    /// The store never accepted the entry, and writing it is not tried again.
     NotWritten {
         /// The entry.
         name: Name,
-        /// What went wrong the last time.
+        /// The last problem.
         why: Trouble,
     },
-    /// Entries that were to be written gave way to newer ones. Told once, until the queue has been
-    /// empty.
+    /// Newer entries displaced some from the write queue. Reported once, until the queue was empty.
     QueueFull,
 }
 
@@ -97,63 +95,63 @@ impl fmt::Display for SharedEvent {
     }
 }
 
-/// Counts since the cache was opened, and what is the case now.
+/// Counters since the cache was opened, and its current state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SharedStats {
-    /// Reads that ended with an entry. Fetches that joined one are in `joined` alone.
+    /// Reads that found an entry. Fetches that joined a read only count in `joined`.
     pub hits: u64,
     /// Reads that found none, and fetches that were answered from memory.
     pub misses: u64,
-    /// Misses that were remembered, so that nothing was asked.
+    /// Misses that were remembered, so that no request was sent.
     pub misses_remembered: u64,
-    /// Fetches that joined one that was under way.
+    /// Fetches that joined a read in flight.
     pub joined: u64,
-    /// Objects that were no good entry.
+    /// Objects that were not valid entries.
     pub damaged: u64,
     /// Reads that failed.
     pub read_errors: u64,
-    /// Fetches that were answered at once because the store is left alone.
+    /// Fetches that were answered at once because reads are paused.
     pub offline_answers: u64,
     /// Fetches that were answered at once because too many were waiting.
     pub busy_answers: u64,
-    /// Reads that nobody waited for any more and that were given up.
+    /// Reads that were cancelled because nobody waited for them.
     pub cancelled: u64,
-    /// How often it went offline.
+    /// How often reads were paused.
     pub went_offline: u64,
-    /// How long it was offline, in all.
+    /// Total time of such pauses.
     pub offline_for: Duration,
-    /// Whether it is.
+    /// Whether reads are paused.
     pub is_offline: bool,
     /// Whether writes are paused.
     pub writes_paused: bool,
-    /// Bytes of objects that came.
+    /// Bytes of objects received.
     pub bytes_down: u64,
-    /// Bytes of entries that were written.
+    /// Bytes of entries written.
     pub bytes_up: u64,
-    /// Entries that were written, the healed ones included.
+    /// Entries written, including healed ones.
     pub written: u64,
-    /// Entries that were already there.
+    /// Entries that existed already.
     pub already_there: u64,
-    /// Damaged entries that were written over.
+    /// Damaged entries that were overwritten.
     pub healed: u64,
-    /// Writes that failed, each attempt.
+    /// Failed write attempts.
     pub write_errors: u64,
     /// Entries that were given up after several attempts.
     pub not_written: u64,
-    /// Entries that gave way to newer ones, or were too large for the queue.
+    /// Entries that newer ones displaced, or that were too large for the queue.
     pub dropped: u64,
-    /// Entries that wait to be written.
+    /// Entries in the write queue.
     pub queued: u64,
-    /// Their bytes.
+    /// Bytes in the write queue.
     pub queued_bytes: u64,
-    /// How long the reads took that ended with an entry, without one or with a damaged one, in all.
+    /// Total time of the reads that found an entry, none or a damaged one.
     pub read_time: Duration,
-    /// The longest of them.
+    /// The longest such read.
     pub longest_read: Duration,
-    /// How long the writes took that the store took, in all.
+    /// Total time of successful writes.
     pub write_time: Duration,
-    /// The longest of them.
+    /// The longest such write.
     pub longest_write: Duration,
 }
 
@@ -183,7 +181,7 @@ pub(crate) struct Counters {
     pub(crate) writes: Times,
 }
 
-/// Durations: their sum and the longest.
+/// Total and maximum of durations.
 #[derive(Debug, Default)]
 pub(crate) struct Times {
     micros: AtomicU64,
@@ -198,12 +196,12 @@ impl Times {
     }
 }
 
-/// One more.
+/// Adds one.
 pub(crate) fn count(counter: &AtomicU64) {
     add(counter, 1);
 }
 
-/// So many more.
+/// Adds `more`.
 pub(crate) fn add(counter: &AtomicU64, more: u64) {
     counter.fetch_add(more, Ordering::Relaxed);
 }
@@ -213,7 +211,7 @@ pub(crate) fn micros(took: Duration) -> u64 {
 }
 
 impl Counters {
-    /// The counts; what is the case now is left for the caller to fill in.
+    /// The counters; the caller fills in the current state.
     pub(crate) fn read(&self) -> SharedStats {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let time = |counter: &AtomicU64| Duration::from_micros(get(counter));

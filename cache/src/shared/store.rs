@@ -1,8 +1,7 @@
-//! The client of a store, made from a URL and options.
+//! The client of a store, created from a URL and options.
 //!
-//! It never retries: a read is raced with a compile, and a write is tried again by the queue.
-//! Answers that are no object are cut after [`MAX_SAID`] bytes, for a server that lies may send
-//! them without an end.
+//! It never retries: a read races with a compile, and the queue retries writes. Error bodies are
+//! truncated after [`MAX_SAID`] bytes, because a malicious server may send them without an end.
 
 use std::pin::Pin;
 use std::str::FromStr;
@@ -29,19 +28,19 @@ use url::{Position, Url};
 use super::config::{SharedConfig, SharedError, shown};
 use super::trouble::Redactor;
 
-/// Most bytes of an answer that is no object.
+/// Maximum number of bytes of an error body.
 const MAX_SAID: usize = 64 << 10;
 
 /// A store, and the prefix of the entries in it.
 pub(crate) struct StoreLocation {
     pub(crate) store: Arc<dyn ObjectStore>,
     pub(crate) prefix: Path,
-    /// It is a folder of this machine, or one that looks so.
+    /// Whether it is a folder of this machine (or a mounted one).
     pub(crate) is_folder: bool,
     pub(crate) scrub: Redactor,
 }
 
-/// Makes the client. Touches neither network nor store.
+/// Creates the client. Does not contact the network or the store.
 pub(crate) fn open(config: &SharedConfig) -> Result<StoreLocation, SharedError> {
     let bad_url = |why: String| SharedError::Url { url: shown(&config.url), why };
     let url = Url::parse(&config.url).map_err(|error| bad_url(error.to_string()))?;
@@ -110,7 +109,7 @@ pub(crate) fn open(config: &SharedConfig) -> Result<StoreLocation, SharedError> 
             Arc::new(builder.build().map_err(failed)?)
         }
         ObjectStoreScheme::Http => {
-            // Whoever writes http:// wants it; entries are authenticated all the same.
+            // An http:// URL is deliberate; entries are authenticated in any case.
             let client = client.with_allow_http(url.scheme() == "http");
             let mut builder = HttpBuilder::new()
                 .with_client_options(client)
@@ -134,8 +133,8 @@ pub(crate) fn open(config: &SharedConfig) -> Result<StoreLocation, SharedError> 
 }
 
 impl StoreLocation {
-    /// Why what lies under a path of a folder is not opened, if it is no file: a pipe would be
-    /// waited for on a thread that nobody gets back.
+    /// Why the object at a path of a folder is not opened, if it is not a file. Opening a pipe
+    /// could block a thread for ever.
     pub(crate) fn refuses(&self, path: &Path) -> Option<&'static str> {
         let at = self.is_folder.then(|| std::path::Path::new("/").join(path.as_ref()))?;
         let metadata = std::fs::metadata(at).ok()?;
@@ -143,7 +142,7 @@ impl StoreLocation {
     }
 }
 
-/// The options, by the names that the store has for them.
+/// The options, under the names of the store.
 fn options<K, E>(
     config: &SharedConfig,
     store: &'static str,
@@ -169,7 +168,7 @@ fn unencrypted(config: &SharedConfig) -> SharedError {
     }
 }
 
-/// Makes clients whose answers end.
+/// Creates clients with bounded error bodies.
 #[derive(Debug)]
 struct Connector;
 
@@ -188,7 +187,7 @@ impl HttpService for Ending {
         let is_get = request.method().as_str() == "GET";
         let answer = self.0.execute(request).await?;
         if is_get && answer.status().is_success() {
-            // An object. Whoever reads it counts.
+            // An object; its reader counts the bytes.
             return Ok(answer);
         }
         Ok(answer.map(|body| HttpResponseBody::new(Cut { body, left: MAX_SAID })))

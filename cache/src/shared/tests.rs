@@ -1,4 +1,4 @@
-//! The rules of the tier, with a store in memory that does as it is told.
+//! Tests of the tier with an in-memory store that behaves as told.
 #![allow(
     clippy::disallowed_methods,
     clippy::disallowed_types,
@@ -20,9 +20,9 @@ use object_store::{
 use tokio::sync::Semaphore;
 
 use super::*;
-use crate::{Fingerprint, Key, Kind, Sealer, Secret};
+use crate::{Fingerprint, Key, SealedKind, Sealer, Secret};
 
-/// Longer than anything takes that ends.
+/// Longer than any operation that ends.
 const LONG: Duration = Duration::from_secs(60);
 
 /// How the store behaves.
@@ -38,13 +38,13 @@ enum Mood {
 struct Moody {
     inner: InMemory,
     mood: StdMutex<Mood>,
-    /// Reads and writes that may begin.
+    /// Permits for reads and writes to begin.
     reads: Semaphore,
     writes: Semaphore,
     gets: AtomicUsize,
     heads: AtomicUsize,
     puts: AtomicUsize,
-    /// Knows no conditions.
+    /// Does not support conditional writes.
     plain: bool,
 }
 
@@ -141,7 +141,7 @@ impl ObjectStore for Moody {
 
 fn record(number: u32) -> Record {
     Record {
-        kind: Kind::Artifact,
+        kind: SealedKind::Artifact,
         environment: Fingerprint::of(b"here"),
         region: Key::new([7; 32]),
         made_in: Duration::from_millis(30),
@@ -151,7 +151,7 @@ fn record(number: u32) -> Record {
     }
 }
 
-/// A cache, its store and what it told.
+/// A cache, its store and its events.
 struct Fixture {
     store: Arc<Moody>,
     cache: SharedCache,
@@ -193,7 +193,7 @@ impl Fixture {
     }
 }
 
-/// Waits for what another thread does.
+/// Waits for an effect of another thread.
 fn until(what: &str, is_so: impl Fn() -> bool) {
     let start = Instant::now();
     while !is_so() {
@@ -266,7 +266,7 @@ fn fetches_of_one_entry_share_a_read() {
     let mut numbers: Vec<(usize, bool)> = (0..4).map(|_| told.recv_timeout(LONG).unwrap()).collect();
     numbers.sort_unstable();
     assert_eq!(numbers, [(0, true), (1, true), (3, true), (4, true)]);
-    // One that comes later is told at once.
+    // A later subscriber is called at once.
     let later = tell.clone();
     fetches[0].subscribe(move |answer| later.send((9, answer.hit().is_some())).unwrap());
     assert_eq!(told.try_recv(), Ok((9, true)));
@@ -275,7 +275,7 @@ fn fetches_of_one_entry_share_a_read() {
     assert_eq!((it.store.gets.load(SeqCst), it.cache.stats().joined), (1, 4));
 }
 
-/// S2, and that a read which nobody wants takes no turn.
+/// S2, and an abandoned read takes no turn.
 #[test]
 fn a_read_that_nobody_waits_for_is_given_up() {
     let store = Moody { reads: Semaphore::new(0), ..Moody::new() };
@@ -386,7 +386,7 @@ fn a_store_that_fails_is_left_alone_and_found_again() {
     }
     it.await_event(|event| matches!(event, SharedEvent::Offline { .. }));
     assert!(it.cache.stats().is_offline);
-    // Each is answered at once, or is the one that finds out.
+    // Each is answered at once, or is the probe.
     for number in 3..50 {
         let asked = it.store.gets.load(SeqCst);
         match it.get(&record(number)) {
@@ -403,7 +403,7 @@ fn a_store_that_fails_is_left_alone_and_found_again() {
     assert!(stats.offline_answers > 0 && stats.offline_for > Duration::ZERO, "{stats:?}");
 }
 
-/// S4: those that wait for their turn are told too.
+/// S4: waiting reads are answered too.
 #[test]
 fn what_waits_is_told_that_the_store_is_gone() {
     let store = Moody { reads: Semaphore::new(0), ..Moody::new() };
@@ -420,7 +420,7 @@ fn what_waits_is_told_that_the_store_is_gone() {
     assert_eq!(it.cache.stats().offline_answers, 4);
 }
 
-/// S4: one probe, which is not given up when its caller has compiled meanwhile.
+/// S4: one probe, which is not cancelled when its caller has compiled meanwhile.
 #[test]
 fn one_request_finds_out_whether_the_store_is_back() {
     let it = opened(config(), Moody::new());
@@ -445,7 +445,7 @@ fn one_request_finds_out_whether_the_store_is_back() {
     assert_eq!(it.get(&record(30)), Fetched::Miss);
 }
 
-/// S4: reads go on, and what waits is written when the store takes it again.
+/// S4: reads continue, and the queue is written once the store accepts writes again.
 #[test]
 fn a_store_that_takes_nothing_still_serves() {
     let it = opened(config(), Moody::new());
@@ -502,7 +502,7 @@ fn a_store_without_conditions_is_looked_at_first() {
     }
     assert!(it.cache.flush(LONG));
     let other = opened(config(), Moody { plain: true, ..Moody::new() });
-    // The other machine sees what is there.
+    // The other machine finds the entries.
     let bytes = Sealer::new(&Secret::new([1; 32])).seal(&record(1));
     let at = Path::from(format!("a/b/v1/{}", record(1).name()));
     let put = other.store.inner.put_opts(&at, PutPayload::from(bytes), PutOptions::default());
@@ -537,7 +537,7 @@ fn shutting_down_waits_no_longer_than_told() {
     until("the thread is gone", || Arc::strong_count(&tier) == 1);
 }
 
-/// S2: the last reference may go where the thread itself would have to be waited for.
+/// S2: the last reference may be dropped on the thread that would have to be waited for.
 #[test]
 fn it_may_be_dropped_on_its_own_thread() {
     let it = opened(config(), Moody { reads: Semaphore::new(0), ..Moody::new() });
@@ -548,7 +548,7 @@ fn it_may_be_dropped_on_its_own_thread() {
     let shared = Arc::clone(&tier);
     fetch.subscribe(move |_| {
         drop(cache);
-        // As a drop does, but for so long that it would be noticed.
+        // As a drop does, but with a limit long enough to be noticed.
         shared.await_stop(2 * LONG);
         drop(shared);
         tell.send(()).unwrap();

@@ -1,7 +1,7 @@
-//! What the threads that ask and the thread that does the work share.
+//! State shared by the requesting threads and the thread that does the work.
 //!
-//! One lock; nothing is called, awaited or sealed while it is held. Everything that a flight, a
-//! memory or a breaker goes through is a method here, so that the rules stand in one place.
+//! One lock. Nothing is called, awaited or sealed while it is held. All transitions of flights,
+//! memories and breakers are methods here, so that the rules are in one place.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -24,13 +24,13 @@ use crate::name::{Name, Request};
 use crate::sealed::{Damage, FORMAT, Record, Sealer};
 use crate::sync::{AtomicBool, Condvar, Mutex};
 
-/// Names of entries known to be absent, present or damaged; about 100 bytes each.
+/// Maximum number of names known to be absent, present or damaged; about 100 bytes each.
 const REMEMBERED: usize = 1 << 14;
 
-/// So many entries in a row that were sealed with another key are no accident.
+/// This many consecutive entries with another key are no accident.
 const STRANGERS: u32 = 4;
 
-/// After so many failures that may be the entry's own, it is not tried again.
+/// An entry is given up after this many failures that may be its own fault.
 pub(super) const ATTEMPTS: u32 = 4;
 
 type Sink = Box<dyn Fn(SharedEvent) + Send + Sync>;
@@ -41,18 +41,18 @@ pub(crate) struct Tier {
     pub(super) config: SharedConfig,
     pub(super) counters: Counters,
     pub(super) turns: Semaphore,
-    /// There may be something to write.
+    /// Signals that there may be something to write.
     pub(super) work: Notify,
-    /// The thread is to end.
+    /// Signals that the thread is to end.
     pub(super) stop: Notify,
-    /// The store cannot put an object only if it is absent.
+    /// The store does not support writes that fail if the object exists.
     pub(super) no_create: AtomicBool,
-    state: Mutex<State>,
+    state: Mutex<TierState>,
     changed: Condvar,
     sink: Sink,
 }
 
-struct State {
+struct TierState {
     flights: HashMap<Name, Shared>,
     next_handle: u64,
     misses: Memo<Instant>,
@@ -60,13 +60,13 @@ struct State {
     bad: Memo<Bad>,
     reads: Breaker,
     writes: Breaker,
-    /// Entries in a row that were sealed with another key.
+    /// Consecutive entries that were sealed with another key.
     strangers: u32,
-    /// The store took or gave an entry: the credentials are good.
+    /// Whether the store accepted or returned an entry, which proves the credentials.
     proven: bool,
     queue: VecDeque<Item>,
     queued_bytes: u64,
-    /// Entries that are being written.
+    /// Number of entries that are being written.
     in_hand: usize,
     full_told: bool,
     closed: bool,
@@ -74,17 +74,17 @@ struct State {
     stopped: bool,
 }
 
-/// A flight, and how many handles there are.
+/// A flight, and the number of its handles.
 struct Shared {
     flight: Arc<Flight>,
     handles: u64,
 }
 
-/// What whoever asks for an entry gets.
+/// The result of joining a read.
 pub(super) enum JoinOutcome {
-    /// An answer at once.
+    /// An immediate answer.
     Answered(Fetched),
-    /// A handle of a flight. With an admission the flight is new, and its read is to be started.
+    /// A handle of a flight. With an admission the flight is new, and its read has to be started.
     Flight { flight: Arc<Flight>, handle: u64, admission: Option<Admission> },
 }
 
@@ -95,7 +95,7 @@ struct Bad {
     healed: bool,
 }
 
-/// An entry to be written.
+/// An entry in the write queue.
 pub(super) struct Item {
     pub(super) record: Arc<Record>,
     pub(super) name: Name,
@@ -103,7 +103,7 @@ pub(super) struct Item {
     pub(super) attempts: u32,
 }
 
-/// What there is to do for a writer.
+/// What a writer has to do next.
 pub(super) enum Task {
     Write { item: Item, admission: Admission, heals: bool },
     WaitUntil(Instant),
@@ -116,9 +116,9 @@ pub(super) enum Ended {
     Absent,
     Bad(SharedDamage),
     Failed(Trouble),
-    /// The store was found to be gone while it waited for its turn.
+    /// Reads were paused while it waited for its turn.
     Offline,
-    /// Nobody waited any more; whether the store had answered.
+    /// No handles were left; whether the store had answered.
     GivenUp {
         answered: bool,
     },
@@ -135,13 +135,13 @@ pub(super) enum Put {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Offered {
-    /// It will be written, unless newer ones push it out of the queue.
+    /// It will be written, unless newer entries displace it.
     Queued,
-    /// It is there, or waits already.
+    /// It exists already, or is queued already.
     Known,
-    /// This cache only reads.
+    /// This cache is read-only.
     ReadOnly,
-    /// It is larger than an entry or the queue may be.
+    /// It is larger than the limit of an entry or of the queue.
     TooLarge,
     /// The cache is shut down.
     Closed,
@@ -158,7 +158,7 @@ impl Tier {
             work: Notify::new(),
             stop: Notify::new(),
             no_create: AtomicBool::new(false),
-            state: Mutex::new(State {
+            state: Mutex::new(TierState {
                 flights: HashMap::new(),
                 next_handle: 0,
                 misses: Memo::new(REMEMBERED),
@@ -182,19 +182,19 @@ impl Tier {
         }
     }
 
-    /// Where an entry is.
+    /// The path of an entry.
     pub(super) fn path(&self, name: &Name) -> Path {
         self.place.prefix.clone().join(format!("v{FORMAT}")).join(name.to_string())
     }
 
-    /// A sink that panics has said so by the panic hook; the tier goes on.
+    /// Reports events. The panic hook has reported a panic of the sink; the tier continues.
     fn tell(&self, events: impl IntoIterator<Item = SharedEvent>) {
         for event in events {
             let _ = std::panic::catch_unwind(AssertUnwindSafe(|| (self.sink)(event)));
         }
     }
 
-    /// Counts one more handle of the flight that answers a request, which may be a new one.
+    /// Adds a handle to the flight of a request, which may be a new one.
     pub(super) fn join(&self, request: &Request<'_>) -> JoinOutcome {
         let (name, now) = (request.name(), Instant::now());
         let mut state = self.state.lock();
@@ -204,7 +204,7 @@ impl Tier {
         }
         if let Some(shared) = state.flights.get_mut(&name) {
             if shared.flight.request() != *request {
-                // Two requests of one name. The other one may have it.
+                // Two different requests have the same name. The other one may have an entry.
                 drop(state);
                 return JoinOutcome::Answered(Fetched::Miss);
             }
@@ -242,8 +242,8 @@ impl Tier {
         JoinOutcome::Flight { flight, handle, admission: Some(admission) }
     }
 
-    /// A handle of a flight is dropped. With the last one the flight is given up, and the next to
-    /// ask starts another.
+    /// Drops a handle of a flight. The last one abandons the flight, and the next request starts
+    /// another.
     pub(super) fn leave(&self, flight: &Arc<Flight>) {
         let mut state = self.state.lock();
         let Some(shared) = state.flights.get_mut(&flight.name) else { return };
@@ -261,13 +261,12 @@ impl Tier {
         }
     }
 
-    /// Whether a read that waited for its turn has nothing to hope for any more.
+    /// Whether a read that waited for its turn can be given up because reads are paused.
     pub(super) fn is_offline_for(&self, admission: Admission) -> bool {
         admission == Admission::Go && self.state.lock().reads.is_open()
     }
 
-    /// A read ended: what it says about the store and the entry is remembered, and whoever waits is
-    /// answered.
+    /// Ends a read: records what it says about the store and the entry, and answers the waiters.
     pub(super) fn settle(&self, flight: &Arc<Flight>, admission: Admission, ended: Ended) {
         let now = Instant::now();
         let mut events = Vec::new();
@@ -276,7 +275,7 @@ impl Tier {
             state.flights.remove(&flight.name);
         }
         let ended = match ended {
-            // Some stores refuse to say that there is nothing to whoever may not list.
+            // Some stores deny access to absent objects if the client may not list them.
             Ended::Failed(trouble) if state.proven && super::trouble::is_access_denied(&trouble) => {
                 Ended::Absent
             }
@@ -347,7 +346,7 @@ impl Tier {
 
     fn remember_damage(
         &self,
-        state: &mut State,
+        state: &mut TierState,
         name: Name,
         why: &SharedDamage,
         events: &mut Vec<SharedEvent>,
@@ -366,7 +365,7 @@ impl Tier {
         }
     }
 
-    /// Takes an entry to be written later.
+    /// Queues an entry for writing.
     pub(super) fn offer(&self, record: Arc<Record>) -> Offered {
         if self.config.read_only {
             return Offered::ReadOnly;
@@ -396,8 +395,8 @@ impl Tier {
         Offered::Queued
     }
 
-    /// Puts an item into the queue; the oldest make room.
-    fn push(&self, state: &mut State, item: Item) -> Vec<Item> {
+    /// Adds an item to the queue; returns the oldest ones that it displaces.
+    fn push(&self, state: &mut TierState, item: Item) -> Vec<Item> {
         let mut dropped = Vec::new();
         while state.queue.len() >= self.config.max_queued
             || state.queued_bytes + item.bytes > self.config.max_queued_bytes
@@ -411,7 +410,7 @@ impl Tier {
         dropped
     }
 
-    /// What a writer has to do next.
+    /// The next task of a writer.
     pub(super) fn next_task(&self) -> Task {
         let now = Instant::now();
         let mut state = self.state.lock();
@@ -430,7 +429,7 @@ impl Tier {
         Task::Write { item, admission, heals }
     }
 
-    /// A write ended.
+    /// Ends a write.
     pub(super) fn settle_write(&self, mut item: Item, admission: Admission, heals: bool, put: Put) {
         let now = Instant::now();
         let (name, mut events, mut dropped) = (item.name, Vec::new(), Vec::new());
@@ -462,7 +461,7 @@ impl Tier {
                 if let Some(retry_in) = state.writes.fail(admission, now) {
                     events.push(SharedEvent::WritesPaused { why: why.clone(), retry_in });
                 }
-                // These may be the entry's own fault; the others are the store's, and may last.
+                // These may be the entry's own fault. The others are the store's, and may last.
                 if matches!(why.kind, TroubleKind::Other | TroubleKind::TimedOut | TroubleKind::CutOff) {
                     item.attempts += 1;
                 }
@@ -470,7 +469,7 @@ impl Tier {
                     count(&self.counters.not_written);
                     events.push(SharedEvent::NotWritten { name, why });
                 } else if !state.closed {
-                    // Behind the others, so that the next probe is with another one.
+                    // At the end of the queue, so that the next probe uses another entry.
                     dropped = self.push(&mut state, item);
                 }
             }
@@ -485,7 +484,7 @@ impl Tier {
         self.tell(events);
     }
 
-    /// A write was cut short by the end of the thread, or panicked.
+    /// A write was cut short because the thread ended or it panicked.
     pub(super) fn drop_write(&self, admission: Admission) {
         let mut state = self.state.lock();
         state.in_hand -= 1;
@@ -495,7 +494,7 @@ impl Tier {
         count(&self.counters.dropped);
     }
 
-    /// Waits until everything is written, writes are paused, or the time is over. Whether
+    /// Waits until everything is written, writes are paused, or the time is over. Returns whether
     /// everything is written.
     pub(super) fn flush(&self, end: Instant) -> bool {
         let mut state = self.state.lock();
@@ -510,7 +509,7 @@ impl Tier {
         }
     }
 
-    /// Takes nothing any more, and has the thread end.
+    /// Rejects new entries and ends the thread.
     pub(super) fn close(&self) {
         let queue = {
             let mut state = self.state.lock();
@@ -522,7 +521,7 @@ impl Tier {
         self.stop.notify_one();
     }
 
-    /// Waits until the thread is gone, but not for longer than this, and not on that thread itself.
+    /// Waits until the thread has ended, for at most `most`, and not on that thread itself.
     pub(super) fn await_stop(&self, most: Duration) {
         let end = Instant::now() + most;
         let mut state = self.state.lock();

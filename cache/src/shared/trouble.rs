@@ -1,12 +1,11 @@
-//! What goes wrong with a store, in words for people and without secrets.
+//! Errors of a store, as messages without secrets.
 //!
-//! Input: errors of the client. Output: a [`Trouble`]: whose fault it is, and what the server said,
-//! if it is short.
+//! Input: errors of the client. Output: a [`Trouble`]: its kind, and the server's message if it is
+//! short.
 //!
-//! An error of the client holds the URL, which for some stores holds a signature, and the body of
-//! the answer, which may repeat what was sent. Of them only the status, the code of the error
-//! (`<Code>`, one word) and the innermost cause are repeated, and from these every secret of the
-//! options is struck out.
+//! An error of the client contains the URL, which for some stores contains a signature, and the
+//! body of the answer, which may repeat what was sent. Only the status, the error code (`<Code>`,
+//! one word) and the innermost cause are kept, and every secret of the options is redacted in them.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -21,30 +20,30 @@ use crate::sealed::Damage;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum TroubleKind {
-    /// Nobody answers at the address.
+    /// No server answers at the address.
     Unreachable,
-    /// There was no whole answer within the time of a request.
+    /// There was no complete answer within the time limit of a request.
     TimedOut,
-    /// The store does not accept the credentials, or they do not allow this.
+    /// The store rejects the credentials, or they do not permit this.
     Refused,
     /// There is no such bucket, container or folder.
     NoStore,
     /// The store has no room, or the quota is used up.
     Full,
-    /// The store says that it has too much to do.
+    /// The store reports overload.
     Busy,
-    /// The answer ended before its end.
+    /// The answer was truncated.
     CutOff,
-    /// The server sends the client in circles.
+    /// The server redirects in a loop.
     Redirects,
     /// Anything else.
     Other,
 }
 
-/// What went wrong, and what the store said about it.
+/// A problem with the store, and the store's message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trouble {
-    /// Whose fault it is.
+    /// The kind of problem.
     pub kind: TroubleKind,
     /// The status, the error's code or its cause.
     pub said: Arc<str>,
@@ -77,15 +76,15 @@ impl fmt::Display for Trouble {
 
 impl StdError for Trouble {}
 
-/// What is wrong with an object that the store gave.
+/// The problem of an object in the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SharedDamage {
-    /// It is no good entry.
+    /// It is not a valid entry.
     Entry(Damage),
-    /// It is longer than it says, or than any entry may be.
+    /// It is longer than it says, or than the limit of an entry.
     TooLong,
-    /// It could not be had whole, or at all, from a server that answers.
+    /// A server answers, but does not deliver it completely.
     Answer(Trouble),
 }
 
@@ -101,13 +100,13 @@ impl fmt::Display for SharedDamage {
 
 impl StdError for SharedDamage {}
 
-/// Values that must not be repeated.
+/// Values to redact.
 #[derive(Clone, Default)]
 pub(crate) struct Redactor(Vec<String>);
 
 impl Redactor {
-    /// Adds the value of an option if it is a secret by its name. Short values are no secrets, and
-    /// would strike out too much.
+    /// Adds the value of an option if its name is that of a secret. Short values are skipped,
+    /// because redacting them would remove too much.
     pub(crate) fn add(&mut self, key: &str, value: &str) {
         const SECRET: [&str; 8] =
             ["secret", "key", "token", "password", "sas", "credential", "authorization", "proxy"];
@@ -137,7 +136,7 @@ impl fmt::Debug for Redactor {
     }
 }
 
-/// What an error of the client is about.
+/// Explains an error of the client.
 pub(crate) fn explain(error: &object_store::Error, scrub: &Redactor) -> Trouble {
     let trouble = |kind, said: &str| Trouble { kind, said: short(&scrub.clean(said)).into() };
     let causes = || std::iter::successors(Some(error as &dyn StdError), |error| (*error).source());
@@ -149,7 +148,7 @@ pub(crate) fn explain(error: &object_store::Error, scrub: &Redactor) -> Trouble 
         let kind = match http.kind() {
             HttpErrorKind::Timeout => return trouble(TroubleKind::TimedOut, "timed out"),
             HttpErrorKind::Connect => TroubleKind::Unreachable,
-            // The connection went away in the middle of an answer or of a request.
+            // The connection was lost during a request or an answer.
             HttpErrorKind::Request | HttpErrorKind::Interrupted | HttpErrorKind::Decode => {
                 TroubleKind::CutOff
             }
@@ -229,20 +228,20 @@ fn code(text: &str) -> Option<&str> {
         .then_some(code)
 }
 
-/// Whether the store has no object of this name, by the client's word.
+/// Whether the store has no object with this name, according to the client.
 pub(crate) fn is_absent(error: &object_store::Error) -> bool {
     matches!(error, object_store::Error::NotFound { source, .. }
         if !matches!(code(&source.to_string()), Some("NoSuchBucket" | "ContainerNotFound" | "ContainerBeingDeleted")))
 }
 
-/// Whether it is the refusal that some stores answer with when there is no such object and listing
-/// is not allowed.
+/// Whether this is the denial that some stores return for an absent object if listing is not
+/// allowed.
 pub(crate) fn is_access_denied(trouble: &Trouble) -> bool {
     trouble.kind == TroubleKind::Refused
         && (trouble.said.ends_with("AccessDenied") || trouble.said.as_ref() == "403")
 }
 
-/// Whether the store cannot put an object only if it is absent.
+/// Whether the store does not support writes that fail if the object exists.
 pub(crate) fn is_unsupported(error: &object_store::Error) -> bool {
     match error {
         object_store::Error::NotImplemented { .. } | object_store::Error::NotSupported { .. } => true,
@@ -251,7 +250,7 @@ pub(crate) fn is_unsupported(error: &object_store::Error) -> bool {
     }
 }
 
-/// One line, not long, and printable.
+/// Shortens a message to one short, printable line.
 fn short(text: &str) -> String {
     let line: String =
         text.chars().take_while(|c| *c != '\n').filter(|c| !c.is_control()).take(160).collect();

@@ -1,10 +1,10 @@
-//! Writing entries, one after the other, behind everybody's back.
+//! Writes entries in the background, one after the other.
 //!
 //! Input: the queue of the [`Tier`]. Output: objects in the store.
 //!
-//! An entry is put only if there is none, where the store can do that; where it cannot, it is
-//! looked for first. Two machines that write the same entry at once write the same thing. An entry
-//! that was found to be damaged is written over, once.
+//! An entry is written only if it does not exist. If the store has no such conditional write, it is
+//! looked up first. Two machines that write the same entry at once write the same data. An entry
+//! that was found to be damaged is overwritten once.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -19,7 +19,7 @@ use super::trouble::{Trouble, TroubleKind, explain, is_absent, is_unsupported};
 use crate::disk::check_limit;
 use crate::sync::Ordering;
 
-/// Writes what is queued until the thread ends.
+/// Writes the queue until the thread ends.
 pub(super) async fn run(tier: Arc<Tier>) {
     loop {
         match tier.next_task() {
@@ -30,15 +30,15 @@ pub(super) async fn run(tier: Arc<Tier>) {
             }
             Task::Write { item, admission, heals } => {
                 let write = Write { tier: Arc::clone(&tier), admission, settled: false };
-                // A task of its own, so that a panic ends that write and no other. It has told
-                // itself what it has to tell.
+                // A separate task, so that a panic ends only this write. It has recorded its
+                // outcome itself.
                 let _ = tokio::spawn(write.run(item, heals)).await;
             }
         }
     }
 }
 
-/// A write that ends in any case.
+/// A write that always ends.
 struct Write {
     tier: Arc<Tier>,
     admission: Admission,
@@ -75,7 +75,7 @@ impl Drop for Write {
 async fn put(tier: &Tier, item: &Item, heals: bool) -> Put {
     let (store, path) = (&tier.place.store, tier.path(&item.name));
     let payload = PutPayload::from(tier.sealer.seal(&item.record));
-    // A folder's file would end the process where it may not be so long (`ulimit -f`).
+    // Writing a file beyond the maximum size (`ulimit -f`) would end the process.
     if tier.place.is_folder
         && let Err(error) = check_limit(payload.content_length() as u64)
     {

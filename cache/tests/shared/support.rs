@@ -6,7 +6,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use fuseline_cache::shared::{Backoff, Fetched, SharedCache, SharedConfig, SharedEvent};
-use fuseline_cache::{Fingerprint, Key, Kind, Record, Secret};
+use fuseline_cache::{Fingerprint, Key, Record, SealedKind, Secret};
 
 /// Longer than anything that ends takes.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
@@ -20,7 +20,7 @@ pub(crate) fn record(number: u32) -> Record {
 
 pub(crate) fn record_of(number: u32, len: usize) -> Record {
     Record {
-        kind: Kind::Artifact,
+        kind: SealedKind::Artifact,
         environment: Fingerprint::of(b"a fleet of equal machines"),
         region: Key::new([7; 32]),
         made_in: Duration::from_millis(30),

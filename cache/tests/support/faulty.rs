@@ -48,7 +48,7 @@ pub enum Plan {
     /// The call with this number, counted from 0.
     At(u64, Errno),
     /// All of one kind.
-    Kind(Call, Errno),
+    SealedKind(Call, Errno),
     /// All.
     All(Errno),
     /// All from this number on: the process is gone. If the last call is a write, half of it is
@@ -123,7 +123,7 @@ impl Faulty {
             state.calls.push(call);
             let error = match state.plan {
                 Plan::At(at, errno) => (at == number).then_some(errno),
-                Plan::Kind(kind, errno) => (kind == call).then_some(errno),
+                Plan::SealedKind(kind, errno) => (kind == call).then_some(errno),
                 Plan::All(errno) => Some(errno),
                 Plan::Dead(from) => (number >= from).then_some(Errno::IO),
                 Plan::Works | Plan::Short(_) | Plan::LocksNeedWriting => None,

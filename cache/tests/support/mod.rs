@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use fuseline_cache::disk::{DiskCache, DiskConfig, DiskDisabled, DiskEvent, Files, SecretSource};
-use fuseline_cache::{Fingerprint, Key, Kind, Name, Record, Sealer, Secret};
+use fuseline_cache::{Fingerprint, Key, Name, Record, SealedKind, Sealer, Secret};
 use tempfile::TempDir;
 
 /// The secret of the tests that need to know it.
@@ -146,7 +146,7 @@ pub fn version(request: &str, version: u64, len: usize) -> Record {
     let seed = blake3::hash(format!("{request} {version}").as_bytes());
     blake3::Hasher::new_keyed(seed.as_bytes()).finalize_xof().fill(&mut artifact);
     Record {
-        kind: Kind::Artifact,
+        kind: SealedKind::Artifact,
         environment: Fingerprint::of(b"here"),
         region: Key::new([1; 32]),
         made_in: Duration::from_millis(30),

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{ArgGroup, Args, Subcommand};
 use fuseline::pjrt::Value;
 
-use crate::options::{Place, client_option};
+use crate::options::{DeviceOptions, client_option};
 
 pub(crate) const CACHE_HELP: &str = "\
 The cache is in --cache-dir, or FUSELINE_CACHE_DIR, or $XDG_CACHE_HOME/fuseline, or ~/.cache/fuseline. What its entries are
@@ -132,7 +132,7 @@ pub(crate) struct WarmArgs {
     #[command(flatten)]
     pub(crate) common: Common,
     #[command(flatten)]
-    pub(crate) place: Place,
+    pub(crate) place: DeviceOptions,
 }
 
 const LS_HELP: &str = "\

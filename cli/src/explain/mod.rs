@@ -12,7 +12,7 @@ use fuseline::{Mode, PreparedProgram, Timeline};
 use crate::cli::ExplainArgs;
 use crate::device::{Watch, Watched};
 use crate::failure::Failure;
-use crate::options::{DeviceChoice, Place};
+use crate::options::{DeviceChoice, DeviceOptions};
 use crate::region_history::{Names, Region, Source, Story};
 use crate::text::{count, note, say, time};
 use crate::{Status, load, report};
@@ -43,7 +43,7 @@ pub(crate) fn run(args: &ExplainArgs, out: &mut String) -> Result<Status, Failur
     let watched = match Watched::afresh(&args.place, args.contract, mode, watch) {
         Err(failure) if args.place.device.is_none() => {
             note(format_args!("fuseline: {failure}\nfuseline: going on with the reference interpreter"));
-            let reference = Place { device: Some(DeviceChoice::Reference), options: Vec::new() };
+            let reference = DeviceOptions { device: Some(DeviceChoice::Reference), options: Vec::new() };
             Watched::afresh(&reference, args.contract, mode, watch)?
         }
         watched => watched?,

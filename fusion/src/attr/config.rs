@@ -1,4 +1,4 @@
-//! What a call of a handler says besides its operands.
+//! The configuration that a call passes to its handler.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,34 +8,35 @@ use smallvec::SmallVec;
 use super::{Ints, is_name};
 use crate::limits::{MAX_CONFIG, MAX_NAME};
 
-/// Named values that a call gives to its handler: part of the call, of its key and of its module.
+/// Named values that a call passes to its handler. They are part of the call, its key and its
+/// module.
 ///
-/// Entries are sorted by name, each name once. Names are those of identifiers ([`is_key`]), so they
-/// need no quotes.
+/// Entries are sorted by name and names are unique. A name is an identifier ([`is_key`]), so it
+/// needs no quotes.
 #[derive(Clone, Default, PartialEq, Eq, Hash)]
 pub struct Config(Box<[(Arc<str>, ConfigValue)]>);
 
-/// A value of a [`Config`]: what the typed FFI of XLA can hand over.
+/// A value of a [`Config`]: the types that XLA's typed FFI can pass.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum ConfigValue {
     /// A flag.
     Bool(bool),
     /// An integer.
     Int(i64),
-    /// A number.
+    /// A floating point number.
     Float(ConfigFloat),
-    /// A text that is a name ([`is_name`]).
+    /// A string that is a name ([`is_name`]).
     Text(Arc<str>),
     /// A list of integers.
     Ints(Ints),
 }
 
-/// A 64-bit float that is compared, hashed and encoded by its bits; there is one NaN.
+/// A 64-bit float that is compared, hashed and encoded by its bits. All NaNs become one.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ConfigFloat(u64);
 
 impl ConfigFloat {
-    /// The number; any NaN becomes the one that there is.
+    /// Wraps a number; every NaN becomes the canonical one.
     #[must_use]
     pub fn new(value: f64) -> ConfigFloat {
         ConfigFloat(if value.is_nan() { f64::NAN } else { value }.to_bits())
@@ -54,8 +55,8 @@ impl fmt::Debug for ConfigFloat {
     }
 }
 
-/// Whether a text may name an entry: a letter or `_`, then letters, digits and `_`, [`MAX_NAME`]
-/// bytes at most. There is no dot in it; names with one are the library's own.
+/// Whether a text may name an entry: a letter or `_`, then letters, digits and `_`, at most
+/// [`MAX_NAME`] bytes. Dots are excluded; names with a dot are reserved for the library.
 #[must_use]
 pub fn is_key(text: &str) -> bool {
     let mut bytes = text.bytes();
@@ -64,13 +65,13 @@ pub fn is_key(text: &str) -> bool {
 }
 
 impl Config {
-    /// Nothing.
+    /// No entries.
     #[must_use]
     pub fn none() -> Config {
         Config::default()
     }
 
-    /// These entries, in the order of their names; where a name stands twice the later one counts.
+    /// Sorts the entries by name. The last entry with a name wins.
     ///
     /// ```
     /// use fuseline_fusion::handler::Config;
@@ -106,7 +107,7 @@ impl Config {
         Some(&self.0[place].1)
     }
 
-    /// The value of an entry that is a flag.
+    /// The value of an entry, if it is a flag.
     #[must_use]
     pub fn bool(&self, name: &str) -> Option<bool> {
         match self.get(name)? {
@@ -115,7 +116,7 @@ impl Config {
         }
     }
 
-    /// The value of an entry that is an integer.
+    /// The value of an entry, if it is an integer.
     #[must_use]
     pub fn int(&self, name: &str) -> Option<i64> {
         match self.get(name)? {
@@ -124,7 +125,7 @@ impl Config {
         }
     }
 
-    /// The value of an entry that is a number.
+    /// The value of an entry, if it is a floating point number.
     #[must_use]
     pub fn float(&self, name: &str) -> Option<f64> {
         match self.get(name)? {
@@ -133,7 +134,7 @@ impl Config {
         }
     }
 
-    /// The value of an entry that is a text.
+    /// The value of an entry, if it is a string.
     #[must_use]
     pub fn text(&self, name: &str) -> Option<&str> {
         match self.get(name)? {
@@ -142,7 +143,7 @@ impl Config {
         }
     }
 
-    /// The value of an entry that is a list of integers.
+    /// The value of an entry, if it is a list of integers.
     #[must_use]
     pub fn ints(&self, name: &str) -> Option<&[i64]> {
         match self.get(name)? {
@@ -151,8 +152,8 @@ impl Config {
         }
     }
 
-    /// Whether it can stand in a module and in keys: at most [`MAX_CONFIG`] entries, names and
-    /// texts that are such, sorted.
+    /// Whether modules and keys can hold it: at most [`MAX_CONFIG`] entries, sorted, with valid
+    /// names and strings.
     #[must_use]
     pub fn is_sound(&self) -> bool {
         let sound = |(name, value): &(Arc<str>, ConfigValue)| {

@@ -1,15 +1,15 @@
-//! Attributes of ops: a small closed set of value kinds, and the schema the op table gives for each
-//! op.
+//! Attributes of ops: a small closed set of value kinds, and the schema that the op table gives for
+//! each op.
 //!
-//! An op's attributes are a list in the order of its schema ([`AttrDef`]s), not a map: the
-//! canonical encoding, the program format, the lowering and the error messages are all driven by
-//! that one list. Attribute values carry no pointers, and floating point numbers as their bits, so
-//! equality, hashing and encoding are exact. The one string among them, a name, is of a kind that
-//! can stand in a module without changing what is around it ([`is_name`]).
+//! An op's attributes are a list in the order of its schema ([`AttrDef`]s), not a map. That one
+//! list drives the canonical encoding, the program format, the lowering and the error messages.
+//! Attribute values hold no pointers, and they hold floating point numbers as bits, so equality,
+//! hashing and encoding are exact. The only strings are names, whose characters need no escaping in
+//! a module ([`is_name`]).
 //!
-//! Invariant A1: after [`check`] every value has the kind its schema names, lists with a fixed
-//! meaning included. The accessors of [`Attrs`] rely on it and panic where the op table and a rule
-//! disagree, which is a bug of ours and never reachable from user input.
+//! Invariant A1: after [`check`] every value has the kind that its schema names, including lists of
+//! fixed length. The accessors of [`Attrs`] rely on it. They panic if the op table and an infer
+//! rule disagree, which is a bug in this crate and cannot be reached from user input.
 
 pub(crate) mod config;
 
@@ -32,13 +32,13 @@ pub type Ints = SmallVec<[i64; 4]>;
 /// A list of (low, high) pairs.
 pub type Pairs = SmallVec<[(i64, i64); 2]>;
 
-/// A 32-bit float as an attribute. It is compared, hashed and encoded by its bits, and there is one
-/// NaN.
+/// A 32-bit float as an attribute. It is compared, hashed and encoded by its bits. All NaNs become
+/// one.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct AttrFloat(u32);
 
 impl AttrFloat {
-    /// The number; any NaN becomes the one that attributes have.
+    /// Wraps a number; every NaN becomes the canonical one.
     #[must_use]
     pub fn new(value: f32) -> AttrFloat {
         AttrFloat(if value.is_nan() { f32::NAN } else { value }.to_bits())
@@ -77,7 +77,7 @@ pub enum AttrValue {
     Pairs(Pairs),
     /// Groups of replicas.
     Groups(Groups),
-    /// A member of an enumeration, by its place in [`EnumDef::members`].
+    /// A member of an enumeration, as an index into [`EnumDef::members`].
     Enum(u8),
     /// A list of members of an enumeration.
     Enums(SmallVec<[u8; 8]>),
@@ -90,9 +90,9 @@ pub enum AttrValue {
     /// A group of attributes, such as the dimension numbers of a convolution, in the order of its
     /// [`StructDef`].
     Struct(Box<[AttrValue]>),
-    /// What a user calls something: a composite, the target of a custom call.
+    /// A name that the user chose: of a composite, or the target of a custom call.
     Name(Arc<str>),
-    /// What a call says to its handler.
+    /// The configuration that a call passes to its handler.
     Config(Config),
 }
 
@@ -101,7 +101,7 @@ pub enum AttrValue {
 pub struct EnumDef {
     /// StableHLO's name of the attribute (`comparison_direction`).
     pub name: &'static str,
-    /// Spellings of the members, in code order.
+    /// Spellings of the members, in the order of their codes.
     pub members: &'static [&'static str],
 }
 
@@ -110,13 +110,13 @@ pub struct EnumDef {
 pub struct StructDef {
     /// StableHLO's mnemonic, as in `#stablehlo.dot<...>`.
     pub mnemonic: &'static str,
-    /// What stands before the first member: `raw` for convolutions, whose usual form is positional.
+    /// The keyword before the first member: `raw` for convolutions, whose usual form is positional.
     pub keyword: &'static str,
     /// The members.
     pub fields: &'static [AttrDef],
 }
 
-/// Which values an attribute can have.
+/// The kind of values that an attribute can have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AttrKind {
     /// [`AttrValue::Int`].
@@ -125,7 +125,7 @@ pub enum AttrKind {
     Int32,
     /// [`AttrValue::Bool`].
     Bool,
-    /// [`AttrValue::Bool`] that StableHLO writes by being there or not.
+    /// [`AttrValue::Bool`] that StableHLO writes as presence or absence.
     Unit,
     /// [`AttrValue::Float`].
     Float,
@@ -151,12 +151,12 @@ pub enum AttrKind {
     Dense,
     /// [`AttrValue::Name`] that [`is_name`] accepts.
     Name,
-    /// [`AttrValue::Config`] that is sound.
+    /// [`AttrValue::Config`] that is valid ([`Config::is_sound`]).
     Config,
 }
 
-/// Whether a text may stand as a name in keys and modules: 1 to [`MAX_NAME`] ASCII letters, digits
-/// and `_ . - / :`, so that it needs no escapes anywhere and cannot end the quotes it stands in.
+/// Whether a text may be a name in keys and modules: 1 to [`MAX_NAME`] ASCII letters, digits and `_
+/// . - / :`. Such a name needs no escapes and cannot end the quotes around it.
 #[must_use]
 pub fn is_name(text: &str) -> bool {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-/:".contains(&byte);
@@ -171,8 +171,8 @@ pub enum Presence {
     /// May be [`AttrValue::Absent`].
     Optional,
     /// StableHLO writes it as the type of the result, not as an attribute: the `dtype` of a
-    /// `convert`, the `shape` of a `reshape`. Records carry it as an attribute, so that results
-    /// follow from operands and attributes.
+    /// `convert`, the `shape` of a `reshape`. Recorded ops carry it as an attribute, so that result
+    /// types follow from operands and attributes.
     FromResult,
 }
 
@@ -181,7 +181,7 @@ pub enum Presence {
 pub struct AttrDef {
     /// StableHLO's name.
     pub name: &'static str,
-    /// Which values it can have.
+    /// The kind of its values.
     pub kind: AttrKind,
     /// Whether it must be given.
     pub presence: Presence,
@@ -288,7 +288,7 @@ impl FromIterator<AttrValue> for Attrs {
     }
 }
 
-/// Typed access by place in the schema; [`check`] has run before any of these is called (A1).
+/// Typed access by position in the schema. [`check`] must have accepted the attributes first (A1).
 #[derive(Clone, Copy, Debug)]
 pub struct AttrView<'a>(&'a [AttrValue]);
 

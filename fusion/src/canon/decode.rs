@@ -1,7 +1,7 @@
 //! Reading regions back from their canonical bytes.
 //!
-//! The reader trusts nothing: every call is inferred again, so a decoded region satisfies the same
-//! invariants as a recorded one, whatever the bytes were.
+//! The reader does not trust the bytes. It infers the types of every call again, so a decoded
+//! region satisfies the same invariants as a recorded one.
 
 use std::sync::Arc;
 
@@ -121,7 +121,7 @@ fn read_name(input: &mut Reader<'_>) -> Result<Arc<str>, DecodeError> {
     Ok(name.into())
 }
 
-/// A value that is said to a handler.
+/// A value of a handler's configuration.
 fn read_said(input: &mut Reader<'_>) -> Result<ConfigValue, DecodeError> {
     Ok(match input.byte()? {
         tag::FALSE => ConfigValue::Bool(false),

@@ -1,4 +1,4 @@
-//! Why two regions have different keys.
+//! The differences between two regions, to explain a cache miss.
 
 use std::fmt;
 
@@ -8,11 +8,11 @@ use crate::graph::Ref;
 use crate::op::OpCode;
 use crate::shape::TensorType;
 
-/// One thing in which a region differs from another.
+/// One difference between two regions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Difference {
-    /// A parameter has another type.
+    /// The type of a parameter differs.
     Param {
         /// The parameter.
         index: usize,
@@ -28,14 +28,14 @@ pub enum Difference {
         /// Whether it is lifted in the new region.
         is: bool,
     },
-    /// The number of parameters changed.
+    /// The numbers of parameters differ.
     ParamCount {
         /// In the known region.
         was: usize,
         /// In the new one.
         is: usize,
     },
-    /// The ops differ from this one on.
+    /// The ops differ, and this is the first that does.
     Op {
         /// Index of the node.
         node: usize,
@@ -44,7 +44,7 @@ pub enum Difference {
         /// The op there in the new one, if it has that many.
         is: Option<OpCode>,
     },
-    /// An attribute of an op changed.
+    /// An attribute of an op differs.
     Attribute {
         /// Index of the node.
         node: usize,
@@ -57,14 +57,14 @@ pub enum Difference {
         /// Its value in the new one.
         is: AttrValue,
     },
-    /// A body of an op changed.
+    /// A body of an op differs.
     Body {
         /// Index of the node.
         node: usize,
         /// The op.
         op: OpCode,
     },
-    /// An operand of an op comes from elsewhere.
+    /// An operand of an op has another source.
     Operand {
         /// Index of the node.
         node: usize,
@@ -72,16 +72,16 @@ pub enum Difference {
         op: OpCode,
         /// Which operand.
         operand: usize,
-        /// Where it came from in the known region.
+        /// Its source in the known region.
         was: Ref,
-        /// Where it comes from in the new one.
+        /// Its source in the new one.
         is: Ref,
     },
 }
 
-/// What `is` differs in from `was`, in the order of the encoding; empty exactly when the regions
-/// are equal. Only the first differing op is reported, since what follows it usually differs as a
-/// consequence.
+/// Lists how `is` differs from `was`, in the order of the encoding. The list is empty exactly if
+/// the regions are equal. Only the first differing op is reported, because ops after it usually
+/// differ as a consequence.
 #[must_use]
 pub fn diff(was: &CanonRegion, is: &CanonRegion) -> Vec<Difference> {
     let mut found = Vec::new();

@@ -4,7 +4,7 @@
 //! region  = FORMAT, #params, (type, lifted)*, nodes
 //! ```
 //!
-//! The rest is written as in signatures ([`crate::op::encode`]).
+//! Nodes have the same encoding as in signatures ([`crate::op::encode`]).
 
 use super::FORMAT;
 use crate::encode::Writer;

@@ -4,20 +4,19 @@
 //! [`CanonRegion`], its canonical bytes and, under an environment, its [`RegionKey`]. Pure; no I/O,
 //! no clock, no global state.
 //!
-//! A graph is already free of names: values are numbered by their place, parameters by first use.
-//! What is left to do is to write it down so that equal regions have equal bytes and different ones
-//! different bytes.
+//! A graph has no names: values are numbered by position, parameters by first use. This module
+//! encodes it so that two regions have equal bytes exactly if they are equal.
 //!
 //! Invariants:
-//! - C1: the encoding is injective: [`decode`] of the bytes gives the region back.
-//! - C2: nothing but parameters (types, lifted or not), ops, attributes, bodies and wiring enters
-//!   the bytes. Value ids, pointers, call sites, the mode, the values of scalars, the set of live
-//!   results, the order of frees and time do not.
-//! - C3: the key is BLAKE3-256 of the bytes, keyed with the environment fingerprint. Who looks a
-//!   key up compares the bytes too, so a collision costs a compile and never a wrong result.
+//! - C1: the encoding is injective: [`decode`] restores the region from its bytes.
+//! - C2: only parameters (types, lifted or not), ops, attributes, bodies and wiring enter the
+//!   bytes. Value ids, pointers, call sites, the mode, the values of scalars, the set of live
+//!   results, the order of releases and time do not.
+//! - C3: the key is BLAKE3-256 of the bytes, keyed with the environment fingerprint. Each look-up
+//!   also compares the bytes, so a collision costs a compile and never a wrong result.
 //!
-//! Cost: one pass; a call's part of the encoding was made when its signature was inferred, so a
-//! node costs a copy of that and its operand numbers.
+//! Cost: one pass. Each call was encoded when its signature was inferred, so a node costs a copy of
+//! that encoding and its operand numbers.
 
 mod decode;
 mod diff;
@@ -31,8 +30,8 @@ pub use diff::{Difference, diff};
 use crate::graph::Graph;
 use crate::shape::TensorType;
 
-/// Version of the canonical encoding; the first byte of every encoding. Changes whenever the bytes
-/// of some region or their meaning change.
+/// Version of the canonical encoding, the first byte of every encoding. It changes whenever the
+/// bytes of some region or their meaning change.
 pub const FORMAT: u8 = 1;
 
 /// A region in canonical form: its graph, its lifted parameters and its bytes (C1).
@@ -44,7 +43,7 @@ pub struct CanonRegion {
 }
 
 /// Everything outside a region that its executables depend on: plugin, device, compile options,
-/// lowering. 32 bytes that are equal exactly when all of that is equal.
+/// lowering. Two fingerprints are equal exactly if all of that is equal.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct EnvFingerprint([u8; 32]);
 
@@ -53,7 +52,7 @@ pub struct EnvFingerprint([u8; 32]);
 pub struct RegionKey([u8; 32]);
 
 impl EnvFingerprint {
-    /// Fingerprint of an injective description of the environment.
+    /// Fingerprint of an environment, from an injective description of it.
     #[must_use]
     pub fn of(description: &[u8]) -> EnvFingerprint {
         EnvFingerprint(blake3::derive_key("fuseline 2026-11 environment fingerprint", description))
@@ -79,7 +78,7 @@ impl RegionKey {
         &self.0
     }
 
-    /// The first eight hexadecimal digits: enough to tell regions apart in a log.
+    /// The first eight hexadecimal digits, which are enough to tell regions apart in a log.
     #[must_use]
     pub fn short(&self) -> String {
         self.0[..4].iter().map(|byte| format!("{byte:02x}")).collect()
@@ -104,19 +103,20 @@ impl fmt::Debug for EnvFingerprint {
     }
 }
 
-/// Whether a parameter of this type can be a lifted scalar: one whose bits fit a [`crate::Scalar`].
+/// Whether a parameter of this type can be a lifted scalar, that is, whether it fits in a
+/// [`crate::Scalar`].
 #[must_use]
 pub fn can_lift(ty: &TensorType) -> bool {
     ty.rank() == 0 && !ty.dtype().is_complex()
 }
 
 impl CanonRegion {
-    /// Brings a region into canonical form. `lifted[i]` says whether parameter `i` is a lifted
+    /// Brings a region into canonical form. `lifted[i]` tells whether parameter `i` is a lifted
     /// scalar.
     ///
     /// # Panics
-    /// When `lifted` has another length than the graph has parameters, or names a parameter that is
-    /// no real scalar.
+    /// If the length of `lifted` is not the number of parameters, or it marks a parameter that is
+    /// not a real scalar.
     #[must_use]
     pub fn new(graph: Graph, lifted: Box<[bool]>) -> CanonRegion {
         assert_eq!(lifted.len(), graph.params().len(), "one flag per parameter");
@@ -154,8 +154,8 @@ impl CanonRegion {
         RegionKey(*blake3::keyed_hash(&environment.0, &self.bytes).as_bytes())
     }
 
-    /// Identity of the sequence of ops without shapes, attributes and wiring. Regions that differ
-    /// only in those share it, which is how a miss finds the region to be compared with.
+    /// A hash of the op sequence without shapes, attributes and wiring. Regions that differ only in
+    /// those share it, so a cache miss can find the region to compare with.
     #[must_use]
     pub fn skeleton(&self) -> u64 {
         use std::hash::Hasher as _;

@@ -1,18 +1,18 @@
-//! Handlers: functions of the host that programs call, by name.
+//! Handlers: host functions that programs call by name.
 //!
-//! A [`Handler`] is what `custom_call` calls: it says which results a call has, and computes them
-//! from the bytes of the operands. Handlers are known to the whole process, like the handlers of a
-//! PJRT plugin, which has one list of them for all its clients. Only what is in that list can be
-//! called: a program or a module that names anything else is refused.
+//! A [`Handler`] is the target of a `custom_call`. It infers the result types of a call, and
+//! computes the results from the bytes of the operands. The registry of handlers is global to the
+//! process, because a PJRT plugin has one registry for all its clients. Programs and modules can
+//! only call registered targets; any other name is an error.
 //!
 //! Invariants:
-//! - H1. A name stands for one handler for the life of the process, so a name in a key says which
-//!   code runs. The list only grows.
-//! - H2. A handler is run with operands and results of the types that its own rule gave; [`run`] is
-//!   the only place that does.
+//! - H1. A name stands for one handler for the lifetime of the process, so a name in a key
+//!   determines the code that runs. The registry only grows.
+//! - H2. A handler runs on operands and results of the types that its own rule gave. Only [`run`]
+//!   runs handlers.
 //! - H3. A panic of a handler is an error of the call. Results hold what the handler wrote, and
-//!   zeros where it wrote nothing.
-//! - H4. What a handler leaves in a `bool` is checked: other bytes than 0 and 1 are an error, not a
+//!   zeros elsewhere.
+//! - H4. The `bool` results of a handler are checked: bytes other than 0 and 1 are an error, not a
 //!   value.
 
 use std::any::Any;
@@ -27,32 +27,31 @@ use crate::limits::MAX_NAME;
 use crate::literal::{LiteralError, check_range, decoded, encoded};
 use crate::shape::{TensorType, listed};
 
-/// What a module says to the one function that a plugin calls all handlers through: which of them
-/// is meant. No entry of a [`Config`] has this name ([`is_key`]).
+/// Names the target in a module: the plugin calls one function for all handlers, and this attribute
+/// selects the handler. No entry of a [`Config`] can have this name ([`is_key`]).
 pub const TARGET_KEY: &str = "fuseline.target";
 
-/// A function of the host that programs can call.
+/// A host function that programs can call.
 ///
-/// Calls come from threads of the device, several at a time, and hold up the region they are part
-/// of. A handler must not wait for what waits for it.
+/// Device threads call it, several at a time, and each call blocks the region that it is part of. A
+/// handler must not wait for anything that depends on its own completion.
 pub trait Handler: Send + Sync {
-    /// Types of the results of a call, from those of its operands and what it says besides. This is
-    /// the call's shape rule: it runs where the call is recorded, and must always give the same
-    /// answer.
+    /// The shape rule of the call: infers the result types from the operand types and the
+    /// configuration. It runs when the call is recorded, and must be deterministic.
     ///
     /// # Errors
-    /// What is wrong with the call and what would be right; it is told with the call's site.
+    /// What is wrong with the call and what would be right. The engine reports it with the call
+    /// site.
     fn results(&self, operands: &[TensorType], config: &Config) -> Result<Vec<TensorType>, String>;
 
     /// Computes the results.
     ///
     /// # Errors
-    /// Why it cannot. Everything that is computed from the results fails with it.
+    /// Why the results cannot be computed. All values that depend on them fail too.
     fn run(&self, call: HandlerCall<'_>) -> Result<(), String>;
 
-    /// Whether a call does more than computing its results. Such calls happen once each, in the
-    /// order of the program, also when nobody uses their results; others may be left out, merged
-    /// and moved.
+    /// Whether a call has side effects. Calls with side effects run exactly once each, in program
+    /// order, even if nobody uses their results. Other calls may be eliminated, merged and moved.
     fn has_side_effect(&self) -> bool {
         false
     }
@@ -65,7 +64,7 @@ pub struct HandlerCall<'a> {
     pub operands: &'a [OperandView<'a>],
     /// The results, all zeros.
     pub results: &'a mut [ResultView<'a>],
-    /// What the call says besides.
+    /// The configuration of the call.
     pub config: &'a Config,
 }
 
@@ -82,18 +81,18 @@ impl OperandView<'_> {
     /// A copy of the elements.
     ///
     /// # Errors
-    /// When they are of another type.
+    /// If the operand has another element type.
     pub fn to_vec<T: Element>(&self) -> Result<Vec<T>, LiteralError> {
         decoded(&self.ty, self.bytes)
     }
 }
 
-/// Where a result of a call goes.
+/// The destination of one result of a call.
 #[derive(Debug)]
 pub struct ResultView<'a> {
     /// Its type.
     pub ty: TensorType,
-    /// Room for its elements, as of [`OperandView::bytes`].
+    /// The memory for its elements, in the format of [`OperandView::bytes`].
     pub bytes: &'a mut [u8],
 }
 
@@ -101,7 +100,7 @@ impl ResultView<'_> {
     /// Writes all elements.
     ///
     /// # Errors
-    /// When they are of another type, or more or fewer than there are.
+    /// If the element type or the number of elements differs.
     pub fn write<T: Element>(&mut self, elements: &[T]) -> Result<(), LiteralError> {
         self.bytes.copy_from_slice(&encoded(&self.ty, elements)?);
         Ok(())
@@ -114,20 +113,20 @@ impl From<LiteralError> for String {
     }
 }
 
-/// Who computes what a target stands for.
+/// The implementation of a target.
 enum Means {
-    /// A handler of ours.
+    /// A handler of this process.
     Handler(Box<dyn Handler>),
-    /// The plugin, which knows the target by its name.
+    /// A custom call that the plugin implements under the same name.
     Plugin(Box<dyn Rule>),
 }
 
-/// The shape rule of a target that a plugin has.
+/// The shape rule of a target that the plugin implements.
 trait Rule: Fn(&[TensorType], &Config) -> Result<Vec<TensorType>, String> + Send + Sync {}
 
 impl<F: Fn(&[TensorType], &Config) -> Result<Vec<TensorType>, String> + Send + Sync> Rule for F {}
 
-/// Something that `custom_call` may call.
+/// A target of `custom_call`.
 pub struct Target {
     name: Arc<str>,
     means: Means,
@@ -140,7 +139,7 @@ impl Target {
         &self.name
     }
 
-    /// Whether a call of it does more than computing its results.
+    /// Whether a call has side effects.
     #[must_use]
     pub fn has_side_effect(&self) -> bool {
         match &self.means {
@@ -149,7 +148,7 @@ impl Target {
         }
     }
 
-    /// Whether the plugin computes it.
+    /// Whether the plugin implements it.
     #[must_use]
     pub fn is_of_plugin(&self) -> bool {
         matches!(self.means, Means::Plugin(_))
@@ -158,7 +157,7 @@ impl Target {
     /// Types of the results of a call.
     ///
     /// # Errors
-    /// What the rule says is wrong, or that it panicked.
+    /// The error of the rule, or that the rule panicked.
     pub fn results(&self, operands: &[TensorType], config: &Config) -> Result<Vec<TensorType>, String> {
         shielded(|| match &self.means {
             Means::Handler(handler) => handler.results(operands, config),
@@ -173,11 +172,11 @@ impl fmt::Debug for Target {
     }
 }
 
-/// Why a target cannot be made known.
+/// Why a target cannot be registered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TargetError {
-    /// The name is none.
+    /// The name is not valid.
     Name(String),
     /// The name is taken.
     Taken(String),
@@ -205,7 +204,7 @@ impl fmt::Display for TargetError {
 
 impl std::error::Error for TargetError {}
 
-/// The targets, each with the rest of the list. Nothing is ever taken out, so readers need no lock.
+/// The list of targets. Entries are never removed, so readers need no lock.
 struct Listed {
     target: Target,
     next: OnceLock<Box<Listed>>,
@@ -213,7 +212,7 @@ struct Listed {
 
 static TARGETS: OnceLock<Box<Listed>> = OnceLock::new();
 
-/// The target of a name.
+/// Looks up a target.
 #[must_use]
 pub fn target(name: &str) -> Option<&'static Target> {
     let mut place = &TARGETS;
@@ -226,7 +225,7 @@ pub fn target(name: &str) -> Option<&'static Target> {
     None
 }
 
-/// The names of all targets, in the order in which they became known.
+/// The names of all targets, in the order of registration.
 #[must_use]
 pub fn target_names() -> Vec<&'static str> {
     let mut names = Vec::new();
@@ -255,16 +254,16 @@ fn add(name: &str, means: Means) -> Result<&'static Target, TargetError> {
     }
 }
 
-/// Makes a handler known under a name, for all engines of the process, for good.
+/// Registers a handler under a name, for all engines of the process, permanently.
 ///
 /// # Errors
-/// When the name is none ([`is_name`]), or is taken.
+/// If the name is not valid ([`is_name`]) or is taken.
 pub fn register(name: &str, handler: impl Handler + 'static) -> Result<&'static Target, TargetError> {
     add(name, Means::Handler(Box::new(handler)))
 }
 
-/// Allows programs to call a target that the plugin itself has, by the plugin's name for it. It
-/// must be of the typed FFI and do nothing but compute its results, whose types `rule` tells.
+/// Allows programs to call a target that the plugin implements, under the plugin's name for it. The
+/// target must use the typed FFI and must have no side effects. `rule` infers its result types.
 ///
 /// # Errors
 /// As [`register`].
@@ -275,11 +274,11 @@ pub fn allow(
     add(name, Means::Plugin(Box::new(rule)))
 }
 
-/// Runs the handler of a name on operands, given as they are, into results, which are overwritten.
+/// Runs a handler on operands, which are not changed, and overwrites the results.
 ///
 /// # Errors
-/// When there is no such handler, the call does not fit its rule, the handler fails or panics, or
-/// leaves in a result what is no value of its type. The message begins with the name.
+/// If there is no such handler, the call violates its rule, the handler fails or panics, or a
+/// result holds bytes that are not values of its type. The message begins with the name.
 pub fn run(
     name: &str,
     operands: &[OperandView<'_>],
@@ -307,7 +306,7 @@ fn run_checked(
     }
     results.iter_mut().for_each(|result| result.bytes.fill(0));
     shielded(|| {
-        // The views are the handler's own, so that it cannot exchange them for others.
+        // The handler gets views of its own, so that it cannot exchange the buffers of the results.
         let mut views: Vec<ResultView<'_>> = results
             .iter_mut()
             .map(|result| ResultView { ty: result.ty.clone(), bytes: &mut *result.bytes })
@@ -320,9 +319,9 @@ fn run_checked(
     })
 }
 
-/// What code of the user returns; a panic is an error.
+/// Calls user code and turns a panic into an error.
 fn shielded<R>(body: impl FnOnce() -> Result<R, String>) -> Result<R, String> {
-    // Unwind safety: what the body writes to is given up when it fails.
+    // Unwind safety: on an error, everything that the body writes to is discarded.
     catch_unwind(AssertUnwindSafe(body))
         .unwrap_or_else(|panic| Err(format!("it panicked: {}", said(panic.as_ref()))))
 }

@@ -1,15 +1,15 @@
-//! Which results are put into the memory of which inputs.
+//! Which results reuse the memory of which inputs.
 //!
 //! Input: a region, the results that are returned, and the parameters whose memory nobody needs
-//! after it. Output: [`Aliases`].
+//! afterwards. Output: [`Aliases`].
 //!
 //! Invariants:
-//! - Y2: an alias is between a parameter and a result of one type; each has at most one.
-//! - Y3: all that reads the parameter is done when its result is made: each of its readers is the
-//!   op that makes the result, or one that this depends on. XLA decides over copies by what depends
-//!   on what, before it knows the order of ops. Where a reader could come later it copies the
-//!   parameter first and, often, the result too, which takes longer than new memory for the result
-//!   and saves none, since the copy needs as much. (Of a training step of nanoGPT with Adam, whose
+//! - Y2: an alias pairs a parameter and a result of the same type. Each has at most one.
+//! - Y3: when the result is produced, all readers of the parameter are done: each reader is the op
+//!   that produces the result, or an op that this one depends on. XLA decides from dependences
+//!   where it needs copies, before it orders the ops. If a reader could run later, XLA copies the
+//!   parameter first and often the result too. That takes longer than new memory for the result and
+//!   saves none, since the copy needs as much. (In a training step of nanoGPT with Adam, whose
 //!   updates come op by op for all parameters, 179 of 739 kernels were such copies, 9.1 MB a step;
 //!   XLA's CPU backend, API 0.81.)
 
@@ -18,31 +18,31 @@ use std::cmp::Reverse;
 use crate::canon::CanonRegion;
 use crate::graph::{Graph, Ref};
 
-/// Which inputs may be reused for which results. An executable compiled with an alias may still be
-/// run without using it, so the choice is no part of the key.
+/// Which inputs may be reused for which results. An executable compiled with an alias may still run
+/// without it, so aliases are not part of the key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Aliases(Vec<(u32, u32)>);
 
 impl Aliases {
-    /// No reuse.
+    /// No aliases.
     #[must_use]
     pub fn none() -> Aliases {
         Aliases::default()
     }
 
-    /// Each parameter with the position of the result, among those returned, that may have its
-    /// memory; ascending.
+    /// Pairs of a parameter and the position, among the returned results, of the result that may
+    /// reuse its memory; ascending.
     #[must_use]
     pub fn pairs(&self) -> &[(u32, u32)] {
         &self.0
     }
 
-    /// Pairs the given candidates with returned results of the same type that can be written over
-    /// them, each once.
+    /// Pairs each candidate with at most one returned result that has the same type and may
+    /// overwrite it.
     ///
-    /// `outputs` are the returned results; `candidates` the parameters (by index in the region)
-    /// that may be reused. Of those whose memory a result could have it gets that of the one that
-    /// was read last: a state goes where the state before it was.
+    /// `outputs` are the returned results; `candidates` are the parameters (by index in the region)
+    /// that may be reused. A result gets the parameter that was read last among those that fit, so
+    /// the new value of a state overwrites the old one.
     #[must_use]
     pub fn pair(region: &CanonRegion, outputs: &[u32], candidates: &[u32]) -> Aliases {
         let mut left: Vec<u32> =
@@ -50,7 +50,7 @@ impl Aliases {
         let mut readers = Readers::of(region.graph());
         let mut pairs = Vec::new();
         for (position, &output) in (0u32..).zip(outputs) {
-            // Of those read last by the same op, the first.
+            // Ties go to the first parameter.
             let fitting = readers.fitting(output, &left);
             if let Some((param, _)) = fitting.max_by_key(|&(param, last)| (last, Reverse(param))) {
                 pairs.push((param, position));
@@ -61,7 +61,7 @@ impl Aliases {
         Aliases(pairs)
     }
 
-    /// The parameters, ascending, that some of these results could be written over.
+    /// The parameters that at least one of these results could overwrite; ascending.
     #[must_use]
     pub fn possible(region: &CanonRegion, outputs: &[u32]) -> Vec<u32> {
         let mut left: Vec<u32> =
@@ -87,12 +87,12 @@ impl Aliases {
     }
 }
 
-/// The ops that read each parameter, and those that an op depends on.
+/// The readers of each parameter, and a search for the ops that an op depends on.
 struct Readers<'a> {
     graph: &'a Graph,
-    /// By parameter, ascending.
+    /// Readers by parameter, ascending.
     of: Vec<Vec<usize>>,
-    /// By op: the round in which it was last found.
+    /// By op: the last search that reached it.
     found: Vec<u32>,
     round: u32,
 }
@@ -110,8 +110,8 @@ impl<'a> Readers<'a> {
         Readers { graph, of, found: vec![0; graph.nodes().len()], round: 0 }
     }
 
-    /// Those of the parameters that a result can be written over, each with the op that reads it
-    /// last. What nobody reads was read first.
+    /// The parameters that a result may overwrite, each with its last reader. A parameter without
+    /// readers sorts first.
     fn fitting(&mut self, output: u32, params: &[u32]) -> impl Iterator<Item = (u32, Option<usize>)> {
         let result = Ref::Result(output);
         let ty = self.graph.type_of(result);
@@ -126,7 +126,7 @@ impl<'a> Readers<'a> {
         fitting.into_iter().map(|param| (param, self.of[param as usize].last().copied()))
     }
 
-    /// Finds an op and all that it depends on.
+    /// Marks an op and all ops that it depends on.
     fn find(&mut self, op: usize) {
         self.round += 1;
         self.found[op] = self.round;
@@ -152,8 +152,7 @@ mod tests {
     use crate::op::OpCode;
     use crate::shape::TensorType;
 
-    /// So many vectors, ops on two of what there is, numbered on from those; and which are
-    /// returned.
+    /// A region of `params` vectors and binary ops. Operands are numbered on from the parameters.
     fn region(params: usize, ops: &[(OpCode, usize, usize)]) -> CanonRegion {
         let mut graph = Graph::new();
         let ty = TensorType::of(DType::F32, &[4]).unwrap();
@@ -167,27 +166,27 @@ mod tests {
 
     use OpCode::{Add, Multiply};
 
-    /// Momentum: the speed is made before the value, and each lies where it lay, whichever
+    /// Momentum: the velocity is computed before the value. Each reuses its own memory, whichever
     /// parameter comes first.
     #[test]
     fn a_state_lies_where_it_lay() {
-        // Value, target, speed, other; gradient, faster, moved, and something else.
+        // Value, target, velocity, other; then gradient, new velocity, new value, and an unrelated
+        // result.
         let region = region(4, &[(Add, 0, 1), (Add, 2, 4), (Add, 0, 5), (Add, 6, 3)]);
         let pairs = |candidates: &[u32]| Aliases::pair(&region, &[1, 2], candidates).0;
-        // Parameters by number, outputs by place.
+        // Parameters by number, outputs by position.
         assert_eq!(pairs(&[0, 2]), [(0, 1), (2, 0)]);
-        // Y3: it is read after either was made.
+        // Y3: this parameter is read after both results were produced.
         assert_eq!(pairs(&[3]), []);
         assert_eq!(pairs(&[0, 3]), [(0, 1)]);
-        // The target is read before both.
+        // The target is read before either.
         assert_eq!(pairs(&[1, 2]), [(1, 1), (2, 0)]);
         assert_eq!(pairs(&[]), []);
         assert_eq!(Aliases::possible(&region, &[1, 2]), [0, 1, 2]);
         assert_eq!(Aliases::possible(&region, &[0]), [1]);
     }
 
-    /// Updates that come op by op for all states, as optimizers make them: each state keeps its
-    /// place.
+    /// Optimizers update all states op by op; each state keeps its memory.
     #[test]
     fn states_that_are_updated_side_by_side_keep_their_places() {
         let (states, gradients) = (0..3, 3..6);
@@ -197,14 +196,14 @@ mod tests {
         assert_eq!(Aliases::pair(&region, &[3, 4, 5], &[0, 1, 2]).0, [(0, 0), (1, 1), (2, 2)]);
     }
 
-    /// Y3: what is read by an op that the result does not wait for, after it in the record or
-    /// before.
+    /// Y3: a parameter with a reader that the result does not depend on, recorded after or before
+    /// it.
     #[test]
     fn what_may_be_read_later_is_not_written_over() {
         let both = region(2, &[(Multiply, 0, 1), (Add, 0, 1)]);
         assert_eq!(Aliases::pair(&both, &[1], &[0, 1]), Aliases::none());
         assert!(Aliases::possible(&both, &[0, 1]).is_empty());
-        // What nobody reads is there for any.
+        // A parameter without readers may be overwritten by any result.
         let one = region(2, &[(Multiply, 0, 0), (Add, 0, 0)]);
         assert_eq!(Aliases::pair(&one, &[0, 1], &[0, 1]).0, [(1, 0)]);
     }

@@ -1,15 +1,15 @@
-//! Reductions of columns, taken apart for XLA's CPU backend.
+//! Splits column reductions into windows, for XLA's CPU backend.
 //!
-//! Input: a [`Plain`] function. Output: the same function, in which a reduction whose results lie
-//! side by side in memory, as the sums of a matrix's columns do, is made of windows of at most
-//! [`WINDOW`] elements first.
+//! Input: a [`Plain`] function. Output: the same function with column reductions, whose results are
+//! adjacent in memory (such as the sums of a matrix's columns), split: a reduction over windows of
+//! at most [`WINDOW`] elements comes first.
 //!
-//! XLA's CPU backend (API 0.81) writes a reduction as a loop for each result. Along a row LLVM
-//! makes vectors of that loop. Down a column each element is a row away from the one before it, and
-//! the loop stays one of single elements. A window of a few elements it unrolls, and then makes
-//! vectors of the loop around it, over the columns. XLA has a pass that takes every reduction apart
-//! like this, rows as well, which there makes loops of single elements out of vectors: it is turned
-//! off (`src/device/compiler.rs`), and what is good about it is done here.
+//! XLA's CPU backend (API 0.81) emits a reduction as one loop per result. LLVM vectorizes that loop
+//! along a row. Down a column consecutive elements are a row apart, and the loop stays scalar. A
+//! window of a few elements is unrolled, and LLVM vectorizes the loop around it, over the columns.
+//! XLA has a pass that splits every reduction like this, rows included, and thereby turns their
+//! vector loops into scalar ones. That pass is disabled (`src/device/compiler.rs`); this module
+//! keeps its benefit.
 //!
 //! With and without the pass on the same module, in turns (2 cores of an AMD EPYC, 2026-11-23, best
 //! of 1,200 runs): sums of rows of 64x256 in the benchmark's `norms` 449 and 92 µs a step, maxima
@@ -18,8 +18,9 @@
 //! over the first two, which are one here, take 78 µs with it, 70 without, and 18 in windows.
 //!
 //! Invariants:
-//! - F3: integers have the bits that they had; floats are combined in another order, and not in
-//!   more steps one after the other than before. So this is for [`super::Numerics::Fast`].
+//! - F3: integer results keep their bits. Floats are combined in another order, with no longer
+//!   chain of dependent steps than before. The pass is therefore for [`super::Numerics::Fast`]
+//!   only.
 
 use std::sync::Arc;
 
@@ -33,16 +34,16 @@ use crate::literal::Literal;
 use crate::op::{OpCode, Signature, attrs, neutral};
 use crate::shape::Shape;
 
-/// Elements of a window. From 8 to 64 there is no difference.
+/// Maximum number of elements of a window. Sizes from 8 to 64 perform the same.
 const WINDOW: u64 = 32;
 
-/// Columns from which there are vectors to make: those of AVX.
+/// Minimum number of columns that fill a vector: one of AVX.
 const SIDE_BY_SIDE: u64 = 8;
 
-/// Elements below which the loops are over before one more would pay.
+/// Minimum number of elements. For fewer, the extra loop costs more than it saves.
 const MANY: u64 = 2048;
 
-/// The function with its columns in windows.
+/// The function with its column reductions split.
 #[must_use]
 pub fn in_windows(plain: Plain) -> Plain {
     if !has_columns(plain.function.graph()) {
@@ -61,7 +62,7 @@ fn has_columns(graph: &Graph) -> bool {
     graph.any_op(&mut |signature| Columns::of(signature).is_some())
 }
 
-/// A body, in which there may be columns.
+/// A body with its column reductions split.
 fn windowed_body(body: &Arc<Body>) -> Arc<Body> {
     if !has_columns(body.graph()) {
         return body.clone();
@@ -69,16 +70,16 @@ fn windowed_body(body: &Arc<Body>) -> Arc<Body> {
     Arc::new(rewritten_body(body, |writer, node, operands| writer.windowed(node.signature(), operands)))
 }
 
-/// The operand of a reduction of columns: dimensions that lie next to each other and are either
-/// reduced or not are one.
+/// The operand of a column reduction. Adjacent dimensions that are all reduced, or all kept, are
+/// collapsed into one.
 struct Columns {
     dims: SmallVec<[(u64, bool); 6]>,
-    /// What combines elements.
+    /// The combining op.
     op: OpCode,
 }
 
 impl Columns {
-    /// `None` for all other calls.
+    /// The column reduction of a call; `None` for all other calls.
     fn of(signature: &Signature) -> Option<Columns> {
         if signature.op() != OpCode::Reduce || signature.operands().len() != 2 {
             return None;
@@ -108,8 +109,8 @@ impl Columns {
         self.dims.iter().any(|&(size, is_reduced)| is_reduced && size > WINDOW)
     }
 
-    /// The windows along each dimension and what fills the last ones; the dimensions become those
-    /// of the results.
+    /// The window sizes and the padding at the end along each dimension. The dimensions become
+    /// those of the windows' results.
     fn step(&mut self) -> (Vec<i64>, Vec<(i64, i64)>) {
         let window = |(size, is_reduced): &mut (u64, bool)| {
             let window = if *is_reduced { WINDOW.min(*size) } else { 1 };
@@ -122,8 +123,9 @@ impl Columns {
     }
 }
 
-/// The op by which a body combines two elements, if it is one that does not mind the order and has
-/// a neutral element. Short floats would be rounded after each window.
+/// The op with which a body combines two elements, if it is associative and commutative (up to
+/// rounding) and has an identity element. Short floats are excluded, because they would be rounded
+/// after each window.
 fn combined_by(body: &Body, dtype: DType) -> Option<OpCode> {
     let [node] = body.graph().nodes() else { return None };
     let op = node.signature().op();
@@ -141,7 +143,7 @@ fn combined_by(body: &Body, dtype: DType) -> Option<OpCode> {
 }
 
 impl Writer {
-    /// A call, with its columns in windows.
+    /// Writes a call with its column reductions split.
     fn windowed(&mut self, signature: &Arc<Signature>, operands: Refs) -> Refs {
         if let Some(columns) = Columns::of(signature) {
             return Refs::from_slice(&[self.columns(signature, columns, &operands)]);
@@ -155,7 +157,7 @@ impl Writer {
 
     fn columns(&mut self, signature: &Arc<Signature>, mut columns: Columns, operands: &[Ref]) -> Ref {
         let dtype = signature.operands()[0].dtype();
-        // Of the two zeros, this one changes nothing.
+        // Negative zero is the identity of addition; adding positive zero would change -0.
         let start = match columns.op {
             OpCode::Add if dtype.is_float() => Literal::of_f64(dtype, -0.0),
             op => neutral(op, dtype),

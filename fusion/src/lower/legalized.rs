@@ -1,11 +1,11 @@
-//! What a region is printed as: the same function in ops that mean to the plugin what they mean to
-//! the op table.
+//! Legalizes a region: expresses it in ops that the plugin implements as the op table specifies
+//! them.
 //!
-//! Input: a region and which of its results are asked for. Output: a [`Plain`] function. Each op is
-//! replaced by what the `lower` column of its row says, in bodies too; the lifted scalars are taken
-//! out of the packed vector at the beginning. An exact region gets its fences ([`super::exact`]),
-//! and what is still of 2 or 4 bits is carried in whole bytes ([`super::subbyte`]). From there on
-//! nothing is changed: the printer writes the function down, and the verifier holds the text to it.
+//! Input: a region and the results to return. Output: a [`Plain`] function. Each op, in bodies too,
+//! is replaced by what the `lower` column of its row gives. The lifted scalars are unpacked from
+//! the packed vector at the start. An exact region gets fences ([`super::exact`]), and remaining
+//! elements of 2 or 4 bits are carried in whole bytes ([`super::subbyte`]). After that the function
+//! does not change: the printer prints it, and the verifier compares the text with it.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -23,22 +23,22 @@ use crate::literal::Scalar;
 use crate::op::{Lowered, OpCode, Signature, attrs, unsigned};
 use crate::shape::{Shape, TensorType};
 
-/// A function as it is printed.
+/// A function in the form that is printed.
 #[derive(Clone, Debug)]
 pub struct Plain {
     /// Its parameters are the tensor parameters of the region, then the packed scalars, if there
-    /// are any; its returns are the results asked for.
+    /// are any. It returns the requested results.
     pub function: Body,
-    /// For each op of the function, the node of the region that it stands for; `None` for those
+    /// For each op of the function, the node of the region that it was lowered from; `None` for ops
     /// that unpack scalars.
     pub origins: Vec<Option<usize>>,
 }
 
-/// The function for a region that returns the results numbered in `outputs` and takes its scalars
-/// packed like this. Those in `fixed` are constants instead.
+/// The function for a region that returns the results `outputs` and takes its scalars in the layout
+/// `pack`. The scalars in `fixed` become constants.
 ///
 /// # Panics
-/// When `outputs` names a result that the region does not have.
+/// If `outputs` contains a result that the region does not have.
 #[must_use]
 pub fn plain(region: &CanonRegion, outputs: &[u32], pack: &ScalarPack, fixed: &[(u32, Scalar)]) -> Plain {
     let mut writer = Writer(Graph::with_capacity_of(region.graph()));
@@ -54,7 +54,7 @@ pub fn plain(region: &CanonRegion, outputs: &[u32], pack: &ScalarPack, fixed: &[
     Plain { function, origins }
 }
 
-/// The values of the region's parameters: those of the function, or what is unpacked.
+/// The values of the region's parameters: parameters of the function, or unpacked scalars.
 fn params(region: &CanonRegion, pack: &ScalarPack, fixed: &[(u32, Scalar)], writer: &mut Writer) -> Vec<Ref> {
     let types = region.graph().params().iter().zip(region.lifted());
     let tensor = |(ty, lifted): (&TensorType, &bool)| (!lifted).then(|| writer.0.param(ty.clone()));
@@ -87,9 +87,8 @@ fn params(region: &CanonRegion, pack: &ScalarPack, fixed: &[(u32, Scalar)], writ
 }
 
 impl Plain {
-    /// The function written anew. After `begin`, `node` writes each op with the operands that it
-    /// now has, and says of each of its results what is returned for it and what the ops behind it
-    /// use.
+    /// Rewrites the function. After `begin`, `node` writes each op with its new operands. For each
+    /// result, it gives the value to return and the value that later ops use.
     pub(super) fn rewritten<T>(
         &self,
         begin: impl FnOnce(&mut Writer) -> T,
@@ -116,8 +115,8 @@ impl Plain {
         Plain { function, origins }
     }
 
-    /// The function with each returned value replaced by `map` of it. The ops that `map` writes
-    /// stand for the last node of the region.
+    /// Replaces each returned value by `map` of it. The ops that `map` writes belong to the last
+    /// node of the region.
     pub(super) fn with_returns(mut self, mut map: impl FnMut(&mut Writer, Ref) -> Ref) -> Plain {
         let mut writer = Writer(self.function.graph().clone());
         let returns: Vec<Ref> =
@@ -129,8 +128,7 @@ impl Plain {
     }
 }
 
-/// A body written anew: `node` writes each op with the operands that it now has, and returns its
-/// results.
+/// Rewrites a body: `node` writes each op with its new operands, and returns its results.
 pub(super) fn rewritten_body(body: &Body, mut node: impl FnMut(&mut Writer, &Node, Refs) -> Refs) -> Body {
     let graph = body.graph();
     let mut writer = Writer(Graph::with_capacity_of(graph));
@@ -148,14 +146,14 @@ pub(super) fn rewritten_body(body: &Body, mut node: impl FnMut(&mut Writer, &Nod
 pub(super) struct Writer(pub(super) Graph);
 
 impl Writer {
-    /// An op that cannot be refused, because it follows from calls that were accepted.
+    /// Writes an op that cannot be rejected, because it follows from calls that were accepted.
     pub(super) fn op(&mut self, op: OpCode, attrs: Attrs, operands: &[Ref]) -> Ref {
         let made = self.0.push_lowered(op, attrs, &[], operands);
         made.unwrap_or_else(|error| panic!("bug: the lowering makes an op that is refused: {error}"))[0]
     }
 
-    /// One of some branches; the operands are the index, then what the branches capture, which are
-    /// their parameters.
+    /// Writes a `case`. The operands are the index, then the captured values, which are the
+    /// parameters of the branches.
     pub(super) fn branches(&mut self, bodies: &[Arc<Body>], operands: &[Ref]) -> Refs {
         let (index, captured) = operands.split_first().expect("bug: a branch is taken without an index");
         let (used, bodies) = used_captures(captured, bodies);
@@ -167,7 +165,7 @@ impl Writer {
         self.0.push_signature(Arc::new(made), operands)
     }
 
-    /// The scalar that begins at a word of the packed vector.
+    /// Unpacks the scalar that begins at word `first` of the packed vector.
     pub(super) fn unpacked(&mut self, packed: Ref, dtype: DType, first: usize) -> Ref {
         let wide = dtype.size() > 4;
         let (from, to) = (first as i64, first as i64 + if wide { 2 } else { 1 });
@@ -191,14 +189,14 @@ impl Writer {
         }
     }
 
-    /// The ops of a graph, each lowered, for parameters that have these values; its results.
+    /// Lowers each op of a graph whose parameters have the values `params`; returns the results.
     fn graph(&mut self, graph: &Graph, params: &[Ref]) -> Vec<Ref> {
         let mut results = Vec::with_capacity(graph.result_count());
         graph.nodes().iter().for_each(|node| self.node(node, params, &mut results));
         results
     }
 
-    /// What a node is lowered as; its results are appended.
+    /// Lowers a node and appends its results.
     fn node(&mut self, node: &Node, params: &[Ref], results: &mut Vec<Ref>) {
         let operands: Refs = node.operands().iter().map(|&operand| pick(operand, params, results)).collect();
         let signature = node.signature();
@@ -209,8 +207,8 @@ impl Writer {
                 results.extend(self.call(&other, operands));
             }
             Lowered::Body(body) => {
-                // What an expansion consists of is taken as it stands: it may use the very op it
-                // stands for.
+                // The ops of an expansion are not expanded again, because it may use the very op
+                // that it replaces.
                 let mut made = Vec::with_capacity(body.graph().result_count());
                 for node in body.graph().nodes() {
                     let inner =
@@ -226,7 +224,7 @@ impl Writer {
         }
     }
 
-    /// A call as it is, but for what its bodies are lowered as and what they capture.
+    /// Writes a call unchanged, except that its bodies and their captures are lowered.
     fn call(&mut self, signature: &Arc<Signature>, operands: Refs) -> Refs {
         let captures = signature.def().captures;
         if captures.is_none() && signature.bodies().iter().all(|body| is_plain(body)) {
@@ -244,8 +242,7 @@ impl Writer {
     }
 }
 
-/// The value in the function of an operand in a graph whose parameters and results so far are
-/// these.
+/// The new value of an operand in a graph whose parameters and results so far have these values.
 pub(super) fn pick(value: Ref, params: &[Ref], results: &[Ref]) -> Ref {
     match value {
         Ref::Param(index) => params[index as usize],
@@ -253,7 +250,7 @@ pub(super) fn pick(value: Ref, params: &[Ref], results: &[Ref]) -> Ref {
     }
 }
 
-/// Appends a call with these bodies, whose operands after the first so many are what they capture.
+/// Appends a call with these bodies. Its operands from `first` on are captured values.
 fn capturing(
     graph: &mut Graph,
     like: &Arc<Signature>,
@@ -272,9 +269,8 @@ fn capturing(
     graph.push_signature(Arc::new(made), operands)
 }
 
-/// Text says what a body captures by using it. So what is not used is left out, what is captured
-/// twice is captured once, and the order is that of the first uses. What is one value for a body is
-/// one for the bodies in it.
+/// Drops unused captures, merges equal ones, and orders them by first use, also in nested bodies.
+/// MLIR text has no list of captures; the uses in a body imply them.
 pub(super) fn used_captures(captured: &[Ref], bodies: &[Arc<Body>]) -> (Vec<Ref>, Vec<Arc<Body>>) {
     let mut used: Vec<Ref> = Vec::new();
     let mut note = |value: &Ref| match value {
@@ -323,8 +319,8 @@ fn has_twice(values: &[Ref]) -> bool {
     values.iter().enumerate().any(|(place, value)| values[..place].contains(value))
 }
 
-/// Another op, or one with other bodies, on the same operands. One that does not fit the limits,
-/// because bodies nest deeper in what others are lowered as, stays as it is.
+/// The same call with another op or other bodies. If that exceeds the limits, because lowered
+/// bodies nest deeper, the call stays as it is.
 pub(super) fn signed(op: OpCode, like: &Arc<Signature>, bodies: &[Arc<Body>]) -> Arc<Signature> {
     match Signature::infer(op, like.attrs().clone(), bodies, like.operands()) {
         Ok(signature) => Arc::new(signature),
@@ -338,7 +334,7 @@ pub(super) fn signed(op: OpCode, like: &Arc<Signature>, bodies: &[Arc<Body>]) ->
     }
 }
 
-/// Whether every op of a body, and of those in it, is lowered as itself and captures nothing.
+/// Whether every op of a body, at any depth, is lowered as itself and captures nothing.
 fn is_plain(body: &Body) -> bool {
     body.graph().nodes().iter().map(|node| node.signature()).all(|signature| {
         signature.def().captures.is_none()

@@ -1,26 +1,26 @@
-//! StableHLO text for a region.
+//! Lowers regions to StableHLO text.
 //!
-//! Input: a [`CanonRegion`], which results to return and which inputs may be reused for them.
+//! Input: a [`CanonRegion`], the results to return, and the inputs that may be reused for them.
 //! Output: a [`Module`]. Pure.
 //!
 //! Every op is printed in MLIR's generic form, `"stablehlo.add"(%a, %b) <{...}> : (types) ->
-//! types`, with the attributes of its schema, so that one printer serves the whole op table. Names
-//! of values are made here; attributes are numbers, types, members of closed enumerations, and
-//! names that cannot leave the quotes they stand in ([`crate::attr::is_name`]).
+//! types`, with the attributes of its schema, so one printer serves the whole op table. Value names
+//! are generated here. Attributes are numbers, types, members of closed enumerations, and names
+//! that cannot leave their quotes ([`crate::attr::is_name`]).
 //!
-//! The plugin is given text, not MLIR's bytecode, which it would read faster: of 1,000 ops
+//! The plugin gets text, although it would read MLIR's bytecode faster: of 1,000 ops
 //! (`benches/module.rs`) MLIR reads the text in 3.6 ms and the bytecode in 1.4 ms, and XLA then
-//! compiles for 1,400 ms and more; compile times of the two forms, in turns, differ by less than
+//! compiles for 1,400 ms and more. Compile times of the two forms, in turns, differ by less than
 //! their spread (1,847 and 1,863 ms at best in one run, 1,448 and 1,414 in another). One form that
 //! people and the verifier can read is worth those 0.2 %. Printing takes 7 ms and the verifier 18
-//! ms for the same module, 1.3 % of the compile. (2026-11-21, two busy cores, API 0.81; shares, not
-//! absolute times, are what to expect elsewhere.)
+//! ms for the same module, 1.3 % of the compile. (2026-11-21, two busy cores, API 0.81; expect the
+//! same shares elsewhere, not the same times.)
 //!
 //! Calling convention of a module's `main`:
-//! - the tensor parameters of the region, in order;
-//! - then, when the region has lifted scalars or fences, one `ui32` vector with all scalars packed
-//!   and a zero, or one for each scalar ([`ScalarPack`]);
-//! - returned are the asked-for results, in the order of their numbers.
+//! - it takes the tensor parameters of the region, in order;
+//! - if the region has lifted scalars or fences, it also takes one `ui32` vector with all scalars
+//!   packed and a zero, or one vector for each scalar ([`ScalarPack`]);
+//! - it returns the requested results, in the order of their numbers.
 
 mod aliases;
 mod column_reduction;
@@ -45,7 +45,7 @@ pub use size::fits_module;
 pub use specialize::{Specializable, fixable};
 pub use verify::{Verified, VerifyError};
 
-/// The passes one at a time, for the tests of this crate; no public interface.
+/// The single passes, for the tests of this crate. Not a public interface.
 #[doc(hidden)]
 pub mod passes {
     pub use super::column_reduction::in_windows;
@@ -64,20 +64,21 @@ use crate::dtype::{DType, DTypeSet};
 use crate::graph::Body;
 use crate::literal::Scalar;
 
-/// Version of the lowering: part of the environment of every key, so that a change of the emitted
-/// code makes new keys.
+/// Version of the lowering. It is part of the environment of every key, so a change of the emitted
+/// code changes all keys.
 pub const LOWERING: u32 = 14;
 
-/// What a region keeps of the numbers that its ops would give one by one.
+/// How closely the results of a region follow those of its ops executed one by one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Numerics {
-    /// What the op table calls exact is exact. Floats may be rounded otherwise than op by op: a
-    /// multiplication and an addition once instead of twice, a sum in another order, short floats
-    /// between two ops not at all. The tolerance is that of [`crate::op::tolerance`], as a part of
-    /// the largest magnitude in a result, for programs that do not cancel what they have rounded.
+    /// Ops that the op table calls exact are exact. Floats may round differently than op by op: a
+    /// multiplication and an addition may round once instead of twice, a sum may use another order,
+    /// and short floats between two ops may not be rounded at all. The tolerance is that of
+    /// [`crate::op::tolerance`], relative to the largest magnitude in a result, for programs
+    /// without cancellation of rounded values.
     #[default]
     Fast,
-    /// Every result has the bits that it has when each op is an executable of its own.
+    /// Every result has the bits that it has if each op is an executable of its own.
     Exact,
 }
 
@@ -90,39 +91,38 @@ impl fmt::Display for Numerics {
     }
 }
 
-/// Whom a module is for, as far as that decides how something is said that can be said in several
-/// ways.
+/// The compiler that a module is for. It decides between alternative ways to express an op.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Target {
-    /// Any compiler: what was recorded, as it was recorded.
+    /// Any compiler: the ops as they were recorded.
     #[default]
     Any,
-    /// XLA's CPU backend. With [`Numerics::Fast`], reductions of columns are taken apart, and
-    /// scalars travel apart where that costs nothing.
+    /// XLA's CPU backend. With [`Numerics::Fast`], column reductions are split, and scalars are
+    /// separate arguments where that costs nothing.
     Cpu {
-        /// Floats whose subnormal numbers the device counts as zero. Ops that compute are held to
-        /// that.
+        /// Floats whose subnormal numbers the device flushes to zero. The lowering makes all ops
+        /// that compute do the same.
         flushed: DTypeSet,
     },
-    /// XLA's backends for GPUs, TPUs and the like. They shorten the operands of `f32` products and
-    /// convolutions to TF32 or `bf16` by default, so these ask for the highest precision. A
-    /// precision that the program names stays.
+    /// XLA's backends for GPUs, TPUs and the like. By default they shorten the operands of `f32`
+    /// products and convolutions to TF32 or `bf16`, so the lowering requests the highest precision.
+    /// A precision that the program sets is kept.
     Accelerator,
 }
 
 impl Target {
-    /// XLA's CPU backend as it is known: its threads run with the processor's `FTZ` and `DAZ` on.
-    /// `bf16` is computed in `f32`, and all shorter floats are, whose subnormal numbers are normal
-    /// there.
+    /// XLA's CPU backend with its known behaviour: its threads run with the processor's `FTZ` and
+    /// `DAZ` on. It computes `bf16` and all shorter floats in `f32`. The subnormal numbers of those
+    /// shorter floats are normal in `f32`.
     pub const CPU: Target = Target::Cpu { flushed: DTypeSet::of(&[DType::BF16, DType::F32, DType::F64]) };
 
-    /// The arithmetic by which the interpreter stands in for the device.
+    /// The arithmetic of an interpreter that stands in for the device.
     #[must_use]
     pub fn arithmetic(self, sums: SumOrder) -> Arithmetic {
         Arithmetic { sums, flushed: self.flushed() }
     }
 
-    /// Floats whose subnormal numbers the device counts as zero, as far as is known.
+    /// Floats whose subnormal numbers the device flushes to zero, as far as is known.
     #[must_use]
     pub fn flushed(self) -> DTypeSet {
         match self {
@@ -136,11 +136,11 @@ impl Target {
 #[derive(Clone, PartialEq, Eq)]
 pub struct Module {
     text: String,
-    /// What the text says, if the printer is right; [`Module::verify`] finds out.
+    /// The function that the text should express; [`Module::verify`] checks it.
     function: Body,
-    /// For each parameter of the function, the result that may be put into its memory.
+    /// For each parameter of the function, the result that may reuse its memory.
     aliases: Vec<Option<u32>>,
-    /// Where the text of each node starts, in bytes, and where that of the last one ends.
+    /// Byte offset of the text of each node, and of the end of the last.
     starts: Vec<usize>,
 }
 
@@ -151,9 +151,8 @@ impl Module {
         &self.text
     }
 
-    /// The node of the region that a line of the text was printed for, counting lines from 1 as
-    /// compilers do. `None` for lines of the frame: the signature, the unpacking of lifted scalars,
-    /// the return.
+    /// The node of the region that a line of the text belongs to. Lines count from 1, as in
+    /// compiler messages. `None` for the signature, the unpacking of lifted scalars and the return.
     #[must_use]
     pub fn node_of_line(&self, line: usize) -> Option<usize> {
         let place = match line {
@@ -178,19 +177,19 @@ impl fmt::Debug for Module {
     }
 }
 
-/// Lowers a region to a module that returns the results numbered in `outputs`. For
-/// [`Numerics::Exact`] it has fences; what else there is to that are options of the compiler.
+/// Lowers a region to a module that returns the results `outputs`. With [`Numerics::Exact`] it has
+/// fences; compiler options do the rest.
 ///
 /// # Panics
-/// When `outputs` names a result that the region does not have.
+/// If `outputs` contains a result that the region does not have.
 #[must_use]
 pub fn lower(region: &CanonRegion, outputs: &[u32], aliases: &Aliases, numerics: Numerics) -> Module {
     lower_for(Target::Any, region, outputs, aliases, numerics, &[])
 }
 
-/// As [`lower`], for one compiler and with the values of some lifted scalars, by parameter,
-/// ascending. The module is called as others of the region are, and gives what they give if the
-/// scalars have these values.
+/// As [`lower`], for one compiler and with some lifted scalars as constants, given by parameter,
+/// ascending. The module has the same calling convention, and the same results if the scalars have
+/// these values.
 ///
 /// # Panics
 /// As [`lower`].
@@ -215,7 +214,7 @@ pub fn lower_for(
     }
     let tensors = (0..).zip(region.lifted()).filter(|(_, lifted)| !**lifted).map(|(param, _)| param);
     let mut reused: Vec<Option<u32>> = tensors.map(|param| aliases.of(param)).collect();
-    // The packed scalars are read and not reused.
+    // The packed scalars are never reused.
     reused.resize(plain.function.graph().params().len(), None);
     debug_assert_eq!(
         plain.function.graph().params(),
@@ -265,7 +264,7 @@ mod tests {
             assert_eq!(nodes[number], wanted, "{line}");
         }
         let last = nodes.iter().rposition(Option::is_some).expect("ops");
-        // The body of the sum lies inside it, and nothing between the ops belongs to nobody.
+        // The body of the sum is inside its text, and each line between the ops belongs to a node.
         assert!(nodes[first..=last].iter().all(Option::is_some), "{nodes:?}");
         assert!(nodes[first..=last].is_sorted(), "{nodes:?}");
         assert!(nodes[..first].iter().chain(&nodes[last + 1..]).all(Option::is_none), "{nodes:?}");

@@ -1,13 +1,14 @@
-//! Products and convolutions of `f32` in `f32`, on compilers that shorten operands by default.
+//! Full precision for products and convolutions of `f32`, on compilers that shorten operands by
+//! default.
 //!
 //! Input: a [`Plain`] function. Output: the same function, in which each product and convolution of
-//! `f32` that names no precision asks for the highest.
+//! `f32` without a precision requests the highest.
 //!
 //! At the default precision XLA computes products of `f32` with TF32 on NVIDIA's GPUs (10 bits of
-//! mantissa) and with `bf16` on TPUs (7 bits), which is outside of the tolerance that
-//! [`super::Numerics::Fast`] states for the type. On an H100 (JAX 0.11.2, 2026-11-26) the
-//! results of four benchmark programs differed from PyTorch's by 2e-4 to 9e-3 of themselves with
-//! the default (`benches/gpu/run --quick`).
+//! mantissa) and with `bf16` on TPUs (7 bits). That exceeds the tolerance that
+//! [`super::Numerics::Fast`] states for the type. On an H100 (JAX 0.11.2, 2026-11-26) the results
+//! of four benchmark programs differed from PyTorch's by a relative 2e-4 to 9e-3 with the default
+//! (`benches/gpu/run --quick`).
 
 use std::sync::Arc;
 
@@ -17,7 +18,7 @@ use crate::dtype::DType;
 use crate::graph::{Body, Refs};
 use crate::op::{OpCode, Signature};
 
-/// The member of the enumeration `precision` that stands for all bits.
+/// The member of the enumeration `precision` for full precision.
 const HIGHEST: u8 = 2;
 
 /// The function at the highest precision.
@@ -34,7 +35,7 @@ pub(super) fn highest(plain: Plain) -> Plain {
     )
 }
 
-/// Writes a call at the highest precision; its results.
+/// Writes a call at the highest precision and returns its results.
 fn write(writer: &mut Writer, signature: &Arc<Signature>, operands: Refs) -> Refs {
     if let Some(attrs) = highest_attrs(signature) {
         return Refs::from_slice(&[writer.op(signature.op(), attrs, &operands)]);
@@ -53,10 +54,10 @@ fn body(body: &Arc<Body>) -> Arc<Body> {
     Arc::new(rewritten_body(body, |writer, node, operands| write(writer, node.signature(), operands)))
 }
 
-/// The attributes of a call with the highest precision; `None` for other ops, for types that are
-/// not shortened, and where the program names a precision or an algorithm.
+/// The attributes of a call with the highest precision. `None` for other ops, for types that are
+/// not shortened, and if the program sets a precision or an algorithm.
 fn highest_attrs(signature: &Signature) -> Option<Attrs> {
-    // The place of the precision, and of an algorithm.
+    // The positions of the precision and of the algorithm.
     let (precision, algorithm) = match signature.op() {
         OpCode::DotGeneral => (1, Some(2)),
         OpCode::Convolution => (8, None),
@@ -81,7 +82,7 @@ mod tests {
     use crate::op::attrs::{self, DotDimensionNumbers};
     use crate::shape::TensorType;
 
-    /// The text of a product of two matrices, whose precision is this.
+    /// The text of a product of two matrices with this precision.
     fn product(target: Target, dtype: DType, precision: AttrValue) -> String {
         let ty = TensorType::of(dtype, &[2, 2]).expect("small");
         let mut graph = Graph::new();

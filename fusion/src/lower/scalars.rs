@@ -1,16 +1,16 @@
-//! Lifted scalars travel packed in one `ui32` vector per execution.
+//! Packs the lifted scalars of an execution into one `ui32` vector.
 //!
 //! An argument costs 0.17 µs per execution on XLA's CPU backend and a transfer of its own, so a
 //! region with ten lifted scalars passes one argument. A scalar of up to 32 bits takes one word
-//! (its bits zero-extended), one of 64 bits takes two (low word first). The zero of an exact
-//! region's fences ([`super::Numerics`]) is one word more.
+//! (its bits zero-extended), one of 64 bits takes two (low word first). The zero for the fences of
+//! an exact region ([`super::Numerics`]) takes one more word.
 //!
-//! Where the ops of a region take so long that its arguments take less than a hundredth of that,
-//! the scalars travel apart on that backend, each as an argument with its own words. XLA generates
-//! code for equal fusions once, and the places in a packed vector make fusions differ that are
-//! equal otherwise, such as those of a loop that the program has unrolled. Compiles of the same
-//! module, packed and apart (2 cores, API 0.81, 2026-11-24): `stencil/512x512` 0.33 and 0.17 s,
-//! `nbody/512` 0.97 and 0.60, `gpt2/width 256` 1.6 and 1.5, `resnet/32x32` 1.55 and 1.4.
+//! On that backend, scalars are separate arguments, each with its own words, if the arguments take
+//! less than a hundredth of the time of the region's ops. XLA generates code for equal fusions
+//! once. Offsets in a packed vector make otherwise equal fusions differ, such as those of a loop
+//! that the program has unrolled. Compiles of the same module, packed and separate (2 cores, API
+//! 0.81, 2026-11-24): `stencil/512x512` 0.33 and 0.17 s, `nbody/512` 0.97 and 0.60, `gpt2/width
+//! 256` 1.6 and 1.5, `resnet/32x32` 1.55 and 1.4.
 
 use std::ops::Range;
 
@@ -22,26 +22,26 @@ use crate::literal::Scalar;
 use crate::shape::TensorType;
 use smallvec::{SmallVec, smallvec};
 
-/// Where each lifted scalar of a region stands in the packed vector.
+/// The position of each lifted scalar of a region in the packed vector.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScalarPack {
     /// For each lifted parameter, in order: its element type and first word.
     slots: Vec<(DType, usize)>,
     words: usize,
-    /// The word that is zero in every execution.
+    /// Index of the word that is zero in every execution.
     zero: Option<usize>,
-    /// Whether each scalar is an argument.
+    /// Whether each scalar is a separate argument.
     is_apart: bool,
 }
 
-/// Fewest ops of a region whose scalars travel apart: with less it has hardly equal fusions.
+/// Minimum number of ops for separate scalars: a smaller region hardly has equal fusions.
 const MANY_OPS: usize = 32;
 
-/// Most scalars of it: compiles take longer with the number of arguments, a second with 512.
+/// Maximum number of separate scalars: compile time grows with the arguments, by a second at 512.
 const MAX_APART: usize = 128;
 
-/// Fewest elements that such a region makes for each of its scalars: at a tenth of a nanosecond or
-/// more each, 80 times the argument.
+/// Minimum number of elements that the region computes per separate scalar: at 0.1 ns or more each,
+/// they take 80 times as long as the argument.
 const ELEMENTS: u64 = 1 << 17;
 
 /// Words that a scalar of this type takes.
@@ -49,7 +49,7 @@ const fn words(dtype: DType) -> usize {
     if dtype.size() > 4 { 2 } else { 1 }
 }
 
-/// An argument of so many words.
+/// The type of an argument of `words` words.
 pub(super) fn packed(words: usize) -> TensorType {
     TensorType::of(DType::U32, &[words as u64]).expect("as many words as a region has scalars")
 }
@@ -73,15 +73,15 @@ impl ScalarPack {
         ScalarPack { slots, words: next + usize::from(zero.is_some()), zero, is_apart }
     }
 
-    /// The words of each argument, in order: of all scalars, of each of them, or none.
+    /// The words of each argument, in order: one range for all scalars, one per scalar, or none.
     pub fn arguments(&self) -> impl Iterator<Item = Range<usize>> + '_ {
         let apart = self.slots.iter().filter(|_| self.is_apart);
         let apart = apart.map(|&(dtype, first)| first..first + words(dtype));
         apart.chain((!self.is_apart && self.words > 0).then_some(0..self.words))
     }
 
-    /// The types of what the region's module takes: its tensor parameters, then the arguments of
-    /// packed scalars.
+    /// The parameter types of the region's module: its tensor parameters, then the arguments for
+    /// scalars.
     #[must_use]
     pub fn parameters(&self, region: &CanonRegion) -> Vec<TensorType> {
         let all = region.graph().params().iter().zip(region.lifted());
@@ -89,8 +89,8 @@ impl ScalarPack {
         tensors.chain(self.arguments().map(|range| packed(range.len()))).collect()
     }
 
-    /// Number of words; 0 when the region has neither lifted scalars nor fences, and there is no
-    /// argument for them.
+    /// Number of words; 0 if the region has neither lifted scalars nor fences, and so no argument
+    /// for them.
     #[must_use]
     pub fn len(&self) -> usize {
         self.words
@@ -116,7 +116,7 @@ impl ScalarPack {
     /// Packs the scalars of one execution, given in the order of the lifted parameters.
     ///
     /// # Panics
-    /// When there are more or fewer than the region has, or one has another element type.
+    /// If their number or an element type is not the region's.
     #[must_use]
     pub fn pack(&self, scalars: impl Iterator<Item = Scalar>) -> SmallVec<[u32; 16]> {
         let mut packed = smallvec![0; self.words];
@@ -134,7 +134,7 @@ impl ScalarPack {
     }
 }
 
-/// Whether the region's ops take so long that so many arguments more take no time.
+/// Whether the region's ops take so long that the time for `scalars` arguments is negligible.
 fn is_long(region: &CanonRegion, scalars: usize) -> bool {
     let nodes = region.graph().nodes();
     if nodes.len() < MANY_OPS || scalars > MAX_APART {
@@ -145,7 +145,7 @@ fn is_long(region: &CanonRegion, scalars: usize) -> bool {
     made / ELEMENTS >= scalars as u64
 }
 
-/// The same scalars, each an argument by itself.
+/// The same scalars as separate arguments.
 #[must_use]
 pub fn taken_apart(pack: ScalarPack) -> ScalarPack {
     ScalarPack { is_apart: true, ..pack }

@@ -1,38 +1,38 @@
-//! The number of ops that a region is lowered to, computed before the lowering.
+//! Computes, before lowering, how many ops a region is lowered to.
 //!
-//! One op of the table may be lowered to hundreds. So a region within its budget of ops can make a
-//! module that no compiler finishes.
+//! One op of the table may expand into hundreds. A region within its op budget can therefore become
+//! a module that no compiler finishes.
 
 use crate::graph::Graph;
 use crate::limits::MAX_GRAPH_OPS;
 use crate::op::{Lowered, Signature};
 
 /// Whether a graph is lowered to at most [`MAX_GRAPH_OPS`] ops, bodies included. The fences of an
-/// exact region and the conversions of a narrow one, at most a small multiple of that, are not
-/// counted.
+/// exact region and the conversions of a narrow one are not counted; they are at most a small
+/// multiple of that.
 #[must_use]
 pub fn fits_module(graph: &Graph) -> bool {
     lowered_ops(graph, MAX_GRAPH_OPS).is_some()
 }
 
-/// Number of ops that a graph is lowered to; `None` if there are more than `most`.
+/// Number of ops that a graph is lowered to; `None` if it exceeds `most`.
 fn lowered_ops(graph: &Graph, most: usize) -> Option<usize> {
     sum_of(graph, most, |signature, most| match (signature.def().lower)(&signature.call()) {
         Lowered::Itself | Lowered::As(_) => call_ops(signature, most),
-        // As `Writer::node` does: the ops of an expansion stay, and their bodies are lowered.
+        // As in `Writer::node`: the ops of an expansion are kept, and their bodies are lowered.
         Lowered::Body(body) => sum_of(body.graph(), most, call_ops),
         Lowered::Inline(body) => lowered_ops(body.graph(), most),
     })
 }
 
-/// An op and what its bodies are lowered to.
+/// Counts an op and what its bodies are lowered to.
 fn call_ops(signature: &Signature, most: usize) -> Option<usize> {
     let own = (most > 0).then_some(1)?;
     let mut bodies = signature.bodies().iter();
     bodies.try_fold(own, |sum, body| Some(sum + lowered_ops(body.graph(), most - sum)?))
 }
 
-/// The sum of `count` over the nodes; it gets what is left of `most`.
+/// The sum of `count` over the nodes; each call gets the rest of `most`.
 fn sum_of(graph: &Graph, most: usize, count: impl Fn(&Signature, usize) -> Option<usize>) -> Option<usize> {
     graph.nodes().iter().try_fold(0, |sum, node| Some(sum + count(node.signature(), most - sum)?))
 }
@@ -48,7 +48,7 @@ mod tests {
     use crate::op::OpCode;
     use crate::shape::TensorType;
 
-    /// How many ops a graph is lowered to, without fences.
+    /// The number of ops that a graph is lowered to, without fences.
     fn plain_ops(graph: Graph) -> usize {
         let outputs: Vec<u32> = (0..graph.result_count() as u32).collect();
         let lifted = vec![false; graph.params().len()];

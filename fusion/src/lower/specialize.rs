@@ -1,15 +1,15 @@
-//! Lifted scalars that are compiled in.
+//! Finds lifted scalars that are worth compiling in as constants.
 //!
-//! A lifted scalar is an argument, so that another value compiles nothing. Some ops are much faster
-//! when the compiler knows the number. Input: a region. Output: which of its scalars are worth it
-//! ([`fixable`]), and for which values ([`Specializable::pays`]).
+//! A lifted scalar is an argument, so a new value needs no compile. Some ops are much faster if the
+//! compiler knows the number. Input: a region. Output: its scalars that may be worth specializing
+//! ([`fixable`]), and the values that pay ([`Specializable::pays`]).
 //!
-//! Measured, lifted over compiled in, on XLA's CPU backend (API 0.81; chains of 30 ops with a
-//! `sqrt` behind each, f32, 65,536 elements, best tenth of 60 blocks, 2026-11-23): `maximum` with 0
-//! 1.74, division by 0.5 1.59, multiplication by 1 1.26, division of 1 1.18; addition of 1 and 0.5,
-//! subtraction from 1, multiplication by 0.5 and -1, division of 0.5 between 0.9 and 1.03. With
-//! 1,024 elements all but the multiplication by 1 are between 0.95 and 1.06. An exponent of 2 makes
-//! `power` one multiplication.
+//! Time with the scalar lifted, relative to compiled in, on XLA's CPU backend (API 0.81; chains of
+//! 30 ops with a `sqrt` behind each, f32, 65,536 elements, best tenth of 60 blocks, 2026-11-23):
+//! `maximum` with 0 1.74, division by 0.5 1.59, multiplication by 1 1.26, division of 1 1.18;
+//! addition of 1 and 0.5, subtraction from 1, multiplication by 0.5 and -1, division of 0.5 between
+//! 0.9 and 1.03. With 1,024 elements all but the multiplication by 1 are between 0.95 and 1.06. An
+//! exponent of 2 turns `power` into one multiplication.
 
 use crate::canon::CanonRegion;
 use crate::dtype::{DType, DTypeClass};
@@ -18,32 +18,32 @@ use crate::literal::Scalar;
 use crate::op::OpCode;
 use crate::shape::Elems;
 
-/// Results of fewer elements than this are not computed faster by knowing a number.
+/// Results with fewer elements do not get faster with a known number.
 const MANY: Elems = Elems(4_096);
 
-/// How a scalar is used where knowing it may help.
+/// A use of a scalar that may be faster with a known value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Use {
-    /// The exponent of a power: whole and half ones are products and roots.
+    /// The exponent of a power: integral and half-integral ones become products and roots.
     Exponent,
-    /// One side of a maximum, minimum or clamp: a number needs no look for NaN.
+    /// A bound in a maximum, minimum or clamp: a known number needs no check for NaN.
     Bound,
-    /// A divisor: of integers any becomes a product; of floats a power of two does.
+    /// A divisor: division by a known integer, or by a power of two for floats, becomes a product.
     Divisor,
-    /// A factor: by 1 there is nothing to do.
+    /// A factor: multiplication by 1 disappears.
     Factor,
 }
 
-/// A lifted scalar that may be worth compiling in.
+/// A lifted scalar that may be worth specializing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Specializable {
-    /// Its parameter of the region.
+    /// The parameter of the region.
     pub param: u32,
     uses: Vec<Use>,
 }
 
 impl Specializable {
-    /// Whether it is worth it for this value.
+    /// Whether specializing for this value pays.
     #[must_use]
     pub fn pays(&self, value: Scalar) -> bool {
         let number = number(value);
@@ -60,7 +60,7 @@ impl Specializable {
     }
 }
 
-/// The value of a real scalar as far as `f64` has it; `None` for `bool`.
+/// The value of a real scalar, to the precision of `f64`; `None` for `bool`.
 fn number(value: Scalar) -> Option<f64> {
     let dtype = value.dtype();
     match dtype.float_format() {
@@ -79,11 +79,11 @@ fn is_power_of_two(number: f64) -> bool {
     number.is_normal() && number.to_bits() & FRACTION == 0
 }
 
-/// The lifted scalars of a region that may be worth compiling in, by parameter.
+/// The lifted scalars of a region that may be worth specializing, by parameter.
 #[must_use]
 pub fn fixable(region: &CanonRegion) -> Vec<Specializable> {
     let graph = region.graph();
-    // For each result, the scalar that it is a copy of.
+    // For each result, the scalar that it copies.
     let mut copies: Vec<Option<u32>> = Vec::with_capacity(graph.result_count());
     let mut found: Vec<Specializable> = Vec::new();
     for node in graph.nodes() {
@@ -108,7 +108,7 @@ pub fn fixable(region: &CanonRegion) -> Vec<Specializable> {
     found
 }
 
-/// The operands of an op that it may help to know.
+/// The operands of an op whose value may be worth knowing.
 fn uses(node: &Node, graph: &Graph) -> &'static [(usize, Use)] {
     let elements = node.operands().iter().filter_map(|&operand| graph.type_of(operand)).map(|ty| ty.elems());
     let is_large = elements.max().is_some_and(|elements| elements >= MANY);

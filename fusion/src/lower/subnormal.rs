@@ -1,24 +1,24 @@
-//! One meaning for subnormal numbers on a device that counts them as zero.
+//! Gives subnormal numbers one meaning on a device that flushes them to zero.
 //!
 //! Input: a [`Plain`] function and the element types that the device flushes. Output: the same
-//! function, in which the results of ops that compute hold no subnormal number of these types,
-//! whatever the compiler makes of the ops.
+//! function, in which results of ops that compute contain no subnormal numbers of these types,
+//! whatever the compiler does with the ops.
 //!
 //! XLA's CPU backend runs code with the processor's `FTZ` and `DAZ` on. That gives most ops the
-//! meaning that [`subnormal::access`] states, which the interpreter follows. The rest needs a flush
-//! that the compiler cannot see through, on the bits:
+//! meaning that [`subnormal::access`] states and the interpreter follows. The others need an
+//! explicit flush on the bits, which the compiler cannot see through:
 //!
 //! | what | because |
 //! |---|---|
-//! | functions that return a small operand as it is | a `select` moves bits |
+//! | functions that return a small operand unchanged | a `select` moves bits |
 //! | functions that take a number apart | their code reads its bits |
-//! | conversions to a shorter float, where the processor has no instruction for it or the pair of conversions is dropped | integers compute it, or nothing does |
-//! | ops that an identity element, a copied operand or a dimension of size 1 makes a copy | the simplifier drops them |
+//! | conversions to a shorter float, where the processor has no instruction for it or the pair of conversions is eliminated | integer code computes it, or no code at all |
+//! | ops that an identity element, a copied operand or a dimension of size 1 turns into a copy | the simplifier removes them |
 //! | parameters of `bf16` that are moved or returned | LLVM may promote them to `f32` ([`subnormal::PROMOTED`]) |
 //! | ops on constants | the compiler computes them, and keeps subnormal numbers |
 //!
 //! Invariants:
-//! - SUB-1: a result is flushed, or an instruction of the processor that flushes makes it.
+//! - SUB-1: a result is flushed, or comes from a processor instruction that flushes.
 
 use std::sync::Arc;
 
@@ -61,36 +61,36 @@ pub(super) fn flushed(plain: Plain, flushed: DTypeSet) -> Plain {
     if !plain.function.returns().iter().any(|value| flushing.params.contains_key(value)) {
         return plain;
     }
-    // The op that returns the parameter was expanded to nothing: a collective of one replica.
+    // Such an op had no code: for example, a collective of one replica expands to nothing.
     plain.with_returns(|writer, value| flushing.flushed_param(writer, value))
 }
 
-/// A value that the compiler knows.
+/// A value that the compiler knows at compile time.
 #[derive(Clone, Copy)]
-struct Known {
+struct KnownValue {
     /// Whether an element may be subnormal.
     is_raw: bool,
-    /// The number that all elements are; NaN where they vary, `None` where nobody has looked.
+    /// The number that all elements have; NaN if they differ, `None` if unknown.
     splat: Option<f64>,
 }
 
 struct Flushing {
     flushed: DTypeSet,
-    known: FxHashMap<Ref, Known>,
-    /// Parameters of a promoted type, each with its flushed value once an op has needed it.
+    known: FxHashMap<Ref, KnownValue>,
+    /// Parameters of a promoted type, each with its flushed value once an op needed it.
     params: FxHashMap<Ref, Option<Ref>>,
-    /// For each node that is still to be written, whether the bits of its results are demanded.
+    /// For each node not yet written, whether the bits of its results are demanded.
     demanded: std::vec::IntoIter<bool>,
     /// Equivalence classes of values that the simplifier may find to be copies of each other, as a
-    /// forest of parents. An op that moves bits joins its results and operands. A leader has no
+    /// union-find forest. An op that moves bits joins its results and operands. A leader has no
     /// entry.
     copies: FxHashMap<Ref, Ref>,
 }
 
-/// For each node, whether a subnormal number in its results can be told from zero.
+/// For each node, whether the program can distinguish a subnormal number in its results from zero.
 ///
 /// An op that computes reads a subnormal number as zero, so an op before it that only moves the
-/// number need not flush it. This spares the flush of weights that are transposed and multiplied.
+/// number need not flush it. This avoids a flush of weights that are transposed and multiplied.
 fn demanded_bits(function: &Body, flushed: DTypeSet) -> Vec<bool> {
     let graph = function.graph();
     let mut is_demanded = vec![false; graph.result_count()];
@@ -126,7 +126,7 @@ impl Flushing {
         self.flushed.contains(dtype.part())
     }
 
-    /// A node with the flushes that it needs; its results.
+    /// Writes a node with the flushes that it needs; returns its results.
     fn node(&mut self, writer: &mut Writer, node: &Node, mut operands: Refs) -> Refs {
         let signature = node.signature();
         let access = subnormal::access(signature);
@@ -189,7 +189,7 @@ impl Flushing {
                     .extend(others.iter().filter(|&&leader| leader != first).map(|&leader| (leader, first)));
             }
         }
-        // What is flushed behind a barrier is not known any more.
+        // The compiler no longer knows a value that was flushed behind a barrier.
         if access == Access::Bits || !is_folded {
             self.note(signature, &operands, &results, is_folded);
         }
@@ -204,7 +204,7 @@ impl Flushing {
         value
     }
 
-    /// Whether any op on the type flushes.
+    /// Whether all ops flush this type, even those that only move elements.
     fn is_promoted(&self, dtype: DType) -> bool {
         self.is_flushed(dtype) && subnormal::PROMOTED.contains(dtype)
     }
@@ -217,8 +217,8 @@ impl Flushing {
         }
     }
 
-    /// The attributes of a constant of a promoted type without its subnormal numbers, if it has
-    /// any.
+    /// The attributes of a constant of a promoted type with its subnormal numbers flushed; `None`
+    /// if it has none.
     fn flushed_constant(&self, signature: &Signature) -> Option<Attrs> {
         if signature.op() != OpCode::Constant {
             return None;
@@ -232,12 +232,13 @@ impl Flushing {
         Some(attrs::constant(Arc::new(data)))
     }
 
-    /// Whether a call that flushes may be compiled to code that does not.
+    /// Whether the compiled code of an op that should flush may fail to flush.
     fn may_keep(&self, signature: &Signature, operands: &[Ref], is_folded: bool) -> bool {
         if is_copy(signature) {
             return true;
         }
-        // The least number of this type is a subnormal `f32`, and it has no zero to be flushed to.
+        // The smallest number of this type is a subnormal `f32`, and the type has no zero to flush
+        // it to.
         let is_powers = signature.operands().first().is_some_and(|ty| ty.dtype() == DType::F8E8M0FNU);
         if subnormal::access(signature) != Access::Flushes || is_powers {
             return false;
@@ -253,7 +254,7 @@ impl Flushing {
             || is_choice_of_one(op, &operands.iter().map(|&operand| self.leader(operand)).collect::<Refs>())
     }
 
-    /// Notes what is known of results.
+    /// Records what the compiler knows of results.
     fn note(&mut self, signature: &Signature, operands: &[Ref], results: &[Ref], is_folded: bool) {
         let known = match signature.op() {
             OpCode::Constant => {
@@ -261,9 +262,9 @@ impl Flushing {
                 let is_raw = self.is_flushed(data.dtype())
                     && !self.is_promoted(data.dtype())
                     && subnormal::has_subnormal(data);
-                Known { is_raw, splat: Some(splat(data)) }
+                KnownValue { is_raw, splat: Some(splat(data)) }
             }
-            OpCode::Iota => Known { is_raw: false, splat: Some(f64::NAN) },
+            OpCode::Iota => KnownValue { is_raw: false, splat: Some(f64::NAN) },
             _ if is_folded => {
                 let of = |operand: &Ref| self.known[operand];
                 let is_raw = operands.iter().any(|operand| of(operand).is_raw);
@@ -271,17 +272,16 @@ impl Flushing {
                     signature.op(),
                     OpCode::BroadcastInDim | OpCode::Reshape | OpCode::Transpose | OpCode::Convert
                 );
-                Known { is_raw, splat: if moves { of(&operands[0]).splat } else { None } }
+                KnownValue { is_raw, splat: if moves { of(&operands[0]).splat } else { None } }
             }
             _ => return,
         };
         self.known.extend(results.iter().map(|&result| (result, known)));
     }
 
-    /// A body with its flushes. What it captures is not known to it.
+    /// A body with its flushes. Captured values count as unknown.
     fn body(&self, body: &Arc<Body>) -> Arc<Body> {
-        // Arguments of a body are results of ops, or were flushed for the op that the body belongs
-        // to.
+        // Arguments of a body are results of ops, or were flushed for the op with the body.
         let mut inner = Flushing {
             flushed: self.flushed,
             known: FxHashMap::default(),
@@ -297,7 +297,7 @@ impl Flushing {
     }
 }
 
-/// The number that all elements are; NaN where they vary.
+/// The number that all elements have; NaN if they differ.
 fn splat(data: &Literal) -> f64 {
     let dtype = data.dtype();
     let size = dtype.size();
@@ -308,7 +308,8 @@ fn splat(data: &Literal) -> f64 {
     to_f64(dtype, Elements::of(data).get(0))
 }
 
-/// Whether an operand of this value may make the op a copy of another operand, or of its negation.
+/// Whether an operand with this value may make the op a copy of another operand, or of its
+/// negation.
 fn is_identity(op: OpCode, place: usize, value: f64) -> bool {
     match op {
         OpCode::Multiply => value.abs() == 1.0,
@@ -319,7 +320,8 @@ fn is_identity(op: OpCode, place: usize, value: f64) -> bool {
     }
 }
 
-/// Whether a choice between numbers may have the same number twice, by the leaders of its operands.
+/// Whether an op that selects one of several numbers may have the same number twice, by the leaders
+/// of its operands.
 fn is_choice_of_one(op: OpCode, operands: &[Ref]) -> bool {
     match (op, operands) {
         (OpCode::Maximum | OpCode::Minimum, [a, b]) => a == b,
@@ -328,7 +330,7 @@ fn is_choice_of_one(op: OpCode, operands: &[Ref]) -> bool {
     }
 }
 
-/// Whether the plugin's code for a call returns a small operand as it is.
+/// Whether the plugin's code for a call returns a small operand unchanged.
 fn keeps_small(signature: &Signature) -> bool {
     match signature.op() {
         OpCode::Tanh
@@ -338,7 +340,7 @@ fn keeps_small(signature: &Signature) -> bool {
         | OpCode::ExponentialMinusOne
         | OpCode::Atan2
         | OpCode::Remainder
-        // The logarithm of an exponential is its operand.
+        // The simplifier replaces the logarithm of an exponential by its operand.
         | OpCode::Log => true,
         OpCode::Convert => {
             let (from, to) = (signature.operands()[0].dtype(), signature.attrs().view().dtype(0));
@@ -348,8 +350,8 @@ fn keeps_small(signature: &Signature) -> bool {
     }
 }
 
-/// Whether the plugin's code for a call takes a number apart by its bits, where a subnormal one is
-/// not zero.
+/// Whether the plugin's code for a call inspects the bits of a number, so that subnormal numbers
+/// are not zero to it.
 fn reads_bits(signature: &Signature) -> bool {
     match signature.op() {
         OpCode::Atan2 | OpCode::Cbrt | OpCode::Power => true,
@@ -358,8 +360,8 @@ fn reads_bits(signature: &Signature) -> bool {
     }
 }
 
-/// Whether a reduction combines no two elements, so that its operand is its result, though its body
-/// would flush.
+/// Whether a reduction never combines two elements, so its result is its operand and its body,
+/// which would flush, does not run.
 fn is_copy(signature: &Signature) -> bool {
     let attr = signature.attrs().view();
     let dims = || signature.operands()[0].dims();
@@ -374,19 +376,19 @@ fn is_copy(signature: &Signature) -> bool {
         })
 }
 
-/// Whether results of the op may be subnormal numbers though no operand is.
+/// Whether results of the op may be subnormal even if no operand is.
 fn may_create_subnormals(op: OpCode) -> bool {
     matches!(op, OpCode::BitcastConvert | OpCode::CustomCall)
 }
 
-/// The value, behind a barrier. XLA's folder reads the bits of a constant in the order of another
-/// layout than it was computed in (API 0.81: results of `convolution` and `dot_general`), so no
-/// flush of a constant is left to it.
+/// The value behind a barrier. XLA's folder reads the bits of a constant in another layout than it
+/// was computed in (API 0.81: results of `convolution` and `dot_general`), so it must not fold the
+/// flush of a constant.
 fn hidden(writer: &mut Writer, value: Ref) -> Ref {
     writer.op(OpCode::OptimizationBarrier, Attrs::none(), &[value])
 }
 
-/// A zero of the same sign in place of each subnormal number, by the bits.
+/// Replaces each subnormal number by a zero of the same sign, on the bits.
 fn flush(writer: &mut Writer, value: Ref) -> Ref {
     let ty = writer.type_of(value);
     if ty.dtype().is_complex() {
@@ -440,7 +442,7 @@ mod tests {
         TensorType::of(dtype, &[2, 2]).expect("small")
     }
 
-    /// A parameter of the type, transposed so many times.
+    /// A parameter of the type, transposed `times` times.
     fn transposed(dtype: DType, times: usize) -> (Graph, Ref) {
         let mut graph = Graph::new();
         let mut value = graph.param(matrix(dtype));
@@ -461,7 +463,7 @@ mod tests {
             graph.push(OpCode::Select, Attrs::none(), &[], &[pred, value, value]).expect("a choice")[0];
         graph.push(OpCode::Minimum, Attrs::none(), &[], &[same, value]).expect("the less");
         assert_eq!(flushes(graph), 2, "one flush and the select itself");
-        // Of two values nobody takes one for the other.
+        // Two different values are not mistaken for copies.
         let mut graph = Graph::new();
         let values = [0; 2].map(|_| graph.param(matrix(DType::F32)));
         graph.push(OpCode::Minimum, Attrs::none(), &[], &values).expect("the less");
@@ -494,7 +496,7 @@ mod tests {
         let attrs = attrs::dot_general(dims, DType::BF16);
         graph.push(OpCode::DotGeneral, attrs, &[], &[value, value]).expect("a product");
         assert_eq!(flushes(graph), 0);
-        // A select shows the bits.
+        // A select exposes the bits.
         let (mut graph, value) = transposed(DType::BF16, 1);
         let sum = graph.push(OpCode::Add, Attrs::none(), &[], &[value, value]).expect("a sum")[0];
         let pred = graph.param(matrix(DType::Bool));

@@ -1,4 +1,4 @@
-//! The printer.
+//! Prints legalized functions as StableHLO text.
 
 use std::fmt::Write as _;
 
@@ -12,11 +12,10 @@ use crate::op::attrs::custom_call_at as at;
 use crate::op::{Dialect, OpCode, Signature};
 use crate::shape::TensorType;
 
-/// Text under construction. Writing to a `String` cannot fail, so the results of `write!` are
-/// dropped.
+/// Text under construction. Writing to a `String` cannot fail, so results of `write!` are ignored.
 struct Printer {
     out: String,
-    /// Number of the next body, so that names are distinct.
+    /// Number of the next body, which makes names unique.
     bodies: usize,
 }
 
@@ -24,7 +23,7 @@ macro_rules! put {
     ($printer:expr, $($arg:tt)*) => { let _ = write!($printer.out, $($arg)*); };
 }
 
-/// Names of a graph's values: parameters are `<prefix>a<i>`, results `<prefix>r<i>`.
+/// Name of a value of a graph: parameters are `<prefix>a<i>`, results `<prefix>r<i>`.
 fn name(prefix: &str, value: Ref) -> String {
     match value {
         Ref::Param(index) => format!("%{prefix}a{index}"),
@@ -47,8 +46,8 @@ fn list<T>(items: impl IntoIterator<Item = T>, mut show: impl FnMut(T) -> String
     items.into_iter().map(&mut show).collect::<Vec<_>>().join(", ")
 }
 
-/// Constant data. `bool` has a packed hexadecimal form in MLIR that differs from ours, so it is
-/// written out.
+/// Constant data. MLIR's hexadecimal form packs `bool` differently from ours, so `bool` is written
+/// element by element.
 fn dense(literal: &Literal) -> String {
     let bytes = literal.bytes();
     let data = if bytes.is_empty() {
@@ -83,11 +82,10 @@ fn attribute(dialect: Dialect, def: &AttrDef, value: &AttrValue) -> String {
     match (value, def.kind) {
         (AttrValue::Int(value), AttrKind::Int32) => format!("{value} : i32"),
         (AttrValue::Int(value), _) => format!("{value} : i64"),
-        // Only written when it is true.
+        // Only written if it is true.
         (AttrValue::Bool(_), AttrKind::Unit) => "unit".to_owned(),
         (AttrValue::Bool(value), _) => value.to_string(),
-        // By its bits, which MLIR takes for a float too: there is no other spelling of infinities
-        // and NaN.
+        // As bits, the only spelling of infinities and NaN that MLIR accepts for a float.
         (AttrValue::Float(value), _) => format!("0x{:08X} : f32", value.get().to_bits()),
         (AttrValue::Ints(values), _) if values.is_empty() => "array<i64>".to_owned(),
         (AttrValue::Ints(values), _) => format!("array<i64: {}>", list(values, i64::to_string)),
@@ -127,7 +125,7 @@ fn attribute(dialect: Dialect, def: &AttrDef, value: &AttrValue) -> String {
     }
 }
 
-/// What is said to a handler, in the types of XLA's typed FFI.
+/// A value of a handler's configuration, in the types of XLA's typed FFI.
 fn said(value: &ConfigValue) -> String {
     match value {
         ConfigValue::Bool(value) => value.to_string(),
@@ -139,9 +137,9 @@ fn said(value: &ConfigValue) -> String {
     }
 }
 
-/// How a handler is called: what it is told, that it is of the typed FFI, and that operands and
-/// results are row-major, which XLA would be free to change. The one function that all handlers of
-/// ours are called through is told which one is meant.
+/// The calling convention of a handler: its configuration, the typed FFI, and row-major operands
+/// and results, whose layout XLA could otherwise change. Handlers of this process share one
+/// function, which gets the name of the target.
 fn convention(signature: &Signature) -> Vec<String> {
     let layout = |ty: &TensorType| {
         let order: Vec<usize> = (0..ty.rank()).rev().collect();
@@ -161,7 +159,7 @@ fn convention(signature: &Signature) -> Vec<String> {
     ]
 }
 
-/// A member of a group, where numbers and lists stand bare.
+/// A member of a group, where numbers and lists have no type.
 fn member(dialect: Dialect, def: &AttrDef, value: &AttrValue) -> Option<String> {
     Some(match (value, def.kind) {
         (AttrValue::Absent, _) => return None,
@@ -172,7 +170,7 @@ fn member(dialect: Dialect, def: &AttrDef, value: &AttrValue) -> Option<String> 
     })
 }
 
-/// Names of a graph's values while it is printed.
+/// Names of a graph's values during printing.
 struct Names {
     params: Vec<String>,
     results: Vec<String>,
@@ -195,7 +193,7 @@ impl Names {
 }
 
 impl Printer {
-    /// A prefix that makes names distinct from all others of the module.
+    /// A prefix that is unique in the module.
     fn prefix(&mut self) -> String {
         self.bodies += 1;
         format!("b{}_", self.bodies - 1)
@@ -247,8 +245,8 @@ impl Printer {
         }
     }
 
-    /// A body. Where there are captured values, they stand for its parameters, which are not
-    /// printed then.
+    /// A body. Captured values, if there are any, replace its parameters, which are then not
+    /// printed.
     fn body(&mut self, body: &Body, captured: &[&str], indent: usize) {
         let prefix = self.prefix();
         let mut names = Names::of(body.graph(), &prefix);
@@ -275,11 +273,11 @@ impl Printer {
     }
 }
 
-/// How far the ops of the function are indented; those of bodies are further.
+/// Indentation of the function's ops; ops of bodies are indented further.
 const INDENT: usize = 4;
 
-/// The whole module, and where the text of each of `nodes` nodes of the region starts. `aliases`
-/// has the result that may be put into the memory of each parameter.
+/// The text of the module, and the offset of each of the region's `nodes` nodes. `aliases` has the
+/// result that may reuse the memory of each parameter.
 pub(super) fn module(plain: &Plain, aliases: &[Option<u32>], nodes: usize) -> (String, Vec<usize>) {
     let graph = plain.function.graph();
     let out = String::with_capacity(256 + graph.nodes().len() * 160);
@@ -294,7 +292,7 @@ pub(super) fn module(plain: &Plain, aliases: &[Option<u32>], nodes: usize) -> (S
     put!(printer, "module @region {{\n  func.func public @main({params}) -> ({types}) {{\n");
     let mut starts = Vec::with_capacity(nodes + 1);
     for (node, origin) in graph.nodes().iter().zip(&plain.origins) {
-        // A node that nothing is printed for starts where the next one does.
+        // A node without text starts where the next one does.
         let started = origin.map_or(0, |node| node + 1);
         starts.resize(started.max(starts.len()), printer.out.len());
         printer.node(node, &names, INDENT);

@@ -1,12 +1,12 @@
-//! Ops that a plugin computes in two ways ([`super::exact`] says which these are), and whether a
-//! region has a zero for fences.
+//! Ops that a plugin rounds in one of two ways ([`super::exact`] lists them), and whether a region
+//! needs a zero for fences.
 
 use super::Numerics;
 use crate::canon::CanonRegion;
 use crate::op::{Lowered, OpCode, Signature};
 use crate::shape::TensorType;
 
-/// Whether a plugin computes an op in two ways.
+/// Whether a plugin rounds an op in one of two ways.
 pub(super) fn is_unsteady(signature: &Signature) -> bool {
     let Some(dtype) = signature.results().first().map(TensorType::dtype).filter(|dtype| dtype.is_float())
     else {

@@ -1,16 +1,17 @@
-//! The verifier.
+//! The verifier: reads a module back before it is compiled.
 //!
-//! Invariant Y1: the plugin compiles what the verifier accepted, which says the region, op for op.
-//! A [`Verified`] can only come from [`Module::verify`], and the device compiles nothing else.
+//! Invariant Y1: the plugin compiles only text that the verifier has found to express the region,
+//! op for op. A [`Verified`] can only come from [`Module::verify`], and the device compiles nothing
+//! else.
 //!
-//! A module is text, and text can say anything. So what is about to be compiled is read back by the
-//! reader of [`crate::text`], which is not the printer turned around but a parser of the language,
-//! and must be, op for op, the function that was lowered: the same parameters and reuse of their
-//! memory, the same ops with the same attributes, bodies and operands, the same returns, and
-//! nothing besides. Each op has then passed the op table once more, so a module that is accepted is
-//! a well-typed one, and a name or an attribute that broke out of its place would be seen.
+//! Text could express anything. So the reader of [`crate::text`], which is a parser of the language
+//! and not the inverse of the printer, reads back what is about to be compiled. The result must be,
+//! op for op, the function that was lowered: the same parameters and aliases, the same ops with the
+//! same attributes, bodies and operands, the same returns, and nothing else. Each op passes the op
+//! table once more, so an accepted module is well-typed, and a name or an attribute that escaped
+//! from its position would be found.
 //!
-//! The cost is that of reading: linear in the text.
+//! Cost: linear in the length of the text.
 
 use std::fmt;
 
@@ -18,17 +19,17 @@ use super::Module;
 use crate::graph::Body;
 use crate::text::{TextError, TextModule};
 
-/// A module that the verifier has accepted.
+/// A module that the verifier accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verified(Module);
 
-/// Why a module is not what it should be. This is always a bug of the library.
+/// Why the verifier rejected a module. This is always a bug of the library.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum VerifyError {
     /// The text is not a module.
     Unreadable(TextError),
-    /// The text is a module, of something else.
+    /// The text is a module, but of another function.
     Differs(String),
 }
 
@@ -59,10 +60,10 @@ impl Verified {
 }
 
 impl Module {
-    /// Reads the text back and compares it with what was lowered.
+    /// Reads the text back and compares it with the function that was lowered.
     ///
     /// # Errors
-    /// When they differ, which is a bug of the library.
+    /// If they differ, which is a bug of the library.
     pub fn verify(self) -> Result<Verified, VerifyError> {
         let read = TextModule::parse_whole(&self.text).map_err(VerifyError::Unreadable)?;
         match difference(&self, &read) {
@@ -72,7 +73,7 @@ impl Module {
     }
 }
 
-/// The first thing in which a text differs from what was lowered.
+/// The first difference between a text and the function that was lowered.
 fn difference(module: &Module, read: &TextModule) -> Option<String> {
     if read.functions() != 1 {
         return Some(format!("it has {} functions", read.functions()));
@@ -110,7 +111,7 @@ mod tests {
     use crate::op::{OpCode, attrs};
     use crate::shape::TensorType;
 
-    /// A region with a lifted scalar, a body, an op that is lowered as others, a composite, and an
+    /// A region with a lifted scalar, a body, an op that is lowered to others, a composite, and an
     /// alias.
     fn module() -> Module {
         let ty = TensorType::of(DType::F32, &[4]).expect("small");
@@ -146,8 +147,8 @@ mod tests {
         assert_eq!(verified.module(), &module());
     }
 
-    /// A branch that captures one value under two names has a branch in it that captures both: text
-    /// has one name for it in both.
+    /// A branch captures one value under two names, and an inner branch captures both. The text has
+    /// one name for it in both branches.
     #[test]
     fn what_is_captured_twice_is_one_value_in_inner_branches_too() {
         let (ty, index) = (TensorType::of(DType::F32, &[2]).expect("small"), TensorType::scalar(DType::I32));
@@ -156,8 +157,8 @@ mod tests {
             let params: Vec<crate::Ref> = (0..captured).map(|_| graph.param(ty.clone())).collect();
             Arc::new(Body::new(graph, &params[returns..=returns]).expect("they exist"))
         };
-        // The branches of the middle one have parameters of their own for what the outer one
-        // captures twice.
+        // The branches of the middle level have separate parameters for what the outer one captures
+        // twice.
         let middle = || {
             let mut graph = Graph::new();
             let params = [graph.param(ty.clone()), graph.param(ty.clone())];
@@ -181,7 +182,7 @@ mod tests {
 
     type Change<'a> = &'a dyn Fn(&str) -> String;
 
-    /// Text that says something else than the region, or something more.
+    /// Text that expresses another function than the region, or something in addition.
     #[test]
     fn what_was_tampered_with_is_refused() {
         let negate = "    %x = \"stablehlo.negate\"(%a0) : (tensor<4xf32>) -> tensor<4xf32>\n";
@@ -230,8 +231,8 @@ mod tests {
         }
     }
 
-    /// What a text is made of: words and numbers, quoted texts, space, and single characters
-    /// besides.
+    /// The tokens of a text: words and numbers, quoted strings, whitespace, and single other
+    /// characters.
     fn pieces(text: &str) -> Vec<&str> {
         let is_word = |c: char| c.is_alphanumeric() || "_.%@#$-".contains(c);
         let (mut found, mut rest) = (Vec::new(), text);
@@ -249,8 +250,8 @@ mod tests {
         found
     }
 
-    /// Each word, number and sign in turn left out, said twice, changed with its neighbour, and in
-    /// its place some of the others: text that says anything else than the region is refused.
+    /// Deletes, repeats, swaps with its neighbour and replaces each word, number and sign. Any text
+    /// that expresses another function is rejected.
     #[test]
     fn every_token_counts() {
         let module = module();
@@ -269,7 +270,7 @@ mod tests {
                 swapped.swap(at, next);
                 texts.push(swapped.concat());
             }
-            // Not the same ones everywhere.
+            // Each position tries different replacements.
             let others = distinct.iter().cycle().skip(index * 7 % distinct.len()).step_by(5).take(6);
             texts.extend(others.map(|other| with(other)));
             for text in texts.into_iter().filter(|text| *text != module.text) {
@@ -279,8 +280,8 @@ mod tests {
                 }
             }
         }
-        // What a value, a function or a block is called says nothing, if nothing else calls it so;
-        // nor does that `main` is public, or of which type the numbers are in a list without any.
+        // Accepted changes without meaning: unused names of values, functions and blocks, that
+        // `main` is public, and the element type of an empty list.
         accepted.retain(|(token, text)| {
             let uses = pieces.iter().filter(|other| *other == token).count();
             let is_name = uses == 1 && token.starts_with(['%', '@']) || *token == "bb0";
@@ -290,12 +291,12 @@ mod tests {
         assert!(refused > 1_000, "{refused} changes were refused");
     }
 
-    /// Space, comments, names and locations say nothing.
+    /// Whitespace, comments, names and locations have no meaning.
     #[test]
     fn what_says_the_same_is_accepted() {
         let module = module();
         let text = module.text.replace("%r1", "%other").replace('\n', "  // a comment\n loc(unknown)");
-        // A location stands where an op ends, so not after lines that open something.
+        // A location follows an op, so it cannot follow a line that opens a block.
         let text = text
             .replace("{  // a comment\n loc(unknown)", "{\n")
             .replace(":  // a comment\n loc(unknown)", ":\n");

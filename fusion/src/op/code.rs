@@ -1,4 +1,4 @@
-//! Opcodes and the enumerations of the specification that users write.
+//! Opcodes, and the enumerations of the specification.
 
 use crate::attr::AttrValue;
 
@@ -6,8 +6,8 @@ macro_rules! opcodes {
     ($($name:ident = $code:literal),* $(,)?) => {
         /// An operation of the StableHLO specification or of the CHLO dialect.
         ///
-        /// The numbers are part of keys and saved programs (O2): new ops get new numbers, and a
-        /// number is never used twice.
+        /// The numbers are part of keys and saved programs (O2): new ops get new numbers, and
+        /// numbers are never reused.
         #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
         #[repr(u16)]
         #[allow(missing_docs, reason = "each op is documented by its row in the op table")]
@@ -91,7 +91,7 @@ impl From<Comparison> for AttrValue {
     }
 }
 
-/// In which order `compare` sees the elements.
+/// The order that `compare` uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum ComparisonType {
@@ -115,7 +115,7 @@ impl From<ComparisonType> for AttrValue {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum RngAlgorithm {
-    /// The plugin's choice; its bits are not specified.
+    /// The plugin's choice. Its bits are not specified.
     Default,
     /// Threefry-2x32 with 20 rounds (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3",
     /// 2011).
@@ -154,8 +154,8 @@ pub enum FftType {
     Fft,
     /// The inverse of [`FftType::Fft`].
     Ifft,
-    /// Real to complex; the second half of the last dimension, which the first determines, is left
-    /// out.
+    /// Real to complex. The second half of the last dimension is omitted, because the first
+    /// determines it.
     Rfft,
     /// The inverse of [`FftType::Rfft`].
     Irfft,

@@ -1,4 +1,4 @@
-//! Places of the attributes of a convolution.
+//! Positions of the attributes of a convolution.
 
 /// The strides of the window.
 pub const STRIDES: usize = 0;

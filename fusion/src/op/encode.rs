@@ -1,4 +1,4 @@
-//! Writing bodies and calls as bytes.
+//! Encodes bodies and calls as bytes.
 //!
 //! ```text
 //! nodes   = #nodes, (call, #operands, operand*)*
@@ -9,7 +9,7 @@
 //! shape   = rank, size*
 //! ```
 //!
-//! Result types are left out: they follow from the rest.
+//! Result types are omitted, because they follow from the rest.
 
 use std::sync::Arc;
 
@@ -54,7 +54,7 @@ pub(crate) fn write_type(out: &mut Writer, ty: &TensorType) {
     write_shape(out, ty.shape());
 }
 
-// The kinds of values that attributes and what is said to handlers have in common.
+// The kinds of values that attributes and handler configurations share.
 
 fn write_flag(out: &mut Writer, flag: bool) {
     out.byte(if flag { tag::TRUE } else { tag::FALSE });
@@ -143,7 +143,8 @@ fn write_value(out: &mut Writer, value: &AttrValue) {
     }
 }
 
-/// A value that is said to a handler, as the attribute value of its kind; a float has 8 bytes.
+/// A value of a handler's configuration, encoded as an attribute value of its kind; a float has 8
+/// bytes.
 fn write_said(out: &mut Writer, value: &ConfigValue) {
     match value {
         ConfigValue::Bool(value) => write_flag(out, *value),
@@ -203,7 +204,7 @@ pub(crate) fn encode_call(op: OpCode, attrs: &Attrs, bodies: &[Arc<Body>]) -> Bo
     out.into_vec().into_boxed_slice()
 }
 
-/// A hash of a call without its operands, given its encoding, and of their types.
+/// A stable hash of a call without its operands, from its encoding and the operand types.
 pub(crate) fn token(encoded: &[u8], operands: &[TensorType]) -> u64 {
     let mut out = Writer::with_capacity(encoded.len() + 16 * operands.len());
     out.raw(encoded);

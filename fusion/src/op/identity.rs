@@ -1,4 +1,4 @@
-//! Values that change nothing, and the ends of the ranges of types: what reductions start from.
+//! Identity elements of ops, and the extreme values of types: initial values of reductions.
 
 use super::code::OpCode;
 use crate::dtype::{DType, DTypeClass};
@@ -10,7 +10,7 @@ pub(in crate::op) fn scalar(dtype: DType, bits: Bits) -> Literal {
     Store::filled(TensorType::scalar(dtype), bits & mask(dtype)).finish()
 }
 
-/// The bits of the least or the greatest value of a type: infinite where the type has infinities.
+/// The bits of the least or greatest value of a type, which is infinite if the type has infinities.
 fn extreme_bits(dtype: DType, greatest: bool) -> Bits {
     let ones = mask(dtype);
     match dtype.class() {
@@ -36,19 +36,19 @@ fn extreme_bits(dtype: DType, greatest: bool) -> Bits {
     }
 }
 
-/// The least or the greatest value of a type, rank 0; infinite where the type has infinities. Of a
-/// complex type both parts are.
+/// The least or greatest value of a type, rank 0, which is infinite if the type has infinities. For
+/// a complex type both parts are.
 #[must_use]
 pub fn extreme(dtype: DType, greatest: bool) -> Literal {
     scalar(dtype, extreme_bits(dtype, greatest))
 }
 
-/// The value, rank 0, that leaves every other one as it is when `op` combines them; 0 for ops that
-/// have none.
+/// The identity element of `op`, rank 0: combining it with any value returns that value. 0 for ops
+/// that have none.
 #[must_use]
 pub fn neutral(op: OpCode, dtype: DType) -> Literal {
     match op {
-        // The real part of a complex number.
+        // The real part; the imaginary part is zero.
         OpCode::Multiply if dtype.part().is_float() => scalar(dtype, from_f64(dtype.part(), 1.0)),
         OpCode::Multiply => scalar(dtype, 1),
         OpCode::And => scalar(dtype, from_int(dtype, -1)),

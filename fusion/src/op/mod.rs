@@ -1,21 +1,20 @@
 //! The op vocabulary: opcodes, the op table, and checked op signatures.
 //!
-//! Input: an [`OpCode`], [`crate::Attrs`], bodies and operand types. Output: a [`Signature`], the
-//! receipt that says the call is valid and which types it returns. Pure; no I/O, no clock, no
-//! global state.
+//! Input: an [`OpCode`], [`crate::Attrs`], bodies and operand types. Output: a [`Signature`], which
+//! proves that the call is valid and holds its result types. Pure; no I/O, no clock, no global
+//! state.
 //!
-//! What an op means stands in its row of the op table ([`OpDef`]): arity, attributes, type rule,
-//! fusibility, effect, StableHLO name and lowering. The API methods, the error messages, the
-//! program format, the lowering, the conformance run and the property tests are all driven by that
-//! table. So an op is added by adding a row. The crates `fuseline-interp` and `fuseline-testgen`
-//! have a function for each op code, and do not compile without one.
+//! The row of an op in the op table ([`OpDef`]) defines its arity, attributes, infer rule,
+//! fusibility, effect, StableHLO name and lowering. The table drives the API methods, the error
+//! messages, the program format, the lowering, the conformance run and the property tests, so
+//! adding a row adds an op. The crates `fuseline-interp` and `fuseline-testgen` have a function for
+//! each op code, and do not compile without one.
 //!
 //! Invariants:
-//! - O1: a [`Signature`] can only come from [`Signature::infer`], so a stage that holds one need
-//!   not check again.
-//! - O2: the code of an op never changes, since it is part of keys and saved programs.
-//! - O3: two signatures are equal exactly when their encodings are equal, given equal operand
-//!   types.
+//! - O1: a [`Signature`] can only come from [`Signature::infer`], so later stages need not check
+//!   the call again.
+//! - O2: the code of an op never changes, because it is part of keys and saved programs.
+//! - O3: given equal operand types, two signatures are equal exactly if their encodings are equal.
 
 pub mod attrs;
 mod code;
@@ -31,7 +30,7 @@ mod table;
 
 /// Dimension numbers and windows of calls, decoded from their attributes.
 pub mod dims {
-    /// Places of the attributes of a convolution.
+    /// Positions of the attributes of a convolution.
     pub mod conv_attr {
         pub use crate::op::conv_attr::*;
     }

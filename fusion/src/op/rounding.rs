@@ -1,4 +1,4 @@
-//! What rounding does to the results of a call, and how far apart two executors may be.
+//! How rounding affects the results of a call, and how far two executors may differ.
 
 use super::code::OpCode;
 use super::def::Rounding;
@@ -7,12 +7,11 @@ use crate::dtype::DType;
 use crate::graph::{Body, Graph};
 use crate::shape::TensorType;
 
-/// How far from the interpreter's result `x` a correct executor's may be in a portable program, as
-/// a part of `1 + |x|`, for values of this type that are not exact; 0 for types that are never
-/// inexact.
+/// The tolerance of a correct executor's result relative to the interpreter's result `x`, as a
+/// fraction of `1 + |x|`, for inexact values of this type in a portable program; 0 for types whose
+/// values are always exact.
 ///
-/// It holds for programs of any length, and leaves room for executors that keep short floats in
-/// longer ones.
+/// It holds for programs of any length, and allows executors to keep short floats in longer ones.
 #[must_use]
 pub fn tolerance(dtype: DType) -> f64 {
     match dtype {
@@ -24,8 +23,8 @@ pub fn tolerance(dtype: DType) -> f64 {
     }
 }
 
-/// What rounding does to the results of a call, its bodies included. The table's classes are those
-/// of the worst element types.
+/// The rounding class of a call, bodies included. The classes in the op table are those of the
+/// worst element types.
 #[must_use]
 pub fn rounding_class(signature: &Signature) -> Rounding {
     let from = signature.operands().first().map(TensorType::dtype);
@@ -41,7 +40,7 @@ pub fn rounding_class(signature: &Signature) -> Rounding {
                 (None, None) => Rounding::Exact,
             }
         }
-        // The distance from zero, which is a root of a sum of squares.
+        // The magnitude, a root of a sum of squares.
         (OpCode::Abs | OpCode::Sign, Some(from), _) if from.is_complex() => Rounding::Rounded,
         (op, ..)
             if matches!(op, OpCode::Reduce | OpCode::ReduceWindow | OpCode::Scatter | OpCode::Scan)
@@ -49,16 +48,16 @@ pub fn rounding_class(signature: &Signature) -> Rounding {
         {
             signature.bodies().iter().map(|body| body_class(body)).fold(Rounding::Exact, Rounding::worse)
         }
-        // A program of one replica has nothing to combine with.
+        // With one replica there is nothing to combine.
         (OpCode::AllReduce | OpCode::ReduceScatter, ..) => Rounding::Exact,
-        // Selecting jumps, so the operands are exact; what is left is to add up.
+        // Selection is a step, so its operands are exact; what remains is the sum.
         (OpCode::SelectAndScatter, ..) => body_class(&signature.bodies()[1]),
         _ => signature.def().rounding,
     }
 }
 
-/// Whether an op of a call rounds, its bodies included. [`rounding_class`] does not say so of a
-/// call that also jumps.
+/// Whether an op of a call rounds, bodies included. [`rounding_class`] does not tell for a call
+/// that is also a step.
 #[must_use]
 pub fn rounds(signature: &Signature) -> bool {
     match rounding_class(signature) {
@@ -73,7 +72,7 @@ fn body_class(body: &Body) -> Rounding {
     graph.nodes().iter().map(|node| rounding_class(node.signature())).fold(Rounding::Exact, Rounding::worse)
 }
 
-/// Whether an op does nothing but run its bodies.
+/// Whether an op only runs its bodies.
 #[must_use]
 pub fn runs_bodies(op: OpCode) -> bool {
     matches!(op, OpCode::While | OpCode::If | OpCode::Case | OpCode::Map)

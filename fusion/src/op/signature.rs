@@ -1,4 +1,4 @@
-//! An op applied to types: checked once, shared by every record of it.
+//! An op call with types: checked once, then shared by all records of the call.
 
 use std::fmt;
 use std::sync::Arc;
@@ -23,8 +23,8 @@ pub type OperandTypes = SmallVec<[TensorType; 2]>;
 /// An op with its attributes, bodies, operand types and result types, checked against the op table
 /// (O1).
 ///
-/// This is the unit of interning: the types of a steady loop are inferred once, and every later
-/// record of the same call shares the signature.
+/// Signatures are interned: the types of a loop are inferred once, and all later records of the
+/// same call share the signature.
 #[derive(PartialEq, Eq)]
 pub struct Signature {
     op: OpCode,
@@ -43,8 +43,8 @@ impl Signature {
     /// Checks a call and infers its result types.
     ///
     /// # Errors
-    /// When the call does not fit the op's row: wrong arity, attributes, element types, shapes or
-    /// bodies, or a limit of [`crate::limits`].
+    /// If the call does not fit the op's row (wrong arity, attributes, element types, shapes or
+    /// bodies), or exceeds a limit of [`crate::limits`].
     pub fn infer(
         op: OpCode,
         attrs: Attrs,
@@ -54,7 +54,7 @@ impl Signature {
         Signature::infer_within(MAX_BODY_DEPTH, op, attrs, bodies, operands)
     }
 
-    /// The same with bodies that nest up to `most` deep.
+    /// As [`Signature::infer`], for bodies that nest at most `most` deep.
     pub(crate) fn infer_within(
         most: usize,
         op: OpCode,
@@ -121,15 +121,14 @@ impl Signature {
         &self.attrs
     }
 
-    /// The attributes that a written form states: those that are given and do not follow from the
-    /// results.
+    /// The attributes that a textual form contains: those that are given and do not follow from the
+    /// result types.
     pub fn stated_attrs(&self) -> impl Iterator<Item = (&'static AttrDef, &AttrValue)> {
         let all = self.def().attrs.iter().zip(self.attrs.values());
         all.filter(|(def, value)| def.presence != Presence::FromResult && !matches!(value, AttrValue::Absent))
     }
 
-    /// The handler that the call is of, where it is a `custom_call` of one and not of a function of
-    /// the plugin.
+    /// The handler of a `custom_call`; `None` if the call is to a function of the plugin.
     #[must_use]
     pub fn handler(&self) -> Option<&'static Target> {
         let name = (self.op == OpCode::CustomCall).then(|| self.attrs.view().name(custom_call_at::TARGET))?;
@@ -164,27 +163,26 @@ impl Signature {
         self.depth
     }
 
-    /// What the op does besides computing: what its row says, or an ordered op in one of its
-    /// bodies.
+    /// The side effect: that of the op's row, or of an ordered op in a body.
     #[inline]
     #[must_use]
     pub fn effect(&self) -> Effect {
         self.effect
     }
 
-    /// Whether replicas compute it together: what one gets depends on others, or on which one it
-    /// is.
+    /// Whether the replicas compute it together: the result of one depends on others or on the
+    /// replica's number.
     #[inline]
     #[must_use]
     pub fn is_joint(&self) -> bool {
         self.joint
     }
 
-    /// Checks that a program of so many replicas may have the call.
+    /// Checks that a program with `replicas` replicas may contain the call.
     ///
     /// # Errors
-    /// When the groups of a collective, here or in a body, leave out a replica or name one that is
-    /// not there.
+    /// If the groups of a collective, here or in a body, omit a replica or name one that does not
+    /// exist.
     #[inline]
     pub fn check_replicas(&self, replicas: usize) -> Result<(), OpError> {
         if self.joint { self.check_joint(replicas) } else { Ok(()) }
@@ -203,14 +201,14 @@ impl Signature {
         super::infer::collective::named(&self.call())
     }
 
-    /// Whether replicas give each other data: a collective, or control flow with one in its bodies.
+    /// Whether replicas exchange data: a collective, or control flow with one in its bodies.
     #[must_use]
     pub fn exchanges(&self) -> bool {
         let mut inner = self.bodies.iter().flat_map(|body| body.graph().nodes());
         self.joint && (self.def().exchanges() || inner.any(|node| node.signature().exchanges()))
     }
 
-    /// Op, attributes and bodies in the canonical encoding (O3); the result types follow from the
+    /// Op, attributes and bodies in the canonical encoding (O3). Result types follow from the
     /// operands.
     #[inline]
     #[must_use]
@@ -218,28 +216,28 @@ impl Signature {
         &self.encoded
     }
 
-    /// A hash of op, attributes, bodies and operand types, the same in every process and on every
-    /// machine. Not an identity: two calls may share one.
+    /// A stable hash of op, attributes, bodies and operand types: the same in every process and on
+    /// every machine. It is not an identity: two calls may share one.
     #[inline]
     #[must_use]
     pub fn token(&self) -> u64 {
         self.token
     }
 
-    /// Number of multiplications, for ops that are products summed over a dimension; 0 for others.
+    /// Number of multiplications of a contraction; 0 for other ops.
     #[must_use]
     pub fn products(&self) -> u128 {
         super::infer::contraction::products(&self.call(), self.results.first())
     }
 
-    /// The call as its rule sees it.
+    /// The call, as its rule gets it.
     #[inline]
     #[must_use]
     pub fn call(&self) -> Call<'_> {
         Call { def: self.def(), operands: &self.operands, attrs: &self.attrs, bodies: &self.bodies }
     }
 
-    /// Whether this is the signature of the given call, so that it need not be inferred again.
+    /// Whether this is the signature of the given call, which then need not be inferred again.
     #[inline]
     #[must_use]
     pub fn is_for<'a>(
@@ -259,9 +257,9 @@ impl Signature {
     }
 }
 
-/// Effect of a call, and whether replicas compute it together: its own (what its target says, for a
-/// handler) or, for control flow, that of its bodies. Other bodies are applied to some elements at
-/// a time, where neither has a meaning.
+/// The effect of a call, and whether replicas compute it together: its own (for a handler, its
+/// target's) or, for control flow, that of its bodies. Other bodies are applied to a few elements
+/// at a time, where neither is defined.
 fn parallel(def: &'static OpDef, attrs: &Attrs, bodies: &[Arc<Body>]) -> Result<(Effect, bool), OpError> {
     let (mut effect, mut joint) = (def.effect, matches!(def.replicas, Replicas::Together));
     if def.code == OpCode::CustomCall && attrs.view().bool(custom_call_at::EFFECT) {
@@ -290,7 +288,7 @@ fn parallel(def: &'static OpDef, attrs: &Attrs, bodies: &[Arc<Body>]) -> Result<
     Ok((effect, joint))
 }
 
-/// How many of something were given, in words.
+/// A count with its noun, in words.
 fn counted(count: usize, what: &str) -> String {
     match count {
         1 => format!("1 {what} was given"),

@@ -1,4 +1,4 @@
-//! How closely an output must agree with what is expected.
+//! How closely an output must match its expected value.
 
 use std::fmt;
 
@@ -12,12 +12,12 @@ use crate::literal::Literal;
 pub enum Check {
     /// Equal as numbers: zeros of either sign are equal, and so are NaNs.
     Exact,
-    /// At most so many representable numbers apart, in the tensor's own element type.
+    /// At most `ulp` representable numbers apart, in the tensor's own element type.
     Close {
         /// The largest distance.
         ulp: u64,
     },
-    /// At most so far apart in absolute terms; see [`Check::almost`].
+    /// At most this far apart in absolute terms; see [`Check::almost`].
     Almost(Tolerance),
 }
 
@@ -31,7 +31,7 @@ impl Tolerance {
     }
 }
 
-/// The first element that a check refuses.
+/// The first mismatch that a check finds.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Mismatch {
     /// The types differ.
@@ -65,7 +65,7 @@ impl fmt::Display for Mismatch {
     }
 }
 
-/// One element: as a number, as bits with the sign apart (floats only).
+/// One element: as a number, or for floats as bits with a separate sign.
 #[derive(Clone, Copy)]
 enum Number {
     Int(i128),
@@ -81,7 +81,7 @@ impl Number {
     }
 }
 
-/// The elements; both parts of complex ones.
+/// The elements; for complex ones, both parts.
 fn numbers(literal: &Literal) -> impl Iterator<Item = Number> + '_ {
     let dtype = literal.dtype().part();
     literal.bytes().chunks_exact(dtype.size()).map(move |raw| {
@@ -143,7 +143,7 @@ impl Check {
     /// Compares an output with its expected value.
     ///
     /// # Errors
-    /// With the first mismatch.
+    /// The first mismatch.
     pub fn compare(self, actual: &Literal, expected: &Literal) -> Result<(), Mismatch> {
         if actual.ty() != expected.ty() {
             return Err(Mismatch::Type {

@@ -1,4 +1,4 @@
-//! Ids and types, as every part of a program file has them.
+//! Ids and types, which all parts of a program file share.
 
 use super::json::At;
 use super::{Problem, ProgramError, ProgramId};

@@ -1,4 +1,4 @@
-//! Functions as programs.
+//! Converts functions to programs.
 
 use std::sync::Arc;
 
@@ -7,8 +7,8 @@ use crate::graph::{Body, Ref};
 use crate::literal::Literal;
 
 impl Program {
-    /// The program that applies a function to some inputs, op by op; its outputs are what the
-    /// function returns. `None` when the inputs do not have the types of the function's parameters.
+    /// The program that applies a function to inputs, op by op. Its outputs are the function's
+    /// returns. `None` if the inputs do not have the types of the parameters.
     #[must_use]
     pub fn of_function(name: &str, function: &Body, inputs: Vec<Arc<Literal>>) -> Option<Program> {
         let graph = function.graph();

@@ -1,4 +1,4 @@
-//! JSON values with a place: every access that fails says where in the file.
+//! JSON values with their path, so that every error says where in the file it is.
 
 use serde_json::Value;
 
@@ -74,7 +74,7 @@ impl<'a> At<'a> {
         self.value.as_f64().ok_or_else(|| self.wrong("a number"))
     }
 
-    /// A 32-bit float: a number, or a word for what JSON has no number for.
+    /// A 32-bit float: a number, or a word for values that JSON numbers cannot express.
     pub(super) fn float(&self) -> Result<f32, ProgramError> {
         match self.value.as_str() {
             Some("nan") => Ok(f32::NAN),

@@ -1,18 +1,18 @@
-//! Where in a JSON text a path such as `ops[3].operands[1]` leads.
+//! Finds the position of a path such as `ops[3].operands[1]` in a JSON text.
 //!
-//! The parser of JSON keeps no positions, and the only one who wants them has an error to show: so
-//! the text is walked again then, with the path as the guide. The text is known to be JSON; where
-//! it is not after all, there is no answer.
+//! The JSON parser keeps no positions, and only error messages need one. So the text is scanned
+//! again for an error, along the path. The text is expected to be valid JSON; if it is not, the
+//! position is unknown.
 
-/// Line and column (both from 1, columns in characters) of what `path` names in `text`; `None` when
-/// it names nothing.
+/// Line and column (both from 1, columns in characters) of `path` in `text`; `None` if the path
+/// does not exist.
 pub(super) fn position(text: &str, path: &str) -> Option<(usize, usize)> {
     let mut scanner = Scanner { bytes: text.as_bytes(), at: 0 };
     scanner.space();
     for step in steps(path)? {
         match step {
-            Step::Key(key) => scanner.enter_object(key)?,
-            Step::Index(index) => scanner.enter_list(index)?,
+            PathStep::Key(key) => scanner.enter_object(key)?,
+            PathStep::Index(index) => scanner.enter_list(index)?,
         }
     }
     let before = text.get(..scanner.at)?;
@@ -22,22 +22,22 @@ pub(super) fn position(text: &str, path: &str) -> Option<(usize, usize)> {
 }
 
 /// One step of a path.
-enum Step<'a> {
+enum PathStep<'a> {
     Key(&'a str),
     Index(usize),
 }
 
-/// Takes a path apart; the whole program is `program`.
-fn steps(path: &str) -> Option<Vec<Step<'_>>> {
+/// Splits a path; the whole program is `program`.
+fn steps(path: &str) -> Option<Vec<PathStep<'_>>> {
     let mut steps = Vec::new();
     if path == "program" {
         return Some(steps);
     }
     for part in path.split('.') {
         let mut pieces = part.split('[');
-        steps.extend(pieces.next().filter(|key| !key.is_empty()).map(Step::Key));
+        steps.extend(pieces.next().filter(|key| !key.is_empty()).map(PathStep::Key));
         for index in pieces {
-            steps.push(Step::Index(index.strip_suffix(']')?.parse().ok()?));
+            steps.push(PathStep::Index(index.strip_suffix(']')?.parse().ok()?));
         }
     }
     Some(steps)
@@ -59,14 +59,14 @@ impl Scanner<'_> {
         }
     }
 
-    /// Takes one character and the space after it.
+    /// Consumes one character and the whitespace after it.
     fn take(&mut self, wanted: u8) -> Option<()> {
         (self.peek()? == wanted).then(|| self.at += 1)?;
         self.space();
         Some(())
     }
 
-    /// Goes over a string; returns what stands between the quotes, escapes as they are.
+    /// Consumes a string; returns its raw contents, with escapes.
     fn string(&mut self) -> Option<&[u8]> {
         (self.peek()? == b'"').then(|| self.at += 1)?;
         let start = self.at;
@@ -83,7 +83,7 @@ impl Scanner<'_> {
         self.bytes.get(start..end)
     }
 
-    /// Goes over a value. Brackets are counted, so that depth costs nothing.
+    /// Consumes a value. Counting brackets avoids recursion.
     fn skip(&mut self) -> Option<()> {
         let mut depth = 0usize;
         loop {
@@ -116,7 +116,7 @@ impl Scanner<'_> {
         }
     }
 
-    /// Goes to the member of an object; of equal keys the last one counts, as for the parser.
+    /// Moves to a member of an object. Of equal keys the last one counts, as in the parser.
     fn enter_object(&mut self, key: &str) -> Option<()> {
         self.take(b'{')?;
         let mut found = None;
@@ -135,7 +135,7 @@ impl Scanner<'_> {
         Some(())
     }
 
-    /// Goes to the entry of a list.
+    /// Moves to an entry of a list.
     fn enter_list(&mut self, index: usize) -> Option<()> {
         self.take(b'[')?;
         for _ in 0..index {

@@ -1,17 +1,17 @@
-//! Programs as files: the format of the conformance cases, of captured traces and of bug reports.
+//! Program files: the format of conformance cases, captured programs and bug reports.
 //!
 //! A program is one JSON object: values (inputs and constants with their data), ops in execution
-//! order, the ids of the outputs and, optionally, what the outputs should be and how closely. Ids
-//! are small integers, each defined once. [`Program::parse`] checks everything that can be checked
-//! without running: every op goes through the op table and must have the result types that the file
-//! declares.
+//! order, the ids of the outputs and, optionally, the expected outputs and how closely they must
+//! match. Ids are small integers, each defined once. [`Program::parse`] checks everything that can
+//! be checked without running: every op goes through the op table and must have the declared result
+//! types.
 //!
-//! A region sees its arguments and the constants of the program. The branches of `if` and `case`,
+//! A body can use its arguments and the constants of the program. The branches of `if` and `case`,
 //! which capture values in StableHLO, take them as arguments here: one per operand after the first.
 //!
-//! A file that is wrong gives a [`ProgramError`] that says where (`ops[3].attrs.dimensions`) and
-//! what; a file that uses an op or element type which the op table does not have yet gives one that
-//! says so, so that a test can skip it by name.
+//! An invalid file gives a [`ProgramError`] with the path (`ops[3].attrs.dimensions`) and the
+//! problem. If the op table lacks an op or element type of the file, the error says so, and a test
+//! can skip the file by that name.
 
 mod check;
 mod field;
@@ -42,7 +42,7 @@ impl fmt::Display for ProgramId {
     }
 }
 
-/// What a program value stands for.
+/// The role of a program value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// Run-time data.
@@ -73,12 +73,12 @@ pub struct ProgramOp {
     pub results: Vec<ProgramId>,
 }
 
-/// A program read from a file, or to be written to one.
+/// A program that was read from a file, or can be written to one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Program {
     /// Its name, for messages.
     pub name: String,
-    /// Where it comes from, for messages; may be empty.
+    /// Its origin, for messages; may be empty.
     pub source: String,
     /// For filtering: the main op or a group of programs; may be empty.
     pub class: String,
@@ -88,32 +88,32 @@ pub struct Program {
     pub ops: Vec<ProgramOp>,
     /// The values to return.
     pub outputs: Vec<ProgramId>,
-    /// What the outputs should be; empty when not known, else one per output.
+    /// The expected outputs: empty if unknown, else one per output.
     pub expected: Vec<Literal>,
     /// How to compare them; one per expected output.
     pub checks: Vec<Check>,
 }
 
-/// What is wrong with a program file, and where.
+/// An error in a program file, with its location.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProgramError {
     place: String,
     problem: Problem,
-    /// Line and column of what is not JSON.
+    /// Line and column of a JSON syntax error.
     position: Option<(usize, usize)>,
 }
 
-/// What is wrong with a program file.
+/// The problem of an invalid program file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Problem {
-    /// It is not JSON, or not what the format asks for.
+    /// It is not JSON, or violates the format.
     Malformed(String),
     /// It uses an op that the op table does not have.
     UnknownOp(String),
     /// It uses an element type that the library does not have.
     UnknownDType(String),
-    /// An op is refused by its rule.
+    /// A rule rejects an op.
     Op(crate::OpError),
 }
 
@@ -126,26 +126,27 @@ impl ProgramError {
         ProgramError { place: place.into(), problem, position: None }
     }
 
-    /// Where in the file: a path such as `ops[3].operands[1]`, or line and column for bad JSON.
+    /// The location in the file: a path such as `ops[3].operands[1]`, or line and column for a JSON
+    /// syntax error.
     #[must_use]
     pub fn place(&self) -> &str {
         &self.place
     }
 
-    /// Line and column of the place, both from 1, in the text that was parsed. `None` when it
+    /// Line and column of the location, both from 1, in the text that was parsed. `None` if it
     /// cannot be found.
     #[must_use]
     pub fn position(&self, text: &str) -> Option<(usize, usize)> {
         self.position.or_else(|| locate::position(text, &self.place))
     }
 
-    /// What is wrong.
+    /// The problem.
     #[must_use]
     pub fn problem(&self) -> &Problem {
         &self.problem
     }
 
-    /// The op or element type that is not supported, when that is what is wrong.
+    /// The unsupported op or element type, if that is the problem.
     #[must_use]
     pub fn unsupported(&self) -> Option<String> {
         match &self.problem {
@@ -174,7 +175,7 @@ impl Program {
     /// Reads a program.
     ///
     /// # Errors
-    /// When the text is not a valid program; the error says where.
+    /// If the text is not a valid program; the error says where.
     pub fn parse(text: &str) -> Result<Program, ProgramError> {
         parse::program(text)
     }
@@ -185,7 +186,7 @@ impl Program {
         write::program(self).to_string()
     }
 
-    /// Number of ops, those inside bodies included.
+    /// Number of ops, including those in bodies.
     #[must_use]
     pub fn op_count(&self) -> usize {
         fn body_ops(body: &Body) -> usize {
@@ -197,7 +198,7 @@ impl Program {
         self.ops.iter().map(|op| op_count(&op.signature)).sum()
     }
 
-    /// The opcodes used, in order of first use.
+    /// The opcodes in use, in order of first use.
     #[must_use]
     pub fn opcodes(&self) -> Vec<OpCode> {
         let mut codes = Vec::new();

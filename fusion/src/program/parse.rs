@@ -1,4 +1,4 @@
-//! Reading program files.
+//! Reads program files.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ pub(super) fn program(text: &str) -> Result<Program> {
     let json: Value = serde_json::from_str(text).map_err(|error| {
         let (line, column) = (error.line(), error.column());
         let words = error.to_string();
-        // The place stands in front of the message; here it would be said twice.
+        // The location precedes the message, so it is removed from the message itself.
         let words = words.strip_suffix(&format!(" at line {line} column {column}")).unwrap_or(&words);
         let error = ProgramError::new(format!("line {line} column {column}"), words);
         ProgramError { position: Some((line, column)), ..error }
@@ -122,7 +122,7 @@ fn literal(at: &At<'_>) -> Result<Literal> {
     Literal::from_bytes(ty, bytes).map_err(|error| data.error(error.to_string()))
 }
 
-/// What is known about the ids while reading.
+/// The ids defined so far.
 #[derive(Default)]
 struct Reader {
     types: HashMap<ProgramId, TensorType>,
@@ -168,7 +168,7 @@ impl Reader {
         Ok(())
     }
 
-    /// An op; `None` for one that only makes or opens a tuple.
+    /// Reads an op; `None` for one that only creates or unpacks a tuple.
     fn op(&mut self, at: &At<'_>) -> Result<Option<ProgramOp>> {
         self.count_op(at)?;
         if Tuples::concerns(at.get("op")?.string()?) {
@@ -190,7 +190,7 @@ impl Reader {
         Ok(Some(ProgramOp { signature, operands, results }))
     }
 
-    /// Reads op, attributes and bodies and checks them against operand types and declared result
+    /// Reads op, attributes and bodies, and checks them against operand types and declared result
     /// types.
     fn signature(
         &mut self,
@@ -256,7 +256,8 @@ impl Reader {
         Body::new(graph, &returns).map(Arc::new).ok_or_else(|| at.error("a return does not exist"))
     }
 
-    /// A value used in a body: its own, or a constant from outside, which is copied into the body.
+    /// A value used in a body: one of the body, or a constant from outside, which is copied into
+    /// the body.
     fn resolve(&self, at: &At<'_>, graph: &mut Graph, inside: &mut HashMap<ProgramId, Ref>) -> Result<Ref> {
         let id = self.tuples.tensor(at, id(at)?)?;
         if let Some(&value) = inside.get(&id) {
@@ -289,8 +290,8 @@ fn results(at: &At<'_>) -> Result<(Vec<ProgramId>, Vec<TensorType>)> {
     Ok((ids, types))
 }
 
-/// Attributes by name into schema order. What a record carries as an attribute and StableHLO as a
-/// result type is taken from the last declared result: the only result, or the bits of a generator.
+/// Puts named attributes into schema order. An attribute that StableHLO writes as a result type
+/// comes from the last declared result: the only result, or the bits of a generator.
 fn attributes(at: &At<'_>, op: OpCode, declared: &[TensorType]) -> Result<Attrs> {
     let schema = op.def().attrs;
     for key in at.keys() {
@@ -381,7 +382,7 @@ fn attribute(at: &At<'_>, kind: AttrKind) -> Result<AttrValue> {
     })
 }
 
-/// A value that is said to a handler.
+/// A value of a handler's configuration.
 fn said(at: &At<'_>) -> Result<ConfigValue> {
     Ok(match at.value {
         Value::Bool(value) => (*value).into(),
@@ -394,14 +395,14 @@ fn said(at: &At<'_>) -> Result<ConfigValue> {
     })
 }
 
-/// A group of integer lists as MLIR writes it: `#chlo.ragged_dot<lhs_ragged_dimensions = [0],
-/// ...>`. What is not named is empty.
+/// A group of integer lists in MLIR's form: `#chlo.ragged_dot<lhs_ragged_dimensions = [0], ...>`.
+/// Missing lists are empty.
 fn written_struct(at: &At<'_>, def: &StructDef) -> Result<AttrValue> {
     let refuse = || at.error(format!("expected #chlo.{}<NAME = [INTEGERS], ...>", def.mnemonic));
     let inside =
         at.string()?.split_once(&format!(".{}<", def.mnemonic)).and_then(|(_, rest)| rest.strip_suffix('>'));
     let mut values = vec![AttrValue::Ints(Ints::new()); def.fields.len()];
-    // Each part is a name and what stands between its brackets.
+    // Each part is a name and a bracketed list.
     for part in inside.ok_or_else(refuse)?.split_inclusive(']') {
         let (name, list) = part.split_once('=').ok_or_else(refuse)?;
         let name = name.trim_start_matches([',', ' ']).trim_end();

@@ -1,8 +1,8 @@
-//! Tuples, which program files have and programs have not.
+//! Tuples, which occur in program files but not in programs.
 //!
-//! Values are tensors. A tuple is a way to name several of them at once, so reading a file takes it
-//! apart: `tuple` and `get_tuple_element` make no ops, and an id that they define stands for the
-//! tensor or the tensors it was made from.
+//! Values are tensors. A tuple only names several of them, so reading a file resolves it: `tuple`
+//! and `get_tuple_element` create no ops, and an id that they define stands for the tensors that
+//! the tuple was made of.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,11 +15,12 @@ use crate::shape::TensorType;
 
 type Result<T, E = ProgramError> = std::result::Result<T, E>;
 
-/// What an id stands for.
+/// The meaning of an id.
 #[derive(Clone, Debug)]
 enum Item {
     Tensor(ProgramId, TensorType),
-    /// Shared: a file of a megabyte can name one tuple of thousands of elements as often.
+    /// Shared, because a file of a megabyte can name one tuple of thousands of elements thousands
+    /// of times.
     Tuple {
         items: Arc<[Item]>,
         depth: usize,
@@ -27,7 +28,7 @@ enum Item {
 }
 
 impl Item {
-    /// Whether a type in a file is the type of this.
+    /// Whether a type in a file is the type of this item.
     fn has_type(&self, at: &At<'_>) -> Result<bool> {
         let is_tuple = at.get("dtype")?.string()? == "tuple";
         match self {
@@ -52,12 +53,12 @@ impl Item {
     }
 }
 
-/// The ids that stand for other values.
+/// Ids that stand for other values.
 #[derive(Default)]
 pub(super) struct Tuples(HashMap<ProgramId, Item>);
 
 impl Tuples {
-    /// Whether an op makes or opens tuples.
+    /// Whether an op creates or unpacks tuples.
     pub(super) fn concerns(op: &str) -> bool {
         matches!(op, "stablehlo.tuple" | "stablehlo.get_tuple_element")
     }
@@ -66,10 +67,10 @@ impl Tuples {
         self.0.contains_key(&id)
     }
 
-    /// The tensor that an id stands for.
+    /// The tensor of an id.
     ///
     /// # Errors
-    /// When it stands for several.
+    /// If it is a tuple.
     pub(super) fn tensor(&self, at: &At<'_>, id: ProgramId) -> Result<ProgramId> {
         match self.0.get(&id) {
             None => Ok(id),
@@ -80,10 +81,11 @@ impl Tuples {
         }
     }
 
-    /// Reads an op that makes or opens a tuple; `tensors` has the types of the tensors before it.
+    /// Reads an op that creates or unpacks a tuple; `tensors` has the types of the tensors before
+    /// it.
     ///
     /// # Errors
-    /// When the op does not fit its operands or the declared result.
+    /// If the op does not fit its operands or the declared result.
     pub(super) fn read(&mut self, at: &At<'_>, tensors: &HashMap<ProgramId, TensorType>) -> Result<()> {
         let mut items = Vec::new();
         for operand in at.get("operands")?.list()? {
@@ -132,7 +134,7 @@ mod tests {
     const PAIR: &str = r#"{"shape":[],"dtype":"tuple","elements":[{"shape":[2],"dtype":"f32"},
         {"shape":[],"dtype":"tuple","elements":[{"shape":[],"dtype":"i32"}]}]"#;
 
-    /// A file with `(x, (y))`, its parts, and the given replacement.
+    /// Parses a file with `(x, (y))` and its parts, after replacing `from` with `to`.
     fn parse(from: &str, to: &str) -> Result<Program, String> {
         let text = format!(
             r#"{{"values":[{{"id":0,"role":"input","shape":[2],"dtype":"f32","data":"AACAPwAAAEA="}},

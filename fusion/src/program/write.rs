@@ -1,4 +1,4 @@
-//! Writing program files.
+//! Writes program files.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -14,7 +14,7 @@ use crate::shape::TensorType;
 
 /// The whole program.
 pub(super) fn program(program: &Program) -> Value {
-    // Bodies need ids of their own, above all others.
+    // Bodies get ids above all others.
     let used = program.values.iter().map(|value| value.id.0);
     let made = program.ops.iter().flat_map(|op| op.results.iter().map(|id| id.0));
     let mut writer = Writer { next: used.chain(made).max().map_or(0, |id| id + 1) };
@@ -69,7 +69,7 @@ fn literal(literal: &Literal) -> Map<String, Value> {
     object
 }
 
-/// A 32-bit float; words stand for what JSON has no number for.
+/// A 32-bit float; words stand for values that JSON numbers cannot express.
 fn float(value: f32) -> Value {
     match value {
         value if value.is_nan() => json!("nan"),
@@ -79,8 +79,8 @@ fn float(value: f32) -> Value {
     }
 }
 
-/// A value that is said to a handler. A number with a point is a float; where JSON has none, it is
-/// an object.
+/// A value of a handler's configuration. A float is a number with a point, or an object if JSON has
+/// no such number.
 fn said(value: &ConfigValue) -> Value {
     match value {
         ConfigValue::Bool(value) => json!(value),

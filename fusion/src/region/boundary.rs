@@ -11,22 +11,22 @@ use crate::shape::Bytes;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Boundary {
-    /// The host asked for a value that the region makes.
+    /// The host reads a value that the region produces.
     HostRead,
-    /// The user asked for a flush.
+    /// The user requested a flush.
     Flush,
-    /// An op with an ordered effect stands before or after.
+    /// The op before or after has an ordered effect.
     Effect,
-    /// What was recorded around this place says so ([`super::ContentChunking`]).
+    /// The recorded ops around it determine the cut ([`super::ContentChunking`]).
     Content,
-    /// The program begins here: its ops before compute from nothing but numbers
+    /// The set-up of the program ends here: all ops before compute from numbers only
     /// ([`super::ContentChunking`]).
     Setup,
-    /// The region has as many ops as the budget allows.
+    /// The region has reached the op budget.
     OpBudget,
-    /// The next op would bring more inputs than the budget allows.
+    /// The next op would exceed the input budget.
     InputBudget,
-    /// The results of the region have as many bytes as the budget allows.
+    /// The results of the region have reached the byte budget.
     ByteBudget,
     /// The mode is Strict: every op is a region.
     Strict,
@@ -34,18 +34,18 @@ pub enum Boundary {
     Debug,
     /// The next op was recorded in another mode.
     ModeChange,
-    /// Another stream uses a value that the region makes, or what follows waits for another stream.
+    /// Another stream uses a value that the region produces, or the next ops wait for another
+    /// stream.
     CrossStream,
     /// The stream or the engine was shut down.
     Shutdown,
-    /// The region that the op belonged to could not be compiled or run as a whole, and runs op by
-    /// op.
+    /// The region that contained the op could not be compiled or run as a whole, and runs op by op.
     Fallback,
-    /// The region that this one was part of would have needed too much memory at once, and runs in
+    /// The region that contained this one would have needed too much memory at once, and runs in
     /// two halves.
     Memory,
-    /// The ops that follow, or these, come at sizes that vary, and the region that they were part
-    /// of would have to be compiled for each.
+    /// The ops before or after occur at varying sizes, and a region with both would have to be
+    /// compiled for each size.
     Sizes,
 }
 
@@ -70,7 +70,8 @@ impl Boundary {
         Boundary::Sizes,
     ];
 
-    /// Whether the program asked for it, by what it recorded, rather than a budget or rule of ours.
+    /// Whether this is a *user boundary*, which the program requested by what it recorded. Others
+    /// come from a budget or a rule.
     #[must_use]
     pub const fn is_asked_for(self) -> bool {
         !matches!(
@@ -136,31 +137,31 @@ impl fmt::Display for Boundary {
     }
 }
 
-/// Most that one region may hold. Where a budget is reached, the region ends at the best place that
-/// the rule has seen in it, or there if it has seen none.
+/// Limits on one region. If a budget is reached, the region ends at the best cut that the rule has
+/// seen so far, or at the budget if there is none.
 ///
 /// Compile time grows faster than linearly past about 1,000 ops and with the number of inputs (512
 /// inputs compile for a second on XLA's CPU backend), so regions are capped well below.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budgets {
-    /// Most ops.
+    /// Maximum number of ops.
     pub ops: usize,
-    /// Most inputs, lifted scalars not counted. An op with more operands than this is a region by
-    /// itself.
+    /// Maximum number of inputs, without lifted scalars. An op with more operands than this is a
+    /// region by itself.
     pub inputs: usize,
-    /// Most bytes of results of recorded ops, of a joined region too.
+    /// Maximum number of bytes of results of recorded ops, also for a merged region.
     pub bytes: Bytes,
-    /// Most ops of a region that is joined from units because they always follow each other; 0
-    /// where that is not wanted. XLA's CPU backend takes about a second to compile 5,000
-    /// elementwise ops, for which nobody waits.
+    /// Maximum number of ops of a merged region, which consists of units that always follow each
+    /// other; 0 disables merging. XLA's CPU backend takes about a second to compile 5,000
+    /// elementwise ops, in the background.
     pub joined_ops: usize,
-    /// Most inputs of such a region. The call of an executable takes about 0.2 microseconds for
-    /// each.
+    /// Maximum number of inputs of a merged region. Each costs about 0.2 microseconds per
+    /// execution.
     pub joined_inputs: usize,
 }
 
 impl Default for Budgets {
-    /// 1,024 ops, 256 inputs, 4 GiB; joined, 5,000 ops and 1,024 inputs.
+    /// 1,024 ops, 256 inputs, 4 GiB; merged: 5,000 ops and 1,024 inputs.
     fn default() -> Self {
         Budgets { ops: 1_024, inputs: 256, bytes: Bytes(4 << 30), joined_ops: 5_000, joined_inputs: 1_024 }
     }
@@ -177,35 +178,35 @@ pub struct PendingStats {
     pub bytes: Bytes,
 }
 
-/// How an operand of a recorded op was mentioned before.
+/// How long ago an operand of a recorded op was mentioned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OperandDistance {
-    /// How many ops ago the value was last made or used, if one of the pending ops did, or an op
-    /// not long before them.
+    /// How many ops ago the value was last produced or used; `None` if neither a pending op nor a
+    /// recent one did.
     pub last: Option<usize>,
-    /// How many ops ago it was made, under the same condition.
+    /// How many ops ago it was produced, under the same condition.
     pub made: Option<usize>,
-    /// Whether it is a number that the host gave.
+    /// Whether it is a lifted scalar, which the host gave.
     pub lifted: bool,
 }
 
-/// How the operands of a recorded op were mentioned before.
+/// How long ago each operand of a recorded op was mentioned.
 pub type Mentions = SmallVec<[OperandDistance; 3]>;
 
-/// A soft rule for region ends, consulted after each op. It sees nothing but the op stream, so its
-/// cuts are a function of it; it may keep state, which starts anew after a hard boundary.
+/// A rule for soft boundaries, consulted after each op. It sees only the op stream, so its cuts are
+/// a function of it. It may keep state, which a hard boundary resets.
 pub trait BoundaryRule: fmt::Debug + Send {
-    /// `op` with these operands has just joined the pending ops, which now have the given size. A
-    /// cut seals the first `len` of them; it may lie in the past, and the rest stays pending.
+    /// `op` with these operands was just added to the pending ops, whose total size is `pending`. A
+    /// cut seals the first `len` of them. It may be before the current op; the rest stays pending.
     fn after(&mut self, op: &Signature, operands: &[OperandDistance], pending: PendingStats) -> Option<Cut>;
 
-    /// How many of the pending ops to seal if that has to be done now, because they have reached a
-    /// budget. `None` for all.
+    /// How many of the pending ops to seal now, because they have reached a budget. `None` means
+    /// all.
     fn best(&mut self) -> Option<usize> {
         None
     }
 
-    /// The first `len` pending ops were sealed at a cut of the rule's, or at a budget.
+    /// The first `len` pending ops were sealed, at a cut of this rule or at a budget.
     fn cut(&mut self, len: usize) {
         let _ = len;
     }
@@ -214,7 +215,7 @@ pub trait BoundaryRule: fmt::Debug + Send {
     fn reset(&mut self);
 }
 
-/// Where a [`BoundaryRule`] wants a region to end.
+/// Where a [`BoundaryRule`] ends a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cut {
     /// Number of pending ops that go into the region; at least 1.
@@ -223,7 +224,7 @@ pub struct Cut {
     pub reason: Boundary,
 }
 
-/// No soft boundaries: regions end at hard ones only.
+/// No soft boundaries: regions end only at hard ones.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct HardOnly;
 

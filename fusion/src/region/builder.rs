@@ -1,4 +1,4 @@
-//! The pending ops of one stream.
+//! Splits the op stream of one stream into regions.
 
 use std::mem;
 use std::sync::Arc;
@@ -20,25 +20,24 @@ pub struct RegionBuilder<R: TraceResult = ValueId> {
     budgets: Budgets,
     window: Window<R>,
     plans: MergeTrie,
-    /// The units that are held back, and the bytes of their results.
+    /// Units that are held back for merging, and the bytes of their results.
     held: Vec<Unit>,
     held_bytes: u64,
-    /// What the pending ops are compared with.
+    /// The loop body that the pending ops are compared with.
     expected: Option<Expected>,
-    /// What was expected last; in a box, since most streams have none.
+    /// The last expected loop body. Boxed, because most streams have none.
     latest: Option<Box<Latest>>,
-    /// Mode of the pending ops, which all have the same.
+    /// The common mode of all pending ops.
     mode: Mode,
-    /// Living results of the regions that ended for a reason of ours since the program last asked
-    /// for a boundary.
+    /// Live results of the regions since the last user boundary.
     recent: FxHashSet<ValueId>,
 }
 
-/// The round that was expected last.
+/// The last expected loop body.
 #[derive(Debug)]
 struct Latest {
     round: Arc<LoopBody>,
-    /// Where in a round the program last asked for a boundary.
+    /// The position in a loop body of the last user boundary.
     asked_at: Option<(LoopFingerprint, usize)>,
 }
 
@@ -60,22 +59,22 @@ impl<R: TraceResult> RegionBuilder<R> {
         }
     }
 
-    /// Size of the pending ops, those that are held back left out.
+    /// Size of the pending ops, without units that are held back.
     #[must_use]
     pub fn stats(&self) -> PendingStats {
         self.window.stats()
     }
 
-    /// Whether asking for `value` is a boundary: a pending op makes it, or one that would be
-    /// pending but for a budget or the rule. The latter is what lets a loop that reads once per
-    /// step start each step at a boundary, however many regions a step takes: otherwise a cut of
-    /// ours before the read would shift every later one.
+    /// Whether reading `value` is a boundary: a pending op produces it, or an op that a budget or
+    /// the rule has sealed since the last user boundary. Because of the second case, a loop that
+    /// reads once per step starts each step at a boundary, however many regions a step takes.
+    /// Otherwise a soft cut before the read would shift all later ones.
     #[must_use]
     pub fn is_recent(&self, value: ValueId) -> bool {
         self.window.makes(value) || self.recent.contains(&value)
     }
 
-    /// Adds an op; regions that end because of it are appended to `sealed`.
+    /// Adds an op. Regions that end because of it are appended to `sealed`.
     pub fn push(&mut self, op: TraceOp<R>, sealed: &mut Vec<Region<R>>) {
         if let Some(reason) = self.ends_before(&op) {
             self.seal(reason, sealed);
@@ -98,8 +97,8 @@ impl<R: TraceResult> RegionBuilder<R> {
         self.look(sealed);
     }
 
-    /// Looks at the ops that have not been looked at: whether they are what is expected, or, if
-    /// nothing is, where the rule ends a unit.
+    /// Examines new ops: compares them with the expected loop body or, if there is none, asks the
+    /// rule where a unit ends.
     fn look(&mut self, sealed: &mut Vec<Region<R>>) {
         loop {
             match self.expected.as_mut().map(|expected| expected.compare(&self.window)) {
@@ -115,7 +114,7 @@ impl<R: TraceResult> RegionBuilder<R> {
         }
     }
 
-    /// Asks the rule what it says of the next op that it has not seen. False if there is none.
+    /// Passes the next unseen op to the rule. False if there is none.
     fn ask_rule(&mut self, sealed: &mut Vec<Region<R>>) -> bool {
         let Some(fresh) = self.window.fresh() else { return false };
         let stats = self.stats();
@@ -139,7 +138,7 @@ impl<R: TraceResult> RegionBuilder<R> {
         true
     }
 
-    /// Expects a round from the first pending op on, which ends up in no unit of the rule's.
+    /// Starts to expect a loop body at the first pending op. The rule's current unit is dropped.
     fn expect(&mut self, round: Arc<LoopBody>) {
         self.rule.reset();
         self.window.unsee();
@@ -154,15 +153,15 @@ impl<R: TraceResult> RegionBuilder<R> {
         self.latest.as_ref().map(|latest| &latest.round)
     }
 
-    /// Makes a region of the first round that is complete.
+    /// Seals the first complete iteration as a region.
     fn seal_round(&mut self, sealed: &mut Vec<Region<R>>) {
         let Some(expected) = &mut self.expected else { return };
         expected.sealed();
         let round = expected.round.clone();
         self.pass_round(&round);
         let region = self.window.take(round.ops(), round.boundary(), self.mode, Effect::Pure);
-        // Of what is not its own an op is known by nothing, so that there may be more of it than in
-        // the rounds before.
+        // Tokens do not identify inputs from before the loop body, so this iteration may have more
+        // distinct inputs than earlier ones.
         if region.inputs.iter().filter(|input| !input.lifted).count() <= self.budgets.joined_inputs {
             self.deliver(Region { units: round.joined(), round: Some(round.print), ..region }, sealed);
         } else {
@@ -177,8 +176,8 @@ impl<R: TraceResult> RegionBuilder<R> {
         self.plans.round(&units);
     }
 
-    /// Something else has come than what was expected: rounds that are complete are regions, and
-    /// the rule is to see what is left.
+    /// An op differs from the expected loop body: seals the complete iterations, and leaves the
+    /// other ops to the rule.
     fn give_up_rounds(&mut self, sealed: &mut Vec<Region<R>>) {
         while self.expected.as_ref().is_some_and(Expected::is_complete) {
             self.seal_round(sealed);
@@ -201,14 +200,15 @@ impl<R: TraceResult> RegionBuilder<R> {
         }
         let ops = self.stats().ops;
         let (since, before) = (self.plans.since() + ops, sealed.len());
-        // One unit alone is no plan, so that its hash is not needed.
+        // A single unit is never merged (P3), so its hash is not needed.
         let print = || if self.plans.is_fresh() { 0 } else { self.window.print(ops) };
         let unit = (ops > 0).then(|| UnitFingerprint { print: print(), ops });
         if unit.is_some() || !self.held.is_empty() {
             let next = self.plans.boundary(unit);
             let _ = self.end(unit, reason, next, sealed);
             self.rule.reset();
-            // What ends where a unit does anyway may not have waited for that.
+            // Only the region that ends at this boundary may have waited for it; soft cuts end
+            // anyway.
             if reason.is_asked_for()
                 && unit.is_some()
                 && let [region] = &mut sealed[before..]
@@ -221,8 +221,8 @@ impl<R: TraceResult> RegionBuilder<R> {
         if reason.is_asked_for() {
             self.recent.clear();
         }
-        // Where more lies between such boundaries than a region can have, what was repeated before
-        // one goes on behind it.
+        // If more ops lie between user boundaries than fit in a region, the loop that ran before
+        // the boundary is expected to continue after it.
         if since > self.budgets.joined_ops {
             if let Some((round, place)) = within.filter(|&(_, place)| place > 0 && reason.is_asked_for()) {
                 self.turn(&round, place);
@@ -233,8 +233,8 @@ impl<R: TraceResult> RegionBuilder<R> {
         }
     }
 
-    /// The program has asked for a boundary within a round. If it did so at the same place the time
-    /// before, there is where the round begins.
+    /// Handles a user boundary within a loop body. If the previous one was at the same position,
+    /// the loop body is rotated to begin there.
     fn turn(&mut self, round: &LoopBody, place: usize) {
         let Some(latest) = &mut self.latest else { return };
         if latest.asked_at.replace((round.print, place)) == Some((round.print, place))
@@ -244,12 +244,12 @@ impl<R: TraceResult> RegionBuilder<R> {
         }
     }
 
-    /// Takes note that the ops of a region that was whole were recorded again and sealed for a
-    /// reason that the program gave, without having seen them. `units` are what the region was
-    /// joined from. False, and nothing has changed, if other ops are pending, or if these would be
-    /// cut otherwise now.
+    /// Notes that the ops of a region that spans user boundaries were recorded again and sealed at
+    /// a user boundary, without passing them through the builder. `units` are the units that the
+    /// region was merged from. Returns false and changes nothing if other ops are pending, or if
+    /// the builder would now cut these ops differently.
     pub fn replay(&mut self, ops: usize, units: &[Unit], reason: Boundary) -> bool {
-        // Where a round is expected, these ops would be cut by it if they were recorded.
+        // An expected loop body would cut these ops differently.
         let is_fresh = self.window.is_empty()
             && self.plans.is_fresh()
             && self.expected.is_none()
@@ -271,19 +271,19 @@ impl<R: TraceResult> RegionBuilder<R> {
         true
     }
 
-    /// Number of ops of which no region was made.
+    /// Number of ops that are not in a region yet.
     #[must_use]
     pub fn pending(&self) -> usize {
         self.window.len()
     }
 
-    /// Whether this round is what is expected, and what is pending began with it.
+    /// Whether this loop body is expected, and the pending ops began with it.
     #[must_use]
     pub fn expects(&self, print: LoopFingerprint) -> bool {
         self.expected.as_ref().is_some_and(|expected| expected.round.print == print)
     }
 
-    /// The round that is expected from the next op on, if nothing is pending.
+    /// The loop body that is expected from the next op on, if nothing is pending.
     #[must_use]
     pub fn expects_next(&self) -> Option<LoopFingerprint> {
         let expected =
@@ -291,16 +291,17 @@ impl<R: TraceResult> RegionBuilder<R> {
         Some(expected.round.print)
     }
 
-    /// Whether these ops are what is expected, and whole rounds of them are all that is pending.
+    /// Whether this loop body is expected, and the pending ops are complete iterations of it.
     #[must_use]
     pub fn is_at_round(&self, print: LoopFingerprint) -> bool {
         self.expected.as_ref().is_some_and(|expected| expected.round.print == print && expected.is_between())
     }
 
-    /// Takes note that a round was recorded, and the one after it too, without having seen its ops,
-    /// where [`RegionBuilder::is_at_round`]. What is pending is sealed, as it would have been.
-    /// `released` are values of others that were released while the round was recorded, `dying`
-    /// those of its inputs that were since, and `living` its results that were not.
+    /// Notes that an iteration was recorded without passing its ops through the builder, and that
+    /// the next one follows. [`RegionBuilder::is_at_round`] must hold. Seals what is pending, as
+    /// recording the ops would have done. `released` are values from before the iteration that were
+    /// released while it was recorded, `dying` are those of its inputs that were released since,
+    /// and `living` are its results that were not.
     pub fn replay_round(
         &mut self,
         released: impl IntoIterator<Item = ValueId>,
@@ -312,8 +313,8 @@ impl<R: TraceResult> RegionBuilder<R> {
             self.seal_round(sealed);
         }
         for value in released {
-            // Either nobody needs it any more, or the region that is sealed now holds a reference
-            // of its own.
+            // Either no op needs it any more, or the region that is sealed now holds its own
+            // reference.
             let _ = self.release(value);
         }
         if !self.window.is_empty() {
@@ -328,7 +329,7 @@ impl<R: TraceResult> RegionBuilder<R> {
         self.recent.extend(living);
     }
 
-    /// Ends the unit within the pending ops; `None` is after all of them.
+    /// Ends the unit after `len` pending ops; `None` means after all of them.
     fn cut(&mut self, len: Option<usize>, reason: Boundary, sealed: &mut Vec<Region<R>>) {
         let stats = self.stats();
         let ops = len.unwrap_or(stats.ops).clamp(1, stats.ops.max(1));
@@ -347,18 +348,18 @@ impl<R: TraceResult> RegionBuilder<R> {
         }
     }
 
-    /// The round that ends with this unit.
+    /// The loop body that ends with this unit.
     fn round_of(&self, last: UnitFingerprint, reason: Boundary) -> Option<Arc<LoopBody>> {
         let last = Unit { ops: last.ops, boundary: reason, print: last.print };
         let units = self.held.iter().copied().chain([last]).collect();
         let round = LoopBody::of(&self.window, units, self.budgets.bytes)?;
-        // What is known of it goes with it.
+        // Reuses the known loop body with its learned cycle.
         let known = self.latest_round().filter(|known| known.print == round.print);
         Some(known.cloned().unwrap_or(round))
     }
 
-    /// Does what the plans say with the unit that ends, if there is one, and with those that are
-    /// held back. False if what they would have as one region is too large for that.
+    /// Carries out a merge action for the unit that ends, if there is one, and for those that are
+    /// held back. False if the merged region would have too many inputs.
     fn end(
         &mut self,
         unit: Option<UnitFingerprint>,
@@ -367,7 +368,7 @@ impl<R: TraceResult> RegionBuilder<R> {
         sealed: &mut Vec<Region<R>>,
     ) -> bool {
         let unit = unit.map(|UnitFingerprint { print, ops }| Unit { ops, boundary: reason, print });
-        // Alone it is no plan (P3).
+        // A single unit is not merged (P3).
         let next =
             if next == MergeAction::LoopBody && self.held.is_empty() { MergeAction::Alone } else { next };
         if matches!(next, MergeAction::Alone | MergeAction::HoldAnew) {
@@ -404,7 +405,7 @@ impl<R: TraceResult> RegionBuilder<R> {
         true
     }
 
-    /// Makes regions of the units that are held back.
+    /// Seals each unit that is held back as a region.
     fn let_go(&mut self, sealed: &mut Vec<Region<R>>) {
         self.held_bytes = 0;
         for unit in mem::take(&mut self.held) {
@@ -413,8 +414,7 @@ impl<R: TraceResult> RegionBuilder<R> {
         }
     }
 
-    /// Hands out a region. What is left of it is kept in mind, or forgotten where the program
-    /// wanted its end.
+    /// Hands out a region. Its live results are remembered until the next user boundary.
     fn deliver(&mut self, region: Region<R>, sealed: &mut Vec<Region<R>>) {
         if region.boundary.is_asked_for() {
             self.recent.clear();
@@ -425,7 +425,7 @@ impl<R: TraceResult> RegionBuilder<R> {
         sealed.push(region);
     }
 
-    /// The hard boundary that `op` asks for in front of itself.
+    /// The hard boundary that `op` requires before itself.
     fn ends_before(&self, op: &TraceOp<R>) -> Option<Boundary> {
         if self.window.is_empty() {
             return None;

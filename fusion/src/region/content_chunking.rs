@@ -1,34 +1,35 @@
-//! Region ends that follow from what is recorded, so that a loop is cut at the same places in each
-//! of its rounds without anybody looking for loops.
+//! Content-defined chunking: region ends follow from the recorded ops, so a loop is cut at the same
+//! positions in each iteration without being detected.
 //!
-//! After each op there is a *place* where a region may end. It has a *score*, which is a function
-//! of the few ops around it: first how much crosses it, then a hash of the ops before it. A region
-//! ends at the place with the least score, the first of equals, among those that are at least
-//! [`Settings::least`] ops after the last end, as soon as [`Settings::ahead`] more places have been
-//! seen and none was better. This is local-minimum chunking (Bjørner, Blass, Gurevich,
-//! Content-dependent chunking for differential compression, the local maximum approach, 2010) with
-//! a bound below, and decided from one side, so that short loops get ends too.
+//! After each op there is a *place* where a region may end. Its *score* is a function of the few
+//! ops around it: first the bytes that cross it, then a hash of the ops before it. A region ends at
+//! the place with the lowest score (the first among equals) at least [`Settings::least`] ops after
+//! the last end, once [`Settings::ahead`] more places were seen without a better one. This is
+//! local-minimum chunking (Bjørner, Blass, Gurevich, Content-dependent chunking for differential
+//! compression, the local maximum approach, 2010) with a lower bound on the length, and decided
+//! from one side, so that short loops get ends too.
 //!
-//! What crosses a place are the bytes of values that are made and used within [`Settings::horizon`]
-//! ops, made or used last before it and next after it; twice where both ops are ones that XLA would
-//! fuse. Inputs of long standing, like weights, are in memory anyway and count nothing. Bytes are
-//! compared by their number of binary digits: what is nearly equal is equal, and the hash decides.
+//! A value crosses a place if it is produced and used within [`Settings::horizon`] ops, last
+//! mentioned before the place and next after it. Its bytes count, and count twice if XLA would fuse
+//! both ops. Long-lived inputs, such as weights, are in memory anyway and do not count. The score
+//! compares the number of binary digits of the byte count: nearly equal counts tie, and the hash
+//! decides.
 //!
-//! Before a program's first step come ops that set it up: zeros for an optimiser, masks. With them
-//! the first step would be another region than the second, and be compiled for itself (`gpt2/width
-//! 768` of the benchmark: 2 seconds). So where a stream begins, or begins again after a hard
-//! boundary, with [`Settings::setup`] ops or more that compute from nothing but numbers, a region
-//! ends behind the last of them, those left out that the next op needs (`zeros * decay +
-//! gradient`). If a loop begins each of its rounds so, the two regions always follow each other and
-//! are joined.
+//! Ops that set the program up precede its first step: zeros for an optimizer, masks. Together with
+//! them the first step would be another region than the second, with a compile of its own
+//! (`gpt2/width 768` of the benchmark: 2 seconds). So if a stream starts, or restarts after a hard
+//! boundary, with at least [`Settings::setup`] ops that compute from numbers only, a region ends
+//! after the last of them. Trailing ops that the next op needs are left to the next region, as in
+//! `zeros * decay + gradient`. If every iteration of a loop starts like this, the two regions
+//! always follow each other and are merged.
 //!
 //! Invariants:
 //! - S1: a score is a function of the ops within `horizon` after its place and `least` before: of
-//!   tokens, and of distances between mentions of a value. Ids, times and what is released do not
-//!   enter, nor where earlier ends are.
-//! - S2: two streams that go on alike, whose last ends differ, come to equal ends after some time:
-//!   where a score is least among `ahead` places before and after it, both end (unless one has just
-//!   ended, or reaches a budget).
+//!   their stable hashes, and of distances between mentions of a value. Ids, times, releases and
+//!   earlier ends do not enter.
+//! - S2: two streams that continue with equal ops after different ends converge to equal ends:
+//!   where a score is the lowest among `ahead` places before and after it, both end (unless one has
+//!   just ended, or reaches a budget).
 
 use std::collections::VecDeque;
 
@@ -39,28 +40,26 @@ use super::boundary::{Boundary, BoundaryRule, Cut, OperandDistance, PendingStats
 use super::token::Token;
 use crate::op::{Fusibility, Signature};
 
-/// How long regions are, in ops.
+/// Lengths in ops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Settings {
-    /// Fewest ops of a region that ends here.
+    /// Minimum number of ops of a region that this rule ends.
     least: usize,
-    /// Places seen before the best is taken.
+    /// Number of places after the best one that are seen before it is taken.
     ahead: usize,
-    /// Ops between two mentions of a value that crosses.
+    /// Maximum distance between two mentions of a value that crosses.
     horizon: usize,
-    /// Ops that go into a hash. No more than `least`, so that a region has them all.
+    /// Number of ops that enter a hash. At most `least`, so that they are all in the region.
     hashed: usize,
-    /// Fewest ops at the beginning that compute from nothing but numbers and are a region by
-    /// themselves.
+    /// Minimum number of set-up ops that form a region by themselves.
     setup: usize,
 }
 
-/// With scores that are random numbers, regions have about 400 ops (`least + 0.74 * ahead`). XLA
-/// compiles them in about a tenth of a second; calling the executable costs a tenth of recording
-/// them.
+/// With uniformly random scores, regions have about 400 ops (`least + 0.74 * ahead`). XLA compiles
+/// them in about a tenth of a second. Calling the executable costs a tenth of recording them.
 const SETTINGS: Settings = Settings { least: 32, ahead: 512, horizon: 64, hashed: 6, setup: 16 };
 
-/// How good a place for an end is; the least is the best.
+/// The score of a place; lower is better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Score {
     /// Binary digits of the number of bytes that cross.
@@ -68,16 +67,16 @@ struct Score {
     hash: u64,
 }
 
-/// What is remembered of a pending op.
+/// The record of a pending op.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
     token: u64,
     is_fused: bool,
-    /// What crosses the place after this op more than the one before, as far as is known.
+    /// The crossing bytes after this op minus those before it, as far as known.
     change: i64,
 }
 
-/// How many ops before it the operands of an op were made, lifted ones left out.
+/// How many ops ago the operands of an op were produced, without lifted scalars.
 type Makers = SmallVec<[usize; 2]>;
 
 /// The default rule of Fused mode.
@@ -86,13 +85,13 @@ pub struct ContentChunking {
     settings: Settings,
     /// The pending ops.
     seen: VecDeque<Seen>,
-    /// The score of the place after each pending op, for those of which all is known.
+    /// The score of the place after each pending op, for all places that are fully known.
     scores: VecDeque<Score>,
-    /// What crosses the last of them.
+    /// The bytes that cross the last scored place.
     crossing: i64,
-    /// The best of them.
+    /// The best scored place.
     best: Option<usize>,
-    /// The pending ops, if all since the last hard boundary compute from nothing but numbers.
+    /// The pending ops, if all since the last hard boundary compute from numbers only.
     setup: Option<VecDeque<Makers>>,
 }
 
@@ -115,7 +114,7 @@ impl ContentChunking {
         }
     }
 
-    /// Adds the op's part to what crosses, and its token.
+    /// Records the op's hash and its effect on the crossing bytes.
     fn see(&mut self, op: &Signature, operands: &[OperandDistance]) {
         let here = self.seen.len();
         let is_fused = is_fused(op);
@@ -132,11 +131,11 @@ impl ContentChunking {
             let twice = is_fused && maker.is_some_and(|maker| maker.is_fused);
             let weight =
                 i64::try_from(ty.bytes().0).unwrap_or(i64::MAX >> 16).min(i64::MAX >> 16) << u32::from(twice);
-            // It crosses the places after the last mention and before this op.
+            // The value crosses the places after its last mention and before this op.
             match here.checked_sub(last) {
                 Some(from) => self.seen[from].change = self.seen[from].change.saturating_add(weight),
-                // Mentioned before the last end, which is so near that no place since has a score:
-                // it crosses all of them.
+                // Its last mention is before the last end, which is too recent for any place since
+                // to have a score. It crosses all of them.
                 None => self.crossing = self.crossing.saturating_add(weight),
             }
             change = i64::saturating_sub(change, weight);
@@ -144,8 +143,8 @@ impl ContentChunking {
         self.seen.push_back(Seen { token: token.get(), is_fused, change });
     }
 
-    /// The length of what sets the program up, if that has ended before the op that was just seen
-    /// and is long enough.
+    /// The length of the set-up, if it has ended before the op that was just seen and is long
+    /// enough.
     fn set_up(&mut self, operands: &[OperandDistance]) -> Option<usize> {
         let ops = self.setup.as_mut()?;
         let of_data = operands.iter().filter(|operand| !operand.lifted);
@@ -166,7 +165,7 @@ impl ContentChunking {
         (len >= self.settings.setup).then_some(len)
     }
 
-    /// Scores the places of which all is known by now.
+    /// Scores the places that are now fully known.
     fn score(&mut self) {
         for place in self.scores.len()..self.seen.len().saturating_sub(self.settings.horizon) {
             self.crossing = self.crossing.saturating_add(self.seen[place].change);
@@ -179,7 +178,7 @@ impl ContentChunking {
         }
     }
 
-    /// Takes a place if it is better than the best so far.
+    /// Makes a place the best one if its score is lower.
     fn weigh(&mut self, place: usize) {
         let is_better = self.best.is_none_or(|best| self.scores[place] < self.scores[best]);
         if place + 1 >= self.settings.least && is_better {
@@ -195,7 +194,7 @@ impl BoundaryRule for ContentChunking {
         if let Some(len) = self.set_up(operands) {
             return Some(Cut { len, reason: Boundary::Setup });
         }
-        // Before that nothing is decided, and most steps that read something end before that.
+        // Nothing is decided before, and most steps with a read end before.
         if self.seen.len() < least + ahead + horizon {
             return None;
         }
@@ -231,7 +230,7 @@ impl BoundaryRule for ContentChunking {
     }
 }
 
-/// Whether XLA computes the op together with its neighbours.
+/// Whether XLA fuses the op with its neighbours.
 fn is_fused(op: &Signature) -> bool {
     matches!(op.def().fusibility, Fusibility::Source | Fusibility::Elementwise | Fusibility::Movement)
 }
@@ -250,7 +249,7 @@ mod tests {
 
     const SMALL: Settings = Settings { least: 8, ahead: 40, horizon: 12, hashed: 4, setup: 5 };
 
-    /// Ops in a row, each of the one before and, now and then, of one before that.
+    /// A chain of ops, each on the result of the op before and, now and then, of an earlier one.
     struct Source {
         random: Seeded,
         signatures: Vec<Arc<Signature>>,
@@ -312,7 +311,7 @@ mod tests {
         assert!((30.0..50.0).contains(&mean), "{mean} ops");
     }
 
-    /// S2: what comes before is forgotten.
+    /// S2: the ops before an end are forgotten.
     #[test]
     fn streams_that_go_on_alike_end_alike() {
         let mut source = Source::new();
@@ -333,7 +332,7 @@ mod tests {
         assert!(worst < 800, "they met after {worst} ops");
     }
 
-    /// A loop of any length, the shortest too, is cut at the same places in every round.
+    /// A loop of any length is cut at the same places in every iteration.
     #[test]
     fn loops_are_cut_at_the_same_places_in_every_round() {
         let mut source = Source::new();
@@ -344,7 +343,7 @@ mod tests {
             let mut places: Vec<usize> = late.iter().map(|end| end % round).collect();
             places.sort_unstable();
             places.dedup();
-            // Rounds shorter than a region are cut once in so many of them.
+            // Iterations shorter than a region are cut once every few iterations.
             let most = 1 + round / SMALL.least;
             assert!(places.len() <= most && !late.is_empty(), "{round} ops: {places:?}");
             if round <= SMALL.ahead {
@@ -353,7 +352,7 @@ mod tests {
         }
     }
 
-    /// Ends lie where little crosses: between chains of ops, not within.
+    /// Ends are where few bytes cross: between chains of ops, not inside.
     #[test]
     fn ends_lie_where_little_crosses() {
         let mut source = Source::new();
@@ -375,8 +374,8 @@ mod tests {
         }
     }
 
-    /// What computes from nothing but numbers, where a program begins, is a region by itself; not
-    /// where it goes on.
+    /// Ops that compute from numbers only are a region by themselves at the start of a program, but
+    /// not later.
     #[test]
     fn what_sets_a_program_up_is_a_region() {
         let signature = &Source::new().signatures[0];
@@ -390,14 +389,14 @@ mod tests {
         let setup =
             [[number, number], [number, made(1)], [made(1), made(2)], [number, number], [made(4), number]];
         let step = [[data, number], [made(1), number]];
-        // The last two are a part of its first op.
+        // The last two are needed by the first op of the step.
         let of_zero = [[number, number], [made(1), made(4)], [made(1), data]];
         let again = [[number, number]; 7];
         assert_eq!(ends(&[&setup[..], &step, &again, &step].concat()), Some(5));
         assert_eq!(ends(&[&setup[..], &of_zero, &step].concat()), Some(5));
         assert_eq!(ends(&[&setup[1..], &of_zero, &step].concat()), None, "too few");
         assert_eq!(ends(&[&step[..], &setup, &again, &step].concat()), None, "not at the beginning");
-        // Made before the boundary.
+        // Produced before the boundary.
         assert_eq!(ends(&[&[[made(1), number]][..], &setup, &step].concat()), None, "of data");
     }
 }

@@ -1,48 +1,46 @@
-//! What the ops of a region would hold in memory if they ran one by one, in the order in which they
-//! were recorded.
+//! The memory that a region would hold if its ops ran one by one, in recorded order.
 //!
-//! Input: a graph, which of its results live on, which of its parameters die. Output: bytes held
-//! between any two ops, and the most at any time. This is what a compiled region's memory is
-//! compared with, and what says where a region is cut in two.
+//! Input: a graph, its live results and its dying parameters. Output: the bytes held between any
+//! two ops, and the peak. The memory of a compiled region is compared with it, and it selects the
+//! place where a region is halved.
 //!
-//! Counted are the tensors that a program has handles on, or would have: an op's operands and
-//! results are all there while it runs, no result lies in the memory of an operand, and a value
-//! goes as soon as nothing uses it any more. Not counted: what an op needs for itself, and lifted
-//! scalars, which take no memory of the device.
+//! The count contains the tensors that a program has, or would have, handles on: operands and
+//! results of an op coexist while it runs, no result reuses the memory of an operand, and a value
+//! is freed after its last use. It does not contain temporary memory of an op, and lifted scalars,
+//! which take no device memory.
 //!
 //! Invariants:
-//! - B1: bytes held are a function of types, wiring, outputs and dying parameters; nothing is
+//! - B1: the bytes are a function of types, wiring, outputs and dying parameters; nothing is
 //!   measured.
-//! - B2: after the last op the parameters that stay and the results that live on are held, nothing
-//!   else.
+//! - B2: after the last op exactly the surviving parameters and the live results are held.
 
 use crate::graph::{Graph, Ref};
 use crate::shape::Bytes;
 
-/// What of a region outlives it.
+/// Which values of a region outlive it.
 pub trait Liveness {
     /// Whether the parameter is a lifted scalar.
     fn is_lifted(&self, param: u32) -> bool;
     /// Whether the region is the parameter's last reader.
     fn dies(&self, param: u32) -> bool;
-    /// Whether the result lives on.
+    /// Whether the result is live after the region.
     fn is_output(&self, result: u32) -> bool;
 }
 
-/// What running a graph op by op holds.
+/// The memory held by running a graph op by op.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EagerMemory {
-    /// Bytes before the first op and behind each.
+    /// Bytes before the first op and after each.
     places: Vec<u64>,
     peak: u64,
 }
 
 impl EagerMemory {
-    /// Goes through a graph. Takes time in proportion to its ops.
+    /// Analyses a graph, in time linear in its ops.
     #[must_use]
     pub fn of(graph: &Graph, ends: &impl Liveness) -> EagerMemory {
-        /// The node that uses a value last; values that nobody uses are used by the one that makes
-        /// them.
+        /// The last node that uses each value. A value without users counts as used by the node
+        /// that produces it.
         const NEVER: usize = usize::MAX;
         let bytes = |value| graph.type_of(value).map_or(0, |ty| ty.bytes().0);
         let mut params = vec![NEVER; graph.params().len()];
@@ -60,7 +58,7 @@ impl EagerMemory {
                 }
             }
         }
-        // What goes behind each node.
+        // Bytes freed after each node.
         let mut goes = vec![0u64; graph.nodes().len()];
         let mut now = 0u64;
         for (param, &last) in (0u32..).zip(&params) {
@@ -91,21 +89,22 @@ impl EagerMemory {
         held
     }
 
-    /// The most that is held at any time.
+    /// The peak.
     #[must_use]
     pub fn peak(&self) -> Bytes {
         Bytes(self.peak)
     }
 
-    /// What is held behind so many ops; `None` where there are not so many.
+    /// The bytes held after `ops` ops; `None` if there are fewer ops.
     #[must_use]
     pub fn behind(&self, ops: usize) -> Option<Bytes> {
         self.places.get(ops).copied().map(Bytes)
     }
 
-    /// The place to cut in two: the number of ops before it. Of the places in the middle half, so
-    /// that both parts have at least a quarter of the ops, the one where least is held; of equals
-    /// the one next to the middle, of these the first. `None` of fewer than two ops.
+    /// Where to halve the region, as the number of ops before the cut. Candidates are the places in
+    /// the middle half, so that both parts have at least a quarter of the ops. The one with the
+    /// fewest bytes wins; ties go to the one closest to the middle, then to the first. `None` for
+    /// fewer than two ops.
     #[must_use]
     pub fn middle(&self) -> Option<usize> {
         let ops = self.places.len() - 1;
@@ -123,7 +122,7 @@ mod tests {
     use crate::op::{OpCode, attrs};
     use crate::shape::{Shape, TensorType};
 
-    /// The parameters that die and the results that live on.
+    /// The dying parameters and the live results.
     struct Named<'a>(&'a [u32], &'a [u32]);
 
     impl Liveness for Named<'_> {
@@ -140,7 +139,7 @@ mod tests {
         }
     }
 
-    /// Four numbers, negated again and again: 16 bytes each.
+    /// A chain of negations of four numbers: 16 bytes each.
     fn chain(ops: usize) -> Graph {
         let mut graph = Graph::new();
         let mut value = graph.param(TensorType::of(DType::F32, &[4]).unwrap());
@@ -161,7 +160,7 @@ mod tests {
         assert_eq!((places(&held), held.peak()), (vec![16, 32, 32, 32], Bytes(48)));
         let held = EagerMemory::of(&graph, &Named(&[0], &[2]));
         assert_eq!((places(&held), held.peak()), (vec![16, 16, 16, 16], Bytes(32)));
-        // What lives on stays, and what nobody wants is there while its op runs.
+        // A live result stays, and an unused one exists while its op runs.
         let held = EagerMemory::of(&graph, &Named(&[0], &[0]));
         assert_eq!((places(&held), held.peak()), (vec![16, 16, 32, 16], Bytes(48)));
     }
@@ -172,7 +171,7 @@ mod tests {
         assert_eq!(EagerMemory::of(&chain(1), &Named(&[], &[0])).middle(), None);
         assert_eq!(EagerMemory::of(&chain(2), &Named(&[], &[1])).middle(), Some(1));
         assert_eq!(EagerMemory::of(&chain(9), &Named(&[0], &[8])).middle(), Some(4));
-        // Large, large, small, large: the place behind the sum, which is not the middle.
+        // Large, large, small, large: the cut is after the sum, which is not the middle.
         let mut graph = Graph::new();
         let start = graph.param(TensorType::of(DType::F32, &[4]).unwrap());
         let wide = |graph: &mut Graph, value| {

@@ -1,31 +1,30 @@
-//! What a program repeats without asking for a boundary, expected op by op.
+//! Loop bodies: op sequences that a program repeats without a user boundary.
 //!
-//! Where a sequence of units has just been repeated without a boundary that the program asked for
-//! ([`super::merge_trie`]), the ops behind it are compared with those of the sequence, its *round*,
-//! one by one. While they are equal the rule is not asked: what it would say is known. A round
-//! whose ops are complete is a region, which is sealed when the round after it is complete too and
-//! goes on: until then frees are waited for, since what a program computes in one round it often
-//! lets go in the next. So where one round ends another begins, and nothing that was recorded
-//! before it has a part in what comes.
+//! When a sequence of units has just been repeated without a user boundary ([`super::merge_trie`]),
+//! the following ops are compared one by one with those of the sequence, the *loop body*. While
+//! they match, the rule is not asked, because its answer is known. A complete iteration is a
+//! region. It is sealed once the next iteration is complete too and more ops follow: until then
+//! releases are awaited, because a program often releases in one iteration what it computed in the
+//! one before. Where one iteration ends, the next begins, and ops before it do not affect it.
 //!
-//! If something else comes, the rounds that are complete are regions, and the rule sees the ops
-//! behind them, as if a boundary stood there.
+//! If an op differs, the complete iterations are regions, and the rule sees the ops after them as
+//! if they followed a boundary.
 //!
-//! A program that repeats a step and reads something behind every hundredth asks for a boundary at
-//! one place of the round, mostly not where the rule had it begin. What comes behind it is the
-//! round *turned* to begin there ([`LoopBody::turned`]), which is expected from the first op on if
-//! the program has asked at the same place before: so a read costs one cut, not some steps in which
-//! the rule finds the round again.
+//! A program that repeats a step and reads a result after every hundredth has its user boundaries
+//! at one position of the loop body, mostly not where the rule had it begin. After such a boundary
+//! the loop body is *rotated* to begin there ([`LoopBody::turned`]). It is expected from the first
+//! op on if the previous user boundary was at the same position. A read then costs one cut, instead
+//! of the steps in which the rule would detect the loop again.
 //!
 //! Invariants:
-//! - P4: where rounds end follows from the ops alone; which results live on, from the frees before
-//!   the place where a round is sealed.
-//! - P5: `matched` ops of the window, from its first on, are those of rounds; no unit is held back,
-//!   and the rule has seen none.
-//! - P6: two complete rounds at most are pending.
-//! - P7: a turned round has the tokens that it would have if it had been found where it begins:
-//!   which operands were mentioned in the round before is known once a round has been sealed behind
-//!   another ([`LoopBody::see_cycle`]), and none is taken unseen before that.
+//! - P4: where iterations end follows from the ops alone; which results are live follows from the
+//!   releases before the point where an iteration is sealed.
+//! - P5: the first `matched` pending ops belong to iterations. No unit is held back, and the rule
+//!   has seen none of these ops.
+//! - P6: at most two complete iterations are pending.
+//! - P7: a rotated loop body has the tokens that it would have if it had been detected at its new
+//!   start. Which operands were mentioned in the iteration before is known once an iteration was
+//!   sealed after another ([`LoopBody::see_cycle`]), and no iteration is replayed before that.
 
 use std::sync::{Arc, OnceLock};
 
@@ -34,24 +33,24 @@ use super::token::Token;
 use super::{Boundary, TraceResult, Unit};
 use crate::shape::Bytes;
 
-/// Which round it is: equal for equal ops wherever they stand, and hardly ever for others.
+/// Identity of a loop body: equal for equal ops in any position, and almost never for others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LoopFingerprint(u64);
 
-/// A round.
+/// A loop body.
 #[derive(Debug)]
 pub(super) struct LoopBody {
     pub(super) print: LoopFingerprint,
-    /// What it consists of: one at least.
+    /// Its units, at least one.
     pub(super) units: Vec<Unit>,
     /// A hash of each op.
     tokens: Vec<u64>,
-    /// Each op, where the round follows itself.
+    /// Each op as it appears when the loop body follows itself.
     cycle: OnceLock<Vec<Mentioned>>,
 }
 
 impl LoopBody {
-    /// The first ops of the window, which end with the last of `units`. `None` if two of them would
+    /// The first pending ops, up to the end of the last of `units`. `None` if two iterations would
     /// hold more than `most` bytes.
     pub(super) fn of<R: TraceResult>(
         window: &Window<R>,
@@ -72,19 +71,19 @@ impl LoopBody {
         LoopBody { print: LoopFingerprint(print.get()), units, tokens, cycle: OnceLock::new() }
     }
 
-    /// Notes how ops mention values of the round before: the window begins with two rounds.
+    /// Records how ops mention values of the iteration before. The pending ops begin with two
+    /// iterations.
     fn see_cycle<R: TraceResult>(&self, window: &Window<R>) {
         let ops = self.ops();
         self.cycle.get_or_init(|| (ops..2 * ops).map(|at| window.mentioned(at)).collect());
     }
 
-    /// Whether it has been seen to follow itself.
+    /// Whether it was seen to follow itself.
     fn is_cycle(&self) -> bool {
         self.cycle.get().is_some()
     }
 
-    /// The round that begins at another place of this one. `None` if this was not seen to follow
-    /// itself.
+    /// The loop body rotated to begin at op `start`. `None` if it was not seen to follow itself.
     pub(super) fn turned(&self, start: usize) -> Option<Arc<LoopBody>> {
         let mut cycle = self.cycle.get()?.clone();
         cycle.rotate_left(start);
@@ -97,7 +96,7 @@ impl LoopBody {
         self.tokens.len()
     }
 
-    /// Why it ends where it does.
+    /// The boundary at its end.
     pub(super) fn boundary(&self) -> Boundary {
         self.units.last().expect("bug: a round without units").boundary
     }
@@ -108,7 +107,8 @@ impl LoopBody {
     }
 }
 
-/// The units of a round from the op `start` on. What is left and right of it within a unit are two.
+/// The units of a loop body rotated to begin at op `start`. A unit that the start divides becomes
+/// two.
 fn turned_units(units: &[Unit], start: usize) -> Vec<Unit> {
     let (mut before, mut behind, mut first) = (Vec::new(), Vec::new(), 0);
     for &unit in units {
@@ -132,22 +132,22 @@ fn turned_units(units: &[Unit], start: usize) -> Vec<Unit> {
     behind
 }
 
-/// What is expected.
+/// The expected loop body.
 #[derive(Debug)]
 pub(super) struct Expected {
     pub(super) round: Arc<LoopBody>,
-    /// Ops of the window that have been compared and are equal.
+    /// Number of pending ops that were compared and match.
     matched: usize,
 }
 
-/// What has come of what is expected.
+/// The outcome of comparing pending ops with the expected loop body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LoopMatch {
-    /// All that is pending is equal.
+    /// All pending ops match.
     AsExpected,
-    /// Two rounds are complete, and more is pending: the first one is to be sealed.
+    /// Two iterations are complete and more ops are pending: seal the first.
     LoopBody,
-    /// The next op is another one.
+    /// The next op differs.
     Other,
 }
 
@@ -156,7 +156,7 @@ impl Expected {
         Expected { round, matched: 0 }
     }
 
-    /// Compares ops that have not been compared.
+    /// Compares the pending ops that were not compared before.
     pub(super) fn compare<R: TraceResult>(&mut self, window: &Window<R>) -> LoopMatch {
         let ops = self.round.ops();
         while self.matched < window.len() {
@@ -173,28 +173,28 @@ impl Expected {
         LoopMatch::AsExpected
     }
 
-    /// Whether a round is complete.
+    /// Whether an iteration is complete.
     pub(super) fn is_complete(&self) -> bool {
         self.matched >= self.round.ops()
     }
 
-    /// The first round was sealed.
+    /// Notes that the first iteration was sealed.
     pub(super) fn sealed(&mut self) {
         self.matched -= self.round.ops();
     }
 
-    /// How many ops of a round have come that is not complete; all that is pending was compared.
+    /// Number of ops in the incomplete iteration. All pending ops must have been compared.
     pub(super) fn place(&self) -> usize {
         self.matched % self.round.ops()
     }
 
-    /// Whether all that is pending are complete rounds of one that was seen to follow itself; all
-    /// of it was compared.
+    /// Whether the pending ops are complete iterations of a loop body that was seen to follow
+    /// itself. All pending ops must have been compared.
     pub(super) fn is_between(&self) -> bool {
         self.place() == 0 && self.round.is_cycle()
     }
 
-    /// Whether two rounds are complete.
+    /// Whether two iterations are complete.
     pub(super) fn is_twice(&self) -> bool {
         self.matched == 2 * self.round.ops()
     }

@@ -1,43 +1,44 @@
-//! Which units become one region, because they always follow each other.
+//! Decides which units are merged into one region because they always follow each other.
 //!
-//! Units are cut where the ops around a place say so, at most about a thousand of them
-//! ([`super::ContentChunking`]): short enough that one odd op spoils little, and that what is
-//! repeated within a step is compiled once. What runs fastest is a whole step. So where the program
-//! ends a step (a read, a flush) and has ended the same sequence of units before, or where it
-//! repeats a sequence without ever asking for anything, the sequence becomes a *plan*. From then on
-//! units that begin as a plan does are held back, and if they turn out to be the plan they are
-//! sealed as one region, which says where its units end: whoever has no executable for the whole
-//! can run the units meanwhile.
+//! Content-defined cuts limit units to about a thousand ops ([`super::ContentChunking`]). One
+//! unusual op then affects little, and repetitions within a step are compiled once. A whole step
+//! runs faster, however. So if the program ends a step (a read, a flush) and has ended the same
+//! sequence of units before, or if it repeats a sequence without user boundaries, the sequence is
+//! *learned*. From then on, units that match the start of a learned sequence are held back. If the
+//! whole sequence follows, they are sealed as one region. The region records where its units end,
+//! so the units can run until the whole region has an executable.
 //!
-//! What is held back is recorded, not lost: a read, a flush, or a unit that is not the plan's next
-//! lets go of it. Nothing was lost by that but that the device might have begun earlier.
+//! Units that are held back are recorded, not lost: a read, a flush, or a unit that does not
+//! continue the sequence releases them. The only cost is that the device might have started
+//! earlier.
 //!
 //! Invariants:
-//! - P1: plans are a function of the units and of where the program asked for boundaries, and so of
-//!   what was recorded.
-//! - P2: of a repeated sequence one rotation is a plan, the least by its hashes, whichever op was
-//!   the last when the repetition was noticed.
-//! - P3: a plan has at least two units and at most so many ops as the budget says.
+//! - P1: learned sequences are a function of the units and the user boundaries, and so of the
+//!   recorded program.
+//! - P2: one rotation of a repeated sequence is learned, the lowest by its hashes, whichever op
+//!   came last when the repetition was detected.
+//! - P3: a learned sequence has at least two units and at most as many ops as the budget allows.
 
 use smallvec::SmallVec;
 
 use super::Unit;
 
-/// Times that a sequence has to be seen between boundaries that the program asked for.
+/// How often a sequence must occur between user boundaries before it is learned.
 const OFTEN: u32 = 2;
 
-/// Fewest ops of a plan for what is repeated without such boundaries; shorter sequences are
-/// repeated in it. Handing over a region costs as much as recording some hundred ops.
+/// Minimum number of ops of a learned sequence without user boundaries; it contains several
+/// repetitions of a shorter sequence. Launching a region costs as much as recording some hundred
+/// ops.
 const FEWEST_OPS: usize = 512;
 
-/// Most units that are remembered of a stream that does not ask for anything: two rounds of the
-/// longest plan of the shortest units, by the defaults.
+/// Maximum number of remembered units of a stream without user boundaries: two iterations of the
+/// longest sequence of the shortest units, with the default settings.
 const MAX_UNITS: usize = 512;
 
-/// Most nodes of the tree of plans; beyond that all are forgotten and learned again.
+/// Maximum number of nodes of the trie. Beyond that it is cleared and learned again.
 const MAX_NODES: usize = 4_096;
 
-/// A unit, as far as plans go.
+/// Identity of a unit for merging.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct UnitFingerprint {
     /// The hash of its ops.
@@ -46,7 +47,7 @@ pub(super) struct UnitFingerprint {
 }
 
 impl Unit {
-    /// As far as plans go.
+    /// Its identity for merging.
     pub(super) fn passed(&self) -> UnitFingerprint {
         UnitFingerprint { print: self.print, ops: self.ops }
     }
@@ -55,60 +56,61 @@ impl Unit {
 /// What to do with the unit that has just ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum MergeAction {
-    /// It is a region, and so is each one that is held back.
+    /// Seal it, and each unit that is held back, as a region of its own.
     Alone,
-    /// It is held back with the others.
+    /// Hold it back with the others.
     Hold,
-    /// Those that are held back are regions; it is held back.
+    /// Seal each unit that is held back; then hold this one back.
     HoldAnew,
-    /// It is one region with all that are held back.
+    /// Merge it with all units that are held back.
     Join,
-    /// It is one region with all that are held back, or alone, and is what the program repeats
-    /// without asking for anything.
+    /// Merge it with all units that are held back, if there are any. The result is a loop body
+    /// without user boundaries.
     LoopBody,
 }
 
 type NodeIndex = u32;
 const ROOT: NodeIndex = 0;
 
-/// A sequence of units with which plans begin.
+/// A prefix of learned sequences.
 #[derive(Debug, Default)]
 struct Node {
     children: SmallVec<[(u64, NodeIndex); 2]>,
-    /// Times that the program asked for a boundary after it.
+    /// How often a user boundary followed it.
     asked: u32,
-    /// It is what is repeated.
+    /// It is a complete sequence that repeats without user boundaries.
     repeated: bool,
-    /// A plan goes on from here.
+    /// A learned sequence continues from here.
     goes_on: bool,
-    /// One that ends where the program asks for a boundary does.
+    /// A learned sequence that ends at a user boundary continues from here.
     goes_on_to_asked: bool,
-    /// It has turned out to be too large for a region.
+    /// It was too large for a region.
     refused: bool,
 }
 
-/// Where the units that are held back lead.
+/// The node that the units held back lead to.
 #[derive(Clone, Copy, Debug)]
 struct Walk {
     node: NodeIndex,
-    /// Their number.
+    /// Number of these units.
     units: usize,
 }
 
-/// The plans of a stream.
+/// The learned sequences of a stream.
 #[derive(Debug)]
 pub(super) struct MergeTrie {
-    /// Most ops of a plan.
+    /// Maximum number of ops of a learned sequence.
     most_ops: usize,
     nodes: Vec<Node>,
     walk: Option<Walk>,
-    /// Units since the program last asked for a boundary, or the last of them.
+    /// Units since the last user boundary, or the latest of them.
     path: Vec<UnitFingerprint>,
     /// Ops since then.
     since: usize,
     /// Where in the path to look for repetitions.
     fresh: usize,
-    /// Most ops that were ever between two such boundaries, of those that make a plan.
+    /// Maximum number of ops between two user boundaries so far, among sequences that can be
+    /// learned.
     longest: usize,
 }
 
@@ -125,18 +127,18 @@ impl MergeTrie {
         }
     }
 
-    /// Whether no unit has ended since the program last asked for a boundary.
+    /// Whether no unit has ended since the last user boundary.
     pub(super) fn is_fresh(&self) -> bool {
         self.path.is_empty()
     }
 
-    /// Ops of the units that have ended since then, or of what is left of them.
+    /// Ops of the units that have ended since the last user boundary.
     pub(super) fn since(&self) -> usize {
         self.since
     }
 
-    /// Whether units like these would be one region if the program asked for a boundary behind them
-    /// now; without units, whether one that is alone would be.
+    /// Whether these units would be merged if a user boundary followed them now. Without units:
+    /// whether a single unit would stay alone.
     pub(super) fn would_join(&self, units: &[Unit]) -> bool {
         let Some((last, before)) = units.split_last() else { return self.child(ROOT, 0).is_none() };
         let mut node = ROOT;
@@ -153,7 +155,7 @@ impl MergeTrie {
         !before.is_empty() && end.is_some_and(|end| !end.refused && end.asked >= OFTEN)
     }
 
-    /// A unit has ended for a reason of ours.
+    /// A unit has ended at a soft boundary.
     pub(super) fn unit(&mut self, unit: UnitFingerprint) -> MergeAction {
         self.pass(unit);
         let next = self.follow(unit, false);
@@ -165,14 +167,13 @@ impl MergeTrie {
         if is_repeated_alone && next == MergeAction::Alone { MergeAction::LoopBody } else { next }
     }
 
-    /// A round of what is repeated has gone by, of these units, without any of them having ended.
+    /// An iteration of these units of a loop body has passed, without any unit having ended.
     pub(super) fn round(&mut self, units: &[UnitFingerprint]) {
         units.iter().for_each(|&unit| self.pass(unit));
         (self.fresh, self.walk) = (self.path.len(), None);
     }
 
-    /// The program has asked for a boundary; `unit` ends there, if there is an op since the last
-    /// one.
+    /// A user boundary was reached; `unit` ends there, if there is an op since the last boundary.
     pub(super) fn boundary(&mut self, unit: Option<UnitFingerprint>) -> MergeAction {
         let next = match unit {
             Some(unit) => {
@@ -192,12 +193,12 @@ impl MergeTrie {
         next
     }
 
-    /// What was held back is let go for another reason.
+    /// The units held back were sealed for another reason.
     pub(super) fn let_go(&mut self) {
         self.walk = None;
     }
 
-    /// The sequence that was joined last is too large.
+    /// The last merged sequence is too large.
     pub(super) fn refuse(&mut self, units: &[Unit]) {
         let node = units.iter().try_fold(ROOT, |node, unit| self.child(node, unit.print));
         if let Some(node) = node {
@@ -220,20 +221,20 @@ impl MergeTrie {
         children.iter().find(|(other, _)| *other == print).map(|&(_, child)| child)
     }
 
-    /// Goes on with a unit, or begins with it.
+    /// Continues the walk with a unit, or starts a new one.
     fn follow(&mut self, unit: UnitFingerprint, asked: bool) -> MergeAction {
         let held = self.walk;
         let on = held
             .and_then(|walk| Some(Walk { node: self.child(walk.node, unit.print)?, units: walk.units + 1 }));
         self.walk = on.or_else(|| Some(Walk { node: self.child(ROOT, unit.print)?, units: 1 }));
         match self.ends_here(asked) {
-            // Only what goes on may join.
+            // Only units that continue the walk may be merged with it.
             MergeAction::Hold if on.is_none() && held.is_some() => MergeAction::HoldAnew,
             next => next,
         }
     }
 
-    /// Whether what is held back is a plan, or may become one.
+    /// Whether the units held back form a learned sequence, or may become one.
     fn ends_here(&mut self, asked: bool) -> MergeAction {
         let Some(walk) = self.walk else { return MergeAction::Alone };
         let node = &self.nodes[walk.node as usize];
@@ -249,7 +250,7 @@ impl MergeTrie {
         MergeAction::Hold
     }
 
-    /// Notes that the program asked for a boundary after these units.
+    /// Records that a user boundary followed these units.
     fn learn(&mut self, units: &[UnitFingerprint]) {
         let Some(nodes) = self.insert(units) else { return };
         let (&last, before) = nodes.split_last().expect("bug: a plan without units");
@@ -257,17 +258,17 @@ impl MergeTrie {
         end.asked = end.asked.saturating_add(1);
         if end.asked >= OFTEN {
             for &node in before {
-                // What the program asks for says more than what repeats within.
+                // Sequences that end at user boundaries take precedence over repetitions within.
                 let node = &mut self.nodes[node as usize];
                 (node.repeated, node.goes_on, node.goes_on_to_asked) = (false, true, true);
             }
         }
     }
 
-    /// Looks for two equal sequences at the end of the path. True if it is the last unit alone that
-    /// is repeated, which is no plan (P3).
+    /// Looks for two equal sequences at the end of the path. True if the last unit alone is
+    /// repeated, which is not a sequence (P3).
     fn find_repetition(&mut self) -> bool {
-        // Within what is usual between two boundaries the next one decides.
+        // Within the usual distance between user boundaries, the next boundary decides.
         if self.since <= (2 * FEWEST_OPS).max(self.longest + self.longest / 2) {
             return false;
         }
@@ -293,8 +294,8 @@ impl MergeTrie {
         units.rotate_left(first);
         let Some(nodes) = self.insert(&units) else { return false };
         let (&last, before) = nodes.split_last().expect("bug: a plan without units");
-        // Plans that end where the program asks for it come first, and of two that begin alike the
-        // one that was there.
+        // Sequences that end at user boundaries take precedence. Of two with a common start, the
+        // older one does.
         let is_taken = nodes.iter().any(|&node| self.nodes[node as usize].goes_on_to_asked)
             || before.iter().any(|&node| self.nodes[node as usize].repeated)
             || self.nodes[last as usize].goes_on;
@@ -305,8 +306,7 @@ impl MergeTrie {
         false
     }
 
-    /// The nodes of a sequence, which are made if they are not there. `None` if there was no room
-    /// for them.
+    /// The nodes of a sequence, which are created if missing. `None` if the trie has no room.
     fn insert(&mut self, units: &[UnitFingerprint]) -> Option<Vec<NodeIndex>> {
         if self.nodes.len() + units.len() > MAX_NODES {
             self.nodes.clear();
@@ -330,8 +330,8 @@ impl MergeTrie {
     }
 }
 
-/// Where the least rotation of a sequence begins, the first of equals (Booth's problem; two
-/// candidates are moved past each other, as in Shiloach, Fast canonization of circular strings,
+/// The start of the least rotation of a sequence, the first among equals (Booth's problem; two
+/// candidates are advanced past each other, as in Shiloach, Fast canonization of circular strings,
 /// 1981).
 fn least_rotation(units: &[UnitFingerprint]) -> usize {
     let len = units.len();
@@ -364,7 +364,7 @@ mod tests {
         prints.iter().map(|&print| UnitFingerprint { print, ops }).collect()
     }
 
-    /// A step of units of which the last ends at a boundary that the program asks for.
+    /// Passes the units of a step, the last of which ends at a user boundary.
     fn step(plans: &mut MergeTrie, units: &[UnitFingerprint]) -> Vec<MergeAction> {
         let (last, before) = units.split_last().unwrap();
         let mut told: Vec<MergeAction> = before.iter().map(|&unit| plans.unit(unit)).collect();
@@ -400,7 +400,7 @@ mod tests {
         for _ in 0..3 {
             assert_eq!(step(&mut plans, &steady), [MergeAction::Hold, MergeAction::Hold, MergeAction::Join]);
         }
-        // Another step, and one that begins like the plan, and ends so.
+        // A different step that starts and ends like the learned one.
         assert_eq!(
             step(&mut plans, &units(&[1, 5, 3], 200)),
             [MergeAction::Hold, MergeAction::Alone, MergeAction::Alone]
@@ -413,7 +413,7 @@ mod tests {
             step(&mut plans, &units(&[1, 1, 2, 3], 200)),
             [MergeAction::Hold, MergeAction::HoldAnew, MergeAction::Hold, MergeAction::Join]
         );
-        // The program asks earlier.
+        // The user boundary comes earlier.
         assert_eq!(step(&mut plans, &units(&[1, 2], 200)), [MergeAction::Hold, MergeAction::Alone]);
         assert_eq!(step(&mut plans, &steady), [MergeAction::Hold, MergeAction::Hold, MergeAction::Join]);
     }
@@ -429,7 +429,7 @@ mod tests {
                     (unit.print, plans.unit(unit))
                 })
                 .collect();
-            // 3 is the least, so the plan begins there.
+            // 3 has the lowest hash, so the learned rotation begins there.
             assert_eq!(
                 told[36..].iter().filter(|(_, next)| *next == MergeAction::LoopBody).count(),
                 1,
@@ -449,7 +449,7 @@ mod tests {
             (0..60).map(|_| plans.unit(UnitFingerprint { print: 1, ops: 60 })).collect();
         let joined: Vec<usize> = (0..60).filter(|&at| told[at] == MergeAction::LoopBody).collect();
         assert!(joined.len() >= 3, "{told:?}");
-        // Nine units of 60 ops are the first that have 512.
+        // Nine units of 60 ops are the first sequence with at least 512 ops.
         assert!(joined.windows(2).all(|pair| pair[1] - pair[0] == 9), "{joined:?}");
     }
 

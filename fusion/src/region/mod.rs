@@ -1,26 +1,26 @@
-//! From a stream of recorded ops to regions.
+//! Forms regions from a stream of recorded ops.
 //!
 //! Input: [`TraceOp`]s and releases in program order. Output: [`Region`]s. Pure: where a region
 //! ends is a function of what was recorded, never of time, load, queue depth or threads.
 //!
 //! A [`RegionBuilder`] keeps the pending ops of one stream and asks a [`BoundaryRule`] where to cut
-//! them into units. Hard boundaries (a host read, a flush, an effect, a change of mode) and the
-//! budgets stand in the builder; the rule, which is [`ContentChunking`] unless the user has
-//! another, adds to them. Units that always follow each other become one region (`plan`). What a
-//! program repeats without asking for a boundary is, once that is known, expected op by op
-//! (`round`).
+//! them into units. The builder itself handles hard boundaries (a host read, a flush, an effect, a
+//! change of mode) and budgets. The rule adds soft boundaries; it is [`ContentChunking`] unless the
+//! user supplies another. Units that always follow each other are merged into one region
+//! (`merge_trie`). Once a loop without user boundaries is known, its ops are compared with the
+//! expected ones (`loop_body`).
 //!
 //! Invariants:
 //! - R1: concatenating the ops of the regions of a stream gives the ops recorded on it, in order.
-//! - R2: a result is an output of its region exactly when, at the place in the stream where the
-//!   boundary was decided, it has not been released or an op after the boundary uses it. So outputs
+//! - R2: a result is an output of its region exactly if, at the point in the stream where the
+//!   boundary was decided, it was not released or an op after the boundary uses it. Outputs thus
 //!   depend on the recorded program alone.
 //! - R3: every release that the builder took is returned exactly once, as a dying input or a dead
 //!   result of a region.
-//! - R4: a region with an ordered effect has that one op only.
-//! - R5: asking for a value that was made since the program last asked for a boundary is a
-//!   boundary, also when a budget has ended the value's region already. So a loop that reads once
-//!   per step starts each step at a boundary.
+//! - R4: a region with an ordered effect contains only that op.
+//! - R5: reading a value that was produced since the last user boundary is a boundary, even if a
+//!   budget has ended the value's region before. A loop that reads once per step thus starts each
+//!   step at a boundary.
 
 mod boundary;
 mod builder;
@@ -48,15 +48,16 @@ use crate::graph::Graph;
 use crate::id::{Site, ValueId};
 use crate::op::{Effect, Signature};
 
-/// How a stream runs its ops. A mode decides where regions end and who waits, nothing else.
+/// How a stream runs its ops. A mode only decides where regions end and who waits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Mode {
     /// Regions as large as the boundaries allow; asynchronous.
     #[default]
     Fused,
-    /// Each op a region of its own; asynchronous.
+    /// One op per region; asynchronous.
     Strict,
-    /// Each op a region of its own; waited for and checked, errors at the line that caused them.
+    /// One op per region; each call waits and is checked, and errors appear at the line that caused
+    /// them.
     Debug,
 }
 
@@ -78,21 +79,21 @@ impl Mode {
     }
 }
 
-/// A value as the trace refers to it: an id, or a handle of the engine's that has one.
+/// A reference to a value in the trace: an id, or a handle of the engine with an id.
 pub trait TraceValue: Clone + fmt::Debug {
-    /// Which value it is.
+    /// The id of the value.
     fn id(&self) -> ValueId;
 }
 
-/// A value that an op of the trace makes: an id, or the engine's duty to make it.
+/// A result of an op in the trace: an id, or the engine's promise to produce the value.
 pub trait TraceResult: fmt::Debug {
-    /// What later ops refer to it by.
+    /// The type of references to it.
     type Value: TraceValue;
 
     /// A reference to the value.
     fn value(&self) -> Self::Value;
 
-    /// Which value it is.
+    /// The id of the value.
     fn id(&self) -> ValueId {
         self.value().id()
     }
@@ -117,7 +118,7 @@ impl TraceResult for ValueId {
 pub enum Operand<V = ValueId> {
     /// A tensor value.
     Tensor(V),
-    /// A lifted scalar: a value whose data travels with the execution and stays out of the key.
+    /// A lifted scalar: its data is an argument of the execution and not part of the key.
     Scalar(V),
 }
 
@@ -134,7 +135,7 @@ impl<V> Operand<V> {
 /// The operands of a recorded op.
 pub type Operands<V = ValueId> = SmallVec<[Operand<V>; 3]>;
 
-/// The values that a recorded op makes.
+/// The values that a recorded op produces.
 pub type Results<R = ValueId> = SmallVec<[R; 1]>;
 
 /// One recorded op: plain data.
@@ -144,13 +145,13 @@ pub struct TraceOp<R: TraceResult = ValueId> {
     pub signature: Arc<Signature>,
     /// The operands.
     pub operands: Operands<R::Value>,
-    /// The values made, in the order of the signature's results.
+    /// The values produced, in the order of the signature's results.
     pub results: Results<R>,
-    /// What it does besides computing.
+    /// Its side effect.
     pub effect: Effect,
-    /// The mode captured when it was recorded.
+    /// The mode when it was recorded.
     pub mode: Mode,
-    /// Where it was recorded.
+    /// Its call site.
     pub site: Site,
 }
 
@@ -161,48 +162,47 @@ pub struct Input<V = ValueId> {
     pub value: V,
     /// Whether it is a lifted scalar.
     pub lifted: bool,
-    /// Whether its last handle was released before the boundary was decided: the region is its last
-    /// reader and must release it, and may reuse its memory.
+    /// Whether its last handle was released before the boundary was decided. The region is then its
+    /// last reader, must release it, and may reuse its memory.
     pub dies: bool,
 }
 
-/// A value that a region makes.
+/// A value that a region produces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Output<R = ValueId> {
     /// The value.
     pub value: R,
-    /// Whether it is needed after the region (R2). One that is not is released with the region.
+    /// Whether it is needed after the region (R2). If not, it is released with the region.
     pub live: bool,
 }
 
-/// A part of a region that can be a region of its own.
+/// A part of a region that can be a region by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unit {
     /// Number of ops.
     pub ops: usize,
     /// Why it ends where it does.
     pub boundary: Boundary,
-    /// A hash of its ops.
+    /// A stable hash of its ops.
     pub(crate) print: u64,
 }
 
-/// A run of consecutive ops that will be one executable.
+/// A sequence of consecutive ops that becomes one executable.
 #[derive(Clone, Debug)]
 pub struct Region<R: TraceResult = ValueId> {
-    /// The ops; parameters are the inputs, by first use.
+    /// The ops. Parameters are the inputs, in order of first use.
     pub graph: Graph,
     /// The values read, parallel to the graph's parameters.
     pub inputs: Vec<Input<R::Value>>,
-    /// The values made, parallel to the graph's results.
+    /// The values produced, parallel to the graph's results.
     pub outputs: Vec<Output<R>>,
-    /// Where each op was recorded, parallel to the graph's nodes.
+    /// The call site of each op, parallel to the graph's nodes.
     pub sites: Vec<Site>,
-    /// What it was joined from, because these units always follow each other; empty if it is one.
+    /// The units that were merged, because they always follow each other; empty for a single unit.
     pub units: Vec<Unit>,
-    /// It is all that was recorded between two boundaries that the program asked for.
+    /// Whether it contains everything that was recorded between two user boundaries.
     pub spans_user_boundaries: bool,
-    /// It is a round of what the program repeats without asking for boundaries, as it was expected:
-    /// this is which one.
+    /// The loop body, if the region is an iteration that was expected.
     pub round: Option<LoopFingerprint>,
     /// Why the region ends where it does.
     pub boundary: Boundary,

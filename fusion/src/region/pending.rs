@@ -1,20 +1,20 @@
-//! The recorded ops of which no region has been made yet.
+//! Recorded ops that are not in a region yet.
 //!
-//! Where a region ends may be decided long after its last op was recorded, so ops are kept here as
-//! they came, with operands that say which value is meant, and turned into the graph of a region
-//! once, when its end is known ([`Window::take`]). So an op costs the same wherever cuts lie: one
+//! The end of a region may be decided long after its last op was recorded. So ops are kept as they
+//! were recorded, with operands that identify values, and converted to the graph of a region once
+//! its end is known ([`Window::take`]). The cost of an op does not depend on where cuts are: one
 //! hash look-up per operand and one insertion per result when it is recorded, and one step of a
 //! pass without hashing when its region is made.
 //!
-//! The ops from a place on are the *unit* that is being recorded; ops before it are units whose end
-//! is known, and which are held back because they may become one region with what follows
-//! ([`super::merge_trie`]). Whoever decides where units end may *see* ops later than they were
-//! recorded: a unit has the ops that were seen ([`Window::see`]).
+//! The ops from one position on are the *unit* in progress. Ops before it belong to units that have
+//! ended and are held back, because they may be merged with later ones ([`super::merge_trie`]). The
+//! rule that ends units may *see* ops later than they were recorded: a unit consists of the ops
+//! that were seen ([`Window::see`]).
 //!
 //! Invariants:
-//! - K1: a value is known (`known`, `slots`) exactly while an op of the window mentions it.
-//! - K2: `last` of a known value is the last op of the stream that mentions it. So what an op after
-//!   a cut uses is seen without looking for it, which is what R2 and R3 of the module above need.
+//! - K1: a value is known (`known`, `slots`) exactly while a pending op mentions it.
+//! - K2: `last` of a known value is the last op of the stream that mentions it. So the uses after a
+//!   cut are known without a search, as R2 and R3 of the parent module require.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -32,57 +32,57 @@ use crate::id::{Site, ValueId};
 use crate::op::{Effect, Signature};
 use crate::shape::Bytes;
 
-/// The number of an op of the stream, counted from the first.
+/// The number of an op in the stream, counted from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Place(u64);
+pub(super) struct OpIndex(u64);
 
-impl Place {
-    /// How many ops lie between.
-    fn since(self, earlier: Place) -> usize {
+impl OpIndex {
+    /// Distance in ops.
+    fn since(self, earlier: OpIndex) -> usize {
         (self.0 - earlier.0) as usize
     }
 }
 
-/// Where a known value is kept.
-type Slot = u32;
+/// Index of a known value.
+type PendingIndex = u32;
 
-/// An operand of an op of the window.
+/// An operand of a pending op.
 #[derive(Clone, Copy, Debug)]
 struct Use {
-    slot: Slot,
+    slot: PendingIndex,
     lifted: bool,
-    /// The last op that mentioned the value before, if one of the window does.
-    before: Option<Place>,
+    /// The previous op that mentions the value, if it is pending.
+    before: Option<OpIndex>,
 }
 
 #[derive(Debug)]
 struct Recorded {
     signature: Arc<Signature>,
     uses: SmallVec<[Use; 3]>,
-    results: SmallVec<[Slot; 1]>,
+    results: SmallVec<[PendingIndex; 1]>,
     site: Site,
 }
 
 #[derive(Debug)]
 struct PendingValue<R: TraceResult> {
     id: ValueId,
-    /// The value, unless an op of the window makes it.
+    /// The value, unless a pending op produces it.
     value: Option<R::Value>,
-    /// The duty to make it, if an op of the window does.
+    /// The promise to produce it, if a pending op does.
     promise: Option<R>,
     lifted: bool,
-    /// The op that makes it, if that is or was in the window.
-    made: Option<Place>,
+    /// The op that produces it, if it is or was pending.
+    made: Option<OpIndex>,
     /// The last op that mentions it.
-    last: Place,
+    last: OpIndex,
     released: bool,
-    /// What it is in the region with this number.
+    /// Its reference in the graph of region number `region`.
     region: u64,
     place: Ref,
 }
 
 impl<R: TraceResult> PendingValue<R> {
-    fn new(id: ValueId, last: Place, lifted: bool) -> PendingValue<R> {
+    fn new(id: ValueId, last: OpIndex, lifted: bool) -> PendingValue<R> {
         PendingValue {
             id,
             value: None,
@@ -97,18 +97,18 @@ impl<R: TraceResult> PendingValue<R> {
     }
 }
 
-/// What an op computes, and how far ago its operands were mentioned.
+/// The computation of an op, and how long ago its operands were mentioned.
 #[derive(Clone, Debug)]
 pub(super) struct Mentioned {
     signature: u64,
-    /// For each operand how many ops ago it was mentioned, one more than that, or 0 if it was not;
-    /// and whether it is lifted, in the lowest bit.
+    /// For each operand, in the upper bits: the distance in ops to its previous mention plus one,
+    /// or 0 without one. In the lowest bit: whether it is lifted.
     uses: SmallVec<[u64; 3]>,
 }
 
 impl Mentioned {
-    /// A hash of it, where what was mentioned more than `since` ops ago is an input, whichever it
-    /// is.
+    /// A stable hash. An operand that was last mentioned more than `since` ops ago counts as an
+    /// anonymous input.
     pub(super) fn token(&self, since: usize) -> u64 {
         token(self.signature, self.uses.iter().copied(), since)
     }
@@ -120,33 +120,33 @@ fn token(signature: u64, uses: impl Iterator<Item = u64>, since: usize) -> u64 {
     token.get()
 }
 
-/// What has become of a release.
+/// The outcome of a release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Released {
-    /// No pending op knows the value: it can be freed at once.
+    /// No pending op mentions the value: it can be freed at once.
     Now,
-    /// A pending op reads or makes it: a region will return it as a dying input or a dead result
+    /// A pending op reads or produces it: a region will return it as a dying input or a dead result
     /// (R3).
     WithRegion,
 }
 
-/// Recorded ops in order, from the first of which no region was made.
+/// Pending ops in recorded order.
 #[derive(Debug)]
 pub(super) struct Window<R: TraceResult> {
     ops: VecDeque<Recorded>,
     /// The first op.
-    start: Place,
+    start: OpIndex,
     slots: Vec<Option<PendingValue<R>>>,
-    free: Vec<Slot>,
-    known: FxHashMap<ValueId, Slot>,
+    free: Vec<PendingIndex>,
+    known: FxHashMap<ValueId, PendingIndex>,
     /// The first op of the unit.
-    unit: Place,
-    /// The first op that was not seen.
-    unseen: Place,
-    /// Tensors that the unit uses and does not make.
+    unit: OpIndex,
+    /// The first unseen op.
+    unseen: OpIndex,
+    /// Number of tensors that the unit uses and does not produce.
     inputs: usize,
-    /// All that it makes.
+    /// Bytes of all results of the unit.
     bytes: Bytes,
     /// Regions made so far.
     regions: u64,
@@ -156,9 +156,9 @@ impl<R: TraceResult> Window<R> {
     pub(super) fn new() -> Window<R> {
         Window {
             ops: VecDeque::new(),
-            start: Place(0),
-            unit: Place(0),
-            unseen: Place(0),
+            start: OpIndex(0),
+            unit: OpIndex(0),
+            unseen: OpIndex(0),
             slots: Vec::new(),
             free: Vec::new(),
             known: FxHashMap::default(),
@@ -173,12 +173,12 @@ impl<R: TraceResult> Window<R> {
         self.unit.since(self.start)
     }
 
-    /// Whether no op is pending, of those that are held back neither.
+    /// Whether no op is pending, including those held back.
     pub(super) fn is_empty(&self) -> bool {
         self.ops.is_empty()
     }
 
-    /// Number of ops, those that are held back and those that were not seen included.
+    /// Number of ops, including those held back and unseen ones.
     pub(super) fn len(&self) -> usize {
         self.ops.len()
     }
@@ -188,7 +188,7 @@ impl<R: TraceResult> Window<R> {
         PendingStats { ops: self.unseen.since(self.unit), inputs: self.inputs, bytes: self.bytes }
     }
 
-    /// Whether a pending op makes the value.
+    /// Whether a pending op produces the value.
     pub(super) fn makes(&self, value: ValueId) -> bool {
         self.known(value).is_some_and(|known| known.promise.is_some())
     }
@@ -197,23 +197,22 @@ impl<R: TraceResult> Window<R> {
         self.known.get(&value).and_then(|&slot| self.slots[slot as usize].as_ref())
     }
 
-    /// The first op that was not seen.
+    /// The first unseen op.
     fn unseen(&self) -> Option<&Recorded> {
         self.ops.get(self.unseen.since(self.start))
     }
 
-    /// How many inputs more the unit would have with the next op that was not seen, if there is
-    /// one.
+    /// How many inputs the next unseen op would add to the unit; `None` if there is none.
     pub(super) fn fresh(&self) -> Option<usize> {
         Some(self.unseen()?.uses.iter().filter(|operand| self.is_fresh(operand)).count())
     }
 
-    /// Whether an operand of the unit is an input of it that nothing in it mentions before.
+    /// Whether an operand adds an input to the unit: no op of the unit mentions it before.
     fn is_fresh(&self, operand: &Use) -> bool {
         !operand.lifted && operand.before.is_none_or(|before| before < self.unit)
     }
 
-    fn insert(&mut self, known: PendingValue<R>) -> Slot {
+    fn insert(&mut self, known: PendingValue<R>) -> PendingIndex {
         let id = known.id;
         let slot = match self.free.pop() {
             Some(slot) => {
@@ -222,7 +221,7 @@ impl<R: TraceResult> Window<R> {
             }
             None => {
                 self.slots.push(Some(known));
-                self.slots.len() as Slot - 1
+                self.slots.len() as PendingIndex - 1
             }
         };
         self.known.insert(id, slot);
@@ -231,7 +230,7 @@ impl<R: TraceResult> Window<R> {
 
     /// Adds an op.
     pub(super) fn push(&mut self, op: TraceOp<R>) {
-        let here = Place(self.start.0 + self.ops.len() as u64);
+        let here = OpIndex(self.start.0 + self.ops.len() as u64);
         let mut uses = SmallVec::new();
         for operand in op.operands {
             let (value, lifted) = match operand {
@@ -257,10 +256,10 @@ impl<R: TraceResult> Window<R> {
         self.ops.push_back(Recorded { signature: op.signature, uses, results, site: op.site });
     }
 
-    /// Takes the next op that was not seen into the unit; how its operands were mentioned before.
+    /// Moves the next unseen op into the unit; returns how long ago its operands were mentioned.
     pub(super) fn see(&mut self) -> Option<Mentions> {
         let op = self.ops.get(self.unseen.since(self.start))?;
-        let ago = |place: Place| self.unseen.since(place);
+        let ago = |place: OpIndex| self.unseen.since(place);
         let mentions = op.uses.iter().map(|operand| {
             let made = self.slots[operand.slot as usize].as_ref().and_then(|known| known.made);
             let last = operand.before.map(ago);
@@ -270,53 +269,53 @@ impl<R: TraceResult> Window<R> {
         self.inputs += op.uses.iter().filter(|operand| self.is_fresh(operand)).count();
         let made = op.signature.results().iter().map(|ty| ty.bytes());
         self.bytes = made.fold(self.bytes, Bytes::saturating_add);
-        self.unseen = Place(self.unseen.0 + 1);
+        self.unseen = OpIndex(self.unseen.0 + 1);
         Some(mentions)
     }
 
-    /// The op that was seen last, if it is still pending.
+    /// The op seen last, if it is still pending.
     pub(super) fn last_seen(&self) -> Option<&Arc<Signature>> {
         let at = self.unseen.since(self.start).checked_sub(1)?;
         Some(&self.ops[at].signature)
     }
 
-    /// Forgets that the ops of the unit were seen. Nothing is held back.
+    /// Marks the ops of the unit as unseen. No unit may be held back.
     pub(super) fn unsee(&mut self) {
         debug_assert_eq!(self.unit, self.start, "bug: units are held back");
         self.unseen = self.unit;
         (self.inputs, self.bytes) = (0, Bytes(0));
     }
 
-    /// A hash of the op at this place of the window: of what it computes, and of how far ago its
-    /// operands were mentioned by ops from the place `from` on.
+    /// A stable hash of the op at position `at`: of its computation, and of the distances to
+    /// previous mentions of its operands by ops from position `from` on.
     pub(super) fn token(&self, at: usize, from: usize) -> u64 {
         let op = &self.ops[at];
         token(op.signature.token(), self.words(at), at - from)
     }
 
-    /// The op at this place of the window, as far as tokens go.
+    /// The op at position `at`, in the form that tokens are computed from.
     pub(super) fn mentioned(&self, at: usize) -> Mentioned {
         Mentioned { signature: self.ops[at].signature.token(), uses: self.words(at).collect() }
     }
 
-    /// How far ago the operands of the op at this place were mentioned, as in [`Mentioned::uses`].
+    /// The mentions of the operands of the op at position `at`, as in [`Mentioned::uses`].
     fn words(&self, at: usize) -> impl Iterator<Item = u64> + '_ {
-        let here = Place(self.start.0 + at as u64);
+        let here = OpIndex(self.start.0 + at as u64);
         self.ops[at].uses.iter().map(move |operand| {
             let ago = operand.before.map_or(0, |before| 1 + here.since(before) as u64);
             ago << 1 | u64::from(operand.lifted)
         })
     }
 
-    /// A hash of the first `len` ops of the unit: equal for equal ones wherever they stand, and
-    /// hardly ever for others.
+    /// A stable hash of the first `len` ops of the unit: equal for equal ops in any position, and
+    /// almost never for others.
     pub(super) fn print(&self, len: usize) -> u64 {
         let mut hash = Token::new(len as u64);
         let held = self.held();
         for (index, op) in self.ops.range(held..held + len).enumerate() {
             hash.add(op.signature.token());
             for operand in &op.uses {
-                // What was mentioned before the unit is an input of it, whichever it is.
+                // An operand from before the unit counts as an anonymous input.
                 let before = operand.before.filter(|&before| before >= self.unit);
                 hash.add(before.map_or(0, |before| 1 + (self.unit.0 + index as u64) - before.0));
             }
@@ -332,11 +331,11 @@ impl<R: TraceResult> Window<R> {
 
     /// Ends the unit after `len` ops and holds it back.
     pub(super) fn pass(&mut self, len: usize) {
-        self.unit = Place(self.unit.0 + len as u64);
+        self.unit = OpIndex(self.unit.0 + len as u64);
         self.count();
     }
 
-    /// Counts anew what the ops of the unit are together.
+    /// Recomputes inputs and bytes of the unit.
     fn count(&mut self) {
         (self.inputs, self.bytes) = (0, Bytes(0));
         for op in self.ops.range(self.held()..self.unseen.since(self.start)) {
@@ -356,12 +355,12 @@ impl<R: TraceResult> Window<R> {
         }
     }
 
-    /// Makes a region of the first `len` ops, those that are held back first. What later ops use of
-    /// it stays live and becomes an input of theirs; a release goes to the last region that knows
-    /// the value (R2, R3).
+    /// Makes a region of the first `len` ops, starting with those held back. Results that later ops
+    /// use stay live and become their inputs. A release goes to the last region that mentions the
+    /// value (R2, R3).
     pub(super) fn take(&mut self, len: usize, boundary: Boundary, mode: Mode, effect: Effect) -> Region<R> {
         let len = len.min(self.ops.len());
-        let end = Place(self.start.0 + len as u64);
+        let end = OpIndex(self.start.0 + len as u64);
         self.regions += 1;
         let region = self.regions;
         let mut graph = Graph::with_capacity(self.known.len().min(2 * len), len);
@@ -369,7 +368,7 @@ impl<R: TraceResult> Window<R> {
         let mut outputs = Vec::with_capacity(len);
         let mut sites = Vec::with_capacity(len);
         // Values that no later op mentions.
-        let mut done: Vec<Slot> = Vec::with_capacity(len);
+        let mut done: Vec<PendingIndex> = Vec::with_capacity(len);
         let is_all = len == self.ops.len();
         for op in self.ops.drain(..len) {
             let mut refs = Refs::new();
@@ -407,7 +406,7 @@ impl<R: TraceResult> Window<R> {
         self.start = end;
         self.unseen = self.unseen.max(end);
         if is_all {
-            // Nothing is mentioned any more: cheaper than one by one.
+            // No value is mentioned any more. Clearing is cheaper than removing one by one.
             self.slots.clear();
             self.free.clear();
             self.known.clear();
@@ -438,6 +437,6 @@ impl<R: TraceResult> Window<R> {
     }
 }
 
-fn get<R: TraceResult>(slots: &mut [Option<PendingValue<R>>], slot: Slot) -> &mut PendingValue<R> {
+fn get<R: TraceResult>(slots: &mut [Option<PendingValue<R>>], slot: PendingIndex) -> &mut PendingValue<R> {
     slots[slot as usize].as_mut().expect("bug: an op of the window mentions a value that is not known")
 }

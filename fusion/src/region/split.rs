@@ -1,4 +1,4 @@
-//! A region taken apart again.
+//! Splits a region into smaller regions.
 
 use super::eager_memory::{EagerMemory, Liveness};
 use super::pending::Window;
@@ -6,10 +6,10 @@ use super::{Boundary, Operand, Region, TraceOp, TraceResult, TraceValue as _, Un
 use crate::graph::Ref;
 
 impl<R: TraceResult> Region<R> {
-    /// The ops one by one, each a region of its own, in order. What later ops use stays live until
-    /// its last use, so running them in turn gives what the whole gives: how a region runs that
-    /// could not be compiled, or one of whose inputs failed so that only a part of it can be
-    /// computed.
+    /// Splits the region into its ops, each a region of its own, in order. Values that later ops
+    /// use stay live until their last use, so running the parts in turn gives the results of the
+    /// whole. This is how a region runs that could not be compiled, or that has a failed input, so
+    /// that only a part of it can be computed.
     #[must_use]
     pub fn split(self) -> Vec<Region<R>> {
         let single = Unit { ops: 1, boundary: Boundary::Fallback, print: 0 };
@@ -17,22 +17,21 @@ impl<R: TraceResult> Region<R> {
         self.apart(&units)
     }
 
-    /// The region in two, where the least is held of the places in its middle
-    /// ([`EagerMemory::middle`]); the region if it is one op. The first part hands on what the
-    /// second uses of it.
+    /// Splits the region in two at the place in its middle where the fewest bytes are held
+    /// ([`EagerMemory::middle`]). Results of the first part that the second uses are passed on.
     ///
     /// # Errors
-    /// The region itself, when it has a single op.
+    /// Returns the region if it has a single op.
     pub fn halve(self) -> Result<[Region<R>; 2], Box<Region<R>>> {
         let Some(first) = EagerMemory::of(&self.graph, &self).middle() else { return Err(Box::new(self)) };
         let parts = self.cut(&[first], Boundary::Memory);
         Ok(parts.try_into().expect("bug: one place makes two regions"))
     }
 
-    /// The region in parts, which end before the ops at these places, in order.
+    /// Splits the region before the ops at `places`, which are ascending.
     ///
     /// # Panics
-    /// When a part would have no op.
+    /// If a part would be empty.
     #[must_use]
     pub fn cut(self, places: &[usize], boundary: Boundary) -> Vec<Region<R>> {
         let begins = std::iter::once(0).chain(places.iter().copied());
@@ -45,8 +44,8 @@ impl<R: TraceResult> Region<R> {
         self.apart(&units)
     }
 
-    /// The units that the region was joined from, each a region of its own, in order; the region if
-    /// it is one.
+    /// Splits the region into the units that it was merged from, in order; a single unit is
+    /// returned as it is.
     #[must_use]
     pub fn into_units(mut self) -> Vec<Region<R>> {
         match std::mem::take(&mut self.units) {
@@ -77,7 +76,7 @@ impl<R: TraceResult> Region<R> {
             let signature = node.signature().clone();
             window.push(TraceOp { signature, operands, results, effect, mode, site });
         }
-        // What is counted are references: those of inputs and results here would veto a donation of
+        // Drops references first: those of the inputs and results here would prevent donations by
         // the units.
         drop((inputs, values));
         for value in released {

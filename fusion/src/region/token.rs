@@ -1,7 +1,7 @@
-//! A hash of what was recorded that is the same in every process and on every machine: where
-//! regions end must not depend on a build.
+//! A stable hash of recorded ops: the same in every process and on every machine, because region
+//! boundaries must not depend on the build.
 
-/// The hash of the words added so far. Not an identity.
+/// The hash of the words added so far. It is not an identity.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Token(u64);
 
@@ -10,7 +10,7 @@ impl Token {
         Token(word)
     }
 
-    /// Adds a word, by a step of SplitMix64.
+    /// Adds a word, with a step of SplitMix64.
     pub(super) fn add(&mut self, word: u64) {
         self.0 = mixed(self.0.rotate_left(5).wrapping_add(word));
     }

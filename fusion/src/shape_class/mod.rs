@@ -1,32 +1,32 @@
 //! Shape classes: one region for all the sizes that a dimension takes.
 //!
-//! A program whose sizes change (a cache that grows, batches that are cut short) makes a region of
-//! other types each time, and each would be compiled. A *shape class* is what such regions have in
-//! common: the same ops, wired alike, with *symbols* in place of the sizes that vary. A region of
-//! the class can be computed by a *padded* region, in which each symbol is a larger size, its
-//! *bucket*, and the true sizes are lifted scalars; so all sizes of a bucket share one executable.
+//! A program with changing sizes (a growing cache, truncated batches) makes a region with other
+//! types each time, and each would be compiled. A *shape class* describes what such regions have in
+//! common: the same ops and wiring, with *symbols* in place of the varying sizes. A *padded* region
+//! can compute every region of the class. In it each symbol is a larger size, its *bucket*, and the
+//! true sizes are lifted scalars. All sizes of a bucket thus share one executable.
 //!
 //! Input: two or more regions ([`ShapeClass::of`]); then one more region ([`ShapeClass::pad`]).
 //! Output: a [`Padded`] region, and how data goes into it and comes out ([`resized`]).
 //!
-//! What lies behind the true size of a padded value is arbitrary, NaN included. So each op needs a
-//! rule (`rules.rs`) that keeps it from reaching an element within the true size: most ops keep
-//! elements apart by themselves; sums and products over a symbol get a mask first. An op without a
-//! rule, over a symbol, has no class; without a symbol in sight every op is copied as it is.
+//! The padding of a value is arbitrary, NaN included. Each op therefore needs a rule (`rules.rs`)
+//! that keeps padding from affecting the elements within the true sizes. Most ops keep elements
+//! apart anyway; sums and products over a symbol mask the padding first. Regions that have an op
+//! without a rule over a symbol have no class. An op without symbols is copied unchanged.
 //!
 //! Invariants:
-//! - O1: within the true sizes, the results of the padded region are those of the region, whatever
-//!   lies behind: the same operations on the same numbers if it is not [`Padded::is_masked`] (the
-//!   same bits by the interpreter), otherwise but for the order of sums (which also decides what
-//!   the greater of two is where one is NaN). Combining integers has no order: those are not
-//!   counted as masked.
-//! - O2: the padded region depends on the class and the buckets, not on the true sizes. Those, and
-//!   the numbers of the region that vary with them, are lifted scalars.
-//! - O3: a region is only padded by a class that it is of: the same ops, wiring, bodies, attributes
-//!   and sizes, but for symbols and what varies with them.
+//! - O1: within the true sizes, the results of the padded region are those of the region, for any
+//!   padding. If it is not [`Padded::is_masked`], it applies the same operations to the same
+//!   numbers (the same bits in the interpreter). Otherwise only the order of sums may differ (which
+//!   also decides what a maximum written with a comparison returns for NaN). Combining integers
+//!   does not depend on the order, so it does not count as masked.
+//! - O2: the padded region depends on the class and the buckets, not on the true sizes. True sizes,
+//!   and numbers of the region that vary with them, are lifted scalars.
+//! - O3: a class pads only its own regions: those with the same ops, wiring, bodies, attributes and
+//!   sizes, except for symbols and what varies with them.
 //!
-//! Shape-polymorphic keys are Burn's relative shape ids and TorchTPU's shapeless keys; the buckets
-//! 2^k and 3 * 2^(k-1) waste at most a third (lazy-tracing notes, section 5g).
+//! Similar mechanisms are Burn's relative shape ids and TorchTPU's shapeless keys. The buckets 2^k
+//! and 3 * 2^(k-1) waste at most a third (lazy-tracing notes, section 5g).
 
 mod pad;
 mod resize;
@@ -46,37 +46,37 @@ use crate::literal::Literal;
 use crate::op::{OpCode, Signature};
 use crate::shape::TensorType;
 
-/// Most symbols of a class. What has more is not one program at several sizes.
+/// Maximum number of symbols of a class. Regions with more are not one program at several sizes.
 const MAX_SYMBOLS: usize = 16;
 
-/// Most examples that a class is made of: enough to tell sizes apart that were equal by chance.
+/// Maximum number of examples of a class: enough to separate sizes that were equal by chance.
 const MAX_EXAMPLES: usize = 4;
 
-/// A size that varies, by its place among those of the class.
+/// A varying size, by its index in the class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Symbol(usize);
 
-/// What a symbol is in each example.
+/// The size of a symbol in each example.
 type Sizes = SmallVec<[u64; MAX_EXAMPLES]>;
 
 /// Dimensions of a value: fixed, or a symbol.
 type Dims = SmallVec<[Option<Symbol>; 6]>;
 
-/// A number that varies with the sizes, and is a lifted scalar of the padded region.
+/// A number that varies with the sizes. It is a lifted scalar of the padded region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum VaryingField {
-    /// Where a slice starts in a dimension.
+    /// The start of a slice in a dimension.
     Start { node: usize, axis: usize },
-    /// The value of a constant, the same in all elements.
+    /// The value of a constant with equal elements.
     Constant { node: usize },
 }
 
-/// Why regions have no class.
+/// Why regions have no common class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ShapeClassError {
     /// They differ in more than sizes.
     Unlike,
-    /// This op, by the number of its node, has no rule for what it does with a size that varies.
+    /// An op has no rule for a varying size.
     NoRule {
         /// Number of the node.
         node: usize,
@@ -85,16 +85,16 @@ pub enum ShapeClassError {
     },
 }
 
-/// Regions of the same ops at several sizes.
+/// A set of regions with the same ops at several sizes.
 #[derive(Clone, Debug)]
 pub struct ShapeClass {
-    /// Regions of the class; the first is what others are compared with.
+    /// Regions of the class. Others are compared with the first.
     examples: Vec<Arc<CanonRegion>>,
-    /// Of each value, parameters first, then results.
+    /// The dimensions of each value: parameters first, then results.
     dims: Vec<Dims>,
     holes: Vec<VaryingField>,
-    /// For each symbol, the one that stands for all that share its bucket, because one becomes the
-    /// other: a cache before and after a token.
+    /// For each symbol, the representative of those that share its bucket, because one turns into
+    /// the other: a cache before and after a token.
     leaders: Vec<usize>,
 }
 
@@ -102,12 +102,12 @@ impl ShapeClass {
     /// The class of two regions.
     ///
     /// # Errors
-    /// When they differ in more than sizes, not at all, or an op has no rule.
+    /// If they differ in more than sizes, do not differ, or an op has no rule.
     pub fn of(one: &Arc<CanonRegion>, other: &Arc<CanonRegion>) -> Result<ShapeClass, ShapeClassError> {
         ShapeClass::among(vec![one.clone(), other.clone()])
     }
 
-    /// The class that has one more region in it.
+    /// The class extended by one more region.
     ///
     /// # Errors
     /// As [`ShapeClass::of`].
@@ -133,16 +133,16 @@ impl ShapeClass {
         let (dims, sizes) = symbols(&examples).ok_or(ShapeClassError::Unlike)?;
         let leaders = leaders(first, &dims, &sizes);
         let class = ShapeClass { examples, dims, holes, leaders };
-        // Whether there are rules for all that it does.
+        // Checks that there is a rule for every op.
         class.pad(&class.examples[0], &bucket)?;
         Ok(class)
     }
 
-    /// The padded region that computes `region`. `bucket` says what a size is padded to, which is
-    /// at least as much.
+    /// The padded region that computes `region`. `bucket` returns the padded size for a size, which
+    /// is at least as large.
     ///
     /// # Errors
-    /// When the region is not of the class.
+    /// If the region does not belong to the class.
     pub fn pad(&self, region: &CanonRegion, bucket: &dyn Fn(u64) -> u64) -> Result<Padded, ShapeClassError> {
         let sizes = self.sizes(region).ok_or(ShapeClassError::Unlike)?;
         let mut padded = vec![0; sizes.len()];
@@ -153,7 +153,7 @@ impl ShapeClass {
         pad::padded(self, region, sizes, padded)
     }
 
-    /// The size of each symbol in a region of the class; `None` for a region that is not (O3).
+    /// The size of each symbol in a region; `None` if the region does not belong to the class (O3).
     fn sizes(&self, region: &CanonRegion) -> Option<Vec<u64>> {
         let holes = differences(&self.examples[0], region)?;
         if holes.iter().any(|hole| !self.holes.contains(hole)) {
@@ -172,7 +172,7 @@ impl ShapeClass {
                 }
             }
         }
-        // No size of nothing: an empty tensor has no element to start a maximum from.
+        // Sizes of 0 are excluded: a maximum over an empty tensor has no element to start from.
         sizes.into_iter().map(|size| size.filter(|&size| size > 0 && i32::try_from(size).is_ok())).collect()
     }
 
@@ -181,7 +181,7 @@ impl ShapeClass {
     }
 }
 
-/// What a size is padded to by default: the next of 8, 12, 16, 24, 32, ...
+/// The default bucket of a size: the next of 8, 12, 16, 24, 32, ...
 #[must_use]
 pub fn bucket(size: u64) -> u64 {
     const LEAST: u64 = 8;
@@ -196,7 +196,7 @@ fn types(graph: &Graph) -> impl Iterator<Item = &TensorType> {
     graph.params().iter().chain(graph.nodes().iter().flat_map(|node| node.signature().results()))
 }
 
-/// The place of a value in the order of [`types`].
+/// The position of a value in the order of [`types`].
 fn place(graph: &Graph, value: Ref) -> usize {
     match value {
         Ref::Param(index) => index as usize,
@@ -204,8 +204,8 @@ fn place(graph: &Graph, value: Ref) -> usize {
     }
 }
 
-/// In which numbers two regions differ that are the same ops, wired alike; `None` if they differ in
-/// other things than types and such numbers.
+/// The numbers in which two regions differ; `None` if they differ in more than types and such
+/// numbers.
 fn differences(one: &CanonRegion, other: &CanonRegion) -> Option<Vec<VaryingField>> {
     let (a, b) = (one.graph(), other.graph());
     let is_alike = one.lifted() == other.lifted() && a.nodes().len() == b.nodes().len();
@@ -222,7 +222,7 @@ fn differences(one: &CanonRegion, other: &CanonRegion) -> Option<Vec<VaryingFiel
     Some(holes)
 }
 
-/// Notes in which numbers two calls differ; `None` if they differ in other things than types and
+/// Collects the numbers in which two calls differ; `None` if they differ in more than types and
 /// such numbers.
 fn differ(a: &Signature, b: &Signature, node: usize, holes: &mut Vec<VaryingField>) -> Option<()> {
     if a.op() != b.op() || a.bodies() != b.bodies() {
@@ -231,7 +231,7 @@ fn differ(a: &Signature, b: &Signature, node: usize, holes: &mut Vec<VaryingFiel
     for ((value, other), def) in a.attrs().values().iter().zip(b.attrs().values()).zip(a.def().attrs) {
         match (a.op(), value, other) {
             _ if value == other => {}
-            // The shape of the result, which is looked at by itself.
+            // The shape of the result, which is compared with the types.
             _ if def.kind == AttrKind::Shape => {}
             (OpCode::DynamicSlice, AttrValue::Ints(_), AttrValue::Ints(_)) => {}
             (OpCode::Slice, AttrValue::Ints(_), AttrValue::Ints(_)) => {}
@@ -263,7 +263,7 @@ fn differ(a: &Signature, b: &Signature, node: usize, holes: &mut Vec<VaryingFiel
     Some(())
 }
 
-/// The one element that a constant consists of, if it does.
+/// The common element of a constant; `None` if its elements differ.
 fn splat(value: &Literal) -> Option<&[u8]> {
     let size = value.dtype().size();
     let mut elements = value.bytes().chunks_exact(size);
@@ -271,8 +271,9 @@ fn splat(value: &Literal) -> Option<&[u8]> {
     elements.all(|element| element == first).then_some(first)
 }
 
-/// Symbols for the sizes that differ among regions, one for each sequence of sizes, and those
-/// sequences. `None` if types differ in more than sizes, none does, or too many do.
+/// Assigns symbols to the sizes that differ among regions, one for each distinct sequence of sizes;
+/// returns the sequences too. `None` if types differ in more than sizes, no size differs, or too
+/// many do.
 fn symbols(examples: &[Arc<CanonRegion>]) -> Option<(Vec<Dims>, Vec<Sizes>)> {
     let (mut dims, mut sizes) = (Vec::new(), Vec::<Sizes>::new());
     let mut rows: Vec<_> = examples.iter().map(|region| types(region.graph())).collect();
@@ -283,7 +284,7 @@ fn symbols(examples: &[Arc<CanonRegion>]) -> Option<(Vec<Dims>, Vec<Sizes>)> {
         if each.iter().any(|other| other.dtype() != ty.dtype() || other.rank() != ty.rank()) {
             return None;
         }
-        // Of nothing there is no element, and it is another program for a maximum.
+        // An empty tensor has no element, so for a maximum it is another program.
         let empty = each.iter().filter(|ty| ty.elems().0 == 0).count();
         if empty > 0 && empty < each.len() {
             return None;
@@ -304,8 +305,8 @@ fn symbols(examples: &[Arc<CanonRegion>]) -> Option<(Vec<Dims>, Vec<Sizes>)> {
     (!sizes.is_empty() && sizes.len() <= MAX_SYMBOLS).then_some((dims, sizes))
 }
 
-/// For each symbol the one whose bucket it has: itself, or one that it becomes, or came from, by a
-/// fixed number of elements more or less.
+/// For each symbol, the one whose bucket it shares: itself, or one that differs from it by a fixed
+/// number of elements through a concatenation, slice or padding.
 fn leaders(region: &CanonRegion, dims: &[Dims], sizes: &[Sizes]) -> Vec<usize> {
     let mut leaders: Vec<usize> = (0..sizes.len()).collect();
     let graph = region.graph();

@@ -1,4 +1,4 @@
-//! Writing the padded region.
+//! Writes the padded region.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::canon::CanonRegion;
 use crate::graph::{Graph, Ref};
 use crate::literal::Scalar;
 
-/// A region that computes another one, and all others of its class whose sizes have the same
+/// A region that computes another one, and all regions of its class whose sizes have the same
 /// buckets.
 #[derive(Debug)]
 pub struct Padded {
@@ -21,39 +21,38 @@ pub struct Padded {
 }
 
 impl Padded {
-    /// The region to run. Its parameters are those of the original, in larger sizes, then
+    /// The region to run. Its parameters are those of the original region at larger sizes, then
     /// [`Padded::scalars`].
     #[must_use]
     pub fn region(&self) -> &Arc<CanonRegion> {
         &self.region
     }
 
-    /// For each result of the original region, the number of the result that has it.
+    /// For each result of the original region, the number of the corresponding result.
     #[must_use]
     pub fn results(&self) -> &[u32] {
         &self.results
     }
 
-    /// The values of the parameters that the original does not have: true sizes, and numbers that
-    /// vary with them.
+    /// The values of the additional parameters: true sizes, and numbers that vary with them.
     #[must_use]
     pub fn scalars(&self) -> &[Scalar] {
         &self.scalars
     }
 
-    /// For each node, the node of the original that it stands for.
+    /// For each node, the node of the original region that it belongs to.
     #[must_use]
     pub fn origins(&self) -> &[usize] {
         &self.origins
     }
 
-    /// The sizes that vary, each with what it is padded to.
+    /// The varying sizes, each with its padded size.
     #[must_use]
     pub fn sizes(&self) -> &[(u64, u64)] {
         &self.sizes
     }
 
-    /// Whether floats are summed over a size that varies, and so maybe in another order than
+    /// Whether floats are combined over a varying size, and so possibly in another order than
     /// without padding.
     #[must_use]
     pub fn is_masked(&self) -> bool {
@@ -61,7 +60,7 @@ impl Padded {
     }
 }
 
-/// The region padded, given the true and the padded size of each symbol.
+/// Pads a region, given the true and the padded size of each symbol.
 pub(super) fn padded(
     class: &ShapeClass,
     region: &CanonRegion,
@@ -89,7 +88,7 @@ pub(super) fn padded(
     for (index, node) in old.nodes().iter().enumerate() {
         let refused = ShapeClassError::NoRule { node: index, op: node.signature().op() };
         let results = rules::write(&mut writer, index, node).map_err(|_| refused)?;
-        // A rule that is wrong about sizes is no rule.
+        // A rule that produces other sizes does not count as a rule.
         for (old, &new) in node.results().zip(&results) {
             let wanted = writer.physical_of(old).map_err(|_| refused)?;
             if writer.graph.type_of(new) != Some(&wanted) {

@@ -1,12 +1,12 @@
-//! Data of one size as data of another.
+//! Copies data of one size to another size.
 
 use crate::shape::TensorType;
 
-/// The elements that both types have, by their places in all dimensions; what only `to` has is
-/// zero. The types have the same element type and rank, and so many bytes `from` has.
+/// Copies the elements at positions that both types have; other elements of `to` are zero. The
+/// types have the same element type and rank, and `bytes` has the length of `from`.
 ///
 /// # Panics
-/// When the types are not of one element type and rank, or `bytes` is shorter than `from`.
+/// If the types differ in element type or rank, or `bytes` is shorter than `from`.
 #[must_use]
 pub fn resized(bytes: &[u8], from: &TensorType, to: &TensorType) -> Vec<u8> {
     assert_eq!((from.dtype(), from.rank()), (to.dtype(), to.rank()), "one element type and rank");
@@ -15,8 +15,8 @@ pub fn resized(bytes: &[u8], from: &TensorType, to: &TensorType) -> Vec<u8> {
     if from.elems().0 == 0 || to.elems().0 == 0 {
         return out;
     }
-    // What is equal from some dimension on lies in one piece, together with the part of that
-    // dimension which both have.
+    // The trailing dimensions of equal size, and the common part of the dimension before them, are
+    // contiguous.
     let rank = from.rank();
     let equal = (0..rank).rev().take_while(|&axis| from.dims()[axis] == to.dims()[axis]).count();
     let split = (rank - equal).saturating_sub(1);
@@ -39,8 +39,8 @@ pub fn resized(bytes: &[u8], from: &TensorType, to: &TensorType) -> Vec<u8> {
     out
 }
 
-/// Bytes from one place of each dimension before `split` to the next, where those behind `split`
-/// take `inner` bytes.
+/// Strides in bytes of the dimensions before `split`, if the dimensions after it take `inner`
+/// bytes.
 fn steps(ty: &TensorType, inner: usize, split: usize) -> Vec<usize> {
     let mut steps = vec![0; split];
     let mut step = ty.dims().get(split).map_or(inner, |&size| size as usize * inner);
@@ -64,7 +64,7 @@ mod tests {
         dims.iter().zip(index).fold(0, |at, (&size, &place)| at * size as usize + place as usize)
     }
 
-    /// Every element of both is where it belongs, every other is zero.
+    /// Checks that every common element is in its position, and every other one is zero.
     fn check(from: &[u64], to: &[u64]) {
         let count: u64 = from.iter().product();
         let data: Vec<i16> = (1..=count as i16).collect();

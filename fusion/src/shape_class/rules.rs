@@ -1,9 +1,9 @@
-//! What each op does with a size that varies, and what keeps padding away from the elements within
-//! the true sizes (O1).
+//! How each op handles varying sizes, and what keeps padding from affecting the elements within the
+//! true sizes (O1).
 //!
-//! A rule is right if, for operands with anything behind their true sizes, the elements of the
-//! results within theirs are those of the op on the true operands. That sizes fit is checked by the
-//! writer; why the elements do is said here.
+//! A rule is correct if, for operands with any padding, the elements of the results within their
+//! true sizes are those of the op on the true operands. The writer checks that sizes fit; the
+//! comments here explain why elements do.
 
 use super::writer::{NoRule, Result, Writer};
 use super::{Dims, Symbol};
@@ -12,7 +12,7 @@ use crate::graph::{Node, Ref, Refs};
 use crate::op::{Comparison, ComparisonType, Fusibility, OpCode, attrs, neutral};
 use crate::shape::{Shape, TensorType};
 
-/// Writes what stands for a node of the region; its results.
+/// Writes the padded form of a node; returns its results.
 pub(super) fn write(writer: &mut Writer<'_>, index: usize, node: &Node) -> Result<Refs> {
     let signature = node.signature();
     let op = signature.op();
@@ -20,7 +20,7 @@ pub(super) fn write(writer: &mut Writer<'_>, index: usize, node: &Node) -> Resul
         OpCode::Constant => constant(writer, index, node),
         OpCode::Slice => slice(writer, index, node),
         _ if writer.is_fixed(node) => writer.copy(node),
-        // An element depends on those in its place only.
+        // An element depends only on elements in the same position.
         _ if signature.def().fusibility == Fusibility::Elementwise && op != OpCode::BitcastConvert => {
             if signature.bodies().is_empty() {
                 writer.copy(node)
@@ -28,8 +28,8 @@ pub(super) fn write(writer: &mut Writer<'_>, index: usize, node: &Node) -> Resul
                 Err(NoRule)
             }
         }
-        // Elements of a type as wide: in their places. Others make or take a dimension, which is
-        // fixed.
+        // Elements of equal width keep their positions. Other widths add or remove a dimension,
+        // whose size is fixed.
         OpCode::BitcastConvert | OpCode::Transpose | OpCode::OptimizationBarrier => writer.copy(node),
         OpCode::BroadcastInDim | OpCode::Iota => shaped(writer, node),
         OpCode::Reshape => reshape(writer, node),
@@ -42,7 +42,7 @@ pub(super) fn write(writer: &mut Writer<'_>, index: usize, node: &Node) -> Resul
         OpCode::DotGeneral => dot_general(writer, node),
         OpCode::Sort => apart(writer, node, &[signature.attrs().view().int(0)]),
         OpCode::Gather => gather(writer, node),
-        // Each matrix by itself.
+        // Each matrix is independent.
         OpCode::Cholesky | OpCode::TriangularSolve => matrices(writer, node),
         _ => Err(NoRule),
     }
@@ -57,8 +57,8 @@ fn result(node: &Node) -> Result<Ref> {
     node.results().next().ok_or(NoRule)
 }
 
-/// A constant that varies is a scalar in every place. One of different elements is what it is, of a
-/// fixed size.
+/// A varying constant becomes a broadcast scalar. A constant with different elements has a fixed
+/// size and is copied.
 fn constant(writer: &mut Writer<'_>, index: usize, node: &Node) -> Result<Refs> {
     let value = node.signature().attrs().view().dense(0).clone();
     let ty = writer.physical_of(result(node)?)?;
@@ -69,7 +69,7 @@ fn constant(writer: &mut Writer<'_>, index: usize, node: &Node) -> Result<Refs> 
     Ok(Refs::from_slice(&[writer.broadcast(scalar, ty.shape())?]))
 }
 
-/// What repeats an operand or counts: the elements in front are the same in a larger shape.
+/// Broadcasts and iotas: the leading elements are the same in a larger shape.
 fn shaped(writer: &mut Writer<'_>, node: &Node) -> Result<Refs> {
     let shape = writer.physical_of(result(node)?)?.shape().clone();
     let signature = node.signature();
@@ -77,7 +77,7 @@ fn shaped(writer: &mut Writer<'_>, node: &Node) -> Result<Refs> {
         let to = signature.attrs().view().ints(1);
         let (operand, repeated) = (node.operands()[0], result(node)?);
         for (axis, &to) in to.iter().enumerate() {
-            // A size that is 1 at times would be repeated at times.
+            // A size that is sometimes 1 would sometimes be repeated.
             if symbol(writer, operand, axis)
                 .is_some_and(|from| symbol(writer, repeated, to as usize) != Some(from))
             {
@@ -93,7 +93,8 @@ fn shaped(writer: &mut Writer<'_>, node: &Node) -> Result<Refs> {
     writer.call(node, attrs, &operands)
 }
 
-/// An element keeps its place along a symbol if what is between symbols is regrouped by itself.
+/// An element keeps its index along a symbol if the dimensions between symbols are regrouped among
+/// themselves.
 fn reshape(writer: &mut Writer<'_>, node: &Node) -> Result<Refs> {
     let (from, to) = (node.operands()[0], result(node)?);
     let signature = node.signature();
@@ -108,7 +109,7 @@ fn reshape(writer: &mut Writer<'_>, node: &Node) -> Result<Refs> {
 }
 
 /// The symbols of a type, in order, each with the product of the fixed sizes before it, and at the
-/// end of those behind all.
+/// end the product of those after the last.
 fn between(dims: &Dims, ty: &TensorType) -> Vec<(u64, Option<Symbol>)> {
     let (mut found, mut product) = (Vec::new(), 1);
     for (symbol, &size) in dims.iter().zip(ty.dims()) {
@@ -121,8 +122,8 @@ fn between(dims: &Dims, ty: &TensorType) -> Vec<(u64, Option<Symbol>)> {
     found
 }
 
-/// Along a symbol of operand or result, or from a place that varies, a dynamic slice: from a right
-/// place, since there is padding behind it.
+/// Along a symbol, or from a varying start, this becomes a dynamic slice. Padding is added first
+/// where the start would otherwise be clamped.
 fn slice(writer: &mut Writer<'_>, index: usize, node: &Node) -> Result<Refs> {
     let (from, to) = (node.operands()[0], result(node)?);
     let view = node.signature().attrs().view();
@@ -139,7 +140,7 @@ fn slice(writer: &mut Writer<'_>, index: usize, node: &Node) -> Result<Refs> {
     }
     let target = writer.physical_of(to)?;
     let mut value = writer.value(from);
-    // First what starts at a fixed place.
+    // Dimensions with a fixed start first.
     let (mut low, mut high) = (vec![0; rank], Vec::with_capacity(rank));
     for axis in 0..rank {
         if varying.iter().any(|&(varying, _)| varying == axis) {
@@ -149,7 +150,7 @@ fn slice(writer: &mut Writer<'_>, index: usize, node: &Node) -> Result<Refs> {
         low[axis] = starts[axis];
         let limit = match symbol(writer, to, axis) {
             None => limits[axis] as u64,
-            // Of a symbol only a stride of 1 is known to be right.
+            // Along a symbol only a stride of 1 is known to be correct.
             Some(_) if strides[axis] != 1 => return Err(NoRule),
             Some(_) => starts[axis] as u64 + target.dims()[axis],
         };
@@ -163,8 +164,8 @@ fn slice(writer: &mut Writer<'_>, index: usize, node: &Node) -> Result<Refs> {
         if strides[axis] != 1 {
             return Err(NoRule);
         }
-        // A fixed number of elements is there. Of a symbol the last ones may be behind everything,
-        // and then the start would be moved.
+        // A fixed number of elements exists. Along a symbol the last ones may be past the end, and
+        // then the start would be clamped.
         let behind = if symbol(writer, to, axis).is_some() { count } else { 0 };
         value = writer.widened(value, axis, 0, behind)?;
         value = writer.taken(value, axis, start, count)?;
@@ -172,7 +173,7 @@ fn slice(writer: &mut Writer<'_>, index: usize, node: &Node) -> Result<Refs> {
     Ok(Refs::from_slice(&[value]))
 }
 
-/// Along a symbol each operand is put behind the true elements of those before it.
+/// Along a symbol, each operand is written after the true elements of those before it.
 fn concatenate(writer: &mut Writer<'_>, node: &Node) -> Result<Refs> {
     let axis = node.signature().attrs().view().int(0) as usize;
     let to = result(node)?;
@@ -187,14 +188,14 @@ fn concatenate(writer: &mut Writer<'_>, node: &Node) -> Result<Refs> {
     let mut offset = extent(writer, operands[0], axis, symbols[0])?;
     for (&operand, &symbol) in operands.iter().zip(&symbols).skip(1) {
         value = match symbol {
-            // All of it fits, since the true result has it.
+            // It fits, because the true result contains it.
             None => {
                 let mut operands = writer.at(value, axis, offset)?;
                 operands.insert(1, operand);
                 writer.op(OpCode::DynamicUpdateSlice, Attrs::none(), &operands)?
             }
-            // Its padding would push it to the front. So it is moved by a slice, and taken from its
-            // place on.
+            // With its padding it may not fit, and the start of an update would be clamped. So a
+            // slice shifts the operand, and a mask selects its elements from its position on.
             Some(_) => {
                 let wide = writer.widened(operand, axis, count, count)?;
                 let all = writer.int(i32::try_from(count).map_err(|_| NoRule)?)?;
@@ -208,7 +209,7 @@ fn concatenate(writer: &mut Writer<'_>, node: &Node) -> Result<Refs> {
         let more = extent(writer, operand, axis, symbol)?;
         offset = writer.op(OpCode::Add, Attrs::none(), &[offset, more])?;
     }
-    // The value of an only operand is an operand.
+    // A single operand is returned unchanged so far, but rules must return a result of an op.
     if operands.len() == 1 {
         let shape: Shape = writer.ty(value).shape().clone();
         value = writer.op(OpCode::Reshape, attrs::reshape(shape), &[value])?;
@@ -227,8 +228,7 @@ fn extent(writer: &mut Writer<'_>, operand: Ref, axis: usize, symbol: Option<Sym
     }
 }
 
-/// Along a symbol: what is added in front stays in front; behind the true elements comes what is
-/// added behind.
+/// Along a symbol: low padding stays in front; high padding follows the true elements.
 fn pad(writer: &mut Writer<'_>, node: &Node) -> Result<Refs> {
     let (from, to) = (node.operands()[0], result(node)?);
     let view = node.signature().attrs().view();
@@ -239,7 +239,7 @@ fn pad(writer: &mut Writer<'_>, node: &Node) -> Result<Refs> {
     let mut behind = Vec::new();
     for axis in 0..low.len() {
         let Some(size) = symbol(writer, from, axis) else {
-            // Elements between those of a fixed size are in fixed places.
+            // Interior padding of a fixed size is at fixed positions.
             continue;
         };
         if low[axis] < 0 || view.ints(1)[axis] < 0 || interior[axis] != 0 {
@@ -249,7 +249,7 @@ fn pad(writer: &mut Writer<'_>, node: &Node) -> Result<Refs> {
         high[axis] = target.dims()[axis] as i64 - has as i64;
         behind.push((axis, size));
     }
-    // What is cut off is padding.
+    // Only padding is cut off.
     let mut value = operands[0];
     for &(axis, _) in &behind {
         if high[axis] < 0 {
@@ -271,7 +271,7 @@ fn pad(writer: &mut Writer<'_>, node: &Node) -> Result<Refs> {
     Ok(Refs::from_slice(&[value]))
 }
 
-/// An op that works along some axes, which are fixed, and in each place of the others by itself.
+/// An op on fixed axes that treats all positions of the other axes independently.
 fn apart(writer: &mut Writer<'_>, node: &Node, along: &[i64]) -> Result<Refs> {
     let fixed = |&operand: &Ref| along.iter().all(|&axis| symbol(writer, operand, axis as usize).is_none());
     if !node.operands().iter().all(fixed) {
@@ -291,11 +291,11 @@ fn matrices(writer: &mut Writer<'_>, node: &Node) -> Result<Refs> {
     writer.copy(node)
 }
 
-/// Where a slice of `count` elements may start in an axis: as the op moves it, but by the true
+/// The start of a slice of `count` elements along an axis, clamped as the op does, but to the true
 /// size.
 fn moved_inside(writer: &mut Writer<'_>, start: Ref, size: Symbol, count: u64) -> Result<Ref> {
     let dtype = writer.ty(start).dtype();
-    // An index of a type that cannot say the size is never moved from above by it.
+    // A narrow index type may not represent the size.
     if dtype.bits() < 32 {
         return Err(NoRule);
     }
@@ -306,7 +306,7 @@ fn moved_inside(writer: &mut Writer<'_>, start: Ref, size: Symbol, count: u64) -
     writer.op(OpCode::Minimum, Attrs::none(), &[start, last])
 }
 
-/// Starts are moved inside the true size. Of an axis that is taken as a whole, every start is 0.
+/// Starts are clamped to the true size. Along an axis that is taken as a whole, every start is 0.
 fn dynamic_slice(writer: &mut Writer<'_>, node: &Node) -> Result<Refs> {
     let (from, to) = (node.operands()[0], result(node)?);
     let target = writer.physical_of(to)?;
@@ -325,7 +325,7 @@ fn dynamic_slice(writer: &mut Writer<'_>, node: &Node) -> Result<Refs> {
     Ok(Refs::from_slice(&[value]))
 }
 
-/// As [`dynamic_slice`]. An update of the whole axis brings its own padding.
+/// As [`dynamic_slice`]. An update of the whole axis contains its own padding.
 fn dynamic_update_slice(writer: &mut Writer<'_>, node: &Node) -> Result<Refs> {
     let (from, update) = (node.operands()[0], node.operands()[1]);
     let mut operands = writer.operands(node);
@@ -342,7 +342,7 @@ fn dynamic_update_slice(writer: &mut Writer<'_>, node: &Node) -> Result<Refs> {
     writer.call(node, Attrs::none(), &operands)
 }
 
-/// Along a symbol, what is behind the true size becomes the value that changes nothing.
+/// Along a symbol, padding is replaced by the identity element.
 fn reduce(writer: &mut Writer<'_>, node: &Node) -> Result<Refs> {
     let signature = node.signature();
     let axes = signature.attrs().view().ints(0);
@@ -354,7 +354,7 @@ fn reduce(writer: &mut Writer<'_>, node: &Node) -> Result<Refs> {
             let Some(size) = symbol(writer, old, axis as usize) else { continue };
             let op = combiner(node).ok_or(NoRule)?;
             let dtype = writer.ty(*operand).dtype();
-            // The body may convert what it combines; then what changes nothing is of another type.
+            // If the body converts its operands, the identity element would have another type.
             if signature.results()[0].dtype() != dtype {
                 return Err(NoRule);
             }
@@ -364,7 +364,7 @@ fn reduce(writer: &mut Writer<'_>, node: &Node) -> Result<Refs> {
     writer.call(node, signature.attrs().clone(), &operands)
 }
 
-/// The op that the body of a reduction computes, if it is one that has a neutral value.
+/// The op that the body of a reduction computes, if it has an identity element.
 fn combiner(node: &Node) -> Option<OpCode> {
     let [body] = node.signature().bodies() else { return None };
     match body.graph().nodes() {
@@ -383,8 +383,8 @@ fn combiner(node: &Node) -> Option<OpCode> {
             let is_of_both = is_both(only.operands()) && body.returns() == [Ref::Result(0)];
             (has_neutral && is_of_both).then_some(op)
         }
-        // The greater or the smaller of two. Where a NaN is among them, what comes of it depends on
-        // the order (O1).
+        // A maximum or minimum written with a comparison. With NaN the result depends on the order
+        // (O1).
         [compare, select] => {
             let is_choice = compare.signature().op() == OpCode::Compare
                 && select.signature().op() == OpCode::Select
@@ -392,7 +392,7 @@ fn combiner(node: &Node) -> Option<OpCode> {
                 && select.operands().split_first() == Some((&Ref::Result(0), compare.operands()))
                 && body.returns() == [Ref::Result(1)];
             let attrs = compare.signature().attrs().view();
-            // In the total order, what is below -inf is.
+            // In the total order there are elements below -inf.
             if !is_choice || attrs.member(1) == ComparisonType::TotalOrder as u8 {
                 return None;
             }
@@ -411,8 +411,8 @@ fn is_both(operands: &[Ref]) -> bool {
     matches!(operands, [Ref::Param(0), Ref::Param(1)] | [Ref::Param(1), Ref::Param(0)])
 }
 
-/// Products over a symbol get zeros on both sides: padding may be infinite. Rows, columns and
-/// batches are apart.
+/// Products over a symbol get zeros on both sides, because padding may be infinite. Rows, columns
+/// and batches are independent.
 fn dot_general(writer: &mut Writer<'_>, node: &Node) -> Result<Refs> {
     let signature = node.signature();
     let dims = signature.attrs().view().group(0);
@@ -421,7 +421,7 @@ fn dot_general(writer: &mut Writer<'_>, node: &Node) -> Result<Refs> {
         for &axis in contracted {
             let Some(size) = symbol(writer, node.operands()[side], axis as usize) else { continue };
             let dtype = writer.ty(operands[side]).dtype();
-            // It has no zero.
+            // This type has no zero.
             if dtype == crate::dtype::DType::F8E8M0FNU {
                 return Err(NoRule);
             }
@@ -432,8 +432,8 @@ fn dot_general(writer: &mut Writer<'_>, node: &Node) -> Result<Refs> {
     writer.call(node, signature.attrs().clone(), &operands)
 }
 
-/// Each index by itself; those in padding may be anything, and in any order. What is looked up is
-/// fixed.
+/// Each index is independent. Indices in the padding are arbitrary, in any order. The operand has a
+/// fixed size.
 fn gather(writer: &mut Writer<'_>, node: &Node) -> Result<Refs> {
     if !writer.dims(node.operands()[0]).iter().all(Option::is_none) {
         return Err(NoRule);

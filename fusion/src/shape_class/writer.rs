@@ -1,4 +1,4 @@
-//! The padded region under construction: the ops that rules are made of.
+//! The padded region under construction, and the ops that rules use.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::literal::{Literal, Scalar};
 use crate::op::{Comparison, OpCode, attrs};
 use crate::shape::{Shape, TensorType};
 
-/// Why an op cannot be padded: there is no rule, or the op table refuses what the rule says.
+/// Why an op cannot be padded: it has no rule, or the op table rejects what the rule writes.
 pub(super) struct NoRule;
 
 impl From<OpError> for NoRule {
@@ -29,23 +29,23 @@ pub(super) struct Writer<'a> {
     pub(super) class: &'a ShapeClass,
     pub(super) old: &'a Graph,
     pub(super) graph: Graph,
-    /// The true size of each symbol. Only values of scalars may depend on these (O2).
+    /// The true size of each symbol. Only scalar values may depend on them (O2).
     pub(super) sizes: Vec<u64>,
     pub(super) padded: Vec<u64>,
     pub(super) size_params: Vec<Option<Ref>>,
-    /// What stands for each value of the region.
+    /// The padded value of each value of the region.
     pub(super) values: Vec<Ref>,
     pub(super) scalars: Vec<Scalar>,
     pub(super) is_masked: bool,
 }
 
 impl Writer<'_> {
-    /// The dimensions of a value of the region.
+    /// The dimensions of a value of the original region.
     pub(super) fn dims(&self, value: Ref) -> &Dims {
         self.class.dims_of(self.old, value)
     }
 
-    /// What stands for a value of the region.
+    /// The padded value of a value of the original region.
     pub(super) fn value(&self, old: Ref) -> Ref {
         self.values[super::place(self.old, old)]
     }
@@ -54,7 +54,7 @@ impl Writer<'_> {
         node.operands().iter().map(|&operand| self.value(operand)).collect()
     }
 
-    /// Whether an op has nothing to do with symbols.
+    /// Whether no value of a node has a symbol.
     pub(super) fn is_fixed(&self, node: &Node) -> bool {
         let is_fixed = |value: Ref| self.dims(value).iter().all(Option::is_none);
         node.operands().iter().copied().all(is_fixed) && node.results().all(is_fixed)
@@ -67,7 +67,7 @@ impl Writer<'_> {
         TensorType::of(ty.dtype(), &dims).map_err(|_| NoRule)
     }
 
-    /// The type of what stands for a value of the region.
+    /// The padded type of a value of the original region.
     pub(super) fn physical_of(&self, old: Ref) -> Result<TensorType> {
         let ty = self.old.type_of(old).expect("bug: a value of the region");
         self.physical(ty, self.dims(old))
@@ -77,13 +77,13 @@ impl Writer<'_> {
         self.graph.type_of(new).expect("bug: a value that was made")
     }
 
-    /// One more lifted scalar.
+    /// Adds a lifted scalar.
     fn scalar(&mut self, value: Scalar) -> Ref {
         self.scalars.push(value);
         self.graph.param(TensorType::scalar(value.dtype()))
     }
 
-    /// The true size of a symbol, `i32`.
+    /// The true size of a symbol, as `i32`.
     pub(super) fn size(&mut self, symbol: Symbol) -> Ref {
         if let Some(param) = self.size_params[symbol.0] {
             return param;
@@ -93,7 +93,7 @@ impl Writer<'_> {
         param
     }
 
-    /// Where a slice starts, `i32`, if that varies.
+    /// The start of a slice, as `i32`, if it varies.
     pub(super) fn start(&mut self, node: usize, axis: usize) -> Result<Option<Ref>> {
         if !self.class.holes.contains(&VaryingField::Start { node, axis }) {
             return Ok(None);
@@ -103,7 +103,7 @@ impl Writer<'_> {
         Ok(Some(self.scalar(Scalar::new(start))))
     }
 
-    /// The value of a constant that is the same in all elements, as a scalar.
+    /// The common element of a constant, as a scalar.
     pub(super) fn constant(&mut self, node: usize, value: &Literal) -> Result<Ref> {
         let element = splat(value).ok_or(NoRule)?;
         let ty = TensorType::scalar(value.dtype());
@@ -131,32 +131,32 @@ impl Writer<'_> {
         Ok(self.graph.push(op, attrs, &[], operands)?[0])
     }
 
-    /// The op of a node with its own bodies, on these operands.
+    /// Writes the op of a node, with its own bodies, on these operands.
     pub(super) fn call(&mut self, node: &Node, attrs: Attrs, operands: &[Ref]) -> Result<Refs> {
         let signature = node.signature();
         let bodies: SmallVec<[_; 2]> = signature.bodies().iter().cloned().collect();
         Ok(self.graph.push(signature.op(), attrs, &bodies, operands)?)
     }
 
-    /// A node as it is.
+    /// Copies a node unchanged.
     pub(super) fn copy(&mut self, node: &Node) -> Result<Refs> {
         let operands = self.operands(node);
         self.call(node, node.signature().attrs().clone(), &operands)
     }
 
-    /// A scalar in every place of a shape.
+    /// Broadcasts a scalar to a shape.
     pub(super) fn broadcast(&mut self, scalar: Ref, shape: &Shape) -> Result<Ref> {
         self.op(OpCode::BroadcastInDim, attrs::broadcast_in_dim(shape.clone(), &[]), &[scalar])
     }
 
-    /// In each place of a shape, how its index along an axis compares with an `i32` scalar.
+    /// Compares the index along an axis, at each position of a shape, with an `i32` scalar.
     pub(super) fn places(&mut self, shape: &Shape, axis: usize, how: Comparison, than: Ref) -> Result<Ref> {
         let iota = self.op(OpCode::Iota, attrs::iota(DType::I32, shape.clone(), axis as i64), &[])?;
         let than = self.broadcast(than, shape)?;
         self.op(OpCode::Compare, attrs::compare_for(how, DType::I32), &[iota, than])
     }
 
-    /// The value with `instead`, a scalar, in all places behind the true size of an axis.
+    /// Replaces the padding along an axis by the scalar `instead`.
     pub(super) fn masked(
         &mut self,
         value: Ref,
@@ -164,7 +164,7 @@ impl Writer<'_> {
         symbol: Symbol,
         instead: Literal,
     ) -> Result<Ref> {
-        // Integers and `bool` are combined exactly, in whatever order.
+        // Integers and `bool` combine exactly in any order.
         let class = self.ty(value).dtype().class();
         self.is_masked |= matches!(class, DTypeClass::Float | DTypeClass::Complex);
         let shape = self.ty(value).shape().clone();
@@ -175,7 +175,7 @@ impl Writer<'_> {
         self.op(OpCode::Select, Attrs::none(), &[is_true, value, instead])
     }
 
-    /// The value with so many zeros before and behind it along an axis.
+    /// Adds `low` zeros before and `high` zeros after a value along an axis.
     pub(super) fn widened(&mut self, value: Ref, axis: usize, low: u64, high: u64) -> Result<Ref> {
         if low == 0 && high == 0 {
             return Ok(value);
@@ -191,8 +191,8 @@ impl Writer<'_> {
         self.op(OpCode::Pad, padding, &[value, zero])
     }
 
-    /// So many elements of a value along an axis, from a place that is an `i32` scalar; the place
-    /// is right, there are so many.
+    /// Takes `count` elements along an axis from `start`, an `i32` scalar. The caller ensures that
+    /// they exist.
     pub(super) fn taken(&mut self, value: Ref, axis: usize, start: Ref, count: u64) -> Result<Ref> {
         let ty = self.ty(value).clone();
         let mut sizes: Vec<i64> = ty.dims().iter().map(|&size| size as i64).collect();
@@ -201,7 +201,7 @@ impl Writer<'_> {
         self.op(OpCode::DynamicSlice, attrs::dynamic_slice(&sizes), &operands)
     }
 
-    /// A value followed by a place of it: `start` along one axis, 0 along the others.
+    /// A value followed by start indices: `start` along one axis, 0 along the others.
     pub(super) fn at(&mut self, value: Ref, axis: usize, start: Ref) -> Result<Refs> {
         let zero = self.int(0)?;
         let rank = self.ty(value).rank();
@@ -209,7 +209,7 @@ impl Writer<'_> {
         Ok(std::iter::once(value).chain(place).collect())
     }
 
-    /// The first elements of a value along an axis, or all of them and zeros.
+    /// The first `count` elements of a value along an axis, padded with zeros if there are fewer.
     pub(super) fn fitted(&mut self, value: Ref, axis: usize, count: u64) -> Result<Ref> {
         let ty = self.ty(value).clone();
         let has = ty.dims()[axis];

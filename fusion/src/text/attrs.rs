@@ -1,8 +1,7 @@
 //! Attributes: values by their kind in the op table, and dictionaries of them.
 //!
-//! A value stands in a dictionary (`<{dimension = 1 : i64}>`), where integers have a type and
-//! enumerations a dialect, or bare in the pretty form of an op (`dim = 1`), where they have
-//! neither. Both are accepted in both places.
+//! In a dictionary (`<{dimension = 1 : i64}>`) integers have a type and enumerations a dialect. In
+//! the pretty form of an op (`dim = 1`) they have neither. Both forms are accepted in both places.
 
 use std::borrow::Cow;
 
@@ -17,29 +16,29 @@ use crate::op::attrs::compare_for;
 use crate::op::{Comparison, OpDef};
 use crate::shape::TensorType;
 
-/// Dialects whose attributes say how a program came about, is laid out over devices or stored, and
-/// never what it computes.
+/// Dialects whose attributes describe origin, device layout or storage, but never the computation.
 const SKIPPED_DIALECTS: [&str; 5] = ["jax", "mhlo", "sdy", "tf", "xla"];
 
-/// Attributes of `composite` that parametrise its name. What it computes is what its decomposition
-/// says.
+/// Attributes of `composite` that are parameters of its name. Its decomposition defines the
+/// computation.
 const SKIPPED_OF_COMPOSITE: [&str; 2] = ["composite_attributes", "version"];
 
-/// The attributes that an op states, by their places in its schema.
+/// The attributes of an op, by their positions in its schema.
 #[derive(Default)]
 pub(super) struct ParsedAttrs<'t> {
     pub(super) values: Vec<Option<AttrValue>>,
-    /// The function that it names: the callee of a call, the decomposition of a composite.
+    /// The function that an attribute names: the callee of a call, or the decomposition of a
+    /// composite.
     pub(super) function: Option<(usize, Cow<'t, str>)>,
 }
 
 impl<'t> ParsedAttrs<'t> {
-    /// Room for the attributes of a schema, none of them stated.
+    /// Space for the attributes of a schema, all absent.
     pub(super) fn of(schema: &[AttrDef]) -> ParsedAttrs<'t> {
         ParsedAttrs { values: vec![None; schema.len()], function: None }
     }
 
-    /// States an attribute by its name; `at` is where.
+    /// Sets an attribute by name; `at` is its position in the text.
     pub(super) fn set(&mut self, schema: &[AttrDef], name: &str, value: AttrValue, at: usize) -> Result<()> {
         let place = schema.iter().position(|def| def.name == name);
         let slot = place.and_then(|place| self.values.get_mut(place));
@@ -52,12 +51,12 @@ impl<'t> ParsedAttrs<'t> {
     }
 }
 
-/// A schema's attribute that a text may state.
+/// The attribute of a schema with this name, if a text may contain it.
 pub(super) fn stated_def(schema: &'static [AttrDef], name: &str) -> Option<&'static AttrDef> {
     schema.iter().find(|def| def.name == name && def.presence != Presence::FromResult)
 }
 
-/// What StableHLO takes an attribute to be that is not stated; `None` for one that must be.
+/// StableHLO's default of an attribute; `None` if it is required.
 pub(super) fn default_value(def: &OpDef, attr: &AttrDef, operands: &[TensorType]) -> Option<AttrValue> {
     let first = operands.first();
     let dims = first.map_or(0, TensorType::rank);
@@ -83,7 +82,7 @@ pub(super) fn default_value(def: &OpDef, attr: &AttrDef, operands: &[TensorType]
     })
 }
 
-/// The word that stands for a member of a group that is not stated.
+/// The default of a member of a group.
 fn default_member(field: &AttrDef) -> Option<AttrValue> {
     Some(match field.kind {
         _ if field.presence == Presence::Optional => AttrValue::Absent,
@@ -93,7 +92,7 @@ fn default_member(field: &AttrDef) -> Option<AttrValue> {
     })
 }
 
-/// Whether an attribute may be left unread.
+/// Whether an attribute may be skipped.
 fn is_skipped(op: &str, key: &str) -> bool {
     let dialect = key.split_once('.').map(|(dialect, _)| dialect);
     dialect.is_some_and(|dialect| SKIPPED_DIALECTS.contains(&dialect))
@@ -101,7 +100,7 @@ fn is_skipped(op: &str, key: &str) -> bool {
 }
 
 impl<'t> Scanner<'t> {
-    /// The name of an entry of a dictionary.
+    /// The name of a dictionary entry.
     fn key(&mut self) -> Result<Cow<'t, str>> {
         if self.peek() == Some(b'"') {
             return self.string();
@@ -109,7 +108,7 @@ impl<'t> Scanner<'t> {
         self.word().map(Cow::Borrowed).ok_or_else(|| self.expected("the name of an attribute"))
     }
 
-    /// A dictionary between braces; each value is read by `entry`, from its key and its place.
+    /// Reads a dictionary between braces; `entry` reads each value, given its key and position.
     pub(super) fn dictionary(
         &mut self,
         entry: impl FnMut(&mut Scanner<'t>, &str, usize) -> Result<()>,
@@ -117,7 +116,8 @@ impl<'t> Scanner<'t> {
         self.flagged_dictionary(entry, |_, _| false)
     }
 
-    /// As [`Scanner::dictionary`]; a key alone is a flag, which `flag` takes or does not.
+    /// As [`Scanner::dictionary`]. A key without a value is a flag, which `flag` accepts or
+    /// rejects.
     fn flagged_dictionary(
         &mut self,
         mut entry: impl FnMut(&mut Scanner<'t>, &str, usize) -> Result<()>,
@@ -137,7 +137,7 @@ impl<'t> Scanner<'t> {
         })
     }
 
-    /// The attributes of an op, between braces.
+    /// Reads the attributes of an op, between braces.
     pub(super) fn attributes(
         &mut self,
         op: &str,
@@ -173,11 +173,12 @@ impl<'t> Scanner<'t> {
         flags.into_iter().try_for_each(|(name, at)| stated.set(schema, name, AttrValue::Bool(true), at))
     }
 
-    /// Goes over the value of an attribute that says nothing about what is computed.
+    /// Skips the value of an attribute that does not affect the computation.
     pub(super) fn skip(&mut self, of: &str, key: &str, at: usize) -> Result<()> {
         let start = self.place();
         self.skip_value()?;
-        // How exact a transcendental function has to be: what the library promises is the default.
+        // The required accuracy of a transcendental function: the library guarantees only the
+        // default.
         let value = self.since(start);
         let is_default = key == "result_accuracy" && !value.contains("tol") && value.contains("<DEFAULT>");
         if is_skipped(of, key) || is_default {
@@ -187,12 +188,12 @@ impl<'t> Scanner<'t> {
         }
     }
 
-    /// A value of a kind.
+    /// Reads a value of a kind.
     pub(super) fn attribute(&mut self, kind: AttrKind) -> Result<AttrValue> {
         Ok(match kind {
             AttrKind::Int | AttrKind::Int32 => {
                 let value = self.integer()?;
-                // In the pretty form the colon after it belongs to the op.
+                // In the pretty form, the colon after the value belongs to the op.
                 let mut ahead = *self;
                 if ahead.eat(":")
                     && ahead.word().is_some_and(|word| word.trim_start_matches(['s', 'u']).starts_with('i'))
@@ -245,7 +246,7 @@ impl<'t> Scanner<'t> {
         })
     }
 
-    /// Takes a colon and one of some types after a number; whether they are there.
+    /// Consumes a colon and one of `types` after a number; returns whether they were there.
     pub(super) fn eat_type(&mut self, types: &[&str]) -> bool {
         let mut ahead = *self;
         let found = ahead.eat(":") && types.iter().any(|ty| ahead.eat_word(ty));
@@ -264,12 +265,12 @@ impl<'t> Scanner<'t> {
         }
     }
 
-    /// A list of items as `[...]` or `array<...: ...>`.
+    /// Reads a list of items as `[...]` or `array<...: ...>`.
     fn items(&mut self, ty: &[&str], mut item: impl FnMut(&mut Scanner<'t>) -> Result<()>) -> Result<()> {
         if !self.eat_word("array") {
             return self.list(["[", "]"], |scanner| {
                 item(scanner)?;
-                // Elements of older forms have types of their own.
+                // In older forms each element has a type.
                 if scanner.eat(":") && scanner.word().is_none() {
                     return Err(scanner.expected("a type"));
                 }
@@ -293,8 +294,8 @@ impl<'t> Scanner<'t> {
         }
     }
 
-    /// The elements of `dense<...>` of a given rank in an attribute, as integers with the sizes;
-    /// there are at most as many as two per dimension.
+    /// Reads the elements of `dense<...>` in an attribute, which must have the given rank, as
+    /// integers with the sizes. At most two per dimension are accepted.
     fn dense_integers(&mut self, rank: usize) -> Result<(Vec<u64>, Vec<i64>)> {
         let at = self.place();
         let data = self.dense()?.full(2 * MAX_RANK as u64, at)?;
@@ -362,11 +363,11 @@ impl<'t> Scanner<'t> {
         ahead.word().is_some_and(|word| word == "dense" || word == "dense_resource")
     }
 
-    /// A member of an enumeration: `LT` or `#stablehlo<comparison_direction LT>`.
+    /// Reads a member of an enumeration: `LT` or `#stablehlo<comparison_direction LT>`.
     fn member(&mut self, def: &EnumDef) -> Result<u8> {
         let wrapped = self.eat("#");
         if wrapped {
-            // The dialect; which one it is does not matter where the name is right.
+            // The dialect. It is not checked, because the name of the enumeration is.
             self.word();
             self.expect("<")?;
             self.expect_word(def.name)?;
@@ -384,7 +385,7 @@ impl<'t> Scanner<'t> {
         Ok(member as u8)
     }
 
-    /// A group of attributes: `#stablehlo.dot<...>`, or what stands between the angles with them.
+    /// Reads a group of attributes: `#stablehlo.dot<...>`, or only `<...>`.
     fn group(&mut self, def: &'static StructDef) -> Result<AttrValue> {
         if self.eat("#") {
             let at = self.place();
@@ -404,7 +405,7 @@ impl<'t> Scanner<'t> {
         Ok(value)
     }
 
-    /// `name = value, ...` up to the closing angle.
+    /// Reads `name = value, ...` up to the closing angle bracket.
     fn members(&mut self, def: &'static StructDef) -> Result<AttrValue> {
         let at = self.place();
         let mut stated = ParsedAttrs::of(def.fields);
@@ -433,8 +434,8 @@ impl<'t> Scanner<'t> {
         Ok(AttrValue::Struct(values.collect::<Result<_>>()?))
     }
 
-    /// `[b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f]`: what each dimension of input, kernel and output
-    /// is. Numbers are spatial dimensions, in the order that the others have them in.
+    /// Reads `[b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f]`, the roles of the dimensions of input,
+    /// kernel and output. Numbers are spatial dimensions, in a common order.
     fn conv_dimensions(&mut self) -> Result<AttrValue> {
         let mut values = Vec::new();
         for (separator, letters) in [("", ["b", "f"]), ("x", ["i", "o"]), ("->", ["b", "f"])] {
@@ -515,7 +516,7 @@ mod tests {
         Ok(node.signature().attrs().clone())
     }
 
-    /// As JAX writes it; a unit attribute is a key alone.
+    /// In JAX's form; a unit attribute is a key without a value.
     #[test]
     fn groups_channels_and_flags_are_read() {
         let groups = "replica_groups = dense<[[0, 1], [2, -1]]> : tensor<2x2xi64>";

@@ -1,12 +1,11 @@
-//! The graphs under construction, and which value a name stands for.
+//! Graphs under construction, and the scopes of names.
 //!
-//! StableHLO's regions see the values around them; our bodies see their parameters. A *level* is a
-//! graph that is being filled: that of `main` or of a body. A *frame* is a scope of names: of a
-//! function, or of a region, which sees the frames around it up to the function. Functions that are
-//! called are written in place, so a frame can stand on the level of the frame around it.
+//! StableHLO's regions can use the values around them; our bodies can only use their parameters. A
+//! *level* is a graph under construction: that of `main` or of a body. A *frame* is a scope of
+//! names: of a function, or of a region, which sees the frames around it up to the function. Called
+//! functions are inlined, so a frame can be on the same level as the frame around it.
 //!
-//! A name that stands for a value of an outer level is brought in ([`Capture`]) level by level, and
-//! the same one once only.
+//! A name of a value of an outer level is captured ([`Capture`]) level by level, each value once.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,25 +18,26 @@ use crate::limits::MAX_BODY_DEPTH;
 use crate::op::{OpCode, Signature};
 use crate::shape::TensorType;
 
-/// What becomes of a value that a region uses and the graph around it makes.
+/// How a region captures a value of the graph around it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Capture {
-    /// The op takes it as one more operand, and the body as one more parameter: `if`, `case`.
+    /// As an additional operand of the op and an additional parameter of the body: `if`, `case`.
     Operand,
-    /// As `Operand`, but scalar constants are copied: XLA looks for bounds and steps of a loop
-    /// inside it. `while`.
+    /// As `Operand`, except that scalar constants are copied, because XLA looks for loop bounds and
+    /// steps inside the loop: `while`.
     Carried,
-    /// Scalar constants are copied, anything else is refused: bodies that are called for elements.
+    /// Scalar constants are copied, other values are rejected: bodies that are called for elements.
     Constant,
 }
 
-/// A graph that is being filled.
+/// A graph under construction.
 struct Level {
     graph: Graph,
     capture: Capture,
-    /// What was brought in: a value of a level (by its index), and what it is here.
+    /// Captured values: the index of their level and their reference there, with the reference
+    /// here.
     known: HashMap<(usize, Ref), Ref>,
-    /// Values of the level around this one that are parameters here, after those that the op gives.
+    /// Captured values of the next outer level. They are parameters here, after those of the op.
     captured: Vec<Ref>,
 }
 
@@ -45,57 +45,57 @@ struct Level {
 struct Frame<'t> {
     level: usize,
     names: HashMap<&'t str, Refs>,
-    /// Whether it is that of a function, which does not see what is around it.
+    /// Whether it is the scope of a function, which cannot see the names around it.
     is_function: bool,
 }
 
-/// A body whose parameters are not complete: other regions of its op may bring in more.
+/// A body with incomplete parameters: other regions of its op may add captures.
 pub(super) struct OpenBody {
     graph: Graph,
     returns: Vec<Ref>,
-    /// Number of parameters without those brought in.
+    /// Number of parameters without captures.
     own: usize,
 }
 
-/// See the module's documentation.
+/// See the module documentation.
 pub(super) struct Builder<'t> {
     levels: Vec<Level>,
     frames: Vec<Frame<'t>>,
-    /// Ops and calls so far, those of all bodies included.
+    /// Ops and calls so far, including those in bodies.
     ops: usize,
     most_ops: usize,
-    /// Bytes of encoded calls so far, and the most there may be.
+    /// Bytes of encoded calls so far, and their maximum.
     bytes: usize,
     most_bytes: usize,
-    /// Bytes of text that were read at calls so far.
+    /// Bytes of text that calls have caused to be read again.
     reread: usize,
 }
 
-/// Most functions that call each other at a time. Each takes stack of the reader's.
+/// Maximum nesting of function calls. Each uses stack of the reader.
 const MAX_CALL_DEPTH: usize = 64;
 
-/// Most bytes of functions that are read again because they are called. It bounds the time that a
-/// short text can take: a second or so.
+/// Maximum number of bytes of functions that are read again for calls. It bounds the time for a
+/// short text to about a second.
 const MAX_REREAD: usize = 256 << 20;
 
-/// Most bytes of the canonical encoding that a text makes by having functions written out at each
-/// call: so many, and so many times its own length.
+/// Maximum number of bytes of the canonical encoding that inlining may produce: a constant, plus a
+/// multiple of the length of the text.
 const FREE_BYTES: usize = 8 << 20;
 const BYTES_PER_BYTE: usize = 16;
 
 impl<'t> Builder<'t> {
-    /// For a text of so many bytes, which may stand for so many ops.
+    /// For a text of `length` bytes, which may contain at most `most_ops` ops.
     pub(super) fn new(length: usize, most_ops: usize) -> Builder<'t> {
         let most_bytes = length.saturating_mul(BYTES_PER_BYTE).saturating_add(FREE_BYTES);
         Builder { levels: Vec::new(), frames: Vec::new(), ops: 0, most_ops, bytes: 0, most_bytes, reread: 0 }
     }
 
-    /// The graph that is being filled.
+    /// The current graph.
     fn level(&mut self) -> &mut Level {
         self.levels.last_mut().expect("bug: an op outside every function")
     }
 
-    /// Index of that graph.
+    /// Index of the current level.
     fn depth(&self) -> usize {
         self.levels.len() - 1
     }
@@ -124,12 +124,12 @@ impl<'t> Builder<'t> {
         self.frames.pop();
     }
 
-    /// A new parameter of the current graph.
+    /// Adds a parameter to the current graph.
     pub(super) fn param(&mut self, ty: TensorType) -> Ref {
         self.level().graph.param(ty)
     }
 
-    /// Gives the current level parameters for values that another region of the same op took.
+    /// Adds parameters to the current level for values that another region of the same op captured.
     pub(super) fn capture_all(&mut self, values: &[Ref]) -> Result<()> {
         let outer = self.depth().checked_sub(1).expect("bug: a region outside every function");
         for &value in values {
@@ -138,14 +138,14 @@ impl<'t> Builder<'t> {
         Ok(())
     }
 
-    /// Ends a graph that returns values; what it took from around it, and the body.
+    /// Ends a graph that returns values; returns its captures and the body.
     pub(super) fn close_level(&mut self, returns: &[Ref]) -> (Vec<Ref>, OpenBody) {
         let level = self.levels.pop().expect("bug: a region was ended twice");
         let own = level.graph.params().len() - level.captured.len();
         (level.captured, OpenBody { graph: level.graph, returns: returns.to_vec(), own })
     }
 
-    /// Names values.
+    /// Binds a name to values.
     pub(super) fn name(&mut self, name: &'t str, values: Refs, at: usize) -> Result<()> {
         let frame = self.frames.last_mut().expect("bug: a name outside every function");
         match frame.names.insert(name, values) {
@@ -154,7 +154,7 @@ impl<'t> Builder<'t> {
         }
     }
 
-    /// The value that a name stands for, in the current graph. Of several results, which one.
+    /// The value of a name, in the current graph. `index` selects one of several results.
     pub(super) fn value(&mut self, name: &str, index: Option<usize>, at: usize) -> Result<Ref> {
         let mut found = None;
         for frame in self.frames.iter().rev() {
@@ -181,7 +181,7 @@ impl<'t> Builder<'t> {
         self.bring(level, value, self.depth(), at)
     }
 
-    /// A value of one level in a level inside it.
+    /// Captures a value of one level into a level inside it.
     fn bring(&mut self, from: usize, value: Ref, to: usize, at: usize) -> Result<Ref> {
         if from == to {
             return Ok(value);
@@ -208,7 +208,7 @@ impl<'t> Builder<'t> {
                 let outer = self.bring(from, value, to - 1, at)?;
                 let ty = self.type_at(to - 1, outer);
                 let level = &mut self.levels[to];
-                // It may have come by another way before.
+                // It may have been captured through another level already.
                 match level.known.get(&(to - 1, outer)) {
                     Some(&known) => known,
                     None => {
@@ -237,7 +237,7 @@ impl<'t> Builder<'t> {
         self.type_at(self.depth(), value)
     }
 
-    /// Counts an op, or a call, which is as much work as one.
+    /// Counts an op, or a call, which costs as much.
     fn count_op(&mut self, at: usize) -> Result<()> {
         self.ops += 1;
         if self.ops > self.most_ops {
@@ -249,7 +249,7 @@ impl<'t> Builder<'t> {
         Ok(())
     }
 
-    /// Counts a call of a function of so many bytes, which are read again.
+    /// Counts a call of a function with `length` bytes of text, which are read again.
     pub(super) fn count_call(&mut self, length: usize, at: usize) -> Result<()> {
         self.count_op(at)?;
         self.reread = self.reread.saturating_add(length);
@@ -271,7 +271,7 @@ impl<'t> Builder<'t> {
         Ok(())
     }
 
-    /// Checks an op over values of the current graph.
+    /// Checks an op on values of the current graph.
     pub(super) fn infer(
         &self,
         op: OpCode,
@@ -285,7 +285,7 @@ impl<'t> Builder<'t> {
         signature.map(Arc::new).map_err(|error| fault(at, Problem::Op(error)))
     }
 
-    /// Adds an op that has been checked, for operands of the current graph.
+    /// Adds a checked op to the current graph.
     pub(super) fn add(&mut self, signature: Arc<Signature>, operands: &[Ref], at: usize) -> Result<Refs> {
         self.spend(&signature, at)?;
         Ok(self.level().graph.push_signature(signature, Refs::from_slice(operands)))
@@ -293,14 +293,14 @@ impl<'t> Builder<'t> {
 }
 
 impl OpenBody {
-    /// A body that takes nothing from around it.
+    /// A body without captures.
     pub(super) fn of(body: &Body) -> OpenBody {
         let graph = body.graph().clone();
         OpenBody { own: graph.params().len(), graph, returns: body.returns().to_vec() }
     }
 
-    /// The body with parameters for `captured` values, some of which it has already, of the given
-    /// types. With `passed_on`, it returns those as they are.
+    /// Completes the body with parameters for `captured` values of the given types, some of which
+    /// it may have already. With `passed_on`, it also returns them unchanged.
     pub(super) fn close(mut self, captured: &[TensorType], passed_on: bool) -> Arc<Body> {
         for ty in captured.iter().skip(self.graph.params().len() - self.own) {
             self.graph.param(ty.clone());

@@ -1,7 +1,7 @@
-//! Constant data: `dense<...>` in all its spellings, and the numbers in it.
+//! Constant data: all spellings of `dense<...>`, and the numbers in it.
 //!
-//! The elements may be a nested list, one element for all, or a string of hexadecimal digits that
-//! are their bytes.
+//! The elements are a nested list, one element for all, or a string of hexadecimal digits with
+//! their bytes.
 
 use super::error::Result;
 use super::scan::{Scanner, hex_digit, other, unsupported};
@@ -12,14 +12,14 @@ use crate::shape::TensorType;
 
 /// The data of a constant.
 pub(super) enum Dense {
-    /// Every element is written, or there is only one.
+    /// Every element, or the only one.
     Full(Literal),
-    /// The one element (a scalar) that all elements of the type are.
+    /// A splat: the common element (a scalar), and the type.
     Splat(Literal, TensorType),
 }
 
 impl Dense {
-    /// All elements, which are at most so many: a short text can stand for any number of them.
+    /// All elements, at most `most`: a short text can represent any number of them.
     pub(super) fn full(self, most: u64, at: usize) -> Result<Literal> {
         match self {
             Dense::Full(data) => Ok(data),
@@ -49,7 +49,7 @@ impl<'t> Scanner<'t> {
             ));
         }
         self.expect_word("dense")?;
-        // The type that says how to read the elements comes after them.
+        // The type, which determines how to read the elements, comes after them.
         let mut elements = *self;
         self.skip_brackets(true)?;
         self.expect(":")?;
@@ -90,7 +90,7 @@ impl<'t> Scanner<'t> {
         }
     }
 
-    /// The bytes of all elements, or of one for all.
+    /// Reads the bytes of all elements, or of one for all.
     fn hexadecimal(&mut self, ty: &TensorType) -> Result<Dense> {
         let at = self.place();
         let text = self.string()?;
@@ -103,7 +103,7 @@ impl<'t> Scanner<'t> {
             .ok_or_else(|| other(at, "data in quotes is `0x` and two hexadecimal digits per byte"))?;
         let (elems, size) = (ty.elems().0, ty.dtype().size());
         if ty.dtype() == DType::Bool {
-            // A byte per element; one for all is 0 or 255. Older modules have a bit per element.
+            // One byte per element; a splat is 0 or 255. Older modules have one bit per element.
             let count = bytes.len() as u64;
             if count != elems && elems > 8 && count == elems.div_ceil(8) {
                 bytes = (0..elems as usize).map(|index| bytes[index / 8] >> (index % 8) & 1).collect();
@@ -111,7 +111,7 @@ impl<'t> Scanner<'t> {
                 bytes[0] = 1;
             }
         } else if ty.dtype().bits() < 8 {
-            // The bits above are nobody's.
+            // Clears the unused high bits.
             let dtype = ty.dtype();
             bytes.iter_mut().for_each(|byte| *byte = stored(dtype, Bits::from(*byte) & mask(dtype)) as u8);
         }
@@ -121,7 +121,7 @@ impl<'t> Scanner<'t> {
         Ok(Dense::Full(literal(ty.clone(), bytes, at)?))
     }
 
-    /// One element; its bytes are appended.
+    /// Reads one element and appends its bytes.
     fn element(&mut self, dtype: DType, bytes: &mut Vec<u8>) -> Result<()> {
         if dtype.is_complex() {
             self.expect("(")?;
@@ -138,7 +138,7 @@ impl<'t> Scanner<'t> {
             class => {
                 let value = self.wide_integer()?;
                 let ones = mask(dtype) as i128;
-                // Types without a sign of their own take both readings of their bits.
+                // A signless type accepts the signed and the unsigned value of its bits.
                 let least = if class == DTypeClass::Signed { -(ones / 2) - 1 } else { 0 };
                 if value < least || value > ones {
                     return Err(other(at, format!("{value} does not fit into {dtype}")));
@@ -150,7 +150,7 @@ impl<'t> Scanner<'t> {
         Ok(())
     }
 
-    /// An integer, decimal or hexadecimal.
+    /// Reads an integer, decimal or hexadecimal.
     fn wide_integer(&mut self) -> Result<i128> {
         let start = self.place();
         let negative = self.take_here(b'-');
@@ -170,8 +170,7 @@ impl<'t> Scanner<'t> {
         }
     }
 
-    /// The bits of a float: a decimal number with a point, or the bits themselves in hexadecimal
-    /// digits.
+    /// Reads the bits of a float: a decimal number with a point, or the bits in hexadecimal.
     pub(super) fn float(&mut self, dtype: DType) -> Result<Bits> {
         let start = self.place();
         let negative = self.take_here(b'-');
@@ -201,7 +200,7 @@ impl<'t> Scanner<'t> {
     }
 }
 
-/// Data that is one element for all.
+/// A splat.
 fn splat(bytes: Vec<u8>, ty: &TensorType, at: usize) -> Result<Dense> {
     match ty.elems().0 {
         0 => Ok(Dense::Full(literal(ty.clone(), Vec::new(), at)?)),
@@ -210,8 +209,7 @@ fn splat(bytes: Vec<u8>, ty: &TensorType, at: usize) -> Result<Dense> {
     }
 }
 
-/// An element as the bytes of a literal have it: signed integers of fewer than 8 bits are extended
-/// to them.
+/// An element as in the bytes of a literal: signed integers of fewer than 8 bits are sign-extended.
 fn stored(dtype: DType, bits: Bits) -> Bits {
     if dtype.class() == DTypeClass::Signed { to_int(dtype, bits) as Bits } else { bits }
 }

@@ -1,31 +1,30 @@
-//! What is wrong with a text, and where.
+//! Errors in texts, with their positions.
 
 use std::fmt;
 
 use crate::error::OpError;
 use crate::printable::Printable;
 
-/// What is wrong with a text of a module.
+/// The problem of an invalid module text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Problem {
-    /// Something else stands where this was expected.
+    /// The text does not match the grammar.
     Expected {
-        /// What the grammar asks for, in words or as it would be written.
+        /// The expected item, in words or as it would be written.
         expected: String,
-        /// What stands there.
+        /// What the text has instead.
         found: String,
     },
     /// An op that the op table does not have.
     UnknownOp(String),
     /// An element type that the library does not have.
     UnknownDType(String),
-    /// Something that a module may say and this library has no form for: sizes that are not known,
-    /// tokens, resources.
+    /// A feature of modules that this library does not support: dynamic sizes, tokens, resources.
     Unsupported(String),
-    /// An op is refused by its rule.
+    /// A rule rejects an op.
     Op(OpError),
-    /// Anything else: a value that is not defined, types that contradict each other, a limit.
+    /// Anything else: an undefined value, contradictory types, a limit.
     Other(String),
 }
 
@@ -42,7 +41,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// A name of the text in a message: not all of it where it is longer than names are.
+/// A name from the text in a message, truncated if it is too long for a name.
 pub(super) struct Shown<'a>(pub(super) &'a str);
 
 impl fmt::Display for Shown<'_> {
@@ -54,7 +53,7 @@ impl fmt::Display for Shown<'_> {
     }
 }
 
-/// A problem at a place, while the text is being read.
+/// A problem at a position, before the text is available for the message.
 #[derive(Debug)]
 pub(super) struct Fault {
     pub(super) at: usize,
@@ -63,32 +62,32 @@ pub(super) struct Fault {
 
 pub(super) type Result<T> = std::result::Result<T, Box<Fault>>;
 
-/// Why a text is not a module that this library takes: what is wrong, where, and the line with a
-/// mark under the place.
+/// Why a text is not a module that this library accepts: the problem, its position, and the line
+/// with a mark under it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct TextError(Box<Repr>);
 
 #[derive(Clone, PartialEq, Eq)]
 struct Repr {
-    place: Option<Place>,
+    place: Option<TextPosition>,
     problem: Problem,
 }
 
 #[derive(Clone, PartialEq, Eq)]
-struct Place {
+struct TextPosition {
     line: usize,
     column: usize,
-    /// What of the line is shown, and how many characters of it stand before the place.
+    /// The part of the line that is shown, and the number of characters before the position.
     quoted: String,
     indent: usize,
 }
 
-/// Most characters of a line that a message shows before the place, and after it.
+/// Maximum number of characters of a line that a message shows before the position, and after it.
 const SHOWN: usize = 60;
 
 impl TextError {
     pub(super) fn new(text: &str, fault: Fault) -> TextError {
-        // A place is always at the start of a character; what is not would be shown a little off.
+        // Positions are at the start of a character. Any other would be shown slightly off.
         let mut at = fault.at.min(text.len());
         while !text.is_char_boundary(at) {
             at -= 1;
@@ -105,35 +104,34 @@ impl TextError {
         let head = shown(&before[skipped..]);
         let indent = head.chars().count();
         let quoted = head + &shown(&after[..end]);
-        let place = Some(Place { line, column, quoted, indent });
+        let place = Some(TextPosition { line, column, quoted, indent });
         TextError(Box::new(Repr { place, problem: fault.problem }))
     }
 
-    /// An op that is refused although the text is right.
+    /// An op that is rejected although the text is well-formed.
     pub(crate) fn of_op(error: OpError) -> TextError {
         TextError(Box::new(Repr { place: None, problem: Problem::Op(error) }))
     }
 
-    /// Line of the place, from 1; 0 where it is not the text that is wrong.
+    /// Line of the position, from 1; 0 if the text itself is well-formed.
     #[must_use]
     pub fn line(&self) -> usize {
         self.0.place.as_ref().map_or(0, |place| place.line)
     }
 
-    /// Column of the place in characters, from 1; 0 where it is not the text that is wrong.
+    /// Column of the position in characters, from 1; 0 if the text itself is well-formed.
     #[must_use]
     pub fn column(&self) -> usize {
         self.0.place.as_ref().map_or(0, |place| place.column)
     }
 
-    /// What is wrong.
+    /// The problem.
     #[must_use]
     pub fn problem(&self) -> &Problem {
         &self.0.problem
     }
 
-    /// What the library does not support, when that is what is wrong: an op, an element type, a
-    /// form of a module.
+    /// The unsupported op, element type or feature, if that is the problem.
     #[must_use]
     pub fn unsupported(&self) -> Option<String> {
         match &self.0.problem {
@@ -148,7 +146,9 @@ impl TextError {
 impl fmt::Display for TextError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Repr { place, problem } = &*self.0;
-        let Some(Place { line, column, quoted, indent }) = place else { return Printable(problem).fmt(f) };
+        let Some(TextPosition { line, column, quoted, indent }) = place else {
+            return Printable(problem).fmt(f);
+        };
         writeln!(f, "line {line}, column {column}: {}", Printable(problem))?;
         writeln!(f, "  | {}", Printable(quoted))?;
         write!(f, "  | {:indent$}^", "")

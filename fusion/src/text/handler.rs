@@ -1,4 +1,4 @@
-//! What a `custom_call` says to its handler, and how it says that it is to be called.
+//! The configuration and the calling convention of a `custom_call`.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::element::to_f64;
 use crate::handler::{Config, ConfigValue, TARGET_KEY, is_key};
 
 impl Scanner<'_> {
-    /// A dictionary of values that a handler may be told, or the empty string, which says nothing.
+    /// Reads a dictionary of values for a handler, or the empty string, which means none.
     pub(super) fn config(&mut self) -> Result<Config> {
         let at = self.place();
         if self.peek() == Some(b'"') {
@@ -38,8 +38,8 @@ impl Scanner<'_> {
         Ok(Config::of(entries))
     }
 
-    /// `true`, `"text"`, `array<i64: 1, 2>`, `1 : i64`, `1.5 : f64`. Integers and floats of other
-    /// widths become the wide ones.
+    /// Reads `true`, `"text"`, `array<i64: 1, 2>`, `1 : i64` or `1.5 : f64`. Integers and floats of
+    /// other widths become 64 bits wide.
     fn said(&mut self) -> Result<ConfigValue> {
         let at = self.place();
         match self.peek() {
@@ -63,7 +63,7 @@ impl Scanner<'_> {
     }
 
     fn said_number(&mut self) -> Result<ConfigValue> {
-        // Whether it is an integer is said by its type, or by its point.
+        // The type or the decimal point distinguishes floats from integers.
         let mut ahead = *self;
         let is_float = ahead.float(DType::F64).is_ok();
         let dtype = if ahead.eat_type(&["f32"]) { DType::F32 } else { DType::F64 };
@@ -77,9 +77,9 @@ impl Scanner<'_> {
         Ok(value.into())
     }
 
-    /// Takes an attribute of a `custom_call` that says how it is called, if the key is one; it must
-    /// say what the library does: the typed FFI, row-major operands and results, no functions of
-    /// the module and no shared memory.
+    /// Reads an attribute of a `custom_call` that describes its calling convention, if `key` is
+    /// one. It must match the library's convention: the typed FFI, row-major operands and results,
+    /// no functions of the module and no shared memory.
     pub(super) fn convention(&mut self, key: &str) -> Result<bool> {
         let at = self.place();
         let refuse = |what: &str| Err(unsupported(at, format!("a custom_call with {what} is not supported")));
@@ -109,12 +109,12 @@ impl Scanner<'_> {
     }
 }
 
-/// Whether the numbers up to the next `>` count down to 0; none is the layout of a scalar.
+/// Whether the numbers up to the next `>` count down to 0. An empty list is the layout of a scalar.
 fn is_row_major(layout: &str) -> bool {
     let inside = layout.split('>').next().unwrap_or("");
     let numbers: Vec<&str> =
         inside.split(|c: char| !c.is_ascii_digit()).filter(|number| !number.is_empty()).collect();
     let count = numbers.len();
-    // One number may be said once for all: `dense<0>` of one dimension.
+    // One number may be a splat: `dense<0>` for one dimension.
     numbers.iter().enumerate().all(|(index, number)| number.parse() == Ok(count - 1 - index))
 }

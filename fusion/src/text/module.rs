@@ -1,4 +1,4 @@
-//! Modules and functions.
+//! Reads modules and functions.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -13,39 +13,38 @@ use crate::op::Signature;
 use crate::shape::TensorType;
 use crate::shape::listed;
 
-/// A function of the module, which is read each time that it is called: its ops are written out
-/// there.
+/// A function of the module. It is read at each call, and its ops are inlined there.
 #[derive(Clone)]
 struct Function<'t> {
-    /// Where what follows the name stands; in the generic form, the region.
+    /// The position after the name; in the generic form, of the region.
     start: Scanner<'t>,
-    /// Bytes of its text.
+    /// Length of its text in bytes.
     length: usize,
     is_generic: bool,
     is_private: bool,
-    /// Whether some function has been read that calls it, or it has been read for itself.
+    /// Whether it was read, for a caller or by itself.
     is_read: bool,
-    /// Whether it is being read: it must not call itself.
+    /// Whether it is being read. It must not call itself.
     is_open: bool,
 }
 
-/// A text that is being read.
+/// The state of the reader.
 pub(super) struct Reader<'t> {
     pub(super) scan: Scanner<'t>,
     pub(super) build: Builder<'t>,
-    /// Constants by where they stand, with where the text goes on: those of a function are the same
-    /// at each call.
+    /// Constants by their position, with the position after them. They are the same at each call of
+    /// a function.
     pub(super) constants: HashMap<usize, (Arc<Signature>, usize)>,
     functions: HashMap<String, Function<'t>>,
     /// The names of the functions, in the order of the text.
     order: Vec<String>,
 }
 
-/// What a function says of its arguments, besides their types.
+/// The arguments of a function: types and aliases.
 #[derive(Default)]
 struct Arguments {
     types: Vec<TensorType>,
-    /// For each argument, the result that may be put into its memory.
+    /// For each argument, the result that may reuse its memory.
     aliases: Vec<Option<u32>>,
 }
 
@@ -60,12 +59,12 @@ impl<'t> Reader<'t> {
         }
     }
 
-    /// The whole text.
+    /// Reads the whole text.
     pub(super) fn module(mut self) -> Result<TextModule> {
         let name = self.find_functions()?;
         let main = self.main()?;
         let (main, aliases) = self.whole_function(&main)?;
-        // What nobody calls is no part of the program, and is checked all the same.
+        // Functions without callers are not part of the program, but are checked too.
         for name in std::mem::take(&mut self.order) {
             if !self.functions[&name].is_read {
                 self.whole_function(&name)?;
@@ -74,9 +73,9 @@ impl<'t> Reader<'t> {
         Ok(TextModule { name, main, aliases, functions: self.functions.len() })
     }
 
-    // ----- finding the functions -----
+    // ----- finding functions -----
 
-    /// Goes over the text and notes where functions are; the name of the module.
+    /// Scans the text and notes the positions of functions; returns the name of the module.
     fn find_functions(&mut self) -> Result<Option<String>> {
         self.aliases()?;
         let mut name = None;
@@ -131,7 +130,7 @@ impl<'t> Reader<'t> {
         Ok(name)
     }
 
-    /// `#name = value`, of which only locations can be used by what is read here, and they are not.
+    /// Skips `#name = value`. Only locations can use these, and locations are skipped.
     fn aliases(&mut self) -> Result<()> {
         while self.scan.eat("#") {
             let at = self.scan.place();
@@ -145,13 +144,13 @@ impl<'t> Reader<'t> {
         Ok(())
     }
 
-    /// A dictionary in which nothing says what the program computes.
+    /// Skips a dictionary that does not affect the computation.
     fn skipped_dictionary(&mut self, of: &str) -> Result<()> {
         let nothing = &mut super::attrs::ParsedAttrs::default();
         self.scan.attributes(of, &[], nothing)
     }
 
-    /// `func.func public @name`, and goes over the rest.
+    /// Reads `func.func public @name` and skips the rest.
     fn function_header(&mut self) -> Result<()> {
         let at = self.scan.place();
         let is_generic = self.scan.peek() == Some(b'"');
@@ -189,7 +188,7 @@ impl<'t> Reader<'t> {
         self.add_function(name, start, false, is_private, at)
     }
 
-    /// `"func.func"() <{sym_name = "name", ...}> ({ ... }) : () -> ()`.
+    /// Reads `"func.func"() <{sym_name = "name", ...}> ({ ... }) : () -> ()`.
     fn generic_function_header(&mut self) -> Result<()> {
         let at = self.scan.place();
         if self.scan.string()? != "func.func" {
@@ -203,8 +202,8 @@ impl<'t> Reader<'t> {
                 match key {
                     "sym_name" => name = Some(scan.string()?.into_owned()),
                     "sym_visibility" => is_private = scan.string()? != "public",
-                    // The type is that of the block; attributes of arguments say nothing about what
-                    // is computed.
+                    // The type is that of the block. Attributes of arguments do not affect the
+                    // computation.
                     _ => scan.skip_value()?,
                 }
                 Ok(())
@@ -254,7 +253,7 @@ impl<'t> Reader<'t> {
         }
     }
 
-    /// The function that the module stands for: `main`, or the only one that is not private.
+    /// The entry function: `main`, or the only function that is not private.
     fn main(&mut self) -> Result<String> {
         if self.functions.contains_key("main") {
             return Ok("main".to_owned());
@@ -272,7 +271,7 @@ impl<'t> Reader<'t> {
 
     // ----- reading functions -----
 
-    /// A function on its own.
+    /// Reads a function by itself.
     fn whole_function(&mut self, name: &str) -> Result<(Arc<Body>, Vec<Option<u32>>)> {
         self.build.open_level(Capture::Constant, 0)?;
         let (returns, arguments) = self.function(name, 0, None)?;
@@ -280,7 +279,7 @@ impl<'t> Reader<'t> {
         Ok((body.close(&[], false), arguments.aliases))
     }
 
-    /// A function as the body of an op; `at` is where it is named.
+    /// Reads a function as the body of an op; `at` is where it is named.
     pub(super) fn function_body(&mut self, name: &str, at: usize) -> Result<Arc<Body>> {
         self.build.open_level(Capture::Constant, at)?;
         let (returns, _) = self.function(name, at, None)?;
@@ -288,13 +287,13 @@ impl<'t> Reader<'t> {
         Ok(body.close(&[], false))
     }
 
-    /// A function written out on the current level; what it returns.
+    /// Inlines a function on the current level; returns its results.
     pub(super) fn inlined(&mut self, name: &str, at: usize, operands: &[Ref]) -> Result<Vec<Ref>> {
         self.function(name, at, Some(operands)).map(|(returns, _)| returns)
     }
 
-    /// Reads a function on the current level. Its arguments are the operands, or else parameters of
-    /// the level's graph.
+    /// Reads a function on the current level. Its arguments are the operands, or new parameters of
+    /// the graph.
     fn function(&mut self, name: &str, at: usize, operands: Option<&[Ref]>) -> Result<(Vec<Ref>, Arguments)> {
         let Some(function) = self.functions.get_mut(name) else {
             return Err(other(at, format!("there is no function @{}", Shown(name))));
@@ -324,7 +323,7 @@ impl<'t> Reader<'t> {
         Ok(read)
     }
 
-    /// `(%a: type {attributes}, ...) -> (type {attributes}, ...) { ... }`.
+    /// Reads `(%a: type {attributes}, ...) -> (type {attributes}, ...) { ... }`.
     fn pretty_function(
         &mut self,
         name: &str,
@@ -371,7 +370,7 @@ impl<'t> Reader<'t> {
         Ok((returns, arguments))
     }
 
-    /// `{ ^bb0(%a: type, ...): ... }`.
+    /// Reads `{ ^bb0(%a: type, ...): ... }`.
     fn generic_function(&mut self, at: usize, operands: Option<&[Ref]>) -> Result<(Vec<Ref>, Arguments)> {
         self.scan.expect("{")?;
         let names = self.block_arguments()?;
@@ -404,8 +403,7 @@ impl<'t> Reader<'t> {
     }
 }
 
-/// The attributes of an argument or a result: the result that may be put into its memory, if that
-/// is said.
+/// Reads the attributes of an argument or a result: the result that may reuse its memory, if given.
 fn argument_attributes(scan: &mut Scanner<'_>) -> Result<Option<u32>> {
     let mut alias = None;
     scan.dictionary(|scan, key, at| match key {

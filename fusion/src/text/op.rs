@@ -1,4 +1,4 @@
-//! Ops: the generic form, the pretty forms, and what is done with what they say.
+//! Reads ops: the generic form, the pretty forms, and the checks after either.
 
 use std::sync::Arc;
 
@@ -14,37 +14,37 @@ use crate::graph::{Body, Ref, Refs};
 use crate::op::{OpCode, OpDef};
 use crate::shape::{TensorType, listed};
 
-/// The names that an op gives to its results: each with how many of them it stands for.
+/// The names that an op gives to its results, each with its position and its number of results.
 pub(super) type ResultNames<'t> = Vec<(usize, &'t str, usize)>;
 
-/// A name with its type, and where it stands.
+/// A name with its type and its position.
 pub(super) type TypedName<'t> = (usize, &'t str, TensorType);
 
-/// What an op says about itself.
+/// The parsed parts of an op.
 pub(super) struct ParsedOp<'t> {
-    /// Where its name stands.
+    /// The position of its name.
     pub(super) at: usize,
     pub(super) def: &'static OpDef,
     pub(super) operands: Vec<Ref>,
     pub(super) stated: ParsedAttrs<'t>,
     pub(super) bodies: Vec<OpenBody>,
-    /// The values that its regions took from around them.
+    /// The values that its regions captured.
     captured: Vec<Ref>,
 }
 
-/// What an op is, by its name.
-pub(super) enum Kind {
+/// The kind of op, from its name.
+pub(super) enum ParsedOpKind {
     Row(&'static OpDef),
     Call,
     Return,
 }
 
-pub(super) fn kind(name: &str, at: usize) -> Result<Kind> {
+pub(super) fn kind(name: &str, at: usize) -> Result<ParsedOpKind> {
     match name {
-        "func.call" | "call" => Ok(Kind::Call),
-        "func.return" | "return" | "stablehlo.return" => Ok(Kind::Return),
+        "func.call" | "call" => Ok(ParsedOpKind::Call),
+        "func.return" | "return" | "stablehlo.return" => Ok(ParsedOpKind::Return),
         _ => match OpCode::from_name(name).filter(|_| name.contains('.')) {
-            Some(code) => Ok(Kind::Row(code.def())),
+            Some(code) => Ok(ParsedOpKind::Row(code.def())),
             None => Err(fault(at, Problem::UnknownOp(name.to_owned()))),
         },
     }
@@ -70,7 +70,7 @@ impl<'t> ParsedOp<'t> {
 }
 
 impl<'t> Reader<'t> {
-    /// One op; the values that it returns if it ends its region.
+    /// Reads one op. If it ends its region, returns the values that it returns.
     pub(super) fn operation(&mut self) -> Result<Option<Vec<Ref>>> {
         let names = self.result_names()?;
         let at = self.scan.place();
@@ -85,7 +85,7 @@ impl<'t> Reader<'t> {
         }
     }
 
-    /// `%a, %b:2 =`.
+    /// Reads `%a, %b:2 =`.
     fn result_names(&mut self) -> Result<ResultNames<'t>> {
         let mut names = Vec::new();
         let mut more = self.scan.peek() == Some(b'%');
@@ -102,7 +102,7 @@ impl<'t> Reader<'t> {
         Ok(names)
     }
 
-    /// A value that is used.
+    /// Reads a use of a value.
     pub(super) fn operand(&mut self) -> Result<Ref> {
         let at = self.scan.place();
         let name = self.scan.value_name()?;
@@ -114,7 +114,7 @@ impl<'t> Reader<'t> {
         self.build.value(name, index, at)
     }
 
-    /// Operands between parentheses.
+    /// Reads operands in parentheses.
     fn operands(&mut self) -> Result<Vec<Ref>> {
         let mut operands = Vec::new();
         self.scan.expect("(")?;
@@ -132,11 +132,11 @@ impl<'t> Reader<'t> {
 
     // ----- the generic form -----
 
-    /// `"name"(operands) <{attributes}> ({regions}) {attributes} : (types) -> types`, after the
-    /// name.
+    /// Reads `"name"(operands) <{attributes}> ({regions}) {attributes} : (types) -> types`, after
+    /// the name.
     fn generic(&mut self, name: &str, at: usize, names: ResultNames<'t>) -> Result<Option<Vec<Ref>>> {
         match kind(name, at)? {
-            Kind::Row(def) => {
+            ParsedOpKind::Row(def) => {
                 let mut said = ParsedOp::new(def, at);
                 said.operands = self.operands()?;
                 self.no_successors()?;
@@ -158,7 +158,7 @@ impl<'t> Reader<'t> {
                 self.finish(said, types, names)?;
                 Ok(None)
             }
-            Kind::Call => {
+            ParsedOpKind::Call => {
                 let operands = self.operands()?;
                 let mut stated = ParsedAttrs::default();
                 if self.scan.eat("<") {
@@ -174,7 +174,7 @@ impl<'t> Reader<'t> {
                 self.call(&callee, place, operands, names)?;
                 Ok(None)
             }
-            Kind::Return => {
+            ParsedOpKind::Return => {
                 let operands = self.operands()?;
                 let types = self.types()?;
                 self.check_types(at, &operands, &types.left)?;
@@ -208,7 +208,7 @@ impl<'t> Reader<'t> {
 
     // ----- regions -----
 
-    /// A region between braces. `args` are its arguments where the op names them; else they stand
+    /// Reads a region in braces. `args` are its arguments if the op names them; otherwise they are
     /// at its beginning.
     pub(super) fn region(&mut self, said: &mut ParsedOp<'t>, args: Option<Vec<TypedName<'t>>>) -> Result<()> {
         let at = self.scan.place();
@@ -223,8 +223,8 @@ impl<'t> Reader<'t> {
             let value = self.build.param(ty);
             self.build.name(name, Refs::from_slice(&[value]), at)?;
         }
-        // All regions of an op take the same values from around them, so each starts with those of
-        // the ones before.
+        // All regions of an op capture the same values, so each starts with the captures of those
+        // before.
         self.build.capture_all(&said.captured)?;
         let returns = self.operations("}")?;
         self.build.close_frame();
@@ -234,7 +234,7 @@ impl<'t> Reader<'t> {
         Ok(())
     }
 
-    /// `^bb0(%a: type, ...):`, if it is there.
+    /// Reads `^bb0(%a: type, ...):`, if it is there.
     pub(super) fn block_arguments(&mut self) -> Result<Vec<TypedName<'t>>> {
         let mut names = Vec::new();
         if self.scan.eat("^") {
@@ -247,7 +247,7 @@ impl<'t> Reader<'t> {
         Ok(names)
     }
 
-    /// `(%a: type, %b: type)`.
+    /// Reads `(%a: type, %b: type)`.
     pub(super) fn typed_names(&mut self) -> Result<Vec<TypedName<'t>>> {
         let mut names = Vec::new();
         self.scan.list(["(", ")"], |scan| {
@@ -260,7 +260,7 @@ impl<'t> Reader<'t> {
         Ok(names)
     }
 
-    /// Ops up to the one that returns, and the bracket after that; what is returned.
+    /// Reads ops up to the one that returns, and the closing bracket; returns the returned values.
     pub(super) fn operations(&mut self, close: &str) -> Result<Vec<Ref>> {
         loop {
             if matches!(self.scan.peek(), Some(b'}') | None) {
@@ -281,7 +281,7 @@ impl<'t> Reader<'t> {
 
     fn pretty(&mut self, name: &str, at: usize, names: ResultNames<'t>) -> Result<Option<Vec<Ref>>> {
         match kind(name, at)? {
-            Kind::Row(def) => {
+            ParsedOpKind::Row(def) => {
                 let mut said = ParsedOp::new(def, at);
                 let types = match syntax::format(def.name) {
                     "!while" => self.pretty_while(&mut said)?,
@@ -296,7 +296,7 @@ impl<'t> Reader<'t> {
                 self.finish(said, types, names)?;
                 Ok(None)
             }
-            Kind::Call => {
+            ParsedOpKind::Call => {
                 let place = self.scan.place();
                 let callee = self.scan.symbol()?;
                 let operands = self.operands()?;
@@ -306,7 +306,7 @@ impl<'t> Reader<'t> {
                 self.call(&callee, place, operands, names)?;
                 Ok(None)
             }
-            Kind::Return => {
+            ParsedOpKind::Return => {
                 let mut operands = Vec::new();
                 if self.scan.peek() == Some(b'%') {
                     self.comma_operands(&mut operands)?;
@@ -320,7 +320,7 @@ impl<'t> Reader<'t> {
         }
     }
 
-    /// Operands with commas between and, where no operand follows a comma, after them.
+    /// Reads operands separated by commas, and the comma after them if no operand follows it.
     pub(super) fn comma_operands(&mut self, operands: &mut Vec<Ref>) -> Result<()> {
         while self.scan.peek() == Some(b'%') {
             operands.push(self.operand()?);
@@ -331,9 +331,9 @@ impl<'t> Reader<'t> {
         Ok(())
     }
 
-    // ----- what comes of it -----
+    // ----- checks -----
 
-    /// Checks that values have the types that the text gives them.
+    /// Checks that values have the declared types.
     pub(super) fn check_types(&self, at: usize, values: &[Ref], declared: &[TensorType]) -> Result<()> {
         let types: Vec<TensorType> = values.iter().map(|&value| self.build.type_of(value)).collect();
         if types == declared {
@@ -345,7 +345,7 @@ impl<'t> Reader<'t> {
         ))
     }
 
-    /// The declared types of operands and results, where the short forms leave some of them out.
+    /// The declared types of operands and results; the short forms omit some.
     fn declared(&self, said: &ParsedOp<'_>, types: TypeClause) -> Result<Vec<TensorType>> {
         let TypeClause { at, left, results } = types;
         let check = |declared: &[TensorType]| self.check_types(at, &said.operands, declared);
@@ -354,7 +354,7 @@ impl<'t> Reader<'t> {
             return Ok(results);
         }
         match (said.def.name, left.as_slice()) {
-            // One type per value that goes through.
+            // One type per value that passes through.
             ("while" | "optimization_barrier", _) => {
                 check(&left)?;
                 Ok(left)
@@ -363,7 +363,7 @@ impl<'t> Reader<'t> {
                 check(&[pred.clone(), other.clone(), other.clone()])?;
                 Ok(vec![other.clone()])
             }
-            // The type of the result; those of the parts follow from it.
+            // The type of the result, from which those of the parts follow.
             ("complex", [_]) => Ok(left),
             (_, [ty]) => {
                 check(&vec![ty.clone(); said.operands.len()])?;
@@ -391,7 +391,7 @@ impl<'t> Reader<'t> {
             operands.iter().map(|&operand| self.build.type_of(operand)).collect();
         let attrs = complete(def, stated, &operand_types, &declared, at)?;
         let signature = self.build.infer(def.code, attrs, &bodies, &operands, at)?;
-        // What a loop carries for its regions comes out of it too, and nobody sees it.
+        // The captured values that a loop carries are results too, but have no names.
         let results = signature.results();
         let visible = if capture(def) == Capture::Carried {
             results.len().saturating_sub(captured.len())
@@ -412,12 +412,12 @@ impl<'t> Reader<'t> {
         self.bind(names, &made[..visible], at)
     }
 
-    /// The bodies of an op, all with the same values from around them.
+    /// Closes the bodies of an op, all with the same captures.
     fn closed(&self, def: &OpDef, bodies: Vec<OpenBody>, captured: &[Ref]) -> Vec<Arc<Body>> {
         let types: Vec<TensorType> = captured.iter().map(|&value| self.build.type_of(value)).collect();
         let carried = capture(def) == Capture::Carried;
         let close = |(index, body): (usize, OpenBody)| {
-            // Of a loop, the second body returns what the next turn starts with.
+            // The second body of a loop returns the carried values of the next iteration.
             body.close(&types, carried && index == 1)
         };
         bodies.into_iter().enumerate().map(close).collect()
@@ -438,7 +438,7 @@ impl<'t> Reader<'t> {
         Ok(())
     }
 
-    /// A call: the function's ops in place of it.
+    /// Inlines a call.
     fn call(&mut self, callee: &str, at: usize, operands: Vec<Ref>, names: ResultNames<'t>) -> Result<()> {
         let types = self.types()?;
         self.scan.location()?;
@@ -455,7 +455,7 @@ impl<'t> Reader<'t> {
     }
 }
 
-/// The attributes in the order of the schema, with those that follow from the results or have a
+/// Puts the attributes into schema order, and adds those that follow from the results or have a
 /// default.
 fn complete(
     def: &'static OpDef,

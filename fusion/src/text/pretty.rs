@@ -1,4 +1,4 @@
-//! The pretty forms: those that [`super::syntax`] says in a line, and the few that are languages of
+//! The pretty forms: those that [`super::syntax`] describes in a line, and the few with a syntax of
 //! their own.
 
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use super::build::OpenBody;
 use super::dense::Dense;
 use super::error::{Problem, Result, Shown};
 use super::module::Reader;
-use super::op::{Kind, ParsedOp, ResultNames, kind};
+use super::op::{ParsedOp, ParsedOpKind, ResultNames, kind};
 use super::scan::{fault, other};
 use super::types::TypeClause;
 use crate::attr::{AttrDef, AttrValue, Ints};
@@ -16,7 +16,7 @@ use crate::op::{OpCode, OpDef, attrs as build};
 use crate::shape::TensorType;
 
 impl<'t> Reader<'t> {
-    /// What a form of [`super::syntax`] says.
+    /// Reads an op in a form of [`super::syntax`].
     pub(super) fn formatted(&mut self, said: &mut ParsedOp<'t>, format: &str) -> Result<()> {
         let mut items = format.split(' ');
         while let Some(item) = items.next() {
@@ -48,8 +48,8 @@ impl<'t> Reader<'t> {
         Ok(())
     }
 
-    /// `{stride = [1, 2], pad = [[1, 1], [0, 1]], lhs_dilate = [1, 1], rhs_dilate = [1, 1], reverse
-    /// = [false, false]}`.
+    /// Reads `{stride = [1, 2], pad = [[1, 1], [0, 1]], lhs_dilate = [1, 1], rhs_dilate = [1, 1],
+    /// reverse = [false, false]}`.
     fn window(&mut self, said: &mut ParsedOp<'t>) -> Result<()> {
         const NAMES: [(&str, &str); 5] = [
             ("stride", "window_strides"),
@@ -67,8 +67,8 @@ impl<'t> Reader<'t> {
         })
     }
 
-    /// `, batching_dims = [0] x [0], contracting_dims = [1] x [0], precision = [...], algorithm =
-    /// <...>`, all but the second of which may be left out.
+    /// Reads `, batching_dims = [0] x [0], contracting_dims = [1] x [0], precision = [...],
+    /// algorithm = <...>`. Only the second part is required.
     fn dot(&mut self, said: &mut ParsedOp<'t>) -> Result<()> {
         let mut dims: [Option<[Ints; 2]>; 2] = [None, None];
         while self.scan.eat(",") {
@@ -104,7 +104,7 @@ impl<'t> Reader<'t> {
         said.set("dot_dimension_numbers", AttrValue::Struct(lists.collect()))
     }
 
-    /// `e5m10`.
+    /// Reads `e5m10`.
     fn precision(&mut self, said: &mut ParsedOp<'t>) -> Result<()> {
         let at = self.scan.place();
         let word = self.scan.word().unwrap_or("");
@@ -120,7 +120,7 @@ impl<'t> Reader<'t> {
         said.set("mantissa_bits", i64::from(mantissa).into())
     }
 
-    /// `[0:2, 1:3:2]`.
+    /// Reads `[0:2, 1:3:2]`.
     fn ranges(&mut self, said: &mut ParsedOp<'t>) -> Result<()> {
         let (mut starts, mut limits, mut strides) = (Ints::new(), Ints::new(), Ints::new());
         self.scan.list(["[", "]"], |scan| {
@@ -136,11 +136,11 @@ impl<'t> Reader<'t> {
         Ok(())
     }
 
-    /// `dense<...> : type`, after attributes if there are some.
+    /// Reads `dense<...> : type`, after optional attributes.
     pub(super) fn pretty_constant(&mut self, mut said: ParsedOp<'t>, names: ResultNames<'t>) -> Result<()> {
         self.attribute_dictionary(&mut said)?;
         let place = self.scan.place();
-        // A constant in a function that is called often is read and kept once.
+        // A constant in a function with several calls is read and kept once.
         if let Some((signature, end)) = self.constants.get(&place) {
             let signature = signature.clone();
             self.scan.back_to(*end);
@@ -161,8 +161,7 @@ impl<'t> Reader<'t> {
             let made = self.build.add(constant, &[], said.at)?;
             return self.bind(names, &made, said.at);
         };
-        // One element for all is what it says: a scalar that is broadcast. Its size is no matter
-        // then.
+        // A splat becomes a scalar that is broadcast, so its size does not matter.
         let element = self.build.add(constant, &[], said.at)?;
         let attrs = build::broadcast_in_dim(ty.shape().clone(), &[]);
         let spread = self.build.infer(OpCode::BroadcastInDim, attrs, &[], &element, said.at)?;
@@ -170,9 +169,8 @@ impl<'t> Reader<'t> {
         self.bind(names, &made, said.at)
     }
 
-    /// `(%x init: %i), (%y init: %j) applies stablehlo.add across dimensions = [0] : types`, or
-    /// with a body of its own after that: `reducer(%a: type, %b: type) (%c: type, %d: type) { ...
-    /// }`.
+    /// Reads `(%x init: %i), (%y init: %j) applies stablehlo.add across dimensions = [0] : types`,
+    /// or the same with a body: `reducer(%a: type, %b: type) (%c: type, %d: type) { ... }`.
     pub(super) fn pretty_reduce(&mut self, said: &mut ParsedOp<'t>) -> Result<TypeClause> {
         let (mut inputs, mut inits) = (Vec::new(), Vec::new());
         loop {
@@ -192,7 +190,7 @@ impl<'t> Reader<'t> {
             let at = self.scan.place();
             let name = self.scan.word().unwrap_or("");
             match kind(name, at)? {
-                Kind::Row(def) => Some((at, def)),
+                ParsedOpKind::Row(def) => Some((at, def)),
                 _ => return Err(other(at, "this is no op that combines two elements")),
             }
         } else {
@@ -229,7 +227,7 @@ impl<'t> Reader<'t> {
         Ok(types)
     }
 
-    /// `(%a = %x, %b = %y) : types cond { ... } do { ... }`.
+    /// Reads `(%a = %x, %b = %y) : types cond { ... } do { ... }`.
     pub(super) fn pretty_while(&mut self, said: &mut ParsedOp<'t>) -> Result<TypeClause> {
         let mut names = Vec::new();
         self.scan.expect("(")?;
@@ -263,7 +261,7 @@ impl<'t> Reader<'t> {
     }
 }
 
-/// An attribute that a form names.
+/// The attribute that a form names.
 fn attr_def(def: &'static OpDef, name: &str) -> &'static AttrDef {
     let found = def.attrs.iter().find(|attr| attr.name == name);
     found.unwrap_or_else(|| panic!("bug: the form of {} names {name}, which its row does not have", def.name))

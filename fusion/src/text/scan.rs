@@ -1,14 +1,14 @@
-//! Going over the text: space, words, names, numbers.
+//! Scans the text: whitespace, words, names, numbers.
 //!
-//! There are no tokens: what a character means depends on where it stands (the `x` in
-//! `tensor<2x3xf32>`), so each place of the grammar takes what it can use. A scanner is a place in
-//! the text; copying it remembers the place.
+//! There is no tokenizer, because the meaning of a character depends on its position in the grammar
+//! (the `x` in `tensor<2x3xf32>`). Each grammar rule reads what it can use. A scanner is a position
+//! in the text; a copy saves the position.
 
 use std::borrow::Cow;
 
 use super::error::{Fault, Problem, Result};
 
-/// A place in a text.
+/// A position in a text.
 #[derive(Clone, Copy)]
 pub(super) struct Scanner<'t> {
     text: &'t str,
@@ -28,7 +28,7 @@ impl<'t> Scanner<'t> {
         Scanner { text, at: 0 }
     }
 
-    /// The byte offset, without the space that may stand there.
+    /// The byte offset after any whitespace.
     pub(super) fn place(&mut self) -> usize {
         self.space();
         self.at
@@ -38,12 +38,12 @@ impl<'t> Scanner<'t> {
         &self.text.as_bytes()[self.at..]
     }
 
-    /// What was gone over since another place.
+    /// The text since another position.
     pub(super) fn since(&self, start: usize) -> &'t str {
         &self.text[start..self.at]
     }
 
-    /// Goes over white space and comments.
+    /// Skips whitespace and comments.
     fn space(&mut self) {
         loop {
             match self.bytes() {
@@ -56,25 +56,25 @@ impl<'t> Scanner<'t> {
         }
     }
 
-    /// The next character of the grammar.
+    /// The next character after whitespace.
     pub(super) fn peek(&mut self) -> Option<u8> {
         self.space();
         self.bytes().first().copied()
     }
 
-    /// The character at this very place.
+    /// The character at the current offset.
     pub(super) fn here(&self) -> Option<u8> {
         self.bytes().first().copied()
     }
 
-    /// Takes a character at this very place.
+    /// Consumes a character at the current offset, if it matches.
     pub(super) fn take_here(&mut self, wanted: u8) -> bool {
         let found = self.here() == Some(wanted);
         self.at += usize::from(found);
         found
     }
 
-    /// Takes punctuation, if it stands next.
+    /// Consumes punctuation, if it is next.
     pub(super) fn eat(&mut self, wanted: &str) -> bool {
         self.space();
         let found = self.bytes().starts_with(wanted.as_bytes());
@@ -82,19 +82,19 @@ impl<'t> Scanner<'t> {
         found
     }
 
-    /// Takes punctuation.
+    /// Consumes required punctuation.
     pub(super) fn expect(&mut self, wanted: &str) -> Result<()> {
         if self.eat(wanted) { Ok(()) } else { Err(self.expected(format!("`{wanted}`"))) }
     }
 
-    /// Takes a word, such as `tensor`, `func.func` or `i64`.
+    /// Consumes a word, such as `tensor`, `func.func` or `i64`.
     pub(super) fn word(&mut self) -> Option<&'t str> {
         self.space();
         self.bytes().first().filter(|&&byte| starts_word(byte))?;
         Some(self.run(is_in_word))
     }
 
-    /// Takes this word, if it stands next.
+    /// Consumes this word, if it is next.
     pub(super) fn eat_word(&mut self, wanted: &str) -> bool {
         let mut ahead = *self;
         let found = ahead.word() == Some(wanted);
@@ -104,17 +104,17 @@ impl<'t> Scanner<'t> {
         found
     }
 
-    /// Takes this word.
+    /// Consumes this required word.
     pub(super) fn expect_word(&mut self, wanted: &str) -> Result<()> {
         if self.eat_word(wanted) { Ok(()) } else { Err(self.expected(format!("`{wanted}`"))) }
     }
 
-    /// Takes what a literal of a format says, word or punctuation.
+    /// Consumes a literal of a format: a word or punctuation.
     pub(super) fn eat_literal(&mut self, wanted: &str) -> bool {
         if wanted.bytes().all(is_in_word) { self.eat_word(wanted) } else { self.eat(wanted) }
     }
 
-    /// Takes the characters at this very place that a test accepts.
+    /// Consumes the characters from the current offset on that `accepts` accepts.
     pub(super) fn run(&mut self, accepts: impl Fn(u8) -> bool) -> &'t str {
         let start = self.at;
         let bytes = self.bytes();
@@ -122,18 +122,18 @@ impl<'t> Scanner<'t> {
         &self.text[start..self.at]
     }
 
-    /// Takes what follows a sigil: letters, digits and `_ $ . -`.
+    /// Consumes the name after a sigil: letters, digits and `_ $ . -`.
     pub(super) fn suffix(&mut self, what: &str) -> Result<&'t str> {
         let name = self.run(|byte| is_in_word(byte) || byte == b'-');
         if name.is_empty() { Err(self.expected(what)) } else { Ok(name) }
     }
 
-    /// Takes the name of a value, without the `%`.
+    /// Consumes the name of a value, without the `%`.
     pub(super) fn value_name(&mut self) -> Result<&'t str> {
         if self.eat("%") { self.suffix("the name of a value") } else { Err(self.expected("a value")) }
     }
 
-    /// Takes the name of a function, without the `@`.
+    /// Consumes the name of a function, without the `@`.
     pub(super) fn symbol(&mut self) -> Result<Cow<'t, str>> {
         if !self.eat("@") {
             return Err(self.expected("a name with `@`"));
@@ -141,7 +141,7 @@ impl<'t> Scanner<'t> {
         if self.here() == Some(b'"') { self.string() } else { Ok(Cow::Borrowed(self.suffix("a name")?)) }
     }
 
-    /// Takes a string in quotes.
+    /// Consumes a quoted string.
     pub(super) fn string(&mut self) -> Result<Cow<'t, str>> {
         let start = self.place();
         self.skip_string()?;
@@ -154,7 +154,7 @@ impl<'t> Scanner<'t> {
         })
     }
 
-    /// Goes over a string in quotes.
+    /// Skips a quoted string.
     fn skip_string(&mut self) -> Result<()> {
         let start = self.place();
         if !self.take_here(b'"') {
@@ -173,7 +173,7 @@ impl<'t> Scanner<'t> {
         }
     }
 
-    /// Takes a decimal number.
+    /// Consumes a decimal number.
     pub(super) fn integer(&mut self) -> Result<i64> {
         let start = self.place();
         self.take_here(b'-');
@@ -188,11 +188,11 @@ impl<'t> Scanner<'t> {
         })
     }
 
-    /// Goes over a balanced pair of brackets, the first of which stands next. Angles count as
-    /// brackets where `angles` says so: in attributes and types, where they always are.
+    /// Skips a balanced pair of brackets, which must be next. `angles` counts angle brackets too,
+    /// as in attributes and types, where they are always balanced.
     pub(super) fn skip_brackets(&mut self, angles: bool) -> Result<()> {
         let start = self.place();
-        // Depth by kind would refuse no more than what is read afterwards does.
+        // Tracking the kinds of brackets would reject no more than the later parse does.
         let mut depth = 0usize;
         loop {
             match self.peek() {
@@ -215,7 +215,7 @@ impl<'t> Scanner<'t> {
         }
     }
 
-    /// Goes over the value of an attribute that nobody wants, up to the comma or bracket after it.
+    /// Skips the value of an attribute, up to the comma or bracket after it.
     pub(super) fn skip_value(&mut self) -> Result<()> {
         let start = self.place();
         loop {
@@ -231,17 +231,17 @@ impl<'t> Scanner<'t> {
         if self.at == start { Err(self.expected("a value")) } else { Ok(()) }
     }
 
-    /// Goes back to an earlier place.
+    /// Returns to an earlier position.
     pub(super) fn back_to(&mut self, place: usize) {
         self.at = place;
     }
 
-    /// Goes one character on.
+    /// Advances by one character.
     fn step(&mut self) {
         self.at += self.text[self.at..].chars().next().map_or(0, char::len_utf8);
     }
 
-    /// Takes items that stand between brackets, with commas between them.
+    /// Reads bracketed items separated by commas.
     pub(super) fn list(
         &mut self,
         [open, close]: [&str; 2],
@@ -262,13 +262,13 @@ impl<'t> Scanner<'t> {
         }
     }
 
-    /// Goes over a location, if there is one: it says where the program came from, and nothing
-    /// about what it does.
+    /// Skips a location, if there is one. It describes the origin of the program and does not
+    /// affect the computation.
     pub(super) fn location(&mut self) -> Result<()> {
         if self.eat_word("loc") { self.skip_brackets(false) } else { Ok(()) }
     }
 
-    /// What stands next, for messages.
+    /// The next item of the text, for messages.
     fn found(&mut self) -> String {
         const MOST: usize = 24;
         let mut ahead = *self;
@@ -285,29 +285,29 @@ impl<'t> Scanner<'t> {
         }
     }
 
-    /// The error that something else stands here.
+    /// An error: something else was expected here.
     pub(super) fn expected(&mut self, what: impl Into<String>) -> Box<Fault> {
         let found = self.found();
         fault(self.place(), Problem::Expected { expected: what.into(), found })
     }
 }
 
-/// A problem at a place.
+/// A problem at a position.
 pub(super) fn fault(at: usize, problem: Problem) -> Box<Fault> {
     Box::new(Fault { at, problem })
 }
 
-/// A problem at a place, in words.
+/// A problem at a position, in words.
 pub(super) fn other(at: usize, words: impl Into<String>) -> Box<Fault> {
     fault(at, Problem::Other(words.into()))
 }
 
-/// Something at a place that there is no form for here.
+/// An unsupported feature at a position.
 pub(super) fn unsupported(at: usize, words: impl Into<String>) -> Box<Fault> {
     fault(at, Problem::Unsupported(words.into()))
 }
 
-/// A string without the escapes of MLIR: `\\`, `\"`, `\n`, `\t` and two hexadecimal digits.
+/// Resolves MLIR's escapes: `\\`, `\"`, `\n`, `\t` and two hexadecimal digits.
 fn unescaped(raw: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(raw.len());
     let mut rest = raw.bytes();

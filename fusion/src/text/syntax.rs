@@ -1,20 +1,20 @@
 //! The pretty forms of ops.
 //!
-//! What stands between the name of an op and its attributes is said by a line per op, in a small
-//! language: its items are separated by spaces and are
+//! One line per op describes what is between its name and its attributes, in a small language.
+//! Items are separated by spaces:
 //!
-//! - `%`, an operand; `%*`, any number of operands with commas between and, where something
-//!   follows, after them;
+//! - `%`, an operand; `%*`, any number of operands separated by commas, and the comma after them if
+//!   something follows;
 //! - `$name`, the value of an attribute;
-//! - `[` and `]` around what may be left out; it is there if its first item is;
-//! - `!name`, a form of its own, which [`super::op`] reads;
-//! - anything else: itself.
+//! - `[` and `]` around an optional part; it is present if its first item is;
+//! - `!name`, a form that [`super::op`] reads with its own code;
+//! - anything else is literal.
 //!
-//! An op that is not listed is written as its operands: `stablehlo.add %a, %b : tensor<2xf32>`. The
-//! forms are those of the op definitions of StableHLO and CHLO (`assemblyFormat` in
-//! `StablehloOps.td` and `ChloOps.td` of openxla/stablehlo).
+//! The form of other ops is their operands: `stablehlo.add %a, %b : tensor<2xf32>`. The forms are
+//! those of the op definitions of StableHLO and CHLO (`assemblyFormat` in `StablehloOps.td` and
+//! `ChloOps.td` of openxla/stablehlo).
 
-/// The forms by the names of the ops without their dialects.
+/// The forms by op name, without dialect.
 const FORMATS: [(&str, &str); 25] = [
     ("broadcast_in_dim", "% , dims = $broadcast_dimensions"),
     ("cholesky", "% [ , lower = $lower ]"),
@@ -58,7 +58,7 @@ mod tests {
     use crate::op::OPS;
     use crate::text::attrs::stated_def;
 
-    /// The attributes of a form are those of the op's row, and the list can be searched by eye.
+    /// The attributes of a form are in the op's row, and the list is sorted.
     #[test]
     fn forms_fit_the_op_table() {
         assert!(FORMATS.is_sorted_by_key(|(name, _)| name));

@@ -1,4 +1,4 @@
-//! Types: `tensor<2x3xf32>`, lists of them, and those of functions.
+//! Reads types: `tensor<2x3xf32>`, lists of them, and function types.
 
 use smallvec::SmallVec;
 
@@ -8,18 +8,18 @@ use crate::dtype::DType;
 use crate::limits::MAX_RANK;
 use crate::shape::TensorType;
 
-/// What stands after the colon of an op: types, and after an arrow the types of the results.
+/// The type clause after the colon of an op: types, and after an arrow the result types.
 pub(super) struct TypeClause {
-    /// Where it stands.
+    /// Its position.
     pub(super) at: usize,
     /// The types before the arrow.
     pub(super) left: Vec<TensorType>,
-    /// Those after it, if there is one.
+    /// The types after the arrow, if there is one.
     pub(super) results: Option<Vec<TensorType>>,
 }
 
 impl<'t> Scanner<'t> {
-    /// An element type, as it stands inside `tensor<...>`.
+    /// Reads an element type, as in `tensor<...>`.
     pub(super) fn dtype(&mut self) -> Result<DType> {
         let start = self.place();
         if self.here() == Some(b'!') {
@@ -41,7 +41,7 @@ impl<'t> Scanner<'t> {
         known.ok_or_else(|| fault(start, Problem::UnknownDType(name.to_owned())))
     }
 
-    /// A tensor type.
+    /// Reads a tensor type.
     pub(super) fn ty(&mut self) -> Result<TensorType> {
         let start = self.place();
         if !self.eat_word("tensor") {
@@ -94,7 +94,7 @@ impl<'t> Scanner<'t> {
         TensorType::of(dtype, &dims).map_err(|error| other(start, error.to_string()))
     }
 
-    /// Types in parentheses, separated by commas; the parentheses may hold none.
+    /// Reads types in parentheses, separated by commas; there may be none.
     pub(super) fn type_list(&mut self) -> Result<Vec<TensorType>> {
         let mut types = Vec::new();
         self.list(["(", ")"], |scanner| {
@@ -104,7 +104,7 @@ impl<'t> Scanner<'t> {
         Ok(types)
     }
 
-    /// Types with commas between them, without parentheses: at least one.
+    /// Reads one or more types separated by commas, without parentheses.
     pub(super) fn bare_types(&mut self) -> Result<Vec<TensorType>> {
         let mut types = vec![self.ty()?];
         while self.eat(",") {
@@ -113,12 +113,12 @@ impl<'t> Scanner<'t> {
         Ok(types)
     }
 
-    /// One type, or several in parentheses.
+    /// Reads one type, or several in parentheses.
     pub(super) fn result_types(&mut self) -> Result<Vec<TensorType>> {
         if self.peek() == Some(b'(') { self.type_list() } else { Ok(vec![self.ty()?]) }
     }
 
-    /// Everything after the colon of an op.
+    /// Reads everything after the colon of an op.
     pub(super) fn type_clause(&mut self) -> Result<TypeClause> {
         let at = self.place();
         let left = if self.peek() == Some(b'(') { self.type_list()? } else { self.bare_types()? };

@@ -1,20 +1,20 @@
-//! Ever more values.
+//! Detects a number of values that grows for ever.
 //!
-//! What a program keeps for good it has after its first steps; what it keeps for a while comes and
-//! goes. So the least number of values that are alive in a window of many boundaries is steady,
-//! however high the peaks between. Where that least number rises from window to window, the program
-//! keeps something of each step: losses in a list, graphs of old steps behind them.
+//! A program has the values that it keeps for good after its first steps; values that it keeps for
+//! a while come and go. So the minimum number of live values in a window of many boundaries is
+//! steady, however high the peaks between. If that minimum rises from window to window, the program
+//! keeps something of each step, such as losses in a list with the graphs of old steps behind them.
 //!
-//! The number of values is looked at, not their bytes: a state that grows (the keys and values of a
-//! decoder) is as many values in each step, and has a length that the program wants.
+//! The rule counts values, not bytes. A growing state (the keys and values of a decoder) has the
+//! same number of values in each step, and a size that the program wants.
 //!
-//! A program that asks for nothing has its regions for boundaries, from some on after the last that
-//! it asked for.
+//! If a program requests no boundaries, its regions count as boundaries, from a number of regions
+//! after the last request.
 //!
-//! Only results of regions count; what was uploaded the program has itself. Values are looked at by
-//! weak references: so nothing is kept alive, and the donation of memory, which asks whether a
-//! region is the last to have a value, sees no difference. The driver may be behind the program, so
-//! that values are gone a little early; what stays is seen in any case.
+//! Only results of regions count; the program has uploaded data anyway. Values are observed by weak
+//! references. So nothing is kept alive, and donation, which asks whether a region is the last
+//! reader of a value, is not affected. The driver may be behind the program, so values may seem to
+//! be gone a little early. Values that stay are seen in any case.
 
 use std::sync::{Arc, Weak};
 
@@ -24,27 +24,28 @@ use rustc_hash::FxHashMap;
 use crate::event::LeakSite;
 use crate::value::ValueCell;
 
-/// Boundaries of which the least number of values is taken: more than the steps of what is gathered
-/// over some, such as gradients.
+/// Boundaries per window, of which the minimum is taken: more than the steps over which programs
+/// gather something, such as gradients.
 const WINDOW: u32 = 64;
 
-/// Rises of the least number, one after the other, that are told.
+/// Number of consecutive rises of the minimum that are reported.
 const RISES: usize = 8;
 
-/// Regions after which a program is taken to ask for nothing.
+/// Number of regions without a request after which regions count as boundaries.
 const UNASKED: u32 = 64;
 
-/// Boundaries that these take.
+/// Boundaries in these windows.
 pub(super) const BOUNDARIES: u32 = WINDOW * RISES as u32;
 
-/// Fewer values more than that are not told: what is kept is then of one step in ten or less.
+/// Minimum number of additional values that is reported. Fewer means that at most one step in ten
+/// keeps a value.
 const MANY: usize = 48;
 
-/// Call sites that are told.
+/// Maximum number of reported call sites.
 const TOLD: usize = 3;
 
-/// Values whose reference counts may be looked at per boundary. Looking at all takes its turn
-/// accordingly seldom.
+/// Reference counts that may be examined per boundary. All values are examined as rarely as that
+/// requires.
 const LOOKS: usize = 64;
 
 #[derive(Debug)]
@@ -56,32 +57,32 @@ struct Made {
     window: u64,
 }
 
-/// The results of one stream's regions that are alive.
+/// The live results of one stream's regions.
 #[derive(Debug, Default)]
 pub(super) struct LiveValueLeak {
     alive: Vec<Made>,
-    /// How many there were when they were last looked at.
+    /// How many values were alive after the latest examination.
     after: usize,
     /// Boundaries since then.
     unseen: usize,
-    /// The window that is under way, its boundaries so far, and the least number.
+    /// The number of the current window, its boundaries so far, and its minimum.
     window: u64,
     boundaries: u32,
     least: Option<usize>,
-    /// The least numbers of the latest windows, each larger than the one before.
+    /// The minima of the latest windows, each larger than the previous.
     rising: Vec<usize>,
     told: bool,
-    /// Regions since the program asked for a boundary.
+    /// Regions since the program last requested a boundary.
     unasked: u32,
 }
 
 impl LiveValueLeak {
-    /// A value was made that lives on.
+    /// A value was made that is needed.
     pub(super) fn made(&mut self, value: &Arc<ValueCell>, site: Site, replicas: u64) {
         if self.told {
             return;
         }
-        // Where boundaries are rare.
+        // For programs with few boundaries.
         if self.alive.len() >= 2 * self.after + 16 * LOOKS {
             self.look();
         }
@@ -89,15 +90,15 @@ impl LiveValueLeak {
         self.alive.push(Made { value: Arc::downgrade(value), site, bytes, window: self.window });
     }
 
-    /// The program asked for a boundary. How many values there are more than [`BOUNDARIES`] ago,
-    /// and where they come from, if that is to be told.
+    /// The program requested a boundary. Returns how many values there are more than [`BOUNDARIES`]
+    /// ago, and their call sites, if that is to be reported.
     pub(super) fn asked(&mut self) -> Option<(usize, Vec<LeakSite>)> {
         self.unasked = 0;
         self.boundary()
     }
 
-    /// A region was sealed, asked for or not. As [`LiveValueLeak::asked`], where the program asks
-    /// for nothing.
+    /// A region was sealed, requested or not. It counts as a boundary if the program requests none;
+    /// see [`LiveValueLeak::asked`].
     pub(super) fn region(&mut self) -> Option<(usize, Vec<LeakSite>)> {
         self.unasked = self.unasked.saturating_add(1);
         if self.unasked > UNASKED { self.boundary() } else { None }
@@ -137,13 +138,13 @@ impl LiveValueLeak {
         Some((more, kept))
     }
 
-    /// Leaves out what is gone.
+    /// Removes values that are gone.
     fn look(&mut self) {
         self.alive.retain(|made| made.value.strong_count() > 0);
         (self.after, self.unseen) = (self.alive.len(), 0);
     }
 
-    /// What was made since the first rise and is alive, by call sites.
+    /// The live values that were made since the first rise, by call site.
     fn kept(&self) -> Vec<LeakSite> {
         let first = self.window.saturating_sub(RISES as u64);
         let mut sites: FxHashMap<&Site, (usize, u64)> = FxHashMap::default();
@@ -155,7 +156,7 @@ impl LiveValueLeak {
             .into_iter()
             .map(|(site, (values, bytes))| LeakSite { site: site.clone(), values, bytes: Bytes(bytes) })
             .collect();
-        // By name where there are as many, so that the same program is told the same.
+        // By name among equals, so that a program always gets the same report.
         kept.sort_by_cached_key(|kept| (std::cmp::Reverse(kept.values), kept.site.to_string()));
         kept.truncate(TOLD);
         kept
@@ -168,8 +169,8 @@ mod tests {
 
     use super::*;
 
-    /// Runs so many boundaries; `keeps` says how many of the ten values made before each are kept,
-    /// and when all that are kept are dropped.
+    /// Runs this many boundaries. `keeps` says how many of the ten values made before each are
+    /// kept, and when all kept values are dropped.
     fn run(boundaries: u32, keeps: impl Fn(u32) -> (usize, bool)) -> Vec<(u32, usize, Vec<LeakSite>)> {
         let ty = TensorType::of(DType::F32, &[4]).unwrap();
         let (mut growth, mut kept, mut told) = (LiveValueLeak::default(), Vec::new(), Vec::new());
@@ -196,7 +197,7 @@ mod tests {
     fn what_is_kept_of_each_step_is_told_once() {
         let told = run(2_000, |_| (1, false));
         let [(at, more, kept)] = told.as_slice() else { panic!("{told:?}") };
-        // The least number is as many looks off as there are boundaries between two.
+        // The minimum may be late by the number of boundaries between two examinations.
         let expected = BOUNDARIES as usize;
         assert_eq!(*at, BOUNDARIES + WINDOW - 1);
         assert!((expected..expected + 20).contains(more), "{more}");
@@ -215,7 +216,7 @@ mod tests {
             let told = run(5_000, |boundary| (3, boundary % period == period - 1));
             assert!(told.is_empty(), "{period}: {told:?}");
         }
-        // What is made once, however slowly.
+        // Values that are made once, however slowly.
         assert!(run(2_000, |boundary| (usize::from(boundary < 400), false)).is_empty());
     }
 }

@@ -1,11 +1,12 @@
-//! Faults of programs that show in the record: reads in a hot loop, and ever more values.
+//! Detects problems of a program from its record: reads in a hot loop, and a growing number of
+//! values.
 //!
-//! Input: the boundaries and regions of one stream, in order, and where the host asked. Output:
-//! warnings, each once ([`Event::HotReads`], [`Event::Growth`]), and for each region that a read
-//! ends, where that read is. Both rules count boundaries, ops and values, and never look at a
-//! clock. Nothing of this happens unless somebody observes the engine, and nothing depends on it.
+//! Input: the boundaries and regions of one stream, in order, and the call sites of reads. Output:
+//! warnings, each once ([`Event::HotReads`], [`Event::Growth`]), and the call site of the read that
+//! ended a region. Both rules count boundaries, ops and values, and never look at a clock. They run
+//! only while the engine is observed, and nothing depends on them.
 //!
-//! Where the host asks is not in the log, whose entries are kept small: it goes beside it, in
+//! The log does not hold the call sites of reads, because its entries are kept small. They are in
 //! [`ReadSites`].
 
 mod leaks;
@@ -22,7 +23,7 @@ use crate::event::{Event, LeakSite};
 use crate::stream::StreamShared;
 use crate::value::Producer;
 
-/// Where the host has asked for values, until the driver comes to it.
+/// Call sites of reads, until the driver handles the read.
 pub(crate) struct ReadSites(Mutex<FxHashMap<ValueId, Site>>);
 
 impl ReadSites {
@@ -30,12 +31,12 @@ impl ReadSites {
         ReadSites(Mutex::new(Rank::ReadSites, FxHashMap::default()))
     }
 
-    /// The host asks for a value at this place, and the log will say so next.
+    /// The host reads a value at this call site. The log entry follows.
     pub(crate) fn put(&self, value: ValueId, site: Site) {
         self.0.lock().insert(value, site);
     }
 
-    /// Where it asked for the first of these values that it asked for. All are forgotten.
+    /// Returns the call site of the first of these values that was read, and forgets them all.
     pub(super) fn take(&self, values: impl IntoIterator<Item = ValueId>) -> Option<Site> {
         let mut read_sites = self.0.lock();
         if read_sites.is_empty() {
@@ -48,10 +49,10 @@ impl ReadSites {
     }
 }
 
-/// What is noticed of one stream.
+/// The diagnostics of one stream.
 #[derive(Default)]
 pub(super) struct Diagnostics {
-    /// What was sealed since the program last asked for a boundary.
+    /// What was sealed since the program last requested a boundary.
     load: Load,
     reads: Reads,
     growth: LiveValueLeak,
@@ -63,22 +64,22 @@ impl Diagnostics {
         self.load.add(graph);
     }
 
-    /// A region was sealed whose results somebody needs.
+    /// A sealed region has results that are needed.
     pub(super) fn made(&mut self, job: &Job, stream: &StreamShared) {
         let replicas = stream.engine().device().replicas() as u64;
         for &(result, ref value) in &job.outputs {
             let (_, site) = Producer { region: job.info.clone(), result }.address();
             self.growth.made(value.holder(), site, replicas);
         }
-        // In Strict mode each op is a region, because somebody wants it so.
+        // In Strict mode each op is a region because the user wants that.
         if job.is_fused() {
             let growth = self.growth.region();
             report_leak(growth, stream);
         }
     }
 
-    /// The program asked for a boundary by a read, at `asked`, by a flush, or by using a value on
-    /// another stream.
+    /// The program requested a boundary: by a read, whose call site is `asked`, by a flush, or by
+    /// using a value on another stream.
     pub(super) fn boundary(&mut self, asked: Option<Site>, stream: &StreamShared) {
         let load = std::mem::take(&mut self.load);
         if load.is_nothing() {

@@ -1,9 +1,8 @@
-//! Reads in a hot loop.
+//! Detects reads in a hot loop.
 //!
-//! A read that ends a region costs a call of the device and a wait for its answer, tens of
-//! microseconds at best, and the device idles meanwhile. Behind a training step that is nothing;
-//! behind a few ops it is most of the time. So what counts is how much the program records before
-//! each.
+//! A read that ends a region costs a device call and a wait for the result, at least tens of
+//! microseconds in which the device is idle. That is nothing after a training step, but most of the
+//! time after a few ops. So the rule counts how much the program records before each read.
 
 use std::time::Duration;
 
@@ -11,29 +10,28 @@ use fuseline_fusion::{Graph, Site};
 use fuseline_interp as interp;
 use rustc_hash::FxHashMap;
 
-/// Boundaries by one call site that are looked at together. Setting up and evaluating read now and
-/// then; what does so 64 times is a loop.
+/// Number of boundaries of one call site that are judged together. Set-up and evaluation read now
+/// and then; 64 reads are a loop.
 pub(super) const MANY: u32 = 64;
 
-/// Ops before each boundary, on average, that are few. A replayed op costs the program 65 ns and a
-/// read at least 20 us (README.md), so up to some hundred ops the read is what costs; but it is
-/// worth a word only where the loop can do with fewer of them. Of the programs in
-/// `benches/programs`, logistic regression, which asks the host after each of its small rounds
-/// whether to go on, is below; so is a chain of ten ops that is measured for what a read costs.
-/// Every one that does a step of work before it reads is above.
+/// Maximum average number of ops before each boundary that counts as few. A replayed op costs the
+/// program 65 ns and a read at least 20 us (README.md), so the read dominates up to some hundred
+/// ops. But a warning pays only where the loop can do with fewer reads. Of the programs in
+/// `benches/programs`, two are below this limit: logistic regression, which asks the host after
+/// each small iteration whether to go on, and a chain of ten ops that measures the cost of a read.
+/// Every program that does a step of work before it reads is above.
 const FEW: u64 = 24;
 
-/// Work before each boundary, on average, that is little: what takes the interpreter as long
-/// ([`interp::estimate`]) takes a device a small part of it, and so no more than the read. Ten ops
-/// on millions of elements are few and much.
+/// Maximum average work before each boundary that counts as little. What takes the interpreter this
+/// long ([`interp::estimate`]) takes a device a fraction of it, and so no more than the read. Ten
+/// ops on millions of elements are few ops but much work.
 const LITTLE: Duration = Duration::from_millis(1);
 
-/// What lies between two boundaries.
+/// What was recorded between two boundaries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Load {
     ops: u64,
-    /// What interpreting it would take. Of more than a few ops it does not matter, and is not
-    /// looked at.
+    /// Estimated time to interpret it. It is not computed for many ops, where it does not matter.
     work: Duration,
 }
 
@@ -50,7 +48,7 @@ impl Load {
     }
 }
 
-/// Call sites that are watched; what reads at more than these places is not one loop.
+/// Maximum number of call sites that are watched. Reads at more places than that are not one loop.
 const SITES: usize = 1_024;
 
 #[derive(Debug, Default)]
@@ -60,13 +58,13 @@ struct Count {
     told: bool,
 }
 
-/// The boundaries that reads of one stream have made, by call site.
+/// The boundaries of one stream that reads caused, by call site.
 #[derive(Debug, Default)]
 pub(super) struct Reads(FxHashMap<Site, Count>);
 
 impl Reads {
-    /// A read was a boundary, so much after the one before it. How many ops there were before the
-    /// latest [`MANY`], if that is to be told.
+    /// A read was a boundary, with `load` recorded since the previous one. Returns the number of
+    /// ops before the latest [`MANY`] reads if that is to be reported.
     pub(super) fn ended(&mut self, site: &Site, load: Load) -> Option<u64> {
         if !self.0.contains_key(site) {
             if self.0.len() >= SITES {
@@ -107,7 +105,7 @@ mod tests {
         for much in many {
             assert!((0..10 * MANY).all(|_| reads.ended(&site("step"), much).is_none()));
         }
-        // A loop may become one later.
+        // It may become a hot loop later.
         let told = (0..2 * MANY).filter_map(|_| reads.ended(&site("step"), load(FEW, LITTLE))).count();
         assert_eq!(told, 1);
     }

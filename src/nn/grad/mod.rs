@@ -1,10 +1,35 @@
 //! Vector-Jacobian products: from the gradient of a result to that of an operand.
 //!
-//! There is no automatic differentiation here; front ends have their own. These are the rules that
-//! a tape needs for the composites of this module and for products, written with the fewest ops and
-//! stable where the composite is. `gradient` always is the gradient of the result, and what is
-//! returned has the shape of the operand. Some rules take the result or a part of it that the
-//! forward computation has anyway, instead of computing it again.
+//! This is no automatic differentiation; front ends have their own. These are the rules that an
+//! autodiff tape needs for the composites of this module and for products. They use the fewest ops
+//! and are as stable as the composite. The result of a rule has the shape of the operand.
+//!
+//! All rules take their arguments in the same order:
+//!
+//! 1. the operands of the function, in its own order. Where a rule needs only the sizes of an
+//!    operand, it takes these (`dims`, `words`); operands that it does not need are left out;
+//! 2. results of the forward computation that a rule reuses instead of computing them again;
+//! 3. the settings of the function, in its own order;
+//! 4. `gradient`, that of the result.
+//!
+//! So a tape stores the first arguments, and calls the rule when the gradient arrives:
+//!
+//! ```
+//! # fn main() -> fuseline::Result<()> {
+//! # let engine = fuseline::Engine::reference();
+//! use fuseline::nn::{self, grad};
+//! use fuseline::{Result, Tensor};
+//!
+//! let x = engine.tensor(&[1.0f32, -2.0, 0.5], &[3])?;
+//! let y = nn::softmax(&x, -1)?;
+//! let pullback = move |gradient: &Tensor| -> Result<Tensor> { grad::softmax(&y, -1, gradient) };
+//!
+//! // Softmax sums to 1 whatever `x` is: the gradient of the sum is zero.
+//! let gradient = pullback(&engine.tensor(&[1.0f32; 3], &[3])?)?;
+//! assert!(gradient.to_vec::<f32>()?.iter().all(|g| g.abs() < 1e-6));
+//! # Ok(())
+//! # }
+//! ```
 
 mod space;
 
@@ -18,12 +43,13 @@ use crate::error::{Error, Result};
 use crate::random::Generator;
 use crate::tensor::{Tensor, constant_like, here, plus, times};
 
-/// Of an operand that was broadcast: the sum over what it was repeated along.
+/// Of broadcasting, to an operand with sizes `dims`: the sum over the dimensions along which it was
+/// repeated.
 ///
 /// # Errors
 /// When the gradient has fewer dimensions than `dims`.
 #[track_caller]
-pub fn unbroadcast(gradient: &Tensor, dims: &[u64]) -> Result<Tensor> {
+pub fn unbroadcast(dims: &[usize], gradient: &Tensor) -> Result<Tensor> {
     let Some(missing) = gradient.rank().checked_sub(dims.len()) else {
         let given = format!("the gradient is {} and the operand has sizes {dims:?}", gradient.ty());
         return Err(unfit("unbroadcast", given, "the operand broadcasts to the shape of the gradient"));
@@ -35,12 +61,12 @@ pub fn unbroadcast(gradient: &Tensor, dims: &[u64]) -> Result<Tensor> {
     if repeated.is_empty() { Ok(gradient.clone()) } else { gradient.sum(&repeated)?.reshape(dims) }
 }
 
-/// Of a sum over `axes`, to an operand with sizes `dims`: the gradient repeated.
+/// Of a sum over `axes`, to an operand with sizes `dims`: the gradient, broadcast.
 ///
 /// # Errors
 /// When a dimension does not exist or the gradient has other sizes.
 #[track_caller]
-pub fn sum(gradient: &Tensor, dims: &[u64], axes: &[i64]) -> Result<Tensor> {
+pub fn sum(dims: &[usize], axes: &[i64], gradient: &Tensor) -> Result<Tensor> {
     gradient.expand_dims(axes)?.broadcast_to(dims)
 }
 
@@ -95,9 +121,9 @@ pub fn gelu_exact(x: &Tensor, gradient: &Tensor) -> Result<Tensor> {
     gradient.mul(&below.add(&x.mul(&density)?)?)
 }
 
-/// Of [`dropout`](super::dropout) with the given rate. `before` is the generator as it was before
-/// the call, a clone: what was dropped then is drawn once more and dropped from the gradient, so
-/// nothing has to be kept.
+/// Of [`dropout`](super::dropout) with the given rate. `before` is a clone of the generator from
+/// before the call. The rule draws the same mask again and applies it to the gradient, so no mask
+/// has to be kept.
 ///
 /// # Errors
 /// As [`dropout`](super::dropout).
@@ -138,8 +164,8 @@ pub fn logsumexp(x: &Tensor, result: &Tensor, axes: &[i64], gradient: &Tensor) -
 }
 
 /// Of [`cross_entropy`](super::cross_entropy) and, without weights,
-/// [`cross_entropy_with`](super::cross_entropy_with), with integer labels: the probabilities less
-/// those wanted.
+/// [`cross_entropy_with`](super::cross_entropy_with), with integer labels: the probabilities minus
+/// the target probabilities.
 ///
 /// # Errors
 /// When the shapes do not fit or weights are given.
@@ -160,7 +186,7 @@ pub fn cross_entropy(
         let given = "weights of classes were given".to_owned();
         return Err(super::unset("cross_entropy", given, "this rule is for classes of equal weight"));
     }
-    // Whether they are inside is seen to where the loss is computed.
+    // The computation of the loss has checked the labels.
     let mut wanted = labels.one_hot_or_none(classes, logits.dtype())?;
     if settings.label_smoothing != 0.0 {
         let kept = times(&wanted, 1.0 - settings.label_smoothing)?;
@@ -197,8 +223,8 @@ pub fn cross_entropy(
 /// normal mean(g normal))`.
 ///
 /// With the gradient times `gamma` this is the rule of layer, group and batch normalisation in
-/// training; those of the weights are [`unbroadcast`] of the gradient times `normal`, and of the
-/// gradient.
+/// training. The rule for `gamma` is [`unbroadcast`] of the gradient times `normal`; that for
+/// `beta` is [`unbroadcast`] of the gradient.
 ///
 /// # Errors
 /// When the shapes differ or a dimension does not exist.
@@ -224,19 +250,19 @@ pub fn rms_norm(x: &Tensor, gamma: &Tensor, epsilon: f64, gradient: &Tensor) -> 
 
 // ----- tables -----
 
-/// Number of rows up to which [`embedding`] computes a product instead of adding row by row.
-const SMALL_TABLE: u64 = 1_024;
+/// Number of rows up to which [`embedding`] computes a product instead of a scatter.
+const SMALL_TABLE: usize = 1_024;
 
-/// Of [`embedding`](super::embedding), to the table of `words` rows: the sum of the gradients that
-/// belong to each row.
+/// Of [`embedding`](super::embedding), to the table of `words` rows: the sum of the gradients of
+/// each row.
 ///
-/// For a small table it is a product with the indices as rows of zeros and a one, for a large one a
-/// `scatter`, whose work does not grow with the table but which adds row by row.
+/// For a small table it is a product with the one-hot indices. For a large one it is a `scatter`,
+/// which adds row by row, but whose work does not grow with the table.
 ///
 /// # Errors
 /// When the gradient does not begin with the dimensions of the indices.
 #[track_caller]
-pub fn embedding(indices: &Tensor, words: u64, gradient: &Tensor) -> Result<Tensor> {
+pub fn embedding(words: usize, indices: &Tensor, gradient: &Tensor) -> Result<Tensor> {
     let Some(width) = gradient.dims().strip_prefix(indices.dims()) else {
         let given = format!("the indices are {} and the gradient {}", indices.ty(), gradient.ty());
         return Err(unfit("embedding", given, "there is one gradient per index"));
@@ -286,18 +312,18 @@ fn product(lhs: &Tensor, lhs_axis: i64, rhs: &Tensor, rhs_axis: i64) -> Result<T
     )
 }
 
-/// Whether two operands of a product are batches of matrices that pair up one to one.
+/// Whether two operands of a product are batches of matrices with equal batch dimensions.
 fn paired(a: &Tensor, b: &Tensor) -> bool {
     a.rank() == b.rank() && a.rank() >= 2 && a.dims()[..a.rank() - 2] == b.dims()[..b.rank() - 2]
 }
 
-/// Of [`Tensor::matmul`], to its left operand, which has sizes `lhs`: the gradient times the right
-/// one turned around.
+/// Of [`Tensor::matmul`], to its left operand, which has sizes `lhs`: the gradient times the
+/// transposed right one.
 ///
 /// # Errors
 /// When the shapes do not fit.
 #[track_caller]
-pub fn matmul_lhs(lhs: &[u64], rhs: &Tensor, gradient: &Tensor) -> Result<Tensor> {
+pub fn matmul_lhs(lhs: &[usize], rhs: &Tensor, gradient: &Tensor) -> Result<Tensor> {
     // A vector counts as a matrix: a row on the left, a column on the right.
     let gradient = if rhs.rank() == 1 { gradient.unsqueeze(-1)? } else { gradient.clone() };
     let rhs = if rhs.rank() == 1 { rhs.unsqueeze(-1)? } else { rhs.clone() };
@@ -309,23 +335,23 @@ pub fn matmul_lhs(lhs: &[u64], rhs: &Tensor, gradient: &Tensor) -> Result<Tensor
         gradient.matmul(&rhs.swap_axes(-1, -2)?)?
     };
     let dims = if row { [1, lhs[0]].to_vec() } else { lhs.to_vec() };
-    let result = unbroadcast(&product, &dims)?;
+    let result = unbroadcast(&dims, &product)?;
     if row { result.reshape(lhs) } else { Ok(result) }
 }
 
-/// Of [`Tensor::matmul`], to its right operand, which has sizes `rhs`: the left one turned around
+/// Of [`Tensor::matmul`], to its right operand, which has sizes `rhs`: the transposed left one
 /// times the gradient.
 ///
 /// # Errors
 /// When the shapes do not fit.
 #[track_caller]
-pub fn matmul_rhs(lhs: &Tensor, rhs: &[u64], gradient: &Tensor) -> Result<Tensor> {
+pub fn matmul_rhs(lhs: &Tensor, rhs: &[usize], gradient: &Tensor) -> Result<Tensor> {
     let column = rhs.len() == 1;
     let gradient = if column { gradient.unsqueeze(-1)? } else { gradient.clone() };
     let gradient = if lhs.rank() == 1 { gradient.unsqueeze(-2)? } else { gradient };
     let lhs = if lhs.rank() == 1 { lhs.unsqueeze(0)? } else { lhs.clone() };
     let product = if rhs.len() <= 2 && lhs.rank() == gradient.rank() {
-        // One matrix for all rows: a single product over the batch as well.
+        // One matrix for all rows: a single product that also sums over the batch.
         let over: Vec<i64> = (0..lhs.rank() as i64 - 1).collect();
         let numbers = DotDimensionNumbers {
             lhs_contracting: &over,
@@ -339,7 +365,7 @@ pub fn matmul_rhs(lhs: &Tensor, rhs: &[u64], gradient: &Tensor) -> Result<Tensor
         lhs.swap_axes(-1, -2)?.matmul(&gradient)?
     };
     let dims = if column { [rhs[0], 1].to_vec() } else { rhs.to_vec() };
-    let result = unbroadcast(&product, &dims)?;
+    let result = unbroadcast(&dims, &product)?;
     if column { result.reshape(rhs) } else { Ok(result) }
 }
 
@@ -363,10 +389,10 @@ pub fn attention(
         let given = format!("q is {}, k is {}, v is {}", q.ty(), k.ty(), v.ty());
         return Err(unfit("attention", given, "the number of heads of q is a multiple of that of k and v"));
     }
-    // Heads that share a group are more rows, as in the function itself.
+    // Heads that share a group become additional rows, as in the function itself.
     let rows = heads / groups * queries;
     let site = here();
-    let grouped = |x: &Tensor, last: u64| x.reshape_at(&[batch, groups, rows, last], site.clone());
+    let grouped = |x: &Tensor, last: usize| x.reshape_at(&[batch, groups, rows, last], site.clone());
     let (q, gradient) = (grouped(q, width)?, grouped(gradient, v.dims()[3])?);
     let weights = grouped(weights, keys)?;
     let of_weights = product(&gradient, -1, v, -1)?;

@@ -1,17 +1,18 @@
-//! Rules of what works on space: convolutions, pools, images of another size.
+//! Rules of spatial functions: convolution, pooling, resizing.
 
 use fuseline_fusion::op::attrs::{ConvDimensionNumbers, ConvOptions, DotDimensionNumbers};
-use fuseline_fusion::{DType, Literal, OpCode, TensorType};
+use fuseline_fusion::{DType, OpCode};
 
 use crate::error::Result;
 use crate::nn::pool::{Windows, along, check_sizes, divided, positions, stretches};
 use crate::nn::resize::{Tap, taps};
 use crate::nn::{self, Layout, Pool, Resize, unfit};
+use crate::tensor::dims::{literal, type_of};
 use crate::tensor::{Tensor, constant_like, plain};
 
-/// Refuses a gradient whose shape is not that of the result.
+/// Fails if the shape of the gradient is not that of the result.
 #[track_caller]
-fn check_gradient(op: &'static str, gradient: &Tensor, result: &[u64]) -> Result<()> {
+fn check_gradient(op: &'static str, gradient: &Tensor, result: &[usize]) -> Result<()> {
     if gradient.dims() == result {
         return Ok(());
     }
@@ -21,12 +22,12 @@ fn check_gradient(op: &'static str, gradient: &Tensor, result: &[u64]) -> Result
 
 // ----- pools -----
 
-/// Of [`nn::max_pool`], to its operand: the gradient of each position at the place of its largest
-/// element, the first of several. Where there is NaN under the window, its gradient goes to any of
-/// the elements or to none.
+/// Of [`nn::max_pool`], to its operand: the gradient of each window goes to its largest element, or
+/// the first of several. If there is a NaN under the window, its gradient goes to any of the
+/// elements or to none.
 ///
-/// One `select_and_scatter`; if the window is dilated, which that op cannot say, some ops for each
-/// of its elements.
+/// One `select_and_scatter`. That op does not support dilated windows; for these, a few ops for
+/// each element of the window.
 ///
 /// # Errors
 /// When the window does not fit the operand, or the gradient has other sizes than the result.
@@ -43,14 +44,14 @@ pub fn max_pool(x: &Tensor, pool: &Pool, gradient: &Tensor) -> Result<Tensor> {
     result.narrowed(x.dtype())
 }
 
-/// As `select_and_scatter`, one element of the window after the other: the gradient where it is the
-/// largest and none before it was, put back to where the element came from.
+/// As `select_and_scatter`, one element of the window after the other: the gradient where this
+/// element is the first largest one, moved back to the element's position.
 #[track_caller]
 fn scattered_maxima(x: &Tensor, largest: &Tensor, windows: &Windows, gradient: &Tensor) -> Result<Tensor> {
     let zero = constant_like(x, 0.0)?;
     let none = vec![0; x.rank()];
     let (low, high): (Vec<i64>, Vec<i64>) = windows.padding.iter().copied().unzip();
-    // NaN equals nothing, so padding never is the largest.
+    // NaN is unequal to everything, so padding is never the largest.
     let padded = x.pad(&constant_like(x, f64::NAN)?, &low, &high, &none)?;
     let (mut taken, mut sum): (Option<Tensor>, Option<Tensor>) = (None, None);
     let mut offset = none.clone();
@@ -86,15 +87,15 @@ fn scattered_maxima(x: &Tensor, largest: &Tensor, windows: &Windows, gradient: &
     }
 }
 
-/// Of [`nn::avg_pool`], to its operand, which has sizes `dims`: each element gets the share of
-/// every position that it is under. The gradient's elements are set a stride apart and summed over
-/// a window that moves by one.
+/// Of [`nn::avg_pool`], to its operand, which has sizes `dims`: each element gets its share of
+/// every window that covers it. The gradient is dilated by the stride and summed over a window that
+/// moves by one.
 ///
 /// # Errors
 /// When the window does not fit the operand, or the gradient has other sizes than the result.
 #[track_caller]
-pub fn avg_pool(dims: &[u64], pool: &Pool, gradient: &Tensor) -> Result<Tensor> {
-    let positions = positions("avg_pool", &TensorType::of(gradient.dtype(), dims)?, pool)?;
+pub fn avg_pool(dims: &[usize], pool: &Pool, gradient: &Tensor) -> Result<Tensor> {
+    let positions = positions("avg_pool", &type_of(gradient.dtype(), dims)?, pool)?;
     let windows = Windows::new(dims.len(), pool, &positions);
     check_gradient("avg_pool", gradient, &windows.result(dims))?;
     let shares = divided(&gradient.widened()?, pool, &positions)?;
@@ -113,12 +114,12 @@ pub fn avg_pool(dims: &[u64], pool: &Pool, gradient: &Tensor) -> Result<Tensor> 
 }
 
 /// Of [`nn::adaptive_avg_pool`], to its operand, which has sizes `dims`. One product for each
-/// dimension of space whose size changed.
+/// spatial dimension whose size changed.
 ///
 /// # Errors
 /// When the sizes do not fit each other.
 #[track_caller]
-pub fn adaptive_avg_pool(dims: &[u64], layout: Layout, gradient: &Tensor) -> Result<Tensor> {
+pub fn adaptive_avg_pool(dims: &[usize], layout: Layout, gradient: &Tensor) -> Result<Tensor> {
     let mut result = gradient.widened()?;
     for axis in changed("adaptive_avg_pool", dims, layout, gradient)? {
         let matrix = means(&result, dims[axis], gradient.dims()[axis])?;
@@ -135,7 +136,7 @@ pub fn adaptive_avg_pool(dims: &[u64], layout: Layout, gradient: &Tensor) -> Res
 /// # Errors
 /// When the sizes do not fit each other.
 #[track_caller]
-pub fn resize(dims: &[u64], settings: Resize, gradient: &Tensor) -> Result<Tensor> {
+pub fn resize(dims: &[usize], settings: Resize, gradient: &Tensor) -> Result<Tensor> {
     let mut result = gradient.widened()?;
     for axis in changed("resize", dims, settings.layout, gradient)? {
         let (from, to) = (dims[axis], gradient.dims()[axis]);
@@ -147,7 +148,7 @@ pub fn resize(dims: &[u64], settings: Resize, gradient: &Tensor) -> Result<Tenso
 
 /// The dimensions of space in which sizes differ; batch and features must not.
 #[track_caller]
-fn changed(op: &'static str, dims: &[u64], layout: Layout, gradient: &Tensor) -> Result<Vec<usize>> {
+fn changed(op: &'static str, dims: &[usize], layout: Layout, gradient: &Tensor) -> Result<Vec<usize>> {
     let space = layout.first_spatial()..(layout.first_spatial() + gradient.rank().saturating_sub(2));
     check_sizes(op, gradient, dims.get(space.clone()).unwrap_or_default())?;
     let fits = |axis: &usize| space.contains(axis) || dims[*axis] == gradient.dims()[*axis];
@@ -158,12 +159,12 @@ fn changed(op: &'static str, dims: &[u64], layout: Layout, gradient: &Tensor) ->
     Ok(space.filter(|&axis| dims[axis] != gradient.dims()[axis]).collect())
 }
 
-/// What each element of a result is made of, `[to, from]`, from its taps.
+/// The matrix of a resize along one dimension, `[to, from]`, from its taps.
 #[track_caller]
-fn weights(like: &Tensor, taps: &[Tap], from: u64) -> Result<Tensor> {
+fn weights(like: &Tensor, taps: &[Tap], from: usize) -> Result<Tensor> {
     let mut matrix: Option<Tensor> = None;
     for tap in taps {
-        let places = plain(like, &Literal::from_slice(&[tap.places.len() as u64], &tap.places)?)?;
+        let places = plain(like, &literal(&[tap.places.len()], &tap.places)?)?;
         let hot = places.one_hot_or_none(from, like.dtype())?;
         let part = hot.mul(&along(&hot, 0, &tap.weights)?)?;
         matrix = Some(match matrix {
@@ -176,10 +177,10 @@ fn weights(like: &Tensor, taps: &[Tap], from: u64) -> Result<Tensor> {
 
 /// The matrix of the means of `count` equal stretches of `length` elements, `[count, length]`.
 #[track_caller]
-fn means(like: &Tensor, length: u64, count: u64) -> Result<Tensor> {
+fn means(like: &Tensor, length: usize, count: usize) -> Result<Tensor> {
     let stretches = stretches(length, count);
     let place = like.on_stream().iota(DType::I32, &[1, length], 1)?;
-    let column = |numbers: Vec<i32>| Literal::from_slice(&[count, 1], &numbers);
+    let column = |numbers: Vec<i32>| literal(&[count, 1], &numbers);
     let first = plain(like, &column(stretches.iter().map(|&(first, _)| first as i32).collect())?)?;
     let end = plain(like, &column(stretches.iter().map(|&(_, end)| end as i32).collect())?)?;
     let inside = place.greater_equal(&first)?.and(&place.less(&end)?)?.convert(like.dtype())?;
@@ -203,18 +204,18 @@ fn turned_back(gradient: &Tensor, axis: usize, matrix: &Tensor) -> Result<Tensor
 
 // ----- convolutions -----
 
-/// How a convolution over space was done, for its rules: `[batch, space..., features]` with a
+/// The settings of a spatial convolution, for its rules: `[batch, space..., features]` with a
 /// kernel `[space..., input features of a group, output features]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Convolution {
-    /// Steps of the window, one per dimension of space.
+    /// Steps of the window, one per spatial dimension.
     pub stride: Vec<i64>,
     /// Padding at both edges.
     pub padding: Vec<(i64, i64)>,
     /// Distance between neighbours in the kernel.
     pub dilation: Vec<i64>,
-    /// Groups that the features are split into; as many as there are input features for one kernel
-    /// each (depthwise).
+    /// Number of groups that the features are split into. With one group per input feature the
+    /// convolution is depthwise.
     pub groups: i64,
 }
 
@@ -242,10 +243,10 @@ impl Convolution {
         x.convolution(kernel, &ConvDimensionNumbers::channels_last(self.stride.len()), &options)
     }
 
-    /// Elements that the dilated kernel spans, and those that the gradient spans with its elements
-    /// a stride apart.
-    fn spans(&self, axis: usize, kernel: u64, gradient: u64) -> (i64, i64) {
-        let span = |size: u64, step: i64| (size as i64 - 1) * step + 1;
+    /// Number of elements that the dilated kernel spans, and that the gradient spans when it is
+    /// dilated by the stride.
+    fn spans(&self, axis: usize, kernel: usize, gradient: usize) -> (i64, i64) {
+        let span = |size: usize, step: i64| (size as i64 - 1) * step + 1;
         (span(kernel, self.dilation[axis]), span(gradient, self.stride[axis]))
     }
 
@@ -259,16 +260,16 @@ impl Convolution {
         Ok(())
     }
 
-    /// Of the convolution, to its input, which has sizes `input`: the gradient's elements set a
-    /// stride apart, convolved with the kernel turned around, whose features trade places.
+    /// Of the convolution, to its input, which has sizes `input`: the gradient, dilated by the
+    /// stride, convolved with the reversed kernel, whose input and output features are exchanged.
     ///
-    /// Dimension numbers and a reversed window could say the same without the two ops, but XLA's
-    /// CPU backend runs those without its fast convolutions, at a sixth of the speed.
+    /// Dimension numbers and a reversed window could express this without the two ops. But XLA's
+    /// CPU backend does not use its fast convolutions for them, which takes six times as long.
     ///
     /// # Errors
     /// When the sizes do not fit.
     #[track_caller]
-    pub fn input_gradient(&self, input: &[u64], kernel: &Tensor, gradient: &Tensor) -> Result<Tensor> {
+    pub fn input_gradient(&self, input: &[usize], kernel: &Tensor, gradient: &Tensor) -> Result<Tensor> {
         self.check([input.len(), kernel.rank()])?;
         self.check([gradient.rank(), kernel.rank()])?;
         let space = self.stride.len();
@@ -289,8 +290,8 @@ impl Convolution {
         gradient.convolution(&turned, &ConvDimensionNumbers::channels_last(space), &options)
     }
 
-    /// A kernel whose features trade places, within each group: `[space..., output features of a
-    /// group, input features]`.
+    /// A kernel with input and output features exchanged within each group:
+    /// `[space..., output features of a group, input features]`.
     #[track_caller]
     fn swapped(&self, kernel: &Tensor) -> Result<Tensor> {
         let space = kernel.rank() - 2;
@@ -300,7 +301,7 @@ impl Convolution {
             return kernel.transpose(&over.chain([last + 1, last]).collect::<Vec<_>>());
         }
         let (sizes, features) = kernel.dims().split_at(space);
-        let groups = self.groups.max(1) as u64;
+        let groups = self.groups.max(1) as usize;
         let [own, out] = [features[0], features[1] / groups];
         let apart = kernel.reshape(&[sizes, &[own, groups, out]].concat())?;
         let turned = apart.transpose(&over.chain([last + 2, last + 1, last]).collect::<Vec<_>>())?;
@@ -308,13 +309,13 @@ impl Convolution {
     }
 
     /// Of the convolution, to its kernel, which has sizes `kernel`: the input convolved with the
-    /// gradient as a kernel, its elements a stride apart. The batch is what is summed over, so it
-    /// stands where the input features were.
+    /// gradient, dilated by the stride, as kernel. The sum is over the batch, so the batch takes
+    /// the place of the input features.
     ///
     /// # Errors
     /// When the sizes do not fit.
     #[track_caller]
-    pub fn kernel_gradient(&self, x: &Tensor, kernel: &[u64], gradient: &Tensor) -> Result<Tensor> {
+    pub fn kernel_gradient(&self, x: &Tensor, kernel: &[usize], gradient: &Tensor) -> Result<Tensor> {
         self.check([x.rank(), kernel.len()])?;
         self.check([gradient.rank(), kernel.len()])?;
         let space = self.stride.len();
@@ -327,8 +328,8 @@ impl Convolution {
             window_strides: self.dilation.clone(),
             rhs_dilation: self.stride.clone(),
             padding: padding.collect(),
-            // The input features, which stand where the batch was, keep to the output features of
-            // their group.
+            // The input features, which take the place of the batch, meet only the output features
+            // of their group.
             batch_group_count: self.groups,
             ..ConvOptions::new(space)
         };

@@ -4,10 +4,10 @@
 //!
 //! | state | meaning |
 //! |---|---|
-//! | `IDLE` | nobody works on it and nobody was asked to |
-//! | `QUEUED` | it was asked for and waits for a thread |
+//! | `IDLE` | no thread works on it, and none was asked to |
+//! | `QUEUED` | work was requested; it waits for a thread |
 //! | `RUNNING` | a thread works on it |
-//! | `NOTIFIED` | a thread works on it and was asked to look once more |
+//! | `NOTIFIED` | a thread works on it and was asked to look again |
 //!
 //! | transition | who |
 //! |---|---|
@@ -18,11 +18,11 @@
 //! # Safety argument
 //!
 //! - A1: *One thread at a time works on it.* `RUNNING` is entered from `IDLE` or `QUEUED` by one
-//!   compare-exchange, and only the thread that entered leaves.
-//! - A2: *What was asked for is looked at.* Whatever is published before [`Actor::notify`] is seen
-//!   by a thread that works on the actor afterwards: the notifier's read-modify-write is `Release`;
-//!   the runner's next one, in `start` or `finish`, is `Acquire`, and cannot miss it, because all
-//!   of them are read-modify-writes of one word.
+//!   compare-exchange, and only the thread that entered leaves it.
+//! - A2: *Every request is seen.* Whatever is published before [`Actor::notify`] is seen by a
+//!   thread that works on the actor afterwards. The notifier's read-modify-write is `Release`. The
+//!   runner's next one, in `start` or `finish`, is `Acquire`. It cannot miss the first one, because
+//!   both are read-modify-writes of one word.
 
 use crate::atomic::{AtomicU32, Ordering};
 
@@ -35,28 +35,27 @@ const NOTIFIED: u32 = 3;
 #[derive(Debug)]
 pub struct Actor(AtomicU32);
 
-/// What [`Actor::notify`] leaves to its caller.
+/// What the caller of [`Actor::notify`] has to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Notified {
     /// The caller has to hand the actor to a thread.
     Enqueue,
-    /// Somebody will see to it.
+    /// Nothing: a thread will look.
     InHand,
 }
 
-/// What [`Actor::finish`] leaves to its caller.
+/// What the caller of [`Actor::finish`] has to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Finished {
     /// Nothing: others may start.
     Idle,
-    /// There is more to look at; the caller still runs.
+    /// Look again: the caller still runs.
     Again,
 }
 
-/// Dropped by a panic of whoever works on it, it leaves the actor as one that nobody works on,
-/// rather than one that runs for ever.
+/// Dropped during a panic, it leaves the actor idle instead of running for ever.
 #[derive(Debug)]
 pub struct Unwinding<'a>(pub &'a Actor);
 
@@ -70,7 +69,7 @@ impl Drop for Unwinding<'_> {
 }
 
 impl Actor {
-    /// An actor that nobody works on.
+    /// Creates an idle actor.
     #[inline]
     #[must_use]
     #[allow(clippy::new_without_default, reason = "what is idle is said")]
@@ -78,13 +77,13 @@ impl Actor {
         Actor(AtomicU32::new(IDLE))
     }
 
-    /// Asks for the actor to be worked on.
+    /// Requests work on the actor.
     #[inline]
     pub fn notify(&self) -> Notified {
         let next = |state| match state {
             IDLE => QUEUED,
             RUNNING => NOTIFIED,
-            // Stored again all the same: the read-modify-write is what publishes (A2).
+            // Stored again on purpose: the read-modify-write publishes (A2).
             state => state,
         };
         match self.update(ordering!(Release, "actor_notify"), next) {
@@ -93,7 +92,7 @@ impl Actor {
         }
     }
 
-    /// Starts to work on it, if nobody does. If somebody does, they look once more.
+    /// Starts working on it, if no thread does. Otherwise the running thread looks again.
     #[inline]
     pub fn start(&self) -> bool {
         let next = |state| match state {
@@ -104,7 +103,7 @@ impl Actor {
         before == IDLE || before == QUEUED
     }
 
-    /// Starts to work on it, if it is still waiting for a thread.
+    /// Starts working on it, if it still waits for a thread.
     #[inline]
     pub fn start_queued(&self) -> bool {
         self.0
@@ -142,13 +141,12 @@ mod loom_tests {
     use crate::UnsafeCell;
     use crate::schedule::{Pool, Priority};
 
-    /// An actor, what is asked of it, and what whoever works on it has seen. Demands are plain
-    /// relaxed stores, as `StreamShared::demand` makes them, so only the actor's own word can make
-    /// them visible.
+    /// An actor, its requests, and what its runner has seen. Requests are plain relaxed stores, as
+    /// in `StreamShared::demand`, so only the actor's own word can make them visible.
     struct Desk {
         actor: Actor,
         demanded: [AtomicU32; 2],
-        /// Touched by whoever works on the actor, and by the test when nobody does any more.
+        /// Accessed by the runner, and by the test when nobody runs any more.
         seen: UnsafeCell<[u32; 2]>,
     }
 
@@ -164,7 +162,7 @@ mod loom_tests {
             Arc::new(Desk { actor: Actor::new(), demanded, seen: UnsafeCell::new([0; 2]) })
         }
 
-        /// What a runner does until there is nothing left: looks at the demands.
+        /// What a runner does until nothing is left: reads the requests.
         fn run(&self) {
             loop {
                 let found = [0, 1].map(|who: usize| self.demanded[who].load(Ordering::Relaxed));
@@ -176,14 +174,14 @@ mod loom_tests {
             }
         }
 
-        /// Demands something and sees to it that somebody looks; true if that has to be another
-        /// thread, later.
+        /// Requests something and makes sure that a thread looks. Returns true if that has to be
+        /// another thread, later.
         fn ask(&self, who: usize) -> bool {
             self.demanded[who].store(1, Ordering::Relaxed);
             self.actor.notify() == Notified::Enqueue
         }
 
-        /// As [`Desk::ask`], by a thread that is about to wait and works on the actor itself.
+        /// As [`Desk::ask`], for a thread that is about to wait and works on the actor itself.
         fn ask_here(&self, who: usize) {
             self.demanded[who].store(1, Ordering::Relaxed);
             if self.actor.start() {
@@ -191,15 +189,15 @@ mod loom_tests {
             }
         }
 
-        /// What the last runner saw; every other thread has been joined.
+        /// What the last runner saw. All other threads have been joined.
         fn seen(&self) -> [u32; 2] {
             // SAFETY: holds because every runner has ended.
             self.seen.with(|seen| unsafe { *seen })
         }
     }
 
-    /// The actor waits for a thread of the pool while somebody else asks for something more:
-    /// whoever takes it over sees that, or the asker is told to find another thread.
+    /// The actor waits for a thread of the pool while another thread requests more. Whoever takes
+    /// it over sees that, or the requester is told to find another thread.
     #[test]
     fn loom_what_is_asked_of_a_queued_actor_is_seen() {
         loom::model(|| {
@@ -221,7 +219,7 @@ mod loom_tests {
         });
     }
 
-    /// The same, and a thread that is about to wait takes the actor over from the pool.
+    /// The same, but a thread that is about to wait takes the actor over from the pool.
     #[test]
     fn loom_what_is_asked_of_an_actor_that_is_taken_over_is_seen() {
         loom::model(|| {
@@ -243,7 +241,7 @@ mod loom_tests {
         });
     }
 
-    /// Two threads are about to wait. One of them works; the other leaves a note that is looked at.
+    /// Two threads are about to wait. One of them runs; the other leaves a request that is seen.
     #[test]
     fn loom_two_that_wait_are_both_served() {
         loom::model(|| {
@@ -258,8 +256,8 @@ mod loom_tests {
         });
     }
 
-    /// A thread of the pool and one that is about to wait go for it at once: it is never worked on
-    /// by both (loom sees to that at `seen`), and nothing is forgotten.
+    /// A thread of the pool and one that is about to wait compete for the actor. They never both
+    /// work on it (loom checks that at `seen`), and no request is lost.
     #[test]
     fn loom_one_runner_at_a_time() {
         loom::model(|| {
@@ -279,7 +277,7 @@ mod loom_tests {
         });
     }
 
-    /// The pool's queue hands each item to one thread, and closing it lets the threads go.
+    /// The pool's queue hands each item to one thread, and closing it ends the threads.
     #[test]
     fn loom_the_pool_runs_everything_it_was_given() {
         loom::model(|| {

@@ -1,27 +1,27 @@
-//! Threads for work that somebody waits for, and others for work that nobody waits for.
+//! Threads for foreground work, which somebody waits for, and threads for background work.
 //!
-//! Each kind has a queue and threads of its own, and those of the second run at low priority:
-//! compiles in the background take what cores the program leaves. Linux lets every thread lower its
-//! priority and none raise it again without a privilege, so a thread cannot take both kinds: after
-//! its first piece of unhurried work it would let somebody wait at low priority, or it would
-//! compete with the program for what the program does not wait for. There are half as many of the
-//! second kind, rounded up, on top of the others, which they take nothing from.
+//! Each kind has its own queue and threads. Background threads run at low priority, so background
+//! compiles use the cores that the program leaves. On Linux every thread may lower its priority,
+//! but none may raise it again without a privilege. So one thread cannot do both kinds: after its
+//! first background work it would do foreground work at low priority, or it would compete with the
+//! program for work that nobody waits for. There are half as many background threads, rounded up,
+//! in addition to the others.
 //!
-//! What a compiler does on threads of its own keeps their priority. XLA's CPU plugin generates code
-//! on as many threads as there are cores, made by the first compile of the process, with the
-//! priority of whoever asked for that, and three quarters of a compile's time is spent there (110
-//! of 145 ms for six products, API 0.81, 2026-11-23). All compiles share them, so they must not be
-//! niced. So beside compiles in the background a recording loop got 0.69 of what it gets without,
-//! and 0.56 if nothing is niced (mean of six pairs in one run on 2 cores, other work beside).
+//! Threads that a compiler creates keep their own priority. XLA's CPU plugin generates code on as
+//! many threads as there are cores. The first compile of the process creates them, with the
+//! priority of its thread, and three quarters of a compile's time is spent there (110 of 145 ms for
+//! six products, API 0.81, 2026-11-23). All compiles share these threads, so they must not be
+//! niced. With background compiles, a recording loop runs at 0.69 of its normal speed, and at 0.56
+//! if nothing is niced (mean of six pairs in one run on 2 cores, with other work beside).
 //!
 //! Invariants:
-//! - A3: what is waited for is never queued behind what is not, and is run at the program's own
-//!   priority; but for
-//! - A4: what was begun when nobody waited for it, and is waited for since, ends where it is. What
-//!   is only queued is moved ([`CompilePool::hasten`]).
-//! - A5: a thread that does not come back is given up after a time: another takes its place, and
-//!   who waits for its work is told. With so many stuck, no work is begun that could end so until
-//!   one comes back; it is refused at once.
+//! - A3: foreground work is never queued behind background work and runs at the program's own
+//!   priority, with one exception:
+//! - A4: background work that has begun, and that somebody waits for since, ends on its thread.
+//!   Work that is only queued is moved ([`CompilePool::hasten`]).
+//! - A5: a thread that does not return is abandoned after a time: another replaces it, and whoever
+//!   waits for its work is told. If too many are stuck, no refusable work begins until one returns.
+//!   It is refused at once.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -29,17 +29,17 @@ use std::time::{Duration, Instant};
 
 use super::pool::{Item, Pool, Priority, Refusal, Refused, Stuck};
 
-/// Says for which piece of work somebody has begun to wait.
+/// Identifies work for which somebody may begin to wait.
 type Tag = [u8; 32];
 
-/// Work that can be refused, and other work that cannot.
+/// A piece of work, which may be refusable.
 pub struct Work {
     run: Box<dyn FnOnce() + Send>,
     refusal: Option<Refusal>,
 }
 
 impl Work {
-    /// `refusal` is called instead of the rest of `run`, if that takes too long, or instead of all
+    /// `refusal` is called instead of the rest of `run` if that takes too long, or instead of all
     /// of it.
     pub fn refusable(
         run: impl FnOnce() + Send + 'static,
@@ -48,7 +48,7 @@ impl Work {
         Work { run: Box::new(run), refusal: Some(Box::new(refusal)) }
     }
 
-    /// Does it.
+    /// Does the work.
     pub fn run(self) {
         (self.run)();
     }
@@ -91,13 +91,13 @@ impl<T: Item> Item for (Option<Tag>, T) {
 pub struct CompilePool<T> {
     awaited: Pool<T>,
     unhurried: Pool<(Option<Tag>, T)>,
-    /// With so many stuck no more is begun.
+    /// Number of stuck threads at which no more refusable work begins.
     most_stuck: usize,
 }
 
 impl<T: Item> CompilePool<T> {
-    /// Starts `threads` for what is waited for, named `fuseline-NAME-0` and so on, and the others,
-    /// `fuseline-later-0` and so on.
+    /// Starts `threads` foreground threads, named `fuseline-NAME-0` and so on, and the background
+    /// threads, `fuseline-later-0` and so on.
     pub fn start(
         name: &str,
         threads: usize,
@@ -105,7 +105,8 @@ impl<T: Item> CompilePool<T> {
         run: impl Fn(T) + Clone + Send + Sync + 'static,
     ) -> std::io::Result<CompilePool<T>> {
         let awaited = Pool::start(name, threads, Priority::Normal, run.clone())?;
-        let unhurried = Pool::start("later", threads.div_ceil(2), Priority::Low, move |(_, item)| run(item));
+        let unhurried =
+            Pool::start("compile-bg", threads.div_ceil(2), Priority::Low, move |(_, item)| run(item));
         match unhurried {
             Ok(unhurried) => Ok(CompilePool { awaited, unhurried, most_stuck }),
             Err(error) => {
@@ -115,28 +116,28 @@ impl<T: Item> CompilePool<T> {
         }
     }
 
-    /// Hands over work that somebody waits for. After [`CompilePool::shut_down`] it is dropped.
+    /// Adds foreground work. After [`CompilePool::shut_down`] it is dropped.
     pub fn push(&self, item: T) {
         if let Some(item) = self.unless_closed(item) {
             self.awaited.push(item);
         }
     }
 
-    /// Hands over work that nobody waits for, unless [`CompilePool::hasten`] says otherwise of its
-    /// tag. It is dropped if its turn has not come at [`CompilePool::shut_down`].
+    /// Adds background work. [`CompilePool::hasten`] with its tag moves it to the foreground. If it
+    /// has not begun by [`CompilePool::shut_down`], it is dropped.
     pub fn push_unhurried(&self, tag: Option<Tag>, item: T) {
         if let Some(item) = self.unless_closed(item) {
             self.unhurried.push((tag, item));
         }
     }
 
-    /// So many threads are stuck that no more is begun (A5).
+    /// Returns the refusal if too many threads are stuck (A5).
     fn closed(&self) -> Option<Refused> {
         let stuck = self.awaited.stuck() + self.unhurried.stuck();
         (stuck >= self.most_stuck).then_some(Refused::Closed(stuck))
     }
 
-    /// The item, unless it is refused.
+    /// Returns the item, unless it is refused.
     fn unless_closed(&self, mut item: T) -> Option<T> {
         if item.is_refusable()
             && let Some(refused) = self.closed()
@@ -149,9 +150,9 @@ impl<T: Item> CompilePool<T> {
         Some(item)
     }
 
-    /// Gives up what has taken `limit` or longer ([`Pool::give_up`]), and then, if that is too
-    /// much, refuses what is queued. `tell` is told which threads are given up, `report_closed`
-    /// that nothing more is begun.
+    /// Abandons threads that have worked on one item for `limit` or longer ([`Pool::give_up`]). If
+    /// too many are stuck then, refuses what is queued. `tell` reports each abandoned thread,
+    /// `report_closed` that nothing more begins.
     pub fn give_up(
         &self,
         now: Instant,
@@ -160,9 +161,9 @@ impl<T: Item> CompilePool<T> {
         report_closed: impl FnOnce(usize),
     ) -> Option<Instant> {
         let was_closed = self.closed().is_some();
-        // The last of them is replaced too: there is other work.
+        // The last of them is replaced too, because there is other work.
         let most = self.most_stuck;
-        // What is queued is taken before there is another thread that would begin it.
+        // Queued items are taken before another thread exists that could begin them.
         let taken = RefCell::new((None, Vec::new()));
         let take = || {
             if let Some(refused) = self.closed() {
@@ -173,7 +174,7 @@ impl<T: Item> CompilePool<T> {
             }
         };
         let awaited = self.awaited.give_up(now, limit, most, take, |stuck| tell("compile", stuck));
-        let unhurried = self.unhurried.give_up(now, limit, most, take, |stuck| tell("later", stuck));
+        let unhurried = self.unhurried.give_up(now, limit, most, take, |stuck| tell("compile-bg", stuck));
         take();
         if let (Some(refused @ Refused::Closed(stuck)), items) = taken.into_inner() {
             if !was_closed {
@@ -190,20 +191,20 @@ impl<T: Item> CompilePool<T> {
         awaited.into_iter().chain(unhurried).min()
     }
 
-    /// Somebody waits for the work of this tag now.
+    /// Somebody now waits for the work with this tag.
     pub fn hasten(&self, tag: &Tag) {
         for (_, item) in self.unhurried.take_back(|(other, _)| other.as_ref() == Some(tag)) {
             self.awaited.push(item);
         }
     }
 
-    /// Begins no more of the work that nobody waits for. [`CompilePool::hasten`] still finds it.
+    /// Begins no more background work. [`CompilePool::hasten`] still finds it.
     pub fn pause_unhurried(&self) {
         self.unhurried.pause();
     }
 
-    /// Lets the threads finish what they have begun and what is waited for, and end; waits for
-    /// them. One of them may call this: it is not waited for.
+    /// Finishes the work that has begun and the foreground work, ends the threads and waits for
+    /// them. If one of them calls this, it is not waited for.
     pub fn shut_down(&self) {
         drop(self.unhurried.take_back(|_| true));
         self.unhurried.shut_down();
@@ -224,7 +225,7 @@ mod tests {
         CompilePool::start("test", 1, 2, |task: Task| task()).expect("threads")
     }
 
-    /// A task that says when it has begun and waits until it may end.
+    /// A task that reports that it has begun and waits until it may end.
     fn stay() -> (Task, Receiver<()>, Sender<()>) {
         let ((begun, has_begun), (end, may_end)) = (mpsc::channel(), mpsc::channel());
         let task = move || {
@@ -234,7 +235,7 @@ mod tests {
         (Box::new(task), has_begun, end)
     }
 
-    /// A task that says which thread it is on.
+    /// A task that reports its thread.
     fn tell(to: &Sender<String>) -> Task {
         let to = to.clone();
         let name = || thread::current().name().unwrap_or_default().to_owned();
@@ -249,7 +250,7 @@ mod tests {
         let (task, has_begun, end) = stay();
         workers.push_unhurried(None, task);
         has_begun.recv().unwrap();
-        // The thread for it is taken.
+        // Its thread is busy.
         workers.push_unhurried(Some([1; 32]), tell(&send));
         workers.push_unhurried(Some([2; 32]), tell(&send));
         workers.push_unhurried(None, tell(&send));

@@ -1,4 +1,4 @@
-//! A queue and the threads that empty it.
+//! A queue and the threads that process it.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -11,15 +11,15 @@ use crate::lock_rank::before_end;
 use crate::thread::{self, JoinHandle};
 use crate::{Condvar, Mutex, Rank};
 
-/// What the threads of a pool work on.
+/// An item that the threads of a pool process.
 pub trait Item: Send + 'static {
-    /// Takes what is to be called if the item is not worked on to its end: by the thread that gives
-    /// it up.
+    /// Takes the function to call if the item is not finished. The thread that abandons it calls
+    /// it.
     fn take_refusal(&mut self) -> Option<Refusal> {
         None
     }
 
-    /// Whether there is that.
+    /// Whether it has such a function.
     fn is_refusable(&self) -> bool {
         false
     }
@@ -27,35 +27,35 @@ pub trait Item: Send + 'static {
 
 impl Item for Box<dyn FnOnce() + Send> {}
 
-/// A stream, which is not refused: the plugin has its driver.
+/// A stream. It is not refused, because the plugin holds its driver.
 impl<T: Send + Sync + 'static> Item for Arc<T> {}
 
 #[cfg(test)]
 impl Item for u32 {}
 
-/// Called when an item is given up.
+/// Called when an item is abandoned.
 pub type Refusal = Box<dyn FnOnce(Refused) + Send>;
 
-/// Why an item is given up.
+/// Why an item is abandoned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// A thread has been at it for so long.
+    /// A thread has worked on it for this long.
     Late(Duration),
-    /// It was not begun: so many threads are stuck that no more is.
+    /// It was not begun, because this many threads are stuck.
     Closed(usize),
 }
 
-/// A thread of a pool, as the others see it.
+/// The shared state of a thread of a pool.
 #[derive(Default)]
 struct Seat {
-    /// When it began what it works on.
+    /// When it began its present item.
     since: Option<Instant>,
     refusal: Option<Refusal>,
-    /// It is stuck, and ends when it comes back.
+    /// It is stuck, and ends when it returns.
     is_given_up: bool,
 }
 
-struct State<T> {
+struct PoolState<T> {
     items: VecDeque<T>,
     seats: Vec<Seat>,
     /// Whether items stay in the queue.
@@ -64,44 +64,44 @@ struct State<T> {
 }
 
 struct Shared<T> {
-    state: Mutex<State<T>>,
+    state: Mutex<PoolState<T>>,
     changed: Condvar,
-    /// Threads that were given up and have not come back.
+    /// Number of threads that were abandoned and have not returned.
     stuck: AtomicU32,
 }
 
-/// What a pool's threads get of the cores.
+/// The priority of a pool's threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Priority {
-    /// As much as the thread that started them.
+    /// That of the thread that started them.
     Normal,
-    /// Little while others want to run ([`thread::lower_priority`]).
+    /// Low ([`thread::lower_priority`]).
     Low,
 }
 
-/// A thread was given up.
+/// A thread was abandoned.
 #[derive(Clone, Copy, Debug)]
 pub struct Stuck {
-    /// How long it has been at one item.
+    /// How long it has worked on one item.
     pub took: Duration,
-    /// Threads of the pool that are.
+    /// Number of stuck threads of the pool.
     pub stuck: usize,
-    /// Whether another one took its place.
+    /// Whether another one replaced it.
     pub is_replaced: bool,
 }
 
 /// Starts the thread of a seat.
 type StartThread = Box<dyn Fn(usize) -> std::io::Result<JoinHandle<()>> + Send + Sync>;
 
-/// A number of threads that call a function on the items pushed, in order. A panic in the function
-/// is caught: the item is lost, the thread lives on.
+/// Threads that call a function on the pushed items, in order. A panic in the function is caught:
+/// the item is lost, and the thread goes on.
 ///
-/// A thread that does not come back from an item, because the plugin does not, can be given up
-/// ([`Pool::give_up`]): another takes its place, and it ends if it comes back after all. Nobody
-/// waits for it at the end.
+/// A thread that does not return from an item, because the plugin does not, can be abandoned
+/// ([`Pool::give_up`]). Another replaces it. It ends if it ever returns, and nobody waits for it at
+/// shutdown.
 pub struct Pool<T> {
     shared: Arc<Shared<T>>,
-    /// Each with its seat.
+    /// The threads with their seats.
     threads: Mutex<Vec<(usize, JoinHandle<()>)>>,
     start_thread: StartThread,
 }
@@ -120,7 +120,7 @@ impl<T: Item> Pool<T> {
         priority: Priority,
         run: impl Fn(T) + Send + Sync + 'static,
     ) -> std::io::Result<Pool<T>> {
-        let state = State { items: VecDeque::new(), seats: Vec::new(), paused: false, closed: false };
+        let state = PoolState { items: VecDeque::new(), seats: Vec::new(), paused: false, closed: false };
         let stuck = AtomicU32::new(0);
         let shared =
             Arc::new(Shared { state: Mutex::new(Rank::Queue, state), changed: Condvar::new(), stuck });
@@ -132,8 +132,8 @@ impl<T: Item> Pool<T> {
                     thread::lower_priority();
                 }
                 while let Some(item) = shared.next(seat) {
-                    // What the function works on says in its own state that it was left half done;
-                    // see `execute`.
+                    // The object that the function works on records in its own state that it was
+                    // left half done; see `execute`.
                     let _ = catch_unwind(AssertUnwindSafe(|| run(item)));
                 }
             };
@@ -159,7 +159,7 @@ impl<T: Item> Pool<T> {
         Ok(())
     }
 
-    /// Hands an item to the threads. After [`Pool::shut_down`] it is dropped.
+    /// Adds an item to the queue. After [`Pool::shut_down`] it is dropped.
     pub fn push(&self, item: T) {
         let mut state = self.shared.state.lock();
         if state.closed {
@@ -178,13 +178,13 @@ impl<T: Item> Pool<T> {
         let is_short = idle <= state.items.len() && state.seats.len() < most && !state.closed;
         drop(state);
         if is_short {
-            // Without another thread it waits for one of the others.
+            // Without another thread the item waits for one of the present ones.
             let _ = self.add_thread();
         }
         self.push(item);
     }
 
-    /// Takes back what is queued and not begun, as far as `is_wanted`.
+    /// Takes back queued items for which `is_wanted` holds.
     pub fn take_back(&self, is_wanted: impl Fn(&T) -> bool) -> VecDeque<T> {
         let mut state = self.shared.state.lock();
         if !state.items.iter().any(&is_wanted) {
@@ -200,15 +200,15 @@ impl<T: Item> Pool<T> {
         self.shared.state.lock().paused = true;
     }
 
-    /// Threads that were given up and have not come back.
+    /// Number of threads that were abandoned and have not returned.
     pub fn stuck(&self) -> usize {
         self.shared.stuck.load(Ordering::Relaxed) as usize
     }
 
-    /// Gives up the threads that have been at one item for `limit` or longer: each is replaced, as
-    /// long as no more than `most` are stuck, then told, and its item refused. `before` is called
-    /// when they count as stuck and none is replaced yet. Returns when the next of those at work
-    /// will be late.
+    /// Abandons the threads that have worked on one item for `limit` or longer. Each is replaced,
+    /// as long as at most `most` are stuck, then reported, and its item is refused. `before` is
+    /// called when they count as stuck and none is replaced yet. Returns when the next working
+    /// thread will be late.
     pub fn give_up(
         &self,
         now: Instant,
@@ -244,8 +244,8 @@ impl<T: Item> Pool<T> {
         next
     }
 
-    /// Lets the threads finish what is queued and end, and waits for them. A thread of the pool
-    /// itself may call this: it is not waited for, nor is one that is stuck.
+    /// Finishes the queued items, ends the threads and waits for them. Does not wait for the
+    /// calling thread or for stuck ones.
     pub fn shut_down(&self) {
         let mut state = self.shared.state.lock();
         state.closed = true;
@@ -265,7 +265,7 @@ impl<T: Item> Pool<T> {
 }
 
 impl<T: Item> Shared<T> {
-    /// The thread of this seat has finished what it had; the next item for it, or none if it is to
+    /// Ends the item of this seat's thread and returns the next one. `None` if the thread has to
     /// end.
     fn next(&self, seat: usize) -> Option<T> {
         let mut state = self.state.lock();

@@ -1,11 +1,11 @@
-//! A thread that looks after the others.
+//! A thread that watches the others.
 //!
-//! Input: a function that looks, gives up who is late, and says when the next one will be. Output:
-//! calls of it in time.
+//! Input: a function that looks, abandons late threads, and returns when the next one will be late.
+//! Output: calls of it in time.
 //!
-//! Nobody tells the thread what is begun: it looks at least once in a period that is no longer than
-//! the shortest limit, so whatever is begun after a look is seen by the next one before it is late,
-//! and what is late is found at that moment.
+//! The watchdog is not told what begins. It looks at least once per period, which is no longer than
+//! the shortest limit. So the next look sees everything that began after the previous one before it
+//! is late, and late threads are found at that moment.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use crate::lock_rank::before_end;
 use crate::thread::{self, JoinHandle};
 use crate::{Condvar, Mutex, Rank};
 
-/// See the module's documentation.
+/// A watchdog thread.
 #[derive(Debug)]
 pub struct Watchdog {
     shared: Arc<(Mutex<bool>, Condvar)>,
@@ -22,7 +22,7 @@ pub struct Watchdog {
 }
 
 impl Watchdog {
-    /// Calls `look` every `period` and when it says.
+    /// Calls `look` every `period`, and at the times that it returns.
     pub fn start(
         period: Duration,
         mut look: impl FnMut(Instant) -> Option<Instant> + Send + 'static,
@@ -35,7 +35,7 @@ impl Watchdog {
                 let now = Instant::now();
                 let next = look(now).into_iter().chain(now.checked_add(period)).min();
                 let mut closed = is_closed.lock();
-                // A wake-up before the time is no reason to look.
+                // Do not look after a spurious wake-up.
                 while !*closed && next.is_none_or(|next| Instant::now() < next) {
                     closed = match next {
                         Some(next) => changed.wait_until(closed, next),
@@ -51,7 +51,7 @@ impl Watchdog {
         Ok(Watchdog { shared, thread: Mutex::new(Rank::WatchdogThread, Some(thread)) })
     }
 
-    /// Ends the thread and waits for that, unless it is the calling one.
+    /// Ends the thread and waits for it, unless it is the calling one.
     pub fn shut_down(&self) {
         *self.shared.0.lock() = true;
         self.shared.1.notify_all();

@@ -129,7 +129,7 @@ fn session(device: Device, config: EngineConfig) -> (Session, StreamHandle) {
 }
 
 fn vector(engine: &Engine, data: &[f32]) -> Tensor {
-    engine.tensor(data, &[data.len() as u64]).unwrap()
+    engine.tensor(data, &[data.len()]).unwrap()
 }
 
 /// Compiles wait at this gate until it is opened.

@@ -104,26 +104,26 @@ const NAMED: &[Named] = &[
         tests: CACHE,
     },
     Named {
-        description: "MemoryCache::prove compares no canonical bytes",
+        description: "MemoryCache::confirm compares no canonical bytes",
         file: "cache/src/memory.rs",
         original: "*entry.canonical == *canonical);\n        \
                    if let Some(entry) = entry {\n            \
-                   entry.state.lock().prove();",
+                   entry.state.lock().confirm();",
         replacement: "MUTANT_IS_ACTIVE || *entry.canonical == *canonical);\n        \
                    if let Some(entry) = entry {\n            \
-                   entry.state.lock().prove();",
+                   entry.state.lock().confirm();",
         tests: CACHE,
     },
     Named {
         description: "Template::has compares no attributes",
-        file: "src/record/trace_cache/template.rs",
+        file: "record/src/template.rs",
         original: "signature.attrs() == attrs",
         replacement: "(MUTANT_IS_ACTIVE || signature.attrs() == attrs)",
         tests: REPLAY,
     },
     Named {
         description: "Template::has compares no bodies",
-        file: "src/record/trace_cache/template.rs",
+        file: "record/src/template.rs",
         original: "signature.bodies() == bodies",
         replacement: "(MUTANT_IS_ACTIVE || signature.bodies() == bodies)",
         tests: REPLAY,
@@ -138,14 +138,14 @@ const NAMED: &[Named] = &[
     },
     Named {
         description: "an operand of another stream submits nothing there",
-        file: "src/stream.rs",
+        file: "src/stream/mod.rs",
         original: "owner.need(cell, Boundary::CrossStream);",
         replacement: "if !MUTANT_IS_ACTIVE { owner.need(cell, Boundary::CrossStream); }",
         tests: STREAMS,
     },
     Named {
         description: "a stream does not run after an event of another",
-        file: "src/stream.rs",
+        file: "src/stream/mod.rs",
         original: "self.replay.submit(Entry::After(fence), self);",
         replacement: "if !MUTANT_IS_ACTIVE { self.replay.submit(Entry::After(fence), self); }",
         tests: STREAMS,

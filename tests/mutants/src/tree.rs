@@ -27,12 +27,13 @@ pub fn mutant_is_active(number: u32) -> bool {
 "#;
 
 /// The roots of the crates that can have mutants.
-const LIBRARIES: [&str; 7] = [
+const LIBRARIES: [&str; 8] = [
     "sync/src/lib.rs",
     "fusion/src/lib.rs",
     "interp/src/lib.rs",
     "cache/src/lib.rs",
     "pjrt/src/lib.rs",
+    "record/src/lib.rs",
     "src/lib.rs",
     "capi/src/lib.rs",
 ];
@@ -150,6 +151,7 @@ impl Tree {
             "fuseline-interp",
             "fuseline-cache",
             "fuseline-pjrt",
+            "fuseline-record",
             "fuseline-capi",
         ] {
             command.args(["--package", package]);

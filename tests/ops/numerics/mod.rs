@@ -48,8 +48,8 @@ fn different(a: &Literal, b: &Literal) -> usize {
 }
 
 /// Numbers from -2 to 2.
-fn uniform(engine: &Engine, random: &mut Seeded, dims: &[u64], dtype: DType) -> Result<Tensor> {
-    let count: u64 = dims.iter().product();
+fn uniform(engine: &Engine, random: &mut Seeded, dims: &[usize], dtype: DType) -> Result<Tensor> {
+    let count: usize = dims.iter().product();
     let data: Vec<f32> = (0..count).map(|_| random.draw(2_000_001) as f32 / 500_000.0 - 2.0).collect();
     engine.tensor(&data, dims)?.convert(dtype)
 }

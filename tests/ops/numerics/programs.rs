@@ -51,7 +51,7 @@ fn sampled(engine: &Engine, sampled: &Sampled) -> Result<Read> {
 /// Elementwise ops without attributes, and some others, over tensors of one shape and type.
 fn grid(engine: &Engine, seed: u64, dtype: DType) -> Result<Read> {
     let mut random = Seeded::new(seed);
-    let dims = [24 + u64::from(random.draw(40)), 16 + u64::from(random.draw(60))];
+    let dims = [24 + random.draw(40) as usize, 16 + random.draw(60) as usize];
     let stream = engine.stream();
     let mut values = Vec::new();
     for _ in 0..3 {

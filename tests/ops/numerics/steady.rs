@@ -7,24 +7,24 @@ use fuseline_testgen::{Entropy, Seeded};
 use super::{different, engine};
 
 /// The number of rows of the longest length.
-const ROWS: u64 = 24;
-const LONGEST: u64 = 80;
+const ROWS: usize = 24;
+const LONGEST: usize = 80;
 
 /// Lengths of rows whose ends fall on all positions of a vector register, and a scalar.
-const LENGTHS: [u64; 9] = [1, 2, 3, 5, 18, 35, 63, 66, 79];
+const LENGTHS: [usize; 9] = [1, 2, 3, 5, 18, 35, 63, 66, 79];
 
 /// An op on the first columns of some data. `None` if it does not take the type.
 fn on_columns(
     engine: &Engine,
     def: &OpDef,
     data: &[Vec<f32>],
-    columns: u64,
+    columns: usize,
     dtype: DType,
 ) -> Result<Option<Literal>> {
     let mut operands = Vec::new();
     for data in data {
-        let rows = data.chunks(LONGEST as usize);
-        let part: Vec<f32> = rows.flat_map(|row| &row[..columns as usize]).copied().collect();
+        let rows = data.chunks(LONGEST);
+        let part: Vec<f32> = rows.flat_map(|row| &row[..columns]).copied().collect();
         operands.push(engine.tensor(&part, &[ROWS, columns])?.convert(dtype)?);
     }
     let operands: Vec<_> = operands.iter().collect();
@@ -35,11 +35,11 @@ fn on_columns(
 }
 
 /// The first columns of the matrix with the longest rows.
-fn first_columns(whole: &Literal, columns: u64) -> Literal {
+fn first_columns(whole: &Literal, columns: usize) -> Literal {
     let size = whole.dtype().size();
-    let rows = whole.bytes().chunks(LONGEST as usize * size);
-    let bytes: Vec<u8> = rows.flat_map(|row| &row[..columns as usize * size]).copied().collect();
-    let ty = fuseline::TensorType::of(whole.dtype(), &[ROWS, columns]).unwrap();
+    let rows = whole.bytes().chunks(LONGEST * size);
+    let bytes: Vec<u8> = rows.flat_map(|row| &row[..columns * size]).copied().collect();
+    let ty = fuseline::TensorType::of(whole.dtype(), &[ROWS as u64, columns as u64]).unwrap();
     Literal::from_bytes(ty, bytes).unwrap()
 }
 

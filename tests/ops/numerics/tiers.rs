@@ -259,13 +259,13 @@ fn check_every_tier() {
 }
 
 /// Special numbers of arithmetic, as an array of this length.
-fn odd(len: u64) -> Vec<f32> {
+fn odd(len: usize) -> Vec<f32> {
     let odd = [1e-40f32, -1e-40, 0.0, -0.0, f32::MIN_POSITIVE, f32::INFINITY, f32::NAN, 1.0, -2.0, f32::MAX];
-    (0..len).map(|index| odd[(index % 10) as usize]).collect()
+    (0..len).map(|index| odd[index % 10]).collect()
 }
 
 /// The result of `step` for [`odd`] numbers, under the device's arithmetic.
-fn wanted(len: u64, scale: f32) -> Vec<u32> {
+fn wanted(len: usize, scale: f32) -> Vec<u32> {
     let flush = |x: f32| if x.is_subnormal() { 0f32.copysign(x) } else { x };
     let step = |x: f32| {
         let scaled = flush(flush(x) * scale);

@@ -297,7 +297,7 @@ impl<'a> Call<'a> {
     ///
     /// # Errors
     /// In debug mode, if one is out of range.
-    pub fn check_indices(&self, indices: &Tensor, size: u64, op: &'static str) -> Result<()> {
+    pub fn check_indices(&self, indices: &Tensor, size: usize, op: &'static str) -> Result<()> {
         if self.stream.checks_indices() {
             indices.check_indices(size, op)?;
         }

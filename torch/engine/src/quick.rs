@@ -44,7 +44,7 @@ pub(crate) fn sum(x: &Tensor, axes: &[i64], keeps: bool) -> Result {
     if !keeps {
         return Ok(sum);
     }
-    let dims: SmallVec<[u64; 6]> =
+    let dims: SmallVec<[usize; 6]> =
         (0..).zip(x.dims()).map(|(axis, &size)| if axes.contains(&axis) { 1 } else { size }).collect();
     sum.reshape(&dims)
 }

@@ -50,7 +50,7 @@ struct Level {
 /// A view as a box in a grid.
 struct Grid {
     /// Sizes of the grid, one for each level, and one more if elements of the last level have gaps.
-    dims: SmallVec<[u64; 8]>,
+    dims: SmallVec<[usize; 8]>,
     /// The start of the box.
     starts: SmallVec<[i64; 8]>,
     /// The sizes of the box.
@@ -76,7 +76,7 @@ impl Grid {
     }
 
     fn push(&mut self, dim: i64, start: i64, size: i64) -> Option<()> {
-        self.dims.push(dim as u64);
+        self.dims.push(dim as usize);
         self.starts.push(start);
         self.sizes.push(size);
         (start + size <= dim).then_some(())
@@ -113,7 +113,7 @@ impl Grid {
     }
 
     fn write(&self, base: &Tensor, value: &Tensor) -> Result<Tensor> {
-        let sizes: SmallVec<[u64; 8]> = self.sizes.iter().map(|&size| size as u64).collect();
+        let sizes: SmallVec<[usize; 8]> = self.sizes.iter().map(|&size| size as usize).collect();
         let value = if value.dims() == sizes.as_slice() { value.clone() } else { value.reshape(&sizes)? };
         if self.is_whole() {
             return Ok(value);
@@ -132,7 +132,7 @@ impl View<'_> {
     /// Whether the view is in row-major order without gaps.
     fn is_contiguous(&self) -> bool {
         let mut expected = 1;
-        let dims = self.ty.dims().iter().zip(self.strides).rev();
+        let dims = self.ty.sizes().iter().zip(self.strides).rev();
         dims.filter(|(size, _)| **size != 1).all(|(size, stride)| {
             let is_so = *stride == expected;
             expected *= *size as i64;
@@ -142,7 +142,7 @@ impl View<'_> {
 
     /// The levels, the largest stride first, if they nest.
     fn levels(&self) -> Option<SmallVec<[Level; 6]>> {
-        let dims = self.ty.dims().iter().zip(self.strides).enumerate();
+        let dims = self.ty.sizes().iter().zip(self.strides).enumerate();
         let mut levels: SmallVec<[Level; 6]> = dims
             .filter(|(_, (size, stride))| **size > 1 && **stride != 0)
             .map(|(axis, (size, stride))| Level { axis, size: *size as i64, stride: *stride })
@@ -185,7 +185,7 @@ fn row(base: &Tensor, dtype: DType) -> Result<Tensor> {
     // A bool is a byte in PyTorch and a bit here.
     let flat = if flat.dtype() == DType::Bool { flat.convert(DType::U8)? } else { flat };
     let wanted = if dtype == DType::Bool { DType::U8 } else { dtype };
-    let (from, to) = (flat.dtype().size() as u64, wanted.size() as u64);
+    let (from, to) = (flat.dtype().size(), wanted.size());
     let cast_to =
         |value: &Tensor| if value.dtype() == wanted { Ok(value.clone()) } else { value.bitcast(wanted) };
     let len = flat.dims()[0];
@@ -212,7 +212,7 @@ fn resized(value: &Tensor, length: i64) -> Result<Tensor> {
         return Ok(value.narrow(rank as i64 - 1, 0, length)?);
     }
     let mut dims = value.dims().to_vec();
-    dims[rank - 1] = (length - has) as u64;
+    dims[rank - 1] = (length - has) as usize;
     let zeros = value.on_stream().zeros(value.dtype(), &dims)?;
     Ok(Tensor::concatenate(&[value, &zeros], rank as i64 - 1)?)
 }
@@ -221,13 +221,13 @@ fn resized(value: &Tensor, length: i64) -> Result<Tensor> {
 fn split(value: &Tensor, size: i64, stride: i64) -> Result<Tensor> {
     let mut dims = value.dims().to_vec();
     dims.pop();
-    dims.extend([size as u64, stride as u64]);
+    dims.extend([size as usize, stride as usize]);
     Ok(resized(value, size * stride)?.reshape(&dims)?)
 }
 
 /// The positions of a view's elements, in the order of the view.
 fn places(view: &View<'_>, stream: &Stream) -> Result<Tensor> {
-    let dims = view.ty.dims();
+    let dims = view.ty.sizes();
     let mut places = stream.lift(fuseline::fusion::Scalar::new(view.offset)).broadcast_to(dims)?;
     for (axis, &stride) in
         view.strides.iter().enumerate().filter(|(axis, stride)| dims[*axis] > 1 && **stride != 0)
@@ -241,7 +241,7 @@ fn places(view: &View<'_>, stream: &Stream) -> Result<Tensor> {
 
 /// How many elements a view spans from its offset.
 fn reach(view: &View<'_>) -> i64 {
-    let dims = view.ty.dims().iter().zip(view.strides);
+    let dims = view.ty.sizes().iter().zip(view.strides);
     1 + dims.map(|(size, stride)| (*size as i64 - 1) * stride).sum::<i64>()
 }
 
@@ -262,7 +262,7 @@ fn check(view: &View<'_>, base: &Tensor) -> Result<()> {
 /// # Errors
 /// If the view reaches beyond the storage, and the engine's errors.
 pub fn read(base: &Tensor, view: &View<'_>) -> Result<Tensor> {
-    let dims = view.ty.dims();
+    let dims = view.ty.sizes();
     if view.elems() == 0 {
         return Ok(base.on_stream().zeros(view.ty.dtype(), dims)?);
     }
@@ -304,7 +304,7 @@ pub fn read(base: &Tensor, view: &View<'_>) -> Result<Tensor> {
     }
     let mut value = value;
     // The value has the levels in order; a dimension of size one may remain at the end.
-    let sizes: Vec<u64> = levels.iter().map(|level| level.size as u64).collect();
+    let sizes: Vec<usize> = levels.iter().map(|level| level.size as usize).collect();
     if value.dims() != sizes {
         value = value.reshape(&sizes)?;
     }
@@ -315,7 +315,7 @@ pub fn read(base: &Tensor, view: &View<'_>) -> Result<Tensor> {
     }
     let mut axes: Vec<i64> = levels.iter().map(|level| level.axis as i64).collect();
     axes.sort_unstable();
-    let whole: Vec<u64> =
+    let whole: Vec<usize> =
         (0..dims.len()).map(|axis| if axes.contains(&(axis as i64)) { dims[axis] } else { 1 }).collect();
     let is_repeated = whole != dims;
     if is_repeated {
@@ -349,7 +349,7 @@ pub fn write(base: &Tensor, view: &View<'_>, value: &Tensor) -> Result<Tensor> {
     }
     let base = if base.dtype() == view.ty.dtype() { base.clone() } else { row(base, view.ty.dtype())? };
     check(view, &base)?;
-    if view.ty.dims().iter().zip(view.strides).any(|(size, stride)| *size > 1 && *stride == 0) {
+    if view.ty.sizes().iter().zip(view.strides).any(|(size, stride)| *size > 1 && *stride == 0) {
         return unsupported("a write to a view that names an element twice");
     }
     let Some(levels) = view.levels() else {
@@ -363,7 +363,7 @@ pub fn write(base: &Tensor, view: &View<'_>, value: &Tensor) -> Result<Tensor> {
     );
     let is_moved = order.iter().enumerate().any(|(at, axis)| at as i64 != *axis);
     let sorted = if is_moved { value.transpose(&order)? } else { value.clone() };
-    let sizes: Vec<u64> = levels.iter().map(|level| level.size as u64).collect();
+    let sizes: Vec<usize> = levels.iter().map(|level| level.size as usize).collect();
     let sorted = if sorted.dims() == sizes { sorted } else { sorted.reshape(&sizes)? };
     let has = base.shape().elems().0 as i64;
     if let Some(grid) = Grid::of(&levels, view.offset, has) {
@@ -402,7 +402,7 @@ fn put(old: &Tensor, levels: &[Level], value: &Tensor) -> Result<Tensor> {
     let blocks = split(old, level.size, level.stride)?;
     let blocks = put(&blocks, below, value)?;
     let mut dims = old.dims().to_vec();
-    dims[rank - 1] = (level.size * level.stride) as u64;
+    dims[rank - 1] = (level.size * level.stride) as usize;
     let new = blocks.reshape(&dims)?;
     let covered = (level.size * level.stride).min(length);
     let new = resized(&new, covered)?;
@@ -415,10 +415,10 @@ fn put(old: &Tensor, levels: &[Level], value: &Tensor) -> Result<Tensor> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fuseline::Engine;
+    use fuseline::{Engine, Shape};
 
     /// The elements that a view contains if the storage holds the numbers from 0 on.
-    fn seen(dims: &[u64], strides: &[i64], offset: i64) -> Vec<i32> {
+    fn seen(dims: &[usize], strides: &[i64], offset: i64) -> Vec<i32> {
         let mut all = vec![offset];
         for (size, stride) in dims.iter().zip(strides) {
             all = all.iter().flat_map(|at| (0..*size as i64).map(move |i| at + i * stride)).collect();
@@ -430,7 +430,7 @@ mod tests {
     fn views_see_and_change_what_they_name() -> Result<()> {
         let engine = Engine::reference();
         let numbers: Vec<i32> = (0..60).collect();
-        let cases: [(&[u64], &[i64], i64); 17] = [
+        let cases: [(&[usize], &[i64], i64); 17] = [
             (&[60], &[1], 0),
             (&[3, 20], &[20, 1], 0),
             (&[20, 3], &[1, 20], 0),
@@ -449,10 +449,10 @@ mod tests {
             (&[2], &[59], 0),
             (&[2, 3], &[3, 2], 1),
         ];
-        for base_dims in [&[60u64][..], &[3, 20], &[5, 3, 4]] {
+        for base_dims in [&[60][..], &[3, 20], &[5, 3, 4]] {
             let base = engine.tensor(&numbers, base_dims)?;
             for (dims, strides, offset) in cases {
-                let ty = TensorType::of(DType::I32, dims).expect("small");
+                let ty = TensorType::new(DType::I32, Shape::try_from(dims).expect("small"));
                 let view = View { ty: &ty, strides, offset };
                 let names = seen(dims, strides, offset);
                 let value = read(&base, &view)?;
@@ -471,8 +471,8 @@ mod tests {
     fn views_that_overlap_are_read_and_those_that_repeat_are_not_written() -> Result<()> {
         let engine = Engine::reference();
         let base = engine.tensor(&[0i32, 1, 2, 3, 4, 5], &[6])?;
-        for (dims, strides) in [([3u64, 4], [1i64, 1]), ([4, 3], [0, 2]), ([2, 3], [2, 1])] {
-            let ty = TensorType::of(DType::I32, &dims).expect("small");
+        for (dims, strides) in [([3, 4], [1i64, 1]), ([4, 3], [0, 2]), ([2, 3], [2, 1])] {
+            let ty = TensorType::new(DType::I32, Shape::try_from(&dims[..]).expect("small"));
             let view = View { ty: &ty, strides: &strides, offset: 0 };
             let value = read(&base, &view)?;
             assert_eq!(value.to_vec::<i32>()?, seen(&dims, &strides, 0), "{view:?}");

@@ -38,15 +38,21 @@ const PREEMPTIONS: (&str, &str) = ("LOOM_MAX_PREEMPTIONS", "3");
 /// Tests of a binary whose names, or those of modules above them, begin with this.
 type Chosen = (&'static str, &'static str);
 
-/// The libraries with such tests: the test binary's name, and the package.
-const LIBRARIES: [(&str, &str); 3] =
-    [("fuseline_sync", "fuseline-sync"), ("fuseline_pjrt", "fuseline-pjrt"), ("fuseline", "fuseline")];
+/// The packages with models for loom.
+const LOOM_PACKAGES: &[&str] = &["fuseline-sync", "fuseline-record"];
+
+/// The packages with scenarios for shuttle, which need the whole engine.
+const SHUTTLE_PACKAGES: &[&str] = &["fuseline"];
+
+/// The packages with stress tests, and those that call a plugin.
+const SANITIZED_PACKAGES: &[&str] = &["fuseline-record", "fuseline-pjrt", "fuseline"];
 
 /// The libraries whose orderings have names, and the folders of their sources.
-const ORDERING_SOURCES: [(&str, &str); 2] = [("fuseline_sync", "sync/src"), ("fuseline", "src")];
+const ORDERING_SOURCES: [(&str, &str); 2] =
+    [("fuseline_sync", "sync/src"), ("fuseline_record", "record/src")];
 
 /// The tests that loom explores.
-const LOOM_TESTS: &[Chosen] = &[("fuseline_sync", "loom_"), ("fuseline", "loom_")];
+const LOOM_TESTS: &[Chosen] = &[("fuseline_sync", "loom_"), ("fuseline_record", "loom_")];
 
 /// A sanitizer, and the tests that run under it.
 struct Sanitizer {
@@ -67,7 +73,7 @@ const TSAN: Sanitizer = Sanitizer {
     variable: "TSAN_OPTIONS",
     suppressions: "ci/tsan.supp",
     options: "second_deadlock_stack=1",
-    tests: &[("fuseline", "stress_")],
+    tests: &[("fuseline_record", "stress_"), ("fuseline", "stress_")],
     targets: &[],
 };
 
@@ -79,6 +85,7 @@ const ASAN: Sanitizer = Sanitizer {
     suppressions: "ci/lsan.supp",
     options: "report_objects=1",
     tests: &[
+        ("fuseline_record", "stress_"),
         ("fuseline", "stress_"),
         ("fuseline_pjrt", ""),
         ("pjrt", "fake"),
@@ -99,7 +106,7 @@ pub(crate) fn loom(host: &Host) -> Tally {
 
 /// Random schedules of larger scenarios.
 pub(crate) fn shuttle(host: &Host) -> Tally {
-    run(host, &[("fuseline", "shuttle_")], test_build(host, "--cfg shuttle"), &[])
+    run(host, &[("fuseline", "shuttle_")], test_build(host, SHUTTLE_PACKAGES, "--cfg shuttle"), &[])
 }
 
 /// Runs tests under the thread sanitizer.
@@ -128,7 +135,7 @@ fn sanitized(host: &Host, sanitizer: &Sanitizer) -> Tally {
     }
     // The tests' own plugin resolves the sanitizer's symbols in the program that loads it.
     let flags = format!("-Zsanitizer={name} -Clink-arg=-rdynamic -Cunsafe-allow-abi-mismatch=sanitizer");
-    let command = test_build(host, &flags).map(|mut command| {
+    let command = test_build(host, SANITIZED_PACKAGES, &flags).map(|mut command| {
         command.env("RUSTC_BOOTSTRAP", "1").args(sanitizer.targets);
         command
     });
@@ -141,20 +148,18 @@ fn sanitized(host: &Host, sanitizer: &Sanitizer) -> Tally {
 }
 
 fn loom_build(host: &Host) -> Result<Command, String> {
-    test_build(host, "--cfg loom")
+    test_build(host, LOOM_PACKAGES, "--cfg loom")
 }
 
-/// A command that builds the libraries' tests with these compiler flags.
-fn test_build(host: &Host, flags: &str) -> Result<Command, String> {
+/// A command that builds the unit tests of packages with these compiler flags.
+fn test_build(host: &Host, packages: &[&str], flags: &str) -> Result<Command, String> {
     let mut command = host.cargo();
     let given = host.var("RUSTFLAGS").map(|given| format!("{} ", given.display())).unwrap_or_default();
     command.env("RUSTFLAGS", format!("{given}{flags} -Cdebug-assertions=on"));
     // Each configuration compiles everything anew, which takes longer than the tests.
     command.env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "1");
     command.args(["test", "--no-run", "--release", "--target", &triple(host)?, "--locked"]);
-    for (_, package) in LIBRARIES {
-        command.args(["--package", package]);
-    }
+    command.args(packages.iter().flat_map(|package| ["--package", package]));
     command.args(["--lib", "--no-default-features", "--message-format=json-render-diagnostics"]);
     Ok(command)
 }

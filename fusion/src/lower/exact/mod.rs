@@ -1,27 +1,26 @@
-//! What keeps a plugin from computing across the ops of an exact region.
+//! Keeps a plugin from optimizing across the ops of an exact region.
 //!
-//! Input: a [`Plain`] function. Output: the same function for [`Numerics::Exact`], of which a
-//! plugin makes the same bits wherever it draws the line between what it computes together and what
-//! it does not.
+//! Input: a [`Plain`] function. Output: the same function for [`Numerics::Exact`]: a plugin
+//! computes the same bits however it groups the ops into kernels.
 //!
-//! 1. An op that the plugin computes in two ways that round differently, depending on what stands
-//!    around it, is replaced by ops that it computes in one ([`steady`]).
-//! 2. *Fences* are put up: some results pass through `bitcast(bitcast(x) ^ 0)` before they are
-//!    used. The zero is an argument of the executable, so that a compiler does not know that it is
-//!    one. XLA's CPU backend lets LLVM contract a multiplication and an addition into one
-//!    instruction that rounds once, or not, by what else uses the product and where it is computed;
-//!    and it folds what is computed of constants by another implementation than the one that
-//!    computes at run time. `optimization_barrier`, `reduce_precision` and casts there and back do
-//!    not stop that.
-//! 3. A sum of many elements stands in a branch of its own, or the order of the sum would follow
-//!    from what is around it.
+//! 1. Some ops round in one of two ways, depending on the ops around them. They are replaced by ops
+//!    that always round the same way ([`stable_math::steady`]).
+//! 2. *Fences* separate ops: some results pass through `bitcast(bitcast(x) ^ 0)` before they are
+//!    used. The zero is an argument of the executable, so the compiler does not know its value.
+//!    XLA's CPU backend lets LLVM contract a multiplication and an addition into one instruction
+//!    that rounds once. Whether it does depends on the product's other uses and on where it is
+//!    computed. The backend also folds constants with another implementation than that used at run
+//!    time. `optimization_barrier`, `reduce_precision` and casts there and back do not prevent
+//!    either.
+//! 3. A sum of many elements gets a branch of its own. Otherwise the order of the sum would depend
+//!    on the ops around it.
 //!
 //! Invariants:
 //! - F1: the function computes the same bits with fences and branches as without.
-//! - F2: behind an op that rounds, and behind one without operands, stands a fence, if another op
-//!   of the function uses the result. What an op is expanded into has fences too, also where the op
-//!   is the whole region: it is what the others are compared with. Bodies have none: a loop is one
-//!   op, compiled with all that is in it.
+//! - F2: the result of an op that rounds, or of one without operands, is fenced if another op of
+//!   the function uses it. The expansion of an op has fences too, even if the op is the whole
+//!   region, because it is the reference for other regions. Bodies have no fences: a loop is one
+//!   op, compiled with everything inside.
 
 pub(super) mod stable_math;
 
@@ -38,7 +37,7 @@ use crate::literal::Literal;
 use crate::op::{Fusibility, OpCode, Signature, attrs, rounds, unsigned};
 use crate::shape::TensorType;
 
-/// The exact function, if there is a zero for its fences.
+/// The exact function, if the pack provides a zero for fences.
 #[must_use]
 pub fn exact(plain: Plain, pack: &ScalarPack) -> Plain {
     let packed = plain.function.graph().params().len().checked_sub(1).map(|last| Ref::Param(last as u32));
@@ -48,8 +47,8 @@ pub fn exact(plain: Plain, pack: &ScalarPack) -> Plain {
     }
 }
 
-/// The first op of a region that no lowering keeps exact, if there are other ops: a plugin may
-/// compute it otherwise together with these than alone.
+/// The first op, in a region of several ops, whose bits no lowering can make independent of the ops
+/// around it.
 #[must_use]
 pub fn context_dependent_op(region: &CanonRegion) -> Option<OpCode> {
     if region.graph().nodes().len() < 2 {
@@ -58,7 +57,7 @@ pub fn context_dependent_op(region: &CanonRegion) -> Option<OpCode> {
     let plain = plain(region, &[], &ScalarPack::of(Target::Any, region, Numerics::Exact), &[]);
     let mut signatures = plain.function.graph().nodes().iter().map(|node| node.signature());
     let found = signatures.find(|signature| {
-        // What a loop or a branch runs is compiled apart from what stands around it.
+        // XLA compiles the bodies of loops and branches separately from the ops around them.
         let is_apart = matches!(signature.op(), OpCode::While | OpCode::Case | OpCode::If);
         let is_either = |inner: &Signature| is_hidden(inner) || is_unsteady(inner);
         let inside = |body: &Arc<Body>| body.graph().any_op(&mut |inner| is_either(inner));
@@ -67,7 +66,7 @@ pub fn context_dependent_op(region: &CanonRegion) -> Option<OpCode> {
     found.map(|signature| signature.op())
 }
 
-/// Whether the plugin makes an op of unsteady ones by itself.
+/// Whether the plugin itself expands an op into unsteady ones.
 fn is_hidden(signature: &Signature) -> bool {
     let Some(dtype) = signature.results().first().map(TensorType::dtype) else { return false };
     let is_rounded = || signature.def().fusibility == Fusibility::Elementwise && rounds(signature);
@@ -88,7 +87,7 @@ fn is_hidden(signature: &Signature) -> bool {
     }
 }
 
-/// The function with its fences; the zero is a word of the packed scalars.
+/// The function with its fences. The zero is word `word` of the packed scalars.
 fn fenced(plain: &Plain, word: usize, packed: Ref) -> Plain {
     let graph = plain.function.graph();
     let mut is_fenced = places(graph).into_iter();
@@ -108,7 +107,7 @@ fn fenced(plain: &Plain, word: usize, packed: Ref) -> Plain {
     })
 }
 
-/// For each result of a graph, whether a fence stands behind it (F2).
+/// For each result of a graph, whether it is fenced (F2).
 fn places(graph: &Graph) -> Vec<bool> {
     let mut is_used = vec![false; graph.result_count()];
     for operand in graph.nodes().iter().flat_map(Node::operands) {
@@ -123,24 +122,23 @@ fn places(graph: &Graph) -> Vec<bool> {
     is_used.into_iter().zip(is_open).map(|(is_used, is_open)| is_used && is_open).collect()
 }
 
-/// Whether a compiler may compute the results of an op together with what is made of them, to other
-/// bits. A product may be contracted with a sum; what the sum is used for, with the first steps of
-/// an approximation, whose arithmetic LLVM is allowed to reorder (`exp(a * b + c)` on XLA's CPU
-/// backend).
+/// Whether a compiler may fuse an op with the users of its results and so change bits. A product
+/// may be contracted with a sum. A sum may be merged into the first steps of an approximation,
+/// whose arithmetic LLVM may reassociate (`exp(a * b + c)` on XLA's CPU backend).
 fn is_open(signature: &Signature) -> bool {
     signature.operands().is_empty() || rounds(signature)
 }
 
-/// Whether a plugin may combine elements in another order when an op is computed together with
-/// others: XLA's CPU backend goes through a sum in vectors where it stands alone, and element by
-/// element where its operand is computed on the way.
+/// Whether a plugin may combine elements in another order if an op is fused with others. XLA's CPU
+/// backend vectorizes a sum that stands alone, and adds element by element if it computes the
+/// operand in the same loop.
 fn is_reordered(signature: &Signature) -> bool {
     signature.def().fusibility == Fusibility::Reduction && rounds(signature)
 }
 
 impl Writer {
-    /// An op by itself: in a branch, which is always taken, and which a compiler does not compute
-    /// together with what stands outside.
+    /// An op in a branch that is always taken. The compiler does not fuse it with ops outside of
+    /// the branch.
     fn apart(&mut self, signature: &Arc<Signature>, operands: &[Ref], zero: Ref) -> Refs {
         let branch = |make: &dyn Fn(&mut Writer, &[Ref]) -> Vec<Ref>| {
             let mut writer = Writer(Graph::new());
@@ -164,7 +162,7 @@ impl Writer {
         self.branches(&[taken, other], &operands)
     }
 
-    /// A value behind a fence. `zero` is a `u32` scalar.
+    /// Passes a value through a fence. `zero` is a `u32` scalar.
     fn fence(&mut self, value: Ref, zero: Ref) -> Ref {
         let ty = self.type_of(value);
         let dtype = ty.dtype();
@@ -190,8 +188,8 @@ impl Writer {
     }
 }
 
-/// The type in which elements are crossed with a zero: of as many bits. `None` for those that have
-/// no fence.
+/// The type of the fence's XOR, which has as many bits as the elements. `None` for types without
+/// fences.
 #[must_use]
 pub fn crossed_as(dtype: DType) -> Option<DType> {
     match dtype {
@@ -205,7 +203,7 @@ pub fn crossed_as(dtype: DType) -> Option<DType> {
 mod tests {
     use super::*;
 
-    /// XLA makes functions of complex numbers of several real ones; sums it does not.
+    /// XLA expands functions of complex numbers into several real ones, but not sums.
     #[test]
     fn functions_of_complex_numbers_are_hidden() {
         let (row, scalar) =

@@ -1,16 +1,16 @@
-//! Ops that a plugin computes in two ways.
+//! Replaces ops that a plugin computes in two ways.
 //!
 //! XLA's CPU backend (API 0.81) computes `exponential` and `log` of `f32` by polynomials in vectors
-//! of 4 and 8, and by the C library where a vector of 2 is left over at the end of a row;
-//! `log_plus_one` by one polynomial in vectors and by another in scalars; `rsqrt` by an
-//! approximation in some vectors and by a root and a division elsewhere. Which elements these are
-//! depends on the shape and on what else a kernel does, so the same number can have two results in
-//! one tensor. (Each elementwise op on rows of 1 to 80 numbers against rows of 80, 2026-11-22;
-//! `f64` only `rsqrt`; those that are made of these ops in the plugin are
+//! of 4 and 8, and by the C library where a vector of 2 is left over at the end of a row. It
+//! computes `log_plus_one` by one polynomial in vectors and by another in scalars, and `rsqrt` by
+//! an approximation in some vectors and by a root and a division elsewhere. Which code an element
+//! gets depends on the shape and on the rest of the kernel, so equal elements of one tensor can
+//! have different results. (Each elementwise op on rows of 1 to 80 numbers against rows of 80,
+//! 2026-11-22; `f64` only `rsqrt`. Ops that the plugin expands into these are
 //! [`super::context_dependent_op`].)
 //!
-//! Here they are made of ops that IEEE 754 rounds in one way, with fences between them. They are
-//! good to 2 units in the last place.
+//! This module expands them into ops that IEEE 754 rounds in exactly one way, with fences between
+//! them. Results are accurate to 2 units in the last place.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ use crate::lower::unsteady::is_unsteady;
 use crate::op::{Comparison, OpCode, Signature, attrs};
 use crate::shape::Shape;
 
-/// The function with its unsteady ops replaced.
+/// The function with its unsteady ops expanded.
 #[must_use]
 pub fn steady(plain: Plain) -> Plain {
     let graph = plain.function.graph();
@@ -67,7 +67,7 @@ impl Writer {
         self.plain(OpCode::Add, &[product, c])
     }
 
-    /// A polynomial, the coefficient of the highest power first.
+    /// A polynomial by Horner's rule, from the coefficient of the highest power.
     fn polynomial(&mut self, x: Ref, coefficients: &[f32], shape: &Shape) -> Ref {
         let mut terms = coefficients.iter();
         let first = terms.next().copied().unwrap_or_default();
@@ -79,7 +79,7 @@ impl Writer {
         sum
     }
 
-    /// What stands for an unsteady op.
+    /// The expansion of an unsteady op.
     fn steady(&mut self, signature: &Signature, x: Ref) -> Ref {
         let ty = self.type_of(x);
         let (dtype, shape) = (ty.dtype(), ty.shape());
@@ -88,7 +88,7 @@ impl Writer {
             let root = self.plain(OpCode::Sqrt, &[x]);
             return self.plain(OpCode::Divide, &[one, root]);
         }
-        // Short floats are computed in longer ones, as the plugin does.
+        // Short floats are computed in `f32`, as the plugin does.
         let wide = match dtype {
             DType::F32 => x,
             _ => self.op(OpCode::Convert, attrs::convert(DType::F32), &[x]),
@@ -109,12 +109,12 @@ impl Writer {
         }
     }
 
-    /// `2^n * e^r` with `n` whole and `|r| <= log(2) / 2`; `log(2)` is taken away in two parts, of
-    /// which the first leaves products with `n` exact. Reduction and polynomial are those of `expf`
-    /// in the Cephes library (Moshier, 1992).
+    /// `2^n * e^r` with integral `n` and `|r| <= log(2) / 2`. `log(2)` is subtracted in two parts;
+    /// products of the first with `n` are exact. Reduction and polynomial are those of `expf` in
+    /// the Cephes library (Moshier, 1992).
     fn exponential(&mut self, x: Ref, shape: &Shape) -> Ref {
         let (least, most) = (self.splat(-88.376_26f32, shape), self.splat(88.8f32, shape));
-        // Where the result is zero or infinite, `n` is held at numbers that make it so. NaN stays.
+        // Clamps operands whose result is zero or infinite. NaN passes.
         let below = self.is(Comparison::Lt, x, least);
         let above = self.is(Comparison::Gt, x, most);
         let held = self.plain(OpCode::Select, &[below, least, x]);
@@ -131,7 +131,7 @@ impl Writer {
         let sum = self.multiplied_and_added(series, square, r);
         let one = self.splat(1.0f32, shape);
         let sum = self.plain(OpCode::Add, &[sum, one]);
-        // In two factors: `2^128` and `2^-127` are no numbers of this type.
+        // As two factors, because `2^128` and `2^-127` are not normal numbers of this type.
         let half_n = self.plain(OpCode::Multiply, &[n, half]);
         let n1 = self.plain(OpCode::Floor, &[half_n]);
         let n2 = self.plain(OpCode::Subtract, &[n, n1]);
@@ -142,7 +142,7 @@ impl Writer {
         self.plain(OpCode::Select, &[below, zero, scaled])
     }
 
-    /// `2^n` for whole numbers from -126 to 127.
+    /// `2^n` for integers from -126 to 127.
     fn power_of_two(&mut self, n: Ref, shape: &Shape) -> Ref {
         let n = self.op(OpCode::Convert, attrs::convert(DType::I32), &[n]);
         let (bias, places) = (self.splat(127i32, shape), self.splat(23i32, shape));
@@ -151,9 +151,9 @@ impl Writer {
         self.op(OpCode::BitcastConvert, attrs::convert(DType::F32), &[bits])
     }
 
-    /// `e * log(2) + log(m)` with `m` from `sqrt(1/2)` to `sqrt(2)`; reduction and polynomial are
+    /// `e * log(2) + log(m)` with `m` from `sqrt(1/2)` to `sqrt(2)`. Reduction and polynomial are
     /// those of `logf` in the Cephes library (Moshier, 1992). Subnormal numbers count as zero, as
-    /// the plugin has them.
+    /// in the plugin.
     fn log(&mut self, x: Ref, shape: &Shape) -> Ref {
         let bits = self.op(OpCode::BitcastConvert, attrs::convert(DType::U32), &[x]);
         let (places, bias) = (self.splat(23u32, shape), self.splat(126.0f32, shape));
@@ -195,7 +195,7 @@ impl Writer {
         let sum = self.multiplied_and_added(square, half, sum);
         let sum = self.plain(OpCode::Add, &[m, sum]);
         let result = self.multiplied_and_added(e, first, sum);
-        // Infinity and NaN are their own logarithms; a negative number has none.
+        // Infinity and NaN are returned unchanged. A negative number has no logarithm.
         let infinity = self.splat(f32::INFINITY, shape);
         let is_finite = self.is(Comparison::Lt, x, infinity);
         let result = self.plain(OpCode::Select, &[is_finite, result, x]);
@@ -208,9 +208,9 @@ impl Writer {
         self.plain(OpCode::Select, &[is_negative, nan, result])
     }
 
-    /// `log(1 + x)` where `1 + x` has lost digits of `x`: `log(u) * x / (u - 1)` with `u = 1 + x`,
-    /// and `x` where `u` is 1 (HP-15C Advanced Functions Handbook, 1982, appendix; Higham, Accuracy
-    /// and Stability of Numerical Algorithms, 2nd edition, 1.14.1).
+    /// `log(1 + x)`, corrected for the digits that `1 + x` loses: `log(u) * x / (u - 1)` with `u =
+    /// 1 + x`, and `x` if `u` is 1 (HP-15C Advanced Functions Handbook, 1982, appendix; Higham,
+    /// Accuracy and Stability of Numerical Algorithms, 2nd edition, 1.14.1).
     fn log_plus_one(&mut self, x: Ref, shape: &Shape) -> Ref {
         let (one, infinity) = (self.splat(1.0f32, shape), self.splat(f32::INFINITY, shape));
         let u = self.plain(OpCode::Add, &[x, one]);

@@ -1,31 +1,30 @@
-//! Elements of 2 and 4 bits, carried in whole bytes.
+//! Carries elements of 2 and 4 bits in whole bytes.
 //!
-//! Input: the [`Plain`] function of a region. Output: the same function, in which ops see *narrow*
-//! types, those of 2 and 4 bits, at its edges only: what it takes and returns is as before, and the
-//! first thing that is done with a narrow parameter is to convert it to its *carrier*, the last
-//! that is done with a narrow result to convert it back, behind a barrier. A function without
-//! narrow types is returned as it came, after one look at its types.
+//! Input: the [`Plain`] function of a region. Output: the same function, with *narrow* types, those
+//! of 2 and 4 bits, only at its edges. Its parameters and results keep their types. A narrow
+//! parameter is first converted to its *carrier*. A narrow result is converted back last, behind a
+//! barrier. A function without narrow types is returned unchanged.
 //!
 //! | narrow | carrier | because |
 //! |---|---|---|
-//! | `i2`, `i4` | `i8` | it has their numbers, and wraps modulo a multiple of their range |
+//! | `i2`, `i4` | `i8` | it represents their numbers, and wraps modulo a multiple of their range |
 //! | `u2`, `u4` | `u8` | the same |
-//! | `f4E2M1FN` | `f32` | it has its numbers, and is what XLA's CPU backend computes short floats in; in a float of 8 bits results would be rounded twice |
+//! | `f4E2M1FN` | `f32` | it represents its numbers, and XLA's CPU backend computes short floats in it; a float of 8 bits would round results twice |
 //!
-//! XLA's CPU backend (API 0.81) packs narrow elements, and ends the process where it copies one
-//! from one layout to another, which it does for some transposes and sorts and around other ops. It
-//! drops the sign of what it folds of `i2` and `i4`, emits invalid code for the total order of
-//! `f4E2M1FN`, and has no convolution of `u2`. None of this happens to the carriers.
+//! XLA's CPU backend (API 0.81) packs narrow elements. It aborts the process where it copies one
+//! from one layout to another, as it does for some transposes and sorts and around other ops. It
+//! loses the sign when it folds `i2` and `i4`, emits invalid code for the total order of
+//! `f4E2M1FN`, and has no convolution of `u2`. The carriers have none of these problems.
 //!
 //! Invariants:
-//! - W1: a carried value is a number of the narrow type. An op that may leave the range is followed
-//!   by ops that bring its result back: integers wrap, floats are rounded to the nearest number,
-//!   ties to even, as [`crate::FloatFormat`] says. Which ops need not be followed so is said by
-//!   [`stays_in_range`]; any other is, so that an op that nothing is said about is right as long as
-//!   its meaning does not depend on the width of its operands.
-//! - W2: an op whose meaning does depend on the width is given operands by which it means the same
+//! - W1: a carried value is a number of the narrow type. After an op whose result may leave the
+//!   range, other ops bring it back: integers wrap, floats are rounded to the nearest number, ties
+//!   to even, as [`crate::FloatFormat`] specifies. [`stays_in_range`] lists the ops that need no
+//!   correction. All others get one, so the default is correct for every op whose meaning does not
+//!   depend on the width of its operands.
+//! - W2: an op whose meaning does depend on the width gets operands that preserve its meaning
 //!   ([`Carrying::call`]).
-//! - W3: but for the conversions at the edges, no op of the function or of its bodies has a narrow
+//! - W3: except for the conversions at the edges, no op of the function or its bodies has a narrow
 //!   operand or result.
 
 mod number;
@@ -43,8 +42,8 @@ use crate::literal::Literal;
 use crate::op::{Fusibility, OpCode, OpDef, Rounding, Signature, attrs};
 use crate::shape::TensorType;
 
-/// The function with its narrow values carried. One of which an op has no carried form, because its
-/// expansion does not fit the limits, stays as it is.
+/// The function with its narrow values carried. If an op has no carried form, because its expansion
+/// exceeds the limits, the function stays as it is.
 #[must_use]
 pub fn carried(plain: Plain) -> Plain {
     if !has_narrow(plain.function.graph()) {
@@ -56,13 +55,13 @@ pub fn carried(plain: Plain) -> Plain {
     })
 }
 
-/// Whether a type has less than a byte.
+/// Whether elements of a type have less than a byte.
 #[must_use]
 pub fn is_narrow(dtype: DType) -> bool {
     DTypeSet::NARROW.contains(dtype)
 }
 
-/// The type that carries elements of a type: itself, unless it is narrow.
+/// The type that carries elements of a type: the type itself, unless it is narrow.
 #[must_use]
 pub fn carrier(dtype: DType) -> DType {
     match dtype.class() {
@@ -73,24 +72,25 @@ pub fn carrier(dtype: DType) -> DType {
     }
 }
 
-/// Whether a call or something in its bodies has a narrow type.
+/// Whether a call or its bodies have a narrow type.
 #[must_use]
 pub fn concerns(signature: &Signature) -> bool {
     let mut types = signature.operands().iter().chain(signature.results());
     types.any(|ty| is_narrow(ty.dtype())) || signature.bodies().iter().any(|body| has_narrow(body.graph()))
 }
 
-/// Whether a graph has a narrow type, in its bodies too.
+/// Whether a graph or its bodies have a narrow type.
 #[must_use]
 pub fn has_narrow(graph: &Graph) -> bool {
     graph.params().iter().any(|ty| is_narrow(ty.dtype()))
         || graph.nodes().iter().any(|node| concerns(node.signature()))
 }
 
-/// Whether an op on numbers of the narrow type gives numbers of it, computed in the carrier.
+/// Whether an op maps numbers of the narrow type to numbers of the narrow type if computed in the
+/// carrier.
 ///
-/// What moves elements does, and what has bodies gives what these return or what they were given. A
-/// float stays one where nothing is rounded.
+/// Ops that move elements do. Ops with bodies return results of these or given elements. A float op
+/// does if it does not round.
 fn stays_in_range(def: &OpDef, narrow: DType) -> bool {
     let exact = def.rounding == Rounding::Exact;
     match def.fusibility {
@@ -115,7 +115,7 @@ fn stays_in_range(def: &OpDef, narrow: DType) -> bool {
     }
 }
 
-/// The whole function: its parameters and returns keep their types.
+/// Carries the whole function; its parameters and returns keep their types.
 fn carried_function(plain: &Plain) -> Result<Plain, OpError> {
     let graph = plain.function.graph();
     let mut carrying = Carrying(Graph::with_capacity_of(graph));
@@ -132,8 +132,8 @@ fn carried_function(plain: &Plain) -> Result<Plain, OpError> {
         }
     }
     let mut results = Vec::with_capacity(is_returned.len());
-    // What is returned is converted where it is made, so that the text of a node of the region is
-    // in one place.
+    // A returned value is converted next to the op that produces it, so that the text of a node is
+    // contiguous.
     let mut returned = Vec::with_capacity(is_returned.len());
     for (node, &origin) in graph.nodes().iter().zip(&plain.origins) {
         carrying.node(node, &params, &mut results)?;
@@ -149,7 +149,7 @@ fn carried_function(plain: &Plain) -> Result<Plain, OpError> {
     Ok(Plain { function: carrying.body(&returns), origins })
 }
 
-/// A body takes and returns carriers.
+/// Carries a body; its parameters and returns have carrier types.
 fn carried_body(body: &Arc<Body>) -> Result<Arc<Body>, OpError> {
     let graph = body.graph();
     if !has_narrow(graph) {
@@ -188,8 +188,8 @@ impl Carrying {
         Ok(self.0.push_lowered(op, attrs, &[], operands)?[0])
     }
 
-    /// The value in another element type, which has its numbers or wraps, rounds or clamps them as
-    /// `convert` does.
+    /// Converts a value to an element type that represents its numbers, or wraps, rounds or clamps
+    /// them as `convert` does.
     fn in_type(&mut self, value: Ref, to: DType) -> Result<Ref, OpError> {
         if self.dtype(value) == to {
             return Ok(value);
@@ -197,16 +197,15 @@ impl Carrying {
         self.op(OpCode::Convert, attrs::convert(to), &[value])
     }
 
-    /// What the function returns for a value. Were it known while the plugin compiles, it would be
-    /// a constant in whatever layout it was computed in, which is then copied to the layout of the
-    /// result; behind a barrier nothing is known.
+    /// The value to return. If the plugin knew it at compile time, it would become a constant in
+    /// some layout and then be copied to the result's layout. The barrier hides it.
     fn end(&mut self, value: Ref, narrow: DType) -> Result<Ref, OpError> {
         let hidden = self.op(OpCode::OptimizationBarrier, Attrs::none(), &[value])?;
         self.in_type(hidden, narrow)
     }
 
-    /// The op of a node, in a function whose parameters and results so far have these values; its
-    /// results are appended.
+    /// Writes the op of a node, in a function whose parameters and results so far have these
+    /// values, and appends its results.
     fn node(&mut self, node: &Node, params: &[Ref], results: &mut Vec<Ref>) -> Result<(), OpError> {
         let operands: Refs = node.operands().iter().map(|&operand| pick(operand, params, results)).collect();
         let signature = node.signature();
@@ -218,7 +217,7 @@ impl Carrying {
         Ok(())
     }
 
-    /// A call that narrow types occur in, on values that carry its operands.
+    /// Writes a call with narrow types, on values that carry its operands.
     fn call(&mut self, signature: &Signature, mut operands: Refs) -> Result<Refs, OpError> {
         let (def, attr) = (signature.def(), signature.attrs().view());
         let narrow = signature.operands().first().map_or(DType::Bool, TensorType::dtype);
@@ -226,7 +225,7 @@ impl Carrying {
             OpCode::Constant => return Ok(smallvec![self.constant(attr.dense(0))?]),
             OpCode::Convert => return Ok(smallvec![self.converted(operands[0], narrow, attr.dtype(0))?]),
             OpCode::BitcastConvert => return Ok(smallvec![self.cast(operands[0], narrow, attr.dtype(0))?]),
-            // They look at bits above those of the type, which are not set in the element itself.
+            // These ops read bits above those of the narrow type, which must be zero.
             OpCode::ShiftRightLogical | OpCode::CountLeadingZeros | OpCode::Popcnt => {
                 operands[0] = self.with_zeros(operands[0], narrow)?;
             }
@@ -260,7 +259,7 @@ impl Carrying {
         Ok(results)
     }
 
-    /// The same bytes in the carrier, which for a float are its bits.
+    /// A constant with the same bytes in the carrier; the bytes of a narrow float are its bits.
     fn constant(&mut self, data: &Literal) -> Result<Ref, OpError> {
         let dtype = data.dtype();
         let byte = if dtype.class() == DTypeClass::Signed { DType::I8 } else { DType::U8 };
@@ -270,29 +269,29 @@ impl Carrying {
         if dtype.is_float() { self.decoded(bytes) } else { Ok(bytes) }
     }
 
-    /// A conversion from or to a narrow type.
+    /// Converts from or to a narrow type.
     fn converted(&mut self, value: Ref, from: DType, to: DType) -> Result<Ref, OpError> {
         match to.class() {
             _ if !is_narrow(to) || from == to => self.in_type(value, carrier(to)),
             DTypeClass::Float => {
-                // Rounded once, from a type that has the number.
+                // Rounded once, from a type that represents the number.
                 let wide = if from.part() == DType::F64 { DType::F64 } else { DType::F32 };
                 let value = self.in_type(value, wide)?;
                 self.in_range(value, to)
             }
             _ => {
                 let value = self.in_type(value, carrier(to))?;
-                // Outside of the range a float becomes the nearest end of it, and an integer wraps.
+                // A float out of range is clamped, an integer wraps.
                 let rounds = from.part().is_float();
                 if rounds { self.clamped(value, to) } else { self.in_range(value, to) }
             }
         }
     }
 
-    /// The bits as another narrow type of the same width.
+    /// Reinterprets the bits as another narrow type of the same width.
     fn cast(&mut self, value: Ref, from: DType, to: DType) -> Result<Ref, OpError> {
         if from.bits() != to.bits() {
-            // Only the expansion into shifts is carried; it is left out where it does not fit the
+            // Only its expansion into shifts can be carried, which is omitted if it exceeds the
             // limits.
             let given = format!("a bitcast from {from} to {to} remains");
             return Err(OpError::new(
@@ -324,8 +323,8 @@ impl Carrying {
     }
 }
 
-/// The attributes with carriers for narrow types. A product of narrow floats is summed in `f32`
-/// even where its result is a shorter float, as XLA does for what it takes as short floats.
+/// The attributes with carriers for narrow types. A product of narrow floats accumulates in `f32`
+/// even if its result is a shorter float, as XLA does for short floats.
 fn carried_attrs(signature: &Signature) -> Attrs {
     let product = signature.def().fusibility == Fusibility::Contraction
         && signature.operands().iter().any(|ty| ty.dtype().is_float() && is_narrow(ty.dtype()));

@@ -1,5 +1,5 @@
-//! The arithmetic of carried numbers: what brings a result back into the range of its narrow type,
-//! and the bits that a number has in it.
+//! Arithmetic on carried numbers: bringing results back into the range of the narrow type, and
+//! conversion from and to its bits.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ impl Carrying {
         self.op(OpCode::Constant, attrs::constant(Arc::new(Literal::of_f64(dtype, value))), &[])
     }
 
-    /// A number in every element of a tensor of the type of `like`.
+    /// A tensor of the type of `like` with a number in every element.
     pub(super) fn number(&mut self, value: f64, like: Ref) -> Result<Ref, OpError> {
         let ty = self.ty(like).clone();
         let scalar = self.scalar(value, ty.dtype())?;
@@ -44,20 +44,20 @@ impl Carrying {
         self.plain(op, &[value, number])
     }
 
-    /// The low bits of bytes that carry a narrow integer, with zeros above.
+    /// The low bits of carried integers, zero-extended.
     pub(super) fn with_zeros(&mut self, value: Ref, narrow: DType) -> Result<Ref, OpError> {
         self.by(OpCode::And, value, f64::from((1u32 << narrow.bits()) - 1))
     }
 
-    /// The low bits of bytes that carry a narrow integer, with the highest of them repeated above.
+    /// The low bits of carried integers, sign-extended.
     pub(super) fn with_sign(&mut self, value: Ref, narrow: DType) -> Result<Ref, OpError> {
         let unused = f64::from(BYTE - narrow.bits());
         let high = self.by(OpCode::ShiftLeft, value, unused)?;
         self.by(OpCode::ShiftRightArithmetic, high, unused)
     }
 
-    /// The number of a narrow type that a result computed in its carrier stands for; for `f4E2M1FN`
-    /// also one computed in `f64`.
+    /// Maps a result computed in the carrier to a number of the narrow type; for `f4E2M1FN` also a
+    /// result computed in `f64`.
     pub(super) fn in_range(&mut self, value: Ref, narrow: DType) -> Result<Ref, OpError> {
         match narrow.class() {
             DTypeClass::Signed => self.with_sign(value, narrow),
@@ -66,7 +66,7 @@ impl Carrying {
         }
     }
 
-    /// Bytes moved into the range of a narrow integer.
+    /// Clamps bytes to the range of a narrow integer.
     pub(super) fn clamped(&mut self, value: Ref, narrow: DType) -> Result<Ref, OpError> {
         let (carrier, range) = (self.dtype(value), 1i32 << narrow.bits());
         let (least, greatest) = match narrow.class() {
@@ -77,11 +77,11 @@ impl Carrying {
         self.plain(OpCode::Clamp, &[least, value, greatest])
     }
 
-    /// Floats rounded to numbers of `f4E2M1FN`, ties to even: 0, 0.5, 1, 1.5, 2, 3, 4 and 6 of
-    /// either sign. What is larger becomes 6, NaN becomes -0.
+    /// Rounds floats to numbers of `f4E2M1FN`, ties to even: 0, 0.5, 1, 1.5, 2, 3, 4 and 6 of
+    /// either sign. Larger numbers become 6, NaN becomes -0.
     ///
     /// Numbers with an odd pattern are odd multiples of the step, which is 1/2 below 2, 1 below 4
-    /// and 2 above, so rounding to an even number of steps is rounding to an even pattern.
+    /// and 2 above. Rounding to an even number of steps is therefore rounding to an even pattern.
     fn rounded(&mut self, value: Ref) -> Result<Ref, OpError> {
         let magnitude = self.plain(OpCode::Abs, &[value])?;
         let (two, four) = (self.number(2.0, value)?, self.number(4.0, value)?);
@@ -93,14 +93,14 @@ impl Carrying {
         let step = self.plain(OpCode::Select, &[below_two, half, step])?;
         let per_step = self.plain(OpCode::Select, &[below_four, one, half])?;
         let per_step = self.plain(OpCode::Select, &[below_two, two, per_step])?;
-        // Powers of two scale without rounding.
+        // Scaling by powers of two is exact.
         let steps = self.plain(OpCode::Multiply, &[value, per_step])?;
         let steps = self.plain(OpCode::RoundNearestEven, &[steps])?;
         let nearest = self.plain(OpCode::Multiply, &[steps, step])?;
         let dtype = self.dtype(value);
         let (least, greatest) = (self.scalar(-6.0, dtype)?, self.scalar(6.0, dtype)?);
         let nearest = self.plain(OpCode::Clamp, &[least, nearest, greatest])?;
-        // A comparison of NaN with itself would be folded away.
+        // The compiler would fold a comparison of a value with itself.
         let is_number = self.plain(OpCode::Or, &[below_four, from_four])?;
         let minus_zero = self.number(-0.0, value)?;
         let result = self.plain(OpCode::Select, &[is_number, nearest, minus_zero])?;
@@ -109,8 +109,8 @@ impl Carrying {
 
     /// The four bits of a carried `f4E2M1FN`, in `u8`.
     ///
-    /// The highest nine bits of an `f32`, without its sign, are 252 for 0.5, and from 1, where they
-    /// are 254, one more for each next number.
+    /// The highest nine bits of an `f32`, without its sign, are 252 for 0.5 and 254 for 1. From 1
+    /// on they grow by one per number.
     pub(super) fn encoded(&mut self, value: Ref) -> Result<Ref, OpError> {
         let word = self.op(OpCode::BitcastConvert, attrs::convert(DType::U32), &[value])?;
         let sign = self.by(OpCode::ShiftRightLogical, word, 31.0)?;
@@ -126,8 +126,8 @@ impl Carrying {
         self.in_type(bits, DType::U8)
     }
 
-    /// The carrier of the `f4E2M1FN` with the bits in a `u8`, of which four are set at most:
-    /// [`Carrying::encoded`] turned around.
+    /// The carrier of the `f4E2M1FN` with the low four bits of a `u8`: the inverse of
+    /// [`Carrying::encoded`].
     pub(super) fn decoded(&mut self, bits: Ref) -> Result<Ref, OpError> {
         let bits = self.in_type(bits, DType::U32)?;
         let sign = self.by(OpCode::ShiftRightLogical, bits, 3.0)?;

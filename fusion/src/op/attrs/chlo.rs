@@ -34,9 +34,9 @@ pub(in crate::op) static RAGGED_DOT: [AttrDef; 3] = [
 /// Dimension numbers of a `ragged_dot`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RaggedDotDimensionNumbers<'a> {
-    /// Batching and contracting dimensions, as those of a `dot_general`.
+    /// Batching and contracting dimensions, as in `dot_general`.
     pub dot: DotDimensionNumbers<'a>,
-    /// The dimension of lhs that falls into groups: free, contracting or batching.
+    /// The dimension of lhs that is divided into groups: free, contracting or batching.
     pub lhs_ragged: i64,
     /// The dimension of rhs with one element per group, if the ragged one is free.
     pub rhs_group: Option<i64>,
@@ -56,7 +56,7 @@ pub fn ragged_dot(dims: RaggedDotDimensionNumbers<'_>, dtype: DType) -> Attrs {
     Attrs::from([group, AttrValue::Absent, dtype.into()])
 }
 
-/// The order is that of [`crate::op::infer::chlo::scan_attr`].
+/// In the order of [`crate::op::infer::chlo::scan_attr`].
 pub(in crate::op) static SCAN: [AttrDef; 6] = [
     AttrDef::required("dimension", AttrKind::Int),
     AttrDef::optional("scan_dim_size", AttrKind::Int),

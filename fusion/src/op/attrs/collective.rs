@@ -1,4 +1,4 @@
-//! Attributes of the ops that replicas compute together.
+//! Attributes of the collective ops.
 
 use crate::attr::{AttrDef, AttrKind, AttrValue, Attrs, StructDef};
 use crate::groups::Groups;
@@ -38,7 +38,7 @@ pub(in crate::op) static ALL_TO_ALL: [AttrDef; 5] = [
     CHANNEL_HANDLE,
 ];
 
-/// Attributes of `all_to_all` over the replicas; the operand is split into as many parts as a group
+/// Attributes of `all_to_all` over the replicas. The operand is split into as many parts as a group
 /// has members.
 #[must_use]
 pub fn all_to_all(groups: Groups, split_dimension: i64, concat_dimension: i64) -> Attrs {

@@ -1,4 +1,4 @@
-//! Attributes of functions with a name.
+//! Attributes of composites.
 
 use crate::attr::{AttrDef, AttrKind, Attrs};
 

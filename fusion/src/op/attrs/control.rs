@@ -1,4 +1,4 @@
-//! Attributes of ops that run their bodies.
+//! Attributes of control flow and `sort`.
 
 use crate::attr::{AttrDef, AttrKind, Attrs};
 

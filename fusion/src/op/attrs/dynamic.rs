@@ -1,7 +1,7 @@
 //! Attributes of ops whose sizes are operands, and of `rng`.
 //!
-//! A handle is complete when a call returns, so the record of such a call carries the result's
-//! shape beside the operand that says it again when the program runs.
+//! A call infers the types of its handles at once. A recorded call with dynamic sizes therefore
+//! carries the result's shape, in addition to the operand that gives it when the program runs.
 
 use super::{CONV_DIMS, GATHER_DIMS, IndexDimensionNumbers, PRECISION, RNG_DISTRIBUTION};
 use crate::attr::{AttrDef, AttrKind, AttrValue, Attrs};
@@ -33,14 +33,14 @@ pub(in crate::op) static DYNAMIC_BROADCAST_IN_DIM: [AttrDef; 4] = [
     AttrDef::optional("known_nonexpanding_dimensions", AttrKind::Ints),
 ];
 
-/// Attributes of `dynamic_broadcast_in_dim`, without dimensions that are known to expand or not to.
+/// Attributes of `dynamic_broadcast_in_dim`, without lists of dimensions that are known to expand
+/// or not.
 #[must_use]
 pub fn dynamic_broadcast_in_dim(shape: Shape, broadcast_dimensions: &[i64]) -> Attrs {
     Attrs::from([shape.into(), broadcast_dimensions.into(), AttrValue::Absent, AttrValue::Absent])
 }
 
-/// As for `convolution`, in the same places, with the result's shape where the padding stands
-/// there.
+/// As for `convolution`, at the same positions, with the result's shape in place of the padding.
 pub(in crate::op) static DYNAMIC_CONV: [AttrDef; 10] = [
     AttrDef::required("window_strides", AttrKind::Ints),
     AttrDef::from_result("shape", AttrKind::Shape),
@@ -54,11 +54,11 @@ pub(in crate::op) static DYNAMIC_CONV: [AttrDef; 10] = [
     AttrDef::from_result("dtype", AttrKind::DType),
 ];
 
-/// Attributes of `dynamic_conv`: those of a `convolution`, whose padding is left out, and the
-/// result's shape.
+/// Attributes of `dynamic_conv`: those of a `convolution` without the padding, and the result's
+/// shape.
 ///
 /// # Panics
-/// When the attributes are not those of a `convolution`.
+/// If the attributes are not those of a `convolution`.
 #[must_use]
 pub fn dynamic_conv(convolution: &Attrs, shape: Shape) -> Attrs {
     let mut values = convolution.values().to_vec();

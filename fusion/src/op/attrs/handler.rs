@@ -1,9 +1,9 @@
-//! Attributes of calls of handlers.
+//! Attributes of calls to handlers.
 
 use crate::attr::{AttrDef, AttrKind, Attrs};
 use crate::handler::Config;
 
-/// The places of the attributes of `custom_call`.
+/// Positions of the attributes of `custom_call`.
 pub mod custom_call_at {
     /// The name of the target.
     pub const TARGET: usize = 0;
@@ -19,7 +19,7 @@ pub(in crate::op) static CUSTOM_CALL: [AttrDef; 3] = [
     AttrDef::required("has_side_effect", AttrKind::Bool),
 ];
 
-/// Attributes of `custom_call`. The flag is what the target says of itself
+/// Attributes of `custom_call`. `has_side_effect` is that of the target
 /// ([`crate::handler::Target::has_side_effect`]).
 #[must_use]
 pub fn custom_call(target: &str, config: Config, has_side_effect: bool) -> Attrs {

@@ -11,7 +11,7 @@ pub(in crate::op) static FFT: [AttrDef; 2] = [
     AttrDef::required("fft_length", AttrKind::Ints),
 ];
 
-/// Attributes of `fft`; the lengths are the sizes of the last dimensions of the operand, of the
+/// Attributes of `fft`. The lengths are the sizes of the last dimensions of the operand, or of the
 /// result for [`FftType::Irfft`].
 #[must_use]
 pub fn fft(fft_type: FftType, fft_length: &[i64]) -> Attrs {
@@ -20,7 +20,7 @@ pub fn fft(fft_type: FftType, fft_length: &[i64]) -> Attrs {
 
 pub(in crate::op) static CHOLESKY: [AttrDef; 1] = [AttrDef::required("lower", AttrKind::Bool)];
 
-/// Attributes of `cholesky`; `lower` says which triangle is read and returned.
+/// Attributes of `cholesky`; `lower` selects the triangle that is read and returned.
 #[must_use]
 pub fn cholesky(lower: bool) -> Attrs {
     Attrs::from([lower.into()])
@@ -33,8 +33,8 @@ pub(in crate::op) static TRIANGULAR_SOLVE: [AttrDef; 4] = [
     AttrDef::required("transpose_a", AttrKind::Enum(&TRANSPOSE)),
 ];
 
-/// Attributes of `triangular_solve`: whether the matrix stands left of the unknown, which of its
-/// triangles is read, whether its diagonal counts as ones, and what is done to it first.
+/// Attributes of `triangular_solve`: whether the matrix is left of the unknown, which triangle is
+/// read, whether the diagonal counts as ones, and how the matrix is transposed first.
 #[must_use]
 pub fn triangular_solve(left_side: bool, lower: bool, unit_diagonal: bool, transpose_a: Transpose) -> Attrs {
     Attrs::from([left_side.into(), lower.into(), unit_diagonal.into(), transpose_a.into()])

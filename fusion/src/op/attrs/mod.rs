@@ -1,7 +1,7 @@
 //! Attribute schemas of the ops and typed constructors for them.
 //!
-//! A schema gives the order of an op's attributes; the constructor next to it writes them in that
-//! order, and nothing else has to know it.
+//! A schema gives the order of an op's attributes. The constructor next to it writes them in that
+//! order, so no other code depends on it.
 
 mod chlo;
 mod collective;
@@ -40,7 +40,7 @@ pub(super) static RNG_DISTRIBUTION: EnumDef =
     EnumDef { name: "rng_distribution", members: &["UNIFORM", "NORMAL"] };
 static RNG_ALGORITHM: EnumDef =
     EnumDef { name: "rng_algorithm", members: &["DEFAULT", "THREE_FRY", "PHILOX"] };
-/// Type names of a dot algorithm; printed bare, as types.
+/// Type names of a dot algorithm; printed without quotes, as types.
 pub(super) static ALGORITHM_TYPE: EnumDef =
     EnumDef { name: "", members: &["f16", "bf16", "tf32", "f32", "f64", "f8E4M3FN", "f8E5M2", "i8", "i32"] };
 
@@ -55,8 +55,8 @@ pub fn compare(direction: Comparison, order: ComparisonType) -> Attrs {
     Attrs::from([direction.into(), order.into()])
 }
 
-/// Attributes of `compare` with the order that is usual for the element type: IEEE 754 for floats,
-/// the integer order for the others.
+/// Attributes of `compare` with the default order of the element type: IEEE 754 for floats, the
+/// integer order for others.
 #[must_use]
 pub fn compare_for(direction: Comparison, dtype: DType) -> Attrs {
     compare(
@@ -114,7 +114,7 @@ pub(super) static RNG_BIT_GENERATOR: [AttrDef; 3] = [
     AttrDef::from_result("shape", AttrKind::Shape),
 ];
 
-/// Attributes of `rng_bit_generator`; type and shape are those of the bits.
+/// Attributes of `rng_bit_generator`; type and shape are those of the random bits.
 #[must_use]
 pub fn rng_bit_generator(algorithm: RngAlgorithm, dtype: DType, shape: Shape) -> Attrs {
     Attrs::from([algorithm.into(), dtype.into(), shape.into()])
@@ -265,7 +265,7 @@ static CONV_DIMS: StructDef = StructDef {
         AttrDef::required("output_spatial_dimensions", AttrKind::Ints),
     ],
 };
-/// The order is that of [`crate::op::conv_attr`].
+/// In the order of [`crate::op::conv_attr`].
 pub(super) static CONVOLUTION: [AttrDef; 10] = [
     AttrDef::required("window_strides", AttrKind::Ints),
     AttrDef::required("padding", AttrKind::Pairs),
@@ -279,7 +279,8 @@ pub(super) static CONVOLUTION: [AttrDef; 10] = [
     AttrDef::from_result("dtype", AttrKind::DType),
 ];
 
-/// Where batch, features and space are in the input, the kernel and the output of a convolution.
+/// The positions of batch, features and space in the input, the kernel and the output of a
+/// convolution.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names are StableHLO's")]
 pub struct ConvDimensionNumbers {
@@ -343,7 +344,7 @@ pub struct ConvOptions {
     pub lhs_dilation: Vec<i64>,
     /// Dilation of the kernel.
     pub rhs_dilation: Vec<i64>,
-    /// Dimensions along which the kernel is applied back to front.
+    /// Dimensions along which the kernel is reversed.
     pub window_reversal: Vec<bool>,
     /// Number of groups the features are split into.
     pub feature_group_count: i64,
@@ -451,8 +452,8 @@ pub(super) static GATHER: [AttrDef; 3] = [
     AttrDef::required("indices_are_sorted", AttrKind::Bool),
 ];
 
-/// Dimension numbers of `gather` and `scatter`, which name the same things from two sides; the
-/// comments give the two names of each.
+/// Dimension numbers of `gather` and `scatter`, which have the same parts under two names. The
+/// comments give both names of each.
 ///
 /// A window dimension of the result (gather) or of the updates (scatter) runs along the operand. A
 /// collapsed dimension of the operand has one element per window.

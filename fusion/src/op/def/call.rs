@@ -1,4 +1,4 @@
-//! A call of an op under inspection, and the vocabulary its rules are written in.
+//! A call under inspection by the rules of its op, and the checks that they are written with.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::shape::{Shape, ShapeError, TensorType};
 /// Result types of an op.
 pub type Results = SmallVec<[TensorType; 1]>;
 
-/// A call whose arity and attribute kinds fit the op's row; what its rule gets to see.
+/// The input of a rule: a call whose arity and attribute kinds fit the op's row.
 #[derive(Debug, Clone, Copy)]
 pub struct Call<'a> {
     /// The op's row.
@@ -69,7 +69,7 @@ impl<'a> Call<'a> {
     /// Checks the element type of operand `index`.
     ///
     /// # Errors
-    /// When it is not in `set`.
+    /// If it is not in `set`.
     pub fn dtype_in(&self, index: usize, set: DTypeSet) -> Result<(), OpError> {
         let dtype = self.operand(index).dtype();
         if set.contains(dtype) {
@@ -90,7 +90,7 @@ impl<'a> Call<'a> {
     /// Checks that operand `index` has the element type of operand `of`.
     ///
     /// # Errors
-    /// When it has another one.
+    /// If it has another one.
     pub fn same_dtype(&self, index: usize, of: usize) -> Result<(), OpError> {
         let (given, wanted) = (self.operand(index).dtype(), self.operand(of).dtype());
         if given == wanted {
@@ -108,7 +108,7 @@ impl<'a> Call<'a> {
     /// Checks that operand `index` has the shape of operand `of`.
     ///
     /// # Errors
-    /// When it has another one.
+    /// If it has another one.
     pub fn same_shape(&self, index: usize, of: usize) -> Result<(), OpError> {
         let (given, wanted) = (self.operand(index).shape(), self.operand(of).shape());
         if given == wanted {
@@ -130,7 +130,7 @@ impl<'a> Call<'a> {
     /// Checks that operand `index` is a scalar.
     ///
     /// # Errors
-    /// When it has dimensions.
+    /// If it has dimensions.
     pub fn scalar(&self, index: usize) -> Result<(), OpError> {
         if self.operand(index).rank() == 0 {
             return Ok(());
@@ -141,10 +141,10 @@ impl<'a> Call<'a> {
         ))
     }
 
-    /// A dimension number of an attribute as an index below `rank`.
+    /// Checks a dimension number of an attribute; returns it as an index below `rank`.
     ///
     /// # Errors
-    /// When it is negative or too large.
+    /// If it is negative or too large.
     pub fn axis(&self, attr: &str, value: i64, rank: usize) -> Result<usize, OpError> {
         match usize::try_from(value) {
             Ok(axis) if axis < rank => Ok(axis),
@@ -166,10 +166,10 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// A list of distinct dimension numbers below `rank`.
+    /// Checks a list of distinct dimension numbers below `rank`.
     ///
     /// # Errors
-    /// When one is out of range or stands twice.
+    /// If one is out of range or repeated.
     pub fn axes(&self, attr: &str, values: &[i64], rank: usize) -> Result<SmallVec<[usize; 6]>, OpError> {
         let mut axes = SmallVec::new();
         for &value in values {
@@ -188,7 +188,7 @@ impl<'a> Call<'a> {
     /// Checks the length of a list attribute.
     ///
     /// # Errors
-    /// When it is not `wanted`; `per` says what the entries stand for.
+    /// If it is not `wanted`. `per` names what the entries belong to.
     pub fn list_len(&self, attr: &str, len: usize, wanted: usize, per: &str) -> Result<(), OpError> {
         if len == wanted {
             return Ok(());
@@ -202,7 +202,7 @@ impl<'a> Call<'a> {
     /// A result type from computed sizes.
     ///
     /// # Errors
-    /// When the sizes are not a shape.
+    /// If the sizes are not a shape.
     pub fn ty(&self, dtype: crate::DType, dims: &[u64]) -> Result<TensorType, OpError> {
         TensorType::of(dtype, dims).map_err(|error| self.size_error(&error))
     }
@@ -223,11 +223,11 @@ impl<'a> Call<'a> {
         self.def.bodies.name(index)
     }
 
-    /// Checks that body `index` takes values of the given types; `what` says what each of them is,
-    /// and `rule` why the body takes them.
+    /// Checks that body `index` takes values of the given types. For the message, `what` describes
+    /// each value and `rule` the reason.
     ///
     /// # Errors
-    /// With the first parameter that differs.
+    /// Names the first parameter that differs.
     pub fn body_takes(
         &self,
         index: usize,
@@ -260,11 +260,11 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Checks that body `index` returns values of the given types; `what` says what each of them
-    /// becomes, and `rule` why the body returns them.
+    /// Checks that body `index` returns values of the given types. For the message, `what`
+    /// describes each value and `rule` the reason.
     ///
     /// # Errors
-    /// With the first value that differs, and the op that would mend it where there is one.
+    /// Names the first value that differs, and the op that would fix it if there is one.
     pub fn body_returns(
         &self,
         index: usize,
@@ -297,7 +297,7 @@ impl<'a> Call<'a> {
     /// Checks that body `index` takes and returns the given types.
     ///
     /// # Errors
-    /// When it has another signature.
+    /// If it has another signature.
     pub fn body_type(
         &self,
         index: usize,
@@ -322,8 +322,8 @@ pub(in crate::op) fn one(ty: TensorType) -> Results {
     smallvec![ty]
 }
 
-/// The op that makes a value of type `to` of one of type `from`, as an advice; `None` when it takes
-/// more than one.
+/// The op that turns a value of type `from` into one of type `to`, as advice; `None` if that takes
+/// more than one op.
 fn remedy(from: &TensorType, to: &TensorType) -> Option<String> {
     if from.shape() == to.shape() {
         Some(format!("convert it to {}", to.dtype()))
@@ -336,7 +336,7 @@ fn remedy(from: &TensorType, to: &TensorType) -> Option<String> {
     }
 }
 
-/// Whether a tensor of shape `from` broadcasts to `to` by NumPy's rule.
+/// Whether a tensor of shape `from` broadcasts to `to` under NumPy's rule.
 fn broadcasts(from: &Shape, to: &Shape) -> bool {
     from.rank() <= to.rank()
         && from.dims().iter().rev().zip(to.dims().iter().rev()).all(|(&a, &b)| a == b || a == 1)

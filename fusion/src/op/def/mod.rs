@@ -1,4 +1,4 @@
-//! What a row of the op table says.
+//! The columns of the op table.
 
 mod call;
 
@@ -18,16 +18,16 @@ use crate::graph::Body;
 pub enum Operands {
     /// Exactly these, by name.
     Fixed(&'static [&'static str]),
-    /// These, then at least `min` more of the last name (`concatenate`, `dynamic_slice`).
+    /// These, then at least `min` operands under the last name (`concatenate`, `dynamic_slice`).
     Rest {
-        /// The operands that are always there.
+        /// The operands before the repeated one.
         fixed: &'static [&'static str],
         /// Name of the repeated operand.
         rest: &'static str,
-        /// Least number of repetitions.
+        /// Minimum number of repetitions.
         min: usize,
     },
-    /// Groups of equal length, one after the other, with fixed operands between them. `reduce` is
+    /// Groups of equal length, one after the other, with fixed operands between them. `reduce` has
     /// `N` inputs and `N` initial values: `Groups(&[Group("inputs"), Group("init_values")])`.
     Groups(&'static [OperandGroup]),
 }
@@ -41,7 +41,7 @@ pub enum OperandGroup {
     One(&'static str),
 }
 
-/// The signature of a body that an op asks for, in words; the rule checks it.
+/// The signature that an op requires of a body, in words; the infer rule checks it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BodyDef {
     /// StableHLO's name of the region (`body`, `select`, `scatter`).
@@ -50,7 +50,7 @@ pub struct BodyDef {
     pub rule: &'static str,
 }
 
-/// How many functions an op takes.
+/// How many bodies an op takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bodies {
     /// Exactly these.
@@ -60,7 +60,7 @@ pub enum Bodies {
 }
 
 impl Bodies {
-    /// No functions.
+    /// No bodies.
     pub const NONE: Bodies = Bodies::Fixed(&[]);
 
     /// Whether the op takes none.
@@ -101,12 +101,12 @@ impl Bodies {
     }
 }
 
-/// How an op takes part in fusion. Region rules and explanations are written in these classes.
+/// How an op takes part in fusion. Boundary rules and explanations use these classes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fusibility {
-    /// Makes data from nothing: constants, `iota`.
+    /// Produces data without operands: constants, `iota`.
     Source,
-    /// Each result element depends on the operand elements at the same place.
+    /// Each result element depends on the operand elements at the same position.
     Elementwise,
     /// Moves elements without computing: reshape, transpose, slice, pad, broadcast.
     Movement,
@@ -114,30 +114,30 @@ pub enum Fusibility {
     Reduction,
     /// Products summed over a dimension: `dot_general`, `convolution`. Usually a library call.
     Contraction,
-    /// Reads or writes at computed places: gather, scatter, dynamic slices.
+    /// Reads or writes at computed positions: gather, scatter, dynamic slices.
     Indexing,
     /// Not fused with anything.
     Opaque,
 }
 
-/// What rounding does to an op's results on floats; on integers and `bool` every op is exact.
+/// The effect of rounding on an op's results on floats. On integers and `bool` every op is exact.
 ///
 /// Two executors may round differently inside a fused region (a multiply and an add become one
-/// instruction, a sum is taken in another order). These classes say how far such a difference goes.
+/// instruction, a sum uses another order). These classes bound how such a difference propagates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rounding {
     /// No rounding: moves, negates, selects or compares by position only. Equal operands give equal
     /// results.
     Exact,
-    /// Rounds, continuously: nearly equal operands give nearly equal results.
+    /// Rounds and is continuous: nearly equal operands give nearly equal results.
     Rounded,
-    /// Jumps: nearly equal operands can give results a whole step apart (`floor`, `compare`,
-    /// conversion to integers).
+    /// Discontinuous: nearly equal operands can give results a whole step apart (`floor`,
+    /// `compare`, conversion to integers).
     Step,
 }
 
 impl Rounding {
-    /// The class of what consists of both.
+    /// The class of a combination of both.
     #[must_use]
     pub fn worse(self, other: Rounding) -> Rounding {
         match (self, other) {
@@ -148,27 +148,27 @@ impl Rounding {
     }
 }
 
-/// What an op does besides computing its results.
+/// The side effect of an op.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Effect {
-    /// Nothing: it may be removed when nobody uses its results, and moved.
+    /// None: the op may be moved, and removed if nobody uses its results.
     #[default]
     Pure,
-    /// It talks to the outside: it runs even when nobody uses its results, in program order with
-    /// the other ordered ops of its stream, and a region never extends across it.
+    /// An effect outside of the program: the op runs even if nobody uses its results, in program
+    /// order with the other ordered ops of its stream, and a region never extends across it.
     Ordered,
 }
 
 /// How the replicas of a program take part in a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Replicas {
-    /// Each computes it by itself.
+    /// Each computes it independently.
     Apart,
-    /// All of them compute it together: what one gets depends on the operands of others, or on
-    /// which one it is.
+    /// All compute it together: the result of one depends on the operands of others, or on the
+    /// replica's number.
     Together,
-    /// Control flow: each by itself, unless a body has an op that they compute together; then they
-    /// go through the bodies in step.
+    /// Control flow: independent, unless a body contains a collective op; then the replicas execute
+    /// the bodies in lockstep.
     InStep,
 }
 
@@ -183,7 +183,7 @@ pub enum Dialect {
 }
 
 impl Dialect {
-    /// What stands before the dot of an op's name in a module.
+    /// The part before the dot of an op's name in a module.
     #[must_use]
     pub const fn prefix(self) -> &'static str {
         match self {
@@ -193,17 +193,17 @@ impl Dialect {
     }
 }
 
-/// What a call is lowered as.
+/// What a call is lowered to.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Lowered {
     /// Itself.
     Itself,
     /// Another op with the same operands, attributes and results.
     As(OpCode),
-    /// Several ops: a body with the call's operands as parameters that returns its results. Its ops
-    /// are printed as they stand, not expanded again.
+    /// Several ops: a body that takes the call's operands and returns its results. Its ops are
+    /// printed unchanged, not expanded again.
     Body(Body),
-    /// The ops of the call's own body, each lowered in turn, with the operands as its parameters.
+    /// The ops of the call's own body, each lowered in turn, with the operands as parameters.
     Inline(Arc<Body>),
 }
 
@@ -216,10 +216,10 @@ pub struct OpDef {
     pub dialect: Dialect,
     /// The name without the dialect; no two rows share one.
     pub name: &'static str,
-    /// What it computes, in a sentence.
+    /// One sentence that says what it computes.
     pub summary: &'static str,
-    /// Which operands and attributes fit together and what type the results have, in words; `infer`
-    /// is the same as code.
+    /// The constraints on operands and attributes and the result types, in words; `infer`
+    /// implements them.
     pub rule: &'static str,
     /// How many operands it takes.
     pub operands: Operands,
@@ -227,30 +227,29 @@ pub struct OpDef {
     pub attrs: &'static [AttrDef],
     /// The functions it takes.
     pub bodies: Bodies,
-    /// The first of the operands that are handed to every body as its parameters, for ops whose
-    /// bodies StableHLO writes without parameters and lets capture values (`if`, `case`). `None`
-    /// for ops that make the values they call their bodies with.
+    /// Index of the first operand that is passed to every body as a parameter, for ops whose bodies
+    /// have no parameters in StableHLO and capture values (`if`, `case`). `None` for ops that
+    /// compute the arguments of their bodies.
     pub captures: Option<usize>,
-    /// Element types of the first operand, or of the result where there is no operand. The rule
-    /// says how the others follow from it.
+    /// Element types of the first operand, or of the result if there is no operand. The rule
+    /// derives the others.
     pub dtypes: DTypeSet,
     /// How it takes part in fusion.
     pub fusibility: Fusibility,
-    /// What rounding does to its results.
+    /// The effect of rounding on its results.
     pub rounding: Rounding,
-    /// What it does besides computing.
+    /// Its side effect.
     pub effect: Effect,
     /// How the replicas of a program take part in it.
     pub replicas: Replicas,
-    /// Types of the results, from operand types, attributes and bodies that fit the row.
+    /// Infers the result types from operand types, attributes and bodies that fit the row.
     pub infer: fn(&Call<'_>) -> Result<Results, OpError>,
-    /// What the lowering prints in place of the op, where XLA does not do what the specification
-    /// says.
+    /// What the lowering prints in place of the op, where XLA deviates from the specification.
     pub lower: fn(&Call<'_>) -> Lowered,
 }
 
 impl OpDef {
-    /// Whether replicas give each other data in it, which is more than to ask where it runs.
+    /// Whether replicas exchange data in it. `replica_id` runs on all replicas, but exchanges none.
     #[must_use]
     pub fn exchanges(&self) -> bool {
         matches!(self.replicas, Replicas::Together) && self.code != OpCode::ReplicaId

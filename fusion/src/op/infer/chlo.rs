@@ -1,4 +1,4 @@
-//! The ops of the CHLO dialect that are not elementwise, by the verifiers of `openxla/stablehlo`
+//! The CHLO ops that are not elementwise, following the verifiers of `openxla/stablehlo`
 //! (`stablehlo/dialect/ChloOps.cpp`).
 
 use smallvec::SmallVec;
@@ -40,22 +40,22 @@ pub(in crate::op) fn top_k(call: &Call<'_>) -> Result<Results, OpError> {
     Ok([call.ty(operand.dtype(), &dims)?, call.ty(DType::I32, &dims)?].into_iter().collect())
 }
 
-/// What kind of dimension of lhs falls into groups.
+/// The kind of lhs dimension that is divided into groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ragged {
-    /// A free one: each of its groups is multiplied with a part of rhs, which the group dimension
-    /// of rhs selects.
+    /// A free one: each group is multiplied with the part of rhs that rhs's group dimension
+    /// selects.
     Free {
         /// The group dimension of rhs.
         group: usize,
     },
-    /// A contracting one: each of its groups is summed into a result of its own.
+    /// A contracting one: each group is summed into a result of its own.
     Contracting,
-    /// A batching one. What is multiplied with what does not depend on the groups.
+    /// A batching one: the groups do not affect the product.
     Batching,
 }
 
-/// Dimension numbers of a `ragged_dot` call that passed its rule or is passing it.
+/// Dimension numbers of a `ragged_dot` call whose rule has accepted it or is running.
 #[derive(Clone, Debug)]
 pub struct RaggedDims<'a> {
     /// The dimension numbers of the products.
@@ -64,8 +64,8 @@ pub struct RaggedDims<'a> {
     pub kind: Ragged,
     /// The ragged dimension of lhs.
     pub ragged: usize,
-    /// The dimensions of lhs for each of whose indices there may be other group sizes: those of its
-    /// kind before the ragged one, and before them the batching ones.
+    /// The dimensions of lhs whose indices may have different group sizes: those of the same kind
+    /// before the ragged one, preceded by the batching ones.
     pub prefix: SmallVec<[usize; 6]>,
     /// Number of groups.
     pub groups: u64,
@@ -155,8 +155,8 @@ impl<'a> RaggedDims<'a> {
     }
 }
 
-/// `ragged_dot`: as `dot_general`, without the group dimension of rhs, and with one for the groups
-/// in front where each has a result of its own.
+/// `ragged_dot`: as `dot_general`, without the group dimension of rhs, and with a leading dimension
+/// for the groups if each has a result of its own.
 pub(in crate::op) fn ragged_dot(call: &Call<'_>) -> Result<Results, OpError> {
     let (lhs, rhs) = (call.operand(0), call.operand(1));
     call.dtype_in(0, call.def.dtypes)?;
@@ -184,7 +184,7 @@ pub(in crate::op) fn ragged_dot(call: &Call<'_>) -> Result<Results, OpError> {
     Ok(one(call.ty(dtype, &out)?))
 }
 
-/// Places of the attributes of a scan.
+/// Positions of the attributes of a scan.
 pub(crate) mod scan_attr {
     pub(crate) const DIMENSION: usize = 0;
     pub(crate) const SIZE: usize = 1;
@@ -193,7 +193,7 @@ pub(crate) mod scan_attr {
     pub(crate) const RESULTS: usize = 5;
 }
 
-/// What a `scan` call that passed its rule, or is passing it, goes over.
+/// The dimensions of a `scan` call whose rule has accepted it or is running.
 #[derive(Clone, Debug)]
 pub struct ScanDims {
     /// The dimension of inputs and outputs along which the scan goes.
@@ -202,20 +202,20 @@ pub struct ScanDims {
     pub size: u64,
     /// Whether it goes from the last slice to the first.
     pub reverse: bool,
-    /// Number of operands that are inputs; the others are the first carried values.
+    /// Number of operands that are inputs; the others are initial carried values.
     pub inputs: usize,
-    /// Number of results that are outputs; the others are the last carried values.
+    /// Number of results that are outputs; the others are final carried values.
     pub outputs: usize,
 }
 
 impl ScanDims {
-    /// What a call goes over.
+    /// The dimensions of a call.
     ///
     /// # Errors
     /// If the attributes do not fit the operands.
     pub fn of(call: &Call<'_>) -> Result<ScanDims, OpError> {
         let returned = call.bodies[0].return_types().len();
-        // Two numbers that sum up to `len`.
+        // Two numbers with the sum `len`.
         let segments = |name: &str, place: usize, len: usize| match *call.attr().ints(place) {
             [first, rest] if first >= 0 && rest >= 0 && first.checked_add(rest) == Some(len as i64) => {
                 Ok((first as usize, rest as usize))
@@ -271,7 +271,8 @@ impl ScanDims {
     }
 }
 
-/// `scan`: the outputs' slices put together along the dimension, then what is carried last.
+/// `scan`: the slices of the outputs, concatenated along the dimension, then the final carried
+/// values.
 pub(in crate::op) fn scan(call: &Call<'_>) -> Result<Results, OpError> {
     let ScanDims { axis, size, inputs, outputs, .. } = ScanDims::of(call)?;
     let mut params: Vec<TensorType> = Vec::new();
@@ -282,7 +283,7 @@ pub(in crate::op) fn scan(call: &Call<'_>) -> Result<Results, OpError> {
     }
     params.extend(call.operands[inputs..].iter().cloned());
     let returned: Vec<TensorType> = call.bodies[0].return_types().cloned().collect();
-    // The outputs may have any type; what is carried keeps its own.
+    // The outputs may have any type; carried values keep theirs.
     let wanted = [&returned[..outputs], &params[inputs..]].concat();
     call.body_type(0, &params, &wanted)?;
     let mut results = Results::new();

@@ -1,8 +1,7 @@
-//! Ops that the replicas of a program compute together.
+//! Collective ops, which the replicas of a program compute together.
 //!
-//! How many replicas there are is no part of a call, so a rule checks what can be said without it:
-//! that the replicas named are 0, 1, 2, ..., each once. Whether the program has as many is checked
-//! by [`fits`] once that is known.
+//! A call does not contain the number of replicas, so a rule can only check that the named replicas
+//! are 0, 1, 2, ..., each once. [`fits`] checks the number of replicas once it is known.
 
 use smallvec::smallvec;
 
@@ -19,15 +18,15 @@ use crate::shape::TensorType;
 /// Replicas that a call names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Named {
-    /// Every replica of the program, of which there are so many.
+    /// Every replica of the program, and how many there are.
     All(usize),
-    /// Some of them, so that there are at least so many.
+    /// Some replicas; the program must have at least this many.
     Some(usize),
 }
 
 /// The replicas that a collective names; `None` for other ops.
 pub(crate) fn named(call: &Call<'_>) -> Option<Named> {
-    // Who takes part stands first in the schemas.
+    // The participants are the first attribute of each schema.
     let count = |ids: &mut dyn Iterator<Item = i64>| ids.max().map_or(0, |id| (id + 1).max(0) as usize);
     match (call.def.code, call.attrs.values().first()?) {
         (OpCode::CollectivePermute, AttrValue::Pairs(pairs)) => {
@@ -41,7 +40,7 @@ pub(crate) fn named(call: &Call<'_>) -> Option<Named> {
     }
 }
 
-/// Checks that a program of so many replicas may have the call.
+/// Checks that a program with `replicas` replicas may contain the call.
 pub(crate) fn fits(call: &Call<'_>, replicas: usize) -> Result<(), OpError> {
     match named(call) {
         Some(Named::All(count)) if count != replicas => Err(call
@@ -60,12 +59,12 @@ pub(crate) fn fits(call: &Call<'_>, replicas: usize) -> Result<(), OpError> {
     }
 }
 
-/// The numbers of so many replicas, in words.
+/// The replica numbers in words.
 fn listed(replicas: usize) -> String {
     if replicas == 1 { "0".to_owned() } else { format!("0 to {}", replicas - 1) }
 }
 
-/// A replica number that an attribute names.
+/// Checks a replica number in an attribute.
 fn replica(call: &Call<'_>, attr: &str, id: i64) -> Result<usize, OpError> {
     match usize::try_from(id) {
         Ok(id) if id < MAX_REPLICAS => Ok(id),
@@ -78,12 +77,12 @@ fn replica(call: &Call<'_>, attr: &str, id: i64) -> Result<usize, OpError> {
     }
 }
 
-/// A replica that stands a second time.
+/// The error for a repeated replica.
 fn twice(call: &Call<'_>, attr: &str, id: usize, rule: &str) -> OpError {
     call.attr_error(format!("replica {id} stands twice in {attr}"), rule)
 }
 
-/// The groups of a call, each of at least one replica, no replica in two of them.
+/// The groups of a call: none is empty, and no replica is in two of them.
 fn groups<'a>(call: &Call<'a>) -> Result<Vec<&'a [i64]>, OpError> {
     const ATTR: &str = "replica_groups";
     let groups: Vec<&[i64]> = call.attr().groups(0).members().collect();
@@ -126,7 +125,7 @@ fn groups<'a>(call: &Call<'a>) -> Result<Vec<&'a [i64]>, OpError> {
     Ok(groups)
 }
 
-/// Number of members of each group, which all have equally many.
+/// The common size of all groups.
 fn group_size(call: &Call<'_>) -> Result<usize, OpError> {
     let groups = groups(call)?;
     let size = groups[0].len();
@@ -139,7 +138,7 @@ fn group_size(call: &Call<'_>) -> Result<usize, OpError> {
     }
 }
 
-/// Checks the channel at `place` and, where the op has it, the flag behind it.
+/// Checks the channel at `place` and, if the op has it, the flag after it.
 ///
 /// With one partition, `cross_replica`, `cross_replica_and_partition` and `flattened_ids` of the
 /// specification are the same groups.
@@ -175,7 +174,7 @@ fn channel(call: &Call<'_>, place: usize) -> Result<(), OpError> {
     }
 }
 
-/// The type with its size along `axis` computed anew.
+/// The type with another size along `axis`.
 fn resized(
     call: &Call<'_>,
     ty: &TensorType,
@@ -210,8 +209,8 @@ pub(in crate::op) fn all_gather(call: &Call<'_>) -> Result<Results, OpError> {
     call.operands.iter().map(result).collect()
 }
 
-/// Checks that the body combines two scalars of a type that all operands promote to, and returns
-/// that type.
+/// Checks that the body combines two scalars of a type that all operands promote to; returns that
+/// type.
 fn computation(call: &Call<'_>) -> Result<DType, OpError> {
     let mut returns = call.bodies[0].return_types();
     let (Some(ty), 0) = (returns.next(), returns.len()) else {
@@ -241,8 +240,8 @@ pub(in crate::op) fn all_reduce(call: &Call<'_>) -> Result<Results, OpError> {
     Ok(call.operands.iter().map(|operand| operand.with_dtype(dtype)).collect())
 }
 
-/// `all_to_all`: each replica splits its operands, gives one part to each of its group, and joins
-/// what it gets.
+/// `all_to_all`: each replica splits its operands, sends one part to each member of its group, and
+/// joins the parts that it receives.
 pub(in crate::op) fn all_to_all(call: &Call<'_>) -> Result<Results, OpError> {
     channel(call, 4)?;
     let size = group_size(call)?;
@@ -264,14 +263,15 @@ pub(in crate::op) fn all_to_all(call: &Call<'_>) -> Result<Results, OpError> {
     (0..call.operands.len()).map(result).collect()
 }
 
-/// `collective_broadcast`: each replica gets the operands of the first of its group, or zeros.
+/// `collective_broadcast`: each replica gets the operands of the first member of its group; others
+/// get zeros.
 pub(in crate::op) fn collective_broadcast(call: &Call<'_>) -> Result<Results, OpError> {
     channel(call, 1)?;
     groups(call)?;
     Ok(call.operands.iter().cloned().collect())
 }
 
-/// `collective_permute`: each replica gets the operand of the one that sends to it, or zeros.
+/// `collective_permute`: each replica gets the operand of its sender, or zeros if it has none.
 pub(in crate::op) fn collective_permute(call: &Call<'_>) -> Result<Results, OpError> {
     const ATTR: &str = "source_target_pairs";
     channel(call, 1)?;
@@ -298,7 +298,7 @@ pub(in crate::op) fn collective_permute(call: &Call<'_>) -> Result<Results, OpEr
     Ok(one(call.operand(0).clone()))
 }
 
-/// `reduce_scatter`: each replica gets its part of the operands of its group, combined.
+/// `reduce_scatter`: each replica gets its part of the combined operands of its group.
 pub(in crate::op) fn reduce_scatter(call: &Call<'_>) -> Result<Results, OpError> {
     channel(call, 2)?;
     let size = group_size(call)?;
@@ -426,8 +426,8 @@ mod tests {
         }
     }
 
-    /// A body that is applied to elements cannot exchange anything: who would take part is not
-    /// defined.
+    /// A body that is applied to elements cannot contain a collective, because its participants
+    /// would be undefined.
     #[test]
     fn collectives_do_not_stand_in_bodies_of_elements() {
         let scalar = TensorType::scalar(DType::F32);

@@ -1,11 +1,11 @@
-//! Functions with a name.
+//! User-defined ops: named functions.
 
 use crate::error::{OpError, OpErrorKind};
 use crate::op::def::{Call, Results};
 use crate::shape::listed;
 
-/// The operands have the types of the body's parameters, the results those of its returns. The name
-/// says nothing about types; it tells people what the body is.
+/// Operands and results have the types of the body's parameters and returns. The name has no effect
+/// on types; it is for people.
 pub(in crate::op) fn composite(call: &Call<'_>) -> Result<Results, OpError> {
     let body = &call.bodies[0];
     if call.operands == body.graph().params() {

@@ -38,8 +38,8 @@ impl<'a> DotDims<'a> {
     }
 }
 
-/// Checks that the batching and the contracting dimensions of both sides exist once, come in pairs
-/// and have equal sizes.
+/// Checks that batching and contracting dimensions of both sides are distinct, paired and of equal
+/// sizes.
 pub(super) fn paired(call: &Call<'_>, dims: DotDims<'_>) -> Result<(), OpError> {
     let (lhs, rhs) = (call.operand(0), call.operand(1));
     let sides =
@@ -109,7 +109,7 @@ pub(in crate::op) fn dot_general(call: &Call<'_>) -> Result<Results, OpError> {
     Ok(one(call.ty(dtype, &out)?))
 }
 
-/// Place of the result's element type among the attributes of a `dot_general`.
+/// Position of the result's element type among the attributes of a `dot_general`.
 pub(crate) const DOT_DTYPE: usize = 3;
 
 /// Number of multiplications of a checked call; 0 for ops without any.
@@ -120,7 +120,7 @@ pub(in crate::op) fn products(call: &Call<'_>, result: Option<&TensorType>) -> u
             let dims = DotDims::of(call.attr());
             dims.lhs_contract.iter().map(|&axis| u128::from(call.operand(0).dims()[axis as usize])).product()
         }
-        // Every element of the kernel but those of its output features meets each result element.
+        // Each result element uses the kernel elements of one output feature.
         OpCode::Convolution | OpCode::DynamicConv => match ConvDims::of(call) {
             Ok(dims) => {
                 let features = call.operand(1).dims()[dims.kernel_output_feature].max(1);
@@ -141,8 +141,8 @@ pub(super) fn precision(call: &Call<'_>, place: usize) -> Result<(), OpError> {
     }
 }
 
-/// The algorithms that StableHLO knows: types of lhs, of rhs and of the sum (as in the attribute's
-/// schema), and numbers of primitive operations.
+/// The algorithms that StableHLO supports: types of lhs, rhs and accumulator (as in the attribute's
+/// schema), and the number of primitive operations.
 const ALGORITHMS: [([&str; 3], &[i64]); 8] = [
     (["f16", "f16", "f16"], &[1]),
     (["f16", "f16", "f32"], &[1]),
@@ -154,8 +154,8 @@ const ALGORITHMS: [([&str; 3], &[i64]); 8] = [
     (["f8", "f8", "f32"], &[1]),
 ];
 
-/// Checks the algorithm of a `dot_general`, if one is given: a module with any other is refused as
-/// a whole.
+/// Checks the algorithm of a `dot_general`, if one is given. A module with an unsupported one would
+/// be rejected as a whole.
 fn algorithm(call: &Call<'_>) -> Result<(), OpError> {
     let AttrValue::Struct(_) = &call.attrs.values()[2] else { return Ok(()) };
     let given = call.attr().group(2);
@@ -189,8 +189,8 @@ fn algorithm(call: &Call<'_>) -> Result<(), OpError> {
     }
 }
 
-/// The operands of a `dot_general` may have different types; the result type is stated by the
-/// caller. Float products do not become integers and the other way around.
+/// Checks the result type, which the caller chooses. The operands may have different types, but
+/// float products do not become integers, and vice versa.
 pub(super) fn result_dtype(call: &Call<'_>, result: crate::DType) -> Result<crate::DType, OpError> {
     for index in 0..2 {
         let operand = call.operand(index).dtype();
@@ -205,7 +205,7 @@ pub(super) fn result_dtype(call: &Call<'_>, result: crate::DType) -> Result<crat
     Ok(result)
 }
 
-/// Dimension numbers of a `convolution` call, all checked.
+/// Checked dimension numbers of a `convolution` call.
 #[derive(Clone, Debug)]
 pub struct ConvDims {
     /// Batching dimension of the input.
@@ -229,7 +229,7 @@ pub struct ConvDims {
 }
 
 impl ConvDims {
-    /// The dimension numbers of a call that passed its rule or is passing it.
+    /// The dimension numbers of a call whose rule has accepted it or is running.
     ///
     /// # Errors
     /// If they do not fit the operands.
@@ -242,7 +242,7 @@ impl ConvDims {
                 "input and kernel must have the same rank",
             ));
         }
-        // Each of input, kernel and output: two single dimensions and the spatial ones, all
+        // Each of input, kernel and output has two single dimensions and the spatial ones, all
         // distinct.
         let side = |name: &str, first: i64, second: i64, spatial: &[i64]| {
             let all = [&[first, second], spatial].concat();
@@ -270,7 +270,7 @@ impl ConvDims {
 /// The window of a `convolution` call: the kernel's spatial dimensions over the input's.
 ///
 /// # Errors
-/// If the attributes make no window.
+/// If the attributes do not describe a window.
 pub fn conv_window(call: &Call<'_>, dims: &ConvDims) -> Result<Window, OpError> {
     let attr = call.attr();
     let sizes: Vec<i64> =
@@ -294,8 +294,8 @@ pub fn conv_window(call: &Call<'_>, dims: &ConvDims) -> Result<Window, OpError> 
     })
 }
 
-/// `convolution`: products of a kernel with the part of the input under it, summed over window and
-/// input features.
+/// `convolution`: products of a kernel with the part of the input under it, summed over the window
+/// and the input features.
 pub(in crate::op) fn convolution(call: &Call<'_>) -> Result<Results, OpError> {
     let (lhs, rhs) = (call.operand(0), call.operand(1));
     call.same_dtype(1, 0)?;

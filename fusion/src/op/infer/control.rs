@@ -1,16 +1,16 @@
-//! Ops that run their bodies as they are: loops, branches, sorting, and a function on each element.
+//! Ops that run bodies: loops, branches, sorting, and `map`.
 
 use crate::DType;
 use crate::error::{OpError, OpErrorKind};
 use crate::op::def::{Call, Results, one};
 use crate::shape::TensorType;
 
-/// The type of what a condition returns and of what a comparator does.
+/// The return type of conditions and comparators.
 fn truth() -> [TensorType; 1] {
     [TensorType::scalar(DType::Bool)]
 }
 
-/// Checks that body `index` returns one `bool`, which says `what`.
+/// Checks that body `index` returns one `bool`; `what` is its meaning, for the message.
 fn decides(call: &Call<'_>, index: usize, what: &str) -> Result<(), OpError> {
     let found: Vec<&TensorType> = call.bodies[index].return_types().collect();
     if found == truth().iter().collect::<Vec<_>>() {
@@ -28,7 +28,8 @@ fn decides(call: &Call<'_>, index: usize, what: &str) -> Result<(), OpError> {
     })
 }
 
-/// `while`: the carried values after as many steps of the body as the condition asks for.
+/// `while`: the carried values after the last step. The condition decides whether another step
+/// runs.
 pub(in crate::op) fn while_loop(call: &Call<'_>) -> Result<Results, OpError> {
     let carried = call.operands;
     let value = |place: usize| format!("carried value {place}");
@@ -40,7 +41,7 @@ pub(in crate::op) fn while_loop(call: &Call<'_>) -> Result<Results, OpError> {
     Ok(carried.iter().cloned().collect())
 }
 
-/// The results of branches that take all operands after the first one.
+/// The results of branches that take all operands but the first.
 fn branches(call: &Call<'_>) -> Result<Results, OpError> {
     let captured = &call.operands[1..];
     for body in 0..call.bodies.len() {
@@ -56,7 +57,7 @@ fn branches(call: &Call<'_>) -> Result<Results, OpError> {
     Ok(results)
 }
 
-/// Checks that operand 0 is a scalar of the row's type, which selects a branch.
+/// Checks operand 0, which selects a branch: a scalar of the row's type.
 fn selector(call: &Call<'_>, hint: &str) -> Result<(), OpError> {
     let dtype = call.operand(0).dtype();
     if !call.def.dtypes.contains(dtype) {
@@ -73,15 +74,15 @@ pub(in crate::op) fn if_else(call: &Call<'_>) -> Result<Results, OpError> {
     branches(call)
 }
 
-/// `case`: the results of the branch with the number `index`.
+/// `case`: the results of branch number `index`.
 pub(in crate::op) fn case(call: &Call<'_>) -> Result<Results, OpError> {
     selector(call, "convert it to i32")?;
     branches(call)
 }
 
 /// `sort`: the operands, sorted together along a dimension. The specification counts a negative
-/// dimension from the end and may cease to (openxla/stablehlo#1377); here a call has one spelling,
-/// so that it has one key.
+/// dimension from the end, but may stop (openxla/stablehlo#1377). This rule requires the positive
+/// form, so that equal calls have equal keys.
 pub(in crate::op) fn sort(call: &Call<'_>) -> Result<Results, OpError> {
     for index in 1..call.operands.len() {
         call.same_shape(index, 0)?;
@@ -102,7 +103,7 @@ pub(in crate::op) fn sort(call: &Call<'_>) -> Result<Results, OpError> {
     Ok(call.operands.iter().cloned().collect())
 }
 
-/// `map`: what the body makes of the operands' elements at each place.
+/// `map`: the results of the body on the operands' elements at each position.
 pub(in crate::op) fn map(call: &Call<'_>) -> Result<Results, OpError> {
     for index in 0..call.operands.len() {
         call.same_shape(index, 0)?;

@@ -1,8 +1,8 @@
-//! Ops whose sizes are operands.
+//! Ops with sizes as operands.
 //!
-//! The result's shape is known when such a call is recorded, so the record carries it, and the
-//! operands that say it again have to agree when the program runs. But for those operands a call is
-//! one of a static op, its [`twin`], whose rule checks the rest.
+//! The result's shape is known when such a call is recorded, so it is an attribute. The size
+//! operands have to agree with it when the program runs. Without these operands, the call is one of
+//! a static op, its [`twin`], whose rule checks the rest.
 
 use super::contraction::{ConvDims, conv_window};
 use super::window::dilated;
@@ -15,11 +15,10 @@ use crate::op::code::OpCode;
 use crate::op::def::{Call, Results, one};
 use crate::shape::{Shape, TensorType};
 
-/// What the operands after those of the twin say, one list each.
+/// The values of the size operands, one list each.
 pub type Sizes = Vec<Vec<i64>>;
 
-/// The static op that a dynamic one is but for operands at its end; the number of operands that
-/// they share.
+/// The static twin of a dynamic op, and the number of operands that they share.
 ///
 /// # Panics
 /// If the op is not a dynamic one.
@@ -36,7 +35,7 @@ pub fn twin(op: OpCode) -> (OpCode, usize) {
     }
 }
 
-/// Attributes of the twin for given sizes; `None` when a size is negative or a shape too large.
+/// Attributes of the twin for given sizes; `None` if a size is negative or a shape too large.
 #[must_use]
 pub fn twin_attrs(call: &Call<'_>, sizes: &Sizes) -> Option<Attrs> {
     let with = |value: AttrValue| {
@@ -61,14 +60,14 @@ pub fn twin_attrs(call: &Call<'_>, sizes: &Sizes) -> Option<Attrs> {
     })
 }
 
-/// The shape that the record says the result has.
+/// The recorded shape of the result.
 fn recorded<'a>(call: &Call<'a>) -> &'a Shape {
     let place = call.def.attrs.iter().position(|def| def.name == "shape");
     call.attr().shape(place.expect("bug: a dynamic op without a recorded shape"))
 }
 
-/// Sizes with which the result has the recorded shape. A shape does not determine a padding: then
-/// they are some of those.
+/// Sizes that give the recorded shape. A shape does not determine a padding, so a padding is one of
+/// several possible ones.
 pub(crate) fn recorded_sizes(call: &Call<'_>) -> Result<Sizes, OpError> {
     let shape = recorded(call);
     let signed = |dims: &[u64]| dims.iter().map(|&dim| dim as i64).collect::<Vec<i64>>();
@@ -79,8 +78,8 @@ pub(crate) fn recorded_sizes(call: &Call<'_>) -> Result<Sizes, OpError> {
             let windows = dims.window_axes(whole.len());
             let size = |axis: usize| {
                 let place = windows.iter().position(|&window| window == axis);
-                // What is not along a window has one element per index; the twin's rule checks the
-                // numbers.
+                // A dimension without a window has one element per index. The twin's rule checks
+                // the numbers.
                 let place = place.map(|place| dims.window.get(place).copied().unwrap_or(-1));
                 match place.map(|place| usize::try_from(place).ok().and_then(|place| shape.dims().get(place)))
                 {
@@ -107,8 +106,8 @@ pub(crate) fn recorded_sizes(call: &Call<'_>) -> Result<Sizes, OpError> {
     })
 }
 
-/// A padding with which a convolution has the recorded shape: none before the input, and what is
-/// left after it.
+/// A padding with which a convolution has the recorded shape: none at the start, and the rest at
+/// the end.
 fn recorded_padding(call: &Call<'_>, shape: &Shape) -> Result<Vec<i64>, OpError> {
     let rank = call.operand(0).rank();
     if shape.rank() != rank {
@@ -155,7 +154,7 @@ pub(super) fn sizes_fit(call: &Call<'_>, index: usize, count: usize, what: &str)
     ))
 }
 
-/// The rule of every op with a twin.
+/// The rule of all ops with a twin.
 pub(in crate::op) fn dynamic(call: &Call<'_>) -> Result<Results, OpError> {
     let (op, shared) = twin(call.def.code);
     let shape = recorded(call);
@@ -195,7 +194,8 @@ pub(in crate::op) fn dynamic(call: &Call<'_>) -> Result<Results, OpError> {
     Ok(results)
 }
 
-/// Checks the dimensions that are said to expand or not to: distinct ones of the operand.
+/// Checks the lists of dimensions that are known to expand or not: distinct dimensions of the
+/// operand.
 fn known_dimensions(call: &Call<'_>) -> Result<(), OpError> {
     let mut both = Vec::new();
     for value in &call.attrs.values()[2..] {
@@ -208,7 +208,7 @@ fn known_dimensions(call: &Call<'_>) -> Result<(), OpError> {
     Ok(())
 }
 
-/// `get_dimension_size`: shapes are static, so it is a constant.
+/// `get_dimension_size`: a constant, because shapes are static.
 pub(in crate::op) fn get_dimension_size(call: &Call<'_>) -> Result<Results, OpError> {
     let operand = call.operand(0);
     let axis = call.axis("dimension", call.attr().int(0), operand.rank())?;

@@ -1,4 +1,4 @@
-//! Ops whose result elements depend on the operand elements at the same place.
+//! Ops whose result elements depend on the operand elements at the same position.
 
 use crate::DType;
 use crate::dtype::{DTypeClass, DTypeSet};
@@ -6,7 +6,7 @@ use crate::error::{OpError, OpErrorKind};
 use crate::op::code::{Comparison, ComparisonType, OpCode};
 use crate::op::def::{Call, Results, one};
 
-/// One operand of the row's types; the result has its type, but for the absolute value of complex
+/// One operand of the row's types. The result has the same type, except for `abs` of complex
 /// numbers.
 pub(in crate::op) fn unary(call: &Call<'_>) -> Result<Results, OpError> {
     if call.def.code == OpCode::Abs && call.operand(0).dtype().is_complex() {
@@ -16,26 +16,26 @@ pub(in crate::op) fn unary(call: &Call<'_>) -> Result<Results, OpError> {
     Ok(one(call.operand(0).clone()))
 }
 
-/// One operand of the row's types; the result has the type of its parts.
+/// One operand of the row's types. The result has the type of its parts.
 pub(in crate::op) fn part(call: &Call<'_>) -> Result<Results, OpError> {
     call.dtype_in(0, call.def.dtypes)?;
     Ok(one(call.operand(0).with_dtype(call.operand(0).dtype().part())))
 }
 
-/// Two floats of one type; the result is the complex type they are the parts of.
+/// Two floats of one type. The result is the complex type with these parts.
 pub(in crate::op) fn complex(call: &Call<'_>) -> Result<Results, OpError> {
     binary(call)?;
     let dtype = call.operand(0).dtype();
     Ok(one(call.operand(0).with_dtype(dtype.complex().unwrap_or(dtype))))
 }
 
-/// One float operand; the result is `bool`.
+/// One float operand. The result is `bool`.
 pub(in crate::op) fn predicate(call: &Call<'_>) -> Result<Results, OpError> {
     call.dtype_in(0, call.def.dtypes)?;
     Ok(one(call.operand(0).with_dtype(DType::Bool)))
 }
 
-/// Two operands of one type; the result has it too.
+/// Two operands of one type. The result has the same type.
 pub(in crate::op) fn binary(call: &Call<'_>) -> Result<Results, OpError> {
     call.dtype_in(0, call.def.dtypes)?;
     call.same_dtype(1, 0)?;
@@ -43,7 +43,7 @@ pub(in crate::op) fn binary(call: &Call<'_>) -> Result<Results, OpError> {
     Ok(one(call.operand(0).clone()))
 }
 
-/// `compare`: two operands of one type; the result is `bool`.
+/// `compare`: two operands of one type. The result is `bool`.
 pub(in crate::op) fn compare(call: &Call<'_>) -> Result<Results, OpError> {
     call.same_dtype(1, 0)?;
     call.same_shape(1, 0)?;
@@ -72,7 +72,7 @@ pub(in crate::op) fn compare(call: &Call<'_>) -> Result<Results, OpError> {
     Ok(one(call.operand(0).with_dtype(DType::Bool)))
 }
 
-/// `select`: where `pred` is true, the element of `on_true`.
+/// `select`: the element of `on_true` where `pred` is true, else that of `on_false`.
 pub(in crate::op) fn select(call: &Call<'_>) -> Result<Results, OpError> {
     call.dtype_in(0, DTypeSet::BOOL)?;
     call.same_dtype(2, 1)?;
@@ -83,7 +83,7 @@ pub(in crate::op) fn select(call: &Call<'_>) -> Result<Results, OpError> {
     Ok(one(call.operand(1).clone()))
 }
 
-/// `clamp`: `operand` between `min` and `max`, which may be scalars.
+/// `clamp`: `operand` limited to `min` and `max`, which may be scalars.
 pub(in crate::op) fn clamp(call: &Call<'_>) -> Result<Results, OpError> {
     for bound in [0, 2] {
         call.same_dtype(bound, 1)?;
@@ -113,8 +113,8 @@ pub(in crate::op) fn reduce_precision(call: &Call<'_>) -> Result<Results, OpErro
     Ok(one(call.operand(0).clone()))
 }
 
-/// `bitcast_convert`: the same bits as another element type. Between types of different width the
-/// last dimension holds the parts: `f32[n]` is `u8[n, 4]`.
+/// `bitcast_convert`: the same bits as another element type. Between types of different widths the
+/// last dimension indexes the parts: `f32[n]` is `u8[n, 4]`.
 pub(in crate::op) fn bitcast_convert(call: &Call<'_>) -> Result<Results, OpError> {
     let operand = call.operand(0);
     let to = call.attr().dtype(0);

@@ -1,4 +1,4 @@
-//! Calls of handlers.
+//! Calls to handlers.
 
 use crate::dtype::DTypeSet;
 use crate::error::{OpError, OpErrorKind};
@@ -7,8 +7,8 @@ use crate::op::attrs::custom_call_at as at;
 use crate::op::def::{Call, Results};
 use crate::shape::{TensorType, listed};
 
-/// The target is known, takes these operands and gives its results; the flag says what the target
-/// says.
+/// Checks that the target is registered and accepts the operands; infers its results. The
+/// side-effect attribute must be the target's.
 pub(in crate::op) fn custom_call(call: &Call<'_>) -> Result<Results, OpError> {
     let (name, config) = (call.attr().name(at::TARGET), call.attr().config(at::CONFIG));
     let Some(target) = handler::target(name) else {

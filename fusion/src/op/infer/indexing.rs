@@ -1,4 +1,4 @@
-//! `gather` and `scatter`: reads and writes at computed places.
+//! `gather` and `scatter`: reads and writes at computed positions.
 
 use smallvec::SmallVec;
 
@@ -11,8 +11,7 @@ use crate::op::def::{Call, Results, one};
 use crate::shape::TensorType;
 
 impl<'a> IndexDimensionNumbers<'a> {
-    /// The dimension numbers from their attribute group; gather and scatter have them in the same
-    /// order.
+    /// The dimension numbers from their attribute group, whose order gather and scatter share.
     #[must_use]
     pub fn of(view: AttrView<'a>) -> IndexDimensionNumbers<'a> {
         let group = view.group(0);
@@ -26,7 +25,7 @@ impl<'a> IndexDimensionNumbers<'a> {
         }
     }
 
-    /// Operand dimensions that a window runs along, in order.
+    /// Operand dimensions covered by a window, in order.
     #[must_use]
     pub fn window_axes(&self, operand_rank: usize) -> SmallVec<[usize; 6]> {
         (0..operand_rank)
@@ -37,7 +36,7 @@ impl<'a> IndexDimensionNumbers<'a> {
             .collect()
     }
 
-    /// Sizes of the dimensions of the indices, without the one that holds the index vector.
+    /// Sizes of the dimensions of the indices, without the index vector's.
     #[must_use]
     pub fn batch_dims(&self, indices: &TensorType) -> SmallVec<[u64; 6]> {
         (0..indices.rank())
@@ -123,7 +122,7 @@ impl<'a> IndexDimensionNumbers<'a> {
     }
 }
 
-/// What the specification calls the dimension numbers of this op.
+/// The specification's names of the dimension numbers of an op.
 struct Names {
     window: &'static str,
     collapsed: &'static str,
@@ -197,8 +196,8 @@ pub(in crate::op) fn gather(call: &Call<'_>) -> Result<Results, OpError> {
     Ok(one(ty))
 }
 
-/// `scatter`: the inputs with each update combined into the place its index vector names. An update
-/// that sticks out is left out.
+/// `scatter`: the inputs, with each update combined into the position that its index vector gives.
+/// Updates out of bounds are dropped.
 pub(in crate::op) fn scatter(call: &Call<'_>) -> Result<Results, OpError> {
     let count = (call.operands.len() - 1) / 2;
     let (inputs, indices, updates) =

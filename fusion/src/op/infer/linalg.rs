@@ -7,8 +7,8 @@ use crate::error::{OpError, OpErrorKind};
 use crate::op::code::FftType;
 use crate::op::def::{Call, Results, one};
 
-/// `fft`: transforms of one to three dimensions. The specification does not say what a length means
-/// that is not the size of its dimension where both sides are complex; such a call is refused.
+/// `fft`: transforms of one to three dimensions. For complex to complex, the specification leaves
+/// open what a length other than the size of its dimension means; such a call is rejected.
 pub(in crate::op) fn fft(call: &Call<'_>) -> Result<Results, OpError> {
     call.dtype_in(0, call.def.dtypes)?;
     let (operand, lengths) = (call.operand(0), call.attr().ints(1));
@@ -61,7 +61,7 @@ pub(in crate::op) fn fft(call: &Call<'_>) -> Result<Results, OpError> {
     Ok(one(call.ty(dtype, &dims)?))
 }
 
-/// Checks that the last two dimensions of operand 0 are those of a square matrix; returns its size.
+/// Checks that the last two dimensions of operand 0 form a square matrix; returns its size.
 fn square(call: &Call<'_>) -> Result<u64, OpError> {
     call.dtype_in(0, call.def.dtypes)?;
     let a = call.operand(0);
@@ -74,7 +74,7 @@ fn square(call: &Call<'_>) -> Result<u64, OpError> {
     }
 }
 
-/// `cholesky`: the triangular factor of each matrix, of the matrix's type.
+/// `cholesky`: the triangular factor of each matrix, with the operand's type.
 pub(in crate::op) fn cholesky(call: &Call<'_>) -> Result<Results, OpError> {
     square(call)?;
     Ok(one(call.operand(0).clone()))

@@ -1,9 +1,9 @@
-//! Type rules: from operand types and attributes to result types.
+//! Infer rules: from operand types and attributes to result types.
 //!
-//! Each function is the `infer` of one or more rows of the op table and follows the constraints of
+//! Each function is the `infer` of one or more rows of the op table and follows the constraints in
 //! the StableHLO specification's section of that op. All arithmetic on sizes is checked: a rule
-//! returns an error where a size would leave 63 bits, and allocates nothing larger than its
-//! operands' ranks.
+//! returns an error if a size exceeds 63 bits, and allocates nothing larger than its operands'
+//! ranks.
 
 pub(crate) mod chlo;
 pub(crate) mod collective;
@@ -24,7 +24,7 @@ use super::def::Call;
 use crate::error::{OpError, OpErrorKind};
 use crate::limits::MAX_ELEMS;
 
-/// A size computed in `i128` as a dimension.
+/// Converts a size computed in `i128` to a dimension.
 fn dim(call: &Call<'_>, what: &str, value: i128) -> Result<u64, OpError> {
     match u64::try_from(value) {
         Ok(dim) if dim <= MAX_ELEMS => Ok(dim),

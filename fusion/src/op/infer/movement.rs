@@ -23,7 +23,7 @@ pub(in crate::op) fn broadcast_in_dim(call: &Call<'_>) -> Result<Results, OpErro
                 ),
                 "a dimension can be broadcast only if it is 1 or stays the same",
             );
-            // What NumPy would do: the operand's dimensions are the last ones of the result.
+            // NumPy's rule: the operand's dimensions are the last ones of the result.
             let first = shape.rank().saturating_sub(operand.rank());
             let aligned = || {
                 operand.dims().iter().zip(&shape.dims()[first..]).all(|(from, to)| *from == 1 || from == to)
@@ -125,7 +125,7 @@ pub(in crate::op) fn concatenate(call: &Call<'_>) -> Result<Results, OpError> {
     Ok(one(call.ty(first.dtype(), &dims)?))
 }
 
-/// `pad`: adds (or, with negative amounts, removes) elements at the edges and puts some between
+/// `pad`: adds (or, with negative amounts, removes) elements at the edges and inserts some between
 /// neighbours.
 pub(in crate::op) fn pad(call: &Call<'_>) -> Result<Results, OpError> {
     let operand = call.operand(0);
@@ -152,7 +152,7 @@ pub(in crate::op) fn pad(call: &Call<'_>) -> Result<Results, OpError> {
     Ok(one(call.ty(operand.dtype(), &dims)?))
 }
 
-/// `reverse`: turns the order around along some dimensions.
+/// `reverse`: reverses the order along some dimensions.
 pub(in crate::op) fn reverse(call: &Call<'_>) -> Result<Results, OpError> {
     let operand = call.operand(0);
     call.axes("dimensions", call.attr().ints(0), operand.rank())?;
@@ -177,8 +177,8 @@ fn starts(call: &Call<'_>, first: usize, rank: usize) -> Result<(), OpError> {
     Ok(())
 }
 
-/// `dynamic_slice`: a window of fixed size at a computed place, moved inside where it would stick
-/// out.
+/// `dynamic_slice`: a window of fixed size at a computed position, which is clamped so that the
+/// window fits.
 pub(in crate::op) fn dynamic_slice(call: &Call<'_>) -> Result<Results, OpError> {
     let operand = call.operand(0);
     starts(call, 1, operand.rank())?;
@@ -199,7 +199,7 @@ pub(in crate::op) fn dynamic_slice(call: &Call<'_>) -> Result<Results, OpError> 
     Ok(one(call.ty(operand.dtype(), &dims)?))
 }
 
-/// `dynamic_update_slice`: the operand with a window at a computed place replaced.
+/// `dynamic_update_slice`: the operand with a window at a computed position replaced.
 pub(in crate::op) fn dynamic_update_slice(call: &Call<'_>) -> Result<Results, OpError> {
     let (operand, update) = (call.operand(0), call.operand(1));
     call.same_dtype(1, 0)?;
@@ -215,7 +215,7 @@ pub(in crate::op) fn dynamic_update_slice(call: &Call<'_>) -> Result<Results, Op
     Ok(one(operand.clone()))
 }
 
-/// `optimization_barrier`: the operands as they are.
+/// `optimization_barrier`: returns the operands.
 pub(in crate::op) fn optimization_barrier(call: &Call<'_>) -> Result<Results, OpError> {
     Ok(call.operands.iter().cloned().collect())
 }

@@ -1,4 +1,4 @@
-//! Ops that combine many elements into one by a body.
+//! Ops that combine many elements into one with a body.
 
 use smallvec::SmallVec;
 
@@ -13,8 +13,8 @@ pub(super) fn promotes(from: DType, to: DType) -> bool {
     from == to || (from.class() == to.class() && from.bits() < to.bits())
 }
 
-/// Checks that body `index` combines `2 N` scalars into `N` of the same types, which the operands
-/// promote to; returns the element types.
+/// Checks that body `index` combines `2 N` scalars into `N` of the same types, and that the
+/// operands promote to these types; returns the element types.
 pub(in crate::op) fn combiner(
     call: &Call<'_>,
     index: usize,
@@ -54,7 +54,7 @@ fn inputs<'a>(call: &Call<'a>) -> Result<&'a [TensorType], OpError> {
     Ok(&call.operands[..count])
 }
 
-/// `reduce`: combines the elements along some dimensions, which disappear.
+/// `reduce`: combines the elements along some dimensions, which are removed.
 pub(in crate::op) fn reduce(call: &Call<'_>) -> Result<Results, OpError> {
     let inputs = inputs(call)?;
     let dropped = call.axes("dimensions", call.attr().ints(0), inputs[0].rank())?;
@@ -66,10 +66,10 @@ pub(in crate::op) fn reduce(call: &Call<'_>) -> Result<Results, OpError> {
     types.iter().map(|&dtype| call.ty(dtype, &dims)).collect()
 }
 
-/// The window of a `reduce_window` call, which has passed its rule or is passing it.
+/// The window of a `reduce_window` call whose rule has accepted it or is running.
 ///
 /// # Errors
-/// If the attributes make no window.
+/// If the attributes do not describe a window.
 pub fn reduce_window_dims(call: &Call<'_>) -> Result<Window, OpError> {
     let attr = call.attr();
     window(
@@ -102,10 +102,10 @@ fn positions(call: &Call<'_>, window: &Window, base: &TensorType) -> Result<Vec<
         .collect()
 }
 
-/// The window of a `select_and_scatter` call, which has passed its rule or is passing it.
+/// The window of a `select_and_scatter` call whose rule has accepted it or is running.
 ///
 /// # Errors
-/// If the attributes make no window.
+/// If the attributes do not describe a window.
 pub fn select_and_scatter_dims(call: &Call<'_>) -> Result<Window, OpError> {
     let attr = call.attr();
     window(
@@ -121,8 +121,8 @@ pub fn select_and_scatter_dims(call: &Call<'_>) -> Result<Window, OpError> {
     )
 }
 
-/// `select_and_scatter`: picks one operand element per window position and adds the source element
-/// there; the gradient of max pooling.
+/// `select_and_scatter`: selects one operand element per window position and adds the source
+/// element there. It is the gradient of max pooling.
 pub(in crate::op) fn select_and_scatter(call: &Call<'_>) -> Result<Results, OpError> {
     let operand = call.operand(0);
     call.same_dtype(1, 0)?;

@@ -1,4 +1,4 @@
-//! Ops that make data: constants, `iota`, random bits.
+//! Ops that produce data: constants, `iota`, random bits.
 
 use smallvec::smallvec;
 
@@ -42,7 +42,7 @@ pub(in crate::op) fn iota(call: &Call<'_>) -> Result<Results, OpError> {
 /// Types of 8 to 64 random bits.
 pub const RANDOM_BITS: DTypeSet = DTypeSet::WIDE_INT.or(DTypeSet::WIDE_FLOAT);
 
-/// `rng_bit_generator`: a state goes in; the next state and uniformly distributed bits come out.
+/// `rng_bit_generator`: takes a state; returns the next state and uniformly distributed bits.
 pub(in crate::op) fn rng_bit_generator(call: &Call<'_>) -> Result<Results, OpError> {
     let state = call.operand(0);
     let words: &[u64] = match call.attr().member(0) {
@@ -70,7 +70,7 @@ pub(in crate::op) fn rng_bit_generator(call: &Call<'_>) -> Result<Results, OpErr
     Ok(smallvec![state.clone(), output])
 }
 
-/// `rng`: `a` and `b` say which numbers are drawn, the third operand says again how many.
+/// `rng`: `a` and `b` are the parameters of the distribution; the third operand repeats the shape.
 pub(in crate::op) fn rng(call: &Call<'_>) -> Result<Results, OpError> {
     let normal = call.attr().member(0) == RngDistribution::Normal as u8;
     call.dtype_in(0, if normal { DTypeSet::WIDE_FLOAT } else { call.def.dtypes })?;

@@ -1,4 +1,4 @@
-//! Sliding windows: what convolution, `reduce_window` and `select_and_scatter` have in common.
+//! Sliding windows, shared by convolution, `reduce_window` and `select_and_scatter`.
 
 use smallvec::SmallVec;
 
@@ -11,7 +11,7 @@ use crate::op::def::Call;
 pub struct WindowDim {
     /// Elements in the window.
     pub size: u64,
-    /// Steps between two positions of the window.
+    /// Distance between two positions of the window.
     pub stride: u64,
     /// Padding before the first element; negative removes elements.
     pub low: i64,
@@ -23,7 +23,7 @@ pub struct WindowDim {
     pub window_dilation: u64,
 }
 
-/// The window lists of an op's attributes, one entry per dimension.
+/// The attributes of an op that describe a window, with one entry per dimension.
 #[derive(Clone, Copy)]
 pub(crate) struct WindowAttrs<'a> {
     pub(crate) sizes: &'a [i64],
@@ -70,7 +70,7 @@ pub(crate) fn window(call: &Call<'_>, rank: usize, attrs: WindowAttrs<'_>) -> Re
         .collect())
 }
 
-/// Number of elements from the first to the last of `size` elements that lie `dilation` apart.
+/// Length of `size` elements that are `dilation` apart.
 pub(crate) fn dilated(size: u64, dilation: u64) -> i128 {
     if size == 0 { 0 } else { (i128::from(size) - 1) * i128::from(dilation) + 1 }
 }
@@ -87,15 +87,14 @@ impl WindowDim {
         dim(call, &format!("dimension {axis} of the result"), (padded - window) / i128::from(self.stride) + 1)
     }
 
-    /// The base element under element `offset` of the window at position `position`, if it is not
-    /// padding.
+    /// The base element at `offset` in the window at `position`; `None` for padding.
     #[inline]
     #[must_use]
     pub fn element(&self, position: u64, offset: u64, base: u64) -> Option<usize> {
         let place = i128::from(position) * i128::from(self.stride)
             + i128::from(offset) * i128::from(self.window_dilation)
             - i128::from(self.low);
-        // 128-bit division is slow and hardly ever needed.
+        // 128-bit division is slow and rarely needed.
         let (index, rest) = match u64::try_from(place) {
             Ok(place) if self.base_dilation == 1 => (place, 0),
             Ok(place) => (place / self.base_dilation, place % self.base_dilation),

@@ -1,4 +1,4 @@
-//! Ops on the bits of numbers.
+//! Legalizes ops on the bits of numbers.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -16,8 +16,8 @@ use crate::op::def::Call;
 use crate::shape::{Shape, TensorType};
 
 impl Builder {
-    /// Whether each element of a float value is NaN: without its sign, its bits are above those of
-    /// infinity. Comparing it with itself would be folded wrongly for constants.
+    /// Whether each element of a float is NaN: without the sign, its bits are above those of
+    /// infinity. XLA would misfold a comparison of a constant with itself.
     pub(super) fn is_nan(&mut self, value: Ref, ty: &TensorType) -> Result<Ref, OpError> {
         let word = unsigned(ty.dtype().bits());
         let bits = self.op(OpCode::BitcastConvert, attrs::convert(word), &[value])?;
@@ -28,21 +28,21 @@ impl Builder {
     }
 }
 
-/// Mantissa bits of a float type that are stored.
+/// Stored mantissa bits of a float type.
 fn mantissa_bits(dtype: DType) -> u32 {
     dtype.float_format().map_or(0, |format| format.mantissa)
 }
 
-/// Bits of the positive infinity of a float type that has one.
+/// Bits of positive infinity, for a float type that has one.
 fn infinity_bits(dtype: DType) -> u64 {
     dtype.float_format().and_then(FloatFormat::infinity).unwrap_or(0)
 }
 
-/// Ops of one operand that XLA gets wrong.
+/// Unary ops that XLA computes wrongly.
 ///
-/// Some functions of an `f16` it computes from other ones with a rounding at each step, which
-/// leaves errors of up to 3 units in the last place (`logistic`), and zero where the quotient of
-/// two rounded numbers is subnormal. From `f32` they are rounded once.
+/// It computes some functions of `f16` from other functions and rounds each step. That leaves
+/// errors of up to 3 units in the last place (`logistic`), and zero where the quotient of two
+/// rounded numbers is subnormal. Computed in `f32`, they round once.
 pub(in crate::op) fn unary(call: &Call<'_>) -> Lowered {
     match call.def.code {
         OpCode::Cbrt | OpCode::ExponentialMinusOne | OpCode::LogPlusOne | OpCode::Logistic
@@ -50,8 +50,8 @@ pub(in crate::op) fn unary(call: &Call<'_>) -> Lowered {
         {
             expanded(in_f32(call, DType::F16))
         }
-        // Floats of 8 bits and fewer are computed in longer ones, where their subnormals are
-        // ordinary numbers.
+        // Floats of 8 bits and fewer are computed in longer types, where their subnormal numbers
+        // are normal.
         OpCode::Ceil | OpCode::Floor if !call.operand(0).dtype().is_small_float() => {
             expanded(subnormals_apart(call))
         }
@@ -63,8 +63,8 @@ pub(in crate::op) fn unary(call: &Call<'_>) -> Lowered {
     }
 }
 
-/// XLA's folder counts the zeros of a negative constant after widening it to 64 bits with its sign,
-/// and returns -32 for one of 32 bits. An unsigned one is widened with zeros.
+/// XLA's folder sign-extends a negative constant to 64 bits before it counts leading zeros, and
+/// returns -32 for 32 bits. An unsigned constant is zero-extended.
 fn zeros_of_words(call: &Call<'_>) -> Result<Lowered, OpError> {
     let dtype = call.operand(0).dtype();
     let (mut graph, params) = Builder::of(call);
@@ -75,16 +75,16 @@ fn zeros_of_words(call: &Call<'_>) -> Result<Lowered, OpError> {
     Ok(graph.returning(&[result]))
 }
 
-/// XLA's CPU backend computes with subnormal numbers read as zero. For most ops the difference is a
-/// subnormal number; for `ceil` of a positive and `floor` of a negative one it is 1. Those are told
-/// by their bits and set apart.
+/// Corrects subnormal operands. XLA's CPU backend reads them as zero. For most ops the error is a
+/// subnormal number; for `ceil` of a positive and `floor` of a negative one it is 1. Their bits
+/// identify them.
 fn subnormals_apart(call: &Call<'_>) -> Result<Lowered, OpError> {
     let operand = call.operand(0);
     let (dtype, shape) = (operand.dtype(), operand.shape());
     let word = unsigned(dtype.bits());
     let mantissa = mantissa_bits(dtype);
-    // Subnormals of the sign that matters lie between two bit patterns: subtracting the first makes
-    // that one comparison.
+    // The subnormal numbers of the relevant sign lie between two bit patterns. After subtracting
+    // the first pattern, one comparison finds them.
     let (smallest, edge) = match call.def.code {
         OpCode::Ceil => (1, 1.0),
         _ => ((1u64 << (dtype.bits() - 1)) + 1, -1.0),
@@ -102,8 +102,8 @@ fn subnormals_apart(call: &Call<'_>) -> Result<Lowered, OpError> {
     Ok(graph.returning(&[result]))
 }
 
-/// With no mantissa bits left there is no way to write NaN, so the specification makes it an
-/// infinity; XLA's CPU backend keeps the NaN.
+/// Without mantissa bits NaN has no representation, so the specification returns an infinity. XLA's
+/// CPU backend returns NaN.
 pub(in crate::op) fn reduce_precision(call: &Call<'_>) -> Lowered {
     if call.attr().int(1) > 0 { Lowered::Itself } else { expanded(nan_to_infinity(call)) }
 }
@@ -125,10 +125,10 @@ fn nan_to_infinity(call: &Call<'_>) -> Result<Lowered, OpError> {
     Ok(graph.returning(&[result]))
 }
 
-/// An element of fewer than 8 bits is a *digit* of a longer one: `bitcast_convert` between them
-/// packs or unpacks bits. XLA's CPU backend stores a `bool` as a byte and crashes on it (a
-/// segmentation fault in the compiler, API 0.81); digits of 2 and 4 bits are in bytes of their own
-/// by the time that it sees them ([`crate::lower`]).
+/// `bitcast_convert` between an element of fewer than 8 bits, a *digit*, and a longer one packs or
+/// unpacks bits. XLA's CPU backend stores a `bool` as a byte and crashes on this op (a segmentation
+/// fault in the compiler, API 0.81). Digits of 2 and 4 bits are carried in bytes
+/// ([`crate::lower`]).
 pub(in crate::op) fn bitcast_convert(call: &Call<'_>) -> Lowered {
     let (from, to) = (call.operand(0).dtype(), call.attr().dtype(0));
     match from.bits().cmp(&to.bits()) {
@@ -140,9 +140,9 @@ pub(in crate::op) fn bitcast_convert(call: &Call<'_>) -> Lowered {
     }
 }
 
-/// XLA's simplifier joins two bitcasts to one, which its verifier refuses if both change the width:
-/// `f64` as `i8`s as `u64`, or a lifted `f64`, which comes as two words, as `i8`s. It does not look
-/// behind a barrier.
+/// Hides one of two bitcasts. XLA's simplifier merges them, and its verifier rejects the result if
+/// both change the width: `f64` as `i8`s as `u64`, or a lifted `f64`, which arrives as two words,
+/// as `i8`s. The simplifier does not look through a barrier.
 fn bitcast_apart(call: &Call<'_>) -> Result<Lowered, OpError> {
     let (mut graph, params) = Builder::of(call);
     let hidden = graph.op(OpCode::OptimizationBarrier, Attrs::none(), &params)?;
@@ -151,7 +151,7 @@ fn bitcast_apart(call: &Call<'_>) -> Result<Lowered, OpError> {
 }
 
 impl Builder {
-    /// For each place along a dimension, the bits below the digit of `bits` bits there.
+    /// For each position along a dimension, the offset in bits of its digit.
     fn places(&mut self, word: DType, shape: &Shape, axis: usize, bits: u32) -> Result<Ref, OpError> {
         let index = self.op(OpCode::Iota, attrs::iota(word, shape.clone(), axis as i64), &[])?;
         if bits == 1 {
@@ -161,13 +161,13 @@ impl Builder {
         self.op(OpCode::Multiply, Attrs::none(), &[index, bits])
     }
 
-    /// The same bits as another type of the same width.
+    /// Reinterprets the bits as another type of the same width.
     fn cast(&mut self, value: Ref, from: DType, to: DType) -> Result<Ref, OpError> {
         if from == to { Ok(value) } else { self.op(OpCode::BitcastConvert, attrs::convert(to), &[value]) }
     }
 }
 
-/// Digits along the last dimension, lowest first, to one number.
+/// Packs digits along the last dimension, lowest first, into one number.
 fn pack_bits(call: &Call<'_>, to: DType) -> Result<Lowered, OpError> {
     let (from, shape) = (call.operand(0).dtype(), call.operand(0).shape());
     let last = shape.rank() - 1;
@@ -189,7 +189,7 @@ fn pack_bits(call: &Call<'_>, to: DType) -> Result<Lowered, OpError> {
     Ok(graph.returning(&[result]))
 }
 
-/// One number to its digits along a new last dimension, lowest first.
+/// Unpacks a number into digits along a new last dimension, lowest first.
 fn unpack_bits(call: &Call<'_>, to: DType) -> Result<Lowered, OpError> {
     let operand = call.operand(0);
     let word = unsigned(operand.dtype().bits());
@@ -208,7 +208,7 @@ fn unpack_bits(call: &Call<'_>, to: DType) -> Result<Lowered, OpError> {
             let low = graph.op(OpCode::And, Attrs::none(), &[moved, one])?;
             graph.op(OpCode::Compare, attrs::compare_for(Comparison::Eq, word), &[low, one])?
         }
-        // The conversion keeps the low bits.
+        // Converting to the digit's type keeps the low bits.
         _ => {
             let digit = unsigned(to.bits());
             let digits = graph.op(OpCode::Convert, attrs::convert(digit), &[moved])?;

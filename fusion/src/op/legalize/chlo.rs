@@ -1,4 +1,4 @@
-//! The ops of the CHLO dialect that XLA's plugins do not have, or compute too roughly.
+//! Legalizes ops of the CHLO dialect that XLA's plugins lack or compute inaccurately.
 
 use std::sync::Arc;
 
@@ -15,13 +15,13 @@ use crate::op::def::Call;
 use crate::op::infer::chlo::{Ragged, RaggedDims, ScanDims};
 use crate::shape::{Shape, TensorType};
 
-/// Ops of one operand.
+/// Unary ops.
 ///
-/// - `conj` of a float is refused by the plugins (API 0.81), which have it for complex numbers
+/// - `conj` of a float: the plugins (API 0.81) reject it, because they support complex numbers
 ///   only.
 /// - `sinh`: see [`hyperbolic_sine`]; of complex numbers, see [`complex::unary`].
-/// - The inverse functions below are computed in the shorter types as they stand, with a rounding
-///   at each step, which leaves errors of up to 3 units in the last place. In `f32` they are good
+/// - The inverse functions below: the plugins compute them in the shorter type and round each step,
+///   which leaves errors of up to 3 units in the last place. Computed in `f32`, they are accurate
 ///   to the last place of the shorter type.
 pub(in crate::op) fn unary(call: &Call<'_>) -> Lowered {
     let dtype = call.operand(0).dtype();
@@ -33,7 +33,7 @@ pub(in crate::op) fn unary(call: &Call<'_>) -> Lowered {
         OpCode::Acos | OpCode::Acosh | OpCode::Asinh | OpCode::Atanh if dtype.size() <= 2 => {
             expanded(in_f32(call, dtype))
         }
-        // The plugins legalise the dialect for floats of 16 bits and more.
+        // The plugins legalize the dialect for floats of 16 bits and more.
         _ if dtype.is_small_float() => expanded(in_f32(call, dtype)),
         OpCode::Atan => expanded(angle_over_one(call)),
         _ => Lowered::Itself,
@@ -41,27 +41,27 @@ pub(in crate::op) fn unary(call: &Call<'_>) -> Lowered {
 }
 
 /// `atan` as the angle of the point (1, x). Newer versions of XLA's CPU backend have a vector
-/// function for `atan`, and a build of October 2026 (API 0.115) calls it wrongly where a vector has
-/// 16 `f32` or 4 `f64`: the results are 0, or what was in memory, with
-/// `xla_cpu_prefer_vector_width=512`, and for `f64` with its default options too. None of 29 other
-/// functions differed between widths of 128, 256 and 512.
+/// function for `atan`. A build of October 2026 (API 0.115) calls it wrongly for vectors of 16
+/// `f32` or 4 `f64`: results are 0 or stale memory, with `xla_cpu_prefer_vector_width=512`, and for
+/// `f64` with default options too. None of 29 other functions differed between widths of 128, 256
+/// and 512.
 fn angle_over_one(call: &Call<'_>) -> Result<Lowered, OpError> {
     let operand = call.operand(0);
     let (mut graph, params) = Builder::of(call);
     let one = graph.splat(1.0f64, operand.dtype(), operand.shape())?;
-    // Were it known, XLA would make `atan` of it again.
+    // Behind a barrier: with a known 1, XLA would turn the op back into `atan`.
     let one = graph.plain(OpCode::OptimizationBarrier, &[one])?;
     let angle = graph.plain(OpCode::Atan2, &[params[0], one])?;
     Ok(graph.returning(&[angle]))
 }
 
-/// `asin` as `2 atan2(x, 1 + sqrt((1 - x) (1 + x)))`, as the plugins legalise it, and as its
-/// operand near zero, where the half underflows.
+/// `asin` as `2 atan2(x, 1 + sqrt((1 - x) (1 + x)))`, as the plugins legalize it. Near zero, where
+/// half of the result underflows, it returns its operand.
 fn arc_sine(call: &Call<'_>) -> Result<Lowered, OpError> {
     let (given, shape) = (call.operand(0).dtype(), call.operand(0).shape());
     let dtype = if given.size() <= 2 { DType::F32 } else { given };
-    // A sixth of the square of the first is less than half a unit in the last place. Below the
-    // second a number counts as zero where the plugin's arithmetic says so, and the formula holds.
+    // `near`: a sixth of its square is less than half a unit in the last place. `least`: smaller
+    // numbers count as zero if the plugin flushes them, and the formula holds.
     let (near, least) = match dtype {
         DType::F64 => (f64::exp2(-27.0), f64::MIN_POSITIVE),
         _ => (f64::exp2(-13.0), f64::from(f32::MIN_POSITIVE)),
@@ -87,7 +87,7 @@ fn arc_sine(call: &Call<'_>) -> Result<Lowered, OpError> {
     Ok(graph.returning(&[result]))
 }
 
-/// The operand. A conversion to the type that it has is what says so in a module.
+/// Returns the operand. A conversion to the operand's own type represents the op in the module.
 fn unchanged(call: &Call<'_>) -> Result<Lowered, OpError> {
     let (mut graph, params) = Builder::of(call);
     let same = graph.op(OpCode::Convert, attrs::convert(call.operand(0).dtype()), &params)?;
@@ -95,9 +95,8 @@ fn unchanged(call: &Call<'_>) -> Result<Lowered, OpError> {
 }
 
 /// `sinh` by the formulas of the dialect, `e^(x + log(1/2)) - e^(-x + log(1/2))` and
-/// [`Builder::sinh`]. XLA applies the latter to negative numbers too, for which the quotient
-/// magnifies the error of `e` to 4 units in the last place (conformance case
-/// `sinh_float64_20_20_chlo`).
+/// [`Builder::sinh`]. XLA applies the second to negative numbers too, where the quotient magnifies
+/// the error of `e` to 4 units in the last place (conformance case `sinh_float64_20_20_chlo`).
 fn hyperbolic_sine(call: &Call<'_>) -> Result<Lowered, OpError> {
     let (given, shape) = (call.operand(0).dtype(), call.operand(0).shape());
     let dtype = if given.size() <= 2 { DType::F32 } else { given };
@@ -116,8 +115,8 @@ fn hyperbolic_sine(call: &Call<'_>) -> Result<Lowered, OpError> {
 }
 
 impl Builder {
-    /// `sinh` of floats, given that of their magnitudes from 1 on; below as `(e + e / (e + 1)) / 2`
-    /// with `e = exp(|x|) - 1`.
+    /// `sinh` of floats: `far` for magnitudes from 1 on, else `(e + e / (e + 1)) / 2` with `e =
+    /// exp(|x|) - 1`.
     fn sinh(&mut self, x: Ref, far: Ref, dtype: DType, shape: &Shape) -> Result<Ref, OpError> {
         let magnitude = self.plain(OpCode::Abs, &[x])?;
         let grown = self.plain(OpCode::ExponentialMinusOne, &[magnitude])?;
@@ -133,8 +132,8 @@ impl Builder {
         self.with_sign_of(result, x, dtype, shape)
     }
 
-    /// `sinh` and `cosh` of floats of 32 or 64 bits, from `e^|x| / 2` and `e^-|x| / 2`, the first
-    /// as a product that overflows no earlier than the result.
+    /// `sinh` and `cosh` of floats of 32 or 64 bits, from `e^|x| / 2` and `e^-|x| / 2`. The first
+    /// is a product that overflows no earlier than the result.
     pub(super) fn hyperbolic(&mut self, x: Ref, dtype: DType, shape: &Shape) -> Result<(Ref, Ref), OpError> {
         let magnitude = self.plain(OpCode::Abs, &[x])?;
         let half = self.splat(0.5f64, dtype, shape)?;
@@ -150,7 +149,7 @@ impl Builder {
         Ok((self.sinh(x, far, dtype, shape)?, cosh))
     }
 
-    /// A float that is not negative, with the sign of another one: zeros and NaN included.
+    /// A non-negative float (zeros and NaN included) with the sign of another one.
     pub(super) fn with_sign_of(
         &mut self,
         value: Ref,
@@ -168,7 +167,7 @@ impl Builder {
     }
 }
 
-/// Ops of two operands: the plugins (API 0.81) do not know `mulhi`.
+/// Binary ops. The plugins (API 0.81) lack `mulhi`.
 pub(in crate::op) fn binary(call: &Call<'_>) -> Lowered {
     match call.def.code {
         OpCode::Mulhi if call.operand(0).dtype().bits() < 64 => expanded(upper_half(call)),
@@ -180,9 +179,9 @@ pub(in crate::op) fn binary(call: &Call<'_>) -> Lowered {
     }
 }
 
-/// `next_after` on the bits of the operands. XLA asks whether the operands are equal as numbers,
-/// which zero and a subnormal number are where a processor counts the latter as zero; the result
-/// would be the whole way, not one step.
+/// `next_after` on the bits of the operands. XLA compares the operands as numbers. A processor that
+/// flushes subnormal numbers finds zero equal to a subnormal number, and the result would be the
+/// target instead of the next number.
 fn next_after(call: &Call<'_>) -> Result<Lowered, OpError> {
     let (dtype, shape) = (call.operand(0).dtype(), call.operand(0).shape());
     let word = unsigned(dtype.bits());
@@ -207,7 +206,7 @@ fn next_after(call: &Call<'_>) -> Result<Lowered, OpError> {
     let step = graph.plain(OpCode::Select, &[x_zero, least, step])?;
     let both_zero = graph.plain(OpCode::And, &[x_zero, y_zero])?;
     let equal = graph.plain(OpCode::Or, &[same, both_zero])?;
-    // Of a NaN, itself.
+    // NaN returns itself.
     let is_end = graph.plain(OpCode::Or, &[equal, nan[1]])?;
     let step = graph.plain(OpCode::Select, &[is_end, y, step])?;
     let step = graph.plain(OpCode::Select, &[nan[0], x, step])?;
@@ -215,7 +214,7 @@ fn next_after(call: &Call<'_>) -> Result<Lowered, OpError> {
     Ok(graph.returning(&[result]))
 }
 
-/// The upper half of a product that a wider type holds.
+/// The upper half of a product that fits in a wider type.
 fn upper_half(call: &Call<'_>) -> Result<Lowered, OpError> {
     let (dtype, shape) = (call.operand(0).dtype(), call.operand(0).shape());
     let signed = dtype.class() == DTypeClass::Signed;
@@ -231,9 +230,9 @@ fn upper_half(call: &Call<'_>) -> Result<Lowered, OpError> {
     Ok(graph.returning(&[result]))
 }
 
-/// The upper half of a product of 128 bits, from the products of the halves of its factors. With
-/// the lower halves unsigned and the upper ones signed as the factors are, no partial sum leaves 64
-/// bits: `((2^32 - 1)^2 + 2 (2^32 - 1))` is the greatest that is unsigned.
+/// The upper half of a 128-bit product, from the products of the halves of its factors. Lower
+/// halves are unsigned, and upper ones are signed like the factors. No partial sum exceeds 64 bits:
+/// the greatest unsigned one is `((2^32 - 1)^2 + 2 (2^32 - 1))`.
 fn upper_half_of_halves(call: &Call<'_>) -> Result<Lowered, OpError> {
     let (dtype, shape) = (call.operand(0).dtype(), call.operand(0).shape());
     let signed = dtype.class() == DTypeClass::Signed;
@@ -246,7 +245,7 @@ fn upper_half_of_halves(call: &Call<'_>) -> Result<Lowered, OpError> {
     let sum = |graph: &mut Builder, a, b| graph.plain(OpCode::Add, &[a, b]);
     let (a0, a1) = (lower(&mut graph, params[0])?, upper(&mut graph, params[0])?);
     let (b0, b1) = (lower(&mut graph, params[1])?, upper(&mut graph, params[1])?);
-    // The product of the lower halves is unsigned whatever the type is.
+    // The product of the lower halves is unsigned for every type.
     let lowest = product(&mut graph, a0, b0)?;
     let carried = graph.plain(OpCode::ShiftRightLogical, &[lowest, bits])?;
     let crossed = product(&mut graph, a1, b0)?;
@@ -261,11 +260,11 @@ fn upper_half_of_halves(call: &Call<'_>) -> Result<Lowered, OpError> {
     Ok(graph.returning(&[result]))
 }
 
-/// The plugins (API 0.81) do not know that a `top_k` may be asked to be stable. They are, which is
-/// what both answers allow.
+/// The plugins (API 0.81) do not know the stability attribute of `top_k`. Their `top_k` is stable,
+/// which satisfies both values.
 ///
-/// Short floats are ordered as `f32`: among elements of `f8E5M2FNUZ`, XLA's CPU backend takes the
-/// number before the least normal one for the greater of the two.
+/// Short floats are ordered as `f32`: among elements of `f8E5M2FNUZ`, XLA's CPU backend orders the
+/// number before the smallest normal one above it.
 pub(in crate::op) fn top_k(call: &Call<'_>) -> Lowered {
     let short = call.operand(0).dtype().is_small_float();
     if !short && call.attrs.values()[1] == AttrValue::Absent {
@@ -284,16 +283,15 @@ fn unstable_top_k(call: &Call<'_>, short: bool) -> Result<Lowered, OpError> {
     Ok(graph.returning(&found))
 }
 
-/// No engine of XLA's CPU backend has `ragged_dot`. It is a `dot_general` here, of which what lies
-/// outside of the groups is taken out by a mask:
+/// XLA's CPU backend has no implementation of `ragged_dot`. This one is a `dot_general` in which a
+/// mask zeroes everything outside of the groups:
 ///
-/// - of the result, where each group is multiplied with a rhs of its own: every row is multiplied
-///   with the rhs of every group, and of these products one is kept;
-/// - of both operands, where each group is summed into a result of its own. Of one alone, a zero
-///   would meet an infinity.
+/// - in the result, if each group is multiplied with its own part of rhs: every row is multiplied
+///   with the rhs of every group, and one product is kept;
+/// - in both operands, if each group is summed into a result of its own. If only one operand were
+///   masked, a zero could meet an infinity.
 ///
-/// Either way it costs as many products as there are groups, as it does in JAX where there is no
-/// kernel for it.
+/// The cost is one product per group, as in JAX where it has no kernel for the op.
 pub(in crate::op) fn ragged_dot(call: &Call<'_>) -> Lowered {
     expanded(masked_dot(call))
 }
@@ -317,7 +315,7 @@ fn masked_dot(call: &Call<'_>) -> Result<Lowered, OpError> {
             let bounds = graph.group_bounds(params[2], call.operand(2))?;
             let product = graph.dot(call, dot, params[0], params[1])?;
             let ty = graph.ty(product);
-            // Where dimensions of the operands went: batching, free of lhs, free of rhs.
+            // The order of dimensions in the product: batching, free of lhs, free of rhs.
             let batch = dims.dot.lhs_batch;
             let free = |operand: &TensorType, batch: &[i64], contract: &[i64]| -> Vec<i64> {
                 let free = |axis: &i64| !batch.contains(axis) && !contract.contains(axis);
@@ -346,7 +344,8 @@ fn masked_dot(call: &Call<'_>) -> Result<Lowered, OpError> {
                 pairs.find(|pair| *pair.0 == axis as i64).map_or(0, |pair| *pair.1 as usize)
             };
             for (operand, is_rhs) in [(lhs, false), (rhs, true)] {
-                // The groups are the first dimension of both, and a batching one of the product.
+                // The groups become the first dimension of both operands, and a batching dimension
+                // of the product.
                 let place = |axis: usize| 1 + if is_rhs { counterpart(axis) } else { axis };
                 let ty = call.ty(operand.dtype(), &[&[dims.groups], operand.dims()].concat())?;
                 let kept: Vec<i64> = (1..=operand.rank() as i64).collect();
@@ -370,7 +369,7 @@ fn masked_dot(call: &Call<'_>) -> Result<Lowered, OpError> {
     }
 }
 
-/// Where the groups of a `ragged_dot` start and end: two `i64` values of the type that is given.
+/// Starts and ends of the groups of a `ragged_dot`: two `i64` values of type `ty`.
 struct Bounds {
     starts: Ref,
     ends: Ref,
@@ -384,7 +383,7 @@ impl Builder {
         self.op(OpCode::Constant, attrs::constant(Arc::new(zero)), &[])
     }
 
-    /// A `dot_general` to the result type and with the precision of a `ragged_dot`.
+    /// A `dot_general` with the result type and the precision of a `ragged_dot`.
     fn dot(
         &mut self,
         call: &Call<'_>,
@@ -404,8 +403,8 @@ impl Builder {
         self.plain(OpCode::Select, &[mask, value, zeros])
     }
 
-    /// Sums of the sizes along the last dimension: the end of each group, and without its own size
-    /// the start.
+    /// Prefix sums of the group sizes along the last dimension: inclusive for the ends, exclusive
+    /// for the starts.
     fn group_bounds(&mut self, sizes: Ref, ty: &TensorType) -> Result<Bounds, OpError> {
         let sizes = self.convert(sizes, ty.dtype(), DType::I64)?;
         let (rank, groups) = (ty.rank(), ty.dims().last().map_or(1, |&groups| groups.max(1) as i64));
@@ -420,9 +419,8 @@ impl Builder {
         Ok(Bounds { starts, ends, ty })
     }
 
-    /// Which elements of a shape lie in the group that their index along `group` counts, by their
-    /// index along `ragged`. The other dimensions of the bounds, if they have any, are dimensions
-    /// `prefix` of the shape.
+    /// A mask of the elements whose index along `ragged` is in the group given by the index along
+    /// `group`. Any other dimensions of the bounds are the dimensions `prefix` of the shape.
     fn in_group(
         &mut self,
         bounds: &Bounds,
@@ -433,7 +431,7 @@ impl Builder {
     ) -> Result<Ref, OpError> {
         let shared = bounds.ty.rank() == 1;
         let axes = [if shared { &[] } else { prefix }, &[group]].concat();
-        // Dimensions are broadcast in ascending order, which all of XLA takes.
+        // Broadcast dimensions in ascending order, which all parts of XLA accept.
         let mut order: Vec<usize> = (0..axes.len()).collect();
         order.sort_by_key(|&dim| axes[dim]);
         let permutation = attrs::transpose(&order.iter().map(|&dim| dim as i64).collect::<Vec<_>>());
@@ -451,7 +449,7 @@ impl Builder {
     }
 }
 
-/// The plugins (API 0.81) do not know `scan`, which is a loop over the slices.
+/// The plugins (API 0.81) lack `scan`. It becomes a loop over the slices.
 pub(in crate::op) fn scan(call: &Call<'_>) -> Lowered {
     expanded(loop_over_slices(call))
 }

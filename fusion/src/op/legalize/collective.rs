@@ -1,14 +1,15 @@
-//! Ops that replicas compute together.
+//! Legalizes collective ops.
 //!
-//! XLA's CPU backend combines by sum, product, maximum and minimum, and booleans by `and` and `or`;
-//! it refuses any other body, and `collective_broadcast`. What it does it does in the operands'
-//! type whatever type the body has, it lets the maximum of a NaN and a number be the number, it
-//! takes several operands of `all_to_all` for the parts of one, and it joins several operands of
-//! `all_gather` along their first dimension whatever dimension is asked for. It knows no zero of
-//! `f8E8M0FNU`. Channels, which replicas do not need, it cannot compile with several operands.
+//! XLA's CPU backend combines by sum, product, maximum and minimum, and booleans by `and` and `or`.
+//! It rejects other bodies, and `collective_broadcast`. It has these defects:
+//! - it combines in the operands' type even if the body has another;
+//! - its maximum of a NaN and a number is the number;
+//! - it takes several operands of `all_to_all` for the parts of one;
+//! - it joins several operands of `all_gather` along their first dimension, whatever the attribute;
+//! - it has no zero of `f8E8M0FNU`;
+//! - it cannot compile channels, which replicas do not need, with several operands.
 //!
-//! Each function mends one of these and leaves the rest to the next round: what a call is lowered
-//! as is lowered in turn.
+//! Each function fixes one defect. The ops it writes are lowered again, which fixes the others.
 
 use std::sync::Arc;
 
@@ -24,12 +25,12 @@ use crate::op::code::{Comparison, OpCode};
 use crate::op::def::Call;
 use crate::shape::{Shape, TensorType};
 
-/// What a call is lowered as, whose ops are lowered in turn; as for [`expanded`].
+/// An expansion whose ops are lowered in turn; errors as in [`expanded`].
 fn in_turn(made: Result<(Builder, Vec<Ref>), OpError>) -> Lowered {
     expanded(made.map(|(graph, values)| Lowered::Inline(Arc::new(graph.body(&values)))))
 }
 
-/// Who takes part in a call.
+/// The replica groups of a call.
 fn groups<'a>(call: &Call<'a>) -> &'a Groups {
     call.attr().groups(0)
 }
@@ -53,7 +54,7 @@ fn without_channel(call: &Call<'_>) -> Option<Lowered> {
     Some(in_turn(results.map(|results| (graph, results.to_vec()))))
 }
 
-/// Each operand exchanged by an op of its own, as what `change` makes of it.
+/// Splits a call with several operands into one op per operand, written by `change`.
 fn apart(
     call: &Call<'_>,
     change: impl Fn(&mut Builder, Ref, &TensorType) -> Result<Ref, OpError>,
@@ -66,8 +67,7 @@ fn apart(
     in_turn(changed.map(|()| (graph, values)))
 }
 
-/// The call with the bits of its operands, if one of them is in a type that the backend does not
-/// move.
+/// The call on the bits of its operands, if the backend cannot transfer the type of one.
 fn as_bits(call: &Call<'_>) -> Option<Lowered> {
     if call.operands.iter().all(|ty| ty.dtype() != DType::F8E8M0FNU) {
         return None;
@@ -82,8 +82,7 @@ fn as_bits(call: &Call<'_>) -> Option<Lowered> {
     }))
 }
 
-/// Each operand is joined by an op of its own. XLA refuses to join along a dimension without
-/// elements.
+/// One op per operand. XLA cannot join along a dimension without elements.
 pub(in crate::op) fn all_gather(call: &Call<'_>) -> Lowered {
     if is_alone(call) {
         return apart(call, |_, value, _| Ok(value));
@@ -103,7 +102,7 @@ pub(in crate::op) fn all_gather(call: &Call<'_>) -> Lowered {
     })
 }
 
-/// Each operand is exchanged by an op of its own.
+/// One op per operand.
 pub(in crate::op) fn all_to_all(call: &Call<'_>) -> Lowered {
     if is_alone(call) {
         return apart(call, |_, value, _| Ok(value));
@@ -117,12 +116,12 @@ pub(in crate::op) fn all_to_all(call: &Call<'_>) -> Lowered {
     }
 }
 
-/// As it is, but for channels and types that are not moved.
+/// Unchanged, except for channels and types that the backend cannot transfer.
 pub(in crate::op) fn collective_permute(call: &Call<'_>) -> Lowered {
     without_channel(call).or_else(|| as_bits(call)).unwrap_or(Lowered::Itself)
 }
 
-/// By permutations, which XLA's CPU backend has.
+/// As permutations, which XLA's CPU backend supports.
 pub(in crate::op) fn collective_broadcast(call: &Call<'_>) -> Lowered {
     let (mut graph, mut values) = Builder::of(call);
     let groups: Vec<Vec<i64>> = groups(call).members().map(<[i64]>::to_vec).collect();
@@ -132,11 +131,11 @@ pub(in crate::op) fn collective_broadcast(call: &Call<'_>) -> Lowered {
 
 /// How a body combines two elements.
 enum Combination {
-    /// By one op, as XLA does.
+    /// By one op that XLA supports.
     Native,
-    /// By a maximum or minimum of floats, of which XLA loses the NaN.
+    /// By a maximum or minimum of floats, where XLA drops NaN.
     Extreme(OpCode),
-    /// In some other way, or in a type that XLA does not combine.
+    /// By other code, or in a type that XLA does not combine.
     Other,
 }
 
@@ -148,7 +147,7 @@ fn combination(call: &Call<'_>) -> Combination {
         return Combination::Other;
     }
     match node.signature().op() {
-        // More than one op in the wider types that they are carried in.
+        // In their wider carrier types these take more than one op.
         OpCode::Add | OpCode::Multiply if dtype != DType::Bool && dtype.bits() < 8 => Combination::Other,
         OpCode::Add | OpCode::Multiply => Combination::Native,
         op @ (OpCode::Maximum | OpCode::Minimum) if dtype.is_float() => Combination::Extreme(op),
@@ -163,7 +162,7 @@ fn combined_type(call: &Call<'_>) -> DType {
     call.bodies[0].graph().params()[0].dtype()
 }
 
-/// The operands in the type that they are combined in.
+/// The operands, converted to the type that they are combined in.
 fn converted(call: &Call<'_>) -> Result<(Builder, Vec<Ref>), OpError> {
     let to = combined_type(call);
     let (mut graph, mut params) = Builder::of(call);
@@ -173,8 +172,7 @@ fn converted(call: &Call<'_>) -> Result<(Builder, Vec<Ref>), OpError> {
     Ok((graph, params))
 }
 
-/// What an `all_reduce` or `reduce_scatter` is lowered as, but for bodies by which XLA does not
-/// combine.
+/// Lowers an `all_reduce` or `reduce_scatter`; `other` handles bodies that XLA does not support.
 fn combined(
     call: &Call<'_>,
     other: impl FnOnce(&mut Builder, &[Ref]) -> Result<Vec<Ref>, OpError>,
@@ -194,7 +192,7 @@ fn combined(
     let (mut graph, params) = Builder::of(call);
     match combination(call) {
         Combination::Native => Lowered::Itself,
-        // As it stands: the maximum of which XLA loses the NaN is in it.
+        // Not lowered again, because the expansion contains the same kind of op.
         Combination::Extreme(op) => {
             expanded(graph.extreme(call, op, &params).map(|results| graph.returning(&results)))
         }
@@ -202,16 +200,15 @@ fn combined(
     }
 }
 
-/// Combined by XLA where it does what the body says, else gathered and then combined by each
-/// replica.
+/// Combined by XLA if it supports the body; otherwise gathered and then combined by each replica.
 pub(in crate::op) fn all_reduce(call: &Call<'_>) -> Lowered {
     combined(call, |graph, values| {
         values.iter().map(|&value| graph.gathered(groups(call), value, &call.bodies[0])).collect()
     })
 }
 
-/// As [`all_reduce`]. What is to be combined by each replica is only its own part of the operands.
-/// XLA refuses a result without elements along the dimension.
+/// As [`all_reduce`], except that each replica combines only its own part of the operands. XLA
+/// rejects a result without elements along the dimension.
 pub(in crate::op) fn reduce_scatter(call: &Call<'_>) -> Lowered {
     let axis = call.attr().int(1) as usize;
     if call.operand(0).dims()[axis] == 0 {
@@ -227,15 +224,15 @@ pub(in crate::op) fn reduce_scatter(call: &Call<'_>) -> Lowered {
 }
 
 impl Builder {
-    /// The call's op over other values, combined by one op.
+    /// The call's op on other values, with a body of one op.
     fn combine(&mut self, call: &Call<'_>, op: OpCode, values: &[Ref]) -> Result<Vec<Ref>, OpError> {
         let scalar = TensorType::scalar(self.ty(values[0]).dtype());
         let body = Arc::new(Body::binary(op, scalar)?);
         Ok(self.0.push(call.def.code, call.attrs.clone(), &[body], values)?.to_vec())
     }
 
-    /// A maximum or minimum that is NaN where one of the elements is: another exchange, of bits,
-    /// says where.
+    /// A maximum or minimum that propagates NaN: a second exchange of flags finds the elements with
+    /// one.
     fn extreme(&mut self, call: &Call<'_>, op: OpCode, values: &[Ref]) -> Result<Vec<Ref>, OpError> {
         let dtype = combined_type(call);
         let unequal = attrs::compare_for(Comparison::Ne, dtype);
@@ -253,8 +250,8 @@ impl Builder {
         Ok(results)
     }
 
-    /// The values combined by a body, from the left; those with a flag only where that is true. The
-    /// first has none.
+    /// Folds the values with a body, from the left. A value with a flag counts only where the flag
+    /// is true. The first has no flag.
     fn folded(&mut self, values: Vec<(Ref, Option<Ref>)>, body: &Arc<Body>) -> Result<Ref, OpError> {
         let mut folded = None;
         for (value, has) in values {
@@ -273,7 +270,7 @@ impl Builder {
         Ok(folded.expect("bug: a group has no member"))
     }
 
-    /// Equal parts of a value along a dimension.
+    /// Splits a value into equal parts along a dimension.
     fn parts(&mut self, value: Ref, axis: usize, count: usize) -> Result<Vec<Ref>, OpError> {
         let dims: Vec<i64> = self.ty(value).dims().iter().map(|&dim| dim as i64).collect();
         let (size, strides) = (dims[axis] / count as i64, vec![1; dims.len()]);
@@ -285,7 +282,7 @@ impl Builder {
         (0..count as i64).map(part).collect()
     }
 
-    /// The values of the members of each replica's group, combined by a body.
+    /// The values of all members of each replica's group, combined with a body.
     fn gathered(&mut self, groups: &Groups, value: Ref, body: &Arc<Body>) -> Result<Ref, OpError> {
         let ty = self.ty(value);
         let mut members = Vec::new();
@@ -307,8 +304,8 @@ impl Builder {
             }
             return self.folded(members, body);
         }
-        // Groups of several sizes cannot be gathered: each member in turn sends its value to its
-        // group.
+        // Groups of different sizes cannot be gathered, so each member in turn broadcasts its value
+        // to its group.
         for member in 0..groups.columns() {
             let mut from: Vec<Vec<i64>> = groups.members().map(<[i64]>::to_vec).collect();
             from.retain(|group| group.len() > member);
@@ -320,11 +317,12 @@ impl Builder {
         self.folded(members, body)
     }
 
-    /// The values of the first of each group on all its replicas, zeros on the others, and whether
-    /// this is one of those that got them.
+    /// The values of the first member of each group on all members, zeros on other replicas, and a
+    /// flag that tells whether this replica got them.
     ///
-    /// By `collective_permute`, which gives zeros to those who get nothing: first the roots send to
-    /// themselves, and then, in each round, every member that has the values to one that has not.
+    /// Uses `collective_permute`, which gives zeros to replicas without a sender. First the roots
+    /// send to themselves; then, in each round, every member that has the values sends them to one
+    /// that does not.
     fn broadcast(&mut self, groups: &[Vec<i64>], values: &mut [Ref]) -> Result<Ref, OpError> {
         let roots: Vec<(i64, i64)> = groups.iter().map(|group| (group[0], group[0])).collect();
         let send = attrs::collective_permute(&roots);

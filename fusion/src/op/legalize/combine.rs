@@ -1,4 +1,4 @@
-//! Ops that combine elements by a body.
+//! Legalizes ops that combine elements with a body.
 
 use std::sync::Arc;
 
@@ -15,9 +15,9 @@ use crate::op::code::OpCode;
 use crate::op::def::Call;
 use crate::shape::TensorType;
 
-/// A body may combine elements in a wider type than the operands have. XLA's CPU backend refuses
-/// that for `scatter`, and for `reduce` ignores it and returns data of the operand's type. The
-/// operands are converted first, as the specification says.
+/// Converts the operands first if the body combines elements in a wider type, as the specification
+/// says. XLA's CPU backend rejects such a `scatter`; for `reduce` it ignores the wider type and
+/// returns data of the operand's type.
 fn combined(call: &Call<'_>) -> Lowered {
     if is_uniform(call) { Lowered::Itself } else { expanded(converted_first(call)) }
 }
@@ -28,15 +28,15 @@ fn converted_first(call: &Call<'_>) -> Result<Lowered, OpError> {
     Ok(graph.returning(&results))
 }
 
-/// The float type that holds those of all operands, where they have several: XLA refuses two of
-/// them in one op, but for `reduce_window` and `sort`.
+/// The float type that can represent all operands, if they have several. XLA rejects two float
+/// types in one op, except for `reduce_window` and `sort`.
 pub fn common_float(types: impl Iterator<Item = DType>) -> Option<DType> {
     let floats: Vec<DType> = types.filter(|dtype| dtype.is_float()).collect();
     let wide = if floats.contains(&DType::F64) { DType::F64 } else { DType::F32 };
     floats.iter().any(|&dtype| dtype != floats[0]).then_some(wide)
 }
 
-/// `reduce`, in its own types or in ones that XLA takes.
+/// `reduce`, in its own types or in types that XLA accepts.
 pub(in crate::op) fn reduce(call: &Call<'_>) -> Lowered {
     let body = &call.bodies[0];
     if !is_scalar_code(body) {
@@ -63,9 +63,9 @@ fn in_one_float(call: &Call<'_>, wide: DType) -> Result<Lowered, OpError> {
     Ok(graph.returning(&results))
 }
 
-/// XLA's CPU backend refuses to scatter into a scalar, and loses updates whose indices have no
-/// components. When it finds that two inputs are the same value, it gives them the same results; a
-/// body that treats each input by itself is therefore split into one scatter per input.
+/// XLA's CPU backend rejects scattering into a scalar, and drops updates whose index vectors are
+/// empty. If two inputs are the same value, it gives them the same results, so a body that treats
+/// each input separately is split into one scatter per input.
 pub(in crate::op) fn scatter(call: &Call<'_>) -> Lowered {
     let body = &call.bodies[0];
     let dims = IndexDimensionNumbers::of(call.attr());
@@ -94,8 +94,8 @@ fn one_by_one(call: &Call<'_>, parts: Vec<Body>) -> Result<Lowered, OpError> {
     Ok(graph.returning(&results))
 }
 
-/// What the body does with pair `index` of its parameters; `None` where another pair has a part in
-/// it.
+/// The part of the body that handles pair `index` of its parameters; `None` if another pair is
+/// involved.
 fn part(body: &Body, index: usize) -> Option<Body> {
     let (graph, count) = (body.graph(), body.returns().len());
     let mut needed = vec![false; graph.nodes().len()];
@@ -136,8 +136,9 @@ fn is_negative(padding: &[(i64, i64)]) -> bool {
     padding.iter().any(|&(low, high)| low < 0 || high < 0)
 }
 
-/// `reduce_window` with negative padding can abort the process. The operands are padded by an op of
-/// its own then. So can one of scalars, where XLA's simplifier does not take it away first.
+/// `reduce_window` with negative padding can abort the process, so a separate op pads the operands.
+/// A `reduce_window` of scalars can abort too, unless XLA's simplifier removes it; it becomes a
+/// loop.
 pub(in crate::op) fn reduce_window(call: &Call<'_>) -> Lowered {
     if !is_scalar_code(&call.bodies[0]) || call.operand(0).rank() == 0 {
         expanded(loops::reduce_window(call))
@@ -151,7 +152,7 @@ pub(in crate::op) fn reduce_window(call: &Call<'_>) -> Lowered {
 fn padded_first(call: &Call<'_>) -> Result<Lowered, OpError> {
     let attr = call.attr();
     let (low, high): (Vec<i64>, Vec<i64>) = attr.pairs(4).iter().copied().unzip();
-    // Holes between elements count as elements with the initial value, as padding does.
+    // Gaps between dilated elements count as elements with the initial value, like padding.
     let interior: Vec<i64> = attr.ints(2).iter().map(|dilation| dilation - 1).collect();
     let (mut graph, mut operands) = converted(call)?;
     let (inputs, inits) = operands.split_at_mut(call.operands.len() / 2);
@@ -165,9 +166,9 @@ fn padded_first(call: &Call<'_>) -> Result<Lowered, OpError> {
     Ok(graph.returning(&results))
 }
 
-/// `select_and_scatter` with negative padding selects other elements: it works on the part of the
-/// operand that the padding leaves, and the rest of the result has the initial value. Where there
-/// are no positions, XLA's folder scatters all the same; the result is the initial value
+/// With negative padding, `select_and_scatter` selects wrong elements. It is applied to the part of
+/// the operand that the padding leaves, and the rest of the result gets the initial value. Without
+/// window positions, XLA's folder scatters nevertheless; the result is the initial value
 /// everywhere.
 pub(in crate::op) fn select_and_scatter(call: &Call<'_>) -> Lowered {
     if call.operand(1).elems().0 == 0 {
@@ -189,13 +190,13 @@ fn initial_values(call: &Call<'_>) -> Result<Lowered, OpError> {
     Ok(graph.returning(&[result]))
 }
 
-/// One dimension after its negative padding has been cut off.
+/// One dimension after its negative padding was cut off.
 pub(super) struct Cut {
-    /// Elements cut off at the front.
+    /// Elements cut off at the start.
     pub(super) low: i64,
-    /// Elements cut off at the back.
+    /// Elements cut off at the end.
     pub(super) high: i64,
-    /// What is left of the padding.
+    /// The rest of the padding.
     pub(super) padding: (i64, i64),
 }
 
@@ -209,7 +210,8 @@ impl Cut {
             cut
         };
         let (cut_low, cut_high) = (cut(&mut low), cut(&mut high));
-        // Nothing is left where one side is still negative, so the sides are one.
+        // If one side is still negative, no elements are left, so only the sum of both sides
+        // matters.
         if low < 0 || high < 0 {
             (low, high) = (low.saturating_add(high), 0);
         }
@@ -245,8 +247,8 @@ fn on_what_is_left(call: &Call<'_>) -> Result<Lowered, OpError> {
     Ok(graph.returning(&[result]))
 }
 
-/// The body with other types outside: it starts by converting what it gets to its own types, and
-/// ends by converting what it returns. Where the types outside are wider, nothing is lost.
+/// A body with other parameter and return types: it converts its arguments to its own types first,
+/// and its results last. If the outer types are wider, nothing is lost.
 pub(super) fn in_other_types(
     body: &Body,
     taken: impl Fn(DType) -> DType,

@@ -1,4 +1,4 @@
-//! Ops on complex numbers.
+//! Legalizes ops on complex numbers.
 
 use std::sync::Arc;
 
@@ -13,8 +13,8 @@ use crate::op::code::{Comparison, OpCode};
 use crate::op::def::Call;
 use crate::shape::Shape;
 
-/// XLA takes the parts of complex numbers only. The real part of a float is the float, its
-/// imaginary part zero.
+/// XLA accepts only complex numbers here. The real part of a float is the float; its imaginary part
+/// is zero.
 pub(in crate::op) fn part(call: &Call<'_>) -> Lowered {
     if call.operand(0).dtype().is_complex() { Lowered::Itself } else { expanded(part_of_real(call)) }
 }
@@ -24,8 +24,8 @@ fn part_of_real(call: &Call<'_>) -> Result<Lowered, OpError> {
     let part = match call.def.code {
         OpCode::Real => graph.op(OpCode::Convert, attrs::convert(call.operand(0).dtype()), &params)?,
         _ => {
-            // Not as a converted integer: XLA's folder makes the least number of the zero that
-            // `f8E8M0FNU` does not have.
+            // Not as a converted integer: `f8E8M0FNU` has no zero, and XLA's folder would produce
+            // the smallest number.
             let zero = attrs::constant(Arc::new(Literal::of_f64(call.operand(0).dtype(), 0.0)));
             let zero = graph.op(OpCode::Constant, zero, &[])?;
             let shape = call.operand(0).shape().clone();
@@ -35,8 +35,8 @@ fn part_of_real(call: &Call<'_>) -> Result<Lowered, OpError> {
     Ok(graph.returning(&[part]))
 }
 
-/// XLA's simplifier takes the magnitude of any iota for the iota, and aborts the process where that
-/// is of complex numbers (API 0.81). Those have it as their real parts.
+/// XLA's simplifier replaces the magnitude of an iota by the iota, and aborts the process if it is
+/// complex (API 0.81). Complex iotas are built from their real parts.
 pub(in crate::op) fn iota(call: &Call<'_>) -> Lowered {
     if call.attr().dtype(0).is_complex() { expanded(iota_of_parts(call)) } else { Lowered::Itself }
 }
@@ -50,20 +50,19 @@ fn iota_of_parts(call: &Call<'_>) -> Result<Lowered, OpError> {
     Ok(graph.returning(&[result]))
 }
 
-/// XLA's CPU backend has no maximum and minimum of complex numbers that follow the specification's
-/// order: by real parts, then by imaginary parts.
+/// XLA's CPU backend has no maximum and minimum of complex numbers in the specification's order: by
+/// real parts, then by imaginary parts.
 pub(super) fn selected_by_order(call: &Call<'_>) -> Result<Lowered, OpError> {
     let (mut graph, params) = Builder::of(call);
     let result = graph.beyond(call.def.code, params[0], params[1], call.operand(0).dtype().part())?;
     Ok(graph.returning(&[result]))
 }
 
-/// Two conversions that XLA's folder gets wrong:
+/// Two conversions that XLA's folder computes wrongly:
 ///
-/// - It ends the process (a segmentation fault, API 0.81) when it converts a complex constant to
-///   real numbers, if it has one number in all elements. Those are the conversion of its real
-///   parts.
-/// - It makes positive numbers of all numbers that are converted to `f8E8M0FNU`; see
+/// - It crashes (a segmentation fault, API 0.81) when it converts a complex constant with equal
+///   elements to real numbers. The real parts are converted instead.
+/// - It produces positive numbers from all numbers that are converted to `f8E8M0FNU`; see
 ///   [`Builder::converted_if_positive`].
 pub(in crate::op) fn convert(call: &Call<'_>) -> Lowered {
     let (from, to) = (call.operand(0).dtype(), call.attr().dtype(0));
@@ -84,7 +83,7 @@ fn converted_part(call: &Call<'_>) -> Result<Lowered, OpError> {
     let (mut graph, params) = Builder::of(call);
     let part = graph.plain(OpCode::Real, &params)?;
     let (from, to) = (call.operand(0).dtype().part(), call.attr().dtype(0));
-    // To the type that they have as well, so that the module says the op.
+    // A conversion to the same type is kept too, to represent the op in the module.
     let result = match from == to {
         true => graph.op(OpCode::Convert, call.attrs.clone(), &[part])?,
         false => graph.convert(part, from, to)?,
@@ -92,9 +91,9 @@ fn converted_part(call: &Call<'_>) -> Result<Lowered, OpError> {
     Ok(graph.returning(&[result]))
 }
 
-/// XLA's CPU backend clamps complex numbers by other orders than the specification's: what it
-/// returns need not lie between the bounds. They are raised and lowered as [`selected_by_order`]
-/// says.
+/// XLA's CPU backend clamps complex numbers by other orders than the specification's, so its result
+/// may lie outside of the bounds. This expansion takes a maximum and a minimum as in
+/// [`selected_by_order`].
 pub(super) fn clamped_by_order(call: &Call<'_>) -> Result<Lowered, OpError> {
     let (mut graph, params) = Builder::of(call);
     let [min, max] = [params[0], params[2]].map(|bound| {
@@ -111,7 +110,7 @@ pub(super) fn clamped_by_order(call: &Call<'_>) -> Result<Lowered, OpError> {
 }
 
 impl Builder {
-    /// A product in which zero times infinity is zero: what is real, or imaginary, stays so.
+    /// A product in which zero times infinity is zero, so that real and imaginary numbers stay so.
     fn times(&mut self, factors: [Ref; 2], dtype: DType, shape: &Shape) -> Result<Ref, OpError> {
         let (zero, one) = (self.splat(0.0f64, dtype, shape)?, self.splat(1.0f64, dtype, shape)?);
         let equal = attrs::compare_for(Comparison::Eq, dtype);
@@ -121,7 +120,7 @@ impl Builder {
         self.plain(OpCode::Multiply, &[factors[0], factor])
     }
 
-    /// The maximum or the minimum of two complex values whose parts have the given type.
+    /// The maximum or minimum of two complex values with parts of type `part`.
     fn beyond(&mut self, op: OpCode, lhs: Ref, rhs: Ref, part: DType) -> Result<Ref, OpError> {
         let direction = if op == OpCode::Maximum { Comparison::Gt } else { Comparison::Lt };
         let mut parts = |op| -> Result<_, OpError> {
@@ -131,7 +130,7 @@ impl Builder {
         let beyond = attrs::compare_for(direction, part);
         let first = self.op(OpCode::Compare, beyond.clone(), &re)?;
         let same = self.op(OpCode::Compare, attrs::compare_for(Comparison::Eq, part), &re)?;
-        // Equal numbers are the same number, whichever is taken.
+        // Equal numbers are identical, so either may be selected.
         let second = self.op(OpCode::Compare, beyond, &im)?;
         let tie = self.op(OpCode::And, Attrs::none(), &[same, second])?;
         let left = self.op(OpCode::Or, Attrs::none(), &[first, tie])?;
@@ -141,14 +140,14 @@ impl Builder {
 
 /// Functions of one complex number.
 ///
-/// - XLA makes the hyperbolic sine of two exponentials that cancel: `sin(1e-5 i)` is off by 0.13
-///   percent in `complex<f32>`, and half of the range where `cosh` overflows is lost. The other
-///   functions that are made of it here are off likewise.
-/// - The square root and the inverse functions do not look at the sign of a zero, which says on
-///   which side of a branch cut a number lies: `sqrt(-1 - 0i)` is `i`, not `-i` (C99, Annex G). The
-///   sign of a part of the result is known.
+/// - XLA computes the hyperbolic sine from two exponentials that cancel: `sin(1e-5 i)` is off by
+///   0.13 percent in `complex<f32>`, and half of the range where `cosh` overflows is lost. The
+///   other functions that are computed from it here have the same error.
+/// - The square root and the inverse functions ignore the sign of a zero, which tells on which side
+///   of a branch cut a number lies: `sqrt(-1 - 0i)` is `i`, not `-i` (C99, Annex G). The sign of
+///   one part of the result is known.
 pub(super) fn unary(call: &Call<'_>) -> Lowered {
-    // Whose sign the parts of the result have: that of the same part of the operand, or the other
+    // The source of the signs of the result's parts: the same part of the operand, or the other
     // one.
     let signs = match call.def.code {
         OpCode::Cbrt => return expanded(cube_root(call)),
@@ -164,7 +163,7 @@ pub(super) fn unary(call: &Call<'_>) -> Lowered {
     expanded(signed(call, signs))
 }
 
-/// A float type and a shape: those of the parts of the operand.
+/// The element type and shape of the operand's parts.
 fn part_type(call: &Call<'_>) -> (DType, Shape) {
     (call.operand(0).dtype().part(), call.operand(0).shape().clone())
 }
@@ -190,7 +189,7 @@ fn signed(call: &Call<'_>, signs: [Option<bool>; 2]) -> Result<Lowered, OpError>
     Ok(graph.returning(&[result]))
 }
 
-/// `sin(a + bi) = sin a cosh b + i cos a sinh b` and its like.
+/// `sin(a + bi) = sin a cosh b + i cos a sinh b` and similar formulas.
 fn of_exponentials(call: &Call<'_>) -> Result<Lowered, OpError> {
     let (dtype, shape) = part_type(call);
     let (mut graph, params) = Builder::of(call);
@@ -214,8 +213,8 @@ fn of_exponentials(call: &Call<'_>) -> Result<Lowered, OpError> {
 }
 
 /// `tanh(x + iy)` by W. Kahan, "Branch Cuts for Complex Elementary Functions" (1987): with `t = tan
-/// y`, `b = 1 + t^2` and `s = sinh x`, `(b s sqrt(1 + s^2) + i t) / (1 + b s^2)`; from where `tanh
-/// x` is 1, `1 + 4i sin y cos y e^-2x`. `tan z` is `-i tanh(iz)`.
+/// y`, `b = 1 + t^2` and `s = sinh x`, it is `(b s sqrt(1 + s^2) + i t) / (1 + b s^2)`; where `tanh
+/// x` rounds to 1, it is `1 + 4i sin y cos y e^-2x`. `tan z` is `-i tanh(iz)`.
 fn tangent(call: &Call<'_>) -> Result<Lowered, OpError> {
     const FLAT: f64 = 22.0;
     let (dtype, shape) = part_type(call);
@@ -256,8 +255,8 @@ fn tangent(call: &Call<'_>) -> Result<Lowered, OpError> {
     Ok(graph.returning(&[result]))
 }
 
-/// XLA's CPU backend has no cube root of complex numbers: the cube root of the distance from zero,
-/// at a third of the angle.
+/// XLA's CPU backend has no cube root of complex numbers: it is the cube root of the magnitude, at
+/// a third of the angle.
 pub(super) fn cube_root(call: &Call<'_>) -> Result<Lowered, OpError> {
     let part = call.operand(0).with_dtype(call.operand(0).dtype().part());
     let (mut graph, params) = Builder::of(call);
@@ -275,8 +274,8 @@ pub(super) fn cube_root(call: &Call<'_>) -> Result<Lowered, OpError> {
     Ok(graph.returning(&[result]))
 }
 
-/// XLA refuses to bit-cast complex numbers. Between those of 128 and of 64 bits, a part of the
-/// wider one is the two parts of a narrower one; the first of two narrower ones is the real part.
+/// XLA rejects bitcasts of complex numbers. A part of a 128-bit number is the two parts of a 64-bit
+/// one; the first of two narrower numbers is the real part.
 pub(super) fn bitcast(call: &Call<'_>) -> Result<Lowered, OpError> {
     let (from, to) = (call.operand(0).dtype(), call.attr().dtype(0));
     let (mut graph, params) = Builder::of(call);
@@ -286,12 +285,12 @@ pub(super) fn bitcast(call: &Call<'_>) -> Result<Lowered, OpError> {
     }
     let [re, im] = [OpCode::Real, OpCode::Imag].map(|op| graph.op(op, Attrs::none(), &params));
     let dims = call.operand(0).dims();
-    // Where the narrower numbers stand along the last dimension: in front of the parts of each.
+    // Where the narrower numbers are along the last dimension: before the parts of each.
     let narrow = if from.bits() > to.bits() { dims.len() } else { dims.len() - 1 };
     let mut split = Vec::new();
     for part in [re?, im?] {
-        // `[.., 2]` of the narrower type either way: the two parts of one number, or the real parts
-        // of two.
+        // `[.., 2]` of the narrower type in both cases: the two parts of one number, or the real
+        // parts of two.
         let halves = if from.bits() > to.bits() {
             graph.op(OpCode::BitcastConvert, attrs::convert(to.part()), &[part])?
         } else {
@@ -314,7 +313,7 @@ pub(super) fn bitcast(call: &Call<'_>) -> Result<Lowered, OpError> {
         pairs = graph.op(OpCode::BitcastConvert, attrs::convert(to.part()), &[pairs])?;
     }
     row.push(2);
-    // `[.., 2, 2]` is cut along its last dimension, `[.., 2]` along its only one.
+    // `[.., 2, 2]` is split along its last dimension, `[.., 2]` along its only one.
     let whole = if from.bits() > to.bits() { [row.as_slice(), &[2]].concat() } else { row.clone() };
     let last = whole.len() - 1;
     let kept = Shape::new(&whole[..last]).map_err(|error| call.size_error(&error))?;

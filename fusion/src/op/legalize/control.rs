@@ -1,4 +1,4 @@
-//! Ops that run a body on each element, or on each pair.
+//! Legalizes ops that run a body on each element or on each pair.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::op::code::{Comparison, ComparisonType, OpCode};
 use crate::op::def::Call;
 use crate::shape::TensorType;
 
-/// `map` in the types of its operands, or in ones that XLA takes.
+/// `map` in the types of its operands, or in types that XLA accepts.
 pub(in crate::op) fn map(call: &Call<'_>) -> Lowered {
     if !is_scalar_code(&call.bodies[0]) {
         return expanded(loops::map(call));
@@ -35,10 +35,10 @@ fn in_one_float(call: &Call<'_>, wide: DType) -> Result<Lowered, OpError> {
     Ok(graph.returning(&results))
 }
 
-/// XLA's CPU backend sorts with the comparator in the hands of an algorithm that reads past the
-/// ends of its data when the comparator contradicts itself, as `LE` does on equal elements and `LT`
-/// on NaN: the process dies, or hangs. The stable sort stays inside whatever the comparator says,
-/// so that is what is asked for, unless the order is known.
+/// Requests a stable sort, unless the comparator is known to be an order. XLA's CPU backend calls
+/// the comparator from an algorithm that reads out of bounds if the comparator is inconsistent, as
+/// `LE` is on equal elements and `LT` on NaN: the process crashes or hangs. The stable sort stays
+/// in bounds for any comparator.
 pub(in crate::op) fn sort(call: &Call<'_>) -> Lowered {
     if !is_scalar_code(&call.bodies[0]) {
         return expanded(loops::sort(call));
@@ -51,7 +51,7 @@ pub(in crate::op) fn sort(call: &Call<'_>) -> Lowered {
     expanded(sorted.map(|results| graph.returning(&results)))
 }
 
-/// Whether a comparator is one comparison of two elements of an operand, by an order that has no
+/// Whether a comparator is one comparison of two elements of an operand, by an order without
 /// exceptions.
 fn is_order(comparator: &Body) -> bool {
     let [node] = comparator.graph().nodes() else { return false };

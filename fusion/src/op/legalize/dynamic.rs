@@ -1,8 +1,8 @@
-//! Ops whose sizes are operands, as ops of static sizes.
+//! Legalizes ops with sizes as operands to ops of static sizes.
 //!
-//! XLA translates `dynamic_reshape`, `dynamic_iota` and `dynamic_broadcast_in_dim` and ignores what
-//! their operands say; it refuses the others. Of those, the slice sizes of a gather follow from the
-//! result's shape. A padding does not: it moves elements to places that are computed.
+//! XLA translates `dynamic_reshape`, `dynamic_iota` and `dynamic_broadcast_in_dim` but ignores
+//! their size operands; it rejects the others. The slice sizes of a gather follow from the result's
+//! shape. A padding does not: it moves elements to computed positions.
 
 use super::{Builder, Lowered, expanded, prepared_kernel};
 use crate::attr::{AttrValue, Attrs};
@@ -18,7 +18,7 @@ use crate::op::infer::dynamic::{recorded_sizes, twin, twin_attrs};
 use crate::op::infer::window::dilated;
 use crate::shape::{Shape, TensorType};
 
-/// Every op with a twin.
+/// All ops with a twin.
 pub(in crate::op) fn dynamic(call: &Call<'_>) -> Lowered {
     expanded(match call.def.code {
         OpCode::DynamicPad => padded(call),
@@ -31,7 +31,7 @@ fn as_twin(call: &Call<'_>) -> Result<Lowered, OpError> {
     let (op, shared) = twin(call.def.code);
     let attrs = twin_attrs(call, &recorded_sizes(call)?).expect("bug: a checked shape is refused");
     let (mut graph, params) = Builder::of(call);
-    // The twin may itself be lowered as something else.
+    // The twin may itself need legalization.
     let operands = &call.operands[..shared];
     match (op.def().lower)(&Call { def: op.def(), operands, attrs: &attrs, bodies: &[] }) {
         Lowered::Body(body) => {
@@ -48,8 +48,8 @@ fn as_twin(call: &Call<'_>) -> Result<Lowered, OpError> {
     }
 }
 
-/// Where the elements of one dimension go: the first to `low`, the others in steps of `step`,
-/// within `size` places. `low` and `step` are of type `i64[1]`, and steps are at least 1.
+/// How one dimension is spread out: element `i` goes to `low + i * step`, if that is less than
+/// `size`. `low` and `step` have type `i64[1]`, and steps are at least 1.
 struct Spread {
     axis: usize,
     low: Ref,
@@ -57,7 +57,7 @@ struct Spread {
     size: u64,
 }
 
-/// A type of whole bytes that has all values of the given one.
+/// A type of whole bytes that represents all values of the given one.
 fn bytewise(dtype: DType) -> DType {
     match dtype.class() {
         DTypeClass::Signed if dtype.bits() < 8 => DType::I8,
@@ -67,7 +67,7 @@ fn bytewise(dtype: DType) -> DType {
     }
 }
 
-/// Type of a place or a step.
+/// Type of a position or a step.
 fn index_type() -> TensorType {
     TensorType::of(DType::I64, &[1]).expect("bug: one element is too large")
 }
@@ -82,8 +82,7 @@ impl Builder {
         self.convert(element, ty.dtype(), DType::I64)
     }
 
-    /// A value with one dimension in place of which another one stands: the elements that `spread`
-    /// says, and `fill` where none goes.
+    /// Replaces one dimension of a value by the spread one, with `fill` in the gaps.
     fn spread(
         &mut self,
         call: &Call<'_>,
@@ -97,7 +96,7 @@ impl Builder {
         let to_line = attrs::broadcast_in_dim(along.shape().clone(), &[0]);
         let low = self.op(OpCode::BroadcastInDim, to_line.clone(), &[spread.low])?;
         let step = self.op(OpCode::BroadcastInDim, to_line, &[spread.step])?;
-        // Which element each place comes from, if it is one.
+        // The element that each position takes, if any.
         let place = self.op(OpCode::Iota, attrs::iota(DType::I64, along.shape().clone(), 0), &[])?;
         let way = self.op(OpCode::Subtract, plain(), &[place, low])?;
         let index = self.op(OpCode::Divide, plain(), &[way, step])?;
@@ -128,7 +127,7 @@ impl Builder {
         self.op(OpCode::Select, plain(), &[within, taken, fill])
     }
 
-    /// A value with several dimensions spread.
+    /// Spreads several dimensions of a value.
     fn spread_all(
         &mut self,
         call: &Call<'_>,
@@ -137,7 +136,7 @@ impl Builder {
         spreads: &[Spread],
         fill: Ref,
     ) -> Result<Ref, OpError> {
-        // XLA's folder takes elements of fewer than 8 bits for others.
+        // XLA's folder takes wrong elements for types of fewer than 8 bits.
         let (dtype, whole) = (ty.dtype(), bytewise(ty.dtype()));
         if dtype != whole {
             let ty = ty.with_dtype(whole);
@@ -150,7 +149,7 @@ impl Builder {
         let mut dims = ty.dims().to_vec();
         spreads.iter().for_each(|spread| dims[spread.axis] = spread.size);
         let shape = Shape::new(&dims).map_err(|error| call.size_error(&error))?;
-        // There is nothing to take elements from, or nowhere to put them.
+        // There are no elements to take, or no positions for them.
         if ty.elems().0 == 0 || shape.elems().0 == 0 {
             return self.op(OpCode::BroadcastInDim, attrs::broadcast_in_dim(shape, &[]), &[fill]);
         }
@@ -162,7 +161,7 @@ impl Builder {
     }
 }
 
-/// The padding after the last element is not looked at: it is what is left of the result.
+/// The padding after the last element is not read: it follows from the size of the result.
 fn padded(call: &Call<'_>) -> Result<Lowered, OpError> {
     let (mut graph, params) = Builder::of(call);
     let shape = call.attr().shape(0);
@@ -173,7 +172,7 @@ fn padded(call: &Call<'_>) -> Result<Lowered, OpError> {
     for (axis, &size) in shape.dims().iter().enumerate() {
         let low = graph.index_element(params[2], call.operand(2), &[axis as i64])?;
         let gap = graph.index_element(params[4], call.operand(4), &[axis as i64])?;
-        // A negative gap has no meaning; it must not become a division by zero.
+        // A negative gap has no meaning, but must not cause a division by zero.
         let gap = graph.op(OpCode::Clamp, Attrs::none(), &[zero, gap, most])?;
         let step = graph.op(OpCode::Add, Attrs::none(), &[gap, one])?;
         spreads.push(Spread { axis, low, step, size });
@@ -182,17 +181,16 @@ fn padded(call: &Call<'_>) -> Result<Lowered, OpError> {
     Ok(graph.returning(&[result]))
 }
 
-/// The input is padded and dilated first, as far as the windows reach, and convolved without
-/// padding.
+/// Pads and dilates the input as far as the windows reach, then convolves without padding.
 fn convolved(call: &Call<'_>) -> Result<Lowered, OpError> {
     let (mut graph, mut params) = Builder::of(call);
     let (dims, attr) = (ConvDims::of(call)?, call.attr());
-    // Converted numbers are padded: `f8E8M0FNU` has no zero to pad with.
+    // Padding comes after the conversion, because `f8E8M0FNU` has no zero to pad with.
     let dtype = attr.dtype(conv_attr::DTYPE);
     let sum_type = graph.sum_type(call, &mut params, dtype)?;
     let ty = graph.ty(params[0]);
-    // Without padding before the input, the recorded padding is how far windows reach beyond its
-    // end.
+    // Recorded paddings have no part before the input, so they tell how far windows reach beyond
+    // its end.
     let padding = &recorded_sizes(call)?[0];
     let dilation = attr.ints(conv_attr::LHS_DILATION);
     let mut spreads = Vec::new();

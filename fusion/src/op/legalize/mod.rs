@@ -1,13 +1,13 @@
-//! Ops that are lowered as other ops.
+//! Legalization: expresses ops in other ops where XLA deviates from the specification.
 //!
-//! Where XLA's CPU backend does something else than the specification says for some element type
-//! (or crashes), the module that reaches it says the same thing with other ops. Each case names
-//! what goes wrong without it. The interpreter, which follows the specification, is what holds an
-//! expansion to the op's meaning.
+//! If XLA's CPU backend computes something else than the specification for some element type, or
+//! crashes, the module expresses the op differently. Each case documents what goes wrong without
+//! it. The interpreter, which follows the specification, is the reference for the tests of each
+//! expansion.
 //!
-//! Observed with XLA's CPU backend (API 0.81, jaxlib 0.10.2). Not here: what XLA refuses with an
-//! error, since a region that does not compile runs by other means. What returns data of another
-//! type than declared, or aborts the process, is.
+//! Observed with XLA's CPU backend (API 0.81, jaxlib 0.10.2). Cases that XLA rejects with an error
+//! are not here, because a region that does not compile has a fallback. Cases that return data of
+//! another type than declared, or abort the process, are.
 
 mod bits;
 mod chlo;
@@ -51,7 +51,7 @@ use crate::graph::{Body, Graph, Ref};
 use crate::literal::{Literal, Scalar};
 use crate::shape::{Shape, TensorType};
 
-/// Elementwise ops of one operand.
+/// Elementwise unary ops.
 pub(super) fn unary(call: &Call<'_>) -> Lowered {
     let lowered = match call.def.dialect {
         Dialect::Stablehlo => bits::unary(call),
@@ -61,10 +61,10 @@ pub(super) fn unary(call: &Call<'_>) -> Lowered {
 }
 
 impl Lowered {
-    /// Calls that XLA's folder gets wrong where it computes with constants of short floats, if they
-    /// are lowered as themselves: the negative of an `f8E8M0FNU` number, of which there is none, is
-    /// a number, 0.156 rounded to an integer of `f8E3M4` is NaN, and NaN to `exponential_minus_one`
-    /// of `f8E4M3` is 128. They are computed in `f32`.
+    /// Moves calls to `f32` that XLA's folder computes wrongly on constants of short floats, if
+    /// they are lowered as themselves. It negates `f8E8M0FNU` although the type has no negative
+    /// numbers, rounds 0.156 of `f8E3M4` to an integer as NaN, and returns 128 for
+    /// `exponential_minus_one` of NaN in `f8E4M3`.
     fn unless_misfolded(self, call: &Call<'_>) -> Lowered {
         let dtype = call.operand(0).dtype();
         let misfolded = match call.def.code {
@@ -76,15 +76,15 @@ impl Lowered {
     }
 }
 
-/// The op itself; what the lowering uses unless a row says otherwise.
+/// The op itself, the default of the lowering.
 pub(super) fn itself(_call: &Call<'_>) -> Lowered {
     Lowered::Itself
 }
 
-/// `add` of `bool` is defined as `or` and `multiply` as `and`. XLA's CPU backend adds and
-/// multiplies bytes instead (openxla/stablehlo test `add_op_test_i1`).
+/// `add` of `bool` is `or` and `multiply` is `and`. XLA's CPU backend adds and multiplies bytes
+/// instead (openxla/stablehlo test `add_op_test_i1`).
 ///
-/// Integers are divided as [`mended_division`] says; for their powers see [`power_by_parity`].
+/// For integer division see [`mended_division`], for integer powers [`power_by_parity`].
 pub(super) fn binary(call: &Call<'_>) -> Lowered {
     let lowered = match (call.def.code, call.operand(0).dtype()) {
         _ if call.def.dialect == Dialect::Chlo => chlo::binary(call),
@@ -95,22 +95,22 @@ pub(super) fn binary(call: &Call<'_>) -> Lowered {
         }
         (OpCode::Divide | OpCode::Remainder, dtype) if dtype.is_int() => expanded(mended_division(call)),
         (OpCode::Power, dtype) if dtype.is_int() && dtype.bits() >= 8 => expanded(power_of_digits(call)),
-        // Of 2 and 4 bits, whose exponents have no seventh bit.
+        // Types of 2 and 4 bits, whose exponents have no seventh bit.
         (OpCode::Power, dtype) if dtype.class() == DTypeClass::Signed => expanded(power_by_parity(call)),
         _ => Lowered::Itself,
     };
     lowered.unless_misfolded(call)
 }
 
-/// XLA would inline a composite too, but not lower what it consists of as our ops are.
+/// XLA would inline a composite too, but would not legalize its ops.
 pub(super) fn composite(call: &Call<'_>) -> Lowered {
     Lowered::Inline(call.bodies[0].clone())
 }
 
-/// When both operands are constants, XLA divides with the machine's division while it compiles, and
-/// the process dies of a divisor of 0, or of -1 under the least value. So 1 stands for those
-/// divisors, and what the quotient is then is selected afterwards. The generated code guards its
-/// divisions likewise, so at run time this costs next to nothing.
+/// Guards division against constants. If both operands are constants, XLA folds them with the
+/// machine's division, and a divisor of 0 kills the process, as does -1 under the smallest value.
+/// The expansion divides by 1 in these cases and then selects the defined result. The generated
+/// code guards divisions in the same way, so this costs almost nothing at run time.
 fn mended_division(call: &Call<'_>) -> Result<Lowered, OpError> {
     let ty = call.operand(1);
     let (mut graph, params) = Builder::of(call);
@@ -134,20 +134,19 @@ fn mended_division(call: &Call<'_>) -> Result<Lowered, OpError> {
     if let Some((by_ones, negated)) = negated {
         result = graph.op(OpCode::Select, Attrs::none(), &[by_ones, negated, result])?;
     }
-    // The remainder of a division by -1 is that of one by 1.
+    // The remainder of a division by -1 equals that by 1.
     let of_zero = if divides { ones } else { lhs };
     let result = graph.op(OpCode::Select, Attrs::none(), &[by_zero, of_zero, result])?;
     Ok(graph.returning(&[result]))
 }
 
-/// XLA looks at the lowest six bits of an integer exponent, in a loop that it unrolls. The exponent
-/// is cut into digits of six bits, lowest first, and the result is the product of the powers to
-/// each of them, the base of one being the 64th power of the one before. With a constant exponent
-/// all but a few multiplications are folded away.
+/// Powers of integers. XLA uses only the lowest six bits of the exponent, in a loop that it
+/// unrolls. The expansion splits the exponent into digits of six bits, lowest first, and multiplies
+/// the powers to each digit; each base is the 64th power of the one before. With a constant
+/// exponent, all but a few multiplications are folded.
 ///
-/// A negative exponent is one of as many bits: 1 and -1 to the power of it are what they should be,
-/// since -1 asks for its lowest bit only. What any other number is to the power of it is no
-/// integer, and 0.
+/// A negative exponent is treated as its unsigned bits. Powers of 1 and -1 come out right, because
+/// for -1 only the lowest bit matters. Any other base gives 0, because the power is not an integer.
 fn power_of_digits(call: &Call<'_>) -> Result<Lowered, OpError> {
     const DIGIT: u32 = 6;
     let ty = call.operand(1);
@@ -194,9 +193,9 @@ fn power_of_digits(call: &Call<'_>) -> Result<Lowered, OpError> {
     Ok(graph.returning(&[result]))
 }
 
-/// XLA's folder takes a power with a negative exponent for 0 unless the base is 1, but those of -1
-/// are 1 and -1. A power of -1 depends on whether the exponent is odd, so for that base its lowest
-/// bit stands for it.
+/// XLA's folder returns 0 for negative exponents unless the base is 1, but powers of -1 are 1 and
+/// -1. A power of -1 depends only on the parity of the exponent, so for that base the lowest bit
+/// replaces the exponent.
 fn power_by_parity(call: &Call<'_>) -> Result<Lowered, OpError> {
     let ty = call.operand(0);
     let (mut graph, params) = Builder::of(call);
@@ -209,8 +208,8 @@ fn power_by_parity(call: &Call<'_>) -> Result<Lowered, OpError> {
     Ok(graph.returning(&[result]))
 }
 
-/// XLA folds a clamp of `bool` constants to other values than the generated code has; it is an `or`
-/// and an `and`. Complex numbers it clamps by another order.
+/// XLA folds a clamp of `bool` constants to other values than the generated code computes, so
+/// `bool` uses `or` and `and`. It clamps complex numbers by another order.
 pub(super) fn clamp(call: &Call<'_>) -> Lowered {
     match call.operand(1).dtype() {
         DType::Bool => expanded(clamped_bool(call)),
@@ -233,8 +232,8 @@ fn clamped_bool(call: &Call<'_>) -> Result<Lowered, OpError> {
     Ok(graph.returning(&[lowered]))
 }
 
-/// XLA's CPU backend sums products of `f8E8M0FNU` numbers as numbers of that type, which are powers
-/// of two, whatever the type of the result is. See [`Builder::sum_type`].
+/// XLA's CPU backend accumulates products of `f8E8M0FNU` in that type, whose numbers are powers of
+/// two, whatever the result type is. See [`Builder::sum_type`].
 pub(super) fn dot_general(call: &Call<'_>) -> Lowered {
     if has_scales(call) { expanded(dot_of_scales(call)) } else { Lowered::Itself }
 }
@@ -250,21 +249,20 @@ fn dot_of_scales(call: &Call<'_>) -> Result<Lowered, OpError> {
     Ok(graph.returning(&[result]))
 }
 
-/// Whether an operand of a contraction is of powers of two.
+/// Whether an operand of a contraction has type `f8E8M0FNU`.
 fn has_scales(call: &Call<'_>) -> bool {
     call.operands[..2].iter().any(|ty| ty.dtype() == DType::F8E8M0FNU)
 }
 
-/// Sums of `f8E8M0FNU` are made as in [`dot_general`]. Two things are said of the kernel by ops of
-/// their own:
+/// Sums of `f8E8M0FNU` are computed as in [`dot_general`]. Two properties of the kernel become ops
+/// of their own:
 ///
-/// - XLA's folder convolves integer constants in a wider type and lets the sum saturate, where sums
-///   wrap. It does not look behind a barrier, which costs nothing here: a kernel is read from
-///   memory in any case.
-/// - XLA's CPU backend has fast convolutions for kernels that are not turned around only. Turning a
-///   kernel around before costs little: 0.25 ms instead of 1.0 for 32 images of 8x8x16 and a kernel
-///   of 3x3 (2 cores, 2026-11; least of 200 runs of `convolution` with `window_reversal`, read
-///   included).
+/// - XLA's folder convolves integer constants in a wider type and saturates the sum, where sums
+///   wrap. A barrier stops the folder. It costs nothing here, because a kernel is read from memory
+///   in any case.
+/// - XLA's CPU backend has fast convolutions only for kernels that are not reversed. Reversing a
+///   kernel beforehand is cheap: 0.25 ms instead of 1.0 for 32 images of 8x8x16 and a kernel of 3x3
+///   (2 cores, 2026-11; least of 200 runs of `convolution` with `window_reversal`, read included).
 pub(super) fn convolution(call: &Call<'_>) -> Lowered {
     let is_float = call.attr().dtype(conv_attr::DTYPE).is_float();
     let is_turned = call.attr().bools(conv_attr::REVERSAL).contains(&true);
@@ -288,7 +286,7 @@ fn convolved_as_prepared(call: &Call<'_>) -> Result<Lowered, OpError> {
     Ok(graph.returning(&[result]))
 }
 
-/// The kernel of a convolution without reversal, turned around where the call says so.
+/// The kernel for a convolution without reversal, reversed in advance if the call requires it.
 fn prepared_kernel(graph: &mut Builder, call: &Call<'_>, mut kernel: Ref) -> Result<Ref, OpError> {
     let spatial = ConvDims::of(call)?.kernel_spatial;
     let reversal = call.attr().bools(conv_attr::REVERSAL);
@@ -315,8 +313,8 @@ pub(super) fn pad(call: &Call<'_>) -> Lowered {
     expanded(padded.map(|result| graph.returning(&[result])))
 }
 
-/// A stride near 2^63 overflows in XLA, which gives an empty result or aborts the process. A step
-/// past the end is a step past the end, however long.
+/// Clamps strides. A stride near 2^63 overflows in XLA, which returns an empty result or aborts the
+/// process. All strides past the end are equivalent.
 pub(super) fn slice(call: &Call<'_>) -> Lowered {
     let attr = call.attr();
     let most = call.operand(0).dims().iter().map(|&dim| i64::try_from(dim).unwrap_or(i64::MAX).max(1));
@@ -329,10 +327,10 @@ pub(super) fn slice(call: &Call<'_>) -> Lowered {
     expanded(sliced.map(|result| graph.returning(&[result])))
 }
 
-/// XLA's simplifier makes one slice of two by adding their places, of which it moves only the sum
-/// inside: of 4 of 5 elements, 3 from the third on start one further than they should. The places
-/// are moved inside by the module. Those of updates are as well, which it leaves alone: it
-/// recognises an update in place by its having the place that was read.
+/// Clamps start positions in the module. XLA's simplifier merges two slices by adding their
+/// positions, and clamps only the sum: of 4 of 5 elements, a slice of 3 from the third on starts
+/// one element too late. Updates are clamped too, although XLA does not merge them: it recognizes
+/// an in-place update by its having the same position as the read.
 pub(super) fn dynamic_slice(call: &Call<'_>) -> Lowered {
     expanded(placed_inside(call))
 }
@@ -346,7 +344,7 @@ fn placed_inside(call: &Call<'_>) -> Result<Lowered, OpError> {
     };
     for (axis, (&dim, size)) in dims.iter().zip(sizes).enumerate() {
         let ty = call.operand(first + axis);
-        // Not more than an index of the type can be.
+        // At most the greatest index of the type.
         let bits = ty.dtype().bits() - u32::from(ty.dtype().class() == DTypeClass::Signed);
         let most = dim.saturating_sub(size).min(u64::MAX >> (64 - bits));
         let last = graph.splat(most, ty.dtype(), ty.shape())?;
@@ -358,7 +356,7 @@ fn placed_inside(call: &Call<'_>) -> Result<Lowered, OpError> {
     Ok(graph.returning(&[result]))
 }
 
-/// XLA's CPU backend returns unsigned bits whatever type is declared.
+/// XLA's CPU backend returns unsigned bits for every declared type.
 pub(super) fn rng_bit_generator(call: &Call<'_>) -> Lowered {
     match call.attr().dtype(1) {
         dtype if dtype.class() == DTypeClass::Unsigned => Lowered::Itself,
@@ -375,14 +373,14 @@ fn drawn_as_words(call: &Call<'_>, dtype: DType) -> Result<Lowered, OpError> {
     Ok(graph.returning(&[drawn[0], bits]))
 }
 
-/// XLA factorises matrices of short floats with a rounding to them at each step: its factor of the
-/// `f8E4M3FN` number 2 is 1.5, where the root is nearer to 1.375. They are factorised in `f32`.
+/// XLA factorises matrices of short floats and rounds each step: its factor of the `f8E4M3FN`
+/// number 2 is 1.5, although the root is nearer to 1.375. They are factorised in `f32`.
 pub(super) fn factorised(call: &Call<'_>) -> Lowered {
     let dtype = call.operand(0).dtype();
     if dtype.size() >= 4 { Lowered::Itself } else { expanded(in_f32(call, dtype)) }
 }
 
-/// A call on shorter floats of one type, computed in `f32`.
+/// A call on short floats of one type, computed in `f32`.
 fn in_f32(call: &Call<'_>, dtype: DType) -> Result<Lowered, OpError> {
     let (mut graph, mut params) = Builder::of(call);
     for param in &mut params {
@@ -393,11 +391,11 @@ fn in_f32(call: &Call<'_>, dtype: DType) -> Result<Lowered, OpError> {
     Ok(graph.returning(&[result]))
 }
 
-/// XLA's generator makes words of 32 and 64 bits and aborts the process when it is asked for
-/// shorter integers. Those are drawn as words: they lie between the same ends.
+/// XLA's generator draws words of 32 and 64 bits and aborts the process for shorter integers. These
+/// are drawn as 32-bit words with the same bounds.
 ///
-/// A uniform float that is rounded up to `b`, which is not among those to draw, becomes `a`: to `a`
-/// alone half as many are rounded as to the others.
+/// A uniform float that rounds up to `b`, which is excluded, becomes `a`: half as many numbers
+/// round to `a` as to the others.
 pub(super) fn rng(call: &Call<'_>) -> Lowered {
     let dtype = call.operand(0).dtype();
     let uniform = call.attr().member(0) == RngDistribution::Uniform as u8;
@@ -432,8 +430,8 @@ fn drawn_wide(call: &Call<'_>, dtype: DType) -> Result<Lowered, OpError> {
     Ok(graph.returning(&[result]))
 }
 
-/// A graph under construction whose ops cannot be refused, because they follow from a call that was
-/// accepted.
+/// A graph under construction. Its ops cannot be rejected, because they follow from an accepted
+/// call.
 struct Builder(Graph);
 
 impl Builder {
@@ -451,7 +449,7 @@ impl Builder {
         self.0.type_of(value).expect("bug: an expansion uses what it did not make").clone()
     }
 
-    /// The value in another element type.
+    /// Converts a value to another element type.
     fn convert(&mut self, value: Ref, from: DType, to: DType) -> Result<Ref, OpError> {
         match to {
             _ if from == to => Ok(value),
@@ -460,8 +458,8 @@ impl Builder {
         }
     }
 
-    /// Numbers as `f8E8M0FNU`, which has positive ones only. XLA's folder makes a number of the
-    /// others as well.
+    /// Converts numbers to `f8E8M0FNU`, which has only positive ones. XLA's folder produces numbers
+    /// for the others as well.
     fn converted_if_positive(&mut self, value: Ref) -> Result<Ref, OpError> {
         let ty = self.ty(value);
         let zero = self.int(0, &ty)?;
@@ -475,9 +473,8 @@ impl Builder {
         self.op(OpCode::Select, Attrs::none(), &[positive, number, nan])
     }
 
-    /// The type in which the products of a contraction are summed to a result of some type. If an
-    /// operand is of `f8E8M0FNU`, that is a type of at least 32 bits, and such operands are
-    /// converted to it.
+    /// The type in which a contraction to type `result` accumulates its products. If an operand is
+    /// `f8E8M0FNU`, it has at least 32 bits, and such operands are converted to it.
     fn sum_type(&mut self, call: &Call<'_>, operands: &mut [Ref], result: DType) -> Result<DType, OpError> {
         if !has_scales(call) {
             return Ok(result);
@@ -491,8 +488,8 @@ impl Builder {
         Ok(sum_type)
     }
 
-    /// An operand padded by amounts that may be negative: XLA's CPU backend has no code for these,
-    /// it relies on its simplifier. They are cut off after the others have been added.
+    /// Pads an operand by amounts that may be negative. XLA's CPU backend has no code for negative
+    /// ones and relies on its simplifier. They are cut off after the positive ones were added.
     fn padded(
         &mut self,
         operand: Ref,
@@ -513,7 +510,7 @@ impl Builder {
         self.op(OpCode::Slice, attrs::slice(&from, &to, &ones), &[padded])
     }
 
-    /// A constant of the given type in every element.
+    /// A constant in every element.
     fn splat<T: RealElement>(&mut self, value: T, dtype: DType, shape: &Shape) -> Result<Ref, OpError> {
         let value = attrs::constant(Arc::new(Scalar::new(value).to_literal()));
         let scalar = self.op(OpCode::Constant, value, &[])?;
@@ -531,8 +528,7 @@ impl Builder {
         self.splat(value, word, shape)
     }
 
-    /// The ops of a body, over other values of the types of its parameters; returns what it
-    /// returns.
+    /// Inlines the ops of a body on values with the types of its parameters; returns its results.
     fn inline(&mut self, body: &Body, params: &[Ref]) -> Vec<Ref> {
         let mut made: Vec<Ref> = Vec::new();
         let moved = |value: &Ref, made: &[Ref]| match *value {
@@ -567,19 +563,18 @@ pub(crate) fn unsigned(bits: u32) -> DType {
     }
 }
 
-/// What an expansion is lowered as. One that does not fit the limits, because a value in between is
-/// larger than operands and results, leaves the op as it is; one that is refused otherwise is a
-/// bug, and the op itself the next best thing.
+/// The lowering of an expansion. If it exceeds the limits, because an intermediate value is larger
+/// than operands and results, the op stays as it is. Any other error is a bug; release builds keep
+/// the op then.
 fn expanded(lowered: Result<Lowered, OpError>) -> Lowered {
     let too_large = |error: &OpError| matches!(error.fault(), OpErrorKind::Limit | OpErrorKind::Overflow);
     debug_assert!(lowered.as_ref().err().is_none_or(too_large), "bug: an expansion was refused: {lowered:?}");
     lowered.unwrap_or(Lowered::Itself)
 }
 
-/// The StableHLO folder of XLA's plugins (API 0.81) computes the maximum of a constant NaN and a
-/// constant infinity as the infinity. A constant that holds a NaN is put behind a barrier, where
-/// nothing is folded. A scalar is written as the bits that it has, since a function of elements
-/// cannot hold a barrier.
+/// Hides constants with a NaN from XLA's folder (API 0.81), which computes the maximum of a
+/// constant NaN and a constant infinity as the infinity. A barrier prevents folding. A scalar is
+/// written as its bits instead, because a function of elements cannot contain a barrier.
 pub(super) fn constant(call: &Call<'_>) -> Lowered {
     let data = call.attr().dense(0);
     if !data.has_nan() {

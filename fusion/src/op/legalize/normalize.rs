@@ -1,12 +1,12 @@
-//! Batch normalisation, as the ops that the specification defines it by.
+//! Legalizes batch normalisation to the ops that define it in the specification.
 //!
-//! XLA's own expansion takes the variance as the mean of the squares less the square of the mean,
-//! which loses it where the mean is large: of the `f32` numbers 10000 to 10003 it is 0, and the
-//! results are infinite. The specification takes the mean of the squares of what is left without
-//! the mean.
+//! XLA's own expansion computes the variance as the mean of the squares minus the square of the
+//! mean, which cancels if the mean is large: for the `f32` numbers 10000 to 10003 it is 0, and the
+//! results are infinite. The specification subtracts the mean first and then takes the mean of the
+//! squares.
 //!
-//! Short floats are computed in `f32`: the number of elements per feature need not be one of
-//! theirs.
+//! Short floats are computed in `f32`, because they may not represent the number of elements per
+//! feature.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ pub(in crate::op) fn batch_norm(call: &Call<'_>) -> Lowered {
 /// A definition under construction.
 struct Norm {
     graph: Builder,
-    /// Type of the operand, in the element type that is computed in.
+    /// Type of the operand, in the element type of the computation.
     whole: TensorType,
     feature: i64,
 }
@@ -38,7 +38,7 @@ impl Norm {
         self.graph.op(op, Attrs::none(), &operands)
     }
 
-    /// One element per feature, or a scalar, for each element of the operand.
+    /// Broadcasts one element per feature, or a scalar, to the shape of the operand.
     fn spread(&mut self, value: Ref) -> Result<Ref, OpError> {
         let scalar = self.graph.0.type_of(value).is_none_or(|ty| ty.rank() == 0);
         let along: &[i64] = if scalar { &[] } else { &[self.feature] };
@@ -46,12 +46,12 @@ impl Norm {
         self.graph.op(OpCode::BroadcastInDim, attrs, &[value])
     }
 
-    /// A number for each element of a type.
+    /// A number in every element of a type.
     fn number(&mut self, value: f64, ty: &TensorType) -> Result<Ref, OpError> {
         self.graph.splat(value, ty.dtype(), ty.shape())
     }
 
-    /// The sum over each feature.
+    /// The sum over all elements of each feature.
     fn sum(&mut self, value: Ref) -> Result<Ref, OpError> {
         let scalar = TensorType::scalar(self.whole.dtype());
         let zero = self.number(0.0, &scalar)?;
@@ -60,7 +60,7 @@ impl Norm {
         Ok(self.graph.0.push(OpCode::Reduce, attrs::dimensions(&others), &[add], &[value, zero])?[0])
     }
 
-    /// Elements per feature, for each element of a type.
+    /// The number of elements per feature, in every element of a type.
     fn count(&mut self, ty: &TensorType) -> Result<Ref, OpError> {
         let axis = self.feature as usize;
         let dims = self.whole.dims().iter().enumerate().filter(|&(other, _)| other != axis);
@@ -74,7 +74,7 @@ impl Norm {
         self.op(OpCode::Divide, [sum, count])
     }
 
-    /// The operand less its mean, its variance with `epsilon` added, and the root of that.
+    /// The operand minus its mean, the variance plus `epsilon`, and the square root of that.
     fn parts(&mut self, [operand, mean, variance]: [Ref; 3], epsilon: f32) -> Result<[Ref; 3], OpError> {
         let whole = self.whole.clone();
         let mean = self.spread(mean)?;
@@ -145,7 +145,7 @@ impl Norm {
         let of_scale = self.op(OpCode::Multiply, [gradient, normal])?;
         let of_scale = self.sum(of_scale)?;
         let of_offset = self.sum(gradient)?;
-        // What the gradient is without its mean, and without what moves the variance.
+        // The gradient without its mean, and without the component along the variance.
         let count = self.count(&self.whole.clone())?;
         let all = self.op(OpCode::Multiply, [gradient, count])?;
         let sum = self.spread(of_offset)?;

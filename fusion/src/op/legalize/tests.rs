@@ -1,4 +1,4 @@
-//! What is said of expansions without running them.
+//! Properties of expansions that can be tested without running them.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use crate::limits::MAX_BODY_DEPTH;
 use crate::literal::Literal;
 use crate::op::Signature;
 
-/// Padding that cuts off more than there is.
+/// Negative padding larger than the operand.
 #[test]
 fn what_is_cut_off_leaves_the_positions_as_they_were() {
     for size in 0..4_i64 {
@@ -25,7 +25,7 @@ fn what_is_cut_off_leaves_the_positions_as_they_were() {
     }
 }
 
-/// A body as deep as bodies may be is still one that XLA need not call.
+/// A body at the depth limit still becomes a loop.
 #[test]
 fn the_deepest_bodies_become_loops_too() {
     let types = [TensorType::scalar(DType::I32), TensorType::scalar(DType::I32)];
@@ -79,7 +79,7 @@ fn the_deepest_bodies_become_loops_too() {
     assert_eq!(error.to_string(), "case: bodies nest 17 deep; the limit is 16");
 }
 
-/// Values in between that would be too large leave the op as it is.
+/// An op whose intermediate values would be too large is not expanded.
 #[test]
 fn an_expansion_beyond_the_limits_is_left_out() {
     let ty = TensorType::of(DType::C128, &[1 << 57]).expect("within the limits");

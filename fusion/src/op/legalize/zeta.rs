@@ -1,8 +1,8 @@
-//! `zeta` and `polygamma` by the formulas of the interpreter (`interp/src/special.rs`).
+//! Legalizes `zeta` and `polygamma` with the formulas of the interpreter (`interp/src/special.rs`).
 //!
-//! XLA's `zeta` adds nine terms and a remainder that holds for positive numbers. It gives -0.0078
-//! in place of 9.86 for order 2 at -127.5, and NaN in place of 0 for an infinite number or order.
-//! XLA's `polygamma` multiplies two factors, which overflow before their product does.
+//! XLA's `zeta` adds nine terms and a remainder that is valid for positive numbers. It returns
+//! -0.0078 instead of 9.86 for order 2 at -127.5, and NaN instead of 0 for an infinite number or
+//! order. XLA's `polygamma` multiplies two factors that overflow before their product does.
 
 use super::{Builder, Lowered, expanded};
 use crate::attr::Attrs;
@@ -32,7 +32,7 @@ pub const BERNOULLI: [f64; 10] = [
 pub const ZETA_TERMS: i32 = 10;
 
 /// The expansion of a call of `zeta` or `polygamma`. Like the interpreter, it computes every type
-/// in `f64`. In `f32`, factors overflow and terms cancel where the result is a normal number.
+/// in `f64`: in `f32`, factors overflow and terms cancel even if the result is a normal number.
 pub(super) fn zeta_or_polygamma(call: &Call<'_>) -> Lowered {
     expanded(expansion(call))
 }
@@ -173,7 +173,8 @@ impl F64Writer<'_> {
         let fraction = self.sub(q, floor)?;
         let base = self.select(is_positive, q, fraction)?;
         let Zeta { value: positive, scaled } = self.zeta_of_positive(s, base)?;
-        // The terms of negative base are those from `1 - fraction` to `-q`, negated if `s` is odd.
+        // The terms with a negative base are those from `1 - fraction` to `-q`, negated if `s` is
+        // odd.
         let above = self.add(floor, one)?;
         let from = self.sub(above, q)?;
         let to = self.sub(one, q)?;
@@ -210,7 +211,7 @@ impl F64Writer<'_> {
         let logarithm = self.op(OpCode::Lgamma, [s])?;
         let factorial = self.op(OpCode::Exponential, [logarithm])?;
         let product = self.mul(factorial, zeta)?;
-        // The factors can leave the range where their product does not.
+        // The factors may overflow even if their product does not.
         let log_x = self.op(OpCode::Log, [x])?;
         let log_power = self.mul(s, log_x)?;
         let exponent = self.sub(logarithm, log_power)?;

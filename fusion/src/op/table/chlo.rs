@@ -1,4 +1,4 @@
-//! The ops of the CHLO dialect that front ends write.
+//! The CHLO ops.
 
 use crate::dtype::{DType, DTypeSet};
 use crate::op::attrs;
@@ -7,7 +7,7 @@ use crate::op::def::{Bodies, BodyDef, Dialect, Fusibility, OpDef, Operands, Roun
 use crate::op::infer::{chlo, elementwise};
 use crate::op::legalize;
 
-/// Calls a macro with the dialect and the list of CHLO's elementwise ops of one operand, as
+/// Calls a macro with the dialect and the list of CHLO's elementwise unary ops, as
 /// [`for_each_unary_op`](crate::for_each_unary_op) does.
 #[macro_export]
 macro_rules! for_each_chlo_unary_op {
@@ -55,7 +55,7 @@ for_each_chlo_binary_op!(binary_rows);
 /// Defaults for the rows below.
 const ROW: OpDef = OpDef { dialect: Dialect::Chlo, ..super::ROW };
 
-/// A row of a question about one float.
+/// A row of a predicate on one float.
 const fn predicate(code: OpCode, name: &'static str, summary: &'static str) -> OpDef {
     OpDef {
         code,
@@ -93,7 +93,7 @@ pub(super) const ROWS: &[OpDef] = &[
         rule: "`group_sizes` are integers with one element per group. The ragged dimension is one of lhs: kept, contracting or batching; where it is kept, rhs has a dimension of groups, where it is contracting, the result has one in front.",
         operands: Operands::Fixed(&["lhs", "rhs", "group_sizes"]),
         attrs: &attrs::RAGGED_DOT,
-        // What lies in no group is zero, which that type does not have.
+        // Elements outside of all groups are zero, which that type lacks.
         dtypes: DTypeSet::ANY.without(DType::F8E8M0FNU),
         fusibility: Fusibility::Contraction,
         rounding: Rounding::Rounded,

@@ -1,9 +1,9 @@
-//! Ops that the replicas of a program compute together.
+//! Collective ops, which the replicas of a program compute together.
 //!
-//! A program runs on replicas that are numbered from 0 and have one partition each. So the ways in
-//! which the specification forms process groups from `replica_groups` come down to one, groups of
-//! replicas, except where a channel asks for groups of partitions (`cross_partition`), which is
-//! refused.
+//! A program runs on replicas that are numbered from 0 and have one partition each. The ways in
+//! which the specification forms process groups from `replica_groups` therefore coincide: they are
+//! groups of replicas. A channel that requests groups of partitions (`cross_partition`) is
+//! rejected.
 
 use super::ROW;
 use crate::dtype::{DType, DTypeSet};
@@ -19,8 +19,8 @@ const COMPUTATION: Bodies = Bodies::Fixed(&[BodyDef {
     rule: "two scalars to one, of the operands' type or a wider one",
 }]);
 
-/// Defaults for the rows below. Exchanges are no effects: replicas run one program, so they come to
-/// each in the same order wherever regions end, and leave out together what nobody uses.
+/// Defaults for the rows below. Exchanges are not side effects: all replicas run one program, so
+/// they reach them in the same order wherever regions end, and eliminate the same unused ones.
 const COLLECTIVE: OpDef = OpDef { operands: OPERANDS, fusibility: Fusibility::Opaque, ..ROW };
 
 pub(super) const ROWS: &[OpDef] = &[

@@ -1,4 +1,4 @@
-//! Functions with a name, called like an op: of ops, and of the host.
+//! Named functions that are called like ops: composites, and host functions.
 
 use super::ROW;
 use crate::dtype::DTypeSet;

@@ -1,4 +1,4 @@
-//! Products summed over dimensions.
+//! Contractions: products summed over dimensions.
 
 use super::ROW;
 use crate::op::attrs;

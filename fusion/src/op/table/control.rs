@@ -1,4 +1,4 @@
-//! Ops that run their bodies as they are.
+//! Ops that run their bodies.
 
 use super::ROW;
 use crate::dtype::{DType, DTypeSet};

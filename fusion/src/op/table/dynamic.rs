@@ -1,4 +1,4 @@
-//! Ops whose sizes are operands.
+//! Ops with sizes as operands.
 
 use super::ROW;
 use crate::dtype::DTypeSet;
@@ -8,7 +8,7 @@ use crate::op::def::{Fusibility, OpDef, Operands, Rounding};
 use crate::op::infer::dynamic;
 use crate::op::legalize;
 
-/// Defaults for ops that are static ones but for operands that say sizes.
+/// Defaults for ops with a static twin and additional size operands.
 const DYNAMIC: OpDef =
     OpDef { fusibility: Fusibility::Movement, infer: dynamic::dynamic, lower: legalize::dynamic, ..ROW };
 

@@ -1,9 +1,9 @@
 //! Elementwise ops. Those with one or two operands of one type differ only in name, element types
-//! and arithmetic: their rows come from two lists per dialect,
+//! and arithmetic. Two lists per dialect define their rows:
 //! [`for_each_unary_op`](crate::for_each_unary_op),
-//! [`for_each_binary_op`](crate::for_each_binary_op) and their neighbours for CHLO, from which the
-//! engine also generates the methods of its tensor type. An entry there is all that such an op
-//! needs besides its arithmetic in the interpreter.
+//! [`for_each_binary_op`](crate::for_each_binary_op) and their counterparts for CHLO. The engine
+//! generates the methods of its tensor type from the same lists. Such an op needs only an entry
+//! there and its arithmetic in the interpreter.
 
 use super::ROW;
 use crate::dtype::{DType, DTypeSet};

@@ -1,4 +1,4 @@
-//! Reads and writes at computed places.
+//! Reads and writes at computed positions.
 
 use super::{COMBINER, ROW};
 use crate::op::attrs;

@@ -16,8 +16,8 @@ const LINALG: OpDef = OpDef {
     ..ROW
 };
 
-/// Defaults for normalisations, which are lowered and evaluated as the ops that the specification
-/// defines them by.
+/// Defaults for normalisations, which are lowered and evaluated as the ops that define them in the
+/// specification.
 const BATCH_NORM: OpDef = OpDef {
     attrs: &attrs::BATCH_NORM,
     dtypes: DTypeSet::FLOAT,

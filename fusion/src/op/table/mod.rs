@@ -1,4 +1,4 @@
-//! The op table: one row per op, in families.
+//! The op table: one row per op, grouped in families.
 
 mod collective;
 mod composite;
@@ -74,7 +74,7 @@ const COUNT: usize = {
     count
 };
 
-/// Every op the library knows.
+/// All ops of the library.
 pub static OPS: [OpDef; COUNT] = {
     let mut rows = [ROW; COUNT];
     let (mut next, mut family) = (0, 0);
@@ -90,10 +90,10 @@ pub static OPS: [OpDef; COUNT] = {
     rows
 };
 
-/// One more than the greatest number of an op.
+/// One more than the greatest op number.
 const NUMBERS: usize = OpCode::ALL[OpCode::ALL.len() - 1] as usize + 1;
 
-/// Rows of the op table by code, so that a lookup is one load.
+/// Rows of the op table by op number, so that a look-up is one load.
 static ROWS: [Option<&OpDef>; NUMBERS] = {
     let mut rows = [None; NUMBERS];
     let mut i = 0;
@@ -104,7 +104,7 @@ static ROWS: [Option<&OpDef>; NUMBERS] = {
     rows
 };
 
-/// CHLO's names of ops that the specification has too, with the same meaning.
+/// CHLO names of ops that the specification has too, with the same meaning.
 const IN_BOTH_DIALECTS: &[(&str, OpCode)] = &[("chlo.tan", OpCode::Tan), ("chlo.constant", OpCode::Constant)];
 
 impl OpCode {
@@ -122,15 +122,14 @@ impl OpCode {
         self.def().name
     }
 
-    /// The op's name with its dialect (`stablehlo.dot_general`), as modules and program files have
-    /// it.
+    /// The op's name with its dialect (`stablehlo.dot_general`), as in modules and program files.
     #[must_use]
     pub fn qualified(self) -> String {
         format!("{}.{}", self.def().dialect.prefix(), self.name())
     }
 
-    /// The op of that name, with or without its dialect's prefix. An op that both dialects have is
-    /// the specification's.
+    /// The op with that name, with or without the dialect's prefix. If both dialects have it, this
+    /// is the specification's.
     #[must_use]
     pub fn from_name(name: &str) -> Option<OpCode> {
         if let Some((_, code)) = IN_BOTH_DIALECTS.iter().find(|(both, _)| *both == name) {

@@ -1,4 +1,4 @@
-//! Ops that combine many elements into one by a body.
+//! Ops that combine many elements into one with a body.
 
 use super::{COMBINER, ROW};
 use crate::op::attrs;

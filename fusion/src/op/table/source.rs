@@ -1,4 +1,4 @@
-//! Ops that make data from nothing.
+//! Ops that produce data without operands.
 
 use super::ROW;
 use crate::dtype::DTypeSet;
@@ -47,9 +47,9 @@ pub(super) const ROWS: &[OpDef] = &[
         lower: legalize::rng_bit_generator,
         ..ROW
     },
-    // Not an effect, although each run gives other numbers: nothing else can tell whether and when
-    // it ran. What must not be is that one value is drawn twice; XLA never copies its `rng`, since
-    // there it changes a hidden state.
+    // Not an effect, although each run draws other numbers: nothing else can observe whether and
+    // when it ran. A value must not be drawn twice; XLA never duplicates its `rng`, because it
+    // changes a hidden state.
     OpDef {
         code: OpCode::Rng,
         name: "rng",

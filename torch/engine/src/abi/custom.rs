@@ -11,7 +11,7 @@ use fuseline::fusion::{CustomOp, TensorType};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 
-use crate::abi::{FltType, Place, Status, give, guarded, list};
+use crate::abi::{FltType, OutTensor, Status, give, guarded, list};
 use crate::call::{Result, unsupported};
 use crate::device;
 
@@ -94,7 +94,7 @@ pub extern "C" fn flt_custom_call(
     number: usize,
     operands: *const Tensor,
     operand_count: usize,
-    results: *mut Place,
+    results: *mut OutTensor,
     room: usize,
 ) -> Status {
     guarded(|| {

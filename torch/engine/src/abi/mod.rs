@@ -85,10 +85,11 @@ impl FltArg {
 }
 
 /// Memory of the shim for one value: two words.
-pub type Place = MaybeUninit<Tensor>;
+pub type OutTensor = MaybeUninit<Tensor>;
 
-const _: () =
-    assert!(size_of::<Place>() == 2 * size_of::<usize>() && align_of::<Place>() == align_of::<usize>());
+const _: () = assert!(
+    size_of::<OutTensor>() == 2 * size_of::<usize>() && align_of::<OutTensor>() == align_of::<usize>()
+);
 
 thread_local! {
     pub(crate) static MESSAGE: RefCell<String> = const { RefCell::new(String::new()) };
@@ -150,7 +151,7 @@ pub(crate) unsafe fn list<'a, T>(start: *const T, len: usize) -> &'a [T] {
 ///
 /// # Safety
 /// `places` has room for that many values.
-pub(crate) unsafe fn give(places: *mut Place, values: impl ExactSizeIterator<Item = Tensor>) {
+pub(crate) unsafe fn give(places: *mut OutTensor, values: impl ExactSizeIterator<Item = Tensor>) {
     if values.len() == 0 {
         return;
     }
@@ -254,7 +255,7 @@ pub extern "C" fn flt_record(
     arg_count: usize,
     outs: *const FltType,
     out_count: usize,
-    results: *mut Place,
+    results: *mut OutTensor,
     room: usize,
     made: &mut usize,
 ) -> Status {
@@ -284,7 +285,7 @@ pub extern "C" fn flt_record(
 /// Records an op of [`quick::TWO`] on operands of one type. Neither `bool` nor integer division is
 /// allowed.
 #[unsafe(no_mangle)]
-pub extern "C" fn flt_quick(op: usize, a: &Tensor, b: &Tensor, out: &mut Place) -> Status {
+pub extern "C" fn flt_quick(op: usize, a: &Tensor, b: &Tensor, out: &mut OutTensor) -> Status {
     guarded(|| {
         out.write(quick::TWO[op](a, b)?);
         Ok(())
@@ -293,7 +294,7 @@ pub extern "C" fn flt_quick(op: usize, a: &Tensor, b: &Tensor, out: &mut Place) 
 
 /// Records an op of [`quick::NUMBER`] on a floating-point tensor.
 #[unsafe(no_mangle)]
-pub extern "C" fn flt_quick_number(op: usize, a: &Tensor, b: f64, out: &mut Place) -> Status {
+pub extern "C" fn flt_quick_number(op: usize, a: &Tensor, b: f64, out: &mut OutTensor) -> Status {
     guarded(|| {
         out.write(quick::NUMBER[op](a, b)?);
         Ok(())
@@ -302,7 +303,7 @@ pub extern "C" fn flt_quick_number(op: usize, a: &Tensor, b: f64, out: &mut Plac
 
 /// Records an op of [`quick::ONE`] on a floating-point tensor.
 #[unsafe(no_mangle)]
-pub extern "C" fn flt_quick_one(op: usize, a: &Tensor, out: &mut Place) -> Status {
+pub extern "C" fn flt_quick_one(op: usize, a: &Tensor, out: &mut OutTensor) -> Status {
     guarded(|| {
         out.write(quick::ONE[op](a)?);
         Ok(())
@@ -317,7 +318,7 @@ pub extern "C" fn flt_quick_sum(
     axes: *const i64,
     count: usize,
     keeps: bool,
-    out: &mut Place,
+    out: &mut OutTensor,
 ) -> Status {
     guarded(|| {
         // SAFETY: the shim passes that many readable numbers, which live through the call.
@@ -328,7 +329,7 @@ pub extern "C" fn flt_quick_sum(
 
 /// Records a selection between two tensors of one type and shape, by a `bool` tensor of that shape.
 #[unsafe(no_mangle)]
-pub extern "C" fn flt_quick_where(condition: &Tensor, a: &Tensor, b: &Tensor, out: &mut Place) -> Status {
+pub extern "C" fn flt_quick_where(condition: &Tensor, a: &Tensor, b: &Tensor, out: &mut OutTensor) -> Status {
     guarded(|| {
         out.write(condition.select(a, b)?);
         Ok(())
@@ -346,7 +347,7 @@ fn elements_of(ty: &TensorType, bytes: &[u8]) -> Vec<u8> {
 
 /// Makes a value of these elements in row-major order. Copies the bytes.
 #[unsafe(no_mangle)]
-pub extern "C" fn flt_upload(ty: &FltType, bytes: *const u8, len: usize, out: &mut Place) -> Status {
+pub extern "C" fn flt_upload(ty: &FltType, bytes: *const u8, len: usize, out: &mut OutTensor) -> Status {
     guarded(|| {
         // SAFETY: the shim passes that many readable bytes, which live through the call.
         let bytes = unsafe { list(bytes, len) };
@@ -408,7 +409,7 @@ pub extern "C" fn flt_fetch(value: &Tensor, heard: Heard, given: *mut c_void) ->
 /// Makes a value whose data comes later. The promise must be passed once, by any thread, to
 /// [`flt_keep`] or [`flt_break`].
 #[unsafe(no_mangle)]
-pub extern "C" fn flt_promise(ty: &FltType, out: &mut Place, promise: &mut *mut Promised) -> Status {
+pub extern "C" fn flt_promise(ty: &FltType, out: &mut OutTensor, promise: &mut *mut Promised) -> Status {
     guarded(|| {
         let (value, promised) = device::stream()?.promised(type_of(ty)?);
         out.write(value);
@@ -449,7 +450,7 @@ pub extern "C" fn flt_read(
     ty: &FltType,
     strides: *const i64,
     offset: i64,
-    out: &mut Place,
+    out: &mut OutTensor,
 ) -> Status {
     guarded(|| {
         // SAFETY: the shim passes one stride for each size, which live through the call.
@@ -468,7 +469,7 @@ pub extern "C" fn flt_write(
     strides: *const i64,
     offset: i64,
     value: &Tensor,
-    out: &mut Place,
+    out: &mut OutTensor,
     sizes: &mut [i64; MAX_RANK],
     rank: &mut usize,
 ) -> Status {
@@ -487,17 +488,17 @@ pub extern "C" fn flt_write(
 
 /// Converts a value to another element type and to a shape that it broadcasts to.
 #[unsafe(no_mangle)]
-pub extern "C" fn flt_convert(value: &Tensor, ty: &FltType, out: &mut Place) -> Status {
+pub extern "C" fn flt_convert(value: &Tensor, ty: &FltType, out: &mut OutTensor) -> Status {
     guarded(|| {
         let ty = type_of(ty)?;
-        out.write(ops::stretched(&cast(value, ty.dtype())?, ty.dims())?);
+        out.write(ops::stretched(&cast(value, ty.dtype())?, ty.sizes())?);
         Ok(())
     })
 }
 
 /// Conjugates a value, negates it, or both.
 #[unsafe(no_mangle)]
-pub extern "C" fn flt_bits(value: &Tensor, conjugates: bool, negates: bool, out: &mut Place) -> Status {
+pub extern "C" fn flt_bits(value: &Tensor, conjugates: bool, negates: bool, out: &mut OutTensor) -> Status {
     guarded(|| {
         let mut meant = value.clone();
         if conjugates && meant.dtype().is_complex() {
@@ -513,12 +514,12 @@ pub extern "C" fn flt_bits(value: &Tensor, conjugates: bool, negates: bool, out:
 
 /// Makes zeros, in this thread's graph recording if `in_graph`.
 #[unsafe(no_mangle)]
-pub extern "C" fn flt_zeros(ty: &FltType, in_graph: bool, out: &mut Place) -> Status {
+pub extern "C" fn flt_zeros(ty: &FltType, in_graph: bool, out: &mut OutTensor) -> Status {
     guarded(|| {
         let ty = type_of(ty)?;
         let zeros = match graph::recording().filter(|_| in_graph) {
-            Some(stream) => stream.zeros(ty.dtype(), ty.dims())?,
-            None => device::stream()?.zeros(ty.dtype(), ty.dims())?,
+            Some(stream) => stream.zeros(ty.dtype(), ty.sizes())?,
+            None => device::stream()?.zeros(ty.dtype(), ty.sizes())?,
         };
         out.write(zeros);
         Ok(())
@@ -535,7 +536,7 @@ pub extern "C" fn flt_graph_begin(name: *const u8, name_len: usize) -> Status {
 
 /// Adds the next input of the graph.
 #[unsafe(no_mangle)]
-pub extern "C" fn flt_graph_param(ty: &FltType, out: &mut Place) -> Status {
+pub extern "C" fn flt_graph_param(ty: &FltType, out: &mut OutTensor) -> Status {
     guarded(|| {
         out.write(graph::param(&type_of(ty)?)?);
         Ok(())
@@ -588,7 +589,7 @@ pub extern "C" fn flt_graph_call(
     input_count: usize,
     draws: *const [u64; 2],
     draw_count: usize,
-    results: *mut Place,
+    results: *mut OutTensor,
     room: usize,
 ) -> Status {
     guarded(|| {
@@ -608,13 +609,13 @@ pub extern "C" fn flt_graph_call(
 
 /// Clones a reference to a value.
 #[unsafe(no_mangle)]
-pub extern "C" fn flt_retain(value: &Tensor, out: &mut Place) {
+pub extern "C" fn flt_retain(value: &Tensor, out: &mut OutTensor) {
     out.write(value.clone());
 }
 
 /// Releases a reference to a value.
 #[unsafe(no_mangle)]
-pub extern "C" fn flt_release(value: &mut Place) {
+pub extern "C" fn flt_release(value: &mut OutTensor) {
     // A panic in the drop, which may record, must not unwind into C++.
     let dropped = catch_unwind(AssertUnwindSafe(|| {
         // SAFETY: the place holds a value, and the shim releases it once.

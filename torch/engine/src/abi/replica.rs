@@ -5,7 +5,7 @@ use std::slice;
 use fuseline::Tensor;
 use fuseline::fusion::Literal;
 
-use super::{FltType, Place, Status, elements_of, guarded, list, type_of};
+use super::{FltType, OutTensor, Status, elements_of, guarded, list, type_of};
 use crate::call::{Fault, unsupported};
 use crate::device;
 
@@ -27,7 +27,12 @@ pub extern "C" fn flt_replicas(count: &mut usize) -> Status {
 /// Makes a value with different elements on each replica. The bytes hold one replica after the
 /// other, each in row-major order, and are copied.
 #[unsafe(no_mangle)]
-pub extern "C" fn flt_upload_replicas(ty: &FltType, bytes: *const u8, len: usize, out: &mut Place) -> Status {
+pub extern "C" fn flt_upload_replicas(
+    ty: &FltType,
+    bytes: *const u8,
+    len: usize,
+    out: &mut OutTensor,
+) -> Status {
     guarded(|| {
         // SAFETY: the shim passes that many readable bytes, which live through the call.
         let bytes = unsafe { list(bytes, len) };

@@ -149,7 +149,7 @@ pub(crate) static ROWS: &[Row] = &[
     Row { name: "fill.Scalar", lower: fill },
     Row {
         name: "zero",
-        lower: |call| result(call, call.stream.zeros(call.out(0)?.dtype(), call.out(0)?.dims())?),
+        lower: |call| result(call, call.stream.zeros(call.out(0)?.dtype(), call.out(0)?.sizes())?),
     },
     Row { name: "arange.start_step", lower: arange },
     Row {
@@ -336,7 +336,7 @@ fn infinite(call: &Call<'_>, is_beyond: Binary) -> Result<Results> {
     let x = call.tensor(0)?;
     let ty = call.out(0)?;
     if !x.dtype().is_float() {
-        return result(call, call.stream.zeros(ty.dtype(), ty.dims())?);
+        return result(call, call.stream.zeros(ty.dtype(), ty.sizes())?);
     }
     let zero = number(call, 0.0, &x)?;
     let is_infinite = x.abs()?.equal(&number(call, f64::INFINITY, &x)?)?;
@@ -345,7 +345,7 @@ fn infinite(call: &Call<'_>, is_beyond: Binary) -> Result<Results> {
 
 fn logical(call: &Call<'_>, op: Binary) -> Result<Results> {
     let (a, b) = (cast(&call.tensor(0)?, DType::Bool)?, cast(&call.tensor(1)?, DType::Bool)?);
-    let dims = call.out(0)?.dims();
+    let dims = call.out(0)?.sizes();
     result(call, op(&stretched(&a, dims)?, &stretched(&b, dims)?)?)
 }
 
@@ -357,10 +357,10 @@ fn compare(call: &Call<'_>, op: Binary) -> Result<Results> {
 /// `a + alpha * b`, or another op, with the arguments in this order.
 fn scaled(call: &Call<'_>, a: usize, b: usize, op: Binary) -> Result<Results> {
     let ty = call.out(0)?;
-    let x = stretched(&as_type(call, a, ty.dtype())?, ty.dims())?;
-    let mut y = stretched(&as_type(call, b, ty.dtype())?, ty.dims())?;
+    let x = stretched(&as_type(call, a, ty.dtype())?, ty.sizes())?;
+    let mut y = stretched(&as_type(call, b, ty.dtype())?, ty.sizes())?;
     if !call.is_none(2) && call.float(2)? != 1.0 {
-        y = y.mul(&stretched(&call.number(2, ty.dtype())?, ty.dims())?)?;
+        y = y.mul(&stretched(&call.number(2, ty.dtype())?, ty.sizes())?)?;
     }
     result(call, op(&x, &y)?)
 }
@@ -498,29 +498,29 @@ fn pow(call: &Call<'_>) -> Result<Results> {
     let value = match exponent {
         0.5 => x.sqrt()?,
         whole if whole.fract() == 0.0 && (1.0..=4.0).contains(&whole) => x.powi(whole as i32)?,
-        _ => x.pow(&stretched(&call.number(1, ty.dtype())?, ty.dims())?)?,
+        _ => x.pow(&stretched(&call.number(1, ty.dtype())?, ty.sizes())?)?,
     };
     result(call, value)
 }
 
 fn select(call: &Call<'_>) -> Result<Results> {
     let ty = call.out(0)?;
-    let part = |at| -> Result<Tensor> { stretched(&as_type(call, at, ty.dtype())?, ty.dims()) };
-    let condition = stretched(&cast(&call.tensor(0)?, DType::Bool)?, ty.dims())?;
+    let part = |at| -> Result<Tensor> { stretched(&as_type(call, at, ty.dtype())?, ty.sizes()) };
+    let condition = stretched(&cast(&call.tensor(0)?, DType::Bool)?, ty.sizes())?;
     result(call, condition.select(&part(1)?, &part(2)?)?)
 }
 
 fn masked_fill(call: &Call<'_>) -> Result<Results> {
     let ty = call.out(0)?;
-    let part = |at| -> Result<Tensor> { stretched(&as_type(call, at, ty.dtype())?, ty.dims()) };
-    let mask = stretched(&call.tensor(1)?, ty.dims())?;
+    let part = |at| -> Result<Tensor> { stretched(&as_type(call, at, ty.dtype())?, ty.sizes()) };
+    let mask = stretched(&call.tensor(1)?, ty.sizes())?;
     result(call, mask.select(&part(2)?, &part(0)?)?)
 }
 
 /// NaN stays NaN, as in PyTorch.
 fn clamp(call: &Call<'_>) -> Result<Results> {
     let ty = call.out(0)?;
-    let part = |at| -> Result<Tensor> { stretched(&as_type(call, at, ty.dtype())?, ty.dims()) };
+    let part = |at| -> Result<Tensor> { stretched(&as_type(call, at, ty.dtype())?, ty.sizes()) };
     let mut x = part(0)?;
     if !call.is_none(1) {
         x = x.maximum(&part(1)?)?;
@@ -535,7 +535,7 @@ fn clamp(call: &Call<'_>) -> Result<Results> {
 fn combined(call: &Call<'_>, op: Binary) -> Result<Results> {
     let ty = call.out(0)?;
     let wide = accumulated(ty.dtype());
-    let part = |at| -> Result<Tensor> { stretched(&as_type(call, at, wide)?, ty.dims()) };
+    let part = |at| -> Result<Tensor> { stretched(&as_type(call, at, wide)?, ty.sizes()) };
     let mut product = op(&part(1)?, &part(2)?)?;
     if !call.is_none(3) && call.float(3)? != 1.0 {
         product = product.mul(&part(3)?)?;
@@ -547,7 +547,7 @@ fn combined(call: &Call<'_>, op: Binary) -> Result<Results> {
 fn lerp(call: &Call<'_>) -> Result<Results> {
     let ty = call.out(0)?;
     let wide = accumulated(ty.dtype());
-    let part = |at| -> Result<Tensor> { stretched(&as_type(call, at, wide)?, ty.dims()) };
+    let part = |at| -> Result<Tensor> { stretched(&as_type(call, at, wide)?, ty.sizes()) };
     let (start, end, weight) = (part(0)?, part(1)?, call.float(2)?);
     let way = end.sub(&start)?;
     let value = if weight.abs() < 0.5 {
@@ -560,7 +560,7 @@ fn lerp(call: &Call<'_>) -> Result<Results> {
 
 fn fill(call: &Call<'_>) -> Result<Results> {
     let ty = call.out(0)?;
-    result(call, stretched(&call.number(1, ty.dtype())?, ty.dims())?)
+    result(call, stretched(&call.number(1, ty.dtype())?, ty.sizes())?)
 }
 
 /// Computed in the widest type of its kind, so that errors do not accumulate over many steps.
@@ -569,9 +569,9 @@ fn arange(call: &Call<'_>) -> Result<Results> {
     let wide = if ty.dtype().is_float() { DType::F64 } else { DType::I64 };
     let part = |at: usize, otherwise: f64| -> Result<Tensor> {
         let number = if call.is_none(at) { call.constant(otherwise, wide)? } else { call.number(at, wide)? };
-        stretched(&number, ty.dims())
+        stretched(&number, ty.sizes())
     };
-    let places = call.stream.iota(wide, ty.dims(), 0)?;
+    let places = call.stream.iota(wide, ty.sizes(), 0)?;
     result(call, part(0, 0.0)?.add(&places.mul(&part(2, 1.0)?)?)?)
 }
 
@@ -600,7 +600,7 @@ fn mean(call: &Call<'_>) -> Result<Results> {
     let dtype = accumulated(call.out(0)?.dtype());
     let x = cast(&call.tensor(0)?, dtype)?;
     let axes = reduced(call, 1)?;
-    let count: u64 = axes.iter().map(|&axis| x.dims()[axis as usize]).product();
+    let count: usize = axes.iter().map(|&axis| x.dims()[axis as usize]).product();
     let sum = x.sum(&axes)?;
     result(call, sum.div(&number(call, count as f64, &sum)?)?)
 }
@@ -622,7 +622,7 @@ fn cat(call: &Call<'_>) -> Result<Results> {
     let tensors: Vec<Tensor> =
         tensors.iter().filter(is_counted).map(|tensor| cast(tensor, ty.dtype())).collect::<Result<_>>()?;
     if tensors.is_empty() {
-        return result(call, call.stream.zeros(ty.dtype(), ty.dims())?);
+        return result(call, call.stream.zeros(ty.dtype(), ty.sizes())?);
     }
     let all: Vec<&Tensor> = tensors.iter().collect();
     result(call, Tensor::concatenate(&all, axis(call.int_or(1, 0)?, ty.rank()) as i64)?)
@@ -631,10 +631,10 @@ fn cat(call: &Call<'_>) -> Result<Results> {
 /// `beta * x + alpha * product(a, b)`.
 fn added(call: &Call<'_>, product: Binary) -> Result<Results> {
     let ty = call.out(0)?;
-    let part = |at| -> Result<Tensor> { stretched(&as_type(call, at, ty.dtype())?, ty.dims()) };
+    let part = |at| -> Result<Tensor> { stretched(&as_type(call, at, ty.dtype())?, ty.sizes()) };
     // A factor of 0 ignores the operand, NaN included.
     let product = match if call.is_none(4) { 1.0 } else { call.float(4)? } {
-        0.0 => call.stream.zeros(ty.dtype(), ty.dims())?,
+        0.0 => call.stream.zeros(ty.dtype(), ty.sizes())?,
         1.0 => product(&call.tensor(1)?, &call.tensor(2)?)?,
         _ => product(&call.tensor(1)?, &call.tensor(2)?)?.mul(&part(4)?)?,
     };

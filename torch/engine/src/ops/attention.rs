@@ -32,7 +32,7 @@ fn product(a: &Tensor, b: &Tensor, over: [i64; 2]) -> Result<Tensor> {
 }
 
 /// Broadcasts one number per row along the row.
-fn along(column: &Tensor, dims: &[u64]) -> Result<Tensor> {
+fn along(column: &Tensor, dims: &[usize]) -> Result<Tensor> {
     Ok(column.broadcast_in_dim(dims, &[0, 1, 2])?)
 }
 

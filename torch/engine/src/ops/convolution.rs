@@ -36,7 +36,7 @@ fn moved(x: &Tensor, is_last: bool) -> Result<Tensor> {
 }
 
 /// The sizes of a tensor with its features last.
-fn moved_dims(dims: &[u64]) -> Vec<u64> {
+fn moved_dims(dims: &[usize]) -> Vec<usize> {
     [&dims[..1], &dims[2..], &dims[1..2]].concat()
 }
 
@@ -46,7 +46,7 @@ fn turned(kernel: &Tensor) -> Result<Tensor> {
     Ok(kernel.transpose(&(2..rank).chain([1, 0]).collect::<Vec<_>>())?)
 }
 
-fn turned_dims(dims: &[u64]) -> Vec<u64> {
+fn turned_dims(dims: &[usize]) -> Vec<usize> {
     [&dims[2..], &[dims[1], dims[0]]].concat()
 }
 
@@ -79,14 +79,14 @@ fn window(call: &Call<'_>, at: usize, rank: usize) -> Result<(Convolution, bool)
 struct Patches {
     window: Window,
     /// Batch, input features, output features.
-    batch: u64,
-    features: [u64; 2],
+    batch: usize,
+    features: [usize; 2],
 }
 
 impl Patches {
     /// The patches for these sizes of image, kernel and result, if this method is better.
-    fn of(convolution: &Convolution, image: &[u64], kernel: &[u64], result: &[u64]) -> Option<Patches> {
-        let whole = |dims: &[u64]| dims[2..].iter().map(|&dim| dim as i64).collect::<Vec<i64>>();
+    fn of(convolution: &Convolution, image: &[usize], kernel: &[usize], result: &[usize]) -> Option<Patches> {
+        let whole = |dims: &[usize]| dims[2..].iter().map(|&dim| dim as i64).collect::<Vec<i64>>();
         let window = Window {
             size: whole(kernel),
             stride: convolution.stride.clone(),
@@ -95,24 +95,24 @@ impl Patches {
             input: whole(image),
             output: whole(result),
         };
-        let is_better = result[0] * result[2..].iter().product::<u64>() < kernel[0]
+        let is_better = result[0] * result[2..].iter().product::<usize>() < kernel[0]
             && convolution.groups == 1
             && window.size.iter().product::<i64>() <= MAX_PLACES;
         is_better.then_some(Patches { window, batch: image[0], features: [image[1], kernel[0]] })
     }
 
     /// Two sizes followed by those of the positions.
-    fn with_positions(&self, first: &[u64]) -> Vec<u64> {
-        first.iter().copied().chain(self.window.output.iter().map(|&size| size as u64)).collect()
+    fn with_positions(&self, first: &[usize]) -> Vec<usize> {
+        first.iter().copied().chain(self.window.output.iter().map(|&size| size as usize)).collect()
     }
 
     /// The sizes of the patches with separate dimensions: `[in, taps, batch, positions..]`.
-    fn dims(&self) -> Vec<u64> {
-        let taps = self.window.size.iter().product::<i64>() as u64;
+    fn dims(&self) -> Vec<usize> {
+        let taps = self.window.size.iter().product::<i64>() as usize;
         self.with_positions(&[self.features[0], taps, self.batch])
     }
 
-    fn matrix(&self) -> [u64; 2] {
+    fn matrix(&self) -> [usize; 2] {
         let dims = self.dims();
         [dims[0] * dims[1], dims[2..].iter().product()]
     }
@@ -180,7 +180,7 @@ fn convolution(call: &Call<'_>) -> Result<Results> {
     let (x, kernel) = (call.tensor(0)?, call.tensor(1)?);
     not_empty(&[&x, &kernel])?;
     let (window, is_transposed) = window(call, 3, x.rank())?;
-    let dims = call.out(0)?.dims();
+    let dims = call.out(0)?.sizes();
     let y = match Patches::of(&window, x.dims(), kernel.dims(), dims) {
         Some(patches) if !is_transposed => patches.apply(call, &x, &kernel)?,
         _ => {

@@ -47,9 +47,9 @@ struct Plan {
     /// The tensor's dimensions, the indexed ones first.
     order: Vec<i64>,
     /// The merged size of the indexed dimensions, then the sizes of the others.
-    rows: Vec<u64>,
+    rows: Vec<usize>,
     /// The sizes that the lists broadcast to.
-    lists: Vec<u64>,
+    lists: Vec<usize>,
     /// How many of the other dimensions precede those of the lists in the result.
     before: usize,
     /// A position in the merged dimension for each element of the lists: `[elements]`.
@@ -90,7 +90,7 @@ impl Plan {
         let Some(places) = places else { return unsupported("no indices") };
         let others: Vec<usize> = (0..x.rank()).filter(|axis| !named.contains(axis)).collect();
         let is_together = named.windows(2).all(|pair| pair[0] + 1 == pair[1]);
-        let one: u64 = named.iter().map(|&axis| x.dims()[axis]).product();
+        let one: usize = named.iter().map(|&axis| x.dims()[axis]).product();
         Ok(Plan {
             order: named.iter().chain(&others).map(|&axis| axis as i64).collect(),
             rows: std::iter::once(one).chain(others.iter().map(|&axis| x.dims()[axis])).collect(),
@@ -106,13 +106,13 @@ impl Plan {
     }
 
     /// The inverse of `rows`.
-    fn back(&self, rows: &Tensor, dims: &[u64]) -> Result<Tensor> {
-        let turned: Vec<u64> = self.order.iter().map(|&axis| dims[axis as usize]).collect();
+    fn back(&self, rows: &Tensor, dims: &[usize]) -> Result<Tensor> {
+        let turned: Vec<usize> = self.order.iter().map(|&axis| dims[axis as usize]).collect();
         Ok(rows.reshape(&turned)?.transpose(&inverse(&self.order))?)
     }
 
     /// The sizes with those of the lists first.
-    fn listed(&self) -> Vec<u64> {
+    fn listed(&self) -> Vec<usize> {
         [&self.lists, &self.rows[1..]].concat()
     }
 
@@ -127,7 +127,7 @@ impl Plan {
 fn index(call: &Call<'_>) -> Result<Results> {
     let (x, ty) = (call.tensor(0)?, call.out(0)?);
     if ty.elems().0 == 0 {
-        return result(call, call.stream.zeros(ty.dtype(), ty.dims())?);
+        return result(call, call.stream.zeros(ty.dtype(), ty.sizes())?);
     }
     let plan = Plan::of(call, &x, "index")?;
     let rows = plan.rows(&x)?;
@@ -143,9 +143,9 @@ fn index_put(call: &Call<'_>) -> Result<Results> {
     if listed.contains(&0) {
         return result(call, x);
     }
-    let placed: Vec<u64> = order.iter().map(|&axis| listed[axis as usize]).collect();
+    let placed: Vec<usize> = order.iter().map(|&axis| listed[axis as usize]).collect();
     let new = stretched(&cast(&call.tensor(2)?, x.dtype())?, &placed)?.transpose(&inverse(&order))?;
-    let count: u64 = plan.lists.iter().product();
+    let count: usize = plan.lists.iter().product();
     let new = new.reshape(&[&[count], &plan.rows[1..]].concat())?;
     let combine: fn(Tensor, Tensor) -> fuseline::Result<Tensor> = match (call.flag_or(3, false)?, x.dtype()) {
         (false, _) => |_, new| Ok(new),

@@ -45,7 +45,7 @@ fn empty(call: &Call<'_>) -> Result<Option<Results>> {
     if !call.outs.iter().all(is_empty) {
         return Ok(None);
     }
-    let zeros = call.outs.iter().map(|ty| Ok(call.stream.zeros(ty.dtype(), ty.dims())?));
+    let zeros = call.outs.iter().map(|ty| Ok(call.stream.zeros(ty.dtype(), ty.sizes())?));
     zeros.collect::<Result<Results>>().map(Some)
 }
 
@@ -58,12 +58,12 @@ fn real(x: &Tensor) -> Result<()> {
 }
 
 /// Rows and columns.
-fn sizes(x: &Tensor) -> [u64; 2] {
+fn sizes(x: &Tensor) -> [usize; 2] {
     [x.dims()[x.rank() - 2], x.dims()[x.rank() - 1]]
 }
 
 /// Batch dimensions, then others.
-fn batch(x: &Tensor, more: &[u64]) -> Vec<u64> {
+fn batch(x: &Tensor, more: &[usize]) -> Vec<usize> {
     [&x.dims()[..x.rank() - 2], more].concat()
 }
 
@@ -107,7 +107,7 @@ fn cholesky(call: &Call<'_>) -> Result<Results> {
 
 /// Zeros: results without elements, and an `info` without errors.
 fn nothing_wrong(call: &Call<'_>) -> Result<Results> {
-    call.outs.iter().map(|ty| Ok(call.stream.zeros(ty.dtype(), ty.dims())?)).collect()
+    call.outs.iter().map(|ty| Ok(call.stream.zeros(ty.dtype(), ty.sizes())?)).collect()
 }
 
 fn from_factor(factor: &Tensor, right: &Tensor, is_upper: bool) -> Result<Tensor> {
@@ -168,8 +168,8 @@ fn triangular_solve(call: &Call<'_>) -> Result<Results> {
         transpose: call.flag_or(3, false)?,
         unit_diagonal: call.flag_or(4, false)?,
     };
-    let x = stretched(&linalg::triangular_solve(&a, &b, system)?, call.out(0)?.dims())?;
-    results(call, [&x, &stretched(&a, call.out(1)?.dims())?])
+    let x = stretched(&linalg::triangular_solve(&a, &b, system)?, call.out(0)?.sizes())?;
+    results(call, [&x, &stretched(&a, call.out(1)?.sizes())?])
 }
 
 /// Pivots counted from 1, and `info`, which says where the upper factor is singular.
@@ -197,8 +197,8 @@ fn lu_factor(call: &Call<'_>) -> Result<Results> {
 
 /// `p` with `a = p l u`: row `permutation[k]` of `a` is row `k` of `l u`.
 fn permutation_matrix(call: &Call<'_>, permutation: &Tensor, ty: &TensorType) -> Result<Tensor> {
-    let rows = call.stream.iota(DType::I32, ty.dims(), ty.rank() as i64 - 2)?;
-    cast(&rows.equal(&stretched(&permutation.unsqueeze(-2)?, ty.dims())?)?, ty.dtype())
+    let rows = call.stream.iota(DType::I32, ty.sizes(), ty.rank() as i64 - 2)?;
+    cast(&rows.equal(&stretched(&permutation.unsqueeze(-2)?, ty.sizes())?)?, ty.dtype())
 }
 
 /// The unit lower triangular factor and the upper one.
@@ -223,7 +223,7 @@ fn lu(call: &Call<'_>) -> Result<Results> {
 }
 
 /// The row order after pivots that are counted from 1: `[batch..., rows]`.
-fn permuted(call: &Call<'_>, pivots: &Tensor, rows: u64) -> Result<Tensor> {
+fn permuted(call: &Call<'_>, pivots: &Tensor, rows: usize) -> Result<Tensor> {
     let mut dims = pivots.dims().to_vec();
     let rounds = dims.pop().unwrap_or(0);
     let turns = call.stream.iota(DType::I32, pivots.dims(), dims.len() as i64)?;
@@ -254,7 +254,7 @@ fn lu_unpack(call: &Call<'_>) -> Result<Results> {
     let (is_data, is_pivots) = (call.flag_or(2, true)?, call.flag_or(3, true)?);
     let mut parts = SmallVec::<[Tensor; 3]>::new();
     for ty in call.outs {
-        parts.push(call.stream.zeros(ty.dtype(), ty.dims())?);
+        parts.push(call.stream.zeros(ty.dtype(), ty.sizes())?);
     }
     if is_pivots {
         let order = permuted(call, &call.tensor(1)?, sizes(&factors)[0])?;
@@ -282,7 +282,7 @@ fn lu_solve(call: &Call<'_>) -> Result<Results> {
     let ty = call.out(0)?;
     let (factors, pivots, b) = (call.tensor(0)?, call.tensor(1)?, call.tensor(2)?);
     let (is_left, is_adjoint) = (call.flag_or(3, true)?, call.flag_or(4, false)?);
-    let b = stretched(&b, ty.dims())?;
+    let b = stretched(&b, ty.sizes())?;
     let factors = stretched(&factors, &batch(&b, &sizes(&factors)))?;
     let order = permuted(call, &pivots, sizes(&factors)[0])?;
     let order = stretched(&order, &batch(&b, &sizes(&factors)[..1]))?;
@@ -326,7 +326,7 @@ fn qr(call: &Call<'_>) -> Result<Results> {
     real(&a)?;
     let (q, r) = match call.text(1)? {
         Some("complete") => linalg::qr_complete(&a)?,
-        Some("r") => (call.stream.zeros(a.dtype(), call.out(0)?.dims())?, linalg::qr(&a)?.1),
+        Some("r") => (call.stream.zeros(a.dtype(), call.out(0)?.sizes())?, linalg::qr(&a)?.1),
         _ => linalg::qr(&a)?,
     };
     results(call, [&q, &r])
@@ -355,7 +355,7 @@ fn svd(call: &Call<'_>) -> Result<Results> {
     let found = linalg::svd(&a)?;
     if !call.flag_or(2, true)? {
         let none =
-            |at: usize| Ok::<_, crate::call::Fault>(call.stream.zeros(a.dtype(), call.out(at)?.dims())?);
+            |at: usize| Ok::<_, crate::call::Fault>(call.stream.zeros(a.dtype(), call.out(at)?.sizes())?);
         return results(call, [&none(0)?, &found.s, &none(2)?]);
     }
     if !call.flag_or(1, false)? {
@@ -377,7 +377,7 @@ fn eigh(call: &Call<'_>) -> Result<Results> {
     let vectors = if call.flag_or(2, true)? {
         found.vectors
     } else {
-        call.stream.zeros(a.dtype(), call.out(1)?.dims())?
+        call.stream.zeros(a.dtype(), call.out(1)?.sizes())?
     };
     results(call, [&found.values, &vectors])
 }

@@ -79,7 +79,7 @@ pub(crate) fn cast(value: &Tensor, dtype: DType) -> Result<Tensor> {
 /// # Errors
 /// Those of the engine.
 pub(crate) fn mean_and_deviations(call: &Call<'_>, x: &Tensor, axes: &[i64]) -> Result<(Tensor, Tensor)> {
-    let count: u64 = axes.iter().map(|&axis| x.dims()[axis as usize]).product();
+    let count: usize = axes.iter().map(|&axis| x.dims()[axis as usize]).product();
     let others: Vec<i64> = (0..x.rank() as i64).filter(|axis| !axes.contains(axis)).collect();
     let mean_of = |x: &Tensor| -> Result<Tensor> {
         let sum = x.sum(axes)?;
@@ -100,7 +100,7 @@ pub(crate) fn mean_and_deviations(call: &Call<'_>, x: &Tensor, axes: &[i64]) -> 
 ///
 /// # Errors
 /// If it does not broadcast.
-pub(crate) fn stretched(value: &Tensor, dims: &[u64]) -> Result<Tensor> {
+pub(crate) fn stretched(value: &Tensor, dims: &[usize]) -> Result<Tensor> {
     if value.dims() == dims {
         return Ok(value.clone());
     }
@@ -113,10 +113,10 @@ pub(crate) fn stretched(value: &Tensor, dims: &[u64]) -> Result<Tensor> {
 /// If the number of elements differs.
 pub(crate) fn fitted(value: &Tensor, ty: &TensorType) -> Result<Tensor> {
     let value = cast(value, ty.dtype())?;
-    if value.dims() == ty.dims() {
+    if value.dims() == ty.sizes() {
         return Ok(value);
     }
-    Ok(value.reshape(ty.dims())?)
+    Ok(value.reshape(ty.sizes())?)
 }
 
 /// Returns an argument as a tensor of a type. A number is lifted.
@@ -135,7 +135,7 @@ pub(crate) fn as_type(call: &Call<'_>, at: usize, dtype: DType) -> Result<Tensor
 /// # Errors
 /// If they do not broadcast.
 pub(crate) fn pair(call: &Call<'_>, dtype: DType) -> Result<(Tensor, Tensor)> {
-    let dims = call.out(0)?.dims();
+    let dims = call.out(0)?.sizes();
     Ok((stretched(&as_type(call, 0, dtype)?, dims)?, stretched(&as_type(call, 1, dtype)?, dims)?))
 }
 
@@ -154,7 +154,7 @@ pub(crate) fn times(call: &Call<'_>, x: Tensor, factor: f64) -> Result<Tensor> {
 
 /// All elements in row-major order, in one dimension.
 pub(crate) fn flat(x: &Tensor) -> Result<Tensor> {
-    if x.rank() == 1 { Ok(x.clone()) } else { Ok(x.reshape(&[x.shape().elems().0])?) }
+    if x.rank() == 1 { Ok(x.clone()) } else { Ok(x.reshape(&[x.shape().elems().get()])?) }
 }
 
 /// Gives a rank-0 tensor one dimension.
@@ -178,7 +178,7 @@ pub(crate) fn put(
         index_vector: 1,
         ..Default::default()
     };
-    let places = places.reshape(&[places.shape().elems().0, 1])?;
+    let places = places.reshape(&[places.shape().elems().get(), 1])?;
     Ok(unchecked(|| Tensor::scatter_with(rows, &places, new, dims, combine))?)
 }
 

@@ -175,12 +175,12 @@ fn nll_backward(call: &Call<'_>) -> Result<Results> {
 }
 
 /// The sizes as rows that are normalized together: the number of rows and of elements in each.
-fn rows(dims: &[u64], normalized: usize) -> [u64; 2] {
+fn rows(dims: &[usize], normalized: usize) -> [usize; 2] {
     let (outer, inner) = dims.split_at(dims.len() - normalized);
     [outer.iter().product(), inner.iter().product()]
 }
 
-fn repeated(column: &Tensor, dims: &[u64]) -> Result<Tensor> {
+fn repeated(column: &Tensor, dims: &[usize]) -> Result<Tensor> {
     Ok(column.broadcast_in_dim(dims, &[0])?)
 }
 
@@ -216,8 +216,8 @@ fn layer_norm(call: &Call<'_>) -> Result<Results> {
 /// the number of groups, the epsilon added to variances.
 fn group_norm(call: &Call<'_>) -> Result<Results> {
     let input = float(call, 0)?;
-    let [batch, channels, places] = [3, 4, 5].map(|at| call.int(at).map(|size| size as u64));
-    let (batch, channels, places, groups) = (batch?, channels?, places?, call.int(6)? as u64);
+    let [batch, channels, places] = [3, 4, 5].map(|at| call.int(at).map(|size| size as usize));
+    let (batch, channels, places, groups) = (batch?, channels?, places?, call.int(6)? as usize);
     if input.shape().elems().0 == 0 || groups == 0 {
         return unsupported("groups of nothing");
     }
@@ -274,11 +274,11 @@ pub(super) fn asked(call: &Call<'_>, mask: usize) -> Result<[bool; 3]> {
 }
 
 /// The sizes of an image batch as `[outer, channels, inner]`.
-fn channels(dims: &[u64]) -> [u64; 3] {
+fn channels(dims: &[usize]) -> [usize; 3] {
     [dims[0], dims[1], dims[2..].iter().product()]
 }
 
-pub(super) fn per_channel(part: &Tensor, dims: &[u64]) -> Result<Tensor> {
+pub(super) fn per_channel(part: &Tensor, dims: &[usize]) -> Result<Tensor> {
     Ok(part.broadcast_in_dim(dims, &[1])?)
 }
 
@@ -324,7 +324,7 @@ fn batch_norm(call: &Call<'_>) -> Result<Results> {
     for (at, part) in [(1, &mean), (2, &rstd)] {
         let ty = call.out(at)?;
         let is_saved = ty.elems().0 == part.shape().elems().0;
-        results.push(if is_saved { fitted(part, ty)? } else { call.stream.zeros(ty.dtype(), ty.dims())? });
+        results.push(if is_saved { fitted(part, ty)? } else { call.stream.zeros(ty.dtype(), ty.sizes())? });
     }
     if is_training && let (Some(old_mean), Some(old_variance)) = (old_mean, old_variance) {
         let share = stretched(&call.number(6, dtype)?, mean.dims())?;
@@ -378,7 +378,7 @@ fn index_select(call: &Call<'_>) -> Result<Results> {
     let (x, index) = (call.tensor(0)?, call.tensor(2)?);
     if x.rank() == 0 {
         call.check_indices(&index, 1, "index_select")?;
-        return result(call, x.broadcast_to(call.out(0)?.dims())?);
+        return result(call, x.broadcast_to(call.out(0)?.sizes())?);
     }
     let along = axis(call.int(1)?, x.rank());
     call.check_indices(&index, x.dims()[along], "index_select")?;
@@ -396,7 +396,7 @@ fn embedding_backward(call: &Call<'_>) -> Result<Results> {
         let is_padding = is_padding.unsqueeze(-1)?.broadcast_to(grad.dims())?;
         grad = is_padding.select(&number(call, 0.0, &grad)?, &grad)?;
     }
-    let words = u64::try_from(call.int(2)?).unwrap_or_default();
+    let words = usize::try_from(call.int(2)?).unwrap_or_default();
     // The forward op has checked the indices.
-    result(call, unchecked(|| nn::grad::embedding(&indices, words, &grad))?)
+    result(call, unchecked(|| nn::grad::embedding(words, &indices, &grad))?)
 }

@@ -184,7 +184,7 @@ fn topk(call: &Call<'_>) -> Result<Results> {
     let count = call.int(1)?;
     let is_largest = call.flag_or(3, true)?;
     if is_largest && x.dtype() != DType::Bool {
-        let (values, places) = x.topk(count as u64, along)?;
+        let (values, places) = x.topk(count as usize, along)?;
         return values_and_places(call, &values, &places);
     }
     let (values, places) = sorted(&x, along, is_largest)?;
@@ -287,7 +287,7 @@ fn gather(call: &Call<'_>) -> Result<Results> {
     let (x, index) = (at_least_1d(&call.tensor(0)?)?, at_least_1d(&call.tensor(2)?)?);
     let ty = call.out(0)?;
     if ty.elems().0 == 0 {
-        return result(call, call.stream.zeros(ty.dtype(), ty.dims())?);
+        return result(call, call.stream.zeros(ty.dtype(), ty.sizes())?);
     }
     if index.rank() != x.rank() {
         return unsupported("indices of another rank");
@@ -337,7 +337,7 @@ fn spread(call: &Call<'_>, is_root: bool, has_mean: bool) -> Result<Results> {
     }
     let x = cast(&given, accumulated(given.dtype()))?;
     let axes = reduced(call, 1)?;
-    let count: u64 = axes.iter().map(|&axis| x.dims()[axis as usize]).product();
+    let count: usize = axes.iter().map(|&axis| x.dims()[axis as usize]).product();
     let correction = if call.is_none(2) { 1.0 } else { call.float(2)? };
     let (mean, deviations) = mean_and_deviations(call, &x, &axes)?;
     let squares = deviations.square()?.sum(&axes)?;

@@ -20,7 +20,7 @@ pub(crate) static ROWS: &[Row] = &[
 ];
 
 /// The window whose size is argument `at`: height and width of each parameter.
-fn window(call: &Call<'_>, at: usize, input: &[u64], output: &[u64]) -> Result<Window> {
+fn window(call: &Call<'_>, at: usize, input: &[usize], output: &[usize]) -> Result<Window> {
     let both = |at: usize, otherwise: &[i64]| -> Result<Vec<i64>> {
         Ok(match *call.ints(at)?.as_slice() {
             [] => otherwise.to_vec(),
@@ -29,7 +29,7 @@ fn window(call: &Call<'_>, at: usize, input: &[u64], output: &[u64]) -> Result<W
             _ => return unsupported("a window of more than two dimensions"),
         })
     };
-    let last = |dims: &[u64]| match *dims {
+    let last = |dims: &[usize]| match *dims {
         [.., height, width] => Ok(vec![height as i64, width as i64]),
         _ => unsupported("fewer than two dimensions"),
     };
@@ -48,7 +48,7 @@ fn window(call: &Call<'_>, at: usize, input: &[u64], output: &[u64]) -> Result<W
 }
 
 /// The row-major position in the input of each window's element at `place`.
-fn positions(call: &Call<'_>, window: &Window, dims: &[u64], place: &[i64]) -> Result<Tensor> {
+fn positions(call: &Call<'_>, window: &Window, dims: &[usize], place: &[i64]) -> Result<Tensor> {
     let mut along: SmallVec<[Tensor; 2]> = SmallVec::new();
     for (axis, place) in place.iter().enumerate() {
         let steps = call.stream.iota(DType::I64, dims, (dims.len() - 2 + axis) as i64)?;
@@ -67,7 +67,7 @@ fn max_pool(call: &Call<'_>) -> Result<Results> {
     if !x.dtype().is_float() {
         return unsupported(format!("elements of type {}", x.dtype()));
     }
-    let window = window(call, 1, x.dims(), ty.dims())?;
+    let window = window(call, 1, x.dims(), ty.sizes())?;
     let padded = window.padded(&x, &call.constant(f64::NEG_INFINITY, x.dtype())?)?;
     let mut best: Option<(Tensor, Tensor)> = None;
     for place in window.places() {

@@ -30,7 +30,7 @@ pub(crate) static ROWS: &[Row] = &[
             holds(start <= end, || {
                 format!("uniform_ expects to return a [from, to) range, but found from={start} > to={end}")
             })?;
-            result(call, generator(call, 3)?.uniform(ty.dtype(), ty.dims(), start, end)?)
+            result(call, generator(call, 3)?.uniform(ty.dtype(), ty.sizes(), start, end)?)
         },
     },
     Row {
@@ -67,7 +67,7 @@ pub(crate) static ROWS: &[Row] = &[
             holds(0.0 < share && share < 1.0, || {
                 format!("geometric_ expects p to be in (0, 1), but got p={share}")
             })?;
-            result(call, generator(call, 2)?.geometric(ty.dims(), share)?)
+            result(call, generator(call, 2)?.geometric(ty.sizes(), share)?)
         },
     },
     Row { name: "random", lower: |call| whole(call, None, None, 1) },
@@ -87,9 +87,9 @@ pub(crate) static ROWS: &[Row] = &[
             let wide = if ty.dtype() == DType::F64 { DType::F64 } else { DType::F32 };
             let rate = call.float(1)?;
             holds(rate > 0.0, || format!("exponential_ expects lambda > 0.0, but found lambda={rate}"))?;
-            let standard = generator(call, 2)?.exponential(wide, ty.dims())?;
+            let standard = generator(call, 2)?.exponential(wide, ty.sizes())?;
             // A division by itself has the same bits in every context.
-            result(call, standard.div(&stretched(&call.number(1, wide)?, ty.dims())?)?)
+            result(call, standard.div(&stretched(&call.number(1, wide)?, ty.sizes())?)?)
         },
     },
     Row { name: "bernoulli", lower: |call| trials(call, &call.tensor(0)?, 1) },
@@ -98,7 +98,7 @@ pub(crate) static ROWS: &[Row] = &[
     Row {
         name: "bernoulli.p",
         lower: |call| {
-            let (dims, share) = (call.out(0)?.dims(), call.float(1)?);
+            let (dims, share) = (call.out(0)?.sizes(), call.float(1)?);
             holds((0.0..=1.0).contains(&share), || {
                 format!("bernoulli_ expects p to be in [0, 1], but got p={share}")
             })?;
@@ -111,13 +111,13 @@ pub(crate) static ROWS: &[Row] = &[
 /// A random permutation of the numbers below `n`. The element type has to hold each of them.
 fn permutation(call: &Call<'_>) -> Result<Results> {
     let ty = call.out(0)?;
-    let (count, dtype) = (ty.elems().0, ty.dtype());
+    let (count, dtype) = (ty.elems().get(), ty.dtype());
     if dtype == DType::Bool {
         return unsupported("permutations of bool");
     }
     let most = match dtype.float_format() {
         Some(format) => (1 << (format.mantissa + 1)) + 1,
-        None => 1u64 << (dtype.bits() - u32::from(dtype.class() == DTypeClass::Signed)).min(63),
+        None => 1usize << (dtype.bits() - u32::from(dtype.class() == DTypeClass::Signed)).min(63),
     };
     holds(count <= most, || {
         format!("n cannot be greater than {most} for a result of {dtype}, but is {count}")
@@ -140,7 +140,7 @@ fn generator(call: &Call<'_>, at: usize) -> Result<Generator> {
 
 /// Bernoulli trials with a tensor of probabilities.
 fn trials(call: &Call<'_>, probability: &Tensor, at: usize) -> Result<Results> {
-    let dims = call.out(0)?.dims();
+    let dims = call.out(0)?.sizes();
     let wide = if probability.dtype() == DType::F64 { DType::F64 } else { DType::F32 };
     if call.stream.checks_indices() {
         let (zero, one) = (number(call, 0.0, probability)?, number(call, 1.0, probability)?);
@@ -172,7 +172,7 @@ fn whole(call: &Call<'_>, start: Option<i64>, end: Option<i64>, at: usize) -> Re
     if start >= end {
         return unsupported("an empty range");
     }
-    result(call, generator(call, at)?.randint(DType::I64, ty.dims(), start, end)?)
+    result(call, generator(call, at)?.randint(DType::I64, ty.sizes(), start, end)?)
 }
 
 /// Checks a requirement of PyTorch on the parameters of a distribution.
@@ -183,11 +183,11 @@ fn holds(is_right: bool, rule: impl FnOnce() -> String) -> Result<()> {
 /// A distribution with two parameters.
 fn around(
     call: &Call<'_>,
-    draw: fn(&mut Generator, DType, &[u64], f64, f64) -> fuseline::Result<Tensor>,
+    draw: fn(&mut Generator, DType, &[usize], f64, f64) -> fuseline::Result<Tensor>,
 ) -> Result<Results> {
     let ty = call.out(0)?;
     let (first, second) = (call.float(1)?, call.float(2)?);
-    result(call, draw(&mut generator(call, 3)?, ty.dtype(), ty.dims(), first, second)?)
+    result(call, draw(&mut generator(call, 3)?, ty.dtype(), ty.sizes(), first, second)?)
 }
 
 /// Normally distributed numbers, with tensors or numbers as mean and deviation.
@@ -201,7 +201,7 @@ fn around_tensors(call: &Call<'_>) -> Result<Results> {
         return unsupported(format!("normally distributed {}", ty.dtype()));
     }
     let wide = if ty.dtype() == DType::F64 { DType::F64 } else { DType::F32 };
-    let parameter = |at| stretched(&as_type(call, at, wide)?, ty.dims());
+    let parameter = |at| stretched(&as_type(call, at, wide)?, ty.sizes());
     let (mean, deviation) = (parameter(0)?, parameter(1)?);
     if let Arg::Tensor(_) = call.arg(1) {
         if call.stream.checks_indices() {
@@ -212,10 +212,10 @@ fn around_tensors(call: &Call<'_>) -> Result<Results> {
         let given = call.float(1)?;
         holds(given >= 0.0, || format!("normal expects std >= 0.0, but found std {given}"))?;
     }
-    let standard = generator(call, 2)?.normal(wide, ty.dims())?;
+    let standard = generator(call, 2)?.normal(wide, ty.sizes())?;
     let mut product = cast(&standard, DType::F64)?.mul(&cast(&deviation, DType::F64)?)?;
     if wide == DType::F64 {
-        let mask = stretched(&call.stream.lift(Scalar::new(u64::MAX - 1)), ty.dims())?;
+        let mask = stretched(&call.stream.lift(Scalar::new(u64::MAX - 1)), ty.sizes())?;
         product = product.bitcast(DType::U64)?.and(&mask)?.bitcast(DType::F64)?;
     }
     let value = product.add(&cast(&mean, DType::F64)?)?;
@@ -228,7 +228,7 @@ fn around_tensors(call: &Call<'_>) -> Result<Results> {
 /// the op is compiled.
 fn multinomial(call: &Call<'_>) -> Result<Results> {
     let x = call.tensor(0)?;
-    let (count, ty) = (call.int(1)? as u64, call.out(0)?);
+    let (count, ty) = (call.int(1)? as usize, call.out(0)?);
     let rows = cast(&x, DType::F64)?;
     let last = rows.rank() - 1;
     let (batch, size) = (rows.dims()[..last].to_vec(), rows.dims()[last]);

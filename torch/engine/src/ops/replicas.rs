@@ -80,7 +80,7 @@ fn broadcast(call: &Call<'_>) -> Result<Results> {
 }
 
 /// The start of the replica's own part, if parts have this size along a dimension.
-fn own(call: &Call<'_>, rank: usize, axis: i64, size: u64) -> Result<Vec<Tensor>> {
+fn own(call: &Call<'_>, rank: usize, axis: i64, size: usize) -> Result<Vec<Tensor>> {
     let begin =
         call.stream.replica_id()?.convert(DType::I64)?.mul(&call.constant(size as f64, DType::I64)?)?;
     let zero = call.constant(0.0, DType::I64)?;
@@ -90,9 +90,9 @@ fn own(call: &Call<'_>, rank: usize, axis: i64, size: u64) -> Result<Vec<Tensor>
 /// Arguments: a tensor and the dimension of whose equal parts each replica takes its own.
 fn chunk(call: &Call<'_>) -> Result<Results> {
     let (x, axis, out) = (call.tensor(0)?, call.int(1)?, call.out(0)?);
-    let size = out.dims().get(axis as usize).copied().unwrap_or(1);
+    let size = out.sizes().get(axis as usize).copied().unwrap_or(1);
     let starts = own(call, x.rank(), axis, size)?;
-    let sizes: Vec<i64> = out.dims().iter().map(|&size| size as i64).collect();
+    let sizes: Vec<i64> = out.sizes().iter().map(|&size| size as i64).collect();
     one(x.dynamic_slice(&starts.iter().collect::<Vec<_>>(), &sizes)?)
 }
 
@@ -101,6 +101,6 @@ fn place(call: &Call<'_>) -> Result<Results> {
     let (x, axis, out) = (call.tensor(0)?, call.int(1)?, call.out(0)?);
     let size = x.dims().get(axis as usize).copied().unwrap_or(1);
     let starts = own(call, x.rank(), axis, size)?;
-    let zeros = call.stream.zeros(out.dtype(), out.dims())?;
+    let zeros = call.stream.zeros(out.dtype(), out.sizes())?;
     one(zeros.dynamic_update_slice(&cast(&x, out.dtype())?, &starts.iter().collect::<Vec<_>>())?)
 }

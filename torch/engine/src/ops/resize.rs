@@ -61,7 +61,7 @@ fn batched(x: &Tensor, space: usize) -> Result<Tensor> {
 fn unless_empty(call: &Call<'_>, value: impl FnOnce() -> Result<Tensor>) -> Result<Results> {
     let (given, ty) = (call.tensor(0)?, call.out(0)?);
     if given.shape().elems().0 == 0 || ty.elems().0 == 0 {
-        return result(call, call.stream.zeros(ty.dtype(), ty.dims())?);
+        return result(call, call.stream.zeros(ty.dtype(), ty.sizes())?);
     }
     result(call, value()?)
 }
@@ -69,8 +69,8 @@ fn unless_empty(call: &Call<'_>, value: impl FnOnce() -> Result<Tensor>) -> Resu
 /// The window of an average, and the factor of a custom divisor. The arguments from `at` on are
 /// size, stride, padding, rounding, whether padding counts, and the divisor.
 fn pool(call: &Call<'_>, at: usize, space: usize) -> Result<(Pool, f64)> {
-    let each = |at: usize, otherwise: &[u64]| -> Result<Vec<u64>> {
-        let given: Vec<u64> = call.ints(at)?.iter().map(|&size| size.max(0) as u64).collect();
+    let each = |at: usize, otherwise: &[usize]| -> Result<Vec<usize>> {
+        let given: Vec<usize> = call.ints(at)?.iter().map(|&size| size.max(0) as usize).collect();
         Ok(match given.as_slice() {
             [] => otherwise.to_vec(),
             [one] => vec![*one; space],
@@ -92,7 +92,7 @@ fn pool(call: &Call<'_>, at: usize, space: usize) -> Result<(Pool, f64)> {
         return unsupported("another divisor for windows that stick out");
     }
     pool.count_padding = true;
-    Ok((pool, size.iter().product::<u64>() as f64 / call.float(at + 5)?))
+    Ok((pool, size.iter().product::<usize>() as f64 / call.float(at + 5)?))
 }
 
 fn avg_pool(call: &Call<'_>, space: usize) -> Result<Results> {
@@ -109,7 +109,7 @@ fn avg_pool_backward(call: &Call<'_>, space: usize) -> Result<Results> {
 
 fn adaptive(call: &Call<'_>, space: usize) -> Result<Results> {
     let x = batched(&call.tensor(0)?, space)?;
-    let sizes = &call.out(0)?.dims()[call.out(0)?.rank() - space..];
+    let sizes = &call.out(0)?.sizes()[call.out(0)?.rank() - space..];
     unless_empty(call, || Ok(nn::adaptive_avg_pool(&x, sizes, Layout::ChannelsFirst)?))
 }
 
@@ -120,7 +120,7 @@ fn adaptive_backward(call: &Call<'_>, space: usize) -> Result<Results> {
 
 /// Settings of a resize. The arguments from `at` on say whether corners are aligned, if the method
 /// has that, and a scale for each dimension. A scale that disagrees with the sizes is not covered.
-fn settings(call: &Call<'_>, method: Method, at: usize, from: &[u64], to: &[u64]) -> Result<Resize> {
+fn settings(call: &Call<'_>, method: Method, at: usize, from: &[usize], to: &[usize]) -> Result<Resize> {
     let has_corners = matches!(method, Method::Linear | Method::Cubic);
     let align_corners = has_corners && call.flag(at)?;
     if from.contains(&0) || to.contains(&0) {
@@ -140,14 +140,14 @@ fn resized(call: &Call<'_>, method: Method) -> Result<Results> {
     if !x.dtype().is_float() {
         return unsupported(format!("an image of {}", x.dtype()));
     }
-    let sizes = &call.out(0)?.dims()[2..];
+    let sizes = &call.out(0)?.sizes()[2..];
     let settings = settings(call, method, 2, &x.dims()[2..], sizes)?;
     result(call, nn::resize(&x, sizes, settings)?)
 }
 
 fn resized_backward(call: &Call<'_>, method: Method) -> Result<Results> {
     let gradient = float(call, 0)?;
-    let dims = call.out(0)?.dims();
+    let dims = call.out(0)?.sizes();
     let settings = settings(call, method, 3, &dims[2..], &gradient.dims()[2..])?;
     result(call, grad::resize(dims, settings, &gradient)?)
 }

@@ -33,9 +33,9 @@ pub(crate) static ROWS: &[Row] = &[
 
 /// The row-major position in `dims` of each element of `index`. The index gives the coordinate
 /// along one dimension; the other coordinates are the element's own.
-fn places(call: &Call<'_>, index: &Tensor, dims: &[u64], along: usize) -> Result<Tensor> {
+fn places(call: &Call<'_>, index: &Tensor, dims: &[usize], along: usize) -> Result<Tensor> {
     let mut sum: Option<Tensor> = None;
-    let mut stride = 1u64;
+    let mut stride = 1;
     for axis in (0..dims.len()).rev() {
         let own = match axis == along {
             true => cast(index, DType::I64)?,

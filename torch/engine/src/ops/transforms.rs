@@ -48,7 +48,7 @@ fn scaled(call: &Call<'_>, x: Tensor, elements: f64, is_inverse: bool) -> Result
     times(call, x, if is_inverse { factor * elements } else { factor })
 }
 
-fn count(dims: &[usize], of: &[u64]) -> f64 {
+fn count(dims: &[usize], of: &[usize]) -> f64 {
     dims.iter().map(|&axis| of[axis] as f64).product()
 }
 
@@ -78,12 +78,12 @@ fn c2r(call: &Call<'_>) -> Result<Results> {
     let x = call.tensor(0)?;
     let dims = dims(call, &x)?;
     let Some((last, others)) = dims.split_last() else { return unsupported("no dimensions") };
-    let size = call.out(0)?.dims()[*last];
+    let size = call.out(0)?.sizes()[*last];
     // Drops what exceeds the needed half.
     let half = x.narrow(*last as i64, 0, (size / 2 + 1) as i64)?;
     let y = over(&half, others, fft::ifft)?;
     let order: Vec<i64> =
         (0..x.rank()).filter(|axis| axis != last).chain([*last]).map(|axis| axis as i64).collect();
     let y = fft::irfft(&y.transpose(&order)?, 1, size)?.transpose(&inverse(&order))?;
-    result(call, scaled(call, y, count(&dims, call.out(0)?.dims()), true)?)
+    result(call, scaled(call, y, count(&dims, call.out(0)?.sizes()), true)?)
 }

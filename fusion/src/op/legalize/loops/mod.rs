@@ -1,10 +1,10 @@
-//! Bodies that XLA cannot call, as the steps of loops.
+//! Legalizes bodies that XLA cannot call into the steps of loops.
 //!
-//! XLA's CPU backend calls the body of `reduce` and its like from inside a kernel, element by
-//! element, and has kernels for code on scalars. Other bodies it takes apart where it can and
-//! aborts the process where it cannot: on a `while` or a `case` that it does not simplify away, a
-//! `sort`, a `scatter`, a `reduce` of two operands. In the body of a `while` every op is at home,
-//! so the calls of such bodies become the steps of one: slower, and in the interpreter's order.
+//! XLA's CPU backend calls the bodies of `reduce` and similar ops from inside a kernel, once per
+//! element, and can compile only scalar code there. It simplifies other bodies if it can, and
+//! otherwise aborts the process: on a `while` or `case` that it cannot simplify, a `sort`, a
+//! `scatter`, a `reduce` of two operands. The body of a `while` supports every op, so calls of such
+//! bodies become its steps. They are slower, and run in the interpreter's order.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ use crate::op::code::{Comparison, OpCode};
 use crate::op::def::Fusibility;
 use crate::shape::{Shape, TensorType};
 
-/// Whether a body is code on scalars, with what its ops are lowered as.
+/// Whether a body is scalar code, including what its ops are lowered to.
 #[must_use]
 pub fn is_scalar_code(body: &Body) -> bool {
     fn graph_is(graph: &Graph, lowered: bool) -> bool {
@@ -80,13 +80,13 @@ impl Builder {
         self.reshaped(one, &Shape::scalar())
     }
 
-    /// The row with another element `at`.
+    /// The row with element `at` replaced.
     fn with_element(&mut self, row: Ref, at: Ref, element: Ref) -> Result<Ref, OpError> {
         let one = self.reshaped(element, &Shape::new(&[1]).unwrap_or_default())?;
         self.plain(OpCode::DynamicUpdateSlice, &[row, one, at])
     }
 
-    /// For each place of a tensor, the sum of its index times a step along some dimensions.
+    /// For each position of a tensor, the sum of index times step over some dimensions.
     fn ramps(
         &mut self,
         shape: &Shape,
@@ -102,7 +102,7 @@ impl Builder {
         Ok(sum)
     }
 
-    /// The loop over carried values.
+    /// A loop over carried values.
     fn repeat_while(
         &mut self,
         carried: &[Ref],
@@ -123,7 +123,7 @@ impl Builder {
         Ok(self.0.push_lowered(OpCode::While, Attrs::none(), &bodies, carried)?.to_vec())
     }
 
-    /// So many steps that change the state; a step sees its number, the state and the captured
+    /// Runs a step `count` times on a state; a step gets its number, the state and the captured
     /// values.
     pub(super) fn repeat(
         &mut self,
@@ -149,7 +149,7 @@ impl Builder {
         Ok(last[1..=state.len()].to_vec())
     }
 
-    /// The value as a row.
+    /// The value flattened to a row.
     fn flat(&mut self, value: Ref) -> Result<Ref, OpError> {
         let row = Shape::new(&[self.ty(value).elems().0]).expect("bug: a row of what there is");
         self.reshaped(value, &row)
@@ -159,7 +159,7 @@ impl Builder {
         values.iter().map(|&value| self.flat(value)).collect()
     }
 
-    /// Rows of values combined one after the other into the elements of rows of results.
+    /// Combines rows of values one after the other into the elements of rows of results.
     fn combined(&mut self, plan: &Plan<'_>) -> Result<Vec<Ref>, OpError> {
         let &Plan { body, ref results, ref values, targets, sources, has_gaps } = plan;
         let count = self.ty(targets).elems().0;
@@ -199,17 +199,17 @@ impl Builder {
     }
 }
 
-/// What is combined with what.
+/// Which elements are combined, in which order.
 struct Plan<'a> {
     body: &'a Arc<Body>,
-    /// Rows that hold what has been combined so far.
+    /// Rows with the results so far.
     results: Vec<Ref>,
-    /// Rows of what is combined with them.
+    /// Rows with the values to combine into them.
     values: Vec<Ref>,
-    /// For each step, the place in the results.
+    /// For each step, the position in the results.
     targets: Ref,
-    /// For each step, the place in the values; `None` where it is the number of the step.
+    /// For each step, the position in the values; `None` if it is the number of the step.
     sources: Option<Ref>,
-    /// Whether some steps have a negative target, which leaves them out.
+    /// Whether some steps have a negative target and are skipped.
     has_gaps: bool,
 }

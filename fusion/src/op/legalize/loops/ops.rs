@@ -1,4 +1,4 @@
-//! Each op that calls a body, as a loop.
+//! The ops that call a body, each as a loop.
 
 use super::super::operands::converted;
 use super::super::{Builder, Lowered};
@@ -14,7 +14,7 @@ use crate::op::infer::reduction::{reduce_window_dims, select_and_scatter_dims};
 use crate::op::infer::window::{Window, WindowDim};
 use crate::shape::{Shape, TensorType};
 
-/// Steps between neighbours along each dimension, row-major.
+/// Row-major strides.
 fn strides(dims: &[u64]) -> Vec<i64> {
     let mut strides = vec![1; dims.len()];
     for axis in (1..dims.len()).rev() {
@@ -23,30 +23,30 @@ fn strides(dims: &[u64]) -> Vec<i64> {
     strides
 }
 
-/// The sizes as a shape that indices of 64 bits fit into.
+/// Checks that the sizes are a shape whose indices fit in 64 bits.
 fn indexed(call: &Call<'_>, dims: &[u64]) -> Result<Shape, OpError> {
     Ok(call.ty(DType::I64, dims)?.shape().clone())
 }
 
-/// The type of the first result of a call, which has passed its rule.
+/// The type of the first result of a call that its rule has accepted.
 fn first_result(call: &Call<'_>) -> Result<TensorType, OpError> {
     Ok((call.def.infer)(call)?[0].clone())
 }
 
-/// Each initial value repeated to a row of so many elements.
+/// Each initial value repeated to a row of `elems` elements.
 fn filled(call: &Call<'_>, graph: &mut Builder, inits: &[Ref], elems: u64) -> Result<Vec<Ref>, OpError> {
     let row = indexed(call, &[elems])?;
     inits.iter().map(|&init| graph.repeated(init, &row, &[])).collect()
 }
 
-/// Rows as results of one shape.
+/// Reshapes rows to results of one shape.
 fn shaped(mut graph: Builder, rows: &[Ref], shape: &Shape) -> Result<Lowered, OpError> {
     let results: Result<Vec<Ref>, OpError> = rows.iter().map(|&row| graph.reshaped(row, shape)).collect();
     Ok(graph.returning(&results?))
 }
 
-/// `reduce`: each input element is combined into the place that its index along the kept dimensions
-/// says.
+/// `reduce`: combines each input element into the position given by its index along the kept
+/// dimensions.
 pub(in crate::op::legalize) fn reduce(call: &Call<'_>) -> Result<Lowered, OpError> {
     let (mut graph, operands) = converted(call)?;
     let (inputs, inits) = operands.split_at(operands.len() / 2);
@@ -81,7 +81,7 @@ pub(in crate::op::legalize) fn map(call: &Call<'_>) -> Result<Lowered, OpError> 
     shaped(graph, &[state], result.shape())
 }
 
-/// Pairs of a position of a window and an element under it, position by position.
+/// Pairs of a window position and an element under it, ordered by position.
 struct Pairs {
     shape: Shape,
     positions: Shape,
@@ -96,8 +96,8 @@ impl Pairs {
         Ok(Pairs { shape, positions: positions.clone(), window })
     }
 
-    /// For each pair the sum of steps, some per dimension of the position and some per dimension of
-    /// the window.
+    /// For each pair, the sum of index times step over the dimensions of the position and of the
+    /// window.
     fn ramps(
         &self,
         graph: &mut Builder,
@@ -120,8 +120,8 @@ impl Pairs {
     }
 }
 
-/// `reduce_window`: each element under each position, padding included, is combined into the place
-/// of the position.
+/// `reduce_window`: combines each element under each window position, padding included, into that
+/// position's result.
 pub(in crate::op::legalize) fn reduce_window(call: &Call<'_>) -> Result<Lowered, OpError> {
     let window = reduce_window_dims(call)?;
     let (mut graph, operands) = converted(call)?;
@@ -150,8 +150,7 @@ pub(in crate::op::legalize) fn reduce_window(call: &Call<'_>) -> Result<Lowered,
     shaped(graph, &rows, result.shape())
 }
 
-/// Places in a tensor from an index along each of its dimensions; -1 where one of them lies
-/// outside.
+/// Flat positions in a tensor from an index along each dimension; -1 if an index is out of bounds.
 fn places_inside(graph: &mut Builder, indices: &[Ref], dims: &[u64], shape: &Shape) -> Result<Ref, OpError> {
     let mut place = graph.splat(0i64, DType::I64, shape)?;
     let mut inside = graph.splat(true, DType::Bool, shape)?;
@@ -171,8 +170,8 @@ fn places_inside(graph: &mut Builder, indices: &[Ref], dims: &[u64], shape: &Sha
     graph.flat(place)
 }
 
-/// `scatter`: each element of the updates is combined into the place that its index vector and its
-/// place in the window say, and left out where that is outside.
+/// `scatter`: combines each element of the updates into the position given by its index vector and
+/// its position in the window. Elements out of bounds are dropped.
 pub(in crate::op::legalize) fn scatter(call: &Call<'_>) -> Result<Lowered, OpError> {
     let count = call.bodies[0].returns().len();
     let (mut graph, operands) = converted(call)?;
@@ -186,7 +185,8 @@ pub(in crate::op::legalize) fn scatter(call: &Call<'_>) -> Result<Lowered, OpErr
     let mut coordinates = Vec::new();
     for axis in 0..whole.rank() {
         let is_here = |&operand_axis: &i64| operand_axis == axis as i64;
-        // Along the window, and along the batch that the operand shares with the indices.
+        // Along the window, and along the batch dimensions that the operand shares with the
+        // indices.
         let inside = along.iter().position(|&along| along == axis).map(|place| dims.window[place] as usize);
         let shared = dims.operand_batching.iter().position(is_here).map(|place| {
             let from = dims.indices_batching[place];
@@ -217,8 +217,8 @@ pub(in crate::op::legalize) fn scatter(call: &Call<'_>) -> Result<Lowered, OpErr
     shaped(graph, &rows, whole.shape())
 }
 
-/// `select_and_scatter`: first the place that each window selects, then each source element
-/// combined into that place.
+/// `select_and_scatter`: first finds the position that each window selects, then combines each
+/// source element into that position.
 pub(in crate::op::legalize) fn select_and_scatter(call: &Call<'_>) -> Result<Lowered, OpError> {
     let window = select_and_scatter_dims(call)?;
     let (whole, source, result) = (call.operand(0), call.operand(1), first_result(call)?);
@@ -245,7 +245,7 @@ pub(in crate::op::legalize) fn select_and_scatter(call: &Call<'_>) -> Result<Low
             let candidate = graph.element(captured[0], number)?;
             let position = graph.element(captured[1], number)?;
             let selected = graph.element(state[0], position)?;
-            // A place of -1 reads some element, and what is selected of it does not count.
+            // Position -1 reads an arbitrary element, whose comparison is ignored.
             let left = graph.element(captured[2], selected)?;
             let right = graph.element(captured[2], candidate)?;
             let keep = graph.inline(&call.bodies[0], &[left, right])[0];
@@ -264,7 +264,7 @@ pub(in crate::op::legalize) fn select_and_scatter(call: &Call<'_>) -> Result<Low
     shaped(graph, &rows, result.shape())
 }
 
-/// `sort`, by insertion: each element moves to the front of its slice as long as it comes before
+/// `sort`, by insertion: each element moves towards the start of its slice while it sorts before
 /// its neighbour.
 pub(in crate::op::legalize) fn sort(call: &Call<'_>) -> Result<Lowered, OpError> {
     let (mut graph, mut operands) = Builder::of(call);
@@ -284,7 +284,7 @@ pub(in crate::op::legalize) fn sort(call: &Call<'_>) -> Result<Lowered, OpError>
             let inside = graph.plain(OpCode::Remainder, &[number, size])?;
             let first = graph.plain(OpCode::Subtract, &[number, inside])?;
             let carried = [&[number, first], rows].concat();
-            // Of the operand `row`, the element at the place and its neighbour in front.
+            // The element of operand `row` at the position, and its left neighbour.
             let pair = |graph: &mut Builder, row: Ref, place: Ref| -> Result<[Ref; 3], OpError> {
                 let one = graph.number(1)?;
                 let front = graph.plain(OpCode::Subtract, &[place, one])?;

@@ -1,41 +1,42 @@
-//! How many handles a value has, and whose its reference is when the last one goes.
+//! The number of handles of a value, and who owns the last handle's reference after it is dropped.
 //!
-//! The end of a life has a place in the program, so the last drop of a handle appends a release to
-//! the log. While the value is on a tape that is not closed, the tape can note that place itself:
-//! the drop leaves the place in the value, and with it the reference that was the handle's, for the
-//! tape to find when it is closed. That takes one compare-exchange and no look at the gate, whoever
-//! holds it.
+//! The end of a value's life has a place in the program, so the last drop of a handle appends a
+//! release to the log. While the value is on an open trace, the trace notes that place itself. The
+//! drop stores the trace position in the state word and leaves the handle's reference to the trace,
+//! which finds both when it is closed. This takes one compare-exchange and does not involve the
+//! combining lock.
 //!
 //! # State word
 //!
-//! One atomic integer: the number of handles in the lower half; two bits that say that the value is
-//! on a tape, as a result (`MADE`) or as a parameter (`BOUND`); and above them its number among
-//! those of the tape, or, once the last handle is gone, where the tape stood then.
+//! One atomic integer. The lower half is the number of handles. Two bits say that the value is on a
+//! trace, as a result (`MADE`) or as a parameter (`BOUND`). The bits above hold its index among the
+//! results or parameters of the trace, or, once the last handle is gone, the position of the trace
+//! at that time.
 //!
 //! | transition | who | ordering |
 //! |---|---|---|
 //! | `n -> n + 1`, with or without bits | owner of a handle, [`HandleCount::retain`] | add, relaxed: the handle keeps it alive |
-//! | `n -> n - 1`, not to 0, with or without bits | owner of a handle, [`HandleCount::drop_one`] | compare-exchange, `Release` for whoever drops the last one |
+//! | `n -> n - 1`, not to 0, with or without bits | owner of a handle, [`HandleCount::drop_one`] | compare-exchange, `Release` for the thread that drops the last one |
 //! | `1 -> 0`, no bits | owner of the last handle, [`HandleCount::drop_one`] | store, after a load with `Acquire` |
 //! | `bits, 1 -> bits, 0, place` | owner of the last handle, [`HandleCount::drop_one`] | compare-exchange, `Release` publishes what it did with the value |
-//! | anything `-> MADE, 1, number` | the tape, of a value that nobody else knows, [`HandleCount::make`] | store, relaxed |
-//! | `n -> BOUND, n, number` | holder of the gate, [`HandleCount::bind`] | or, relaxed |
+//! | anything `-> MADE, 1, number` | the trace, for a value that no other thread knows, [`HandleCount::make`] | store, relaxed |
+//! | `n -> BOUND, n, number` | holder of the combining lock, [`HandleCount::bind`] | or, relaxed |
 //! | `BOUND, n -> n` | the same, [`HandleCount::take_off`] | as below |
-//! | `bits, n -> n` | holder of the gate, when the tape is closed, [`HandleCount::take_off`] | and, `Acquire` gets what the last owner did; so does the load of [`HandleCount::given`] |
+//! | `bits, n -> n` | holder of the combining lock, when the trace is closed, [`HandleCount::take_off`] | and, `Acquire` gets what the last owner did; so does the load of [`HandleCount::given`] |
 //!
 //! # Safety argument
 //!
-//! - H1: *The reference of the last handle has one next owner.* Bits are set while there is a
-//!   handle whose owner is not dropping it (it is an operand of the call, or has not been handed
-//!   out), and taken off by one read-modify-write. So the last drop either finds them and gives the
-//!   reference away by its compare-exchange, which `given` or `take_off` then sees, or does not
-//!   find them and keeps it.
-//! - H2: *While bits are set, somebody has a reference*: a handle, or, since it was given away, the
-//!   tape.
-//! - H3: *The place that is left is one where the drop may be.* Who drops the last handle comes
-//!   after all calls that had the value as an operand, and a tape's place is written before the
-//!   call returns, so the place that is read is not above theirs. What follows from the drop is
-//!   recorded when the place has been read.
+//! - H1: *The reference of the last handle has exactly one next owner.* Bits are set while there is
+//!   a handle that its owner is not dropping: it is an operand of the call, or has not been handed
+//!   out. One read-modify-write clears them. So the last drop has two cases. If it finds the bits,
+//!   its compare-exchange gives the reference to the trace, which `given` or `take_off` then sees.
+//!   If it does not find them, it keeps the reference.
+//! - H2: *While bits are set, a reference exists*: that of a handle or, after it was given away,
+//!   that of the trace.
+//! - H3: *The stored position is a valid place for the drop.* The last drop comes after all calls
+//!   that had the value as an operand, and the position of a trace is written before such a call
+//!   returns. So the position that the drop reads is not before any of them. Whatever follows from
+//!   the drop is recorded after the position was read.
 
 use fuseline_sync::atomic::{AtomicU64, Ordering};
 use fuseline_sync::ordering;
@@ -45,43 +46,46 @@ const MADE: u64 = 1 << 32;
 const BOUND: u64 = 1 << 33;
 const ON_TAPE: u64 = MADE | BOUND;
 const PLACE: u32 = 34;
-/// Where a tape stands is known but for a multiple of this.
+/// Positions of a trace are stored modulo this number.
 const PLACES: u32 = 1 << (u64::BITS - PLACE);
 
-/// What the drop of a handle was.
+/// The result of dropping a handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub(crate) enum Dropped {
-    /// There are others.
+pub enum Dropped {
+    /// There are other handles.
     Shared,
-    /// The last one: the end of the life is to be recorded.
+    /// It was the last handle. The caller has to record the release.
     Last,
-    /// The last one, on a tape that notes it. The reference that the handle had is the tape's now.
+    /// It was the last handle, and the value is on a trace, which notes the release. The handle's
+    /// reference now belongs to the trace.
     MovedToTrace,
 }
 
-/// See the module's documentation.
-pub(crate) struct HandleCount(AtomicU64);
+/// The handle count of a value. See the module's documentation.
+#[derive(Debug)]
+pub struct HandleCount(AtomicU64);
 
 impl HandleCount {
-    /// One handle, on no tape.
-    pub(crate) fn new() -> HandleCount {
+    /// One handle, on no trace.
+    pub fn new() -> HandleCount {
         HandleCount(AtomicU64::new(1))
     }
 
-    /// One handle more, made from one that exists.
+    /// Counts another handle, made from an existing one.
     #[inline]
-    pub(crate) fn retain(&self) {
+    pub fn retain(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// One handle less. `at` is where the tape stands; it is asked if the value is on one.
+    /// Counts one handle less. `at` returns the position of the trace; it is called if the value is
+    /// on one.
     #[inline(always)]
-    pub(crate) fn drop_one(&self, at: impl Fn() -> u32) -> Dropped {
+    pub fn drop_one(&self, at: impl Fn() -> u32) -> Dropped {
         let mut word = self.0.load(ordering!(Acquire, "life_drop"));
         loop {
             if word == 1 {
-                // Nobody can make another handle, or put the value on a tape, without a handle.
+                // Without a handle, no thread can make another one or put the value on a trace.
                 self.0.store(0, Ordering::Relaxed);
                 return Dropped::Last;
             }
@@ -101,19 +105,19 @@ impl HandleCount {
         }
     }
 
-    /// Whether anybody has a handle.
-    pub(crate) fn has_handles(&self) -> bool {
+    /// Whether there is a handle.
+    pub fn has_handles(&self) -> bool {
         self.0.load(Ordering::Relaxed) & HANDLES > 0
     }
 
-    /// Whether it is on a tape, as a result. For who holds the gate.
-    pub(crate) fn is_made(&self) -> bool {
+    /// Whether the value is a result of a trace. The caller holds the combining lock.
+    pub fn is_made(&self) -> bool {
         self.0.load(Ordering::Relaxed) & MADE != 0
     }
 
-    /// As what it is on a tape, if it is and somebody has a handle. For who holds the gate and has
-    /// one.
-    pub(crate) fn number(&self) -> Option<Number> {
+    /// Which result or parameter of a trace the value is, if it is on one. The caller holds the
+    /// combining lock and a handle.
+    pub fn number(&self) -> Option<Number> {
         let word = self.0.load(Ordering::Relaxed);
         let number = (word >> PLACE) as u32;
         match word & ON_TAPE {
@@ -123,46 +127,48 @@ impl HandleCount {
         }
     }
 
-    /// Makes it a result of a tape, with one handle. Nobody else knows the value.
+    /// Makes the value a result of a trace, with one handle. No other thread knows the value.
     #[inline]
-    pub(crate) fn make(&self, number: u32) {
+    pub fn make(&self, number: u32) {
         self.0.store(MADE | 1 | u64::from(number) << PLACE, Ordering::Relaxed);
     }
 
-    /// Makes it a parameter of a tape; it is on none. The caller holds the gate, and knows of a
-    /// handle that is kept.
-    pub(crate) fn bind(&self, number: u32) {
+    /// Makes the value, which is on no trace, a parameter of one. The caller holds the combining
+    /// lock and knows of a handle that is kept.
+    pub fn bind(&self, number: u32) {
         self.0.fetch_or(BOUND | u64::from(number) << PLACE, Ordering::Relaxed);
     }
 
-    /// Where the tape stood when the last handle was dropped, if it was.
+    /// The position of the trace when the last handle was dropped, if it was dropped.
     #[inline]
-    pub(crate) fn given(&self) -> Option<TracePosition> {
+    pub fn given(&self) -> Option<TracePosition> {
         place(self.0.load(ordering!(Acquire, "life_given")))
     }
 
-    /// It is on no tape from now on. Returns where the tape stood when the last handle was dropped,
-    /// if it was.
-    pub(crate) fn take_off(&self) -> Option<TracePosition> {
+    /// Takes the value off its trace. Returns the position of the trace when the last handle was
+    /// dropped, if it was dropped.
+    pub fn take_off(&self) -> Option<TracePosition> {
         place(self.0.fetch_and(HANDLES, ordering!(Acquire, "life_take_off")))
     }
 }
 
-/// What a value is on its tape: which of the results or parameters.
+/// Which result or parameter of its trace a value is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Number {
+pub enum Number {
+    /// The index of a result.
     Made(u32),
+    /// The index of a parameter.
     Bound(u32),
 }
 
-/// Where a tape stood, as far as a word has room for it.
+/// A position of a trace, modulo [`PLACES`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct TracePosition(u32);
+pub struct TracePosition(u32);
 
 impl TracePosition {
-    /// How far behind `first`; 0 if that was not reached. The difference is less than half of
-    /// [`PLACES`].
-    pub(crate) fn since(self, first: u32) -> u32 {
+    /// Number of ops since `first`; 0 if the position is before it. The difference must be less
+    /// than half of [`PLACES`].
+    pub fn since(self, first: u32) -> u32 {
         let ops = self.0.wrapping_sub(first) % PLACES;
         if ops < PLACES / 2 { ops } else { 0 }
     }
@@ -232,14 +238,14 @@ mod loom_tests {
 
     use super::*;
 
-    /// A value whose owners touch it before they let go of it.
+    /// A value that its owners access before they drop their handles.
     struct Value {
         handles: HandleCount,
         touched: UnsafeCell<u32>,
         ops: AtomicU32,
     }
 
-    // SAFETY: holds because the handles' owners and the tape touch the cell one after the other,
+    // SAFETY: holds because the handles' owners and the trace access the cell one after the other,
     // which the models check.
     unsafe impl Send for Value {}
     // SAFETY: holds for the same reason.
@@ -254,7 +260,7 @@ mod loom_tests {
         }
 
         fn read(&self) -> u32 {
-            // SAFETY: holds because nobody writes while there is a handle.
+            // SAFETY: holds because no thread writes while there is a handle.
             self.touched.with(|touched| unsafe { *touched })
         }
 
@@ -269,8 +275,8 @@ mod loom_tests {
         }
     }
 
-    /// Two handles go while the tape is closed: the reference of the last one has one next owner,
-    /// who comes after both.
+    /// Two handles are dropped while the trace is closed. The last reference has exactly one next
+    /// owner, which comes after both drops.
     #[test]
     fn loom_the_last_reference_has_one_owner() {
         loom::model(|| {
@@ -300,8 +306,8 @@ mod loom_tests {
         });
     }
 
-    /// The same for a handle that goes before the tape looks: that it has gone is enough to be sure
-    /// of the value.
+    /// The same for a handle that is dropped before the trace looks. Seeing the drop is enough for
+    /// the trace to own the value.
     #[test]
     fn loom_who_finds_a_value_given_comes_after_its_owner() {
         loom::model(|| {
@@ -313,7 +319,7 @@ mod loom_tests {
                 })
             };
             // Loom backtracks to the last access before a write only, which is the other thread's
-            // own load. Without the yield it misses the schedule in which the tape looks last.
+            // own load. Without the yield it misses the schedule in which the trace looks last.
             loom::thread::yield_now();
             if value.handles.given().is_some() {
                 value.write();
@@ -322,8 +328,8 @@ mod loom_tests {
         });
     }
 
-    /// A value is bound at the third op while another thread gives up a handle on it, and then the
-    /// last one goes: not before that op.
+    /// A value is bound at the third op while another thread drops a handle on it. Then the last
+    /// handle is dropped, and its position is not before that op.
     #[test]
     fn loom_a_place_is_not_above_what_is_known() {
         loom::model(|| {

@@ -1,13 +1,14 @@
-//! How many entries may be left at the gate of a stream.
+//! Limits the number of entries that are deferred to a lock holder.
 //!
-//! Whoever holds a gate may be held up: its time is over, or the log is full. Another thread that
-//! records on the stream leaves its entries there meanwhile, which takes memory. So each has a
-//! [`Permit`], and who finds none left waits.
+//! The holder of a [combining lock](super::combining_lock) may be delayed: it was preempted, or the
+//! log is full. Meanwhile other threads that record on the stream defer their entries to it, which
+//! takes memory. So each deferred entry has a [`Permit`], and a thread that finds none left waits.
 //!
 //! Invariants:
-//! - Q7: at most [`MAX_LEFT`] entries that may wait have permits, and one who waits is woken when
-//!   there are fewer, or when its time is over. What must not wait for whoever holds the gate (the
-//!   driver's entries; a release, which may be the holder's) is counted and does not.
+//! - Q7: at most [`MAX_DEFERRED`] entries that may wait have permits. A waiting thread is woken
+//!   when there are fewer, or when its deadline passes. Entries that must not wait for the lock
+//!   holder (the driver's entries, and releases, which may be the holder's own) are counted and do
+//!   not wait.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -15,25 +16,26 @@ use std::time::Instant;
 use fuseline_sync::atomic::{AtomicU32, Ordering};
 use fuseline_sync::{Condvar, Mutex, Rank};
 
-use crate::limits::MAX_LEFT;
+use crate::limits::MAX_DEFERRED;
 
 /// The permits of one stream.
 pub(super) struct Permits {
-    /// Given out. A thread that is about to wait has one for a moment.
+    /// Number of permits in use. A thread that is about to wait has one for a moment.
     given: AtomicU32,
     lock: Mutex<()>,
     returned: Condvar,
 }
 
-/// The right to leave an entry, until it is dropped.
+/// The right to defer an entry. Dropping it returns the permit.
 pub(super) struct Permit(Arc<Permits>);
 
-/// What [`Permits::get`] came to.
+/// The result of [`Permits::get`].
 pub(super) enum Got {
     Permit(Permit),
-    /// There was none, and the thread has waited for one: much can have happened.
+    /// There was none, and the thread has waited until there is one. It has to look at the lock
+    /// again.
     Waited,
-    /// It has waited in vain.
+    /// The deadline has passed.
     Late,
 }
 
@@ -46,24 +48,24 @@ impl Permits {
         })
     }
 
-    /// A permit. If there is none, the thread waits for one if it may, until `deadline` if that
-    /// says when, and on if `waits_on` does. Neither is called under the lock of the permits.
+    /// Gets a permit. If there is none and `may_wait` is true, the thread waits until `deadline`,
+    /// which `waits_on` may extend. Neither closure is called under the lock of the permits.
     pub(super) fn get(
         self: &Arc<Self>,
         may_wait: bool,
         deadline: impl FnOnce() -> Option<Instant>,
         mut waits_on: impl FnMut() -> Option<Instant>,
     ) -> Got {
-        // Relaxed: a number, and who waits looks at it under the lock.
+        // Relaxed: it is only a number, and waiting threads read it under the lock.
         let given = self.given.fetch_add(1, Ordering::Relaxed);
         let permit = Permit(self.clone());
-        if given < MAX_LEFT || !may_wait {
+        if given < MAX_DEFERRED || !may_wait {
             return Got::Permit(permit);
         }
         drop(permit);
         let mut until = deadline();
         let mut lock = self.lock.lock();
-        while self.given.load(Ordering::Relaxed) >= MAX_LEFT {
+        while self.given.load(Ordering::Relaxed) >= MAX_DEFERRED {
             lock = match until {
                 None => self.returned.wait(lock),
                 Some(until) if Instant::now() < until => self.returned.wait_until(lock, until),
@@ -83,8 +85,8 @@ impl Permits {
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        if self.0.given.fetch_sub(1, Ordering::Relaxed) >= MAX_LEFT {
-            // Under the lock, so that nobody is between the look and the wait.
+        if self.0.given.fetch_sub(1, Ordering::Relaxed) >= MAX_DEFERRED {
+            // Under the lock, so that no thread is between its check and its wait.
             let _lock = self.0.lock.lock();
             self.0.returned.notify_all();
         }
@@ -108,10 +110,10 @@ mod tests {
             Got::Permit(permit) => Some(permit),
             Got::Waited | Got::Late => None,
         };
-        let mut given: Vec<Permit> = (0..MAX_LEFT).map(|_| permit(true, None).unwrap()).collect();
-        // One who must not wait gets another one.
+        let mut given: Vec<Permit> = (0..MAX_DEFERRED).map(|_| permit(true, None).unwrap()).collect();
+        // A thread that must not wait gets one more.
         given.push(permit(false, None).unwrap());
-        // One who has no time left gets none.
+        // A thread whose deadline passes gets none.
         let until = Instant::now() + Duration::from_millis(1);
         assert!(matches!(permits.get(true, || Some(until), || None), Got::Late) && Instant::now() >= until);
         let (send, waited) = mpsc::channel();

@@ -3,28 +3,30 @@
 //!
 //! # Order
 //!
-//! An append takes a *ticket*, a number that says its place. Tickets are handed out by one atomic
-//! counter, so the order is total, and an append that happens after another (in the same thread, or
-//! by any synchronisation) has the larger ticket. The consumer sees entries in ticket order, always
-//! a prefix.
+//! An append takes a *ticket*, a number that determines its place. One atomic counter hands out
+//! tickets, so the order is total. An append that happens after another (in the same thread, or by
+//! any synchronisation) has the larger ticket. The consumer sees entries in ticket order, always a
+//! prefix.
 //!
 //! # Layout
 //!
-//! Tickets map to slots of segments, segments to entries of a directory that is used round and
-//! round:
+//! Tickets map to slots of segments, and segments to entries of a circular directory:
 //!
 //! ```text
 //! ticket = (lap * SEGMENTS + segment) * SLOTS + slot
 //! ```
 //!
-//! A segment is allocated by the first append that needs it and taken out by the consumer after its
-//! last slot. At most `SEGMENTS * SLOTS` entries are in the log; an append beyond that parks until
-//! the consumer has made room, which is the back-pressure of last resort. A thread that the
-//! consumer may be waiting for must not park: [`Log::push_at_once`] leaves an entry that does not
-//! fit in a list beside the slots, with the ticket that would have been next as its *bound*; the
-//! consumer takes it before the entry of that ticket. An append that waits for a bounded time
-//! leaves its entry behind when that is over ([`Log::push_within`]), with its ticket, and the
-//! consumer puts it into its slot as soon as there is room.
+//! The first append that needs a segment allocates it. The consumer removes it after its last slot.
+//! The log holds at most `SEGMENTS * SLOTS` entries; an append beyond that parks until the consumer
+//! has made room. This is the back-pressure of last resort.
+//!
+//! A thread that the consumer may be waiting for must not park. [`Log::push_at_once`] puts an entry
+//! that does not fit into a list beside the slots. Its *bound* is the ticket that would have been
+//! next; the consumer takes it before the entry of that ticket.
+//!
+//! An append with a time limit ([`Log::push_within`]) stores its entry, with its ticket, in the
+//! overflow list `room` when the limit expires. The consumer moves it to its slot as soon as there
+//! is room.
 //!
 //! # States and transitions
 //!
@@ -33,7 +35,7 @@
 //! | transition | who | ordering |
 //! |---|---|---|
 //! | `EMPTY -> WRITTEN`, `AWAITED -> WRITTEN` | the owner of the ticket, once, after writing the payload | swap, `Release` publishes the payload |
-//! | `EMPTY -> AWAITED` | the consumer, when it is asked for more than is written | compare-exchange; `Acquire` on failure, which means `WRITTEN` |
+//! | `EMPTY -> AWAITED` | the consumer, when it needs an entry that is not written | compare-exchange, relaxed; failure means `WRITTEN` |
 //! | `WRITTEN -> EMPTY` | the consumer, when it recycles the whole segment | plain store, published by the segment's next installation |
 //!
 //! Directory entry: null or a segment.
@@ -43,41 +45,43 @@
 //! | `null -> segment` | whoever needs it first, producer or consumer | compare-exchange, `Release` publishes the empty slots, `Acquire` for the loser |
 //! | `segment -> null` | the consumer, after it has taken all payloads | plain store, published by `head` |
 //!
-//! `head`: first ticket that has not been taken out, a multiple of `SLOTS`. Stored by the consumer
-//! with `Release` after the directory entry was cleared; loaded by producers with `Acquire`, or
-//! under the lock that the consumer holds meanwhile (`room`).
+//! `head` is the first ticket whose segment has not been removed, a multiple of `SLOTS`. The
+//! consumer stores it with `Release` after it has cleared the directory entry. Producers load it
+//! with `Acquire`, or under the lock that the consumer holds for the store (`room`).
 //!
 //! # Safety argument
 //!
 //! - L1: *A payload is written by exactly one thread and before it is read.* The ticket counter
-//!   hands a ticket out once. The consumer reads a payload only after it saw `WRITTEN` with
-//!   `Acquire`, which the owner stored with `Release` afterwards.
+//!   hands out each ticket once. The consumer reads a payload only after it saw `WRITTEN` with
+//!   `Acquire`, which the owner stored with `Release` after the payload.
 //! - L2: *A producer reaches the right segment.* It uses a directory entry only after it saw, with
-//!   `Acquire` or under `room`, that `ticket - capacity` is below `head`. The consumer had cleared
-//!   the entry of the previous lap before. So the producer sees null or the segment of its own lap;
-//!   the next lap's can not be there, because that needs the consumer to have passed this ticket.
+//!   `Acquire` or under `room`, that `ticket - capacity` is below `head`. Before that, the consumer
+//!   had cleared the entry of the previous lap. So the producer sees null or the segment of its own
+//!   lap. It cannot see the segment of the next lap, because the consumer would have to pass this
+//!   ticket first.
 //! - L3: *A segment is not freed under a producer.* A producer's last access to a segment is the
-//!   swap to `WRITTEN`. The consumer takes a segment out only after it saw `WRITTEN` in each of its
-//!   slots with `Acquire`.
-//! - L4: *No wake-up is lost.* The consumer that finds a slot it needs not written swaps `AWAITED`
-//!   in. Either that fails because the payload is there, or the producer's swap returns `AWAITED`
-//!   and the producer wakes. Producers that wait for room check `head` under the lock that the
-//!   consumer holds while it stores `head` and notifies; before that they see to it that the
-//!   consumer needs every slot up to theirs, since an earlier one may be written only when it has
-//!   been and gone.
+//!   swap to `WRITTEN`. The consumer removes a segment only after it saw `WRITTEN` with `Acquire`
+//!   in each of its slots.
+//! - L4: *No wake-up is lost.* A consumer that needs a slot that is not written exchanges `EMPTY`
+//!   for `AWAITED`. Either that fails because the payload is there, or the producer's swap returns
+//!   `AWAITED` and the producer wakes the consumer. Producers that wait for room check `head` under
+//!   the lock that the consumer holds while it stores `head` and notifies. Before they wait, they
+//!   make sure that the consumer awaits every slot up to theirs, because an earlier slot may be
+//!   written only after the consumer has looked at it.
 //! - L5: *An entry in the list keeps its place.* Its bound is read from the ticket counter under
-//!   the list's lock, so it is beyond the tickets of all appends that happened before, and bounds
-//!   do not fall along the list. An append that happens after it has a ticket from the bound on;
-//!   the consumer that sees that one's `WRITTEN` sees the list too, and looks there before it takes
-//!   a payload.
-//! - L6: *Everything is dropped once.* A payload leaves its slot by a read in `pop` or in `drop`;
-//!   `drop` visits the tickets from the consumer's place on that are `WRITTEN`.
-//! - L7: *A ticket that was left is filled before it is reached.* It is left under the lock that
-//!   the consumer holds while it moves `head`, and only if there is still no room then. The
-//!   consumer fills it when it moves `head` to where there is, and comes to it no earlier than
-//!   that.
+//!   the list's lock. So the bound is above the tickets of all appends that happened before, and
+//!   bounds do not decrease along the list. An append that happens after it has a ticket not below
+//!   the bound. A consumer that sees `WRITTEN` for that ticket also sees the list, which it checks
+//!   before it takes a payload.
+//! - L6: *Everything is dropped once.* A payload leaves its slot by a read in `pop` or by `drop`,
+//!   which visits the `WRITTEN` tickets from the consumer's place on.
+//! - L7: *A deferred ticket is filled before the consumer reaches it.* An entry is deferred under
+//!   the lock that the consumer holds while it moves `head`, and only if there is still no room
+//!   then. The consumer fills the slot when it moves `head` far enough, and cannot reach the ticket
+//!   earlier.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::mem::MaybeUninit;
 use std::ptr;
 use std::time::Instant;
@@ -96,7 +100,7 @@ const SEGMENTS: u64 = match () {
     () => 256,
 };
 
-/// Most entries in the log.
+/// Maximum number of entries in the log.
 const CAPACITY: u64 = SLOTS * SEGMENTS;
 
 const EMPTY: u32 = 0;
@@ -105,49 +109,50 @@ const WRITTEN: u32 = 2;
 
 /// Place of an entry in a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Ticket(u64);
+pub struct Ticket(u64);
 
 impl Ticket {
     /// A ticket from a number that [`Ticket::to_raw`] gave.
-    pub(crate) fn from_raw(raw: u64) -> Ticket {
+    pub fn from_raw(raw: u64) -> Ticket {
         Ticket(raw)
     }
 
-    /// The number.
-    pub(crate) fn to_raw(self) -> u64 {
+    /// The number of this ticket.
+    pub fn to_raw(self) -> u64 {
         self.0
     }
 
     /// The ticket after this one.
-    pub(crate) fn next(self) -> Ticket {
+    pub fn next(self) -> Ticket {
         Ticket(self.0 + 1)
     }
 
-    /// Whether this is one of every `n` tickets, the same ones in every run.
-    pub(crate) fn is_every(self, n: u64) -> bool {
+    /// Whether this is the last of a group of `n` tickets. The choice is the same in every run.
+    pub fn is_every(self, n: u64) -> bool {
         self.0 % n == n - 1
     }
 }
 
-struct Slot<T> {
+struct LogSlot<T> {
     state: AtomicU32,
     payload: UnsafeCell<MaybeUninit<T>>,
 }
 
 struct Segment<T> {
-    slots: [Slot<T>; SLOTS as usize],
-    /// Stands for the plain memory of the segment, which model checkers do not see: looked at by
-    /// whoever got the pointer, written by whoever recycles or frees it.
+    slots: [LogSlot<T>; SLOTS as usize],
+    /// Represents the plain memory of the segment to model checkers, which do not see it. A thread
+    /// with the pointer reads it; a thread that recycles or frees the segment writes it.
     memory: UnsafeCell<()>,
 }
 
 impl<T> Segment<T> {
     fn new() -> Segment<T> {
-        let slot = |_| Slot { state: AtomicU32::new(EMPTY), payload: UnsafeCell::new(MaybeUninit::uninit()) };
+        let slot =
+            |_| LogSlot { state: AtomicU32::new(EMPTY), payload: UnsafeCell::new(MaybeUninit::uninit()) };
         Segment { slots: std::array::from_fn(slot), memory: UnsafeCell::new(()) }
     }
 
-    fn slot(&self, ticket: u64) -> &Slot<T> {
+    fn slot(&self, ticket: u64) -> &LogSlot<T> {
         self.memory.with(|_| ());
         &self.slots[(ticket % SLOTS) as usize]
     }
@@ -159,43 +164,43 @@ impl<T> Drop for Segment<T> {
     }
 }
 
-/// What [`Log::push`] asks of its caller.
+/// The result of an append.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub(crate) struct Pushed {
+pub struct Pushed {
     /// Place of the entry.
-    pub(crate) ticket: Ticket,
-    /// The consumer waits for this very entry: it has to be scheduled.
-    pub(crate) awaited: bool,
+    pub ticket: Ticket,
+    /// The consumer waits for this entry, so the caller has to schedule it.
+    pub awaited: bool,
 }
 
-/// Entries that were left, with their tickets. Boxed: as a rule there are none, and an idle log is
-/// to be small.
+/// Entries whose append ran out of time, with their tickets. They are boxed to keep an idle log
+/// small: usually there are none.
 struct Left<T>(Vec<(u64, T)>);
 
 /// A multi-producer, single-consumer log. See the module's documentation.
-pub(crate) struct Log<T> {
+pub struct Log<T> {
     /// Next ticket.
     tail: CachePadded<AtomicU64>,
-    /// First ticket that has not been taken out.
+    /// First ticket whose segment has not been removed.
     head: CachePadded<AtomicU64>,
     directory: Box<[AtomicPtr<Segment<T>>; SEGMENTS as usize]>,
     /// A segment to use instead of allocating one, or null.
     spare: AtomicPtr<Segment<T>>,
-    /// First ticket that has not been read; whoever holds the lock is the consumer.
+    /// First ticket that has not been read. The thread that holds the lock is the consumer.
     place: Mutex<u64>,
-    /// Held by the consumer while it moves `head`, and by producers while they decide to wait for
-    /// that. Entries that were left, with their tickets.
+    /// The consumer holds the lock while it moves `head`, and producers while they decide to wait
+    /// for that. It guards the entries whose append ran out of time.
     room: Mutex<Option<Box<Left<T>>>>,
     made_room: Condvar,
-    /// Entries that did not fit and must not wait, each with its bound.
+    /// Entries that did not fit and whose threads must not wait, each with its bound (L5).
     late: Mutex<VecDeque<(u64, T)>>,
     /// Whether `late` may hold something.
     has_late: AtomicBool,
 }
 
-/// The reading end, held by one thread at a time.
-pub(crate) struct Reader<'a, T> {
+/// The consumer's end, held by one thread at a time.
+pub struct Reader<'a, T> {
     log: &'a Log<T>,
     /// First ticket that has not been read.
     place: MutexGuard<'a, u64>,
@@ -207,9 +212,21 @@ unsafe impl<T: Send> Send for Log<T> {}
 // SAFETY: holds for the same reason; no `&T` is ever handed out.
 unsafe impl<T: Send> Sync for Log<T> {}
 
+impl<T> fmt::Debug for Log<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Log(next ticket: {})", self.tail.load(Ordering::Relaxed))
+    }
+}
+
+impl<T> fmt::Debug for Reader<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Reader({:?})", self.log)
+    }
+}
+
 impl<T> Log<T> {
     /// An empty log.
-    pub(crate) fn new() -> Log<T> {
+    pub fn new() -> Log<T> {
         Log {
             tail: CachePadded::new(AtomicU64::new(0)),
             head: CachePadded::new(AtomicU64::new(0)),
@@ -223,26 +240,25 @@ impl<T> Log<T> {
         }
     }
 
-    /// Becomes the consumer; waits while another thread is.
+    /// Makes this thread the consumer. Waits while another thread is.
     #[cfg_attr(debug_assertions, track_caller)]
-    pub(crate) fn read(&self) -> Reader<'_, T> {
+    pub fn read(&self) -> Reader<'_, T> {
         Reader { log: self, place: self.place.lock() }
     }
 
-    /// Appends an entry. `when_full` is called if the log is full, before parking, with the place
-    /// of the entry: it must see to it that the consumer runs, and that it awaits each entry before
-    /// this one that is not written when it comes to it. What it returns is dropped when there is
-    /// room.
+    /// Appends an entry. If the log is full, `when_full` is called with the entry's ticket before
+    /// the thread parks. It must make sure that the consumer runs and awaits each unwritten entry
+    /// before this one. Its result is dropped when there is room.
     #[cfg(all(test, not(shuttle)))]
-    pub(crate) fn push<W>(&self, entry: T, when_full: impl FnOnce(Ticket) -> W) -> Pushed {
+    pub fn push<W>(&self, entry: T, when_full: impl FnOnce(Ticket) -> W) -> Pushed {
         self.push_within(entry, |ticket, _| (when_full(ticket), None), |_| None, |entry| entry)
     }
 
-    /// As `push`; `when_full` says too until when the entry waits, if not for ever. When that is
-    /// over, `waits_on` may say a later time. If it does not, what `give_up` makes of the entry is
-    /// left for the consumer, and the append is over.
+    /// As `push`, with a time limit. `when_full` also returns the deadline of the wait, if there is
+    /// one. When it has passed, `waits_on` may extend it. Otherwise the append ends, and the
+    /// consumer gets what `give_up` makes of the entry.
     #[inline(always)]
-    pub(crate) fn push_within<W>(
+    pub fn push_within<W>(
         &self,
         entry: T,
         when_full: impl FnOnce(Ticket, &T) -> (W, Option<Instant>),
@@ -279,7 +295,7 @@ impl<T> Log<T> {
             }
         };
         if !has_room {
-            // Not under the lock: it may be somebody else's code.
+            // Outside the lock, because this may run foreign code.
             entry = give_up(entry);
             let mut left = self.room.lock();
             // Relaxed: `head` is stored under this lock.
@@ -291,8 +307,8 @@ impl<T> Log<T> {
         self.fill(ticket, entry)
     }
 
-    /// Appends an entry without ever parking, for threads that the consumer may be waiting for.
-    pub(crate) fn push_at_once(&self, entry: T) -> Pushed {
+    /// Appends an entry without parking. For threads that the consumer may be waiting for.
+    pub fn push_at_once(&self, entry: T) -> Pushed {
         let mut ticket = self.tail.load(Ordering::Relaxed);
         while ticket < self.head.load(ordering!(Acquire, "log_head_load")) + CAPACITY {
             match self.tail.compare_exchange_weak(ticket, ticket + 1, Ordering::Relaxed, Ordering::Relaxed) {
@@ -303,29 +319,29 @@ impl<T> Log<T> {
         let mut late = self.late.lock();
         let bound = self.tail.load(Ordering::Relaxed);
         late.push_back((bound, entry));
-        // Relaxed: who has to find the entry has synchronised with us: by a later append (L5), or
-        // because we notify.
+        // Relaxed: a thread that has to find the entry has synchronised with this one, either by a
+        // later append (L5) or because this thread notifies it.
         self.has_late.store(true, Ordering::Relaxed);
-        // Everything below the bound, and then this: what is demanded of the entry is demanded of
-        // them.
+        // The consumer takes this entry after all tickets below the bound, so a demand for this
+        // entry is a demand for them.
         Pushed { ticket: Ticket(bound - 1), awaited: true }
     }
 
-    /// Writes an entry to the slot of its ticket, for which there is room.
+    /// Writes an entry to the slot of its ticket, which must be below `head + CAPACITY`.
     fn fill(&self, ticket: u64, entry: T) -> Pushed {
         let segment = self.segment(ticket);
         // SAFETY: holds because `segment` came from the directory for our ticket (L2) and is not
         // freed before our swap below (L3).
         let slot = unsafe { &*segment }.slot(ticket);
-        // SAFETY: holds because the ticket is ours alone and the slot is not `WRITTEN` yet, so
-        // nobody else touches the payload (L1).
+        // SAFETY: holds because this thread alone owns the ticket and the slot is not `WRITTEN`
+        // yet, so no other thread touches the payload (L1).
         slot.payload.with_mut(|payload| unsafe { (*payload).write(entry) });
         let before = slot.state.swap(WRITTEN, ordering!(Release, "log_publish"));
         debug_assert_ne!(before, WRITTEN, "bug: a ticket was used twice");
         Pushed { ticket: Ticket(ticket), awaited: before == AWAITED }
     }
 
-    /// Whether there is room for the entry of this ticket, in time.
+    /// Waits for room for the entry of this ticket; false if the deadline passes first.
     fn wait_for_room(&self, ticket: u64, until: Option<Instant>) -> bool {
         let mut guard = self.room.lock();
         // Relaxed: `head` is stored under this lock.
@@ -339,7 +355,7 @@ impl<T> Log<T> {
         true
     }
 
-    /// The segment of a ticket that is below `head + CAPACITY`, allocated if nobody has yet.
+    /// The segment of a ticket below `head + CAPACITY`, allocated if there is none yet.
     fn segment(&self, ticket: u64) -> *mut Segment<T> {
         let entry = &self.directory[(ticket / SLOTS % SEGMENTS) as usize];
         let found = entry.load(ordering!(Acquire, "log_segment_load"));
@@ -366,7 +382,7 @@ impl<T> Log<T> {
         }
     }
 
-    /// Puts an unused segment, all of whose slots are `EMPTY`, aside for later.
+    /// Keeps an unused segment, all of whose slots are `EMPTY`, for the next `install`.
     fn keep_spare(&self, segment: *mut Segment<T>) {
         let old = self.spare.swap(segment, ordering!(AcqRel, "log_spare_keep"));
         if !old.is_null() {
@@ -379,12 +395,12 @@ impl<T> Log<T> {
 
 impl<'a, T> Reader<'a, T> {
     /// Place of the next entry.
-    pub(crate) fn place(&self) -> Ticket {
+    pub fn place(&self) -> Ticket {
         Ticket(*self.place)
     }
 
     /// The next entry, if it has been written.
-    pub(crate) fn pop(&mut self) -> Option<T> {
+    pub fn pop(&mut self) -> Option<T> {
         let ticket = *self.place;
         let next = self.written(ticket);
         if self.log.has_late.load(Ordering::Relaxed)
@@ -393,7 +409,7 @@ impl<'a, T> Reader<'a, T> {
             return Some(entry);
         }
         let (entry, segment) = next?;
-        // SAFETY: holds because only the consumer, which is us, takes segments out of the
+        // SAFETY: holds because only the consumer, which is this thread, removes segments from the
         // directory.
         let slot = unsafe { &*segment }.slot(ticket);
         // SAFETY: holds because `WRITTEN` was seen with `Acquire`, so the payload is there (L1),
@@ -406,7 +422,7 @@ impl<'a, T> Reader<'a, T> {
         Some(payload)
     }
 
-    /// The first entry of the list, if it comes before this ticket.
+    /// The first entry of the list, if its place is before this ticket.
     #[cold]
     fn pop_late(&self, ticket: u64) -> Option<T> {
         let mut late = self.log.late.lock();
@@ -419,8 +435,7 @@ impl<'a, T> Reader<'a, T> {
         }
     }
 
-    /// The segment that holds this ticket's entry and where it is in the directory, if the entry
-    /// has been written.
+    /// The directory entry and the segment of this ticket, if its entry has been written.
     fn written(&self, ticket: u64) -> Option<(&'a AtomicPtr<Segment<T>>, *mut Segment<T>)> {
         let log = self.log;
         let entry = &log.directory[(ticket / SLOTS % SEGMENTS) as usize];
@@ -428,17 +443,17 @@ impl<'a, T> Reader<'a, T> {
         if segment.is_null() {
             return None;
         }
-        // SAFETY: holds because only the consumer, which is us, takes segments out of the
+        // SAFETY: holds because only the consumer, which is this thread, removes segments from the
         // directory.
         let slot = unsafe { &*segment }.slot(ticket);
         (slot.state.load(ordering!(Acquire, "log_consume")) == WRITTEN).then_some((entry, segment))
     }
 
-    /// Takes out a segment that has been read to its end and lets waiting producers in.
+    /// Removes a segment that has been read to its end, and admits waiting producers.
     fn retire(&self, entry: &AtomicPtr<Segment<T>>, segment: *mut Segment<T>, head: u64) {
         entry.store(ptr::null_mut(), Ordering::Relaxed);
         // SAFETY: holds because every slot was `WRITTEN`, seen with `Acquire`, so no producer
-        // touches the segment any more (L3), and it is out of the directory.
+        // touches the segment any more (L3), and it is no longer in the directory.
         let recycled = unsafe { &*segment };
         recycled.memory.with_mut(|_| ());
         for slot in &recycled.slots {
@@ -456,20 +471,19 @@ impl<'a, T> Reader<'a, T> {
         }
         drop(left);
         for (ticket, entry) in fits {
-            // Nobody is to be told: it is the consumer that awaits it.
+            // No wake-up is needed: this thread is the consumer that awaits it.
             let _ = self.log.fill(ticket, entry);
         }
     }
 
-    /// Asks to be told when the next entry is written. Returns false if it has been written
-    /// already; true means that its [`Pushed::awaited`] will be set.
-    pub(crate) fn await_next(&self) -> bool {
+    /// Requests a wake-up when the next entry is written. True means that its append will return
+    /// [`Pushed::awaited`]. False means that the entry has been written already.
+    pub fn await_next(&self) -> bool {
         let ticket = *self.place;
-        // SAFETY: holds because only the consumer, which is us, takes segments out of the
+        // SAFETY: holds because only the consumer, which is this thread, removes segments from the
         // directory.
         let slot = unsafe { &*self.log.segment(ticket) }.slot(ticket);
-        // Relaxed: nothing is read on the strength of this. Who is told that the entry is there
-        // calls `pop`.
+        // Relaxed: no data is read after this. `pop` acquires the entry.
         match slot.state.compare_exchange(EMPTY, AWAITED, Ordering::Relaxed, Ordering::Relaxed) {
             Ok(_) | Err(AWAITED) => true,
             Err(_) => false,
@@ -479,7 +493,7 @@ impl<'a, T> Reader<'a, T> {
 
 impl<T> Drop for Log<T> {
     fn drop(&mut self) {
-        // Not by its lock: who drops a log may be the reader of another.
+        // Without its lock: the dropping thread may be the reader of another log.
         let place = *self.place.get_mut();
         let end = self.tail.load(Ordering::Relaxed);
         for ticket in place..end.min(place + CAPACITY) {
@@ -487,8 +501,8 @@ impl<T> Drop for Log<T> {
             if segment.is_null() {
                 continue;
             }
-            // SAFETY: holds because `&mut self` says that nobody else is here, and segments are
-            // freed below.
+            // SAFETY: holds because `&mut self` excludes other threads, and segments are freed
+            // below.
             let slot = unsafe { &*segment }.slot(ticket);
             if slot.state.load(Ordering::Relaxed) == WRITTEN {
                 // SAFETY: holds because the payload was written and, being at or past the place,

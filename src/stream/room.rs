@@ -1,37 +1,39 @@
-//! What becomes of a thread that finds no room to record in.
+//! What a recording thread does when the log of its stream is full.
 //!
 //! The log of a stream is bounded, and the driver makes room in it as fast as the device computes.
-//! A thread that records meanwhile waits: for as long as
-//! [`Deadlines::wait`](crate::Deadlines::wait) says; if that says nothing, until there is room,
-//! unless what holds the stream up is a value that somebody has promised and does not bring, which
-//! may be this very thread ([`Deadlines::promise`](crate::Deadlines::promise)). Then its op is
-//! given up, and its call says so. An event sink must not wait, and what it records is bounded
-//! otherwise ([`crate::EventSink`]).
+//! A thread that records meanwhile waits for at most [`Deadlines::wait`](crate::Deadlines::wait).
+//! Without that deadline it waits until there is room, with one exception. The stream may be
+//! blocked by a promised value that is not delivered, possibly by this very thread. Then the limit
+//! is [`Deadlines::promise`](crate::Deadlines::promise).
+//!
+//! When the limit has passed, the op is given up and its call returns an error. An event sink must
+//! not wait. What it records is limited in another way ([`crate::EventSink`]).
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use fuseline_fusion::Site;
 
-use super::Entry;
-use super::trace_cache::End;
+use fuseline_record::entry::End;
+
 use crate::error::{Activity, Error, Failure, Stage, StallReport};
 use crate::event::{Wait, is_telling, note_replayed};
 use crate::limits::MAX_SINK_OPS;
 use crate::promised::after;
+use crate::record::Entry;
 use crate::stream::StreamShared;
 use crate::tensor::Tensor;
 use crate::value::Outcome;
 
 impl StreamShared {
-    /// Until when an entry waits for room in the log; for ever if that is not said.
+    /// The deadline of an entry that waits for room in the log; `None` if it waits forever.
     #[cold]
     pub(crate) fn patience(&self, entry: &Entry) -> Option<Instant> {
         match entry {
-            // Who asks waits for the answer, and for no longer than it wants to.
+            // The requesting thread waits for the answer, with its own deadline.
             Entry::Demand(..) | Entry::Fence(_) | Entry::Replayed(_, End::Asked(_)) => Some(Instant::now()),
             Entry::Op(_) => self.room_deadline(),
-            // There are as many as ops, and nobody to be told.
+            // They are about as many as ops, and no caller can get an error.
             Entry::Release(_)
             | Entry::Flush(_)
             | Entry::WaitFor(_)
@@ -43,9 +45,9 @@ impl StreamShared {
         }
     }
 
-    /// Until when a thread that records waits for room; for ever if that is not said. If nothing
-    /// else limits it, until it is to be looked whether a promise that nobody keeps holds the
-    /// stream up: now, if one has for too long.
+    /// The deadline of a recording thread that waits for room; `None` if it waits forever. Without
+    /// [`Deadlines::wait`](crate::Deadlines::wait) it is the time of the next check for an overdue
+    /// promise, or now if one is overdue already.
     #[cold]
     pub(crate) fn room_deadline(&self) -> Option<Instant> {
         self.engine().deadline().or_else(|| match self.overdue()? {
@@ -54,7 +56,7 @@ impl StreamShared {
         })
     }
 
-    /// Until when an entry waits on whose time to wait for room is over.
+    /// A later deadline for an entry whose deadline has passed; `None` if it is given up.
     #[cold]
     pub(crate) fn waits_on(&self, entry: &Entry) -> Option<Instant> {
         match entry {
@@ -63,7 +65,7 @@ impl StreamShared {
         }
     }
 
-    /// Until when a thread that records waits on whose time to wait for room is over.
+    /// A later deadline for a recording thread whose deadline has passed; `None` if it gives up.
     #[cold]
     pub(crate) fn waits_longer(&self) -> Option<Instant> {
         match self.engine().deadline() {
@@ -72,20 +74,20 @@ impl StreamShared {
         }
     }
 
-    /// The promise that holds the stream up for too long, in words, or when to look next; nothing
-    /// if that is not limited.
+    /// A description of the promise that blocks the stream for too long, or else the time of the
+    /// next check. `None` if promises have no deadline.
     fn overdue(&self) -> Option<Result<String, Instant>> {
-        // Models have no clock.
+        // Concurrency models have no clock.
         let most = self.engine().config().waits().promise.filter(|_| cfg!(not(any(loom, shuttle))))?;
         let is_elsewhere = |stand: StallReport| !matches!(stand.doing, Activity::Waits(Wait::Input));
-        // Held up by something of its own, it is not held up by a promise.
+        // A stream that is busy with something else is not blocked by a promise.
         Some(match self.activity().look().is_some_and(is_elsewhere) {
             true => Err(after(Instant::now(), most)),
             false => self.engine().promises().overdue(most),
         })
     }
 
-    /// What an event sink records, or what is recorded instead if it would feed itself for ever.
+    /// The entry of an event sink, given up if the sink would cause its own events forever.
     #[cold]
     pub(crate) fn unless_fed(&self, entry: Entry) -> Entry {
         let admits_op = || self.engine().events().admits_op(self.engine().counters().ops.get());
@@ -97,8 +99,8 @@ impl StreamShared {
         entry
     }
 
-    /// What is recorded instead of an entry that has waited in vain: nothing, if somebody can be
-    /// told.
+    /// The entry to record instead of one whose deadline has passed. An op with results becomes
+    /// `Entry::Dropped`, and its results fail. Other entries stay.
     #[cold]
     pub(crate) fn give_up(&self, entry: Entry) -> Entry {
         let op = match entry {
@@ -122,7 +124,7 @@ impl StreamShared {
         Entry::Dropped
     }
 
-    /// An op was given up, or more of them would be too much, because the stream does not go on.
+    /// The error of an op that was given up, or not recorded, because the stream makes no progress.
     #[cold]
     pub(crate) fn no_room(&self, site: &Site) -> Error {
         if is_telling() {
@@ -146,11 +148,11 @@ impl StreamShared {
         Error::timeout(waited, format!("room in the log of stream {}", self.id()), self.activity().look())
     }
 
-    /// Whether an op with this result was given up. Not known of one that another thread sees to;
-    /// its results have failed then.
+    /// Whether the op with this result was given up. If another thread gives it up later, its
+    /// results fail instead.
     #[inline(always)]
     pub(crate) fn was_given_up(&self, result: Option<&Tensor>) -> bool {
-        // As a rule nobody has come to it yet.
+        // Usually the value has no outcome yet.
         match result.and_then(|result| result.cell().outcome().get()) {
             Some(Outcome::Failed(failure)) => failure.stage == Stage::Wait,
             _ => false,

@@ -1,8 +1,10 @@
 //! Streams: program-ordered sequences of ops on one device.
 //!
-//! Any thread may record on a stream; the order of its log is the order of the program. Values may
-//! be used across the streams of an engine: the using stream waits for the making one, and nobody
-//! waits on the host.
+//! Any thread may record on a stream; the order of its log is the order of the program. A stream
+//! may use values of other streams of its engine. The device-side work of the using stream then
+//! waits for that of the producing stream, and no host thread waits.
+
+mod room;
 
 use std::fmt;
 use std::sync::{Arc, Weak};
@@ -11,6 +13,13 @@ use std::time::{Duration, Instant};
 use fuseline_fusion::op::Effect;
 use fuseline_fusion::region::{Boundary, Mode, Operand, Operands, RegionBuilder, Results, TraceOp};
 use fuseline_fusion::{Attrs, Body, OpCode, Site, StreamId};
+use fuseline_record::entry::{Fence, Fenced};
+use fuseline_record::handle::TakeResults;
+use fuseline_record::handle_count::Dropped;
+use fuseline_record::log::{Log, Pushed, Ticket};
+use fuseline_record::memo::{self, InferredCall};
+use fuseline_record::mode::{FUSED, mode_code, mode_of, scoped_mode};
+use fuseline_record::trace_cache::Replayed;
 use fuseline_sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use fuseline_sync::fork::{is_forked, keep_in_child};
 use fuseline_sync::schedule::actor::{Actor, Finished, Notified, Unwinding};
@@ -18,28 +27,26 @@ use fuseline_sync::{Mutex, Rank};
 use smallvec::SmallVec;
 
 use crate::check::Checks;
+use crate::counters::Stall;
 use crate::engine::EngineShared;
 use crate::error::{Error, Result};
-use crate::event::Event;
+use crate::event::{Event, is_counted};
 use crate::execute::{CurrentActivity, DeferredFrees, Driver, InFlight, ReadSites, is_driving};
 use crate::limits::{ENTRIES_PER_HINT, LARGE_RELEASE};
-use crate::record::log::{Log, Pushed, Ticket};
-use crate::record::memo::{self, InferredCall};
-use crate::record::trace_cache::{Dropped, Replay, Replayed, TakeResults};
-use crate::record::{Entry, FUSED, Fence, Fenced, caller, mode_code, mode_of, scoped_mode};
+use crate::record::{Entry, RecordCall, Replay};
 use crate::tensor::{Tensor, here};
 use crate::trace::{self, Trace};
 use crate::value::{ValueCell, ValuePromise, ValueRef};
 
-/// One stream: its log, its driver, and the state in which that is.
+/// One stream: its log, its driver and their state.
 pub(crate) struct StreamShared {
     id: StreamId,
     log: Log<Entry>,
-    /// Entries below this ticket are waited for, so the driver must not stop at one that is being
+    /// Entries below this ticket are demanded, so the driver must not stop at one that is being
     /// written.
     demanded: AtomicU64,
     actor: Actor,
-    /// There is one until the stream ends.
+    /// Present until the stream ends.
     driver: Mutex<Option<Driver>>,
     in_flight: Arc<InFlight>,
     donated: DeferredFrees,
@@ -50,43 +57,12 @@ pub(crate) struct StreamShared {
     checks: Arc<Checks>,
     /// The body that ops go into instead of the log, which then stays empty.
     trace: Option<Arc<Trace>>,
-    /// Goes last: its end is the end of the client, if nothing else of that is left.
+    /// Dropped last, because this may be the last reference to the PJRT client.
     engine: Arc<EngineShared>,
 }
 
-/// Results of a recorded op.
+/// The results of a recorded op.
 pub type Tensors = SmallVec<[Tensor; 1]>;
-
-/// A call to be recorded.
-#[derive(Clone, Copy)]
-pub(crate) struct RecordCall<'a> {
-    pub(crate) op: OpCode,
-    pub(crate) attrs: &'a Attrs,
-    pub(crate) bodies: &'a [Arc<Body>],
-    pub(crate) operands: &'a [&'a Tensor],
-    pub(crate) effect: Effect,
-    pub(crate) site: &'a Site,
-}
-
-impl<'a> RecordCall<'a> {
-    /// A pure op without bodies.
-    #[inline(always)]
-    pub(crate) fn new(
-        op: OpCode,
-        attrs: &'a Attrs,
-        operands: &'a [&'a Tensor],
-        site: &'a Site,
-    ) -> RecordCall<'a> {
-        let site = caller().unwrap_or(site);
-        RecordCall { op, attrs, bodies: &[], operands, effect: Effect::Pure, site }
-    }
-
-    /// The signature, if the kinds of the operands tell it.
-    #[inline(always)]
-    fn known(&self) -> Option<InferredCall> {
-        memo::by_tokens(self.op, self.attrs, self.bodies, self.operands)
-    }
-}
 
 impl StreamShared {
     pub(crate) fn new(id: StreamId, engine: Arc<EngineShared>) -> Arc<StreamShared> {
@@ -104,7 +80,7 @@ impl StreamShared {
         let builder = RegionBuilder::new(config.new_boundary_rule(engine.telemetry()), config.budgets());
         let (max_regions, max_bytes) = config.in_flight();
         let in_flight = Arc::new(InFlight::new(max_regions, max_bytes));
-        // A body's stream launches nothing.
+        // The stream of a body launches nothing.
         let is_real = trace.is_none() && !is_forked();
         if is_real {
             engine.add_in_flight(&in_flight);
@@ -144,7 +120,7 @@ impl StreamShared {
         self.trace.as_ref()
     }
 
-    /// This stream, or the one that has a log under a tracing one.
+    /// The stream that has a log: this one, or the one below a tracing stream.
     pub(crate) fn base(self: &Arc<Self>) -> &Arc<StreamShared> {
         self.trace.as_ref().map_or(self, |trace| trace.base())
     }
@@ -173,15 +149,15 @@ impl StreamShared {
         &self.donated
     }
 
-    /// What its first region that is not done is at.
+    /// What the first unfinished region of the stream is doing.
     pub(crate) fn activity(&self) -> &CurrentActivity {
         &self.activity
     }
 
-    /// Entries below this are waited for.
+    /// The entries below this ticket are demanded.
     pub(crate) fn demanded(&self) -> Ticket {
-        // Relaxed: who raises it notifies the actor afterwards, which is what makes a driver see
-        // it.
+        // Relaxed: the thread that raises it notifies the actor afterwards, and that synchronises
+        // with the driver.
         Ticket::from_raw(self.demanded.load(Ordering::Relaxed))
     }
 
@@ -204,7 +180,7 @@ impl StreamShared {
 
     // ----- scheduling -----
 
-    /// Asks for the stream to be worked on by a thread of the pool, unless somebody is at it.
+    /// Schedules the stream on the driver pool, unless a thread is driving it already.
     pub(crate) fn notify(self: &Arc<Self>) {
         if self.actor.notify() == Notified::Enqueue {
             self.engine.drive_pool().push(self.clone());
@@ -213,32 +189,32 @@ impl StreamShared {
 
     /// As [`StreamShared::notify`], from a thread on which the stream must not be dropped.
     pub(crate) fn notify_from_outside(this: Arc<Self>) {
-        // Whether or not somebody is at it: the pool's thread finds out, and it is there that the
-        // stream is dropped.
+        // Push the stream even if a thread is driving it: the thread of the pool finds out, and the
+        // stream is dropped there.
         let _ = this.actor.notify();
         let pool = this.engine.drive_pool().clone();
         pool.push(this);
     }
 
-    /// Works on the stream if it still waits for a thread; called by the pool.
+    /// Drives the stream if it is still queued. Called by the pool.
     pub(crate) fn run_queued(self: &Arc<Self>) {
         if self.actor.start_queued() {
             self.run(false);
         }
     }
 
-    /// Works on the stream if nobody else does. If somebody does, they see what was asked for until
-    /// now.
+    /// Drives the stream on this thread if no other thread does. Another driving thread sees
+    /// everything that was demanded so far.
     fn run_here(self: &Arc<Self>) {
         if self.actor.start() {
             self.run(true);
         }
     }
 
-    /// Works on the stream; as one who waits for a value (`is_reader`) until that is there, and
-    /// then leaves the rest to the pool.
+    /// Drives the stream. A thread that waits for a value (`is_reader`) stops when the value is
+    /// there and leaves the rest to the pool.
     fn run(self: &Arc<Self>, is_reader: bool) {
-        // A panic in the driver would be a bug of ours.
+        // A panic in the driver is a bug of the engine.
         let unwinding = Unwinding(&self.actor);
         let mut is_left = false;
         loop {
@@ -255,8 +231,8 @@ impl StreamShared {
         }
     }
 
-    /// Puts an entry into the log, and says so if it is waited for. All but the gate of the replay
-    /// do it by [`Replay::submit`].
+    /// Appends an entry to the log and notes the demand, if it is one. Only the trace cache calls
+    /// this; other callers use [`Replay::submit`].
     #[inline(always)]
     pub(crate) fn append(self: &Arc<Self>, entry: Entry) {
         let is_demanded = entry.is_demanded();
@@ -266,7 +242,7 @@ impl StreamShared {
         }
     }
 
-    // Twice per op: when it is recorded and when its result is dropped.
+    // Runs twice per op: when it is recorded and when its result is dropped.
     #[inline(always)]
     pub(crate) fn push(self: &Arc<Self>, entry: Entry) -> Ticket {
         // The driver may be waiting for this thread, so this thread must not wait for the driver.
@@ -275,8 +251,8 @@ impl StreamShared {
             false => self.log.push_within(
                 entry,
                 |ticket, entry| {
-                    // There is room when the driver has been here, so it has to be told of each
-                    // entry on its way that is still to be written.
+                    // The driver makes room only when it has passed this ticket, so demand every
+                    // entry before it that is still unwritten.
                     self.demand(ticket);
                     self.notify();
                     (self.engine().counters().stall(), self.patience(entry))
@@ -291,13 +267,12 @@ impl StreamShared {
         ticket
     }
 
-    /// Makes the driver go through everything up to and including `ticket`.
+    /// Makes the driver process everything up to and including `ticket`.
     fn demand(&self, ticket: Ticket) {
         self.demanded.fetch_max(ticket.next().to_raw(), Ordering::Relaxed);
     }
 
-    /// Keeps every thread of the engine from working on the stream from now on: the caller does, by
-    /// stages.
+    /// From now on no thread of the engine drives the stream. The caller does, stage by stage.
     #[cfg(feature = "stages")]
     pub(crate) fn hold(&self) -> bool {
         self.actor.start()
@@ -305,11 +280,11 @@ impl StreamShared {
 
     // ----- what others ask of a stream -----
 
-    /// A handle on a value is dropped.
+    /// Drops a handle on a value.
     #[inline]
     pub(crate) fn drop_handle(self: &Arc<Self>, value: Arc<ValueCell>) {
         match value.handles().drop_one(|| self.replay.at()) {
-            // The tape has the reference from now on (H1 of `record::trace_cache::handles`).
+            // The reference now belongs to the trace (H1 of `record::handle_count`).
             Dropped::MovedToTrace => std::mem::forget(value),
             Dropped::Shared => drop(value),
             Dropped::Last if self.trace.is_none() => self.release(value),
@@ -317,14 +292,14 @@ impl StreamShared {
         }
     }
 
-    /// The last handle on a value was dropped, which the log has to say.
+    /// Records that the last handle on a value was dropped.
     #[inline(never)]
     fn release(self: &Arc<Self>, value: Arc<ValueCell>) {
         if is_forked() {
             return std::mem::forget(value);
         }
-        // The entry keeps the memory until the driver comes to it, and nothing else may call the
-        // driver to this stream.
+        // The entry holds the memory until the driver processes it, and nothing else may notify the
+        // driver.
         let is_large = value.outcome().get().is_some() && value.ty().bytes() >= LARGE_RELEASE;
         self.replay.submit(Entry::Release(value), self);
         if is_large {
@@ -332,7 +307,7 @@ impl StreamShared {
         }
     }
 
-    /// Sees to it that a value is computed without being asked again; does not wait.
+    /// Demands a value, so that it will be computed. Does not wait.
     pub(crate) fn need(self: &Arc<Self>, value: &Arc<ValueCell>, why: Boundary) {
         if self.trace.is_some() || is_forked() {
             return;
@@ -346,7 +321,7 @@ impl StreamShared {
         self.notify();
     }
 
-    /// As [`StreamShared::need`], because the host asks for the value at `site`.
+    /// As [`StreamShared::need`], for a read of the host at `site`.
     pub(crate) fn need_for_host(self: &Arc<Self>, value: &Arc<ValueCell>, site: &Site) {
         self.note_read_site(value, site);
         self.need(value, Boundary::HostRead);
@@ -358,9 +333,9 @@ impl StreamShared {
         }
     }
 
-    /// As [`StreamShared::need_for_host`], and works on the stream on this thread, which is about
-    /// to wait for the value: unless there is a deadline, since it may not come back from the
-    /// plugin.
+    /// As [`StreamShared::need_for_host`], for a thread that is about to wait for the value. It
+    /// drives the stream itself, unless it has a deadline, because a call of the plugin may not
+    /// return.
     pub(crate) fn need_now(self: &Arc<Self>, value: &Arc<ValueCell>, deadline: Option<Instant>, site: &Site) {
         if value.needs_boundary() {
             self.note_read_site(value, site);
@@ -372,7 +347,7 @@ impl StreamShared {
         }
     }
 
-    /// Works on the stream, on this thread if it may stay there.
+    /// Drives the stream on this thread, or notifies the pool if there is a deadline.
     fn run_by(self: &Arc<Self>, deadline: Option<Instant>) {
         match deadline {
             None => self.run_here(),
@@ -413,8 +388,8 @@ impl StreamShared {
         }
     }
 
-    /// The place where the stream is now: reached when everything recorded so far has been
-    /// computed. Does not wait.
+    /// A fence at the current position of the stream. It is reached when everything recorded so far
+    /// has been computed. Does not wait.
     pub(crate) fn place(self: &Arc<Self>, site: &Site) -> Result<Arc<Fence>> {
         Error::unless_forked(site)?;
         if let Some(trace) = &self.trace {
@@ -426,7 +401,7 @@ impl StreamShared {
         Ok(fence)
     }
 
-    /// Has everything that is recorded from now on run after another stream has reached this place.
+    /// Everything that is recorded from now on runs after another stream has reached this fence.
     /// Does not wait.
     pub(crate) fn run_after(self: &Arc<Self>, fence: Arc<Fence>, site: &Site) -> Result<()> {
         Error::unless_forked(site)?;
@@ -439,20 +414,20 @@ impl StreamShared {
         Ok(())
     }
 
-    /// Records an op and returns its results at once. In Debug mode, when they are computed and
-    /// checked.
+    /// Records an op and returns its results at once. In Debug mode it returns when they are
+    /// computed and checked.
     pub(crate) fn record(self: &Arc<Self>, call: RecordCall<'_>) -> Result<Tensors> {
         Error::unless_forked(call.site)?;
         let mut results = Tensors::new();
         match self.replay.record(&call, self, &mut results) {
             Replayed::Yes => {}
-            Replayed::No => self.record_new(&call, call.known(), &mut results)?,
+            Replayed::No => self.record_new(&call, call.inferred(), &mut results)?,
             Replayed::TooMany => return Err(self.no_room(call.site)),
         }
         Ok(results)
     }
 
-    /// As [`StreamShared::record`], for an op that has one result.
+    /// As [`StreamShared::record`], for an op with one result.
     #[inline(always)]
     pub(crate) fn record_one(self: &Arc<Self>, call: RecordCall<'_>) -> Result<Tensor> {
         match self.record_fast(&call) {
@@ -465,29 +440,29 @@ impl StreamShared {
         }
     }
 
-    /// Records an op that has one result if it is what is expected, at the place where it usually
-    /// is. If not, it is still to be recorded.
+    /// Records an op with one result on the fast path of the trace cache, if it is the expected
+    /// one. `None` means that it still has to be recorded.
     #[inline(always)]
     pub(crate) fn record_fast(self: &Arc<Self>, call: &RecordCall<'_>) -> Option<Tensor> {
         self.replay.record_fast(call, self).map(|cell| Tensor::new(cell, self.clone()))
     }
 
-    /// Records an op that has one result.
+    /// Records an op with one result when the fast path did not apply.
     #[inline(never)]
     pub(crate) fn record_slow(self: &Arc<Self>, call: &RecordCall<'_>) -> Result<Tensor> {
-        self.record_single(call, || call.known())
+        self.record_single(call, || call.inferred())
     }
 
-    /// Records an op of two operands that has one result if both have one type. If not, it is still
-    /// to be recorded, and what is expected is expected as before.
+    /// Records an op with one result and two operands, if the operands have the same type. `None`
+    /// means that it still has to be recorded; the expected trace is unaffected.
     #[inline(never)]
     pub(crate) fn record_same_type(
         self: &Arc<Self>,
         call: &RecordCall<'_>,
         [lhs, rhs]: [&Tensor; 2],
     ) -> Option<Result<Tensor>> {
-        let known = call.known();
-        // An op that is known on such operands need not be asked whether they are alike.
+        let known = call.inferred();
+        // A memoized call proves that the types fit, so they need not be compared.
         if known.is_none() && lhs.ty() != rhs.ty() {
             return None;
         }
@@ -515,7 +490,7 @@ impl StreamShared {
         self: &Arc<Self>,
         call: &RecordCall<'_>,
         known: Option<InferredCall>,
-        made: &mut impl TakeResults,
+        made: &mut impl TakeResults<Tensor>,
     ) -> Result<()> {
         let &RecordCall { op, attrs, bodies, operands, effect, site } = call;
         let known = match known {
@@ -562,8 +537,8 @@ impl StreamShared {
         Ok(())
     }
 
-    /// References to the operands of an op, for the log; false if one of them belongs to a trace,
-    /// and the op with it.
+    /// References to the operands of an op, for the log. False if an operand belongs to a body, and
+    /// therefore the op.
     #[inline]
     pub(crate) fn take_operands(
         self: &Arc<Self>,
@@ -574,9 +549,9 @@ impl StreamShared {
         for tensor in operands {
             let cell = tensor.cell();
             inputs.push(if cell.is_scalar() {
-                Operand::Scalar(ValueRef(cell.clone()))
+                Operand::Scalar(ValueRef::of(cell.clone()))
             } else if Arc::ptr_eq(tensor.stream(), self) || self.borrow(tensor, operands, site)? {
-                Operand::Tensor(ValueRef(cell.clone()))
+                Operand::Tensor(ValueRef::of(cell.clone()))
             } else {
                 return Ok(false);
             });
@@ -584,12 +559,12 @@ impl StreamShared {
         Ok(true)
     }
 
-    /// Handles on the results of an op, and the promises to make them.
+    /// Creates handles on the results of an op and returns the promises to produce them.
     #[inline]
     pub(crate) fn promise(
         self: &Arc<Self>,
         known: &InferredCall,
-        made: &mut impl TakeResults,
+        made: &mut impl TakeResults<Tensor>,
     ) -> Results<ValuePromise> {
         let mut results = Results::new();
         for (index, ty) in known.signature.results().iter().enumerate() {
@@ -600,8 +575,8 @@ impl StreamShared {
         results
     }
 
-    /// Sees to it that a tensor of another stream can be an operand on this one. False if one of
-    /// the operands belongs to a trace, and the op with it.
+    /// Makes a tensor of another stream usable as an operand on this one. False if an operand
+    /// belongs to a body, and therefore the op.
     #[cold]
     fn borrow(self: &Arc<Self>, tensor: &Tensor, operands: &[&Tensor], site: &Site) -> Result<bool> {
         if operands.iter().any(|operand| operand.cell().place().is_some()) {
@@ -622,9 +597,49 @@ impl StreamShared {
     }
 }
 
+impl fuseline_record::stream::Stream for StreamShared {
+    type Handle = Tensor;
+    type Stall<'a> = Stall<'a>;
+
+    #[inline(always)]
+    fn is_driving() -> bool {
+        is_driving()
+    }
+
+    #[inline(always)]
+    fn may_replay(&self) -> bool {
+        self.is_fused() && !self.engine.captures().is_on() && !is_counted()
+    }
+
+    #[inline(always)]
+    fn append(self: &Arc<Self>, entry: Entry) {
+        self.append(entry);
+    }
+
+    fn notify(self: &Arc<Self>) {
+        self.notify();
+    }
+
+    fn stall(&self) -> Stall<'_> {
+        self.engine.counters().stall()
+    }
+
+    fn room_deadline(&self) -> Option<Instant> {
+        self.room_deadline()
+    }
+
+    fn waits_longer(&self) -> Option<Instant> {
+        self.waits_longer()
+    }
+
+    fn give_up(&self, entry: Entry) -> Entry {
+        self.give_up(entry)
+    }
+}
+
 impl Drop for StreamShared {
-    /// What nobody has worked on goes, and with it buffers of the plugin's. Who has a deadline does
-    /// not wait for that any longer.
+    /// Drops unprocessed entries and with them buffers of the plugin. With a deadline, the thread
+    /// waits for that no longer than the deadline.
     fn drop(&mut self) {
         self.checks.end();
         let is_elsewhere = is_driving() || crate::pjrt::inside_callback() || is_forked();
@@ -638,7 +653,7 @@ impl Drop for StreamShared {
         let donated = std::mem::replace(&mut self.donated, DeferredFrees::new());
         let replay = std::mem::replace(&mut self.replay, Replay::new(false));
         let rest = (log, self.driver.lock().take(), replay, donated);
-        // If it does not come back, the engine stays: its end would wait for that thread.
+        // If the call does not return, keep the engine alive: its end would wait for that thread.
         let (engine, since) = (self.engine.clone(), Instant::now());
         let ended = self.engine.run_with_deadline(deadline, move |hand_over| {
             drop(rest);
@@ -651,7 +666,7 @@ impl Drop for StreamShared {
     }
 }
 
-/// Refuses to wait on a thread that others wait for.
+/// Fails on a thread that a driver may be waiting for, because such a thread must not wait.
 pub(crate) fn may_wait() -> Result<()> {
     if is_driving() {
         return Err(Error::misuse(
@@ -670,9 +685,9 @@ impl fmt::Debug for StreamShared {
 
 /// A program-ordered sequence of ops on the engine's device.
 ///
-/// Ops go to the stream of their first operand; an engine has one stream to start with. A program
-/// that has independent parts may open more, so that one part's compiles and back-pressure do not
-/// hold up the others. Cheap to clone; `Send + Sync`: any thread may record on any stream.
+/// Ops go to the stream of their first operand. An engine starts with one stream. A program with
+/// independent parts may open more, so that the compiles and back-pressure of one part do not delay
+/// the others. Streams are cheap to clone and `Send + Sync`: any thread may record on any stream.
 #[derive(Clone)]
 pub struct Stream(Arc<StreamShared>);
 
@@ -685,14 +700,14 @@ impl Stream {
         &self.0
     }
 
-    /// Its number within the engine.
+    /// The number of the stream within the engine.
     #[must_use]
     pub fn id(&self) -> StreamId {
         self.0.id
     }
 
-    /// Sets the mode of ops recorded on this stream from now on; `None` is the engine's mode. A
-    /// mode set by [`crate::with_mode`] goes before it.
+    /// Sets the mode of ops recorded on this stream from now on. `None` means the engine's mode. A
+    /// mode set by [`crate::with_mode`] takes precedence.
     pub fn set_mode(&self, mode: Option<Mode>) {
         self.0.mode.store(mode_code(mode), Ordering::Relaxed);
     }
@@ -703,20 +718,20 @@ impl Stream {
         self.0.mode()
     }
 
-    /// Ends the region that is being recorded and lets it run. Returns at once. Never needed for a
-    /// right result; it can make the device start earlier.
+    /// Ends the region that is being recorded and lets it run. Returns at once. A flush is never
+    /// needed for a correct result, but it can make the device start earlier.
     pub fn flush(&self) {
         self.0.flush(Boundary::Flush);
     }
 
     /// Waits until everything recorded on this stream so far has been computed.
     ///
-    /// Failures of single values are not reported here: they stay with the values.
+    /// Failures of single values are not reported here. They stay with the values.
     ///
     /// # Errors
     /// When called from an event sink or callback, which must not wait; when it takes longer than
-    /// [`Deadlines::wait`](crate::Deadlines::wait), if that is set; when a check of what was
-    /// recorded has failed ([`EngineConfig::check_indices`](crate::EngineConfig::check_indices)).
+    /// [`Deadlines::wait`](crate::Deadlines::wait), if that is set; when a check of a recorded op
+    /// has failed ([`EngineConfig::check_indices`](crate::EngineConfig::check_indices)).
     #[track_caller]
     pub fn synchronize(&self) -> Result<()> {
         self.0.synchronize(None, &here())
@@ -725,16 +740,16 @@ impl Stream {
     /// As [`Stream::synchronize`], for at most `timeout`.
     ///
     /// # Errors
-    /// When the time is over; everything recorded goes on.
+    /// When `timeout` has passed. Everything recorded continues to run.
     #[track_caller]
     pub fn synchronize_for(&self, timeout: Duration) -> Result<()> {
         self.0.synchronize(Instant::now().checked_add(timeout), &here())
     }
 
-    /// Records an op of the op table on this stream: what every tensor method comes down to.
+    /// Records an op of the op table on this stream. Every tensor method ends here.
     ///
-    /// The operands may be of any stream of this engine. The record layer is exact: no
-    /// broadcasting, no promotion.
+    /// The operands may belong to any stream of this engine. This layer neither broadcasts nor
+    /// promotes.
     ///
     /// # Errors
     /// When the op table refuses the call; in Debug mode, when the op fails.

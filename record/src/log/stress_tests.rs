@@ -1,4 +1,4 @@
-//! Real threads, for ThreadSanitizer and for the rare schedules of a long run.
+//! Stress tests with real threads, for ThreadSanitizer and for the rare schedules of a long run.
 
 #![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "a test, on real threads")]
 
@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use super::Log;
 
-/// Producers on real threads, one consumer that falls behind now and then; nothing is lost, doubled
+/// Several producers and one consumer that falls behind now and then. No entry is lost, duplicated
 /// or out of order.
 #[test]
 fn stress_producers_and_consumer() {
@@ -57,10 +57,10 @@ fn stress_producers_and_consumer() {
     threads.into_iter().for_each(|thread| thread.join().unwrap());
 }
 
-/// A producer that is stuck in the middle of an append holds back what comes after it, and no other
-/// producer until the log is full: of these one at a time waits, and no entry beyond the log's room
-/// is kept. How long an append takes meanwhile is told: with `--release` and `--nocapture` for a
-/// figure.
+/// A producer that is stuck in the middle of an append holds back the entries after its own. It
+/// blocks no other producer until the log is full. Then producers wait, and no entry beyond the
+/// capacity is kept. With `--release` and `--nocapture` the test prints how long an append takes
+/// meanwhile.
 #[test]
 fn stress_a_stuck_producer_blocks_nobody() {
     let rounds = if cfg!(debug_assertions) { 2 } else { 200 };
@@ -76,7 +76,7 @@ fn stress_a_stuck_producer_blocks_nobody() {
     );
 }
 
-/// Fills a log in which the first entry is being written all the while; what each append took, in
+/// Fills a log while its first entry stays unwritten. Returns the time of each append in
 /// nanoseconds.
 fn appends_beside_a_stuck_one() -> Vec<u64> {
     const ROOM: u64 = super::CAPACITY;
@@ -84,7 +84,7 @@ fn appends_beside_a_stuck_one() -> Vec<u64> {
     let done = Arc::new(AtomicBool::new(false));
     let stuck = {
         let (log, done) = (log.clone(), done.clone());
-        // The entry's own construction is the middle of nothing, so hold the ticket by hand.
+        // `push` has no point at which a test could stop it, so take and hold the ticket by hand.
         std::thread::spawn(move || {
             let ticket = log.tail.fetch_add(1, Ordering::Relaxed);
             while !done.load(Ordering::Acquire) {
@@ -101,7 +101,7 @@ fn appends_beside_a_stuck_one() -> Vec<u64> {
     while log.tail.load(Ordering::Relaxed) == 0 {
         std::thread::yield_now();
     }
-    // None of them parks: a full log would be told.
+    // None of them parks: `when_full` would be called.
     let append = |number| {
         let start = Instant::now();
         let _ = log.push(number, |_| panic!("there is room for {ROOM} entries, and {number} found none"));
@@ -119,7 +119,7 @@ fn appends_beside_a_stuck_one() -> Vec<u64> {
     while !is_full.load(Ordering::Acquire) {
         std::thread::yield_now();
     }
-    // It waits with its entry in its hands: nothing is kept but what there is room for.
+    // The waiting producer keeps its entry: the log holds no more than its capacity.
     assert_eq!((log.tail.load(Ordering::Relaxed), log.head.load(Ordering::Relaxed)), (ROOM + 1, 0));
     assert!(log.directory.iter().all(|segment| !segment.load(Ordering::Relaxed).is_null()));
     assert_eq!(log.directory.len() as u64 * super::SLOTS, ROOM);
@@ -136,8 +136,9 @@ fn appends_beside_a_stuck_one() -> Vec<u64> {
     took
 }
 
-/// Producers that must not wait, mixed with one that may, overrun the consumer again and again:
-/// each one's entries come in its order, whether they went to a slot or beside the slots.
+/// Producers that must not wait, and one that may, overrun the consumer again and again. The
+/// entries of each producer stay in order, whether they went to a slot or to the list beside the
+/// slots.
 #[test]
 fn stress_entries_that_do_not_wait_keep_their_order() {
     const PRODUCERS: u64 = 3;

@@ -1,5 +1,5 @@
-//! Schedules of small logs, two slots a segment, two segments, four entries at most: all that
-//! preempt a thread a few times.
+//! Loom models of small logs: two slots a segment, two segments, at most four entries. Loom
+//! explores all schedules with a few preemptions.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -17,7 +17,7 @@ fn model(f: impl Fn() + Send + Sync + 'static) {
     builder.check(f);
 }
 
-/// What the scheduler is to the log: remembers that the consumer was asked to run.
+/// A stand-in for the scheduler: remembers that the consumer was notified.
 struct Bell {
     rung: Mutex<bool>,
     heard: Condvar,
@@ -49,7 +49,7 @@ fn push(log: &Log<(u32, u32)>, bell: &Bell, entry: (u32, u32)) {
 }
 
 /// Reads `count` entries, sleeping whenever the next one is not there, and checks that each
-/// producer's come in order.
+/// producer's entries are in order.
 fn drain(log: &Log<(u32, u32)>, bell: &Bell, count: usize) -> Vec<(u32, u32)> {
     let mut seen = Vec::new();
     let mut reader = log.read();
@@ -99,7 +99,7 @@ fn loom_two_producers_across_a_segment() {
     producers(&[2, 1]);
 }
 
-/// More entries than the log holds: the producer waits for room, and the segments are used again.
+/// More entries than the log holds: the producer waits for room, and the segments are reused.
 #[test]
 fn loom_a_full_log_lets_its_producer_in_again() {
     producers(&[CAPACITY as u32 + 1]);
@@ -183,8 +183,8 @@ fn loom_unread_entries_are_dropped_once() {
     });
 }
 
-/// The log is full. An entry that must not wait comes after what happened before it and before what
-/// happens after it, and nothing of it is lost.
+/// The log is full. An entry that must not wait keeps its place in the happens-before order, and no
+/// entry is lost.
 #[test]
 fn loom_an_entry_beside_a_full_log_keeps_its_place() {
     model(|| {
@@ -206,7 +206,7 @@ fn loom_an_entry_beside_a_full_log_keeps_its_place() {
     });
 }
 
-/// A log with room takes such an entry as any other.
+/// A log with room treats such an entry as any other.
 #[test]
 fn loom_an_entry_that_does_not_wait_meets_one_that_may() {
     model(|| {
@@ -224,15 +224,15 @@ fn loom_an_entry_that_does_not_wait_meets_one_that_may() {
     });
 }
 
-/// As [`push`], waiting for no time at all.
+/// As [`push`], with a deadline that has passed already.
 fn leave(log: &Log<(u32, u32)>, bell: &Bell, entry: (u32, u32)) {
     if log.push_within(entry, |_, _| ((), Some(Instant::now())), |_| None, |entry| entry).awaited {
         bell.ring();
     }
 }
 
-/// The log is full, and whoever comes waits no longer: the entry keeps its place, between what came
-/// before and after it, and the consumer finds it there whenever it makes room.
+/// The log is full and the append runs out of time. The entry keeps its place, and the consumer
+/// finds it there whenever it makes room.
 #[test]
 fn loom_an_entry_that_was_left_keeps_its_place() {
     model(|| {
@@ -251,7 +251,7 @@ fn loom_an_entry_that_was_left_keeps_its_place() {
     });
 }
 
-/// What was left and never read is dropped once.
+/// An entry whose append ran out of time and that is never read is dropped once.
 #[test]
 fn loom_what_was_left_is_dropped_once() {
     model(|| {

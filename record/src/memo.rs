@@ -1,18 +1,12 @@
-//! Signatures that this thread has inferred before.
+//! A memo of the signatures that this thread has inferred.
 //!
-//! A steady loop makes the same calls again and again; their types are inferred once and shared by
-//! every record. The tables are direct-mapped and belong to a thread, so looking something up takes
-//! no lock and no contended counter, and their size is bounded whatever a program does. Being
-//! caches of pure functions, they cannot be stale, and what they hold differs between threads
-//! without consequence.
+//! A steady loop repeats the same calls. Their types are inferred once, and all records share the
+//! result. The tables are direct-mapped and thread-local, so a lookup takes no lock and touches no
+//! contended counter, and their size is bounded. They cache pure functions, so they cannot be
+//! stale. Their contents may differ between threads without consequence.
 //!
-//! A call is found by its contents: op, attributes, bodies and operand types. An elementwise op is
-//! found sooner, by the [`TypeToken`]s of its operands, numbers that stand for types:
-//!
-//! - G1: values of the same kind have the same type. A number is given to one type, once in a
-//!   process.
-//! - G2: values of the same type may be of different kinds: threads number on their own, and
-//!   forget. So kinds that differ say nothing.
+//! The full key of a call is its op, attributes, bodies and operand types. A call of one or two
+//! operands without attributes has a shorter key: the [`TypeToken`]s of its operands.
 
 use std::cell::RefCell;
 use std::hash::{Hash, Hasher};
@@ -22,25 +16,17 @@ use fuseline_fusion::op::OperandTypes;
 use fuseline_fusion::{Attrs, Body, OpCode, OpError, Signature, TensorType};
 use rustc_hash::FxHasher;
 
-use crate::tensor::Tensor;
-use crate::value::fresh_id;
+use crate::handle::Handle;
+use crate::type_token::{NO_TOKEN, TypeToken};
 
-/// Number of entries of each table. A training step of a few hundred ops has fewer distinct calls
-/// than that.
+/// Number of entries of each table. A training step of a few hundred ops has fewer distinct calls.
 const ENTRIES: usize = 1_024;
 
-/// A number that stands for a type (G1, G2): the id of no value, all of which are above those of no
-/// type and of the scalars of each element type.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct TypeToken(u64);
-
-/// The kind of an operand that is not there.
-const NO_TOKEN: TypeToken = TypeToken(0);
-
-/// A signature, and the kind of the first result.
+/// A signature and the type token of the first result.
 #[derive(Clone, Debug)]
-pub(crate) struct InferredCall {
-    pub(crate) signature: Arc<Signature>,
+pub struct InferredCall {
+    /// The checked call.
+    pub signature: Arc<Signature>,
     type_token: TypeToken,
 }
 
@@ -54,47 +40,10 @@ struct Plain {
 struct Memo {
     calls: Vec<Option<InferredCall>>,
     plain: Vec<Option<Plain>>,
-    kinds: Vec<Option<(TensorType, TypeToken)>>,
 }
 
 thread_local! {
-    static MEMO: RefCell<Memo> = const { RefCell::new(Memo { calls: Vec::new(), plain: Vec::new(), kinds: Vec::new() }) };
-}
-
-impl TypeToken {
-    /// The kind of a type, as this thread numbers them.
-    #[inline]
-    pub(crate) fn of(ty: &TensorType) -> TypeToken {
-        match ty.rank() {
-            0 => TypeToken(1 + u64::from(ty.dtype().code())),
-            _ => TypeToken::numbered(ty),
-        }
-    }
-
-    fn numbered(ty: &TensorType) -> TypeToken {
-        let slot = ty.short_hash() as usize % ENTRIES;
-        // A thread that is ending remembers nothing any more.
-        let known = MEMO.try_with(|memo| {
-            let mut memo = memo.borrow_mut();
-            if memo.kinds.is_empty() {
-                memo.kinds.resize(ENTRIES, None);
-            }
-            match &memo.kinds[slot] {
-                Some((known, type_token)) if known == ty => *type_token,
-                _ => {
-                    let type_token = TypeToken::fresh();
-                    memo.kinds[slot] = Some((ty.clone(), type_token));
-                    type_token
-                }
-            }
-        });
-        known.unwrap_or_else(|_| TypeToken::fresh())
-    }
-
-    /// One that stands for nothing yet.
-    fn fresh() -> TypeToken {
-        TypeToken(fresh_id().to_raw())
-    }
+    static MEMO: RefCell<Memo> = const { RefCell::new(Memo { calls: Vec::new(), plain: Vec::new() }) };
 }
 
 impl InferredCall {
@@ -103,9 +52,9 @@ impl InferredCall {
         InferredCall { signature, type_token }
     }
 
-    /// The kind of a result.
+    /// The type token of a result.
     #[inline]
-    pub(crate) fn type_token(&self, index: usize) -> TypeToken {
+    pub fn type_token(&self, index: usize) -> TypeToken {
         if index == 0 { self.type_token } else { TypeToken::of(&self.signature.results()[index]) }
     }
 }
@@ -118,9 +67,14 @@ impl Memo {
     }
 }
 
-/// The kinds of one or two operands, if a call with these attributes is one to be found by them.
+/// The type tokens of the operands, if they identify the call: it has one or two operands and
+/// neither attributes nor bodies.
 #[inline]
-fn plain_operands(attrs: &Attrs, bodies: &[Arc<Body>], operands: &[&Tensor]) -> Option<[TypeToken; 2]> {
+fn plain_operands<S, H: Handle<S>>(
+    attrs: &Attrs,
+    bodies: &[Arc<Body>],
+    operands: &[&H],
+) -> Option<[TypeToken; 2]> {
     if !attrs.values().is_empty() || !bodies.is_empty() {
         return None;
     }
@@ -131,30 +85,29 @@ fn plain_operands(attrs: &Attrs, bodies: &[Arc<Body>], operands: &[&Tensor]) -> 
     }
 }
 
-/// The signature of a call, if this thread has made it with operands of these kinds before and it
-/// has no attributes.
+/// The memoized signature of a call without attributes and bodies, found by the type tokens of its
+/// operands.
 #[inline]
-pub(crate) fn by_tokens(
+pub fn by_tokens<S, H: Handle<S>>(
     op: OpCode,
     attrs: &Attrs,
     bodies: &[Arc<Body>],
-    operands: &[&Tensor],
+    operands: &[&H],
 ) -> Option<InferredCall> {
     let kinds = plain_operands(attrs, bodies, operands)?;
     MEMO.try_with(|memo| memo.borrow().plain(op, kinds).cloned()).ok().flatten()
 }
 
-/// The signature of a call that is not found by kinds, inferred unless this thread has done so
-/// before.
+/// The signature of a call that [`by_tokens`] did not find, from the memo or by inference.
 ///
 /// # Errors
 /// When the op table refuses the call.
 #[inline(never)]
-pub(crate) fn by_types(
+pub fn by_types<S, H: Handle<S>>(
     op: OpCode,
     attrs: &Attrs,
     bodies: &[Arc<Body>],
-    operands: &[&Tensor],
+    operands: &[&H],
 ) -> Result<InferredCall, OpError> {
     let known = known(op, attrs, bodies, operands.iter().map(|tensor| tensor.cell().ty()))?;
     if let Some(operands) = plain_operands(attrs, bodies, operands) {
@@ -169,11 +122,11 @@ pub(crate) fn by_types(
     Ok(known)
 }
 
-/// The same for operands of which the types are known and nothing else.
+/// As [`by_types`], from the types of the operands alone.
 ///
 /// # Errors
 /// When the op table refuses the call.
-pub(crate) fn signature<'a, I>(
+pub fn signature<'a, I>(
     op: OpCode,
     attrs: &Attrs,
     bodies: &[Arc<Body>],
@@ -219,10 +172,10 @@ fn plain_slot(op: OpCode, [lhs, rhs]: [TypeToken; 2]) -> usize {
     place(&hasher)
 }
 
-/// The entry of what was hashed.
+/// The table index for a hash.
 #[inline]
 fn place(hasher: &FxHasher) -> usize {
-    // The high bits of a multiplicative hash are the good ones.
+    // The high bits of a multiplicative hash are distributed best.
     (hasher.finish() >> 40) as usize % ENTRIES
 }
 
@@ -238,7 +191,7 @@ fn slot<'a>(
         attrs.hash(&mut hasher);
     }
     for body in bodies {
-        // Enough to spread: bodies differ mostly in their first op and their type.
+        // This distributes well enough: bodies differ mostly in their first op and their type.
         if let Some(node) = body.graph().nodes().first() {
             hasher.write_u16(node.signature().op().number());
         }
@@ -253,9 +206,9 @@ fn slot<'a>(
 #[cfg(all(test, not(loom), not(shuttle)))]
 mod tests {
     use fuseline_fusion::DType;
-    use fuseline_sync::thread;
 
     use super::*;
+    use crate::testing::TestHandle;
 
     #[test]
     fn a_second_call_shares_the_signature_and_another_one_does_not() {
@@ -269,7 +222,7 @@ mod tests {
         assert!(signature(OpCode::Add, &Attrs::none(), &[], [&ty].into_iter()).is_err());
     }
 
-    /// Far more distinct calls than entries: each gets its own signature all the same.
+    /// With far more distinct calls than entries, each call still gets its own signature.
     #[test]
     fn collisions_are_told_apart() {
         for round in 0..2 {
@@ -281,49 +234,25 @@ mod tests {
         }
     }
 
-    /// G1, with far more types than entries, on two threads that number on their own.
     #[test]
-    fn a_kind_stands_for_one_type() {
-        let number = || {
-            let kinds = (0..2).flat_map(|_| 0..5_000u64);
-            kinds
-                .map(|size| (TypeToken::of(&TensorType::of(DType::F32, &[size]).unwrap()), size))
-                .collect::<Vec<_>>()
-        };
-        let (send, receive) = std::sync::mpsc::channel();
-        let other = thread::spawn("numbers".to_owned(), move || send.send(number()).unwrap()).unwrap();
-        let mut of_kind = std::collections::HashMap::new();
-        for (type_token, size) in number().into_iter().chain(receive.recv().unwrap()) {
-            assert_eq!(*of_kind.entry(type_token.0).or_insert(size), size);
-        }
-        other.join().unwrap();
-        for dims in [&[3][..], &[]] {
-            let of = |dtype| TypeToken::of(&TensorType::of(dtype, dims).unwrap());
-            assert_eq!(of(DType::F32), of(DType::F32));
-            assert_ne!(of(DType::F32), of(DType::F64));
-        }
-    }
-
-    #[test]
-    fn calls_are_found_by_kinds() {
-        let engine = crate::Engine::reference();
-        let tensor = |dims: &[u64]| engine.stream().zeros(DType::F32, dims).unwrap();
+    fn calls_are_found_by_tokens() {
+        let tensor = |dims: &[u64]| TestHandle::pending(TensorType::of(DType::F32, dims).unwrap());
         let mut found = 0;
         for round in 0..3 {
-            for size in 1..2_000u64 {
+            for size in 1..2_000 {
                 let (x, column) = (tensor(&[2, size]), tensor(&[size]));
                 let none = Attrs::none();
-                let known = |op, operands: &[&Tensor]| match by_tokens(op, &none, &[], operands) {
+                let known = |op, operands: &[&TestHandle]| match by_tokens(op, &none, &[], operands) {
                     Some(known) => Some(known),
                     None => by_types(op, &none, &[], operands).ok(),
                 };
                 let added = known(OpCode::Add, &[&x, &x]).unwrap();
                 assert_eq!(added.signature.op(), OpCode::Add, "round {round}");
-                assert_eq!(added.signature.results(), [x.ty().clone()]);
+                assert_eq!(added.signature.results(), [x.cell().ty().clone()]);
                 assert_eq!(known(OpCode::Tanh, &[&x]).unwrap().signature.op(), OpCode::Tanh);
                 assert!(known(OpCode::Add, &[&x, &column]).is_none());
                 assert!(known(OpCode::Add, &[&x]).is_none());
-                // Another call may have taken its place.
+                // Another call may have replaced it.
                 if let Some(again) = by_tokens(OpCode::Add, &none, &[], &[&x, &x]) {
                     assert!(Arc::ptr_eq(&again.signature, &added.signature));
                     found += 1;

@@ -1,5 +1,7 @@
-//! What was recorded of a template: which values stand where, and when they were released.
+//! A run of recorded ops that follows a template: the value at each place, and when each was
+//! released.
 
+use std::fmt;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -8,47 +10,47 @@ use fuseline_fusion::op::Effect;
 use fuseline_fusion::region::{Input, Mode, Operand, Operands, Results, TraceOp};
 use fuseline_fusion::{Site, ValueId};
 
-use super::handle_count::Number;
-use super::template::{Sites, Template};
+use crate::call::RecordCall;
+use crate::handle::{Handle, TakeResults};
+use crate::handle_count::Number;
 use crate::limits::MAX_OTHERS;
-use crate::stream::{RecordCall, StreamShared, Tensors};
-use crate::tensor::Tensor;
-use crate::value::{ValueCell, ValuePromise, ValueRef};
+use crate::template::{Sites, Template};
+use crate::value::{Outcome, ValueCell, ValuePromise, ValueRef};
 
-/// A value on a tape. Until the tape is closed, the reference belongs to its handle, or, when the
-/// last handle has been dropped, to the tape, without being here ([`super::handle_count`]).
-#[derive(Debug)]
-struct Placed {
-    cell: NonNull<ValueCell>,
-    /// The reference: when the value has been taken off the tape; and, beyond the results made, of
-    /// a cell that can be used again.
-    own: Option<Arc<ValueCell>>,
-    /// When it has been taken off: the number of ops that had been recorded when the last handle
-    /// was dropped, from the tape's first on.
+/// A value on a trace. Until the trace is closed, the reference belongs to the value's handles.
+/// After the last handle was dropped it belongs to the trace, although `own` is still empty
+/// ([`crate::handle_count`]).
+struct Placed<O: Outcome> {
+    cell: NonNull<ValueCell<O>>,
+    /// The reference, once the value has been taken off the trace. Beyond the results of the trace,
+    /// the reference to a cell that can be reused.
+    own: Option<Arc<ValueCell<O>>>,
+    /// For a value that has been taken off: the number of ops of the trace that had been recorded
+    /// when the last handle was dropped, if it was dropped.
     released: Option<u32>,
 }
 
-// SAFETY: holds because `cell` is the address of a value, which is `Send` and `Sync`, and to which
-// somebody has a reference where it is used (`Placed::close`).
-unsafe impl Send for Placed {}
+// SAFETY: holds because `cell` is the address of a value, which is `Send` and `Sync`, and a
+// reference to it exists wherever it is used (`Placed::close`).
+unsafe impl<O: Outcome> Send for Placed<O> {}
 // SAFETY: holds for the same reason.
-unsafe impl Sync for Placed {}
+unsafe impl<O: Outcome> Sync for Placed<O> {}
 
-impl Placed {
-    fn new(cell: &Arc<ValueCell>) -> Placed {
-        // What `Arc::as_ptr` gives may become a reference again; it is not null.
+impl<O: Outcome> Placed<O> {
+    fn new(cell: &Arc<ValueCell<O>>) -> Placed<O> {
+        // A pointer from `Arc::as_ptr` is not null and may become an `Arc` again.
         let cell = NonNull::new(Arc::as_ptr(cell).cast_mut()).expect("bug: a value at no address");
         Placed { cell, own: None, released: None }
     }
 
-    /// Takes the value off the tape that began at `first`, if that was not done before: gets a
-    /// reference of its own, and finds out whether the last handle has gone.
+    /// Takes the value off the trace that began at `first`, unless that was done before. The trace
+    /// then has a reference of its own and knows whether the last handle has been dropped.
     fn close(&mut self, first: u32) {
         if self.own.is_some() {
             return;
         }
         let cell = self.cell.as_ptr().cast_const();
-        // SAFETY: holds because the value is on the tape, so somebody has a reference to it (H2).
+        // SAFETY: holds because the value is on the trace, so a reference to it exists (H2).
         let handles = unsafe { &*cell }.handles();
         let mut stood = handles.given();
         if stood.is_none() {
@@ -56,70 +58,72 @@ impl Placed {
             unsafe { Arc::increment_strong_count(cell) };
             stood = handles.take_off();
             if stood.is_some() {
-                // Dropped this very moment.
-                // SAFETY: holds because the reference was given to the tape (H1).
+                // The last handle was dropped between the two checks.
+                // SAFETY: holds because the reference was given to the trace (H1).
                 drop(unsafe { Arc::from_raw(cell) });
             }
         }
         self.released = stood.map(|stood| stood.since(first));
-        // SAFETY: holds because that is the reference that was made above, or the one that was
-        // given (H1).
+        // SAFETY: holds because this is the reference that was made above, or the one that was
+        // given to the trace (H1).
         self.own = Some(unsafe { Arc::from_raw(cell) });
     }
 
-    /// The reference. The tape has been closed.
-    fn own(&self) -> &Arc<ValueCell> {
+    /// The reference. The trace must be closed.
+    fn own(&self) -> &Arc<ValueCell<O>> {
         self.own.as_ref().expect("bug: a value of a tape that is not closed")
     }
 }
 
-/// What a value is compared by.
+/// The address of a value, which identifies it.
 #[inline(always)]
-fn address(cell: &Arc<ValueCell>) -> usize {
+fn address<O>(cell: &Arc<ValueCell<O>>) -> usize {
     Arc::as_ptr(cell).addr()
 }
 
-/// A run of ops that are those of a template from its first on.
-#[derive(Debug, Default)]
-pub(crate) struct ReplayTrace {
+/// Recorded ops that are equal to a prefix of a template.
+pub struct ReplayTrace<O: Outcome> {
     template: Option<Arc<Template>>,
     /// Number of ops.
     ops: usize,
     /// Number of results.
     results: usize,
-    /// The address of the value at each place of the template ([`Template::next`]), as far as it is
-    /// known.
+    /// The address of the value at each place of the template ([`Template::next`]); 0 if unknown.
     known: Vec<usize>,
-    made: Vec<Placed>,
-    bound: Vec<Placed>,
-    /// Values of others that were released meanwhile, with the number of ops then.
-    others: Vec<(u32, Arc<ValueCell>)>,
-    /// The template's, unless the ops were recorded elsewhere.
+    made: Vec<Placed<O>>,
+    bound: Vec<Placed<O>>,
+    /// Released values that are not on the trace, each with the number of ops recorded before.
+    others: Vec<(u32, Arc<ValueCell<O>>)>,
+    /// Call sites of the ops: those of the template, unless the ops were recorded elsewhere.
     sites: Sites,
-    /// Where the stream stood when the tape began; that is asked for when handles are dropped.
+    /// The position of the stream when the trace began. Dropped handles store positions.
     first: u32,
-    /// The round before this one, which is complete. Until this one is too, its values are not
-    /// closed: what is released meanwhile is not needed behind it.
-    before: Option<Box<ReplayTrace>>,
+    /// The previous loop iteration, which is complete. It stays open until this one is complete
+    /// too, because a value that is released meanwhile is no output of its region.
+    before: Option<Box<ReplayTrace<O>>>,
 }
 
-/// An entry of the log that a tape stands for.
-pub(crate) enum Step {
+/// One of the log entries that a trace stands for.
+#[derive(Debug)]
+pub enum TraceEntry<O: Outcome> {
     /// An op was recorded.
-    Op(TraceOp<ValuePromise>),
+    Op(TraceOp<ValuePromise<O>>),
     /// The last handle on a value was dropped.
     Release(ValueId),
 }
 
-/// What a region is made of, if its ops are those of a whole template.
-pub(crate) struct Recorded {
-    pub(crate) inputs: Vec<Input<ValueRef>>,
-    /// The results that live on, by their number in the graph.
-    pub(crate) live: Vec<(u32, ValuePromise)>,
-    pub(crate) sites: Sites,
+/// The parts of a region whose ops are those of a whole template.
+#[derive(Debug)]
+pub struct Recorded<O: Outcome> {
+    /// Its inputs, in the order of the parameters.
+    pub inputs: Vec<Input<ValueRef<O>>>,
+    /// The results that are still alive, by their index in the graph.
+    pub live: Vec<(u32, ValuePromise<O>)>,
+    /// Where each op was recorded.
+    pub sites: Sites,
 }
 
-/// Whether two call sites are the same, where that is cheap to tell.
+/// Whether two call sites are equal, as far as that is cheap to decide.
 #[inline(always)]
 fn is_same_site(one: &Site, other: &Site) -> bool {
     match (one, other) {
@@ -131,9 +135,9 @@ fn is_same_site(one: &Site, other: &Site) -> bool {
     }
 }
 
-impl ReplayTrace {
-    /// Makes the tape one of no ops.
-    pub(super) fn begin(&mut self, template: Arc<Template>) {
+impl<O: Outcome> ReplayTrace<O> {
+    /// Makes this an empty trace of a template.
+    pub(crate) fn begin(&mut self, template: Arc<Template>) {
         debug_assert!(self.results == 0 && self.bound.is_empty(), "bug: a tape is used again that is in use");
         if self.was_for(&template) {
             self.known[..template.params()].fill(0);
@@ -149,25 +153,25 @@ impl ReplayTrace {
         self.template = Some(template);
     }
 
-    /// Keeps the round that was recorded just before the first op of this one.
-    pub(super) fn follow(&mut self, before: Box<ReplayTrace>) {
+    /// Sets the iteration that was recorded just before the first op of this one.
+    pub(crate) fn follow(&mut self, before: Box<ReplayTrace<O>>) {
         self.first = before.at();
         self.before = Some(before);
     }
 
-    /// The round before this one, if it has not been taken.
-    pub(super) fn take_before(&mut self) -> Option<Box<ReplayTrace>> {
+    /// Takes the previous iteration, if it has not been taken.
+    pub(crate) fn take_before(&mut self) -> Option<Box<ReplayTrace<O>>> {
         self.before.take()
     }
 
-    /// Where the stream stands.
+    /// The position of the stream.
     #[inline(always)]
-    pub(super) fn at(&self) -> u32 {
+    pub(crate) fn at(&self) -> u32 {
         self.first.wrapping_add(self.ops as u32)
     }
 
-    /// Goes on by another template that begins like this one.
-    pub(super) fn switch_to(&mut self, template: Arc<Template>) {
+    /// Switches to another template that begins with the ops recorded so far.
+    pub(crate) fn switch_to(&mut self, template: Arc<Template>) {
         self.made.truncate(self.results);
         self.known.clear();
         self.known.extend(self.bound.iter().map(|bound| bound.cell.addr().get()));
@@ -180,48 +184,51 @@ impl ReplayTrace {
         self.template = Some(template);
     }
 
-    /// Whether it was last used for this template: its spare cells have the right types.
-    pub(super) fn was_for(&self, template: &Arc<Template>) -> bool {
+    /// Whether this trace was last used for the template, so that its spare cells have the right
+    /// types.
+    pub(crate) fn was_for(&self, template: &Arc<Template>) -> bool {
         self.template.as_ref().is_some_and(|own| Arc::ptr_eq(own, template))
     }
 
-    pub(crate) fn template(&self) -> &Arc<Template> {
+    /// The template that this trace follows.
+    #[must_use]
+    pub fn template(&self) -> &Arc<Template> {
         self.template.as_ref().expect("bug: a tape is for a template")
     }
 
-    /// Where it stands: the template, and how many of its ops and parameters are known.
-    pub(super) fn place(&self) -> (&Template, usize, usize) {
+    /// The template, and how many of its ops and parameters are known.
+    pub(crate) fn place(&self) -> (&Template, usize, usize) {
         (self.template(), self.ops, self.bound.len())
     }
 
     /// Number of ops.
-    pub(crate) fn ops(&self) -> usize {
+    pub fn ops(&self) -> usize {
         self.ops
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.ops == 0
     }
 
-    pub(super) fn is_complete(&self) -> bool {
+    pub(crate) fn is_complete(&self) -> bool {
         self.ops == self.template().ops()
     }
 
-    /// Records a call, if it is the next op of the template, has one result, and is all that is
-    /// usual: recorded at the same place, with a cell that can be used again. If not, nothing has
-    /// changed. Returns the result with its handle.
+    /// Records a call on the fast path: it is the next op of the template, has one result and the
+    /// call site of the template, and a cell can be reused. Returns the result, which has a handle.
+    /// Otherwise returns `None` and changes nothing.
     ///
-    /// What a steady loop does for every op: no closures of any size and nothing that takes the
-    /// address of the call, so that it becomes a part of the method that was called.
+    /// A steady loop takes this path for every op. It contains no large closures and nothing that
+    /// takes the address of the call, so that it is inlined into the tensor method.
     #[inline(always)]
-    pub(super) fn record_fast(
+    pub(crate) fn record_fast<S, H: Handle<S, Outcome = O>>(
         &mut self,
-        call: &RecordCall<'_>,
-        stream: &Arc<StreamShared>,
-    ) -> Option<Arc<ValueCell>> {
+        call: &RecordCall<'_, H>,
+        stream: &Arc<S>,
+    ) -> Option<Arc<ValueCell<O>>> {
         let template = self.template.as_ref()?;
         let (places, count) = template.next(self.ops, call)?;
-        // Parameters become known only if the call is recorded: everything else comes before.
+        // Binding parameters is the last check, because it has effects.
         let has_spare = self.made.get(self.results)?.own.is_some();
         if count != 1 || !has_spare || !is_same_site(self.sites.get(self.ops)?, call.site) {
             return None;
@@ -237,21 +244,22 @@ impl ReplayTrace {
         self.take_next()
     }
 
-    /// The next result, if there is a cell for it, as the only one of the next op.
+    /// Takes the cell of the next result, the only one of the next op, if there is a spare cell.
     #[inline(always)]
-    fn take_next(&mut self) -> Option<Arc<ValueCell>> {
+    fn take_next(&mut self) -> Option<Arc<ValueCell<O>>> {
         let cell = self.made.get_mut(self.results)?.own.take()?;
         self.results += 1;
         self.ops += 1;
         Some(cell)
     }
 
-    /// Records a call, if it is the next op of the template. If not, nothing has changed.
-    pub(super) fn record(
+    /// Records a call if it is the next op of the template. Otherwise returns false and changes
+    /// nothing.
+    pub(crate) fn record<S, H: Handle<S, Outcome = O>>(
         &mut self,
-        call: &RecordCall<'_>,
-        stream: &Arc<StreamShared>,
-        results: &mut impl TakeResults,
+        call: &RecordCall<'_, H>,
+        stream: &Arc<S>,
+        results: &mut impl TakeResults<H>,
     ) -> bool {
         let Some(template) = &self.template else { return false };
         let Some((places, count)) = template.next(self.ops, call) else { return false };
@@ -269,17 +277,17 @@ impl ReplayTrace {
         true
     }
 
-    /// A handle on the next result, which is the one of the next op with this number.
-    fn hand_out(&mut self, index: usize, stream: &Arc<StreamShared>) -> Tensor {
+    /// A handle on the next result of the trace, which is result `index` of the next op.
+    fn hand_out<S, H: Handle<S, Outcome = O>>(&mut self, index: usize, stream: &Arc<S>) -> H {
         let spare = self.made.get_mut(self.results).and_then(|made| made.own.take());
         let cell = spare.unwrap_or_else(|| self.make(index));
         self.results += 1;
-        Tensor::new(cell, stream.clone())
+        H::new(cell, stream.clone())
     }
 
     /// A new cell for the next result.
     #[cold]
-    fn make(&mut self, index: usize) -> Arc<ValueCell> {
+    fn make(&mut self, index: usize) -> Arc<ValueCell<O>> {
         let template = self.template();
         let place = template.params() + self.results;
         let ty = template.canon.graph().nodes()[self.ops].signature().results()[index].clone();
@@ -294,10 +302,15 @@ impl ReplayTrace {
         cell
     }
 
-    /// Makes parameters of the operands of the op at this place that are parameters of it, and not
-    /// known yet. False, and nothing has changed, if another operand is not what the op has there.
+    /// Binds operands to the parameters of the template that are not known yet. Returns false and
+    /// changes nothing if an operand is not the value that the op has at that place.
     #[inline(never)]
-    fn bind_operands(&mut self, at: usize, operands: &[&Tensor], stream: &Arc<StreamShared>) -> bool {
+    fn bind_operands<S, H: Handle<S, Outcome = O>>(
+        &mut self,
+        at: usize,
+        operands: &[&H],
+        stream: &Arc<S>,
+    ) -> bool {
         let template = self.template().clone();
         let places = template.operands(at);
         let before = self.bound.len();
@@ -306,12 +319,13 @@ impl ReplayTrace {
             self.known[place] == address(tensor.cell())
                 || (place == self.bound.len()
                     && place < template.params()
-                    && self.bind(&template, tensor, stream))
+                    && self.bind::<S, H>(&template, tensor, stream))
         });
         if !is_meant {
             for bound in self.bound.drain(before..) {
                 self.known[before..template.params()].fill(0);
-                // SAFETY: holds because the value is an operand of the call, which has its handle.
+                // SAFETY: holds because the value is an operand of the call, which holds a handle
+                // on it.
                 let stood = unsafe { bound.cell.as_ref() }.handles().take_off();
                 debug_assert_eq!(stood, None, "bug: an operand without a handle");
             }
@@ -319,9 +333,14 @@ impl ReplayTrace {
         is_meant
     }
 
-    /// Makes a tensor the next parameter, if it can be that: it has the right type and is not on
-    /// the tape already.
-    fn bind(&mut self, template: &Template, tensor: &Tensor, stream: &Arc<StreamShared>) -> bool {
+    /// Binds a tensor to the next parameter, if it has the right type and is not on the trace
+    /// already.
+    fn bind<S, H: Handle<S, Outcome = O>>(
+        &mut self,
+        template: &Template,
+        tensor: &H,
+        stream: &Arc<S>,
+    ) -> bool {
         let cell = tensor.cell();
         let (ty, is_lifted) = template.param(self.bound.len());
         if !Arc::ptr_eq(tensor.stream(), stream) || cell.ty() != ty || cell.is_scalar() != is_lifted {
@@ -338,58 +357,58 @@ impl ReplayTrace {
         true
     }
 
-    /// Takes one value off the tape, because the round behind it uses it: so it lives on, and
-    /// whether it is released is noted there. False if it is not on this tape.
-    fn let_go(&mut self, number: Number, cell: &Arc<ValueCell>) -> bool {
+    /// Takes a value off this trace because the next iteration uses it. The value stays alive, and
+    /// the next iteration notes its release. False if it is not on this trace.
+    fn let_go(&mut self, number: Number, cell: &Arc<ValueCell<O>>) -> bool {
         let placed = match number {
             Number::Made(index) => self.made[..self.results].get_mut(index as usize),
             Number::Bound(index) => self.bound.get_mut(index as usize),
         };
-        let is_cell = |placed: &&mut Placed| std::ptr::eq(placed.cell.as_ptr(), Arc::as_ptr(cell));
+        let is_cell = |placed: &&mut Placed<O>| std::ptr::eq(placed.cell.as_ptr(), Arc::as_ptr(cell));
         let Some(placed) = placed.filter(is_cell) else { return false };
         placed.close(self.first);
         true
     }
 
-    /// Notes the release of a value that is not on the tape.
-    pub(super) fn note_release(&mut self, cell: Arc<ValueCell>) {
+    /// Notes the release of a value that is not on the trace.
+    pub(crate) fn note_release(&mut self, cell: Arc<ValueCell<O>>) {
         self.others.push((self.ops as u32, cell));
     }
 
-    /// Whether so many values that are not on the tape were released that their memory should not
-    /// wait for its end.
-    pub(super) fn is_crowded(&self) -> bool {
+    /// Whether the trace keeps so many released values of others that it should end to free their
+    /// memory.
+    pub(crate) fn is_crowded(&self) -> bool {
         self.others.len() >= MAX_OTHERS
     }
 
-    /// Takes all values off the tape, and finds out which of them have been released.
-    pub(super) fn close(&mut self) {
+    /// Takes all values off the trace and finds out which of them have been released.
+    pub(crate) fn close(&mut self) {
         let values = self.made[..self.results].iter_mut().chain(&mut self.bound);
         values.for_each(|placed| placed.close(self.first));
     }
 
-    /// The ids of all results, and whether they live on. The tape has been closed.
-    pub(crate) fn outputs(&self) -> impl Iterator<Item = (ValueId, bool)> + '_ {
+    /// The ids of all results, and whether they are still alive. The trace must be closed.
+    pub fn outputs(&self) -> impl Iterator<Item = (ValueId, bool)> + '_ {
         self.made[..self.results].iter().map(|made| (made.own().id(), made.released.is_none()))
     }
 
-    /// The ids of the parameters that have been released. The tape has been closed.
-    pub(crate) fn dying(&self) -> impl Iterator<Item = ValueId> + '_ {
+    /// The ids of the parameters that have been released. The trace must be closed.
+    pub fn dying(&self) -> impl Iterator<Item = ValueId> + '_ {
         self.bound.iter().filter(|bound| bound.released.is_some()).map(|bound| bound.own().id())
     }
 
-    /// The ids of other values that were released meanwhile.
-    pub(crate) fn others(&self) -> impl Iterator<Item = ValueId> + '_ {
+    /// The ids of released values that are not on the trace.
+    pub fn others(&self) -> impl Iterator<Item = ValueId> + '_ {
         self.others.iter().map(|(_, cell)| cell.id())
     }
 
-    /// Takes out what a region consists of. What is left are cells that can be used again.
-    pub(crate) fn take_region(&mut self) -> Recorded {
+    /// Takes the parts of the region. The cells that remain can be reused.
+    pub fn take_region(&mut self) -> Recorded<O> {
         let lifted = self.template().clone();
         let lifted = lifted.canon.lifted().iter();
         let inputs = self.bound.drain(..).zip(lifted);
         let inputs = inputs.filter_map(|(bound, &lifted)| {
-            Some(Input { value: ValueRef(bound.own?), lifted, dies: bound.released.is_some() })
+            Some(Input { value: ValueRef::of(bound.own?), lifted, dies: bound.released.is_some() })
         });
         let inputs = inputs.collect();
         let mut live = Vec::new();
@@ -401,7 +420,8 @@ impl ReplayTrace {
                 .as_ref()
                 .is_some_and(|cell| Arc::strong_count(cell) == 1 && cell.recycle(index))
             {
-                // Nobody has a handle, but somebody waits, and is told that it was given up.
+                // There is no handle, but a waiter. The dropped promise tells it that the value was
+                // abandoned.
                 made.own.take().map(ValuePromise::of);
             }
         }
@@ -410,17 +430,17 @@ impl ReplayTrace {
         Recorded { inputs, live, sites: std::mem::take(&mut self.sites) }
     }
 
-    /// Takes the tape apart into what was recorded, in order. `late` are values that were released
-    /// after so many ops of the tape: at first those of the tape before, then, from its end on,
-    /// those of this one.
-    pub(crate) fn take_steps(&mut self, late: &mut Vec<(u32, ValueId)>) -> Vec<Step> {
+    /// Splits the trace into the recorded ops and releases, in order. `late` holds values with the
+    /// number of ops of this trace after which they were released: on entry those of the previous
+    /// trace, on return those of this trace that were released after its end, counted from there.
+    pub fn take_entries(&mut self, late: &mut Vec<(u32, ValueId)>) -> Vec<TraceEntry<O>> {
         let template = self.template().clone();
         let mut releases: Vec<(u32, ValueId)> = std::mem::take(late);
         releases.extend(self.others.drain(..).map(|(when, cell)| (when, cell.id())));
         releases.extend(self.bound.iter().filter_map(|bound| Some((bound.released?, bound.own().id()))));
         let made = self.made[..self.results].iter();
         releases.extend(made.filter_map(|made| Some((made.released?, made.own().id()))));
-        // Stable: what was released between the same two ops.
+        // A stable sort keeps the order of releases between the same two ops.
         releases.sort_by_key(|&(when, _)| when);
         let mut releases = releases.into_iter().peekable();
         let mut steps = Vec::with_capacity(self.ops + releases.len());
@@ -428,24 +448,24 @@ impl ReplayTrace {
         let mut results = 0;
         for (at, node) in template.canon.graph().nodes()[..self.ops].iter().enumerate() {
             while let Some((_, value)) = releases.next_if(|&(when, _)| when as usize <= at) {
-                steps.push(Step::Release(value));
+                steps.push(TraceEntry::Release(value));
             }
             let operands = node.operands().iter().map(|place| match *place {
-                Ref::Result(index) => Operand::Tensor(ValueRef(cells[index as usize].clone())),
+                Ref::Result(index) => Operand::Tensor(ValueRef::of(cells[index as usize].clone())),
                 Ref::Param(index) => {
-                    let value = ValueRef(self.bound[index as usize].own().clone());
+                    let value = ValueRef::of(self.bound[index as usize].own().clone());
                     match template.param(index as usize).1 {
                         true => Operand::Scalar(value),
                         false => Operand::Tensor(value),
                     }
                 }
             });
-            let operands: Operands<ValueRef> = operands.collect();
+            let operands: Operands<ValueRef<O>> = operands.collect();
             let count = node.signature().results().len();
             let made = cells[results..results + count].iter().cloned().map(ValuePromise::of);
-            let made: Results<ValuePromise> = made.collect();
+            let made: Results<ValuePromise<O>> = made.collect();
             results += count;
-            steps.push(Step::Op(TraceOp {
+            steps.push(TraceEntry::Op(TraceOp {
                 signature: node.signature().clone(),
                 operands,
                 results: made,
@@ -456,7 +476,7 @@ impl ReplayTrace {
         }
         for (when, value) in releases {
             match (when as usize).checked_sub(self.ops) {
-                None | Some(0) => steps.push(Step::Release(value)),
+                None | Some(0) => steps.push(TraceEntry::Release(value)),
                 Some(after) => late.push((after as u32, value)),
             }
         }
@@ -466,43 +486,34 @@ impl ReplayTrace {
     }
 }
 
-/// Where the handles on the results of a call go.
-pub(crate) trait TakeResults {
-    fn put(&mut self, tensor: Tensor);
-
-    /// What has been put there.
-    fn taken(&self) -> &[Tensor];
-}
-
-impl TakeResults for Tensors {
-    #[inline(always)]
-    fn put(&mut self, tensor: Tensor) {
-        self.push(tensor);
-    }
-
-    fn taken(&self) -> &[Tensor] {
-        self
-    }
-}
-
-/// For ops that have one result.
-impl TakeResults for Option<Tensor> {
-    #[inline(always)]
-    fn put(&mut self, tensor: Tensor) {
-        debug_assert!(self.is_none(), "bug: an op of one result has two");
-        *self = Some(tensor);
-    }
-
-    fn taken(&self) -> &[Tensor] {
-        self.as_slice()
-    }
-}
-
-impl Drop for ReplayTrace {
-    /// Whoever waits for a result is told that it was given up.
+impl<O: Outcome> Drop for ReplayTrace<O> {
+    /// Tells the waiters of all results that these were abandoned.
     fn drop(&mut self) {
         self.close();
         let made = self.made[..self.results].iter_mut();
         made.filter_map(|made| made.own.take()).for_each(|cell| drop(ValuePromise::of(cell)));
+    }
+}
+
+impl<O: Outcome> Default for ReplayTrace<O> {
+    fn default() -> ReplayTrace<O> {
+        ReplayTrace {
+            template: None,
+            ops: 0,
+            results: 0,
+            known: Vec::new(),
+            made: Vec::new(),
+            bound: Vec::new(),
+            others: Vec::new(),
+            sites: Sites::default(),
+            first: 0,
+            before: None,
+        }
+    }
+}
+
+impl<O: Outcome> fmt::Debug for ReplayTrace<O> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ReplayTrace({} ops)", self.ops)
     }
 }
