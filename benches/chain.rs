@@ -1,10 +1,10 @@
 //! A steady loop over a chain of 50 elementwise ops on `f32`, from the first call to the result on
 //! the device.
 //!
-//! `cargo bench --bench chain`, on the PJRT plugin that is found. Every chain is one region, the
-//! same one each time, so nothing is compiled after the first; what is measured is recording, the
-//! region's key, the cache, and the launch. And the same ops without a result that anybody waits
-//! for, with replay and without.
+//! `cargo bench --bench chain` runs on the PJRT plugin that is found. Every chain is the same
+//! region, so nothing is compiled after the first one. The benchmark measures recording, the
+//! region's key, the cache and the launch. It also runs the same ops without a read, with and
+//! without the trace cache.
 #![allow(missing_docs, clippy::print_stderr, reason = "a benchmark")]
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
@@ -47,8 +47,8 @@ fn steady(c: &mut Criterion) {
     group.finish();
 }
 
-/// The same ops one after the other without end: nothing asks for a boundary. What is measured is
-/// what the recording thread does, and, where cores are few, what the engine does beside it.
+/// The same ops one after the other, without a requested boundary. This measures the recording
+/// thread and, with few cores, the engine's work next to it.
 fn endless(c: &mut Criterion) {
     let mut group = c.benchmark_group("50 ops of a loop that asks for nothing");
     group.throughput(Throughput::Elements(OPS as u64));
@@ -67,7 +67,7 @@ fn endless(c: &mut Criterion) {
                 x = if i % 2 == 0 { x.sub(&y) } else { x.add(&y) }.expect("it fits");
             }
         };
-        // Until it is known as a loop, and compiled as one.
+        // Until the engine recognizes and compiles the loop.
         (0..2_000).for_each(|_| round());
         engine.synchronize().expect("it runs");
         group.bench_function(name, |b| b.iter(&mut round));

@@ -1,11 +1,10 @@
-//! What stands between a region and XLA's compiler: printing its module, verifying it, and the
-//! plugin's own reading of it.
+//! The steps between a region and XLA's compiler: printing its module, verifying it, and the
+//! plugin's parser.
 //!
-//! `cargo bench --bench module` times the first two. The last one is compared for text and
-//! bytecode:
+//! `cargo bench --bench module` times the first two. The parser is compared for text and bytecode:
 //!
 //! ```text
-//! FUSELINE_MODULES=target/modules cargo bench --bench module -- none        # writes 10.mlir, 100.mlir, 1000.mlir
+//! FUSELINE_MODULES=target/modules cargo bench --bench module -- none  # writes 10.mlir, ..
 //! python -c '
 //! import pathlib
 //! from jax._src.interpreters import mlir as jax_mlir
@@ -15,7 +14,7 @@
 //!         with open(path.with_suffix(".mlirbc"), "wb") as file:
 //!             ir.Module.parse(path.read_text()).operation.write_bytecode(file)
 //! '
-//! FUSELINE_MODULES=target/modules cargo bench --bench module -- none        # compiles both in turns
+//! FUSELINE_MODULES=target/modules cargo bench --bench module -- none  # compiles both in turns
 //! ```
 #![allow(missing_docs, clippy::print_stdout, reason = "a benchmark")]
 
@@ -36,8 +35,8 @@ const OPS: [usize; 3] = [10, 100, 1_000];
 /// How often each form of a module is compiled.
 const TURNS: usize = 15;
 
-/// A layered network of about so many ops: products, broadcasts, sums and functions of elements
-/// over 32x32.
+/// A layered network of about this many ops: products, broadcasts, sums and elementwise functions
+/// on 32x32.
 fn region(ops: usize) -> CanonRegion {
     let ty = TensorType::of(DType::F32, &[32, 32]).expect("it is small");
     let mut graph = Graph::new();
@@ -87,7 +86,7 @@ fn reading(c: &mut Criterion) {
     }
 }
 
-/// Least and middle of some times.
+/// Minimum and median of times.
 fn spread(mut times: Vec<Duration>) -> (Duration, Duration) {
     times.sort_unstable();
     (times[0], times[times.len() / 2])

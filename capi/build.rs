@@ -1,11 +1,12 @@
-//! Gives the shared library its name and its symbols a version, where the linker can.
+//! Sets the soname of the shared library, and symbol versions if the linker supports them.
 //!
-//! The name says which generation of the interface it is: programs linked with one do not start
-//! with another.
+//! The soname has the generation of the interface, so programs linked with one generation do not
+//! start with another.
 
 use std::process::{Command, Stdio};
 
-/// Raised when something is taken away or changes its meaning; with it the name in `src/lib.rs`.
+/// Raise this when an item is removed or changes its meaning, together with the version in
+/// `src/lib.rs`.
 const GENERATION: u32 = 0;
 
 fn main() {
@@ -15,11 +16,10 @@ fn main() {
         return;
     }
     println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libfuseline.so.{GENERATION}");
-    // Crates that this one is made of may have symbols for C of their own, which are none of this
-    // library's.
+    // Dependencies may define C symbols of their own, which are not part of this library.
     println!("cargo::rustc-cdylib-link-arg=-Wl,--exclude-libs,ALL");
-    // Rust's own list of symbols has no version, and other linkers take no second list. This one
-    // gives all of them that of the library's name.
+    // Rust's version script names no version, and other linkers accept only one script. GNU ld
+    // gives all symbols the version of the soname.
     let has_linker =
         Command::new("ld.bfd").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
     if has_linker.is_ok_and(|status| status.success()) {

@@ -1,7 +1,7 @@
 //! Saves tensors to a file in the `safetensors` format and loads them again, bit for bit.
 //!
-//! `cargo run --example safetensors -- [FILE]`; without a plugin on the machine add `--device
-//! reference`.
+//! `cargo run --example safetensors -- [FILE]`. On a machine without a plugin, add
+//! `--device reference`.
 #![allow(clippy::print_stdout, reason = "an example talks to its user")]
 
 mod common;
@@ -17,7 +17,7 @@ use half::{bf16, f16};
 /// Saves tensors to a safetensors file and loads them again, bit for bit.
 #[derive(Parser)]
 struct Options {
-    /// The file. By default one in the folder for temporary files, which is removed again.
+    /// The file. The default is a temporary file, which is removed at the end.
     file: Option<PathBuf>,
     /// Where to compute.
     #[arg(long, value_enum, default_value = "auto")]
@@ -28,8 +28,8 @@ fn main() -> anyhow::Result<()> {
     let options = Options::parse();
     let engine = options.device.build(EngineConfig::new())?;
 
-    // Values whose bits are easily lost on the way: NaN with a payload, -0, subnormal numbers, the
-    // ends of the ranges.
+    // Values whose bits are easily lost in conversions: NaN with a payload, -0, subnormal numbers,
+    // the limits of the ranges.
     let nan = f32::from_bits(0x7fc1_2345);
     let weights =
         engine.tensor(&[1.0f32, -0.0, f32::MIN_POSITIVE / 2.0, nan, f32::INFINITY, -1.5], &[2, 3])?;
@@ -39,7 +39,7 @@ fn main() -> anyhow::Result<()> {
     let mask = engine.tensor(&[true, false, true, true], &[4])?;
     let scalar = engine.tensor(&[std::f64::consts::PI], &[])?;
     let empty = engine.tensor::<u8>(&[], &[0, 7])?;
-    // Not computed yet: saving does that.
+    // Not computed yet: saving computes it.
     let product = weights.narrow(1, 0, 2)?.matmul(&engine.tensor(&[2.0f32, 0.0, 0.0, 2.0], &[2, 2])?)?;
     let tensors: [(&str, &Tensor); 8] = [
         ("weights", &weights),
@@ -76,7 +76,7 @@ fn main() -> anyhow::Result<()> {
     }
     println!("{} tensors went through a file of {size} bytes and came back bit for bit.", tensors.len());
 
-    // What Fuseline has no type for is refused with the name of the tensor.
+    // A type that Fuseline lacks is refused, with the name of the tensor.
     let foreign = foreign_file()?;
     match checkpoint::from_bytes(&engine, &foreign) {
         Ok(_) => anyhow::bail!("a file with 8-bit floats was accepted"),
@@ -85,7 +85,7 @@ fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A file with a tensor of a type that Fuseline does not have.
+/// A file with a tensor of a type that Fuseline lacks.
 fn foreign_file() -> anyhow::Result<Vec<u8>> {
     let view = safetensors::tensor::TensorView::new(safetensors::Dtype::F8_E5M2, vec![2], &[0, 1])?;
     Ok(safetensors::serialize([("tiny", view)], None)?)

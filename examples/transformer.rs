@@ -1,10 +1,10 @@
 //! Trains a small decoder-only transformer on synthetic tokens.
 //!
-//! `cargo run --release --example transformer`. The sequences are a few random tokens repeated over
-//! and over; after the first round everything can be known by looking back one round, which is what
-//! the attention learns. Forward pass, gradients and AdamW are plain tensor ops, recorded one by
-//! one. Prints the falling loss, what the engine compiled, and how long a step takes in Fused and
-//! in Strict.
+//! `cargo run --release --example transformer`. The sequences repeat a few random tokens. After the
+//! first period every token can be predicted by looking back one period, which the attention
+//! learns. Forward pass, gradients and AdamW are plain tensor ops, recorded one by one. The example
+//! prints the decreasing loss, what the engine compiled, and the time of a step in Fused and in
+//! Strict mode.
 #![allow(clippy::print_stdout, reason = "an example talks to its user")]
 
 mod common;
@@ -18,19 +18,19 @@ use common::{Device, block_on};
 use fuseline::nn::{self, Adam, AdamState};
 use fuseline::{Counters, Engine, EngineConfig, Mode, Tensor};
 
-/// Different tokens.
+/// The number of different tokens.
 const WORDS: usize = 16;
-/// Tokens until they repeat.
+/// The period of a sequence, in tokens.
 const PERIOD: usize = 8;
-/// Tokens of a sequence that the network sees.
+/// The number of tokens of a sequence that the network sees.
 const LENGTH: usize = 31;
-/// Size of a token's vector.
+/// The width of a token's vector.
 const WIDTH: usize = 64;
-/// Heads of the attention.
+/// The number of attention heads.
 const HEADS: usize = 4;
-/// Sequences per step.
+/// The number of sequences per step.
 const BATCH: usize = 16;
-/// Steps after which nothing should be compiled any more.
+/// The number of steps after which nothing should compile.
 const WARM_STEPS: usize = 3;
 const EPSILON: f64 = 1e-5;
 
@@ -48,8 +48,8 @@ struct Options {
     device: Device,
 }
 
-/// The parameters: sizes, and how they begin (normally distributed with a deviation of 0.02, ones,
-/// zeros).
+/// Sizes of the parameters and their initial values (normally distributed with a deviation of 0.02,
+/// ones, zeros).
 const PARAMETERS: [(&[usize], Start); 16] = [
     (&[WORDS, WIDTH], Start::Normal),  // token vectors, also the head
     (&[LENGTH, WIDTH], Start::Normal), // place vectors
@@ -76,8 +76,8 @@ enum Start {
     Zero,
 }
 
-/// Attention of every place to itself and the places before it. `x` and the result are `[batch *
-/// length, width]`.
+/// Attention of every position to itself and earlier positions. `x` and the result are
+/// `[batch * length, width]`.
 fn attention<'t>(x: &Var<'t>, weights: &[Var<'t>], mask: &Var<'t>) -> fuseline::Result<Var<'t>> {
     let [queries, keys, values, output] = weights else { unreachable!("attention has four weights") };
     // To [batch, heads, length, width of a head].
@@ -92,7 +92,7 @@ fn attention<'t>(x: &Var<'t>, weights: &[Var<'t>], mask: &Var<'t>) -> fuseline::
     mixed.reshape(&[BATCH * LENGTH, WIDTH])?.matmul(output)
 }
 
-/// Logits `[batch, length, words]` of the next token at each place.
+/// Logits `[batch, length, words]` of the next token at each position.
 fn forward<'t>(tokens: &Tensor, parameters: &[Var<'t>]) -> fuseline::Result<Var<'t>> {
     let [words, places, .., last_gamma, last_beta] = parameters else {
         unreachable!("there are as many parameters as in the table");
@@ -131,21 +131,21 @@ impl Trainer {
         Ok(Trainer { engine, parameters, data: Random::new(2), step: 0 })
     }
 
-    /// Sequences and, for each place of them, the token that follows.
+    /// Returns sequences and the next token at each position.
     fn batch(&mut self) -> fuseline::Result<(Tensor, Tensor)> {
         let length = LENGTH;
         let (mut tokens, mut next) = (Vec::new(), Vec::new());
         for _ in 0..BATCH {
             let round: Vec<i32> = (0..PERIOD).map(|_| self.data.below(WORDS) as i32).collect();
             tokens.extend((0..length).map(|place| round[place % PERIOD]));
-            // Only what can be known is asked for: from the second round on.
+            // The loss counts only predictable tokens: from the second period on.
             next.extend((PERIOD - 1..length).map(|place| round[(place + 1) % PERIOD]));
         }
         let asked = LENGTH - PERIOD + 1;
         Ok((self.engine.tensor(&tokens, &[BATCH, LENGTH])?, self.engine.tensor(&next, &[BATCH, asked])?))
     }
 
-    /// One step; returns the loss, which nobody has computed yet.
+    /// Runs one step and returns the loss, which is not computed yet.
     fn train(&mut self) -> fuseline::Result<Tensor> {
         let (tokens, next) = self.batch()?;
         let tape = Tape::new();
@@ -156,7 +156,8 @@ impl Trainer {
         let loss = loss.value().clone();
         drop((leaves, logits));
         self.step += 1;
-        // The learning rate rises over the first steps; another number compiles nothing.
+        // The learning rate rises over the first steps. It is lifted, so another number compiles
+        // nothing.
         let rate = 3e-3 * f64::from(self.step.min(20)) / 20.0;
         let settings = Adam { learning_rate: rate, weight_decay: 0.01, ..Adam::default() };
         let states = std::mem::take(&mut self.parameters).into_iter().zip(&gradients);
@@ -166,7 +167,7 @@ impl Trainer {
         Ok(loss)
     }
 
-    /// Some steps: their losses, and the milliseconds that each took.
+    /// Runs some steps. Returns their losses and the milliseconds per step.
     fn steps(&mut self, count: usize) -> fuseline::Result<(Vec<f32>, f64)> {
         let start = Instant::now();
         let mut reads = Vec::with_capacity(count);
@@ -182,7 +183,7 @@ impl Trainer {
     }
 }
 
-/// The middle one of some times.
+/// The median of some times.
 fn median(mut times: Vec<f64>) -> f64 {
     times.sort_by(f64::total_cmp);
     times.get(times.len() / 2).copied().unwrap_or(f64::NAN)

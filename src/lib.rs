@@ -179,12 +179,19 @@ pub use tensor::{Order, Read, Tensor, Unique, promote};
 pub use timeline::{ReadsAt, RegionTimes, Spent, Step, Summary, Timeline};
 pub use trace::{Function, FunctionTrace, TensorTree};
 
-/// The example in README.md runs.
+/// The examples of README.md and of the pages in `docs/` run.
 #[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-struct Readme;
-
-/// The example that docs/tutorial.md explains runs.
-#[cfg(doctest)]
-#[doc = concat!("```\n", include_str!("../examples/mlp.rs"), "```")]
-struct Tutorial;
+mod pages {
+    #[doc = include_str!("../README.md")]
+    struct Readme;
+    #[doc = include_str!("../docs/getting-started.md")]
+    struct GettingStarted;
+    #[doc = include_str!("../docs/concepts.md")]
+    struct Concepts;
+    #[doc = include_str!("../docs/cache.md")]
+    struct Cache;
+    #[doc = include_str!("../docs/command-line.md")]
+    struct CommandLine;
+    #[doc = include_str!("../docs/troubleshooting.md")]
+    struct Troubleshooting;
+}

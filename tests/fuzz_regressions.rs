@@ -1,7 +1,7 @@
-//! What fuzzing found, and what it starts from, through the functions that are fuzzed
-//! (`fuzz/src/`): every file of `fuzz/regressions/TARGET/` and `fuzz/corpus/TARGET/`.
+//! Runs the fuzzed functions (`fuzz/src/`) on the findings and seeds of fuzzing: every file of
+//! `fuzz/regressions/TARGET/` and `fuzz/corpus/TARGET/`.
 //!
-//! `FUSELINE_FUZZ_INPUT=TARGET:PATH` runs one file only, such as what libFuzzer left in
+//! `FUSELINE_FUZZ_INPUT=TARGET:PATH` runs one file only, such as one from libFuzzer in
 //! `fuzz/artifacts/`.
 #![allow(missing_docs, clippy::print_stdout, clippy::unwrap_used, reason = "a test")]
 
@@ -20,13 +20,13 @@ fn folder(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz").join(name)
 }
 
-/// Names in a folder.
+/// The names in a folder.
 fn listed(folder: &Path) -> BTreeSet<String> {
     let entries = fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
     entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
 }
 
-/// Runs the files of a target; how many there were.
+/// Runs the files of a target and returns their number.
 fn replay(name: &str, run: fn(&[u8])) -> usize {
     if let Ok(input) = std::env::var("FUSELINE_FUZZ_INPUT") {
         let (target, path) = input.split_once(':').expect("FUSELINE_FUZZ_INPUT is TARGET:PATH");
@@ -71,7 +71,7 @@ targets! {
     api_program, canon_decode, canon_meta, disk_ops, emit_verify, entry_parse, fault_plan, program_json, shape, text,
 }
 
-/// A target is tested here, has files to start from, and is known to cargo.
+/// Each target is tested here, has seeds, and is declared to cargo.
 #[test]
 fn every_target_is_complete() {
     let names: BTreeSet<String> = fuzz::TARGETS.iter().map(|target| target.0.to_owned()).collect();
@@ -91,9 +91,9 @@ fn every_target_is_complete() {
 
 // ----- without libFuzzer -----
 
-/// The inputs of a target, changed at random: what fuzzing is without coverage, for where
-/// cargo-fuzz is not. `FUSELINE_FUZZ_TARGETS` names the targets (all), `FUSELINE_MINUTES` how long
-/// each is run (1), `FUSELINE_SEED` other inputs.
+/// Random changes of a target's inputs: fuzzing without coverage, for machines without cargo-fuzz.
+/// `FUSELINE_FUZZ_TARGETS` names the targets (default all), `FUSELINE_MINUTES` sets the time for
+/// each (default 1), `FUSELINE_SEED` varies the inputs.
 #[test]
 #[ignore = "soak: `cargo xtask soak mutations`"]
 fn soak_mutations() {
@@ -123,7 +123,7 @@ fn soak_mutations() {
     }
 }
 
-/// One of the inputs, with some bytes changed, left out, said twice, or from another input.
+/// One of the inputs with some bytes changed, removed, duplicated, or taken from another input.
 fn mutated(inputs: &[Vec<u8>], entropy: &mut Seeded) -> Vec<u8> {
     let any = |entropy: &mut Seeded, len: usize| entropy.draw(len as u32) as usize;
     let mut input = inputs[any(entropy, inputs.len())].clone();

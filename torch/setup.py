@@ -1,7 +1,9 @@
-"""Builds the wheel of torch-fuseline: the engine with cargo, the shim with the C++ compiler, for the PyTorch that is installed.
+"""Builds the wheel of torch-fuseline for the installed PyTorch: the engine with cargo, the shim
+with the C++ compiler.
 
-PyTorch is not a build requirement, since pip would fetch another one (3 GB) to build with. It is looked for where the package will be installed, which a
-build in isolation sees by the interpreter's prefix. `TORCH_DIR` names another one's folder.
+PyTorch is not a build requirement, because pip would fetch another one (3 GB) for the build. The
+build uses the PyTorch of the environment that the package goes into, which an isolated build finds
+through the interpreter's prefix. `TORCH_DIR` names the folder of another one.
 """
 
 import concurrent.futures
@@ -52,10 +54,10 @@ def run(*command, **kwargs):
 
 
 def structured_header(torch):
-    """Writes ``structured.h`` for ``csrc/structured.cpp``: a line for each structured operator.
+    """Writes ``structured.h`` for ``csrc/structured.cpp``: one line per structured operator.
 
-    torchgen makes a function in ``at::meta`` for each of them, which infers the types of results.
-    A line pairs an operator with the function that has the signature of its schema.
+    torchgen generates a function in ``at::meta`` for each of them, which infers the types of
+    results. A line pairs an operator with the function that has its schema's signature.
     """
     ops = torch / "include" / "ATen" / "ops"
 
@@ -80,13 +82,13 @@ def structured_header(torch):
 
 
 def cargo():
-    """Builds the engine's side and returns the library."""
+    """Builds the engine's library and returns its path."""
     if shutil.which("cargo") is None:
         fail("the engine is built with cargo, which is not on PATH; install Rust")
     environment = {**os.environ, "CARGO_INCREMENTAL": "0"}
     run("cargo", "xtask", "setup", cwd=ROOT, env=environment)
-    # Tests take what `cargo test` of the whole workspace has built. For one package, or without
-    # tests, cargo would build the dependencies anew, with fewer features.
+    # Tests reuse what `cargo test` of the whole workspace has built. For one package, or without
+    # tests, cargo would rebuild the dependencies with fewer features.
     profile = os.environ.get("FUSELINE_TORCH_PROFILE", "release")
     tests = ["--workspace", "--all-features", "--lib", "--tests"]
     packages = tests if profile == "dev" else ["-p", "fuseline-torch"]
@@ -107,14 +109,14 @@ class Build(build_ext):
         compiler = os.environ.get("CXX", "c++")
         sources = sorted((HERE / "csrc").glob("*.cpp"))
         objects = [build / f"{source.stem}.o" for source in sources]
-        # Two at once: a file takes up to 700 MB.
+        # Two at once: compiling a file takes up to 700 MB.
         (build / "structured.h").write_text(structured_header(torch))
         with concurrent.futures.ThreadPoolExecutor(2) as pool:
             line = [compiler, *FLAGS, f"-I{torch / 'include'}", f"-I{build}"]
             jobs = [pool.submit(run, *line, "-c", source, "-o", out) for source, out in zip(sources, objects)]
             for job in jobs:
                 job.result()
-        # PyTorch's libraries are in the process already when this one is loaded.
+        # PyTorch's libraries are loaded before this one.
         libraries = [f"-L{torch / 'lib'}", "-ltorch_cpu", "-lc10", f"-L{package}", "-lfuseline_torch"]
         run(compiler, "-shared", "-o", package / "libfuseline_torch_shim.so", *objects, *libraries, "-Wl,-z,defs", "-Wl,-rpath,$ORIGIN")
         (package / "built_for.py").write_text(f'"""The PyTorch that the shim was built for."""\n\nTORCH = "{torch_version(torch)}"\n')

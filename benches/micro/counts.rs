@@ -1,9 +1,9 @@
-//! Instructions of each stage, counted by Callgrind; `cargo xtask micro` runs this and compares it
-//! with `benches/baseline.json`.
+//! Counts the instructions of each stage with Callgrind. `cargo xtask micro` runs this and compares
+//! the counts with `benches/baseline.json`.
 //!
-//! Times change with the machine; these counts do not, but by about one in a thousand (addresses
-//! decide how far a hash table is searched). What threads and devices do is not in them: stages run
-//! on one thread, and executions are left out.
+//! Times depend on the machine. These counts vary by about one in a thousand only (addresses decide
+//! how far a hash table is searched). They exclude threads and devices: stages run on one thread,
+//! and executions are left out.
 #![allow(missing_docs, unused_qualifications, reason = "a benchmark, whose functions macros write")]
 
 use std::hint::black_box;
@@ -14,7 +14,7 @@ use gungraun::prelude::*;
 
 fn op_ready(class: Class, stage: op::Stage) -> (op::Rig, op::Stage, op::Batch) {
     let rig = op::Rig::new(class);
-    // What is remembered, and grown, is.
+    // Fills the caches and grows the containers.
     for _ in 0..2 {
         rig.run(stage, &mut rig.prepare(stage));
     }
@@ -88,9 +88,9 @@ library_benchmark_group!(
     benchmarks = [record_region, take_in, seal, canonicalise, hash, job, look_up, bind]
 );
 
-// Chunks that a thread's cache has no room for go to lists that glibc clears up now and then; whose
-// stage that falls into hangs on what other threads did before. With room for all, an allocation
-// costs the same each time.
+// Chunks that do not fit into a thread's cache go to lists that glibc consolidates now and then.
+// Which stage pays for that depends on other threads. With a large enough cache, an allocation
+// always costs the same.
 main!(
     config = LibraryBenchmarkConfig::default().env("GLIBC_TUNABLES", "glibc.malloc.tcache_count=16000"),
     library_benchmark_groups = [op_group, region_group]

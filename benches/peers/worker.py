@@ -1,10 +1,10 @@
-"""Runs a program on a peer, as the harness asks: one line of JSON each way.
+"""Runs a program on a peer for the harness: one line of JSON each way.
 
     worker.py CONTENDER PROGRAM PARAMS DEVICE
 
-DEVICE is cpu or cuda. NumPy has the CPU only; JAX is told by JAX_PLATFORMS.
+DEVICE is cpu or cuda. NumPy has the CPU only; JAX reads JAX_PLATFORMS.
 
-Answers go to what standard output is at the start; what libraries print goes to standard error.
+Answers go to the original standard output; output of libraries goes to standard error.
 """
 
 import base64
@@ -20,7 +20,7 @@ import numpy as np
 
 
 class Env:
-    """What a program needs to know of the peer it runs on."""
+    """The peer that a program runs on."""
 
     def __init__(self, contender, threads, device):
         self.contender = contender
@@ -43,7 +43,7 @@ class Env:
             self.device = torch_xla.device()
 
     def jit(self, function, **options):
-        """jax.jit of a whole step, or the function itself where JAX is to run op by op."""
+        """jax.jit of a whole step, or the function itself if JAX runs op by op."""
         if self.contender == "jax":
             import jax
 
@@ -51,7 +51,7 @@ class Env:
         return function
 
     def compile(self, function):
-        """torch.compile of a whole step, or the function itself where PyTorch is to run op by op."""
+        """torch.compile of a whole step, or the function itself if PyTorch runs op by op."""
         if self.contender == "torch-compile":
             import torch
 
@@ -59,7 +59,8 @@ class Env:
         return function
 
     def sync(self):
-        """Ends a step, before reads: cuts the trace of a lazy device, waits for one that works on its own."""
+        """Ends a step before reads: cuts the trace of a lazy device, and waits for an asynchronous
+        one."""
         if self.contender == "torch-xla":
             import torch_xla
 
@@ -70,7 +71,7 @@ class Env:
             torch.cuda.synchronize()
 
     def finish(self):
-        """Waits for what is still under way after some steps."""
+        """Waits for everything that is still in flight after some steps."""
         if self.contender.startswith("jax"):
             import jax
 

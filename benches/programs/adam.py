@@ -7,7 +7,7 @@ RATE, BETA1, BETA2, EPSILON = 1e-3, 0.9, 0.999, 1e-8
 
 
 def _data(params):
-    """The parameters, and the targets of one batch and of the other."""
+    """The parameters, and the targets of the two batches."""
     shapes = [(SIDES[i % len(SIDES)],) * 2 for i in range(params["parameters"])]
     return (
         [uniform(3 * i, shape, -1.0, 1.0) for i, shape in enumerate(shapes)],

@@ -1,14 +1,13 @@
-//! Steps of Adam over many small parameters, with gradients that cost next to nothing: what is
-//! measured is the optimiser. Each parameter is drawn to one target and then to another, as by two
-//! batches that disagree, so no gradient dies out.
+//! Adam steps over many small parameters, with gradients that cost next to nothing, to measure the
+//! optimizer. Each parameter is pulled to two targets in turn, as by two batches that disagree, so
+//! no gradient vanishes.
 
 use fuseline::nn::{self, Adam, AdamState};
 use fuseline::{Engine, Result, Tensor};
 
 use super::{Params, Program, data, read};
 
-/// Sides of the parameters, which are square: the first is of the first size and so on, again and
-/// again.
+/// Sides of the square parameters, used in turn.
 const SIDES: [usize; 4] = [32, 24, 16, 8];
 
 struct Training {

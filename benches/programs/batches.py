@@ -1,4 +1,4 @@
-"""Training whose batches change their size every few steps; see batches.rs."""
+"""Training whose batch size changes every few steps; see batches.rs."""
 
 import mlp
 
@@ -6,7 +6,7 @@ STEPS = 3
 
 
 def _batches(peer):
-    """A peer's training step of mlp.py, on batches of several sizes."""
+    """A peer's training step from mlp.py, on batches of several sizes."""
 
     class Batches(peer):
         def __init__(self, params, env):

@@ -1,12 +1,12 @@
-//! Training whose batches change their size every few steps, as at the end of an epoch or with
-//! sequences in buckets: the step is that of `mlp`.
+//! Training whose batch size changes every few steps, as at the end of an epoch or with bucketed
+//! sequences. The step is that of `mlp`.
 
 use fuseline::{Engine, Result, Tensor};
 
 use super::mlp::Net;
 use super::{Params, Program, data, read};
 
-/// Steps until the next size.
+/// The number of steps with one size.
 const STEPS: usize = 3;
 
 struct Batches {

@@ -1,4 +1,4 @@
-"""Prices of many European options by the formula of Black and Scholes; see black_scholes.rs."""
+"""Prices of many European options by the Black-Scholes formula; see black_scholes.rs."""
 
 from data import uniform
 
@@ -12,7 +12,7 @@ def _data(params):
 
 
 def _prices(xp):
-    """The function, on arrays of a library."""
+    """Returns the function for arrays of a library."""
 
     def erf(x):
         size = abs(x)

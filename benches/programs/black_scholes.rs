@@ -1,6 +1,6 @@
-//! Prices of many European options by the formula of Black and Scholes, a call and a put each. Not
-//! every library has an error function, so all of them use the same polynomial for it (Abramowitz,
-//! Stegun 1964, 7.1.26).
+//! Prices of many European options by the Black-Scholes formula, a call and a put each. Not every
+//! library has an error function, so all use the same polynomial for it (Abramowitz, Stegun 1964,
+//! 7.1.26).
 
 use fuseline::{Engine, Result, Tensor};
 
@@ -8,7 +8,7 @@ use super::{Params, Program, data, read};
 
 const RATE: f64 = 0.02;
 const VOLATILITY: f64 = 0.3;
-/// The options are summed to so many groups for comparing.
+/// The number of groups whose sums are compared.
 const GROUPS: usize = 32768;
 
 struct Options {
@@ -39,7 +39,7 @@ fn erf(x: &Tensor) -> Result<Tensor> {
     x.sign()? * (1.0 - (sum * (-(&size * &size)?)?.exp()?)?)?
 }
 
-/// How likely a normally distributed number is below each element.
+/// The cumulative distribution function of the normal distribution.
 fn normal(x: &Tensor) -> Result<Tensor> {
     0.5 * (1.0 + erf(&(x * std::f64::consts::FRAC_1_SQRT_2)?)?)?
 }

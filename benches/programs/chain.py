@@ -1,4 +1,4 @@
-"""A chain of elementwise ops on one vector: a multiplication, an addition, a tanh, over and over."""
+"""A chain of elementwise ops on one vector: multiplication, addition and tanh, repeated."""
 
 from data import uniform
 

@@ -12,13 +12,13 @@ def _bits(seed, count):
 
 
 def uniform(seed, shape, low, high):
-    """Numbers from low up to high, each rounded once."""
+    """Numbers from low up to high, excluding high, each rounded once."""
     count = int(np.prod(shape, dtype=np.int64))
     unit = (_bits(seed, count) >> np.uint64(40)).astype(np.float64) / 2.0**24
     return (low + (high - low) * unit).astype(np.float32).reshape(shape)
 
 
 def below(seed, shape, limit):
-    """Integers from 0, below a limit."""
+    """Integers from 0 to below a limit."""
     count = int(np.prod(shape, dtype=np.int64))
     return ((_bits(seed, count) >> np.uint64(33)) % np.uint64(limit)).astype(np.int32).reshape(shape)

@@ -1,8 +1,8 @@
 //! Numbers that are the same in Rust and in Python: element `i` of sequence `seed` is a hash of
-//! both (the finaliser of SplitMix64, Steele, Lea, Flood 2014), so a tensor can be made all at
+//! both (the finalizer of SplitMix64, Steele, Lea, Flood 2014), so a whole tensor can be made at
 //! once.
 
-/// A hash of a sequence and a place.
+/// A hash of a sequence and a position.
 fn bits(seed: usize, place: usize) -> u64 {
     let mut z = ((seed as u64) << 32).wrapping_add(place as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -19,7 +19,7 @@ pub(crate) fn uniform(seed: usize, count: usize, low: f64, high: f64) -> Vec<f32
     (0..count).map(number).collect()
 }
 
-/// Integers from 0, below `below`.
+/// Integers from 0 to below `below`.
 pub(crate) fn below(seed: usize, count: usize, below: usize) -> Vec<i32> {
     (0..count).map(|place| ((bits(seed, place) >> 33) % below as u64) as i32).collect()
 }

@@ -1,4 +1,4 @@
-"""A layer of attention that decodes token by token; see decode.rs."""
+"""An attention layer that decodes token by token; see decode.rs."""
 
 from data import uniform
 
@@ -6,7 +6,7 @@ EPSILON = 1e-5
 
 
 def _data(params):
-    """The weights, the first input, and the keys and values of no tokens."""
+    """The weights, the first input, and the empty keys and values."""
     import numpy as np
 
     batch, heads, head = params["batch"], params["heads"], params["head"]
@@ -17,7 +17,7 @@ def _data(params):
 
 
 def _decode(concatenate, attention, normalize):
-    """One token, by functions of a library."""
+    """Decodes one token with functions of a library."""
 
     def decode(weights, x, keys, values):
         batch, heads, _, head = keys.shape

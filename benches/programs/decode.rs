@@ -1,7 +1,6 @@
-//! A layer of attention that decodes token by token: a step appends the key and the value of one
-//! token to what it keeps, and attends to all tokens so far, so that shapes grow with every step.
-//! When the longest sequence is reached it starts with the next one. The result of a step is the
-//! input of the next.
+//! An attention layer that decodes token by token. A step appends the key and the value of one
+//! token to its cache, and attends to all tokens so far, so shapes grow with every step. After the
+//! longest sequence it starts a new one. The result of a step is the input of the next.
 
 use fuseline::nn::{self, Attention};
 use fuseline::{Engine, Result, Tensor};
@@ -11,14 +10,14 @@ use super::{Params, Program, data, read};
 const EPSILON: f64 = 1e-5;
 
 struct Decoder {
-    /// From the input to queries, keys and values, and from what was attended to to the output.
+    /// Projections of the input to queries, keys and values, and of the attention to the output.
     weights: [Tensor; 4],
     x: Tensor,
-    /// The keys and values of no tokens.
+    /// Empty keys and values.
     empty: Tensor,
     keys: Tensor,
     values: Tensor,
-    /// What one token adds to the keys: `[batch, heads, 1, width of a head]`.
+    /// The shape that one token adds to the keys: `[batch, heads, 1, width of a head]`.
     token: [usize; 4],
     longest: usize,
 }

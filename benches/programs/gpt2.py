@@ -1,4 +1,4 @@
-"""A step of training for a GPT-2 block between its embedding and its head; see gpt2.rs."""
+"""A training step for a GPT-2 block between its embedding and its head; see gpt2.rs."""
 
 from data import below, uniform
 
@@ -7,7 +7,7 @@ EPSILON = 1e-5
 
 
 def _data(params):
-    """The batches of tokens and of those that follow, and the weights that start at random."""
+    """The batches of tokens and next tokens, and the initial random weights."""
     width, words, length, batch = (params[name] for name in ("width", "words", "length", "batch"))
     texts = [below(100 + number, (batch, length + 1), words) for number in range(params["batches"])]
     shapes = {

@@ -1,9 +1,8 @@
-//! A step of training for a GPT-2 block between its embedding and a head that shares the
-//! embedding's table: causal attention and an MLP, each after a layer norm and around a residual,
-//! then AdamW over all parameters. Every step reads its loss.
+//! A training step for a GPT-2 block between its embedding and a head that shares the embedding's
+//! table: causal attention and an MLP, each with a layer norm and a residual connection, then AdamW
+//! over all parameters. Every step reads its loss.
 //!
-//! The tokens are random, in a few batches that take turns, so there is always something left to
-//! learn.
+//! The tokens are random, in a few batches that take turns, so the loss never reaches zero.
 
 use fuseline::nn::{self, Adam, AdamState};
 use fuseline::{Engine, Result, Tensor};
@@ -12,13 +11,14 @@ use super::tape::{Tape, Var};
 use super::{Params, Program, data, read};
 
 const EPSILON: f64 = 1e-5;
-/// The epsilon is far above the rounding of a gradient, so that no first step is the sign of noise.
+/// The epsilon is far above the rounding error of a gradient, so that the first step is not the
+/// sign of noise.
 const SETTINGS: Adam =
     Adam { learning_rate: 1e-3, beta1: 0.9, beta2: 0.999, epsilon: 1e-6, weight_decay: 0.01 };
 
 struct Gpt2 {
     heads: usize,
-    /// Of each batch, tokens and those that follow them.
+    /// Tokens and next tokens of each batch.
     batches: Vec<(Tensor, Tensor)>,
     parameters: Vec<AdamState>,
     mask: Tensor,
@@ -34,11 +34,11 @@ pub(super) fn make(engine: &Engine, params: &Params) -> Result<Box<dyn Program>>
         parameters.push(AdamState::new(engine.tensor(data, dims)?)?);
         Ok(())
     };
-    // Tables of words and of places.
+    // Embeddings of tokens and of positions.
     for (seed, rows) in [(10, words), (11, length)] {
         add(&data::uniform(seed, rows * width, -0.03, 0.03), &[rows, width])?;
     }
-    // Queries, keys and values; output of the attention; up and down in the MLP.
+    // Queries, keys and values; output of the attention; up and down projections of the MLP.
     let layers = [(width, 3 * width), (width, width), (width, 4 * width), (4 * width, width)];
     for (seed, (from, to)) in (12..).zip(layers) {
         add(&data::uniform(seed, from * to, -0.03, 0.03), &[from, to])?;
@@ -61,7 +61,7 @@ pub(super) fn make(engine: &Engine, params: &Params) -> Result<Box<dyn Program>>
     Ok(Box::new(Gpt2 { heads: params.int("heads"), batches, parameters, mask, step: 0, loss: f32::NAN }))
 }
 
-/// Attention of every place to itself and the places before it.
+/// Attention of every position to itself and earlier positions.
 fn attention<'t>(x: &Var<'t>, weights: &[Var<'t>], heads: usize, mask: &Var<'t>) -> Result<Var<'t>> {
     let &[batch, length, width] = x.dims() else { unreachable!("bug: {:?}", x.dims()) };
     let [qkv, qkv_bias, output, output_bias] = weights else { unreachable!("bug: {}", weights.len()) };
@@ -77,7 +77,7 @@ fn attention<'t>(x: &Var<'t>, weights: &[Var<'t>], heads: usize, mask: &Var<'t>)
     mixed.reshape(&[batch, length, width])?.matmul(output)?.add(output_bias)
 }
 
-/// Logits of the next token at each place.
+/// Logits of the next token at each position.
 fn forward<'t>(tokens: &Tensor, p: &[Var<'t>], heads: usize, mask: &Var<'t>) -> Result<Var<'t>> {
     let x = p[0].embedding(tokens)?.add(&p[1])?;
     let x = x.add(&attention(&x.layer_norm(&p[10], &p[11], EPSILON)?, &p[2..6], heads, mask)?)?;
@@ -104,7 +104,7 @@ impl Program for Gpt2 {
     }
 
     fn outputs(&self) -> Result<Vec<(&'static str, Vec<f32>)>> {
-        // Every other gradient is on the way to that of the places.
+        // The gradient of the position embeddings depends on all others.
         let mut outputs = read([("places", &self.parameters[1].value)])?;
         outputs.push(("loss", vec![self.loss]));
         Ok(outputs)

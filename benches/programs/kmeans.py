@@ -4,7 +4,7 @@ from data import uniform
 
 
 def _data(params):
-    """The points, and where the centres start."""
+    """The points and the initial centres."""
     import numpy as np
 
     points, dims, groups = params["points"], params["dims"], params["groups"]
@@ -14,7 +14,7 @@ def _data(params):
 
 
 def _lloyd(one_hot):
-    """One round; what makes rows with a one each is the library's."""
+    """One iteration; the one-hot function is the library's."""
 
     def lloyd(points, centres):
         sizes = (points * points).sum(1)[:, None]

@@ -1,6 +1,6 @@
 //! Lloyd's algorithm: each point goes to the nearest centre, and each centre to the mean of its
-//! points. A step is one round, and reads the sum of squared distances. The groups are far enough
-//! apart that rounding decides for no point.
+//! points. A step is one iteration, and reads the sum of squared distances. The clusters are far
+//! enough apart that rounding does not affect the assignment.
 
 use fuseline::{DType, Engine, Result, Tensor};
 

@@ -1,4 +1,4 @@
-"""Logistic regression by gradient descent that stops by itself; see logistic.rs."""
+"""Logistic regression by gradient descent until convergence; see logistic.rs."""
 
 from data import uniform
 
@@ -7,7 +7,7 @@ SMALL = 1.2e-4
 
 
 def _data(params):
-    """Rows, their labels, and the weights at the start."""
+    """Rows, their labels, and the initial weights."""
     import numpy as np
 
     count, features = params["rows"], params["features"]
@@ -18,7 +18,7 @@ def _data(params):
 
 
 def _descend(xp, sigmoid):
-    """One round, on arrays of a library."""
+    """One iteration, on arrays of a library."""
 
     def descend(weights, rows, labels):
         error = sigmoid(rows @ weights) - labels

@@ -1,5 +1,5 @@
-//! Logistic regression by gradient descent that stops by itself: the host reads the size of the
-//! gradient after every round, and goes on until it is small. Each step starts from the same
+//! Logistic regression by gradient descent until convergence: the host reads the norm of the
+//! gradient after every iteration and stops when it is small. Each step starts from the same
 //! weights.
 
 use fuseline::{Engine, Result, Tensor};
@@ -8,8 +8,8 @@ use super::{Params, Program, data, read};
 
 const RATE: f64 = 5.0;
 const DECAY: f64 = 0.05;
-/// Midway between the sizes of the last two gradients, so that rounding does not change the number
-/// of rounds.
+/// Midway between the norms of the last two gradients, so that rounding does not change the number
+/// of iterations.
 const SMALL: f32 = 1.2e-4;
 
 struct Regression {

@@ -1,4 +1,4 @@
-"""A step of training for an LSTM, a loop over time; see lstm.rs."""
+"""A training step for an LSTM, a loop over time; see lstm.rs."""
 
 from data import uniform
 
@@ -6,7 +6,7 @@ RATE = 5.0
 
 
 def _data(params):
-    """The input at each time, the last hidden state that is wanted, and the weights."""
+    """The input at each time, the target of the last hidden state, and the weights."""
     input, hidden, batch = params["input"], params["hidden"], params["batch"]
     most = 1 / hidden**0.5
     inputs = [uniform(100 + time, (batch, input), -1.0, 1.0) for time in range(params["length"])]
@@ -59,8 +59,8 @@ class torch:
         with torch.no_grad():
             cell.weight_ih.copy_(torch.from_numpy(weights[0].T.copy()))
             cell.weight_hh.copy_(torch.from_numpy(weights[1].T.copy()))
-            # The cell adds two biases; one that stays zero leaves what is trained the same as with
-            # one bias.
+            # The cell adds two biases. Keeping one at zero trains the same parameters as a single
+            # bias.
             cell.bias_ih.zero_()
             cell.bias_hh.zero_()
         cell.bias_hh.requires_grad_(False)

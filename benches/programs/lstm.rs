@@ -1,22 +1,21 @@
-//! A step of training for an LSTM (Hochreiter and Schmidhuber, 1997): a loop over time of which the
-//! last hidden state is to be a given one, then stochastic gradient descent. Every step reads its
-//! loss.
+//! A training step for an LSTM (Hochreiter and Schmidhuber, 1997): a loop over time with a target
+//! for the last hidden state, then stochastic gradient descent. Every step reads its loss.
 
 use fuseline::{Engine, Result, Tensor};
 
 use super::tape::{Tape, Var};
 use super::{Params, Program, data, read};
 
-/// Large, as the loss is a mean over all elements of the state.
+/// Large, because the loss is a mean over all elements of the state.
 const RATE: f64 = 5.0;
 
 struct Lstm {
     /// The input at each time, `[batch, input]`.
     inputs: Vec<Tensor>,
     target: Tensor,
-    /// What is the state before the first input, hidden and cell.
+    /// The initial hidden state and cell.
     start: Tensor,
-    /// From the input, from the hidden state, bias: the four gates side by side.
+    /// Weights of the input, weights of the hidden state, bias: the four gates side by side.
     parameters: Vec<Tensor>,
     loss: f32,
 }

@@ -1,4 +1,4 @@
-"""A step of training for a multi-layer perceptron; see mlp.rs."""
+"""A training step for a multi-layer perceptron; see mlp.rs."""
 
 from data import below, uniform
 

@@ -1,5 +1,5 @@
-//! A step of training for a multi-layer perceptron: forward, backward, and stochastic gradient
-//! descent with momentum. Every step reads its loss.
+//! A training step for a multi-layer perceptron: forward, backward, and stochastic gradient descent
+//! with momentum. Every step reads its loss.
 
 use fuseline::{Engine, Result, Tensor};
 
@@ -9,14 +9,14 @@ use super::{Params, Program, data, read};
 const RATE: f64 = 0.05;
 const MOMENTUM: f64 = 0.9;
 
-/// A perceptron, and how it is trained.
+/// A perceptron and its optimizer state.
 pub(super) struct Net {
-    /// Weights and biases of each layer, and how fast they change.
+    /// Weights and biases of each layer, and their momentum.
     parameters: Vec<(Tensor, Tensor)>,
 }
 
 impl Net {
-    /// Before its training.
+    /// Before training.
     pub(super) fn new(engine: &Engine, widths: &[usize]) -> Result<Net> {
         let mut parameters = Vec::new();
         for (layer, pair) in widths.windows(2).enumerate() {

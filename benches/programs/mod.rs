@@ -1,10 +1,10 @@
-//! The programs that are measured: each once against Fuseline's public API, here, and once for its
-//! peers, in the Python file of the same name.
+//! The measured programs: one version for Fuseline's public API, here, and one for its peers, in
+//! the Python file of the same name.
 //!
-//! A program takes its sizes from `cases.json`, makes its data by [`data`], which `data.py` makes
-//! bit for bit as well, and then steps. A step ends with the host holding what a user would read of
-//! it (a loss, a sum): what is timed is the time until a result is seen, and nothing stays in
-//! flight between steps. [`Program::outputs`] is what the peers are compared by.
+//! A program takes its sizes from `cases.json`, makes its data with [`data`], which `data.py`
+//! reproduces bit for bit, and then steps. A step ends when the host holds what a user would read
+//! (a loss, a sum). So a time includes the result's arrival, and nothing is in flight between
+//! steps. Peers are compared by [`Program::outputs`].
 
 mod adam;
 mod batches;
@@ -32,16 +32,16 @@ use serde_json::Value;
 
 /// A program that is ready to step.
 pub(crate) trait Program {
-    /// One step, its read included.
+    /// One step, including its read.
     ///
     /// # Errors
-    /// As those of the calls it makes.
+    /// Those of its calls.
     fn step(&mut self) -> Result<()>;
 
-    /// What the steps so far have made: names, with all elements in order.
+    /// The results of the steps so far: names, and all elements in order.
     ///
     /// # Errors
-    /// As those of the reads.
+    /// Those of the reads.
     fn outputs(&self) -> Result<Vec<(&'static str, Vec<f32>)>>;
 }
 
@@ -55,13 +55,12 @@ fn size(value: &Value) -> Option<usize> {
 pub(crate) struct Params(BTreeMap<String, Value>);
 
 impl Params {
-    /// A size that the case states. A case without it is a bug of `cases.json`, which a test would
-    /// find.
+    /// A size of the case. If it is missing, `cases.json` has a bug, which a test would find.
     pub(crate) fn int(&self, name: &str) -> usize {
         self.0.get(name).and_then(size).unwrap_or_else(|| panic!("bug: no {name} in cases.json"))
     }
 
-    /// A list of sizes that the case states.
+    /// A list of sizes of the case.
     pub(crate) fn ints(&self, name: &str) -> Vec<usize> {
         let values = self.0.get(name).and_then(Value::as_array);
         let ints = values.and_then(|values| values.iter().map(size).collect());
@@ -96,13 +95,13 @@ pub(crate) struct Case {
     pub(crate) name: String,
     program: String,
     params: Params,
-    /// Whether it is a small one that stands for its program.
+    /// Whether it is the small case of its program.
     #[cfg(test)]
     pub(crate) quick: bool,
 }
 
 impl Case {
-    /// All of them, in the order in which they are measured.
+    /// All cases, in the order of measurement.
     pub(crate) fn all() -> Vec<Case> {
         let cases: Value = serde_json::from_str(include_str!("cases.json")).expect("bug: cases.json");
         let text = |case: &Value, key: &str| case[key].as_str().expect("bug: cases.json").to_owned();
@@ -116,10 +115,10 @@ impl Case {
         cases.as_array().expect("bug: cases.json").iter().map(case).collect()
     }
 
-    /// The program, before its first step.
+    /// Makes the program, before its first step.
     ///
     /// # Errors
-    /// As those of the calls that make its data.
+    /// Those of the calls that make its data.
     pub(crate) fn make(&self, engine: &Engine) -> Result<Box<dyn Program>> {
         let found = PROGRAMS.iter().find(|(name, _)| *name == self.program);
         found.expect("bug: cases.json names a program that is none").1(engine, &self.params)

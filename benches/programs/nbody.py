@@ -15,7 +15,7 @@ def _data(params):
 
 
 def _functions(xp, moves):
-    """The attraction, and what a step does, on arrays of a library."""
+    """The attraction and the step, on arrays of a library."""
 
     def distances(places):
         x, y, z = (places[:, axis : axis + 1].T - places[:, axis : axis + 1] for axis in range(3))

@@ -1,7 +1,7 @@
-//! Bodies that attract each other, all pairs at once by broadcasting, moved by the leapfrog method.
-//! A step of the benchmark is several steps of time, and reads the energy: that of motion and of
-//! all pairs, a body with itself included, which only adds a constant. Attraction is softened so
-//! much that no two bodies throw each other out.
+//! Bodies that attract each other, all pairs at once by broadcasting, integrated by the leapfrog
+//! method. A step of the benchmark is several time steps, and reads the energy: the kinetic energy
+//! and that of all pairs, including each body with itself, which only adds a constant. The
+//! attraction is softened enough that no close encounter ejects a body.
 
 use fuseline::{Engine, Result, Tensor};
 
@@ -35,7 +35,7 @@ pub(super) fn make(engine: &Engine, params: &Params) -> Result<Box<dyn Program>>
     }))
 }
 
-/// Speeds without their mean, so that all bodies together stay where they are.
+/// Velocities minus their mean, so that the centre of mass stays in place.
 fn without_drift(mut speeds: Vec<f32>) -> Vec<f32> {
     for axis in 0..3 {
         let along = || speeds.iter().skip(axis).step_by(3);
@@ -45,8 +45,8 @@ fn without_drift(mut speeds: Vec<f32>) -> Vec<f32> {
     speeds
 }
 
-/// From each body, a row, to each other one, a column, along each axis; and the square of their
-/// softened distance.
+/// The distance from each body, a row, to each other one, a column, along each axis; and the square
+/// of the softened distance.
 fn distances(places: &Tensor) -> Result<(Vec<Tensor>, Tensor)> {
     let along = |axis| {
         let places = places.narrow(1, axis, axis + 1)?;

@@ -1,4 +1,5 @@
-"""What is between the products of a transformer: softmax, layer norm and GELU over rows; see norms.rs."""
+"""The ops between the matrix products of a transformer: softmax, layer norm and GELU over rows; see
+norms.rs."""
 
 from data import uniform
 

@@ -1,12 +1,12 @@
-//! What is between the products of a transformer: softmax, layer norm and GELU over the rows of a
-//! matrix, a few rounds of them.
+//! The ops between the matrix products of a transformer: softmax, layer norm and GELU over the rows
+//! of a matrix, for a few rounds.
 
 use fuseline::{Engine, Result, Tensor, nn};
 
 use super::{Params, Program, data, read};
 
-/// As BERT has it: what a softmax over a long row leaves has a variance of about 1e-6, which must
-/// not drown.
+/// The value of BERT: a softmax over a long row leaves a variance of about 1e-6, which it must not
+/// dominate.
 const EPSILON: f64 = 1e-12;
 
 struct Norms {

@@ -1,4 +1,4 @@
-"""A step of training for a small ResNet; see resnet.rs."""
+"""A training step for a small ResNet; see resnet.rs."""
 
 from data import below, uniform
 
@@ -7,7 +7,7 @@ COLORS = 3
 
 
 def _data(params):
-    """Images, labels, the kernels as [height, width, from, to] and the weights of the head."""
+    """Images, labels, the kernels as [height, width, in, out] and the weights of the head."""
     size, batch, classes = params["size"], params["batch"], params["classes"]
     narrow, wide = params["channels"]
     shapes = {

@@ -1,7 +1,7 @@
-//! A step of training for a small ResNet (He, Zhang, Ren and Sun, 2016): a convolution, two blocks
-//! of which the second halves the image, the mean over what is left of it and a linear layer, then
-//! stochastic gradient descent with momentum. Every convolution is followed by batch normalisation
-//! with the statistics of the batch; running ones are not kept. Every step reads its loss.
+//! A training step for a small ResNet (He, Zhang, Ren and Sun, 2016): a convolution, two blocks of
+//! which the second halves the image, the spatial mean and a linear layer, then stochastic gradient
+//! descent with momentum. Every convolution is followed by batch normalization with the statistics
+//! of the batch; there are no running statistics. Every step reads its loss.
 
 use fuseline::{Engine, Result, Tensor};
 
@@ -17,8 +17,8 @@ struct Resnet {
     /// `[batch, height, width, colors]`.
     images: Tensor,
     labels: Tensor,
-    /// Of each convolution kernel, gamma and beta; of the linear layer weights and bias. And how
-    /// fast each changes.
+    /// Kernel, gamma and beta of each convolution; weights and bias of the linear layer. Each with
+    /// its momentum.
     parameters: Vec<(Tensor, Tensor)>,
     loss: f32,
 }
@@ -33,7 +33,7 @@ pub(super) fn make(engine: &Engine, params: &Params) -> Result<Box<dyn Program>>
         parameters.push((engine.tensor(data, dims)?, start));
         Ok(())
     };
-    // Sides of the kernel, features before and after: the stem, two in each block, the second one's
+    // Kernel size, features before and after: the stem, two in each block, the second block's
     // projection.
     let kernels = [
         (3, COLORS, narrow),
@@ -62,13 +62,13 @@ pub(super) fn make(engine: &Engine, params: &Params) -> Result<Box<dyn Program>>
     }))
 }
 
-/// A convolution that keeps the size, but for its stride, and batch normalisation.
+/// A convolution with "same" padding and a stride, followed by batch normalization.
 fn conv_norm<'t>(x: &Var<'t>, p: &[Var<'t>], stride: i64) -> Result<Var<'t>> {
     let padding = p[0].dims()[0] as i64 / 2;
     x.conv2d(&p[0], stride, padding)?.normalize(&[0, 1, 2], EPSILON)?.mul(&p[1])?.add(&p[2])
 }
 
-/// Two convolutions, and what they started from added to it: as it is, or projected to its sizes.
+/// Two convolutions with a residual connection, which is the identity or a projection.
 fn block<'t>(x: &Var<'t>, p: &[Var<'t>], projection: Option<&[Var<'t>]>, stride: i64) -> Result<Var<'t>> {
     let hidden = conv_norm(x, &p[..3], stride)?.relu()?;
     let skip = match projection {
@@ -101,7 +101,7 @@ impl Program for Resnet {
     }
 
     fn outputs(&self) -> Result<Vec<(&'static str, Vec<f32>)>> {
-        // Every other gradient is on the way to that of the first kernel.
+        // The gradient of the first kernel depends on all others.
         let mut outputs = read([("stem", &self.parameters[0].0), ("head", &self.parameters[18].0)])?;
         outputs.push(("loss", vec![self.loss]));
         Ok(outputs)

@@ -1,20 +1,19 @@
-//! When a program has become steady.
+//! Detects when a program has become steady.
 
-/// The middle of some times, of which there is at least one; of an even number the lower of the
-/// two.
+/// The median of a non-empty list of times; for an even number the lower of the two.
 pub(crate) fn median(times: &[u64]) -> u64 {
     let mut sorted = times.to_vec();
     sorted.sort_unstable();
     sorted[(sorted.len() - 1) / 2]
 }
 
-/// The first step of those that are steady, given the time of each and how many compiles were done
-/// by its end (none, where that is not known; what is run by other means until it is compiled
-/// counts too); `None` while there are too few steps to tell.
+/// The first steady step, given the time of each step and the number of compiles by its end (empty
+/// if unknown; regions that run by other means until they are compiled count too). `None` if there
+/// are too few steps.
 ///
-/// The second half of the steps is taken for steady if it compiles nothing. What comes before is
-/// steady from the first step after the last compile whose next five, it included, have a median
-/// within half of that half's, and none that takes four times as long.
+/// The second half of the steps counts as steady if it compiles nothing. Earlier steps are steady
+/// from the first step after the last compile whose next five, including itself, have a median
+/// within half of that half's, and of which none takes four times as long.
 pub(crate) fn steady_from(times: &[u64], compiles: &[u64]) -> Option<usize> {
     const NEXT: usize = 5;
     let half = times.len() / 2;

@@ -1,4 +1,4 @@
-"""Heat that spreads on a square plate whose edges keep their temperature; see stencil.rs."""
+"""Heat that spreads on a square plate with fixed edges; see stencil.rs."""
 
 from data import uniform
 
@@ -10,7 +10,7 @@ def _data(params):
 
 
 def _means(heat):
-    """Inside the plate, of each point and its neighbours."""
+    """The mean of each inner point and its neighbours."""
     return 0.2 * (heat[1:-1, 1:-1] + heat[1:-1, :-2] + heat[1:-1, 2:] + heat[2:, 1:-1] + heat[:-2, 1:-1])
 
 

@@ -1,17 +1,17 @@
-//! Heat that spreads on a square plate whose edges keep their temperature: Jacobi's method, a point
-//! becoming the mean of itself and its four neighbours. All temperatures are well above 0, and a
-//! mean is never below the smallest of them.
+//! Heat that spreads on a square plate with fixed edges: Jacobi's method, in which a point becomes
+//! the mean of itself and its four neighbours. All temperatures are well above 0, and a mean is
+//! never below the smallest of them.
 
 use fuseline::{Engine, Result, Tensor};
 
 use super::{Params, Program, data, read};
 
-/// Most rows of what is compared: means of square parts of the plate.
+/// The largest number of rows to compare: means of square parts of the plate.
 const PARTS: usize = 64;
 
 struct Plate {
     heat: Tensor,
-    /// Where the inside begins, along both dimensions.
+    /// The start of the inner points, along both dimensions.
     inside: Tensor,
     sweeps: usize,
 }

@@ -1,5 +1,5 @@
-//! The disk tier as a whole: what one process stores another finds, and random histories against a
-//! model.
+//! The disk tier as a whole: one process finds what another has stored, and random histories agree
+//! with a model.
 #![allow(clippy::unwrap_used, clippy::disallowed_types, reason = "a test, on real threads")]
 
 mod support;
@@ -43,7 +43,7 @@ fn what_one_process_stores_another_finds() {
     root.assert_quiet();
 }
 
-/// Entries of all kinds and sizes, and of times that are at the border of what can be written.
+/// Entries of all kinds and sizes, with times at the limits of the format.
 #[test]
 fn every_record_is_found_as_it_was_stored() {
     let root = Root::new();
@@ -65,7 +65,7 @@ fn every_record_is_found_as_it_was_stored() {
     root.assert_quiet();
 }
 
-/// Whatever a request has of its own, it finds no other's artifact.
+/// Requests that differ in any part never find each other's artifact.
 #[test]
 fn requests_that_differ_anywhere_do_not_find_each_other() {
     let root = Root::new();
@@ -85,7 +85,7 @@ fn requests_that_differ_anywhere_do_not_find_each_other() {
     root.assert_quiet();
 }
 
-/// What may happen.
+/// A step of a history.
 #[derive(Clone, Debug)]
 enum Op {
     Store {
@@ -97,18 +97,18 @@ enum Op {
     Remove(u8),
     Join(u8),
     Sweep(u16),
-    /// A byte of an entry is changed, or it is cut off there.
+    /// Changes a byte of an entry, or truncates it there.
     Damage {
         request: u8,
         at: u16,
         cut: bool,
     },
-    /// An entry gets the place of another one.
+    /// Replaces an entry by another one.
     Swap(u8, u8),
     Reopen,
-    /// Another tier on the same folder does the next things.
+    /// The next steps use another tier on the same folder.
     Other,
-    /// The folder goes away.
+    /// Removes the folder.
     RemoveAll,
 }
 
@@ -128,7 +128,7 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// What a tier should know: the entries, and which of them are damaged.
+/// The expected state: the entries, and which of them are damaged.
 #[derive(Default)]
 struct Model {
     entries: HashMap<Name, Record>,
@@ -136,8 +136,8 @@ struct Model {
 }
 
 impl Model {
-    /// A load gives the record of the model, or nothing where there is none or a damaged one, and
-    /// never anything else.
+    /// Checks a load: it returns the record of the model, or nothing if there is none or it is
+    /// damaged, and never anything else.
     fn load(&mut self, root: &Root, cache: &DiskCache, request: &Record) -> Result<(), TestCaseError> {
         let name = request.name();
         let expected = self.entries.get(&name).filter(|_| !self.damaged.contains(&name)).cloned();
@@ -155,8 +155,8 @@ impl Model {
         Ok(())
     }
 
-    /// Whether an entry is damaged to which something was done: a byte that is changed twice, or a
-    /// file that comes back to its place, is what it was.
+    /// Whether a changed entry is damaged: a byte that is changed twice, or a file that returns to
+    /// its place, is undamaged.
     fn judge(&mut self, root: &Root, name: Name) {
         let secret = fs::read(root.key()).unwrap().try_into().unwrap();
         let sealer = Sealer::new(&Secret::new(secret));
@@ -247,7 +247,7 @@ impl Model {
                     fs::remove_dir_all(root.path()).unwrap();
                     self.entries.clear();
                     self.damaged.clear();
-                    // It comes back by itself, for each that finds it gone.
+                    // Each tier that finds it gone makes it again.
                     for cache in [&cache, &other] {
                         prop_assert!(cache.sweep().is_some());
                     }
@@ -271,7 +271,7 @@ impl Model {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// `PROPTEST_CASES` has no say here: `much_of_any_history` is the long version.
+    /// `PROPTEST_CASES` has no effect here: `much_of_any_history` is the long version.
     #[test]
     fn any_history_gives_what_was_stored_or_nothing(ops in prop::collection::vec(op(), 1..60)) {
         Model::default().run(&ops)?;

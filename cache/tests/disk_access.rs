@@ -1,5 +1,4 @@
-//! Who else may look into the folders: what is not the user's alone is not used (DK3), and says
-//! what to do about it.
+//! Access by other users: folders that are not the user's alone are refused (DK3), with advice.
 #![allow(clippy::unwrap_used, clippy::disallowed_types, reason = "a test, on real threads")]
 
 mod support;
@@ -18,7 +17,7 @@ use rustix::fs::{FileType, Mode};
 
 use support::{Root, child, is_root, is_there, record, role, skip};
 
-/// `nobody`, on most systems; all that matters is that it is somebody else.
+/// `nobody` on most systems; any other user will do.
 const SOMEBODY_ELSE: u32 = 65534;
 
 fn set_mode(path: &Path, mode: u32) {
@@ -29,14 +28,13 @@ fn mode(path: &Path) -> u32 {
     fs::metadata(path).unwrap().mode() & 0o7777
 }
 
-/// A folder that was in use and is no longer what it should be: there is no tier, for this reason
-/// at this path.
+/// A folder in use that has become unacceptable: there is no tier, for this reason at this path.
 fn refuses(root: &Root, path: &Path, is_so: impl Fn(&Reason) -> bool) {
     let off: DiskDisabled = root.open_with(root.config()).expect_err("used all the same");
     assert!(is_so(&off.why), "{off:?}");
     assert_eq!(off.path, path, "{off}");
     assert!(off.to_string().contains(&*path.to_string_lossy()), "{off}");
-    // What cannot be used is not written to either.
+    // A refused folder is not written to either.
     root.assert_quiet();
 }
 
@@ -60,8 +58,8 @@ fn used() -> Root {
 
 #[test]
 fn what_it_makes_is_for_its_user_alone() {
-    // Whatever mask the process has: also one that takes nothing away, and one that takes too much.
-    // A process has one mask.
+    // With any umask, including one that removes nothing and one that removes too much. A process
+    // has only one umask.
     for mask in [0o000, 0o022, 0o077, 0o277] {
         if mask == 0o277 && !is_root() {
             continue;
@@ -85,8 +83,8 @@ fn folders_that_others_may_use_are_refused() {
             let root = used();
             let folder = folders(&root).remove(place);
             set_mode(&folder, bits);
-            // Whoever may see that there is a key has not read it; who may change its folder can
-            // put another there.
+            // Seeing that there is a key does not reveal it, but whoever can change its folder can
+            // replace it.
             if folder == key_folder(&root) {
                 if bits & 0o022 == 0 {
                     assert!(root.open_with(root.config()).is_ok(), "{bits:o}");
@@ -96,7 +94,7 @@ fn folders_that_others_may_use_are_refused() {
             } else {
                 refuses(&root, &folder, |why| matches!(why, Reason::Mode(mode) if *mode == bits));
             }
-            // What is said helps.
+            // The advice works.
             set_mode(&folder, bits & 0o700);
             let cache = root.open();
             assert_eq!(cache.load(&record("a").request()).found(), Some(record("a")));
@@ -126,7 +124,7 @@ fn links_in_place_of_folders_are_refused() {
         fs::rename(&folder, &aside).unwrap();
         symlink(&aside, &folder).unwrap();
         refuses(&root, &folder, |why| matches!(why, Reason::NoFolder));
-        // Nor one that leads nowhere.
+        // Nor a dangling link.
         fs::remove_dir_all(&aside).unwrap();
         refuses(&root, &folder, |why| matches!(why, Reason::NoFolder));
         assert!(!is_there(&aside), "made by way of a link");
@@ -156,7 +154,7 @@ fn a_file_above_the_folder_is_told() {
     assert!(matches!(off.why, Reason::Io { .. }), "{off:?}");
 }
 
-/// Who may rename what is in a folder above may put another folder here.
+/// Whoever may rename entries of a parent folder can replace this folder.
 #[test]
 fn folders_that_everybody_may_exchange_are_refused() {
     for above in ["cache", "state"] {
@@ -173,7 +171,7 @@ fn folders_that_everybody_may_exchange_are_refused() {
         let off = root.open_with(config.clone()).expect_err("used all the same");
         assert!(matches!(off.why, Reason::OthersWrite), "{off:?}");
         assert_eq!(off.path, open.canonicalize().unwrap());
-        // By way of a link to it too.
+        // Also through a link to it.
         let link = root.dir.path().join("link");
         symlink(open.join("below"), &link).unwrap();
         let place = link.join(above);
@@ -184,8 +182,8 @@ fn folders_that_everybody_may_exchange_are_refused() {
         }
         let off = root.open_with(linked.clone()).expect_err("used all the same");
         assert!(matches!(off.why, Reason::OthersWrite), "{off:?}");
-        // Where each may only remove what is their own, as in the folder of temporary files, it is
-        // all right.
+        // If users may only remove their own files, as in the folder of temporary files, it is
+        // accepted.
         set_mode(&open, 0o1777);
         assert!(root.open_with(config).is_ok());
         assert!(root.open_with(linked).is_ok());
@@ -196,7 +194,7 @@ fn socket(path: &Path) {
     rustix::fs::mknodat(rustix::fs::CWD, path, FileType::Socket, Mode::RUSR | Mode::WUSR, 0).unwrap();
 }
 
-/// Each folder on the way is the user's or root's, and nothing is made by way of one that is not.
+/// Each parent folder belongs to the user or root, and nothing is created through another one.
 #[test]
 fn folders_below_another_users_are_refused() {
     if !is_root() {
@@ -223,8 +221,7 @@ fn folders_below_another_users_are_refused() {
     }
 }
 
-/// Where everybody may make links, those that others made are not followed, whatever is behind
-/// them.
+/// Where everybody may make links, links of other users are not followed, whatever their target.
 #[test]
 fn links_that_another_user_made_are_not_followed() {
     if !is_root() {
@@ -244,7 +241,7 @@ fn links_that_another_user_made_are_not_followed() {
     symlink(&key, &file).unwrap();
     let config = DiskConfig { root: folder.join("cache"), ..root.config() };
     let keyed = DiskConfig { secret: SecretSource::File(folder.join("state").join("k")), ..root.config() };
-    // The user's own links are as good as the folders they lead to.
+    // The user's own links are as good as their targets.
     assert!(root.open_with(config.clone()).is_ok() && root.open_with(keyed.clone()).is_ok());
     assert_eq!(fuseline_cache::disk::read_key(&file).unwrap(), [7; 32]);
     assert!(open_given(&file).is_ok() && write_given(&file, &[7; 32]).is_ok());
@@ -266,13 +263,13 @@ fn links_that_another_user_made_are_not_followed() {
     refused(Output::append(&file).expect_err("written"));
     refused(resolve_new(&folder.join("new")).expect_err("made"));
     assert_eq!(fs::read(&key).unwrap(), [7; 32]);
-    // In a folder of one's own a link is what one's own programs have put there, such as a mounted
+    // In the user's own folder a link was made by the user's own programs, such as a mounted
     // secret.
     set_mode(&open, 0o755);
     assert!(open_given(&file).is_ok());
 }
 
-/// Nor is a link that takes the place of a file between the look at it and the write.
+/// Nor is a link followed that replaces a file between the check and the write.
 #[test]
 fn a_link_that_appears_meanwhile_is_not_written_through() {
     if !is_root() {
@@ -281,7 +278,7 @@ fn a_link_that_appears_meanwhile_is_not_written_through() {
     let root = Root::new();
     let open = root.dir.path().join("open");
     fs::create_dir(&open).unwrap();
-    // Without the sticky bit, with which Linux itself follows no such link.
+    // Without the sticky bit, with which Linux itself does not follow such links.
     set_mode(&open, 0o777);
     let victim = root.dir.path().join("victim");
     fs::write(&victim, "precious").unwrap();
@@ -305,7 +302,8 @@ fn a_link_that_appears_meanwhile_is_not_written_through() {
     assert_eq!(fs::read_to_string(&victim).unwrap(), "precious", "{writes} writes");
 }
 
-/// A group that others may be in may not write to folders above; one's own may.
+/// A group with other members must not have write access to parent folders; the user's own group
+/// may.
 #[test]
 fn folders_that_a_group_may_exchange_are_refused() {
     if !is_root() {
@@ -324,7 +322,7 @@ fn folders_that_a_group_may_exchange_are_refused() {
     assert!(root.open_with(config).is_ok());
 }
 
-/// What a user names is a file, and nothing waits for what is none.
+/// Files that a user names must be regular, and other kinds do not block.
 #[test]
 fn files_that_are_named_are_regular() {
     let folder = tempfile::tempdir().unwrap();
@@ -345,7 +343,7 @@ fn pipe(path: &Path) {
     rustix::fs::mknodat(rustix::fs::CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
 }
 
-/// What is under the name of an entry and is none: refused, told, removed, and stored again.
+/// A path with an entry's name that is no entry: refused, reported, removed, and stored again.
 #[test]
 fn what_is_no_file_of_its_own_is_no_entry() {
     type Put = fn(&Root, &Path, &Path);
@@ -381,7 +379,7 @@ fn what_is_no_file_of_its_own_is_no_entry() {
         assert!(cache.store(&record));
         let (path, other) = (root.entry(&record.name()), root.dir.path().join("other"));
         for before_store in [false, true] {
-            // Even where the bytes are those of a good entry.
+            // Even if the bytes are those of a valid entry.
             fs::rename(&path, &other).unwrap();
             put(&root, &path, &other);
             if !before_store {
@@ -392,7 +390,7 @@ fn what_is_no_file_of_its_own_is_no_entry() {
             }
             assert!(cache.store(&record), "{what}: not healed, {:?}", root.log.take());
             assert_eq!(cache.load(&record.request()).found().as_ref(), Some(&record), "{what}");
-            // What the link leads to, or what has the second name, was not written to.
+            // The target of the link, or the file with the second name, was not written to.
             if is_there(&other) {
                 fs::remove_file(&other).unwrap();
             }
@@ -415,8 +413,7 @@ fn a_link_to_a_good_entry_does_not_cost_the_entry() {
     assert_eq!(cache.load(&a.request()).found(), Some(a));
 }
 
-/// In every folder there may be what nobody of us put there: it hinders nothing, neither a sweep
-/// nor the judging of the dead.
+/// Foreign files in any of the folders interfere neither with a sweep nor with judging crash marks.
 #[test]
 fn what_does_not_belong_there_is_in_nobodys_way() {
     let root = used();
@@ -429,7 +426,7 @@ fn what_does_not_belong_there_is_in_nobodys_way() {
         symlink("nowhere", at.join("link")).unwrap();
         pipe(&at.join("pipe"));
         socket(&at.join("socket"));
-        // The name of an entry, in each.
+        // The name of an entry, in each folder.
         fs::create_dir(at.join("0".repeat(64))).unwrap();
     }
     let crashed = crash_of(&root, Stage::Make, "b");
@@ -438,11 +435,11 @@ fn what_does_not_belong_there_is_in_nobodys_way() {
     assert_eq!(cache.load(&record("a").request()).found(), Some(record("a")));
     assert!(cache.store(&record("c")));
     assert!(matches!(cache.join(&record("d").request(), std::time::Duration::ZERO), JoinOutcome::Leader(_)));
-    // Everything is older than nothing: all entries go, whatever else is there.
+    // All entries are removed, whatever else is there.
     let swept = cache.sweep_to(0).expect("a sweep");
     assert_eq!(cache.load(&record("a").request()).found(), None);
     assert_eq!(swept.entries, 0, "{swept:?} {:?}", root.list("entries"));
-    // What nobody of us put there is taken and not told: it would be told by every process.
+    // Foreign files are removed without a report: otherwise every process would report them.
     let told = root.log.take();
     assert!(told.iter().all(|told| told.starts_with("quarantined")), "{told:?}");
     assert!(cache.litter().is_ok_and(|litter| litter.strangers == 0));
@@ -452,7 +449,7 @@ fn what_does_not_belong_there_is_in_nobodys_way() {
     assert_eq!(cache.load(&record("a").request()).found(), Some(record("a")));
 }
 
-/// The marks of a process that crashed, as it would have left them.
+/// The marks that a crashed process would have left.
 fn crash_of(root: &Root, stage: Stage, request: &str) -> fuseline_cache::Name {
     let name = record(request).name();
     let mut bytes = vec![0; 112];
@@ -468,7 +465,7 @@ fn crash_of(root: &Root, stage: Stage, request: &str) -> fuseline_cache::Name {
     name
 }
 
-/// A key that somebody else made: of a fleet, of a bundle.
+/// A key made by another program: of a fleet, or of a bundle.
 #[test]
 fn a_key_that_was_given_is_checked() {
     type Put = fn(&Path);
@@ -562,7 +559,7 @@ fn the_file_of_the_secret_is_checked() {
     assert!(matches!(root.open_with(config), Err(DiskDisabled { why: Reason::KeyFile(_), .. })));
 }
 
-/// Without the secret entries are worth nothing, and are made again.
+/// Without the secret, entries are useless and are made again.
 #[test]
 fn another_secret_is_a_fresh_start() {
     for remove in [true, false] {
@@ -580,8 +577,8 @@ fn another_secret_is_a_fresh_start() {
     }
 }
 
-/// Processes that make the secret at once all use the same; and what those left that ended
-/// meanwhile is removed.
+/// Processes that make the secret at once all use the same one, and files of processes that ended
+/// meanwhile are removed.
 #[test]
 fn the_secret_is_made_once() {
     for _ in 0..20 {
@@ -606,13 +603,13 @@ fn secrets_that_were_being_written_do_not_stay() {
     let root = used();
     let state = root.key().parent().unwrap().to_owned();
     let temp = |digit: &str| state.join(format!("cache.key.{}", digit.repeat(32)));
-    // Ended before it was linked, and nobody has one yet; files of others stay.
+    // Ended before it was linked, without any secret yet; files of other programs stay.
     fs::remove_file(root.key()).unwrap();
     fs::write(temp("a"), [1; 32]).unwrap();
     fs::write(state.join("cache.key.old"), [1; 32]).unwrap();
     drop(root.open());
     assert_eq!(support::list(&state), ["cache.key", "cache.key.old"]);
-    // Ended when it was linked.
+    // Ended after it was linked.
     fs::hard_link(root.key(), temp("b")).unwrap();
     drop(root.open());
     assert_eq!(support::list(&state), ["cache.key", "cache.key.old"]);
@@ -633,7 +630,7 @@ fn who_may_only_read_makes_and_changes_nothing() {
     );
     assert!(cache.sweep().is_none());
     assert!(!cache.remove(&record.name()), "what the plugin did not load is not its to remove");
-    // Nobody has to wait for who stores nothing.
+    // A process that stores nothing never waits.
     assert!(matches!(
         cache.join(&support::record("b").request(), std::time::Duration::ZERO),
         JoinOutcome::NoLock
@@ -641,7 +638,7 @@ fn who_may_only_read_makes_and_changes_nothing() {
     drop(cache);
     root.assert_quiet();
     assert_eq!(tree(root.dir.path()), before);
-    // Where there is nothing, nothing is made.
+    // A read-only tier creates nothing.
     for what in ["state", "cache/v1/temp", "cache"] {
         fs::remove_dir_all(root.dir.path().join(what)).unwrap();
         let before = tree(root.dir.path());
@@ -653,7 +650,7 @@ fn who_may_only_read_makes_and_changes_nothing() {
     assert!(root.open_with(given).is_err());
 }
 
-/// Everything below a folder, with its time.
+/// Everything below a folder, with its times.
 fn tree(path: &Path) -> Vec<(String, std::time::SystemTime)> {
     let mut all = Vec::new();
     for name in support::list(path) {
@@ -667,7 +664,7 @@ fn tree(path: &Path) -> Vec<(String, std::time::SystemTime)> {
     all
 }
 
-/// As another user, for whom a mode means something; root may do everything.
+/// Runs as another user, to whom modes apply; root may do everything.
 #[test]
 fn a_user_who_may_not_gets_no_tier_and_no_panic() {
     use std::os::unix::process::CommandExt as _;
@@ -695,8 +692,8 @@ fn config(dir: &Path) -> DiskConfig {
     DiskConfig::new(dir.join("cache"), SecretSource::File(dir.join("state").join("cache.key")))
 }
 
-/// What [`a_user_who_may_not_gets_no_tier_and_no_panic`] does as another user: in root's folders,
-/// in its own, and where its own are closed.
+/// The part of [`a_user_who_may_not_gets_no_tier_and_no_panic`] that runs as another user: in
+/// root's folders, in its own, and where its own are closed.
 fn user(theirs: &Path, own: &Path) {
     if fs::read_dir(own).is_err() {
         return skip("second user: another one may not go here");
@@ -708,13 +705,13 @@ fn user(theirs: &Path, own: &Path) {
         matches!(&off.why, Reason::Io { error, .. } if error.kind() == std::io::ErrorKind::PermissionDenied),
         "{off:?}"
     );
-    // A folder that may be looked into, of another user.
+    // A readable folder of another user.
     set_mode(own, 0o700);
     let cache = open(own).unwrap();
     assert!(cache.store(&record("a")));
     let entries = own.join("cache").join("v1").join("entries");
     let entry = entries.join(record("a").name().to_string());
-    // May not be read: it is told, goes, and is in the way of nothing.
+    // An unreadable file: reported and removed, without further effects.
     set_mode(&entry, 0o000);
     let before = cache.stats();
     assert_eq!(cache.load(&record("a").request()).found(), None);
@@ -722,7 +719,7 @@ fn user(theirs: &Path, own: &Path) {
     assert_eq!((after.misses, after.damaged), (before.misses + 1, before.damaged + 1));
     assert!(log.take()[0].contains("its own user may not read it"));
     assert!(!cache.may_have(&record("a").name()) && !is_there(&entry));
-    // Nor may a flight, marks or a quarantine.
+    // Nor a flight, marks or a quarantine.
     for (folder, name) in [
         ("flights", record("f").name().to_string()),
         ("marks", "0".repeat(32)),
@@ -741,7 +738,7 @@ fn user(theirs: &Path, own: &Path) {
     assert!(cache.store(&record("a")));
     assert_eq!(cache.load(&record("a").request()).found(), Some(record("a")));
     assert_eq!(log.take(), Vec::<String>::new());
-    // A folder that may not be written to.
+    // A folder without write access.
     set_mode(&entries, 0o500);
     assert_eq!(cache.load(&record("a").request()).found(), Some(record("a")));
     assert!(!cache.store(&record("b")));
@@ -756,7 +753,7 @@ fn user(theirs: &Path, own: &Path) {
     assert_eq!(log.take(), Vec::<String>::new());
 }
 
-/// Another process of the tests here; does nothing by itself.
+/// The entry point of child processes; does nothing by itself.
 #[test]
 #[ignore = "a part of other tests"]
 fn other_process() {

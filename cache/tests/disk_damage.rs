@@ -1,5 +1,5 @@
-//! Whatever is done to an entry on the disk: it is a miss, it is told, it is gone, and the next
-//! store heals the place (DK1, DK2, DK7).
+//! A damaged entry on the disk, whatever the damage, is a miss, is reported and removed, and the
+//! next store replaces it (DK1, DK2, DK7).
 #![allow(clippy::unwrap_used, clippy::disallowed_types, reason = "a test, on real threads")]
 
 mod support;
@@ -16,7 +16,7 @@ use fuseline_cache::{Damage, FORMAT, Fingerprint, Key, MAX_ENTRY, Name, Record, 
 use support::faulty::{Call, Faulty, Plan};
 use support::{Random, Root, is_there, record, sealer, version};
 
-/// Where the fields of a header are; see `sealed.rs`.
+/// Offsets of the header's fields; see `sealed.rs`.
 const FORMAT_AT: usize = 8;
 const KIND_AT: usize = 10;
 const NAME_AT: usize = 16;
@@ -24,7 +24,7 @@ const LENS_AT: usize = 128;
 const MAC_AT: usize = 144;
 const HEADER: usize = 176;
 
-/// A tier with one entry, to which things are done.
+/// A tier with one entry, which is damaged.
 struct Victim {
     root: Root,
     cache: DiskCache,
@@ -42,8 +42,7 @@ impl Victim {
         Victim { root, cache, record, bytes }
     }
 
-    /// Does something to the file; what is there must be refused, for a reason with these words,
-    /// and heal.
+    /// Damages the file. Its entry must be refused, for a reason with these words, and be replaced.
     fn suffers(&self, what: &str, why: &str, damage: impl FnOnce(&Path)) {
         let (name, path) = (self.record.name(), self.root.entry(&self.record.name()));
         damage(&path);
@@ -98,7 +97,7 @@ fn an_entry_that_was_cut_off_anywhere_is_refused() {
     }
 }
 
-/// Damages of a large entry: bytes that differ, blocks of zeros, blocks of another place, a cut, a
+/// Kinds of damage of a large entry: changed bytes, zeroed blocks, moved blocks, truncation, a
 /// tail.
 fn damages_of_a_large_entry(times: usize, seed: u64) {
     let victim = Victim::new(version("large", 1, 1 << 20));
@@ -141,7 +140,7 @@ fn much_random_damage_of_a_large_entry_is_found() {
     damages_of_a_large_entry(10_000, 2);
 }
 
-/// Whoever could make a MAC: the header is not believed for all that.
+/// Even with a valid MAC, the header is checked.
 #[test]
 fn a_forged_header_is_refused() {
     let victim = Victim::new(record("a"));
@@ -165,7 +164,7 @@ fn a_forged_header_is_refused() {
     ] {
         victim.reads(&format!("lengths {one} and {other}"), "length", &lens(one, other));
     }
-    // Another border between the two: it answers something else.
+    // Another boundary between the two makes it the answer to another request.
     victim.reads("border", "another name", &lens(request + 1, artifact - 1));
     victim.reads("all request", "another name", &lens(request + artifact, 0));
     for kind in (0..=255).filter(|kind| !(1..=3).contains(kind)) {
@@ -181,12 +180,12 @@ fn a_forged_header_is_refused() {
     }
     let other = record("b").name();
     victim.reads("another name", "another name", &forged(NAME_AT, other.as_bytes()));
-    // Of another environment, under the name of this one.
+    // From another environment, under the name of this one.
     victim.reads("environment", "another name", &forged(48, Fingerprint::of(b"there").as_bytes()));
     victim.reads("region", "another name", &forged(80, &[9; 32]));
 }
 
-/// A length that is a lie costs no memory: it is not even read.
+/// A wrong length costs no memory: the file is not even read.
 #[test]
 fn what_is_larger_than_any_entry_is_not_read() {
     let victim = Victim::new(record("a"));
@@ -199,7 +198,7 @@ fn what_is_larger_than_any_entry_is_not_read() {
     }
 }
 
-/// Nor is what has a hole for most of it, or is larger than all entries together may be.
+/// Nor is a sparse file, or one that is larger than all entries together may be.
 #[test]
 fn what_a_header_does_not_announce_is_not_read() {
     let victim = Victim::new(record("a"));
@@ -241,7 +240,7 @@ fn what_a_header_does_not_announce_is_not_read() {
     assert!(victim.root.log.take()[0].contains("larger than all entries together"));
 }
 
-/// A place of the disk that cannot be read is a miss, and the next store is another place.
+/// A place of the disk that cannot be read is a miss, and the next store uses another place.
 #[test]
 fn what_cannot_be_read_is_stored_anew() {
     let victim = Victim::new(record("a"));
@@ -274,20 +273,20 @@ fn entries_do_not_change_places() {
     }
 }
 
-/// A copy of a cache folder is of no use to who has another secret.
+/// A copy of a cache folder is useless without its secret.
 #[test]
 fn what_another_secret_sealed_is_refused() {
     let victim = Victim::new(record("a"));
     let other = Sealer::new(&Secret::new([9; 32])).seal(&victim.record);
     victim.reads("another secret", "another cache key", &other);
-    // Two tiers with a file each.
+    // Two tiers, each with its own secret.
     let (one, other) = (Root::new(), Root::new());
     let (here, there) = (one.open(), other.open());
     assert!(here.store(&victim.record));
     fs::copy(one.entry(&victim.record.name()), other.entry(&victim.record.name())).unwrap();
     assert_eq!(there.load(&victim.record.request()).found(), None);
     assert!(other.log.take()[0].contains("another cache key"));
-    // The secret is what makes the difference, and no path: with it the copy is as good.
+    // Only the secret matters, not the path: with it the copy is valid.
     assert!(here.load(&victim.record.request()).found().is_some());
     let copy = Root::new();
     drop(copy.open());
@@ -297,7 +296,7 @@ fn what_another_secret_sealed_is_refused() {
     copy.assert_quiet();
 }
 
-/// What cannot be removed since nothing may be changed is told and refused each time.
+/// Damage that cannot be removed in a read-only folder is reported and refused each time.
 #[test]
 fn who_may_not_write_refuses_damage_and_leaves_it() {
     let victim = Victim::new(record("a"));
@@ -339,8 +338,8 @@ fn golden_path(file: &str) -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(file)
 }
 
-/// What a released version wrote is read by all versions of that format, byte for byte; so no
-/// format changes by accident. If this fails the format has to get another number.
+/// Entries of a released version are read by all versions of that format, byte for byte, so no
+/// format changes by accident. If this test fails, the format needs another number.
 #[test]
 fn what_the_first_format_was_is_what_it_is() {
     let sealer = sealer();
@@ -348,7 +347,7 @@ fn what_the_first_format_was_is_what_it_is() {
         let bytes = fs::read(golden_path(file)).unwrap();
         assert_eq!(sealer.open(&record.name(), bytes.clone()).as_ref(), Ok(&record), "{file}");
         assert_eq!(sealer.seal(&record), bytes, "{file}");
-        // And by way of the folder.
+        // And through a folder.
         let root = Root::new();
         let cache = root.open_given();
         fs::write(root.entry(&record.name()), &bytes).unwrap();
@@ -362,8 +361,8 @@ fn what_the_first_format_was_is_what_it_is() {
     );
 }
 
-/// Run by hand for a new format: `cargo test -p fuseline-cache --test disk_damage -- --ignored
-/// write_golden`.
+/// Run manually for a new format:
+/// `cargo test -p fuseline-cache --test disk_damage -- --ignored write_golden`.
 #[test]
 #[ignore = "writes the files that other tests compare with"]
 fn write_golden_files() {
@@ -380,19 +379,19 @@ fn another_format_is_a_miss() {
     let mut bytes = victim.bytes.clone();
     bytes[FORMAT_AT..FORMAT_AT + 2].copy_from_slice(&2u16.to_le_bytes());
     victim.reads("format 2", "format 2, this build reads 1", &bytes);
-    // Whatever follows the number is not looked at.
+    // What follows the number is ignored.
     bytes[FORMAT_AT + 2..].fill(0xff);
     victim.reads("another header", "format 2, this build reads 1", &bytes);
     assert_eq!(sealer().open(&victim.record.name(), bytes), Err(Damage::Format(2)));
-    // Beside the folder of this format others may be.
+    // There may be folders of other formats next to this one.
     fs::create_dir(victim.root.path().join("v2")).unwrap();
     let cache = victim.root.open_given();
     assert!(cache.load(&victim.record.request()).found().is_some());
     assert!(is_there(&victim.root.path().join("v2")));
 }
 
-/// What a fuzzer does with more patience: bytes with a right MAC are opened as what seals to the
-/// same bytes, or refused.
+/// A short version of the fuzz target: bytes with a valid MAC are opened as something that seals to
+/// the same bytes, or are refused.
 #[test]
 fn what_is_opened_seals_to_the_same_bytes() {
     let (sealer, mut random) = (sealer(), Random::new(3));
@@ -401,7 +400,7 @@ fn what_is_opened_seals_to_the_same_bytes() {
     for _ in 0..20_000 {
         let mut bytes = good.clone();
         for _ in 0..=random.below(3) {
-            // Mostly where opening looks before the MAC, and in what names depend on.
+            // Mostly the bytes that opening reads before the MAC, and those that affect names.
             let end = if random.below(2) == 0 { MAC_AT } else { bytes.len() };
             let at = random.below(end);
             bytes[at] ^= 1 << random.below(8);

@@ -1,5 +1,5 @@
-//! Calls of the file system that fail, in every place and every way (DK9), and processes that end
-//! after any of them (DK6).
+//! File system calls that fail, in every place and every way (DK9), and processes that end after
+//! any of them (DK6).
 #![allow(clippy::unwrap_used, clippy::disallowed_types, reason = "a test, on real threads")]
 
 mod support;
@@ -17,8 +17,8 @@ use rustix::io::Errno;
 use support::faulty::{Call, Faulty, Plan};
 use support::{Root, is_root, is_there, record, role, skip, version};
 
-/// What the operating system may say. `EINTR` is not dealt with above [`System`], which makes the
-/// call again: here it is one more failure.
+/// Errors of the operating system. [`System`] retries after `EINTR`; above it, `EINTR` is one more
+/// failure.
 const ERRNOS: [Errno; 10] = [
     Errno::NOSPC,
     Errno::ROFS,
@@ -35,9 +35,9 @@ const ERRNOS: [Errno; 10] = [
 /// Longer than any pause after a failed store.
 const LONG: Duration = Duration::from_secs(3 * 3600);
 
-/// A tier in which there is something of everything: two entries, something that was being written,
-/// a flight of somebody who is gone, marks of a process that crashed and of one that did not, a
-/// quarantine. As [`restock`] leaves it.
+/// A tier with something of every kind: two entries, an unfinished file, a flight of a process that
+/// is gone, marks of a crashed process and of one that did not crash, a quarantine. [`restock`]
+/// prepares it.
 fn stock(root: &Root) {
     drop(root.open());
     restock(root);
@@ -54,7 +54,7 @@ fn restock(root: &Root) {
     let cache = root.open();
     assert!(cache.store(&record("a")) && cache.store(&record("b")));
     drop(cache);
-    // It is touched when it is loaded.
+    // A load touches it.
     let old = SystemTime::now() - Duration::from_secs(2 * 24 * 3600);
     fs::File::open(root.entry(&record("a").name())).unwrap().set_modified(old).unwrap();
     fs::write(root.folder("temp").join("0".repeat(32)), "half of").unwrap();
@@ -64,7 +64,7 @@ fn restock(root: &Root) {
     fs::write(root.folder("quarantine").join(record("q").name().to_string()), "l 1 99\n").unwrap();
 }
 
-/// Everything a tier is used for. Whatever fails, what is found is what was stored.
+/// Uses all functions of a tier. Whatever fails, the results are what was stored.
 fn use_all(cache: &DiskCache, seen: &mut Vec<Record>) {
     let mut load = |request: &str| {
         let record = record(request);
@@ -88,7 +88,7 @@ fn use_all(cache: &DiskCache, seen: &mut Vec<Record>) {
     let _ = cache.quarantine(&record("dead").name());
 }
 
-/// Opens a tier, if it can, and uses it.
+/// Opens a tier, if possible, and uses it.
 fn session(root: &Root, files: &Arc<Faulty>, config: &DiskConfig) -> Vec<Record> {
     let mut seen = Vec::new();
     if let Ok(cache) = root.open_on(files.clone(), config.clone()) {
@@ -98,7 +98,7 @@ fn session(root: &Root, files: &Arc<Faulty>, config: &DiskConfig) -> Vec<Record>
     seen
 }
 
-/// Nothing was told twice, and of damage nothing at all.
+/// No event was reported twice, and no damage at all.
 fn told_once(root: &Root, what: &str) {
     let told = root.log.take();
     let troubles: Vec<&String> = told.iter().filter(|told| told.starts_with("trouble: ")).collect();
@@ -126,7 +126,7 @@ fn works_again(root: &Root, files: &Arc<Faulty>, what: &str) {
     root.log.take();
 }
 
-/// A session without any failure, for the calls that it makes.
+/// The calls of a session without failures.
 fn calls_of_a_session(config: impl Fn(&Root) -> DiskConfig) -> Vec<Call> {
     let (root, files) = (Root::in_memory(), Faulty::new(Plan::Works));
     stock(&root);
@@ -140,12 +140,12 @@ fn synced(root: &Root) -> DiskConfig {
     DiskConfig { sync: true, ..root.config() }
 }
 
-/// One call fails, whichever, however.
+/// Any single call fails, in any way.
 #[test]
 fn any_call_may_fail() {
     let calls = calls_of_a_session(synced);
     let kinds: HashSet<Call> = calls.iter().copied().collect();
-    // Otherwise this would test less than it says.
+    // Otherwise this would test less than it claims.
     for kind in
         [Call::Open, Call::OpenToLock, Call::Create, Call::Write, Call::WriteAt, Call::Sync, Call::Rename]
     {
@@ -168,7 +168,7 @@ fn any_call_may_fail() {
     }
 }
 
-/// The first time, when folders and secret are made.
+/// The same at the first use, when folders and secret are made.
 #[test]
 fn any_call_may_fail_where_nothing_is_there() {
     let (root, files) = (Root::in_memory(), Faulty::new(Plan::Works));
@@ -195,8 +195,8 @@ fn any_call_may_fail_where_nothing_is_there() {
     }
 }
 
-/// All calls of a kind fail, or all calls there are, from the beginning or once it is open; and
-/// then they work again, for the same tier.
+/// All calls of a kind, or all calls, fail, from the start or once the tier is open. Then they work
+/// again, for the same tier.
 #[test]
 fn calls_may_fail_for_long() {
     let kinds: HashSet<Call> = calls_of_a_session(synced).into_iter().collect();
@@ -210,7 +210,7 @@ fn calls_may_fail_for_long() {
             session(&root, &files, &synced(&root));
             told_once(&root, &what);
             files.plan(Plan::Works);
-            // What the failures left of the dead is judged here.
+            // The marks that the failures left are judged here.
             let cache = root.open_on(files.clone(), synced(&root)).unwrap();
             let mut seen = Vec::new();
             root.log.take();
@@ -252,7 +252,7 @@ fn calls_may_do_a_part_of_what_they_should() {
     }
 }
 
-/// A write that writes nothing is one that fails, and not one to repeat for ever.
+/// A write of zero bytes is a failure, and is not retried forever.
 #[test]
 fn a_write_of_nothing_is_a_failure() {
     let root = Root::in_memory();
@@ -264,7 +264,7 @@ fn a_write_of_nothing_is_a_failure() {
     assert!(root.list("temp").is_empty());
 }
 
-/// After a failed store nothing is stored for a time, which gets longer, and ends.
+/// After a failed store nothing is stored for a while. The pause gets longer, and ends.
 #[test]
 fn failed_stores_are_followed_by_pauses() {
     let (root, files) = (Root::in_memory(), Faulty::new(Plan::Works));
@@ -284,7 +284,7 @@ fn failed_stores_are_followed_by_pauses() {
     }
     assert_eq!(root.log.take().len(), 1, "the same failure");
     assert_eq!(cache.stats().failed_stores, 24);
-    // Loads go on meanwhile. A store that works ends it all.
+    // Loads continue meanwhile. A successful store ends the pauses.
     assert!(cache.store(&record("a")));
     assert_eq!(cache.load(&record("a").request()).found(), Some(record("a")));
     files.plan(Plan::SealedKind(Call::Rename, Errno::NOSPC));
@@ -295,7 +295,7 @@ fn failed_stores_are_followed_by_pauses() {
     assert_eq!(root.log.take().len(), 1, "another call");
 }
 
-/// Each failure of each call is told, also those for which the library has no name of its own.
+/// Each failure of each call is reported, even errors without a name in the library.
 #[test]
 fn every_failure_is_told_once() {
     let (root, files) = (Root::in_memory(), Faulty::new(Plan::Works));
@@ -307,13 +307,12 @@ fn every_failure_is_told_once() {
         files.plan(Plan::SealedKind(Call::Open, errno));
         assert_eq!(cache.load(&record("a").request()).found(), None);
         assert_eq!(root.log.take().len(), told, "{errno:?}");
-        // It may well be there: nobody should give it up.
+        // It may exist: no process should assume that it does not.
         assert!(cache.may_have(&record("a").name()));
     }
 }
 
-/// A crash that could not be written down is not forgotten: not by this process, and not by the
-/// next.
+/// A crash that could not be written down is remembered, by this process and the next.
 #[test]
 fn a_full_disk_does_not_hide_a_crash() {
     let (root, files) = (Root::in_memory(), Faulty::new(Plan::Works));
@@ -331,8 +330,8 @@ fn a_full_disk_does_not_hide_a_crash() {
     assert!(!is_there(&root.folder("marks").join("1".repeat(32))));
 }
 
-/// Where locks do not work: every process on its own, room is made, and nothing is left behind that
-/// was not killed.
+/// Without locks every process works alone. Sweeps still make room, and only killed processes leave
+/// files behind.
 #[test]
 fn without_locks_every_process_is_on_its_own() {
     let root = Root::in_memory();
@@ -351,7 +350,7 @@ fn without_locks_every_process_is_on_its_own() {
     assert_eq!(root.list("marks"), Vec::<String>::new());
 }
 
-/// As on NFS, where only what is open for writing can be locked.
+/// Like on NFS, where only files open for writing can be locked.
 #[test]
 fn locks_are_taken_on_files_that_may_be_written_to() {
     let root = Root::in_memory();
@@ -371,8 +370,8 @@ fn locks_are_taken_on_files_that_may_be_written_to() {
     assert!(told.iter().all(|told| told.starts_with("quarantined")), "{told:?}");
 }
 
-/// Where files may only be so long (`ulimit -f`) the process goes on: a limit is a full disk,
-/// wherever it is met, and when there is room again the tier works.
+/// A file size limit (`ulimit -f`) does not end the process: it acts like a full disk, and when
+/// there is room again the tier works.
 #[test]
 fn a_limit_of_file_sizes_ends_no_process() {
     for limit in [0, 1, 31, 40, 100, 300, 5000] {
@@ -387,8 +386,7 @@ fn a_limit_of_file_sizes_ends_no_process() {
     }
 }
 
-/// What [`a_limit_of_file_sizes_ends_no_process`] does in another process, whose files may have so
-/// many bytes.
+/// The part of [`a_limit_of_file_sizes_ends_no_process`] in a child process with a file size limit.
 fn within_limit(limit: u64, dir: &std::path::Path) {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     use std::io::Write as _;
@@ -427,7 +425,7 @@ fn within_limit(limit: u64, dir: &std::path::Path) {
     set(Some(limit));
     assert!(fuseline_cache::disk::write_given(&page, &long).is_err_and(|error| too_large(&error)));
     assert_eq!(fs::read(&page).unwrap(), b"before", "what was there is gone");
-    // At the end of what another process has written.
+    // Appended to the data of another process.
     let appended = fuseline_cache::disk::Output::append(&full).unwrap().write_all(b"1");
     assert!(appended.is_err_and(|error| too_large(&error)));
     fs::File::options().write(true).open(&page).unwrap().set_len(0).unwrap();
@@ -437,7 +435,7 @@ fn within_limit(limit: u64, dir: &std::path::Path) {
     set(None);
 }
 
-/// A copy of a process is another one: what it drops is not its own.
+/// A forked process is another process: its drops remove nothing of its parent.
 #[test]
 fn a_forked_process_removes_nothing_of_its_parent() {
     let (root, files) = (Root::in_memory(), Faulty::new(Plan::Works));
@@ -470,7 +468,7 @@ fn a_store_that_ends_anywhere_leaves_a_whole_entry_or_none() {
                 files.plan(Plan::Dead(at));
                 let JoinOutcome::Leader(flight) = cache.join(&version("a", 0, 0).request(), Duration::ZERO)
                 else {
-                    // There is an old one, or the end came before the lock.
+                    // There is an old one, or the process ended before the lock.
                     cache.store(&new);
                     drop(cache);
                     if files.calls().len() as u64 <= at {
@@ -513,7 +511,7 @@ fn check_after_death(
     root.assert_quiet();
 }
 
-/// The same for the first opening of all: folders and secret.
+/// The same for the very first opening: folders and secret.
 #[test]
 fn an_opening_that_ends_anywhere_is_followed_by_one_that_works() {
     for at in 0.. {
@@ -534,7 +532,7 @@ fn an_opening_that_ends_anywhere_is_followed_by_one_that_works() {
     }
 }
 
-/// And for judging what crashed: the one who judges may end too, and then the next one does.
+/// The same for judging a crash: if the judge ends, the next one judges.
 #[test]
 fn a_judge_that_ends_anywhere_does_not_hide_a_crash() {
     let mut deaths = HashSet::new();
@@ -552,11 +550,11 @@ fn a_judge_that_ends_anywhere_does_not_hide_a_crash() {
             break;
         }
     }
-    // Who ends between the two is the one case in which a death counts twice.
+    // An end between the two steps is the only case in which a death counts twice.
     assert!(deaths.contains(&1) && deaths.len() <= 2, "{deaths:?}");
 }
 
-/// The folder goes away while it is in use, whole or in part: it comes back.
+/// The folder is removed while in use, whole or in part, and is created again.
 #[test]
 fn a_folder_that_was_removed_comes_back() {
     for what in ["", "v1", "v1/entries", "v1/temp", "v1/flights", "v1/quarantine"] {
@@ -572,7 +570,7 @@ fn a_folder_that_was_removed_comes_back() {
                 }
                 "sweep" => {
                     assert!(cache.sweep().is_some(), "{what}");
-                    // What it needs for itself is there again, without a word.
+                    // The folders that it needs are back, without a report.
                     assert!(is_there(&root.folder("flights")), "{what}");
                     let told = root.log.take();
                     assert!(told.iter().all(|told| !told.contains("lock the sweep")), "{what}: {told:?}");
@@ -591,7 +589,7 @@ fn a_folder_that_was_removed_comes_back() {
     }
 }
 
-/// What came in the folder's place is looked at as the first one was.
+/// A folder that replaces the old one is checked like the first.
 #[test]
 fn what_comes_in_place_of_a_folder_is_not_trusted() {
     use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -615,8 +613,7 @@ fn what_comes_in_place_of_a_folder_is_not_trusted() {
     }
 }
 
-/// A file system that is full in truth, and one that may only be read: in a process that has mounts
-/// of its own.
+/// Real file systems that are full or read-only, in a process with mounts of its own.
 #[test]
 fn real_file_systems_that_are_full_or_closed() {
     if !is_root() {
@@ -647,8 +644,7 @@ fn real_file_systems_that_are_full_or_closed() {
     }
 }
 
-/// On a disk of 1 MiB: small entries fit, large ones do not, and what is there is found all the
-/// time.
+/// On a disk of 1 MiB: small entries fit, large ones do not, and existing entries are always found.
 fn full(cache: &DiskCache, log: &support::Log) {
     assert!(cache.store(&record("a")));
     assert!(!cache.store(&version("large", 1, 2 << 20)));
@@ -662,7 +658,7 @@ fn full(cache: &DiskCache, log: &support::Log) {
     assert!(cache.sweep().is_some_and(|swept| swept.orphans == 0 && swept.entries == 1));
 }
 
-/// On a disk that may only be read: what is there is found, and nothing else works or hurts.
+/// On a read-only disk: existing entries are found, and everything else fails without harm.
 fn closed(cache: &DiskCache, log: &support::Log) {
     let told = log.take();
     assert!(told.len() == 1 && told[0].contains("make the marks"), "{told:?}");
@@ -677,7 +673,7 @@ fn closed(cache: &DiskCache, log: &support::Log) {
     assert!(told.iter().all(|told| told.contains("Read-only")), "{told:?}");
 }
 
-/// Another process of the tests here; does nothing by itself.
+/// The entry point of child processes; does nothing by itself.
 #[test]
 #[ignore = "a part of other tests"]
 fn other_process() {

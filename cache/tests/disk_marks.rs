@@ -1,5 +1,5 @@
-//! What a process crashed on is not tried again for a time (DK4, DK5); what one was doing that was
-//! killed or ended by itself is held against nothing.
+//! A request that crashed a process is not tried again for a while (DK4, DK5). The work of a
+//! process that was killed or exited is not affected.
 #![allow(clippy::unwrap_used, clippy::disallowed_types, reason = "a test, on real threads")]
 
 mod support;
@@ -17,7 +17,7 @@ use support::{Children, Root, as_child, child, is_there, record, role, wait_unti
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
-/// The slots of the marks; see `marks.rs`.
+/// The offset of the slots in a mark file; see `crash_marks.rs`.
 const SLOTS_AT: usize = 40;
 const SLOT: usize = 72;
 const MOST: usize = 512;
@@ -26,7 +26,7 @@ fn name(request: &str) -> Name {
     record(request).name()
 }
 
-/// What a crash of it is held against; that of "a=quick" is that of "a".
+/// The quarantine key of a request; that of "a=quick" is that of "a".
 fn suspect(request: &str) -> Name {
     let of = request.split('=').next().unwrap_or_default();
     record(&format!("suspect {of}")).name()
@@ -37,7 +37,7 @@ fn open(dir: &Path) -> DiskCache {
     DiskCache::open(config, support::Log::default().observer()).unwrap()
 }
 
-/// Both, as they stand in a slot.
+/// Both names in the layout of a slot.
 fn names(request: &str) -> [u8; 64] {
     let mut names = [0; 64];
     names[..32].copy_from_slice(suspect(request).as_bytes());
@@ -45,12 +45,12 @@ fn names(request: &str) -> [u8; 64] {
     names
 }
 
-/// A process that tries things, and ends as it is told to; see [`tries`].
+/// A process that tries requests and ends as told; see [`tries`].
 fn run(root: &Root, end: &str, tried: &[(Stage, &str)]) {
     let tried: Vec<String> = tried.iter().map(|(stage, request)| format!("{stage}:{request}")).collect();
     let mut children = Children::default();
     let mut command = child(&format!("try|{}|{end}|{}", root.dir.path().display(), tried.join(",")));
-    // A crash is meant to be one, without a word.
+    // An intended crash should print nothing.
     command.stderr(std::process::Stdio::null());
     children.start(&mut command);
     if end == "kill" {
@@ -66,7 +66,7 @@ fn run(root: &Root, end: &str, tried: &[(Stage, &str)]) {
 
 fn tries(dir: &Path, end: &str, tried: &str) {
     let cache = open(dir);
-    // Something that is over, in the slots that are used again.
+    // Finished requests, whose slots are reused.
     for request in ["over", "over too"] {
         drop(cache.mark(Stage::Load, &suspect(request), &name(request)).unwrap());
     }
@@ -80,12 +80,12 @@ fn tries(dir: &Path, end: &str, tried: &str) {
         "return" => {}
         "exit" => std::process::exit(0),
         "crash" => {
-            // What a handler of signals does.
+            // The same as a signal handler.
             let file = cache.crash_file().unwrap();
             assert_eq!(rustix::io::pwrite(&*file, CRASHED, 0).unwrap(), 1);
             std::process::abort();
         }
-        // One that no handler sees.
+        // A crash that no handler sees.
         "abort" => std::process::abort(),
         _ => {
             fs::write(dir.join("ready"), "").unwrap();
@@ -130,7 +130,7 @@ fn what_a_process_crashed_on_is_in_quarantine() {
     }
     assert_eq!(root.list("quarantine").len(), 3);
     assert_eq!(root.list("marks").len(), 1, "its own");
-    // Those that come later know it too, and do not count it again.
+    // Later processes know it too, and do not count it again.
     let later = root.open();
     for (stage, request) in TRIED {
         let quarantine = later.quarantine(&suspect(request)).unwrap();
@@ -167,7 +167,7 @@ fn a_process_that_ends_well_leaves_nothing() {
     assert_eq!(root.open().load(&record("loaded").request()).found(), Some(record("loaded")));
 }
 
-/// A crash of which nothing was under way says nothing.
+/// A crash without anything in progress has no consequences.
 #[test]
 fn a_crash_elsewhere_is_held_against_nobody() {
     let root = stocked(&["over", "other"]);
@@ -178,7 +178,7 @@ fn a_crash_elsewhere_is_held_against_nobody() {
     root.assert_quiet();
 }
 
-/// As long as a mark lives its name is in the file, and not a moment longer.
+/// A mark's name is in the file exactly as long as the mark lives.
 #[test]
 fn a_mark_is_in_the_file_as_long_as_it_lives() {
     let root = stocked(&[]);
@@ -203,7 +203,7 @@ fn a_mark_is_in_the_file_as_long_as_it_lives() {
     assert_eq!(slots(), [free.clone(), of(b'r', "b")]);
     let c = cache.mark(Stage::Load, &suspect("c"), &name("c")).unwrap();
     assert_eq!(slots(), [of(b'l', "c"), of(b'r', "b")], "slots are used again");
-    // The order in which they end does not matter, nor that the tier goes first.
+    // Neither their order of dropping matters, nor that the tier is dropped first.
     drop(cache);
     assert_eq!(slots().len(), 2, "there as long as there are marks");
     drop(b);
@@ -220,13 +220,13 @@ fn there_is_room_for_so_many_marks() {
     let mut marks: Vec<Mark> = (0..MOST)
         .map(|at| cache.mark(Stage::Make, &suspect(&at.to_string()), &name(&at.to_string())).expect("a slot"))
         .collect();
-    // One more is not marked, which is no failure.
+    // A further mark is not made, which is no failure.
     assert!(cache.mark(Stage::Make, &suspect("more"), &name("more")).is_none());
     assert_eq!(fs::metadata(&file).unwrap().len() as usize, SLOTS_AT + MOST * SLOT);
     drop(marks.swap_remove(17));
     marks.push(cache.mark(Stage::Make, &suspect("more"), &name("more")).expect("a slot that is free again"));
     assert!(cache.mark(Stage::Make, &suspect("yet more"), &name("yet more")).is_none());
-    // All of them are found, the last ones too.
+    // All of them are found, including the last ones.
     let copy = fs::read(&file).unwrap();
     drop(marks);
     for _ in 0..10_000 {
@@ -241,7 +241,7 @@ fn there_is_room_for_so_many_marks() {
     assert_eq!(root.log.take().len(), MOST);
 }
 
-/// Threads that mark at once do not get each other's slots.
+/// Threads that mark at once get different slots.
 #[test]
 fn every_mark_has_a_slot_of_its_own() {
     let root = stocked(&[]);
@@ -266,8 +266,7 @@ fn every_mark_has_a_slot_of_its_own() {
     assert!(fs::metadata(&file).unwrap().len() as usize <= SLOTS_AT + 8 * SLOT);
 }
 
-/// What cannot be cleared is not handed out again with the old name in it, and what cannot be
-/// written is told.
+/// A slot that cannot be cleared is not reused, and a failed write is reported.
 #[test]
 fn a_slot_that_cannot_be_cleared_is_given_up() {
     let (root, files) = (Root::new(), Faulty::new(Plan::Works));
@@ -283,7 +282,7 @@ fn a_slot_that_cannot_be_cleared_is_given_up() {
     assert_eq!(bytes[SLOTS_AT + 8..SLOTS_AT + SLOT], names("a"));
 }
 
-/// Who lives is not judged, nor are its marks removed, by starts or by sweeps.
+/// A live process is not judged, nor are its marks removed, by starts or by sweeps.
 #[test]
 fn the_marks_of_a_live_process_are_its_own() {
     let root = stocked(&["loaded"]);
@@ -304,7 +303,7 @@ fn the_marks_of_a_live_process_are_its_own() {
     assert_eq!(cache.load(&record("loaded").request()).found(), Some(record("loaded")));
 }
 
-/// The marks of a crash, as a process that did this and that would have left them.
+/// The marks that a crashed process with these requests would have left.
 fn crash(root: &Root, tried: &[(u8, &str)]) {
     let mut bytes = vec![0; SLOTS_AT];
     bytes[0] = CRASHED[0];
@@ -317,8 +316,8 @@ fn crash(root: &Root, tried: &[(u8, &str)]) {
     fs::write(root.folder("marks").join("c".repeat(32)), bytes).unwrap();
 }
 
-/// The term of each further death is longer; it ends; and it is forgotten when nobody died of it
-/// for long.
+/// Each further death gets a longer term. The term ends, and is forgotten if there is no death for
+/// long.
 #[test]
 fn quarantine_is_longer_each_time_and_ends() {
     let (root, files) = (stocked(&[]), Faulty::new(Plan::Works));
@@ -334,7 +333,7 @@ fn quarantine_is_longer_each_time_and_ends() {
         files.let_pass(DAY / 12);
         assert!(cache.quarantine(&suspect("a")).is_none(), "not over after {days} days");
         assert!(open().quarantine(&suspect("a")).is_none(), "not over for those that come later");
-        // It is remembered that it was.
+        // The earlier term is remembered.
         assert!(open().sweep().is_some());
         assert_eq!(root.list("quarantine").len(), 1);
     };
@@ -349,8 +348,7 @@ fn quarantine_is_longer_each_time_and_ends() {
     root.assert_quiet();
 }
 
-/// A time that is further away than any says that a clock was wrong, and keeps nothing from being
-/// tried.
+/// A time in the far future means that a clock was wrong, and has no effect.
 #[test]
 fn a_wrong_clock_keeps_nobody_in_quarantine_for_ever() {
     let (root, files) = (stocked(&[]), Faulty::new(Plan::Works));
@@ -361,8 +359,8 @@ fn a_wrong_clock_keeps_nobody_in_quarantine_for_ever() {
     assert!(root.open().quarantine(&suspect("a")).is_none());
 }
 
-/// One process that died with several marks of one suspect died once, of what came last; and every
-/// entry of it that was tried is removed.
+/// A process that died with several marks of one request died once, at the latest stage; every
+/// entry of the request that was tried is removed.
 #[test]
 fn a_death_counts_once() {
     let root = stocked(&["a", "a=quick", "a=other", "b"]);
@@ -377,7 +375,7 @@ fn a_death_counts_once() {
     assert_eq!(root.log.take().len(), 2);
 }
 
-/// Of several that start after a crash one judges.
+/// Of several processes that start after a crash, one judges.
 #[test]
 fn a_crash_is_judged_once() {
     for _ in 0..10 {
@@ -398,8 +396,7 @@ fn a_crash_is_judged_once() {
     }
 }
 
-/// Rubbish among the marks and in the quarantine: nothing is held against anybody, and it goes
-/// away.
+/// Invalid files among the marks and in the quarantine have no effect, and are removed.
 #[test]
 fn rubbish_is_no_mark_and_no_quarantine() {
     let root = stocked(&["a"]);
@@ -422,7 +419,7 @@ fn rubbish_is_no_mark_and_no_quarantine() {
     root.assert_quiet();
 }
 
-/// Who may change nothing judges nobody, and knows who was judged.
+/// A read-only process judges nobody, and knows the quarantine.
 #[test]
 fn who_may_only_read_knows_the_quarantine() {
     let root = stocked(&["a"]);
@@ -436,7 +433,7 @@ fn who_may_only_read_knows_the_quarantine() {
     root.assert_quiet();
 }
 
-/// R16 in small: a loop of processes of which each would die of the same thing loses one of them.
+/// R16 on a small scale: of a series of processes that would all die of one request, one dies.
 #[test]
 fn one_process_dies_of_one_thing() {
     let root = stocked(&[]);
@@ -449,7 +446,7 @@ fn one_process_dies_of_one_thing() {
     assert_eq!(deaths, 1);
 }
 
-/// Crashes on what is not in quarantine.
+/// Crashes on a request that is not in quarantine.
 fn naive(dir: &Path) {
     let cache = open(dir);
     if cache.quarantine(&suspect("trap")).is_none() {
@@ -459,7 +456,7 @@ fn naive(dir: &Path) {
     }
 }
 
-/// Another process of the tests here; does nothing by itself.
+/// The entry point of child processes; does nothing by itself.
 #[test]
 #[ignore = "a part of other tests"]
 fn other_process() {

@@ -1,9 +1,9 @@
-//! Power cuts: what was not waited for may be there in part, in any order, or not at all. None of
-//! it is believed unless it is whole.
+//! Power cuts: data without a sync may be there in part, in any order, or not at all. It is
+//! accepted only if it is whole.
 //!
-//! The calls of a history are recorded. Then every state is made that a disk might have been left
-//! in: of the renames that nobody waited for any subset, of the bytes that nobody waited for any
-//! prefix or subset of their blocks of 512, the rest zeros or rubbish.
+//! The test records the calls of a history. Then it makes every state in which a disk might be
+//! left: any subset of the renames without a sync; of the bytes without a sync any prefix, or any
+//! subset of their 512-byte blocks, with zeros or garbage in the rest.
 #![allow(clippy::unwrap_used, clippy::disallowed_types, reason = "a test, on real threads")]
 
 mod support;
@@ -24,7 +24,7 @@ const BLOCK: usize = 512;
 
 type Id = (u64, u64);
 
-/// What changed on the disk.
+/// A change on the disk.
 #[derive(Clone, Debug)]
 enum Change {
     Write {
@@ -37,7 +37,7 @@ enum Change {
         name: String,
         file: Id,
     },
-    /// What is in a file, or the names in a folder, are on the disk.
+    /// The contents of a file, or the names in a folder, are synced.
     Sync {
         of: Id,
     },
@@ -149,7 +149,7 @@ impl Files for Recorder {
     }
 }
 
-/// What may be left of bytes of which the first `kept` are on the disk.
+/// The possible remains of bytes whose first `kept` are synced.
 fn remains(bytes: &[u8], kept: usize) -> HashSet<Vec<u8>> {
     let mut all = HashSet::from([bytes.to_vec()]);
     if kept == bytes.len() {
@@ -170,13 +170,13 @@ fn remains(bytes: &[u8], kept: usize) -> HashSet<Vec<u8>> {
     all
 }
 
-/// The names in a folder with what is in their files.
+/// The names in a folder with the contents of their files.
 type State = Vec<(String, Vec<u8>)>;
 
-/// All states that a folder may be left in when power fails after these changes.
+/// All states in which a folder may be after these changes and a power cut.
 fn states(changes: &[Change], folder: Id) -> HashSet<State> {
     let (mut bytes, mut kept) = (HashMap::<Id, Vec<u8>>::new(), HashMap::<Id, usize>::new());
-    // Names in their order, and how many of them are on the disk for sure.
+    // Names in order, and how many of them are certainly on the disk.
     let (mut names, mut sure) = (Vec::new(), 0);
     for change in changes {
         match change {
@@ -211,12 +211,12 @@ fn states(changes: &[Change], folder: Id) -> HashSet<State> {
     all
 }
 
-/// Three stores, two of them of one name; returns how many states there were.
+/// Three stores, two of them under one name. Returns the number of states.
 fn cut_the_power(sync: bool) -> usize {
     let history = [version("a", 1, 900), version("a", 2, 1300), version("b", 3, 1800)];
     let (root, files) = (Root::in_memory(), Arc::new(Recorder::default()));
     let cache = root.open_on(files.clone(), DiskConfig { sync, ..root.given() }).unwrap();
-    // How many changes there were when each of them was said to be stored.
+    // The number of changes when each of them was reported as stored.
     let mut stored = Vec::new();
     for record in &history {
         assert!(cache.store(record));
@@ -256,13 +256,13 @@ fn cut_the_power(sync: bool) -> usize {
                     None if is_named => refused += 1,
                     None => {}
                 }
-                // It heals.
+                // The store repairs it.
                 assert!(cache.store(record), "{:?}", after.log.take());
                 assert_eq!(cache.load(&record.request()).found().as_ref(), Some(record));
             }
         }
     }
-    // Both kinds were among them.
+    // Both kinds occurred.
     assert!(accepted > 0 && (sync || refused > 0), "{accepted} {refused}");
     assert!(!sync || refused == 0, "with `sync` nothing is there in part: {refused}");
     seen
@@ -279,7 +279,7 @@ fn what_was_waited_for_is_there_after_a_power_cut() {
     cut_the_power(true);
 }
 
-/// A secret of zeros would be one that everybody knows: it is there whole or not at all.
+/// A secret of zeros would be known to everybody: it is there whole or not at all.
 #[test]
 fn a_secret_is_whole_after_a_power_cut() {
     let (root, files) = (Root::in_memory(), Arc::new(Recorder::default()));

@@ -25,10 +25,10 @@ use support::{
     Children, Random, Root, SECRET, child, is_genuine, is_there, record, role, sealer, version, wait_until,
 };
 
-/// Against hangs alone.
+/// A limit against hangs only.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Every file that has the name of an entry is one, whole.
+/// Asserts that every file with an entry's name is a whole entry.
 fn assert_no_torn_entry(root: &Root) -> usize {
     let names = root.list("entries");
     for name in &names {
@@ -39,7 +39,7 @@ fn assert_no_torn_entry(root: &Root) -> usize {
     names.len()
 }
 
-/// One start and one sweep after everybody is gone, there is nothing left but what is in use.
+/// After all processes are gone, one start and one sweep leave nothing unused.
 fn assert_no_orphans(root: &Root) {
     let cache = root.open_given();
     assert!(cache.sweep().is_some());
@@ -56,8 +56,8 @@ fn kill_writers(rounds: usize, seed: u64) {
     let mut random = Random::new(seed);
     let (mut entries, mut orphans) = (0, 0);
     for round in 0.. {
-        // Where the cores have other work, writers may be killed before they have written anything:
-        // then there are more rounds.
+        // On busy cores, writers may be killed before they have written anything; then there are
+        // more rounds.
         if round >= rounds && entries > 0 && orphans > 0 {
             break;
         }
@@ -70,14 +70,14 @@ fn kill_writers(rounds: usize, seed: u64) {
             let seed = seed * 1_000_000 + (round * 3 + writer) as u64;
             children.start(&mut child(&format!("write|{}|{seed}", root.dir.path().display())));
         }
-        // They are at it: each has marks from then on.
+        // They are running: each has marks from then on.
         wait_until("writers", || root.list_or_none("marks").len() == 3);
         std::thread::sleep(Duration::from_micros(random.next() % 40_000));
         children.kill();
         orphans += root.list("temp").len();
         entries += assert_no_torn_entry(&root);
-        // A start judges the marks of those that were killed, and a sweep takes what they were
-        // writing.
+        // A start judges the marks of the killed processes, and a sweep removes their unfinished
+        // files.
         assert_no_orphans(&root);
     }
     println!("{} kills or more, {entries} entries seen, {orphans} left half written", rounds * 3);
@@ -112,7 +112,7 @@ fn write(dir: &Path, seed: u64) {
     }
 }
 
-/// Of several processes that need the same artifacts one makes each; the others wait for it.
+/// Several processes need the same artifacts: one makes each, and the others wait for it.
 #[test]
 fn each_artifact_is_made_once_by_eight_processes() {
     let (root, mut children) = (Root::new(), Children::default());
@@ -128,7 +128,7 @@ fn each_artifact_is_made_once_by_eight_processes() {
     let all = made.len();
     made.dedup();
     assert_eq!(made.len(), ARTIFACTS);
-    // One make each but for those who lost patience, and here nobody does.
+    // Each is made once, except when a process times out, which none does here.
     assert_eq!(all, ARTIFACTS, "made {all} times in all");
     assert_no_torn_entry(&root);
     assert_no_orphans(&root);
@@ -136,13 +136,12 @@ fn each_artifact_is_made_once_by_eight_processes() {
 
 const ARTIFACTS: usize = 12;
 
-/// Gets all artifacts in an order of its own, and makes those that are not there, which takes 50 ms
-/// each.
+/// Gets all artifacts in its own order, and makes missing ones, which takes 50 ms each.
 fn make(dir: &Path, process: usize) {
     let cache = open(dir);
     let mut log = fs::OpenOptions::new().append(true).create(true).open(dir.join("made")).unwrap();
     for step in 0..ARTIFACTS {
-        // Pairs of processes want the same at the same time, others come later.
+        // Pairs of processes want the same one at the same time; others come later.
         let record = version(&format!("{}", (step + process / 2 * 3) % ARTIFACTS), 0, 5000);
         if let Some(found) = cache.load(&record.request()).found() {
             assert_eq!(found, record);
@@ -161,8 +160,8 @@ fn make(dir: &Path, process: usize) {
     }
 }
 
-/// Eight processes that load, make, store, remove and sweep on one folder that is too small for
-/// them; one is killed from time to time.
+/// Eight processes load, make, store, remove and sweep on one folder that is too small for them.
+/// One is killed from time to time.
 fn share(time: Duration, seed: u64) {
     let root = Root::new();
     let mut random = Random::new(seed);
@@ -175,7 +174,7 @@ fn share(time: Duration, seed: u64) {
     while since.elapsed() < time {
         std::thread::sleep(Duration::from_millis(300));
         let victim = random.below(8);
-        // It must still run: they end by themselves only if something is wrong.
+        // It must still run: processes end by themselves only after an error.
         assert_eq!(children.0[victim].try_wait().unwrap(), None, "process {victim} of seed {seed}");
         children.0[victim].kill().unwrap();
         children.0[victim].wait().unwrap();
@@ -211,7 +210,7 @@ fn take_part(dir: &Path, process: u64, round: u64) {
     let mut random = Random::new(process * 1000 + round);
     let stop = dir.join("stop");
     while !stop.exists() {
-        // Some that all want, some of its own.
+        // Some requests that all processes share, some of its own.
         let request = match random.below(4) {
             0 => format!("{process}.{}", random.below(8)),
             _ => format!("{}", random.below(16)),
@@ -242,7 +241,7 @@ fn take_part(dir: &Path, process: u64, round: u64) {
     }
 }
 
-/// Whoever waits for a process that is killed takes over.
+/// A process that waits for a killed one takes over.
 #[test]
 fn the_flight_of_a_killed_process_is_taken_over() {
     let (root, mut children) = (Root::new(), Children::default());
@@ -251,10 +250,10 @@ fn the_flight_of_a_killed_process_is_taken_over() {
     let flying = root.dir.path().join("flying");
     wait_until("a flight", || is_there(&flying));
     let request = record("a");
-    // It is not there, and somebody is making it: nobody waits longer than they said.
+    // It is missing, and a process is making it: waits end with their timeout.
     assert!(matches!(cache.join(&request.request(), Duration::ZERO), JoinOutcome::NoLock));
     assert!(matches!(cache.join(&request.request(), Duration::from_millis(30)), JoinOutcome::NoLock));
-    // While the flight goes on no sweep takes its file, nor an entry of its name.
+    // During a flight, no sweep removes its file, nor an entry with its name.
     assert!(cache.store(&request) && cache.store(&record("b")));
     let swept = cache.sweep_to(0).unwrap();
     assert_eq!((swept.orphans, swept.entries, swept.evicted), (0, 1, 1), "{swept:?}");
@@ -278,7 +277,7 @@ fn hold(dir: &Path) {
     std::thread::sleep(PATIENCE);
 }
 
-/// Whoever waits gets what the other one made, and goes on when the other one made nothing.
+/// A waiter gets what the other process made, and continues if that made nothing.
 #[test]
 fn who_waits_for_a_flight_gets_what_was_made() {
     let root = Root::new();
@@ -303,14 +302,14 @@ fn who_waits_for_a_flight_gets_what_was_made() {
         });
     }
     assert!(root.list("flights").is_empty());
-    // Whoever comes later finds it without waiting, flight or not.
+    // A later request finds it without waiting, with or without a flight.
     assert!(matches!(one.join(&record("true").request(), Duration::ZERO), JoinOutcome::Ready(_)));
     assert!(root.list("flights").is_empty());
     root.assert_quiet();
 }
 
-/// Never two at once, whatever else happens to the file of the lock: flights end and begin all the
-/// time, and sweeps take what is left behind.
+/// There are never two at once, whatever happens to the lock file: flights end and begin all the
+/// time, and sweeps remove what is left behind.
 #[test]
 fn of_many_one_has_the_flight() {
     let root = Root::new();
@@ -332,8 +331,8 @@ fn of_many_one_has_the_flight() {
                     if let JoinOutcome::Leader(flight) =
                         cache.join(&request.request(), Duration::from_millis(1))
                     {
-                        // Told at the end: a thread that panics here would leave the others waiting
-                        // for it.
+                        // Reported at the end: a thread that panics here would leave the others
+                        // waiting.
                         at_once.fetch_max(flying.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
                         flights.fetch_add(1, Ordering::SeqCst);
                         std::thread::yield_now();
@@ -349,8 +348,8 @@ fn of_many_one_has_the_flight() {
     root.assert_quiet();
 }
 
-/// A sweep that has opened the lock of a flight that ends then, and gets the lock of the file
-/// without a name, leaves the one that is there now.
+/// A sweep opens the lock of a flight that ends then, and locks the unlinked file. It must leave
+/// the current lock file.
 #[test]
 fn a_sweep_does_not_take_the_flight_that_came_after() {
     let (root, files) = (Root::new(), Faulty::new(Plan::Works));
@@ -359,8 +358,8 @@ fn a_sweep_does_not_take_the_flight_that_came_after() {
     let JoinOutcome::Leader(first) = makers.join(&record("a").request(), Duration::ZERO) else {
         panic!("a flight")
     };
-    // Between the opening of the file and its lock the flight ends, and another one of the same
-    // name begins.
+    // Between opening and locking the file, the flight ends and another one with the same name
+    // begins.
     let (first, second) = (std::sync::Mutex::new(Some(first)), Arc::new(std::sync::Mutex::new(None)));
     let (cache, kept, opened) = (makers.clone(), second.clone(), AtomicBool::new(false));
     files.before(move |call| match call {
@@ -376,17 +375,17 @@ fn a_sweep_does_not_take_the_flight_that_came_after() {
     assert_eq!(sweeper.sweep().expect("a sweep").orphans, 0);
     assert!(matches!(*second.lock().unwrap(), Some(JoinOutcome::Leader(_))));
     assert_eq!(root.list("flights"), [record("a").name().to_string()]);
-    // So nobody else gets it.
+    // So no other process gets it.
     assert!(matches!(makers.join(&record("a").request(), Duration::ZERO), JoinOutcome::NoLock));
 }
 
-/// An entry that was being written when a sweep looked and is complete when it comes to it.
+/// An entry that is being written when a sweep looks, and is complete when the sweep reaches it.
 #[test]
 fn a_sweep_does_not_take_the_entry_that_is_complete_meanwhile() {
     let (root, files) = (Root::new(), Faulty::new(Plan::Works));
     let writer = root.open_on(files.clone(), root.given()).unwrap();
     let sweeper = Arc::new(root.open_given());
-    // Before it is locked a sweep does take it, which costs another attempt.
+    // Before it is locked, a sweep does remove it, which costs another attempt.
     let (done, sweeps) = (AtomicBool::new(false), sweeper.clone());
     files.before(move |call| {
         if call == Call::TryLock && !done.swap(true, Ordering::SeqCst) {
@@ -394,7 +393,7 @@ fn a_sweep_does_not_take_the_entry_that_is_complete_meanwhile() {
         }
     });
     assert!(writer.store(&record("a")), "stored all the same");
-    // Locked, it is left alone until it has its name.
+    // Once locked, it is left alone until it has its name.
     let sweeps = sweeper.clone();
     files.before(move |call| {
         if matches!(call, Call::Write | Call::Rename) {
@@ -424,7 +423,7 @@ fn a_sweep_does_not_take_the_entry_that_is_complete_meanwhile() {
             Call::TryLock if opened.swap(false, Ordering::SeqCst) => {
                 goes_on.wait();
                 wait_until("an entry", || is_there(&complete));
-                // The lock goes with the file, which is closed soon after.
+                // The lock ends with the file, which is closed soon after.
                 std::thread::sleep(Duration::from_millis(20));
             }
             _ => {}
@@ -438,8 +437,8 @@ fn a_sweep_does_not_take_the_entry_that_is_complete_meanwhile() {
     root.assert_quiet();
 }
 
-/// Whoever has opened an entry gets it whole, and nobody takes it for damaged, whatever becomes of
-/// its name.
+/// A process that has opened an entry reads it whole, and never treats it as damaged, whatever
+/// happens to its name.
 #[test]
 fn an_open_entry_is_read_to_its_end() {
     let (root, files) = (Root::new(), Faulty::new(Plan::Works));
@@ -466,7 +465,7 @@ fn an_open_entry_is_read_to_its_end() {
     }
 }
 
-/// Another process of the tests here; does nothing by itself.
+/// The entry point of child processes; does nothing by itself.
 #[test]
 #[ignore = "a part of other tests"]
 fn other_process() {

@@ -1,5 +1,4 @@
-//! Room is made in the order in which entries were last used (DK8), and what is in use is left
-//! alone.
+//! Sweeps remove entries in the order of their last use (DK8), and leave alone what is in use.
 #![allow(clippy::unwrap_used, clippy::disallowed_types, reason = "a test, on real threads")]
 
 mod support;
@@ -12,7 +11,7 @@ use fuseline_cache::disk::{DiskCache, DiskConfig, JoinOutcome, Swept};
 use support::faulty::{Faulty, Plan};
 use support::{Random, Root, is_there, record, version};
 
-/// The length of the entries here.
+/// The length of the entries in these tests.
 const LEN: u64 = 1000;
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -25,7 +24,7 @@ fn open(root: &Root, max_bytes: u64) -> DiskCache {
     root.open_with(DiskConfig { max_bytes, max_age: 100 * HOUR, ..root.given() }).unwrap()
 }
 
-/// Stores an entry that was last used so many hours ago.
+/// Stores an entry that was last used this many hours ago.
 fn store(root: &Root, cache: &DiskCache, request: &str, hours_ago: i64) {
     assert!(cache.store(&entry(request)));
     let path = root.entry(&entry(request).name());
@@ -39,7 +38,7 @@ fn set_used(root: &Root, request: &str, hours_ago: i64) {
     fs::File::open(root.entry(&entry(request).name())).unwrap().set_modified(used).unwrap();
 }
 
-/// Which of these are there.
+/// Returns which of these entries exist.
 fn left<'a>(root: &Root, requests: &[&'a str]) -> Vec<&'a str> {
     requests.iter().copied().filter(|request| is_there(&root.entry(&entry(request).name()))).collect()
 }
@@ -49,12 +48,12 @@ fn those_leave_that_were_not_used_for_longest() {
     let root = Root::new();
     let cache = open(&root, 10 * LEN);
     let all = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l"];
-    // Not in the order of their names, nor in that of their stores.
+    // Neither in the order of their names nor in that of their stores.
     for (at, request) in all.iter().enumerate() {
         store(&root, &cache, request, 1 + (at as i64 * 5) % 12);
     }
     let swept = cache.sweep().unwrap();
-    // Twelve are too many, and nine are nine tenths.
+    // Twelve are too many, and nine are nine tenths of the limit.
     assert_eq!(swept, Swept { evicted: 3, entries: 9, bytes: 9 * LEN, ..Swept::default() });
     let gone: Vec<&str> =
         all.iter().copied().filter(|request| !left(&root, &all).contains(request)).collect();
@@ -62,7 +61,7 @@ fn those_leave_that_were_not_used_for_longest() {
     assert_eq!(gone, ["c", "h", "j"]);
     assert_eq!(cache.stats().evictions, 3);
     assert!(!cache.may_have(&entry("c").name()) && cache.may_have(&entry("a").name()));
-    // What fits stays, whatever its age, as long as it is not too old.
+    // Entries within the limit stay unless they are too old.
     assert_eq!(cache.sweep().unwrap(), Swept { entries: 9, bytes: 9 * LEN, ..Swept::default() });
     assert_eq!(cache.sweep_to(9 * LEN).unwrap().evicted, 0, "just so many");
     assert_eq!(cache.sweep_to(9 * LEN - 1).unwrap().evicted, 1);
@@ -81,7 +80,7 @@ fn those_that_are_too_old_leave_whether_or_not_there_is_room() {
     assert_eq!(left(&root, &["a", "b", "c", "d"]), ["a", "d"]);
 }
 
-/// A load is a use, though it is written down only now and then.
+/// A load is a use, although it is noted only now and then.
 #[test]
 fn what_is_loaded_stays_longer() {
     let root = Root::new();
@@ -97,14 +96,14 @@ fn what_is_loaded_stays_longer() {
     let before = modified();
     assert!(cache.load(&entry("a").request()).found().is_some());
     assert_eq!(modified(), before);
-    // And a store is one, of another version too.
+    // A store is a use too, also of another version.
     set_used(&root, "a", 50);
     assert!(cache.store(&entry("a")));
     assert_eq!(cache.sweep_to(LEN + LEN / 2).unwrap().evicted, 1);
     assert_eq!(left(&root, &["a", "c"]), ["a"]);
 }
 
-/// Two computers that sweep alike take the same.
+/// Two machines that sweep alike remove the same entries.
 #[test]
 fn of_those_used_at_the_same_time_the_first_name_leaves_first() {
     let all: Vec<String> = (0..20).map(|at| at.to_string()).collect();
@@ -118,7 +117,7 @@ fn of_those_used_at_the_same_time_the_first_name_leaves_first() {
     let mut names: Vec<String> = all.iter().map(|request| entry(request).name().to_string()).collect();
     names.sort();
     for taken in 1..20 {
-        // Just so much less that one has to leave.
+        // Just so little that one has to go.
         let most = (20 - taken as u64) * LEN * 10 / 9 + 9;
         while root.list("entries").len() > 20 - taken {
             assert!(
@@ -129,7 +128,7 @@ fn of_those_used_at_the_same_time_the_first_name_leaves_first() {
     }
 }
 
-/// A time that has not come is no reason to keep something for ever.
+/// A time in the future does not keep an entry forever.
 #[test]
 fn what_is_from_the_future_was_used_now() {
     let root = Root::new();
@@ -139,12 +138,12 @@ fn what_is_from_the_future_was_used_now() {
     store(&root, &cache, "past", 1);
     assert_eq!(cache.sweep_to(2 * LEN + LEN / 2).unwrap().evicted, 1);
     assert_eq!(left(&root, &["future", "now", "past"]), ["future", "now"]);
-    // A use sets it right.
+    // A use corrects it.
     assert!(cache.load(&entry("future").request()).found().is_some());
     let modified = fs::metadata(root.entry(&entry("future").name())).unwrap().modified().unwrap();
     assert!(modified <= SystemTime::now());
     set_used(&root, "future", -1000);
-    // It gets old like all others, by the clock of who sweeps.
+    // It ages like all others, by the clock of the sweeping process.
     let files = Faulty::new(Plan::Works);
     files.let_pass(1101 * HOUR);
     let config = DiskConfig { max_age: 100 * HOUR, ..root.given() };
@@ -152,7 +151,7 @@ fn what_is_from_the_future_was_used_now() {
     assert_eq!(later.sweep().unwrap().expired, 2);
 }
 
-/// Of two from the future neither is the later one.
+/// Of two in the future, neither is the later one.
 #[test]
 fn how_far_in_the_future_makes_no_difference() {
     let root = Root::new();
@@ -165,7 +164,7 @@ fn how_far_in_the_future_makes_no_difference() {
     assert_eq!(left(&root, &requests), [requests[1]]);
 }
 
-/// An entry of which somebody is about to make a new one, or waits for one, is not taken.
+/// An entry that a process is about to make, or waits for, is not removed.
 #[test]
 fn flights_under_way_are_spared() {
     let root = Root::new();
@@ -193,13 +192,13 @@ fn what_is_larger_than_all_room_is_not_stored() {
     let cache = open(&root, LEN - 1);
     assert!(!cache.store(&entry("a")));
     assert_eq!(root.list("entries").len() + root.list("temp").len(), 0);
-    // That is no failure, and no reason to pause.
+    // This is no failure, and no reason to pause.
     assert!(cache.store(&record("small")));
     assert_eq!(cache.stats().failed_stores, 0);
     root.assert_quiet();
     let exact = open(&root, LEN);
     assert!(exact.store(&entry("a")));
-    // What others stored that had more room leaves, and what is older than that.
+    // Large entries of processes with higher limits are removed, and older ones too.
     assert_eq!(cache.sweep().unwrap(), Swept { evicted: 2, ..Swept::default() });
     assert!(cache.store(&record("small")));
     let nothing = open(&root, 0);
@@ -207,7 +206,7 @@ fn what_is_larger_than_all_room_is_not_stored() {
     assert_eq!(nothing.sweep().unwrap(), Swept { evicted: 1, ..Swept::default() });
 }
 
-/// A sweep is due when so much was stored that it may be worth it.
+/// A sweep is due when enough was stored to make it worthwhile.
 #[test]
 fn a_sweep_is_due_after_some_stores() {
     let root = Root::new();
@@ -221,7 +220,7 @@ fn a_sweep_is_due_after_some_stores() {
     assert!(!cache.is_sweep_due());
 }
 
-/// Who sweeps alone, and who comes second goes on with something else.
+/// Only one process sweeps at a time; the second one continues with something else.
 #[test]
 fn one_sweeps_at_a_time() {
     let (root, files) = (Root::new(), Faulty::new(Plan::Works));
@@ -242,7 +241,7 @@ fn one_sweeps_at_a_time() {
     root.assert_quiet();
 }
 
-/// One that cannot be removed does not keep the others.
+/// An entry that cannot be removed does not stop the others.
 #[test]
 fn a_sweep_goes_on_after_a_failure() {
     use rustix::io::Errno;
@@ -256,7 +255,7 @@ fn a_sweep_goes_on_after_a_failure() {
     let of = |calls: &[Call], kind: Call, nth: usize| {
         calls.iter().enumerate().filter(|(_, call)| **call == kind).nth(nth).map(|(at, _)| at as u64).unwrap()
     };
-    // Where the calls are: of the same sweep of other files.
+    // Where its calls are: as in the same sweep of other files.
     files.plan(Plan::Works);
     assert_eq!(cache.sweep().unwrap().orphans, 5);
     let calls = files.calls();
@@ -271,7 +270,7 @@ fn a_sweep_goes_on_after_a_failure() {
     assert_eq!(cache.sweep().unwrap().orphans, 1);
 }
 
-/// Sizes that add up to more than there are numbers for.
+/// Sizes whose sum overflows.
 #[test]
 fn sizes_that_cannot_be_added_are_much() {
     let root = Root::in_memory();
@@ -279,7 +278,7 @@ fn sizes_that_cannot_be_added_are_much() {
     for at in 0..4 {
         assert!(cache.store(&entry(&at.to_string())));
         let path = root.entry(&entry(&at.to_string()).name());
-        // As large as the file system has it: here that may be all that there is.
+        // As large as the file system permits, which may be all the space that there is.
         let file = fs::OpenOptions::new().write(true).open(path).unwrap();
         if at < 3 && file.set_len(i64::MAX as u64).is_err() {
             return support::skip("files of 8 EiB");
@@ -291,8 +290,7 @@ fn sizes_that_cannot_be_added_are_much() {
     root.assert_quiet();
 }
 
-/// Whatever is stored and swept: never more than there is room for after a sweep, and the last that
-/// was used is there.
+/// Whatever is stored and swept, the limit holds after a sweep, and the last used entry exists.
 #[test]
 fn the_budget_is_kept() {
     let root = Root::in_memory();

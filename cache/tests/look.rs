@@ -1,4 +1,4 @@
-//! Looking at a folder changes nothing in it, and tells all that a run would not.
+//! Inspecting a folder changes nothing in it, and reports everything that a run would not.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -54,7 +54,7 @@ fn entries_are_listed_and_opened_whatever_they_answer() {
     assert_eq!(look.litter().unwrap(), StrayFile { orphans: 0, strangers: 1 });
 }
 
-/// Damage is told, and stays for whoever wants to look at it. So does when an entry was last used.
+/// Damage is reported and stays for inspection, and so do the times of last use.
 #[test]
 fn looking_changes_nothing() {
     let root = tempfile::tempdir().unwrap();
@@ -82,7 +82,7 @@ fn what_dead_processes_left_is_counted() {
     let flight = cache.join(&record("a").request(), Duration::ZERO);
     assert!(cache.is_in_flight(&record("a").name()).unwrap());
     assert!(!cache.is_in_flight(&record("b").name()).unwrap());
-    // What is locked by the living is none of it.
+    // Files that live processes have locked are no stray files.
     assert_eq!(cache.litter().unwrap(), StrayFile::default());
     for folder in ["temp", "flights", "marks"] {
         std::fs::write(file(root.path(), folder, "left"), "").unwrap();

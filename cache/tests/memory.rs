@@ -1,4 +1,4 @@
-//! What the memory tier promises, seen from outside.
+//! The contract of the memory tier, from outside.
 #![allow(
     clippy::disallowed_methods,
     clippy::disallowed_types,
@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 
 use fuseline_cache::{Artifact, Budget, Claim, Key, Lookup, MemoryCache, OutputSet};
 
-/// An artifact that weighs what it says and is known by a number.
+/// An artifact with a given weight and a number.
 #[derive(Debug)]
 struct Exe {
     number: u64,
@@ -71,7 +71,7 @@ fn a_superset_serves_and_the_smallest_one_is_taken() {
     let cache = Cache::new(Budget::default());
     fill(&cache, 1, &[0, 1, 2, 3], 10);
     assert_eq!(hit(&cache, 1, &[1, 3]), Some(10));
-    // A variant that does not serve: a compile for just what is asked.
+    // A variant that does not suffice: a compile for exactly the requested outputs.
     let more = claim(&cache, 1, &[1, 4]);
     assert_eq!(*more.outputs(), set(&[1, 4]));
     let _ = more.fulfil(Exe { number: 11, bytes: 100 });
@@ -103,8 +103,8 @@ fn a_collision_is_never_served() {
     assert_eq!(hit(&cache, 1, &[0]), Some(10));
 }
 
-/// What is said of an artifact is about the region that it was made of, and not about another one
-/// under the same key.
+/// A verdict on an artifact concerns the region that it was made of, not another one with the same
+/// key.
 #[test]
 fn who_collides_discards_nothing() {
     let cache = Cache::new(Budget::default());
@@ -121,7 +121,7 @@ fn who_collides_proves_nothing() {
     let why = Arc::new("it does not run".to_owned());
     fill(&cache, 1, &[0], 10);
     let Lookup::Hit(found) = look(&cache, 1, &[0]) else { panic!("it is there") };
-    // One attempt fails, and what the next one makes is unproven until it has run itself.
+    // One attempt fails, and the next artifact is unproven until it has run itself.
     assert!(cache.discard(&key(1), &canonical(1), &found.artifact, why).is_some());
     let claim = (0..1000).find_map(|_| match look(&cache, 1, &[0]) {
         Lookup::Claimed(claim) => Some(claim),
@@ -160,13 +160,13 @@ fn a_later_success_forgets_the_failure() {
     let cache = Cache::new(Budget::default());
     let _ = claim(&cache, 1, &[0]).fail(Arc::new("no memory".to_owned()));
     while let Lookup::Failed(_) = look(&cache, 1, &[0]) {}
-    // The loop ended with a claim, which it dropped: the right went back.
+    // The loop ended with a claim and dropped it: the claim was released.
     fill(&cache, 1, &[0], 5);
     assert_eq!(hit(&cache, 1, &[0]), Some(5));
 }
 
-/// What compiles each time and is discarded each time is given up like what does not compile; what
-/// was seen to be of use begins anew.
+/// A region whose artifact is discarded each time is given up like one that does not compile. One
+/// that was useful starts anew.
 #[test]
 fn a_discarded_artifact_is_a_failed_attempt() {
     let why = Arc::new("no memory".to_owned());
@@ -193,7 +193,7 @@ fn a_discarded_artifact_is_a_failed_attempt() {
         compiles
     };
     assert_eq!(tries(false), 3);
-    // Each is the first failure, after which 64 look-ups are answered with it.
+    // Each is the first failure, which answers the next 64 look-ups.
     assert_eq!(tries(true), 100_000u64.div_ceil(65));
 }
 
@@ -231,8 +231,8 @@ fn budgets_hold_and_what_is_used_stays() {
     assert_eq!(cache.stats().entries, 10);
 }
 
-/// Mappings are counted over all ways in and out, and given back on demand: what was used lately
-/// goes last, and what is being made stays.
+/// Mappings are counted wherever artifacts enter and leave, and are freed on demand. Recently used
+/// artifacts go last, and those being made stay.
 #[test]
 fn mappings_are_given_back_on_demand() {
     let cache = Cache::new(Budget::default());
@@ -243,7 +243,7 @@ fn mappings_are_given_back_on_demand() {
     let held = claim(&cache, 10, &[0]);
     assert!(hit(&cache, 0, &[0]).is_some());
     assert_eq!((cache.stats().mappings, cache.free_mappings(0).len()), (70, 0));
-    // 21 would do, were they not given back one artifact at a time.
+    // 21 would suffice if they were not freed one artifact at a time.
     let evicted: Vec<Key> = cache.free_mappings(15).into_iter().map(|entry| entry.key).collect();
     assert_eq!(evicted, [key(1), key(2), key(3)]);
     assert_eq!((cache.stats().mappings, cache.stats().evictions), (49, 3));
@@ -293,7 +293,7 @@ fn an_evicted_artifact_lives_until_its_last_user() {
     assert_eq!(hit(&cache, 1, &[0]), None);
 }
 
-/// 64 threads ask for the same cold key: exactly one compiles, and all of them get its artifact.
+/// 64 threads request the same new key: exactly one compiles, and all get its artifact.
 #[test]
 fn one_compile_per_key_however_many_threads_ask() {
     for round in 0..50 {
@@ -330,8 +330,8 @@ fn one_compile_per_key_however_many_threads_ask() {
     }
 }
 
-/// Threads look up, compile, fail and evict the same few keys at once; the counters add up at the
-/// end.
+/// Threads look up, compile, fail and evict the same few keys at once; the counters are consistent
+/// at the end.
 #[test]
 fn counters_survive_contention() {
     let cache = Cache::new(Budget { entries: 8, bytes: 2_000 });
@@ -388,7 +388,7 @@ fn what_nobody_uses_is_dropped_when_memory_is_short() {
     let _ = failed.fail(Arc::new("too large".to_owned()));
     let mut dropped: Vec<_> = cache.drop_unused().iter().map(|entry| (entry.key, entry.bytes)).collect();
     dropped.sort_by_key(|(_, bytes)| *bytes);
-    // Of the entry in use, the variant that is not; the others with their canonical bytes.
+    // The unused variant of the entry in use; the others with their canonical bytes.
     assert_eq!(dropped[0], (key(1), 100));
     assert!(dropped.len() == 3 && dropped[1..].iter().all(|&(_, bytes)| bytes == 108), "{dropped:?}");
     assert_eq!((cache.stats().entries, cache.stats().bytes), (3, 3 * 8 + 100));
@@ -431,14 +431,14 @@ fn a_narrower_variant_is_made_beside_the_one_that_serves() {
     assert_eq!(hit(&cache, 1, &[0]), Some(7), "nobody waits for it");
     let _ = claim.fulfil(Exe { number: 8, bytes: 100 });
     assert_eq!((hit(&cache, 1, &[0]), hit(&cache, 1, &[1])), (Some(8), Some(7)));
-    // One that is given back counts.
+    // One that is returned counts.
     drop(narrow(&cache, 1, &[1]));
     drop(narrow(&cache, 1, &[1]));
     assert!(narrow(&cache, 1, &[1]).is_none() && narrow(&cache, 1, &[2]).is_none(), "there is a limit");
 }
 
-/// What leaves to make room is something that another variant does as well, however little that one
-/// was used.
+/// Eviction prefers a variant whose outputs another variant covers, however little that one was
+/// used.
 #[test]
 fn the_variant_that_serves_all_stays() {
     let cache = Cache::new(Budget::default());
@@ -453,7 +453,7 @@ fn the_variant_that_serves_all_stays() {
     assert_eq!(cache.stats().bytes, 400 + 8);
 }
 
-/// An artifact that looks into its cache when it goes.
+/// An artifact that accesses its cache when it is dropped.
 #[derive(Debug)]
 struct Nosy(Mutex<Option<MemoryCache<Nosy, String>>>);
 
@@ -471,7 +471,7 @@ impl Drop for Nosy {
     }
 }
 
-/// Artifacts go when nothing is locked: a plugin takes its time for an executable that goes.
+/// No lock is held when an artifact is dropped: a plugin takes its time to destroy an executable.
 #[test]
 fn nothing_is_locked_when_an_artifact_goes() {
     let cache = MemoryCache::<Nosy, String>::new(Budget::default());

@@ -1,5 +1,5 @@
-// Attention over a few positions, in C++: what a backend's kernels come to, op by op, and one
-// region to the device.
+// Attention over a few positions, in C++: op by op, as the kernels of a backend record it, and one
+// region for the device.
 //
 //   cargo xtask capi --prefix out c++ -std=c++17 -Iout/include capi/examples/attention.cpp
 //   -Lout/lib -lfuseline -Wl,-rpath,$PWD/out/lib -o attention ./attention [reference | path of a
@@ -15,7 +15,7 @@ namespace {
 constexpr std::uint64_t kRows = 4, kWidth = 8;
 constexpr std::int64_t kRowsI = kRows, kWidthI = kWidth;
 
-/// A product of two matrices over these dimensions.
+/// The product of two matrices over these dimensions.
 Op product(std::int64_t lhs, std::int64_t rhs) {
   AttrList dims, all;
   dims.integers("lhs_batching_dimensions", {}).integers("rhs_batching_dimensions", {});
@@ -30,7 +30,7 @@ Op broadcast(std::vector<std::int64_t> shape, std::vector<std::int64_t> dims) {
   return Op("broadcast_in_dim", all);
 }
 
-/// Numbers that look like data.
+/// Pseudorandom numbers.
 std::vector<float> data(unsigned seed) {
   std::vector<float> out(kRows * kWidth);
   for (auto &x : out) {
@@ -58,13 +58,13 @@ int main(int argc, char **argv) try {
   const Value scale = session.record(everywhere, {session.scalar(FUSELINE_F32, 1 / std::sqrt(double(kWidth)))});
   const Value raw = session.record(multiply, {session.record(scores, {query, key}), scale});
   const Value weights = session.record(exponential, {raw}, here);
-  // A sum of each row, as a product with ones.
+  // The sum of each row, as a product with ones.
   const Value ones = session.record(ones_of, {session.scalar(FUSELINE_F32, 1)});
   const Value sums = session.record(mix, {weights, ones}, here);
   const Value out = session.record(mix, {session.record(divide, {weights, sums}, here), value}, here);
   const std::vector<float> found = out.read<float>();
 
-  // The same by hand.
+  // The same on the host.
   float worst = 0;
   for (std::uint64_t row = 0; row < kRows; row++) {
     double weight[kRows], sum = 0;
@@ -86,7 +86,7 @@ int main(int argc, char **argv) try {
     return 1;
   }
 
-  // What is wrong says what, and where.
+  // An error names the op and the call site.
   try {
     session.record(Op("add"), {query, weights}, here);
     return 1;
@@ -95,7 +95,7 @@ int main(int argc, char **argv) try {
     std::printf("refused as it should be: %s\n", error.what());
   }
 
-  // Handles are values: copies, moves, in-place writes.
+  // Values can be copied, moved and written in place.
   Value copy = query, moved = std::move(copy);
   moved.replace(session.record(Op("negate"), {moved}));
   if (moved.version() != 1 || query.read<float>()[0] != -q[0]) return 1;

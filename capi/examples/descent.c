@@ -1,15 +1,16 @@
 /*
- * Fits a line by gradient descent, in plain C: what a front end does with the seam.
+ * Fits a line by gradient descent, in plain C, as a front end uses the interface.
  *
  *   cargo xtask capi --prefix out
- *   cc -Iout/include capi/examples/descent.c -Lout/lib -lfuseline -Wl,-rpath,$PWD/out/lib -o descent
+ *   cc -Iout/include capi/examples/descent.c -Lout/lib -lfuseline -Wl,-rpath,$PWD/out/lib \
+ *     -o descent
  *   ./descent [reference | path of a PJRT plugin]
  */
 #include <fuseline.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Ends the program with the engine's words. */
+/* Ends the program with the engine's message. */
 static void check(fuseline_error *error) {
   if (!error) return;
   fprintf(stderr, "descent: %s\n", fuseline_error_message(error));
@@ -21,7 +22,7 @@ static void check(fuseline_error *error) {
 static fuseline_session *session;
 static fuseline_stream stream;
 
-/* An op with one result. `line` is what errors and events will say. */
+/* Records an op with one result. Errors and events name `line`. */
 static fuseline_value op(const char *name, const fuseline_attrs *attrs, size_t count, const fuseline_value *operands, const char *line) {
   fuseline_call call = {.struct_size = sizeof call, .attrs = attrs, .operands = operands, .num_operands = count};
   check(fuseline_op_find(name, &call.op));
@@ -68,7 +69,8 @@ int main(int argc, char **argv) {
   check(fuseline_upload(session, stream, &start, &slope));
   check(fuseline_upload(session, stream, &start, &offset));
 
-  /* Attributes are made once: a number for all places of a vector, and the dimensions of a product of two. */
+  /* Attributes are made once: a broadcast of a scalar to a vector, and the dimensions of a dot
+   * product. */
   fuseline_op broadcast, dot;
   check(fuseline_op_find("broadcast_in_dim", &broadcast));
   check(fuseline_op_find("dot_general", &dot));
@@ -92,7 +94,8 @@ int main(int argc, char **argv) {
   check(fuseline_attrs_new(dot, product, 2, &inner));
 
   for (int step = 0; step < 40; step++) {
-    /* Every value is released as soon as the program has no use for it: what is not asked for later is never computed by itself. */
+    /* Each value is released after its last use. A value that nobody reads is never computed on its
+     * own. */
     fuseline_value wide = OP("broadcast_in_dim", everywhere, slope);
     fuseline_value scaled = OP("multiply", NULL, wide, xs);
     fuseline_value shift = OP("broadcast_in_dim", everywhere, offset);
@@ -110,7 +113,7 @@ int main(int argc, char **argv) {
     fuseline_value offset_step = OP("multiply", NULL, to_offset, rate);
     fuseline_value new_slope = OP("subtract", NULL, slope, slope_step);
     fuseline_value new_offset = OP("subtract", NULL, offset, offset_step);
-    /* In place: the ids of the parameters stand for the new values. */
+    /* In-place write: the ids of the parameters get the new values. */
     check(fuseline_replace(session, slope, new_slope));
     check(fuseline_replace(session, offset, new_offset));
     if (step % 10 == 9) {

@@ -1,5 +1,6 @@
 /*
- * What recording an op costs a front end: handles, types left out, releases included, in time of the calling thread.
+ * Measures the CPU time that a front end needs to record an op, with handles and releases, without
+ * types.
  *
  *   cargo xtask capi --prefix out
  *   cc -O2 -Iout/include capi/examples/rate.c -Lout/lib -lfuseline -Wl,-rpath,$PWD/out/lib -o rate

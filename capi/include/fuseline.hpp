@@ -1,8 +1,10 @@
 /*
- * Fuseline for C++ (17 or later): the functions of fuseline.h with owners for what they give out, and exceptions for what they return.
+ * Fuseline for C++ (17 or later): the functions of fuseline.h, with owners for their objects and
+ * exceptions for their errors.
  *
- * Everything is in this header; link with libfuseline. Owners are as safe between threads as what they own, see fuseline.h. An exception
- * must not leave a callback, so callbacks catch what their functions throw and end the program.
+ * Everything is in this header; link with libfuseline. Owners are as thread-safe as what they own;
+ * see fuseline.h. An exception must not leave a callback, so a callback that throws ends the
+ * program.
  */
 #ifndef FUSELINE_HPP
 #define FUSELINE_HPP
@@ -23,10 +25,10 @@
 
 namespace fuseline {
 
-/// What a call returned that failed.
+/// The error of a failed call.
 class Error : public std::runtime_error {
  public:
-  /// Takes the error over.
+  /// Takes ownership of the error.
   explicit Error(fuseline_error *error) : std::runtime_error(fuseline_error_message(error)) {
     const fuseline_error_info info = fuseline_error_get(error);
     code_ = info.code;
@@ -38,15 +40,15 @@ class Error : public std::runtime_error {
     fuseline_error_free(error);
   }
 
-  /// What kind of error it is (FUSELINE_TIMEOUT and others).
+  /// The kind of error (FUSELINE_TIMEOUT and others).
   fuseline_code code() const noexcept { return code_; }
-  /// Where in the life of an op it came up.
+  /// The stage of the op at which it occurred.
   fuseline_stage stage() const noexcept { return stage_; }
-  /// Doing the same again may work.
+  /// Whether a retry may succeed.
   bool retryable() const noexcept { return retryable_; }
-  /// The op concerned; empty where there is none, as the others.
+  /// The op concerned, or empty. The next two may be empty too.
   const std::string &op() const noexcept { return op_; }
-  /// Where that op was recorded.
+  /// The call site of that op.
   const std::string &site() const noexcept { return site_; }
   /// The region concerned.
   const std::string &region() const noexcept { return region_; }
@@ -58,14 +60,14 @@ class Error : public std::runtime_error {
   std::string op_, site_, region_;
 };
 
-/// Throws what a call returned, if it failed.
+/// Throws the error of a failed call.
 inline void check(fuseline_error *error) {
   if (error) throw Error(error);
 }
 
 namespace detail {
 
-/// Owns what a function gives out, and frees it.
+/// Owns an object of the C interface and frees it.
 template <typename T, void (*Free)(T *)>
 struct Deleter {
   void operator()(T *owned) const noexcept { Free(owned); }
@@ -108,7 +110,7 @@ constexpr fuseline_dtype dtype_of() {
   }
 }
 
-/// Named values: attributes of an op, what a call says to its handler. What is put in is copied.
+/// Named values: attributes of an op, configuration of a handler call. Copies its inputs.
 class AttrList {
  public:
   AttrList &integer(const char *name, std::int64_t value) {
@@ -150,7 +152,7 @@ class AttrList {
   AttrList() = default;
   AttrList(AttrList &&) = default;
   AttrList &operator=(AttrList &&) = default;
-  // What it points to is its own.
+  // It contains pointers to its own members.
   AttrList(const AttrList &) = delete;
   AttrList &operator=(const AttrList &) = delete;
 
@@ -166,7 +168,7 @@ class AttrList {
     return all_.emplace_back(attr);
   }
 
-  // Lists, whose elements stay where they are, also when the list is moved.
+  // Lists whose elements keep their addresses when the list is moved.
   std::vector<fuseline_attr> all_;
   std::list<std::string> texts_;
   std::list<std::vector<std::int64_t>> integers_;
@@ -176,8 +178,7 @@ class AttrList {
   std::list<AttrList> groups_;
 };
 
-/// An op of the table, looked up by its name, with its attributes. Cheap to copy; meant to be made
-/// once and recorded many times.
+/// An op of the table with its attributes. Cheap to copy; make it once and record it many times.
 class Op {
  public:
   explicit Op(const char *name) { check(fuseline_op_find(name, &op_)); }
@@ -195,14 +196,14 @@ class Op {
   std::shared_ptr<fuseline_attrs> attrs_;
 };
 
-/// A place in the program, "model.py:12"; kept for ever.
+/// A call site, such as "model.py:12". It is never freed.
 inline const fuseline_site *site(const std::string &text) {
   const fuseline_site *site = nullptr;
   check(fuseline_site_of(text.c_str(), &site));
   return site;
 }
 
-/// How an engine is to be.
+/// The configuration of an engine.
 class Config {
  public:
   Config() {
@@ -211,7 +212,7 @@ class Config {
     config_.reset(config);
   }
 
-  /// Sets something; fuseline_config_settings() says what there is.
+  /// Sets an option; fuseline_config_settings() lists them.
   Config &set(const std::string &name, const std::string &value) {
     return check(fuseline_config_set(get(), name.c_str(), value.c_str())), *this;
   }
@@ -220,13 +221,12 @@ class Config {
     for (std::size_t i = 0; i < options.size(); i++) check(fuseline_config_client_option(get(), &options.data()[i]));
     return *this;
   }
-  /// Flags of XLA's.
+  /// Flags of XLA.
   Config &compiler_flags(const AttrList &flags) {
     for (std::size_t i = 0; i < flags.size(); i++) check(fuseline_config_compiler_flag(get(), &flags.data()[i]));
     return *this;
   }
-  /// Is told what the engine does: name of an event and a sentence, on any thread, several at a
-  /// time.
+  /// Calls `tell` with the name of each event and a sentence, on any thread, possibly concurrently.
   Config &on_log(std::function<void(const char *, const char *)> tell) {
     using Tell = std::function<void(const char *, const char *)>;
     auto call = [](void *user, const char *name, const char *text) noexcept { (*static_cast<Tell *>(user))(name, text); };
@@ -240,11 +240,11 @@ class Config {
   detail::Owner<fuseline_config, fuseline_config_free> config_;
 };
 
-/// A value: an id with one reference, which it releases. A copy has one of its own.
+/// A value: an id with one reference, which the destructor releases. A copy has its own reference.
 class Value {
  public:
   Value() = default;
-  /// Takes over a reference that was given out.
+  /// Takes ownership of a reference.
   Value(std::shared_ptr<fuseline_session> session, fuseline_value id) : session_(std::move(session)), id_(id) {}
   Value(const Value &other) : session_(other.session_), id_(other.id_) {
     if (id_) check(fuseline_retain(session_.get(), id_));
@@ -256,7 +256,7 @@ class Value {
     return *this;
   }
   ~Value() {
-    // It cannot fail but in a forked child, where there is nothing to release.
+    // This fails only in a forked child, which has nothing to release.
     if (id_) fuseline_error_free(fuseline_release(session_.get(), id_));
   }
 
@@ -268,17 +268,17 @@ class Value {
     check(fuseline_type_of(session_.get(), id_, &type));
     return type;
   }
-  /// Lets the id stand for another value of its type from now on: an in-place write.
+  /// In-place write: the id gets another value of its type.
   void replace(const Value &with) { check(fuseline_replace(session_.get(), id_, with.id_)); }
-  /// How often that was done.
+  /// The number of in-place writes.
   std::uint64_t version() const {
     std::uint64_t version = 0;
     check(fuseline_version_of(session_.get(), id_, &version));
     return version;
   }
-  /// Waits until it has been computed.
+  /// Waits until it is computed.
   void wait(std::uint64_t nanoseconds = UINT64_MAX) const { check(fuseline_wait(session_.get(), id_, nanoseconds)); }
-  /// Its elements. Waits until it has been computed.
+  /// Its elements. Waits until it is computed.
   template <typename T>
   std::vector<T> read() const {
     const fuseline_type type = this->type();
@@ -288,7 +288,7 @@ class Value {
     check(fuseline_read(session_.get(), id_, reinterpret_cast<std::uint8_t *>(elements.data()), elements.size() * sizeof(T)));
     return elements;
   }
-  /// Is told when it is there (null) or never will be, on any thread.
+  /// Calls `tell`, on any thread, with null when the data is there, or with the error.
   void on_ready(std::function<void(const fuseline_error *)> tell) const {
     using Tell = std::function<void(const fuseline_error *)>;
     auto call = [](void *user, fuseline_value, const fuseline_error *error) noexcept { (*static_cast<Tell *>(user))(error); };
@@ -300,13 +300,13 @@ class Value {
   fuseline_value id_ = 0;
 };
 
-/// What a call is given: any value, for the time of the call.
+/// An operand: any value, for the duration of the call.
 struct Operand {
-  Operand(const Value &value) : id(value.id()) {}  // NOLINT: meant to be said by writing the value.
+  Operand(const Value &value) : id(value.id()) {}  // NOLINT: values convert implicitly.
   fuseline_value id;
 };
 
-/// An engine, with a stream to record on. Copies are the same one.
+/// An engine with a stream to record on. Copies share both.
 class Session {
  public:
   explicit Session(const Config &config = Config()) {
@@ -317,16 +317,16 @@ class Session {
   }
 
   fuseline_session *get() const noexcept { return session_.get(); }
-  /// The stream that the functions here record on.
+  /// The stream of this session's functions.
   fuseline_stream stream() const noexcept { return stream_; }
-  /// The same engine, with a stream of its own.
+  /// The same engine with a new stream.
   Session with_new_stream() const {
     Session other(*this);
     check(fuseline_stream_open(get(), &other.stream_));
     return other;
   }
 
-  /// A value from elements, which are copied.
+  /// A value made from elements, which are copied.
   template <typename T>
   Value upload(const std::vector<T> &elements, const std::vector<std::uint64_t> &dims) const {
     static_assert(!std::is_same_v<T, bool>, "upload bool as std::uint8_t by fuseline_upload");
@@ -341,7 +341,7 @@ class Session {
     return made([&](fuseline_value *id) { return fuseline_scalar(get(), stream_, dtype, number, id); });
   }
 
-  /// Records an op; all of its results.
+  /// Records an op and returns all of its results.
   std::vector<Value> record_all(const Op &op, std::initializer_list<Operand> operands,
                                 const fuseline_site *site = nullptr) const {
     std::vector<fuseline_value> ids;
@@ -353,7 +353,7 @@ class Session {
     call.operands = ids.data();
     call.num_operands = ids.size();
     call.site = site;
-    // More than any op of the table has but for those that carry along what they are given.
+    // More results than any op of the table has, except for ops that return their operands.
     std::vector<fuseline_value> results(16 + ids.size());
     std::size_t count = 0;
     check(fuseline_record(get(), stream_, &call, results.data(), nullptr, results.size(), &count));
@@ -362,18 +362,18 @@ class Session {
     for (std::size_t i = 0; i < count; i++) values.emplace_back(session_, results[i]);
     return values;
   }
-  /// Records an op that has one result.
+  /// Records an op with one result.
   Value record(const Op &op, std::initializer_list<Operand> operands,
                const fuseline_site *site = nullptr) const {
     return std::move(record_all(op, operands, site).at(0));
   }
 
-  /// Ends the region that is being recorded; does not wait.
+  /// Ends the region that is being recorded. Does not wait.
   void flush() const { check(fuseline_flush(get(), stream_)); }
-  /// Waits until what was recorded has been computed.
+  /// Waits until everything that was recorded is computed.
   void synchronize(std::uint64_t nanoseconds = UINT64_MAX) const { check(fuseline_synchronize(get(), stream_, nanoseconds)); }
 
-  /// What a counter says; 0 of one that there is not.
+  /// The value of a counter, or 0 if there is no such counter.
   std::uint64_t counter(const std::string &name) const {
     std::size_t count = 0;
     check(fuseline_counters(get(), nullptr, 0, &count));

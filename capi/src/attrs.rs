@@ -1,8 +1,8 @@
-//! Attributes of ops, and other named values: options of a plugin, what a call says to its handler.
+//! Attributes of ops and other named values: plugin options, configuration of handler calls.
 //!
 //! Input: an array of [`fuseline_attr`]s in any order. Output: [`Attrs`] in the order of the op's
-//! schema. What the schema does not have, what has another kind and what must be there and is not
-//! are told by name; whether the values make sense is for the op's rule, when it is recorded.
+//! schema. Errors name unknown attributes, attributes of another kind, and missing ones. The op's
+//! rule checks the values when it is recorded.
 
 use std::collections::HashSet;
 use std::ffi::{CString, c_char};
@@ -19,7 +19,7 @@ use crate::ops::{fuseline_op, op};
 use crate::raw::{list, put, text};
 use crate::types::{dtype, fuseline_tensor};
 
-/// Which member of a fuseline_attr_value counts.
+/// The kind of an attribute: which member of a fuseline_attr_value is set.
 pub type fuseline_attr_kind = u32;
 
 /// `integer`.
@@ -28,11 +28,11 @@ pub const FUSELINE_ATTR_INTEGER: fuseline_attr_kind = 1;
 pub const FUSELINE_ATTR_REAL: fuseline_attr_kind = 2;
 /// `integer`, which is 0 or 1.
 pub const FUSELINE_ATTR_FLAG: fuseline_attr_kind = 3;
-/// `integers`, `count` of them: also shapes, and pairs one after the other.
+/// `integers`, `count` of them. Shapes are lists too, and so are pairs, one after the other.
 pub const FUSELINE_ATTR_INTEGERS: fuseline_attr_kind = 4;
 /// `flags`, `count` bytes that are 0 or 1.
 pub const FUSELINE_ATTR_FLAGS: fuseline_attr_kind = 5;
-/// `text`: a member of an enumeration, a name.
+/// `text`: a member of an enumeration, or a name.
 pub const FUSELINE_ATTR_TEXT: fuseline_attr_kind = 6;
 /// `texts`, `count` of them.
 pub const FUSELINE_ATTR_TEXTS: fuseline_attr_kind = 7;
@@ -43,7 +43,7 @@ pub const FUSELINE_ATTR_TENSOR: fuseline_attr_kind = 9;
 /// `attrs`, `count` of them: a group of attributes such as the dimension numbers of a convolution.
 pub const FUSELINE_ATTR_ATTRS: fuseline_attr_kind = 10;
 
-/// What an attribute is.
+/// The value of an attribute.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub union fuseline_attr_value {
@@ -69,23 +69,23 @@ pub union fuseline_attr_value {
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct fuseline_attr {
-    /// Its name, as StableHLO writes it.
+    /// The name, as StableHLO writes it.
     pub name: *const c_char,
-    /// Which member of `value` counts.
+    /// Which member of `value` is set.
     pub kind: fuseline_attr_kind,
-    /// How many there are, of kinds that are lists.
+    /// The number of elements, for kinds that are lists.
     pub count: u32,
     /// The value.
     pub value: fuseline_attr_value,
 }
 
-/// Attributes of an op, checked and ready to be recorded any number of times, on any thread.
+/// Checked attributes of an op. They may be recorded any number of times, on any thread.
 pub struct fuseline_attrs {
     pub(crate) op: OpCode,
     pub(crate) attrs: Attrs,
 }
 
-/// Makes attributes of an op. Nothing that is given is needed afterwards.
+/// Makes attributes of an op. The input is copied.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fuseline_attrs_new(
     op: fuseline_op,
@@ -95,7 +95,7 @@ pub unsafe extern "C" fn fuseline_attrs_new(
 ) -> *mut fuseline_error {
     guard("fuseline_attrs_new", || {
         let op = self::op(op)?;
-        // SAFETY: holds because the caller vouches for it.
+        // SAFETY: the caller passes attributes as the header describes them.
         let given = unsafe { Looking::new().named(attrs, count, "attrs") }?;
         put(made, "made", || {
             let attrs = in_order(op.def().attrs, &given, op.name())?.into_iter().collect();
@@ -104,13 +104,13 @@ pub unsafe extern "C" fn fuseline_attrs_new(
     })
 }
 
-/// Frees attributes; null is nothing. Ops that were recorded with them keep theirs.
+/// Frees attributes; null is a no-op. Ops that were recorded with them keep theirs.
 #[unsafe(no_mangle)]
 pub extern "C" fn fuseline_attrs_free(attrs: Option<Box<fuseline_attrs>>) {
     guarded((), || drop(attrs));
 }
 
-/// A value of C's, looked at.
+/// A value from C, decoded.
 #[derive(Clone, Debug)]
 pub(crate) enum Given<'a> {
     Integer(i64),
@@ -142,18 +142,18 @@ impl Given<'_> {
     }
 }
 
-/// Deepest nesting of groups of attributes. No op has more than two levels.
+/// The deepest nesting of attribute groups. No op has more than two levels.
 const MAX_DEPTH: usize = 8;
 
-/// Most attributes of one call, those in groups included, and most texts and flags: a list may
-/// stand in itself, or many times in others.
+/// The largest number of attributes of one call, including those in groups, and of texts and flags:
+/// a list may contain itself, or occur many times in others.
 const MAX_ATTRS: usize = 1 << 16;
 
-/// How far attributes are looked at, whatever they point to.
+/// Limits how much of the caller's data is read, whatever it points to.
 pub(crate) struct Looking {
-    /// Groups that are being looked at, one in the other.
+    /// The number of groups that are being read, nested in each other.
     depth: usize,
-    /// How many more values may be looked at.
+    /// The number of values that may still be read.
     left: usize,
 }
 
@@ -162,7 +162,7 @@ impl Looking {
         Looking { depth: 0, left: MAX_ATTRS }
     }
 
-    /// Counts values that are about to be looked at.
+    /// Counts values that are about to be read.
     fn take(&mut self, count: usize, name: &str) -> Result<()> {
         let too_many =
             || Fault::invalid(format!("{name} has more than {MAX_ATTRS} values, those in groups included"));
@@ -170,7 +170,7 @@ impl Looking {
         Ok(())
     }
 
-    /// Named values, looked at.
+    /// Decodes named values.
     ///
     /// # Safety
     /// `attrs` is null or the start of `count` attributes as the header says they are, all of which
@@ -187,12 +187,12 @@ impl Looking {
             return Err(Fault::invalid(message));
         }
         self.take(count, name)?;
-        // SAFETY: holds because the caller vouches for it.
+        // SAFETY: the caller passes null or that many elements (see the header).
         let attrs = unsafe { list::<fuseline_attr>(attrs, count, name) }?;
         let (mut out, mut names) = (Vec::with_capacity(attrs.len()), HashSet::with_capacity(attrs.len()));
         for (place, attr) in attrs.iter().enumerate() {
             self.depth += 1;
-            // SAFETY: holds for the same reason.
+            // SAFETY: as above.
             let looked = unsafe { self.look_at(attr, &format!("{name}[{place}]")) };
             self.depth -= 1;
             let (name, value) = looked?;
@@ -205,51 +205,51 @@ impl Looking {
     }
 
     /// # Safety
-    /// The attribute is as the header says, and all of it stays for `'a`.
+    /// The attribute is as the header says, and all of it lives for `'a`.
     pub(crate) unsafe fn look_at<'a>(
         &mut self,
         attr: &fuseline_attr,
         place: &str,
     ) -> Result<(&'a str, Given<'a>)> {
-        // SAFETY: holds because the caller vouches for it.
+        // SAFETY: the caller guarantees a valid attribute, so its name is null or a text.
         let name = unsafe { text(attr.name, &format!("{place}.name")) }?;
         let (count, value, what) = (attr.count as usize, attr.value, format!("the value of {name}"));
-        // SAFETY: holds because every bit pattern is a number.
+        // SAFETY: every bit pattern is a number.
         let integer = unsafe { value.integer };
         let given = match attr.kind {
             FUSELINE_ATTR_INTEGER => Given::Integer(integer),
-            // SAFETY: holds because every bit pattern is a number.
+            // SAFETY: every bit pattern is a number.
             FUSELINE_ATTR_REAL => Given::Real(unsafe { value.real }),
             FUSELINE_ATTR_FLAG => Given::Flag(flag(integer, &what)?),
             FUSELINE_ATTR_DTYPE => {
                 let code = u32::try_from(integer).unwrap_or(u32::MAX);
                 Given::DType(dtype(code)?)
             }
-            // SAFETY: holds because the caller vouches for what the kind says.
+            // SAFETY: the caller guarantees that the member that `kind` selects is set.
             FUSELINE_ATTR_INTEGERS => Given::Integers(unsafe { list(value.integers, count, &what) }?),
             FUSELINE_ATTR_FLAGS => {
                 self.take(count, &what)?;
-                // SAFETY: holds because the caller vouches for what the kind says.
+                // SAFETY: the caller guarantees that the member that `kind` selects is set.
                 let flags = unsafe { list(value.flags, count, &what) }?;
                 Given::Flags(flags.iter().map(|&byte| flag(byte.into(), &what)).collect::<Result<_>>()?)
             }
-            // SAFETY: holds because the caller vouches for what the kind says.
+            // SAFETY: the caller guarantees that the member that `kind` selects is set.
             FUSELINE_ATTR_TEXT => Given::Text(unsafe { text(value.text, &what) }?),
             FUSELINE_ATTR_TEXTS => {
                 self.take(count, &what)?;
-                // SAFETY: holds because the caller vouches for what the kind says.
+                // SAFETY: the caller guarantees that the member that `kind` selects is set.
                 let texts = unsafe { list(value.texts, count, &what) }?;
-                // SAFETY: holds for the same reason.
+                // SAFETY: as above.
                 Given::Texts(texts.iter().map(|&one| unsafe { text(one, &what) }).collect::<Result<_>>()?)
             }
             FUSELINE_ATTR_TENSOR => {
-                // SAFETY: holds because the caller vouches for what the kind says.
+                // SAFETY: the caller guarantees that the member that `kind` selects is set.
                 let tensor = unsafe { list(value.tensor, 1, &what) }?;
                 self.take(1 + tensor[0].size / 1_024, &what)?;
-                // SAFETY: holds for the same reason.
+                // SAFETY: as above.
                 Given::Tensor(unsafe { literal(&tensor[0], &what) }?)
             }
-            // SAFETY: holds because the caller vouches for what the kind says.
+            // SAFETY: the caller guarantees that the member that `kind` selects is set.
             FUSELINE_ATTR_ATTRS => Given::Attrs(unsafe { self.named(value.attrs, count, &what) }?),
             kind => return Err(Fault::invalid(format!("{name} has kind {kind}, which there is not"))),
         };
@@ -257,7 +257,7 @@ impl Looking {
     }
 }
 
-/// A copy of a tensor's data.
+/// Copies a tensor's data.
 ///
 /// # Safety
 /// Its pointer is null or the start of as many bytes as it says.
@@ -267,7 +267,7 @@ pub(crate) unsafe fn literal(tensor: &fuseline_tensor, what: &str) -> Result<Lit
         let (wanted, given) = (ty.bytes().0, tensor.size);
         return Err(Fault::invalid(format!("{what}: {ty} takes {wanted} bytes of data, {given} were given")));
     }
-    // SAFETY: holds because the caller vouches for it.
+    // SAFETY: the caller guarantees that `data` is null or `size` readable bytes.
     let bytes = unsafe { list(tensor.data, tensor.size, what) }?;
     Literal::from_bytes(ty, bytes.to_vec()).map_err(|error| Fault::invalid(format!("{what}: {error}")))
 }
@@ -280,7 +280,7 @@ fn flag(number: i64, what: &str) -> Result<bool> {
     }
 }
 
-/// The values of a schema, in its order.
+/// Sorts values into the order of a schema.
 fn in_order(schema: &[AttrDef], given: &[(&str, Given<'_>)], of: &str) -> Result<Vec<AttrValue>> {
     if let Some((name, _)) = given.iter().find(|(name, _)| schema.iter().all(|def| def.name != *name)) {
         let names: Vec<&str> = schema.iter().map(|def| def.name).collect();
@@ -355,7 +355,7 @@ fn of_kind(def: &AttrDef, given: &Given<'_>, of: &str) -> Result<AttrValue> {
     })
 }
 
-/// What a call says to its handler.
+/// The configuration of a handler call.
 fn config(entries: &[(&str, Given<'_>)]) -> Result<Config> {
     let entry = |(name, given): &(&str, Given<'_>)| {
         let value = match given {
@@ -376,7 +376,7 @@ fn config(entries: &[(&str, Given<'_>)]) -> Result<Config> {
     Ok(Config::of(entries.iter().map(entry).collect::<Result<Vec<_>>>()?))
 }
 
-/// Entries as C sees them, and what they point to.
+/// Entries in C's layout, and the memory that they point to.
 pub(crate) struct Entries<'a> {
     attrs: Vec<fuseline_attr>,
     _names: Vec<CString>,
@@ -388,7 +388,7 @@ impl<'a> Entries<'a> {
         let mut names = Vec::new();
         let mut keep = |text: &str| {
             let kept = c_text(text);
-            // What it points to stays where it is when the list grows.
+            // The elements keep their address when the list grows.
             let start = kept.as_ptr();
             names.push(kept);
             start

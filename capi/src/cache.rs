@@ -9,20 +9,20 @@ use crate::error::{c_text, fuseline_error, guard, guarded};
 use crate::raw::{put, text};
 use crate::session::{fuseline_session, session};
 
-/// What became of a manifest's regions.
+/// What happened to the regions of a manifest.
 #[repr(C)]
 pub struct fuseline_warmed {
-    /// Compiled and stored.
+    /// Regions that were compiled and stored.
     pub compiled: u64,
-    /// Those that were there.
+    /// Regions that were already present.
     pub present: u64,
-    /// Those that are not there now.
+    /// Regions that could not be compiled or stored.
     pub failed: u64,
-    /// Why the first of these is not, or null. Free it by fuseline_text_free.
+    /// Why the first of these failed, or null. Free it with fuseline_text_free.
     pub why: *mut c_char,
 }
 
-/// Forgets every executable of the engine's memory cache. Those that run finish.
+/// Drops every executable of the engine's memory cache. Executions that are running finish.
 #[unsafe(no_mangle)]
 pub extern "C" fn fuseline_cache_clear(session: Option<&fuseline_session>) -> *mut fuseline_error {
     guard("fuseline_cache_clear", || {
@@ -31,8 +31,8 @@ pub extern "C" fn fuseline_cache_clear(session: Option<&fuseline_session>) -> *m
     })
 }
 
-/// Compiles what a manifest has and the disk cache has not, on the engine's compile threads, and
-/// waits for it.
+/// Compiles the regions of a manifest that are not in the disk cache, on the engine's compile
+/// threads. Waits for it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fuseline_cache_warm(
     session: Option<&fuseline_session>,
@@ -41,7 +41,7 @@ pub unsafe extern "C" fn fuseline_cache_warm(
 ) -> *mut fuseline_error {
     guard("fuseline_cache_warm", || {
         let session = self::session(session)?;
-        // SAFETY: holds because the caller vouches for it.
+        // SAFETY: the caller passes null or a zero-terminated text (see the header).
         let manifest = Manifest::read(unsafe { text(manifest, "manifest") }?)?;
         put(warmed, "warmed", || {
             let all = session.engine().warm_cache(&manifest, |_, _| {})?;
@@ -67,8 +67,8 @@ pub unsafe extern "C" fn fuseline_cache_warm(
     })
 }
 
-/// Why this engine keeps no executables on the disk although it was to; null if it does, and if it
-/// was told not to. Free it by fuseline_text_free.
+/// Why this engine has no disk cache although one was requested; null if it has one, and if none
+/// was requested. Free it with fuseline_text_free.
 #[unsafe(no_mangle)]
 pub extern "C" fn fuseline_cache_trouble(session: Option<&fuseline_session>) -> *mut c_char {
     guarded(std::ptr::null_mut(), || {

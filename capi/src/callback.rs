@@ -1,24 +1,23 @@
-//! Callbacks of C's: a function, what it is given, and how that is freed.
+//! Callbacks from C: a function, its user data, and how that is freed.
 //!
-//! Invariant C3: what a callback is given is freed once, after its last call has returned, on any
-//! thread, whether it was called or not.
+//! Invariant C3: user data is freed once, on any thread, after its last call has returned, also if
+//! it was never called.
 
 use std::ffi::c_void;
 
-/// Frees what a callback is given.
+/// Frees the user data of a callback.
 pub type fuseline_free_fn = Option<unsafe extern "C" fn(user: *mut c_void)>;
 
-/// What a callback is given. Freed when it is dropped.
+/// The user data of a callback. Dropping it frees the data.
 #[derive(Debug)]
 pub(crate) struct User {
     data: *mut c_void,
     free: fuseline_free_fn,
 }
 
-// SAFETY: holds because the caller, who hands it over for callbacks on any thread, vouches for
-// that.
+// SAFETY: the caller passes user data for callbacks on any thread, as the header says.
 unsafe impl Send for User {}
-// SAFETY: holds for the same reason.
+// SAFETY: as above; several callbacks may use it concurrently.
 unsafe impl Sync for User {}
 
 impl User {
@@ -34,8 +33,8 @@ impl User {
 impl Drop for User {
     fn drop(&mut self) {
         if let Some(free) = self.free {
-            // SAFETY: holds because the caller vouches for the function and what it is given, and
-            // this is done once (C3).
+            // SAFETY: the caller guarantees that `free` accepts this user data, and it is called
+            // once (C3).
             unsafe { free(self.data) };
         }
     }

@@ -1,4 +1,4 @@
-//! How an engine is to be: settings by name, so that a new one changes no function.
+//! Configuration of an engine: settings by name, so that a new setting needs no new function.
 //!
 //! Input: names and texts. Output: an [`EngineConfig`]. Every setting is a row of [`SETTINGS`], and
 //! [`fuseline_config_settings`] lists them.
@@ -21,7 +21,7 @@ use crate::callback::{User, fuseline_free_fn};
 use crate::error::{Fault, Result, c_text, fuseline_error, guard, guarded};
 use crate::raw::{given, put, text};
 
-/// How an engine is to be. Not for several threads at once.
+/// The configuration of an engine. Not thread-safe.
 #[derive(Clone)]
 pub struct fuseline_config {
     pub(crate) engine: EngineConfig,
@@ -48,7 +48,7 @@ impl fuseline_config {
         }
     }
 
-    /// Applies a change of the part that the engine's crate has.
+    /// Changes the settings of the engine's crate.
     fn change(&mut self, change: impl FnOnce(EngineConfig) -> EngineConfig) {
         self.engine = change(std::mem::take(&mut self.engine));
     }
@@ -57,7 +57,7 @@ impl fuseline_config {
         self.disk = Some(change(self.disk.take().unwrap_or_default()));
     }
 
-    /// The whole.
+    /// The complete configuration.
     pub(crate) fn finished(&self) -> EngineConfig {
         let engine = self.engine.clone();
         let engine = engine.region_budgets(self.budgets).cache_budget(self.cache).deadlines(self.deadlines);
@@ -69,7 +69,7 @@ impl fuseline_config {
     }
 }
 
-/// A setting: its name, what it may be, and what it does.
+/// A setting: its name, its values and its effect.
 struct Setting {
     name: &'static str,
     values: &'static str,
@@ -253,7 +253,7 @@ fn one_of<T: Copy>(text: &str, all: &[(&str, T)]) -> Result<T, String> {
     })
 }
 
-/// The defaults.
+/// Makes a config with the defaults.
 #[unsafe(no_mangle)]
 pub extern "C" fn fuseline_config_new(
     config: Option<&mut MaybeUninit<*mut fuseline_config>>,
@@ -263,13 +263,13 @@ pub extern "C" fn fuseline_config_new(
     })
 }
 
-/// Frees a config; null is nothing. Sessions that were opened with it keep what they have of it.
+/// Frees a config; null is a no-op. Sessions that were opened with it are not affected.
 #[unsafe(no_mangle)]
 pub extern "C" fn fuseline_config_free(config: Option<Box<fuseline_config>>) {
     guarded((), || drop(config));
 }
 
-/// Sets something: fuseline_config_settings() says what there is. The last value counts.
+/// Sets a setting; fuseline_config_settings() lists them. The last value counts.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fuseline_config_set(
     config: Option<&mut fuseline_config>,
@@ -278,7 +278,7 @@ pub unsafe extern "C" fn fuseline_config_set(
 ) -> *mut fuseline_error {
     guard("fuseline_config_set", || {
         let config = given(config, "config")?;
-        // SAFETY: holds because the caller vouches for it.
+        // SAFETY: the caller passes null or a zero-terminated text (see the header).
         let (name, value) = unsafe { (text(name, "name")?, text(value, "value")?) };
         let Some(setting) = SETTINGS.iter().find(|setting| setting.name == name) else {
             let names: Vec<&str> = SETTINGS.iter().map(|setting| setting.name).collect();
@@ -292,7 +292,7 @@ pub unsafe extern "C" fn fuseline_config_set(
     })
 }
 
-/// What can be set, a line each: name, values, meaning. Never freed.
+/// The settings, one per line: name, values, meaning. Never freed.
 #[unsafe(no_mangle)]
 pub extern "C" fn fuseline_config_settings() -> *const c_char {
     static TEXT: OnceLock<CString> = OnceLock::new();
@@ -309,8 +309,8 @@ pub extern "C" fn fuseline_config_settings() -> *const c_char {
     })
 }
 
-/// Sets what the plugin makes its client with, such as cpu_device_count: INTEGER, REAL, FLAG, TEXT
-/// or INTEGERS.
+/// Sets an option of the plugin's client, such as cpu_device_count. Its kind is INTEGER, REAL,
+/// FLAG, TEXT or INTEGERS.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fuseline_config_client_option(
     config: Option<&mut fuseline_config>,
@@ -318,7 +318,7 @@ pub unsafe extern "C" fn fuseline_config_client_option(
 ) -> *mut fuseline_error {
     guard("fuseline_config_client_option", || {
         let config = given(config, "config")?;
-        // SAFETY: holds because the caller vouches for it.
+        // SAFETY: the caller passes attributes as the header describes them.
         let (name, option) = unsafe { Looking::new().look_at(given(option, "option")?, "option") }?;
         let value = match option {
             Given::Integer(number) => Value::Int(number),
@@ -337,7 +337,7 @@ pub unsafe extern "C" fn fuseline_config_client_option(
     })
 }
 
-/// Sets a flag of XLA's for every compile: INTEGER, REAL, FLAG or TEXT.
+/// Sets a flag of XLA for every compile. Its kind is INTEGER, REAL, FLAG or TEXT.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fuseline_config_compiler_flag(
     config: Option<&mut fuseline_config>,
@@ -345,7 +345,7 @@ pub unsafe extern "C" fn fuseline_config_compiler_flag(
 ) -> *mut fuseline_error {
     guard("fuseline_config_compiler_flag", || {
         let config = given(config, "config")?;
-        // SAFETY: holds because the caller vouches for it.
+        // SAFETY: the caller passes attributes as the header describes them.
         let (name, flag) = unsafe { Looking::new().look_at(given(flag, "flag")?, "flag") }?;
         let value = match flag {
             Given::Integer(number) => Flag::Int(number),
@@ -359,13 +359,12 @@ pub unsafe extern "C" fn fuseline_config_compiler_flag(
     })
 }
 
-/// What the engine tells: the name of the event and a sentence. The texts are good for the time of
-/// the call.
+/// Receives the name of an event and a sentence. The texts live through the call.
 pub type fuseline_log_fn =
     Option<unsafe extern "C" fn(user: *mut c_void, name: *const c_char, text: *const c_char)>;
 
-/// Has every boundary, miss, compile, fallback and failure told, with its reason. Called on
-/// whatever thread it happens on, several at a time; it must not wait for the engine.
+/// Calls `callback` for every boundary, miss, compile, fallback and failure, with the reason. Calls
+/// come from any thread, possibly concurrently, and must not wait for the engine.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fuseline_config_on_log(
     config: Option<&mut fuseline_config>,
@@ -379,7 +378,7 @@ pub unsafe extern "C" fn fuseline_config_on_log(
         config.change(|engine| {
             engine.event_sink(move |event: &Event| {
                 let (name, text) = (c_text(event.name()), c_text(event.to_string()));
-                // SAFETY: holds because the caller vouches for the function and what it is given.
+                // SAFETY: the caller passed a function that accepts `user`, which is alive (C3).
                 unsafe { callback(user.data(), name.as_ptr(), text.as_ptr()) };
             })
         });
@@ -387,7 +386,7 @@ pub unsafe extern "C" fn fuseline_config_on_log(
     })
 }
 
-/// A point at which a fault may be planned.
+/// A point at which a fault may be injected.
 pub type fuseline_fault_point = u32;
 
 /// A compile; the size is its ops.
@@ -399,12 +398,12 @@ pub const FUSELINE_AT_UPLOAD: fuseline_fault_point = 2;
 /// A transfer from the device; the size is its bytes.
 pub const FUSELINE_AT_DOWNLOAD: fuseline_fault_point = 3;
 
-/// What happens at a point: FUSELINE_OK for nothing, FUSELINE_DEVICE or FUSELINE_OUT_OF_MEMORY.
+/// The fault at a point: FUSELINE_OK for none, FUSELINE_DEVICE or FUSELINE_OUT_OF_MEMORY.
 pub type fuseline_fault_fn =
     Option<unsafe extern "C" fn(user: *mut c_void, point: fuseline_fault_point, size: u64) -> u32>;
 
-/// Plans faults, for tests of programs that must survive them. Called on whatever thread the point
-/// comes up on, several at a time.
+/// Injects faults, for tests of programs that must survive them. `plan` is called from any thread,
+/// possibly concurrently.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fuseline_config_inject_faults(
     config: Option<&mut fuseline_config>,
@@ -424,7 +423,7 @@ pub unsafe extern "C" fn fuseline_config_inject_faults(
                     FaultPoint::Download { bytes } => (FUSELINE_AT_DOWNLOAD, bytes),
                     _ => return None,
                 };
-                // SAFETY: holds because the caller vouches for the function and what it is given.
+                // SAFETY: the caller passed a function that accepts `user`, which is alive (C3).
                 match unsafe { plan(user.data(), point, size) } {
                     crate::error::FUSELINE_OK => None,
                     crate::error::FUSELINE_OUT_OF_MEMORY => Some(Planned::out_of_memory("planned")),
@@ -440,8 +439,7 @@ pub unsafe extern "C" fn fuseline_config_inject_faults(
 mod tests {
     use super::*;
 
-    /// Each deadline by its own name: one for another would be noticed by nobody until something
-    /// hangs.
+    /// Each deadline is set by its own name. A mix-up would go unnoticed until something hangs.
     #[test]
     fn deadlines_are_set_by_name() {
         let (seconds, none) = (Duration::from_secs(7), Deadlines::new());

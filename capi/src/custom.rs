@@ -1,4 +1,4 @@
-//! Ops of the front end's own: functions with a name, and functions of the host.
+//! User-defined ops: named functions, and host functions.
 
 use std::ffi::{c_char, c_void};
 use std::mem::MaybeUninit;
@@ -18,8 +18,8 @@ use crate::session::{fuseline_session, fuseline_stream, fuseline_value, handles,
 use crate::site::{fuseline_site, site};
 use crate::types::{FUSELINE_MAX_RANK, fuseline_tensor, fuseline_type};
 
-/// Makes the main function of a StableHLO module, as text, an op under a name: fused with its
-/// neighbours like any other.
+/// Registers the main function of a StableHLO module, given as text, as a named op. It fuses with
+/// its neighbours like any other op.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fuseline_op_from_stablehlo(
     session: Option<&fuseline_session>,
@@ -27,7 +27,7 @@ pub unsafe extern "C" fn fuseline_op_from_stablehlo(
     module: *const c_char,
 ) -> *mut fuseline_error {
     guard("fuseline_op_from_stablehlo", || {
-        // SAFETY: holds because the caller vouches for it.
+        // SAFETY: the caller passes null or a zero-terminated text (see the header).
         let (name, module) = unsafe { (text(name, "name")?, text(module, "module")?) };
         let op = CustomOp::from_stablehlo(name, module)
             .map_err(|error| Fault::bad_op(format!("{name}: {error}")))?;
@@ -35,7 +35,7 @@ pub unsafe extern "C" fn fuseline_op_from_stablehlo(
     })
 }
 
-/// Makes a function that was ended by fuseline_body_end an op under a name.
+/// Registers a function from fuseline_body_end as a named op.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fuseline_op_from_body(
     session: Option<&fuseline_session>,
@@ -43,7 +43,7 @@ pub unsafe extern "C" fn fuseline_op_from_body(
     body: Option<&fuseline_body>,
 ) -> *mut fuseline_error {
     guard("fuseline_op_from_body", || {
-        // SAFETY: holds because the caller vouches for it.
+        // SAFETY: the caller passes null or a zero-terminated text (see the header).
         let name = unsafe { text(name, "name") }?;
         let body: Arc<engine::Body> = given(body, "body")?.0.clone();
         let op = CustomOp::new(name, body).map_err(|error| Fault::bad_op(format!("{name}: {error}")))?;
@@ -51,7 +51,7 @@ pub unsafe extern "C" fn fuseline_op_from_body(
     })
 }
 
-/// Records a call of the op that has a name. Results as of fuseline_record.
+/// Records a call of a named op. Results are as for fuseline_record.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fuseline_op_call(
     session: Option<&fuseline_session>,
@@ -67,9 +67,9 @@ pub unsafe extern "C" fn fuseline_op_call(
 ) -> *mut fuseline_error {
     guard("fuseline_op_call", || {
         let session = self::session(session)?;
-        // SAFETY: holds because the caller vouches for it.
+        // SAFETY: the caller passes a text and that many elements, or null (see the header).
         let (name, operands) = unsafe { (text(name, "name")?, list(operands, num_operands, "operands")?) };
-        // SAFETY: holds because the caller vouches for it.
+        // SAFETY: the caller passes null or room for `capacity` elements (see the header).
         let places = unsafe { Places::of(results, types, capacity, count) }?;
         let made =
             session.call_op(StreamHandle::from_raw(stream), name, handles(operands), self::site(site))?;
@@ -77,14 +77,14 @@ pub unsafe extern "C" fn fuseline_op_call(
     })
 }
 
-/// Where a handler says why it cannot do what it is asked.
+/// Receives the reason why a handler fails.
 pub struct fuseline_reason(Option<String>);
 
-/// Says why. The text is copied.
+/// Sets the reason. The text is copied.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fuseline_reason_set(reason: Option<&mut fuseline_reason>, why: *const c_char) {
     crate::error::guarded((), || {
-        // SAFETY: holds because the caller vouches for it.
+        // SAFETY: the caller passes null or a zero-terminated text (see the header).
         let why = unsafe { text(why, "why") }.unwrap_or("it gave a reason that is not UTF-8");
         if let Some(reason) = reason {
             reason.0 = Some(why.to_owned());
@@ -92,15 +92,15 @@ pub unsafe extern "C" fn fuseline_reason_set(reason: Option<&mut fuseline_reason
     });
 }
 
-/// A function of the host that programs call by the op custom_call. All functions are called on any
-/// thread, several at a time, and wait for nothing of the engine's.
+/// A host function that programs call with the op custom_call. Its functions are called on any
+/// thread, possibly concurrently, and must not wait for the engine.
 #[repr(C)]
 pub struct fuseline_handler {
     /// Size of this structure, as the caller knows it.
     pub struct_size: usize,
-    /// Types of the results of a call, from those of its operands and what the call says besides:
-    /// writes at most `capacity` of them and returns how many there are, or sets a reason. Must
-    /// always give the same answer.
+    /// Infers the result types of a call from the types of its operands and its configuration.
+    /// Writes at most `capacity` types and returns their number, or sets a reason. It must be
+    /// deterministic.
     pub results: Option<
         unsafe extern "C" fn(
             user: *mut c_void,
@@ -113,7 +113,7 @@ pub struct fuseline_handler {
             reason: *mut fuseline_reason,
         ) -> usize,
     >,
-    /// Computes the results into the rooms, all zeros before, or sets a reason.
+    /// Computes the results into the given memory, which is zeroed, or sets a reason.
     pub run: Option<
         unsafe extern "C" fn(
             user: *mut c_void,
@@ -126,14 +126,13 @@ pub struct fuseline_handler {
             reason: *mut fuseline_reason,
         ),
     >,
-    /// Not 0 if a call does more than computing its results: then each happens once, in the order
-    /// of the program.
+    /// Nonzero if a call has side effects. Then each call happens once, in program order.
     pub has_side_effect: u32,
-    /// What both functions are given. It is never freed: a handler stays as long as the process.
+    /// The user data of both functions. It is never freed: a handler lives as long as the process.
     pub user: *mut c_void,
 }
 
-/// Most results of a handler's call.
+/// The largest number of results of a handler call.
 pub const FUSELINE_MAX_HANDLER_RESULTS: usize = 64;
 
 struct Foreign {
@@ -168,7 +167,7 @@ impl Handler for Foreign {
         let none = fuseline_type { dtype: 0, rank: 0, dims: [0; FUSELINE_MAX_RANK] };
         let mut results = vec![none; FUSELINE_MAX_HANDLER_RESULTS];
         let mut reason = fuseline_reason(None);
-        // SAFETY: holds because the caller vouches for the function and what it is given.
+        // SAFETY: the caller passed a function that accepts `user`, which is never freed.
         let count = unsafe {
             (self.results)(
                 self.user.data(),
@@ -205,7 +204,7 @@ impl Handler for Foreign {
         };
         let rooms: Vec<fuseline_room> = call.results.iter_mut().map(room).collect();
         let mut reason = fuseline_reason(None);
-        // SAFETY: holds because the caller vouches for the function and what it is given.
+        // SAFETY: the caller passed a function that accepts `user`, which is never freed.
         unsafe {
             (self.run)(
                 self.user.data(),
@@ -226,15 +225,15 @@ impl Handler for Foreign {
     }
 }
 
-/// Makes a function of the host known under a name, for all engines of the process, for good. It is
-/// called by recording custom_call with the attribute call_target_name.
+/// Registers a host function under a name, permanently and for all engines of the process. Record
+/// custom_call with the attribute call_target_name to call it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fuseline_handler_register(
     name: *const c_char,
     handler: Option<&fuseline_handler>,
 ) -> *mut fuseline_error {
     guard("fuseline_handler_register", || {
-        // SAFETY: holds because the caller vouches for it.
+        // SAFETY: the caller passes null or a zero-terminated text (see the header).
         let name = unsafe { text(name, "name") }?;
         let handler = given(handler, "handler")?;
         if handler.struct_size < size_of::<fuseline_handler>() {

@@ -1,10 +1,10 @@
-//! What a call returns: nothing, or an error with everything that is known about it.
+//! The result of a call: nothing, or an error with everything that is known about it.
 //!
 //! Invariants:
-//! - C1. No panic leaves this library: [`guard`] is the body of every function, and turns one into
-//!   an error.
-//! - C2. An error is complete when it is returned: reading it asks nothing of the engine, on any
-//!   thread, at any time.
+//! - C1. No panic leaves this library: [`guard`] wraps every function and converts panics to
+//!   errors.
+//! - C2. An error is complete when it is returned. Reading it never calls the engine, so it works
+//!   on any thread at any time.
 
 use std::ffi::{CString, c_char};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -16,34 +16,35 @@ use engine::{Origin, Stage};
 
 pub(crate) type Result<T, E = Fault> = std::result::Result<T, E>;
 
-/// What kind of error it is, for programs that act on it. People read the message.
+/// The kind of an error, for programs that react to it. People read the message.
 pub type fuseline_code = u32;
 
 /// No error.
 pub const FUSELINE_OK: fuseline_code = 0;
-/// The call is not as it should be: a null pointer, an id that stands for nothing, a text that
-/// cannot be read, a call that waits in a callback.
+/// The call is invalid: a null pointer, an unknown id, an unreadable text, or a call that waits
+/// inside a callback.
 pub const FUSELINE_INVALID: fuseline_code = 1;
 /// The op table refuses the call: number, types or shapes of operands, attributes.
 pub const FUSELINE_BAD_OP: fuseline_code = 2;
-/// Setting up failed: no plugin, one that cannot be used, a setting that this machine cannot have.
+/// Setup failed: no plugin, a plugin that cannot be used, or a setting that this machine cannot
+/// have.
 pub const FUSELINE_SETUP: fuseline_code = 3;
-/// The device failed, or the plugin: in a compile, an execution, a transfer.
+/// The device or the plugin failed: in a compile, an execution, a transfer.
 pub const FUSELINE_DEVICE: fuseline_code = 4;
 /// Memory ran out, on the device or on the host.
 pub const FUSELINE_OUT_OF_MEMORY: fuseline_code = 5;
-/// The time for the call is over; what it waited for may still come.
+/// The timeout of the call expired. What it waited for may still happen.
 pub const FUSELINE_TIMEOUT: fuseline_code = 6;
 /// A value holds NaN or infinities that a Debug stream was asked to refuse.
 pub const FUSELINE_NON_FINITE: fuseline_code = 7;
-/// The value was given up: its stream or engine is gone.
+/// The value was abandoned: its stream or engine was closed.
 pub const FUSELINE_ABANDONED: fuseline_code = 8;
-/// This process was forked from one that had an engine, whose threads it does not have.
+/// This process was forked from one with an engine, whose threads do not exist here.
 pub const FUSELINE_FORKED: fuseline_code = 9;
-/// A defect of this library: please report it.
+/// A bug in this library: please report it.
 pub const FUSELINE_INTERNAL: fuseline_code = 10;
 
-/// Where in the life of an op an error came up.
+/// The stage at which an error occurred.
 pub type fuseline_stage = u32;
 
 /// Setting up: configuration, plugin, device.
@@ -59,8 +60,7 @@ pub const FUSELINE_STAGE_TRANSFER: fuseline_stage = 4;
 /// Waiting for a result.
 pub const FUSELINE_STAGE_WAIT: fuseline_stage = 5;
 
-/// An error. Every call that can fail returns one, or null where all went well; whoever gets one
-/// owns it.
+/// An error. Every call that can fail returns one, or null on success. The caller owns it.
 pub struct fuseline_error {
     code: fuseline_code,
     stage: fuseline_stage,
@@ -71,26 +71,26 @@ pub struct fuseline_error {
     region: Option<CString>,
 }
 
-/// What an error says. The texts are the error's, and go with it.
+/// The contents of an error. The texts live as long as the error.
 #[repr(C)]
 pub struct fuseline_error_info {
-    /// What kind it is.
+    /// The kind of error.
     pub code: fuseline_code,
-    /// Where in the life of an op it came up.
+    /// The stage at which it occurred.
     pub stage: fuseline_stage,
-    /// Not 0 if doing the same again may work.
+    /// Nonzero if a retry may succeed.
     pub retryable: u32,
-    /// What to show to the user: all of it in one sentence.
+    /// The message for the user: everything in one sentence.
     pub message: *const c_char,
     /// Name of the op concerned, or null.
     pub op: *const c_char,
-    /// Where that op was recorded, as its call said, or null.
+    /// The call site of that op, or null.
     pub site: *const c_char,
-    /// The region concerned, in words, or null.
+    /// A description of the region concerned, or null.
     pub region: *const c_char,
 }
 
-/// Why a call failed, inside.
+/// The internal form of an error.
 #[derive(Debug)]
 pub(crate) enum Fault {
     Engine(engine::Error),
@@ -113,7 +113,7 @@ impl From<engine::Error> for Fault {
     }
 }
 
-/// A text for C. What is after a zero byte would be lost, so there is none.
+/// A text for C. It has no zero byte, which would cut it.
 pub(crate) fn c_text(text: impl Into<String>) -> CString {
     let text = text.into().replace('\0', "\u{2400}");
     CString::new(text).unwrap_or_default()
@@ -172,7 +172,7 @@ impl fuseline_error {
         self.message.to_string_lossy().into_owned()
     }
 
-    /// One that was told as data, whose kind is known by its origin alone.
+    /// An error that was reported as data, whose kind follows from its origin alone.
     pub(crate) fn of_report(report: ErrorReport) -> fuseline_error {
         let code = match report.origin {
             Origin::User => FUSELINE_INVALID,
@@ -208,7 +208,7 @@ impl From<Fault> for fuseline_error {
     }
 }
 
-/// The body of every function: what it returns, for C (C1).
+/// The body of every function: runs it and converts its result for C (C1).
 pub(crate) fn guard(name: &'static str, call: impl FnOnce() -> Result<()>) -> *mut fuseline_error {
     let error = match catch_unwind(AssertUnwindSafe(call)) {
         Ok(Ok(())) => return ptr::null_mut(),
@@ -228,7 +228,7 @@ pub(crate) fn guard(name: &'static str, call: impl FnOnce() -> Result<()>) -> *m
     Box::into_raw(Box::new(error))
 }
 
-/// As [`guard`], for what cannot fail: `otherwise` is returned of a panic.
+/// Like [`guard`], for functions that cannot fail. A panic returns `otherwise`.
 pub(crate) fn guarded<R>(otherwise: R, call: impl FnOnce() -> R) -> R {
     catch_unwind(AssertUnwindSafe(call)).unwrap_or(otherwise)
 }
@@ -238,20 +238,19 @@ fn words(panic: &(dyn std::any::Any + Send)) -> &str {
     panic.downcast_ref::<&str>().copied().or_else(owned).unwrap_or("without words")
 }
 
-/// What kind of error it is; FUSELINE_OK of null.
+/// The kind of an error; FUSELINE_OK for null.
 #[unsafe(no_mangle)]
 pub extern "C" fn fuseline_error_code(error: Option<&fuseline_error>) -> fuseline_code {
     error.map_or(FUSELINE_OK, |error| error.code)
 }
 
-/// What to show to the user, in one sentence; an empty text of null. It is the error's, and goes
-/// with it.
+/// The message for the user, in one sentence; empty for null. It lives as long as the error.
 #[unsafe(no_mangle)]
 pub extern "C" fn fuseline_error_message(error: Option<&fuseline_error>) -> *const c_char {
     error.map_or(c"".as_ptr(), |error| error.message.as_ptr())
 }
 
-/// Everything that an error says.
+/// All contents of an error.
 #[unsafe(no_mangle)]
 pub extern "C" fn fuseline_error_get(error: Option<&fuseline_error>) -> fuseline_error_info {
     let null = |text: Option<&CString>| text.map_or(ptr::null(), |text| text.as_ptr());
@@ -266,7 +265,7 @@ pub extern "C" fn fuseline_error_get(error: Option<&fuseline_error>) -> fuseline
     }
 }
 
-/// Frees an error; null is nothing.
+/// Frees an error; null is a no-op.
 #[unsafe(no_mangle)]
 pub extern "C" fn fuseline_error_free(error: Option<Box<fuseline_error>>) {
     guarded((), || drop(error));
@@ -283,7 +282,7 @@ mod tests {
                 panics();
                 Ok(())
             });
-            // SAFETY: holds because `guard` has given it out just now, to nobody else.
+            // SAFETY: `guard` has just created it and nothing else owns it.
             let error = unsafe { Box::from_raw(error) };
             assert_eq!(fuseline_error_code(Some(&error)), FUSELINE_INTERNAL);
             assert!(error.text().starts_with("bug: fuseline_test panicked: "), "{}", error.text());

@@ -1,4 +1,4 @@
-//! Events: places in streams.
+//! Events: positions in streams.
 
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
@@ -10,15 +10,14 @@ use crate::error::{fuseline_error, guard};
 use crate::raw::{given, put, timeout};
 use crate::session::{fuseline_session, fuseline_stream, session};
 
-/// A place in a stream: reached when everything recorded there before it has been computed. 0 is
-/// none.
+/// A position in a stream, reached when everything recorded there before it is computed. 0 is none.
 pub type fuseline_event = u64;
 
-/// Is told when an event is reached.
+/// Called when an event is reached.
 pub type fuseline_reached_fn = Option<unsafe extern "C" fn(user: *mut c_void, event: fuseline_event)>;
 
-/// An event at the place where a stream is now. It ends the region that is being recorded there and
-/// lets it run; does not wait.
+/// Records an event at the current position of a stream. Ends the region that is being recorded
+/// there and starts it. Does not wait.
 #[unsafe(no_mangle)]
 pub extern "C" fn fuseline_event_record(
     session: Option<&fuseline_session>,
@@ -31,7 +30,7 @@ pub extern "C" fn fuseline_event_record(
     })
 }
 
-/// Whether an event has been reached, 1 or 0. Never waits.
+/// Whether an event was reached, 1 or 0. Never waits.
 #[unsafe(no_mangle)]
 pub extern "C" fn fuseline_event_is_reached(
     session: Option<&fuseline_session>,
@@ -44,8 +43,8 @@ pub extern "C" fn fuseline_event_is_reached(
     })
 }
 
-/// Waits until an event has been reached, at most so many nanoseconds; all ones is no limit.
-/// Failures of values stay with the values.
+/// Waits until an event is reached, or for this many nanoseconds; all ones means no limit. Errors
+/// of values are reported by the values.
 #[unsafe(no_mangle)]
 pub extern "C" fn fuseline_event_wait(
     session: Option<&fuseline_session>,
@@ -57,8 +56,8 @@ pub extern "C" fn fuseline_event_wait(
     })
 }
 
-/// Calls `callback` when an event is reached: on any thread, at once if it has been. `user` is
-/// freed after it, and when this fails.
+/// Calls `callback` when an event is reached, on any thread, or at once if it already is. `user` is
+/// freed after the call, and also if this function fails.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fuseline_event_on_reached(
     session: Option<&fuseline_session>,
@@ -71,15 +70,15 @@ pub unsafe extern "C" fn fuseline_event_on_reached(
         let user = User::new(user, free);
         let callback = given(callback, "callback")?;
         let tell = move |event: EventHandle| {
-            // SAFETY: holds because the caller vouches for the function and what it is given.
+            // SAFETY: the caller passed a function that accepts `user`, which is alive (C3).
             unsafe { callback(user.data(), event.to_raw()) };
         };
         Ok(self::session(session)?.on_event(EventHandle::from_raw(event), tell)?)
     })
 }
 
-/// Has everything that is recorded on a stream from now on run after an event of another one. Does
-/// not wait. (A value that another stream makes is waited for anyway.)
+/// Makes everything that is recorded on a stream from now on run after an event of another stream.
+/// Does not wait. Values of another stream are always waited for, without this.
 #[unsafe(no_mangle)]
 pub extern "C" fn fuseline_stream_wait_event(
     session: Option<&fuseline_session>,
@@ -92,7 +91,7 @@ pub extern "C" fn fuseline_stream_wait_event(
     })
 }
 
-/// Gives an event's id back. Who waits for it goes on waiting.
+/// Releases an event's id. Threads that wait for the event go on waiting.
 #[unsafe(no_mangle)]
 pub extern "C" fn fuseline_event_close(
     session: Option<&fuseline_session>,

@@ -1,4 +1,4 @@
-//! Between values and the host: readiness, reads, buffers of the plugin's.
+//! Values and the host: readiness, reads, buffers of the plugin.
 
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
@@ -12,12 +12,11 @@ use crate::raw::{given, list, put, room, timeout};
 use crate::session::{fuseline_session, fuseline_stream, fuseline_value, handles, session};
 use crate::types::{fuseline_tensor, fuseline_type};
 
-/// Is told when a value is there (`error` is null) or never will be. The error is good for the time
-/// of the call.
+/// Called when a value is ready (`error` is null) or has failed. The error lives through the call.
 pub type fuseline_ready_fn =
     Option<unsafe extern "C" fn(user: *mut c_void, value: fuseline_value, error: *const fuseline_error)>;
 
-/// Gets a value's data, or an error and null. Both are good for the time of the call.
+/// Receives a value's data, or an error and null. Both live through the call.
 pub type fuseline_data_fn = Option<
     unsafe extern "C" fn(
         user: *mut c_void,
@@ -27,12 +26,12 @@ pub type fuseline_data_fn = Option<
     ),
 >;
 
-/// Room for a value's data.
+/// Memory for a value's data.
 #[repr(C)]
 pub struct fuseline_room {
-    /// Where it goes.
+    /// The start of the memory.
     pub data: *mut u8,
-    /// How many bytes there are: exactly what the value takes.
+    /// Its size in bytes, which must be exactly the size of the value.
     pub size: usize,
 }
 
@@ -44,7 +43,7 @@ fn pointer(error: Option<&fuseline_error>) -> *const fuseline_error {
     error.map_or(std::ptr::null(), std::ptr::from_ref)
 }
 
-/// Whether it is decided if a value can be computed, 1 or 0. Never waits and causes nothing.
+/// Whether it is known if a value can be computed, 1 or 0. Never waits and has no side effects.
 #[unsafe(no_mangle)]
 pub extern "C" fn fuseline_is_decided(
     session: Option<&fuseline_session>,
@@ -57,9 +56,9 @@ pub extern "C" fn fuseline_is_decided(
     })
 }
 
-/// Sees to it that a value is computed, and calls `callback` when it is there or it is known that
-/// it never will be: on any thread, at once if it is so already. The callback may record and
-/// release; what waits is refused there. `user` is freed after it, and when this fails.
+/// Starts the computation of a value and calls `callback` when it is ready or has failed, on any
+/// thread, or at once if it already is. The callback may record and release; calls that wait are
+/// refused there. `user` is freed after the call, and also if this function fails.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fuseline_on_ready(
     session: Option<&fuseline_session>,
@@ -73,14 +72,14 @@ pub unsafe extern "C" fn fuseline_on_ready(
         let callback = given(callback, "callback")?;
         let tell = move |value: ValueHandle, outcome: engine::Result<()>| {
             let error = error_of(&outcome);
-            // SAFETY: holds because the caller vouches for the function and what it is given.
+            // SAFETY: the caller passed a function that accepts `user`, which is alive (C3).
             unsafe { callback(user.data(), value.to_raw(), pointer(error.as_ref())) };
         };
         Ok(self::session(session)?.on_ready(ValueHandle::from_raw(value), tell)?)
     })
 }
 
-/// Waits until a value has been computed, at most so many nanoseconds; all ones is no limit. Copies
+/// Waits until a value is computed, or for this many nanoseconds; all ones means no limit. Copies
 /// nothing.
 #[unsafe(no_mangle)]
 pub extern "C" fn fuseline_wait(
@@ -93,7 +92,7 @@ pub extern "C" fn fuseline_wait(
     })
 }
 
-/// Copies a value's data, of the first replica. Waits until it has been computed.
+/// Copies a value's data on the first replica. Waits until it is computed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fuseline_read(
     session: Option<&fuseline_session>,
@@ -103,7 +102,7 @@ pub unsafe extern "C" fn fuseline_read(
 ) -> *mut fuseline_error {
     guard("fuseline_read", || {
         let found = self::session(session)?.read(ValueHandle::from_raw(value))?;
-        // SAFETY: holds because the caller vouches for it.
+        // SAFETY: the caller passes null or memory of that size that nothing else uses.
         unsafe { hand_out(&[found], &[fuseline_room { data, size }]) }
     })
 }
@@ -124,18 +123,18 @@ unsafe fn hand_out(data: &[Literal], rooms: &[fuseline_room]) -> Result<()> {
             let (ty, size, given) = (data.ty(), data.bytes().len(), room.size);
             return Err(Fault::invalid(format!("{ty} takes {size} bytes, room for {given} was given")));
         }
-        // SAFETY: holds because the caller vouches for it.
+        // SAFETY: the caller passes null or memory of that size that nothing else uses.
         places.push(unsafe { self::room(room.data, room.size, "room") }?);
     }
-    // None is written to before all are known to fit (C4).
+    // Write to none before all are known to fit (C4).
     for (data, place) in data.iter().zip(places) {
         place.write_copy_of_slice(data.bytes());
     }
     Ok(())
 }
 
-/// Copies the data of several values, in order: what they need is handed to the device before the
-/// first is waited for.
+/// Copies the data of several values, in order. All of them are started before it waits for the
+/// first.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fuseline_read_all(
     session: Option<&fuseline_session>,
@@ -144,15 +143,15 @@ pub unsafe extern "C" fn fuseline_read_all(
     count: usize,
 ) -> *mut fuseline_error {
     guard("fuseline_read_all", || {
-        // SAFETY: holds because the caller vouches for it.
+        // SAFETY: the caller passes null or that many elements (see the header).
         let (values, rooms) = unsafe { (list(values, count, "values")?, list(rooms, count, "rooms")?) };
         let data = self::session(session)?.read_all(handles(values))?;
-        // SAFETY: holds because the caller vouches for it.
+        // SAFETY: the caller passes null or memory of that size that nothing else uses.
         unsafe { hand_out(&data, rooms) }
     })
 }
 
-/// Copies a value's data of each replica, in their order: as many rooms as there are replicas.
+/// Copies a value's data on each replica, in order. There must be one room for each replica.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fuseline_read_replicas(
     session: Option<&fuseline_session>,
@@ -161,15 +160,15 @@ pub unsafe extern "C" fn fuseline_read_replicas(
     count: usize,
 ) -> *mut fuseline_error {
     guard("fuseline_read_replicas", || {
-        // SAFETY: holds because the caller vouches for it.
+        // SAFETY: the caller passes null or that many elements (see the header).
         let rooms = unsafe { list(rooms, count, "rooms") }?;
         let data = self::session(session)?.read_replicas(ValueHandle::from_raw(value))?;
-        // SAFETY: holds because the caller vouches for it.
+        // SAFETY: the caller passes null or memory of that size that nothing else uses.
         unsafe { hand_out(&data, rooms) }
     })
 }
 
-/// Starts to read a value; `callback` gets its data, as fuseline_on_ready says.
+/// Starts to read a value. `callback` gets its data, as described for fuseline_on_ready.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fuseline_read_async(
     session: Option<&fuseline_session>,
@@ -189,21 +188,21 @@ pub unsafe extern "C" fn fuseline_read_async(
                 size: data.bytes().len(),
             });
             let tensor = tensor.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-            // SAFETY: holds because the caller vouches for the function and what it is given.
+            // SAFETY: the caller passed a function that accepts `user`, which is alive (C3).
             unsafe { callback(user.data(), value.to_raw(), tensor, pointer(error.as_ref())) };
         };
         Ok(self::session(session)?.read_async(ValueHandle::from_raw(value), tell)?)
     })
 }
 
-/// A buffer of the plugin's that is lent out.
+/// A buffer of the plugin that is lent to the caller.
 pub struct fuseline_lent {
     _lent: BorrowedBuffer,
 }
 
-/// Lends a value's PJRT_Buffer out: while it is lent the value is alive, and its memory is not
-/// reused. Waits until the op that makes it has been handed to the device, not for the data: order
-/// reads after the buffer's own ready event.
+/// Lends a value's PJRT_Buffer. While it is lent, the value lives and its memory is not reused.
+/// Waits until the op that makes the value is launched, but not for the data: order reads after the
+/// buffer's own ready event.
 #[unsafe(no_mangle)]
 pub extern "C" fn fuseline_lend(
     session: Option<&fuseline_session>,
@@ -221,15 +220,15 @@ pub extern "C" fn fuseline_lend(
     })
 }
 
-/// Gives a lent buffer back; null is nothing.
+/// Returns a lent buffer; null is a no-op.
 #[unsafe(no_mangle)]
 pub extern "C" fn fuseline_lent_free(lent: Option<Box<fuseline_lent>>) {
     guarded((), || drop(lent));
 }
 
-/// A value from a PJRT_Buffer of the engine's own client that somebody else made: alive, with the
-/// plugin's default layout, and nobody else's. The session destroys it. When this fails it is still
-/// the caller's.
+/// Makes a value of a PJRT_Buffer of the engine's own client. The buffer must be alive, have the
+/// plugin's default layout, and belong to the caller. The session destroys it. If this fails, it
+/// still belongs to the caller.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fuseline_adopt_buffer(
     session: Option<&fuseline_session>,
@@ -243,7 +242,7 @@ pub unsafe extern "C" fn fuseline_adopt_buffer(
             return Err(Fault::invalid("buffer is null"));
         }
         put(value, "value", || {
-            // SAFETY: holds because the caller vouches for the buffer.
+            // SAFETY: the caller passes a live buffer of this client that nothing else owns.
             Ok(unsafe { session.adopt_buffer(StreamHandle::from_raw(stream), buffer) }?.to_raw())
         })
     })

@@ -1,27 +1,27 @@
-//! The C interface: the seam of [`engine::embed`] by opaque ids, plain structures and callbacks,
-//! for front ends in any language.
+//! The C interface: [`engine::embed`] with opaque ids, plain structures and callbacks, for front
+//! ends in any language.
 //!
-//! Input: calls from C. Output: what the engine says. Nothing is decided here: every function
-//! checks what it was given, asks the engine, and hands out what that says. The documentation for
-//! users is the header, `include/fuseline.h`, which is made from this source.
+//! Input: calls from C. Output: the engine's results. Nothing is decided here: every function
+//! checks its arguments, calls the engine and returns the result. The documentation for users is
+//! the header `include/fuseline.h`, which is generated from this source.
 //!
 //! | file | what |
 //! |---|---|
 //! | `raw.rs` | pointers of C |
 //! | `error.rs` | what a call returns |
 //! | `types.rs`, `ops.rs`, `attrs.rs` | element types, the op table, attributes |
-//! | `config.rs`, `callback.rs` | how an engine is to be; callbacks |
-//! | `session.rs`, `event.rs`, `site.rs` | engines and streams, modes; places in streams; call sites |
+//! | `config.rs`, `callback.rs` | configuration of an engine; callbacks |
+//! | `session.rs`, `event.rs`, `site.rs` | engines and streams, modes; positions in streams; call sites |
 //! | `value.rs`, `record.rs`, `host.rs` | values, ops, the host |
-//! | `trace.rs`, `custom.rs`, `cache.rs` | whole graphs, ops of the front end's own, caches |
+//! | `trace.rs`, `custom.rs`, `cache.rs` | whole graphs, user-defined ops, caches |
 //!
 //! Invariants, with C1 (no panic leaves), C2 (an error is complete) and C3 (what callbacks are
 //! given is freed once):
-//! - C4. A function that fails has changed nothing that its documentation does not say, and has not
-//!   written to where results go.
-//! - C5. What is added is a function, a constant, a setting, or a member at the end of a structure
-//!   with a `struct_size`. What is there keeps its name, its layout and its meaning; `tests/abi.rs`
-//!   compares both with what is committed.
+//! - C4. A function that fails has changed only what its documentation says, and has not written
+//!   any result.
+//! - C5. Additions are functions, constants, settings, or members at the end of a structure with a
+//!   `struct_size`. Existing items keep their name, layout and meaning; `tests/abi.rs` compares
+//!   names and layouts with the committed ones.
 #![allow(non_camel_case_types, reason = "the names are C's")]
 #![allow(missing_debug_implementations, reason = "C cannot print them")]
 #![allow(
@@ -53,12 +53,12 @@ mod value;
 
 use std::ffi::c_char;
 
-/// Version of this interface, as of the header that a program was compiled with: a thousand times
-/// the first number plus the second. The library has the same first number, and at least the same
-/// second one.
+/// Version of this interface in the header that a program was compiled with: a thousand times the
+/// major version plus the minor version. The library has the same major version and at least the
+/// same minor version.
 pub const FUSELINE_ABI_VERSION: u32 = 1;
 
-/// Version of the interface that the library has.
+/// Version of the library's interface.
 #[unsafe(no_mangle)]
 pub extern "C" fn fuseline_abi_version() -> u32 {
     FUSELINE_ABI_VERSION

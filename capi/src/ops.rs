@@ -1,4 +1,4 @@
-//! The op table, for front ends that want to know what there is.
+//! The op table, for front ends that list the ops.
 
 use std::ffi::{CString, c_char};
 use std::mem::MaybeUninit;
@@ -12,17 +12,17 @@ use serde_json::{Value, json};
 use crate::error::{Fault, Result, c_text, fuseline_error, guard, guarded};
 use crate::raw::{put, text};
 
-/// An op, by a number that is the same in every process of one version of the library, and may be
-/// another in another version: look it up by its name (fuseline_op_find) once.
+/// An op, by a number that is the same in every process with one version of the library. Another
+/// version may use other numbers: look it up by name (fuseline_op_find) once.
 pub type fuseline_op = u32;
 
-/// How many ops there are; their numbers are those that `fuseline_op_at` gives.
+/// The number of ops. `fuseline_op_at` returns their numbers.
 #[unsafe(no_mangle)]
 pub extern "C" fn fuseline_op_count() -> usize {
     OpCode::ALL.len()
 }
 
-/// The number of the op at a place of the table, from 0; all ones where there is none.
+/// The number of the op at a position of the table, from 0; all ones if there is none.
 #[unsafe(no_mangle)]
 pub extern "C" fn fuseline_op_at(place: usize) -> fuseline_op {
     OpCode::ALL.get(place).map_or(u32::MAX, |&op| number(op))
@@ -35,7 +35,7 @@ pub unsafe extern "C" fn fuseline_op_find(
     op: Option<&mut MaybeUninit<fuseline_op>>,
 ) -> *mut fuseline_error {
     guard("fuseline_op_find", || {
-        // SAFETY: holds because the caller vouches for it.
+        // SAFETY: the caller passes null or a zero-terminated text (see the header).
         let name = unsafe { text(name, "name") }?;
         put(op, "op", || {
             OpCode::from_name(name).map(number).ok_or_else(|| {
@@ -47,8 +47,8 @@ pub unsafe extern "C" fn fuseline_op_find(
     })
 }
 
-/// What an op is, as JSON: name, operands, bodies, attributes with their kinds, whether it must not
-/// be left out. Null where there is none of this number; the text is never freed.
+/// A description of an op, as JSON: name, operands, bodies, attributes with their kinds, whether it
+/// has an effect. Null if there is no such op. Never freed.
 #[unsafe(no_mangle)]
 pub extern "C" fn fuseline_op_describe(op: fuseline_op) -> *const c_char {
     static TEXTS: OnceLock<Vec<CString>> = OnceLock::new();
@@ -64,7 +64,7 @@ fn number(op: OpCode) -> fuseline_op {
     op as fuseline_op
 }
 
-/// By a table: it is asked for each op that is recorded.
+/// Looks an op up in a table, because this happens for each recorded op.
 pub(crate) fn op(number: fuseline_op) -> Result<OpCode> {
     static OPS: OnceLock<Vec<Option<OpCode>>> = OnceLock::new();
     let ops = OPS.get_or_init(|| {
@@ -119,7 +119,7 @@ fn attributes(defs: &[AttrDef]) -> Value {
     Value::Array(defs.iter().map(attribute).collect())
 }
 
-/// The kinds of value that an attribute of the table takes, by the names of the header.
+/// The kinds of value that an attribute of the table accepts, by their names in the header.
 fn kind(kind: AttrKind) -> &'static str {
     match kind {
         AttrKind::Int | AttrKind::Int32 => "INTEGER",

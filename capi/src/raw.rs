@@ -1,9 +1,10 @@
-//! From the pointers of C to what Rust can look at.
+//! Converts pointers from C to Rust references.
 //!
-//! Everything a caller hands over is looked at here and nowhere else. Obligations are the caller's,
-//! and stand once in the header: a pointer that is not null points to what its type says, for as
-//! long as the call takes, and a text ends with a zero byte. What can be checked is: null where
-//! something must be, texts that are not UTF-8, lengths that no memory has.
+//! All data from a caller is read here and nowhere else. The obligations are the caller's, and the
+//! header states them once: a pointer that is not null points to what its type says for the
+//! duration of the call, and a text ends with a zero byte. This file checks what can be checked:
+//! null where a value is required, texts that are not UTF-8, alignment, and sizes that exceed
+//! memory.
 
 use std::ffi::{CStr, c_char};
 use std::mem::MaybeUninit;
@@ -11,12 +12,12 @@ use std::time::Duration;
 
 use crate::error::{Fault, Result};
 
-/// What must be there.
+/// Requires a value.
 pub(crate) fn given<T>(value: Option<T>, name: &str) -> Result<T> {
     value.ok_or_else(|| Fault::invalid(format!("{name} is null")))
 }
 
-/// Where a result goes.
+/// Writes a result.
 pub(crate) fn put<T>(
     out: Option<&mut MaybeUninit<T>>,
     name: &str,
@@ -27,29 +28,29 @@ pub(crate) fn put<T>(
     Ok(())
 }
 
-/// A text that may be left out.
+/// An optional text.
 ///
 /// # Safety
-/// Null, or the start of bytes that end with a zero and stay for `'a`.
+/// `text` is null, or the start of bytes that end with a zero and live for `'a`.
 pub(crate) unsafe fn text_or_none<'a>(text: *const c_char, name: &str) -> Result<Option<&'a str>> {
     if text.is_null() {
         return Ok(None);
     }
-    // SAFETY: holds because the caller vouches for it.
+    // SAFETY: the caller guarantees a zero-terminated text, and it is not null.
     let text = unsafe { CStr::from_ptr(text) };
     text.to_str().map(Some).map_err(|error| Fault::invalid(format!("{name} is not UTF-8: {error}")))
 }
 
-/// A text.
+/// A required text.
 ///
 /// # Safety
 /// As [`text_or_none`].
 pub(crate) unsafe fn text<'a>(text: *const c_char, name: &str) -> Result<&'a str> {
-    // SAFETY: holds because the caller vouches for it.
+    // SAFETY: the caller guarantees what [`text_or_none`] requires.
     given(unsafe { text_or_none(text, name) }?, name)
 }
 
-/// So many elements; none may be null.
+/// A slice of `len` elements. Null is an error unless `len` is 0.
 ///
 /// # Safety
 /// `data` is null or the start of `len` elements that stay and do not change for `'a`.
@@ -59,12 +60,12 @@ pub(crate) unsafe fn list<'a, T>(data: *const T, len: usize, name: &str) -> Resu
         return Ok(&[]);
     }
     check(data, len, name)?;
-    // SAFETY: holds because the caller vouches for it, and pointer and length are what a slice may
-    // have.
+    // SAFETY: the caller guarantees the elements. `check` has found pointer and length valid for a
+    // slice.
     Ok(unsafe { std::slice::from_raw_parts(data, len) })
 }
 
-/// Room for so many elements.
+/// Memory for `len` elements.
 ///
 /// # Safety
 /// `data` is null or the start of room for `len` elements that nobody else uses for `'a`.
@@ -74,8 +75,8 @@ pub(crate) unsafe fn room<'a, T>(data: *mut T, len: usize, name: &str) -> Result
         return Ok(&mut []);
     }
     check(data.cast_const(), len, name)?;
-    // SAFETY: holds because the caller vouches for it, pointer and length are what a slice may
-    // have, and elements need not be set.
+    // SAFETY: the caller guarantees the memory. `check` has found pointer and length valid for a
+    // slice, and the elements need not be initialized.
     Ok(unsafe { std::slice::from_raw_parts_mut(data.cast(), len) })
 }
 
@@ -93,12 +94,12 @@ fn check<T>(data: *const T, len: usize, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// A time in nanoseconds; all ones is none.
+/// A timeout in nanoseconds; all ones means none.
 pub(crate) fn timeout(nanoseconds: u64) -> Option<Duration> {
     (nanoseconds != u64::MAX).then(|| Duration::from_nanos(nanoseconds))
 }
 
-/// Writes as many as there is room for.
+/// Writes as many values as fit.
 pub(crate) fn copy_out<T>(values: impl IntoIterator<Item = T>, room: &mut [MaybeUninit<T>]) {
     for (value, place) in values.into_iter().zip(room) {
         place.write(value);

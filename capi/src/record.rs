@@ -1,4 +1,4 @@
-//! Recording ops, and the bodies of those that have some.
+//! Recording ops, and the bodies of ops.
 
 use std::mem::MaybeUninit;
 use std::sync::Arc;
@@ -15,25 +15,25 @@ use crate::session::{fuseline_session, fuseline_stream, fuseline_value, handles,
 use crate::site::{fuseline_site, site, site_ref};
 use crate::types::fuseline_type;
 
-/// Whether an op must run even if nobody uses its results, in the order of the program.
+/// Whether an op must run in program order, even if nobody uses its results.
 pub type fuseline_effect = u32;
 
-/// What the op table says.
+/// As the op table says.
 pub const FUSELINE_PURE: fuseline_effect = 0;
-/// It must.
+/// It must run in program order.
 pub const FUSELINE_ORDERED: fuseline_effect = 1;
 
-/// A function of an op, ended, which uses nothing from outside.
+/// A finished body of an op, which uses no values from outside.
 pub struct fuseline_body(pub(crate) Arc<Body>);
 
-/// An op to be recorded. Set all of it to zero first: what is zero is left out.
+/// An op to record. Zero the whole structure first: zero means absent.
 #[repr(C)]
 pub struct fuseline_call {
     /// Size of this structure, as the caller knows it.
     pub struct_size: usize,
     /// The op.
     pub op: fuseline_op,
-    /// What it does besides.
+    /// Its effect.
     pub effect: fuseline_effect,
     /// Its attributes, made for this op; null for none.
     pub attrs: *const fuseline_attrs,
@@ -41,15 +41,15 @@ pub struct fuseline_call {
     pub operands: *const fuseline_value,
     /// How many there are.
     pub num_operands: usize,
-    /// Its functions, if they were ended by fuseline_body_end.
+    /// Its bodies, if they come from fuseline_body_end.
     pub bodies: *const *const fuseline_body,
     /// How many there are.
     pub num_bodies: usize,
-    /// Where the program calls it; null where that is not known.
+    /// Its call site, or null if unknown.
     pub site: *const fuseline_site,
 }
 
-/// A function of an op, begun by fuseline_body_begin, and what it returns.
+/// A body of an op, begun by fuseline_body_begin, and what it returns.
 #[repr(C)]
 pub struct fuseline_open_body {
     /// The body.
@@ -60,7 +60,7 @@ pub struct fuseline_open_body {
     pub num_returns: usize,
 }
 
-/// Where results of a call go: as many as there is room for. The others are released.
+/// Memory for the results of a call. Results that do not fit are released.
 pub(crate) struct Places<'a> {
     ids: &'a mut [MaybeUninit<fuseline_value>],
     types: &'a mut [MaybeUninit<fuseline_type>],
@@ -78,9 +78,9 @@ impl<'a> Places<'a> {
         capacity: usize,
         count: Option<&'a mut MaybeUninit<usize>>,
     ) -> Result<Places<'a>> {
-        // SAFETY: holds because the caller vouches for it.
+        // SAFETY: the caller guarantees room for `capacity` elements, or null.
         let ids = unsafe { room(ids, capacity, "results") }?;
-        // SAFETY: holds for the same reason.
+        // SAFETY: as above.
         let types = unsafe { room(types, if types.is_null() { 0 } else { capacity }, "types") }?;
         Ok(Places { ids, types, count, made: 0, surplus: Vec::new() })
     }
@@ -104,14 +104,14 @@ impl<'a> Places<'a> {
         self.surplus.into_iter().try_for_each(|id| Ok(session.release(id)?))
     }
 
-    /// All of them.
+    /// Writes all results.
     pub(crate) fn fill(mut self, session: &Session, made: &[RecordedResult]) -> Result<()> {
         made.iter().for_each(|made| self.put(made.id, &made.ty));
         self.finish(session)
     }
 }
 
-/// A call, looked at, but for the bodies: they are counted pointers to what the caller has.
+/// A decoded call, without the bodies, which are reference-counted pointers of the caller.
 struct Read<'a> {
     op: OpCode,
     attrs: &'a Attrs,
@@ -121,7 +121,7 @@ struct Read<'a> {
 }
 
 /// # Safety
-/// The call is as the header says, and all of it stays for `'a`.
+/// The call is as the header says, and all of it lives for `'a`.
 unsafe fn read<'a>(call: &fuseline_call) -> Result<Read<'a>> {
     static NONE: Attrs = Attrs::NONE;
     if call.struct_size < size_of::<fuseline_call>() {
@@ -129,14 +129,14 @@ unsafe fn read<'a>(call: &fuseline_call) -> Result<Read<'a>> {
         return Err(Fault::invalid(format!("call.struct_size is {given}, and {wanted} is the least")));
     }
     let op = op(call.op)?;
-    // SAFETY: holds because the caller vouches for it: null or attributes that live.
+    // SAFETY: the caller guarantees that it is null or points to live attributes.
     let attrs = unsafe { call.attrs.as_ref() };
     if let Some(attrs) = attrs
         && attrs.op != op
     {
         return Err(Fault::bad_op(format!("{op} was given attributes that were made for {}", attrs.op)));
     }
-    // SAFETY: holds because the caller vouches for it.
+    // SAFETY: the caller passes null or that many elements (see the header).
     let operands = handles(unsafe { list(call.operands, call.num_operands, "call.operands") }?);
     let effect = match call.effect {
         FUSELINE_PURE => Effect::Pure,
@@ -145,12 +145,12 @@ unsafe fn read<'a>(call: &fuseline_call) -> Result<Read<'a>> {
             return Err(Fault::invalid(format!("{effect} is no effect (FUSELINE_PURE, FUSELINE_ORDERED)")));
         }
     };
-    // SAFETY: holds because sites are never freed.
+    // SAFETY: null or a site, and sites are never freed.
     let site = site_ref(unsafe { call.site.as_ref() });
     Ok(Read { op, attrs: attrs.map_or(&NONE, |attrs| &attrs.attrs), operands, effect, site })
 }
 
-/// The bodies that come with a call.
+/// The bodies of a call.
 ///
 /// # Safety
 /// As [`read`].
@@ -158,20 +158,19 @@ unsafe fn bodies_of(call: &fuseline_call) -> Result<Vec<Arc<Body>>> {
     if call.num_bodies == 0 {
         return Ok(Vec::new());
     }
-    // SAFETY: holds because the caller vouches for it.
+    // SAFETY: the caller passes null or that many elements (see the header).
     let bodies = unsafe { list(call.bodies, call.num_bodies, "call.bodies") }?;
     let body = |&body: &*const fuseline_body| {
-        // SAFETY: holds because the caller vouches for it: null or a body that lives.
+        // SAFETY: the caller guarantees that it is null or points to a live body.
         let body = unsafe { body.as_ref() };
         given(body, "a body of the call").map(|body| body.0.clone())
     };
     bodies.iter().map(body).collect()
 }
 
-/// Records an op and returns its results at once: as many ids as there is room for, each with one
-/// reference, and their types if `types` is not null. `*count`, which may be null, is how many
-/// results there are; those without room are released. In Debug mode, waits for the op and fails if
-/// it does.
+/// Records an op and returns its results at once: as many ids as fit, each with one reference, and
+/// their types if `types` is not null. `*count`, if `count` is not null, is the number of results.
+/// Results that do not fit are released. In Debug mode, waits for the op and fails if it fails.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fuseline_record(
     session: Option<&fuseline_session>,
@@ -185,11 +184,11 @@ pub unsafe extern "C" fn fuseline_record(
     guard("fuseline_record", || {
         let session = self::session(session)?;
         let call = given(call, "call")?;
-        // SAFETY: holds because the caller vouches for it.
+        // SAFETY: the caller passes a call as the header describes it.
         let Read { op, attrs, operands, effect, site } = unsafe { read(call) }?;
-        // SAFETY: holds because the caller vouches for it.
+        // SAFETY: the caller passes a call as the header describes it.
         let bodies = unsafe { bodies_of(call) }?;
-        // SAFETY: holds because the caller vouches for it.
+        // SAFETY: the caller passes null or room for `capacity` elements (see the header).
         let mut places = unsafe { Places::of(results, types, capacity, count) }?;
         let call = CallRef { op, attrs, bodies: &bodies, operands, effect, site };
         session.record_each(StreamHandle::from_raw(stream), &call, |id, ty| places.put(id, ty))?;
@@ -197,8 +196,8 @@ pub unsafe extern "C" fn fuseline_record(
     })
 }
 
-/// Begins a function of an op: ops recorded under the id returned are its own, and its parameters
-/// are the placeholders made under it, in order.
+/// Begins a body of an op. Ops recorded under the returned id belong to it. Placeholders made under
+/// the id are its parameters, in order.
 #[unsafe(no_mangle)]
 pub extern "C" fn fuseline_body_begin(
     session: Option<&fuseline_session>,
@@ -213,9 +212,8 @@ pub extern "C" fn fuseline_body_begin(
     })
 }
 
-/// Records an op with functions that were begun by fuseline_body_begin, in the op's order; they end
-/// here, and may use values from outside. `call` comes without bodies. Results as of
-/// fuseline_record.
+/// Records an op with bodies from fuseline_body_begin, in the op's order. The bodies end here and
+/// may use values from outside. `call` must have no bodies. Results are as for fuseline_record.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fuseline_record_with(
     session: Option<&fuseline_session>,
@@ -231,16 +229,16 @@ pub unsafe extern "C" fn fuseline_record_with(
     guard("fuseline_record_with", || {
         let session = self::session(session)?;
         let call = given(call, "call")?;
-        // SAFETY: holds because the caller vouches for it.
+        // SAFETY: the caller passes a call as the header describes it.
         let Read { op, attrs, operands, effect, site } = unsafe { read(call) }?;
-        // SAFETY: holds because the caller vouches for it.
+        // SAFETY: the caller passes a call as the header describes it.
         let ended = unsafe { bodies_of(call) }?;
-        // SAFETY: holds because the caller vouches for it.
+        // SAFETY: the caller passes null or room for `capacity` elements (see the header).
         let places = unsafe { Places::of(results, types, capacity, count) }?;
-        // SAFETY: holds because the caller vouches for it.
+        // SAFETY: the caller passes null or that many elements (see the header).
         let open = unsafe { list(bodies, num_bodies, "bodies") }?;
         let returns = |open: &fuseline_open_body| {
-            // SAFETY: holds because the caller vouches for it.
+            // SAFETY: the caller passes null or that many elements (see the header).
             let returns = unsafe { list(open.returns, open.num_returns, "what a body returns") }?;
             Ok((StreamHandle::from_raw(open.body), handles(returns)))
         };
@@ -252,8 +250,8 @@ pub unsafe extern "C" fn fuseline_record_with(
     })
 }
 
-/// Ends a function that uses no value from outside, to be given to any number of calls. Its id
-/// stands for nothing any more; those of its values are still to be released.
+/// Ends a body that uses no value from outside, so that any number of calls can use it. Its id
+/// becomes invalid; the ids of its values still have to be released.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fuseline_body_end(
     session: Option<&fuseline_session>,
@@ -264,7 +262,7 @@ pub unsafe extern "C" fn fuseline_body_end(
 ) -> *mut fuseline_error {
     guard("fuseline_body_end", || {
         let session = self::session(session)?;
-        // SAFETY: holds because the caller vouches for it.
+        // SAFETY: the caller passes null or that many elements (see the header).
         let returns = unsafe { list(returns, num_returns, "returns") }?;
         put(ended, "ended", || {
             let body = session.end_body(StreamHandle::from_raw(body), handles(returns))?;
@@ -273,7 +271,7 @@ pub unsafe extern "C" fn fuseline_body_end(
     })
 }
 
-/// Frees a function; null is nothing. Calls that were recorded with it keep theirs.
+/// Frees a body; null is a no-op. Calls that were recorded with it keep theirs.
 #[unsafe(no_mangle)]
 pub extern "C" fn fuseline_body_free(body: Option<Box<fuseline_body>>) {
     guarded((), || drop(body));

@@ -1,4 +1,4 @@
-//! Engines, as their users see them: sessions and their streams.
+//! Sessions, which are engines as front ends see them, and their streams.
 
 use std::ffi::{CString, c_char};
 use std::mem::MaybeUninit;
@@ -10,30 +10,30 @@ use crate::config::fuseline_config;
 use crate::error::{Fault, Result, c_text, fuseline_error, guard, guarded};
 use crate::raw::{copy_out, given, list, put, room, timeout};
 
-/// A stream, a body or a trace of a session. 0 is none.
+/// A stream, body or trace of a session. 0 is none.
 pub type fuseline_stream = u64;
 
 /// A value of a session. 0 is none.
 pub type fuseline_value = u64;
 
-/// An engine with its values and streams, which have ids. Any thread may use it, several at a time.
+/// An engine with ids for its values and streams. Thread-safe.
 pub struct fuseline_session {
     pub(crate) session: Session,
     platform: CString,
-    /// Kinds of the client's devices, by their places.
+    /// The kinds of the client's devices, by position.
     kinds: Vec<CString>,
 }
 
 /// When ops run.
 pub type fuseline_mode = u32;
 
-/// In regions as large as can be; nobody waits.
+/// In large regions, asynchronously.
 pub const FUSELINE_FUSED: fuseline_mode = 0;
-/// Each op by itself; nobody waits.
+/// Each op by itself, asynchronously.
 pub const FUSELINE_STRICT: fuseline_mode = 1;
-/// Each op by itself, waited for and checked by the call that records it.
+/// Each op by itself. The call that records an op waits for it and checks it.
 pub const FUSELINE_DEBUG: fuseline_mode = 2;
-/// What the stream says, of a thread; what the engine says, of a stream.
+/// For a thread: the mode of the stream. For a stream: the mode of the engine.
 pub const FUSELINE_INHERIT: fuseline_mode = 3;
 
 pub(crate) fn session(session: Option<&fuseline_session>) -> Result<&Session> {
@@ -59,19 +59,18 @@ fn code(mode: Option<Mode>) -> fuseline_mode {
     }
 }
 
-/// Ids of values, as the engine has them.
+/// Ids of values in the engine's form.
 pub(crate) fn handles(raw: &[fuseline_value]) -> &[ValueHandle] {
     const {
         assert!(
             size_of::<ValueHandle>() == size_of::<u64>() && align_of::<ValueHandle>() == align_of::<u64>()
         )
     };
-    // SAFETY: holds because a handle is in memory the number that it is made of, and any number is
-    // one.
+    // SAFETY: a handle has the layout of its number, and any number is a valid handle.
     unsafe { std::slice::from_raw_parts(raw.as_ptr().cast(), raw.len()) }
 }
 
-/// Makes an engine. A null config is the defaults: the first PJRT plugin that is found.
+/// Opens an engine. A null config means the defaults, with the first PJRT plugin that is found.
 #[unsafe(no_mangle)]
 pub extern "C" fn fuseline_session_open(
     config: Option<&fuseline_config>,
@@ -93,41 +92,40 @@ pub extern "C" fn fuseline_session_open(
     })
 }
 
-/// Frees a session, and its ids with it; null is nothing. Ends the engine when nothing of it is
-/// under way any more; waits for that as long as its deadlines say. No other call of this session
-/// may be under way.
+/// Closes a session and its ids; null is a no-op. The engine ends when nothing of it is in flight;
+/// the call waits for that, as long as the deadlines allow. No other call of this session may be
+/// running.
 #[unsafe(no_mangle)]
 pub extern "C" fn fuseline_session_close(session: Option<Box<fuseline_session>>) {
     guarded((), || drop(session));
 }
 
-/// A device. The texts are the session's.
+/// A device. The texts live as long as the session.
 #[repr(C)]
 pub struct fuseline_device_info {
     /// The platform as the plugin names it ("cpu", "cuda"), or "reference".
     pub platform: *const c_char,
     /// The kind of device.
     pub kind: *const c_char,
-    /// The plugin's number of it.
+    /// The plugin's id of the device.
     pub id: i64,
-    /// Bytes in use, the most that ever were, and the most that there can be; all ones where the
-    /// plugin does not say.
+    /// Bytes in use, their peak, and their limit; all ones if the plugin does not report it.
     pub bytes_in_use: u64,
     /// See above.
     pub peak_bytes_in_use: u64,
     /// See above.
     pub bytes_limit: u64,
-    /// How many devices run each op, this one and those after it.
+    /// The number of devices that run each op: this one and those after it.
     pub replicas: u64,
 }
 
-/// How many devices the session's client has, of which it uses some.
+/// The number of devices of the session's client, of which it uses some.
 #[unsafe(no_mangle)]
 pub extern "C" fn fuseline_device_count(session: Option<&fuseline_session>) -> usize {
     session.map_or(0, |session| session.kinds.len())
 }
 
-/// The device at a place of the client's, from 0; all ones is the session's own.
+/// The device at a position in the client's list, from 0; all ones is the session's own.
 #[unsafe(no_mangle)]
 pub extern "C" fn fuseline_device_at(
     session: Option<&fuseline_session>,
@@ -167,17 +165,17 @@ pub extern "C" fn fuseline_device_at(
     })
 }
 
-/// A counter of an engine. Times are in nanoseconds, and their names end in _ns.
+/// A counter of an engine. Times are in nanoseconds and have names that end in _ns.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct fuseline_counter {
-    /// Its name. Never freed.
+    /// The name. Never freed.
     pub name: *const c_char,
-    /// What it says.
+    /// The value.
     pub value: u64,
 }
 
-/// What the engine has done so far: as many counters as there is room for, and how many there are.
+/// The engine's counters: as many as fit, and their number.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fuseline_counters(
     session: Option<&fuseline_session>,
@@ -187,7 +185,7 @@ pub unsafe extern "C" fn fuseline_counters(
 ) -> *mut fuseline_error {
     guard("fuseline_counters", || {
         let session = self::session(session)?;
-        // SAFETY: holds because the caller vouches for it.
+        // SAFETY: the caller passes null or memory of that size that nothing else uses.
         let room = unsafe { room(counters, capacity, "counters") }?;
         put(count, "count", || {
             let entries = session.counters().entries();
@@ -201,15 +199,15 @@ pub unsafe extern "C" fn fuseline_counters(
     })
 }
 
-/// How many values have an id: what is left at the end has leaked.
+/// The number of values with an id. Those that are left at the end have leaked.
 #[unsafe(no_mangle)]
 pub extern "C" fn fuseline_live_values(session: Option<&fuseline_session>) -> usize {
     guarded(0, || session.map_or(0, |session| session.session.live_values()))
 }
 
-/// Takes the failures of values since this was last asked, of all sessions of the engine, whether
-/// or not anybody read the values: one for each cause, and only the latest. They are told, not
-/// sticky. The list is the caller's.
+/// Takes the failures of values since the previous call, of all sessions of the engine, whether or
+/// not the values were read: one for each cause, and only the latest. Each is reported once. The
+/// caller owns the list.
 #[unsafe(no_mangle)]
 pub extern "C" fn fuseline_take_failures(
     session: Option<&fuseline_session>,
@@ -224,10 +222,10 @@ pub extern "C" fn fuseline_take_failures(
     })
 }
 
-/// Failures that were taken.
+/// A list of failures.
 pub struct fuseline_failures(Vec<fuseline_error>);
 
-/// The failure at a place, from 0; null after the last. It goes with the list.
+/// The failure at a position, from 0; null after the last. It lives as long as the list.
 #[unsafe(no_mangle)]
 pub extern "C" fn fuseline_failures_at(
     failures: Option<&fuseline_failures>,
@@ -236,7 +234,7 @@ pub extern "C" fn fuseline_failures_at(
     failures?.0.get(place)
 }
 
-/// Frees a list of failures; null is nothing.
+/// Frees a list of failures; null is a no-op.
 #[unsafe(no_mangle)]
 pub extern "C" fn fuseline_failures_free(failures: Option<Box<fuseline_failures>>) {
     guarded((), || drop(failures));
@@ -254,7 +252,7 @@ pub extern "C" fn fuseline_stream_open(
     })
 }
 
-/// Gives a stream's id back. What was recorded on it goes on, and its values stay good.
+/// Releases a stream's id. What was recorded on it still runs, and its values stay valid.
 #[unsafe(no_mangle)]
 pub extern "C" fn fuseline_stream_close(
     session: Option<&fuseline_session>,
@@ -265,7 +263,7 @@ pub extern "C" fn fuseline_stream_close(
     })
 }
 
-/// Ends the region that is being recorded on a stream and lets it run; does not wait.
+/// Ends the region that is being recorded on a stream and starts it. Does not wait.
 #[unsafe(no_mangle)]
 pub extern "C" fn fuseline_flush(
     session: Option<&fuseline_session>,
@@ -274,7 +272,7 @@ pub extern "C" fn fuseline_flush(
     guard("fuseline_flush", || Ok(self::session(session)?.flush(StreamHandle::from_raw(stream))?))
 }
 
-/// Sees to it that values are computed without being asked again; does not wait.
+/// Starts the computation of values. Does not wait.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fuseline_flush_values(
     session: Option<&fuseline_session>,
@@ -282,14 +280,14 @@ pub unsafe extern "C" fn fuseline_flush_values(
     count: usize,
 ) -> *mut fuseline_error {
     guard("fuseline_flush_values", || {
-        // SAFETY: holds because the caller vouches for it.
+        // SAFETY: the caller passes null or that many elements (see the header).
         let values = unsafe { list(values, count, "values") }?;
         Ok(self::session(session)?.flush_values(handles(values))?)
     })
 }
 
-/// Waits until what was recorded so far on a stream has been computed, at most so many nanoseconds;
-/// all ones is no limit. Failures of values stay with the values.
+/// Waits until everything recorded so far on a stream is computed, or for this many nanoseconds;
+/// all ones means no limit. Errors of values are reported by the values.
 #[unsafe(no_mangle)]
 pub extern "C" fn fuseline_synchronize(
     session: Option<&fuseline_session>,
@@ -301,14 +299,13 @@ pub extern "C" fn fuseline_synchronize(
     })
 }
 
-/// Waits until what was recorded so far on any stream of the engine has been computed.
+/// Waits until everything recorded so far on any stream of the engine is computed.
 #[unsafe(no_mangle)]
 pub extern "C" fn fuseline_synchronize_all(session: Option<&fuseline_session>) -> *mut fuseline_error {
     guard("fuseline_synchronize_all", || Ok(self::session(session)?.synchronize_all()?))
 }
 
-/// Sets the mode of ops recorded from now on, where neither their stream nor their thread says
-/// otherwise.
+/// Sets the mode of ops recorded from now on, unless their stream or thread has its own.
 #[unsafe(no_mangle)]
 pub extern "C" fn fuseline_set_mode(
     session: Option<&fuseline_session>,
@@ -322,7 +319,7 @@ pub extern "C" fn fuseline_set_mode(
     })
 }
 
-/// Sets the mode of ops recorded on a stream from now on; FUSELINE_INHERIT is the engine's.
+/// Sets the mode of ops recorded on a stream from now on. FUSELINE_INHERIT means the engine's mode.
 #[unsafe(no_mangle)]
 pub extern "C" fn fuseline_set_stream_mode(
     session: Option<&fuseline_session>,
@@ -334,8 +331,8 @@ pub extern "C" fn fuseline_set_stream_mode(
     })
 }
 
-/// Sets the mode of ops that the calling thread records from now on, on whatever stream;
-/// FUSELINE_INHERIT is the stream's. `*before` is what it was.
+/// Sets the mode of ops that the calling thread records from now on, on any stream.
+/// FUSELINE_INHERIT means the stream's mode. `*before` is the previous mode.
 #[unsafe(no_mangle)]
 pub extern "C" fn fuseline_swap_thread_mode(
     mode: fuseline_mode,
@@ -347,7 +344,7 @@ pub extern "C" fn fuseline_swap_thread_mode(
     })
 }
 
-/// The mode in force for an op that the calling thread records on a stream now.
+/// The mode of an op that the calling thread would record on a stream now.
 #[unsafe(no_mangle)]
 pub extern "C" fn fuseline_mode_of(
     session: Option<&fuseline_session>,

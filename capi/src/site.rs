@@ -1,7 +1,6 @@
-//! Call sites: where the front end's program is.
+//! Call sites: positions in the front end's program.
 //!
-//! Recording names a site for each op, so a site is a pointer that was made once: naming it costs
-//! nothing.
+//! A site is an interned pointer, because recording names one for each op and must be cheap.
 
 use std::ffi::c_char;
 use std::mem::MaybeUninit;
@@ -16,11 +15,11 @@ use rustc_hash::FxHashMap;
 use crate::error::{fuseline_error, guard};
 use crate::raw::{put, text};
 
-/// A place in the front end's program. It is never freed, and there is one for each text.
+/// A call site in the front end's program. It is never freed, and there is one for each text.
 pub struct fuseline_site(Site);
 
-/// The site of a text, such as "train.py:12": for errors, events and timelines, and never part of a
-/// key.
+/// The site of a text, such as "train.py:12", for errors, events and timelines. It is never part of
+/// a key.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fuseline_site_of(
     text: *const c_char,
@@ -29,7 +28,7 @@ pub unsafe extern "C" fn fuseline_site_of(
     #[allow(clippy::disallowed_types, reason = "see above")]
     static SITES: Mutex<Option<FxHashMap<Arc<str>, &'static fuseline_site>>> = Mutex::new(None);
     guard("fuseline_site_of", || {
-        // SAFETY: holds because the caller vouches for it.
+        // SAFETY: the caller passes null or a zero-terminated text (see the header).
         let text = unsafe { self::text(text, "text") }?;
         put(site, "site", || {
             let mut sites = SITES.lock();
@@ -45,8 +44,8 @@ pub unsafe extern "C" fn fuseline_site_of(
     })
 }
 
-/// Says where the program is on the calling thread, for what is told about reads and waits from now
-/// on; null is nowhere. It changes nothing else.
+/// Sets the site of the calling thread, which events about reads and waits name from now on; null
+/// means unknown. It has no other effect.
 #[unsafe(no_mangle)]
 pub extern "C" fn fuseline_set_thread_site(site: Option<&fuseline_site>) {
     crate::error::guarded((), || drop(swap_site(site.map(|site| site.0.clone()))));

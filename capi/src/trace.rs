@@ -1,4 +1,4 @@
-//! Whole graphs: ops that are recorded into a program, and programs that are called.
+//! Whole graphs: ops recorded into a program, and calls of programs.
 
 use std::ffi::c_char;
 use std::mem::MaybeUninit;
@@ -16,9 +16,9 @@ use crate::types::fuseline_type;
 /// A function of a session: a program that is called like an op. 0 is none.
 pub type fuseline_function = u64;
 
-/// Begins a program: ops recorded under the id returned are checked and typed as always and not
-/// run. Its inputs are the placeholders made under that id, in order; scalars and constants made
-/// under it keep their values.
+/// Begins a program. Ops recorded under the returned id are checked and typed, but do not run.
+/// Placeholders made under the id are its inputs, in order. Scalars and constants made under it
+/// keep their values.
 #[unsafe(no_mangle)]
 pub extern "C" fn fuseline_trace_begin(
     session: Option<&fuseline_session>,
@@ -30,8 +30,8 @@ pub extern "C" fn fuseline_trace_begin(
     })
 }
 
-/// Ends a program, which returns `outputs`, and makes a function of it. The id of the trace stands
-/// for nothing any more; the ids of its values are still to be released.
+/// Ends a program, which returns `outputs`, and makes a function of it. The id of the trace becomes
+/// invalid; the ids of its values still have to be released.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fuseline_trace_end(
     session: Option<&fuseline_session>,
@@ -43,7 +43,7 @@ pub unsafe extern "C" fn fuseline_trace_end(
 ) -> *mut fuseline_error {
     guard("fuseline_trace_end", || {
         let session = self::session(session)?;
-        // SAFETY: holds because the caller vouches for it.
+        // SAFETY: the caller passes a text and that many elements, or null (see the header).
         let (name, outputs) = unsafe { (text(name, "name")?, list(outputs, count, "outputs")?) };
         put(function, "function", || {
             Ok(session.end_trace(StreamHandle::from_raw(trace), name, handles(outputs))?.to_raw())
@@ -60,15 +60,15 @@ pub unsafe extern "C" fn fuseline_function_parse(
 ) -> *mut fuseline_error {
     guard("fuseline_function_parse", || {
         let session = self::session(session)?;
-        // SAFETY: holds because the caller vouches for it.
+        // SAFETY: the caller passes null or a zero-terminated text (see the header).
         let program = unsafe { text(program, "program") }?;
         let program = Program::parse(program).map_err(|error| Fault::invalid(format!("program: {error}")))?;
         put(function, "function", || Ok(session.register(program)?.to_raw()))
     })
 }
 
-/// The program of a function, in the program format, to be saved, looked at or run elsewhere. Free
-/// it by fuseline_text_free.
+/// The program of a function in the program format, to save it, inspect it or run it elsewhere.
+/// Free it with fuseline_text_free.
 #[unsafe(no_mangle)]
 pub extern "C" fn fuseline_function_program(
     session: Option<&fuseline_session>,
@@ -84,7 +84,7 @@ pub extern "C" fn fuseline_function_program(
     })
 }
 
-/// Records a function's ops on a stream, or into a trace. Results as of fuseline_record.
+/// Records a function's ops on a stream or into a trace. Results are as for fuseline_record.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fuseline_function_call(
     session: Option<&fuseline_session>,
@@ -100,9 +100,9 @@ pub unsafe extern "C" fn fuseline_function_call(
 ) -> *mut fuseline_error {
     guard("fuseline_function_call", || {
         let session = self::session(session)?;
-        // SAFETY: holds because the caller vouches for it.
+        // SAFETY: the caller passes null or that many elements (see the header).
         let operands = unsafe { list(operands, num_operands, "operands") }?;
-        // SAFETY: holds because the caller vouches for it.
+        // SAFETY: the caller passes null or room for `capacity` elements (see the header).
         let places = unsafe { Places::of(results, types, capacity, count) }?;
         let (stream, function) = (StreamHandle::from_raw(stream), FunctionHandle::from_raw(function));
         let made = session.call(stream, function, handles(operands), self::site(site))?;
@@ -110,7 +110,7 @@ pub unsafe extern "C" fn fuseline_function_call(
     })
 }
 
-/// Gives a function's id back.
+/// Releases a function's id.
 #[unsafe(no_mangle)]
 pub extern "C" fn fuseline_function_forget(
     session: Option<&fuseline_session>,
@@ -121,13 +121,13 @@ pub extern "C" fn fuseline_function_forget(
     })
 }
 
-/// Frees a text that a function gave to be freed; null is nothing.
+/// Frees a text that the caller owns; null is a no-op.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fuseline_text_free(text: *mut c_char) {
     guarded((), || {
         if !text.is_null() {
-            // SAFETY: holds because the caller vouches that a function gave it, and for nobody
-            // having freed it.
+            // SAFETY: the caller guarantees that a function returned it for the caller to free, and
+            // that it was not freed before.
             drop(unsafe { std::ffi::CString::from_raw(text) });
         }
     });

@@ -7,7 +7,7 @@ use engine::{DType, TensorType};
 
 use crate::error::{Fault, Result, c_text, guarded};
 
-/// An element type, by the number that never changes.
+/// An element type, by a number that never changes.
 pub type fuseline_dtype = u32;
 
 /// One byte, 0 or 1.
@@ -40,11 +40,11 @@ pub const FUSELINE_F64: fuseline_dtype = 13;
 pub const FUSELINE_C64: fuseline_dtype = 18;
 /// Two of double precision.
 pub const FUSELINE_C128: fuseline_dtype = 19;
-/// Others, of 8 bits and fewer, have no name here: fuseline_dtype_name(2) to (28) say what there
-/// is. Those of fewer than 8 bits take a byte.
+/// Other types, of 8 bits and fewer, have no constant: fuseline_dtype_name(2) to (28) list all.
+/// Types of fewer than 8 bits take one byte per element.
 pub const FUSELINE_DTYPE_LAST: fuseline_dtype = 28;
 
-/// Most dimensions of a tensor.
+/// The largest number of dimensions of a tensor.
 pub const FUSELINE_MAX_RANK: usize = 16;
 
 const _: () = assert!(FUSELINE_MAX_RANK == engine::fusion::limits::MAX_RANK);
@@ -55,9 +55,9 @@ const _: () = assert!(FUSELINE_MAX_RANK == engine::fusion::limits::MAX_RANK);
 pub struct fuseline_type {
     /// The element type.
     pub dtype: fuseline_dtype,
-    /// How many dimensions there are, at most FUSELINE_MAX_RANK.
+    /// The number of dimensions, at most FUSELINE_MAX_RANK.
     pub rank: u32,
-    /// Their sizes; those after `rank` are not looked at.
+    /// Their sizes. Entries after `rank` are ignored.
     pub dims: [u64; FUSELINE_MAX_RANK],
 }
 
@@ -68,7 +68,7 @@ pub struct fuseline_tensor {
     pub r#type: fuseline_type,
     /// The elements.
     pub data: *const u8,
-    /// How many bytes there are: what the type says.
+    /// The number of bytes, which must match the type.
     pub size: usize,
 }
 
@@ -96,7 +96,7 @@ impl fuseline_type {
     }
 }
 
-/// Name of an element type, as StableHLO writes it; null where there is none of this number.
+/// The name of an element type, as StableHLO writes it; null if there is no such type.
 #[unsafe(no_mangle)]
 pub extern "C" fn fuseline_dtype_name(dtype: fuseline_dtype) -> *const c_char {
     static NAMES: OnceLock<Vec<CString>> = OnceLock::new();
@@ -107,7 +107,7 @@ pub extern "C" fn fuseline_dtype_name(dtype: fuseline_dtype) -> *const c_char {
     })
 }
 
-/// How many bytes a tensor of this type takes on the host; 0 of what is no type.
+/// The number of bytes that a tensor of this type takes on the host; 0 for an invalid type.
 #[unsafe(no_mangle)]
 pub extern "C" fn fuseline_type_size(r#type: Option<&fuseline_type>) -> u64 {
     guarded(0, || r#type.and_then(|ty| ty.read().ok()).map_or(0, |ty| ty.bytes().0))

@@ -1,4 +1,4 @@
-//! Values: made from what the host has, kept, replaced.
+//! Values: made from host data, retained, replaced.
 
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
@@ -15,13 +15,13 @@ use crate::site::{fuseline_site, site};
 use crate::types::{dtype, fuseline_dtype, fuseline_tensor, fuseline_type};
 
 /// # Safety
-/// The data of the tensor is null or as many bytes as it says, for `'a`.
+/// The tensor's data is null or `size` readable bytes that live for `'a`.
 unsafe fn bytes<'a>(tensor: &fuseline_tensor) -> Result<&'a [u8]> {
-    // SAFETY: holds because the caller vouches for it.
+    // SAFETY: the caller passes a tensor with `size` bytes of data, or null data.
     unsafe { list(tensor.data, tensor.size, "the tensor's data") }
 }
 
-/// A value from data, which is copied before this returns, the same on every replica.
+/// Makes a value from data, the same on every replica. The data is copied.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fuseline_upload(
     session: Option<&fuseline_session>,
@@ -32,14 +32,14 @@ pub unsafe extern "C" fn fuseline_upload(
     guard("fuseline_upload", || {
         let session = self::session(session)?;
         let tensor = given(tensor, "tensor")?;
-        // SAFETY: holds because the caller vouches for it.
+        // SAFETY: the caller passes a tensor with `size` bytes of data, or null data.
         let bytes = unsafe { bytes(tensor) }?;
         let ty = tensor.r#type.read()?;
         put(value, "value", || Ok(session.upload(StreamHandle::from_raw(stream), &ty, bytes)?.to_raw()))
     })
 }
 
-/// As fuseline_upload, with other data on each replica: a tensor for each, all of one type.
+/// Like fuseline_upload, with different data on each replica: one tensor for each, all of one type.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fuseline_upload_per_replica(
     session: Option<&fuseline_session>,
@@ -50,7 +50,7 @@ pub unsafe extern "C" fn fuseline_upload_per_replica(
 ) -> *mut fuseline_error {
     guard("fuseline_upload_per_replica", || {
         let session = self::session(session)?;
-        // SAFETY: holds because the caller vouches for it.
+        // SAFETY: the caller passes null or that many elements (see the header).
         let tensors = unsafe { list(tensors, count, "tensors") }?;
         let first = given(tensors.first(), "the first tensor")?.r#type.read()?;
         for tensor in tensors {
@@ -61,7 +61,7 @@ pub unsafe extern "C" fn fuseline_upload_per_replica(
                 )));
             }
         }
-        // SAFETY: holds because the caller vouches for it.
+        // SAFETY: the caller passes a tensor with `size` bytes of data, or null data.
         let parts = tensors.iter().map(|tensor| unsafe { bytes(tensor) }).collect::<Result<Vec<_>>>()?;
         put(value, "value", || {
             Ok(session.upload_per_replica(StreamHandle::from_raw(stream), &first, &parts)?.to_raw())
@@ -69,9 +69,9 @@ pub unsafe extern "C" fn fuseline_upload_per_replica(
     })
 }
 
-/// A value from memory that the device may use in place. It must not change until `free` is called
-/// with `user`, on any thread, which happens once, also when this fails. XLA's CPU client does not
-/// copy what is aligned to 64 bytes.
+/// Makes a value from memory that the device may use in place. The memory must not change until
+/// `free` is called with `user`, once and on any thread, also if this function fails. XLA's CPU
+/// client does not copy memory that is aligned to 64 bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fuseline_upload_shared(
     session: Option<&fuseline_session>,
@@ -86,19 +86,20 @@ pub unsafe extern "C" fn fuseline_upload_shared(
         let session = self::session(session)?;
         let tensor = given(tensor, "tensor")?;
         let ty = tensor.r#type.read()?;
-        // What is not there is refused before anything is made of it.
-        // SAFETY: holds because the caller vouches for it.
+        // SAFETY: the caller guarantees it, as for `fuseline_upload`. Missing data is refused
+        // before the value is made.
         let _ = unsafe { bytes(tensor) }?;
         put(value, "value", || {
             let (stream, data) = (StreamHandle::from_raw(stream), (tensor.data, tensor.size));
-            // SAFETY: holds because the caller vouches for the memory until `free` is called.
+            // SAFETY: the caller guarantees that the memory stays valid and unchanged until `free`
+            // is called.
             let made = unsafe { session.upload_foreign(stream, &ty, data, move || drop(user)) };
             Ok(made?.to_raw())
         })
     })
 }
 
-/// A constant: its data is part of the key of its region and compiled in.
+/// Makes a constant: its data is compiled in and part of its region's key.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fuseline_constant(
     session: Option<&fuseline_session>,
@@ -109,7 +110,7 @@ pub unsafe extern "C" fn fuseline_constant(
 ) -> *mut fuseline_error {
     guard("fuseline_constant", || {
         let session = self::session(session)?;
-        // SAFETY: holds because the caller vouches for it.
+        // SAFETY: the caller passes a tensor with `size` bytes of data, or null data.
         let data = unsafe { literal(given(tensor, "tensor")?, "the tensor's data") }?;
         put(value, "value", || {
             Ok(session.constant(StreamHandle::from_raw(stream), data, self::site(site))?.to_raw())
@@ -117,8 +118,8 @@ pub unsafe extern "C" fn fuseline_constant(
     })
 }
 
-/// A lifted scalar: a value without dimensions that is passed to each execution and is no part of
-/// any key. The number is rounded to the element type, which is not a complex one.
+/// Makes a lifted scalar: a value without dimensions that is passed to each execution and is part
+/// of no key. The number is rounded to the element type, which must not be complex.
 #[unsafe(no_mangle)]
 pub extern "C" fn fuseline_scalar(
     session: Option<&fuseline_session>,
@@ -137,7 +138,8 @@ pub extern "C" fn fuseline_scalar(
     })
 }
 
-/// As fuseline_scalar, of an integer, which a double might not hold; of a float, the nearest.
+/// Like fuseline_scalar, for an integer, which a double might not hold. A float type gets the
+/// nearest.
 #[unsafe(no_mangle)]
 pub extern "C" fn fuseline_scalar_integer(
     session: Option<&fuseline_session>,
@@ -151,7 +153,7 @@ pub extern "C" fn fuseline_scalar_integer(
         let dtype = self::dtype(dtype)?;
         let scalar = match dtype {
             engine::DType::I64 => Some(Scalar::new(number)),
-            // Two's complement: what is negative wraps around, as a conversion does.
+            // Two's complement: negative numbers wrap around, as in a conversion.
             engine::DType::U64 => Some(Scalar::new(number as u64)),
             _ => Scalar::from_f64(dtype, number as f64),
         };
@@ -162,8 +164,8 @@ pub extern "C" fn fuseline_scalar_integer(
     })
 }
 
-/// A value without data yet. On a stream it is filled later; in a body it is a parameter, and in a
-/// trace an input.
+/// Makes a value without data. On a stream it is filled later; in a body it is a parameter, and in
+/// a trace an input.
 #[unsafe(no_mangle)]
 pub extern "C" fn fuseline_placeholder(
     session: Option<&fuseline_session>,
@@ -178,7 +180,7 @@ pub extern "C" fn fuseline_placeholder(
     })
 }
 
-/// Gives a placeholder its data, once.
+/// Provides the data of a placeholder, once.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fuseline_fill(
     session: Option<&fuseline_session>,
@@ -187,13 +189,13 @@ pub unsafe extern "C" fn fuseline_fill(
     size: usize,
 ) -> *mut fuseline_error {
     guard("fuseline_fill", || {
-        // SAFETY: holds because the caller vouches for it.
+        // SAFETY: the caller passes null or that many elements (see the header).
         let bytes = unsafe { list(data, size, "data") }?;
         Ok(self::session(session)?.fill(ValueHandle::from_raw(placeholder), bytes)?)
     })
 }
 
-/// One more reference to a value.
+/// Adds a reference to a value.
 #[unsafe(no_mangle)]
 pub extern "C" fn fuseline_retain(
     session: Option<&fuseline_session>,
@@ -202,8 +204,8 @@ pub extern "C" fn fuseline_retain(
     guard("fuseline_retain", || Ok(self::session(session)?.retain(ValueHandle::from_raw(value))?))
 }
 
-/// One reference less. With the last one the id stands for nothing any more, and the value's life
-/// ends at this place of its stream's program.
+/// Releases a reference. With the last one the id becomes invalid, and the value dies at this
+/// position of its stream's program.
 #[unsafe(no_mangle)]
 pub extern "C" fn fuseline_release(
     session: Option<&fuseline_session>,
@@ -212,9 +214,8 @@ pub extern "C" fn fuseline_release(
     guard("fuseline_release", || Ok(self::session(session)?.release(ValueHandle::from_raw(value))?))
 }
 
-/// Lets an id stand for another value of the same type from now on: what an in-place write comes
-/// to. Both ids stay, and `with` keeps its own references. Ops that were recorded before keep the
-/// old value.
+/// In-place write: gives an id another value of the same type. Both ids stay valid, and `with`
+/// keeps its own references. Ops that were recorded before keep the old value.
 #[unsafe(no_mangle)]
 pub extern "C" fn fuseline_replace(
     session: Option<&fuseline_session>,
@@ -227,7 +228,7 @@ pub extern "C" fn fuseline_replace(
     })
 }
 
-/// As fuseline_replace, of any type: what resizing a storage comes to.
+/// Like fuseline_replace, with a value of any type, as when a storage is resized.
 #[unsafe(no_mangle)]
 pub extern "C" fn fuseline_rebind(
     session: Option<&fuseline_session>,
@@ -240,7 +241,7 @@ pub extern "C" fn fuseline_rebind(
     })
 }
 
-/// How often an id has been replaced.
+/// The number of times that an id was replaced.
 #[unsafe(no_mangle)]
 pub extern "C" fn fuseline_version_of(
     session: Option<&fuseline_session>,
@@ -253,7 +254,7 @@ pub extern "C" fn fuseline_version_of(
     })
 }
 
-/// Element type and shape of what an id stands for now.
+/// Element type and shape of the current value of an id.
 #[unsafe(no_mangle)]
 pub extern "C" fn fuseline_type_of(
     session: Option<&fuseline_session>,

@@ -1,7 +1,7 @@
-//! What is promised of the binary interface: symbols and layouts are those that are committed (C5).
+//! The binary interface: symbols and layouts match the committed lists (C5).
 //!
-//! `FUSELINE_BLESS=1` writes them anew. What is added may be written so; what is gone or has
-//! changed needs another generation in `build.rs` and another first number of the version.
+//! `FUSELINE_BLESS=1` rewrites the lists, which is enough for additions. A removal or change also
+//! needs another generation in `build.rs` and another major version.
 #![allow(missing_docs, clippy::unwrap_used, clippy::print_stdout, reason = "a test")]
 
 mod support;
@@ -61,7 +61,7 @@ fn symbols_stay() {
     compare("symbols.txt", &text);
 }
 
-/// Size and places of every structure, as a C compiler has them.
+/// Sizes and offsets of every structure, as a C compiler computes them.
 #[test]
 fn layouts_stay() {
     let header = support::header();
@@ -95,7 +95,7 @@ fn layouts_stay() {
             .unwrap();
         }
     }
-    // Members that are functions with many parameters stand on several lines.
+    // Function pointers with many parameters span several lines.
     for member in ["results", "run"] {
         writeln!(
             program,

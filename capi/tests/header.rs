@@ -1,4 +1,4 @@
-//! The header is what the source says.
+//! The committed header matches the source.
 #![allow(missing_docs, clippy::unwrap_used, reason = "a test")]
 
 mod support;

@@ -1,7 +1,7 @@
-//! Programs in C and C++, built with the compiler that is here and run on every device there is.
+//! Builds programs in C and C++ with the installed compiler and runs them on every device.
 //!
-//! `c/seam.c` calls everything the header has, which [`every_function_is_called_by_a_program`]
-//! holds it to. The examples are what users read.
+//! `c/seam.c` calls every function of the header, which [`every_function_is_called_by_a_program`]
+//! checks. The examples are the ones that users read.
 #![allow(missing_docs, clippy::unwrap_used, clippy::print_stdout, reason = "a test")]
 
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The libraries, where cargo has put them: beside this program.
+/// The folder in which cargo has put the libraries: that of this program.
 fn libraries() -> PathBuf {
     let program = std::env::current_exe().unwrap();
     let folder = program.parent().unwrap().to_owned();
@@ -35,7 +35,7 @@ fn libraries() -> PathBuf {
     folder
 }
 
-/// A compiler, or the reason why what needs it is skipped.
+/// A compiler, or the reason to skip the tests that need it.
 fn compiler(variable: &str, usual: &str) -> Option<String> {
     let name = std::env::var(variable).unwrap_or_else(|_| usual.to_owned());
     match Command::new(&name).arg("--version").output() {
@@ -48,7 +48,7 @@ fn compiler(variable: &str, usual: &str) -> Option<String> {
     }
 }
 
-/// Builds a program; `None` where there is no compiler.
+/// Builds a program. Returns `None` if there is no compiler.
 fn build(source: &str, library: Library, folder: &Path) -> Option<PathBuf> {
     let is_cpp = source.ends_with(".cpp");
     let compiler = if is_cpp { compiler("CXX", "c++") } else { compiler("CC", "cc") }?;
@@ -65,7 +65,7 @@ fn build(source: &str, library: Library, folder: &Path) -> Option<PathBuf> {
     command.arg("-I").arg(root().join("include")).arg(root().join(source)).arg("-o").arg(&program);
     match library {
         Library::Shared => {
-            // By the name that programs ask for when they start.
+            // The soname, which programs load.
             std::os::unix::fs::symlink(libraries.join("libfuseline.so"), folder.join("libfuseline.so.0"))
                 .unwrap();
             command.arg(folder.join("libfuseline.so.0"));
@@ -78,7 +78,7 @@ fn build(source: &str, library: Library, folder: &Path) -> Option<PathBuf> {
     Some(program)
 }
 
-/// Every device there is: the interpreter, and the plugin that is found.
+/// Every device: the interpreter, and the plugin if one is found.
 fn devices() -> Vec<String> {
     let mut found = Discovery::look(&Sources::of_process());
     let plugin = if found.candidates().is_empty() {
@@ -141,7 +141,7 @@ fn the_example_that_measures_computes() {
     runs("examples/rate.c", Library::Shared, "\nthe sum of 20000 ones: 20000", &|_| Vec::new());
 }
 
-/// The header is one for compilers that are asked to be strict, in both languages.
+/// The headers compile without warnings under strict options, in both languages.
 #[test]
 fn the_headers_are_strict() {
     let folder = TempDir::new().unwrap();
@@ -172,7 +172,7 @@ fn every_function_is_called_by_a_program() {
     assert!(missing.is_empty(), "tests/c/seam.c does not call {missing:?}");
 }
 
-/// Functions that a header declares.
+/// The functions that a header declares.
 fn functions(header: &str) -> Vec<&str> {
     let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let code = header.lines().filter(|line| !line.trim_start().starts_with("//"));

@@ -29,14 +29,13 @@ pub(crate) enum Command {
     /// Show which regions and kernels became of a program, and why
     #[command(after_help = EXPLAIN_HELP)]
     Explain(ExplainArgs),
-    /// Say which PJRT plugins there are, what is wrong with them, and whether the chosen one
-    /// computes
+    /// List the PJRT plugins and their problems, and check that the chosen one computes
     #[command(after_help = DOCTOR_HELP)]
     Doctor(DoctorArgs),
     /// List the devices of the plugin that would be used
     #[command(after_help = DEVICES_HELP)]
     Devices(DevicesArgs),
-    /// List the ops, or tell all about one
+    /// List the ops, or show everything about one
     #[command(after_help = OPS_HELP)]
     Ops(OpsArgs),
     /// Turn a StableHLO module, as JAX and other front ends print it, into a program file
@@ -45,11 +44,10 @@ pub(crate) enum Command {
     /// Measure programs step by step: a transformer, a ResNet block, optimisers, simulations
     #[command(after_help = BENCH_HELP)]
     Bench(BenchArgs),
-    /// Look after the executables that runs keep for each other: compile ahead of time, list,
-    /// verify, remove, ship
+    /// Manage the disk cache: compile ahead of time, list, verify, remove, ship
     #[command(after_help = CACHE_HELP)]
     Cache(CacheArgs),
-    /// Load one plugin and tell what it says; `doctor` asks each candidate in a process of its own
+    /// Load one plugin and report on it; `doctor` probes each candidate in a process of its own
     #[command(hide = true)]
     Probe(ProbeArgs),
 }
@@ -68,7 +66,7 @@ impl Command {
         }
     }
 
-    /// Whether what it prints is JSON, asked for or not.
+    /// Whether the command prints JSON, with or without an option.
     pub(crate) fn prints_json(&self) -> bool {
         self.wants_json() || matches!(self, Command::Import(_) | Command::Probe(_))
     }
@@ -110,7 +108,7 @@ pub(crate) struct RunArgs {
     /// How regions are formed
     #[arg(long, value_enum, default_value_t = ModeChoice::Fused)]
     pub(crate) mode: ModeChoice,
-    /// How often to run it
+    /// How many times to run it
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) repeat: u32,
     /// Also print what the engine did: modules and regions of the first run, events of all runs
@@ -173,10 +171,10 @@ pub(crate) struct BenchArgs {
     pub(crate) contract: Contract,
     #[command(flatten)]
     pub(crate) place: DeviceOptions,
-    /// Only the program of this name, whatever else is asked for
+    /// Only the program with this name, whatever other options say
     #[arg(long, value_name = "CASE", hide = true)]
     pub(crate) case: Option<String>,
-    /// Run the program of this name as the harness asks on standard input
+    /// Serve requests of the harness on standard input with the program of this name
     #[arg(long, value_name = "CASE", hide = true, conflicts_with_all = ["only", "list", "json", "restart"])]
     pub(crate) serve: Option<String>,
     /// With `--serve`: run the executables of a steady step in a bare loop instead

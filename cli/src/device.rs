@@ -9,25 +9,25 @@ use crate::failure::Failure;
 use crate::options::{Contract, DeviceChoice, DeviceOptions};
 use crate::text::note;
 
-/// An engine, and what it tells about itself.
+/// An engine and the events that it reports.
 pub(crate) struct Watched {
     pub(crate) engine: Engine,
     events: Option<mpsc::Receiver<Event>>,
     timeline: Option<Timeline>,
 }
 
-/// What is kept of an engine's events.
+/// Which events of an engine are kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Watch {
     /// The events themselves.
     pub(crate) events: bool,
-    /// When they happened.
+    /// Their times.
     pub(crate) times: bool,
 }
 
 impl Watched {
-    /// Sets up an engine that compiles every region when it first comes, or loads what was compiled
-    /// before; `watch` says what is kept of its events.
+    /// Opens an engine that compiles or loads every region when it first occurs. `watch` selects
+    /// the events to keep.
     pub(crate) fn new(
         place: &DeviceOptions,
         contract: Contract,
@@ -38,7 +38,7 @@ impl Watched {
         Watched::with(config, place, contract, mode, watch)
     }
 
-    /// As [`Watched::new`], and nothing is loaded.
+    /// Like [`Watched::new`], without the disk cache.
     pub(crate) fn afresh(
         place: &DeviceOptions,
         contract: Contract,
@@ -49,8 +49,9 @@ impl Watched {
         Watched::with(config.without_disk_cache(), place, contract, mode, watch)
     }
 
-    /// As programs have it who ask for nothing, in a first process: what earlier ones compiled is
-    /// used only if a folder with it is named. Or with each region compiled when it first comes.
+    /// Opens an engine with the default configuration, as in a first process: the disk cache is
+    /// used only if its folder is set. With `compile_first`, each region is compiled when it first
+    /// occurs.
     pub(crate) fn as_usual(
         place: &DeviceOptions,
         contract: Contract,
@@ -96,7 +97,7 @@ impl Watched {
                 if let Some(timeline) = &times {
                     timeline.event(event);
                 }
-                // The receiver goes last; an event that nobody waits for may be lost.
+                // The receiver is dropped last; an event after that may be lost.
                 if let Some(send) = &sender {
                     drop(send.send(event.clone()));
                 }
@@ -129,12 +130,12 @@ impl Watched {
         self.events.iter().flat_map(mpsc::Receiver::try_iter).collect()
     }
 
-    /// When things happened, if that is kept.
+    /// The timeline, if times are kept.
     pub(crate) fn timeline(&self) -> Option<&Timeline> {
         self.timeline.as_ref()
     }
 
-    /// Where it runs, for people.
+    /// The device, for people.
     pub(crate) fn place(&self) -> String {
         match self.engine.pjrt_device() {
             None => "the reference interpreter".to_owned(),
@@ -151,7 +152,7 @@ impl Watched {
         }
     }
 
-    /// Where it runs, for programs.
+    /// The device, for programs.
     pub(crate) fn place_json(&self) -> Value {
         match self.engine.pjrt_device() {
             None => json!({"platform": "reference"}),

@@ -1,4 +1,4 @@
-//! `fuseline devices`, and what is said of a client and its devices elsewhere.
+//! `fuseline devices`, and descriptions of clients and devices for other commands.
 
 use fuseline::pjrt::{Client, Device, MemoryStats};
 use serde_json::{Value, json};
@@ -28,7 +28,7 @@ pub(crate) fn run(args: &DevicesArgs, out: &mut String) -> Result<Status, Failur
     Ok(Status::Good)
 }
 
-/// A client with its plugin and devices.
+/// A client with its plugin and devices, as JSON.
 pub(crate) fn client_json(client: &Client) -> Value {
     let plugin = client.plugin();
     let extensions = plugin.extensions().iter().map(|extension| match extension.name {
@@ -64,7 +64,7 @@ fn device_json(device: &Device) -> Value {
         "hardware": device.local_hardware_id(),
         "addressable": device.is_addressable(),
         "memories": memories.collect::<Vec<_>>(),
-        // Not every platform counts.
+        // Not every platform reports memory statistics.
         "memory_stats": device.memory_stats().ok().map(|stats| stats_json(&stats)),
     })
 }
@@ -92,7 +92,7 @@ pub(crate) fn client_words(client: &Value) -> String {
     words
 }
 
-/// A line for each device of what [`client_json`] made.
+/// Writes a line for each device of the result of [`client_json`].
 pub(crate) fn device_words(client: &Value, indent: &str, out: &mut String) {
     for device in client["devices"].as_array().into_iter().flatten() {
         let mut line = format!("device {}: {}", device["id"], device["kind"].as_str().unwrap_or_default());

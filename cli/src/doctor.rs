@@ -17,7 +17,7 @@ const NOTHING: &str = "install a plugin, or set FUSELINE_PJRT_PLUGIN to the path
 const SOURCES: [Source; 5] =
     [Source::Explicit, Source::PluginVariable, Source::NamesAndPaths, Source::Python, Source::Setup];
 
-/// A candidate and what came of it.
+/// A candidate and the result of its probe.
 struct Finding {
     candidate: Candidate,
     answer: Value,
@@ -44,8 +44,7 @@ pub(crate) fn run(args: &DoctorArgs, out: &mut String) -> Result<Status, Failure
     let discovery = Discovery::look(&sources);
     let mut findings: Vec<Finding> = Vec::new();
     let mut chosen = None;
-    // A plugin that the user named is the only one considered; the others are looked at all the
-    // same.
+    // A plugin that the user named is the only one that counts; the others are probed anyway.
     let named = discovery.candidates().iter().position(|candidate| candidate.source.is_decisive());
     for (index, candidate) in discovery.candidates().iter().enumerate() {
         let considered = chosen.is_none() && named.is_none_or(|named| named == index);
@@ -96,7 +95,7 @@ fn words(discovery: &Discovery, findings: &[Finding], chosen: Option<usize>, nam
             };
             say!(out, "     {verdict}");
             let word = |key: &str| client[key].as_str().unwrap_or_default();
-            // XLA's CPU platform calls its version what it calls itself.
+            // The version of XLA's CPU platform is just its name.
             let version = Some(word("platform_version")).filter(|version| *version != word("platform"));
             let version = version.map(|version| format!(" ({version})")).unwrap_or_default();
             say!(out, "     platform {}{version}, API {}", word("platform"), word("api_version"));

@@ -1,4 +1,4 @@
-//! Why a command did not come to its end.
+//! Failures of commands.
 
 use std::fmt;
 
@@ -23,7 +23,7 @@ impl Failure {
         }
     }
 
-    /// One word for programs.
+    /// A word for programs.
     pub(crate) fn status(&self) -> &'static str {
         match self {
             Failure::Input(_) => "invalid",

@@ -9,7 +9,7 @@ use fuseline::{Bytes, Literal, TensorType, files};
 
 use crate::failure::Failure;
 
-/// Most bytes of a program file: its data stands in it in base64.
+/// The largest program file, in bytes. Its data is base64.
 const MAX_TEXT: u64 = 1 << 31;
 
 /// Reads and checks a program; `-` is standard input. A program without a name gets that of its
@@ -47,7 +47,7 @@ pub(crate) fn program(path: &Path) -> Result<Arc<Program>, Failure> {
         }
         Err(error) => {
             let position = error.position(text).map(|(line, column)| format!(":{line}:{column}"));
-            // Where the place in words is a line and a column too, it need not be said twice.
+            // The message need not repeat the line and column.
             let words = error.to_string();
             let words = match words.split_once(": ") {
                 Some((place, rest)) if place.starts_with("line ") => rest,
@@ -58,8 +58,8 @@ pub(crate) fn program(path: &Path) -> Result<Arc<Program>, Failure> {
     }
 }
 
-/// Most bytes of zeros that a module's function is applied to; a short type can ask for any number
-/// of them.
+/// The largest total size of the zeros passed to a module's function. A short type can ask for any
+/// size.
 const MAX_ZEROS: Bytes = Bytes(1 << 30);
 
 fn module(text: &str, name: &str, shown: &str) -> Result<Program, Failure> {

@@ -1,9 +1,9 @@
-//! The command-line tool `fuseline`: runs programs of the program format, explains what became of
-//! them, and says which PJRT plugins and devices a machine has.
+//! The command-line tool `fuseline`: runs programs of the program format, explains their regions,
+//! and describes the PJRT plugins and devices of a machine.
 //!
-//! Every command writes its answer into a text, which `main` prints at the end; notes and errors go
-//! to standard error. A reader that goes away early (`fuseline ... | head`) ends nothing and
-//! changes no exit status.
+//! Every command builds its answer as text, which `main` prints at the end. Notes and errors go to
+//! standard error. A reader that closes the pipe early (`fuseline ... | head`) neither aborts the
+//! command nor changes its exit status.
 #![forbid(unsafe_code)]
 
 mod bench;
@@ -35,12 +35,12 @@ use serde_json::json;
 use cli::{Cli, Command};
 use failure::Failure;
 
-/// What a command that came to its end has to say.
+/// The outcome of a command that completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Status {
     /// Everything is as it should be.
     Good,
-    /// A result is not as expected, or nothing can be used.
+    /// A result is wrong, or nothing is usable.
     Bad,
 }
 
@@ -48,8 +48,8 @@ fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
-            // Help and version come this way too. Nobody is left to be told when this cannot be
-            // printed.
+            // Help and version arrive here too. If this cannot be printed, no one is left to read
+            // it.
             drop(error.print());
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
         }

@@ -1,4 +1,4 @@
-//! `fuseline ops`: the op table for people, for programs and as a page of the documentation.
+//! `fuseline ops`: the op table for people, for programs, and as a page of the documentation.
 
 use fuseline::fusion::attr::{AttrDef, AttrKind, Presence};
 use fuseline::fusion::op::{Bodies, BodyDef, Effect, OPS, OpDef};
@@ -27,14 +27,14 @@ pub(crate) fn run(args: &OpsArgs, out: &mut String) -> Result<Status, Failure> {
     Ok(Status::Good)
 }
 
-/// Rows by dialect, then by name: as a reader looks for them.
+/// Rows sorted by dialect, then by name.
 fn sorted() -> Vec<&'static OpDef> {
     let mut rows: Vec<&OpDef> = OPS.iter().collect();
     rows.sort_by_key(|def| (def.dialect != OPS[0].dialect, def.name));
     rows
 }
 
-/// The row of a name, with or without the dialect.
+/// Finds a row by name, with or without the dialect.
 fn row(name: &str) -> Result<&'static OpDef, Failure> {
     if let Some(code) = fuseline::OpCode::from_name(name) {
         return Ok(code.def());
@@ -49,7 +49,7 @@ fn row(name: &str) -> Result<&'static OpDef, Failure> {
     Err(Failure::Input(format!("there is no op {name:?}; {hint}")))
 }
 
-/// Whether a name that was typed may be meant for a known one: part of it, or one change away.
+/// Whether a typed name resembles a known one: it is part of it, or one edit away.
 fn is_near(typed: &str, known: &str) -> bool {
     let shorter = typed.len().min(known.len());
     let front = typed.bytes().zip(known.bytes()).take_while(|(a, b)| a == b).count();
@@ -75,7 +75,7 @@ fn presence(def: &AttrDef) -> &'static str {
     }
 }
 
-/// What an attribute may be, with the members of a group one by one.
+/// The values of an attribute, with the members of a group one by one.
 fn kind(kind: AttrKind) -> String {
     match kind {
         AttrKind::Struct(group) => {
@@ -175,6 +175,6 @@ fn page(rows: &[&'static OpDef], out: &mut String) {
         }
         say!(out);
     }
-    // One newline at the end of the file.
+    // The file ends in a single newline.
     out.pop();
 }

@@ -7,29 +7,28 @@ use clap::{Args, ValueEnum};
 use fuseline::pjrt::Value;
 use fuseline::{Mode, Numerics};
 
-/// Where to run.
+/// The device to run on.
 #[derive(Debug, Args)]
 pub(crate) struct DeviceOptions {
     /// `reference`, or the path of a PJRT plugin [default: the first that is found, see `doctor`]
     #[arg(long, value_name = "DEVICE", value_parser = device)]
     pub(crate) device: Option<DeviceChoice>,
-    /// What the plugin is to make its client with, such as preallocate=false on CUDA; may be
-    /// repeated
+    /// An option for the plugin's client, such as preallocate=false on CUDA; may be repeated
     #[arg(long = "client-option", value_name = "NAME=VALUE", value_parser = client_option)]
     pub(crate) options: Vec<(String, Value)>,
 }
 
-/// Which numbers regions may give.
+/// The numerics of regions.
 #[derive(Clone, Copy, Debug, Default, Args)]
 pub(crate) struct Contract {
-    /// What regions keep of the numbers that their ops give one by one
+    /// How far regions may differ from their ops run one by one
     #[arg(long, value_enum, default_value_t = NumericsChoice::Fast)]
     pub(crate) numerics: NumericsChoice,
-    /// Compare each new region once with its ops, and do not fuse those that differ; always done
-    /// with `--numerics exact`
+    /// Compare each new region once with its ops, and do not fuse those that differ; always on with
+    /// `--numerics exact`
     #[arg(long)]
     pub(crate) compare: bool,
-    /// Whether an index, a label or a probability that is out of range is an error of the next read
+    /// Whether an index, a label or a probability out of range is an error of the next read
     /// [default: true]
     #[arg(long, value_name = "BOOL")]
     pub(crate) check_indices: Option<bool>,
@@ -37,10 +36,10 @@ pub(crate) struct Contract {
 
 #[derive(Clone, Copy, Debug, Default, ValueEnum)]
 pub(crate) enum NumericsChoice {
-    /// The tolerance of the element type
+    /// Within the tolerance of the element type
     #[default]
     Fast,
-    /// Every bit
+    /// Not at all
     Exact,
 }
 
@@ -88,7 +87,7 @@ impl From<ModeChoice> for Mode {
     }
 }
 
-/// An option of a client: a number or a truth value where it looks like one, otherwise text.
+/// Parses a client option: a number or a boolean if it looks like one, otherwise text.
 pub(crate) fn client_option(text: &str) -> Result<(String, Value), String> {
     let (name, value) = text.split_once('=').ok_or("it is NAME=VALUE")?;
     if name.is_empty() {

@@ -1,8 +1,7 @@
-//! `fuseline probe`: loads one plugin, tells what it says, and may compute something with it.
+//! `fuseline probe`: loads one plugin, reports on it, and may compute something with it.
 //!
-//! This is the other half of `doctor`, in a process of its own: a plugin may crash, hang or take a
-//! device for good, and none of that should happen to the one who asks. The answer is one line of
-//! JSON with a mark in front, so that whatever a plugin prints does not matter.
+//! `doctor` runs it in a process of its own, because a plugin may crash, hang or keep a device. The
+//! answer is one line of JSON after a marker, so other output of the plugin does not matter.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -17,11 +16,11 @@ use crate::cli::ProbeArgs;
 use crate::devices::client_json;
 use crate::text::{milliseconds, say};
 
-/// What stands before the answer.
+/// The marker before the answer.
 const MARK: &str = "fuseline-probe:";
 
-/// The longest that a plugin may take. GPU and TPU clients take up to half a minute to start on a
-/// cold machine.
+/// The longest time for a plugin. GPU and TPU clients take up to half a minute to start on a cold
+/// machine.
 const LIMIT: Duration = Duration::from_secs(120);
 
 pub(crate) fn run(args: &ProbeArgs, out: &mut String) -> Status {
@@ -64,8 +63,8 @@ fn look(path: &Path, smoke: bool) -> Value {
     answer
 }
 
-/// A product, a sum and a maximum over small integers, whose results every device gets exactly.
-/// What is wrong, if something is.
+/// A product, a sum and a maximum of small integers, which every device computes exactly. Returns
+/// what is wrong, if anything.
 fn compute(engine: &Engine) -> Result<Option<String>> {
     let left = engine.tensor(&[1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0], &[2, 3])?;
     let right = engine.tensor(&[1.0f32, 0.0, 0.0, 1.0, 1.0, 1.0], &[3, 2])?;
@@ -77,7 +76,7 @@ fn compute(engine: &Engine) -> Result<Option<String>> {
     Ok((actual != expected).then(|| format!("it computed {actual:?}, which should be {expected:?}")))
 }
 
-/// What to do about a file that cannot be used.
+/// Advice about a file that cannot be used.
 pub(crate) fn advice(fault: &OpenFault) -> &'static str {
     match fault {
         OpenFault::Missing(_) => "correct the path, or install the plugin there",
@@ -97,7 +96,7 @@ pub(crate) fn advice(fault: &OpenFault) -> &'static str {
     }
 }
 
-/// Asks about a plugin in a process of its own.
+/// Probes a plugin in a process of its own.
 pub(crate) fn ask(path: &Path, smoke: bool) -> Value {
     let failed = |problem: String| {
         let advice =
@@ -138,13 +137,13 @@ pub(crate) fn ask(path: &Path, smoke: bool) -> Value {
 fn read(from: Option<impl std::io::Read>) -> String {
     let mut bytes = Vec::new();
     if let Some(mut from) = from {
-        // What was read before an error is worth having.
+        // Keep what was read before an error.
         drop(from.read_to_end(&mut bytes));
     }
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Waits for the end of a process, but not for ever; one that takes too long is ended.
+/// Waits for a process with a time limit, and kills it after that.
 fn wait(child: &mut std::process::Child) -> Option<std::process::ExitStatus> {
     let start = Instant::now();
     while start.elapsed() < LIMIT {

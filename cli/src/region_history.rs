@@ -1,4 +1,4 @@
-//! From the engine's events to what happened to each region.
+//! Turns the engine's events into a history of each region.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use crate::text::{milliseconds, time};
 
-/// How a region came to its executable.
+/// How a region got its executable.
 pub(crate) enum Source {
     /// It was in the cache.
     Hit { surplus: usize },
@@ -28,24 +28,24 @@ pub(crate) enum Source {
 /// One compile.
 pub(crate) struct Compile {
     pub(crate) took: Duration,
-    /// How long it took when it was compiled, if it was loaded instead.
+    /// The original compile time, if the executable was loaded.
     pub(crate) loaded: Option<Duration>,
     pub(crate) size: Bytes,
     pub(crate) executable: Option<Executable>,
 }
 
-/// What happened to one region.
+/// The history of one region.
 pub(crate) struct Region {
     pub(crate) contents: SealedRegion,
     pub(crate) boundary: Boundary,
-    /// Where the host asked, if it ends for that.
+    /// The call site that requested its end, if any.
     pub(crate) asked: Option<Site>,
     pub(crate) mode: Mode,
     pub(crate) skipped: bool,
     pub(crate) source: Source,
     pub(crate) module: Option<Module>,
     pub(crate) compile: Option<Compile>,
-    /// Parameters whose memory was given to results.
+    /// Parameters that were donated to results.
     pub(crate) donated: Vec<u32>,
     /// What went wrong, in words.
     pub(crate) trouble: Vec<String>,
@@ -62,7 +62,7 @@ impl Region {
         format!("region {}.{}", reference.stream, reference.seq)
     }
 
-    /// Why it ends where it does, in words.
+    /// The reason of its boundary, in words.
     pub(crate) fn end_words(&self) -> String {
         match &self.asked {
             None => self.boundary.to_string(),
@@ -70,7 +70,7 @@ impl Region {
         }
     }
 
-    /// How it came to its executable, in words.
+    /// How it got its executable, in words.
     pub(crate) fn source_words(&self) -> String {
         match &self.source {
             _ if self.skipped => "left out: nobody uses its results".to_owned(),
@@ -93,14 +93,14 @@ impl Region {
     }
 }
 
-/// What happened in one run of a program.
+/// The history of one run of a program.
 #[derive(Default)]
 pub(crate) struct Story {
     pub(crate) regions: Vec<Region>,
 }
 
 impl Story {
-    /// Puts events in order by region.
+    /// Groups events by region.
     pub(crate) fn of(events: &[Event]) -> Story {
         let mut story = Story::default();
         let mut places = HashMap::new();
@@ -129,8 +129,8 @@ impl Story {
             match event {
                 Event::Skipped { .. } => region.skipped = true,
                 Event::Hit { surplus, .. } => {
-                    // A region that waited for another's compile of the same key finds it in the
-                    // end.
+                    // A region that waited for another region's compile of the same key ends as a
+                    // hit.
                     region.source = Source::Hit { surplus: *surplus };
                 }
                 Event::Miss { why, .. } => region.source = Source::Miss(why.clone()),
@@ -160,8 +160,7 @@ impl Story {
         story
     }
 
-    /// The region of this story that an earlier one shares its module with, if it has none of its
-    /// own.
+    /// The earlier region with the same module, if this region has no module of its own.
     pub(crate) fn module_of(&self, index: usize) -> Option<(usize, &Module)> {
         let key = self.regions[index].reference().key;
         let same = |&place: &usize| self.regions[place].reference().key == key;
@@ -169,14 +168,14 @@ impl Story {
     }
 }
 
-/// What the program file calls the values of a run.
+/// The names of values in the program file.
 #[derive(Default)]
 pub(crate) struct Names {
     values: HashMap<ValueId, ProgramId>,
 }
 
 impl Names {
-    /// Names the values that come in and those that the regions make.
+    /// Names the inputs and the values that the regions make.
     pub(crate) fn of(prepared: &PreparedProgram, story: &Story) -> Names {
         let mut values: HashMap<ValueId, ProgramId> =
             prepared.inputs().map(|(id, value)| (value, id)).collect();
@@ -193,7 +192,7 @@ impl Names {
         Names { values }
     }
 
-    /// `%7`; the engine's own name for a value that the file has none for.
+    /// `%7`, or the engine's own name for a value without a name in the file.
     pub(crate) fn get(&self, value: ValueId) -> String {
         match self.values.get(&value) {
             Some(id) => id.to_string(),
@@ -284,7 +283,7 @@ pub(crate) fn typed(name: &str, ty: &TensorType) -> String {
     format!("{name}: {ty}")
 }
 
-/// A region for programs.
+/// A region as JSON.
 pub(crate) fn region_json(region: &Region, names: &Names) -> Value {
     let contents = &region.contents;
     let graph = contents.canon().graph();

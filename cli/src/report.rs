@@ -1,4 +1,4 @@
-//! Regions as text: what `run --dump regions` and `explain` have in common.
+//! Regions as text, for `run --dump regions` and `explain`.
 
 use std::path::Path;
 
@@ -17,7 +17,7 @@ pub(crate) fn write_page(path: &Path, text: String) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Title, reason of the end, cache, compile, inputs and outputs.
+/// Writes title, boundary, cache, compile, inputs and outputs.
 pub(crate) fn head(region: &Region, names: &Names, out: &mut String) {
     let reference = region.reference();
     say!(
@@ -58,7 +58,7 @@ pub(crate) fn head(region: &Region, names: &Names, out: &mut String) {
     }
 }
 
-/// One line for each op; `why` says why it is where it is, and may say nothing.
+/// Writes one line for each op. `why` may add why the op is in its kernel.
 pub(crate) fn ops(region: &Region, names: &Names, why: impl Fn(usize) -> Option<String>, out: &mut String) {
     let contents = &region.contents;
     let graph = contents.canon().graph();

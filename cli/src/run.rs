@@ -14,14 +14,13 @@ use crate::region_history::{Names, Story, region_json};
 use crate::text::{count, milliseconds, note, say, time};
 use crate::{Status, load, report};
 
-/// Runs that take longer than this altogether have a progress bar.
+/// A progress bar appears if the runs take longer than this in total.
 const SHOW_PROGRESS_AFTER: Duration = Duration::from_secs(1);
 
-/// What came of all runs.
+/// The result of all runs.
 struct Outcome {
     times: Vec<Duration>,
-    /// The first run whose outputs are not as expected, and what is wrong with it; `None` when
-    /// nothing is expected.
+    /// The first run with unexpected outputs, and the mismatches; `None` if nothing is expected.
     mismatches: Option<(u32, Vec<(usize, Mismatch)>)>,
     counters: Counters,
     first: Vec<Event>,
@@ -76,7 +75,7 @@ pub(crate) fn run(args: &RunArgs, out: &mut String) -> Result<Status, Failure> {
     Ok(if outcome.is_wrong() { Status::Bad } else { Status::Good })
 }
 
-/// Runs the program. A time is from the recording of the first op to the outputs on the host.
+/// Runs the program. A time spans from recording the first op to the outputs on the host.
 fn repeat(watched: &Watched, prepared: &PreparedProgram, times: u32) -> Result<Outcome, Failure> {
     let mut outcome = Outcome {
         times: Vec::new(),
@@ -128,7 +127,7 @@ fn repeat(watched: &Watched, prepared: &PreparedProgram, times: u32) -> Result<O
     Ok(outcome)
 }
 
-/// A bar on standard error; on anything but a terminal it stays invisible.
+/// A progress bar on standard error, shown on terminals only.
 fn progress(times: u32) -> ProgressBar {
     let bar = ProgressBar::new(times.into());
     if let Ok(style) = ProgressStyle::with_template("{wide_bar} {pos}/{len} runs, {eta} left") {

@@ -18,13 +18,12 @@ macro_rules! say {
 
 pub(crate) use say;
 
-/// Writes a line to standard error; when nobody listens, it is lost.
+/// Writes a line to standard error. Errors are ignored.
 pub(crate) fn note(words: fmt::Arguments<'_>) {
     drop(writeln!(std::io::stderr().lock(), "{}", Printable(words)));
 }
 
-/// An answer as it is printed: what could move a cursor, or turn text around, stands escaped in it,
-/// in a document as JSON escapes it.
+/// Escapes characters that could move a cursor or reverse text, with JSON escapes in a document.
 pub(crate) fn printed(answer: &str, is_json: bool) -> String {
     match is_json {
         false => Printable(answer).to_string(),

@@ -1,4 +1,4 @@
-//! Sets of named tensors in files of the `safetensors` format.
+//! Stores sets of named tensors in files of the `safetensors` format.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -7,10 +7,10 @@ use anyhow::{Context as _, bail};
 use fuseline::{DType, Engine, Literal, Shape, Tensor, TensorType};
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 
-/// The format's name of an element type.
+/// Returns the format's name of an element type.
 ///
 /// # Errors
-/// When there is none: integers of 2 and 4 bits, most floats of 8 bits and fewer, the wider complex
+/// If there is none: integers of 2 and 4 bits, most floats of 8 bits and fewer, the wider complex
 /// numbers.
 pub(crate) fn to_safetensors(dtype: DType) -> anyhow::Result<Dtype> {
     Ok(match dtype {
@@ -34,10 +34,10 @@ pub(crate) fn to_safetensors(dtype: DType) -> anyhow::Result<Dtype> {
     })
 }
 
-/// The element type of one of the format's.
+/// Returns the element type of a format's name.
 ///
 /// # Errors
-/// When there is none: floats of 4 and 6 bits, 8-bit exponents.
+/// If there is none: floats of 4 and 6 bits, 8-bit exponents.
 pub(crate) fn from_safetensors(dtype: Dtype) -> anyhow::Result<DType> {
     Ok(match dtype {
         Dtype::BOOL => DType::Bool,
@@ -60,8 +60,8 @@ pub(crate) fn from_safetensors(dtype: Dtype) -> anyhow::Result<DType> {
     })
 }
 
-/// Tensors as the bytes of a file. All of them are read at once, so what is still pending is
-/// computed in one go.
+/// Serializes tensors to the bytes of a file. Reads all of them at once, so pending ops are
+/// computed together.
 pub(crate) fn to_bytes<'a>(
     tensors: impl IntoIterator<Item = (&'a str, &'a Tensor)>,
 ) -> anyhow::Result<Vec<u8>> {
@@ -82,7 +82,7 @@ pub(crate) fn to_bytes<'a>(
     Ok(safetensors::serialize(views, None)?)
 }
 
-/// The tensors of a file's bytes, on the device.
+/// Uploads the tensors of a file's bytes to the device.
 pub(crate) fn from_bytes(engine: &Engine, bytes: &[u8]) -> anyhow::Result<BTreeMap<String, Tensor>> {
     let file = SafeTensors::deserialize(bytes)?;
     let mut tensors = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! What the examples share.
+//! Code that the examples share.
 #![allow(dead_code, reason = "each example uses a part")]
 
 pub(crate) mod checkpoint;
@@ -14,7 +14,7 @@ use std::thread::Thread;
 use clap::ValueEnum;
 use fuseline::{Engine, EngineConfig};
 
-/// Which device an example runs on.
+/// The device of an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Device {
     /// The first PJRT plugin that is found.
@@ -33,7 +33,7 @@ impl Device {
     }
 }
 
-/// Waits for a future on this thread: all the executor that an example needs.
+/// Waits for a future on this thread: a minimal executor.
 pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
     struct Unpark(Thread);
     impl Wake for Unpark {

@@ -1,5 +1,5 @@
-//! Random numbers that are the same everywhere: SplitMix64 (Steele, Lea and Flood, "Fast splittable
-//! pseudorandom number generators", 2014).
+//! Random numbers that are the same on every machine: SplitMix64 (Steele, Lea and Flood, "Fast
+//! splittable pseudorandom number generators", 2014).
 
 /// A generator of random numbers.
 #[derive(Clone, Debug)]
@@ -19,12 +19,12 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// A number from 0 up to, not including, 1.
+    /// A number from 0 to 1, excluding 1.
     pub(crate) fn uniform(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// A number from 0 up to, not including, `limit`.
+    /// A number from 0 to `limit`, excluding `limit`.
     pub(crate) fn below(&mut self, limit: usize) -> usize {
         (self.uniform() * limit as f64) as usize
     }
@@ -35,13 +35,13 @@ impl Random {
         (-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos()
     }
 
-    /// As many normally distributed numbers as a tensor of these sizes has, times `scale`.
+    /// Normally distributed numbers for a tensor of these sizes, times `scale`.
     pub(crate) fn normals(&mut self, dims: &[usize], scale: f64) -> Vec<f32> {
         let count: usize = dims.iter().product();
         (0..count).map(|_| (self.normal() * scale) as f32).collect()
     }
 
-    /// Another order (Fisher and Yates).
+    /// Shuffles the items (Fisher and Yates).
     pub(crate) fn shuffle<T>(&mut self, items: &mut [T]) {
         for i in (1..items.len()).rev() {
             items.swap(i, self.below(i + 1));

@@ -1,11 +1,11 @@
-//! Gradients by a tape: reverse-mode differentiation on top of plain tensors.
+//! Gradients with a tape: reverse-mode differentiation on top of plain tensors.
 //!
-//! Fuseline records ops and fuses them; it knows nothing of gradients. A front end that wants them
-//! keeps a tape like this one. Each function here computes its result with ordinary tensor ops and,
-//! if a gradient is wanted of one of its inputs, notes how the gradient of the result becomes that
-//! of the input (a *pullback*), by the rules of `fuseline::nn::grad`. [`Tape::gradients`] goes
-//! through the notes from the back. Both directions are recorded op by op and end up in the same
-//! fused region.
+//! Fuseline records ops and fuses them, but has no gradients. A front end that needs them keeps a
+//! tape like this one. Each function here computes its result with ordinary tensor ops. If an input
+//! needs a gradient, the function also notes how the gradient of the result becomes that of the
+//! input (a *pullback*), by the rules of `fuseline::nn::grad`. [`Tape::gradients`] processes the
+//! notes in reverse order. Both directions are recorded op by op and end up in the same fused
+//! region.
 //!
 //! ```ignore
 //! let tape = Tape::new();
@@ -21,35 +21,34 @@ use fuseline::nn::{self, CrossEntropy, Pool, Resize};
 use fuseline::random::Generator;
 use fuseline::{Result, Tensor};
 
-/// From the gradient of a result to that of an input.
+/// Maps the gradient of a result to that of an input.
 type Pullback = Box<dyn FnOnce(&Tensor) -> Result<Tensor>>;
 
-/// How the gradient of one value is passed on: to which inputs, and as what. A leaf passes on
-/// nothing.
+/// The inputs of a value, with the pullback to each. A leaf has none.
 type Edges = Vec<(usize, Pullback)>;
 
-/// From the gradients of parts to that of the whole.
+/// Joins the gradients of parts into that of the whole.
 type JoinParts = Box<dyn FnOnce(&[Option<Tensor>]) -> Result<Tensor>>;
 
-/// An entry of the tape: how gradients that have arrived go on.
+/// An entry of the tape: how gradients are passed on.
 enum Step {
-    /// That of the value at this place.
+    /// The gradient of one value.
     One(Edges),
-    /// Those of the values at the next `parts` places, which are the parts of one input.
+    /// The gradients of the next `parts` values, which are the parts of one input.
     Parts { parts: usize, input: usize, join: JoinParts },
 }
 
-/// What was computed, in order.
+/// The computed values, in order.
 #[derive(Default)]
 pub(crate) struct Tape {
     steps: RefCell<Vec<Step>>,
 }
 
-/// A tensor whose history is on a tape.
+/// A tensor with its history on a tape.
 #[derive(Clone)]
 pub(crate) struct Var<'t> {
     tape: &'t Tape,
-    /// Its place on the tape; `None` if it depends on no leaf.
+    /// Its position on the tape; `None` if it depends on no leaf.
     place: Option<usize>,
     value: Tensor,
 }
@@ -59,12 +58,12 @@ impl Tape {
         Tape::default()
     }
 
-    /// A tensor whose gradient is wanted: a parameter.
+    /// A tensor that needs a gradient: a parameter.
     pub(crate) fn leaf(&self, value: &Tensor) -> Var<'_> {
         Var { tape: self, place: Some(self.push(Step::One(Vec::new()))), value: value.clone() }
     }
 
-    /// A tensor whose gradient is not wanted: data.
+    /// A tensor that needs no gradient: data.
     pub(crate) fn constant(&self, value: &Tensor) -> Var<'_> {
         Var { tape: self, place: None, value: value.clone() }
     }
@@ -75,7 +74,7 @@ impl Tape {
         tape.len() - 1
     }
 
-    /// A result, and its pullback to each input. Those to inputs without a place are dropped.
+    /// Records a result with its pullback to each input. Inputs that are not on the tape need none.
     fn result<const N: usize>(&self, value: Tensor, inputs: [(&Var<'_>, Pullback); N]) -> Var<'_> {
         let edges: Edges =
             inputs.into_iter().filter_map(|(input, pullback)| Some((input.place?, pullback))).collect();
@@ -83,10 +82,10 @@ impl Tape {
         Var { tape: self, place, value }
     }
 
-    /// The gradients of `loss`, a scalar, with respect to leaves; zeros for those it does not
-    /// depend on. Uses the tape up: a second call finds it empty.
+    /// Returns the gradients of `loss`, a scalar, with respect to leaves; zeros if it does not
+    /// depend on them. Empties the tape.
     ///
-    /// A gradient on the way is dropped as soon as it has been passed on, so that its memory can be
+    /// An intermediate gradient is dropped as soon as it is passed on, so that its memory can be
     /// reused.
     pub(crate) fn gradients(&self, loss: &Var<'_>, leaves: &[Var<'_>]) -> Result<Vec<Tensor>> {
         let mut steps = std::mem::take(&mut *self.steps.borrow_mut());
@@ -104,7 +103,7 @@ impl Tape {
         while let Some(step) = steps.pop() {
             let place = steps.len();
             match step {
-                // A leaf, or a part that is joined with others: the gradient stays.
+                // A leaf, or a part that is joined with others, keeps its gradient.
                 Step::One(edges) if edges.is_empty() => {}
                 Step::One(edges) => {
                     let Some(gradient) = gradients[place].take() else { continue };
@@ -131,14 +130,14 @@ impl Tape {
     }
 }
 
-/// A tensor like another one, with the same number everywhere.
+/// A tensor with the shape and type of another, filled with a number.
 fn filled(like: &Tensor, number: f64) -> Result<Tensor> {
     let zeros = like.on_stream().zeros(like.dtype(), like.dims())?;
     if number == 0.0 { Ok(zeros) } else { &zeros + number }
 }
 
 impl<'t> Var<'t> {
-    /// The tape that its history is on.
+    /// The tape of its history.
     pub(crate) fn tape(&self) -> &'t Tape {
         self.tape
     }
@@ -148,7 +147,7 @@ impl<'t> Var<'t> {
         &self.value
     }
 
-    /// Sizes of its dimensions.
+    /// The sizes of its dimensions.
     pub(crate) fn dims(&self) -> &[usize] {
         self.value.dims()
     }
@@ -224,14 +223,14 @@ impl<'t> Var<'t> {
 
     // ----- shapes and sums -----
 
-    /// The same elements under another shape.
+    /// The same elements in another shape.
     pub(crate) fn reshape(&self, dims: &[usize]) -> Result<Var<'t>> {
         let value = self.value.reshape(dims)?;
         let before = self.dims().to_vec();
         Ok(self.tape.result(value, [(self, Box::new(move |g| g.reshape(&before)))]))
     }
 
-    /// The dimensions in another order.
+    /// Permutes the dimensions.
     pub(crate) fn transpose(&self, permutation: &[i64]) -> Result<Var<'t>> {
         let value = self.value.transpose(permutation)?;
         let mut inverse = vec![0; permutation.len()];
@@ -241,7 +240,7 @@ impl<'t> Var<'t> {
         Ok(self.tape.result(value, [(self, Box::new(move |g| g.transpose(&inverse)))]))
     }
 
-    /// Elements `start` to `limit`, not included, of dimension `axis`, and all of the others.
+    /// Elements `start` to `limit`, excluding `limit`, of dimension `axis`, and all of the others.
     pub(crate) fn narrow(&self, axis: usize, start: i64, limit: i64) -> Result<Var<'t>> {
         let value = self.value.narrow(axis as i64, start, limit)?;
         let (rank, size) = (self.value.rank(), self.dims()[axis] as i64);
@@ -254,8 +253,8 @@ impl<'t> Var<'t> {
         Ok(self.tape.result(value, [(self, Box::new(pull))]))
     }
 
-    /// `parts` parts of the same size, side by side in dimension `axis`. Their gradients are joined
-    /// by one concatenation, where those of [`Var::narrow`] are padded and added.
+    /// Splits dimension `axis` into `parts` equal parts. Their gradients are joined by one
+    /// concatenation; those of [`Var::narrow`] are padded and added.
     pub(crate) fn split(&self, axis: usize, parts: usize) -> Result<Vec<Var<'t>>> {
         let width = self.dims()[axis] as i64 / parts as i64;
         let values =
@@ -277,7 +276,7 @@ impl<'t> Var<'t> {
         Ok(values.iter().map(|value| self.tape.leaf(value)).collect())
     }
 
-    /// The sum over the given dimensions, which disappear.
+    /// The sum over dimensions, which are removed.
     pub(crate) fn sum(&self, axes: &[i64]) -> Result<Var<'t>> {
         let value = self.value.sum(axes)?;
         let dims = self.dims().to_vec();
@@ -384,7 +383,8 @@ impl<'t> Var<'t> {
         Ok(self.tape.result(value, [(self, Box::new(pull))]))
     }
 
-    /// [`nn::normalize`]: mean 0 and variance 1 over the given dimensions, as batch normalisation has it in training.
+    /// [`nn::normalize`]: mean 0 and variance 1 over the given dimensions, like batch normalization
+    /// in training.
     pub(crate) fn normalize(&self, axes: &[i64], epsilon: f64) -> Result<Var<'t>> {
         let (value, factor) = nn::normalize(&self.value, axes, epsilon)?;
         let (normal, axes) = (value.clone(), axes.to_vec());

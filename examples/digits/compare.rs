@@ -1,4 +1,4 @@
-//! The same steps from the same initial network in the three modes.
+//! Runs the same steps from the same initial network in the three modes.
 
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
@@ -11,15 +11,15 @@ use crate::data::{self, Set};
 use crate::model::Model;
 use crate::{Options, schedule};
 
-/// Steps over which the losses of the modes must agree. After many more, rounding has led them to
-/// different networks.
+/// The number of steps over which the losses of the modes must agree. After many more steps,
+/// rounding leads to different networks.
 pub(crate) const JUDGED_STEPS: usize = 50;
-/// Steps before the time is taken, in which things are compiled.
+/// The number of untimed steps, in which regions compile.
 const WARM_STEPS: usize = 10;
-/// Steps that are timed together.
+/// The number of steps per timed block.
 const BLOCK: usize = 20;
 
-/// What came of the steps in one mode.
+/// The result of the steps in one mode.
 pub(crate) struct Run {
     pub(crate) mode: Mode,
     /// The loss of each step.
@@ -28,27 +28,27 @@ pub(crate) struct Run {
     pub(crate) times: Vec<f64>,
     engine: Engine,
     model: Model,
-    /// Before the timed steps.
+    /// Counters before the timed steps.
     warm: Counters,
-    /// After them.
+    /// Counters after them.
     end: Counters,
 }
 
 impl Run {
-    /// The middle one of the times per step, in milliseconds.
+    /// The median time per step, in milliseconds.
     pub(crate) fn time(&self) -> f64 {
         let mut times = self.times.clone();
         times.sort_by(f64::total_cmp);
         times.get(times.len() / 2).copied().unwrap_or(f64::NAN)
     }
 
-    /// The least of the times per step, in milliseconds: the one least disturbed by what else the
-    /// machine does.
+    /// The minimum time per step, in milliseconds: the one with the least interference from other
+    /// work.
     pub(crate) fn best(&self) -> f64 {
         self.times.iter().copied().fold(f64::INFINITY, f64::min)
     }
 
-    /// Trains with some batches; returns the time it took, to the end of the last computation.
+    /// Trains with some batches. Returns the duration, until the last computation is done.
     fn steps(&mut self, train: &Set, batches: &[Vec<usize>], total: usize) -> fuseline::Result<Duration> {
         let first = self.losses.len();
         let start = Instant::now();
@@ -65,13 +65,13 @@ impl Run {
     }
 }
 
-/// What came of the steps in all modes: Fused, Strict, Debug.
+/// The results in all modes: Fused, Strict, Debug.
 pub(crate) struct Comparison {
     pub(crate) runs: Vec<Run>,
 }
 
-/// Runs the steps in each mode. The modes take turns, so that what else the machine does meets them
-/// alike; each has an engine of its own, and so a cache of its own.
+/// Runs the steps in each mode. The modes take turns, so that other work on the machine affects
+/// them alike. Each has its own engine, and so its own cache.
 pub(crate) fn run(options: &Options, train: &Set) -> anyhow::Result<Comparison> {
     let (batch, total) = (usize::from(options.batch), options.steps as usize);
     let mut batches = Vec::new();
@@ -119,8 +119,8 @@ impl Comparison {
         run.losses.iter().zip(fused).map(|(a, b)| (a - b).abs()).collect()
     }
 
-    /// The largest difference between the losses of any two modes over the steps that are judged.
-    /// NaN if one is.
+    /// The largest difference between the losses of any two modes over the compared steps. NaN if a
+    /// loss is NaN.
     pub(crate) fn largest_difference(&self) -> f64 {
         let mut largest = 0.0;
         for step in 0..JUDGED_STEPS {
@@ -139,7 +139,7 @@ impl Comparison {
         self.runs[1].time() / self.runs[0].time()
     }
 
-    /// The figures of all modes.
+    /// The figures of all modes as a table.
     pub(crate) fn table(&self) -> String {
         let header = [
             "mode",

@@ -1,10 +1,9 @@
-//! Trains a small convolutional network on handwritten digits, and compares the engine's modes on
-//! it.
+//! Trains a small convolutional network on handwritten digits, and compares the engine's modes.
 //!
 //! `cargo xtask demo`, or `cargo run --release --example digits`. The network, its gradients and
-//! the optimiser are plain tensor ops, recorded one by one; there is no call that says what belongs
-//! together. Ends with an error status when the network reads less than 97 % of the digits it has
-//! not seen, when the modes disagree, or when the steady state compiled anything.
+//! the optimizer are plain tensor ops, recorded one by one; no call marks what belongs together.
+//! The exit status is an error if the test accuracy is below 97 %, if the modes disagree, or if the
+//! steady state compiled anything.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "an example talks to its user")]
 
 #[path = "../common/mod.rs"]
@@ -27,13 +26,13 @@ use fuseline::{Counters, Engine, EngineConfig};
 use indicatif::{ProgressBar, ProgressStyle};
 use model::Model;
 
-/// What share of the held-out digits must be read right.
+/// The required test accuracy.
 const WANTED_ACCURACY: f64 = 0.97;
-/// How far apart the losses of two modes may be.
+/// The largest allowed difference of two modes' losses.
 const LOSS_TOLERANCE: f64 = 1e-4;
-/// How much faster than Strict a Fused step should be.
+/// The expected speed-up of a Fused step over a Strict step.
 const WANTED_SPEEDUP: f64 = 3.0;
-/// Epochs in which everything should have been compiled.
+/// The number of epochs after which everything should be compiled.
 const WARM_EPOCHS: usize = 2;
 
 /// Trains a small convolutional network on handwritten digits, and compares the engine's modes on
@@ -94,19 +93,19 @@ fn main() -> anyhow::Result<ExitCode> {
     Ok(verdict(&trained, &comparison))
 }
 
-/// What came of one epoch.
+/// The result of one epoch.
 #[derive(Clone, Copy, Debug)]
 struct Epoch {
     /// Mean loss over its steps.
     loss: f64,
-    /// Share of the held-out digits read right after it.
+    /// The test accuracy after it.
     accuracy: f64,
 }
 
-/// What came of the training.
+/// The result of the training.
 struct Trained {
     epochs: Vec<Epoch>,
-    /// What the engine did after the epochs in which it may compile.
+    /// Counters after the epochs in which it may compile.
     steady: Counters,
 }
 
@@ -135,8 +134,8 @@ fn training(options: &Options, engine: &Engine, train: &Set, test: &Set) -> anyh
     let mut warm = Counters::default();
     let start = Instant::now();
     for epoch in 0..epochs {
-        // The losses are asked for as the steps are recorded and waited for when the epoch is over,
-        // so that this thread prepares the next steps while the device is at work.
+        // The losses are requested while the steps are recorded, and awaited at the end of the
+        // epoch, so that this thread prepares the next steps while the device works.
         let mut losses = Vec::with_capacity(per_epoch);
         let batches = data::batches(train.len(), batch, options.seed + epoch as u64);
         for (step, indices) in batches.iter().enumerate() {
@@ -183,7 +182,7 @@ fn training(options: &Options, engine: &Engine, train: &Set, test: &Set) -> anyh
     Ok(trained)
 }
 
-/// Says how it went; the exit status follows from it.
+/// Prints the verdict and returns the exit status.
 fn verdict(trained: &Trained, comparison: &Comparison) -> ExitCode {
     let mut failed = false;
     let mut check = |good: bool, sentence: String| {
@@ -207,7 +206,7 @@ fn verdict(trained: &Trained, comparison: &Comparison) -> ExitCode {
             compare::JUDGED_STEPS
         ),
     );
-    // One in the background may end later.
+    // A background compile may end later.
     let Counters { compiles_asked: compiles, misses, .. } = trained.steady;
     check(
         compiles == 0 && misses == 0,

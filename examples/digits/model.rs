@@ -7,8 +7,7 @@ use crate::common::random::Random;
 use crate::common::tape::{Tape, Var};
 use crate::data::{CLASSES, SIDE};
 
-/// Name, sizes and number of inputs of each parameter, in the order in which [`forward`] takes
-/// them.
+/// Name, sizes and number of inputs of each parameter, in the order of [`forward`]'s arguments.
 const PARAMETERS: [(&str, &[usize], usize); 6] = [
     ("conv1.kernel", &[3, 3, 1, 8], 9),
     ("conv1.bias", &[8], 0),
@@ -30,7 +29,7 @@ fn forward<'t>(images: &Var<'t>, parameters: &[Var<'t>]) -> Result<Var<'t>> {
     flat.matmul(weight)?.add(bias)
 }
 
-/// A network in training.
+/// A network and its optimizer state.
 pub(crate) struct Model {
     parameters: Vec<AdamState>,
     settings: Adam,
@@ -56,8 +55,8 @@ impl Model {
         PARAMETERS.iter().zip(&self.parameters).map(|((name, ..), state)| (*name, &state.value))
     }
 
-    /// One step of training; returns the loss. Nothing is computed until somebody asks for a
-    /// result.
+    /// Runs one training step and returns the loss. Nothing is computed until a result is
+    /// requested.
     pub(crate) fn train(&mut self, images: &Tensor, labels: &Tensor, rate: f64) -> Result<Tensor> {
         let tape = Tape::new();
         let leaves: Vec<Var<'_>> = self.parameters.iter().map(|state| tape.leaf(&state.value)).collect();
@@ -67,8 +66,8 @@ impl Model {
         drop(leaves);
         self.step += 1;
         let settings = Adam { learning_rate: self.settings.learning_rate * rate, ..self.settings };
-        // Each state is taken out and replaced: no handle on the old one is left, so that its
-        // memory is used again.
+        // Each state is moved out and replaced. No handle to the old one remains, so its memory is
+        // reused.
         let states = std::mem::take(&mut self.parameters).into_iter().zip(&gradients);
         self.parameters = states
             .map(|(state, gradient)| nn::adam(state, gradient, self.step, &settings))
@@ -76,7 +75,7 @@ impl Model {
         Ok(loss)
     }
 
-    /// The digit that the network sees in each image, `[batch]`.
+    /// The predicted digit of each image, `[batch]`.
     pub(crate) fn classify(&self, images: &Tensor) -> Result<Tensor> {
         let tape = Tape::new();
         let parameters: Vec<Var<'_>> =

@@ -10,9 +10,9 @@ use crate::compare::{Comparison, JUDGED_STEPS, Run};
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
-/// Colours of the three modes, told apart by people with any colour vision (Okabe and Ito).
+/// Colours of the three modes, distinguishable with any colour vision (Okabe and Ito).
 const COLORS: [RGBColor; 3] = [RGBColor(0, 114, 178), RGBColor(230, 159, 0), RGBColor(0, 158, 115)];
-/// The modes' curves lie on one another: the first is drawn widest, the last thinnest.
+/// The modes' curves overlap: the first is drawn widest, the last thinnest.
 const WIDTHS: [u32; 3] = [7, 4, 1];
 const FONT: &str = "sans-serif";
 const TITLE: (&str, u32) = (FONT, 20);
@@ -117,7 +117,7 @@ fn progress(area: &Area<'_>, epochs: &[Epoch]) -> anyhow::Result<()> {
 }
 
 fn differences(area: &Area<'_>, comparison: &Comparison) -> anyhow::Result<()> {
-    // What is exactly equal has no place on a logarithmic axis: it is drawn at its lower end.
+    // Zero has no position on a logarithmic axis; it is drawn at the low end.
     const LEAST: f64 = 1e-8;
     let count = comparison.runs.iter().map(|run| run.losses.len()).max().unwrap_or(1);
     let all = comparison.runs.iter().flat_map(|run| comparison.differences(run));
@@ -194,7 +194,7 @@ fn times(area: &Area<'_>, comparison: &Comparison) -> anyhow::Result<()> {
             0 => format!("{}: {time:.2} ms", name(run)),
             _ => format!("{}: {time:.2} ms, {:.1} times that of Fused", name(run), time / fused),
         };
-        // Above the bar, from the left: it fits whatever the bar's length is.
+        // Above the bar, left-aligned, so that it fits whatever the length of the bar.
         chart.draw_series([EmptyElement::at((0.0, middle + 0.3)) + Text::new(text, (4, -18), style)])?;
     }
     Ok(())

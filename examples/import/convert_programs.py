@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Converts the programs of `programs.py` into the files under `programs/`, or checks that those are up to date.
+"""Converts the programs of `programs.py` to the files under `programs/`, or checks the files.
 
-`python convert_programs.py` writes all files, `python convert_programs.py lstm decode` writes two, and with `--check`
-the programs are converted and compared with the files instead.
+`python convert_programs.py` writes all files, and `python convert_programs.py lstm decode` writes
+two. With `--check`, it converts the programs and compares them with the files instead.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ def made(name: str, quiet: bool) -> Json:
 
 
 def differences(name: str) -> list[str]:
-    """What is different in the committed file of a program from what is made of it now.
+    """Returns the differences between the committed file of a program and a new conversion.
 
-    Another processor rounds otherwise, so expected outputs need not be the same to the bit: they have to pass the
-    checks of the file. Tolerances may differ, kinds of checks may not.
+    Other processors round differently, so expected outputs need not be bit-identical: they have to
+    pass the checks of the file. Tolerances may differ, kinds of checks may not.
     """
     committed = json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
     now = json.loads(dumps(made(name, quiet=True)))
@@ -91,7 +91,7 @@ def _options() -> argparse.Namespace:
 
 
 def main() -> int:
-    """The command line; returns the exit status."""
+    """Runs the command line and returns the exit status."""
     options = _options()
     unknown = sorted(set(options.names) - PROGRAMS.keys())
     if unknown:

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Turns a JAX function into a program that `fuseline run` executes op by op.
+"""Converts a JAX function to a program that `fuseline run` executes op by op.
 
-The function is lowered by `jax.jit` to StableHLO, its module is written in Fuseline's program format with the
-arguments as inputs, and what JAX computes from them on the CPU becomes the expected outputs.
+`jax.jit` lowers the function to StableHLO. The module is written in Fuseline's program format, with
+the arguments as inputs. JAX's results on the CPU become the expected outputs.
 
     python jax_to_fuseline.py model.py:train_step --inputs example_batch --output train_step.json
 
-converts `train_step` of `model.py` with the tuple of arguments that `example_batch()` returns. In Python:
+converts `train_step` of `model.py` with the tuple of arguments that `example_batch()` returns. In
+Python:
 
     from jax_to_fuseline import convert
     program = convert(train_step, params, batch, name="train_step")
@@ -27,7 +28,7 @@ from types import ModuleType
 from typing import Any
 
 if __name__ == "__main__":
-    # Results are JAX's on the CPU wherever this runs; a device that is there should not be taken.
+    # Results are JAX's on the CPU, wherever this runs; do not occupy another device.
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 import jax
@@ -50,15 +51,15 @@ def convert(
     in_float64: bool = True,
     report: Callable[[str], None] | None = None,
 ) -> Json:
-    """The program of one call of a JAX function, as an object of the program format.
+    """Converts one call of a JAX function to an object of the program format.
 
-    `arguments` are arrays, numbers, random keys, or containers of them; their leaves become the inputs in JAX's
-    order. For static or keyword arguments wrap the function (`functools.partial`). Donated arguments are inputs like
-    all others. `platform` is the one whose lowering rules are used; with "tpu" JAX writes a Cholesky factorisation as
-    an op, with "cpu" as a call of a library, which cannot be converted. `in_float64` and the choice of tolerances:
-    see `fuseline_import/agreement.py`.
+    `arguments` are arrays, numbers, random keys, or containers of them; their leaves become the
+    inputs, in JAX's order. For static or keyword arguments wrap the function (`functools.partial`).
+    Donated arguments are inputs like all others. `platform` selects the lowering rules: with "tpu"
+    JAX writes a Cholesky factorization as an op; with "cpu" it calls a library, which cannot be
+    converted. For `in_float64` and the choice of tolerances see `fuseline_import/agreement.py`.
 
-    Raises `ConversionError` for what the format does not have.
+    Raises `ConversionError` for anything that the format lacks.
     """
     lowered = jax.jit(function, keep_unused=True).trace(*arguments).lower(lowering_platforms=(platform,))
     importer = Importer(lowered.compiler_ir(dialect="stablehlo"))
@@ -92,12 +93,12 @@ def convert(
 
 
 def dumps(program: Json) -> str:
-    """The text of a program file: one line."""
+    """Returns the text of a program file: one line."""
     return json.dumps(program, separators=(",", ":"), allow_nan=False) + "\n"
 
 
 def _inputs(lowered: jax.stages.Lowered, arguments: tuple[Any, ...]) -> list[np.ndarray]:
-    """The leaves of the arguments, in the types that JAX traced them with."""
+    """Returns the leaves of the arguments, in the types that JAX traced them with."""
     types = jax.tree.leaves(lowered.in_avals)
     arrays = []
     for leaf, kind in zip(jax.tree.leaves(arguments), types, strict=True):
@@ -108,19 +109,19 @@ def _inputs(lowered: jax.stages.Lowered, arguments: tuple[Any, ...]) -> list[np.
 
 
 def _count(ops: list[Json]) -> int:
-    """Ops, those inside regions included."""
+    """Returns the number of ops, including those inside regions."""
     return sum(1 + sum(_count(region["ops"]) for region in op.get("regions", [])) for op in ops)
 
 
 def _common_check(checks: list[Json]) -> Json:
-    """The check that all outputs share, or a word that says there is none."""
+    """Describes the check that all outputs share, or says that there is none."""
     if checks and all(check == checks[0] for check in checks):
         return checks[0]
     return {"check": "mixed", "ulp": None, "tolerance": None}
 
 
 def _load(path: Path) -> ModuleType:
-    """A user's Python file as a module."""
+    """Loads a user's Python file as a module."""
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None:
         raise ConversionError(f"{path} is not a Python file", "Name one, as in model.py:train_step.")
@@ -157,7 +158,7 @@ def _arguments() -> argparse.Namespace:
 
 
 def main() -> int:
-    """The command line; returns the exit status."""
+    """Runs the command line and returns the exit status."""
     options = _arguments()
     file, _, name = options.function.rpartition(":")
     try:

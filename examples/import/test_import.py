@@ -1,4 +1,4 @@
-"""Tests of the conversion; `python -m unittest` in this folder runs them."""
+"""Tests of the conversion. Run `python -m unittest` in this folder."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ Json = Any
 
 
 def parsed(text: str) -> ir.Module:
-    """A module from its text."""
+    """Parses a module."""
     context = jax.jit(lambda: 0).lower().compiler_ir(dialect="stablehlo").context
     with context:
         return ir.Module.parse(text)
 
 
 def imported(text: str, *arguments: np.ndarray) -> Json:
-    """The program of a module given as text, without expected outputs."""
+    """Converts a module given as text, without expected outputs."""
     importer = Importer(parsed(text))
     ops, outputs = importer.main(arguments)
     return {"values": importer.values, "ops": ops, "outputs": outputs}
 
 
 def ops_named(ops: list[Json], name: str) -> list[Json]:
-    """All ops of a name, those inside regions included."""
+    """Returns all ops with a name, including those inside regions."""
     found = []
     for op in ops:
         found += [op] if op["op"] == name else []
@@ -57,7 +57,7 @@ def ops_named(ops: list[Json], name: str) -> list[Json]:
 
 
 class Scopes:
-    """Checks what the format says of ids and regions."""
+    """Checks the format's rules for ids and regions."""
 
     def __init__(self, program: Json) -> None:
         self.types: dict[int, tuple] = {}
@@ -101,7 +101,7 @@ class Scopes:
 
 
 class Constants(unittest.TestCase):
-    """Data of every element type, in every form in which MLIR writes it."""
+    """Data of every element type, in every form that MLIR writes."""
 
     def data(self, literal: str, kind: str) -> bytes:
         constant = f"%0 = stablehlo.constant dense<{literal}> : tensor<{kind}>"
@@ -150,7 +150,7 @@ class Constants(unittest.TestCase):
 
 
 class Regions(unittest.TestCase):
-    """What regions take from outside."""
+    """Values that regions capture."""
 
     def test_a_loop_carries_what_it_reads(self) -> None:
         program = imported(
@@ -322,7 +322,7 @@ class Committed(unittest.TestCase):
 
 
 class Refusals(unittest.TestCase):
-    """What cannot be converted, and what is said about it."""
+    """Functions that cannot be converted, and their errors."""
 
     def refusal(self, run: Callable[[], Any], *words: str) -> str:
         with self.assertRaises(ConversionError) as caught:

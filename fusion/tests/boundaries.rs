@@ -1,5 +1,5 @@
-//! Where regions end when nobody says so: loops are cut at the same places in every round, odd ops
-//! spoil little, and neither names nor frees nor what came before make a difference.
+//! Boundaries without a request: loops are cut at the same places in every round, odd ops have
+//! little effect, and neither names nor frees nor earlier ops matter.
 #![allow(missing_docs, reason = "a test")]
 
 use std::collections::{HashSet, VecDeque};
@@ -13,17 +13,17 @@ use fuseline_fusion::region::{
 use fuseline_fusion::{Attrs, DType, OpCode, Signature, Site, TensorType, ValueId};
 use fuseline_testgen::{Entropy, Seeded};
 
-/// An op of a loop's body: what it computes of which of the values that the round has.
+/// An op of a loop body: what it computes, of which values of the round.
 #[derive(Clone)]
 struct BodyOp {
     signature: Arc<Signature>,
     operands: Vec<usize>,
 }
 
-/// Shapes of the values, each kind computing with its own.
+/// Shapes of the values; ops combine values of one shape.
 const SIZES: [u64; 4] = [8, 64, 64, 4_096];
 
-/// Values that a round hands to the next, a few of each shape.
+/// Values that a round passes to the next, a few of each shape.
 const CARRIED: usize = 8;
 
 fn ty(kind: usize) -> TensorType {
@@ -40,7 +40,7 @@ fn kind(value: usize, ops: &[BodyOp]) -> usize {
 }
 
 fn random_op(entropy: &mut dyn Entropy, ops: &[BodyOp]) -> BodyOp {
-    // Mostly of what has just been made, as programs are.
+    // Mostly of recent values, as in programs.
     let values = 2 * CARRIED + ops.len();
     let first = if ops.is_empty() || entropy.draw(4) == 0 {
         entropy.draw(values as u32) as usize
@@ -64,8 +64,8 @@ fn random_op(entropy: &mut dyn Entropy, ops: &[BodyOp]) -> BodyOp {
     BodyOp { signature: Arc::new(signature), operands }
 }
 
-/// A body of so many ops. Values 0 to [`CARRIED`] are those of the round before, the next so many
-/// are the same in all rounds.
+/// A body with this many ops. Values 0 to [`CARRIED`] come from the previous round; the next as
+/// many are the same in all rounds.
 fn body(seed: u64, ops: usize) -> Vec<BodyOp> {
     let mut entropy = Seeded::new(seed);
     let mut body = Vec::new();
@@ -76,16 +76,16 @@ fn body(seed: u64, ops: usize) -> Vec<BodyOp> {
     body
 }
 
-/// What a recorder knows of a stream.
+/// A recorder's state for a stream.
 struct Recorder {
     builder: RegionBuilder,
     sealed: Vec<Region>,
     next: u64,
     carried: Vec<ValueId>,
     fixed: Vec<ValueId>,
-    /// Values whose handles a slow collector has not dropped yet.
+    /// Values whose handles a slow garbage collector has not dropped yet.
     garbage: VecDeque<ValueId>,
-    /// Most of these.
+    /// The largest number of them.
     slack: usize,
 }
 
@@ -115,7 +115,7 @@ impl Recorder {
         self.round_with(body, None);
     }
 
-    /// A round; in front of the op `asks` the program asks for a boundary.
+    /// A round. Before the op `asks` the program requests a boundary.
     fn round_with(&mut self, body: &[BodyOp], asks: Option<usize>) {
         let mut values: Vec<ValueId> = self.carried.iter().chain(&self.fixed).copied().collect();
         for (at, op) in body.iter().enumerate() {
@@ -138,7 +138,7 @@ impl Recorder {
             );
             values.push(result);
         }
-        // The next round gets the last values of each shape; all others go.
+        // The next round gets the last values of each shape; all others are freed.
         let mut carried = self.carried.clone();
         for (at, slot) in carried.iter_mut().enumerate() {
             let mut made =
@@ -165,8 +165,7 @@ fn key(region: Region) -> RegionKey {
     canon(region).key(&EnvFingerprint::of(b"a test"))
 }
 
-/// The regions of a stream, each with its key, its number of ops, and whether it was joined from
-/// units.
+/// The regions of a stream: key, number of ops, and number of units merged into it.
 fn told(sealed: Vec<Region>) -> Vec<(RegionKey, usize, usize)> {
     let of = |region: Region| {
         let (ops, units) = (region.sites.len(), region.units.len());
@@ -181,8 +180,8 @@ fn rounds(body: &[BodyOp], rounds: usize) -> Vec<Region> {
     recorder.sealed
 }
 
-/// The issue that this rule was made for: loops of any length, nothing new after four rounds and a
-/// half or some thousand ops, at most one executable for 256 ops and two.
+/// The case that motivated the rule: loops of any length cause nothing new after four and a half
+/// rounds or some thousand ops, with at most one executable for 256 ops plus two.
 #[test]
 fn loops_without_reads_settle() {
     for ops in [10, 17, 33, 57, 100, 256, 300, 511, 600, 795, 1_000, 1_500, 2_000, 3_000, 4_000, 5_000] {
@@ -197,11 +196,10 @@ fn loops_without_reads_settle() {
             }
             let what = format!("{ops} ops, seed {seed}: {} executables, the last at op {last}", seen.len());
             println!("{what}, of {at}");
-            // A short loop has what it begins with, the region that repeats, and what some of those
-            // are joined to.
+            // A short loop has its initial region, the region that repeats, and the merged regions.
             assert!(seen.len() <= (2 + ops / 256).max(3), "{what}");
             assert!(last <= (9 * ops / 2).max(3_600), "{what}");
-            // What repeats in the end is the round, or some of them.
+            // In the end the repeating region is the round, or several of them.
             let steady: Vec<usize> =
                 regions.iter().map(|&(_, len, _)| len).rev().skip_while(|len| len % ops != 0).collect();
             assert!(steady.len() >= 2 && steady[0] == steady[1], "{what}: {steady:?}");
@@ -209,7 +207,7 @@ fn loops_without_reads_settle() {
     }
 }
 
-/// Three rounds of a hundred have an op that is another one.
+/// Three rounds of a hundred have a different op.
 #[test]
 fn odd_ops_spoil_little() {
     for ops in [57, 300, 795, 3_000] {
@@ -249,7 +247,7 @@ fn odd_ops_spoil_little() {
     }
 }
 
-/// Neither names, nor when handles are dropped.
+/// Neither names nor the time of frees.
 #[test]
 fn names_and_collectors_change_nothing() {
     for ops in [40, 700, 2_500] {
@@ -266,8 +264,8 @@ fn names_and_collectors_change_nothing() {
     }
 }
 
-/// What the round behind it still lets go is no result of a round: rounds of a program that keeps
-/// its values for so long return no more than those of one that does not.
+/// A value that the next round frees is no result of a round: a program that keeps values that long
+/// has no more results than one that does not.
 #[test]
 fn frees_of_the_next_round_count() {
     for ops in [600, 700] {
@@ -284,7 +282,7 @@ fn frees_of_the_next_round_count() {
     }
 }
 
-/// Two rounds of nearly the same ops are told apart by any of them.
+/// Two rounds of nearly equal ops are distinguished by any op.
 #[test]
 fn a_round_is_sealed_only_if_each_op_is_the_expected_one() {
     let ops = 600;
@@ -308,7 +306,7 @@ fn a_round_is_sealed_only_if_each_op_is_the_expected_one() {
         assert!(!print.is_some_and(|print| recorder.builder.expects(print)), "op {at}");
         let keys: HashSet<RegionKey> = recorder.sealed[..before].iter().cloned().map(key).collect();
         let sealed: Vec<Region> = recorder.sealed.drain(before..).collect();
-        // Rounds that are sealed are what they were, the odd one is not among them.
+        // Sealed rounds are unchanged, and the odd one is not among them.
         assert!(
             sealed
                 .iter()
@@ -318,8 +316,8 @@ fn a_round_is_sealed_only_if_each_op_is_the_expected_one() {
     }
 }
 
-/// What lies between two boundaries is taken unseen only where the round that is expected would not
-/// have cut it.
+/// Ops between two boundaries are accepted without inspection only if the expected round would not
+/// have cut them.
 #[test]
 fn nothing_is_taken_unseen_where_a_round_is_expected() {
     let body = body(8, 600);
@@ -327,14 +325,14 @@ fn nothing_is_taken_unseen_where_a_round_is_expected() {
     assert!(recorder.builder.replay(40, &[], Boundary::Flush));
     (0..20).for_each(|_| recorder.round(&body));
     let print = recorder.sealed.iter().find_map(|region| region.round);
-    // More than a region can have lay before this boundary, so the round is expected behind it too.
+    // More ops than a region may have precede this boundary, so the round is expected after it too.
     recorder.builder.seal(Boundary::Flush, &mut recorder.sealed);
     assert!(recorder.builder.pending() == 0 && print.is_some_and(|print| recorder.builder.expects(print)));
     assert!(!recorder.builder.replay(40, &[], Boundary::Flush));
 }
 
-/// A loop that asks for a boundary at the same place of every eleventh round is cut there, and into
-/// rounds behind it, from the third time on.
+/// A loop that requests a boundary at the same place of every eleventh round is cut there, and
+/// after it into rounds, from the third time on.
 #[test]
 fn rounds_begin_where_the_program_asks() {
     for (ops, at) in [(600, 0), (600, 1), (700, 699), (1_100, 400), (2_300, 1_999), (2_300, 0)] {
@@ -344,7 +342,7 @@ fn rounds_begin_where_the_program_asks() {
         for round in 0..100 {
             recorder.round_with(&body, (round % 11 == 10).then_some(at));
             let regions = told(recorder.sealed.drain(..).collect());
-            // The first two find out where; then the round is a new region, once.
+            // The first two find the place; then the round is a new region, once.
             let is_settled = round > 3 * 11;
             for (key, len, _) in regions {
                 let is_new = keys.insert(key);
@@ -359,8 +357,8 @@ fn rounds_begin_where_the_program_asks() {
     }
 }
 
-/// Where a program asks at other places each time, rounds begin where the rule says, and nothing is
-/// compiled for each place.
+/// If a program requests boundaries at different places each time, rounds begin where the rule
+/// says, and nothing is compiled for each place.
 #[test]
 fn rounds_are_not_turned_to_each_place() {
     let ops = 700;
@@ -375,7 +373,7 @@ fn rounds_are_not_turned_to_each_place() {
     assert!(rounds.len() <= 2, "{} rounds", rounds.len());
 }
 
-/// A joined region is what its units are, one after the other.
+/// A merged region equals its units, one after the other.
 #[test]
 fn joined_regions_come_apart_into_their_units() {
     for ops in [100, 900, 2_500] {
@@ -393,7 +391,7 @@ fn joined_regions_come_apart_into_their_units() {
                 && alone.iter().all(|region| region.units.is_empty())
         );
         let apart: Vec<Region> = joined.into_iter().flat_map(Region::into_units).collect();
-        // A joined region is sealed later: what was freed by then is not less.
+        // A merged region is sealed later: no fewer values are freed by then.
         let is_equal = |(a, b): (&Region, &Region)| {
             a.inputs.len() == b.inputs.len()
                 && a.inputs

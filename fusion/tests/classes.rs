@@ -1,5 +1,5 @@
-//! Regions at several sizes, and the padded ones that compute them: the same numbers, whatever the
-//! padding holds.
+//! Regions at several sizes, and the padded regions that compute them: equal results, whatever the
+//! padding contains.
 #![allow(missing_docs, clippy::unwrap_used, reason = "a test")]
 
 mod support;
@@ -26,7 +26,7 @@ fn canon(graph: Graph) -> Arc<CanonRegion> {
     Arc::new(CanonRegion::new(graph, lifted))
 }
 
-/// Data in a larger type, with anything behind it.
+/// Data in a larger type, with arbitrary padding.
 fn padded_data(entropy: &mut dyn Entropy, data: &Literal, ty: &TensorType) -> Arc<Literal> {
     let mut bytes = fill(entropy, ty, Domain::Any, Aim::Everything).into_bytes();
     let inside = resized(&vec![1; data.bytes().len()], data.ty(), ty);
@@ -39,7 +39,7 @@ fn padded_data(entropy: &mut dyn Entropy, data: &Literal, ty: &TensorType) -> Ar
     Arc::new(Literal::from_bytes(ty.clone(), bytes).expect("elements of both"))
 }
 
-/// Runs a region and what it is padded to, and compares.
+/// Runs a region and its padded form, and compares.
 fn check(
     entropy: &mut dyn Entropy,
     region: &CanonRegion,
@@ -67,7 +67,7 @@ fn check(
         let cut = resized(found.bytes(), found.ty(), expected.ty());
         let cut = Literal::from_bytes(expected.ty().clone(), cut).expect("a part of it");
         let is_same = if padded.is_masked() {
-            // Zeros that are added change nothing but the sign of zero.
+            // Added zeros change nothing but the sign of zero.
             Check::Exact.compare(&cut, expected).map_err(|error| error.to_string())
         } else if cut == **expected {
             Ok(())
@@ -84,8 +84,8 @@ fn check(
     Ok(())
 }
 
-/// A sampled call in which some of the sizes that were `was` are `is`. `choice` says which, in an
-/// order that is always the same.
+/// A sampled call with some of the sizes `was` changed to `is`. `choice` selects them, in a fixed
+/// order.
 fn at_size(signature: &Signature, was: u64, is: u64, choice: &mut dyn FnMut() -> bool) -> Option<Signature> {
     let mut size = |size: u64| if size == was && choice() { is } else { size };
     let mut attempt = Attempt::of(signature);
@@ -118,7 +118,7 @@ fn at_size(signature: &Signature, was: u64, is: u64, choice: &mut dyn FnMut() ->
     attempt.infer().ok()
 }
 
-/// Every op at several sizes: no class, or the same results.
+/// Every op at several sizes: no class, or equal results.
 fn one_op(def: &'static OpDef, list: &[u32]) -> Result<bool, TestCaseError> {
     let mut entropy = from(list);
     let Some(call) = sampled(def, &mut entropy, Aim::Everything) else { return Ok(false) };
@@ -129,7 +129,7 @@ fn one_op(def: &'static OpDef, list: &[u32]) -> Result<bool, TestCaseError> {
         return Ok(false);
     }
     let was = sizes[place(&mut entropy, sizes.len())];
-    // All sizes that were equal, or some of them.
+    // All equal sizes, or some of them.
     let all = entropy.draw(2) == 0;
     let chosen: Vec<bool> = (0..64).map(|_| all || entropy.draw(2) == 0).collect();
     let mut regions = Vec::new();
@@ -156,7 +156,7 @@ fn one_op(def: &'static OpDef, list: &[u32]) -> Result<bool, TestCaseError> {
     Ok(any)
 }
 
-/// O1 for each row of the op table. Ops that have a rule are found to have one.
+/// O1 for each row of the op table. Each op with a rule is shown to use it.
 #[test]
 fn every_op_is_padded_right_or_not_at_all() {
     let found = RefCell::new(BTreeMap::<&str, u32>::new());
@@ -206,7 +206,7 @@ fn every_op_is_padded_right_or_not_at_all() {
     }
 }
 
-/// A graph and a way to write it.
+/// A graph and functions that add to it.
 #[derive(Default)]
 struct Writer(Graph);
 
@@ -233,7 +233,7 @@ impl Writer {
         self.0.push(OpCode::Reduce, attrs::dimensions(&[axis]), &[body], &[value, init]).unwrap()[0]
     }
 
-    /// One value for each row in every place of it.
+    /// Broadcasts one value for each row along the row.
     fn along(&mut self, rows: Ref, like: Ref) -> Ref {
         let shape = Shape::new(&self.dims(like)).unwrap();
         let axes: Vec<i64> = (0..self.dims(rows).len() as i64).collect();
@@ -257,7 +257,7 @@ impl Writer {
     }
 }
 
-/// A step of a decoder: one more key and value, a softmax over all so far, and their mean.
+/// A decoder step: one more key and value, a softmax over all so far, and their mean.
 fn decode(length: u64) -> Arc<CanonRegion> {
     let mut writer = Writer::default();
     let query = writer.param(&[2, 1, 4]);
@@ -280,7 +280,7 @@ fn decode(length: u64) -> Arc<CanonRegion> {
     canon(writer.0)
 }
 
-/// A step of an elimination: what is below and right of a place, less the product of what is left
+/// An elimination step: the part below and right of a position, minus the product of the parts left
 /// of it and above.
 fn eliminate(size: u64, place: u64) -> Arc<CanonRegion> {
     let mut writer = Writer::default();
@@ -342,7 +342,7 @@ fn a_triangular_loop_has_few_regions() {
     assert_eq!(regions.len(), 4, "8, 12, 16, 24");
 }
 
-/// Integers are combined exactly, in whatever order: their reductions are no reason not to pad.
+/// Integer reductions are exact in any order, so they do not prevent padding.
 #[test]
 fn reductions_of_integers_have_no_order() {
     let largest = |dtype: DType, size: u64| {
@@ -363,7 +363,7 @@ fn reductions_of_integers_have_no_order() {
     }
 }
 
-/// Sizes that were equal by chance are told apart by one more example.
+/// Sizes that were equal by chance are distinguished by one more example.
 #[test]
 fn a_class_learns() {
     let sum = |rows: u64, columns: u64| {
@@ -382,7 +382,7 @@ fn a_class_learns() {
     check(&mut Seeded::new(1), &region, &padded, &data_of(&region, 1)).unwrap();
 }
 
-/// O3: what is not only another size is of no class.
+/// O3: regions that differ in more than sizes have no common class.
 #[test]
 fn other_regions_have_no_class() {
     let negated = |dims: &[u64], op: OpCode| {
@@ -408,7 +408,7 @@ fn other_regions_have_no_class() {
     assert_eq!(of(&reversed(4), &reversed(5)), Some(reverse), "padding would come first");
 }
 
-/// O2: a number that varies is an argument.
+/// O2: a varying number is an argument.
 #[test]
 fn numbers_that_vary_are_scalars() {
     let mean = |size: u64| {

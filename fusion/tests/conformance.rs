@@ -1,9 +1,9 @@
 //! The conformance cases through the parser, the reference interpreter, the program format and the
 //! canonical form.
 //!
-//! Input: the folder of cases beside the workspace, or the one that `FUSELINE_CONFORMANCE` names. A
-//! case that uses an op or element type that the op table does not have is skipped, by name; any
-//! other problem is a failure.
+//! Input: the folder of cases beside the workspace, or the one in `FUSELINE_CONFORMANCE`. A case
+//! with an op or element type that the op table lacks is skipped, by name; any other problem is a
+//! failure.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
@@ -17,10 +17,10 @@ use fuseline_fusion::program::{Program, ProgramId};
 use fuseline_fusion::{Graph, Literal, Ref};
 use fuseline_interp as interp;
 
-/// How many of the cases beside the workspace pass at least.
+/// The minimum number of passing cases beside the workspace.
 const LEAST: usize = 1_900;
 
-/// Cases that are not held to what they expect, by name, each with the reason.
+/// Cases whose expected results are not checked, by name, each with the reason.
 const EXCUSED: &[(&str, &str)] = &[
     (
         "pow_complex64_20_30_complex64_20_30",
@@ -39,12 +39,12 @@ fn folder() -> PathBuf {
     }
 }
 
-/// Says something that the test harness does not hide.
+/// Prints a message that the test harness does not hide.
 fn announce(text: &str) {
     let _ = writeln!(io::stderr(), "{text}");
 }
 
-/// Runs the ops one by one; returns the data of every value.
+/// Runs the ops one by one. Returns the data of every value.
 fn evaluate(program: &Program) -> Result<HashMap<ProgramId, Arc<Literal>>, String> {
     let mut known: HashMap<ProgramId, Arc<Literal>> =
         program.values.iter().map(|value| (value.id, value.data.clone())).collect();
@@ -56,7 +56,7 @@ fn evaluate(program: &Program) -> Result<HashMap<ProgramId, Arc<Literal>>, Strin
     Ok(known)
 }
 
-/// Compares the outputs with what is expected.
+/// Compares the outputs with the expected ones.
 fn check(program: &Program) -> Result<(), String> {
     let known = evaluate(program)?;
     for ((output, expected), check) in program.outputs.iter().zip(&program.expected).zip(&program.checks) {
@@ -66,7 +66,7 @@ fn check(program: &Program) -> Result<(), String> {
     Ok(())
 }
 
-/// The ops as a region; the values are its parameters.
+/// The ops as a region whose parameters are the values.
 fn region(program: &Program) -> CanonRegion {
     let mut graph = Graph::new();
     let mut known: HashMap<ProgramId, Ref> =
@@ -162,7 +162,7 @@ fn the_interpreter_agrees_with_every_case() {
         let _ = writeln!(report, "skipped {count:4}: {reason}");
     }
     announce(&report);
-    // A folder of the user's has as many as it has.
+    // A folder of the user may have any number of cases.
     let least = if env::var_os("FUSELINE_CONFORMANCE").is_some() { 1 } else { LEAST };
     assert!(
         total.pass >= least,

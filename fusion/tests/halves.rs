@@ -1,5 +1,5 @@
-//! A region in two: the same ops in the same order, the same values, and every value held exactly
-//! as long as somebody needs it.
+//! A region in two parts: the same ops in the same order, the same values, and every value held
+//! exactly as long as it is needed.
 #![allow(missing_docs, reason = "a test")]
 
 mod support;
@@ -19,14 +19,14 @@ use fuseline_testgen::{Aim, Entropy, ProgramOptions, ProgramSampler};
 use proptest::test_runner::TestCaseError;
 use support::{choices, from, runner};
 
-/// The data of the values that are held.
+/// The data of held values.
 type Data = BTreeMap<ValueId, Arc<Literal>>;
 
 fn id(value: ProgramId) -> ValueId {
     ValueId::from_raw(u64::from(value.0) + 1).expect("not zero")
 }
 
-/// A program as regions, with values released wherever that may be.
+/// A program as regions, with values released at arbitrary points.
 fn recorded(program: &Program, how: &mut dyn Entropy) -> Vec<Region> {
     let lifted: Vec<ProgramId> = program
         .values
@@ -65,8 +65,8 @@ fn recorded(program: &Program, how: &mut dyn Entropy) -> Vec<Region> {
     sealed
 }
 
-/// Runs a region on what is held: takes its inputs, lets go of those that die, adds what lives on.
-/// `None` if the interpreter refuses.
+/// Runs a region on held values: takes its inputs, drops those that die, adds its outputs. `None`
+/// if the interpreter refuses.
 fn run(region: &Region, held: &mut Data) -> Result<Option<()>, TestCaseError> {
     let mut params = Vec::new();
     for input in &region.inputs {
@@ -85,7 +85,7 @@ fn run(region: &Region, held: &mut Data) -> Result<Option<()>, TestCaseError> {
     Ok(Some(()))
 }
 
-/// The ops of regions: what they compute of which values, and what they make.
+/// The ops of regions, with their operands and results.
 fn ops(regions: &[Region]) -> Vec<String> {
     let mut ops = Vec::new();
     for region in regions {
@@ -102,8 +102,8 @@ fn ops(regions: &[Region]) -> Vec<String> {
     ops
 }
 
-/// Every part in two until all are single ops, checking each step against the whole; the number of
-/// cuts.
+/// Splits every part in two until all are single ops, and compares each step with the whole.
+/// Returns the number of splits.
 fn check(whole: Region, held: &Data, wanted: &Data) -> Result<usize, TestCaseError> {
     let boundary = whole.boundary;
     let all = ops(std::slice::from_ref(&whole));

@@ -1,5 +1,5 @@
-//! What people are told about the mistakes they make most: the op, what was given, what the rule
-//! is, and the fix where there is one.
+//! Messages for the most common mistakes: the op, the arguments, the rule, and the fix if there is
+//! one.
 #![allow(missing_docs, clippy::unwrap_used, reason = "a test")]
 
 use std::sync::Arc;
@@ -20,7 +20,7 @@ fn shape(dims: &[u64]) -> Shape {
     Shape::new(dims).unwrap()
 }
 
-/// Checks what a refused call says.
+/// Checks the message of a refused call.
 fn says(op: OpCode, attrs: Attrs, bodies: &[Arc<Body>], operands: &[TensorType], wanted: &str) {
     let error = Signature::infer(op, attrs, bodies, operands).expect_err(wanted);
     assert_eq!(error.to_string(), wanted);

@@ -1,5 +1,5 @@
-//! Every row of the op table, by calls made from choices: valid ones run and survive being written,
-//! and what is wrong with an invalid one is said and never a panic.
+//! Every row of the op table, with calls made from choices: valid calls run and can be written, and
+//! invalid ones have a message and never panic.
 #![allow(missing_docs, reason = "a test")]
 
 mod support;
@@ -15,7 +15,7 @@ use proptest::test_runner::TestCaseError;
 use support::answer::{holds, is_answered};
 use support::{Attempt, choices, from, runner, sampled};
 
-/// Cases per row, and how many of them at least must lead to a call.
+/// Cases per row, and how many of them must lead to a call.
 const CASES: u32 = 60;
 const LEAST: u32 = 30;
 
@@ -37,7 +37,7 @@ fn every_row_is_sampled_run_and_written() {
     }
 }
 
-/// The samples of a row take every element type that the row takes.
+/// The samples of a row cover every element type that the row takes.
 #[test]
 fn every_element_type_is_sampled() {
     for def in &OPS {
@@ -82,7 +82,7 @@ fn hostile_calls_are_refused_with_words() {
     assert!(accepted > refused / 20, "{accepted} accepted, {refused} refused: the changes are all alike");
 }
 
-/// Combined with the ends of the range and with 1, it leaves them as they are.
+/// Combined with the identity element, the ends of the range and 1 are unchanged.
 #[test]
 fn what_is_neutral_changes_nothing() {
     use OpCode::{Add, And, Maximum, Minimum, Multiply, Or, Xor};

@@ -1,6 +1,5 @@
-//! What a region's key is made of, and what not: names, frees, interleavings and scalars' values
-//! change no key, and every change of what is computed changes it. The encoding under the key has
-//! one reading.
+//! The contents of a region's key: names, frees, interleavings and values of scalars do not change
+//! it, and every change of the computation does. The encoding under the key has one reading.
 //!
 //! Programs are made from choices, so that a failure shrinks to a small one.
 #![allow(missing_docs, reason = "a test")]
@@ -58,7 +57,7 @@ fn every_change_changes_the_key() {
     }
 }
 
-/// The environment is as much a part of the key as the region.
+/// The environment is part of the key like the region.
 #[test]
 fn every_environment_has_keys_of_its_own() {
     let program = sample(&mut Seeded::new(3), 6);
@@ -89,7 +88,7 @@ fn canonical_bytes_have_one_reading() {
     outcome.unwrap_or_else(|error| panic!("{error}"));
 }
 
-/// Bodies may nest as deep as a call may have them.
+/// Bodies at the depth limit of a call can be decoded.
 #[test]
 fn the_deepest_bodies_are_read_back() {
     let ty = TensorType::scalar(DType::I32);

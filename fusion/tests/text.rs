@@ -1,5 +1,5 @@
-//! Modules as text: what JAX and MLIR write is read, in all its spellings; what is wrong is said
-//! with its place; and no text does harm.
+//! Modules as text: the output of JAX and MLIR is read in all its spellings, errors have a
+//! position, and no text does harm.
 #![allow(missing_docs, reason = "a test")]
 
 #[path = "../../tests/support/exported.rs"]
@@ -18,7 +18,7 @@ fn parse(text: &str) -> TextModule {
     TextModule::parse(text).unwrap_or_else(|error| panic!("{error}\n{text}"))
 }
 
-/// A function without operands that returns the value `%0` of this type, which `body` makes.
+/// A function without operands that returns the value `%0` of this type, made by `body`.
 fn source(body: &str, ty: &str) -> String {
     format!("func.func @main() -> {ty} {{\n{body}\nreturn %0 : {ty}\n}}")
 }
@@ -62,7 +62,7 @@ fn constants_are_read_in_every_spelling() {
         ("dense<[true, false]>", "2xi1", Literal::from_slice(&[2], &[true, false]).expect("fits")),
         ("dense<true>", "2xi1", Literal::from_slice(&[2], &[true, true]).expect("fits")),
         ("dense<\"0xFF\">", "2xi1", Literal::from_slice(&[2], &[true, true]).expect("fits")),
-        // A byte per element, as MLIR writes them since 2025, and a bit per element, as before.
+        // One byte per element, as in MLIR since 2025, and one bit per element, as before.
         (&wide, "20xi1", Literal::from_slice(&[20], &flags).expect("fits")),
         ("dense<\"0x922409\">", "20xi1", Literal::from_slice(&[20], &flags).expect("fits")),
         (
@@ -109,7 +109,7 @@ fn narrow(dtype: DType, bytes: &[u8]) -> Literal {
     Literal::from_bytes(ty, bytes.to_vec()).expect("in range")
 }
 
-/// Each pair says the same in two forms.
+/// Each pair has the same meaning in two forms.
 #[test]
 fn forms_of_an_op_are_read_as_the_same() {
     let pairs = [
@@ -194,10 +194,10 @@ fn arguments_keep_their_aliases_and_composites_their_names() {
     assert_eq!((body.len(), body[0].signature().op()), (1, OpCode::Add));
 }
 
-// ----- what is wrong -----
+// ----- errors -----
 
-/// The error of a function with these lines, the first of which is line 2, and a parameter `%x:
-/// tensor<2xf32>`.
+/// The error of a function with these lines, the first of which is line 2, and a parameter
+/// `%x: tensor<2xf32>`.
 fn refused(lines: &str) -> TextError {
     let text = format!(
         "func.func @main(%x: tensor<2xf32>) -> tensor<2xf32> {{\n{lines}\nreturn %x : tensor<2xf32>\n}}"
@@ -290,7 +290,7 @@ fn what_is_wrong_is_said_with_its_place() {
         let error = refused(lines);
         assert_eq!((error.line(), error.column()), place, "{error}");
         assert!(error.problem().to_string().contains(words), "{error} does not say {words}");
-        // The line is shown with a mark under the place.
+        // The line is shown with a mark under the position.
         let shown = error.to_string();
         let [_, line, mark] = shown.lines().collect::<Vec<_>>()[..] else { panic!("{shown}") };
         let mark = mark.find('^').expect("a mark");
@@ -298,7 +298,7 @@ fn what_is_wrong_is_said_with_its_place() {
     }
 }
 
-/// What a module may say and this library has no form for is told apart from what is wrong.
+/// Valid modules that this library does not support are distinguished from invalid ones.
 #[test]
 fn what_is_not_supported_is_said_as_such() {
     let cases = [
@@ -322,7 +322,7 @@ fn what_is_not_supported_is_said_as_such() {
     assert!(refused("%0 = stablehlo.add %x").unsupported().is_none());
 }
 
-/// What a region uses from around it.
+/// Values that a region captures.
 #[test]
 fn captures_become_operands_carried_values_or_copies() {
     let text = "func.func @main(%p: tensor<i1>, %x: tensor<2xf32>, %n: tensor<i32>) -> (tensor<2xf32>, tensor<i32>) {
@@ -355,7 +355,7 @@ fn captures_become_operands_carried_values_or_copies() {
     for body in branch.signature().bodies() {
         assert_eq!(body.graph().params(), &branch.signature().operands()[1..]);
     }
-    // The bound is carried and comes out, unseen; the constant is a copy.
+    // The bound is carried and returned unused; the constant is a copy.
     let looped = of(OpCode::While);
     assert_eq!((looped.operands().len(), looped.signature().results().len()), (2, 2));
     let [cond, body] = [0, 1].map(|index| looped.signature().bodies()[index].graph());
@@ -380,9 +380,9 @@ fn captures_become_operands_carried_values_or_copies() {
     assert!(error.to_string().contains("can only use its arguments and scalar constants"), "{error}");
 }
 
-// ----- what is hostile -----
+// ----- hostile input -----
 
-/// Functions that call functions that call functions: each level doubles what is written out.
+/// Functions that call functions: each level doubles the size when inlined.
 fn doubling(levels: usize, body: &str) -> String {
     let mut text = String::from("func.func @main() { call @f0() : () -> ()\nreturn }\n");
     for level in 0..levels {
@@ -398,7 +398,7 @@ fn doubling(levels: usize, body: &str) -> String {
 fn texts_cannot_grow_without_bound() {
     let limits = [
         (doubling(40, ""), "has more than 65536 ops"),
-        // Few ops and much data: the constant is kept once, and what is encoded for bodies is
+        // Few ops and much data: the constant is stored once, and the encoding of bodies is
         // counted.
         (
             doubling(
@@ -415,7 +415,7 @@ fn texts_cannot_grow_without_bound() {
         let error = TextModule::parse(&text).expect_err(words);
         assert!(error.to_string().contains(words), "{error}");
     }
-    // Little of everything but text that is read again and again.
+    // Only text that is read repeatedly.
     let comment = format!("// {}", "a long comment ".repeat(70_000));
     let error = TextModule::parse(&doubling(12, &comment)).expect_err("too long");
     assert!(error.to_string().contains("calls large functions too often"), "{error}");
@@ -442,7 +442,7 @@ fn texts_cannot_grow_without_bound() {
     let error = TextModule::parse(&nested(1_000)).expect_err("too deep");
     assert!(error.to_string().contains("regions nest more than 16 deep"), "{error}");
     parse(&nested(16));
-    // Brackets are counted, not descended into.
+    // Brackets are counted without recursion.
     for bracket in ["(", "[", "{", "<", "dense<[", "array<i64: ", "#a<", "\"stablehlo.if\"(%p) ({"] {
         let text = format!("func.func @main() {{ %0 = stablehlo.constant {}", bracket.repeat(200_000));
         let error = TextModule::parse(&text).expect_err("it never ends");
@@ -450,12 +450,12 @@ fn texts_cannot_grow_without_bound() {
     }
 }
 
-/// Changes bytes, cuts and doubles parts, and swaps words with others of the same texts.
+/// Changes bytes, removes and duplicates parts, and swaps words with others from the same texts.
 fn mutated(entropy: &mut Seeded, texts: &[String]) -> String {
     let pick = |entropy: &mut Seeded, below: usize| entropy.draw(below as u32) as usize;
     let index = pick(entropy, texts.len());
     let mut bytes = texts[index].clone().into_bytes();
-    // A part of a text: whole functions take long, and most of what can go wrong is near.
+    // A part of a text: whole functions take long, and most errors are local.
     let words = |text: &str, entropy: &mut Seeded| {
         let words: Vec<String> =
             text.split_inclusive([' ', ',', '(', ')', '<', '>']).map(str::to_owned).collect();
@@ -489,7 +489,7 @@ fn mutated(entropy: &mut Seeded, texts: &[String]) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// X1 and X2, by 2,000 changed texts, or as many as `FUSELINE_TEXTS` says.
+/// X1 and X2, with 2,000 changed texts, or `FUSELINE_TEXTS`.
 #[test]
 fn hostile_texts_are_refused_with_words() {
     let count = std::env::var("FUSELINE_TEXTS").ok().and_then(|count| count.parse().ok()).unwrap_or(2_000);
@@ -505,7 +505,7 @@ fn hostile_texts_are_refused_with_words() {
         match TextModule::parse(&text) {
             Ok(module) => {
                 read += 1;
-                // What was read is a function like any other.
+                // An accepted text is a function like any other.
                 CustomOp::new("hostile", module.main().clone())
                     .unwrap_or_else(|error| panic!("seed {seed}: {error}"));
             }

@@ -1,9 +1,9 @@
-//! A program at the public API, on the reference device: whatever is recorded on whatever stream in
-//! whatever mode, dropped, copied and read at whatever time, every value read is the one that the
-//! interpreter computed.
+//! A program at the public API, on the reference device. Whatever is recorded on any stream in any
+//! mode, and dropped, copied and read at any time: every value read is the one that the interpreter
+//! computed.
 //!
-//! Each input has an engine of its own, so that it fails alone as it failed among others: about 1.5
-//! ms an execution, of which the engine with its threads takes a tenth.
+//! Each input has its own engine, so that it fails the same way alone: about 1.5 ms an execution,
+//! of which the engine and its threads take a tenth.
 
 use fuseline::fusion::{self, DTypeSet};
 use fuseline::{Budgets, Engine, EngineConfig, Mode, Stream, with_mode};
@@ -12,7 +12,7 @@ use fuseline_testgen::{Aim, Entropy as _, ProgramOptions, ProgramSampler, Sample
 use super::bytes::Bytes;
 use super::script::{Refused, STREAMS, describe, run as run_script, script};
 
-/// Two programs in a byte string: what is sampled, and what is done with it.
+/// Splits a byte string into a sampled program and choices of what to do with it.
 pub(super) fn program<'a>(data: &'a [u8], most_ops: usize) -> (Sampled, Bytes<'a>) {
     let (mut program, mut how) = Bytes::halves(data);
     let ops = program.ops(most_ops, &mut how);
@@ -27,7 +27,7 @@ pub(super) fn streams(engine: &Engine) -> Vec<Stream> {
 
 pub(super) fn run(data: &[u8]) {
     let (sampled, mut how) = program(data, 16);
-    // Regions that end early have more to do with each other.
+    // Regions that end early interact more.
     let ops = [Budgets::default().ops, 1, 2, 5][how.draw(4) as usize];
     let budgets = Budgets { ops, ..Budgets::default() };
     let mode = [Mode::Fused, Mode::Fused, Mode::Strict, Mode::Debug][how.draw(4) as usize];
@@ -36,7 +36,7 @@ pub(super) fn run(data: &[u8]) {
     let engine = config.build_reference().expect("the reference engine needs threads only");
     let streams = streams(&engine);
     let steps = script(&sampled, &mut how);
-    // More than twice the same, and it is replayed.
+    // More than two repetitions are replayed.
     for round in 0..rounds {
         let mut refused = Refused::default();
         let found = with_mode(mode, || run_script(&sampled, &steps, &streams, &mut refused));

@@ -1,14 +1,13 @@
-//! Canonical bytes that nobody wrote: refused, or the bytes of a region that lowers as any other
-//! does.
+//! Arbitrary canonical bytes are refused, or are the bytes of a region that lowers like any other.
 
 use fuseline_fusion::canon::{FORMAT, decode};
 use fuseline_fusion::lower::{Aliases, Numerics, lower};
 
-/// Data of results that is still lowered: constants and the like are printed.
+/// The largest size of results that are still lowered, because constants and the like are printed.
 const MAX_TEXT: usize = 4_096;
 
 pub(super) fn run(data: &[u8]) {
-    // The first byte is the format, which a fuzzer need not find.
+    // The first byte is the format version, which the fuzzer need not guess.
     let mut bytes = data.to_vec();
     if let Some(first) = bytes.first_mut() {
         *first = FORMAT;

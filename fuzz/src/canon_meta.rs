@@ -1,9 +1,8 @@
-//! Keys: what is the same under other names has the same key, what computes something else has
-//! another, and the bytes under a key have one reading.
+//! Keys: regions that differ only in names have the same key, regions that compute something else
+//! have different keys, and the bytes under a key have one reading.
 //!
-//! One of the three by the input's own bytes, with a few changes and a few other readings of each
-//! kind where the property tests, which call the same functions, try hundreds: about 1 ms an
-//! execution.
+//! An input tests one of the three, with a few changes and a few other readings of each kind. The
+//! property tests call the same functions and try hundreds. About 1 ms an execution.
 
 use fuseline_testgen::Entropy as _;
 

@@ -1,18 +1,17 @@
-//! Histories of the disk cache: up to three processes open a folder, store, load, sweep, mark,
-//! join, leave, are killed and crash, while calls of the file system fail, do a part of what they
-//! should or are the last of their process, and while another process does something between two
-//! calls of a step; entries are damaged, and days pass.
+//! Histories of the disk cache. Up to three processes open a folder, store, load, sweep, mark,
+//! join, leave, are killed and crash. File system calls fail, are done in part, or are the last of
+//! their process. Another process acts between two calls of a step, entries are damaged, and days
+//! pass.
 //!
-//! What is known of each entry is kept beside it, as the set of things that may be in its place:
-//! one thing where no call failed. A load gives what was stored under that request, whole, or
-//! nothing, and nothing only where nothing may be; damage is told of what was damaged only, and
-//! healed. After a sweep no file is left of anybody who is gone, there is room, and what left was
-//! the oldest that nobody was making. One process at most makes an artifact. What a process crashed
-//! on is in quarantine in every one that is opened later, and nothing else is.
+//! A model keeps the set of records that each entry may hold: one record if no call failed. A load
+//! returns a whole record that was stored under the request, or nothing if that is possible. Damage
+//! is reported only for damaged entries, and is repaired. A sweep leaves no file of a process that
+//! is gone, makes room, and removes the oldest entries that no process was making. At most one
+//! process makes an artifact. Exactly the requests that crashed a process are in quarantine in
+//! later ones.
 //!
 //! The calls are real ones on a folder in memory, made and removed for each input: about 0.7 ms an
-//! execution. The parts that fail and let time pass are those of the tests
-//! (`cache/tests/support/`).
+//! execution. The tests provide fault injection and the clock (`cache/tests/support/`).
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -33,7 +32,7 @@ use super::bytes::Bytes;
 use super::disk_support::Root;
 use super::disk_support::faulty::{Call, Faulty, Plan};
 
-/// Requests of a history.
+/// The number of requests of a history.
 const REQUESTS: usize = 3;
 const PROCESSES: usize = 3;
 const MAX_STEPS: usize = 24;
@@ -73,17 +72,17 @@ const CALLS: [Call; 16] = [
 
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    /// A process that is not there starts; with `true` it may only read.
+    /// Starts a process that is not running. With `true` it is read-only.
     Open(bool),
-    /// It ends as it should.
+    /// Ends a process regularly.
     Close,
-    /// It is killed, or crashes.
+    /// Kills a process, or with `true` crashes it.
     Die(bool),
-    /// So many bytes.
+    /// Stores an artifact of this many bytes.
     Store(usize, usize),
     Load(usize),
     Remove(usize),
-    /// To the most bytes, or to none.
+    /// Sweeps to the size limit, or with `true` to nothing.
     Sweep(bool),
     Mark(Stage, usize),
     Unmark,
@@ -93,7 +92,7 @@ enum Step {
     Damage(usize, u32, u32),
 }
 
-/// What another process does just before a call of a step.
+/// A step of another process just before a call of a step.
 #[derive(Clone, Copy, Debug)]
 struct Between {
     call: u64,
@@ -101,7 +100,7 @@ struct Between {
     step: Step,
 }
 
-/// Who does something, how the file system takes it, and what comes between.
+/// A step: its process, the behaviour of the file system, and a step of another process in between.
 #[derive(Clone, Copy, Debug)]
 struct Move {
     process: usize,
@@ -173,53 +172,53 @@ fn asked(request: usize) -> Record {
     }
 }
 
-/// A process: its tier, and what it holds.
+/// A process: its cache, flights and marks.
 struct Process {
     files: Arc<Faulty>,
     cache: Arc<DiskCache>,
     reads_only: bool,
     flights: Vec<(usize, Flight)>,
     marks: Vec<(usize, Mark)>,
-    /// What may stand in its marks though no mark of it lives: clearing it failed.
+    /// Requests whose marks may remain although they were dropped, because clearing failed.
     uncleared: BTreeSet<usize>,
-    /// A store failed, so that the next may be left out.
+    /// A store failed, so the next one may be skipped.
     pauses: bool,
-    /// What is in quarantine for it for sure, and until when.
+    /// Until when each request is certainly in quarantine for it.
     blamed: [Option<Duration>; REQUESTS],
 }
 
-/// What a process that crashed may have left in its marks. Those of one that ended in another way
-/// say nothing.
+/// The marks that a crashed process may have left. Marks of processes that ended otherwise do not
+/// count.
 struct Dead {
     sure: Vec<usize>,
     maybe: BTreeSet<usize>,
-    /// Somebody may have judged it in part.
+    /// Another process may have judged it in part.
     was_judged: bool,
 }
 
-/// What may be in the place of an entry: nothing, or the record with this number.
+/// The possible contents of an entry: nothing, or the record with this number.
 type Possible = BTreeSet<Option<usize>>;
 
 struct World {
     root: Root,
     config: DiskConfig,
     names: [Name; REQUESTS],
-    /// All that was ever given to a store.
+    /// All records that were ever passed to a store.
     records: Vec<Record>,
     places: [Possible; REQUESTS],
-    /// Something that is no entry may be in the place.
+    /// The entry's file may be damaged.
     damaged: [bool; REQUESTS],
     processes: [Option<Process>; PROCESSES],
     dead: Vec<Dead>,
-    /// Until when it is in quarantine for sure, for whoever is opened; counted as time that has
-    /// passed.
+    /// Until when each request is certainly in quarantine for processes that are opened now, as
+    /// time passed.
     blamed: [Option<Duration>; REQUESTS],
-    /// Something crashed that may have had it in its marks.
+    /// A process that may have marked it has crashed.
     may_be_blamed: [bool; REQUESTS],
     passed: Duration,
-    /// Somebody has opened the folder.
+    /// A process has opened the folder.
     is_made: bool,
-    /// As it was before the latest step.
+    /// `damaged` before the latest step.
     was_damaged: [bool; REQUESTS],
 }
 
@@ -264,8 +263,7 @@ thread_local! {
     static HISTORY: RefCell<Vec<Move>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Has the history said in front of what was wrong with it. libFuzzer unwinds nothing, so the
-/// panic's own hook says it.
+/// Prints the history in front of a failure. libFuzzer does not unwind, so the panic hook does it.
 #[allow(clippy::print_stderr, reason = "in front of a panic")]
 fn show(moves: &[Move]) {
     static HOOKED: Once = Once::new();
@@ -279,7 +277,7 @@ fn show(moves: &[Move]) {
     HISTORY.replace(moves.to_vec());
 }
 
-/// What a step came to.
+/// The outcome of a step.
 enum Came {
     Nothing,
     Stored(bool),
@@ -289,7 +287,7 @@ enum Came {
     JoinOutcome(JoinOutcome),
 }
 
-/// The part of a step that is the tier's.
+/// The part of a step that the cache does.
 fn act(cache: &DiskCache, step: Step, record: Option<&Record>, names: &[Name; REQUESTS]) -> Came {
     match (step, record) {
         (Step::Store(..), Some(record)) => Came::Stored(cache.store(record)),
@@ -333,13 +331,13 @@ impl World {
         self.told_what_was();
     }
 
-    /// Lets the process do it, with what comes between, and draws the conclusions.
+    /// Runs a step, with the one in between, and updates the model.
     fn act(&mut self, one: Move) {
-        // Most histories are about what comes behind an opening.
+        // Most histories are about what happens after opening.
         if self.processes[one.process].is_none() {
             self.open(one.process, false, Plan::Works);
         }
-        // Who may only read is not asked to.
+        // A read-only process is not asked to remove.
         let is_absurd = |process: &Process| process.reads_only && matches!(one.step, Step::Remove(_));
         if self.processes[one.process].as_ref().is_none_or(is_absurd) {
             return;
@@ -364,7 +362,7 @@ impl World {
         }
         let calls = process.files.calls().len() as u64;
         process.files.before(|_| {});
-        // A process that is dead has nobody who would hear what came of it.
+        // A dead process does not observe the outcome.
         let dies = matches!(one.plan, Plan::Dead(from) if calls > from) || matches!(one.step, Step::Die(_));
         if !dies && !matches!(one.step, Step::Close) {
             process.files.plan(Plan::Works);
@@ -395,7 +393,7 @@ impl World {
         }
     }
 
-    /// A new record for a store.
+    /// Makes a new record for a store.
     fn record(&mut self, step: Step) -> Option<usize> {
         let Step::Store(request, len) = step else { return None };
         let number = self.records.len();
@@ -405,7 +403,7 @@ impl World {
         Some(number)
     }
 
-    /// Sets up what comes between, if it can: what that is, and whether it has come.
+    /// Sets up the step in between if it is possible. Returns it, and whether it has run.
     fn prepare(&mut self, one: Move) -> (Option<(Step, Option<usize>)>, Arc<AtomicBool>) {
         let has_come = Arc::new(AtomicBool::new(false));
         let (Some(between), Some(process)) = (one.between, &self.processes[one.process]) else {
@@ -427,14 +425,14 @@ impl World {
         files.before(move |_| {
             if calls.fetch_add(1, Ordering::Relaxed) == between.call {
                 flag.store(true, Ordering::Relaxed);
-                // A flight is over at once.
+                // A flight ends at once.
                 drop(act(&cache, between.step, given.as_ref(), &names));
             }
         });
         (Some((between.step, record)), has_come)
     }
 
-    /// A step that may have had its effect, or a part of it.
+    /// Updates the model for a step that may have had its effect, or a part of it.
     fn may_have_done(&mut self, step: Step, record: Option<usize>) {
         match step {
             Step::Store(request, _) => _ = self.places[request].insert(record),
@@ -444,7 +442,7 @@ impl World {
         }
     }
 
-    /// What a step may come to, whatever failed.
+    /// Checks the outcomes that are wrong whatever has failed.
     fn is_allowed(&mut self, process: &Process, step: Step, came: &Came) {
         match (step, came) {
             (Step::Load(request), Came::Loaded(Some(found))) => self.may_be(request, found),
@@ -464,14 +462,14 @@ impl World {
         others.chain([process]).any(|process| process.flights.iter().any(|flight| flight.0 == request))
     }
 
-    /// Found where it may be.
+    /// Checks that a found record is possible.
     fn may_be(&self, request: usize, found: &Record) {
         let place = &self.places[request];
         let is_known = place.iter().flatten().any(|&number| self.records[number] == *found);
         assert!(is_known, "found {:?}, and there may be {place:?}", found.loaded_in);
     }
 
-    /// No call failed, and nothing came between: what has to come of a step.
+    /// Checks the required outcome of a step in which no call failed and nothing came between.
     fn conclude(
         &mut self,
         process: &mut Process,
@@ -556,7 +554,7 @@ impl World {
         fs::symlink_metadata(self.root.entry(&self.names[request])).is_ok()
     }
 
-    /// What is in the folder of entries.
+    /// The files in the folder of entries.
     fn aged(&self) -> Vec<Aged> {
         let Ok(entries) = fs::read_dir(self.root.folder("entries")) else { return Vec::new() };
         let aged = |entry: fs::DirEntry| {
@@ -644,7 +642,7 @@ impl World {
         }
     }
 
-    /// Somebody has looked at what the dead left.
+    /// A process has judged the marks of dead processes.
     fn judged(&mut self, is_sure: bool) {
         for dead in &mut self.dead {
             for &request in &dead.maybe {
@@ -664,7 +662,7 @@ impl World {
         }
     }
 
-    /// What crashed earlier ones is not tried, and nothing else is held back.
+    /// Requests that crashed earlier processes are in quarantine, and no others.
     fn is_blamed(&self, process: &Process) {
         for request in 0..REQUESTS {
             let found = process.cache.quarantine(&self.names[request]);
@@ -674,7 +672,7 @@ impl World {
         }
     }
 
-    /// It is gone, and did nothing more.
+    /// The process is gone and did nothing more.
     fn dies(&mut self, process: Process, crashed: bool) {
         process.files.plan(Plan::Works);
         let crashed = crashed
@@ -689,15 +687,15 @@ impl World {
             sure.iter().chain(&maybe).for_each(|&request| self.may_be_blamed[request] = true);
             self.dead.push(Dead { sure, maybe, was_judged: false });
         }
-        // Its files are closed, and none of them is removed.
+        // Its files are closed, but none is removed.
         drop(process);
     }
 
-    /// Somebody who may do it does something to the place of an entry.
+    /// Damages the file of an entry, as another program with access could.
     fn damage(&mut self, request: usize, what: u32, at: u32) {
         let path = self.root.entry(&self.names[request]);
         let Ok(bytes) = fs::read(&path) else { return };
-        // The same file may have been put aside before; what is in its place now is looked at.
+        // The same file may have been set aside before; what is in its place now counts.
         if self.damaged[request] || bytes.is_empty() {
             return;
         }
@@ -717,7 +715,7 @@ impl World {
                 fs::write(&path, bytes).expect("written");
             }
             3 => {
-                // Another one, whole and sealed, under this name.
+                // Another entry, complete and sealed, under this name.
                 let other = self.root.entry(&self.names[(request + 1) % REQUESTS]);
                 let Ok(other) = fs::read(other) else { return };
                 if other.get(16..48) == Some(&self.names[request].as_bytes()[..]) {
@@ -740,7 +738,7 @@ impl World {
         self.damaged[request] = true;
     }
 
-    /// Damage is told of what was damaged, and a crash of what crashed.
+    /// Damage is reported only for damaged entries, and quarantine only for crashes.
     fn told_what_was(&mut self) {
         for told in self.root.log.take() {
             let about = (0..REQUESTS).find(|&request| told.contains(&self.names[request].to_string()));
@@ -755,7 +753,7 @@ impl World {
         self.was_damaged = self.damaged;
     }
 
-    /// Whatever has happened, one more process finds what is there, and can do everything.
+    /// Whatever has happened, a new process finds the entries and can do everything.
     fn ends_well(&mut self) {
         for place in 0..PROCESSES {
             drop(self.processes[place].take());

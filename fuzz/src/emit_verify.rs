@@ -1,7 +1,7 @@
-//! Only what we mean reaches a plugin: what is printed for a region is read back as the region,
-//! names that users give included.
+//! Only the intended module reaches a plugin: the text printed for a region reads back as the
+//! region, including names from users.
 //!
-//! A program a quarter of the time, a name or a configuration otherwise: about 1 ms an execution.
+//! A program a quarter of the time, otherwise a name or a configuration: about 1 ms an execution.
 
 use std::sync::Once;
 
@@ -25,8 +25,8 @@ pub(super) fn run(data: &[u8]) {
                 panic!("{error} in {}", program.to_json());
             }
         }
-        // The bytes are names. Half the time each is made of what a name may have in it and one
-        // character more.
+        // The bytes are names. Half of the time each is made of characters that a name may have,
+        // and one more.
         1 => composite(&name(program)),
         2 => target(&name(program)),
         _ => {
@@ -51,7 +51,7 @@ fn ty() -> TensorType {
     TensorType::of(DType::F32, &[2]).expect("small")
 }
 
-/// A call that the table may refuse; if it does not, its module is read back.
+/// A call that the table may refuse. If accepted, its module is read back.
 fn call(op: OpCode, attrs: Attrs, bodies: &[std::sync::Arc<Body>]) -> bool {
     let mut graph = Graph::new();
     let x = graph.param(ty());
@@ -90,7 +90,7 @@ impl Handler for Copies {
 }
 
 fn target(name: &str) {
-    // A program can name what is registered only, and registering looks at the name.
+    // A program can name registered handlers only, and registering checks the name.
     let known = handler::target(name).is_some();
     let taken = call(OpCode::CustomCall, attrs::custom_call(name, Config::none(), false), &[]);
     assert_eq!(taken, known, "{name:?}");

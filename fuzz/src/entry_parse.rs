@@ -1,10 +1,11 @@
-//! Entries of the disk cache: bytes are an entry exactly if they are laid out as one, answer the
-//! name they are found by and carry the right MAC; whatever else they are they are refused, without
-//! a panic and without an allocation larger than they are.
+//! Entries of the disk cache. Bytes are an entry exactly if they have the right layout, match the
+//! name under which they are found and have the right MAC. All other bytes are refused, without a
+//! panic and without an allocation larger than the input.
 //!
-//! A fuzzer never finds a MAC or a hash, so by the first byte of the input the right MAC is put in
-//! after the input was changed, or the right name and the right MAC, or the input is the parts of a
-//! record. What an entry is is said here a second time, by offsets. About 10 µs an execution.
+//! A fuzzer never guesses a MAC or a hash. So the first byte of the input selects whether the right
+//! MAC is inserted after the input was changed, or the right name and MAC, or whether the input is
+//! the parts of a record. The layout is defined here a second time, by offsets. About 10 µs an
+//! execution.
 
 use std::time::Duration;
 
@@ -16,8 +17,8 @@ use super::bytes::Bytes;
 
 const HEADER: usize = 176;
 
-/// What opening may take beside the bytes themselves: their artifact, which gets bytes of its own,
-/// and what is said about them.
+/// Bytes that opening may allocate besides the input: for the artifact, which is copied, and for
+/// messages.
 const BESIDE: u64 = 4096;
 
 fn sealer() -> Sealer {
@@ -32,7 +33,7 @@ fn number(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(field(bytes, at))
 }
 
-/// What the bytes are an entry of, if they are one but for name and MAC.
+/// The record of the bytes, if they are an entry except for name and MAC.
 fn laid_out(bytes: &[u8]) -> Option<Record> {
     if bytes.len() < HEADER || bytes[..8] != *b"FUSELINE" || bytes[8..10] != [1, 0] {
         return None;
@@ -61,7 +62,7 @@ fn laid_out(bytes: &[u8]) -> Option<Record> {
     })
 }
 
-/// The parts of a record, in order.
+/// Takes the parts of a record, in order.
 fn record(how: &mut Bytes<'_>, body: &[u8]) -> Record {
     let time = |how: &mut Bytes<'_>| match how.draw(4) {
         0 => 0,
@@ -83,7 +84,7 @@ fn record(how: &mut Bytes<'_>, body: &[u8]) -> Record {
 
 pub(super) fn run(data: &[u8]) {
     let Some((&what, data)) = data.split_first() else { return };
-    // How to change it comes from the end, so that an entry with nothing behind it is one.
+    // The changes come from the end, so that an entry without anything after it stays one.
     let tail = data.len() - data.len().min(8);
     let mut how = Bytes::new(&data[tail..]);
     let sealer = sealer();
@@ -111,8 +112,8 @@ pub(super) fn run(data: &[u8]) {
     };
     let found_by = if bytes.len() >= 48 { Name::new(field(&bytes, 16)) } else { Name::new([0; 32]) };
     is_answered(&sealer, &found_by, bytes.clone());
-    // Looked for under another name, sealed with another secret, changed anywhere, cut off, longer:
-    // never.
+    // Looked up under another name, sealed with another secret, changed anywhere, truncated or
+    // extended: it is never accepted.
     let mut other = *found_by.as_bytes();
     other[how.draw(32) as usize] ^= 1 << how.draw(8);
     assert!(sealer.open(&Name::new(other), bytes.clone()).is_err(), "opened under another name");
@@ -128,7 +129,7 @@ pub(super) fn run(data: &[u8]) {
     let short = how.draw(bytes.len() as u32) as usize;
     assert!(sealer.open(&found_by, bytes[..short].to_vec()).is_err(), "{short} bytes of it are opened");
     assert!(sealer.open(&found_by, [&bytes[..], &[what]].concat()).is_err(), "opened with a byte more");
-    // The border between request and artifact is a part of what is asked, whoever sealed it.
+    // The boundary between request and artifact is part of the request, whoever sealed it.
     let mut moved = bytes.clone();
     let (request, artifact) = (number(&bytes, 128), number(&bytes, 136));
     if artifact > 0 {
@@ -139,8 +140,8 @@ pub(super) fn run(data: &[u8]) {
     }
 }
 
-/// The bytes are opened exactly if they should be, as what they say, and sealed again they are the
-/// same bytes.
+/// The bytes are opened exactly if they should be, as their contents say, and sealing gives the
+/// same bytes again.
 fn is_answered(sealer: &Sealer, name: &Name, bytes: Vec<u8>) {
     let len = bytes.len() as u64;
     let mut right = bytes.clone();

@@ -1,7 +1,7 @@
-//! A program while compiles, executions and transfers fail as planned: every value is either right
-//! or says why not, every handle is told once, and afterwards the engine works.
+//! A program while compiles, executions and transfers fail as planned. Every value is either right
+//! or has a reason, every handle is notified once, and afterwards the engine works.
 //!
-//! Each input has an engine of its own, as in `api_program`: about 1.3 ms an execution.
+//! Each input has its own engine, as in `api_program`: about 1.3 ms an execution.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,13 +12,13 @@ use fuseline_testgen::Entropy as _;
 use super::api_program::{program, streams};
 use super::script::{describe, run_failing, script};
 
-/// What planned faults say, and with them everything that fails because of them.
+/// The message of planned faults, and of everything that fails because of them.
 const WORDS: &str = "planned for this input";
 
-/// What happens at the first points of each kind: how many, and which fault.
+/// The faults at the first points of each kind.
 struct Plan {
-    /// For compiles, executions, uploads, downloads and what else there is: a bit for each of the
-    /// first points.
+    /// For compiles, executions, uploads, downloads and other points: a bit for each of the first
+    /// points.
     fails: [u32; 5],
     kind: u32,
     seen: [AtomicUsize; 5],
@@ -76,7 +76,7 @@ pub(super) fn run(data: &[u8]) {
             fail(&error);
         }
     }
-    // Each handle is told once, whatever becomes of it.
+    // Each handle is notified once, whatever happens to it.
     let told: Vec<Arc<AtomicUsize>> = (0..4).map(|_| Arc::default()).collect();
     let recorded = || -> fuseline::Result<Vec<fuseline::Tensor>> {
         let x = engine.tensor(&[1.0f32, 2.0], &[2])?;
@@ -111,7 +111,7 @@ pub(super) fn run(data: &[u8]) {
             fail(&format!("a handle was told {told} times"));
         }
     }
-    // The plan is over, and so are its consequences.
+    // The plan is over, and so are its effects.
     for seen in &plan.seen {
         seen.store(32, Ordering::Relaxed);
     }

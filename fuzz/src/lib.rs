@@ -1,12 +1,12 @@
-//! What the fuzz targets do, each as a function of bytes that panics when something is wrong.
+//! The fuzz targets, as functions of bytes that panic on an error.
 //!
-//! The same functions are run by libFuzzer (`fuzz_targets/`), by `tests/fuzz_regressions.rs` over
-//! `corpus/` and `regressions/` in every test run, and by `cargo xtask soak`. Programs and calls
-//! come from the generators of the property tests, so an op is fuzzed from the day it has a row in
-//! the op table.
+//! libFuzzer (`fuzz_targets/`) runs these functions, and so do `tests/fuzz_regressions.rs`, over
+//! `corpus/` and `regressions/` in every test run, and `cargo xtask soak`. Programs and calls come
+//! from the generators of the property tests, so an op is fuzzed as soon as it has a row in the op
+//! table.
 //!
-//! Another target is a module here, a line in [`TARGETS`], a line in `fuzz_targets/`, a `[[bin]]`
-//! in `Cargo.toml` and a folder `corpus/NAME`; a test says what is missing.
+//! To add a target, add a module here, a line in [`TARGETS`], a file in `fuzz_targets/`, a
+//! `[[bin]]` in `Cargo.toml` and a folder `corpus/NAME`. A test reports what is missing.
 #![allow(dead_code, missing_docs, unreachable_pub, unused_imports, reason = "each build uses a part")]
 
 mod bytes;
@@ -37,7 +37,7 @@ mod recording;
 #[path = "../../tests/support/script.rs"]
 mod script;
 
-/// A target: its name and what it does with bytes.
+/// A target: its name and its function.
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All targets.
@@ -54,10 +54,10 @@ pub const TARGETS: [Target; 10] = [
     ("text", text::run),
 ];
 
-/// What the target of a name does.
+/// Returns the target with this name.
 ///
 /// # Panics
-/// When there is none.
+/// If there is none.
 #[must_use]
 pub fn target(name: &str) -> fn(&[u8]) {
     let found = TARGETS.iter().find(|target| target.0 == name);

@@ -1,5 +1,5 @@
-//! Program files that nobody checked: refused with a place in them, or programs that are written
-//! and read again as themselves.
+//! Arbitrary program files are refused with a position, or are programs that survive writing and
+//! reading unchanged.
 
 use fuseline_fusion::program::Program;
 

@@ -1,7 +1,7 @@
-//! Calls with hostile attributes, sizes, operands and bodies: refused with words, or calls like any
-//! other.
+//! Calls with hostile attributes, sizes, operands and bodies are refused with a message, or are
+//! calls like any other.
 //!
-//! What is taken is run where it is small, and lowered and read back: about 0.5 ms an execution.
+//! Accepted calls run if they are small, and are lowered and read back: about 0.5 ms an execution.
 
 use fuseline_fusion::op::OPS;
 use fuseline_testgen::{Aim, Entropy as _};

@@ -1,5 +1,5 @@
-//! StableHLO text that nobody checked: refused with a place in it, or a function that is written
-//! and read again as itself.
+//! Arbitrary StableHLO text is refused with a position, or is a function that survives writing and
+//! reading unchanged.
 
 use fuseline_fusion::canon::{CanonRegion, decode};
 use fuseline_fusion::lower::{Aliases, Numerics, lower};
@@ -17,12 +17,12 @@ pub(super) fn run(data: &[u8]) {
             return;
         }
     };
-    // As the body of an op, which is how it gets into a program.
+    // Used as the body of an op, which is how it gets into a program.
     let Ok(op) = CustomOp::new("fuzz.op", module.main().clone()) else { return };
     let mut graph = Graph::new();
     let operands: Vec<_> = op.operands().iter().map(|ty| graph.param(ty.clone())).collect();
     let bodies = [op.body().clone()];
-    // Its data together may be more than a call may have.
+    // Its total data may exceed the limit of a call.
     if graph.push(OpCode::Composite, op.attrs().clone(), &bodies, &operands).is_err() {
         return;
     }

@@ -1,6 +1,5 @@
-//! Fourier transforms, factorisations, normalisation, and ops whose sizes are operands, against
-//! what they are by definition: the reference interpreter is what every other executor is compared
-//! with.
+//! Fourier transforms, factorizations, normalization, and ops with sizes as operands, against their
+//! definitions: every other executor is compared with the reference interpreter.
 #![allow(missing_docs, reason = "a test")]
 
 use std::sync::Arc;
@@ -57,7 +56,7 @@ fn at(matrix: &[C], size: usize, row: usize, column: usize) -> C {
 
 const FACTORISED: [DType; 6] = [DType::F16, DType::BF16, DType::F32, DType::F64, DType::C64, DType::C128];
 
-/// A positive definite matrix with rubbish in the triangle that is not read.
+/// A positive definite matrix with arbitrary data in the unused triangle.
 fn half_known(seed: u64, dtype: DType, size: usize, lower: bool) -> (Arc<Literal>, Vec<C>) {
     let ty = TensorType::of(dtype, &[size as u64, size as u64]).expect("small");
     let whole = numbers(&fill(&mut Seeded::new(seed), &ty, Domain::PositiveDefinite, Aim::Portable));
@@ -100,7 +99,7 @@ fn factors_are_those_of_the_specification() {
     let a = literal(&[3, 3], &[1f32, 2.0, 3.0, 2.0, 20.0, 26.0, 3.0, 26.0, 70.0]);
     let factor = run(OpCode::Cholesky, attrs::cholesky(true), &[a]);
     assert_eq!(factor.to_vec::<f32>(), Ok(vec![1.0, 0.0, 0.0, 2.0, 4.0, 0.0, 3.0, 5.0, 6.0]));
-    // Of two matrices the one that is not positive definite has no factor.
+    // Of two matrices, the one that is not positive definite has no factor.
     let pair = literal(&[2, 2, 2], &[4f64, 2.0, 2.0, 10.0, 1.0, 2.0, 2.0, 1.0]);
     let factors = run(OpCode::Cholesky, attrs::cholesky(false), &[pair]).to_vec::<f64>().expect("f64");
     assert_eq!(factors[..4], [2.0, 1.0, 0.0, 3.0]);
@@ -185,7 +184,7 @@ fn transforms_are_sums_of_turned_elements() {
     }
 }
 
-/// Several dimensions: forth and back is where it was, and a wave along each is one element.
+/// Several dimensions: a round trip is the identity, and a wave along each is one element.
 #[test]
 fn transforms_of_several_dimensions_go_back() {
     for kinds in [(FftType::Fft, FftType::Ifft), (FftType::Rfft, FftType::Irfft)] {
@@ -234,7 +233,7 @@ fn normalisation_is_that_of_the_specification() {
     assert_eq!(results[2].to_vec::<f32>(), Ok(vec![1.25]));
 }
 
-/// The gradients are those of the sum of the outputs, weighted.
+/// The gradients are those of the weighted sum of the outputs.
 #[test]
 fn gradients_are_differences_of_what_is_normalised() {
     let mut entropy = Seeded::new(3);
@@ -278,7 +277,7 @@ fn gradients_are_differences_of_what_is_normalised() {
     }
 }
 
-/// Sizes that contradict the record are an error that says both.
+/// Sizes that contradict the record are an error that names both.
 #[test]
 fn sizes_that_disagree_are_told() {
     let x = literal(&[2, 3], &[1f32; 6]);

@@ -1,5 +1,4 @@
-//! Products and convolutions whose sums may be in any order are those whose sums are in order, but
-//! for rounding (J4).
+//! Products and convolutions with sums in any order agree with ordered ones up to rounding (J4).
 #![allow(missing_docs, clippy::unwrap_used, reason = "a test")]
 
 #[path = "../../fusion/tests/support/hostile.rs"]
@@ -15,7 +14,7 @@ use fuseline_fusion::{Attrs, DType, Literal, OpCode, Signature, TensorType};
 use fuseline_interp::{self as interp, Arithmetic, SumOrder};
 use fuseline_testgen::{Aim, Entropy, Seeded};
 
-/// Ordinary numbers, and now and then, if `odd` ones are wanted, one that is not.
+/// Ordinary numbers, and now and then, if `odd`, a special one.
 fn data(ty: &TensorType, entropy: &mut dyn Entropy, odd: bool) -> Arc<Literal> {
     let odds = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 0.0, -0.0, 1e-40];
     let number = |_| match entropy.draw(if odd { 60 } else { u32::MAX }) {
@@ -37,7 +36,7 @@ fn holds(signature: &Arc<Signature>, entropy: &mut dyn Entropy, odd: bool) {
     let (expected, found) = (by(SumOrder::InOrder), by(SumOrder::AnyOrder));
     let numbers = |literal: &Literal| literal.to_vec::<f32>().unwrap();
     for (at, (expected, found)) in numbers(&expected).into_iter().zip(numbers(&found)).enumerate() {
-        // Factors are below 1 and terms of a sum at most some hundreds.
+        // Factors are below 1, and a sum has at most some hundred terms.
         let is_close = (expected - found).abs() <= 1e-4 || expected.to_bits() == found.to_bits();
         assert!(
             is_close || expected.is_nan() && found.is_nan(),
@@ -46,7 +45,7 @@ fn holds(signature: &Arc<Signature>, entropy: &mut dyn Entropy, odd: bool) {
     }
 }
 
-/// Every way to write a product, small.
+/// Every form of a product, small.
 #[test]
 fn sampled_products() {
     for code in [OpCode::DotGeneral, OpCode::Convolution] {
@@ -70,7 +69,7 @@ fn signature(code: OpCode, attrs: Attrs, dims: &[&[u64]]) -> Arc<Signature> {
     Arc::new(Signature::infer(code, attrs, &[], &types).unwrap())
 }
 
-/// Sizes that the library is asked for, matrices turned and not.
+/// Sizes at which the library is used, with and without transposed matrices.
 #[test]
 fn large_products() {
     let mut entropy = Seeded::new(1);
@@ -103,7 +102,7 @@ fn large_products() {
             );
         }
     }
-    // Two summed dimensions, and the batch in the midst.
+    // Two contracted dimensions, and the batch in the middle.
     let dims = DotDimensionNumbers {
         lhs_batching: &[1],
         rhs_batching: &[2],
@@ -140,7 +139,7 @@ fn large_convolutions() {
             holds(&signature(OpCode::Convolution, attrs, &dims), &mut entropy, false);
         }
     }
-    // More rows than are unrolled at a time, and padding where there was none before.
+    // More rows than one unrolled step has, and padding where there was none before.
     let options = ConvOptions { padding: vec![(2, 2); 2], ..ConvOptions::new(2) };
     let attrs = attrs::convolution(&ConvDimensionNumbers::channels_last(2), &options, DType::F32);
     holds(&signature(OpCode::Convolution, attrs, &[&[9, 40, 40, 4], &[3, 3, 4, 6]]), &mut entropy, false);

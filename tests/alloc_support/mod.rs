@@ -1,7 +1,7 @@
-//! An allocator that counts what a thread has, and fails where a test says so.
+//! An allocator that counts a thread's memory, and fails where a test says so.
 //!
 //! A test program that includes this module has [`Counting`] as its allocator. Failures and counts
-//! are of one thread, so tests may run at the same time. Only [`live_bytes`] counts all threads.
+//! belong to one thread, so tests may run in parallel. Only [`live_bytes`] counts all threads.
 #![allow(dead_code, unreachable_pub, reason = "each test uses a part")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -11,18 +11,18 @@ use std::sync::atomic::{AtomicI64, Ordering};
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Bytes that are allocated now, by any thread.
+/// Bytes that are currently allocated, by any thread.
 static LIVE: AtomicI64 = AtomicI64::new(0);
 
 thread_local! {
-    /// Bytes that this thread has allocated and not freed; less than nothing where it freed what
-    /// another thread allocated.
+    /// Bytes that this thread has allocated and not freed; negative if it freed memory of other
+    /// threads.
     static NOW: Cell<i64> = const { Cell::new(0) };
-    /// The most that there were since [`peak`] began.
+    /// The maximum since [`peak`] began.
     static MOST: Cell<i64> = const { Cell::new(0) };
-    /// Allocations of this thread.
+    /// The number of this thread's allocations.
     static COUNT: Cell<u64> = const { Cell::new(0) };
-    /// Which of them fails: none, if it is zero.
+    /// The number of the allocation that fails; none if it is zero.
     static FAILS: Cell<u64> = const { Cell::new(0) };
 }
 
@@ -30,8 +30,8 @@ thread_local! {
 #[derive(Debug)]
 pub struct Counting;
 
-/// Counts an allocation; whether it may be made. Thread-locals are gone when a thread ends, which
-/// allocates nothing of ours.
+/// Counts an allocation and returns whether it may succeed. A thread that ends has no thread-locals
+/// any more, and allocates nothing of ours.
 fn may_have(bytes: usize) -> bool {
     let counted = COUNT.try_with(|count| {
         count.set(count.get() + 1);
@@ -56,13 +56,13 @@ fn gives_back(bytes: usize) {
     let _ = NOW.try_with(|now| now.set(now.get().saturating_sub(bytes as i64)));
 }
 
-// SAFETY: every call goes to the system's allocator as it came, or fails as an allocator may.
+// SAFETY: every call goes to the system's allocator unchanged, or fails as an allocator may.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if !may_have(layout.size()) {
             return std::ptr::null_mut();
         }
-        // SAFETY: the caller's promises are those that `System` asks for.
+        // SAFETY: the caller guarantees what `System` requires.
         unsafe { System.alloc(layout) }
     }
 
@@ -77,7 +77,7 @@ unsafe impl GlobalAlloc for Counting {
             return std::ptr::null_mut();
         }
         gives_back(layout.size());
-        // SAFETY: the pointer came from `System` with this layout, and the caller promises the
+        // SAFETY: the pointer came from `System` with this layout, and the caller guarantees the
         // rest.
         unsafe { System.realloc(pointer, layout, size) }
     }
@@ -88,8 +88,8 @@ pub fn live_bytes() -> i64 {
     LIVE.load(Ordering::Relaxed)
 }
 
-/// What a function returns, and how many bytes more than before this thread had at most while it
-/// ran.
+/// Returns the result of a function, and the largest increase of this thread's allocated bytes
+/// while it ran.
 pub fn peak<T>(function: impl FnOnce() -> T) -> (T, u64) {
     let before = NOW.with(Cell::get);
     MOST.with(|most| most.set(before));
@@ -98,14 +98,14 @@ pub fn peak<T>(function: impl FnOnce() -> T) -> (T, u64) {
     (result, u64::try_from(most - before).unwrap_or(0))
 }
 
-/// What a function returns, and how many allocations this thread made while it ran.
+/// Returns the result of a function, and the number of this thread's allocations while it ran.
 pub fn count<T>(function: impl FnOnce() -> T) -> (T, u64) {
     let before = COUNT.with(Cell::get);
     let result = function();
     (result, COUNT.with(Cell::get) - before)
 }
 
-/// Lets the allocation fail that is so many from now, counted from one.
+/// Makes the `number`-th allocation from now fail, counted from one.
 pub fn fail_at(number: u64) {
     FAILS.with(|fails| fails.set(COUNT.with(Cell::get) + number));
 }

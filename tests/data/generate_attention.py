@@ -1,4 +1,5 @@
-"""Writes attention.json: attention by its formula in float64, which JAX's own function agrees with as far as it computes.
+"""Writes attention.json: attention by its formula in float64, compared with JAX's own function
+where that applies.
 
     pip install jax==0.10.2
     python generate_attention.py
@@ -16,12 +17,12 @@ CASES = Cases(jax=jax.__version__)
 
 
 def heads_first(x):
-    """JAX has the heads after the places."""
+    """JAX has the heads after the positions."""
     return np.moveaxis(np.asarray(x), 2, 1)
 
 
 def by_formula(q, k, v, mask, bias, causal, scale):
-    """softmax(scale q k^T + mask) v, with neighbouring heads sharing one of k and v."""
+    """softmax(scale q k^T + mask) v, where neighbouring heads share one of k and v."""
     q, k, v = heads_first(q), heads_first(k), heads_first(v)
     k, v = (np.repeat(x, q.shape[1] // x.shape[1], axis=1) for x in (k, v))
     scores = q @ k.swapaxes(-1, -2) * (q.shape[-1] ** -0.5 if scale is None else scale)
@@ -38,7 +39,7 @@ def add(heads, groups, queries, keys, width, features, seed, mask=None, bias=Non
     q = numbers(seed, 2, queries, heads, width)
     k = numbers(seed + 1, 2, keys, groups, width)
     v = numbers(seed + 2, 2, keys, groups, features)
-    # JAX wants one width for all; a narrower one of the values is a part of the result.
+    # JAX requires one width for all; narrower values are a part of a wider result.
     wide = np.pad(v, ((0, 0), (0, 0), (0, 0), (0, width - features)))
     mixed = jax.nn.dot_product_attention(
         jnp.array(q), jnp.array(k), jnp.array(wide), bias=bias, mask=mask, is_causal=causal, scale=scale)

@@ -1,4 +1,4 @@
-"""Writes einsum.json: what NumPy makes of equations that show its rules.
+"""Writes einsum.json: NumPy's results for equations that show its rules.
 
     pip install numpy==1.26.4
     python generate_einsum.py
@@ -8,7 +8,7 @@ import numpy as np
 
 from reference import Cases, integers
 
-# Each with the sizes of its operands. The elements are small integers, so that sums are exact.
+# Each with the sizes of its operands. The elements are small integers, so sums are exact.
 EQUATIONS = [
     ("i,i", (3,), (3,)), ("i,i->i", (3,), (3,)), ("i,j", (2,), (3,)), ("i,j->ji", (2,), (3,)), ("i->", (4,)), ("->", ()),
     (",", (), ()), ("ij", (2, 3)), ("ba", (2, 3)), ("ij->ji", (2, 3)), ("Ab", (2, 3)), ("bA", (2, 3)), ("ii", (3, 3)),
@@ -23,7 +23,7 @@ EQUATIONS = [
     ("i j , j k -> i k", (2, 3), (3, 2)), ("ij->", (0, 3)), ("ij,jk->ik", (2, 0), (0, 3)),
     ("abc,ade,bdf,cef->", (2, 3, 2), (2, 2, 3), (3, 2, 2), (2, 3, 2)), ("...ii->...i", (2, 3, 3)), ("ab...,b->a...", (2, 3, 2), (3,)),
 ]
-# What NumPy refuses.
+# Equations that NumPy refuses.
 REFUSED = [
     ("ij,jk", (2, 3), (4, 5)), ("ij", (2, 3, 4)), ("ijk", (2, 3)), ("ij->k", (2, 3)), ("ij->ii", (2, 3)), ("i,j", (2,)),
     ("i1", (2, 3)), ("i->i->i", (2,)), ("i..", (2, 3)), ("......", (2, 3)), ("ii", (2, 3)), ("ii", (1, 3)), ("...->", (2,)), ("i-", (2,)), ("->i", ()),

@@ -1,4 +1,4 @@
-"""Writes nn.json: what PyTorch makes of the functions of `fuseline::nn`, in float64.
+"""Writes nn.json: PyTorch's results for the functions of `fuseline::nn`, in float64.
 
     pip install torch==1.13.1 "numpy<2"
     python generate_nn.py
@@ -20,13 +20,13 @@ def tensor(array):
 
 
 def add(name, function, *arrays, **settings):
-    """Adds the case of a function of tensors."""
+    """Adds a case of a function of tensors."""
     result = function(*(tensor(array) for array in arrays))
     results = result if isinstance(result, (list, tuple)) else [result]
     CASES.add(name, arrays, [value.numpy() for value in results], **settings)
 
 
-# Around all the corners of the functions, and far from them.
+# Around all corners of the functions, and far from them.
 POINTS = np.array([
     -1e4, -800.0, -40.0, -6.5, -6.0, -3.5, -3.0, -2.0, -1.0, -0.5, -1e-3, -1e-12, -0.0, 0.0, 1e-12, 1e-3, 0.5, 1.0, 2.0, 3.0, 3.5,
     6.0, 6.5, 40.0, 800.0, 1e4,
@@ -140,7 +140,7 @@ def losses():
             ignored=None, **how)
         logs = torch.log_softmax(tensor(x), -1).numpy()
         add("nll", lambda x, y, w: F.nll_loss(x, y, w, ignore_index=-100, **how), logs, holes, weights, ignored=-100, **how)
-    # A class of probability 0 that nobody asked for.
+    # A class with probability 0 that no target uses.
     hole = x.copy()
     hole[0, (labels[0] + 1) % 4] = -np.inf
     add("cross_entropy", lambda x, y: F.cross_entropy(x, y), hole, labels, label_smoothing=0.0, ignored=None, reduction="mean")
@@ -150,7 +150,8 @@ def losses():
 
 
 def pools():
-    """Every mix of settings that a window of two by three on seven by eight allows, more dimensions with some of them."""
+    """All combinations of settings that a window of two by three on seven by eight allows, and some
+    of them with more dimensions."""
     def case(name, function, x, space, **settings):
         add(name, function, x, space=space, **settings)
 
@@ -174,7 +175,7 @@ def pools():
             for counted in [False, True]:
                 case("avg_pool", lambda x: average(x, size, stride, padding, ceil, counted), x, space, count_padding=counted,
                      **settings)
-            # Where a window sticks out, PyTorch scales up what is under it.
+            # PyTorch rescales windows that extend beyond the edge.
             if power and pad == 0 and not ceil:
                 p = 3.0
                 kernel = size if space > 1 else size[0]

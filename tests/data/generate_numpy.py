@@ -1,4 +1,4 @@
-"""Writes numpy.json: what NumPy makes of matrices, of sorting and of what goes with it, in float64.
+"""Writes numpy.json: NumPy's results for matrices, sorting and related functions, in float64.
 
     pip install numpy==1.26.4
     python generate_numpy.py
@@ -12,7 +12,7 @@ CASES = Cases(numpy=np.__version__)
 
 
 def squares():
-    """Square matrices, well conditioned and otherwise."""
+    """Square matrices, well conditioned or not."""
     yield numbers(1, 1, 1)
     yield numbers(2, 2, 2)
     yield numbers(3, 5, 5)
@@ -61,11 +61,11 @@ def linalg():
     for a in shapes():
         m, n = a.shape[-2:]
         add("svdvals", [a], np.linalg.svd(a, compute_uv=False))
-        # NumPy before version 2 counts singular values up to 1e-15; the precision of the type is
-        # what version 2 does.
+        # NumPy before version 2 counts singular values up to 1e-15. Version 2 uses the precision of
+        # the type.
         limit = np.finfo(float).eps * max(m, n)
         add("pinv", [a], np.linalg.pinv(a, rcond=limit))
-        # Of a matrix of lower rank the factors beyond its rank are made of rounding errors.
+        # For a matrix of lower rank, the factors beyond its rank consist of rounding errors.
         if np.all(np.isin(np.linalg.matrix_rank(a), [0, min(m, n)])):
             add("qr", [a], list(np.linalg.qr(a)))
             add("qr_complete", [a], list(np.linalg.qr(a, mode="complete")))
@@ -88,7 +88,7 @@ def order():
         for axis in range(-1, x.ndim - 1):
             add("sort", [x], np.sort(x, axis, kind="stable"), axis=axis)
             add("argsort", [x], np.argsort(x, axis, kind="stable"), axis=axis)
-    # NumPy takes differences of neighbours, and so finds NaN where one of them is infinite.
+    # NumPy uses differences of neighbours, and so returns NaN if one of them is infinite.
     for x in [numbers(32, 7), numbers(33, 2, 3, 4), np.where(np.isinf(holes), 0.5, holes)]:
         for axis in range(-1, x.ndim - 1):
             add("median", [x], np.median(x, axis), axis=axis)
@@ -112,21 +112,21 @@ def parts_of_networks():
     x = numbers(60, 2, 3, 4)
     for axes in [[0], [-1], [0, 2], [0, 1, 2]]:
         add("mean", [x], np.mean(x, tuple(axes)), axes=axes)
-    # Of equal elements the first come first, and NaN is larger than all.
+    # Equal elements keep their order, and NaN is larger than all.
     ties = integers(61, -2, 3, 4, 6)
     holes = numbers(62, 3, 5)
     holes[0, 2] = holes[1, 0] = holes[1, 4] = np.nan
     for x in [ties, holes]:
         for axis in [0, 1]:
             for k in [0, 1, 3]:
-                # A sort that is stable from the back gives equal elements in reverse, so the back
-                # is turned twice.
+                # A stable sort from the back reverses equal elements, so the array is flipped
+                # twice.
                 places = np.flip(x.shape[axis] - 1 - np.argsort(np.flip(x, axis), axis, kind="stable"), axis)
                 places = np.take(places, range(k), axis)
                 add("topk", [x], [np.take_along_axis(x, places, axis), places], k=k, axis=axis)
     indices = integers(63, 0, 5, 2, 3)
     add("one_hot", [indices], np.eye(5)[indices], classes=5)
-    # What is no class has a row of zeros.
+    # An index that is no class has a row of zeros.
     add("one_hot", [np.array([1, -1, 5, 0])], np.eye(6)[[1, 5, 5, 0]][:, :5], classes=5)
     table = numbers(64, 5, 2, 2)
     add("embedding", [table, indices], table[indices])
@@ -134,7 +134,7 @@ def parts_of_networks():
 
 
 def parts(z):
-    """Complex numbers as two arrays of floats, which is what the files can hold."""
+    """Complex numbers as two arrays of floats, because the files hold only floats."""
     return [np.asarray(z).real.copy(), np.asarray(z).imag.copy()]
 
 

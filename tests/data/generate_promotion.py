@@ -1,10 +1,12 @@
-"""Writes promotion.json: the element type that JAX gives two operands, for all pairs of its element types.
+"""Writes promotion.json: the element type that JAX gives two operands, for all pairs of its element
+types.
 
     pip install jax==0.10.2
     python generate_promotion.py
 
-Names are StableHLO's; `i*`, `f*` and `c*` are Python's numbers, which have a family but no width of their own ("weak" types
-in "Type promotion semantics", docs.jax.dev). A null is a pair that JAX refuses to promote.
+Names are StableHLO's. `i*`, `f*` and `c*` are Python's numbers, which have a family but no width
+("weak" types in "Type promotion semantics", docs.jax.dev). A null is a pair that JAX refuses to
+promote.
 """
 
 import itertools
@@ -37,7 +39,7 @@ def operand(name):
 
 
 def promoted(lhs, rhs):
-    """The type of both put together; a weak result has a family only."""
+    """Returns the type of the combination; a weak result only has a family."""
     concrete = [operand(name) for name in (lhs, rhs) if name not in WEAK]
     values = [operand(name) for name in (lhs, rhs)]
 

@@ -1,4 +1,4 @@
-"""Writes text.json and text/*.mlir: functions as JAX exports them, with what JAX makes of some inputs.
+"""Writes text.json and text/*.mlir: functions exported by JAX, with JAX's results for some inputs.
 
     pip install jax==0.10.2 jaxlib==0.10.2 numpy
     python generate_text.py
@@ -30,7 +30,7 @@ def add(name, function, *arrays, form="exported"):
         "lowered": lowered.as_text,
         "generic": lambda: lowered.compiler_ir().operation.get_asm(print_generic_op_form=True),
     }[form]()
-    # Where this file is on the machine that ran it is nobody's business.
+    # The location of this file on the generating machine must not get into the data.
     text = text.replace(str(pathlib.Path(__file__).parent.resolve()) + "/", "")
     (FOLDER / f"{name}.mlir").write_text(text.rstrip() + "\n")
     results = jax.tree.leaves(jax.jit(function)(*arrays))
@@ -53,7 +53,7 @@ def block(x, gain, w, b, v):
 
 
 def recurrent(xs, w, u):
-    """A scan whose step uses weights from around it."""
+    """A scan whose step uses weights from outside."""
 
     def step(state, x):
         state = jnp.tanh(x @ w + state @ u)
@@ -63,7 +63,7 @@ def recurrent(xs, w, u):
 
 
 def branches(choice, x, y):
-    """A switch in a loop, both of which use values from around them."""
+    """A switch in a loop, both of which use values from outside."""
 
     def body(i, total):
         picked = lax.switch(
@@ -79,7 +79,7 @@ def kernel(x_ref, y_ref, o_ref):
 
 
 def pallas(x, y):
-    """A Pallas kernel over blocks, which JAX lowers as a loop where it interprets kernels."""
+    """A Pallas kernel over blocks, which JAX lowers to a loop in interpreter mode."""
     block = pl.BlockSpec((4,), lambda i: (i,))
     call = pl.pallas_call(
         kernel, out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype), grid=(3,), in_specs=[block, block], out_specs=block, interpret=True
@@ -88,13 +88,13 @@ def pallas(x, y):
 
 
 def order(x, i):
-    """Sorts, places, gathers and scatters."""
+    """Sorts, positions, gathers and scatters."""
     best, places = lax.sort_key_val(x, lax.broadcasted_iota(np.int32, x.shape, 1), dimension=1)
     return best, places, jnp.argmax(x, axis=1), x[i], x.at[i].add(1.0), jnp.take_along_axis(x, i[:, None], 1), jnp.cumsum(x, 0)
 
 
 def images(x, k):
-    """Convolutions with every dimension number, and a pool with its gradient."""
+    """Convolutions with every dimension number, and pooling with its gradient."""
     dims = ("NHWC", "HWIO", "NHWC")
     y = lax.conv_general_dilated(x, k, (1, 2), ((1, 1), (0, 1)), rhs_dilation=(1, 2), dimension_numbers=dims)
     z = lax.conv_transpose(x, k, (2, 2), "SAME")
@@ -106,12 +106,12 @@ def images(x, k):
 
 
 def bits(key):
-    """A generator written in loops over unsigned integers."""
+    """A generator written as loops over unsigned integers."""
     return jax.random.bits(key, (3, 2)), jax.random.uniform(key, (5,)), jax.random.permutation(key, 6)
 
 
 def moves(x):
-    """Everything that moves elements."""
+    """All ops that move elements."""
     table = np.arange(300, dtype=np.float32).reshape(150, 2)
     flags = np.arange(130) % 3 == 0
     return (

@@ -1,7 +1,7 @@
-"""What the generators of reference data share: how cases are written.
+"""Shared by the generators of reference data: how cases are written.
 
-A case is one call: the name of the function, its settings, the tensors that go in and those that come out. Numbers are written
-with as many digits as doubles have; infinities and NaN, which JSON lacks, as strings.
+A case is one call: the name of the function, its settings, its input tensors and its results.
+Numbers have as many digits as doubles. Infinities and NaN, which JSON lacks, are strings.
 """
 
 import json

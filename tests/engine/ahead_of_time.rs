@@ -1,4 +1,4 @@
-//! Manifests, compiling ahead of time, and runs that compile nothing.
+//! Manifests, ahead-of-time compiles, and runs that compile nothing.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use fuseline::{Engine, EngineConfig, Event, Numerics, Result};
 
 use crate::support::{self, Log, place, vector};
 
-/// A small program of two regions. It stands here because errors and manifests name this file.
+/// A small program of two regions. It is in this file because errors and manifests name the file.
 fn program(engine: &Engine) -> Result<Vec<f32>> {
     let x = vector(engine, &[0.1, 0.2, 0.3]);
     let mut y = x.clone();
@@ -20,13 +20,13 @@ fn program(engine: &Engine) -> Result<Vec<f32>> {
     Ok(numbers)
 }
 
-/// What the program has in no region: several ops, so that they could be run one by one.
+/// Several ops that are in no region of the program, so that they could run one by one.
 fn another(engine: &Engine, size: usize) -> Result<Vec<f32>> {
     let x = vector(engine, &vec![0.5; size]);
     ((x.log1p()? - &x)?.sin()? * &x)?.to_vec::<f32>()
 }
 
-/// A manifest of the program, and of what else is to be run. `None` without a plugin.
+/// A manifest of the program and of another run. `None` without a plugin.
 fn recorded(root: &Path, config: EngineConfig, run: impl Fn(&Engine) -> Result<()>) -> Option<PathBuf> {
     let path = root.join("run.jsonl");
     let engine = support::plugin(config.without_disk_cache().manifest(&path))?;
@@ -51,8 +51,8 @@ fn names(log: &Log) -> Vec<&'static str> {
     log.take().iter().map(Event::name).collect()
 }
 
-/// A run that interprets what is new writes a manifest; another machine compiles that; a third run
-/// compiles nothing.
+/// A run that interprets new regions writes a manifest, another machine compiles it, and a third
+/// run compiles nothing.
 #[test]
 fn what_a_run_needs_is_compiled_ahead_of_it() {
     for config in [EngineConfig::new, || EngineConfig::new().numerics(Numerics::Exact)] {
@@ -86,8 +86,8 @@ fn what_a_run_needs_is_compiled_ahead_of_it() {
     }
 }
 
-/// A run that pads what comes at many sizes, or runs a bucket's executable, asks for the sizes
-/// themselves where nothing may be padded.
+/// A run that pads, or runs a bucket's executable, lists the exact sizes too, for runs that may not
+/// pad.
 #[test]
 fn sizes_that_were_padded_are_compiled_ahead_too() {
     let root = tempfile::tempdir().unwrap();
@@ -121,7 +121,7 @@ fn what_is_missing_fails_alone_and_is_not_run_op_by_op() {
     ] {
         assert!(error.contains(words), "{words:?} is not in: {error}");
     }
-    // What comes later is found by the engine that missed it.
+    // The engine that missed an executable finds it when it comes later.
     let _ = warmed(root.path(), &manifest, support::config());
     let expected = program(&engine).unwrap();
     let kept = vector(&engine, &[1.0, 2.0]);
@@ -132,14 +132,14 @@ fn what_is_missing_fails_alone_and_is_not_run_op_by_op() {
     assert_eq!(program(&engine).unwrap(), expected);
     let counters = engine.counters();
     assert_eq!((counters.compiles, counters.fallbacks), (0, 0), "{counters:?}");
-    // The first region of the first run, whose second was not recorded, and the one that nobody has
-    // compiled.
+    // The first region of the first run, whose second was not recorded, and the region that was
+    // never compiled.
     let names = names(&log);
     assert_eq!(names.iter().filter(|name| **name == "poisoned").count(), 2, "{names:?}");
     assert!(!names.contains(&"interpreted") && !names.contains(&"fallback"), "{names:?}");
 }
 
-/// What depends on a missing region fails with its error, and what does not is there.
+/// Values that depend on a missing region fail with its error, and the others are there.
 #[test]
 fn a_missing_region_fails_its_dependants() {
     let root = tempfile::tempdir().unwrap();
@@ -214,8 +214,8 @@ fn without_a_cache_there_is_no_such_engine() {
     assert!(EngineConfig::new().cache_only(true).build_reference().is_ok());
 }
 
-/// A request stands once in a manifest, whoever runs the program how often; and what a killed
-/// process leaves is gone on with.
+/// A request is in a manifest once, whichever runs made it and however often. A manifest that a
+/// killed process leaves is continued.
 #[test]
 fn a_manifest_is_gone_on_with() {
     let root = tempfile::tempdir().unwrap();
@@ -234,7 +234,7 @@ fn a_manifest_is_gone_on_with() {
     assert_eq!(lines(), first.regions().len() + 1);
     let more = run(6);
     assert!(more.regions().len() > first.regions().len());
-    // Every beginning of it is a manifest, or says that it is none.
+    // Every prefix of it is a manifest, or is refused as none.
     let whole = std::fs::read(&path).unwrap();
     let head = whole.iter().position(|&byte| byte == b'\n').unwrap() + 1;
     for len in 0..=whole.len() {
@@ -254,7 +254,7 @@ fn a_manifest_is_gone_on_with() {
     std::fs::write(&path, &whole[..whole.len() - 7]).unwrap();
     let again = run(6);
     assert_eq!((again.regions().len(), again.is_cut_off()), (more.regions().len(), false));
-    // A file that is something else stays as it is.
+    // A file with other contents is left unchanged.
     std::fs::write(&path, "a poem\n").unwrap();
     let error = support::config().manifest(&path).build_reference().unwrap_err().to_string();
     assert!(error.contains("run.jsonl:1"), "{error}");

@@ -1,6 +1,6 @@
-//! Ops with bodies on every engine: loops, branches, sorts, and what calls its body per element,
-//! with bodies that XLA cannot call and comparators that contradict themselves. `FUSELINE_PROGRAMS`
-//! multiplies the number of sampled programs, `FUSELINE_SEED` makes other ones.
+//! Ops with bodies on every engine: loops, branches, sorts, and ops that call their body per
+//! element, with bodies that XLA cannot call and comparators that contradict themselves.
+//! `FUSELINE_PROGRAMS` multiplies the number of sampled programs; `FUSELINE_SEED` changes them.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use fuseline_testgen::{Aim, ProgramOptions, ProgramSampler, Seeded};
 
 use crate::support::{self, engines, number, on_engines};
 
-/// A body from its parameters' types and what it does with them.
+/// A body from the types of its parameters and a closure that builds it.
 fn body(params: &[TensorType], make: impl FnOnce(&mut Graph, &[Ref]) -> Vec<Ref>) -> Arc<Body> {
     let mut graph = Graph::new();
     let params: Vec<Ref> = params.iter().map(|ty| graph.param(ty.clone())).collect();
@@ -78,7 +78,7 @@ fn sampled_programs_agree() {
     }
 }
 
-/// A loop with a bound that only the data knows, none of whose steps may be taken.
+/// A loop whose bound depends on data and may be zero.
 #[test]
 fn loops_take_as_many_steps_as_the_data_says() {
     on_engines(support::config, |engine| {
@@ -106,8 +106,7 @@ fn loops_take_as_many_steps_as_the_data_says() {
     });
 }
 
-/// An index without a branch takes the last, whether it is known when the region is compiled or
-/// not.
+/// An index without a branch takes the last branch, whether it is known at compile time or not.
 #[test]
 fn indices_without_a_branch_take_the_last() {
     on_engines(support::config, |engine| {
@@ -153,7 +152,7 @@ fn indices_without_a_branch_take_the_last() {
     });
 }
 
-/// By the total order NaN of either sign has a place, and so have the zeros.
+/// The total order gives a position to NaN of either sign, and to both zeros.
 #[test]
 fn floats_are_sorted_by_the_total_order() {
     on_engines(support::config, |engine| {
@@ -180,7 +179,7 @@ fn floats_are_sorted_by_the_total_order() {
 }
 
 /// Equal keys keep their order, and every operand is sorted by the key: floats of two types,
-/// `bool`, a dimension of none.
+/// `bool`, an empty dimension.
 #[test]
 fn operands_of_all_types_are_sorted_together() {
     on_engines(support::config, |engine| {
@@ -218,8 +217,8 @@ fn operands_of_all_types_are_sorted_together() {
     });
 }
 
-/// A comparator need not be an order. What comes of it is some order of the same elements, and
-/// never the end of the process.
+/// A comparator need not be an order. The result is then some permutation of the elements, and the
+/// process survives.
 #[test]
 fn comparators_that_contradict_themselves_give_a_permutation() {
     on_engines(support::config, |engine| {
@@ -233,7 +232,7 @@ fn comparators_that_contradict_themselves_give_a_permutation() {
         let comparators =
             [always, by(Comparison::Le), by(Comparison::Ne), by(Comparison::Eq), by(Comparison::Lt)];
         for count in [17_usize, 100, 1_000] {
-            // Many are equal and some are NaN.
+            // Many are equal, and some are NaN.
             let data: Vec<f32> =
                 (0..count).map(|i| if i % 7 == 3 { f32::NAN } else { (i * i % 5) as f32 }).collect();
             let x = engine.tensor(&data, &[count])?;
@@ -252,8 +251,8 @@ fn comparators_that_contradict_themselves_give_a_permutation() {
     });
 }
 
-/// The body of a sum that adds by as many steps of a loop as the second element says: no code on
-/// scalars.
+/// The body of a sum that adds in as many loop steps as the second element says: it is no scalar
+/// code.
 fn counted_sum() -> Arc<Body> {
     let element = scalar(DType::I32);
     let types = [element.clone(), element.clone()];
@@ -273,7 +272,7 @@ fn counted_sum() -> Arc<Body> {
     })
 }
 
-/// Bodies with a loop inside, which XLA's CPU backend would abort the process on.
+/// Bodies with a loop inside, on which XLA's CPU backend would abort the process.
 #[test]
 fn bodies_may_hold_any_op() {
     on_engines(support::config, |engine| {
@@ -304,7 +303,7 @@ fn bodies_may_hold_any_op() {
     });
 }
 
-/// Two inputs that are the same value are two inputs all the same.
+/// Two inputs with the same value are still two inputs.
 #[test]
 fn scatters_keep_equal_inputs_apart() {
     on_engines(support::config, |engine| {
@@ -339,7 +338,7 @@ fn scatters_keep_equal_inputs_apart() {
     });
 }
 
-/// What is refused is refused with the value it is about, the rule and what to do.
+/// A refusal names the value, the rule and what to do.
 #[test]
 fn bodies_that_do_not_fit_are_refused_with_words() {
     let engine = Engine::reference();

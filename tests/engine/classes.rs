@@ -1,5 +1,5 @@
-//! Sizes that vary: few executables for many sizes, the same numbers, and a size that stays gets
-//! its own.
+//! Varying sizes: few executables serve many sizes with the same results, and a size that recurs
+//! gets its own.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,7 +12,7 @@ use fuseline::{
 
 use crate::support::{Log, close, plugin, wait_until};
 
-/// One compile for each region that is new, and none in a hurry: what is compiled can be counted.
+/// One compile for each new region, and no baseline compiles, so that compiles can be counted.
 fn counted(which: ShapeClasses) -> EngineConfig {
     EngineConfig::new().interpret_cold_regions(false).quick_compiles(false).shape_classes(which)
 }
@@ -21,7 +21,7 @@ fn numbers(count: usize, step: f32) -> Vec<f32> {
     (0..count).map(|index| ((index * 7 % 23) as f32 - 11.0) * step).collect()
 }
 
-/// Tokens decoded with a cache that grows, after each the result.
+/// Decodes tokens with a growing cache. Returns the result after each.
 fn decode(engine: &Engine, tokens: usize) -> Result<Vec<Vec<f32>>> {
     const HEADS: usize = 2;
     const WIDTH: usize = 4;
@@ -51,7 +51,7 @@ fn a_growing_cache_compiles_once_for_each_bucket() {
         close(actual, expected, 1e-5);
     }
     let counters = engine.counters();
-    // The first two sizes by themselves, then 8, 12, 16, 24, 32, 48.
+    // The first two sizes have their own executables, the rest the buckets 8, 12, 16, 24, 32, 48.
     assert_eq!((counters.compiles, counters.padded), (2 + 6, TOKENS as u64 - 2), "{counters:?}");
     assert_eq!((counters.fallbacks, counters.poisoned), (0, 0));
     let told = log.take().iter().find_map(|event| match event {
@@ -59,7 +59,7 @@ fn a_growing_cache_compiles_once_for_each_bucket() {
         _ => None,
     });
     assert!(told.unwrap().ends_with("3 padded to 8, 4 padded to 8"));
-    // Once more: nothing is new.
+    // Again: nothing is new.
     decode(&engine, TOKENS).unwrap();
     assert_eq!(engine.counters().compiles, counters.compiles);
 }
@@ -90,7 +90,7 @@ fn sums_over_what_varies_are_padded_on_request_only() {
     assert!(told[0].contains("ShapeClasses::Masked"), "{told:?}");
 }
 
-/// Rows by themselves: what is padded by default.
+/// Independent rows: padded by default.
 fn rows(engine: &Engine, count: usize) -> Result<Vec<f32>> {
     let x = engine.tensor(&numbers(count * 3, 0.1), &[count, 3])?;
     let weights = engine.tensor(&numbers(6, 0.2), &[3, 2])?;
@@ -108,13 +108,13 @@ fn rows_are_padded_by_default_and_without_request_nothing_else() {
     // A region of 8, 12, 16 or 24 rows is the one that others are padded to.
     assert_eq!((engine.counters().compiles, engine.counters().padded), (2 + 4, 22 - 4));
     assert_eq!((off.counters().compiles, off.counters().padded), (24, 0));
-    // Other modes have single ops, which come in more places than one.
+    // Other modes have single ops, which occur in several places.
     let strict = plugin(counted(ShapeClasses::default())).unwrap();
     with_mode(Mode::Strict, || (1..=4).try_for_each(|count| rows(&strict, count).map(drop))).unwrap();
     assert_eq!(strict.counters().padded, 0);
 }
 
-/// What takes long to run is not run padded for ever.
+/// A region that takes long does not run padded forever.
 #[test]
 fn a_size_that_stays_has_its_own_executable() {
     let Some(engine) = plugin(EngineConfig::new()) else { return };
@@ -137,7 +137,7 @@ fn a_size_that_stays_has_its_own_executable() {
     assert!(after.executions > executions);
 }
 
-/// Sizes that come once each, and are soon interpreted: nothing is compiled.
+/// Sizes that occur once each, and are soon interpreted: nothing compiles.
 #[test]
 fn a_triangular_loop_compiles_nothing() {
     let Some(engine) = plugin(EngineConfig::new()) else { return };
@@ -161,7 +161,7 @@ fn a_triangular_loop_compiles_nothing() {
     assert_eq!((engine.counters().compiles_asked, engine.counters().padded), (0, 0));
 }
 
-/// A long step on large data with a sum over as many rows as there happen to be.
+/// A long step on large data with a sum over a varying number of rows.
 fn pooled_step(engine: &Engine, rows: usize) -> Vec<f32> {
     const SIZE: usize = 32_768;
     let chain = |mut x: Tensor| {
@@ -176,7 +176,7 @@ fn pooled_step(engine: &Engine, rows: usize) -> Vec<f32> {
     chain((&x * &weight).unwrap()).slice(&[0], &[50], &[1]).unwrap().to_vec::<f32>().unwrap()
 }
 
-/// O7: what is compiled for another size is what varies.
+/// O7: only the part that depends on the varying size is compiled again.
 #[test]
 fn of_what_varies_little_not_much_is_new() {
     const SIZES: usize = 30;
@@ -187,8 +187,8 @@ fn of_what_varies_little_not_much_is_new() {
     let step = |rows: usize| close(&pooled_step(&engine, rows), &pooled_step(&reference, rows), 1e-4);
     (0..SIZES).for_each(|size| step(100 + size));
     let counters = engine.counters();
-    // The first few sizes, then what lies before the sum and what lies behind it; the sums
-    // themselves are interpreted.
+    // The first few sizes, then the parts before and after the sum. The sums themselves are
+    // interpreted.
     assert_eq!(
         (counters.compiles_asked, counters.partitioned),
         (FEW + 2, SIZES as u64 - FEW),
@@ -200,7 +200,7 @@ fn of_what_varies_little_not_much_is_new() {
     });
     let (parts, words) = told.unwrap();
     assert!(parts.len() == 3 && parts[1] < 8 && words.contains("sizes that vary"), "{words} {parts:?}");
-    // A size that stays has an executable of its own: it has run in parts ten times, once so far.
+    // A size that recurs gets its own executable. It has run in parts once so far, of ten times.
     let before = engine.counters();
     (0..12).for_each(|_| step(100 + SIZES - 1));
     let after = engine.counters();
@@ -211,7 +211,7 @@ fn of_what_varies_little_not_much_is_new() {
     assert!(log.take().iter().any(whole));
 }
 
-/// What forty sizes take, each of them once, beside op by op.
+/// The cost of forty sizes, each used once, compared with op by op.
 #[test]
 #[ignore = "figures: `cargo test --release --test engine classes:: -- --ignored --nocapture`"]
 fn cost_of_what_varies_little() {
@@ -250,7 +250,7 @@ fn a_bucket_that_fails_costs_speed() {
             let fails = match point {
                 FaultPoint::Compile { ops } => stage == "compile" && is_bucket(ops),
                 FaultPoint::Execute { ops } => stage == "execute" && is_bucket(ops),
-                // The cache, padded.
+                // The upload of the cache, padded.
                 FaultPoint::Upload { bytes } => stage == "upload" && bytes == 2 * 8 * 4 * 4,
                 _ => false,
             };
@@ -285,9 +285,8 @@ fn cached(engine: &Engine) -> Result<Vec<Vec<f32>>> {
 /// Sizes that are compiled like any other region (`FEW_SIZES`).
 const FEW: u64 = 8;
 
-/// J1: sizes of which there are many, and which are not padded, are each interpreted until that has
-/// taken as long as a compile: but for the first few they are not all compiled at once and waited
-/// for.
+/// J1: many sizes that are not padded are interpreted, each until that has taken as long as a
+/// compile. Except for the first few, they are not all compiled at once and waited for.
 #[test]
 fn sizes_that_vary_do_not_wait_for_each_other() {
     const TOKENS: usize = 20;
@@ -301,19 +300,19 @@ fn sizes_that_vary_do_not_wait_for_each_other() {
     }
     let counters = engine.counters();
     assert_eq!(counters.compiles_asked, FEW, "{counters:?}");
-    // Those few are interpreted for longer if their compiles take longer.
+    // The first few are interpreted longer if their compiles take longer.
     assert!(counters.interpreted >= ROUNDS * (TOKENS as u64 - FEW) + 10 * FEW, "{counters:?}");
     assert_eq!(counters.padded, 0);
 }
 
-/// They have executables in the end, asked for when half of that time has passed; how often they
-/// are interpreted before is the same each time.
+/// They get executables in the end, requested after half of that time. The number of interpreted
+/// runs before that is deterministic.
 #[test]
 fn sizes_that_vary_and_stay_are_compiled() {
     let interpreted = || {
         let log = Log::default();
         let engine = plugin(EngineConfig::new().quick_compiles(false).event_sink(log.sink()))?;
-        // A sum over what varies, and a product that takes a while.
+        // A sum over the varying dimension, and a product that takes a while.
         let square = engine.tensor(&numbers(64 * 64, 0.01), &[64, 64]).unwrap();
         let (mut runs, mut asked, mut before) = (Vec::new(), None, u64::MAX);
         while engine.counters().interpreted != before {
@@ -323,7 +322,7 @@ fn sizes_that_vary_and_stay_are_compiled() {
                 drop(x.matmul(&square).unwrap().sum(&[0]).unwrap().to_vec::<f32>().unwrap());
             }
             runs.extend(log.take().into_iter().filter_map(|event| match event {
-                // Not those that are made because a compile is still under way.
+                // Without the runs that happen because a compile is still in progress.
                 Event::Interpreted { run, of, .. } if run <= of => Some((run, of)),
                 _ => None,
             }));
@@ -342,7 +341,7 @@ fn sizes_that_vary_and_stay_are_compiled() {
     assert_eq!(interpreted(), interpreted());
 }
 
-/// What the sequences of a decoder cost, whose cache grows by a token at a time.
+/// The cost of a decoder whose cache grows by one token at a time.
 #[test]
 #[ignore = "figures: `cargo test --release --test engine classes:: -- --ignored --nocapture`"]
 fn cost_of_a_growing_cache() {
@@ -354,7 +353,7 @@ fn cost_of_a_growing_cache() {
             drop(decode(&engine, 64).unwrap());
             let (took, counters) = (since.elapsed(), engine.counters());
             let did = counters.since(&before);
-            // What has waited, and what others are to be compared with.
+            // Sequences that have waited, and some to compare them with.
             if sequence <= 12 || sequence % 40 == 0 || took.as_millis() > 100 {
                 println!(
                     "{which:?} {sequence}: {took:.1?} after {:.1?}, {} interpreted, {} padded, {} by their own; {} compiled, {} pending",
@@ -371,8 +370,8 @@ fn cost_of_a_growing_cache() {
     }
 }
 
-/// A check is over all indices, however many there are, and exact: it keeps no region from being
-/// padded (O6), and finds what is there.
+/// A check covers all indices, however many there are, and is exact: it does not prevent padding
+/// (O6), and finds every bad index.
 #[test]
 fn checks_of_indices_are_padded() {
     let config = counted(ShapeClasses::default());

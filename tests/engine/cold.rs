@@ -1,5 +1,5 @@
-//! Regions that are new: interpreted while a compile would take longer, then compiled, and nobody
-//! can tell but by the time it takes.
+//! New regions: interpreted while a compile would take longer, then compiled. Only the timing shows
+//! the difference.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -47,12 +47,12 @@ fn paused_background_compiles_hold_up_nobody() {
     }
     let counters = engine.counters();
     assert_eq!((counters.interpreted, counters.compiles), (30, 0), "{counters:?}");
-    // What is waited for is compiled.
+    // Regions that are waited for are compiled.
     with_mode(Mode::Strict, || assert_eq!(step(&x).unwrap(), [2.0, 3.0]));
     assert!(engine.counters().compiles > 0, "{:?}", engine.counters());
 }
 
-/// Nobody waits for a compile in the time of which the interpreter does the work.
+/// No thread waits for a compile while the interpreter could do the work in that time.
 #[test]
 fn a_region_is_interpreted_for_as_long_as_its_compile_takes() {
     let gate = Gate::new();
@@ -77,7 +77,7 @@ fn a_region_is_interpreted_for_as_long_as_its_compile_takes() {
     assert_eq!((counters.interpreted, counters.executions, counters.compiles), (40, 3, 1));
 }
 
-/// A new shape in each round, none of them twice.
+/// A new shape in each round, none twice.
 #[test]
 fn what_is_run_once_is_not_compiled() {
     let Some(engine) = plugin(EngineConfig::new()) else { return };
@@ -97,7 +97,7 @@ fn what_is_large_is_compiled_at_once() {
     assert_eq!((engine.counters().interpreted, engine.counters().compiles), (0, 1));
 }
 
-/// What takes long to interpret is compiled at the same time.
+/// A region that takes long to interpret is compiled at the same time.
 #[test]
 fn a_long_region_is_compiled_beside_its_first_execution() {
     let Some(engine) = plugin(EngineConfig::new()) else { return };
@@ -113,7 +113,7 @@ fn a_long_region_is_compiled_beside_its_first_execution() {
     assert!(1 < counters.interpreted && counters.interpreted < 10, "{counters:?}");
 }
 
-/// Where the numbers or the place say so, nothing is interpreted.
+/// Nothing is interpreted if the numerics or the device forbid it.
 #[test]
 fn only_fast_fused_regions_of_the_host_are_interpreted() {
     let quiet = |engine: &Engine| {
@@ -137,7 +137,7 @@ fn only_fast_fused_regions_of_the_host_are_interpreted() {
     }
 }
 
-/// J2: the interpreter's failures cost speed.
+/// J2: failures of the interpreter only cost speed.
 #[test]
 fn what_the_interpreter_fails_on_is_compiled() {
     let fails = Arc::new(AtomicBool::new(true));
@@ -163,8 +163,8 @@ fn what_the_interpreter_fails_on_is_compiled() {
     assert_eq!(log.take().iter().filter(|event| told(event)).count(), 1);
 }
 
-/// Data of interpreted regions goes on to compiled ones and back, over streams, and is donated like
-/// any other.
+/// Data of interpreted regions passes to compiled ones and back, across streams, and is donated
+/// like any other.
 #[test]
 fn cold_and_warm_regions_hand_each_other_data() {
     let Some(engine) = plugin(EngineConfig::new()) else { return };
@@ -172,10 +172,10 @@ fn cold_and_warm_regions_hand_each_other_data() {
     let large = engine.tensor(&vec![1.0f32; 1 << 22], &[1 << 22]).unwrap();
     let mut small = engine.tensor(&[1.0f32], &[]).unwrap();
     for round in 0..20 {
-        // Too large to be interpreted, and reads what was.
+        // Too large to be interpreted; reads an interpreted result.
         let sum = (&large * &small.broadcast_to(&[1 << 22]).unwrap()).unwrap().sum(&[0]).unwrap();
         engine.stream().flush();
-        // Small enough, and reads what was not, on another stream.
+        // Small enough; reads a compiled result, on another stream.
         let one = other.from_literal(&Literal::from_slice(&[], &[1.0f32]).unwrap()).unwrap();
         small = (&one + &(&sum / 4_194_304.0).unwrap()).unwrap();
         assert_eq!(small.item::<f32>().unwrap(), f32::from(round as u8) + 2.0);
@@ -185,7 +185,7 @@ fn cold_and_warm_regions_hand_each_other_data() {
     assert_eq!(counters.poisoned, 0);
 }
 
-/// J1: two runs of a program give the same bits, round by round, where that is asked for.
+/// J1: with `reproducible`, two runs of a program have the same bits, round by round.
 #[test]
 fn runs_of_a_program_are_alike() {
     let run = || -> Option<Vec<Vec<u32>>> {
@@ -208,7 +208,7 @@ fn runs_of_a_program_are_alike() {
     }
 }
 
-/// The same of a program whose regions are joined: they are waited for, instead of running as their
+/// The same for a program whose regions are merged: it waits for them instead of running their
 /// units until they are there.
 #[test]
 fn runs_of_a_long_program_are_alike() {
@@ -232,7 +232,7 @@ fn runs_of_a_long_program_are_alike() {
     assert_eq!(run().as_ref(), Some(&first));
 }
 
-/// A failure reaches what depends on it, through what is interpreted.
+/// A failure reaches its dependents through interpreted regions.
 #[test]
 fn failures_go_through_cold_regions() {
     let config = EngineConfig::new().inject_faults(|point| match point {

@@ -1,5 +1,5 @@
-//! Engines of several replicas: collectives, and everything else that has data on each replica,
-//! held to the interpreter.
+//! Engines with several replicas: collectives, and everything else with data per replica, compared
+//! with the interpreter.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ fn config(replicas: usize) -> EngineConfig {
     support::config().replicas(replicas)
 }
 
-/// The elements of each replica.
+/// The elements on each replica.
 fn each(tensor: &Tensor) -> Vec<Vec<f32>> {
     tensor.read_replicas().unwrap().iter().map(|data| data.to_vec().unwrap()).collect()
 }
@@ -38,13 +38,13 @@ fn upload(stream: &Stream, replicas: &[Arc<Literal>]) -> Tensor {
 
 // ----- against the interpreter -----
 
-/// A sampled call with the data of each of its operands on each replica.
+/// A sampled call with the data of each operand on each replica.
 struct Sampled {
     signature: Signature,
     operands: Vec<Vec<Arc<Literal>>>,
 }
 
-/// Operands that are values of the pool are given by their place there, the others are new.
+/// Operands that are values of the pool are given by their index; the others are new.
 type Places = Vec<Option<usize>>;
 
 fn sample(
@@ -76,7 +76,7 @@ fn sample(
     Some((Sampled { signature, operands }, places))
 }
 
-/// The results of each replica.
+/// The expected results on each replica.
 fn wanted(signature: &Signature, operands: &[Vec<Arc<Literal>>], replicas: usize) -> Vec<Vec<Literal>> {
     let of = |replica: usize| operands.iter().map(|each| each[replica].clone()).collect();
     let operands: Vec<Vec<Arc<Literal>>> = (0..replicas).map(of).collect();
@@ -97,12 +97,12 @@ fn rounding_op(signature: &Signature) -> Option<OpCode> {
     }
 }
 
-/// How results may differ from those of the interpreter, which rounds after each combination.
+/// The allowed difference from the interpreter, which rounds after each combination.
 #[derive(Clone, Copy)]
 enum Tolerance<'a> {
-    /// Every bit counts.
+    /// All bits must be equal.
     Exact,
-    /// Long floats that are combined in the same order may be fused multiplications and additions.
+    /// Long floats combined in the same order may use fused multiply-adds.
     Fused,
     /// Another executor may round short floats only at the end. This is its result before that.
     Unrounded(&'a Literal),
@@ -302,7 +302,8 @@ fn random_programs_agree_with_the_interpreter() {
     }
 }
 
-/// What XLA does otherwise or refuses: other bodies, wider bodies, NaN, groups of several sizes.
+/// Cases that XLA computes differently or refuses: other bodies, wider bodies, NaN, groups of
+/// several sizes.
 #[test]
 fn bodies_that_the_plugin_does_not_combine_by() {
     on_engines(
@@ -374,12 +375,12 @@ fn values_have_data_on_each_replica() {
             let same = engine.tensor(&[1.0f32, 2.0], &[2])?;
             assert_eq!(each(&same), [[1.0, 2.0]; 3]);
             let own = engine.tensor_per_replica(&[&[1.0f32, 2.0], &[3.0, 4.0], &[5.0, 6.0]], &[2])?;
-            // A lifted scalar, a constant, and an op that knows where it runs.
+            // A lifted scalar, a constant, and an op that depends on the replica.
             let half = (&own * 0.5)?;
             assert_eq!(each(&half), [[0.5, 1.0], [1.5, 2.0], [2.5, 3.0]]);
             let place = engine.stream().replica_id()?.convert(DType::F32)?;
             assert_eq!(each(&place.add(&own)?), [[1.0, 2.0], [4.0, 5.0], [7.0, 8.0]]);
-            // Reads that do not say which replica are of the first.
+            // Reads that name no replica return data of the first.
             assert_eq!(half.to_vec::<f32>()?, [0.5, 1.0]);
             let scalar = engine.scalar(7.0f32);
             assert_eq!(each(&scalar), [[7.0]; 3]);
@@ -437,8 +438,7 @@ fn another_number_of_replicas_is_another_key() {
 
 // ----- regions -----
 
-/// What is computed before a collective, the collective and what is made of its result are one
-/// region.
+/// The ops before a collective, the collective, and the ops on its result are one region.
 #[test]
 fn a_collective_is_in_the_region_of_its_neighbours() {
     let log = Log::default();
@@ -461,9 +461,8 @@ fn a_collective_is_in_the_region_of_its_neighbours() {
     );
 }
 
-/// Several exchanges in one executable, some of which do not depend on each other, with products of
-/// matrices between them: all replicas come to them in one order, also where there are more of them
-/// than cores.
+/// Several collectives in one executable, some of them independent, with matrix products between
+/// them. All replicas reach them in one order, even if there are more replicas than cores.
 #[test]
 fn a_region_has_several_exchanges() {
     let log = Log::default();
@@ -478,7 +477,7 @@ fn a_region_has_several_exchanges() {
                 engine.synchronize()?;
                 log.take();
                 for _ in 0..20 {
-                    // On each replica another number in all places.
+                    // Each replica has a different number in all positions.
                     let own = start.mul(&place.broadcast_to(&[size, size])?)?;
                     let parts: Vec<Tensor> = (1..=6)
                         .map(|factor| {
@@ -507,7 +506,7 @@ fn a_region_has_several_exchanges() {
     }
 }
 
-/// What nobody uses of a collective is left out, on all replicas.
+/// A collective whose results nobody uses is removed on all replicas.
 #[test]
 fn a_collective_whose_results_nobody_uses_is_left_out() {
     on_engines(
@@ -539,7 +538,7 @@ fn step(
     Ok(((w - &(&grads[0] * 0.05)?)?, (b - &(&grads[1] * 0.05)?)?))
 }
 
-/// Training on parts of the data with averaged gradients is training on all of it, and compiles
+/// Training on parts of the data with averaged gradients equals training on all of it, and compiles
 /// nothing after the start.
 #[test]
 fn data_parallel_training_is_training_on_all_data() {
@@ -592,8 +591,8 @@ fn data_parallel_training_is_training_on_all_data() {
     );
 }
 
-/// Two streams hand collectives to the same devices: all devices get them in one order, so none
-/// waits for ever.
+/// Two streams launch collectives on the same devices. All devices get them in one order, so none
+/// deadlocks.
 #[test]
 fn streams_exchange_at_the_same_time() {
     on_engines(
@@ -621,8 +620,8 @@ fn streams_exchange_at_the_same_time() {
     );
 }
 
-/// Loops and branches whose bodies exchange data, and those that only know where they run and go
-/// different ways.
+/// Loops and branches whose bodies exchange data, and others that only depend on the replica and
+/// diverge.
 #[test]
 fn replicas_exchange_inside_loops_and_branches() {
     let log = Log::default();
@@ -648,8 +647,7 @@ fn replicas_exchange_inside_loops_and_branches() {
                 1,
                 "a loop that exchanges is in the region of its neighbours: {regions:?}"
             );
-            // So many rounds as the number of the replica says, and a branch that one of them
-            // takes.
+            // As many rounds as the replica's index, and a branch that only one replica takes.
             let place = stream.replica_id()?.convert(DType::I32)?;
             let (_, z) = stream.while_loop(
                 (engine.scalar(0i32), x.clone()),
@@ -660,7 +658,7 @@ fn replicas_exchange_inside_loops_and_branches() {
             let first = place.equal(&engine.scalar(0i32))?;
             let w = stream.cond(&first, x.clone(), |x| x.neg(), |x| &x * 10.0)?;
             assert_eq!(each(&w), [[-1.0], [30.0]]);
-            // With the number inside, replicas go different ways within one op.
+            // With the index inside, replicas diverge within one op.
             let (_, v) = stream.while_loop(
                 (engine.scalar(0i32), x.clone()),
                 |(i, _)| i.less_equal(&i.on_stream().replica_id()?.convert(DType::I32)?),
@@ -670,8 +668,8 @@ fn replicas_exchange_inside_loops_and_branches() {
             Ok(())
         },
     );
-    // Where they wait for each other, going different ways would have no end. The reference device
-    // says so.
+    // If diverging replicas wait for each other, the op would never end. The reference device
+    // reports it.
     let engine = config(2).build_reference().unwrap();
     let place = engine.stream().replica_id().unwrap().convert(DType::I32).unwrap();
     let first = place.equal(&engine.scalar(0i32)).unwrap();
@@ -703,7 +701,7 @@ fn what_does_not_fit_the_replicas_is_refused_where_it_is_recorded() {
             assert!(engine.tensor_per_replica(&[&[1.0f32], &[1.0, 2.0]], &[1]).is_err());
             let text = x.all_to_all(0, 1, None).unwrap_err().to_string();
             assert!(text.contains("dimension 1 of a tensor of rank 1"), "{text}");
-            // A program has one set of data.
+            // A program has only one set of data.
             let own = engine.tensor_per_replica(&[&[1.0f32], &[2.0]], &[1])?;
             let error = engine.capture("differs", || Ok(vec![own.neg()?])).unwrap_err();
             assert!(error.to_string().contains("differs between the replicas"), "{error}");
@@ -735,7 +733,7 @@ fn a_failure_is_that_of_all_replicas() {
     };
     on_engines(config, |engine| {
         let x = engine.tensor(&[1.0f32, 2.0], &[2])?;
-        // As a whole it fails, op by op it runs, the collective among the ops.
+        // The whole region fails, but its ops run one by one, the collective among them.
         let y = with_mode(Mode::Fused, || x.neg()?.abs())?.all_reduce(OpCode::Add, None)?;
         assert_eq!(each(&y), [[2.0, 4.0]; 2]);
         assert_eq!(engine.counters().fallbacks, 1);
@@ -756,7 +754,7 @@ fn a_failure_is_that_of_all_replicas() {
     );
 }
 
-// ----- the seam -----
+// ----- the interface for frameworks -----
 
 #[test]
 fn a_framework_reaches_every_replica() {
@@ -778,9 +776,9 @@ fn a_framework_reaches_every_replica() {
         assert_eq!(session.read_replicas(x).unwrap()[1].to_vec::<f32>().unwrap(), [2.0]);
         let error = session.record(stream, sum(Groups::all(3))).unwrap_err().to_string();
         assert!(error.contains("the program runs on 2"), "{error}");
-        // There is no such thing as the buffer of a value.
+        // A replicated value has no single buffer.
         assert!(session.lend(made[0].id).is_err());
-        // What a trace records is for the same engine.
+        // A trace belongs to the same engine.
         let trace = session.begin_trace().unwrap();
         let input = session.placeholder(trace, &ty).unwrap();
         let call = |groups| Call {

@@ -1,5 +1,4 @@
-//! What the engine promises: same results in every mode, boundaries for stated reasons, failures
-//! with an address.
+//! The engine's contract: equal results in all modes, boundaries with reasons, located failures.
 
 mod run_ahead;
 
@@ -80,7 +79,7 @@ fn an_embedding_lookup_takes_rows() {
             let indices = engine.tensor(&[2i32, 0, 9, -1], &[2, 2])?;
             let rows = table.take(&indices, 0)?;
             assert_eq!(rows.dims(), [2, 2, 3]);
-            // Indices outside are moved inside, as `gather` has it.
+            // Indices out of range are clamped, as in `gather`.
             assert_eq!(rows.to_vec::<f32>()?, [6., 7., 8., 0., 1., 2., 9., 10., 11., 0., 1., 2.]);
             let hot = engine.tensor(&[1i32, 5], &[2])?.one_hot(3, DType::F32)?;
             assert_eq!(hot.to_vec::<f32>()?, [0., 1., 0., 0., 0., 0.]);
@@ -159,7 +158,7 @@ fn a_read_of_a_known_value_is_no_boundary() {
     );
 }
 
-/// A time-out that no clock reaches is none.
+/// A timeout that no clock reaches is none.
 #[test]
 fn one_may_wait_for_ever() {
     let engine = Engine::reference();
@@ -168,14 +167,14 @@ fn one_may_wait_for_ever() {
     assert_eq!(y.to_literal_for(Duration::MAX).unwrap().bytes().len(), 8);
 }
 
-/// A way to ask for a value.
+/// A way to request a value.
 type Reading<'a> = &'a dyn Fn(&Tensor) -> Result<()>;
 
-/// Steps of more ops than a region takes: the read in each step keeps the cuts of all steps in the
-/// same places, whether or not what is read has been computed by then, and whoever asks for it.
+/// Steps with more ops than a region may have: the read in each step keeps all boundaries in the
+/// same places, whether or not the value is computed by then, and whichever thread requests it.
 #[test]
 fn a_loop_of_steps_over_budget_is_steady_too() {
-    // Not joined: the loss has to be there before it is asked for.
+    // Not merged: the loss has to be there before it is requested.
     let budgets = Budgets { ops: 16, joined_ops: 0, ..Budgets::default() };
     let log = Log::default();
     on_engines(
@@ -185,8 +184,7 @@ fn a_loop_of_steps_over_budget_is_steady_too() {
             let step = |x: &Tensor, read: Reading<'_>| -> Result<Tensor> {
                 let loss = x.sum(&[0])?;
                 let mut next = x.clone();
-                // Enough that a budget has ended the region of the loss long before it is asked
-                // for.
+                // Often enough that a budget ends the loss's region long before the read.
                 for _ in 0..100 {
                     next = ((&next * 0.5)? + 0.25)?;
                 }
@@ -196,8 +194,8 @@ fn a_loop_of_steps_over_budget_is_steady_too() {
             let reads: [(&str, Reading<'_>); 4] = [
                 ("host_read", &|loss| loss.wait()),
                 ("host_read", &|loss| {
-                    // The driver has been told of the log by now, so this ends; if not, the other
-                    // readings say the same.
+                    // The driver knows the log by now, so this ends. If not, the other reads test
+                    // the same.
                     let start = Instant::now();
                     while !loss.is_resolved() && start.elapsed() < Duration::from_secs(10) {
                         std::thread::yield_now();
@@ -230,8 +228,7 @@ fn a_loop_of_steps_over_budget_is_steady_too() {
                     _ => None,
                 });
                 let budget = || ("op_budget".to_owned(), 16);
-                // The sum and its initial value, then 100 times two ops and their broadcast
-                // scalars.
+                // The sum and its initial value, then 100 times two ops and their scalars.
                 let of_a_step = || (0..402 / 16).map(|_| budget()).chain([(reason.to_owned(), 402 % 16)]);
                 let steps: Vec<_> = (0..5).flat_map(|_| of_a_step()).collect();
                 assert_eq!(ours.collect::<Vec<_>>(), steps);
@@ -269,7 +266,7 @@ fn dying_inputs_are_reused_and_living_ones_are_not() {
     assert_eq!(engine.counters().donations, 5);
 }
 
-/// The same program with handles dropped at other places: the same keys, the same results.
+/// The same program with handles dropped at other points has the same keys and results.
 #[test]
 fn when_handles_are_dropped_does_not_change_keys() {
     let log = Log::default();
@@ -362,7 +359,7 @@ fn a_refused_op_says_what_the_rule_is_and_where() {
     assert!(error.to_string().contains("convert it to a float first"), "{error}");
     let error = a.on_stream().record(OpCode::Add, fuseline::Attrs::none(), &[], &[&a, &ints]).unwrap_err();
     assert!(error.to_string().contains("same element type"), "{error}");
-    // Nothing was lost: the engine works on.
+    // Nothing was lost: the engine still works.
     assert_eq!(a.sum(&[0, 1]).unwrap().item::<f32>().unwrap(), 0.0);
 }
 
@@ -400,7 +397,7 @@ fn a_region_that_does_not_compile_runs_op_by_op() {
     does_not_compile(config, &log, "too many ops for today");
 }
 
-/// E8: whoever waits for it is told.
+/// E8: threads that wait for it get the error.
 #[test]
 fn a_compiler_that_panics_is_one_that_fails() {
     let log = Log::default();
@@ -446,7 +443,7 @@ fn a_failure_poisons_exactly_what_depends_on_it() {
         })
     };
     on_engines(config, |engine| {
-        // Fails as a whole and works op by op: a fault costs speed, not a result.
+        // Fails as a whole but works op by op: a fault costs speed, not a result.
         let x = vector(engine, &[1.0, 2.0]);
         let y = x.neg()?.abs()?;
         assert_eq!(y.to_vec::<f32>()?, [1.0, 2.0]);
@@ -487,7 +484,7 @@ fn a_failure_poisons_exactly_what_depends_on_it() {
         assert!(dependant.to_vec::<f32>().is_err() && bad.to_vec::<f32>().is_err());
         assert_eq!(independent.to_vec::<f32>()?, [0.0, 0.0]);
         assert_eq!(good.to_vec::<f32>()?, [-1.0, -2.0]);
-        // Nothing is sticky.
+        // Failures are not sticky.
         close(&x.exp()?.to_vec::<f32>()?, &[std::f32::consts::E, 7.389_056], 1e-6);
         Ok(())
     });
@@ -564,7 +561,7 @@ fn handles_may_go_in_any_order() {
         vector(&engine, &[1.0]).neg().unwrap()
     };
     assert_eq!(y.to_vec::<f32>().unwrap(), [-1.0]);
-    // A stream with recorded ops that nobody reads goes away quietly.
+    // A stream with recorded ops that nobody reads goes away without an error.
     let engine = Engine::reference();
     let x = vector(&engine, &[1.0]);
     for _ in 0..1_000 {
@@ -574,7 +571,7 @@ fn handles_may_go_in_any_order() {
     drop(engine);
 }
 
-/// Takes a while, and gives what it is given.
+/// A slow identity.
 struct Slow;
 
 impl Handler for Slow {
@@ -589,8 +586,7 @@ impl Handler for Slow {
     }
 }
 
-/// However far the program is ahead, no more regions, and no more bytes of results, are on the
-/// device at once than was said.
+/// The regions and bytes of results in flight stay within the limits, however far the program is.
 #[test]
 fn back_pressure_bounds_what_is_in_flight() {
     const SIDE: usize = 64;
@@ -600,7 +596,7 @@ fn back_pressure_bounds_what_is_in_flight() {
         let log = Log::default();
         let config = || support::config().in_flight_limits(regions, bytes).event_sink(log.sink());
         on_engines(config, |engine| {
-            // Work enough for a plugin to do it on a thread of its own.
+            // Enough work for a plugin to do it on its own thread.
             let half = engine.tensor(&vec![0.5f32; SIDE * SIDE], &[SIDE; 2])?;
             let mut made = Vec::new();
             for _ in 0..40 {
@@ -625,12 +621,12 @@ fn back_pressure_bounds_what_is_in_flight() {
                     Event::Throttled { .. } => throttled += 1,
                     _ => {}
                 }
-                // An end may be told before its launch is.
+                // The end of an execution may be reported before its launch.
                 most = most.max(in_flight);
             }
             assert!(launched >= 40 && in_flight == 0, "{launched} launched, {in_flight} not done");
             assert!(most <= 2, "{most} at once");
-            // The reference device is done when it is asked.
+            // The reference device is done at once.
             if engine.pjrt_device().is_some() {
                 assert!(throttled > 0 && most == 2, "the limit was not reached: {throttled}, {most}");
             }
@@ -707,7 +703,7 @@ fn a_recompile_storm_is_told_once_with_what_varies() {
             assert!(site.to_string().contains("tests/engine/contract.rs:"), "{site}");
             assert!(told[0].to_string().contains("pad it"), "{}", told[0]);
 
-            // Places that are written into the program.
+            // Positions that are part of the program.
             let x = vector(engine, &[0.0; 40]);
             for from in 0..20 {
                 x.narrow(0, from, from + 4)?.neg()?.wait()?;
@@ -726,15 +722,14 @@ fn a_recompile_storm_is_told_once_with_what_varies() {
     );
 }
 
-/// A compile is counted when its executable can be found, which whoever waits for the number relies
-/// on.
+/// A compile is counted only once its executable can be found: waiters rely on that.
 #[test]
 fn what_is_counted_as_compiled_is_there() {
     let known = Arc::new(Mutex::new(None::<Engine>));
     let (send, counted) = mpsc::channel();
     let engine = known.clone();
     let sink = move |event: &Event| {
-        // Told by the thread that compiles, before it hands the executable over.
+        // Reported by the compiling thread, before it hands over the executable.
         if let (Event::CompileFinished { .. }, Some(engine)) = (event, &*engine.lock().unwrap()) {
             let _ = send.send(engine.counters().compiles);
         }
@@ -745,7 +740,7 @@ fn what_is_counted_as_compiled_is_there() {
             *known.lock().unwrap() = Some(engine.clone());
             let x = vector(engine, &[1.0]);
             for round in 0..3u64 {
-                // Another region each time.
+                // A different region each time.
                 (0..=round).try_fold(x.clone(), |x, _| x.neg())?.wait()?;
                 assert_eq!(counted.recv().unwrap(), round);
                 assert_eq!(engine.counters().compiles, round + 1);
@@ -756,7 +751,7 @@ fn what_is_counted_as_compiled_is_there() {
     );
 }
 
-/// What an engine drops when it goes.
+/// Reports the thread on which the engine drops it.
 struct Tell(mpsc::Sender<std::thread::Thread>);
 
 impl Drop for Tell {
@@ -765,8 +760,7 @@ impl Drop for Tell {
     }
 }
 
-/// An engine waits for its threads when it goes, so it goes on the program's threads or on its own,
-/// though data is on its way that somebody asked for.
+/// An engine is dropped on the program's threads or its own, even with requested data in flight.
 #[test]
 fn an_engine_does_not_go_on_a_thread_of_the_plugin() {
     let me = std::thread::current().id();

@@ -1,4 +1,4 @@
-//! Ops that a user defines: functions that JAX exported, called like any other op, fused with their
+//! User-defined ops: functions exported by JAX, called like any other op, fused with their
 //! neighbours, by handle and by name.
 
 use std::sync::Arc;
@@ -50,7 +50,7 @@ fn functions_from_jax_are_ops_in_every_mode() {
     });
 }
 
-/// Neighbours before and after land in one region and one executable with the op, whatever it
+/// Neighbours before and after are in one region and one executable with the op, whatever it
 /// consists of.
 #[test]
 fn an_op_fuses_with_its_neighbours() {
@@ -109,7 +109,7 @@ fn a_name_stands_for_one_function() {
         assert!(Arc::ptr_eq(&op, &engine.custom_op("test.gate").unwrap()));
         let other = CustomOp::from_stablehlo("test.gate", &GATE.replace("tanh", "sine"))?;
         assert_ne!(op.fingerprint(), other.fingerprint());
-        // Names of values and functions are nothing that a function consists of.
+        // Names of values and functions are not part of a function's identity.
         let same =
             CustomOp::from_stablehlo("test.gate", &GATE.replace("%0", "%zero").replace("@times", "@f"))?;
         assert_eq!(op.fingerprint(), same.fingerprint());

@@ -1,7 +1,7 @@
-//! Regions and keys are a function of what is recorded: whatever the load, the threads, the memory
-//! and the order in which handles are dropped. `FUSELINE_RUNS` sets the number of runs (1,000 if it
-//! is not set; on the plugin two of each program, or a 500th of that), `FUSELINE_SEED` varies the
-//! programs. Several streams: `tests/ops/programs.rs`.
+//! Regions and keys depend only on what is recorded, not on load, threads, memory or the order in
+//! which handles are dropped. `FUSELINE_RUNS` sets the number of runs (default 1,000; on the plugin
+//! two of each program, or a 500th of that); `FUSELINE_SEED` varies the programs. Several streams:
+//! `tests/ops/programs.rs`.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
@@ -15,10 +15,10 @@ use fuseline_testgen::{Entropy, Seeded};
 
 use crate::support::{self, Log, number, plugin_for};
 
-/// Each is run again and again under other conditions.
+/// Programs, each of which runs repeatedly under different conditions.
 const PROGRAMS: u64 = 10;
 
-/// One op of a program; operands count back from the latest value.
+/// One op of a program. Operands count back from the latest value.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Add(usize, usize),
@@ -28,8 +28,8 @@ enum Step {
     Sum(usize),
 }
 
-/// A loop: its steps, the rounds that have one step more or a read in between, and after how many
-/// rounds the program reads.
+/// A loop: its steps, the rounds with an extra step or a read in between, and the number of rounds
+/// between reads.
 struct Program {
     steps: Vec<Step>,
     odd: Vec<usize>,
@@ -37,7 +37,7 @@ struct Program {
     reads_every: usize,
 }
 
-/// Values that a step can still use.
+/// The number of latest values that a step can still use.
 const REACH: usize = 6;
 
 impl Program {
@@ -62,19 +62,19 @@ impl Program {
     }
 }
 
-/// What is different from run to run.
+/// The conditions that vary from run to run.
 struct Weather {
     entropy: Seeded,
-    /// Handles that are kept for a while, if they are.
+    /// Handles that are kept for a while, if any.
     kept: Option<Vec<Tensor>>,
-    /// Where handles are dropped, if that is another thread.
+    /// The thread on which handles are dropped, if it is another one.
     away: Option<Sender<Tensor>>,
-    /// How often the recording thread pauses: once in so many ops.
+    /// The recording thread pauses once in this many ops.
     calm: u32,
 }
 
 impl Weather {
-    /// The program has no use for a handle any more.
+    /// Drops a handle that the program no longer needs.
     fn drop_one(&mut self, tensor: Tensor) {
         if let Some(away) = &self.away
             && self.entropy.draw(3) == 0
@@ -107,14 +107,14 @@ impl Weather {
     }
 }
 
-/// Runs a program; what it read.
+/// Runs a program and returns what it read.
 fn run(program: &Program, stream: &Stream, weather: &mut Weather) -> Vec<f32> {
     let mut read = Vec::new();
     let ones: Vec<Tensor> = (1..=REACH).map(|i| stream.tensor(&[i as f32 * 0.1; 8], &[8]).unwrap()).collect();
     let mut latest = ones.clone();
     for round in 0..program.rounds {
         let is_odd = program.odd.contains(&round);
-        // By the time it is read it may have been computed, or not.
+        // When it is read, it may or may not have been computed.
         let mut early = None;
         for (index, step) in program.steps.iter().enumerate() {
             let at = |back: usize| &latest[latest.len() - 1 - back];
@@ -141,21 +141,21 @@ fn run(program: &Program, stream: &Stream, weather: &mut Weather) -> Vec<f32> {
             latest.push(latest[0].abs().unwrap());
             read.push(latest[REACH].to_vec::<f32>().unwrap()[0]);
         }
-        // The loop starts each round from where it began, so that it repeats.
+        // Each round starts from the loop's initial value, so that rounds repeat.
         latest.clone_from(&ones);
     }
     read
 }
 
 /// Boundary, size and key of each region of a stream, in order. Regions that ran as their units or
-/// in parts count as a whole: whether they do depends on when a compile ends, and on memory.
+/// in parts count as a whole, because that depends on compile times and memory.
 fn told(events: &[Event], stream: &Stream) -> Vec<String> {
     let mut units = 0;
     let mut told = Vec::new();
     for event in events {
         match event {
             Event::RanUnmerged { region, units: parts } if region.stream == stream.id() => units += *parts,
-            // Of a part that itself was run in parts there is no more to come.
+            // A part that itself ran in parts has no further events.
             Event::InParts { region, parts, .. } if region.stream == stream.id() => units += parts.len(),
             Event::Sealed { region, boundary, .. } if region.stream == stream.id() => {
                 if units > 0 {
@@ -170,8 +170,8 @@ fn told(events: &[Event], stream: &Stream) -> Vec<String> {
     told
 }
 
-/// Lets every so many executions of several ops find no memory, the more often the more ops they
-/// have. (An op by itself that finds none a few times fails.)
+/// Makes some executions of several ops run out of memory, more often the more ops they have. A
+/// single op that runs out of memory a few times fails.
 fn short_of_memory(config: EngineConfig, seed: u64, faults: &Arc<AtomicU64>) -> EngineConfig {
     let (mut entropy, faults) = (Seeded::new(seed), faults.clone());
     let entropy = Mutex::new(move || entropy.draw(2_000));
@@ -184,7 +184,7 @@ fn short_of_memory(config: EngineConfig, seed: u64, faults: &Arc<AtomicU64>) -> 
     })
 }
 
-/// What the runs are made on.
+/// The kind of engine for the runs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Place {
     Reference,
@@ -193,8 +193,8 @@ enum Place {
     DefaultEngine,
 }
 
-/// One run of a program in one kind of weather: what it read, and its regions. `None` where there
-/// is no plugin. `faults` counts executions that found no memory.
+/// One run of a program under one set of conditions: what it read, and its regions. `None` without
+/// a plugin. `faults` counts executions that ran out of memory.
 fn observe(
     program: &Program,
     seed: u64,
@@ -216,7 +216,7 @@ fn observe(
         .in_flight_limits([1, 4, 32][draw(3) as usize], [Bytes(64), Bytes(1 << 30)][draw(2) as usize]);
     let engine = match place {
         Place::Reference => {
-            // Every op gives the same bits there, whichever it is fused with.
+            // Every op has the same bits there, whichever ops it is fused with.
             let config = if draw(3) == 0 { short_of_memory(config, seed, faults) } else { config };
             config.build_reference().unwrap()
         }
@@ -243,12 +243,12 @@ fn observe(
     Some((read, told(&log.take(), &stream)))
 }
 
-/// Work of another stream of the engine, on another thread.
+/// Work of another stream of the engine on another thread.
 fn load(engine: Engine, stop: Arc<AtomicBool>) -> thread::JoinHandle<()> {
     thread::spawn(move || support::work_until(&engine, &stop))
 }
 
-/// So many runs of each of some programs.
+/// Runs each of some programs `runs` times.
 fn compare(programs: u64, runs: u64, place: Place) {
     let seed = number("FUSELINE_SEED").unwrap_or(0);
     let (mut regions, faults) = (0, Arc::new(AtomicU64::new(0)));
@@ -283,7 +283,7 @@ fn regions_and_keys_follow_from_the_record() {
     compare(PROGRAMS, runs() / PROGRAMS, Place::Reference);
 }
 
-/// Where regions are compiled, and whole ones take over from their units at any time.
+/// Here regions are compiled, and merged regions replace their units at any time.
 #[test]
 fn so_they_do_on_a_plugin() {
     compare(PROGRAMS / 3, (runs() / 500).max(2), Place::Plugin);

@@ -1,4 +1,4 @@
-//! Executables of other processes: what a second engine finds that a first one has compiled.
+//! Executables of other processes: what a second engine finds of a first one's compiles.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ fn engine(root: &Path, log: &Log, config: EngineConfig) -> Option<Engine> {
     support::plugin(config.disk_cache(place(root)).event_sink(log.sink()))
 }
 
-/// A small program of two regions; what it gives is a function of `x` alone.
+/// A small program of two regions, whose result depends only on `x`.
 fn program(engine: &Engine) -> Result<Vec<f32>> {
     let x = vector(engine, &[0.1, 0.2, 0.3]);
     let mut y = x.clone();
@@ -59,7 +59,7 @@ fn bits(numbers: &[f32]) -> Vec<u32> {
     numbers.iter().map(|x| x.to_bits()).collect()
 }
 
-/// Runs the program on an engine of its own: what it gives, and what the engine did.
+/// Runs the program on an engine of its own. Returns its result and the engine's counters.
 fn run(root: &Path, log: &Log, config: EngineConfig) -> Option<(Vec<u32>, Counters)> {
     let engine = engine(root, log, config)?;
     let numbers = program(&engine).expect("the program runs");
@@ -72,7 +72,7 @@ fn entries(root: &Path) -> Vec<PathBuf> {
 }
 
 fn copy(from: &Path, to: &Path) {
-    // With its modes, as `cp -a` and backups do.
+    // With file modes, like `cp -a` and backups.
     let status = Command::new("cp").arg("-a").arg(from).arg(to).status().unwrap();
     assert!(status.success());
 }
@@ -88,7 +88,7 @@ fn a_copied_folder_works_elsewhere() {
     }
     let (numbers, second) = run(other.path(), &log, eager()).unwrap();
     assert_eq!((numbers, second.compiles, second.loads), (expected, 0, first.compiles));
-    // Without the key it is of no use to anybody.
+    // Without the key the copy is useless.
     fs::remove_dir_all(other.path().join("state")).unwrap();
     log.take();
     let (_, third) = run(other.path(), &log, eager()).unwrap();
@@ -96,7 +96,7 @@ fn a_copied_folder_works_elsewhere() {
     assert!(troubles(&log).iter().all(|what| what.contains("another cache key")));
 }
 
-/// Whatever affects code makes another entry; what does not, does not.
+/// Everything that affects code makes another entry; nothing else does.
 #[test]
 fn another_environment_finds_nothing() {
     let root = tempfile::tempdir().unwrap();
@@ -124,7 +124,7 @@ fn another_environment_finds_nothing() {
     assert_eq!(troubles(&log), Vec::<String>::new());
 }
 
-/// A variable that XLA reads is part of the environment. It is read when the plugin is loaded, so
+/// A variable that XLA reads is part of the environment. XLA reads it when the plugin is loaded, so
 /// this needs processes.
 #[test]
 fn variables_of_the_compiler_count() {
@@ -134,7 +134,7 @@ fn variables_of_the_compiler_count() {
     assert!(compiles > 0);
     assert_eq!(counts("--xla_cpu_multi_thread_eigen=true"), Some((compiles, 0)));
     assert_eq!(counts("--xla_cpu_multi_thread_eigen=false"), Some((0, compiles)));
-    // A file of flags is what is in it.
+    // The contents of a file of flags count.
     let file = root.path().join("flags");
     let counts = |flags: &str| {
         fs::write(&file, flags).unwrap();
@@ -145,7 +145,7 @@ fn variables_of_the_compiler_count() {
     assert_eq!(counts("--xla_cpu_multi_thread_eigen=false"), Some((0, compiles)));
 }
 
-/// Every entry, damaged in one place, costs a compile and nothing else, and is there again.
+/// Every entry, damaged in one place, costs a compile and is then stored again.
 #[test]
 fn damage_costs_a_compile_and_heals() {
     let root = tempfile::tempdir().unwrap();
@@ -181,7 +181,7 @@ fn damage_costs_a_compile_and_heals() {
     }
 }
 
-/// An entry under the name of another one is not taken for it.
+/// An entry under the name of another one is rejected.
 #[test]
 fn swapped_entries_are_found_out() {
     let root = tempfile::tempdir().unwrap();
@@ -220,7 +220,7 @@ fn what_is_read_only_stays_as_it_is() {
     assert_eq!(names(root.path()), before);
 }
 
-/// What cannot be a cache is told once, and everything works without.
+/// A folder that cannot be a cache is reported once, and everything works without.
 #[test]
 fn without_a_usable_folder_there_is_none() {
     let root = tempfile::tempdir().unwrap();
@@ -233,7 +233,7 @@ fn without_a_usable_folder_there_is_none() {
     assert!(troubles[0].starts_with("the disk cache is off: "), "{troubles:?}");
 }
 
-/// A folder that goes away while it is used is made again.
+/// A folder that is removed while in use is created again.
 #[test]
 fn a_folder_that_is_deleted_comes_back() {
     let root = tempfile::tempdir().unwrap();
@@ -248,8 +248,8 @@ fn a_folder_that_is_deleted_comes_back() {
     assert_eq!((numbers, counters.compiles), (expected, 0), "{:?}", troubles(&log));
 }
 
-/// A region that can be loaded is interpreted once at most; with `reproducible` as often as if it
-/// could not.
+/// A region that can be loaded is interpreted at most once; with `reproducible`, as often as if it
+/// could not be loaded.
 #[test]
 fn what_can_be_loaded_is_not_interpreted_for_long() {
     let root = tempfile::tempdir().unwrap();
@@ -274,7 +274,7 @@ fn what_can_be_loaded_is_not_interpreted_for_long() {
     assert_eq!(warm.compiles, 0, "{warm:?}");
 }
 
-/// The cache may be of little use, and says so by leaving.
+/// The cache shrinks when its entries are of little use, and reports it.
 #[test]
 fn room_is_made() {
     let root = tempfile::tempdir().unwrap();
@@ -308,7 +308,7 @@ fn child(root: &Path, test: &str, variables: &[(&str, &str)]) -> Child {
 }
 
 impl Child {
-    /// Compiles and loads of the child; nothing if it had no plugin.
+    /// The compiles and loads of the child; `None` if it had no plugin.
     fn wait_for_counts(self) -> Option<(u64, u64)> {
         let output = self.0.wait_with_output().unwrap();
         assert!(output.status.success(), "{}", output.status);
@@ -319,7 +319,7 @@ impl Child {
     }
 }
 
-/// In a child: runs a program of several regions, and says what the engine did.
+/// In a child: runs a program of several regions and prints the engine's counters.
 #[test]
 fn one_process() {
     let Some(root) = std::env::var_os(ROOT) else { return };
@@ -336,7 +336,7 @@ fn one_process() {
     println!("counts: {} {}", counters.compiles, counters.loads);
 }
 
-/// Of several processes that start at once with nothing there, one compiles each region.
+/// Of several processes that start at once with an empty cache, one compiles each region.
 #[test]
 fn processes_share_what_they_compile() {
     let root = tempfile::tempdir().unwrap();
@@ -348,6 +348,6 @@ fn processes_share_what_they_compile() {
     let compiles: u64 = counts.iter().map(|(compiles, _)| compiles).sum();
     println!("{regions} regions, {compiles} compiles in 8 processes");
     // The goal is 1.2 for each region. Locks make it 1 unless a process waits longer than its
-    // patience.
+    // limit.
     assert!(compiles * 5 <= regions * 6, "{compiles} compiles of {regions} regions: {counts:?}");
 }

@@ -1,4 +1,4 @@
-//! What a parameter update allocates: nothing. The new state lies where the old one was, as with
+//! A parameter update allocates nothing: the new state takes the memory of the old one, as with
 //! `jax.jit` and donated arguments.
 
 use std::collections::HashMap;
@@ -13,18 +13,18 @@ use fuseline::{
 
 use crate::support::{self, Log, block_on, plugin, plugin_for};
 
-/// Parameters are square; the first has the first side, and so on, again and again.
+/// Sides of the square parameters, used in turn.
 const SIDES: [usize; 4] = [32, 24, 16, 8];
 const PARAMETERS: u64 = 20;
 
-/// The most that is in use at once in a step of `jax.jit` with donation (JAX 0.10.2 on its CPU
-/// backend, `memory_analysis`: arguments, outputs and scratch less aliases) for the same updates of
-/// the same parameters.
+/// The peak memory of a step of `jax.jit` with donation for the same updates of the same parameters
+/// (JAX 0.10.2 on its CPU backend, `memory_analysis`: arguments, outputs and scratch minus
+/// aliases).
 const JAX_ADAM: Bytes = Bytes(154_100);
 const JAX_MOMENTUM: Bytes = Bytes(115_532);
 
-/// What is new in each step: the sum that is read, 4 bytes, and XLA's table of where the outputs
-/// lie, 8 bytes for each.
+/// New memory in each step: the sum that is read, 4 bytes, and XLA's output table, 8 bytes for each
+/// output.
 const fn fresh(states: u64) -> u64 {
     4 + 8 * (states * PARAMETERS + 1)
 }
@@ -34,8 +34,7 @@ fn squares(engine: &Engine, value: f32) -> Result<Vec<Tensor>> {
     sides.map(|(_, &side)| engine.tensor(&vec![value; side * side], &[side; 2])).collect()
 }
 
-/// What the regions of a steady step plan, and the bytes of the inputs whose memory they were
-/// given.
+/// The memory plans of a steady step's regions, and the bytes of donated inputs.
 fn steady(
     engine: &Engine,
     log: &Log,
@@ -77,8 +76,8 @@ fn steady(
 fn check(name: &str, states: u64, regions: &[(MemoryPlan, Bytes)], jax: Bytes) {
     let [(plan, donated)] = regions else { panic!("{name}: {} regions a step", regions.len()) };
     println!("{name}: {plan}; {donated} donated; jax {jax}");
-    // Every output but the sum is written into the memory of the state before it, and is so when it
-    // runs.
+    // Every output but the sum is planned into the memory of the old state, and goes there at run
+    // time.
     assert!(plan.outputs.0 - plan.aliased.0 <= fresh(states), "{name}: {plan}");
     assert_eq!(*donated, plan.aliased, "{name}");
     assert_eq!(plan.temporaries, Bytes(0), "{name}: {plan}");
@@ -119,8 +118,7 @@ fn a_parameter_update_allocates_nothing() -> Result<()> {
     Ok(())
 }
 
-/// A copy to the host that is on its way keeps nothing from being reused, and gets what it was
-/// asked for.
+/// A copy to the host in flight does not prevent reuse, and gets the right data.
 #[test]
 fn what_is_being_read_is_reused() -> Result<()> {
     const ROUNDS: usize = 10;
@@ -142,7 +140,7 @@ fn what_is_being_read_is_reused() -> Result<()> {
     Ok(())
 }
 
-/// A handler that returns its operand when it is told to.
+/// A handler that returns its operand on request.
 struct Gate(Mutex<mpsc::Receiver<()>>);
 
 impl Handler for Gate {
@@ -157,8 +155,8 @@ impl Handler for Gate {
     }
 }
 
-/// While an execution runs that was given memory, others are launched: nobody waits for it to let
-/// go of what it was given.
+/// While an execution with donated memory runs, others are launched: no thread waits for the
+/// donated memory.
 #[test]
 fn what_is_given_away_holds_up_nobody() -> Result<()> {
     const SIDE: usize = 64;
@@ -167,7 +165,7 @@ fn what_is_given_away_holds_up_nobody() -> Result<()> {
     let gate = handler::register("test.gate", Gate(Mutex::new(wait))).unwrap();
     let ones = |value| engine.tensor(&vec![value; SIDE * SIDE], &[SIDE; 2]);
     let (mut x, matrix) = (ones(1.0f32)?, ones(0.5)?);
-    // Work enough for the plugin to do it on a thread of its own.
+    // Enough work for the plugin to do it on its own thread.
     let step = |x: Tensor| -> Result<Tensor> {
         let product = matrix.matmul(&matrix)?;
         let late = engine.stream().call_handler(gate, &[&product], Config::none())?;
@@ -197,7 +195,7 @@ fn what_is_given_away_holds_up_nobody() -> Result<()> {
     Ok(())
 }
 
-/// A step of a loop, sealed: the state before it dies in it if nobody else has it.
+/// A sealed step of a loop: the old state dies in it unless another handle holds it.
 fn next(engine: &Engine, x: &mut Tensor) -> Result<()> {
     let next = (((&*x * 0.5)? + 1.0)? - 0.25)?;
     *x = next;
@@ -205,12 +203,12 @@ fn next(engine: &Engine, x: &mut Tensor) -> Result<()> {
     Ok(())
 }
 
-/// I5: what the program starts from is somebody else's too, so the executable is compiled to keep
-/// it. What comes after it is not kept, and an executable that reuses it takes over.
+/// I5: the initial state has another handle, so the executable is compiled to keep it. Later states
+/// are not kept, and an executable that reuses them takes over.
 #[test]
 fn what_lives_on_at_first_is_reused_later() -> Result<()> {
-    // A result of 4 MiB that gets new memory costs 0.2 ms, and a compile of three ops is taken to
-    // cost 31 ms.
+    // New memory for a result of 4 MiB costs 0.2 ms, and a compile of three ops is estimated at 31
+    // ms.
     const ROUNDS: u64 = 300;
     let log = Log::default();
     let Some(engine) = plugin(support::config().event_sink(log.sink())) else { return Ok(()) };
@@ -242,7 +240,7 @@ fn what_lives_on_at_first_is_reused_later() -> Result<()> {
     }
     let did = engine.counters().since(&before);
     assert_eq!((did.donations, did.compiles_asked, did.misses), (ROUNDS, 0, 0));
-    // One who keeps it has it still.
+    // A handle that is kept still has its value.
     let kept = x.clone();
     next(&engine, &mut x)?;
     x.wait()?;
@@ -255,7 +253,7 @@ fn what_lives_on_at_first_is_reused_later() -> Result<()> {
     Ok(())
 }
 
-/// What it costs to allocate a result whose memory could be an input's.
+/// The cost of allocating a result that could reuse an input's memory.
 #[test]
 #[ignore = "figures: `cargo test --release --test engine donation:: -- --ignored --nocapture`"]
 fn cost_of_what_is_not_reused() -> Result<()> {
@@ -273,7 +271,7 @@ fn cost_of_what_is_not_reused() -> Result<()> {
                 let x = &mut states[place];
                 let start = Instant::now();
                 for _ in 0..rounds {
-                    // Whoever has it until it has run keeps it from being reused.
+                    // A handle that lives until the execution prevents the reuse.
                     let kept = (place == 1).then(|| x.clone());
                     next(engine, x)?;
                     x.wait()?;
@@ -291,10 +289,9 @@ fn cost_of_what_is_not_reused() -> Result<()> {
     Ok(())
 }
 
-/// A matrix that was updated where it lies is read again by the next product. XLA's CPU plugin has
-/// a library for products, XNNPACK, that keeps a copy of the right operand, in an order of its own,
-/// for as long as the operand lies at the same address; it is asked only for sizes at which it is
-/// expected to be faster.
+/// A matrix that was updated in place is read by the next product. XLA's CPU plugin has a library
+/// for products, XNNPACK, which keeps a reordered copy of the right operand for as long as the
+/// operand has the same address. It is used only for sizes at which it is expected to be faster.
 #[test]
 fn products_see_what_was_updated_in_place() {
     const ROUNDS: i32 = 8;
@@ -305,7 +302,7 @@ fn products_see_what_was_updated_in_place() {
         let (x, mut weights) = (ones([rows, depth]).unwrap(), ones([depth, columns]).unwrap());
         for round in 0..ROUNDS {
             let product = x.matmul(&weights).unwrap();
-            // The update is of the product, so that it comes after it and needs no copy of the
+            // The update depends on the product, so it comes after it and needs no copy of the
             // weights. It doubles them.
             let step = product.slice(&[0, 0], &[1, 1], &[1, 1]).unwrap();
             weights = (step * (1.0 / depth as f64)).and_then(|step| weights.add(&step)).unwrap();
@@ -317,8 +314,7 @@ fn products_see_what_was_updated_in_place() {
     }
 }
 
-/// A value that dies on one stream while another, which is held up, still has to read it keeps its
-/// memory until then.
+/// A value that dies on one stream keeps its memory until another, blocked stream has read it.
 #[test]
 fn what_another_stream_is_to_read_is_not_reused() -> Result<()> {
     let Some(engine) = plugin(support::config()) else { return Ok(()) };
@@ -326,7 +322,7 @@ fn what_another_stream_is_to_read_is_not_reused() -> Result<()> {
     let other = engine.new_stream();
     for shares in [false, true, true] {
         let x = engine.tensor(&vec![3.0f32; 1_024], &[1_024])?;
-        // Held up until the promise is kept.
+        // Blocked until the promise is kept.
         let (late, promised) = other.promised(ty.clone());
         let sum = other
             .record(OpCode::Add, Attrs::none(), &[], &[&late, if shares { &x } else { &late }])?
@@ -336,7 +332,7 @@ fn what_another_stream_is_to_read_is_not_reused() -> Result<()> {
         let next = x.neg()?;
         drop(x);
         assert_eq!(next.to_vec::<f32>()?, vec![-3.0; 1_024]);
-        // Alone, it is reused, or this shows nothing.
+        // Without the reader it is reused; otherwise the test shows nothing.
         let donations = engine.counters().since(&before).donations;
         assert_eq!(donations, u64::from(!shares));
         let ones: Vec<u8> = std::iter::repeat_n(1.0f32.to_le_bytes(), 1_024).flatten().collect();

@@ -1,4 +1,5 @@
-//! The seam for frameworks: ids, lifetimes, callbacks, misuse, and a small framework built on it.
+//! The interface for frameworks: ids, lifetimes, callbacks, misuse, and a small framework built on
+//! it.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
@@ -18,7 +19,7 @@ use crate::support::{self, Log, on_engines};
 
 const MODES: [Mode; 3] = [Mode::Fused, Mode::Strict, Mode::Debug];
 
-/// Runs a test on a session on every engine there is, and looks for leaks.
+/// Runs a test on a session on every engine, and checks for leaks.
 fn on_sessions(config: impl Fn() -> EngineConfig, test: impl Fn(&Session, StreamHandle) -> Result<()>) {
     on_engines(config, |engine| {
         let session = Session::on(engine.clone());
@@ -134,13 +135,13 @@ fn host_memory_is_shared_until_nobody_needs_it() {
             let _ = told_again.send(());
             panic!("a callback that panics");
         };
-        // SAFETY: holds because the closure owns the memory until it is called.
+        // SAFETY: the closure owns the memory until it is called.
         let z = unsafe { session.upload_foreign(stream, &f32s(&[100]), memory, back) }?;
         assert_eq!(data(session, z)?, [3.0; 100]);
         release(session, &[y, z])?;
         session.synchronize(stream, None)?;
         gone.recv_timeout(Duration::from_secs(20)).expect("the memory is given back");
-        // What is refused is given back too.
+        // Refused memory is given back too.
         let error = session.upload_shared(stream, &f32s(&[99]), Told(bytes, told)).unwrap_err();
         assert!(error.to_string().contains("bytes"), "{error}");
         gone.recv_timeout(Duration::from_secs(20)).expect("the memory is given back");
@@ -156,7 +157,7 @@ fn buffers_are_adopted_and_lent() {
         let Some(device) = session.engine().pjrt_device() else {
             let error = session.lend(y).unwrap_err();
             misuse(&error, "has no PJRT buffer");
-            // SAFETY: holds because an engine without a plugin does not look at the pointer.
+            // SAFETY: an engine without a plugin does not look at the pointer.
             let error = unsafe { session.adopt_buffer(stream, std::ptr::null_mut()) }.unwrap_err();
             misuse(&error, "no PJRT buffers");
             return release(session, &[x, y]);
@@ -166,7 +167,7 @@ fn buffers_are_adopted_and_lent() {
         let copy = lent.buffer()?.copy_to_device(device).map_err(Error::from)?;
         let raw = copy.as_ptr();
         std::mem::forget(copy);
-        // SAFETY: holds because the copy is alive and was just given up.
+        // SAFETY: the copy is alive and was just given up.
         let z = unsafe { session.adopt_buffer(stream, raw) }?;
         assert_eq!(session.ty(z)?, f32s(&[2]));
         release(session, &[y])?;
@@ -176,16 +177,16 @@ fn buffers_are_adopted_and_lent() {
         assert_eq!(data(session, w)?, [0.0, 0.0]);
         let scalar = session.scalar(stream, Scalar::new(1.0f32))?;
         misuse(&session.lend(scalar).unwrap_err(), "a lifted scalar has no PJRT buffer");
-        // SAFETY: holds because null is refused without being looked at.
+        // SAFETY: null is refused without being looked at.
         let error = unsafe { session.adopt_buffer(stream, std::ptr::null_mut()) }.unwrap_err();
         misuse(&error, "null");
-        // A buffer of another client stays the caller's.
+        // A buffer of another client still belongs to the caller.
         let other = support::config().build()?;
         let foreign = other.tensor(&[5.0f32], &[1])?;
         let theirs = Session::on(other);
         let held = theirs.upload(theirs.open_stream()?, &f32s(&[1]), bytes_of(&[5.0f32]))?;
         let lent_out = theirs.lend(held)?;
-        // SAFETY: holds because it is alive, and refused, so that its owner stays the owner.
+        // SAFETY: it is alive, and refused, so that its owner stays the owner.
         let error = unsafe { session.adopt_buffer(stream, lent_out.as_ptr()?) }.unwrap_err();
         misuse(&error, "is not on");
         assert_eq!(foreign.to_vec::<f32>()?, [5.0]);
@@ -207,7 +208,7 @@ fn placeholders_are_filled_later() {
         session.fill(hole, bytes_of(&[1.0f32, 2.0]))?;
         misuse(&session.fill(hole, &[0; 8]).unwrap_err(), "filled before");
         assert_eq!(data(session, y)?, [-1.0, -2.0]);
-        // One that goes unfilled fails what depends on it, and nothing else.
+        // A placeholder that is never filled fails its dependents, and nothing else.
         let hole = { session.release(hole).and(session.placeholder(stream, &f32s(&[2])))? };
         let z = op(session, stream, OpCode::Negate, &[hole])?;
         let fine = op(session, stream, OpCode::Abs, &[y])?;
@@ -221,8 +222,8 @@ fn placeholders_are_filled_later() {
 
 // ----- lifetimes -----
 
-/// Data that is not what its type says is the caller's mistake, whatever it is given to, and never
-/// a transfer that failed.
+/// Data of the wrong length is the caller's mistake, for every function, and never a failed
+/// transfer.
 #[test]
 fn data_of_another_length_is_refused() {
     on_sessions(support::config, |session, stream| {
@@ -239,7 +240,7 @@ fn data_of_another_length_is_refused() {
             assert_eq!((error.origin(), error.stage()), (Origin::User, Stage::Record), "{error}");
             assert!(error.to_string().contains(says), "{error}");
         }
-        // It can be filled still.
+        // It can still be filled.
         session.fill(empty, &[0; 12])?;
         release(session, &[empty])
     });
@@ -253,7 +254,7 @@ fn ids_that_stand_for_nothing_are_errors() {
         release(session, &[x, x])?;
         misuse(&session.release(x).unwrap_err(), "release: value 0x");
         misuse(&session.release(x).unwrap_err(), "was released before");
-        // The slot is used again, by another id.
+        // The slot is reused with another id.
         let y = vector(session, stream, &[2.0])?;
         assert_ne!(x, y);
         for wrong in [x, ValueHandle::from_raw(0), ValueHandle::from_raw(u64::MAX)] {
@@ -292,8 +293,7 @@ fn a_release_is_an_event_of_the_program() {
         |session, stream| {
             let x = vector(session, stream, &[1.0; 64])?;
             log.take();
-            // Whether the middle value is an output is a matter of where it was released, not of
-            // when.
+            // Whether the middle value is an output depends on where it was released, not on when.
             for kept in [false, true] {
                 let y = op(session, stream, OpCode::Negate, &[x])?;
                 let z = op(session, stream, OpCode::Abs, &[y])?;
@@ -422,7 +422,7 @@ fn callbacks_say_ready_or_why_not() {
         let (value, outcome) = receiver.recv().unwrap();
         assert_eq!(value, bad);
         assert!(outcome.unwrap_err().contains("given up"));
-        // A read by callback; the callback itself may record, and must not wait.
+        // A read by callback. The callback may record, but must not wait.
         let (inner, recorded) = (session.clone(), sender.clone());
         session.read_async(y, move |value, data| {
             assert_eq!(data.unwrap().to_vec::<f32>().unwrap(), [-1.0, -2.0]);
@@ -433,7 +433,7 @@ fn callbacks_say_ready_or_why_not() {
         })?;
         let (abs, _) = receiver.recv().unwrap();
         assert_eq!(data(session, abs)?, [1.0, 2.0]);
-        // Panics go nowhere.
+        // Panics are contained.
         session.on_ready(y, |_, _| panic!("oh {}", "dear"))?;
         session.read_async(y, |_, _| panic!("no"))?;
         let w = op(session, stream, OpCode::Abs, &[y])?;
@@ -487,7 +487,7 @@ fn errors_are_data_with_op_call_site_and_region() {
         assert_eq!(last.region.unwrap().ops, 1);
         assert!(last.message.contains("no compiler today"), "{last}");
         assert!(take_last_error().is_none() && session.take_failures().is_empty(), "asked and forgotten");
-        // A refused op is told at once, to this thread alone.
+        // A refused op is reported at once, to this thread only.
         let three = vector(session, stream, &[1.0, 2.0, 3.0])?;
         assert!(session.record(stream, Call::new(OpCode::Add, &[x, three]).at(site())).is_err());
         assert!(std::thread::spawn(take_last_error).join().unwrap().is_none());
@@ -513,7 +513,7 @@ fn a_trace_is_a_program_and_a_function() {
         let sum = op(session, trace, OpCode::Add, &[a, b])?;
         let mean = op(session, trace, OpCode::Multiply, &[sum, wide])?;
         assert_eq!(session.ty(mean)?, f32s(&[2]), "types are there at once");
-        // A trace's values have no data, and are used in their trace only.
+        // Values of a trace have no data, and are valid in their trace only.
         misuse(&session.read(mean).unwrap_err(), "belongs to a trace");
         let x = vector(session, stream, &[1.0, 2.0])?;
         misuse(&op(session, stream, OpCode::Negate, &[mean]).unwrap_err(), "belongs to a trace");
@@ -526,7 +526,7 @@ fn a_trace_is_a_program_and_a_function() {
         assert!(op(session, trace, OpCode::Negate, &[a]).is_err(), "the trace has ended");
         release(session, &[a, b, half, wide, sum, mean])?;
 
-        // Called, fused with what stands around it.
+        // Called, and fused with the ops around it.
         let y = vector(session, stream, &[3.0, 6.0])?;
         let n = op(session, stream, OpCode::Negate, &[x])?;
         let made = session.call(stream, mean_of, &[n, y], Site::Host("train.py:3".into()))?.remove(0);
@@ -535,7 +535,7 @@ fn a_trace_is_a_program_and_a_function() {
         let error = session.call(stream, mean_of, &[n], Site::Host("train.py:4".into())).unwrap_err();
         misuse(&error, "it has 2 inputs, 1 were given (at train.py:4)");
 
-        // Saved, read again, registered as an op of one's own, called inside another trace.
+        // Saved, read again, registered as a user-defined op, called inside another trace.
         let text = session.program(mean_of)?.to_json();
         let program = Program::parse(&text)?;
         assert_eq!((program.ops.len(), program.outputs.len()), (3, 1));
@@ -554,8 +554,8 @@ fn a_trace_is_a_program_and_a_function() {
 
 // ----- a small framework -----
 
-/// A strided view of a storage whose memory is one value, as in PyTorch: a view shares the storage,
-/// a write through any view is seen by all.
+/// A strided view of a storage whose memory is one value, as in PyTorch: views share the storage,
+/// and a write through one view is visible in all.
 struct Storage {
     session: Session,
     stream: StreamHandle,
@@ -573,7 +573,7 @@ struct View {
     storage: Arc<Storage>,
     start: u64,
     len: u64,
-    /// Version of the storage when an autograd system saved this.
+    /// The version of the storage when an autograd system saved this.
     saved: u64,
 }
 
@@ -588,14 +588,14 @@ impl View {
         View { start: self.start + start, len, ..self.clone() }
     }
 
-    /// The value of the view, with a reference of its own.
+    /// The value of the view, with its own reference.
     fn read(&self) -> Result<ValueHandle> {
         let Storage { session, stream, value } = &*self.storage;
         let attrs = attrs::slice(&[self.start as i64], &[(self.start + self.len) as i64], &[1]);
         Ok(session.record(*stream, Call::new(OpCode::Slice, &[*value]).with(attrs))?.remove(0).id)
     }
 
-    /// Writes through the view: the storage's value is replaced by one with the change in it.
+    /// Writes through the view: replaces the storage's value by one with the change.
     fn write(&self, new: ValueHandle) -> Result<()> {
         let Storage { session, stream, value } = &*self.storage;
         let at = session.scalar(*stream, Scalar::new(self.start as i32))?;
@@ -645,11 +645,11 @@ fn a_framework_with_views_and_writes_in_place() {
                 }
                 assert!(base.was_changed()?, "autograd can see that a saved value was written to");
                 assert_eq!(base.data()?, [0.0, 1.0, 5.0, 6.0, 4.0, 5.0]);
-                // Overlapping views, the source read before the write.
+                // Overlapping views: the source is read before the write.
                 middle.slice(0, 2).add_(&middle.slice(1, 2))?;
                 assert_eq!(base.data()?, [0.0, 6.0, 11.0, 6.0, 4.0, 5.0]);
                 assert_eq!(middle.data()?, [6.0, 11.0, 6.0, 4.0]);
-                // A value read before a write keeps what it was.
+                // A value that was read before a write is unchanged.
                 let old = base.read()?;
                 base.slice(0, 1).add_(&ones.slice(0, 1))?;
                 assert_eq!((data(session, old)?[0], base.data()?[0]), (0.0, 1.0));
@@ -668,8 +668,7 @@ fn a_framework_with_views_and_writes_in_place() {
     }
 }
 
-/// A loop of writes in place reuses memory rather than have every version allocated, where the
-/// device can.
+/// A loop of in-place writes reuses memory instead of allocating every version, if the device can.
 #[test]
 fn writes_in_place_reuse_memory() {
     on_sessions(support::config, |session, stream| {
@@ -689,14 +688,13 @@ fn writes_in_place_reuse_memory() {
     });
 }
 
-/// Writers on one storage from several threads: every write is there once, in some order.
+/// Several threads write to one storage: every write takes effect once, in some order.
 #[test]
 fn replacements_from_several_threads_are_not_lost() {
     on_sessions(support::config, |session, stream| {
         let x = vector(session, stream, &[0.0])?;
         let one = vector(session, stream, &[1.0])?;
-        // The framework's own lock makes read-modify-write one step; the ids are what is under
-        // test.
+        // The framework's own lock makes read-modify-write atomic; the ids are under test.
         let storage = Mutex::new(());
         let writes = AtomicUsize::new(0);
         std::thread::scope(|scope| {
@@ -712,7 +710,7 @@ fn replacements_from_several_threads_are_not_lost() {
                     }
                 });
             }
-            // Readers meanwhile see whole values.
+            // Concurrent readers see whole values.
             scope.spawn(|| {
                 let mut last = 0.0;
                 while writes.load(Ordering::Relaxed) < 400 {

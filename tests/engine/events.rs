@@ -1,5 +1,5 @@
-//! Events of the seam: places in streams that are asked, waited for, heard of, and waited for by
-//! other streams.
+//! Events of the interface for frameworks: positions in streams that can be queried, waited for,
+//! observed, and waited for by other streams.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
@@ -13,7 +13,7 @@ use fuseline::{DType, EngineConfig, OpCode, Result, TensorType};
 
 use crate::support::{self, on_engines};
 
-/// Runs a test on a session on every engine there is, with two streams, and looks for leaks.
+/// Runs a test on a session on every engine, with two streams, and checks for leaks.
 fn on_sessions(test: impl Fn(&Session, [StreamHandle; 2]) -> Result<()>) {
     on_engines(support::config, |engine| {
         let session = Session::on(engine.clone());
@@ -41,7 +41,7 @@ fn an_event_is_reached_when_what_is_before_it_has_run() {
     on_sessions(|session, [stream, _]| {
         let empty = session.record_event(stream)?;
         session.wait_event(empty, None)?;
-        // What is before it waits for a placeholder.
+        // The ops before it wait for a placeholder.
         let hole = session.placeholder(stream, &ty())?;
         let y = op(session, stream, OpCode::Negate, &[hole])?;
         let event = session.record_event(stream)?;
@@ -55,7 +55,7 @@ fn an_event_is_reached_when_what_is_before_it_has_run() {
         session.wait_event(event, None)?;
         assert!(session.is_reached(event)? && session.is_resolved(y)?);
         assert_eq!(told.recv_timeout(Duration::from_secs(60)).unwrap(), event);
-        // One that has been reached is told at once.
+        // An event that is already reached is reported at once.
         let (tell, told) = mpsc::channel();
         session.on_event(event, move |event| tell.send(event).unwrap())?;
         assert_eq!(told.try_recv().unwrap(), event);
@@ -71,7 +71,7 @@ fn a_stream_that_exists_has_events_too() {
     on_sessions(|session, _| {
         let own = session.engine().stream();
         let kept = session.keep_stream(own)?;
-        // The wait is for what is recorded on the stream itself.
+        // The wait covers ops recorded on the stream itself.
         let hole = session.placeholder(kept, &ty())?;
         let y = op(session, kept, OpCode::Negate, &[hole])?;
         let event = session.record_event(kept)?;
@@ -92,8 +92,8 @@ fn a_stream_waits_for_an_event_of_another() {
         let hole = session.placeholder(one, &ty())?;
         let late = op(session, one, OpCode::Negate, &[hole])?;
         let event = session.record_event(one)?;
-        // Recorded before the wait: it runs. After it: it does not, though it has nothing to do
-        // with the other stream's values.
+        // An op recorded before the wait runs. One after it does not, even if it is independent of
+        // the other stream's values.
         let before = op(session, other, OpCode::Negate, &[x])?;
         session.wait_on_stream(other, event)?;
         let after = op(session, other, OpCode::Abs, &[x])?;
@@ -103,8 +103,7 @@ fn a_stream_waits_for_an_event_of_another() {
         session.fill(hole, bytes_of(&[1.0f32, 2.0]))?;
         assert_eq!(session.read(after)?.to_vec::<f32>()?, [3.0, 4.0]);
         assert!(session.is_reached(event)?);
-        // One that has been reached holds nobody up, and may be waited for after its id was given
-        // back.
+        // A reached event blocks nothing, and can be waited for after its id was released.
         session.wait_on_stream(other, event)?;
         session.close_event(event)?;
         let more = op(session, other, OpCode::Negate, &[after])?;
@@ -123,8 +122,7 @@ fn the_event_of_a_stream_that_is_gone_holds_nobody_up() {
         session.wait_on_stream(other, event)?;
         let x = session.upload(other, &ty(), bytes_of(&[3.0f32, 4.0]))?;
         let after = op(session, other, OpCode::Negate, &[x])?;
-        // The placeholder is never filled: what depends on it fails, and the event is reached all
-        // the same.
+        // The placeholder is never filled: its dependents fail, and the event is still reached.
         session.close_stream(gone)?;
         release(session, &[hole, y])?;
         session.wait_event(event, None)?;
@@ -135,7 +133,7 @@ fn the_event_of_a_stream_that_is_gone_holds_nobody_up() {
     });
 }
 
-/// What a handler writes down: calls of two streams, in the order in which they happened.
+/// A handler that logs calls of two streams in the order in which they happen.
 struct Note(Arc<AtomicU64>);
 
 impl Handler for Note {
@@ -145,8 +143,8 @@ impl Handler for Note {
 
     fn run(&self, call: HandlerCall<'_>) -> std::result::Result<(), String> {
         let digit = call.config.int("digit").unwrap_or_default() as u64;
-        // Decimal digits, the latest last; the calls are ordered by the events, or this would lose
-        // some.
+        // Decimal digits, the latest last. The events order the calls; otherwise some would be
+        // lost.
         let before = self.0.load(Ordering::SeqCst);
         std::thread::sleep(Duration::from_millis(5));
         self.0.store(before * 10 + digit, Ordering::SeqCst);
@@ -158,7 +156,7 @@ impl Handler for Note {
     }
 }
 
-/// Effects of two streams happen in the order that events say, and the same in each turn of a loop.
+/// Effects of two streams happen in the order given by events, in each iteration of a loop.
 #[test]
 fn effects_of_two_streams_are_ordered_by_events() {
     let written = Arc::new(AtomicU64::new(0));
@@ -214,7 +212,7 @@ fn what_is_no_event_and_no_stream_is_refused() {
     for error in refused {
         assert_eq!(error.origin(), fuseline::Origin::User, "{error}");
     }
-    // In a callback nobody waits.
+    // Waiting is refused in a callback.
     let event = session.record_event(stream).unwrap();
     let (tell, told) = mpsc::channel();
     let inner = session.clone();

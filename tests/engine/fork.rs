@@ -1,5 +1,5 @@
-//! Forks: the child of a process that uses the library gets an error from whatever it asks an
-//! engine for, never a hang; it may drop everything and end; and its parent does not notice.
+//! Forks. In the child of a process that uses the library, every call on an engine returns an error
+//! and never hangs. The child may drop everything and end, and its parent does not notice.
 //!
 //! Threads record, read and compile while the process forks at any moment. A child that does not
 //! end in time is a failure.
@@ -15,44 +15,43 @@ use fuseline_testgen::Seeded;
 
 use crate::support::{self, in_fork, plugin_for, vector};
 
-/// What a child has of its parent's.
+/// What a child inherits.
 struct Inherited {
     engine: Engine,
     session: Session,
-    /// Being recorded; being computed; there.
+    /// Being recorded; being computed; ready.
     values: [Tensor; 3],
     read: fuseline::Read,
-    /// An engine that nobody else has a handle on, with something under way.
+    /// An engine with a single handle and work in progress.
     own: (Engine, Tensor),
     id: fuseline::embed::ValueHandle,
 }
 
-/// Hears what becomes of a value.
+/// Receives the outcome of a value.
 type Tell = Box<dyn FnOnce(Result<()>) + Send>;
 
-/// What a function gives on another thread. Not one of the standard library's: that takes a lock of
-/// its own as it starts, which a thread that started in the parent at the moment of the fork holds
-/// for ever.
+/// Runs a function on another thread. It is not a thread of the standard library, whose start takes
+/// a lock that a thread starting in the parent may hold forever after the fork.
 fn on_thread(ask: impl FnOnce() -> bool + Send + 'static) -> bool {
     type Ask = Box<dyn FnOnce() -> bool + Send>;
     extern "C" fn begin(ask: *mut libc::c_void) -> *mut libc::c_void {
-        // SAFETY: holds because that is what `on_thread` has let go of, and nobody else has it.
+        // SAFETY: that is what `on_thread` has let go of, and nobody else has it.
         let ask = unsafe { Box::from_raw(ask.cast::<Ask>()) };
         std::ptr::without_provenance_mut(usize::from(ask()))
     }
     let ask: Box<Ask> = Box::new(Box::new(ask));
     let (mut thread, mut answer) = (0, std::ptr::null_mut());
     let ask = Box::into_raw(ask).cast();
-    // SAFETY: holds because the function takes what it is given here, and the thread's number is a
+    // SAFETY: the function takes what it is given here, and the thread's number is a
     // local variable.
     let started = unsafe { libc::pthread_create(&raw mut thread, std::ptr::null(), begin, ask) };
     assert_eq!(started, 0, "a thread starts");
-    // SAFETY: holds because the thread was started, and nobody else waits for it.
+    // SAFETY: the thread was started, and nobody else waits for it.
     let joined = unsafe { libc::pthread_join(thread, &raw mut answer) };
     joined == 0 && answer.addr() == 1
 }
 
-/// Uses everything; the number of the first use that does not say what it has to, or 0.
+/// Uses everything. Returns the number of the first use with a wrong outcome, or 0.
 fn use_all(all: Inherited) -> u8 {
     let Inherited { engine, session, values, read, own, id } = all;
     let [a, b, c] = &values;
@@ -67,11 +66,11 @@ fn use_all(all: Inherited) -> u8 {
         told.load(Ordering::SeqCst)
     };
     let other = engine.new_stream();
-    // By a thread that the child has started itself.
+    // On a thread that the child has started.
     let value = a.clone();
     let is_late_told = on_thread(move || forked(value.abs()));
     let checks = [
-        // What comes next in a step that is replayed.
+        // The next call of a step that is replayed.
         forked(a + 1.0),
         forked(a + b),
         forked(a.neg()),
@@ -110,39 +109,39 @@ fn use_all(all: Inherited) -> u8 {
     engine.clear_cache();
     let _ = (engine.counters(), session.counters(), format!("{engine:?} {a:?} {stream:?}"));
     drop((values, other));
-    // The last handles there are.
+    // The last handles.
     drop(own);
     drop(session);
     drop(engine);
     checks.iter().position(|&is_right| !is_right).map_or(0, |place| place as u8 + 1)
 }
 
-/// Forks; the child's status, or none if it does not end.
+/// Forks. Returns the child's status, or `None` if it does not end.
 fn fork(all: Inherited, exits: bool) -> Option<i32> {
-    // SAFETY: holds because the child calls nothing but the library, whose promise is what is
-    // tested, the allocator, which the C library has usable in a child, and functions that start or
-    // end a thread or the process.
+    // SAFETY: the child calls only three things: the library, whose guarantee is what is tested;
+    // the allocator, which the C library keeps usable in a child; and functions that start or end a
+    // thread or the process.
     let child = unsafe { libc::fork() };
     assert!(child >= 0, "no fork");
     if child == 0 {
         let status = use_all(all).into();
         if exits {
-            // With all that is registered for the end of the process, but not by the standard
-            // library's function, which takes the lock that `on_thread` speaks of. SAFETY: holds
-            // because nobody else ends the process at the same time: it has no other thread.
+            // Runs all exit handlers, but not through the standard library's function, which takes
+            // the lock that `on_thread` avoids. SAFETY: nothing else ends the process at the same
+            // time, because it has no other thread.
             unsafe { libc::exit(status) }
         }
-        // SAFETY: holds because the function may be called at any time.
+        // SAFETY: the function may be called at any time.
         unsafe { libc::_exit(status) }
     }
     let (start, mut status) = (Instant::now(), 0);
     loop {
-        // SAFETY: holds because the pointer is to a local variable.
+        // SAFETY: the pointer is to a local variable.
         let ended = unsafe { libc::waitpid(child, &raw mut status, libc::WNOHANG) };
         match ended {
             0 if start.elapsed() < Duration::from_secs(30) => std::thread::sleep(Duration::from_micros(200)),
             0 => {
-                // SAFETY: holds because the child has not been waited for, so that the number is
+                // SAFETY: the child has not been waited for, so that the number is
                 // still its own.
                 unsafe { libc::kill(child, libc::SIGKILL) };
                 // SAFETY: as above.
@@ -158,8 +157,7 @@ fn step(x: &Tensor) -> Result<Tensor> {
     ((x * 0.5)? + 1.0)?.tanh()
 }
 
-/// Forks so many times while other threads use the engine, on streams of their own and on the
-/// engine's.
+/// Forks repeatedly while other threads use the engine, on their own streams and on the engine's.
 fn forks_under_load(make: impl Fn() -> Engine, forks: u32) {
     let engine = &make();
     let (stop, rounds) = (AtomicBool::new(false), AtomicU64::new(0));
@@ -177,7 +175,7 @@ fn forks_under_load(make: impl Fn() -> Engine, forks: u32) {
                     }
                     let x = if round % 2 == 0 { x } else { &near };
                     support::close(&step(x).unwrap().to_vec::<f32>().unwrap(), expected, 1e-5);
-                    // Something new, which is compiled.
+                    // A new region, which is compiled.
                     let size = 1 + (round * 3 + worker) % 500;
                     let y = own.tensor(&vec![1.0f32; size], &[size]).unwrap().neg().unwrap();
                     assert_eq!(y.to_vec::<f32>().unwrap(), vec![-1.0; size]);
@@ -196,7 +194,7 @@ fn forks_under_load(make: impl Fn() -> Engine, forks: u32) {
             for turn in 0..forks {
                 use fuseline_testgen::Entropy as _;
                 std::thread::sleep(Duration::from_micros(u64::from(random.draw(2_000))));
-                // In the middle of a step that is replayed, or not.
+                // In the middle of a replayed step, or not.
                 let there = step(&x).unwrap();
                 there.wait().unwrap();
                 let computed = step(&there).unwrap();
@@ -216,7 +214,7 @@ fn forks_under_load(make: impl Fn() -> Engine, forks: u32) {
                     Some(0),
                     "child {turn}: none has not ended, 256 times the number of what was wrong"
                 );
-                // What it was in the middle of.
+                // The ops that it was in the middle of.
                 let y = (&recorded + 1.0).unwrap().tanh().unwrap();
                 support::close(&y.to_vec::<f32>().unwrap(), &expected, 1e-5);
             }
@@ -244,18 +242,17 @@ fn children_of_a_process_with_a_plugin_are_told() {
     forks_under_load(|| EngineConfig::new().build().unwrap(), 20);
 }
 
-/// What comes next in a step that is replayed is recorded without the checks of other calls, but
-/// for this one.
+/// The next call of a replayed step skips most checks of other calls, but not this one.
 #[test]
 fn a_child_in_the_middle_of_a_replayed_step_is_told() {
     let engine = support::config().build_reference().unwrap();
     let x = vector(&engine, &[1.0, -2.0, 3.0]);
-    // The same place of the program in the parent and the child.
+    // The same program position in parent and child.
     #[inline(never)]
     fn abs(of: &Tensor) -> Result<Tensor> {
         of.abs()
     }
-    // Calls that make no scalars, which would be told by themselves.
+    // Calls without scalars, which would report the fork themselves.
     let neg = || x.neg();
     let step = || abs(&neg()?)?.tanh();
     let replayed = || engine.counters().replayed;
@@ -265,7 +262,7 @@ fn a_child_in_the_middle_of_a_replayed_step_is_told() {
         replayed() >= before + 3
     };
     assert!((0..200).any(|turn| is_steady(&turn)), "the step is not replayed");
-    // The shortest way takes the cells of a step before, which come back some time after it.
+    // The fast path reuses the cells of an earlier step, which are recycled some time after it.
     for _ in 0..20 {
         assert!((0..200).any(|turn| is_steady(&turn)), "the step is not replayed any more");
         std::thread::sleep(Duration::from_millis(2));
@@ -280,8 +277,8 @@ fn a_child_in_the_middle_of_a_replayed_step_is_told() {
     }
 }
 
-/// A process that has let its engines go has children that may have some. By itself: other tests of
-/// this process have engines.
+/// A process that has dropped its engines has children that may open some. Runs alone, because
+/// other tests of this process have engines.
 #[test]
 fn a_child_may_have_the_first_engine() {
     if std::env::var_os("NEXTEST").is_none() && !std::env::args().any(|argument| argument == "--exact") {

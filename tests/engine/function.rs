@@ -1,4 +1,4 @@
-//! Functions recorded once and called as one op, or written out.
+//! Functions that are recorded once and called as one op, or inlined.
 
 use fuseline::{DType, Engine, EngineConfig, Mode, OpCode, Result, Tensor, TensorType, nn, with_mode};
 
@@ -9,7 +9,7 @@ fn engines() -> Vec<Engine> {
     [Some(Engine::reference()), plugin(config())].into_iter().flatten().collect()
 }
 
-/// A network of two layers, with an iota, a number, a sum and a tensor from outside in it.
+/// A network of two layers that contains an iota, a number, a sum and a tensor from outside.
 fn network(x: &Tensor, weights: &Tensor, outside: &Tensor) -> Result<[Tensor; 2]> {
     let places = x.on_stream().iota(DType::F32, x.dims(), 1)?;
     let hidden = ((&x.matmul(weights)? + outside)? * 0.5)?.tanh()?;

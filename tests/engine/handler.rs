@@ -1,4 +1,4 @@
-//! Functions of the host that programs call: handlers, on the plugin through XLA's typed FFI.
+//! Host functions that programs call: handlers, on the plugin through XLA's typed FFI.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -47,7 +47,7 @@ fn copy(call: HandlerCall<'_>) -> Result<(), String> {
     Ok(())
 }
 
-/// Row sums and the transpose: other shapes than the operand's, row-major whatever XLA would
+/// Row sums and the transpose: shapes other than the operand's, row-major whatever XLA would
 /// choose.
 fn register_rows() -> &'static Target {
     let rule = |operands: &[TensorType], _: &Config| match operands {
@@ -70,7 +70,7 @@ fn register_rows() -> &'static Target {
     handler::register("test.rows", Of(rule, run, false)).unwrap()
 }
 
-/// In one region with its neighbours, in the layouts it is promised, compiled once.
+/// In one region with its neighbours, in the promised layouts, compiled once.
 #[test]
 fn a_handler_is_part_of_its_region() {
     let rows = register_rows();
@@ -82,7 +82,7 @@ fn a_handler_is_part_of_its_region() {
             log.take();
             let before = engine.counters();
             for _ in 0..3 {
-                // What a transpose leaves is column-major to XLA, if it may choose.
+                // XLA would make the result of a transpose column-major if it could choose.
                 let turned = (&x + &x)?.transpose(&[1, 0])?;
                 let made = engine.stream().call_handler(rows, &[&turned], Config::none())?;
                 let sums = (&made[0] * 10.0)?;
@@ -125,7 +125,7 @@ fn elements_of_every_type_arrive() {
     assert!(error.to_string().contains("handlers work on elements of whole bytes"), "{error}");
 }
 
-/// What a call says arrives as it was said, of every kind.
+/// The configuration of a call arrives unchanged, for every kind.
 #[test]
 fn what_a_call_says_arrives() {
     let all = || {
@@ -155,7 +155,7 @@ fn what_a_call_says_arrives() {
 
 static CALLS: AtomicU64 = AtomicU64::new(0);
 
-/// Calls with an effect happen once each, in order, whether anybody uses their results or not.
+/// Calls with an effect happen once each, in order, whether or not their results are used.
 #[test]
 fn effects_happen_in_order() {
     let append = handler::register(
@@ -191,8 +191,7 @@ fn fails(error: &Error, words: &[&str]) {
     assert!(words.iter().all(|words| said.contains(words)), "{said} does not say {words:?}");
 }
 
-/// An error, a panic and a value that is none fail what is computed from the call, and nothing
-/// else.
+/// An error, a panic and an invalid value fail the dependents of the call, and nothing else.
 #[test]
 fn failures_are_told_and_stay_where_they_are() {
     let refuse = same("test.refuse", |call| match call.operands[0].to_vec::<f32>()?[0] {
@@ -232,7 +231,7 @@ fn failures_are_told_and_stay_where_they_are() {
     });
 }
 
-/// Only what is registered can be called, from records, programs and texts.
+/// Only registered handlers can be called, from records, programs and texts.
 #[test]
 fn targets_are_those_that_are_registered() {
     let name = "test.nobody";
@@ -299,8 +298,8 @@ fn a_name_stands_for_one_handler() {
     fails(&unnamed.unwrap_err().into(), &["\"two words\" is no name for a handler"]);
 }
 
-/// A function of the plugin is left to it: one that it does not have is an error of the compiler,
-/// and the reference device has none.
+/// Functions of the plugin are left to it. One that it lacks is a compiler error, and the reference
+/// device has none.
 #[test]
 fn functions_of_the_plugin_are_left_to_it() {
     let target =
@@ -331,8 +330,8 @@ fn handlers_are_called_from_bodies() {
     });
 }
 
-/// A handler that asks for a value would wait for a region that waits for it; it is refused, and
-/// the region goes on.
+/// A handler that requests a value would wait for a region that waits for it. It is refused, and
+/// the region continues.
 #[test]
 fn handlers_cannot_wait_for_streams() {
     let wait = same("test.wait", |call| {

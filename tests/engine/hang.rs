@@ -1,10 +1,10 @@
-//! A plugin that does not answer: who waits with a deadline gets an error that says for what,
-//! others go on, threads that are stuck are replaced and counted, and dropping an engine waits for
-//! none of it.
+//! A plugin that does not answer. Waiters with a deadline get an error that says what they waited
+//! for, others continue, stuck threads are replaced and counted, and dropping an engine never
+//! waits.
 //!
-//! The plugin is the reference device with a plan of faults that waits at a gate: in a compile, an
-//! execution or a transfer. Deadlines are short where something hangs for certain, and what does
-//! not is asked for until it comes.
+//! The plugin is the reference device with a fault plan that waits at a gate: in a compile, an
+//! execution or a transfer. Deadlines are short where something certainly hangs; other calls are
+//! retried until they succeed.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
@@ -17,18 +17,18 @@ use fuseline::{
 
 use crate::support::{self, Gate, Log, vector, wait_until};
 
-/// A deadline that passes.
+/// A deadline that expires.
 const SHORT: Duration = Duration::from_millis(30);
 
-/// A limit that what does not hang keeps on a busy machine.
+/// A limit that calls which do not hang meet on a busy machine.
 const LIMIT: Duration = Duration::from_millis(700);
 
-/// A place at which the plugin hangs while the gate is shut.
+/// A point at which the plugin hangs while the gate is shut.
 #[derive(Clone)]
 struct Hang {
     gate: Gate,
     is_on: Arc<AtomicBool>,
-    /// How many threads have got there.
+    /// The number of threads that have reached it.
     entered: Arc<AtomicUsize>,
 }
 
@@ -57,7 +57,7 @@ impl Hang {
         self.entered.load(Ordering::SeqCst)
     }
 
-    /// Waits until so many threads are there.
+    /// Waits until this many threads are there.
     fn wait_for(&self, threads: usize) {
         let start = Instant::now();
         while self.entered() < threads {
@@ -67,10 +67,10 @@ impl Hang {
     }
 }
 
-/// Picks a way into the plugin.
+/// Selects fault points.
 type IsMeant = fn(FaultPoint) -> bool;
 
-/// The four of them.
+/// The four kinds of points.
 const POINTS: [(&str, IsMeant); 4] = [
     ("compile", |point| matches!(point, FaultPoint::Compile { .. })),
     ("execution", |point| matches!(point, FaultPoint::Execute { .. })),
@@ -78,7 +78,7 @@ const POINTS: [(&str, IsMeant); 4] = [
     ("download", |point| matches!(point, FaultPoint::Download { .. })),
 ];
 
-/// What a call gives at last, which may time out on a busy machine until then.
+/// The result of a call that may time out on a busy machine before it succeeds.
 fn at_last<T>(mut call: impl FnMut() -> Result<T>) -> T {
     let start = Instant::now();
     loop {
@@ -125,7 +125,7 @@ fn every_call_that_waits_keeps_its_deadline() {
         let x = at_last(|| engine.tensor(&[1.0f32, 2.0], &[2]));
         let step = || ((&x * 2.0).unwrap() + 1.0).unwrap();
         if point != "compile" {
-            // Who asks for it the next time could launch it at once, and not come back.
+            // The next thread that requests it could launch it at once, and not come back.
             let warm = step();
             at_last(|| warm.to_vec::<f32>());
         }
@@ -138,7 +138,7 @@ fn every_call_that_waits_keeps_its_deadline() {
             timed_out(engine.tensor_per_replica(&[&[1.0f32]], &[1]));
         }
         for (name, ask) in ASKS {
-            // What is computed needs no copy to be waited for, and nothing of this needs an upload.
+            // A computed value needs no copy to be waited for, and none of this needs an upload.
             let copies = ["to_literal", "to_vec", "item", "read_replicas"].contains(&name);
             if point == "upload" || point == "download" && !copies {
                 at_last(|| ask(&engine, &y));
@@ -148,7 +148,7 @@ fn every_call_that_waits_keeps_its_deadline() {
         }
         if point != "upload" {
             hang.wait_for(1);
-            // It is told what is waited for, as soon as it is.
+            // The error names what is waited for, as soon as the deadline expires.
             let start = Instant::now();
             let (error, line) = loop {
                 let (error, line) = (timed_out(y.to_literal_for(SHORT)), line!());
@@ -178,7 +178,7 @@ fn every_call_that_waits_keeps_its_deadline() {
     }
 }
 
-/// A region of two ops whose compile hangs runs op by op after a time, for good.
+/// A region of two ops whose compile hangs runs op by op after a while, permanently.
 #[test]
 fn a_compile_that_hangs_costs_speed() {
     let (hang, log) = (Hang::new(), Log::default());
@@ -205,20 +205,20 @@ fn a_compile_that_hangs_costs_speed() {
     let fallback = events.iter().find(|event| matches!(event, Event::Fallback { .. })).unwrap().to_string();
     assert!(fallback.contains("the plugin has not answered for"), "{fallback}");
 
-    // The key is not tried again: not here, and not by those who would retry what failed.
+    // The key is not tried again, neither here nor by retries of failed compiles.
     for _ in 0..200 {
         assert_eq!(step(&x), [1.0, 2.0]);
     }
     assert_eq!((hang.entered(), engine.counters().stuck), (1, 1));
 
-    // Others are, by the thread that took the place.
+    // Other keys compile, on the replacement thread.
     hang.set(false);
     let other = vector(&engine, &[1.0, 2.0, 3.0]);
     assert_eq!(step(&other), [1.0, 2.0, 3.0]);
     let before = engine.counters();
     assert_eq!(before.pending_compiles, 0, "{before:?}");
 
-    // What comes too late is neither counted nor used.
+    // A result that comes too late is neither counted nor used.
     drop(shut);
     assert_eq!(step(&x), [1.0, 2.0]);
     engine.synchronize().unwrap();
@@ -226,7 +226,7 @@ fn a_compile_that_hangs_costs_speed() {
     assert_eq!((did.compiles, did.compile_failures, did.fallbacks), (0, 0, 1), "{did:?}");
 }
 
-/// Where there is nothing to fall back to, the values fail.
+/// If there is nothing to fall back to, the values fail.
 #[test]
 fn an_op_whose_compile_hangs_fails() {
     let hang = Hang::new();
@@ -249,7 +249,7 @@ fn an_op_whose_compile_hangs_fails() {
     assert_eq!(x.abs().unwrap().to_vec::<f32>().unwrap(), [1.0, 2.0]);
 }
 
-/// One thread is in a compile that never ends, which nobody gives up.
+/// One thread is in a compile that never ends and is not abandoned.
 #[test]
 fn other_keys_and_streams_go_on() {
     let hang = Hang::new();
@@ -272,7 +272,7 @@ fn other_keys_and_streams_go_on() {
     support::close(&y.to_vec::<f32>().unwrap(), &[1f32.exp(), 2f32.exp()], 1e-6);
 }
 
-/// With so many threads stuck nothing more is compiled, until one comes back.
+/// With this many stuck threads nothing more is compiled until one comes back.
 #[test]
 fn so_many_threads_get_stuck_and_no_more() {
     let (hang, log) = (Hang::new(), Log::default());
@@ -281,14 +281,14 @@ fn so_many_threads_get_stuck_and_no_more() {
     let engine = engine(config, Deadlines::new().compile(LIMIT).most_stuck_threads(2));
     let step = |x: &Tensor| x.neg().and_then(|y| y.abs());
     let inputs: Vec<Tensor> = (1..6).map(|size| vector(&engine, &vec![2.0; size])).collect();
-    // Their ops by themselves.
+    // The ops run one by one.
     for x in &inputs {
         with_mode(Mode::Strict, || step(x)).unwrap().wait().unwrap();
     }
     hang.set(true);
     let shut = hang.gate.shut();
     log.take();
-    // Of several streams, so that they are compiled whatever becomes of those before.
+    // On several streams, so that they are compiled whatever happens to those before.
     let values: Vec<Tensor> = inputs
         .iter()
         .map(|x| {
@@ -306,14 +306,14 @@ fn so_many_threads_get_stuck_and_no_more() {
     let stopped = events.iter().filter(|event| matches!(event, Event::CompilesStopped { stuck: 2 }));
     assert_eq!((stopped.count(), hang.entered(), engine.counters().stuck), (1, 2, 2));
 
-    // What is compiled runs, and what is not fails at once.
+    // Compiled regions run, and others fail at once.
     assert_eq!(step(&inputs[4]).unwrap().to_vec::<f32>().unwrap(), [2.0; 5]);
     let error = inputs[0].exp().unwrap().to_vec::<f32>().unwrap_err();
     let text = error.to_string();
     assert!(text.contains("no compile is started while 2 threads are stuck in the plugin"), "{text}");
     assert_eq!((error.stage(), error.op_name()), (Stage::Compile, Some("exponential")));
 
-    // A thread comes back, and nothing is held against the keys that were refused.
+    // A thread comes back, and the refused keys are tried again.
     hang.set(false);
     drop(shut);
     let start = Instant::now();
@@ -327,7 +327,7 @@ fn so_many_threads_get_stuck_and_no_more() {
     assert_eq!((did.compiles, did.fallbacks, did.compile_failures), (1, 0, 0), "{did:?}");
 }
 
-/// The one thread that works on streams is in an execution that does not end.
+/// The only driver thread is in an execution that does not end.
 #[test]
 fn an_execution_that_hangs_holds_up_its_stream_alone() {
     let (hang, log) = (Hang::new(), Log::default());
@@ -355,12 +355,12 @@ fn an_execution_that_hangs_holds_up_its_stream_alone() {
     assert_eq!(y.to_vec::<f32>().unwrap(), [-1.0, -2.0]);
 }
 
-/// How a program records steps that are on their way when the plugin hangs: each asked for or not,
+/// How a program records steps that are in flight when the plugin hangs: each requested or not,
 /// replayed or not.
 const RECORDING: [(bool, bool); 4] = [(true, true), (true, false), (false, true), (false, false)];
 
-/// Who records on a stream that does not go on waits for room as long as for anything else. Nothing
-/// is lost of what was recorded.
+/// A thread that records on a blocked stream waits for room as long as for anything else. Nothing
+/// that was recorded is lost.
 #[test]
 fn recording_on_a_stream_that_hangs_is_told() {
     for (asks, replays) in RECORDING {
@@ -375,7 +375,7 @@ fn recording_on_a_stream_that_hangs_is_told() {
             }
             Ok(y)
         };
-        // What comes again is known by then.
+        // Recurring ops are in the trace cache by then.
         let mut y = x.clone();
         for _ in 0..1_000 {
             y = at_last(|| step(&y));
@@ -412,7 +412,7 @@ fn recording_on_a_stream_that_hangs_is_told() {
         });
         drop(y);
         drop(shut);
-        // It is at 1 and 2, or at 0 and 0, whether or not the last steps are among those recorded.
+        // The values are 1 and 2, or 0 and 0, depending on whether the last steps were recorded.
         let data = at_last(|| kept.to_vec::<f32>());
         assert!(data == [1.0, 2.0] || data == [0.0, 0.0], "{data:?}");
         let next = at_last(|| step(&kept));
@@ -422,9 +422,9 @@ fn recording_on_a_stream_that_hangs_is_told() {
     }
 }
 
-/// Who records behind a value that nobody brings, on its stream or on one that depends on that, is
-/// told which promise it is, after a while and from then on at once: it may be who is to keep it,
-/// and then can.
+/// A thread that records after a value that nobody provides, on its stream or on a dependent one,
+/// gets an error that names the promise: after a while, and then at once. It may be the thread that
+/// has to keep the promise, and then it can.
 #[test]
 fn recording_behind_a_promise_that_nobody_keeps_is_told() {
     for (asks, replays) in RECORDING {
@@ -438,7 +438,7 @@ fn recording_behind_a_promise_that_nobody_keeps_is_told() {
             }
             Ok(y)
         };
-        // What comes again is known by then.
+        // Recurring ops are in the trace cache by then.
         let mut y = x.clone();
         for _ in 0..100 {
             y = step(&y).unwrap();
@@ -463,14 +463,14 @@ fn recording_behind_a_promise_that_nobody_keeps_is_told() {
             {
                 assert!(text.contains(part), "{asks}, {replays}: {part:?} is not in: {text}");
             }
-            // Nobody waits again for what has not come.
+            // No call waits again for the missing value.
             for _ in 0..100 {
                 timed_out((0..10_000).try_fold(kept.clone(), |y, _| step(&y)));
             }
             y = kept;
         }
         promised.keep(&[0u8; 8]).unwrap();
-        // It is at 1 and 2, or at 0 and 0, as many steps as were recorded.
+        // The values are 1 and 2, or 0 and 0, for the steps that were recorded.
         let data = y.to_vec::<f32>().unwrap();
         assert!(data == [1.0, 2.0] || data == [0.0, 0.0], "{data:?}");
         let next = (0..20_000).try_fold(y, |y, _| step(&y)).unwrap();
@@ -479,8 +479,7 @@ fn recording_behind_a_promise_that_nobody_keeps_is_told() {
     }
 }
 
-/// Whatever the plugin is at, nobody who drops anything waits for it; when it comes back, all is
-/// let go.
+/// Whatever the plugin is doing, no drop waits for it. When it comes back, everything is released.
 #[test]
 fn dropping_waits_for_no_plugin() {
     for (point, meant) in POINTS {
@@ -512,7 +511,7 @@ fn dropping_waits_for_no_plugin() {
     }
 }
 
-/// Nothing is given up that is only slow, and the engine counts none.
+/// Slow calls are not abandoned, and the engine counts none.
 #[test]
 fn what_is_slow_is_waited_for() {
     let slow = |point| {

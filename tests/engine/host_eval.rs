@@ -1,5 +1,4 @@
-//! What follows from integers that the host has is read without waiting for the region that it is
-//! part of.
+//! Values that follow from integers on the host are read without waiting for their region.
 
 use std::sync::mpsc;
 use std::time::Duration;
@@ -9,13 +8,13 @@ use fuseline::{Engine, EngineConfig, Tensor, TensorType};
 
 use crate::support::{Gate, Shut, plugin, vector};
 
-/// How long a read may take that waits for nothing. Whoever waits for the gate waits until the test
+/// The time limit of a read that does not wait. A read that waits for the gate waits until the test
 /// opens it.
 const LONG: Duration = Duration::from_secs(60);
 
 fn engine(gate: &Gate) -> Option<Engine> {
-    // Nothing is small enough to be interpreted: what is not read ahead is compiled, and waits at
-    // the gate.
+    // Nothing is small enough to be interpreted: regions without host evaluation are compiled, and
+    // wait at the gate.
     plugin(EngineConfig::new().inject_faults(gate.at_compiles()))
 }
 
@@ -24,7 +23,8 @@ fn large(engine: &Engine) -> Tensor {
     engine.tensor(&vec![0.5f32; 1 << 22], &[1 << 11, 1 << 11]).unwrap()
 }
 
-/// Reads on another thread, with the gate shut for so long; or gives up, opens it, and says so.
+/// Reads on another thread while the gate is shut. Gives up, opens the gate and returns `None`
+/// after a while.
 fn reads<T: fuseline::Element + Send + 'static>(value: &Tensor, shut: Shut<'_>) -> Option<Vec<T>> {
     let (sender, receiver) = mpsc::channel();
     let value = value.clone();
@@ -35,7 +35,7 @@ fn reads<T: fuseline::Element + Send + 'static>(value: &Tensor, shut: Shut<'_>) 
     read
 }
 
-/// Whether places of `length` texts are without a gap.
+/// Whether the positions of `length` texts have no gap.
 fn is_full(engine: &Engine, places: &Tensor) -> Tensor {
     let count = places.dims()[0];
     let expected = engine.stream().iota(DType::I64, &[count], 0).unwrap();
@@ -54,7 +54,7 @@ fn a_mask_is_read_while_what_it_is_recorded_with_waits() {
     let next = mask.convert(DType::F32).unwrap().add(&vector(&engine, &[1.0])).unwrap();
     assert_eq!(reads::<bool>(&mask, shut), Some(vec![true]), "the read waited for its region");
     assert_eq!((engine.counters().host_evaluated, engine.counters().executions), (1, 0));
-    // The region is what it was, and so is what follows from it.
+    // The region is unchanged, and so are its other results.
     assert_eq!(next.to_vec::<f32>().unwrap(), [2.0]);
     assert_eq!(product.to_vec::<f32>().unwrap()[0], 512.0);
     assert_eq!(mask.to_vec::<bool>().unwrap(), [true]);

@@ -1,5 +1,5 @@
-//! Regions that are joined from units because these always follow each other: what runs, when, and
-//! that nothing is ever waited for or computed otherwise because of it.
+//! Merged regions: units that always follow each other become one region. Tests what runs when, and
+//! that merging neither causes waits nor changes results.
 
 use std::time::{Duration, Instant};
 
@@ -24,7 +24,7 @@ fn step(x: &Tensor, ops: usize) -> Result<(Tensor, f32)> {
     Ok((next, sum))
 }
 
-/// The sealed regions among some events, by number of ops.
+/// The number of ops of each sealed region in some events.
 fn sealed(events: &[Event]) -> Vec<usize> {
     let ops = |event: &Event| match event {
         Event::Sealed { region, .. } => Some(region.ops),
@@ -47,7 +47,7 @@ fn a_step_of_several_units_becomes_one_region() {
             let mut x = vector(engine, &[1.0, 2.0]);
             let mut steps: Vec<Vec<Event>> = Vec::new();
             let start = Instant::now();
-            // Until the joined region has been compiled.
+            // Until the merged region is compiled.
             while steps.len() < 5 || in_units(steps.last().unwrap()) > 0 {
                 x = step(&x, 20)?.0;
                 steps.push(log.take());
@@ -55,8 +55,8 @@ fn a_step_of_several_units_becomes_one_region() {
             }
             let whole: usize = sealed(&steps[0]).iter().sum();
             assert!(sealed(&steps[0]).len() > 3 && sealed(&steps[1]) == sealed(&steps[0]));
-            // Whose units are known: nothing waits for a compile from the second step on, whatever
-            // is joined.
+            // Their units are known: from the second step on nothing waits for a compile, whatever
+            // is merged.
             let waits = |event: &&Event| matches!(event, Event::Waited { wait: Wait::Compile, .. });
             let waited = steps[1..].iter().flatten().find(waits);
             assert_eq!(waited.map(ToString::to_string), None);
@@ -101,7 +101,7 @@ fn a_joined_region_that_does_not_compile_runs_as_its_units() {
         assert_eq!(in_units(&events), 38);
         let is_fallback = |event: &&Event| matches!(event, Event::Fallback { .. } | Event::Poisoned { .. });
         assert_eq!(events.iter().find(is_fallback).map(ToString::to_string), None);
-        // Nobody has waited for the compile, which may be still to come.
+        // Nobody has waited for the compile, which may still be running.
         wait_until(engine, |counters| counters.compile_failures > 0);
         // It is not tried again in each step.
         let failures = engine.counters().compile_failures;
@@ -110,7 +110,8 @@ fn a_joined_region_that_does_not_compile_runs_as_its_units() {
     });
 }
 
-/// Steps that read more than a joined region may stay units, with a read in each and without.
+/// Steps that read more inputs than a merged region may have stay units, with and without a read in
+/// each.
 #[test]
 fn what_would_have_too_many_inputs_is_not_joined() {
     let log = Log::default();
@@ -148,7 +149,7 @@ fn what_would_have_too_many_inputs_is_not_joined() {
     );
 }
 
-/// A loop that never asks for anything: a few executables, whatever its length.
+/// A loop without a requested boundary: a few executables, whatever its length.
 #[test]
 fn a_loop_without_reads_compiles_a_few_regions() {
     on_engines(support::config, |engine| {
@@ -173,15 +174,15 @@ fn a_loop_without_reads_compiles_a_few_regions() {
             assert!(result.iter().all(|&number| number.is_finite() && number > 0.0), "{result:?}");
             engine.synchronize()?;
             let did = engine.counters().since(&before);
-            // The first region, which begins elsewhere in the round; the unit; the units joined;
-            // what is left at the end.
+            // The first region, which begins elsewhere in the round; the unit; the merged units;
+            // the rest at the end.
             assert!(did.compiles <= 5, "{ops} ops: {} compiles of {} regions", did.compiles, did.regions);
         }
         Ok(())
     });
 }
 
-/// Steps that now and then are others than those before, end early, or are read in the middle.
+/// Steps that sometimes differ from those before, end early, or are read in the middle.
 fn wander(engine: &Engine, seed: u64) -> Result<Vec<f32>> {
     let mut entropy = Seeded::new(seed);
     let weights: Vec<Tensor> = (0..6).map(|i| vector(engine, &[0.5 + 0.1 * i as f32, 0.25])).collect();
@@ -243,10 +244,10 @@ fn whatever_follows_the_results_are_those_of_single_ops() {
     );
 }
 
-/// Set in the process that is to end.
+/// Set in the process that has to end.
 const CHILD: &str = "FUSELINE_TEST_ENDS_WHILE_COMPILING";
 
-/// A region is being compiled that nobody waits for.
+/// A background compile is running.
 #[test]
 fn the_process_ends_with_its_own_status_while_a_region_is_compiled() {
     if std::env::var_os(CHILD).is_some() {
@@ -277,7 +278,7 @@ fn the_process_ends_with_its_own_status_while_a_region_is_compiled() {
     }
 }
 
-/// The keys of sealed regions among some events, with why they end and how many ops they have.
+/// Boundary reason, number of ops and key of each sealed region in some events.
 fn keys(events: &[Event]) -> Vec<(String, usize, RegionKey)> {
     let key = |event: &Event| match event {
         Event::Sealed { region, boundary, .. } => Some((boundary.name().to_owned(), region.ops, region.key)),
@@ -286,7 +287,7 @@ fn keys(events: &[Event]) -> Vec<(String, usize, RegionKey)> {
     events.iter().filter_map(key).collect()
 }
 
-/// An optimiser's zeros do not make the first step another region than those that follow.
+/// An optimizer's initial zeros do not make the first step a different region.
 #[test]
 fn a_first_step_is_the_region_that_the_others_are() {
     let log = Log::default();
@@ -313,7 +314,7 @@ fn a_first_step_is_the_region_that_the_others_are() {
     );
 }
 
-/// A loop that begins each round so is cut there until the two are joined.
+/// A loop whose rounds begin with zeros is cut there until the two regions are merged.
 #[test]
 fn a_round_that_begins_with_zeros_becomes_one_region() {
     let log = Log::default();

@@ -1,10 +1,10 @@
-//! Misses: what is in the cache is found, and of what is not it is told why.
+//! Cache misses: existing executables are found, and misses have a reason.
 
 use fuseline::{Event, Miss, Result, Tensor};
 
 use crate::support::{self, Log, on_engines, vector};
 
-/// Why the first region was missed since the last look.
+/// The reasons for the first region's misses since the previous call.
 fn missed(log: &Log) -> Option<Miss> {
     log.take().into_iter().find_map(|event| match event {
         Event::Miss { why, .. } => Some(why),
@@ -23,8 +23,8 @@ fn a_steady_loop_compiles_nothing_and_a_miss_is_explained() {
             step(&x, 0.5)?;
             let before = engine.counters();
             for i in 0..20 {
-                // A schedule: the number is a lifted scalar, also when it is the other one's value,
-                // 0 or 1.
+                // A schedule: the number is a lifted scalar, even if it has the value of the other
+                // one, 0 or 1.
                 let rate = f64::from(i % 3);
                 assert_eq!(step(&x, rate)?, (3.0 * rate + 2.0) as f32);
             }
@@ -42,7 +42,7 @@ fn a_steady_loop_compiles_nothing_and_a_miss_is_explained() {
     );
 }
 
-/// Places of dynamic slices and updates are lifted, as numbers of the host and as results of ops.
+/// Positions of dynamic slices and updates are lifted, both host numbers and results of ops.
 #[test]
 fn another_place_of_a_slice_compiles_nothing() {
     on_engines(support::config, |engine| {
@@ -59,7 +59,7 @@ fn another_place_of_a_slice_compiles_nothing() {
             let read = step(place)?;
             let at = place as usize;
             let expected = [2.0 * place as f32, 2.0 * (place + 1) as f32];
-            // What does not fit is moved to where it does.
+            // A position out of range is clamped.
             let to = (at + 1).min(30);
             assert_eq!(read[to..to + 2], expected, "{place}");
         }
@@ -69,7 +69,7 @@ fn another_place_of_a_slice_compiles_nothing() {
     });
 }
 
-/// Where a region has an op that the nearest known one has not, both places are told.
+/// If a region has an op that the nearest known region lacks, the miss names both call sites.
 #[test]
 fn a_miss_of_new_ops_names_the_first_that_differs() {
     let log = Log::default();
@@ -105,8 +105,8 @@ fn a_miss_of_new_ops_names_the_first_that_differs() {
     );
 }
 
-/// What was compiled and is not there any more, and what was compiled for other results, is told
-/// apart from what is new.
+/// A region whose executable was evicted, and one compiled for other results, are distinguished
+/// from a new one.
 #[test]
 fn a_miss_of_a_known_region_says_what_is_missing() {
     let log = Log::default();
@@ -127,7 +127,7 @@ fn a_miss_of_a_known_region_says_what_is_missing() {
             assert!(matches!(step(&x, true)?, Miss::Outputs));
             assert!(matches!(step(&other, false)?, Miss::Changed(_)));
             engine.clear_cache();
-            // Not what differs from the one before, which was of another size.
+            // Not the difference from the previous region, which had another size.
             for again in [&x, &other] {
                 let why = step(again, true)?;
                 assert!(matches!(why, Miss::Gone), "{why}");

@@ -1,4 +1,4 @@
-//! Memory that runs out: what is freed, tried again and run in parts, and what fails in the end.
+//! Out of memory: what is freed, retried and run in parts, and what finally fails.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -16,7 +16,7 @@ fn none_left() -> Option<Fault> {
     Some(Fault::out_of_memory("no memory today"))
 }
 
-/// A fault at the first so many points that are meant.
+/// A fault at the first `count` matching points.
 fn first(
     count: usize,
     meant: impl Fn(FaultPoint) -> bool + Send + Sync,
@@ -29,8 +29,7 @@ fn first(
     }
 }
 
-/// What was done about memory, in order: how often it was freed, the parts, how often nothing
-/// helped.
+/// Actions against a lack of memory, in order: number of frees, parts, number of failures.
 fn done(events: &[Event]) -> (usize, Vec<Vec<usize>>, usize) {
     let remedies = |wanted: fn(&Remedy) -> bool| {
         let is = |event: &&Event| matches!(event, Event::OutOfMemory { remedy, .. } if wanted(remedy));
@@ -48,14 +47,14 @@ fn is_poisoned(events: &[Event]) -> bool {
     events.iter().any(|event| matches!(event, Event::Poisoned { .. }))
 }
 
-/// Ten ops; each output depends on all before it.
+/// Ten ops; each output depends on all of them so far.
 fn ten(x: &Tensor) -> Result<[Tensor; 2]> {
     let a = x.add(x)?.mul(x)?.sub(x)?.add(x)?;
     let b = a.mul(&a)?.add(x)?.sub(&a)?.mul(x)?;
     Ok([a.add(&b)?, b.neg()?])
 }
 
-/// What [`ten`] gives for one number.
+/// The results of [`ten`] for one number.
 fn of_ten(x: f32) -> [f32; 2] {
     let a = (x + x) * x - x + x;
     let b = (a * a + x - a) * x;
@@ -86,8 +85,7 @@ fn what_does_not_fit_runs_in_halves_until_it_does() {
         reads_ten(engine)?;
         let events = log.take();
         let (freed, parts, failed) = done(&events);
-        // The whole, and the halves that have more than three ops, each after memory was freed for
-        // it.
+        // The whole, and the halves with more than three ops, each after memory was freed.
         assert!(parts.iter().all(|parts| parts.len() == 2), "{parts:?}");
         assert_eq!(parts[0].iter().sum::<usize>(), 10, "{parts:?}");
         assert_eq!((freed, failed), (parts.len(), 0), "{parts:?}");
@@ -103,8 +101,8 @@ fn what_does_not_fit_runs_in_halves_until_it_does() {
         assert_eq!(first_sizes.iter().sum::<usize>(), 10);
         assert!(first_sizes.iter().all(|&ops| ops <= 3) && first_sizes.len() <= 6, "{first_sizes:?}");
 
-        // It is remembered: the same parts at once, without another try. What a part had no use for
-        // when another was short is compiled again.
+        // The parts are remembered and used at once, without another try. Outputs that a part did
+        // not need before are compiled again.
         reads_ten(engine)?;
         let again = log.take();
         assert_eq!((done(&again).0, &done(&again).1, sizes(&again)), (0, &parts, first_sizes.clone()));
@@ -119,7 +117,7 @@ fn what_does_not_fit_runs_in_halves_until_it_does() {
     });
 }
 
-/// Memory that is there again a moment later costs a try, and no executable.
+/// Memory that is available again a moment later costs a retry, and no executable.
 #[test]
 fn what_fits_after_memory_was_freed_runs_as_a_whole() {
     let log = Log::default();
@@ -131,7 +129,7 @@ fn what_fits_after_memory_was_freed_runs_as_a_whole() {
     for (at, meant) in points {
         let config = || support::config().event_sink(log.sink()).inject_faults(first(1, meant));
         on_engines(config, |engine| {
-            // Two executables that nobody is using when memory runs out.
+            // Two unused executables when memory runs out.
             let x = vector(engine, &[1.0]);
             assert_eq!(x.neg()?.to_vec::<f32>()?, [-1.0]);
             assert_eq!(x.abs()?.to_vec::<f32>()?, [1.0]);
@@ -157,7 +155,7 @@ fn what_fits_after_memory_was_freed_runs_as_a_whole() {
     }
 }
 
-/// A region that does not compile for want of memory is halved, and tried as a whole now and then.
+/// A region whose compile runs out of memory is halved, and the whole is retried now and then.
 #[test]
 fn what_does_not_compile_for_want_of_memory_runs_in_halves() {
     let log = Log::default();
@@ -175,14 +173,14 @@ fn what_does_not_compile_for_want_of_memory_runs_in_halves() {
         let events = log.take();
         let (freed, parts, failed) = done(&events);
         assert_eq!((parts.len(), failed, is_poisoned(&events)), (100, 0, false));
-        // Two tries at the first execution, two after 64 more.
+        // Two tries at the first execution, and two after 64 more.
         assert_eq!((engine.counters().compile_failures, freed), (4, 2));
         assert_eq!(engine.counters().fallbacks, 0);
         Ok(())
     });
 }
 
-/// A region that compiles and does not run is tried as a whole at the first execution, after 64
+/// A region that compiles but does not run is tried as a whole at the first execution, after 64
 /// more, after 512 more, and then no more.
 #[test]
 fn what_compiles_but_does_not_run_is_tried_three_times() {
@@ -207,8 +205,7 @@ fn what_compiles_but_does_not_run_is_tried_three_times() {
     });
 }
 
-/// Once it has run, what it was before counts for nothing: the next time that it does not fit is
-/// the first again.
+/// Once it has run, earlier failures do not count: the next one counts as the first.
 #[test]
 fn what_has_run_is_believed_again() {
     let fits = Arc::new(AtomicBool::new(true));
@@ -293,13 +290,13 @@ fn an_op_that_never_fits_fails_and_what_depends_on_it() {
         assert_eq!(good.to_vec::<f32>()?, [-1.0; 100]);
         assert_eq!(done(&log.take()).2, 1, "what depends on it is not tried");
         assert_eq!(engine.counters().poisoned, 2);
-        // Nothing is sticky.
+        // Failures are not sticky.
         close(&x.exp()?.to_vec::<f32>()?, &[std::f32::consts::E; 100], 1e-6);
         Ok(())
     });
 }
 
-/// A single op that failed for want of memory is tried again each time, compile and all.
+/// A single op that ran out of memory is tried again each time, including its compile.
 #[test]
 fn a_single_op_is_always_tried() {
     let config = || {
@@ -319,9 +316,9 @@ fn a_single_op_is_always_tried() {
     });
 }
 
-/// A region that the interpreter runs at first is compiled in the background, where nobody frees
-/// memory. That this ran out of memory is not held against the region: whoever has to wait for its
-/// executable frees some and tries again.
+/// A region that the interpreter runs first is compiled in the background, where no memory is
+/// freed. A lack of memory there does not count against the region: the thread that has to wait for
+/// its executable frees memory and tries again.
 #[test]
 fn a_background_compile_that_ran_out_of_memory_is_tried_again() {
     let log = Log::default();
@@ -348,7 +345,7 @@ fn a_background_compile_that_ran_out_of_memory_is_tried_again() {
     }
 }
 
-/// Nobody knows how far an op with an effect has come, so it is not tried again.
+/// It is unknown how far an op with an effect has got, so it is not retried.
 #[test]
 fn an_effect_is_not_repeated() -> Result<()> {
     let log = Log::default();
@@ -365,7 +362,7 @@ fn an_effect_is_not_repeated() -> Result<()> {
     Ok(())
 }
 
-/// Copies, and says that somebody else hears of it.
+/// Copies its operand and has an observable effect.
 struct Tells;
 
 impl Handler for Tells {
@@ -383,7 +380,7 @@ impl Handler for Tells {
     }
 }
 
-/// What was to be donated is there when the region is tried again, and when it runs in parts.
+/// Inputs for donation survive a retry of the region, and its execution in parts.
 #[test]
 fn inputs_survive() {
     for tries in [1, 2] {
@@ -407,8 +404,7 @@ fn inputs_survive() {
     }
 }
 
-/// Memory that really is not there: XLA refuses at the call, takes nothing away, and the rest of
-/// the region runs.
+/// A real lack of memory: XLA refuses the call and takes nothing, and the rest of the region runs.
 #[test]
 fn the_plugin_runs_out_of_memory() {
     let log = Log::default();
@@ -423,7 +419,7 @@ fn the_plugin_runs_out_of_memory() {
     let huge = engine.full(1.0f32, &[1 << 43]).unwrap();
     let line = line!() - 1;
     let sum = (&huge + 1.0).unwrap().sum(&[0]).unwrap();
-    // In the region that fails the memory of `state` is to be reused.
+    // In the region that fails, the memory of `state` could be reused.
     let next = state.mul(&x).unwrap();
     drop(state);
     let error = huge.wait().unwrap_err();
@@ -438,7 +434,7 @@ fn the_plugin_runs_out_of_memory() {
     assert!(events.iter().any(donated), "the state was not to be reused");
 }
 
-/// Copies nothing: it fails.
+/// A handler that fails.
 struct Fails;
 
 impl Handler for Fails {
@@ -451,9 +447,9 @@ impl Handler for Fails {
     }
 }
 
-/// What a device reports only after it has accepted an execution is told by whoever asks for a
-/// value of that execution, or of one that depends on it, with the op that makes it. It is not
-/// tried again; the stream goes on.
+/// A failure that a device reports only after it accepted an execution reaches every reader of that
+/// execution's values, and of their dependents, with the op that makes the value. It is not
+/// retried; the stream continues.
 #[test]
 fn what_fails_on_the_device_is_told_where_it_is_asked_for() {
     let target = handler::register("test.fails_later", Fails).unwrap();
@@ -493,7 +489,7 @@ fn transfers_are_tried_again() {
     let up = |point| matches!(point, FaultPoint::Upload { bytes: 12 });
     let down = |point| matches!(point, FaultPoint::Download { bytes: 12 });
     let data = [1.0f32, 2.0, 3.0];
-    // Once: nobody notices.
+    // Once: it goes unnoticed.
     let config = || {
         let (up, down) = (first(1, up), first(2, down));
         support::config().event_sink(log.sink()).inject_faults(move |point| up(point).or_else(|| down(point)))
@@ -519,7 +515,7 @@ fn transfers_are_tried_again() {
         );
         Ok(())
     });
-    // In callbacks too, where nothing may wait.
+    // Also in callbacks, where waiting is refused.
     on_engines(
         || support::config().inject_faults(first(1, down)),
         |engine| {
@@ -539,7 +535,7 @@ fn transfers_are_tried_again() {
             Ok(())
         },
     );
-    // Always: an error with what was asked for.
+    // Always: an error with the requested size.
     on_engines(
         || support::config().inject_faults(move |point| (up(point) || down(point)).then(none_left).flatten()),
         |engine| {
@@ -556,7 +552,7 @@ fn transfers_are_tried_again() {
     );
 }
 
-/// A joined region that does not fit runs as its units, which have executables.
+/// A merged region that does not fit runs as its units, which have executables.
 #[test]
 fn what_was_joined_runs_in_units() {
     let log = Log::default();
@@ -573,7 +569,7 @@ fn what_was_joined_runs_in_units() {
     on_engines(config, |engine| {
         log.take();
         let x = vector(engine, &[1.0, 2.0]);
-        // Until the whole has been compiled, which nobody waits for, and has run out of memory.
+        // Until the whole was compiled in the background and has run out of memory.
         let mut events = Vec::new();
         for step in 0.. {
             let mut next = x.clone();
@@ -595,8 +591,7 @@ fn what_was_joined_runs_in_units() {
     });
 }
 
-/// Heat on a plate, by slices of it: XLA's scratch for that is more than what the ops hold one by
-/// one.
+/// Heat on a plate, with slices: XLA's scratch memory for it exceeds what the ops hold one by one.
 fn sweep(plate: &Tensor, inside: &Tensor) -> Result<Tensor> {
     let side = plate.dims()[0] as i64;
     let at =
@@ -605,8 +600,7 @@ fn sweep(plate: &Tensor, inside: &Tensor) -> Result<Tensor> {
     plate.dynamic_update_slice(&(0.2 * sum)?, &[inside, inside])
 }
 
-/// A region that plans to use much more memory than its ops hold is not run as a whole: its halves
-/// are, and it is compiled once.
+/// A region that plans much more memory than its ops runs as two halves, and compiles once.
 #[test]
 fn what_needs_much_more_than_its_ops_runs_in_halves() -> Result<()> {
     let log = Log::default();
@@ -642,10 +636,10 @@ fn what_needs_much_more_than_its_ops_runs_in_halves() -> Result<()> {
     assert_eq!(told, Some((ops, peak, eager)));
     let (freed, parts, failed) = done(&events);
     assert_eq!((freed, failed, parts[0].iter().sum::<usize>()), (0, 0, ops));
-    // Cutting goes on only where it helps.
+    // It is split further only if that helps.
     assert!(parts.len() <= 3, "{parts:?}");
     let before = engine.counters();
-    // More often than a compile that failed waits for its next chance.
+    // More often than the retry interval of a failed compile.
     for _ in 0..70 {
         assert_eq!(sweeps(&engine)?, plate);
     }
@@ -661,7 +655,7 @@ fn what_needs_much_more_than_its_ops_runs_in_halves() -> Result<()> {
     Ok(())
 }
 
-/// As that, on any device; what plans too much and is no larger than the slack runs as a whole.
+/// The same on any device. A plan within the slack runs as a whole.
 #[test]
 fn what_plans_too_much_runs_in_halves() {
     let log = Log::default();
@@ -690,7 +684,7 @@ fn what_plans_too_much_runs_in_halves() {
     }
 }
 
-/// A region that no other number gives.
+/// A region that is unique to this number.
 fn numbered(engine: &Engine, number: usize) -> Result<()> {
     let data: Vec<f32> = (0..=number).map(|at| at as f32).collect();
     let x = engine.tensor(&data, &[data.len()])?;
@@ -699,8 +693,8 @@ fn numbered(engine: &Engine, number: usize) -> Result<()> {
     Ok(())
 }
 
-/// Executables leave the cache before the process has as many mappings as it may: here, a few
-/// hundred more than it has.
+/// Executables leave the cache before the process reaches its limit of mappings, which here is a
+/// few hundred more than it has.
 #[test]
 fn executables_make_room_for_mappings() {
     let Some(engine) = support::plugin(support::config()) else { return };
@@ -721,11 +715,11 @@ fn executables_make_room_for_mappings() {
     println!("figures: {now} mappings, at most {most} of {limit}; {counters:?}");
     assert!(counters.evictions > 0 && counters.cached_executables < 120, "{counters:?}");
     assert!(counters.mappings > 0 && counters.cached_mappings > 0, "{counters:?}");
-    // What was made since they were counted last may be beyond.
+    // Those made since the last count may be beyond the limit.
     assert!(most < limit + 100, "{most} of {limit}");
 }
 
-/// Mappings that are left to this process once all others are taken.
+/// Takes all mappings of the process but a few.
 struct Taken {
     start: *mut libc::c_void,
     len: usize,
@@ -738,18 +732,18 @@ impl Taken {
         let most = mappings::most() as usize;
         let len = 2 * most * PAGE;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-        // SAFETY: holds because nothing is at an address that the system chooses.
+        // SAFETY: nothing is at an address that the system chooses.
         let start = unsafe { libc::mmap(std::ptr::null_mut(), len, libc::PROT_NONE, flags, -1, 0) };
         if start == libc::MAP_FAILED {
             return None;
         }
         let taken = Taken { start, len };
-        // Each page that may be read, among those that may not, is two mappings more.
+        // Each readable page among unreadable ones is two more mappings.
         let splits = (mappings::most().saturating_sub(left + mappings::count()?) / 2) as usize;
         for split in 0..splits {
-            // SAFETY: holds because the page is one of those that were mapped above.
+            // SAFETY: the page is one of those that were mapped above.
             let page = unsafe { start.byte_add((2 * split + 1) * PAGE) };
-            // SAFETY: holds because nobody uses the page.
+            // SAFETY: nobody uses the page.
             let done = unsafe { libc::mprotect(page, PAGE, libc::PROT_READ) };
             if done != 0 {
                 break;
@@ -761,15 +755,15 @@ impl Taken {
 
 impl Drop for Taken {
     fn drop(&mut self) {
-        // SAFETY: holds because nobody uses what was mapped.
+        // SAFETY: nobody uses what was mapped.
         let done = unsafe { libc::munmap(self.start, self.len) };
         assert_eq!(done, 0);
     }
 }
 
-/// A process that has hardly a mapping left, whoever has taken them, would be ended by the
-/// compiler. It frees executables, tries again, and goes on; where nothing helps, the op fails with
-/// what is missing, and the next one works when there is room.
+/// A process with hardly any mapping left would be killed by the compiler. It frees executables,
+/// retries and continues. If nothing helps, the op fails with what is missing, and the next one
+/// works once there is room.
 #[test]
 fn without_a_mapping_executables_make_room() {
     let Some(engine) = support::plugin(support::config().max_mappings(u64::MAX)) else { return };
@@ -780,7 +774,7 @@ fn without_a_mapping_executables_make_room() {
         println!("skipped: no limit on mappings that a test can reach");
         return;
     }
-    // Room for some twenty executables beyond what is left to everything else.
+    // Room for about twenty executables beyond the needs of everything else.
     let taken = Taken::all_but(700).unwrap();
     for number in 4..60 {
         numbered(&engine, number).unwrap();
@@ -792,7 +786,7 @@ fn without_a_mapping_executables_make_room() {
     );
     assert!(counters.out_of_memory > 0 && counters.evictions > 0, "{counters:?}");
     drop(taken);
-    // Room for none, and no executable to make any.
+    // Room for none, and no executable to free.
     engine.clear_cache();
     let taken = Taken::all_but(300).unwrap();
     let error = numbered(&engine, 60).unwrap_err();

@@ -1,6 +1,6 @@
-//! Panics in code of the user's, wherever the engine calls it: they go no further than that call,
-//! are counted and told, and the engine goes on. Those of handlers and of closures that describe
-//! bodies are in `tests/engine/handler.rs` and `tests/engine/trace_refused.rs`.
+//! Panics in the user's code, wherever the engine calls it: they are contained in that call,
+//! counted and reported, and the engine continues. For handlers and closures that describe bodies
+//! see `tests/engine/handler.rs` and `tests/engine/trace_refused.rs`.
 
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -43,7 +43,7 @@ fn sinks() {
     assert_eq!(engine.counters().panics, names.len() as u64);
 }
 
-/// On the thread that asks, and on others.
+/// On the calling thread, and on others.
 #[test]
 fn readiness_callbacks() {
     let (gate, log) = (Gate::new(), Log::default());
@@ -146,7 +146,7 @@ impl BoundaryRule for Brittle {
     }
 }
 
-/// A rule that panics is not asked again: the stream's regions end where they have to.
+/// A rule that panics is not called again: the stream's regions end at the limits.
 #[test]
 fn boundary_rules() {
     for at in ["after", "best", "cut", "reset"] {
@@ -173,10 +173,10 @@ fn boundary_rules() {
     }
 }
 
-/// Picks a way into the plugin.
+/// Selects fault points.
 type IsMeant = fn(FaultPoint) -> bool;
 
-/// A plan of faults is called where the plugin is.
+/// A fault plan is called on the thread that calls the plugin.
 #[test]
 fn plans_of_faults() {
     let points: [(&str, IsMeant); 4] = [
@@ -212,8 +212,8 @@ fn plans_of_faults() {
     }
 }
 
-/// What the user gave to the engine is dropped with it, and a panic of that drop is nobody's who
-/// drops an engine.
+/// Objects that the user passed to the engine are dropped with it. A panic in such a drop does not
+/// reach the thread that drops an engine.
 #[test]
 fn drops() {
     struct Bomb(Arc<AtomicUsize>);
@@ -244,7 +244,7 @@ fn drops() {
     let kept = vector(&engine, &[1.0]);
     drop(engine);
     drop(kept);
-    // Threads of the engine's may be the last to have them.
+    // Threads of the engine may hold the last references.
     let end = std::time::Instant::now() + std::time::Duration::from_secs(20);
     while dropped.load(Ordering::SeqCst) < 3 && std::time::Instant::now() < end {
         std::thread::yield_now();
@@ -252,8 +252,8 @@ fn drops() {
     assert_eq!(dropped.load(Ordering::SeqCst), 3, "each once");
 }
 
-/// A sink that records for each event, and has it run, comes to an end, and is told so; the program
-/// is not disturbed.
+/// A sink that records and runs ops for each event reaches an end with an error, and does not
+/// disturb the program.
 #[test]
 fn a_sink_that_feeds_itself() {
     for (mode, panics) in [(Mode::Strict, false), (Mode::Fused, false), (Mode::Strict, true)] {
@@ -262,7 +262,7 @@ fn a_sink_that_feeds_itself() {
         let (source, count, errors) = (fed.clone(), recorded.clone(), refused.clone());
         let sink = move |_: &Event| {
             let Some(x) = source.lock().unwrap().clone() else { return };
-            // Three for one.
+            // Three for each event.
             for _ in 0..3 {
                 match with_mode(mode, || x.neg()) {
                     Ok(_) => drop(count.fetch_add(1, Ordering::SeqCst)),
@@ -270,7 +270,7 @@ fn a_sink_that_feeds_itself() {
                 }
             }
             x.on_stream().flush();
-            // The value is there, so that is an event at once.
+            // The value is ready, so this is an event at once.
             drop(x.read());
             assert!(!panics, "planned");
         };

@@ -1,12 +1,12 @@
-//! Poison is exact: of a program one of whose ops fails, the values that depend on it fail, no
-//! others do, and each says which op it was, where that was recorded and in which region.
+//! Poison is exact: if an op of a program fails, exactly the values that depend on it fail, and
+//! each names the op, its call site and its region.
 //!
-//! Random programs of the whole op table, on several streams, with drops, reads and flushes at any
-//! place. One kind of op fails, on the device or in the compiler, wherever it occurs: in a region
-//! of many ops, which then runs op by op, and by itself. The expected poison is computed from the
-//! program alone. After that the fault is gone, and the same engine runs the same program again.
+//! Random programs of the whole op table, on several streams, with drops, reads and flushes
+//! anywhere. One kind of op fails, on the device or in the compiler, wherever it occurs: in a
+//! region of many ops, which then runs op by op, and alone. The expected poison is computed from
+//! the program only. Then the fault is removed, and the same engine runs the same program again.
 //!
-//! `FUSELINE_PROGRAMS` multiplies the number of programs, `FUSELINE_SEED` makes other ones.
+//! `FUSELINE_PROGRAMS` multiplies the number of programs; `FUSELINE_SEED` changes them.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -29,32 +29,32 @@ use crate::support;
 use crate::support::script::Origin;
 use crate::support::{number, plugin_for};
 
-/// Streams that a program records on.
+/// The number of streams that a program records on.
 const STREAMS: usize = 3;
 
-/// What the device says when it fails.
+/// The device's error message.
 const WORDS: &str = "the device is on fire";
 
 // ----- scripts -----
 
-/// One thing that a program does.
+/// A step of a program.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Bring(ProgramId, Origin, usize),
-    /// Records an op on a stream, at one of several places in this file.
+    /// Records an op on a stream, at one of several call sites in this file.
     Op(usize, usize, u32),
     Read(ProgramId),
     Drop(ProgramId),
     Flush(usize),
 }
 
-/// A program, what is done with its values, and what goes wrong.
+/// A program, the use of its values, and the fault.
 struct Script {
     sampled: Sampled,
     steps: Vec<Step>,
-    /// This op fails.
+    /// The op that fails.
     fails: OpCode,
-    /// There.
+    /// The stage at which it fails.
     stage: Stage,
     mode: Mode,
 }
@@ -65,7 +65,7 @@ fn script(sampled: Sampled, stages: &[Stage], entropy: &mut dyn Entropy) -> Scri
     let stage = stages[entropy.draw(stages.len() as u32) as usize];
     let mode = if entropy.draw(3) == 2 { Mode::Strict } else { Mode::Fused };
     let streams = 1 + entropy.draw(STREAMS as u32);
-    // Some programs ask for nothing before their end, and are replayed when they come again.
+    // Some programs request nothing before their end, and are replayed when they recur.
     let is_steady = entropy.draw(2) == 0;
     let (mut steps, mut live) = (Vec::new(), Vec::<ProgramId>::new());
     for (index, op) in ops.iter().enumerate() {
@@ -104,9 +104,9 @@ fn script(sampled: Sampled, stages: &[Stage], entropy: &mut dyn Entropy) -> Scri
     Script { sampled, steps, fails, stage, mode }
 }
 
-// ----- what is to be expected -----
+// ----- expected results -----
 
-/// An op that failed: what it is, where it was recorded, and on which stream.
+/// An op that failed, with its call site and stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Culprit {
     op: OpCode,
@@ -114,14 +114,13 @@ struct Culprit {
     stream: StreamId,
 }
 
-/// The values that have to fail, each with the ops that it may name: one, but where an op that does
-/// not compile waits for an input that has failed, when it is a matter of time which of the two is
-/// told.
+/// The values that have to fail, each with the ops that it may name. That is one op, unless an op
+/// that does not compile waits for a failed input: then timing decides which of the two is named.
 #[derive(Default)]
 struct Poison(HashMap<ProgramId, Vec<Culprit>>);
 
 impl Poison {
-    /// An op was recorded.
+    /// Updates the poison for a recorded op.
     fn spread(&mut self, op: &ProgramOp, culprit: Culprit, script: &Script) {
         let inherited = op.operands.iter().find_map(|id| self.0.get(id)).cloned();
         let own = (op.signature.op() == script.fails).then_some(culprit);
@@ -138,7 +137,7 @@ impl Poison {
     }
 }
 
-/// Whether an error says what went wrong.
+/// Checks the message of an error.
 fn check(error: &Error, culprits: &[Culprit], stage: Stage) -> std::result::Result<(), String> {
     let told = match (error.op_name(), error.site(), error.region()) {
         (Some(op), Some(Site::Rust(site)), Some(region)) if site.file() == file!() && region.ops == 1 => {
@@ -161,7 +160,7 @@ fn check(error: &Error, culprits: &[Culprit], stage: Stage) -> std::result::Resu
 
 // ----- running them -----
 
-/// Records an op; where, and its results.
+/// Records an op. Returns its line and its results.
 #[track_caller]
 fn record(stream: &Stream, op: &ProgramOp, operands: &[&Tensor]) -> (u32, Result<Tensors>) {
     let attrs = Attrs::clone(op.signature.attrs());
@@ -169,7 +168,7 @@ fn record(stream: &Stream, op: &ProgramOp, operands: &[&Tensor]) -> (u32, Result
     (Location::caller().line(), results)
 }
 
-/// The same, at one of several places.
+/// The same, at one of several call sites.
 fn record_at(place: u32, stream: &Stream, op: &ProgramOp, operands: &[&Tensor]) -> (u32, Result<Tensors>) {
     match place {
         0 => record(stream, op, operands),
@@ -179,7 +178,7 @@ fn record_at(place: u32, stream: &Stream, op: &ProgramOp, operands: &[&Tensor]) 
     }
 }
 
-/// What to read a value by.
+/// Reads a value in one of several ways.
 fn read(tensor: &Tensor, number: usize) -> Result<Literal> {
     match number % 3 {
         0 => tensor.wait().and_then(|()| tensor.to_literal()),
@@ -188,14 +187,14 @@ fn read(tensor: &Tensor, number: usize) -> Result<Literal> {
     }
 }
 
-/// What came of a run.
+/// The observations of a run.
 #[derive(Clone, Copy, Default)]
 struct Seen {
     failed: u64,
     whole: u64,
 }
 
-/// Runs a script once and looks at every value that it reads.
+/// Runs a script once and checks every value that it reads.
 fn run(script: &Script, streams: &[Stream], is_faulty: bool) -> std::result::Result<Seen, String> {
     let sampled = &script.sampled;
     let mut values: HashMap<ProgramId, Tensor> = HashMap::new();
@@ -258,7 +257,7 @@ fn run(script: &Script, streams: &[Stream], is_faulty: bool) -> std::result::Res
     Ok(seen)
 }
 
-/// What fails on an engine now.
+/// The current fault of an engine.
 #[derive(Clone, Default)]
 struct Plan(Arc<Mutex<Option<(Stage, OpCode)>>>);
 
@@ -281,7 +280,7 @@ impl Plan {
     }
 }
 
-/// Runs a script in turn without its fault and with it.
+/// Runs a script alternately without and with its fault.
 fn check_script(
     script: &Script,
     engine: &Engine,
@@ -291,7 +290,7 @@ fn check_script(
 ) -> std::result::Result<Seen, String> {
     let mut seen = Seen::default();
     for (round, &is_faulty) in rounds.iter().enumerate() {
-        // What is compiled already compiles, and what did not compile is not tried again soon.
+        // Compiled regions do not compile again, and failed compiles are not retried soon.
         if script.stage == Stage::Compile || engine.counters().cached_executables > 1_000 {
             engine.clear_cache();
         }
@@ -313,15 +312,15 @@ fn check_script(
     Ok(seen)
 }
 
-/// What is tried.
+/// A batch of scripts.
 #[derive(Clone, Copy)]
 struct Batch<'a> {
     programs: u32,
-    /// Most ops of a program.
+    /// The largest number of ops of a program.
     ops: usize,
-    /// What may go wrong.
+    /// The possible stages of faults.
     stages: &'a [Stage],
-    /// In which runs of a program something does.
+    /// Which runs of a program have a fault.
     rounds: &'a [bool],
 }
 
@@ -373,7 +372,7 @@ fn on_engine(engine: &Engine, plan: &Plan, batch: Batch<'_>) {
     assert_eq!(counters.panics, 0);
 }
 
-/// An op that does not compile is rarer than one that fails as it runs.
+/// An op that does not compile is rarer than one that fails at run time.
 const STAGES: [Stage; 4] = [Stage::Execute, Stage::Execute, Stage::Execute, Stage::Compile];
 
 fn on_reference(replay: bool, programs: u32, rounds: &[bool]) {
@@ -390,13 +389,13 @@ fn a_failure_reaches_its_dependants() {
     on_reference(false, 5_000, &[true, false]);
 }
 
-/// What was recorded twice is replayed the third time, when it fails.
+/// Programs that were recorded twice are replayed the third time, when they fail.
 #[test]
 fn a_failure_of_what_is_replayed_reaches_its_dependants() {
     on_reference(true, 5_000, &[false, false, true, false]);
 }
 
-/// Small programs that are interpreted at first, without a compile that could fail, and others that
+/// Small programs that are interpreted first, without a compile that could fail, and others that
 /// are compiled.
 #[test]
 fn a_failure_on_the_plugin_reaches_its_dependants() {
@@ -409,7 +408,8 @@ fn a_failure_on_the_plugin_reaches_its_dependants() {
     }
 }
 
-/// For hours: `FUSELINE_PROGRAMS=100 FUSELINE_SEED=1 cargo test --release --test engine poison:: --
+/// Takes hours:
+/// `FUSELINE_PROGRAMS=100 FUSELINE_SEED=1 cargo test --release --test engine poison:: --
 /// --ignored`.
 #[test]
 #[ignore = "soak: `cargo xtask soak poison`"]

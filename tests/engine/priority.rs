@@ -1,5 +1,5 @@
-//! What nobody waits for is compiled at low priority, what somebody waits for is not, and so is
-//! everything else.
+//! Background compiles run at low priority; compiles that somebody waits for, and everything else,
+//! do not.
 #![cfg(target_os = "linux")]
 
 use std::collections::BTreeMap;
@@ -22,12 +22,12 @@ struct Thread {
     ticks: i64,
 }
 
-/// What proc(5) says of a thread. `None` if it has ended.
+/// The values of proc(5) for a thread. `None` if it has ended.
 fn thread_at(folder: &Path) -> Option<Thread> {
     let stat = fs::read_to_string(folder.join("stat")).ok()?;
     let (head, tail) = stat.rsplit_once(") ")?;
     let (id, name) = head.split_once(" (")?;
-    // The first is the third of proc(5).
+    // The first field is the third of proc(5).
     let fields: Vec<&str> = tail.split_whitespace().collect();
     let number = |field: usize| fields[field - 3].parse::<i64>().unwrap();
     Some(Thread {
@@ -43,7 +43,7 @@ fn threads() -> Vec<Thread> {
     tasks.filter_map(|task| thread_at(&task.unwrap().path())).collect()
 }
 
-/// How much nicer the threads of a kind are than this one.
+/// How much higher the nice values of a kind of threads are than this thread's.
 fn nicer(kind: &str) -> Vec<i64> {
     let me = thread_at(Path::new("/proc/thread-self")).unwrap().nice;
     let found = threads().into_iter().filter(|thread| thread.name.starts_with(kind));
@@ -55,7 +55,7 @@ fn only_threads_for_what_nobody_waits_for_are_nice() {
     let engine = EngineConfig::new().compile_threads(3).build_reference().unwrap();
     let x = vector(&engine, &[2.0, 4.0]);
     let start = Instant::now();
-    // A thread lowers its own priority when it begins.
+    // A thread lowers its own priority when it starts.
     while nicer("fuseline-later") != [10, 10] {
         assert!(start.elapsed() < Duration::from_secs(60), "{:?}", threads());
         thread::yield_now();
@@ -65,7 +65,7 @@ fn only_threads_for_what_nobody_waits_for_are_nice() {
     assert_eq!(nicer("fuseline-drive"), [0]);
 }
 
-/// Products: its compile is estimated at more than 50 ms, so there are two.
+/// Matrix products whose compile is estimated at more than 50 ms, so there are two compiles.
 fn products(engine: &Engine, side: usize) -> Vec<f32> {
     let x = engine.tensor(&vec![1.0f32; side * side], &[side, side]).unwrap();
     let mut y = x.clone();
@@ -75,8 +75,8 @@ fn products(engine: &Engine, side: usize) -> Vec<f32> {
     y.sum(&[0]).unwrap().to_vec::<f32>().unwrap()
 }
 
-/// The compile that a program waits for is on a thread of normal priority, the one that follows it
-/// is not.
+/// The compile that a program waits for runs on a thread of normal priority, and the one that
+/// follows it does not.
 #[test]
 fn what_is_waited_for_is_compiled_at_normal_priority() {
     let compiled: Arc<Mutex<Vec<(bool, String)>>> = Arc::default();
@@ -96,15 +96,15 @@ fn what_is_waited_for_is_compiled_at_normal_priority() {
     assert_eq!(*compiled.lock().unwrap(), expected);
 }
 
-/// What a program gets done beside many compiles in the background, as a share of what it gets done
-/// without; and who has compiled.
+/// The progress of a program during many background compiles, as a share of its progress without
+/// them; and which threads compiled.
 #[test]
 #[ignore = "figures: `cargo test --release --test engine priority:: -- --ignored --nocapture`"]
 fn a_loop_beside_compiles() {
     const SIDES: usize = 24;
     let Some(engine) = plugin(EngineConfig::new().interpret_cold_regions(false)) else { return };
     let x = vector(&engine, &[1.0, 2.0]);
-    // Records, and asks for nothing.
+    // Records without a request.
     let rounds = |until: &dyn Fn() -> bool| {
         let (start, mut ops) = (Instant::now(), 0u64);
         while !until() {

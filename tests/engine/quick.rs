@@ -1,4 +1,5 @@
-//! Regions that take long to compile are compiled twice, the first time in a hurry.
+//! Regions with long compiles are compiled twice: first a baseline executable, then an optimized
+//! one.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -10,7 +11,7 @@ fn config() -> EngineConfig {
     EngineConfig::new().interpret_cold_regions(false)
 }
 
-/// Products and sums: its compile is estimated at more than 100 ms.
+/// Products and sums whose compile is estimated at more than 100 ms.
 fn step(x: &Tensor) -> Vec<f32> {
     let mut y = x.clone();
     for _ in 0..6 {
@@ -19,12 +20,12 @@ fn step(x: &Tensor) -> Vec<f32> {
     y.sum(&[0]).unwrap().to_vec::<f32>().unwrap()
 }
 
-/// `[[1, 1], [1, 1]]`: each product doubles it, and half of that is what it was.
+/// `[[1, 1], [1, 1]]`: each product doubles it, and half of that is the original.
 fn input(engine: &Engine) -> Tensor {
     engine.tensor(&[1.0f32; 4], &[2, 2]).unwrap()
 }
 
-/// What the compiler gets is told of both compiles, before they begin.
+/// The modules of both compiles are reported before they begin.
 #[test]
 fn both_compiles_are_told() {
     let log = Log::default();
@@ -33,7 +34,7 @@ fn both_compiles_are_told() {
     assert_eq!((step(&x), step(&x)), (vec![2.0, 2.0], vec![2.0, 2.0]));
     let mut told = Vec::new();
     let (mut modules, mut plans) = (Vec::new(), Vec::new());
-    // The end is told just after it is counted.
+    // The end is reported just after it is counted.
     while told.last() != Some(&"slow") {
         for event in log.take() {
             match event {
@@ -53,7 +54,7 @@ fn both_compiles_are_told() {
     }
     assert_eq!(told, ["lowered", "started", "quick", "lowered", "started", "slow"]);
     assert_eq!(modules[0], modules[1]);
-    // What is planned does not depend on haste, so a stopgap is not left in its place for that.
+    // The memory plan does not depend on the tier, so the baseline is not kept for its plan.
     assert!(plans[0] == plans[1], "{plans:?}");
 }
 
@@ -114,7 +115,7 @@ fn what_is_long_to_run_exact_or_compared_is_compiled_at_once() {
     assert_eq!(compiles(&log), [false]);
 }
 
-/// A compile that fails leaves the stopgap.
+/// If the second compile fails, the baseline stays.
 #[test]
 fn a_second_compile_that_fails_costs_speed() {
     let count = AtomicU32::new(0);
@@ -135,8 +136,8 @@ fn a_second_compile_that_fails_costs_speed() {
     assert_eq!((counters.misses, counters.hits, counters.compiles, counters.fallbacks), (1, 6, 1, 0));
 }
 
-/// Forty updates of a state, of which the one before step `keeps` is kept; from the third on by the
-/// executable that stays. How many of them reused the state's memory.
+/// Forty updates of a state, where a handle on the state before step `keeps` is kept; from the
+/// third on by the optimized executable. Returns how many reused the state's memory.
 fn donations(engine: &Engine, keeps: usize) -> u64 {
     let mut x = (input(engine) * 1.0).unwrap();
     engine.synchronize().unwrap();
@@ -162,15 +163,15 @@ fn donations(engine: &Engine, keeps: usize) -> u64 {
     engine.counters().since(&before).donations
 }
 
-/// Whatever could be reused in any execution may be by the executable that stays: in the second one
-/// a handle is kept.
+/// The optimized executable may reuse whatever any execution could have: in the second one a handle
+/// is kept.
 #[test]
 fn what_replaces_a_stopgap_reuses_memory() {
     let Some(engine) = plugin(config()) else { return };
     assert_eq!(donations(&engine, 1), 39, "all but that of the second step");
 }
 
-/// What would take a stopgap's place and needs too much memory does not.
+/// A replacement for a baseline that needs too much memory is not used.
 #[test]
 fn a_second_compile_that_needs_too_much_is_not_used() {
     for is_oversized in [false, true] {
@@ -182,7 +183,7 @@ fn a_second_compile_that_needs_too_much_is_not_used() {
             _ => None,
         };
         let Some(engine) = plugin(config().inject_faults(faults).event_sink(log.sink())) else { return };
-        // The stopgap, made while a handle is kept, reuses nothing.
+        // The baseline, made while a handle is kept, reuses nothing.
         assert_eq!(donations(&engine, 0), if is_oversized { 0 } else { 38 });
         let told: Vec<bool> = log
             .take()

@@ -1,5 +1,5 @@
-//! Replay: whatever a program does, it gives the values, regions and events that it gives without
-//! replay; and a steady loop is replayed. `FUSELINE_PROGRAMS` multiplies the number of programs.
+//! The trace cache: programs have the same values, regions and events with and without it, and a
+//! steady loop is replayed. `FUSELINE_PROGRAMS` multiplies the number of programs.
 
 use std::collections::{HashMap, HashSet};
 
@@ -15,23 +15,23 @@ use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRu
 
 use crate::support::{self, Log, number, plugin_for, vector};
 
-// ----- programs, and what they do in a round -----
+// ----- programs and their rounds -----
 
 /// What a round does with the ops of a program, which it records in order.
 #[derive(Clone, Debug)]
 struct Round {
     /// When each value is dropped, as a number of ops; the same in every round that is not odd.
     drops: Vec<(usize, ProgramId)>,
-    /// Where the round differs from the others, and how.
+    /// Where and how the round differs from the others, if it does.
     odd: Option<(usize, Oddity)>,
-    /// What is read at the end, if that has not been dropped.
+    /// The values that are read at the end, unless they were dropped.
     reads: Vec<ProgramId>,
     ends: End,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Oddity {
-    /// The rest of the ops is left out.
+    /// The remaining ops are left out.
     Stops,
     /// A value is read in between.
     Reads,
@@ -40,11 +40,11 @@ enum Oddity {
     /// The op is recorded in Strict mode.
     Strict,
     Flushes,
-    /// An input is another tensor from here on.
+    /// From here on, an input is another tensor.
     OtherInput,
-    /// One operand takes the place of another.
+    /// One operand replaces another.
     Aliases,
-    /// Values are kept for longer.
+    /// Values are kept longer.
     Keeps,
 }
 
@@ -94,14 +94,14 @@ fn rounds(sampled: &Sampled, entropy: &mut dyn Entropy) -> Vec<Round> {
     rounds
 }
 
-/// What a reader sees: elements, or the error.
+/// What a reader sees: elements or the error.
 fn look(tensor: &Tensor) -> String {
     tensor
         .to_literal()
         .map_or_else(|error| error.to_string(), |data| format!("{} {:?}", data.dtype(), data.bytes()))
 }
 
-/// Runs a round; what it read.
+/// Runs a round and returns what it read.
 fn run(
     sampled: &Sampled,
     round: &Round,
@@ -162,11 +162,11 @@ fn run(
     read
 }
 
-// ----- what is compared -----
+// ----- comparison -----
 
-/// What happened to the regions of each stream, in order, without the ids of values, and then what
-/// was read where. What depends on when a compile ends is left out: whether a region runs as a
-/// whole or as its units, and what then runs op by op.
+/// The events of each stream's regions, in order, without ids of values, then the reads. Omits what
+/// depends on compile times: whether a region runs as a whole or as its units, and what then runs
+/// op by op.
 fn told(events: &[Event]) -> Vec<String> {
     let (mut units, mut apart) = (0, HashSet::new());
     let mut told: Vec<(StreamId, String)> = Vec::new();
@@ -201,7 +201,7 @@ fn told(events: &[Event]) -> Vec<String> {
             _ => {}
         }
     }
-    // Which of two streams goes first is left to the threads.
+    // The order of two streams depends on the threads.
     told.sort_by_key(|(stream, _)| *stream);
     told.into_iter().map(|(_, told)| told).chain(reads).collect()
 }
@@ -228,7 +228,7 @@ fn see(sampled: &Sampled, rounds: &[Round], engine: &Engine, log: &Log) -> Seen 
     Seen { read, told: told(&log.take()), replayed: engine.counters().since(&before).replayed }
 }
 
-/// Makes the engines that are compared, with replay and without, of a configuration.
+/// Makes engines to compare, with and without the trace cache, of one configuration.
 type Build = fn(EngineConfig) -> Option<Engine>;
 
 fn compare(build: Build, budgets: Budgets, cases: u32, ops: usize) {
@@ -282,13 +282,13 @@ fn any_program_that_goes_astray_anywhere_does_what_it_does_without_replay() {
     compare(reference, Budgets::default(), 200, 24);
 }
 
-/// Steps of several units, which are joined from the third on.
+/// Steps of several units, which are merged from the third on.
 #[test]
 fn steps_of_several_units_do_what_they_do_without_replay() {
     compare(reference, Budgets { ops: 5, ..Budgets::default() }, 200, 24);
 }
 
-/// Where regions are compiled and launched asynchronously, and inputs are donated.
+/// With regions that are compiled and launched asynchronously, and donated inputs.
 #[test]
 fn programs_that_go_astray_on_a_plugin_do_what_they_do_without_replay() {
     let on_plugin: Build = |config| plugin_for("replay on a plugin", config);
@@ -297,7 +297,8 @@ fn programs_that_go_astray_on_a_plugin_do_what_they_do_without_replay() {
 
 // ----- single cases -----
 
-/// What is told, and read, of a program with replay, which must be the same without.
+/// Checks that a program has the same events and reads with and without the trace cache. Returns
+/// the events and the number of replayed ops.
 fn both(budgets: Budgets, program: impl Fn(&Engine) -> Result<Vec<f32>>) -> (Vec<String>, u64) {
     let run = |replay: bool| {
         let log = Log::default();
@@ -329,13 +330,13 @@ fn a_steady_loop_is_replayed_from_the_third_round_on() {
         }
         Ok(read)
     });
-    // A region and a read each.
+    // A region and a read in each round.
     assert_eq!(regions.len(), 2 * 10);
-    // Seven ops with the broadcasts of numbers; the first two rounds make the template.
+    // Seven ops with the broadcasts of numbers. The first two rounds make the template.
     assert_eq!(replayed, 8 * 7);
 }
 
-/// What the method adds for operands that differ in shape and type is expected as well.
+/// Ops that a method adds for operands of different shapes and types are part of the trace too.
 #[test]
 fn operands_that_are_promoted_are_replayed() {
     let (_, replayed) = both(Budgets::default(), |engine| {
@@ -353,7 +354,7 @@ fn operands_that_are_promoted_are_replayed() {
     assert_eq!(replayed, 8 * 5);
 }
 
-/// Steps of which one is the beginning of another are replayed in whatever order they come.
+/// Steps of which one is a prefix of another are replayed in any order.
 #[test]
 fn a_step_that_ends_sooner_than_another_is_replayed() {
     let (_, replayed) = both(Budgets::default(), |engine| {
@@ -368,13 +369,13 @@ fn a_step_that_ends_sooner_than_another_is_replayed() {
         }
         Ok(read)
     });
-    // 220 ops, of which each step is recorded twice to be known, and once more where the other is
+    // 220 ops. Each step is recorded twice before it is known, and once more where the other was
     // expected.
     assert!(replayed >= 200, "{replayed}");
 }
 
-/// Ops that go into a body are none of the stream's, also where they are called by a value from
-/// outside, and numbers of a body are operands of the op that has it.
+/// Ops that go into a body do not belong to the stream, even if a value from outside calls them.
+/// Numbers in a body are operands of the op that has the body.
 #[test]
 fn steps_with_bodies_are_replayed() {
     let (_, replayed) = both(Budgets::default(), |engine| {
@@ -395,8 +396,8 @@ fn steps_with_bodies_are_replayed() {
     assert!(replayed >= 8 * 3, "{replayed}");
 }
 
-/// An op that differs from what is expected in its attributes alone, or in its bodies alone, is
-/// another op: types, operands and the op itself are the same.
+/// An op that differs from the expected one only in attributes or bodies is another op: types,
+/// operands and op code are equal.
 #[test]
 fn attributes_and_bodies_are_part_of_what_is_expected() {
     let (_, replayed) =
@@ -425,7 +426,7 @@ fn attributes_and_bodies_are_part_of_what_is_expected() {
     assert!(replayed >= 8, "{replayed}");
 }
 
-/// The read is in the midst of the next step, and no boundary.
+/// The read is in the middle of the next step, and is no boundary.
 #[test]
 fn a_loop_that_reads_one_step_late_is_replayed() {
     let (_, replayed) = both(Budgets::default(), |engine| {
@@ -443,7 +444,7 @@ fn a_loop_that_reads_one_step_late_is_replayed() {
     assert!(replayed >= 10 * 4, "{replayed}");
 }
 
-/// Two tensors where there was one, and one where there were two.
+/// Two tensors in place of one, and one in place of two.
 #[test]
 fn values_are_told_apart() {
     both(Budgets::default(), |engine| {
@@ -457,7 +458,7 @@ fn values_are_told_apart() {
             let other = if round == 5 { &y } else { &x };
             read.extend(x.sub(other)?.mul(&x)?.to_vec::<f32>()?);
         }
-        // A result where a parameter was expected.
+        // A result in place of a parameter.
         for round in 0..12 {
             let made = x.abs()?;
             let other = if round == 5 { &made } else { &y };
@@ -467,8 +468,8 @@ fn values_are_told_apart() {
     });
 }
 
-/// A read that is no boundary, because the program has asked for one since the value was made: what
-/// is recorded then looks like a step, but other ops are pending before it.
+/// A read that is no boundary, because the program has had a boundary since the value was made: the
+/// ops after it look like a step, but other ops are pending before them.
 #[test]
 fn what_is_pending_before_a_tape_is_not_forgotten() {
     let (_, replayed) = both(Budgets { ops: 4, joined_ops: 0, ..Budgets::default() }, |engine| {
@@ -481,7 +482,7 @@ fn what_is_pending_before_a_tape_is_not_forgotten() {
         for _ in 0..4 {
             read.extend(step()?.to_vec::<f32>()?);
         }
-        // The budget ends a region; the value is read when other things have happened.
+        // The budget ends a region; the value is read after other events.
         let kept = x.abs()?.abs()?.abs()?.abs()?;
         drop(with_mode(Mode::Strict, || x.abs())?);
         let pending = x.exp()?;
@@ -499,7 +500,7 @@ fn what_is_pending_before_a_tape_is_not_forgotten() {
     assert!(replayed >= 3, "{replayed}");
 }
 
-/// An ordered effect ends a step as well as a read does, and another stream's use of a value.
+/// An ordered effect ends a step like a read, and so does another stream's use of a value.
 #[test]
 fn whatever_asks_for_a_boundary_ends_a_tape() {
     both(Budgets::default(), |engine| {
@@ -519,7 +520,7 @@ fn whatever_asks_for_a_boundary_ends_a_tape() {
     });
 }
 
-/// Values that outlive their round are not those of the next.
+/// Values that outlive their round are not confused with those of the next.
 #[test]
 fn values_may_be_kept() {
     both(Budgets::default(), |engine| {
@@ -542,9 +543,9 @@ fn values_may_be_kept() {
     });
 }
 
-// ----- loops that ask for nothing -----
+// ----- loops without requested boundaries -----
 
-/// What a round of a loop does that the others do not.
+/// How a round of a loop differs from the others.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Odd {
     Nothing,
@@ -559,7 +560,7 @@ enum Odd {
     OtherNumber,
 }
 
-/// Rounds of so many ops on a few tensors, of which some are odd. Values are let go at once, at the
+/// Rounds of this many ops on a few tensors, some of them odd. Values are dropped at once, at the
 /// end of their round, or a round later. Returns what is read in the end.
 fn endless(
     engine: &Engine,
@@ -625,7 +626,7 @@ fn endless(
     Ok(read)
 }
 
-/// A loop that never asks for anything is replayed too, whatever the length of its body.
+/// A loop without requested boundaries is replayed too, whatever the length of its body.
 #[test]
 fn a_loop_without_boundaries_is_replayed() {
     for (seed, ops) in [(1, 7), (2, 40), (3, 300), (4, 530), (5, 700), (6, 1_100), (7, 2_300)] {
@@ -636,8 +637,8 @@ fn a_loop_without_boundaries_is_replayed() {
     }
 }
 
-/// A loop that reads something at the same place of every ninth round is replayed between, from the
-/// first round behind a read on.
+/// A loop that reads at the same place of every ninth round is replayed in between, from the first
+/// round after a read.
 #[test]
 fn a_loop_that_reads_now_and_then_is_replayed() {
     for (seed, ops, at) in [(3, 300, 150), (4, 530, 529), (5, 700, 0), (6, 1_100, 400), (7, 2_300, 2_200)] {
@@ -651,7 +652,7 @@ fn a_loop_that_reads_now_and_then_is_replayed() {
     }
 }
 
-/// It goes astray anywhere, and may come back.
+/// It diverges at any point, and may come back.
 #[test]
 fn a_loop_without_boundaries_that_goes_astray_does_what_it_does_without_replay() {
     let all = [
@@ -684,7 +685,7 @@ fn a_loop_without_boundaries_that_goes_astray_does_what_it_does_without_replay()
     assert!(4 * replayed as usize > recorded, "{replayed} of {recorded}");
 }
 
-/// Asking for what a round made long ago is a boundary, if nothing was asked for since.
+/// A request for a value of a much earlier round is a boundary, if nothing was requested since.
 #[test]
 fn values_of_earlier_rounds_are_not_forgotten() {
     for ops in [60, 700] {
@@ -692,12 +693,12 @@ fn values_of_earlier_rounds_are_not_forgotten() {
         let odd = [(rounds - 20, ops / 3, Odd::Keeps), (rounds - 5, ops / 2, Odd::ReadsKept)];
         let (regions, replayed) = both(Budgets::default(), |engine| endless(engine, 11, ops, &odd, rounds));
         assert!(replayed as usize > ops * rounds / 2, "{ops} ops: {replayed}");
-        // That, and the reads at the end.
+        // That boundary, and the reads at the end.
         assert!(regions.iter().filter(|region| region.contains("HostRead")).count() >= 2);
     }
 }
 
-/// Asking for what was made before the program last asked for something is none, and ends no round.
+/// A request for a value from before the latest boundary is none, and ends no round.
 #[test]
 fn values_from_before_a_boundary_end_no_round() {
     for ops in [60, 700] {

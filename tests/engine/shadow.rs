@@ -1,5 +1,5 @@
-//! The shadow check: what is compared, what comes of it, and that a program never gets anything but
-//! what its ops give.
+//! The differential check: what is compared, the consequences, and that a program only ever gets
+//! the results of its ops.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -7,10 +7,10 @@ use fuseline::{Engine, Event, Fault, FaultPoint, Mode, Numerics, Result, with_mo
 
 use crate::support::{self, Log, on_engines, plugin, plugin_for, step, vector, wait_until};
 
-/// Waits until an engine has compared so many executables.
+/// Waits until an engine has compared this many executables.
 fn wait_for(engine: &Engine, compared: u64) {
     wait_until(engine, |counters| counters.compared >= compared);
-    // It is said just after it is counted.
+    // It is reported just after it is counted.
     engine.synchronize().unwrap();
 }
 
@@ -43,12 +43,12 @@ fn a_region_is_compared_once_and_then_fused() {
     });
 }
 
-/// While nobody knows, the ops run one by one, and so they do where there are several ways to ask:
-/// on two streams.
+/// Before the comparison, the ops run one by one, also if they are requested in several ways: on
+/// two streams.
 #[test]
 fn a_region_in_trial_runs_op_by_op() {
     let config = || {
-        // The comparison never ends well.
+        // The comparison never succeeds.
         support::config().compare_regions(true).inject_faults(|point| match point {
             FaultPoint::Download { .. } => Some(Fault::new("no way to the host")),
             _ => None,
@@ -56,14 +56,14 @@ fn a_region_in_trial_runs_op_by_op() {
     };
     on_engines(config, |engine| {
         let x = vector(engine, &[2.0, 4.0]);
-        // A scalar is spread by an op of its own.
+        // An op of its own broadcasts a scalar.
         for round in 0..5 {
             let before = engine.counters();
             let y = ((&x * 0.5)? + 1.0)?;
             engine.synchronize()?;
             drop(y);
             let did = engine.counters().since(&before);
-            // Those of the ops; the one of the region is nobody's.
+            // Those of the ops. The execution of the region is not counted.
             assert_eq!((did.executions, did.poisoned, did.compared), (4, 0, 0), "round {round}");
         }
         Ok(())
@@ -97,7 +97,7 @@ fn a_check_that_fails_fails_nothing_and_is_made_again() {
     });
 }
 
-/// What the shadow run reads is not given away, though nobody else wants it.
+/// Inputs of the check's run are not donated, even if they die.
 #[test]
 fn inputs_that_die_are_there_for_the_ops() {
     on_engines(
@@ -115,8 +115,7 @@ fn inputs_that_die_are_there_for_the_ops() {
     );
 }
 
-/// `a * b` minus what it is when it is rounded: nothing, unless the product is contracted with the
-/// subtraction.
+/// `a * b` minus its rounded value: zero, unless the product is contracted with the subtraction.
 #[test]
 fn a_region_that_differs_is_not_fused_again() {
     let log = Log::default();
@@ -152,10 +151,10 @@ fn a_region_that_differs_is_not_fused_again() {
         told[0]
     );
 
-    // Without the check the difference reaches the program, so this is what it is for.
+    // Without the check the difference reaches the program, so this is what the check finds.
     let unchecked = support::config().build().unwrap();
     assert!(!run(&unchecked).unwrap());
-    // The exact contract has nothing to find.
+    // With exact numerics there is nothing to find.
     let exact = engine(Numerics::Exact).expect("as before");
     assert!(run(&exact).unwrap());
     wait_for(&exact, 1);
@@ -163,7 +162,7 @@ fn a_region_that_differs_is_not_fused_again() {
     assert_eq!((exact.counters().different, exact.counters().fallbacks), (0, 0));
 }
 
-/// Z1: an executable that returns more than it was first run for is compared again when that is
+/// Z1: if an executable returns more results than at its first run, they are compared when they are
 /// needed.
 #[test]
 fn results_that_were_not_needed_are_compared_when_they_are() {
@@ -173,7 +172,7 @@ fn results_that_were_not_needed_are_compared_when_they_are() {
     let x = engine.tensor(&data, &[1000]).unwrap();
     let product = with_mode(Mode::Strict, || (&x * &x)?.to_vec::<f32>()).unwrap();
     let product = engine.tensor(&product, &[1000]).unwrap();
-    // The first is zero by ops and is not where the product is not rounded.
+    // The first is zero by ops, and is not if the product is not rounded.
     let run = |keep: &[usize]| -> Result<Vec<Vec<f32>>> {
         let rest = ((&x * &x)? - &product)?;
         let mut values =
@@ -188,8 +187,8 @@ fn results_that_were_not_needed_are_compared_when_they_are() {
         total.item::<f32>()?;
         values.iter().flatten().map(fuseline::Tensor::to_vec).collect()
     };
-    // As many variants as there may be; the fifth has what any of them was asked for, and is
-    // compared where the first is not needed.
+    // The largest number of variants. The fifth has all results that any of them needed, and is
+    // compared when the first is not needed.
     for (compared, keep) in [[0], [1], [2], [3], [4]].iter().enumerate() {
         run(keep).unwrap();
         wait_for(&engine, compared as u64 + 1);
@@ -207,8 +206,8 @@ fn results_that_were_not_needed_are_compared_when_they_are() {
     assert_eq!(engine.counters().different, 2);
 }
 
-/// An op that the plugin computes otherwise among others, and that nothing stands for, is not
-/// compiled with others.
+/// An op that the plugin computes differently in a region, and that no stable variant replaces, is
+/// not compiled with others.
 #[test]
 fn an_op_that_nothing_keeps_exact_runs_alone() {
     let Some(exact) = plugin(support::config().numerics(Numerics::Exact)) else { return };

@@ -1,7 +1,7 @@
-//! Engines that are dropped at any moment, with work in flight: all that was waited for is told,
-//! once, and no thread stays.
+//! Engines that are dropped at any moment, with work in flight: every waiter is notified once, and
+//! no thread remains.
 //!
-//! By itself, since threads are counted for the whole process.
+//! In a program of its own, since threads are counted for the whole process.
 #![cfg(target_os = "linux")]
 
 use std::collections::VecDeque;
@@ -15,7 +15,7 @@ use fuseline_testgen::{Entropy as _, Seeded};
 use crate::support::fakeplugin::wait_for;
 use crate::support::{self, number, vector};
 
-/// Threads of engines that are there.
+/// The number of threads of engines.
 fn engine_threads() -> usize {
     let threads = std::fs::read_dir("/proc/self/task").unwrap().filter_map(|thread| thread.ok());
     threads
@@ -24,14 +24,14 @@ fn engine_threads() -> usize {
         .count()
 }
 
-/// What was asked for, and what of it was told.
+/// The number of requests and of notifications.
 #[derive(Default)]
 struct Asked {
     callbacks: AtomicU64,
     called: AtomicU64,
 }
 
-/// Uses an engine until it has had enough of it, and lets everything go in some order.
+/// Uses an engine for a while, and drops everything in some order.
 fn work(engine: Engine, seed: u64, asked: &Arc<Asked>) {
     let mut random = Seeded::new(seed);
     let stream = if random.draw(2) == 0 { engine.stream().clone() } else { engine.new_stream() };
@@ -116,10 +116,10 @@ fn engines_go(rounds: u64) {
 
 #[test]
 fn engines_go_with_work_in_flight() {
-    // There are some while there is an engine, or nothing would be seen.
+    // An engine has threads; otherwise the count would show nothing.
     let engine = Engine::reference();
     assert_eq!(vector(&engine, &[1.0]).neg().unwrap().to_vec::<f32>().unwrap(), [-1.0]);
-    // A thread gives itself its name when it runs.
+    // A thread sets its name when it runs.
     wait_for(|| engine_threads() >= 4, || format!("{} threads", engine_threads()));
     drop(engine);
     engines_go(number("FUSELINE_ENGINES").unwrap_or(400));

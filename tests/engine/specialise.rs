@@ -1,4 +1,4 @@
-//! Scalars that stay the same are compiled in, and nobody can tell but by the time it takes.
+//! Scalars that stay the same are compiled in; only the timing shows the difference.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -7,7 +7,7 @@ use fuseline::{Bytes, Event, Fault, FaultPoint, Numerics, Tensor};
 
 use crate::support::{self, Log, plugin, vector, wait_until};
 
-/// More executions than a value needs to count as one that stays.
+/// More executions than a scalar needs to count as steady.
 const MANY: usize = 1_100;
 
 fn step(x: &Tensor, exponent: f32, rate: f32) -> Vec<f32> {
@@ -20,8 +20,8 @@ fn wanted(exponent: f32, rate: f32) -> Vec<f32> {
     [1.0f32, 2.0, 3.0].map(|x| x.powf(exponent) * rate).to_vec()
 }
 
-/// Bits of the scalars that were compiled in, and the modules of the region's compiles; waits for
-/// that.
+/// Waits for a scalar specialization. Returns the bits of its scalars, and the modules of the
+/// region's compiles.
 fn specialised(log: &Log) -> (Vec<u64>, Vec<String>) {
     let start = Instant::now();
     let mut modules = Vec::new();
@@ -46,14 +46,14 @@ fn a_scalar_that_stays_is_compiled_in_behind_a_guard() {
     let log = Log::default();
     let Some(engine) = plugin(support::config().event_sink(log.sink())) else { return };
     let x = vector(&engine, &[1.0, 2.0, 3.0]);
-    // The rate is a schedule, the exponent stays.
+    // The rate is a schedule, the exponent is steady.
     for i in 0..MANY {
         let rate = i as f32;
         assert_eq!(step(&x, 2.0, rate), wanted(2.0, rate));
     }
     let (scalars, modules) = specialised(&log);
     assert_eq!(scalars, [u64::from(2.0f32.to_bits())]);
-    // The compiler was given the number, and that was told.
+    // The compiler got the number, and the module was reported.
     let [general, special] = modules.as_slice() else { panic!("{} compiles were told", modules.len()) };
     let two = "0x00000040";
     assert!(!general.contains(two) && special.contains(two), "{special}");
@@ -64,7 +64,7 @@ fn a_scalar_that_stays_is_compiled_in_behind_a_guard() {
     }
     let after = engine.counters().since(&before);
     assert_eq!((after.specialised, after.hits, after.compiles, after.executions), (20, 20, 0, 20));
-    // Another value runs at once, by the executable that takes any.
+    // Another value runs at once, with the general executable.
     let before = engine.counters();
     for exponent in [3.0, 2.0, 1.0] {
         assert_eq!(step(&x, exponent, 1.0), wanted(exponent, 1.0));
@@ -93,7 +93,7 @@ fn exact_numbers_and_schedules_are_left_alone() {
     assert_eq!((engine.counters().specialised, engine.counters().compiles), (0, 1));
 }
 
-/// An executable with constants that needs too much memory is not used, and that is told.
+/// An executable with constants that needs too much memory is not used, and that is reported.
 #[test]
 fn one_that_needs_too_much_is_not_used() {
     let (log, count) = (Log::default(), AtomicU32::new(0));

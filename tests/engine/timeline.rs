@@ -1,5 +1,5 @@
-//! Timelines: where the time of a program goes, by steps, call sites and regions, and the page of
-//! it.
+//! Timelines: where the time of a program goes, by step, call site and region, and the page that
+//! shows it.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use fuseline::{Engine, EngineConfig, Result, Timeline};
 
 use crate::support::{self, Gate, on_engines, plugin, vector, wait_until};
 
-/// Steps that read a sum; the first compiles.
+/// Steps that read a sum; the first one compiles.
 fn train(engine: &Engine, timeline: &Timeline, steps: usize) -> Result<String> {
     let mut x = vector(engine, &[1.0; 64]);
     let mut at = String::new();
@@ -44,7 +44,7 @@ fn a_summary_says_what_a_step_waited_for() {
         for (number, step) in steps.iter().enumerate() {
             let (summary, spent) = (&step.summary, &step.summary.spent);
             assert_eq!((summary.regions, summary.threads), (1, 1), "{summary}");
-            // What a thread did is all of its time, and nothing twice.
+            // The activities of a thread add up to its time, without overlap.
             assert_eq!(spent.total(), summary.took, "{summary}");
             assert_eq!(summary.compiles, u64::from(number == 0), "{summary}");
             assert!(number == 0 || spent.compile.is_zero(), "{summary}");
@@ -110,8 +110,8 @@ fn reads_without_waiting_are_no_waits() -> Result<()> {
     Ok(())
 }
 
-/// A read with a deadline is the caller's, whatever thread the data arrives on; one that got
-/// nothing is none.
+/// A read with a deadline belongs to the caller, whatever thread the data arrives on. One that
+/// timed out is no read.
 #[test]
 fn a_read_with_a_deadline_is_of_the_thread_that_waits() {
     let timelines = std::cell::RefCell::new(Vec::new());
@@ -151,7 +151,7 @@ fn a_page_is_whole_and_needs_nothing_from_outside() {
     let timeline = Timeline::new();
     let Some(engine) = plugin(EngineConfig::new().event_sink(timeline.clone())) else { return };
     train(&engine, &timeline, 40).unwrap();
-    // They may all have been interpreted; these are not.
+    // The earlier ones may all have been interpreted; these are not.
     wait_until(&engine, |counters| counters.compiles > 0 && counters.pending_compiles == 0);
     train(&engine, &timeline, 2).unwrap();
     timeline.mark("</script><b>&\"bold");
@@ -173,7 +173,7 @@ fn a_page_is_whole_and_needs_nothing_from_outside() {
     ] {
         assert!(page.contains(said), "{said}");
     }
-    // The data is one document, and only the script itself ends the script.
+    // The data is a single document, and only the script itself ends the script.
     assert_eq!((page.matches("<script>").count(), page.matches("</script>").count()), (1, 1));
     let data = page.split_once("const TIMELINE = ").unwrap().1.split_once(";\n").unwrap().0;
     assert!(!data.contains(['<', '>', '&']));

@@ -1,5 +1,4 @@
-//! Bodies recorded from closures: loops, branches, reductions, sorts; what they capture; what they
-//! refuse.
+//! Bodies recorded from closures: loops, branches, reductions, sorts; what they capture and refuse.
 
 use std::sync::Arc;
 
@@ -21,7 +20,7 @@ fn a_loop_stops_where_its_data_says() {
     everywhere(|engine| {
         let stream = engine.stream();
         for start in [27i64, 1, 97] {
-            // The steps of the Collatz sequence: no bound is known beforehand.
+            // The number of Collatz steps: no bound is known beforehand.
             let (n, steps) = stream.while_loop(
                 (engine.tensor(&[start], &[])?, engine.scalar(0i64)),
                 |(n, _)| n.not_equal(&engine.scalar(1i64)),
@@ -52,7 +51,7 @@ fn loops_nest_and_capture_at_every_depth() {
         let x = vector(engine, &[1.0, 2.0]);
         let weight = vector(engine, &[0.5, -0.25]);
         // Inside the inner loop: a tensor from outside, values of the outer loop, numbers, and the
-        // loop's own.
+        // loop's own values.
         let sum = stream.for_range(0..3, x.clone(), |i, outer| {
             let step = (i.convert(DType::F32)? + 1.0)?;
             let inner = stream.for_range(0..2, engine.tensor(&[0.0f32, 0.0], &[2])?, |j, inner| {
@@ -77,7 +76,7 @@ fn loops_nest_and_capture_at_every_depth() {
     });
 }
 
-/// What is returned may come from outside, be a number, be carried through, or change places.
+/// A result may come from outside, be a number, be carried through, or change position.
 #[test]
 fn any_value_can_be_returned() {
     everywhere(|engine| {
@@ -114,7 +113,7 @@ fn what_is_made_from_nothing_is_made_on_the_stream_of_a_placeholder() {
     });
 }
 
-/// Composites work on placeholders as on other tensors.
+/// Composites work on placeholders like on other tensors.
 #[test]
 fn composites_are_recorded_inside() {
     everywhere(|engine| {
@@ -196,7 +195,7 @@ fn scans_of_nothing_and_inside_of_loops() {
         assert_eq!(end.item::<i32>()?, 5);
         assert_eq!((along.0.dims(), along.1.dims()), (&[0][..], &[0, 2][..]));
         assert!(along.1.to_vec::<f32>()?.is_empty());
-        // A running sum of running sums; the buffers of the inner scan are the outer loop's own.
+        // A running sum of running sums; the buffers of the inner scan belong to the outer loop.
         let x = vector(engine, &[1.0, 2.0, 3.0]);
         let sums = stream.for_range(0..2, x, |_, x| {
             let start = x.on_stream().zeros(DType::F32, &[])?;
@@ -232,7 +231,7 @@ fn one_branch_is_done() {
             close(&y.to_vec::<f32>()?, &expected, 1e-6);
             assert_eq!(which.item::<i32>()?, i32::from(!negative));
         }
-        // Branches that do not look at their operands, or have none.
+        // Branches that ignore their operands, or have none.
         let pred = engine.scalar(false);
         let y = stream.cond(&pred, (), |()| Ok(x.clone()), |()| Ok(offset.clone()))?;
         assert_eq!(y.to_vec::<f32>()?, [10.0, 20.0]);
@@ -323,7 +322,7 @@ fn windows_maps_sorts_and_scatters_take_closures() {
             Tensor::sort_with(&(x.clone(), names.clone()), -1, true, |(a, _), (b, _)| a.less(&b))?;
         assert_eq!(sorted.to_vec::<f32>()?, [1.0, 1.0, 3.0, 4.0, 5.0, 9.0]);
         assert_eq!(order.to_vec::<i32>()?, [1, 3, 0, 2, 4, 5]);
-        // By two keys: the second decides between equal firsts.
+        // By two keys: the second one decides ties.
         let rows = vec![(&x % 2.0)?, x.clone()];
         let by_two = Tensor::sort_with(&rows, 0, false, |a, b| {
             a[0].less(&b[0])? | (a[0].equal(&b[0])? & a[1].greater(&b[1])?)?
@@ -338,7 +337,7 @@ fn windows_maps_sorts_and_scatters_take_closures() {
         let places = engine.tensor(&[5i32, 5, 9, 0], &[4, 1])?;
         let updates = (vector(engine, &[1.0, 2.0, 3.0, 4.0]), engine.tensor(&[10i32, 20, 30, 40], &[4])?);
         let (sums, largest) =
-            // What is written outside is left out.
+            // A write out of range is skipped.
             unchecked(|| {
                 Tensor::scatter_with(&(x.clone(), names), &places, &updates, dims, |(a, i), (b, j)| {
                     Ok(((a + b)?, i.maximum(&j)?))
@@ -375,7 +374,7 @@ fn functions_of_scalars_inside_of_loops() {
             sorted / norm
         })?;
         close(&y.to_vec::<f32>()?, &[1.0, 2.0 / 3.0, 1.0 / 3.0], 1e-6);
-        // A function of scalars inside of one.
+        // A function of scalars inside another.
         let z = Tensor::map_with(&vector(engine, &[2.0, 3.0]), |x| {
             let powers = (x.on_stream().splat(Literal::scalar(1.0f32), &[3])? * x)?;
             Tensor::reduce_with(&powers, &engine.scalar(1.0f32), &[0], |a, b| a * b)
@@ -416,15 +415,15 @@ fn what_depends_on_nothing_inside_is_done_once_outside() {
     });
 }
 
-/// The stream that a call is made on does not matter where an operand belongs to a body.
+/// If an operand belongs to a body, the stream of the call does not matter.
 #[test]
 fn operands_decide_whatever_the_receiver_is() {
     everywhere(|engine| {
         let other = engine.new_stream();
         let offset = other.tensor(&[1.0f32, 2.0], &[2])?.neg()?;
         let y = other.for_range(0..3, vector(engine, &[0.0, 0.0]), |i, x| {
-            // First an operand of another stream, of this one, of the inner body, and of the outer
-            // one.
+            // The first operand belongs to another stream, to this one, to the inner body, and to
+            // the outer one.
             let a = offset.add(&x)?;
             engine.stream().for_between(&engine.scalar(0i32), &i, a, |_, a| x.add(&a))
         })?;
@@ -460,7 +459,7 @@ fn closures_may_use_threads() {
     });
 }
 
-/// Bodies that are recorded at the same time on several threads know nothing of each other.
+/// Bodies that several threads record at the same time are independent.
 #[test]
 fn threads_record_bodies_side_by_side() {
     on_engines(support::config, |engine| {
@@ -567,14 +566,14 @@ fn a_captured_program_has_its_bodies() {
     });
 }
 
-// ----- at the seam for frameworks -----
+// ----- the interface for frameworks -----
 
 fn recorded(session: &Session, on: StreamHandle, call: Call<'_>) -> Result<ValueHandle> {
     Ok(session.record(on, call)?.remove(0).id)
 }
 
-/// `for i in 0..3 { x = if i < 2 { x * rate + w } else { -x } }`, the branches capturing what the
-/// loop carries and what is outside of both, and a sum with a number in its function.
+/// `for i in 0..3 { x = if i < 2 { x * rate + w } else { -x } }`, where the branches capture values
+/// of the loop and from outside, and a sum with a number in its function.
 #[test]
 fn a_framework_records_bodies_by_the_same_calls() {
     everywhere(|engine| {
@@ -608,7 +607,7 @@ fn a_framework_records_bodies_by_the_same_calls() {
         let rate = keep(session.scalar(yes, Scalar::new(0.5f32))?);
         let repeat = attrs::broadcast_in_dim(Shape::new(&[2])?, &[]);
         let rate = keep(recorded(&session, yes, Call::new(OpCode::BroadcastInDim, &[rate]).with(repeat))?);
-        // The stream that is named does not matter where an operand belongs to a body.
+        // If an operand belongs to a body, the named stream does not matter.
         let scaled = keep(recorded(&session, stream, Call::new(OpCode::Multiply, &[x, rate]))?);
         let sum = keep(recorded(&session, yes, Call::new(OpCode::Add, &[w, scaled]))?);
         let negated = keep(recorded(&session, no, Call::new(OpCode::Negate, &[x]))?);
@@ -625,7 +624,7 @@ fn a_framework_records_bodies_by_the_same_calls() {
         assert_eq!(session.read(made[0])?.to_vec::<i32>()?, [3]);
         assert_eq!(session.read(made[1])?.to_vec::<f32>()?, [-15.25, -30.5]);
 
-        // A function that is ended apart serves any number of calls, also in a trace.
+        // A function that is ended separately serves any number of calls, also in a trace.
         let function = session.begin_body(OpCode::Reduce, site(4))?;
         let a = keep(session.placeholder(function, &f32s)?);
         let b = keep(session.placeholder(function, &f32s)?);
@@ -685,7 +684,7 @@ fn bodies_at_the_seam_are_refused_like_others() {
             &["map", "is no body"],
         );
         says(session.end_body(stream, &[x]).unwrap_err(), &["end_body", "is no body"]);
-        // What was refused for an id has changed nothing; what ended has ended.
+        // A refused call has changed nothing, and an ended body stays ended.
         let twice = session.record(body, Call { operands: &[x, x], ..call() })?.remove(0).id;
         let made = session.record_with(stream, map.clone(), &[(body, &[twice])])?.remove(0).id;
         assert_eq!(session.read(made)?.to_vec::<f32>()?, [2.0]);
@@ -694,8 +693,8 @@ fn bodies_at_the_seam_are_refused_like_others() {
             &["lhs", "has ended"],
         );
         says(session.end_body(body, &[x]).unwrap_err(), &["was released before"]);
-        // A loop's condition that uses what is outside cannot be ended apart; closing a body gives
-        // it up.
+        // A loop condition that uses a value from outside cannot be ended separately; closing a
+        // body abandons it.
         let body = session.begin_body(OpCode::While, Site::Unknown)?;
         let y = session.placeholder(body, &ty)?;
         let sum = session.record(body, Call { operands: &[y, outside], ..call() })?.remove(0).id;

@@ -1,5 +1,4 @@
-//! What bodies recorded from closures refuse: each mistake has its message, and leaves everything
-//! as it was.
+//! Mistakes in bodies recorded from closures: each has its message, and changes nothing.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
@@ -8,7 +7,7 @@ use fuseline::{DType, Engine, Error, Literal, Mode, Origin, Result, Stage, Tenso
 
 use crate::support::{self, everywhere, on_engines, vector};
 
-/// The error of a call that breaks a rule: its words, in this order.
+/// Checks that a call fails with these words in its message, in this order.
 #[track_caller]
 fn says<T>(result: Result<T>, words: &[&str]) -> Error {
     let Err(error) = result else { panic!("no error, but {words:?} was expected") };
@@ -95,7 +94,7 @@ fn bodies_that_do_not_fit_are_refused() {
         says(error, &["while: body returns f32[1] for carried value 1, which is f32[]"]);
         let error = stream.scan(vec![zero.clone()], x.clone(), |_, _| Ok((vec![], ())));
         says(error, &["while: the body of scan returns 0 tensors", "which is 1"]);
-        // What is wrong inside is said of the line inside.
+        // An error inside names the line inside.
         let mut inside = 0;
         let error = stream.for_range(0..3, x.clone(), |_, x| {
             inside = line!() + 1;
@@ -130,7 +129,7 @@ fn functions_of_scalars_see_nothing_from_outside() {
             Tensor::map_with(&x, |_| Ok(outside.clone())),
             &["map: a value returned, f32[], comes from outside of"],
         );
-        // Also where it is a loop inside that wants it.
+        // Also if a loop inside captures it.
         let error = Tensor::map_with(&x, |a| engine.stream().for_range(0..2, a, |_, a| a * &outside));
         says(error, &["while:", "f32[], comes from outside of the function of map_with"]);
         let y = Tensor::map_with(&x, |a| &a * a.on_stream().constant(Literal::scalar(2.0f32))?)?;
@@ -139,8 +138,7 @@ fn functions_of_scalars_see_nothing_from_outside() {
     });
 }
 
-/// Nothing of a body reaches a capture that is begun inside, and its values have no data to
-/// capture.
+/// No op of a body reaches a capture that begins inside, and its values have no data to capture.
 #[test]
 fn a_capture_inside_of_a_body() {
     everywhere(|engine| {
@@ -224,10 +222,10 @@ fn placeholders_that_escape_are_refused() {
             escaped.to_vec::<f32>(),
             &["a host read: the value", ended[0], ended[1], "which has ended", fix],
         );
-        // A number has its value wherever it is.
+        // A number has its value everywhere.
         assert_eq!(half.item::<f32>()?, 0.5);
         assert_eq!(half.on_stream().id(), stream.id());
-        // One branch's are not the other's, nor the condition's the body's.
+        // Values of one branch are invalid in the other, and values of the condition in the body.
         let first = std::cell::OnceCell::new();
         let error = stream.cond(
             &engine.scalar(true),
@@ -317,7 +315,7 @@ fn a_structure_that_counts_wrong_is_told() {
     );
 }
 
-/// On the device an op with bodies is one op, and fails at the line that called it.
+/// On the device an op with bodies is one op, and its failure names the line of the call.
 #[test]
 fn a_failure_on_the_device_names_the_call() {
     on_engines(

@@ -1,4 +1,4 @@
-//! Executables that return more than a program needs: they serve, and if that wastes more than a
+//! Executables that return more than a program needs: they are used, and if that wastes more than a
 //! compile, another one takes over.
 
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -8,17 +8,17 @@ use fuseline::{Bytes, Counters, Engine, Event, Fault, FaultPoint, Tensor};
 
 use crate::support::{self, Log, plugin, wait_until};
 
-/// Elements of the values that may be kept: with that many, 200 executions waste a compile.
+/// The number of elements of values that may be kept: 200 executions with them waste a compile.
 const SIZE: usize = 1 << 16;
 
-/// Compiles of a region beyond the first, at most (`fuseline_cache::MAX_NARROWED`).
+/// The largest number of a region's compiles beyond the first (`fuseline_cache::MAX_NARROWED`).
 const MOST: u64 = 3;
 
 fn input(engine: &Engine, size: usize) -> Tensor {
     engine.tensor(&vec![1.0f32; size], &[size]).unwrap()
 }
 
-/// A region of which the first two results are kept while it is sealed, or not.
+/// A region whose first two results are kept while it is sealed, or not.
 fn step(x: &Tensor, keep: [bool; 2]) {
     let a = (x * 2.0).unwrap();
     let b = (&a + 1.0).unwrap();
@@ -28,8 +28,8 @@ fn step(x: &Tensor, keep: [bool; 2]) {
     drop(kept);
 }
 
-/// Surplus of each execution since the last look, and of each executable that was asked for, with
-/// the executions it took.
+/// The unused results of each execution since the previous call, and of each requested executable,
+/// with its number of executions.
 fn told(log: &Log) -> (Vec<usize>, Vec<(usize, u64)>) {
     let (mut hits, mut narrowed) = (Vec::new(), Vec::new());
     for event in log.take() {
@@ -46,7 +46,7 @@ fn all_compiled(counters: &Counters) -> bool {
     counters.pending_compiles == 0
 }
 
-/// I3: promoted once, and returns no surplus any more.
+/// I3: promoted once, and then without unused results.
 #[test]
 fn what_is_never_needed_is_soon_not_returned() {
     let log = Log::default();
@@ -65,7 +65,7 @@ fn what_is_never_needed_is_soon_not_returned() {
     for _ in 0..500 {
         step(&x, [false, false]);
     }
-    // The other one is still there for those who need more.
+    // The other executable is still there for executions that need more.
     step(&x, [true, true]);
     step(&x, [true, false]);
     let (hits, narrowed) = told(&log);
@@ -75,8 +75,8 @@ fn what_is_never_needed_is_soon_not_returned() {
     assert_eq!((counters.compiles, counters.misses, counters.fallbacks), (2, 1, 0));
 }
 
-/// I3: a host that drops values when its garbage collector comes round compiles nothing, and waits
-/// for nothing.
+/// I3: a host that drops values late, as with a garbage collector, compiles nothing and waits for
+/// nothing.
 #[test]
 fn values_that_are_dropped_late_compile_nothing() {
     let log = Log::default();
@@ -86,7 +86,7 @@ fn values_that_are_dropped_late_compile_nothing() {
     let mut random = 1u32;
     for round in 0..1_000 {
         random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        // Now the one, now the other; then either, every now and then.
+        // First one, then the other; then either, now and then.
         let keep = match round < 500 {
             true => [round % 2 == 0, round % 2 == 1],
             false => [random >> 29 == 0, random >> 26 & 7 == 0],
@@ -98,8 +98,8 @@ fn values_that_are_dropped_late_compile_nothing() {
     assert!(told(&log).1.is_empty());
 }
 
-/// What is all needed now and then, and most of the time not, has an executable for each, and never
-/// another.
+/// A region whose results are sometimes all needed, and mostly not, has an executable for each
+/// case, and never another.
 #[test]
 fn two_executables_take_turns() {
     let log = Log::default();
@@ -134,7 +134,7 @@ fn phases_of_any_kind_compile_a_few_times() {
     assert_eq!(counters.misses, 1);
 }
 
-/// One that does not compile costs nothing but the attempt.
+/// A failed compile only costs the attempt.
 #[test]
 fn a_narrower_one_that_does_not_compile_is_forgotten() {
     let count = AtomicU32::new(0);
@@ -153,18 +153,18 @@ fn a_narrower_one_that_does_not_compile_is_forgotten() {
     wait_until(&engine, all_compiled);
     let before = engine.counters();
     assert_eq!((before.compiles, before.compile_failures), (1, 1));
-    // Another set of results is compiled as if nothing had been.
+    // Another set of results is compiled as if nothing had happened.
     step(&x, [false, true]);
     let counters = engine.counters();
     assert_eq!((counters.compiles, counters.misses, counters.fallbacks), (2, 2, 0));
 }
 
-/// One that needs too much memory is not used, unless it needs less than the one that runs.
+/// A variant that needs too much memory is not used, unless it needs less than the current one.
 #[test]
 fn a_narrower_one_that_needs_too_much_is_not_used() {
     const SLACK: u64 = 1 << 24;
-    // As `step`, with ops between which both values are alive if they are kept: by ops it holds
-    // half a MiB more then.
+    // Like `step`, with ops between which both values live if they are kept: by ops it then holds
+    // half a MiB more.
     let step = |x: &Tensor, keeps: bool| {
         let a = (x * 2.0).unwrap();
         let b = (&a + 1.0).unwrap();
@@ -173,8 +173,8 @@ fn a_narrower_one_that_needs_too_much_is_not_used() {
         assert_eq!(sum.item::<f32>().unwrap(), 3.0 * SIZE as f32);
         drop(kept);
     };
-    // What the first one and the others need more than the compiler says: the second pair is so
-    // that the first is just not oversized, and the others are, but less so.
+    // How much more the first and the other executables need than the compiler says. With the
+    // second pair the first one is just within the limit, and the others are over it, but by less.
     let plans = [(0, 1 << 30, false), (SLACK + (700 << 10), SLACK + (900 << 10), true)];
     for (first, more, is_used) in plans {
         let (log, count) = (Log::default(), AtomicU32::new(0));
@@ -215,7 +215,7 @@ fn a_narrower_one_that_needs_too_much_is_not_used() {
     }
 }
 
-/// What results that nobody needs cost.
+/// The cost of unused results.
 #[test]
 #[ignore = "figures: `cargo test --release --test engine variants:: -- --ignored --nocapture`"]
 fn cost_of_a_surplus() {
@@ -240,7 +240,7 @@ fn cost_of_a_surplus() {
         step(&inputs[0], false);
         step(&inputs[1], true);
         let rounds = ((1 << 22) / size).clamp(5, 2_000);
-        // The least of several blocks, since others use the machine.
+        // The minimum of several blocks, since other processes use the machine.
         let mut least = [Duration::MAX; 2];
         for _ in 0..20 {
             for (x, least) in inputs.iter().zip(&mut least) {

@@ -1,5 +1,5 @@
-//! Why a step is slow: what the host waits for and where it asks, and warnings about the program.
-//! What a timeline makes of it is in `tests/engine/timeline.rs`.
+//! Why a step is slow: what the host waits for and where it reads, and warnings about the program.
+//! For timelines see `tests/engine/timeline.rs`.
 
 #[path = "../../benches/programs/mod.rs"]
 #[allow(dead_code, reason = "shared with the tool")]
@@ -32,7 +32,7 @@ fn reads(events: &[Event]) -> Vec<(String, Asked, Option<usize>, Bytes)> {
     events.iter().filter_map(read).collect()
 }
 
-/// Boundary and place of the read of each region.
+/// Boundary and call site of the read of each region.
 fn ends(events: &[Event]) -> Vec<(Boundary, Option<String>)> {
     let end = |event: &Event| match event {
         Event::Sealed { boundary, asked, .. } => Some((*boundary, asked.as_ref().map(Site::to_string))),
@@ -100,12 +100,12 @@ fn what_a_region_waits_for_is_told_and_when_it_is_done() {
         log.take();
         let x = vector(engine, &[1.0; 8]);
         let y = (&x + &x)?;
-        // The driver, which no call with a deadline is, is there before the compile has ended.
+        // The driver, which is not a call with a deadline, is there before the compile has ended.
         let shut = gate.shut();
         assert!(y.to_literal_for(Duration::ZERO).unwrap_err().is_timeout());
         assert!(engine.stream().synchronize_for(Duration::ZERO).unwrap_err().is_timeout());
         wait_until(engine, |counters| counters.compiles_asked > 0);
-        // From then on it waits, a few instructions later, which nothing tells.
+        // It starts to wait a few instructions later, which no event reports.
         std::thread::sleep(Duration::from_millis(200));
         drop(shut);
         y.wait()?;
@@ -121,12 +121,12 @@ fn what_a_region_waits_for_is_told_and_when_it_is_done() {
         assert_eq!(waits, [Wait::Compile]);
         let done = || events.iter().filter(|event| matches!(event, Event::Completed { .. })).count();
         assert_eq!(done(), 1);
-        // The first time it ran into its deadline.
+        // The first call timed out.
         assert_eq!(events.iter().filter(|event| event.name() == "synchronized").count(), 1);
-        // The stream goes on when its compile has ended.
+        // The stream continues when its compile has ended.
         let place = |name| events.iter().position(|event| event.name() == name).unwrap();
         assert!(place("compile_finished") < place("waited") && place("waited") < place("launched"));
-        // Found in the cache, it waits for nothing.
+        // It is in the cache, and waits for nothing.
         (&x + &x)?.wait()?;
         assert!(log.take().iter().all(|event| event.name() != "waited"));
         Ok(())
@@ -250,7 +250,7 @@ fn what_is_kept_of_each_step_is_told_once_with_its_place() {
     }
 }
 
-/// So it is where the program asks for nothing in its loop.
+/// The same without requests in the loop.
 #[test]
 fn what_is_kept_of_each_round_is_told_where_nothing_is_asked_for() {
     for replay in [true, false] {
@@ -273,8 +273,7 @@ fn what_is_kept_of_each_round_is_told_where_nothing_is_asked_for() {
     }
 }
 
-/// Nothing is told of a stream in Strict mode: each op is a region there because somebody wants it
-/// so.
+/// No warnings for a stream in Strict mode: each op is a region by choice.
 #[test]
 fn nothing_is_told_of_strict_regions() {
     let log = Log::default();
@@ -287,9 +286,9 @@ fn nothing_is_told_of_strict_regions() {
     assert!(warnings(&log).is_empty());
 }
 
-/// The measured programs: each reads or waits once in a step of work, but for logistic regression.
-/// That asks the host after each of its rounds of sixteen ops whether it may stop, which is what
-/// the warning is about, though a program of this kind may choose to.
+/// The measured programs: each reads or waits once in a step, except logistic regression. It asks
+/// the host after each of its rounds of sixteen ops whether to stop. The warning is right, though a
+/// program may choose this.
 #[test]
 fn the_measured_programs_have_no_faults_but_one() {
     // Ten windows of 64 boundaries.

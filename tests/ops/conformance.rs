@@ -1,13 +1,13 @@
 //! Third-party StableHLO cases through the whole engine, recorded op by op.
 //!
-//! The cases lie in `../shared/conformance/cases`, or where `FUSELINE_CONFORMANCE` says. Each runs
-//! on the reference interpreter and on the plugin that is found. On the plugin, most cases run in
-//! Fused mode with others in one region, and one of [`ALONE`] runs by itself in Fused, Strict and
-//! Debug mode. `cargo xtask test full` runs each by itself in every mode. A case that cannot be
-//! read because the op table does not have an op or an element type yet is skipped, and the reason
-//! is counted. Anything else that is not the expected result fails the test, except the cases
-//! listed in `KNOWN` and `REORDERED`, each with its reason. A folder in which no case passes fails
-//! it too, as does one of fewer cases than were there.
+//! The cases are in `../shared/conformance/cases`, or in `FUSELINE_CONFORMANCE`. Each runs on the
+//! reference interpreter and on the plugin that is found. On the plugin, most cases run in Fused
+//! mode with others in one region. One in [`ALONE`] runs by itself, in Fused, Strict and Debug
+//! mode. `cargo xtask test full` runs each by itself in every mode. A case is skipped if it cannot
+//! be read because the op table lacks an op or an element type, and the reason is counted. Any
+//! other unexpected result fails the test, except for the cases in `KNOWN` and `REORDERED`, each
+//! with its reason. A folder without a passing case fails the test too, and so does one with fewer
+//! cases than before.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -20,16 +20,16 @@ use crate::support::{self, check_program, plugin_for};
 
 const MODES: [Mode; 3] = [Mode::Fused, Mode::Strict, Mode::Debug];
 
-/// Cases in one region where they do not run alone: most of a small compile is a fixed cost.
+/// The number of cases in one region: most of a small compile is a fixed cost.
 const TOGETHER: usize = 16;
 
-/// One case of so many runs alone, in every mode.
+/// One case in this many runs alone, in every mode.
 const ALONE: usize = 8;
 
-/// How many of the cases beside the workspace pass at least.
+/// The minimum number of passing cases beside the workspace.
 const LEAST: usize = 1_900;
 
-/// Cases that the reference device is not held to, by name, each with the reason. The plugin is.
+/// Cases that the reference device need not pass, by name, each with the reason. The plugin must.
 const KNOWN: &[(&str, &str)] = &[
     (
         "pow_complex64_20_30_complex64_20_30",
@@ -41,9 +41,9 @@ const KNOWN: &[(&str, &str)] = &[
     ),
 ];
 
-/// Cases that a correct device passes or not by its order of summation, which follows the width of
-/// the machine's vectors: how far a result may be from what is expected where it is not as close as
-/// the case says, and the reason.
+/// Cases that a correct device may fail because of its order of summation, which depends on the
+/// width of the machine's vectors: the largest difference, where it exceeds the case's tolerance,
+/// and the reason.
 const REORDERED: &[(&str, f64, &str)] = &[(
     "conv_general_dilated_float32_2_3_9_float32_12_1_3",
     1e-5,
@@ -51,14 +51,14 @@ const REORDERED: &[(&str, f64, &str)] = &[(
          of one of theirs",
 )];
 
-/// Cases of subnormal numbers, which the plugin counts as zero (SUB-1, docs/numerics.md): the only
-/// difference that each may have.
+/// Cases with subnormal numbers, which the plugin treats as zero (SUB-1, docs/numerics.md): the
+/// only allowed difference of each.
 const SUBNORMAL: &[(&str, &str)] = &[(
     "interpret_ceil_000_ceil_op_test_bf16",
     "output 0: element 5 is 0.0, expected 1.0 (1 elements differ)",
 )];
 
-/// The folder of the cases, and how many of them pass at least.
+/// The folder of the cases, and the minimum number of passing ones.
 fn cases() -> Option<(PathBuf, usize)> {
     let (path, least) = match std::env::var_os("FUSELINE_CONFORMANCE") {
         Some(path) => (PathBuf::from(path), 1),
@@ -67,8 +67,8 @@ fn cases() -> Option<(PathBuf, usize)> {
     path.is_dir().then_some((path, least))
 }
 
-/// Holds the plugin to a case, or to what [`REORDERED`] or [`SUBNORMAL`] allow; whether it needed
-/// that.
+/// Checks a case on the plugin, with the allowances of [`REORDERED`] and [`SUBNORMAL`]. Returns
+/// whether it needed one.
 fn on_device(device: &Engine, name: &str, program: &Arc<Program>) -> Result<bool, String> {
     if let Some((_, difference)) = SUBNORMAL.iter().find(|(subnormal, _)| name == *subnormal) {
         let is_only = |outcome: &Result<(), String>| {
@@ -90,26 +90,26 @@ fn on_device(device: &Engine, name: &str, program: &Arc<Program>) -> Result<bool
     check_program(device, &Arc::new(program), &MODES).map(|()| true)
 }
 
-/// A case that was read.
+/// A parsed case.
 struct Case {
     name: String,
     program: Arc<Program>,
 }
 
 impl Case {
-    /// Why the reference device is not held to it.
+    /// Why the reference device need not pass it.
     fn known(&self) -> Option<&'static str> {
         KNOWN.iter().find(|(known, _)| self.name == *known).map(|&(_, reason)| reason)
     }
 
-    /// Whether the plugin may give something else than what is expected.
+    /// Whether the plugin may return another result than the expected one.
     fn may_differ(&self) -> bool {
         REORDERED.iter().any(|(name, ..)| self.name == *name)
             || SUBNORMAL.iter().any(|(name, _)| self.name == *name)
     }
 }
 
-/// Whether the interpreter computes a case as it should, and not merely as [`KNOWN`] allows.
+/// Whether the interpreter computes a case correctly, rather than only as [`KNOWN`] allows.
 fn on_reference(reference: &Engine, case: &Case) -> Result<bool, String> {
     match (check_program(reference, &case.program, &[Mode::Fused]), case.known()) {
         (Ok(()), Some(reason)) => {
@@ -120,7 +120,7 @@ fn on_reference(reference: &Engine, case: &Case) -> Result<bool, String> {
     }
 }
 
-/// Whether cases that are recorded one after the other, and read afterwards, are all as expected.
+/// Whether cases that are recorded together and read afterwards all have the expected results.
 fn agree_in_one_region(device: &Engine, cases: &[&Case]) -> bool {
     let run = || -> fuseline::Result<bool> {
         let prepare = |case: &&Case| device.prepare(case.program.clone());
@@ -137,14 +137,13 @@ fn agree_in_one_region(device: &Engine, cases: &[&Case]) -> bool {
     with_mode(Mode::Fused, run).unwrap_or(false)
 }
 
-/// The outcome of each case on the plugin: whether it needed no allowance. If a region does not
-/// agree, its cases run alone, which shows which of them is wrong, and how.
+/// The outcome of each case on the plugin: whether it needed no allowance. If a region fails, its
+/// cases run alone, which shows which of them fails and how.
 ///
 /// # Panics
-/// If more regions disagree than cases do alone: then what is recorded together computes something
-/// else.
+/// If more regions fail than cases do alone: then recording them together changes results.
 fn on_plugin(device: &Engine, cases: &[Case], all_alone: bool) -> Vec<Result<bool, String>> {
-    // Names as they come, to find the one that takes the process down.
+    // Prints names in advance, to find a case that crashes the process.
     let verbose = std::env::var_os("FUSELINE_VERBOSE").is_some();
     let tell = |case: &Case| verbose.then(|| println!("{}", case.name));
     let alone = |case: &Case| {
@@ -185,7 +184,7 @@ struct Tally {
     failed: usize,
 }
 
-/// The cases of a folder whose names contain `only`, and how many were not read, by reason.
+/// The cases of a folder whose names contain `only`, and the number of unreadable ones by reason.
 fn read(dir: &Path, only: Option<&str>) -> (Vec<Case>, BTreeMap<String, usize>) {
     let mut paths: Vec<PathBuf> = std::fs::read_dir(dir)
         .expect("the directory of cases can be read")
@@ -212,7 +211,7 @@ fn read(dir: &Path, only: Option<&str>) -> (Vec<Case>, BTreeMap<String, usize>) 
     (cases, skips)
 }
 
-/// Runs the cases on the interpreter, and on the plugin if there is one; prints the counts by
+/// Runs the cases on the interpreter, and on the plugin if there is one. Prints the counts by
 /// class.
 fn run(all_alone: bool) {
     let Some((dir, least)) = cases() else {
@@ -260,7 +259,7 @@ fn run(all_alone: bool) {
     println!("figures: {held} cases, {} of them as an exception says", total.known);
 }
 
-/// Prints a line for each class and one for all, which is returned.
+/// Prints a line for each class, and one for the total, which it returns.
 fn print_tallies(tallies: &BTreeMap<String, Tally>) -> Tally {
     println!("{:22} {:>6} {:>7} {:>6} {:>6}", "class", "passed", "skipped", "known", "failed");
     let mut total = Tally::default();

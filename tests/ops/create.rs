@@ -1,4 +1,4 @@
-//! Tensors from nothing: constants, sequences, random numbers.
+//! Tensors without operands: constants, sequences, random numbers.
 
 use fuseline::fusion::element;
 use fuseline::random::Generator;
@@ -27,8 +27,8 @@ fn zeros_and_ones_are_those_of_every_type() -> Result<()> {
     Ok(())
 }
 
-/// Sizes are what Rust's collections count with: no cast, whether they are literals, lengths or
-/// sizes of another tensor.
+/// Sizes are `usize`, as in Rust's collections: literals, lengths and sizes of other tensors need
+/// no cast.
 #[test]
 fn sizes_are_literals_lengths_and_sizes_of_tensors() -> Result<()> {
     let engine = Engine::reference();
@@ -42,7 +42,7 @@ fn sizes_are_literals_lengths_and_sizes_of_tensors() -> Result<()> {
     );
     assert_eq!(engine.zeros(x.dtype(), x.dims())?.reshape(&[x.dims()[0] * x.dims()[1]])?.rank(), 1);
     assert_eq!((&data[..x.dims()[1]], engine.scalar(1).dims()), (&[1.0, 2.0, 3.0][..], &[][..]));
-    // Those of data that was read, and of types, are of the record layer.
+    // Sizes of read data and of types belong to the record layer.
     let read = x.to_literal()?;
     assert_eq!((read.sizes(), x.shape().sizes(), x.ty().sizes()), (x.dims(), x.dims(), x.dims()));
     assert_eq!(Shape::try_from(x.dims())?, *x.shape());
@@ -70,15 +70,15 @@ fn sequences_have_the_numbers_type_and_end_before_the_limit() {
         assert_eq!(engine.arange_step(10i16, 0, -3)?.to_vec::<i16>()?, [10, 7, 4, 1]);
         assert_eq!(engine.arange_step(0u32, 10, 5)?.to_vec::<u32>()?, [0, 5]);
         assert_eq!(engine.arange_step(0.0f64, 1.0, 0.25)?.to_vec::<f64>()?, [0.0, 0.25, 0.5, 0.75]);
-        // The whole range of a type, and its far end.
+        // The whole range of a type, up to its end.
         let all = engine.arange(i8::MIN, i8::MAX)?.to_vec::<i8>()?;
         assert_eq!(all, (i8::MIN..i8::MAX).collect::<Vec<i8>>());
         let end = u64::MAX;
         assert_eq!(engine.arange(end - 2, end)?.to_vec::<u64>()?, [end - 2, end - 1]);
         let start = i64::MIN;
         assert_eq!(engine.arange_step(start, start + 9, 4)?.to_vec::<i64>()?, [start, start + 4, start + 8]);
-        // Short floats are rounded once from the exact number: 256 + i has no place of its own in
-        // bf16.
+        // Short floats are rounded once from the exact number: bf16 cannot represent 256 + i for
+        // odd i.
         let short = engine.arange(bf16::from_f32(256.0), bf16::from_f32(264.0))?.to_vec::<bf16>()?;
         assert_eq!(short, (256..264).map(|i| bf16::from_f32(i as f32)).collect::<Vec<_>>());
         let half = engine.arange_step(f16::ZERO, f16::ONE, f16::from_f32(0.1))?.to_vec::<f16>()?;
@@ -94,7 +94,7 @@ fn sequences_have_the_numbers_type_and_end_before_the_limit() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// As a loop in the type itself would count.
+    /// Like a loop that counts in the type itself.
     #[test]
     fn integer_sequences_are_what_a_loop_counts(start in any::<i16>(), end in any::<i16>(), step in -900i16..900) {
         prop_assume!(step != 0);
@@ -133,7 +133,7 @@ fn even_distances_of_few_numbers() {
         assert_eq!(engine.linspace(2.0f64, -2.0, 3)?.to_vec::<f64>()?, [2.0, 0.0, -2.0]);
         assert_eq!(engine.linspace(3.0f32, 9.0, 1)?.to_vec::<f32>()?, [3.0]);
         assert!(engine.linspace(3.0f32, 9.0, 0)?.to_vec::<f32>()?.is_empty());
-        // What is far apart loses the near end unless it is taken as it is.
+        // Far from the start the end would be lost in rounding, so it is used as given.
         assert_eq!(engine.linspace(-1e30f64, 1.0, 3)?.to_vec::<f64>()?[2], 1.0);
         Ok(())
     });
@@ -178,7 +178,7 @@ fn sequences_that_have_no_end_are_refused() -> Result<()> {
     Ok(())
 }
 
-/// The ops that a method records carry the line of its call.
+/// The call site of the ops that a method records is the line of its call.
 #[test]
 fn ops_are_recorded_at_the_line_of_the_call() -> Result<()> {
     let log = support::Log::default();
@@ -215,14 +215,14 @@ fn random_numbers_are_a_function_of_the_seed() {
         let numbers = draw(1)?;
         assert_eq!(numbers, draw(1)?);
         assert_ne!(numbers, draw(2)?);
-        // What else draws in between changes nothing, and a generator begins with the same numbers.
+        // Draws of others in between change nothing, and a generator begins with the same numbers.
         let mut generator = engine.generator(1)?;
         assert_eq!(generator.normal(DType::F32, &[50, 40])?.to_vec::<f32>()?, numbers);
         assert_ne!(generator.normal(DType::F32, &[50, 40])?.to_vec::<f32>()?, numbers);
         assert_eq!(draw(1)?, numbers);
         let mut plain = Generator::new(engine.stream(), 1)?;
         assert_eq!(plain.normal(DType::F32, &[50, 40])?.to_vec::<f32>()?, numbers);
-        // 2,000 numbers: the mean is within four of its deviations, 0.022, and so is the variance.
+        // 2,000 numbers: mean and variance are within four of their deviations, 0.022.
         let mean = numbers.iter().sum::<f32>() / 2000.0;
         let variance = numbers.iter().map(|x| (x - mean).powi(2)).sum::<f32>() / 2000.0;
         assert!(mean.abs() < 0.09 && (variance - 1.0).abs() < 0.13, "{mean}, {variance}");
@@ -231,7 +231,7 @@ fn random_numbers_are_a_function_of_the_seed() {
     });
 }
 
-/// The element of a lifted scalar is at the crate's root.
+/// `Scalar`, the element of a lifted scalar, is exported at the crate's root.
 #[test]
 fn scalars_of_a_type_known_at_run_time_are_lifted() -> Result<()> {
     let engine = Engine::reference();

@@ -1,4 +1,4 @@
-//! How tensors are printed.
+//! Printing of tensors.
 
 use fuseline::{Complex, DType, Engine, Fault, FaultPoint, Result, Tensor};
 
@@ -61,7 +61,7 @@ fn every_element_type_is_printed() -> Result<()> {
         let one = engine.tensor(&[1.0f32], &[1])?.convert(dtype)?;
         let expected = match dtype {
             DType::Bool => "[true]",
-            // The largest of two bits with a sign is 1.
+            // The largest signed number of two bits is 1.
             _ if dtype.is_complex() => "[1.0+0.0i]",
             _ if dtype.is_float() => "[1.0]",
             _ => "[1]",
@@ -85,11 +85,11 @@ fn large_tensors_show_their_ends() -> Result<()> {
           [1140, 1141, 1142, ..., 1167, 1168, 1169],\n \
           [1170, 1171, 1172, ..., 1197, 1198, 1199]]"
     );
-    // A dimension of six is shown as a whole; the width is that of what is shown.
+    // A dimension of six is printed in full; the width is that of the printed elements.
     let text = numbers(&engine, &[6, 1000])?.to_string();
     assert_eq!(text.lines().count(), 6);
     assert!(text.starts_with("[[   0,    1,    2, ...,  997,  998,  999],\n"), "{text}");
-    // A thousand are printed, and so is everything on request.
+    // A thousand elements are printed, and more on request.
     assert!(!numbers(&engine, &[1000])?.to_string().contains("..."));
     let all = format!("{:#}", numbers(&engine, &[40, 30])?);
     assert!(!all.contains("..."));
@@ -99,7 +99,7 @@ fn large_tensors_show_their_ends() -> Result<()> {
         .map(|word| word.parse().unwrap())
         .collect();
     assert_eq!(read, (0..1200).collect::<Vec<i32>>());
-    // 2^12 elements of rank 12, of which every dimension shows two.
+    // Each dimension shows two elements.
     let deep = numbers(&engine, &[3, 3, 3, 3, 3, 3, 3])?.to_string();
     assert_eq!(deep.matches("...").count(), (0..7).map(|axis| 1 << axis).sum::<usize>());
     Ok(())
@@ -150,12 +150,12 @@ fn an_error_is_printed_as_the_error() -> Result<()> {
     let y = engine.tensor(&[1.0f32], &[1])?.tanh()?;
     let error = y.to_vec::<f32>().unwrap_err().to_string();
     assert!(error.contains("the device is on fire"), "{error}");
-    // Whatever the format asks for.
+    // The error ignores the format.
     assert_eq!((y.to_string(), format!("{y:#9.3}")), (error.clone(), error));
     Ok(())
 }
 
-/// A placeholder has no data, and says so.
+/// A placeholder has no data, and prints the error of a read.
 #[test]
 fn a_placeholder_prints_what_reading_it_says() -> Result<()> {
     let engine = Engine::reference();

@@ -23,7 +23,8 @@ fn equations_mean_what_they_mean_to_numpy() {
         let mut recorded = Vec::new();
         let cases: Vec<Case> = numpy().into_iter().filter(|case| case.name == "einsum").collect();
         assert!(cases.len() > 40);
-        // Without fusion every op of every shape is a module for the plugin, so it gets a part.
+        // Without fusion every op of every shape is a module for the plugin, so it gets a part of
+        // the cases.
         let step = if engine.pjrt_device().is_some() && mode != Mode::Fused { 5 } else { 1 };
         for case in cases.into_iter().step_by(step) {
             let inputs: Vec<Tensor> =
@@ -94,7 +95,7 @@ fn element_types_promote() -> Result<()> {
     Ok(())
 }
 
-/// Products take the fewest ops where the equation is one.
+/// An equation that is a single op records as few ops as possible.
 #[test]
 fn equations_that_are_one_op_record_one() -> Result<()> {
     let engine = Engine::reference();
@@ -110,7 +111,7 @@ fn equations_that_are_one_op_record_one() -> Result<()> {
     };
     let square: &[usize] = &[3, 3];
     assert_eq!(ops("ij,jk->ik", &[square, square])?, 1);
-    // Swapping the factors says the same without a transpose.
+    // Swapping the factors avoids a transpose.
     assert_eq!(ops("ij,jk->ki", &[square, square])?, 1);
     assert_eq!(ops("bij,bjk->bik", &[&[2, 3, 3], &[2, 3, 3]])?, 1);
     assert_eq!(ops("ij,ij->ij", &[square, square])?, 1);
@@ -123,9 +124,9 @@ fn equations_that_are_one_op_record_one() -> Result<()> {
 
 #[derive(Clone, Debug)]
 struct Random {
-    /// The letters of each operand, and whether two unnamed dimensions follow the first of them.
+    /// The letters of each operand, and whether two unnamed dimensions follow its first letter.
     operands: Vec<(Vec<usize>, bool)>,
-    /// Which letters the result has, in some order; those that do not occur are left out.
+    /// The letters of the result, in some order; letters that do not occur are ignored.
     result: Vec<usize>,
     sizes: [usize; 4],
 }
@@ -138,7 +139,7 @@ fn random() -> impl Strategy<Value = Random> {
     (prop::collection::vec(operand, 1..=4), order, 0usize..=4, prop::array::uniform4(0usize..4)).prop_map(
         |(operands, mut result, keep, sizes)| {
             result.truncate(keep);
-            // No empty dimension most of the time, for then all there is to see is zeros.
+            // Mostly without empty dimensions, because then all results would be zeros.
             let sizes = sizes.map(|size| if size == 0 && keep % 2 == 0 { 2 } else { size });
             result.retain(|letter| operands.iter().any(|(letters, _)| letters.contains(letter)));
             Random { operands, result, sizes }
@@ -165,7 +166,7 @@ impl Random {
         self.operands.iter().any(|(_, unnamed)| *unnamed)
     }
 
-    /// The indices of an operand's or the result's dimensions: letters are 0 to 3, unnamed
+    /// Numbers of the dimensions of an operand or the result: letters are 0 to 3, unnamed
     /// dimensions 4 and 5.
     fn dims(letters: &[usize], unnamed: bool) -> Vec<usize> {
         let (first, rest) = letters.split_at(letters.len().min(1));
@@ -177,7 +178,7 @@ impl Random {
     }
 }
 
-/// The sum by loops over all indices.
+/// The sum, computed by loops over all indices.
 fn by_loops(equation: &Random, data: &[Vec<f64>]) -> Vec<f64> {
     let result = Random::dims(&equation.result, equation.unnamed());
     let mut used: Vec<usize> = result.clone();
@@ -220,7 +221,7 @@ proptest! {
             let elements: Vec<f64> = (0..dims.iter().product::<usize>())
                 .map(|_| {
                     next = next.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-                    // Small integers, so that every order of summing gives the same.
+                    // Small integers, so that every order of summation has the same result.
                     ((next >> 33) % 7) as f64 - 3.0
                 })
                 .collect();
@@ -235,7 +236,7 @@ proptest! {
     }
 }
 
-/// Nothing that is written makes it panic.
+/// No equation makes it panic.
 #[test]
 fn hostile_equations_are_refused_or_computed() {
     let engine = Engine::reference();

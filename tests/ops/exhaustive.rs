@@ -1,10 +1,10 @@
-//! Every elementwise op of one float, on every `f16` and every `bf16`, and every elementwise op on
+//! Every elementwise op of one float on every `f16` and every `bf16`, and every elementwise op on
 //! every element, or pair of elements, of 2 and 4 bits: the plugin against the reference
 //! interpreter.
 //!
-//! One executable per op and element type runs over all 65,536 elements. An op that rounds may be
-//! off by one unit in the last place, or by what [`NEAR_ZERO`] says; subnormal numbers of `bf16`
-//! are read and written as zero by both. An exception that is not needed any more is a failure too.
+//! One executable per op and element type runs over all 65,536 elements. An op that rounds may
+//! differ by one unit in the last place, or as [`NEAR_ZERO`] allows. Both sides read and write
+//! subnormal numbers of `bf16` as zero. An exception that is no longer needed is a failure too.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -22,7 +22,7 @@ use crate::support;
 use crate::support::judge::{Float, NEAR_ZERO, Rule, Verdict};
 use crate::support::plugin_for;
 
-/// The elementwise rows of so many operands that have no attributes.
+/// The elementwise rows with this many operands and without attributes.
 fn rows(operands: usize) -> impl Iterator<Item = &'static OpDef> {
     OPS.iter().filter(move |def| {
         def.fusibility == Fusibility::Elementwise
@@ -50,16 +50,16 @@ fn program(def: &OpDef, dtype: DType) -> Program {
     }
 }
 
-/// What is found out about one op on one type.
+/// The results of one op on one type.
 #[derive(Default)]
 struct Findings {
-    /// Most units in the last place that a result is off by.
+    /// The largest difference, in units in the last place.
     worst: u64,
-    /// Elements that are off by any.
+    /// The number of elements that differ.
     off: usize,
-    /// Elements next to the least normal number that are flushed.
+    /// The number of elements next to the smallest normal number that are flushed.
     flushed: usize,
-    /// Elements that are right only by an exception of [`NEAR_ZERO`].
+    /// The number of elements that only pass by an exception of [`NEAR_ZERO`].
     excepted: usize,
     wrong: Vec<String>,
 }
@@ -151,14 +151,14 @@ fn every_short_float_through_every_elementwise_op() {
     assert_eq!(excepted, listed.collect(), "the exceptions that are needed, and those that are listed");
 }
 
-/// All pairs of elements of a type of 2 or 4 bits: those on the left, those on the right.
+/// All pairs of elements of a type of 2 or 4 bits: left elements, right elements.
 fn pairs(dtype: DType) -> [Arc<Literal>; 2] {
     let (bits, patterns) = (dtype.bits(), 1u32 << dtype.bits());
     let ty = TensorType::of(dtype, &[(patterns * patterns).into()]).expect("small");
     [0, bits].map(|place| {
         let element = |pair: u32| {
             let pattern = (pair >> place & (patterns - 1)) as u8;
-            // As host memory has it, with the sign repeated.
+            // In the form of host memory, sign-extended.
             let unused = 8 - bits;
             if dtype.class() == DTypeClass::Signed {
                 ((pattern << unused) as i8 >> unused) as u8
@@ -171,7 +171,7 @@ fn pairs(dtype: DType) -> [Arc<Literal>; 2] {
     })
 }
 
-/// One executable per type has all the ops. All results are the same.
+/// One executable per type has all the ops. All results are equal.
 #[test]
 fn every_narrow_element_through_every_elementwise_op() {
     let what = "every element of 2 and 4 bits through every op";
@@ -204,8 +204,8 @@ fn every_narrow_element_through_every_elementwise_op() {
             };
             let given = [0, 1].map(|id| (ProgramId(id), operands[0].ty().clone()));
             let result = record(def.code, Attrs::none(), &given[..count]);
-            // What is returned is brought into range at last; another type shows whether it was
-            // before.
+            // Results are reduced to their range at the end; a conversion shows whether they were
+            // in range before.
             record(OpCode::Convert, attrs::convert(DType::F32), &[result]);
         }
         calls += program.ops.len() / 2;

@@ -1,9 +1,9 @@
-//! JAX programs that a script turned into program files: recorded op by op in all three modes, with
-//! JAX's results as what is expected; and the script itself.
+//! JAX programs that a script converted to program files: recorded op by op in all three modes, and
+//! compared with JAX's results; and the script itself.
 //!
-//! The files under `examples/import/programs` are committed. The half that converts them again
-//! needs a Python with the JAX that `examples/import/requirements.txt` pins: `python3`, or what
-//! `FUSELINE_JAX_PYTHON` names.
+//! The files under `examples/import/programs` are committed. The tests that convert them again need
+//! a Python with the JAX version of `examples/import/requirements.txt`: `python3`, or
+//! `FUSELINE_JAX_PYTHON`.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ fn folder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("examples/import")
 }
 
-/// The files of a folder that end so, by name.
+/// The files of a folder with this extension, by name.
 fn files(folder: &Path, ending: &str) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(folder).expect("the folder can be read");
     let mut files: Vec<PathBuf> = entries.map(|entry| entry.expect("so can its entries").path()).collect();
@@ -56,7 +56,7 @@ fn programs_give_what_jax_gives() {
     assert!(failures.is_empty(), "{} failed:\n{}", failures.len(), failures.join("\n"));
 }
 
-/// One part of a float tensor moved: the largest one, by a share of itself.
+/// Changes one part of a float tensor: the largest one, by a share of itself.
 fn moved(tensor: &Literal, share: f32) -> Literal {
     let mut parts: Vec<f32> = tensor
         .bytes()
@@ -69,9 +69,9 @@ fn moved(tensor: &Literal, share: f32) -> Literal {
     Literal::from_bytes(tensor.ty().clone(), bytes).expect("it is as long as before")
 }
 
-/// The tolerances of the files come from a rule, and the rule must not let anything pass: an output
-/// of which one element is off by a ten-thousandth is refused, in the program that computes in
-/// `bf16` one that is off by a twentieth.
+/// The tolerances of the files come from a rule, which must not let wrong results pass. An output
+/// with one element off by a ten-thousandth is refused; in the program that computes in `bf16`, by
+/// a twentieth.
 #[test]
 fn checks_are_narrow() {
     let mut floats = 0;
@@ -99,7 +99,7 @@ fn checks_are_narrow() {
 
 // ----- the script -----
 
-/// The Python to use, and whether somebody asked for it by name.
+/// The Python to use, and whether the user named it.
 fn python() -> (OsString, bool) {
     match std::env::var_os("FUSELINE_JAX_PYTHON") {
         Some(python) => (python, true),
@@ -107,7 +107,7 @@ fn python() -> (OsString, bool) {
     }
 }
 
-/// Runs Python in the folder of the script. `None` where there is none.
+/// Runs Python in the folder of the script. `None` if there is none.
 fn run_python(arguments: &[&str]) -> Option<Output> {
     let mut command = Command::new(python().0);
     command.args(arguments).current_dir(folder());
@@ -119,7 +119,7 @@ fn said(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
 
-/// Why the script cannot run here, if it cannot: it writes what one version of JAX lowers to.
+/// Why the script cannot run here, if so: its output depends on the version of JAX.
 fn no_jax() -> Option<String> {
     let requirements = std::fs::read_to_string(folder().join("requirements.txt")).expect("it is committed");
     let pinned = requirements.lines().find_map(|line| line.strip_prefix("jax==")?.split_whitespace().next());

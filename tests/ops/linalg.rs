@@ -1,5 +1,5 @@
-//! Factorisations, normalisation, random numbers and sizes given at run time, on the plugin: where
-//! what XLA does is not what is specified, and where nothing is specified but limits.
+//! Factorizations, normalization, random numbers and run-time sizes, on the plugin: where XLA
+//! differs from the specification, or where only limits are specified.
 
 use fuseline::fusion::Shape;
 use fuseline::fusion::op::{RngDistribution, attrs};
@@ -11,7 +11,7 @@ fn record(stream: &Stream, op: OpCode, attrs: Attrs, operands: &[&Tensor]) -> Ve
     stream.record(op, attrs, &[], operands).unwrap().into_vec()
 }
 
-/// So many numbers from a distribution.
+/// Draws numbers from a distribution.
 fn drawn<T: Element>(stream: &Stream, kind: RngDistribution, a: T, b: T, count: u64) -> Vec<T> {
     let ends = [stream.tensor(&[a], &[]).unwrap(), stream.tensor(&[b], &[]).unwrap()];
     let size = stream.tensor(&[count as i64], &[1]).unwrap();
@@ -28,7 +28,7 @@ fn moments(numbers: impl Iterator<Item = f64> + Clone) -> (f64, f64) {
 
 const DRAWS: u64 = 20_000;
 
-/// Six standard errors of the mean of so many numbers with this variance.
+/// Six standard errors of the mean of these numbers with this variance.
 fn error_of_mean(variance: f64) -> f64 {
     6.0 * (variance / DRAWS as f64).sqrt()
 }
@@ -43,7 +43,7 @@ fn floats_are_drawn_between_their_ends_and_around_their_mean() {
             let uniform = drawn::<$ty>(stream, RngDistribution::Uniform, $from(-1.0), $from(3.0), DRAWS);
             let uniform: Vec<f64> = uniform.into_iter().map($to).collect();
             assert!(uniform.iter().all(|x| (-1.0..3.0).contains(x)), "{name}");
-            // What a number is rounded to is at most a step away.
+            // Rounding moves a number by at most one step.
             let (mean, variance) = moments(uniform.iter().copied());
             let wanted = 16.0 / 12.0;
             assert!((mean - 1.0).abs() < error_of_mean(wanted) + $step, "{name}: mean {mean}");
@@ -65,7 +65,7 @@ fn floats_are_drawn_between_their_ends_and_around_their_mean() {
     }
 }
 
-/// Short ones too, of which XLA's generator dies when it is asked for them.
+/// Short integers too, on which XLA's generator aborts.
 #[test]
 fn integers_are_drawn_between_their_ends() {
     let Some(engine) = plugin(support::config()) else { return };
@@ -90,7 +90,7 @@ fn integers_are_drawn_between_their_ends() {
     assert!(drawn(stream, RngDistribution::Uniform, false, true, 100).iter().all(|&drawn| !drawn));
 }
 
-/// Two draws give two lots of numbers, in one region and in two, and a value that is read twice is
+/// Two draws return different numbers, in one region and in two, and a value that is read twice is
 /// drawn once.
 #[test]
 fn each_draw_gives_other_numbers_and_each_value_has_one() {
@@ -116,7 +116,7 @@ fn each_draw_gives_other_numbers_and_each_value_has_one() {
     }
 }
 
-/// XLA's own expansion finds a variance of 0 here.
+/// XLA's own expansion returns a variance of 0 here.
 #[test]
 fn numbers_far_from_zero_keep_their_variance() {
     for engine in support::engines(support::config) {
@@ -134,7 +134,7 @@ fn numbers_far_from_zero_keep_their_variance() {
     }
 }
 
-/// One matrix of a batch without a factor leaves the others theirs, in every executor.
+/// If one matrix of a batch has no factor, the others still have theirs, in every executor.
 #[test]
 fn a_matrix_without_a_factor_has_nan() {
     for engine in support::engines(support::config) {
@@ -149,8 +149,8 @@ fn a_matrix_without_a_factor_has_nan() {
     }
 }
 
-/// Operands that contradict the record have no meaning, but a result of the recorded type all the
-/// same: nothing is read or divided that is not there. The interpreter refuses them.
+/// Operands that contradict the record have no meaning, but the result has the recorded type, and
+/// nothing is read or divided out of range. The interpreter refuses them.
 #[test]
 fn sizes_that_disagree_crash_nothing() {
     let Some(engine) = plugin(support::config()) else { return };

@@ -1,4 +1,4 @@
-//! Linear algebra, sorting and tables against NumPy, and against what factors are by definition.
+//! Linear algebra, sorting and tables against NumPy, and against the definitions of factors.
 
 use std::collections::HashMap;
 
@@ -49,7 +49,7 @@ fn call(case: &Case, x: &[Tensor]) -> Result<Vec<Tensor>> {
             let (values, places) = a.topk(case.int("k") as usize, axis())?;
             Ok(vec![values, places.convert(DType::I64)?])
         }
-        // NumPy has no such function; some of the places are outside.
+        // NumPy has no such function; some of the indices are out of range.
         "one_hot" => one(unchecked(|| a.one_hot(case.int("classes") as usize, DType::F64))),
         "embedding" => one(nn::embedding(a, b())),
         "take_along" => one(a.take_along(b(), axis())),
@@ -72,13 +72,13 @@ fn call(case: &Case, x: &[Tensor]) -> Result<Vec<Tensor>> {
     }
 }
 
-/// How far a result may be from NumPy's: a few units of the size of the numbers in it, more for
-/// what divides by small ones.
+/// The tolerance against NumPy: a few units of the size of the numbers, more for functions that
+/// divide by small numbers.
 fn tolerance(case: &Case, expected: &Literal) -> f64 {
     if expected.dtype() != DType::F64 {
         return 0.0;
     }
-    // Real and imaginary parts are parts of the same numbers.
+    // Real and imaginary parts belong to the same numbers.
     let of: &[Literal] =
         if case.name.ends_with("fft") { &case.outputs } else { std::slice::from_ref(expected) };
     let all = of.iter().flat_map(|data| data.to_vec::<f64>().unwrap());
@@ -96,7 +96,7 @@ fn difference(case: &Case, actual: &Literal, expected: &Literal) -> Option<Strin
     if limit == 0.0 || actual.ty() != expected.ty() {
         return case.difference(actual, expected, 0.0);
     }
-    // Relative to the largest element, which case.difference is not.
+    // Relative to the largest element, unlike case.difference.
     let (actual, expected) = (actual.to_vec::<f64>().unwrap(), expected.to_vec::<f64>().unwrap());
     actual.iter().zip(&expected).enumerate().find_map(|(i, (a, e))| {
         let same = (a - e).abs() <= limit || a == e || (a.is_nan() && e.is_nan());
@@ -116,7 +116,7 @@ fn everything_is_as_in_numpy() {
     in_each_mode(|engine, mode| {
         let cases = cases(include_str!("../data/numpy.json"));
         assert!(cases.len() > 300, "there are {} cases", cases.len());
-        // The plugin gets a part: without fusion every op of every shape is a module of its own.
+        // The plugin gets a part of the cases: without fusion every op of every shape is a module.
         let most = match mode {
             _ if engine.pjrt_device().is_none() => usize::MAX,
             Mode::Fused => 3,
@@ -146,7 +146,7 @@ fn everything_is_as_in_numpy() {
     });
 }
 
-// ----- what factors are -----
+// ----- definitions of factors -----
 
 fn matrix(engine: &Engine, dtype: DType, dims: &[usize], seed: u64) -> Tensor {
     let mut random = Random::new(seed);
@@ -223,7 +223,7 @@ fn factors_multiply_to_their_matrix() {
     });
 }
 
-/// Of lower rank the factors are factors all the same: orthonormal where they should be.
+/// Matrices of lower rank still have factors, which are orthonormal where they should be.
 #[test]
 fn matrices_of_lower_rank() -> Result<()> {
     let engine = Engine::reference();
@@ -240,7 +240,7 @@ fn matrices_of_lower_rank() -> Result<()> {
         close(&q.matmul(&r)?, &a, 1e-13);
         orthonormal(&q, 1e-13);
     }
-    // Rows of zeros and ones that are equal have eigenvalues that are too.
+    // Equal rows of zeros and ones have equal eigenvalues.
     let ones = engine.full(1.0f64, &[5, 5])?;
     let Eigen { values, vectors } = linalg::eigh(&ones)?;
     close(&values, &engine.tensor(&[0.0, 0.0, 0.0, 0.0, 5.0], &[5])?, 1e-14);
@@ -253,7 +253,8 @@ fn matrices_of_lower_rank() -> Result<()> {
     Ok(())
 }
 
-/// Jacobi's methods find small singular values to their own precision, not to that of the largest.
+/// Jacobi's methods find small singular values to their own precision, not to that of the largest
+/// one.
 #[test]
 fn small_singular_values_are_as_precise_as_large_ones() -> Result<()> {
     let engine = Engine::reference();
@@ -312,7 +313,7 @@ fn a_singular_matrix_is_no_error() -> Result<()> {
     assert!(linalg::inv(&a)?.to_vec::<f32>()?.iter().all(|x| !x.is_finite()));
     let negative = engine.tensor(&[-1.0f32], &[1, 1])?;
     assert!(linalg::cholesky(&negative)?.item::<f32>()?.is_nan());
-    // What is not a number does not keep a loop going.
+    // NaN does not keep a loop running.
     let nan = engine.full(f32::NAN, &[3, 3])?;
     assert!(linalg::eigh(&nan)?.values.to_vec::<f32>()?.iter().all(|x| x.is_nan()));
     assert!(linalg::svd(&nan)?.s.to_vec::<f32>()?.iter().all(|x| x.is_nan()));
@@ -409,8 +410,8 @@ fn descending_orders_are_stable_too() {
     });
 }
 
-/// What is exactly at a place is that, infinite or not; between two numbers of which one is
-/// infinite everything is.
+/// A quantile exactly at an element is that element, even an infinite one. Between two numbers of
+/// which one is infinite, all quantiles are infinite.
 #[test]
 fn quantiles_next_to_infinities() -> Result<()> {
     let engine = Engine::reference();
@@ -442,7 +443,7 @@ fn distinct_elements_in_lists_of_other_sizes() -> Result<()> {
     let few = x.unique(2, 0)?;
     assert_eq!((few.values.to_vec::<i8>()?, few.counts.to_vec::<i32>()?), (vec![-1, 4], vec![2, 3]));
     assert_eq!(few.count.item::<i32>()?, 3);
-    // A whole number is one however it is written, and floats are rounded.
+    // An integer is an integer however it is written, and floats are rounded.
     assert_eq!(x.unique(4, -9.0)?.values.to_vec::<i8>()?, [-1, 4, 7, -9]);
     assert_eq!(engine.tensor(&[1.0f32], &[1])?.unique(2, 0.1)?.values.to_vec::<f32>()?, [1.0, 0.1]);
     assert_eq!(engine.tensor(&[true], &[1])?.unique(2, 0)?.values.to_vec::<bool>()?, [true, false]);

@@ -5,7 +5,7 @@ use fuseline::{Element, Engine, Origin, Result};
 use half::{bf16, f16};
 use ndarray::{Array, Array3, ArrayD, ArrayView, Axis, Dimension, IxDyn, ShapeBuilder, array, s};
 
-/// There and back: the array comes back in row-major order, equal to what went in.
+/// Round trip: the array comes back in row-major order, with equal elements.
 #[track_caller]
 fn check<D: Dimension>(view: ArrayView<'_, i32, D>) {
     let engine = Engine::reference();

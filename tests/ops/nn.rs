@@ -1,5 +1,5 @@
-//! The functions of `fuseline::nn` against plain loops over `f64`, and what they say about shapes
-//! that do not fit.
+//! The functions of `fuseline::nn` against plain loops over `f64`, and their errors for wrong
+//! shapes.
 
 use fuseline::nn::{self, Adam, AdamState, Attention};
 use fuseline::{DType, Engine, Error, Mode, Origin, Result, Stage, Tensor, with_mode};
@@ -8,7 +8,7 @@ use crate::examples::random::Random;
 
 const CLOSE: f64 = 1e-12;
 
-/// Rows of random numbers, some of them large: what overflows if it is computed carelessly.
+/// Rows of random numbers, some of them so large that a naive computation overflows.
 fn rows(count: usize, width: usize) -> Vec<Vec<f64>> {
     let mut random = Random::new(3);
     (0..count)
@@ -32,8 +32,7 @@ fn close(actual: &Tensor, expected: &[f64], tolerance: f64) {
     }
 }
 
-/// A refused call: an error about recording that is the program's fault, with this file as the
-/// place.
+/// A refused call: a recording error that is the program's fault, with this file as the call site.
 #[track_caller]
 fn refused<T: std::fmt::Debug>(result: Result<T>) -> Error {
     let error = result.expect_err("the call does not fit");
@@ -145,7 +144,8 @@ fn cross_entropy_refuses_what_does_not_fit() -> Result<()> {
     Ok(())
 }
 
-/// Labels that only broadcast to the batch would give a number that is no mean over the batch.
+/// Labels that only broadcast to the batch would produce a number that is not the mean over the
+/// batch.
 #[test]
 fn cross_entropy_does_not_broadcast_labels() -> Result<()> {
     let engine = Engine::reference();
@@ -261,7 +261,7 @@ fn causal_masks() -> Result<()> {
     assert_eq!(mask.to_vec::<f64>()?, [0.0, -1e9, -1e9, 0.0, 0.0, -1e9, 0.0, 0.0, 0.0]);
     assert_eq!(nn::causal_mask(&like, 1)?.to_vec::<f64>()?, [0.0]);
     assert_eq!(nn::causal_mask(&like, 0)?.dims(), [0, 0]);
-    // In a narrow type the number is an infinity, which hides as well.
+    // In a narrow type the number is an infinity, which masks as well.
     let narrow = nn::causal_mask(&like.convert(DType::F16)?, 2)?;
     assert_eq!(narrow.convert(DType::F64)?.to_vec::<f64>()?, [0.0, f64::NEG_INFINITY, 0.0, 0.0]);
     Ok(())
@@ -326,7 +326,7 @@ fn adam_compiles_once_for_all_steps_and_rates() -> Result<()> {
         drop(state.value.read());
         engine.synchronize()?;
         if step == 2 {
-            // The first step also makes the zeros that the running means start from.
+            // The first step also makes the initial zeros of the running means.
             warm = engine.counters();
         }
     }
@@ -345,8 +345,7 @@ fn adam_refuses_a_gradient_of_another_type() -> Result<()> {
     Ok(())
 }
 
-/// A gradient that only broadcasts to the parameter, or to which the parameter broadcasts, would
-/// change shapes silently.
+/// A gradient that broadcasts to the parameter, or the reverse, would silently change shapes.
 #[test]
 fn adam_does_not_broadcast() -> Result<()> {
     let engine = Engine::reference();

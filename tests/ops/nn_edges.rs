@@ -1,6 +1,5 @@
-//! What the functions of `fuseline::nn` do at their edges: rows that see nothing, labels that stand
-//! nowhere, other element types, and what they refuse. What they compute otherwise is in `nn.rs`
-//! and `nn_reference.rs`.
+//! Edge cases of the functions of `fuseline::nn`: fully masked rows, labels out of range, other
+//! element types, and refused arguments. Other results are tested in `nn.rs` and `nn_reference.rs`.
 
 use fuseline::nn::{
     self, Attention, CrossEntropy, Layout, Method, Pool, Reduction, Resize, RunningStatistics,
@@ -26,7 +25,7 @@ fn numbers(x: &Tensor) -> Vec<f64> {
 
 // ----- element types -----
 
-/// In a narrow type every function gives what it gives in `f32`, rounded once: sums of many do not
+/// In a narrow type every function returns its `f32` result, rounded once: long sums do not
 /// overflow or stall.
 #[test]
 fn narrow_floats_are_computed_in_f32() {
@@ -62,7 +61,7 @@ fn narrow_floats_are_computed_in_f32() {
         let mut recorded = Vec::new();
         for &(name, function) in functions {
             for dtype in [DType::F16, DType::BF16] {
-                // What goes in is exact in both types.
+                // The inputs are exact in both types.
                 let (narrow, wide) = (function(&wide.convert(dtype)?)?, function(&wide)?);
                 assert_eq!(narrow.dtype(), dtype, "{name}");
                 recorded.push((name, narrow, wide.convert(dtype)?));
@@ -71,8 +70,7 @@ fn narrow_floats_are_computed_in_f32() {
         for (name, narrow, wide) in recorded {
             let unit = if narrow.dtype() == DType::F16 { 1e-3 } else { 8e-3 };
             for (a, b) in numbers(&narrow).into_iter().zip(numbers(&wide)) {
-                // Devices may round the last bit of the f32 differently, which may be that of a
-                // tie.
+                // Devices may differ in the last bit of the f32, which can decide a tie.
                 assert!(
                     (a - b).abs() <= unit * b.abs().max(1e-2),
                     "{name} as {}: {a} instead of {b}",
@@ -91,7 +89,7 @@ fn narrow_floats_are_computed_in_f32() {
 
 /// The `f16` nearest to a number.
 fn half(x: f32) -> f32 {
-    // 60,000 is between 59,968 and 60,000 + 32 in steps of 32: it is one of them.
+    // 60,000 is between 59,968 and 60,000 + 32 in steps of 32, and is itself one of them.
     (x / 32.0).round() * 32.0
 }
 
@@ -127,7 +125,7 @@ fn statistics_of_too_few_are_nan() -> Result<()> {
     Ok(())
 }
 
-// ----- rows that see nothing -----
+// ----- fully masked rows -----
 
 #[test]
 fn rows_of_minus_infinity() {
@@ -141,7 +139,7 @@ fn rows_of_minus_infinity() {
         assert!(nn::softmax(&x, 1)?.to_vec::<f32>()?[2..].iter().all(|x| x.is_nan()));
         let mask = engine.tensor(&[false, true], &[2, 1])?;
         let y = engine.tensor(&[3.0f32, f32::NAN, 5.0, 5.0], &[2, 2])?;
-        // What is not seen is not looked at, NaN included.
+        // Masked elements are ignored, NaN included.
         assert_eq!(nn::masked_softmax(&y, Some(&mask), 1)?.to_vec::<f32>()?, [0.0, 0.0, 0.5, 0.5]);
         Ok(())
     });
@@ -169,7 +167,7 @@ fn queries_that_see_no_key_get_zeros() {
         let (mixed, weights) = nn::attention(&x, &x, &x, settings)?;
         assert_eq!(mixed.to_vec::<f32>()?[..2], [0.0, 0.0]);
         assert_eq!(weights.to_vec::<f32>()?[..6], [0.0, 0.0, 0.0, 1.0, 0.0, 0.0]);
-        // One query after two keys that are kept: it sees all three.
+        // One query after two cached keys: it sees all three.
         let last = x.narrow(2, 2, 3)?;
         let whole = nn::attention(&x, &x, &x, Attention { causal: Some(0), ..Attention::default() })?.0;
         let step = nn::attention(&last, &x, &x, Attention { causal: Some(2), ..Attention::default() })?.0;
@@ -225,25 +223,25 @@ fn labels_at_their_edges() -> Result<()> {
     let losses = |labels: &Tensor, settings: &CrossEntropy<'_>| {
         nn::cross_entropy_with(&logits, labels, settings).unwrap().to_vec::<f64>().unwrap()
     };
-    // Outside of the classes there is no loss, but the sample counts.
+    // A label out of range has no loss, but its sample counts.
     assert_eq!(losses(&label(&[3, -1]), &each), [0.0, 0.0]);
     let mean = nn::cross_entropy(&logits, &label(&[7, 1]))?.item::<f64>()?;
     assert!((mean - 3.0f64.ln() / 2.0).abs() < 1e-15);
     // Nothing is left: 0, and not 0 / 0.
     let ignoring = CrossEntropy { ignored: Some(1), ..CrossEntropy::default() };
     assert_eq!(losses(&label(&[1, 1]), &ignoring), [0.0]);
-    // A label that the type does not hold is none of them.
+    // A label that the type cannot hold is no class.
     let bytes = engine.tensor(&[156u8, 2], &[2])?;
     let ignoring = CrossEntropy { ignored: Some(-100), ..each };
     assert!(losses(&bytes, &ignoring)[1] > 0.0);
-    // More classes than the labels' type counts.
+    // More classes than the label type can count.
     let wide = zeros(&engine, DType::F32, &[1, 300]);
     assert!(
         (nn::cross_entropy(&wide, &engine.tensor(&[44u8], &[1])?)?.item::<f32>()? - 300f32.ln()).abs() < 1e-5
     );
     assert_eq!(engine.tensor(&[44u8], &[1])?.one_hot(300, DType::F32)?.sum(&[1])?.item::<f32>()?, 1.0);
     assert_eq!(engine.tensor(&[-1i8], &[1])?.one_hot(300, DType::I32)?.sum(&[1])?.item::<i32>()?, 0);
-    // Probabilities of zero ask for nothing.
+    // Probabilities of zero need no logarithm.
     let low = engine.tensor(&[0.0f32, f32::NEG_INFINITY], &[1, 2])?;
     let sure = engine.tensor(&[1.0f32, 0.0], &[1, 2])?;
     assert_eq!(nn::cross_entropy(&low, &sure)?.item::<f32>()?, 0.0);
@@ -316,7 +314,7 @@ fn pools_of_integers_and_of_nan() {
         let nan = engine.tensor(&[1.0f32, f32::NAN, 3.0, 4.0], &[1, 1, 4])?;
         let largest = nn::max_pool(&nan, &Pool::new(&[2]))?.to_vec::<f32>()?;
         assert!(largest[0].is_nan() && largest[1] == 4.0);
-        // Padding never is a maximum.
+        // Padding is never a maximum.
         let low = engine.tensor(&[-5.0f32, -6.0], &[1, 1, 2])?;
         assert_eq!(nn::max_pool(&low, &pool)?.to_vec::<f32>()?, [-5.0]);
         Ok(())
@@ -347,7 +345,7 @@ fn windows_that_do_not_fit_are_refused() -> Result<()> {
     Ok(())
 }
 
-/// A constant picture stays one whatever is done with it.
+/// A constant image stays constant under every resize.
 #[test]
 fn resized_constants_are_constants() -> Result<()> {
     let engine = Engine::reference();

@@ -12,21 +12,21 @@ use fuseline::{DType, Engine, Result, Tensor};
 use crate::examples::random::Random;
 use crate::support::{self, everywhere, on_engines, refused};
 
-/// One engine for all, since its tensors are what the rules close over.
+/// One shared engine, because the rules capture its tensors.
 fn engine() -> &'static Engine {
     static ENGINE: LazyLock<Engine> = LazyLock::new(Engine::reference);
     &ENGINE
 }
 
-/// Step of the finite differences. Their error is about its square, beside rounding of about 1e-16
-/// divided by it.
+/// The step of the finite differences. The error is about its square, plus the rounding error of
+/// about 1e-16 divided by it.
 const STEP: f64 = 1e-5;
 const TOLERANCE: f64 = 1e-7;
 
-/// Checks the rules of a function of tensors with the given sizes, at random places. `rules` get
-/// the operands and the gradient of the result, and return those of the first operands. What is
-/// differentiated is the sum of the result weighted with fixed random numbers, so that no two
-/// elements' errors cancel.
+/// Checks the rules of a function of tensors with these sizes, at random points. `rules` get the
+/// operands and the gradient of the result, and return the gradients of the first operands. The
+/// differentiated value is the sum of the result, weighted with fixed random numbers, so that
+/// errors of different elements do not cancel.
 #[track_caller]
 fn check(
     shapes: &[&[usize]],
@@ -162,8 +162,8 @@ fn tables_small_and_large() {
     let engine = engine();
     let indices = engine.tensor(&[1i32, 0, 2, 1], &[2, 2]).unwrap();
     check_one(&[3, 2], |t| nn::embedding(t, &indices), |t, _, g| grad::embedding(t.dims()[0], &indices, g));
-    // A table of so many rows is added to row by row; most of its gradient is zeros, of which some
-    // are looked at.
+    // Row-by-row additions into a table of this many rows. Most of its gradient is zero; some
+    // elements are checked.
     let gradient = engine.tensor(&[1.0f64, 2.0, 3.0, 4.0], &[4, 1]).unwrap();
     let rows = engine.tensor(&[5i64, 1999, 5, 0], &[4]).unwrap();
     let sums = grad::embedding(2000, &rows, &gradient).unwrap();
@@ -200,12 +200,12 @@ fn convolutions_with_steps_padding_and_dilation() {
     check_conv(&[2, 4, 4, 2], &[3, 3, 2, 1], plain.clone());
     let mixed = Convolution { stride: vec![2, 1], padding: vec![(1, 0), (0, 2)], ..plain.clone() };
     check_conv(&[1, 5, 4, 1], &[2, 3, 1, 2], mixed);
-    // The last rows and columns that no window reaches get no gradient.
+    // The last rows and columns, which no window reaches, get no gradient.
     check_conv(&[1, 6, 6, 1], &[2, 2, 1, 1], Convolution { stride: vec![3, 3], ..plain });
     check_conv(&[2, 7, 1], &[2, 1, 2], Convolution { dilation: vec![3], ..Convolution::new(1) });
     let all = Convolution { dilation: vec![2], stride: vec![2], padding: vec![(1, 1)], groups: 1 };
     check_conv(&[2, 8, 1], &[3, 1, 2], all.clone());
-    // In two groups of two features each, and one kernel for each feature.
+    // Two groups of two features each, and one kernel per feature.
     check_conv(&[2, 8, 4], &[3, 2, 6], Convolution { groups: 2, ..all.clone() });
     check_conv(&[1, 8, 3], &[3, 1, 3], Convolution { groups: 3, ..all });
     check_conv(&[1, 3, 3, 3, 1], &[2, 2, 2, 1, 1], Convolution::new(3));
@@ -218,7 +218,7 @@ fn convolutions_with_steps_padding_and_dilation() {
 
 // ----- space -----
 
-/// Windows of all kinds, with the sizes that they are checked on.
+/// Windows of all kinds, with the sizes on which they are checked.
 fn pools() -> Vec<(Vec<usize>, Pool)> {
     let plain = Pool::new(&[2, 2]);
     let overlapping = Pool { stride: vec![1, 2], padding: vec![1, 0], ..Pool::new(&[3, 2]) };
@@ -258,8 +258,8 @@ fn windows() {
     }
 }
 
-/// Of equal elements the first gets it all, and padding gets nothing, even where all else is as low
-/// as can be.
+/// The first of equal elements gets the whole gradient, and padding gets none, even if all elements
+/// are as low as possible.
 #[test]
 fn the_first_of_equal_maxima_gets_the_gradient() {
     everywhere(|engine| {
@@ -271,7 +271,7 @@ fn the_first_of_equal_maxima_gets_the_gradient() {
                 Pool { padding: vec![1], dilation: vec![dilation], stride: vec![3], ..Pool::new(&[2]) };
             let x = engine.full(low, &[1, 1, size])?;
             let found = grad::max_pool(&x, &pool, &g)?.to_vec::<f32>()?;
-            // The first window begins in the padding, the second at element 2.
+            // The first window begins in the padding, the second one at element 2.
             let mut expected = vec![0.0; size];
             expected[dilation - 1] = 1.0;
             expected[2] += 10.0;
@@ -319,7 +319,7 @@ fn what_was_dropped_gets_no_gradient() {
 
 // ----- linear algebra -----
 
-/// Matrices that have an inverse, made of any.
+/// Makes any matrix invertible.
 fn invertible(x: &Tensor) -> Result<Tensor> {
     let size = x.dims()[x.rank() - 1];
     x.add(&(linalg::eye(&x.on_stream(), DType::F64, size, size)? * 4.0)?)
@@ -372,8 +372,8 @@ fn systems_of_equations() {
 #[test]
 fn factors_of_positive_matrices() {
     for dims in [&[1, 1][..], &[4, 4], &[2, 3, 3]] {
-        // Far enough from 0 to stay positive. Only the lower triangle is read: above it every
-        // gradient is zero.
+        // Far enough from 0 to stay positive. Only the lower triangle is read, so gradients above
+        // it are zero.
         let positive = |x: &Tensor| {
             let size = dims[dims.len() - 1];
             x.add(&(linalg::eye(&x.on_stream(), DType::F64, size, size)? * 12.0)?)
@@ -388,7 +388,7 @@ fn factors_of_positive_matrices() {
 
 // ----- devices, modes and errors -----
 
-/// Rules on fixed data, in a type.
+/// Runs rules on fixed data in a type.
 fn on(engine: &Engine, dtype: DType) -> Result<Vec<Tensor>> {
     let tensor = |dims: &[usize], seed: u64| {
         let mut random = Random::new(seed);

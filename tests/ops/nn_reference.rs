@@ -1,8 +1,7 @@
-//! The functions of `fuseline::nn` against what PyTorch makes of the same numbers, in f64 on both
+//! The functions of `fuseline::nn` against PyTorch's results for the same numbers, in f64 on both
 //! devices and in all modes.
 //!
-//! The data is made by `data/generate_nn.py`. What it does not tell (refusals, other element types,
-//! modes) is in `nn.rs`.
+//! `data/generate_nn.py` writes the data. For refusals, other element types and modes see `nn.rs`.
 
 use std::collections::HashMap;
 
@@ -14,7 +13,7 @@ use fuseline::{Engine, Mode, Result, Tensor};
 use crate::support::in_each_mode;
 use crate::support::reference::{Case, cases};
 
-/// A call of a function, by its name.
+/// A call of a function by its name.
 struct Call<'a>(&'a Case);
 
 impl Call<'_> {
@@ -143,7 +142,7 @@ impl Call<'_> {
         }
     }
 
-    /// With the features first, which is what the result is compared in, and with them last: those
+    /// Computes with the features first, in which results are compared, and with them last. Both
     /// must agree.
     fn in_both_layouts(
         &self,
@@ -158,15 +157,15 @@ impl Call<'_> {
     }
 }
 
-/// Units in which errors are allowed: XLA's functions and another order of sums, in f64.
+/// The tolerance, in f64, for XLA's functions and another order of sums.
 const TOLERANCE: f64 = 2e-13;
 
 fn check(engine: &Engine, mode: Mode) -> Result<()> {
     let cases = cases(include_str!("../data/nn.json"));
     assert!(cases.len() > 400, "there are {} cases", cases.len());
-    // All are recorded before the first is read, so that the plugin has few modules to compile, and
-    // it gets a part of the cases: different settings of one function are different shapes for it,
-    // and without fusion every op is a module.
+    // All are recorded before the first read, so that the plugin has few modules to compile. It
+    // gets a part of the cases: different settings of a function have different shapes, and without
+    // fusion every op is a module.
     let most = match mode {
         _ if engine.pjrt_device().is_none() => usize::MAX,
         Mode::Fused => 4,
@@ -187,7 +186,7 @@ fn check(engine: &Engine, mode: Mode) -> Result<()> {
     let mut wrong = Vec::new();
     for (case, results) in recorded {
         for (i, result) in results.iter().enumerate() {
-            // Functions over space have two results to compare with one: one per layout.
+            // Spatial functions have two results to compare with one: one per layout.
             let expected = if case.outputs.len() == 1 { &case.outputs[0] } else { &case.outputs[i] };
             wrong.extend(case.difference(&result.to_literal()?, expected, TOLERANCE));
         }

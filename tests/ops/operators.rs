@@ -16,7 +16,7 @@ fn an_expression_needs_one_question_mark() {
     });
 }
 
-/// Each way to write an operand, for an operator whose operands may not be exchanged.
+/// Each way to write an operand, for an operator that is not commutative.
 #[test]
 fn a_result_stands_on_either_side() -> Result<()> {
     let engine = Engine::reference();
@@ -27,7 +27,7 @@ fn a_result_stands_on_either_side() -> Result<()> {
     assert_eq!(of(product() - c.clone()), [4, 24]);
     assert_eq!(of(&c - product()), [-4, -24]);
     assert_eq!(of(c.clone() - product()), [-4, -24]);
-    // The remedies for two results, and for a result beside a number.
+    // The workarounds for two results, and for a result beside a number.
     assert_eq!(of(product() + (&b * &c)?), [34, 34]);
     assert_eq!(of(product()? * 3), [42, 42]);
     assert_eq!(of(3 * &a * &b), [42, 42]);
@@ -76,7 +76,7 @@ fn errors_name_the_line_of_the_operator_that_failed() -> Result<()> {
     let (right, at) = (&three - &two * &two, line!());
     assert_eq!(line_of(right, "subtract: lhs is f32[3], rhs is f32[2]"), at);
 
-    // The first one does, and later operators hand its error on as it is.
+    // The first one fails, and later operators pass its error on unchanged.
     let (first, at) = (&two + &three, line!());
     let first = first * &two;
     assert_eq!(line_of(&two - first, "add: lhs is f32[2], rhs is f32[3]"), at);
@@ -86,8 +86,8 @@ fn errors_name_the_line_of_the_operator_that_failed() -> Result<()> {
     Ok(())
 }
 
-/// What is recorded by an operator on a result carries the line of the program, where an op fails
-/// later too.
+/// The call site of an op recorded by an operator on a result is the line of the operator, also if
+/// the op fails later.
 #[test]
 fn recorded_ops_carry_the_line_of_the_operator() -> Result<()> {
     let log = support::Log::default();
@@ -126,13 +126,13 @@ fn scalars_of_rank_0_broadcast_and_promote() {
             assert_eq!(product.to_vec::<f32>()?, [2.0, 4.0, 6.0, 8.0]);
             assert_eq!(difference.to_vec::<f32>()?, [1.0, 0.0, -1.0, -2.0]);
         }
-        // A scalar is no vector of two: what broadcasts is decided by the shapes.
+        // A scalar is not a vector of two: the shapes decide what broadcasts.
         refused(&x * &engine.tensor(&[1.0f32; 3], &[3])?, "do not broadcast");
         Ok(())
     });
 }
 
-/// Operands of one shape are recorded as they are: one op, however they are written.
+/// Operands of equal shapes are recorded unchanged: one op, however they are written.
 #[test]
 fn operands_that_are_alike_cost_one_op() -> Result<()> {
     let engine = Engine::reference();

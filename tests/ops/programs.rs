@@ -1,11 +1,11 @@
-//! Random programs through the public API: whatever is recorded on whatever stream in whatever
-//! mode, dropped, copied and read at whatever time, every value read is the one that the reference
-//! interpreter computed.
+//! Random programs through the public API: whatever is recorded on any stream in any mode, and
+//! dropped, copied and read at any time, every value read is the one that the reference interpreter
+//! computed.
 //!
-//! Programs come from choices, so a failure shrinks to a small one; it is printed in the program
-//! format, with what was done with its values. `FUSELINE_PROGRAMS` multiplies the number of
-//! programs, `FUSELINE_SEED` makes other ones, and `FUSELINE_PROGRAM_LOG` names a file that holds
-//! the program under test, for when the plugin takes the process down.
+//! Programs are made from choices, so a failure shrinks to a small one. It is printed in the
+//! program format, with what was done with its values. `FUSELINE_PROGRAMS` multiplies the number of
+//! programs, `FUSELINE_SEED` changes them, and `FUSELINE_PROGRAM_LOG` names a file for the program
+//! under test, to find one that crashes the process.
 
 use std::env;
 
@@ -26,7 +26,7 @@ use crate::support::{number, plugin_for};
 
 const MODES: [Mode; 3] = [Mode::Fused, Mode::Strict, Mode::Debug];
 
-/// Counters that follow from each other when nothing failed.
+/// Checks relations between counters that hold if nothing failed.
 fn is_consistent(did: &Counters, outcome: &Outcome) -> Result<(), String> {
     let expected = [
         ("ops", did.ops, outcome.ops),
@@ -58,7 +58,7 @@ fn check(
     batch: &Batch,
     refused: &mut Refused,
 ) -> Result<(), String> {
-    // What is compiled must still be there the second time.
+    // Executables must still be cached the second time.
     if engine.counters().cached_executables > 1_000 {
         engine.clear_cache();
     }
@@ -87,14 +87,14 @@ fn check(
 
 // ----- programs -----
 
-/// So many programs of up to so many ops.
+/// A number of programs of up to a number of ops.
 struct Batch {
     programs: u32,
     ops: usize,
     modes: &'static [Mode],
     /// How often each is run in Fused mode.
     rounds: usize,
-    /// Whether what is compiled and executed follows from the number of regions.
+    /// Whether the numbers of compiles and executions follow from the number of regions.
     is_counted: bool,
 }
 
@@ -114,8 +114,8 @@ fn on_engine(engine: &Engine, batches: &[Batch], shrinks: u32) -> Refused {
         let mut seed = [0x5e; 32];
         seed[..4].copy_from_slice(&number::<u32>("FUSELINE_SEED").unwrap_or(0).to_le_bytes());
         let mut runner = TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &seed));
-        // Long lists, so that most programs are long; a list that is too long costs nothing.
-        // One program in four is of elements of 2 and 4 bits, which plugins do not compute with.
+        // Long lists, so that most programs are long; a list that is too long costs nothing. One
+        // program in four has elements of 2 and 4 bits, with which plugins do not compute.
         let case = (
             vec(ANY, batch.ops * 8..=batch.ops * 16),
             vec(ANY, batch.ops * 6),
@@ -128,7 +128,7 @@ fn on_engine(engine: &Engine, batches: &[Batch], shrinks: u32) -> Refused {
             let options = ProgramOptions { dtypes, ..ProgramOptions::new(Aim::Portable) };
             let mut sampled = ProgramSampler::sample(options, &mut Choices::new(&program), ops);
             if engine.pjrt_device().is_none() {
-                // The interpreter computed what is expected: it has nothing to be excused for.
+                // The interpreter computed the expected results, so it needs no tolerance.
                 sampled.values.iter_mut().for_each(|value| value.tolerance = 0.0);
             }
             let steps = script(&sampled, &mut Choices::new(&how));
@@ -142,7 +142,7 @@ fn on_engine(engine: &Engine, batches: &[Batch], shrinks: u32) -> Refused {
         });
         let (programs, ops) = counted.get();
         total = (total.0 + programs, total.1 + ops);
-        // The choices say nothing that the program does not.
+        // The choices add nothing to the program.
         match outcome {
             Ok(()) => {}
             Err(TestError::Fail(reason, _)) => panic!("{engine:?}: {reason}"),
@@ -164,7 +164,7 @@ fn programs_on_the_reference_device() {
     assert!(refused.0.is_empty(), "the interpreter runs everything: {refused:?}");
 }
 
-/// Each region runs both ways the first time, and the ops are what counts.
+/// Each region runs both ways the first time, and the results of the ops count.
 #[test]
 fn programs_whose_regions_are_compared() {
     for engine in support::engines(|| support::config().numerics(Numerics::Exact).compare_regions(true)) {
@@ -192,8 +192,8 @@ fn programs_that_are_interpreted_first() {
     assert_eq!((counters.fallbacks, counters.poisoned, counters.panics), (0, 0, 0), "{counters:?}");
 }
 
-/// Checks random programs on the default engine, and on one that masks what it pads. Each program
-/// runs until its regions were interpreted, compiled quickly and compiled in full.
+/// Checks random programs on the default engine, and on one that pads with masks. Each program runs
+/// until its regions have been interpreted, run by a baseline and run by an optimized executable.
 fn check_default_engines() {
     for classes in [ShapeClasses::Unmasked, ShapeClasses::Masked] {
         let config = EngineConfig::new().shape_classes(classes);
@@ -234,7 +234,7 @@ fn reads(
 }
 
 /// With `reproducible`, two runs of a program on several streams read the same bits. The runs cover
-/// interpreted, compiled and joined regions. The second engine has more threads and other work.
+/// interpreted, compiled and merged regions. The second engine has more threads and other work.
 #[test]
 fn programs_with_several_streams_are_reproducible() {
     const ROUNDS: usize = 13;
@@ -272,8 +272,8 @@ fn programs_with_several_streams_are_reproducible() {
     }
 }
 
-/// Programs compiled as stopgaps are (`src/execute/baseline.rs`): with what LLVM leaves undone,
-/// they give the same.
+/// Programs compiled to baseline executables (`src/execute/baseline.rs`), which omit optimizations
+/// of LLVM, have the same results.
 #[test]
 fn programs_that_are_compiled_in_a_hurry() {
     let config = support::config().compiler_flag("xla_backend_optimization_level", 0i64);
@@ -282,7 +282,7 @@ fn programs_that_are_compiled_in_a_hurry() {
     on_engine(&engine, &[batch], 200);
 }
 
-/// What XLA does not compile, by a part of its message.
+/// Ops that XLA does not compile, by a part of its message.
 const UNCOMPILED: &[(&str, &str)] = &[];
 
 #[test]
@@ -304,8 +304,8 @@ fn programs_on_the_plugin() {
     }
 }
 
-/// Constants whose quotient the machine does not have. XLA divides constants while it compiles, and
-/// dies of these if they reach it.
+/// Constants whose quotient traps on the machine. XLA divides constants at compile time, and would
+/// crash on these.
 #[test]
 fn constants_are_divided_as_data_is() {
     for engine in support::engines(support::config) {
@@ -329,8 +329,8 @@ fn constants_are_divided_as_data_is() {
     }
 }
 
-/// XLA's folder dies of a complex constant of one element, or with one number in all of them, that
-/// is converted to real numbers, if it reaches it.
+/// XLA's constant folder crashes on a complex constant with one element, or one number in all
+/// elements, that is converted to real numbers.
 #[test]
 fn complex_constants_become_real_ones() {
     for engine in support::engines(support::config) {
@@ -351,8 +351,8 @@ fn complex_constants_become_real_ones() {
     }
 }
 
-/// XLA's simplifier joins two bitcasts to one that its verifier refuses, if both change the width.
-/// A lifted `f64` comes as two words.
+/// XLA's simplifier joins two bitcasts into one that its verifier refuses, if both change the
+/// width. A lifted `f64` is passed as two words.
 #[test]
 fn bitcasts_of_bitcasts_compile() {
     for engine in support::engines(support::config) {
@@ -366,7 +366,7 @@ fn bitcasts_of_bitcasts_compile() {
     }
 }
 
-/// XLA's simplifier makes one slice of two, of which it moves only the sum of the places inside.
+/// XLA's simplifier makes one slice of two, and clamps only the sum of their positions.
 #[test]
 fn a_slice_of_a_slice_stays_inside() {
     for engine in support::engines(support::config) {
@@ -377,8 +377,7 @@ fn a_slice_of_a_slice_stays_inside() {
     }
 }
 
-/// XLA's simplifier aborts the process where it takes the magnitude of a complex iota for the iota,
-/// if it sees one.
+/// XLA's simplifier takes the magnitude of a complex iota for the iota, and aborts the process.
 #[test]
 fn a_complex_iota_has_a_magnitude() {
     for engine in support::engines(support::config) {
@@ -401,7 +400,7 @@ fn keys(config: EngineConfig, build: impl Fn(EngineConfig) -> Option<Engine>) ->
     Some(log.take().into_iter().filter_map(sealed).collect())
 }
 
-/// What an executable depends on besides the region is in the key too.
+/// Everything that an executable depends on besides the region is in the key too.
 #[test]
 fn another_device_or_flag_is_another_key() {
     let on_reference = || keys(support::config(), |config| config.build_reference().ok());

@@ -1,5 +1,5 @@
-//! Promotion against JAX's table, broadcasting against NumPy's rule written as loops, and what is
-//! said where they fail.
+//! Promotion against JAX's table, broadcasting against loops that implement NumPy's rule, and the
+//! errors where they fail.
 
 use fuseline::promote::{Weak, broadcast_shapes, promote_number, promote_types};
 use fuseline::{Attrs, Complex, DType, Engine, Literal, OpCode, Result, Shape, Tensor};
@@ -8,13 +8,14 @@ use serde_json::Value;
 
 use crate::support::{self, on_engines, refused};
 
-/// What JAX makes of two operands, by StableHLO's names; made by `data/generate_promotion.py`.
+/// JAX's result types for two operands, by StableHLO's names; written by
+/// `data/generate_promotion.py`.
 fn table() -> Value {
     let data: Value = serde_json::from_str(include_str!("../data/promotion.json")).unwrap();
     data["table"].clone()
 }
 
-/// The element type that an entry of the table stands for; a family alone is its 32-bit type.
+/// The element type of an entry of the table; a family alone is its 32-bit type.
 fn entry(value: &Value) -> Option<DType> {
     match value.as_str()? {
         "i*" => Some(DType::I32),
@@ -57,7 +58,7 @@ fn every_pair_of_types_promotes_as_in_jax() {
     let table = table();
     for lhs in DType::ALL {
         for rhs in DType::ALL {
-            // A pair that is missing is another matter than one that JAX refuses.
+            // A missing pair is different from one that JAX refuses.
             let expected = table[lhs.stablehlo()]
                 .get(rhs.stablehlo())
                 .unwrap_or_else(|| panic!("{lhs} with {rhs}: no entry"));
@@ -69,7 +70,7 @@ fn every_pair_of_types_promotes_as_in_jax() {
     }
 }
 
-/// Promotion is a join: commutative, idempotent, and never to something below an operand.
+/// Promotion is a join: commutative, idempotent, and never below an operand.
 #[test]
 fn promotion_is_a_join() {
     for a in DType::ALL {
@@ -92,8 +93,8 @@ fn operators_record_in_the_promoted_type() {
             .collect::<Result<_>>()?;
         // All are recorded before the first is read, so that the plugin has few modules to compile.
         let mut recorded = Vec::new();
-        // The plugin gets a part: compiling all pairs takes it minutes, and what is recorded for
-        // them is the same.
+        // The plugin gets a part: compiling all pairs takes minutes, and the recorded ops are the
+        // same.
         let some = [DType::Bool, DType::U8, DType::I32, DType::F32];
         let all = engine.pjrt_device().is_none();
         for (a, _) in &tensors {
@@ -139,10 +140,10 @@ fn numbers_take_the_type_of_the_tensor_if_it_holds_them() -> Result<()> {
     assert_eq!(((&int + 100)?.dtype(), numbers(&(&int + 100)?)?), (DType::I8, vec![-56.0]));
     assert_eq!((1 - &int)?.to_vec::<i8>()?, [-99]);
     assert_eq!((&int & 6)?.to_vec::<i8>()?, [4]);
-    // A float beside integers: the family is left, and its 32-bit type.
+    // A float beside integers: the family changes, with its 32-bit type.
     assert_eq!((&int * 0.5)?.to_vec::<f32>()?, [50.0]);
     assert_eq!((2.0 / of(&engine, DType::U64, &[8.0])?)?.to_vec::<f32>()?, [0.25]);
-    // A complex number takes two lifted scalars; a real one beside complex numbers one.
+    // A complex number needs two lifted scalars; a real one beside complex numbers needs one.
     let turn = (&half * Complex::new(0.0, 2.0))?;
     assert_eq!(turn.to_vec::<Complex<f32>>()?, [Complex::new(0.0, 3.0)]);
     assert_eq!((1.0 - turn)?.to_vec::<Complex<f32>>()?, [Complex::new(1.0, -3.0)]);
@@ -152,7 +153,7 @@ fn numbers_take_the_type_of_the_tensor_if_it_holds_them() -> Result<()> {
     let flag = of(&engine, DType::Bool, &[1.0])?;
     assert_eq!((&flag + 1)?.to_vec::<i32>()?, [2]);
     assert_eq!((&flag * 1.5)?.to_vec::<f32>()?, [1.5]);
-    // Integers that the type does not hold are refused instead of wrapped.
+    // Integers that the type cannot hold are refused instead of wrapped.
     refused(&int + 128, "must be one of i8");
     refused(of(&engine, DType::U8, &[1.0])? - -1, "must be one of u8");
     assert_eq!((of(&engine, DType::U64, &[1.0])? + i64::MAX)?.to_vec::<u64>()?, [1 << 63]);
@@ -259,7 +260,7 @@ fn misfits_name_both_shapes_the_dimension_and_the_fix() -> Result<()> {
 
 // ----- broadcasting -----
 
-/// NumPy's rule, as its manual states it: aligned at the last dimension, equal or one of them 1.
+/// NumPy's rule, from its manual: aligned at the last dimension, equal or one of them 1.
 fn numpy_rule(shapes: &[Vec<usize>]) -> Option<Vec<usize>> {
     let rank = shapes.iter().map(Vec::len).max().unwrap_or(0);
     (0..rank)
@@ -277,7 +278,7 @@ fn numpy_rule(shapes: &[Vec<usize>]) -> Option<Vec<usize>> {
         .collect()
 }
 
-/// The element of a broadcast tensor at a place of the result.
+/// The element of a broadcast tensor at an index of the result.
 fn element(data: &[f64], dims: &[usize], place: &[usize]) -> f64 {
     let own = &place[place.len() - dims.len()..];
     let index =
@@ -285,7 +286,7 @@ fn element(data: &[f64], dims: &[usize], place: &[usize]) -> f64 {
     data[index]
 }
 
-/// All places of a shape, row-major.
+/// All indices of a shape, row-major.
 fn places(dims: &[usize]) -> Vec<Vec<usize>> {
     dims.iter().fold(vec![Vec::new()], |places, &dim| {
         places.iter().flat_map(|place| (0..dim).map(move |at| [place.as_slice(), &[at]].concat())).collect()
@@ -300,7 +301,7 @@ fn any_shape() -> impl Strategy<Value = Vec<usize>> {
     prop::collection::vec(prop::sample::select(vec![0usize, 1, 1, 2, 2, 3]), 0..=4)
 }
 
-/// Two shapes that broadcast: one, and it with dimensions left out and set to 1.
+/// Two shapes that broadcast: one, and the same with dimensions removed or set to 1.
 fn fitting_shapes() -> impl Strategy<Value = [Vec<usize>; 2]> {
     let dims = prop::collection::vec(0usize..4, 0..=4);
     (dims, prop::collection::vec(0u8..3, 8), 0usize..=4, any::<bool>()).prop_map(
@@ -379,7 +380,7 @@ proptest! {
     }
 }
 
-/// The same on the plugin, for shapes that take each way through the product, with element types
+/// The same on the plugin, for shapes that cover each way through the product, with element types
 /// that promote.
 #[test]
 fn matrix_products_agree_on_both_devices() {

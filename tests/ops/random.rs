@@ -1,4 +1,4 @@
-//! Random numbers: the same everywhere for one state, and distributed as they should be.
+//! Random numbers: the same everywhere for one state, and with the right distribution.
 
 use fuseline::random::Generator;
 use fuseline::{DType, Engine, Mode, Origin, Result, Tensor, nn, with_mode};
@@ -21,8 +21,7 @@ fn moments(data: &[f64]) -> (f64, f64) {
     (mean, data.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / data.len() as f64)
 }
 
-/// Whether mean and variance are near: the error of a mean of `COUNT` draws is below five of its
-/// deviations.
+/// Checks mean and variance: the error of a mean of `COUNT` draws is below five of its deviations.
 #[track_caller]
 fn distributed(data: &[f64], mean: f64, variance: f64) {
     let (found_mean, found_variance) = moments(data);
@@ -34,13 +33,13 @@ fn distributed(data: &[f64], mean: f64, variance: f64) {
     );
 }
 
-/// The probability that a normally distributed number is below another.
+/// The cumulative distribution function of the normal distribution.
 fn below(x: f64) -> f64 {
     0.5 * libm::erfc(-x * std::f64::consts::FRAC_1_SQRT_2)
 }
 
-/// That numbers have a distribution, by the test of Kolmogorov and Smirnov; short floats by half a
-/// unit in their last place.
+/// Checks a distribution by the Kolmogorov-Smirnov test; short floats within half a unit in their
+/// last place.
 #[track_caller]
 fn fits(data: &[f64], distribution: impl Fn(f64) -> f64, dtype: DType) {
     let mut data = data.to_vec();
@@ -56,11 +55,11 @@ fn fits(data: &[f64], distribution: impl Fn(f64) -> f64, dtype: DType) {
         DType::F16 => 2f64.powi(-11),
         _ => 0.0,
     };
-    // Beyond 2.2 deviations is one in ten thousand.
+    // Beyond 2.2 deviations has a probability of one in ten thousand.
     assert!(far < 2.2 / count.sqrt() + unit, "{dtype}: {far}");
 }
 
-/// One of each kind of draw.
+/// One draw of each kind.
 fn draw_all(generator: &mut Generator) -> Result<Vec<Tensor>> {
     let logits = generator.state().on_stream().zeros(DType::F64, &[3])?;
     Ok(vec![
@@ -106,7 +105,7 @@ fn one_state_gives_the_same_numbers_on_every_device_and_in_every_mode() {
             let drawn = with_mode(mode, || draw_all(&mut generator(&engine))).unwrap();
             all.push(drawn.iter().map(|tensor| tensor.to_literal().unwrap()).collect::<Vec<_>>());
         }
-        // Together with what is made of them, so that a compiler sees more than the draws.
+        // Together with ops on them, so that a compiler sees more than the draws.
         let drawn = draw_all(&mut generator(&engine)).unwrap();
         let is_float = |tensor: &&Tensor| tensor.dtype().is_float();
         let used: Vec<Tensor> = drawn
@@ -123,8 +122,7 @@ fn one_state_gives_the_same_numbers_on_every_device_and_in_every_mode() {
     }
 }
 
-/// The known answers that come with the paper's implementation (Random123's `kat_vectors`,
-/// `threefry2x32 20`).
+/// Known answers from the paper's implementation (Random123's `kat_vectors`, `threefry2x32 20`).
 #[test]
 fn the_bits_are_those_of_threefry() {
     let word = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
@@ -183,7 +181,7 @@ fn generators_that_come_from_one_differ() -> Result<()> {
     distinct.sort_unstable();
     distinct.dedup();
     assert_eq!(distinct.len(), 4 * bits.len());
-    // Drawing goes on where it stopped: no number comes twice.
+    // Drawing continues where it stopped: no number repeats.
     let mut generator = generator(&engine);
     let mut bits = generator.bits(DType::U64, &[100])?.to_vec::<u64>()?;
     bits.extend(generator.bits(DType::U64, &[100])?.to_vec::<u64>()?);
@@ -218,7 +216,8 @@ fn uniform_numbers_fill_their_range() -> Result<()> {
     for (dtype, digits) in [(DType::F64, 53), (DType::F32, 24), (DType::F16, 11), (DType::BF16, 8)] {
         let data = numbers(&generator.uniform(dtype, &[COUNT], 0.0, 1.0)?);
         assert!(data.iter().all(|x| (0.0..1.0).contains(x)), "{dtype}");
-        // All are multiples of a power of two, so the mean is half of one below a half.
+        // All are multiples of a power of two, so the mean is half of such a multiple below one
+        // half.
         distributed(&data, 0.5 - 0.5f64.powi(digits + 1), 1.0 / 12.0);
         let mut buckets = [0u32; 16];
         for x in &data {
@@ -226,7 +225,7 @@ fn uniform_numbers_fill_their_range() -> Result<()> {
         }
         let expected = COUNT as f64 / 16.0;
         let chi: f64 = buckets.iter().map(|&count| (f64::from(count) - expected).powi(2) / expected).sum();
-        // 15 degrees of freedom: beyond 45 is one in ten thousand.
+        // 15 degrees of freedom: beyond 45 has a probability of one in ten thousand.
         assert!(chi < 45.0, "{dtype}: {buckets:?}");
     }
     let data = numbers(&generator.uniform(DType::F64, &[COUNT], -3.0, 5.0)?);
@@ -261,7 +260,7 @@ fn other_distributions_have_their_moments() -> Result<()> {
         let data = numbers(&generator.normal_around(dtype, &[COUNT], -3.0, 0.5)?);
         distributed(&data, -3.0, 0.25);
         let data = numbers(&generator.normal(dtype, &[COUNT])?);
-        // As many beyond two deviations as there should be, 4.55 in a hundred.
+        // The share beyond two deviations should be 4.55 percent.
         let far = data.iter().filter(|x| x.abs() > 2.0).count() as f64 / COUNT as f64;
         assert!((far - 0.0455).abs() < 0.01, "{dtype}: {far}");
         let data = numbers(&generator.truncated_normal(dtype, &[COUNT], -2.0, 2.0)?);
@@ -271,8 +270,8 @@ fn other_distributions_have_their_moments() -> Result<()> {
         assert!(data.iter().all(|x| *x >= 0.0 && x.is_finite()), "{dtype}");
         distributed(&data, (2.0 / std::f64::consts::PI).sqrt(), 1.0 - 2.0 / std::f64::consts::PI);
     }
-    // Far from zero the distribution function is not right to so many digits, and the nearer limit
-    // is all there is.
+    // Far from zero the distribution function is less precise, and only the nearer limit can be
+    // checked.
     for (low, high) in [(8.0, 9.0), (-9.0, -8.0)] {
         let data = numbers(&generator.truncated_normal(DType::F64, &[COUNT], low, high)?);
         assert!(data.iter().all(|x| (low..=high).contains(x)));
@@ -344,7 +343,7 @@ fn classes_come_with_their_probabilities() -> Result<()> {
         assert!((count - share).abs() < 0.02, "class {class}: {count} instead of {share}");
         assert!(share > 0.0 || count == 0.0);
     }
-    // Along another dimension, of each row its own.
+    // Along another dimension, where each row has its own weights.
     let rows = engine.tensor(&[0.0f32, -1e9, 0.0, -1e9, 0.0, 0.0], &[2, 3])?;
     let by_column = generator.categorical(&rows, 0, &[40])?;
     assert_eq!(by_column.dims(), [40, 3]);
@@ -363,7 +362,7 @@ fn permutations_are_all_as_likely() -> Result<()> {
     let mut sorted = order;
     sorted.sort_unstable();
     assert_eq!(sorted, (0..1000).collect::<Vec<_>>());
-    // Of three numbers there are six orders.
+    // Three numbers have six orders.
     let mut counts = std::collections::BTreeMap::new();
     let orders: Vec<Tensor> = (0..1200).map(|_| generator.permutation(3)).collect::<Result<_>>()?;
     for order in orders {
@@ -412,7 +411,7 @@ fn dropout_keeps_the_mean() {
             let share = kept.iter().filter(|&&x| x == 0.0).count() as f64 / kept.len() as f64;
             assert!((share - rate).abs() < 0.02, "{share} instead of {rate}");
         }
-        // What is dropped is gone, whatever it was.
+        // Dropped elements are gone, whatever they were.
         let nan = engine.full(f32::NAN, &[4])?;
         assert_eq!(nn::dropout(&nan, 1.0, &mut generator)?.to_vec::<f32>()?, [0.0; 4]);
         for rate in [-0.1, 1.1, f64::NAN] {

@@ -9,14 +9,14 @@ use fuseline::{DType, Engine, Result, Tensor};
 use crate::examples::random::Random;
 use crate::examples::tape::{Tape, Var};
 
-/// Step of the finite differences. Their error is about its square, beside rounding of about 1e-16
-/// divided by it.
+/// The step of the finite differences. The error is about its square, plus the rounding error of
+/// about 1e-16 divided by it.
 const STEP: f64 = 1e-5;
 const TOLERANCE: f64 = 1e-7;
 
-/// Checks the gradients of `function` at random places. Its result may have any shape: what is
-/// differentiated is its sum weighted with fixed random numbers, so that no two elements' errors
-/// cancel.
+/// Checks the gradients of `function` at random points. Its result may have any shape: the
+/// differentiated value is its sum, weighted with fixed random numbers, so that errors of different
+/// elements do not cancel.
 #[track_caller]
 fn check(shapes: &[&[usize]], function: impl for<'t> Fn(&[Var<'t>]) -> Result<Var<'t>>) {
     let engine = Engine::reference();
@@ -79,7 +79,7 @@ fn numbers_shapes_and_sums() {
     check(&[&[2, 6]], |v| v[0].reshape(&[3, 4]));
     check(&[&[2, 3, 4]], |v| v[0].transpose(&[1, 2, 0]));
     check(&[&[2, 5, 3]], |v| v[0].narrow(1, 1, 4));
-    // Of the parts one is used twice and one not at all.
+    // One part is used twice and one not at all.
     check(&[&[2, 6]], |v| {
         let parts = v[0].mul(&v[0])?.split(1, 3)?;
         parts[2].mul(&parts[0])?.add(&parts[0])
@@ -107,7 +107,7 @@ fn matrix_products() {
 fn convolutions() {
     check(&[&[2, 5, 4, 2], &[3, 3, 2, 3]], |v| v[0].conv2d(&v[1], 1, 1));
     check(&[&[1, 5, 6, 1], &[3, 2, 1, 2]], |v| v[0].conv2d(&v[1], 1, 0));
-    // With a stride, also where it does not divide what is left of the image.
+    // With a stride, also if it does not divide the rest of the image.
     check(&[&[1, 8, 8, 2], &[3, 3, 2, 2]], |v| v[0].conv2d(&v[1], 2, 1));
     check(&[&[1, 7, 6, 1], &[2, 2, 1, 2]], |v| v[0].conv2d(&v[1], 3, 0));
 }
@@ -137,7 +137,7 @@ fn softmax_and_cross_entropy() {
     let engine = Engine::reference();
     let labels = engine.tensor(&[1i32, 0, 3], &[3]).unwrap();
     check(&[&[3, 4]], |v| {
-        // The labels are of another engine, so they go through the host.
+        // The labels belong to another engine, so they go through the host.
         v[0].cross_entropy(&v[0].value().on_stream().from_literal(&labels.to_literal()?)?)
     });
 }

@@ -1,4 +1,4 @@
-//! The PJRT layer on the real plugin: data there and back, programs, options, errors.
+//! The PJRT layer on the real plugin: uploads and downloads, programs, options, errors.
 
 use std::sync::Arc;
 use std::sync::mpsc;
@@ -57,14 +57,14 @@ fn a_client_lists_devices_and_memories() {
         assert_eq!(memory.kind(), "device");
     }
     assert_eq!(client.device(99), None);
-    // XLA:CPU does not count. What matters is that it says so.
+    // XLA:CPU has no memory statistics, and must say so.
     assert!(client.devices()[0].memory_stats().expect_err("not counted").is_unimplemented());
     let ids: Vec<_> = client.memories().iter().map(|memory| memory.id()).collect();
     assert_eq!(ids.len(), 24);
     assert!(client.memories()[0].debug_string().is_ok());
 }
 
-/// Bits of every byte value, special values included.
+/// All byte values as bit patterns, special values included.
 fn bits<T: Element>(n: usize) -> Vec<T> {
     let mut choices = Choices(n as u64);
     (0..n)
@@ -130,8 +130,8 @@ fn every_dtype_goes_through_a_program() {
         assert_eq!(executable.parameters(), Some(std::slice::from_ref(&from)), "{dtype}");
         assert_eq!(executable.outputs(), std::slice::from_ref(&to), "{dtype}");
         let size = dtype.size();
-        // Within the range of the shortest types: two values that differ in every bit that those
-        // have.
+        // Within the range of the shortest types: two values that differ in every bit of those
+        // types.
         let byte = |i: usize| match dtype.bits() {
             8.. => i as u8,
             1 => i as u8 % 2,
@@ -153,8 +153,8 @@ fn every_dtype_goes_through_a_program() {
     }
 }
 
-/// The plugin writes the bits of a single short element, and leaves those above it in the byte as
-/// they were.
+/// The plugin writes the bits of a single short element, and leaves the higher bits of the byte
+/// unchanged.
 #[test]
 fn a_single_short_element_is_read_alone() {
     let Some(client) = client(1) else { return };
@@ -166,7 +166,7 @@ fn a_single_short_element_is_read_alone() {
              %0 = stablehlo.add %a, %a : {tensor} return %0 : {tensor} }} }}"
         );
         let executable = client.compile(module, &CompileOptions::new()).expect("compiles");
-        // 1 and 1 in two bits, signed or not, is the pattern of 2; 0.5 and 0.5 in `f4E2M1FN` is
+        // 1 and 1 in two bits, signed or not, has the pattern of 2; 0.5 and 0.5 in `f4E2M1FN` has
         // that of 1.0.
         let wanted = if dtype == DType::I2 { -2i8 as u8 } else { 2 };
         for _ in 0..64 {
@@ -250,7 +250,7 @@ fn zero_copy_aliases_aligned_data_and_nothing_else() {
     let values: Vec<f32> = (0..1_000).map(|i| i as f32).collect();
     let mut bytes = vec![0; ZERO_COPY_ALIGN];
     bytes.extend_from_slice(bytes_of(&values));
-    // Slices into an aligned block, aligned and not.
+    // Slices into an aligned block, some of them aligned.
     struct Slice(AlignedBytes, usize);
     impl AsRef<[u8]> for Slice {
         fn as_ref(&self) -> &[u8] {
@@ -289,7 +289,7 @@ fn adopted_memory_is_used_in_place_and_given_back_once() {
         drop(memory);
         send.send(()).expect("the test waits");
     };
-    // SAFETY: holds because the memory is aligned, complete, and lives until `on_delete` runs.
+    // SAFETY: the memory is aligned, complete, and lives until `on_delete` runs.
     let buffer =
         unsafe { client.adopt(pointer.cast(), &ty::<f32>(&[3]), device, on_delete) }.expect("adopted");
     assert_eq!(buffer.device(), *device);
@@ -307,7 +307,7 @@ fn external_references_show_the_data_and_stop_donation() {
     let buffer = Arc::new(upload(&client, &[1_000], &[1.5f32; 1_000]));
     let reference = ExternalReference::new(Arc::clone(&buffer)).expect("a reference");
     assert_eq!(reference.pointer().addr(), buffer.unsafe_pointer().expect("an address"));
-    // SAFETY: holds because the reference keeps 1,000 complete elements there, on a CPU.
+    // SAFETY: the reference keeps 1,000 complete elements there, on a CPU.
     let data = unsafe { std::slice::from_raw_parts(reference.pointer().cast::<f32>(), 1_000) };
     assert_eq!(data, [1.5; 1_000]);
     let donating = client.compile(add_module(1_000, "tf.aliasing_output = 0 : i32"), &CompileOptions::new());
@@ -360,7 +360,7 @@ fn a_program_without_arguments_and_one_with_many() {
     let executable = client.compile(module, &CompileOptions::new()).expect("compiles");
     let run = executable.execute(&[], &PLAIN).expect("runs");
     assert_eq!(download::<i32>(&run.outputs[0]), [4, 5]);
-    // More than the lists on the stack hold.
+    // More than the on-stack lists can hold.
     let parameters: Vec<_> = (0..100).map(|i| format!("%a{i}: tensor<i32>")).collect();
     let results: Vec<_> = (0..100).map(|i| format!("%a{}", 99 - i)).collect();
     let types = vec!["tensor<i32>"; 100].join(", ");
@@ -391,7 +391,7 @@ fn arguments_that_do_not_fit_are_refused_before_the_plugin_sees_them() {
     refused(&[], &PLAIN, "add takes 2 arguments, 0 were given");
     refused(&[&good], &PLAIN, "add takes 2 arguments, 1 were given");
     refused(&[&good, &good, &good], &PLAIN, "add takes 2 arguments, 3 were given");
-    // XLA:CPU compares sizes only: it would add these bits as floats.
+    // XLA:CPU compares sizes only, and would add these bits as floats.
     let ints = upload(&client, &[16], &[1i32; 16]);
     refused(&[&good, &ints], &PLAIN, "argument 1 of add is i32[16], the parameter is f32[16]");
     let square = upload(&client, &[4, 4], &[1.0f32; 16]);
@@ -420,7 +420,7 @@ fn compile_errors_carry_the_plugins_words() {
     for module in ["", "\0\0\0\0", "module @m { func.func public @main() -> tensor<2xf32> { } }"] {
         assert!(client.compile(module, &CompileOptions::new()).is_err(), "{module:?}");
     }
-    // A token has no name among the element types.
+    // A token is not among the element types.
     let token = "module @m { func.func public @main(%a: !stablehlo.token) -> !stablehlo.token { \
                  return %a : !stablehlo.token } }";
     let error = client.compile(token, &CompileOptions::new()).expect_err("an unknown type");
@@ -467,7 +467,7 @@ fn executables_tell_what_they_cost() {
 fn executables_survive_serialisation() {
     let Some(client) = client(2) else { return };
     let bytes = add(&client, 16).serialize().expect("bytes");
-    // SAFETY: holds because these are the bytes of the line above.
+    // SAFETY: these are the bytes of the line above.
     let loaded = unsafe { client.deserialize(&bytes, None) }.expect("loads");
     assert_eq!(loaded.parameters(), Some(&[ty::<f32>(&[16]), ty::<f32>(&[16])][..]));
     let a = upload(&client, &[16], &[2.0f32; 16]);
@@ -476,7 +476,7 @@ fn executables_survive_serialisation() {
     let moved = unsafe { client.deserialize(&bytes, Some(&CompileOptions::new().device(1))) }.expect("loads");
     assert_eq!(moved.addressable_devices(), [client.devices()[1].clone()]);
     for damaged in [&bytes[..0], &bytes[..100]] {
-        // SAFETY: holds because a truncated header is refused before any code is run.
+        // SAFETY: a truncated header is refused before any code is run.
         let error = unsafe { client.deserialize(damaged, None) }.expect_err("damaged");
         assert!(error.is_from_plugin(), "{error}");
     }
@@ -494,8 +494,7 @@ fn donated_memory_is_reused_and_the_donor_is_an_error_to_use() {
         let output = &executable.execute(&[&donor, &other], &PLAIN).expect("runs").outputs[0];
         assert_eq!(output.unsafe_pointer().expect("an address"), address, "{attribute}: copied");
         assert_eq!(download::<f32>(output), vec![2.0; n]);
-        // Every use of the donor is an error in the plugin's words; what is known of it stays
-        // known.
+        // Every use of the donor is an error from the plugin; its metadata stays available.
         assert!(donor.is_deleted().expect("an answer"));
         assert_eq!((donor.dims(), donor.device()), (&[n as u64][..], client.devices()[0].clone()));
         assert!(donor.to_host().is_err());
@@ -509,7 +508,7 @@ fn donated_memory_is_reused_and_the_donor_is_an_error_to_use() {
             assert!(error.message().contains("deleted or donated"), "{error}");
         }
         assert!(!other.is_deleted().expect("an answer"), "donated by a call that failed");
-        // Vetoed: nothing is donated, and the same buffer may be passed twice.
+        // With a veto nothing is donated, and the same buffer may be passed twice.
         let veto = ExecuteOptions { non_donatable: &[0], ..PLAIN };
         let output = &executable.execute(&[&other, &other], &veto).expect("runs").outputs[0];
         assert_eq!(download::<f32>(output), vec![2.0; n]);
@@ -517,7 +516,7 @@ fn donated_memory_is_reused_and_the_donor_is_an_error_to_use() {
         let error = executable.execute(&[&other, &other], &PLAIN).expect_err("donated and read");
         assert!(error.message().contains("donate"), "{error}");
         assert!(!other.is_deleted().expect("an answer"));
-        // A copy that was started before is not disturbed.
+        // A copy that was started before is not affected.
         let copy = other.to_host_async().expect("start");
         drop(executable.execute(&[&other, &new()], &PLAIN).expect("runs"));
         assert_eq!(elements::<f32>(&copy.wait().expect("read")), vec![1.0; n]);
@@ -563,8 +562,7 @@ fn deleted_buffers_are_errors() {
     buffer.delete().expect("twice is no error");
     assert!(buffer.is_deleted().expect("an answer"));
     early.wait().expect("taken before the delete");
-    // An event that has failed already fails every time it is asked, whether asked first if it is
-    // ready or not.
+    // A failed event fails on every query, whether or not the first query asks if it is ready.
     let failed = buffer.ready_event().expect("an event");
     assert!(failed.is_ready().expect("an answer"));
     for _ in 0..3 {
@@ -586,7 +584,7 @@ fn programs_run_on_the_device_they_are_told() {
     let data = [1.0f32; 16];
     let here = upload(&client, &[16], &data);
     let there = client.buffer_from_host(&ty::<f32>(&[16]), bytes_of(&data), third).expect("a buffer");
-    // Compiled for it.
+    // Compiled for the device.
     let bound = client.compile(add_module(16, ""), &CompileOptions::new().device(3)).expect("compiles");
     assert_eq!(bound.addressable_devices(), std::slice::from_ref(third));
     let output = &bound.execute(&[&there, &there], &PLAIN).expect("runs").outputs[0];
@@ -595,7 +593,7 @@ fn programs_run_on_the_device_they_are_told() {
     assert!(error.is_from_plugin() && error.message().contains("TFRT_CPU_0"), "{error}");
     let named = ExecuteOptions { device: Some(&client.devices()[2]), ..PLAIN };
     assert!(bound.execute(&[&there, &there], &named).is_err(), "bound to another device");
-    // Compiled for none.
+    // Compiled for no specific device.
     let portable =
         client.compile(add_module(16, ""), &CompileOptions::new().portable(true)).expect("compiles");
     assert!(portable.addressable_devices().is_empty());
@@ -672,7 +670,7 @@ fn several_threads_share_everything() {
     assert_eq!(counters().destroy_errors, 0);
 }
 
-/// XLA keeps external references in a list without a lock, and ends the process if one is lost.
+/// XLA keeps external references in an unlocked list, and aborts the process if one is lost.
 #[test]
 fn a_buffer_is_read_by_several_threads_at_once() {
     let Some(client) = client(1) else { return };

@@ -1,4 +1,4 @@
-//! What the PJRT layer costs. Figures, not checks: run with `--release -- --ignored --nocapture`.
+//! Measures the cost of the PJRT layer. No checks: run with `--release -- --ignored --nocapture`.
 
 use std::hint::black_box;
 use std::sync::Arc;

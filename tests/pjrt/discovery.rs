@@ -1,4 +1,4 @@
-//! Finding and opening plugins, in made-up folders and environments.
+//! Finding and opening plugins, in artificial folders and environments.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt as _;
@@ -11,7 +11,7 @@ use fuseline::pjrt::{OpenFault, Plugin};
 
 use crate::fixtures::TempDir;
 
-/// What the tests take for a library: the first bytes of one, which no loader accepts.
+/// The tests' stand-in for a library: its first bytes, which no loader accepts.
 const ELF: &[u8] = b"\x7fELF and nothing else";
 
 #[track_caller]
@@ -46,7 +46,7 @@ fn files_that_are_no_plugins_are_told_apart() {
     assert_eq!(fuseline::pjrt::Error::from(error).code(), fuseline::pjrt::Code::NotFound);
 }
 
-/// Compiles C to a shared library; `None`, said aloud, where there is no compiler.
+/// Compiles C to a shared library. Prints a message and returns `None` without a compiler.
 fn library(dir: &TempDir, name: &str, source: &str) -> Option<PathBuf> {
     let from = dir.file(&format!("{name}.c"), source.as_bytes());
     let to = dir.path().join(format!("{name}.so"));
@@ -89,7 +89,7 @@ fn libraries_that_are_no_plugins_are_told_apart() {
             "{text}"
         );
     }
-    // Every function fails with an error, and counts; initialising is not tried again.
+    // Every function fails with an error, and counts. Initialization is not retried.
     let failing = "static int calls; static char error;
         static void *fail(void *args) { (void)args; calls++; return &error; }
         static void ignore(void *args) { (void)args; }
@@ -171,7 +171,7 @@ fn sources_come_in_order() {
     ];
     assert_eq!(of(&found), expected);
     assert_eq!(found.notes(), []);
-    // The user named one: no other is tried, though it cannot be loaded.
+    // The user named one: no other is tried, even if it cannot be loaded.
     let error = found.first_usable().expect_err("not a library");
     assert!(error.to_string().starts_with("the PJRT plugin that was asked for cannot be used\n"), "{error}");
     let tried = error.discovery().candidates().iter().filter(|one| one.verdict != Verdict::Untried).count();
@@ -179,7 +179,7 @@ fn sources_come_in_order() {
     let mut found = Discovery::look(&Sources { explicit: None, ..sources.clone() });
     let text = found.first_usable().expect_err("not a library").to_string();
     assert!(text.contains("variable.so"), "{text}");
-    // Nobody named one: all are tried.
+    // The user named none: all are tried.
     let mut found = Discovery::look(&Sources { explicit: None, plugin_variable: None, ..sources });
     let text = found.first_usable().expect_err("no library").to_string();
     for name in ["listed.so", "py.so", "one.so", "two.so"] {
@@ -211,7 +211,7 @@ fn malformed_lists_are_explained_entry_by_entry() {
     assert!(reason(&found, 0).ends_with("is not UTF-8"), "{}", reason(&found, 0));
 }
 
-/// A stand-in for Python that runs `script` instead of what it is given.
+/// A stand-in for Python that runs `script` instead of its arguments.
 fn python(dir: &TempDir, script: &str) -> PathBuf {
     let script_file = dir.file("script.py", script.as_bytes());
     let wrapper = format!("#!/bin/sh\nexec python3 {}\n", script_file.display());
@@ -270,7 +270,7 @@ fn python_lists_packages_without_importing_them() {
     dir.file("site/jax_plugins/fake_gpu/_native.cpython-311-x86_64-linux-gnu.so", ELF);
     dir.file("site/jax_plugins/fake_gpu/_native.abi3.so", ELF);
     dir.file("site/jax_plugins/not_a_folder", b"");
-    // A module of the current folder must not be run either.
+    // A module in the current folder must not run either.
     dir.file("json.py", bomb);
     let wrapper = format!(
         "#!/bin/sh\ncd {}\nPYTHONPATH={} exec python3 \"$@\"\n",
@@ -318,7 +318,7 @@ fn the_first_usable_one_is_taken() {
     assert!(text.contains("tried.so was not tried"), "{text}");
     found.try_all();
     assert!(matches!(found.candidates()[3].verdict, Verdict::Unusable(_)));
-    // An explicit path wins over the variable.
+    // An explicit path takes precedence over the variable.
     let sources = Sources::default().with_explicit(Some(real.to_owned()));
     let sources = Sources { plugin_variable: Some(broken.into()), ..sources };
     assert_eq!(Discovery::look(&sources).first_usable().expect("the explicit one"), plugin);

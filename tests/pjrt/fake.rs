@@ -1,4 +1,4 @@
-//! The PJRT layer on made-up plugins: ages, sizes, lost and late events, failing destructors.
+//! The PJRT layer on fake plugins: versions, sizes, lost and late events, failing destructors.
 
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -35,7 +35,7 @@ fn a_plugin_with_nothing_but_the_necessary_works() {
     let run = executable.execute(&[&input], &options).expect("runs");
     run.done.as_ref().expect("asked for").wait().expect("succeeds");
     assert_eq!(run.outputs[0].to_host().expect("read"), [7; 4]);
-    // What is not there is an error that names function and plugin.
+    // A missing function is an error that names function and plugin.
     let error = input.on_device_size().expect_err("absent");
     assert!(error.is_unimplemented() && !error.is_from_plugin());
     let words = "the plugin /fake/plugin.so (PJRT API 0.54) has no PJRT_Buffer_OnDeviceSizeInBytes";
@@ -56,15 +56,15 @@ fn a_plugin_with_nothing_but_the_necessary_works() {
 fn tables_of_every_length_are_read_within_their_bounds() {
     let full = fake::table();
     let whole = size_of::<PJRT_Api>();
-    // The bytes after the claimed end are poison that would show as functions.
+    // The bytes after the claimed end are poison that would show up as functions.
     for size in 0..=whole + 64 {
         let mut words = vec![usize::MAX; whole / 8 + 16];
         let bytes = std::ptr::from_ref(&full).cast::<u8>();
-        // SAFETY: holds because both sides have that many bytes.
+        // SAFETY: both sides have that many bytes.
         unsafe { std::ptr::copy_nonoverlapping(bytes, words.as_mut_ptr().cast::<u8>(), size.min(whole)) };
         words[0] = size;
         let table: &'static [usize] = words.leak();
-        // SAFETY: holds because the table is readable far beyond the size it claims.
+        // SAFETY: the table is readable far beyond the size it claims.
         let outcome =
             unsafe { Plugin::from_table(table.as_ptr().cast(), "/fake/short.so", &OpenOptions::new()) };
         let needed = std::mem::offset_of!(PJRT_Api, PJRT_Executable_OutputDimensions) + 8;
@@ -86,7 +86,7 @@ fn tables_of_every_length_are_read_within_their_bounds() {
             }
         }
     }
-    // SAFETY: holds because null is allowed.
+    // SAFETY: null is allowed.
     let error = unsafe { Plugin::from_table(std::ptr::null(), "/fake/null.so", &OpenOptions::new()) };
     assert!(error.expect_err("null").to_string().contains("returned no table"));
 }
@@ -124,13 +124,13 @@ fn every_necessary_function_is_checked_for() {
     for word in std::mem::offset_of!(PJRT_Api, PJRT_Error_Destroy) / 8..words {
         let mut table = fake::table();
         let start = std::ptr::from_mut(&mut table).cast::<usize>();
-        // SAFETY: holds because the table has that many words.
+        // SAFETY: the table has that many words.
         let entry = unsafe { start.add(word) };
-        // SAFETY: holds because that is one of them.
+        // SAFETY: that is one of them.
         if unsafe { entry.read() } == 0 {
             continue;
         }
-        // SAFETY: holds because a null entry is `None`.
+        // SAFETY: a null entry is `None`.
         unsafe { entry.write(0) };
         match fake::open(table, &OpenOptions::new()) {
             Ok(plugin) => assert!(!plugin.version_notes().is_empty()),
@@ -160,15 +160,15 @@ fn a_failed_initialisation_is_told_in_the_plugins_words() {
     assert_eq!(error.to_string(), words);
 }
 
-/// A plugin that demands that a struct is exactly as large as its own.
+/// A plugin that requires structs to have exactly its own size.
 unsafe extern "C" fn strict_client_create(args: *mut PJRT_Client_Create_Args) -> *mut PJRT_Error {
-    // SAFETY: holds because the caller passes a live struct.
+    // SAFETY: the caller passes a live struct.
     let size = unsafe { (*args).struct_size };
     if size != 72 {
         static WORLD: std::sync::OnceLock<Arc<World>> = std::sync::OnceLock::new();
         return WORLD.get_or_init(World::new).planned(3, &format!("expected 72, got {size}"));
     }
-    // SAFETY: holds because the caller vouches for the struct.
+    // SAFETY: the caller passes a live struct.
     unsafe { fake::client_create(args) }
 }
 
@@ -262,7 +262,7 @@ fn failing_destructors_are_counted_and_nothing_else() {
     drop(one);
     world.heal();
     drop(two);
-    // Other tests of this binary may fail destructors too, but none takes counts back.
+    // Other tests of this binary may also fail destructors, but counts never decrease.
     assert!(counters().destroy_errors > before.destroy_errors);
     drop(client);
     assert_eq!(world.live(), 1, "the buffer that would not go");
@@ -296,7 +296,7 @@ fn a_callback_runs_once_whenever_the_event_is_dropped() {
         let called: Vec<_> = receive.iter().collect();
         assert_eq!(called, [0, 1, 2].map(|index| (index, outcome.is_ok())));
         drop(event);
-        // The last handle may have gone in a callback: then another thread shuts the client down.
+        // If the last handle is dropped in a callback, another thread destroys the client.
         wait_until(|| world.calls("PJRT_Client_Destroy") == 1 && world.live() == 0);
         world.assert_clean();
         let here = std::thread::current();
@@ -326,15 +326,15 @@ fn a_refused_callback_runs_with_the_refusal() {
     let error = receive.recv().expect("called").expect_err("refused");
     assert_eq!(error.message(), "no callbacks today");
     assert!(receive.recv().is_err(), "once");
-    // A read that cannot be heard of: the callback learns it, the memory is not freed under the
-    // plugin.
+    // A read whose end cannot be observed: the callback gets an error, and the memory is not freed
+    // while the plugin may use it.
     let (send, receive) = mpsc::channel();
     let before = counters().leaks;
     source.to_host_async().expect("starts").on_ready(move |bytes| send.send(bytes).expect("the test waits"));
     assert!(receive.recv().expect("called").is_err());
     drop(source.to_host_async().expect("starts"));
     assert!(counters().leaks >= before + 2);
-    // Owned data whose end cannot be heard of stays.
+    // Owned data whose end cannot be observed is leaked.
     let dropped = Arc::new(AtomicUsize::new(0));
     let data = HostData::zero_copy(Owner(Arc::clone(&dropped)));
     let made = client.buffer_from_owned(&four(), data, &client.devices()[0]).expect("a buffer");
@@ -377,7 +377,7 @@ fn owned_data_goes_once_and_not_before_the_plugin_is_done() {
     assert_eq!(dropped.load(Ordering::Relaxed), 0, "dropped while the plugin still uses it");
     world.finish_all(Ok(()));
     assert_eq!(dropped.load(Ordering::Relaxed), 1);
-    // Transferred: done when the transfer is, and not when the call returns.
+    // Until transferred: released when the transfer is done, not when the call returns.
     let data = HostData::until_transferred(Owner(Arc::clone(&dropped)));
     let made = client.buffer_from_owned(&four(), data, device).expect("a buffer");
     assert_eq!(dropped.load(Ordering::Relaxed), 1, "dropped while the transfer runs");
@@ -385,13 +385,13 @@ fn owned_data_goes_once_and_not_before_the_plugin_is_done() {
     assert_eq!(dropped.load(Ordering::Relaxed), 2);
     drop(made);
     world.finish_all(Ok(()));
-    // A failed call gives nothing to the plugin.
+    // A failed call passes nothing to the plugin.
     world.fail("PJRT_Client_BufferFromHostBuffer", 8, "full");
     let data = HostData::zero_copy(Owner(Arc::clone(&dropped)));
     assert!(client.buffer_from_owned(&four(), data, device).expect_err("full").is_resource_exhausted());
     assert_eq!(dropped.load(Ordering::Relaxed), 3);
     world.heal();
-    // A plugin that gives no event cannot be heard.
+    // A plugin without events cannot be observed.
     world.no_events.store(true, Ordering::Relaxed);
     let data = HostData::zero_copy(Owner(Arc::clone(&dropped)));
     drop(client.buffer_from_owned(&four(), data, device).expect("a buffer"));
@@ -506,7 +506,7 @@ fn handles_die_in_any_order_on_any_thread() {
 
 struct Shelf;
 
-/// Set when the store goes.
+/// Set when the store is dropped.
 static GONE: AtomicBool = AtomicBool::new(false);
 
 impl Drop for Shelf {
@@ -515,12 +515,12 @@ impl Drop for Shelf {
     }
 }
 
-/// A client that is shutting down may still use its store.
+/// A client may still use its store while it is destroyed.
 unsafe extern "C" fn destroy_with_store(args: *mut PJRT_Client_Destroy_Args) -> *mut PJRT_Error {
-    // Time enough for a store that goes too early.
+    // Long enough for a store that is dropped too early.
     std::thread::sleep(std::time::Duration::from_millis(50));
     assert!(!GONE.load(Ordering::Relaxed), "the store went before the client");
-    // SAFETY: holds because the caller vouches for the struct.
+    // SAFETY: the caller passes a live struct.
     unsafe { fake::Client_Destroy(args) }
 }
 
@@ -542,21 +542,21 @@ impl KeyValueStore for Shelf {
     }
 }
 
-/// What the store's callbacks answered, as text.
+/// The answers of the store's callbacks, as text.
 static ANSWERS: std::sync::OnceLock<Vec<String>> = std::sync::OnceLock::new();
 
-/// The errors of callbacks are boxed texts here.
+/// In this fake, errors of callbacks are boxed texts.
 unsafe extern "C" fn make_error(
     _: PJRT_Error_Code,
     words: *const std::ffi::c_char,
     len: usize,
 ) -> *mut PJRT_Error {
-    // SAFETY: holds because the layer passes a text with its length.
+    // SAFETY: the layer passes a text with its length.
     let bytes = unsafe { std::slice::from_raw_parts(words.cast::<u8>(), len) };
     Box::into_raw(Box::new(String::from_utf8_lossy(bytes).into_owned())).cast()
 }
 
-/// A `PJRT_Client_Create` that tries the key-value callbacks, as those of multi-process plugins do.
+/// A `PJRT_Client_Create` that tries the key-value callbacks, like that of a multi-process plugin.
 unsafe extern "C" fn create_with_store(args: *mut PJRT_Client_Create_Args) -> *mut PJRT_Error {
     #[repr(C)]
     struct Extended {
@@ -576,7 +576,7 @@ unsafe extern "C" fn create_with_store(args: *mut PJRT_Client_Create_Args) -> *m
         value_size: usize,
         free: Option<unsafe extern "C" fn(*mut std::ffi::c_char)>,
     }
-    // SAFETY: holds because the block is larger than this.
+    // SAFETY: the block is larger than this.
     let extended = unsafe { &*args.cast::<Extended>() };
     let mut callback: PJRT_CallbackError = Some(make_error);
     let mut answers = Vec::new();
@@ -585,16 +585,16 @@ unsafe extern "C" fn create_with_store(args: *mut PJRT_Client_Create_Args) -> *m
             if error.is_null() {
                 let value_bytes = match size {
                     0 => &[],
-                    // SAFETY: holds because an answer without an error has a value of that size.
+                    // SAFETY: an answer without an error has a value of that size.
                     _ => unsafe { std::slice::from_raw_parts(value, size) },
                 };
                 answers.push(String::from_utf8_lossy(value_bytes).into_owned());
                 if let Some(free) = free {
-                    // SAFETY: holds because the value came with this function.
+                    // SAFETY: the value came with this function.
                     unsafe { free(value.cast()) };
                 }
             } else {
-                // SAFETY: holds because `make_error` made it.
+                // SAFETY: `make_error` made it.
                 answers.push(format!("error: {}", unsafe { Box::from_raw(error.cast::<String>()) }));
             }
         };
@@ -608,7 +608,7 @@ unsafe extern "C" fn create_with_store(args: *mut PJRT_Client_Create_Args) -> *m
             ..Default::default()
         };
         let function = extended.base.kv_get_callback.expect("a callback");
-        // SAFETY: holds because the struct is filled as the header says.
+        // SAFETY: the struct is filled as the header says.
         let error = unsafe { function(&raw mut get) };
         note(error, get.value.cast(), get.value_size, get.value_deleter_callback);
     }
@@ -625,7 +625,7 @@ unsafe extern "C" fn create_with_store(args: *mut PJRT_Client_Create_Args) -> *m
             free: None,
         };
         let function = extended.try_get.expect("a callback");
-        // SAFETY: holds because the struct is filled as the header says.
+        // SAFETY: the struct is filled as the header says.
         let error = unsafe { function(&raw mut get) };
         note(error, get.value, get.value_size, get.free);
     }
@@ -640,12 +640,12 @@ unsafe extern "C" fn create_with_store(args: *mut PJRT_Client_Create_Args) -> *m
             ..Default::default()
         };
         let function = extended.base.kv_put_callback.expect("a callback");
-        // SAFETY: holds because the struct is filled as the header says.
+        // SAFETY: the struct is filled as the header says.
         let error = unsafe { function(&raw mut put) };
         note(error, std::ptr::null_mut(), 0, None);
     }
     ANSWERS.set(answers).expect("once");
-    // SAFETY: holds because the caller vouches for the struct.
+    // SAFETY: the caller passes a live struct.
     unsafe { fake::client_create(args) }
 }
 
@@ -670,7 +670,7 @@ fn the_key_value_store_answers_and_its_panics_are_errors() {
     ];
     assert_eq!(answers, &expected);
     drop(options);
-    // The last handle goes in a callback, so that another thread shuts the client down.
+    // The last handle is dropped in a callback, so another thread destroys the client.
     world.hold.store(true, Ordering::Relaxed);
     let event = buffer(&client).ready_event().expect("an event");
     event.on_ready(move |_| drop(client));

@@ -1,4 +1,4 @@
-//! The PJRT layer on the real plugin: who dies when, on which thread, and what is left.
+//! The PJRT layer on the real plugin: lifetimes, the threads that end them, and leaks.
 #![allow(
     clippy::disallowed_types,
     clippy::print_stderr,
@@ -23,7 +23,7 @@ const WITH_EVENT: ExecuteOptions<'_> = ExecuteOptions {
     want_completion_event: true,
 };
 
-/// A matrix and a program that is still busy with it when `execute` returns.
+/// A matrix and a program that is still running when `execute` returns.
 fn busy(client: &Client) -> (Executable, Buffer) {
     let n = 256;
     let executable = slow(client, n, 40);
@@ -42,7 +42,7 @@ fn the_same_file_is_the_same_plugin_by_every_path() {
     std::os::unix::fs::symlink(path, &soft).expect("a link");
     assert_eq!(Plugin::open(&soft).expect("opens"), plugin, "by a symbolic link");
     let hard = dir.path().join("hard.so");
-    // To the file itself: what set-up puts in place is a symbolic link, and a relative one.
+    // Link to the file itself: set-up provides a relative symbolic link.
     match std::fs::hard_link(path.canonicalize().expect("a path"), &hard) {
         Ok(()) => assert_eq!(Plugin::open(&hard).expect("opens"), plugin, "by a hard link"),
         Err(error) => eprintln!("not checked: a hard link ({error})"),
@@ -99,7 +99,7 @@ fn the_last_handle_may_die_in_a_callback() {
     }
 }
 
-/// Counts its drops, and whether the buffer was still alive.
+/// Counts its drops, and notes whether the buffer was still alive.
 struct Owner {
     bytes: AlignedBytes,
     drops: Arc<AtomicUsize>,
@@ -113,7 +113,7 @@ impl AsRef<[u8]> for Owner {
 
 impl Drop for Owner {
     fn drop(&mut self) {
-        // What a use after this would see.
+        // A later use would see this.
         self.bytes.as_mut().fill(0xff);
         self.drops.fetch_add(1, Ordering::Relaxed);
     }
@@ -138,8 +138,8 @@ fn owned_data_outlives_its_buffer_and_the_work_on_it() {
         assert!(buffer.aliases(start).expect("an address"));
         assert_eq!(drops.load(Ordering::Relaxed), 0, "dropped with the buffer alive");
         let run = executable.execute(&[&buffer], &WITH_EVENT).expect("runs");
-        // The buffer goes, the work goes on. If the data went with the buffer, the result would be
-        // wrong.
+        // The buffer is dropped while the work continues. If the data were freed with it, the
+        // result would be wrong.
         drop(buffer);
         let unfinished = !run.done.as_ref().expect("asked for").is_ready().expect("an answer");
         if round == 0 {
@@ -231,7 +231,7 @@ fn handles_may_die_in_thread_locals_and_in_panics() {
         });
         assert!(panicked.join().is_err());
     });
-    // A handle that is never dropped keeps its client, and harms nobody.
+    // A handle that is never dropped keeps its client alive, and does no other harm.
     std::mem::forget(executable.execute(&[&input, &input], &WITH_EVENT).expect("runs"));
     drop((executable, input, client));
     assert_eq!(counters().destroy_errors, 0);
@@ -255,7 +255,7 @@ fn dropping_does_not_wait_for_the_work() {
     assert!(dropped * 4 < worked, "dropping took {dropped:?} of {worked:?}");
 }
 
-/// Threads and resident KiB of this process.
+/// The number of threads and the resident KiB of this process.
 fn footprint() -> Option<(usize, usize)> {
     let threads = std::fs::read_dir("/proc/self/task").ok()?.count();
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
@@ -263,7 +263,8 @@ fn footprint() -> Option<(usize, usize)> {
     Some((threads, line.trim().trim_end_matches("kB").trim().parse().ok()?))
 }
 
-/// Alone in its process, or other tests' threads would be counted: see the end of the file.
+/// Must be alone in its process, because threads of other tests would count: see the end of the
+/// file.
 fn a_hundred_clients() {
     let one = || {
         let client = client(2).expect("there is a plugin");

@@ -1,5 +1,5 @@
-//! The PJRT layer on the real plugin and on fake ones, and the engine on a plugin that fails as
-//! planned.
+//! The PJRT layer on the real plugin and on fake ones, and the engine on a plugin with planned
+//! faults.
 #![allow(missing_docs, clippy::unwrap_used, clippy::print_stdout, reason = "a test, which says its figures")]
 #![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "a test, on real threads")]
 

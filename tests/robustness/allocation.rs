@@ -1,11 +1,11 @@
-//! An allocation that fails: the process ends at once, by SIGABRT and with the allocator's message,
-//! wherever in recording, sealing, encoding, lowering or reading files it happens; never by a hang,
-//! never with a wrong result.
+//! A failed allocation ends the process at once, by SIGABRT and with the allocator's message,
+//! wherever it happens in recording, sealing, encoding, lowering or reading files. It never hangs
+//! and never produces a wrong result.
 //!
-//! The standard library aborts when memory for a `Vec`, a `Box` or an `Arc` is refused, and so does
-//! this one: what a program may ask for beforehand is limited (`tests/robustness/hostile.rs`), and
-//! memory of the device that runs out is an error (`tests/engine/out_of_memory.rs`). Each case is a
-//! process of its own, which is this program with one of its allocations refused.
+//! The standard library aborts if it gets no memory for a `Vec`, a `Box` or an `Arc`, and so does
+//! this library. Requests of programs are limited in advance (`tests/robustness/hostile.rs`), and
+//! running out of device memory is an error (`tests/engine/out_of_memory.rs`). Each case is a
+//! process of its own: this program with one of its allocations refused.
 
 use std::env;
 use std::process::{Command, Stdio};
@@ -20,13 +20,14 @@ use fuseline::{Attrs, DType, Engine, OpCode, Tensor};
 use crate::alloc_support::{count, fail_at};
 use crate::support;
 
-/// What is done while an allocation fails. Each is made ready first, and then says what came of it.
+/// A scenario for a failing allocation. It is prepared first; the closure then returns whether it
+/// succeeded.
 type Scenario = (&'static str, fn() -> Box<dyn FnOnce() -> bool>);
 
 const SCENARIOS: [Scenario; 5] =
     [("record", record), ("read", read), ("replay", replay), ("canon", canon), ("file", file)];
 
-/// Failing allocations tried in each scenario.
+/// The number of failing allocations tried in each scenario.
 const TRIES: u64 = 6;
 
 fn vector(engine: &Engine) -> Tensor {
@@ -46,7 +47,7 @@ fn record() -> Box<dyn FnOnce() -> bool> {
     })
 }
 
-/// Ops, and a read, whose thread drives the stream: it seals, encodes, keys and looks up.
+/// Ops and a read whose thread drives the stream: it seals, encodes, hashes and looks up.
 fn read() -> Box<dyn FnOnce() -> bool> {
     let engine = support::config().build_reference().unwrap();
     let x = vector(&engine);
@@ -56,7 +57,7 @@ fn read() -> Box<dyn FnOnce() -> bool> {
     })
 }
 
-/// A step that has been recorded before.
+/// A step that was recorded before.
 fn replay() -> Box<dyn FnOnce() -> bool> {
     let engine = support::config().build_reference().unwrap();
     let x = vector(&engine);
@@ -90,7 +91,7 @@ fn file() -> Box<dyn FnOnce() -> bool> {
     })
 }
 
-/// Not a test by itself: what the processes run that [`a_refused_allocation_ends_the_process`]
+/// Not a test by itself: run by the processes that [`a_refused_allocation_ends_the_process`]
 /// starts.
 #[test]
 fn child() {
@@ -111,14 +112,14 @@ fn child() {
     }
 }
 
-/// How a process ended, and what it said.
+/// How a process ended, and its output.
 struct Ended {
     signal: Option<i32>,
     success: bool,
     output: String,
 }
 
-/// Runs [`child`] in a process; a process that hangs is ended and told as such.
+/// Runs [`child`] in a process. A process that hangs is killed and reported.
 fn process(scenario: &str, fails: Option<u64>) -> Ended {
     use std::os::unix::process::ExitStatusExt as _;
     let mut command = Command::new(env::current_exe().unwrap());
@@ -142,8 +143,8 @@ fn process(scenario: &str, fails: Option<u64>) -> Ended {
     Ended { signal: output.status.signal(), success: output.status.success(), output: text }
 }
 
-/// Refuses allocations of each scenario, so many at most, spread over it; how many processes there
-/// were and how many were ended.
+/// Refuses up to `most` allocations of each scenario, spread over it. Returns the numbers of
+/// processes and of those that ended early.
 fn refuses(most: u64) -> (u64, u64) {
     const SIGABRT: i32 = 6;
     let mut all = (0, 0);
@@ -160,7 +161,7 @@ fn refuses(most: u64) -> (u64, u64) {
             let said = ended.output.contains("memory allocation of");
             match (ended.signal, ended.success) {
                 (Some(SIGABRT), _) if said => aborted += 1,
-                // Where an allocation is a matter of speed, or the count was another one this time.
+                // The allocation was optional, or the count differed this time.
                 (None, true) if ended.output.contains("it ended well") => {}
                 _ => panic!("{name}, allocation {number} of {count}: {:?}, {}", ended.signal, ended.output),
             }

@@ -1,5 +1,5 @@
-//! Memory stays flat however many distinct regions a program goes through: the cache is bounded,
-//! and so is everything else that remembers regions.
+//! Memory stays flat, however many distinct regions a program runs: the cache is bounded, and so is
+//! everything else that remembers regions.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -7,22 +7,21 @@ use fuseline::{Budget, Engine, EngineConfig, Result};
 
 use crate::support::{self, plugin};
 
-/// Held by the test that looks at the memory: it is the process's, and tests may be threads of one
+/// Held by a test that measures memory, which belongs to the process; tests may be threads of one
 /// process.
 static MEMORY: Mutex<()> = Mutex::new(());
 
-/// Regions that the cache may hold.
+/// The number of regions that the cache may hold.
 const BOUND: u64 = 64;
 
-/// Resident memory of this process, in KiB; `None` where there is no /proc.
+/// Resident memory of this process, in KiB; `None` without /proc.
 fn resident() -> Option<u64> {
     let statm = std::fs::read_to_string("/proc/self/statm").ok()?;
     let pages: u64 = statm.split_whitespace().nth(1)?.parse().ok()?;
     Some(pages * 4)
 }
 
-/// A region that no other number gives: the shape says the number's low part, the ops its high
-/// part.
+/// A region that is unique to a number: the shape encodes its low part, the ops its high part.
 fn region(engine: &Engine, number: usize) -> Result<f32> {
     let x = engine.tensor(&vec![1.0f32; 1 + number % 100], &[1 + number % 100])?;
     let mut y = x.neg()?;
@@ -38,8 +37,8 @@ fn region(engine: &Engine, number: usize) -> Result<f32> {
     Ok(y.to_vec::<f32>()?[0])
 }
 
-/// Goes through `regions` distinct ones, looking at the memory at each of `marks`, and checks that
-/// it grows by at most `allowed` KiB from `settled` on.
+/// Runs `regions` distinct regions, measures the memory at each of `marks`, and checks that it
+/// grows by at most `allowed` KiB from `settled` on.
 fn flat(
     name: &str,
     engine: &Engine,
@@ -86,7 +85,7 @@ fn config() -> EngineConfig {
 #[test]
 fn ten_thousand_regions_on_the_reference_device() {
     let engine = config().build_reference().unwrap();
-    // The memory of misses, 1,024 sequences of ops, is full long before 2,500.
+    // The miss history, with 1,024 sequences of ops, is full long before 2,500.
     flat("reference", &engine, 10_000, &[1_000, 5_000], 2_500, 4 << 10).unwrap();
 }
 
@@ -96,8 +95,8 @@ fn some_hundred_regions_on_the_plugin() {
     flat("plugin", &engine, 600, &[150, 450], 300, 16 << 10).unwrap();
 }
 
-/// Minutes, so only when asked for: `cargo test --release --test robustness distinct_regions:: --
-/// --ignored --nocapture`.
+/// Takes minutes, so only on request:
+/// `cargo test --release --test robustness distinct_regions:: -- --ignored --nocapture`.
 #[test]
 #[ignore = "takes minutes; run it by `cargo test --release --test robustness distinct_regions:: -- --ignored --nocapture`"]
 fn ten_thousand_regions_on_the_plugin() {

@@ -1,11 +1,11 @@
-//! Hostile input at the public API and below it: sizes, attributes and names at which rules break
-//! are refused with words, before anything of their size is allocated, and never by a panic; and
-//! nothing but what was lowered reaches a plugin.
+//! Hostile input at the public API and below. Invalid sizes, attributes and names are refused with
+//! a message, before anything of their size is allocated, and never by a panic. Only what was
+//! lowered reaches a plugin.
 //!
-//! Indices and other data that are out of range are found by checks, where there are to be checks,
-//! at the line that is wrong.
+//! Value checks, if they are on, find indices and other data out of range, with the line that is
+//! wrong.
 //!
-//! What holds for single calls of every row is in `fusion/tests/ops.rs`, for hostile text in
+//! For single calls of every row see `fusion/tests/ops.rs`; for hostile text see
 //! `fusion/tests/text.rs`.
 
 #[path = "../../fusion/tests/support/hostile.rs"]
@@ -26,10 +26,10 @@ use fuseline_testgen::{Aim, Entropy, Seeded};
 use crate::alloc_support::peak;
 use crate::support;
 
-/// What an answer to a hostile call may take, whatever the call is about.
+/// The largest allocation while refusing a hostile call.
 const MOST: u64 = 1 << 20;
 
-/// Sizes at which rules break, alone or as products.
+/// Sizes at which rules could break, alone or as products.
 const SIZES: [u64; 16] = [
     0,
     1,
@@ -49,8 +49,8 @@ const SIZES: [u64; 16] = [
     u64::MAX,
 ];
 
-/// A call whose operands have hostile sizes, and with hostile attributes now and then; `None` when
-/// the choices lead nowhere.
+/// A call whose operands have hostile sizes, sometimes with hostile attributes; `None` if the
+/// choices lead to no call.
 fn attempt(entropy: &mut dyn Entropy) -> Option<Attempt> {
     let def = &OPS[place(entropy, OPS.len())];
     let call = sampled(def, entropy, Aim::Everything)?;
@@ -71,11 +71,11 @@ fn attempt(entropy: &mut dyn Entropy) -> Option<Attempt> {
             _ if dims.is_empty() => dims.push(pick(entropy, &SIZES)),
             _ => dims[axis] = pick(entropy, &SIZES),
         }
-        // What the library refuses here can be in no call; what it takes may have 2^62 elements.
+        // A type that is refused here can be in no call; accepted types may have 2^62 elements.
         let (new, most) = peak(|| TensorType::of(ty.dtype(), &dims));
         assert!(most <= MOST, "{dims:?}: {most} bytes");
         if let Ok(new) = new {
-            // Ops of several operands want them alike.
+            // Ops with several operands want equal types.
             let old = ty.clone();
             match entropy.draw(2) {
                 0 => attempt.operands[at] = new,
@@ -86,7 +86,7 @@ fn attempt(entropy: &mut dyn Entropy) -> Option<Attempt> {
     Some(attempt)
 }
 
-/// Answers calls of hostile sizes: (refused, taken).
+/// Makes calls with hostile sizes. Returns how many were refused and accepted.
 fn hostile_sizes(cases: u64) -> (u64, u64) {
     let (mut refused, mut taken) = (0, 0);
     for seed in 0..cases {
@@ -111,12 +111,12 @@ fn hostile_sizes(cases: u64) -> (u64, u64) {
 #[test]
 fn hostile_sizes_are_answered_without_memory() {
     let (refused, taken) = hostile_sizes(100_000);
-    // Both, or the calls are all alike.
+    // There must be enough of both.
     assert!(refused > 20_000 && taken > 20_000, "{refused} refused, {taken} taken");
 }
 
-/// The long one: `cargo test --release --test robustness hostile:: -- --ignored`;
-/// `FUSELINE_HOSTILE` says how many cases, 10^7 if nothing.
+/// The long version: `cargo test --release --test robustness hostile:: -- --ignored`.
+/// `FUSELINE_HOSTILE` sets the number of cases (default 10^7).
 #[test]
 #[ignore = "soak: `cargo xtask soak hostile-sizes`"]
 fn soak_hostile_sizes_are_answered_without_memory() {
@@ -127,7 +127,7 @@ fn soak_hostile_sizes_are_answered_without_memory() {
 
 // ----- the public API -----
 
-/// A refused call or read: an error with words, within memory.
+/// Checks that a call or read is refused with a message, within the memory limit.
 fn is_refused<T>(what: &str, call: impl FnOnce() -> Result<T>) {
     let (result, most) = peak(call);
     let Err(error) = result else { panic!("{what} is not refused") };
@@ -136,7 +136,7 @@ fn is_refused<T>(what: &str, call: impl FnOnce() -> Result<T>) {
     assert!(error.to_string().len() > 20, "{what}: {error}");
 }
 
-/// Calls that no device could run are refused where they are made.
+/// Calls that no device could run are refused at the call.
 #[test]
 fn impossible_sizes_are_refused_where_they_are_asked_for() {
     let engine = support::config().build_reference().unwrap();
@@ -147,7 +147,7 @@ fn impossible_sizes_are_refused_where_they_are_asked_for() {
         is_refused("tensor", || engine.tensor(&[0.0f32; 2], dims));
         is_refused("iota", || engine.stream().iota(DType::F32, dims, 0));
     }
-    // As many elements as it has, by a product that wraps around.
+    // As many elements as it has, by a product that overflows.
     is_refused("reshape", || x.reshape(&[(1 << 63) + 1, 2]));
     is_refused("pad", || x.pad(&x.sum(&[0])?, &[i64::MAX], &[i64::MAX], &[0]));
     is_refused("pad", || x.pad(&x.sum(&[0])?, &[0], &[0], &[i64::MAX]));
@@ -161,8 +161,8 @@ fn impossible_sizes_are_refused_where_they_are_asked_for() {
     assert_eq!(engine.counters().panics, 0);
 }
 
-/// Values that have a type and fit nowhere: recorded, and refused by the device when they are
-/// needed.
+/// Values with a valid type that fit into no memory: recorded, and refused by the device when they
+/// are needed.
 #[test]
 fn what_fits_no_memory_is_an_error_of_its_readers() {
     for engine in support::engines(support::config) {
@@ -176,14 +176,14 @@ fn what_fits_no_memory_is_an_error_of_its_readers() {
             let iota = engine.stream().iota(DType::F32, dims, axis).unwrap();
             let _ = iota.neg().unwrap().wait().expect_err("it has 2^60 bytes");
         }
-        // Others are not concerned.
+        // Other values are not affected.
         assert_eq!(x.neg().unwrap().to_vec::<f32>().unwrap(), [-1.0, -2.0]);
         assert_eq!(engine.counters().panics, 0);
     }
 }
 
-/// A value that is only said to be large takes no memory: a placeholder of a stream, a body or a
-/// program, and the program as text says why it is not written.
+/// A value that only claims to be large allocates no memory: a placeholder of a stream, a body or a
+/// program. Writing the program as text is an error.
 #[test]
 fn placeholders_of_any_size_take_no_memory() {
     let session = Session::reference(support::config()).unwrap();
@@ -209,7 +209,7 @@ fn placeholders_of_any_size_take_no_memory() {
         session.release(small).unwrap();
         session.forget(function).unwrap();
     }
-    // Where there is memory, it is written, and says the same when it is read.
+    // If it fits into memory, it is written, and reads back equal.
     let trace = session.begin_trace().unwrap();
     let ty = TensorType::of(DType::F32, &[3]).unwrap();
     let x = session.placeholder(trace, &ty).unwrap();
@@ -221,7 +221,7 @@ fn placeholders_of_any_size_take_no_memory() {
     assert_eq!(session.counters().panics, 0);
 }
 
-/// Nothing at all is a tensor like any other, whatever its other sizes are.
+/// An empty tensor is a tensor like any other, whatever its other sizes are.
 #[test]
 fn tensors_without_elements_work() {
     for engine in support::engines(support::config) {
@@ -250,7 +250,7 @@ fn op(name: &str, operands: &str, results: &str) -> String {
     format!(r#"{{"op": "stablehlo.{name}", "operands": {operands}, "results": [{result}], "attrs": {{}}}}"#)
 }
 
-/// Programs that go in circles, or out of bounds: a value is defined once, and before its use.
+/// Programs with cycles or invalid references: a value is defined once, before its use.
 #[test]
 fn programs_that_go_in_circles_are_refused() {
     let negate = |operands: &str, results: &str| op("negate", operands, results);
@@ -279,7 +279,7 @@ fn programs_that_go_in_circles_are_refused() {
     }
 }
 
-/// Files whose sizes say one thing and whose data another, or that nest without end.
+/// Files whose sizes and data disagree, or that nest endlessly.
 #[test]
 fn files_that_promise_too_much_are_refused_without_memory() {
     let value = |shape: &str, data: &str| {
@@ -329,7 +329,7 @@ fn a_tuple_that_is_named_often_is_not_copied() {
 
 // ----- names -----
 
-/// What an op, a function or a module may be called by who means harm.
+/// Malicious names of ops, functions and modules.
 const NAMES: [&str; 16] = [
     "a\nb",
     "a\"",
@@ -349,7 +349,7 @@ const NAMES: [&str; 16] = [
     "<{a = \"b\"}>",
 ];
 
-/// A name that would need an escape is refused wherever a user gives one, with the rule.
+/// A name that would need an escape is refused wherever a user provides one, with the rule.
 #[test]
 fn names_with_syntax_in_them_are_refused() {
     const TEXT: &str = "func.func @main(%x: tensor<2xf32>) -> tensor<2xf32> {
@@ -379,20 +379,20 @@ fn names_with_syntax_in_them_are_refused() {
             }
         }
         assert!(fuseline::handler::register(name, Nothing).is_err(), "{name:?} is a handler's name");
-        // An op is known by its name in the table, and nothing else.
+        // An op is known by its name in the table only.
         let text = file(&op(&name.escape_default().to_string(), "[0]", "1"), "[1]");
         assert!(Program::parse(&text).is_err(), "{name:?} is an op");
     }
 }
 
-// ----- values that are out of range -----
+// ----- values out of range -----
 
-/// As by default.
+/// The default configuration of checks.
 fn checking() -> EngineConfig {
     support::config()
 }
 
-/// A check that failed, of this op, in this file, with these words.
+/// Checks that a call failed a check of this op, in this file, with these words.
 #[track_caller]
 fn failed_check<T: std::fmt::Debug>(result: Result<T>, op: &str, words: &str) -> Error {
     let error = result.expect_err("something is out of range");
@@ -405,7 +405,7 @@ fn failed_check<T: std::fmt::Debug>(result: Result<T>, op: &str, words: &str) ->
 
 type Method = fn(&Tensor, &Tensor) -> Result<Tensor>;
 
-/// What takes indices below 3 into `f32[3, 2]`, by the op that errors name.
+/// Methods that take indices below 3 into `f32[3, 2]`, by the op in their errors.
 const METHODS: [(&str, Method); 8] = [
     ("take", |x, i| x.take(i, 0)),
     ("take", |x, i| nn::embedding(x, i)),
@@ -441,10 +441,10 @@ fn indices_out_of_range_are_told_at_the_next_read() {
                         let made = method(&x, &bad)?;
                         let error = failed_check(made.to_vec::<f32>(), op, words);
                         assert!(error.to_string().contains("which is 0 to 2"), "{error}");
-                        // Told once; what the op made is what it always makes (VC1, VC3).
+                        // Reported once; the op returns its usual result (VC1, VC3).
                         let plain = unchecked(|| method(&x, &bad))?.to_vec::<f32>()?;
                         assert_eq!(made.to_vec::<f32>()?, plain, "{op}");
-                        // It is checked anew.
+                        // It is checked again.
                         failed_check(method(&x, &bad)?.wait(), op, words);
                         Ok::<(), Error>(())
                     })?;
@@ -466,7 +466,7 @@ fn debug_mode_refuses_indices_out_of_range_at_the_call() {
                 with_mode(Mode::Debug, || {
                     let error = failed_check(method(&x, &bad).map(drop), op, "the index 3");
                     assert!(!error.to_string().contains("later read"), "{error}");
-                    // Nothing is left of it.
+                    // No check remains.
                     x.to_vec::<f32>().map(drop)
                 })?;
                 // In other modes they are turned off.
@@ -480,7 +480,7 @@ fn debug_mode_refuses_indices_out_of_range_at_the_call() {
     );
 }
 
-/// Whatever type they have, and where the host has them.
+/// Indices of every element type, including those on the host.
 #[test]
 fn indices_of_every_type_are_checked() {
     let engine = checking().build_reference().unwrap();
@@ -502,15 +502,15 @@ fn indices_of_every_type_are_checked() {
     failed_check(read(&x, &of(DType::I64, i64::MIN)), "take", &format!("the index {}", i64::MIN));
     let most = engine.tensor(&[u64::MAX], &[1]).unwrap();
     failed_check(read(&x, &most), "take", &format!("the index {}", u64::MAX));
-    // Of nothing, from nothing.
+    // Empty indices into an empty tensor.
     let nothing = engine.tensor(&[0.0f32; 0], &[0]).unwrap();
     assert_eq!(read(&nothing, &engine.tensor(&[0i32; 0], &[0]).unwrap()).unwrap(), [0.0f32; 0]);
-    // A scalar that the host has is an error of the call.
+    // A scalar index on the host is an error of the call.
     for (index, is_inside) in [(0i32, true), (2, true), (3, false), (-1, false)] {
         let taken = small.take(&engine.scalar(index), 0);
         assert_eq!(taken.as_ref().is_err_and(Error::is_failed_check), !is_inside, "{taken:?}");
     }
-    // Of several dimensions at once, each by its own size; with a window, by where that fits.
+    // Several dimensions at once, each with its own size; with a window, by its position.
     let grid = engine.tensor(&[0.0f32; 12], &[3, 4]).unwrap();
     let put = |places: [i32; 2], window: usize| {
         let (dims, updates): (&[i64], &[usize]) =
@@ -555,7 +555,7 @@ fn what_must_be_true_is_checked_whatever_the_mode() {
     });
 }
 
-/// VC2: in every way of reading; what was recorded behind the fault in vain does not hide it.
+/// VC2: for every kind of read. Ops recorded after the fault do not hide it.
 #[test]
 fn a_failed_check_is_told_however_it_is_read_and_however_late() {
     support::on_engines(checking, |engine| {
@@ -576,7 +576,7 @@ fn a_failed_check_is_told_however_it_is_read_and_however_late() {
         failed_check(engine.synchronize(), "take", "the index 7");
         engine.synchronize()?;
         drop(kept);
-        // A thousand steps later, of which none was read.
+        // A thousand steps later, without a read.
         let mut y = fault()?.sum(&[0])?;
         let line = line!() - 1;
         for step in 0..1_000 {
@@ -596,8 +596,8 @@ fn a_failed_check_is_told_however_it_is_read_and_however_late() {
     });
 }
 
-/// A steady loop compiles nothing and is replayed, with checks; and the step that is wrong is told,
-/// with its index.
+/// A steady loop with checks compiles nothing and is replayed. A wrong step is reported, with its
+/// index.
 #[test]
 fn checks_of_a_steady_loop_are_replayed() {
     support::on_engines(checking, |engine| {
@@ -635,14 +635,14 @@ fn checks_of_a_steady_loop_are_replayed() {
                 assert!(now.replayed > warm.replayed + 500, "{} {}", warm.replayed, now.replayed);
             }
         }
-        // What failed is checked anew, and nothing else is new.
+        // The failed value is checked again, and nothing else is new.
         let (warm, now) = (warm.unwrap(), engine.counters());
         assert!(now.compiles <= warm.compiles + 4, "{} {}", warm.compiles, now.compiles);
         Ok(())
     });
 }
 
-/// What one stream found is told on those that use its values, and on no other.
+/// A failed check is reported on streams that use the stream's values, and on no other.
 #[test]
 fn checks_follow_values_from_stream_to_stream() {
     support::on_engines(checking, |engine| {
@@ -661,7 +661,7 @@ fn checks_follow_values_from_stream_to_stream() {
             one.synchronize()?;
             two.synchronize()?;
         }
-        // The stream that found it may be gone.
+        // The stream that found it may be closed.
         let last = {
             let gone = engine.new_stream();
             let x = gone.tensor(&[1.0f32, 2.0, 3.0], &[3])?;
@@ -675,7 +675,7 @@ fn checks_follow_values_from_stream_to_stream() {
     });
 }
 
-/// A function has its checks in one more result; the bodies of loops have none.
+/// A function returns its checks as one more result; bodies of loops have none.
 #[test]
 fn functions_are_checked_and_loops_are_not() {
     support::on_engines(checking, |engine| {
@@ -717,8 +717,8 @@ fn functions_are_checked_and_loops_are_not() {
                 }
             }
         }
-        // What a body makes has no data of its own, so nothing in it is checked; the index of a
-        // loop comes from outside.
+        // Values made in a body have no data of their own, so nothing in it is checked; the index
+        // of a loop comes from outside.
         let looped = engine.stream().for_range(0..3, x.clone(), |i, carried| {
             carried.add(&carried.take(&i.add(&i)?.reshape(&[1])?, 0)?.broadcast_to(&[3])?)
         })?;
@@ -726,7 +726,7 @@ fn functions_are_checked_and_loops_are_not() {
     });
 }
 
-/// What was checked once is not checked again: no op is recorded for it.
+/// A value that was checked is not checked again: no op is recorded for it.
 #[test]
 fn a_value_is_checked_once() {
     let engine = checking().build_reference().unwrap();

@@ -1,5 +1,5 @@
-//! Hostile input, failing allocations, thousands of threads, and memory over many regions. The
-//! allocator counts.
+//! Hostile input, failing allocations, thousands of threads, and memory over many regions, with a
+//! counting allocator.
 #![allow(missing_docs, clippy::unwrap_used, clippy::print_stdout, reason = "a test, which says its figures")]
 #![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "a test, on real threads")]
 

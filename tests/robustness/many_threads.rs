@@ -1,5 +1,5 @@
-//! Thousands of threads record on one engine, on its stream and on streams of their own; and what a
-//! stream takes that does nothing.
+//! Thousands of threads record on one engine, on its stream and on streams of their own; and the
+//! memory of an idle stream.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -10,7 +10,7 @@ use fuseline::{Engine, Stream};
 use crate::alloc_support::live_bytes;
 use crate::support::{self, vector};
 
-/// One at a time: memory is counted for the whole process.
+/// One test at a time, because memory is counted for the whole process.
 static ONE: Mutex<()> = Mutex::new(());
 
 const STACK: usize = 64 << 10;
@@ -31,7 +31,7 @@ fn threads_record_at_once(count: usize) {
     let _one = ONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let engine = support::config().build_reference().unwrap();
     let x = vector(&engine, &[1.0, 2.0]);
-    // All of them are there before the first begins. A barrier would have them all contend for its
+    // All threads are there before the first begins. At a barrier they would all contend for its
     // lock when it opens.
     let (start, right) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU32::new(0)));
     let threads: Vec<_> = (0..count)
@@ -64,7 +64,7 @@ fn threads_record_at_once(count: usize) {
     println!("{counters:?}");
 }
 
-/// Bytes of one of so many things that are made.
+/// Bytes per object, when this many are made.
 fn each<T>(number: usize, make: impl Fn() -> T) -> (i64, Vec<T>) {
     let mut all = Vec::with_capacity(number);
     let before = live_bytes();

@@ -1,10 +1,9 @@
-//! Memory over tens of thousands of distinct regions: a line through what is resident after the
-//! warm-up, whose slope must be next to nothing, while every result is compared with the
-//! interpreter's.
+//! Memory over tens of thousands of distinct regions. A line is fitted to the resident memory after
+//! the warm-up; its slope must be close to zero. Every result is compared with the interpreter's.
 //!
-//! `cargo xtask soak memory-reference memory-plugin compiles` runs the long ones;
-//! `FUSELINE_REGIONS` says how many regions, 10,000 if nothing, and `FUSELINE_MINUTES` for how long
-//! at least, 5 if nothing.
+//! `cargo xtask soak memory-reference memory-plugin compiles` runs the long versions.
+//! `FUSELINE_REGIONS` sets the number of regions (default 10,000), and `FUSELINE_MINUTES` the
+//! minimum duration (default 5).
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -14,17 +13,17 @@ use fuseline::{Attrs, Budget, Engine, EngineConfig, Literal, OpCode, ShapeClasse
 
 use crate::support;
 
-/// Most that memory may grow by in a second, on the line, in KiB.
+/// The largest growth of memory per second, on the fitted line, in KiB.
 const MAX_SLOPE: f64 = 1.0;
 
-/// Resident memory of this process, in KiB; `None` where there is no /proc.
+/// Resident memory of this process, in KiB; `None` without /proc.
 fn resident() -> Option<f64> {
     let statm = std::fs::read_to_string("/proc/self/statm").ok()?;
     let pages: f64 = statm.split_whitespace().nth(1)?.parse().ok()?;
     Some(pages * 4.0)
 }
 
-/// The slope of the line with the least squares, in units of y for one of x.
+/// The slope of the least-squares line, in units of y per unit of x.
 fn slope(points: &[(f64, f64)]) -> f64 {
     let count = points.len() as f64;
     let (x, y) = points.iter().fold((0.0, 0.0), |(x, y), point| (x + point.0 / count, y + point.1 / count));
@@ -45,8 +44,8 @@ fn the_line_is_that_of_least_squares() {
     assert_eq!(slope(&[(1.0, 5.0)]), 0.0);
 }
 
-/// A region that no other number gives, by its result and what the interpreter makes of the same
-/// ops: the shape says the number's low part, the ops its high part.
+/// The result of a region that is unique to a number, and the interpreter's result for the same
+/// ops: the shape encodes the number's low part, the ops its high part.
 fn region(engine: &Engine, number: usize) -> (Tensor, Literal) {
     let len = 1 + number % 100;
     let data: Vec<f32> = (0..len).map(|at| 1.0 + (number + at) as f32 / 64.0 % 8.0).collect();
@@ -73,8 +72,8 @@ fn region(engine: &Engine, number: usize) -> (Tensor, Literal) {
     (y, Literal::clone(&wanted))
 }
 
-/// Goes through distinct regions, round after round, until each has come once and the time is over,
-/// and looks at the memory a few times a second.
+/// Runs distinct regions, round after round, until each has occurred once and the time is over, and
+/// measures memory a few times per second.
 fn stays_flat(name: &str, engine: &Engine) {
     if resident().is_none() {
         println!("skipped: no /proc/self/statm: resident memory cannot be read");
@@ -88,7 +87,7 @@ fn stays_flat(name: &str, engine: &Engine) {
     let mut looked = 0.0;
     let seconds = loop {
         let (result, wanted) = region(engine, done % regions);
-        // Negation, magnitude and maximum round nothing: the bits are the same everywhere.
+        // Negation, magnitude and maximum do not round, so the bits are the same everywhere.
         wrong += usize::from(result.to_literal().unwrap() != wanted);
         done += 1;
         let now = start.elapsed().as_secs_f64();
@@ -100,8 +99,7 @@ fn stays_flat(name: &str, engine: &Engine) {
             break now;
         }
     };
-    // What the engine, the plugin and the allocator keep for later is there after a quarter of the
-    // time.
+    // After a quarter of the time, the caches of engine, plugin and allocator are filled.
     points.retain(|&(at, _)| at >= seconds / 4.0);
     let did = engine.counters().since(&before);
     let grows = slope(&points);
@@ -149,9 +147,8 @@ fn soak_on_the_default_engine() {
     stays_flat("default engine", &engine);
 }
 
-/// The default configuration, with its budgets: a process that meets ever new regions, all of them
-/// compiled, survives, and its mappings stay below the half of what it may have.
-/// `FUSELINE_MAPPINGS` sets the limit lower.
+/// The default configuration, with its budgets: a process that compiles new regions all the time
+/// survives, and its mappings stay below half of the limit. `FUSELINE_MAPPINGS` lowers the limit.
 #[test]
 #[ignore = "soak: `cargo xtask soak compiles`"]
 fn soak_compiles_with_default_budgets() {
@@ -183,6 +180,6 @@ fn soak_compiles_with_default_budgets() {
     );
     assert_eq!((wrong, counters.compile_failures, counters.out_of_memory), (0, 0, 0));
     assert!(counters.compiles >= regions as u64, "the regions are distinct: {counters:?}");
-    // What was compiled since they were counted last may be beyond.
+    // Those compiled since the last count may be beyond.
     assert!(most <= limit + limit / 8, "{most} mappings of {limit}");
 }

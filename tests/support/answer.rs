@@ -1,11 +1,11 @@
-//! What the command-line tool said.
+//! Output of the command-line tool.
 #![allow(dead_code, missing_docs, reason = "each test uses a part")]
 
 use std::process::Output;
 
 use serde_json::Value;
 
-/// What the tool said.
+/// The output and the status of the tool.
 pub(crate) struct Answer {
     pub(crate) status: Option<i32>,
     pub(crate) out: String,
@@ -29,7 +29,7 @@ impl Answer {
         self
     }
 
-    /// The answer as one document; nothing else may stand on standard output.
+    /// The answer as one JSON document, which must be all of standard output.
     #[track_caller]
     pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {}", self.out))
@@ -42,7 +42,7 @@ impl Answer {
         }
     }
 
-    /// As [`Answer::says`], on standard output or standard error.
+    /// Like [`Answer::says`], for standard output or standard error.
     #[track_caller]
     pub(crate) fn mentions(&self, words: &[&str]) {
         for words in words {

@@ -1,5 +1,5 @@
-//! Functions as JAX exported them, with inputs and what JAX made of them: `data/text` and
-//! `data/text.json`, which `data/generate_text.py` writes.
+//! Functions exported by JAX, with inputs and JAX's results: `data/text` and `data/text.json`,
+//! which `data/generate_text.py` writes.
 #![allow(dead_code, unreachable_pub, reason = "each test uses a part")]
 
 use std::fs;
@@ -10,7 +10,7 @@ use fuseline_fusion::text::TextModule;
 use fuseline_fusion::{DType, Literal, Scalar, TensorType};
 use serde_json::Value;
 
-/// One function and a call of it.
+/// A function and a call of it.
 pub struct Exported {
     pub name: String,
     pub text: String,
@@ -19,7 +19,7 @@ pub struct Exported {
     pub outputs: Vec<Literal>,
 }
 
-/// Numbers as a tensor of a type that holds each of them exactly.
+/// Numbers as a tensor, of a type that holds each of them exactly.
 fn literal(value: &Value, ty: &TensorType) -> Literal {
     let number = |value: &Value| match value {
         Value::Bool(flag) => f64::from(u8::from(*flag)),
@@ -35,10 +35,10 @@ fn literal(value: &Value, ty: &TensorType) -> Literal {
     data
 }
 
-/// All of them.
+/// All exported functions.
 pub fn exported() -> Vec<Exported> {
     let data = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data"));
-    // The tests of `fusion` look at the same data.
+    // The tests of `fusion` use the same data.
     let data =
         if data.exists() { data } else { Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/data")) };
     let read =
@@ -60,7 +60,7 @@ pub fn exported() -> Vec<Exported> {
     exported.collect()
 }
 
-/// Holds a result to JAX's: sums and functions of floats may round otherwise, anything else is
+/// Compares a result with JAX's: sums and functions of floats may round differently, all else is
 /// equal.
 pub fn check(actual: &Literal, expected: &Literal) -> Result<(), String> {
     let check = match expected.dtype() {

@@ -1,9 +1,9 @@
-//! The plugin of `tests/fakeplugin`, loaded: its faults, its counts. `tests/fakeplugin/README.md`
-//! says what it can do.
+//! Loads the plugin of `tests/fakeplugin`, with its faults and counts. For its features see
+//! `tests/fakeplugin/README.md`.
 //!
-//! Cargo builds it before any test of this package, since the package names it among its
-//! dev-dependencies, and puts it beside the test programs. Plans and counts are of the process: a
-//! [`FakePlugin`] has it to itself, so tests of one program come one after the other.
+//! Cargo builds it before any test of this package, since it is a dev-dependency, and puts it next
+//! to the test programs. Plans and counts belong to the process. A
+//! [`FakePlugin`] has exclusive access, so tests of one program run one after the other.
 
 use std::env::consts::{DLL_PREFIX, DLL_SUFFIX};
 use std::ffi::{CStr, CString, c_char};
@@ -15,17 +15,17 @@ use std::time::{Duration, Instant};
 use fuseline::EngineConfig;
 use libloading::os::unix::{Library, Symbol};
 
-/// Against hangs only.
+/// A limit against hangs only.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// The plugin, for one test.
+/// The plugin, reserved for one test.
 pub(crate) struct FakePlugin {
     library: Library,
     path: PathBuf,
     _alone: MutexGuard<'static, ()>,
 }
 
-/// Where cargo has put the plugin.
+/// The path of the plugin that cargo has built.
 pub(crate) fn path() -> PathBuf {
     let program = std::env::current_exe().expect("a test program has a path");
     let path = program.with_file_name(format!("{DLL_PREFIX}fuseline_fakeplugin{DLL_SUFFIX}"));
@@ -34,14 +34,14 @@ pub(crate) fn path() -> PathBuf {
 }
 
 impl FakePlugin {
-    /// Waits until no other test of this program has it; nothing is planned but what the
-    /// environment says, and nothing was called.
+    /// Waits for exclusive access. Then there is no plan but the environment's, and all call counts
+    /// are zero.
     pub(crate) fn alone() -> FakePlugin {
         static ALONE: Mutex<()> = Mutex::new(());
-        // A test that failed leaves no plan behind.
+        // A failed test leaves no plan behind.
         let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let path = path();
-        // SAFETY: it is this project's own library, and its initialisation does nothing.
+        // SAFETY: it is this project's own library, and its initialization does nothing.
         let library = unsafe { Library::new(&path) }.expect("the library loads");
         let plugin = FakePlugin { library, path, _alone: alone };
         plugin.reset();
@@ -51,20 +51,20 @@ impl FakePlugin {
         plugin
     }
 
-    /// Every region compiled when it first comes, on the plugin.
+    /// Compiles every region when it first occurs, on the plugin.
     pub(crate) fn config(&self) -> EngineConfig {
         super::config().plugin(&self.path)
     }
 
     fn text_function<R>(&self, name: &str) -> Symbol<unsafe extern "C" fn(*const c_char) -> R> {
-        // SAFETY: each function that is asked for so takes a C string and returns what is said.
+        // SAFETY: each function that is requested here takes a C string and has this result type.
         unsafe { self.library.get(name.as_bytes()) }.expect("the plugin exports it")
     }
 
     fn number(&self, name: &str) -> u64 {
-        // SAFETY: each function that is asked for so takes nothing and returns a number.
+        // SAFETY: each function that is requested here takes nothing and returns a number.
         let function = unsafe { self.library.get::<unsafe extern "C" fn() -> u64>(name.as_bytes()) };
-        // SAFETY: for the same reason.
+        // SAFETY: as above.
         unsafe { function.expect("the plugin exports it")() }
     }
 
@@ -79,76 +79,76 @@ impl FakePlugin {
         let text = CString::new(text).expect("a text");
         // SAFETY: the function takes a C string and returns one, or null.
         let wrong = unsafe { self.text_function::<*const c_char>(name)(text.as_ptr()) };
-        // SAFETY: what is not null is a C string that stays.
+        // SAFETY: a non-null result is a C string that lives as long as the process.
         assert!(wrong.is_null(), "{}", unsafe { CStr::from_ptr(wrong) }.to_string_lossy());
     }
 
-    /// Sets a plan of faults; its rules count calls from now on.
+    /// Sets a fault plan; its rules count calls from now on.
     #[track_caller]
     pub(crate) fn plan(&self, text: &str) {
         self.set("fuseline_fake_set_plan", text);
     }
 
-    /// Sets the function table of engines that are made from now on.
+    /// Sets the function table of engines that are opened from now on.
     #[track_caller]
     pub(crate) fn table(&self, text: &str) {
         self.set("fuseline_fake_set_table", text);
     }
 
-    /// Nothing is planned any more, and nobody hangs.
+    /// Removes the plan and releases hanging threads.
     pub(crate) fn heal(&self) {
         self.plan("");
         self.release();
     }
 
-    /// No plan, and calls are counted from zero.
+    /// Removes the plan and resets the call counts.
     pub(crate) fn reset(&self) {
         // SAFETY: the function takes nothing and returns nothing.
         let reset = unsafe { self.library.get::<unsafe extern "C" fn()>(b"fuseline_fake_reset") };
-        // SAFETY: for the same reason.
+        // SAFETY: as above.
         unsafe { reset.expect("the plugin exports it")() };
     }
 
-    /// Lets everybody go on who hangs.
+    /// Releases hanging threads.
     pub(crate) fn release(&self) {
         // SAFETY: the function takes nothing and returns nothing.
         let release = unsafe { self.library.get::<unsafe extern "C" fn()>(b"fuseline_fake_release") };
-        // SAFETY: for the same reason.
+        // SAFETY: as above.
         unsafe { release.expect("the plugin exports it")() };
     }
 
-    /// Calls of a function.
+    /// The number of calls of a function.
     pub(crate) fn calls(&self, function: &str) -> u64 {
         self.count("fuseline_fake_calls", function)
     }
 
-    /// Those at which something was planned.
+    /// How many of them triggered a planned fault.
     pub(crate) fn fired(&self, function: &str) -> u64 {
         self.count("fuseline_fake_fired", function)
     }
 
-    /// Objects of a kind that live.
+    /// The number of live objects of a kind.
     pub(crate) fn live(&self, kind: &str) -> u64 {
         self.count("fuseline_fake_live", kind)
     }
 
-    /// Objects of a kind that were ever made.
+    /// The number of objects of a kind that were ever made.
     pub(crate) fn created(&self, kind: &str) -> u64 {
         self.count("fuseline_fake_created", kind)
     }
 
-    /// Threads that hang.
+    /// The number of hanging threads.
     pub(crate) fn hanging(&self) -> u64 {
         self.number("fuseline_fake_hanging")
     }
 
-    /// Threads of the plugin's.
+    /// The number of the plugin's threads.
     pub(crate) fn threads(&self) -> u64 {
         self.number("fuseline_fake_threads")
     }
 
-    /// Waits until no object lives and the plugin has no thread: what is dropped last may be
-    /// dropped on any thread.
+    /// Waits until no object lives and the plugin has no thread: the last references may be dropped
+    /// on any thread.
     #[track_caller]
     pub(crate) fn assert_clean(&self) {
         let kinds = [
@@ -170,7 +170,7 @@ impl FakePlugin {
     }
 }
 
-/// Waits until something holds; says what is instead if that takes for ever.
+/// Waits for a condition. Reports the actual state if that takes too long.
 #[track_caller]
 pub(crate) fn wait_for(is_so: impl Fn() -> bool, what: impl Fn() -> String) {
     let start = Instant::now();
@@ -180,13 +180,13 @@ pub(crate) fn wait_for(is_so: impl Fn() -> bool, what: impl Fn() -> String) {
     }
 }
 
-/// Names the part of a test that a process is to run.
+/// The variable that names the part of a test for a child process.
 const CHILD: &str = "FUSELINE_TEST_CHILD";
 
-/// Runs a part of a test in a process of its own, with variables of the environment, and tells how
-/// that ended: with status 0 if the part returns. `test` is the test's name as the harness prints
-/// it, `case` a name for the part. `None` in a process that was started for another part of the
-/// test: it has to go on to that.
+/// Runs a part of a test in a child process, with these environment variables. Returns its output
+/// and status, which is 0 if the part returns. `test` is the test's name as the harness prints it,
+/// `case` a name for the part. `None` in a child that was started for another part of the test: it
+/// must continue to that part.
 pub(crate) fn in_child(test: &str, case: &str, vars: &[(&str, &str)], part: impl FnOnce()) -> Option<Output> {
     let name = format!("{test} {case}");
     if let Some(child) = std::env::var_os(CHILD) {

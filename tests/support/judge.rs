@@ -1,25 +1,23 @@
-//! How far what a plugin computes may be from what the reference interpreter does, number by
-//! number.
+//! How far a plugin's results may be from the reference interpreter's, number by number.
 //!
-//! An op that rounds may be off by some units in the last place, any other op gives the same
-//! number. NaN equals NaN, and where the table calls an op exact, the sign of zero counts.
+//! An op that rounds may differ by some units in the last place; any other op returns the same
+//! number. NaN equals NaN. For ops that the table calls exact, the sign of zero counts.
 //!
-//! XLA's CPU backend counts subnormal numbers of `bf16`, `f32` and `f64` as zero, and so does the
-//! interpreter where it stands in for it. What an op computes on the way is flushed too: where a
-//! rounded result is next to the least normal number, zero of its sign will do, and the other way
-//! around.
+//! XLA's CPU backend treats subnormal numbers of `bf16`, `f32` and `f64` as zero, and so does the
+//! interpreter in its place. Intermediate results are flushed too: if a rounded result is next to
+//! the smallest normal number, zero with its sign is accepted, and vice versa.
 
 use fuseline::fusion::FloatFormat;
 use fuseline::fusion::op::Rounding;
 use fuseline::{DType, OpCode};
 
-/// Ops that are good to an absolute error only where they are near zero, and why.
+/// Ops that only have a bounded absolute error near their zeros, with the reason.
 pub(crate) const NEAR_ZERO: &[(OpCode, f64, &str)] = &[
     (OpCode::Digamma, 1e-6, "near its zeros it is a difference of large terms in f32"),
     (OpCode::Lgamma, 2e-6, "near its zeros it is a difference of large terms in f32"),
 ];
 
-/// Whether XLA's CPU backend takes subnormal numbers of a type for zero.
+/// Whether XLA's CPU backend treats subnormal numbers of a type as zero.
 pub(crate) fn is_flushed(dtype: DType) -> bool {
     matches!(dtype, DType::BF16 | DType::F32 | DType::F64)
 }
@@ -62,13 +60,13 @@ impl Float {
         self.bits != self.magnitude()
     }
 
-    /// The bits of the least normal number; those of four times it are three times as many.
+    /// The bits of the smallest normal number; four times it has three times its bits.
     fn least_normal(self) -> u64 {
         1 << self.format().mantissa
     }
 
-    /// Whether it is subnormal where XLA's CPU backend computes with it: the least `f8E8M0FNU` is a
-    /// subnormal `f32`.
+    /// Whether it is subnormal in the type in which XLA's CPU backend computes: the smallest
+    /// `f8E8M0FNU` is a subnormal `f32`.
     pub(crate) fn is_subnormal(self) -> bool {
         match self.dtype {
             DType::F8E8M0FNU => self.bits == 0,
@@ -76,8 +74,7 @@ impl Float {
         }
     }
 
-    /// Number of steps from one number to another; `None` when one of them is NaN and the other is
-    /// not.
+    /// The number of steps from one number to another; `None` if only one of them is NaN.
     pub(crate) fn steps(self, other: Float) -> Option<u64> {
         let (a, b) = (self.magnitude(), other.magnitude());
         match (self.value().is_nan(), other.value().is_nan()) {
@@ -89,28 +86,28 @@ impl Float {
     }
 }
 
-/// Units in the last place that an op which rounds may be off by: short floats are computed in
-/// longer ones and rounded once, the longer ones by approximations.
+/// Units in the last place by which an op that rounds may differ: short floats are computed in
+/// longer ones and rounded once, long ones are approximated.
 pub(crate) fn steps(dtype: DType) -> u64 {
     if dtype.size() <= 2 { 1 } else { 4 }
 }
 
-/// What an op may do with its results.
+/// The allowed differences of an op's results.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rule {
     pub(crate) rounding: Rounding,
-    /// Units in the last place that a result may be off by where the op rounds.
+    /// Units in the last place by which a result of an op that rounds may differ.
     pub(crate) steps: u64,
-    /// How far it may be off in absolute terms.
+    /// The allowed absolute difference.
     pub(crate) absolute: f64,
 }
 
-/// What is to say of a result.
+/// The verdict on a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// Right, but for rounding by so many units in the last place.
+    /// Right, except for rounding by this many units in the last place.
     Right(u64),
-    /// Next to the least normal number, and one of the two is flushed.
+    /// Next to the smallest normal number, with one of the two flushed.
     Flushed,
     /// Right only because of [`Rule::absolute`].
     Excepted,

@@ -1,4 +1,4 @@
-//! What the integration tests share.
+//! Shared by the integration tests.
 #![allow(dead_code, missing_docs, reason = "each test uses a part")]
 #![allow(
     clippy::unwrap_used,
@@ -27,32 +27,32 @@ use fuseline::{
     ShapeClasses, Stage, Tensor, with_mode,
 };
 
-/// Forks, has the child do something, and waits for its end; its status, 0 if that is what it
-/// returned. A child that hangs is ended with the test.
+/// Forks, runs a function in the child, and waits for it. Returns the child's status, which is the
+/// function's result. A child that hangs ends with the test.
 #[cfg(unix)]
 pub(crate) fn in_fork(child: impl FnOnce() -> i32) -> i32 {
-    // SAFETY: holds because the child calls nothing but the library, whose promise is what is
-    // tested, and what its caller vouches for.
+    // SAFETY: the child calls only the library, whose guarantee is what is tested, and `child`, for
+    // which the caller is responsible.
     let pid = unsafe { libc::fork() };
     assert!(pid >= 0, "no fork");
     if pid == 0 {
         let status = child();
-        // SAFETY: holds because the function may be called at any time.
+        // SAFETY: the function may be called at any time.
         unsafe { libc::_exit(status) }
     }
     let mut status = 0;
-    // SAFETY: holds because the pointer is to a local variable.
+    // SAFETY: the pointer is to a local variable.
     assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
     status
 }
 
-/// A number from the environment. What is no number is a mistake, which the usual number in its
-/// place would hide.
+/// A number from the environment. An invalid number is an error, since a default would hide the
+/// mistake.
 pub(crate) fn number<T: FromStr>(name: &str) -> Option<T> {
     env::var(name).ok().map(|value| value.parse().unwrap_or_else(|_| panic!("{name} is not a number")))
 }
 
-/// A part of an exhaustive run: of `count` parts, the one of this number, from 0.
+/// One of `count` parts of an exhaustive run, numbered from 0.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Part {
     number: usize,
@@ -65,7 +65,7 @@ impl Part {
     }
 }
 
-/// What `FUSELINE_PART` asks for: `K/N`, from 1; the whole without it.
+/// The part in `FUSELINE_PART`: `K/N`, from 1. Without it, the whole.
 pub(crate) fn part() -> Part {
     let Ok(text) = env::var("FUSELINE_PART") else { return Part { number: 0, count: 1 } };
     let parsed = text.split_once('/').and_then(|(number, count)| {
@@ -75,7 +75,7 @@ pub(crate) fn part() -> Part {
     parsed.unwrap_or_else(|| panic!("FUSELINE_PART is {text}, and no part K/N"))
 }
 
-/// The events of an engine, as they come.
+/// The events of an engine, in order.
 #[derive(Clone, Default)]
 pub(crate) struct Log(Arc<Mutex<Vec<Event>>>);
 
@@ -89,7 +89,7 @@ impl Log {
         std::mem::take(&mut self.0.lock().unwrap())
     }
 
-    /// Boundary reason and number of ops of each region sealed since the last look.
+    /// Boundary reason and number of ops of each region sealed since the previous call.
     pub(crate) fn regions(&self) -> Vec<(String, usize)> {
         let sealed = |event: Event| match event {
             Event::Sealed { region, boundary, .. } => Some((boundary.name().to_owned(), region.ops)),
@@ -99,28 +99,28 @@ impl Log {
     }
 }
 
-/// What tests make their engines with: every region is compiled when it first comes, so that it is
-/// the plugin that is tested. `tests/engine/cold.rs` has what is interpreted first.
+/// The tests' configuration: every region is compiled when it first occurs, so that the plugin is
+/// tested. For interpreted regions see `tests/engine/cold.rs`.
 pub(crate) fn config() -> EngineConfig {
     EngineConfig::new().interpret_cold_regions(false).quick_compiles(false).shape_classes(ShapeClasses::Off)
 }
 
-/// A disk cache in a folder of the test's, apart from its key as the user's is.
+/// A disk cache in a folder of the test, with the key elsewhere, like the user's.
 pub(crate) fn place(root: &Path) -> DiskCacheConfig {
     DiskCacheConfig::new().folder(root.join("cache")).key_file(root.join("state/cache.key"))
 }
 
-/// An engine on the plugin that is found; says so loudly where there is none.
+/// An engine on the plugin that is found. Prints a message if there is none.
 pub(crate) fn plugin(config: EngineConfig) -> Option<Engine> {
     plugin_for("needs a plugin", config)
 }
 
-/// As [`plugin`], where there is more to say about what is skipped. `cargo xtask test` counts and
-/// repeats what follows `skipped:`, and takes it for a failure unless it begins with the name of a
-/// prerequisite that is missing (`xtask/src/test/prerequisites.rs`).
+/// Like [`plugin`], with a description of what is skipped. `cargo xtask test` counts and repeats
+/// the text after `skipped:`, and treats it as a failure unless it begins with the name of a
+/// missing prerequisite (`xtask/src/test/prerequisites.rs`).
 ///
 /// # Panics
-/// When there is a plugin and no engine on it: a test that is skipped would hide that.
+/// If there is a plugin but no engine on it, since a skipped test would hide that.
 pub(crate) fn plugin_for(what: &str, config: EngineConfig) -> Option<Engine> {
     match config.build() {
         Ok(engine) => Some(engine),
@@ -132,18 +132,18 @@ pub(crate) fn plugin_for(what: &str, config: EngineConfig) -> Option<Engine> {
     }
 }
 
-/// Whether a plugin is found on this machine, be it one that cannot be used.
+/// Whether a plugin is found on this machine, even an unusable one.
 fn has_plugin() -> bool {
     !Discovery::look(&Sources::of_process()).candidates().is_empty()
 }
 
-/// A reference engine, and one on the plugin that is found; says so loudly where there is none.
+/// A reference engine, and one on the plugin that is found. Prints a message if there is none.
 pub(crate) fn engines(config: impl Fn() -> EngineConfig) -> Vec<Engine> {
     let reference = config().build_reference().expect("the reference engine needs nothing");
     std::iter::once(reference).chain(plugin_for("the plugin half of this test", config())).collect()
 }
 
-/// Runs a test on every engine there is.
+/// Runs a test on every engine.
 pub(crate) fn on_engines(config: impl Fn() -> EngineConfig, test: impl Fn(&Engine) -> Result<()>) {
     for engine in engines(config) {
         if let Err(error) = test(&engine) {
@@ -152,8 +152,8 @@ pub(crate) fn on_engines(config: impl Fn() -> EngineConfig, test: impl Fn(&Engin
     }
 }
 
-/// Runs a program op by op in each of the modes and compares its outputs with what it expects; the
-/// error says what is wrong in which mode.
+/// Runs a program op by op in each mode and compares its outputs with the expected ones. The error
+/// says what is wrong in which mode.
 pub(crate) fn check_program(
     engine: &Engine,
     program: &Arc<Program>,
@@ -172,12 +172,12 @@ pub(crate) fn check_program(
     Ok(())
 }
 
-/// Runs a test on every engine there is in every mode.
+/// Runs a test on every engine in every mode.
 pub(crate) fn everywhere(test: impl Fn(&Engine) -> Result<()>) {
     in_each_mode(|engine, _| test(engine));
 }
 
-/// As [`everywhere`], for a test that does less in some modes.
+/// Like [`everywhere`], for a test that does less in some modes.
 pub(crate) fn in_each_mode(test: impl Fn(&Engine, Mode) -> Result<()>) {
     on_engines(EngineConfig::new, |engine| {
         for mode in [Mode::Fused, Mode::Strict, Mode::Debug] {
@@ -187,8 +187,8 @@ pub(crate) fn in_each_mode(test: impl Fn(&Engine, Mode) -> Result<()>) {
     });
 }
 
-/// A refused call: an error about recording that is the program's fault, with the file that calls
-/// this as the place.
+/// A refused call: a recording error that is the program's fault, with the calling file as its
+/// site.
 #[track_caller]
 pub(crate) fn refused<T: std::fmt::Debug>(result: Result<T>, words: &str) -> Error {
     let file = std::panic::Location::caller().file();
@@ -200,15 +200,15 @@ pub(crate) fn refused<T: std::fmt::Debug>(result: Result<T>, words: &str) -> Err
     error
 }
 
-/// A region of two ops (and their broadcast scalars), which is read.
+/// Reads a region of two ops (and their broadcast scalars).
 pub(crate) fn step(x: &Tensor) -> Result<Vec<f32>> {
     ((x * 0.5)? + 1.0)?.to_vec::<f32>()
 }
 
-/// Waits until what an engine does on other threads has been counted.
+/// Waits until work on the engine's other threads has been counted.
 #[track_caller]
 pub(crate) fn wait_until(engine: &Engine, is_counted: impl Fn(&Counters) -> bool) {
-    // On a busy machine, a compile at low priority has taken more than a minute.
+    // On a busy machine, a low-priority compile has taken more than a minute.
     let start = Instant::now();
     while !is_counted(&engine.counters()) {
         assert!(start.elapsed() < Duration::from_secs(240), "{:?}", engine.counters());
@@ -216,8 +216,7 @@ pub(crate) fn wait_until(engine: &Engine, is_counted: impl Fn(&Counters) -> bool
     }
 }
 
-/// A door, open at first. What waits at one that is shut makes the order of things no matter of
-/// time.
+/// A gate, open at first. Waiting at a shut gate makes the order of events deterministic.
 #[derive(Clone)]
 pub(crate) struct Gate(Arc<(Mutex<bool>, Condvar)>);
 
@@ -231,19 +230,19 @@ impl Gate {
         self.0.1.notify_all();
     }
 
-    /// Shuts it, until what this returns is dropped: a test that fails leaves nobody waiting.
+    /// Shuts the gate until the result is dropped: a failed test leaves no thread waiting.
     pub(crate) fn shut(&self) -> Shut<'_> {
         self.set(false);
         Shut(self)
     }
 
-    /// Waits until it is open.
+    /// Waits until the gate is open.
     pub(crate) fn pass(&self) {
         let (open, changed) = &*self.0;
         drop(changed.wait_while(open.lock().unwrap(), |open| !*open).unwrap());
     }
 
-    /// A plan of faults without faults: what is meant waits here.
+    /// A fault plan without faults, in which matching points wait here.
     pub(crate) fn at<M: Fn(FaultPoint) -> bool>(
         &self,
         meant: M,
@@ -257,7 +256,7 @@ impl Gate {
         }
     }
 
-    /// As [`Gate::at`], of all compiles.
+    /// Like [`Gate::at`], for all compiles.
     pub(crate) fn at_compiles(&self) -> impl Fn(FaultPoint) -> Option<Fault> + use<> {
         self.at(|point| matches!(point, FaultPoint::Compile { .. }))
     }
@@ -273,7 +272,7 @@ impl Drop for Shut<'_> {
     }
 }
 
-/// A future's value, on this thread.
+/// Waits for a future on this thread.
 pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
     struct Thread(std::thread::Thread);
     impl std::task::Wake for Thread {
@@ -296,7 +295,7 @@ pub(crate) fn vector(engine: &Engine, data: &[f32]) -> Tensor {
     engine.tensor(data, &[data.len()]).unwrap()
 }
 
-/// Elements that differ by more than rounding.
+/// Asserts that elements differ by rounding only.
 pub(crate) fn close(actual: &[f32], expected: &[f32], tolerance: f32) {
     assert_eq!(actual.len(), expected.len());
     for (i, (a, e)) in actual.iter().zip(expected).enumerate() {
@@ -304,7 +303,7 @@ pub(crate) fn close(actual: &[f32], expected: &[f32], tolerance: f32) {
     }
 }
 
-/// Records, compiles and reads on a stream of its own until it is told to stop.
+/// Records, compiles and reads on a stream of its own until it is stopped.
 pub(crate) fn work_until(engine: &Engine, stop: &std::sync::atomic::AtomicBool) {
     let stream = engine.new_stream();
     for size in (1..=50).cycle() {

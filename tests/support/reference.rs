@@ -1,9 +1,9 @@
-//! Cases of reference data, as the scripts under `tests/data` write them.
+//! Cases of reference data, as written by the scripts under `tests/data`.
 
 use fuseline::Literal;
 use serde_json::Value;
 
-/// One call, with what another library returned.
+/// A call, with the results of another library.
 pub(crate) struct Case {
     pub(crate) name: String,
     pub(crate) settings: Value,
@@ -68,7 +68,7 @@ impl Case {
         self.ints(key).into_iter().map(|size| size as usize).collect()
     }
 
-    /// What is wrong with a result, if anything: floats may differ by `tolerance` times the greater
+    /// The first difference of a result, if any. Floats may differ by `tolerance` times the larger
     /// of their size and 1.
     pub(crate) fn difference(&self, actual: &Literal, expected: &Literal, tolerance: f64) -> Option<String> {
         let what = || format!("{} with {} of {:?}", self.name, self.settings, self.inputs);

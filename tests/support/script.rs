@@ -1,6 +1,6 @@
-//! What a random program does at the public API: on which streams and in which modes its ops are
-//! recorded, when its values come to the device, are copied, read and dropped. Every value read is
-//! the one that the reference interpreter computed.
+//! The actions of a random program at the public API: the streams and modes in which its ops are
+//! recorded, and when its values are uploaded, copied, read and dropped. Every value read is the
+//! one that the reference interpreter computed.
 //!
 //! Input: a sampled program and choices. `tests/ops/programs.rs` and the fuzz targets share it.
 
@@ -11,10 +11,10 @@ use fuseline::fusion::program::{ProgramId, ProgramValue};
 use fuseline::{Attrs, Error, Literal, Mode, Stage, Stream, Tensor, with_mode};
 use fuseline_testgen::{Entropy, Sampled};
 
-/// Streams that a program records on.
+/// The number of streams that a program records on.
 pub(crate) const STREAMS: usize = 3;
 
-/// How a program's value comes to the device.
+/// How a program's value gets to the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
     Upload,
@@ -32,12 +32,12 @@ impl Origin {
     }
 }
 
-/// One thing that a program does.
+/// An action of a program.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Step {
-    /// Brings an input to the device.
+    /// Uploads an input.
     Bring(ProgramId, Origin, usize),
-    /// Records an op on a stream, in a mode of its own if there is one.
+    /// Records an op on a stream, in its own mode if there is one.
     Op(usize, usize, Option<Mode>),
     /// Makes another handle on a value and drops the first.
     Swap(ProgramId),
@@ -48,8 +48,8 @@ pub(crate) enum Step {
     Flush(usize),
 }
 
-/// What a program does, in order. Every value is brought or made, and read or dropped, some of them
-/// both.
+/// The actions of a program, in order. Every value is uploaded or made, and read or dropped, some
+/// of them both.
 pub(crate) fn script(sampled: &Sampled, entropy: &mut dyn Entropy) -> Vec<Step> {
     let program = &sampled.program;
     let mut steps = Vec::new();
@@ -95,7 +95,7 @@ pub(crate) fn script(sampled: &Sampled, entropy: &mut dyn Entropy) -> Vec<Step> 
             steps.push(Step::Flush(entropy.draw(streams) as usize));
         }
     }
-    // What is left is read in some order, or dropped unread.
+    // The remaining values are read in some order, or dropped unread.
     while !live.is_empty() {
         let id = live.swap_remove(entropy.draw(live.len() as u32) as usize);
         if entropy.draw(4) < 3 {
@@ -106,21 +106,21 @@ pub(crate) fn script(sampled: &Sampled, entropy: &mut dyn Entropy) -> Vec<Step> 
     steps
 }
 
-/// A read that the plugin refused, since it does not compile an op.
+/// A read that the plugin refused because it does not compile an op.
 #[derive(Debug, Default)]
 pub(crate) struct Refused(pub(crate) BTreeMap<String, usize>);
 
-/// What came of running a script.
+/// The result of running a script.
 pub(crate) struct Outcome {
-    /// What was read, in order.
+    /// The data read, in order.
     pub(crate) data: Vec<(ProgramId, Literal)>,
     pub(crate) reads: u64,
     pub(crate) ops: u64,
     pub(crate) refused: bool,
 }
 
-/// Runs a script and checks every value read. An op that the plugin does not compile is an error
-/// with an address, and not a wrong result; any other error is.
+/// Runs a script and checks every value read. An op that the plugin does not compile is a located
+/// error, and does not count as wrong; any other error does.
 pub(crate) fn run(
     sampled: &Sampled,
     steps: &[Step],
@@ -133,7 +133,7 @@ pub(crate) fn run(
             return Err(error.to_string());
         }
         let mut text: String = error.to_string().chars().take(300).collect();
-        // The message names the op, and a program may have several of it.
+        // The message names the op, and a program may contain it several times.
         let ops = sampled.program.ops.iter().filter(|op| text.contains(op.signature.op().name()));
         let ops: Vec<String> =
             ops.map(|op| format!("{:?} {:?}", op.signature, op.signature.attrs())).collect();
@@ -146,8 +146,8 @@ pub(crate) fn run(
     Ok(Outcome { refused: has_refused, ..outcome })
 }
 
-/// As [`run`], where errors are for `failed` to judge. What an error leaves without a value is left
-/// out from then on.
+/// Like [`run`], where `failed` judges errors. Values that an error leaves unset are skipped from
+/// then on.
 pub(crate) fn run_failing(
     sampled: &Sampled,
     steps: &[Step],
@@ -186,7 +186,7 @@ pub(crate) fn run_failing(
                     }
                 }
                 if operands.len() < op.operands.len() {
-                    // Debug mode refused the op that makes it, or it did not come to the device.
+                    // Debug mode refused the op that makes it, or its upload failed.
                     continue;
                 }
                 let signature = &op.signature;
@@ -227,7 +227,7 @@ pub(crate) fn run_failing(
     Ok(outcome)
 }
 
-/// The program, what is done with its values, and the program as a file.
+/// The program, its actions, and the program as a file.
 pub(crate) fn describe(sampled: &Sampled, steps: &[Step]) -> String {
     let mut text = String::new();
     for op in &sampled.program.ops {

@@ -1,10 +1,10 @@
-//! The elements of each type at which ops behave specially.
+//! The special values of each element type.
 
 use fuseline::fusion::{DTypeClass, FloatFormat};
 use fuseline::{DType, Literal, TensorType};
 
-/// Numbers at which functions of floats turn, overflow, underflow or lose bits, and the ends of the
-/// integer types.
+/// Numbers at which functions of floats change, overflow, underflow or lose bits, and the limits of
+/// the integer types.
 const MAGNITUDES: [f64; 26] = [
     1.0,
     0.5,
@@ -34,8 +34,8 @@ const MAGNITUDES: [f64; 26] = [
     1e30,
 ];
 
-/// Bits of elements of a type as the host stores them: all patterns of a type of up to 16 bits that
-/// has no more than `most` of them, else up to `most`, the most special ones first.
+/// Bits of elements as the host stores them: all patterns of a type of up to 16 bits with at most
+/// `most` patterns, otherwise up to `most` values, the most special ones first.
 pub(crate) fn specials(dtype: DType, most: usize) -> Vec<u128> {
     let all = 1u64 << dtype.bits().min(32);
     let mut bits: Vec<u128> = match dtype.class() {
@@ -45,7 +45,7 @@ pub(crate) fn specials(dtype: DType, most: usize) -> Vec<u128> {
                 let half = all as i128 / 2;
                 (-half..half).map(|value| value as u128).collect()
             }
-            // What a NaN is made of besides its sign means nothing.
+            // The payload of a NaN has no meaning; its sign does.
             DTypeClass::Float => {
                 let format = dtype.float_format().expect("a float");
                 let plain = |bits: &u64| !format.is_nan(*bits) || format.nan() == Some(bits & !format.sign());
@@ -107,7 +107,7 @@ fn floats(dtype: DType) -> Vec<u128> {
     patterns.concat().into_iter().flat_map(|bits| [bits, bits | format.sign()]).map(u128::from).collect()
 }
 
-/// A literal of elements given by their bits.
+/// A literal with elements given by their bits.
 pub(crate) fn of_bits(ty: TensorType, bits: impl Iterator<Item = u128>) -> Literal {
     let size = ty.dtype().size();
     let bytes = bits.flat_map(|bits| bits.to_le_bytes().into_iter().take(size)).collect();

@@ -27,14 +27,14 @@ bool is_among(const std::array<std::string_view, N>& names, std::string_view nam
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-// Ops that may write to an element several times: the same each time, or the CPU warns only.
+// Ops that may write an element several times: each write is the same, or the CPU only warns.
 constexpr std::array<std::string_view, 6> kWritesTwice{"fill", "zero", "index_put", "_index_put_impl", "index_fill", "masked_fill"};
-// Ops whose CPU kernels do not look, since they have a result of their own before they write it.
+// Ops whose CPU kernels skip the check, since they compute into a temporary before they write.
 constexpr std::array<std::string_view, 8> kHasCopy{"bmm",    "baddbmm",   "addmv", "dot", "set",
                                                    "resize", "resize_as", "record_stream"};
 // Ops whose CPU kernels check the tensor that they write to, but not its overlap with operands.
 constexpr std::array<std::string_view, 3> kHasCopyOfOperands{"mm", "addmm", "addbmm"};
-// Ops that may not read what they write to at all.
+// Ops that may not read the tensor that they write to at all.
 constexpr std::array<std::string_view, 15> kApart{
     "kthvalue",       "masked_select",   "index_add", "index_copy",  "index_fill",
     "index_put",      "_index_put_impl", "scatter",   "scatter_add", "scatter_reduce",

@@ -10,16 +10,14 @@
 
 namespace fuseline {
 
-// Throws where what a call writes to overlaps itself, or overlaps what it reads otherwise than by
-// being the same.
+// Throws if a written tensor overlaps itself, or overlaps an operand without being identical to it.
 void check_overlaps(const c10::OperatorHandle& op, const torch::jit::Stack& stack);
 // Throws if the overload does not take the element types of its tensors. `args` has no `out=`
 // tensors.
 void check_types(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> args);
 // Throws if the operator does not write a result of type `result` to a tensor of type `given`.
 void check_out(const c10::OperatorHandle& op, c10::ScalarType given, c10::ScalarType result);
-// The operator's name without its namespace and without the trailing underscore of in-place
-// variants.
+// The operator's name without namespace and without the trailing underscore of in-place variants.
 std::string_view base_of(const c10::OperatorHandle& op);
 
 // Converts the numbers among an operator's arguments to the type of its result.
@@ -27,7 +25,7 @@ class ScalarConversion {
  public:
   explicit ScalarConversion(const c10::OperatorHandle& op);
   bool converts(size_t at) const { return !limits_.empty() && limits_[at] != 0; }
-  // Converts the number of the argument at a place. Throws if the type does not hold it.
+  // Converts the number of the argument at this position. Throws if the type does not hold it.
   c10::Scalar convert(size_t at, const c10::Scalar& number, c10::ScalarType type) const;
 
  private:

@@ -1,9 +1,9 @@
-// `scaled_dot_product_attention` as ops of this device's own (engine/src/ops/attention.rs), by the
-// place that PyTorch has for that.
+// `scaled_dot_product_attention` as ops of this device (engine/src/ops/attention.rs), through
+// PyTorch's overrideable backend.
 //
-// The weights take the place of the logarithms of the sums that other devices keep for the
-// gradient. With dropout, fewer heads of keys than of queries, or other ranks PyTorch's composition
-// of ops is used.
+// The attention weights are saved for the gradient, in place of the log-sum-exps that other devices
+// save. With dropout, with fewer key heads than query heads, or with other ranks, PyTorch's
+// composition of ops is used.
 
 #include <ATen/SDPBackend.h>
 #include <ATen/core/Tensor.h>
@@ -43,8 +43,8 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, c10::SymInt, c10::SymInt, Tensor, Ten
   TORCH_CHECK(dropout == 0.0, "fuseline: attention as one op has no dropout");
   static const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("fuseline::attention", "").typed<Forward>();
   auto [out, weights] = op.call(query, key, value, bias, is_causal, scale_of(query, scale));
-  // What other devices keep besides. A graph keeps all of it, and no tensor is not a thing to keep.
-  // It lives until the process ends.
+  // Unused results that other devices save. A graph saves every result, and an undefined tensor
+  // cannot be saved. This one lives until the process ends.
   static const Tensor& none = *new Tensor(at::empty({0}, query.options().dtype(c10::kLong)));
   return {out, weights, none, none, query.sym_size(2), key.sym_size(2), none, none, none};
 }

@@ -1,10 +1,10 @@
-// Autocast: which ops are computed in the lower type, in f32, or in the widest of their operands.
-// PyTorch's own lists, as for other devices.
+// Autocast: which ops are computed in the lower type, in f32, or in the widest type of their
+// operands. The lists are PyTorch's own, as for other devices.
 
 #include <ATen/autocast_mode.h>
 #include <torch/library.h>
 
-// The lists are written as in there.
+// The macros of the lists expect this.
 using namespace at;
 
 namespace {

@@ -1,5 +1,4 @@
-// What every device has to have: factories, copies, views, and what changes the sizes of storages.
-// No arithmetic.
+// What every device implements: factories, copies, views, and resizing of storages. No arithmetic.
 
 #include <ATen/EmptyTensor.h>
 #include <ATen/MemoryOverlap.h>
@@ -45,21 +44,20 @@ at::Tensor empty_strided(c10::IntArrayRef size, c10::IntArrayRef stride, std::op
   return at::detail::empty_strided_generic(size, stride, allocator(), kKeys, c10::dtype_or_default(dtype));
 }
 
-// The elements of a tensor of the device, on the CPU.
+// Copies the elements of a tensor of the device to the CPU.
 at::Tensor download(const at::Tensor& tensor) {
   TORCH_CHECK(!is_decomposing() || replicas() == 1, "fuseline: an op reads data to decide what it does, and only that of replica 0 (RP2)");
   at::Tensor cpu = at::empty(tensor.sizes(), tensor.options().device(c10::kCPU));
   if (tensor.numel() == 0) return cpu;
-  // The bytes as they are, if they are all that there is: seen as other elements they would be
-  // computed.
+  // If the tensor is its whole storage, read the storage as it is: reading it as another type would
+  // record ops.
   Value value = read_bytes(tensor);
   if (!value) value = read(tensor);
   check(flt_download(value.get(), cpu.mutable_data_ptr(), cpu.nbytes()));
   return cpu;
 }
 
-// A tensor whose elements are those that are meant: without the bits that say "the conjugate of"
-// and "the negative of".
+// Resolves the conjugate bit and the negative bit of a tensor.
 at::Tensor without_bits(at::Tensor tensor) {
   if (tensor.is_conj()) tensor = tensor.conj();
   if (tensor.is_neg()) tensor = tensor._neg_view();
@@ -116,14 +114,14 @@ at::Tensor copy_from_and_resize(const at::Tensor& self, const at::Tensor& dst) {
 
 at::Scalar local_scalar_dense(const at::Tensor& self) {
   const CallSite site;
-  // RP2: such numbers decide what a program does.
+  // RP2: programs branch on such numbers.
   if (c10::isIntegralType(self.scalar_type(), true) && replicas() > 1) return agreed(self);
   at::Tensor cpu = at::empty(self.sizes(), self.options().device(c10::kCPU));
   copy_from(self, cpu, false);
   return cpu.item();
 }
 
-// Views record nothing, but their gradients do, which are told by the line of the view.
+// Views record nothing, but their gradients do. Errors then name the line of the view.
 at::Tensor view(const at::Tensor& self, c10::IntArrayRef size) {
   const CallSite site;
   return at::native::view(self, size);
@@ -137,7 +135,7 @@ at::Tensor reshape_alias(const at::Tensor& self, c10::IntArrayRef size, c10::Int
   return at::native::_reshape_alias(self, size, stride);
 }
 
-// As much of a storage as a tensor with these strides needs.
+// Grows a storage to what a tensor with these strides needs.
 void grow(const at::Tensor& tensor, c10::IntArrayRef size, c10::IntArrayRef stride) {
   auto* impl = tensor.unsafeGetTensorImpl();
   const size_t bytes = at::detail::computeStorageNbytes(size, stride, tensor.dtype().itemsize(), tensor.storage_offset());
@@ -150,10 +148,10 @@ const at::Tensor& resize_(const at::Tensor& self, c10::IntArrayRef size, std::op
   return self;
 }
 
-// Memory is given back in the order of the one stream, so it is never given to others too early.
+// Memory is freed in the order of the only stream, so it is never reused too early.
 void record_stream(at::Tensor&, c10::Stream) {}
 
-// Waits, since its result is no tensor.
+// Waits, because the result is a bool.
 bool equal(const at::Tensor& a, const at::Tensor& b) {
   if (a.sizes() != b.sizes()) return false;
   return a.numel() == 0 || at::eq(a, b).all().item<bool>();
@@ -185,7 +183,7 @@ at::Tensor& set_nothing(at::Tensor& self) {
   return set_storage(self, std::move(storage), 0, {0}, {1});
 }
 
-// PyTorch's own kernels for these look for one in a list that only its own devices are in.
+// PyTorch's own kernels use dispatch stubs that list only its own devices.
 at::Tensor& conj_physical_(at::Tensor& self) { return self.is_complex() ? self.copy_(self.conj()) : self; }
 
 at::Tensor& conj_physical_out(const at::Tensor& self, at::Tensor& out) {
@@ -213,8 +211,8 @@ namespace {
 
 using OptionalTensor = std::optional<at::Tensor>;
 
-// The forms of batch norm that say in their schemas what they write to, as graphs have them: the
-// row of the one that does not say so does the same.
+// The variants of batch norm whose schemas say that they write the running statistics, as graphs
+// use them. The row of the plain variant also writes them.
 std::tuple<at::Tensor, at::Tensor, at::Tensor> batch_norm(const at::Tensor& input, const OptionalTensor& weight, const OptionalTensor& bias,
                                                           at::Tensor& mean, at::Tensor& variance, bool training, double momentum, double eps) {
   return at::native_batch_norm(input, weight, bias, mean, variance, training, momentum, eps);
@@ -251,7 +249,7 @@ void register_basics() {
   library.impl("set_.source_Storage", &set_source_storage);
   library.impl("set_.source_Tensor", &set_tensor);
   library.impl("set_", &set_nothing);
-  // A copy sees the bits itself: resolving them would be a copy.
+  // A copy handles the bits itself; resolving them would make another copy.
   static torch::Library conjugate(torch::Library::IMPL, "aten", c10::DispatchKey::Conjugate, __FILE__, __LINE__);
   static torch::Library negative(torch::Library::IMPL, "aten", c10::DispatchKey::Negative, __FILE__, __LINE__);
   for (torch::Library* bits : {&conjugate, &negative}) bits->impl("_copy_from", torch::CppFunction::makeFallthrough());
@@ -259,7 +257,7 @@ void register_basics() {
 
 }  // namespace fuseline
 
-// Called once by the Python module. Null, or what went wrong.
+// Called once by the Python module. Returns null, or an error message.
 extern "C" __attribute__((visibility("default"))) const char* fuseline_torch_init() {
   static std::string wrong;
   try {

@@ -1,5 +1,5 @@
-// A call of a collective: its operands on their way to the host, its results promised, and who has
-// a part in it. See distributed.cpp.
+// A call of a collective: operands on their way to the host, promised results, and the threads of
+// the group. See distributed.cpp.
 #pragma once
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
@@ -13,11 +13,10 @@ namespace fuseline {
 
 using Tensors = std::vector<at::Tensor>;
 
-// A result that is to come.
+// A promised result.
 class Coming {
  public:
-  // The tensor is a promised value from now on; only what the caller does next may see it
-  // otherwise.
+  // Puts a promised value into `value`, for the caller to write to the result's tensor.
   Coming(at::ScalarType dtype, c10::IntArrayRef dims, Value& value) {
     FltType type = type_of(dtype, dims);
     check(flt_promise(&type, value.out(), &promise_));
@@ -37,11 +36,11 @@ class Coming {
   FltPromise* promise_ = nullptr;
 };
 
-// How far a call is, for those who ask its Work.
+// The state of a call, as its Work reports it.
 class Progress {
  public:
-  // `settle` gives the results their data or their error. Who has read a result finds the call
-  // done.
+  // `settle` gives the results their data or their error. It runs under the lock, so whoever has
+  // read a result finds the call done.
   template <typename F>
   void end(F settle, std::string error, int source = -1) {
     std::scoped_lock lock(mutex_);
@@ -64,7 +63,7 @@ class Progress {
     changed_.wait(lock, [&] { return is_done_; });
     return source_;
   }
-  // False if the time is over. No timeout is for ever.
+  // False after the timeout. `kNoTimeout` waits forever.
   bool wait(std::chrono::milliseconds timeout) {
     std::unique_lock lock(mutex_);
     auto done = [&] { return is_done_; };
@@ -81,19 +80,20 @@ class Progress {
   int source_ = -1;
 };
 
-// What gloo was asked for, and the results in the order of the call's, when it has ended.
+// A request to gloo. Once it is done, `results` returns the results in the order of the call's.
 struct Started {
   c10::intrusive_ptr<c10d::Work> work;
   std::function<Tensors()> results;
 };
-// From the operands, on the CPU.
+// Starts the request, given the operands on the CPU.
 using Start = std::function<Started(c10d::Backend&, Tensors)>;
 
 struct Call {
   std::string name;
   bool is_between_two;
   Tensors operands;
-  // Operands that are on their way, and what went wrong with one. Under the group's lock.
+  // The number of operands that have not arrived, and the first error of one. Guarded by the
+  // group's lock.
   size_t missing;
   std::string wrong;
   std::vector<Coming> results;
@@ -106,16 +106,15 @@ inline std::string what(const std::exception& error) {
   return ours != nullptr ? ours->what_without_backtrace() : error.what();
 }
 
-// What the threads of a group share.
+// The state that the threads of a group share.
 struct Group {
   std::mutex mutex;
   std::condition_variable changed;
   std::deque<std::shared_ptr<Call>> queue;
-  // Sends and receives that have begun: each has a thread that waits for it, since they end in any
-  // order.
+  // Started sends and receives. Each has a thread that waits for it, because they end in any order.
   std::vector<c10::intrusive_ptr<c10d::Work>> between_two;
   bool is_ending = false;
-  // What went wrong first.
+  // The first error.
   std::string broken;
 
   void fail(Call& call, const std::string& why) {
@@ -153,7 +152,7 @@ struct Group {
   }
 };
 
-// An operand on its way to the host.
+// The callback that receives an operand on the host.
 struct Ear {
   std::shared_ptr<Group> group;
   std::shared_ptr<Call> call;
@@ -177,8 +176,8 @@ inline void heard(void* given, bool ok, const uint8_t* bytes, size_t len) {
   ear->group->changed.notify_all();
 }
 
-// What Python gets for a call. For the program it is complete: what is recorded next comes after
-// it.
+// The Work that Python gets for a call. It counts as complete: ops that are recorded next come
+// after it.
 class Recorded final : public c10d::Work {
  public:
   Recorded(int rank, c10d::OpType type, Tensors results, uint64_t number, bool waits)
@@ -205,8 +204,7 @@ class Recorded final : public c10d::Work {
     if (auto error = exception()) std::rethrow_exception(error);
   }
   void blockCurrentStream() override { synchronize(); }
-  // Waits for the network only if somebody says for how long, and for barriers, which are about
-  // time.
+  // Waits for the network only with an explicit timeout, and for barriers, which are about time.
   bool wait(std::chrono::milliseconds timeout) override {
     if (waits_ || timeout != kNoTimeout) {
       for (const auto& part : parts_) {
@@ -219,8 +217,7 @@ class Recorded final : public c10d::Work {
   }
   void abort() override {}
   uint64_t getSequencenumber() const override { return number_; }
-  // Has been fulfilled, so that what is to happen then is recorded here and now, whatever the
-  // network does.
+  // A completed future, so that its callbacks record their ops now, whatever the network does.
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override {
     auto type = c10::ListType::create(c10::TensorType::get());
     auto future = c10::make_intrusive<c10::ivalue::Future>(type, std::vector<c10::Device>{c10::Device(kDevice, 0)});

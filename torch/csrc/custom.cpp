@@ -1,4 +1,4 @@
-// Ops of the user's, which are StableHLO modules (torch_fuseline/_custom.py), as one op of the
+// User-defined ops, which are StableHLO modules (torch_fuseline/_custom.py), as one op of the
 // dispatcher that takes their number.
 
 #include <ATen/core/Tensor.h>
@@ -37,7 +37,7 @@ std::string words(c10::ScalarType dtype, c10::IntArrayRef dims) {
   return text.str();
 }
 
-// Types of the results, for operands that fit.
+// Types of the results, if the operands fit.
 std::vector<Type> results_of(int64_t op, at::TensorList operands) {
   size_t takes = 0, gives = 0;
   check(flt_custom_arity(static_cast<size_t>(op), &takes, &gives));

@@ -15,8 +15,8 @@ namespace {
 using c10::IValue;
 using torch::jit::Stack;
 
-// How an overload is computed: by which op, and how many of its arguments that op takes. Those
-// behind it are written to, or the first is.
+// How an overload is computed: by which op, and how many of its arguments that op takes. The
+// remaining arguments are written, or, if there are none, the first one is.
 struct Plan {
   std::optional<c10::OperatorHandle> by;
   size_t inputs = 0;
@@ -66,8 +66,7 @@ Plan plan_of(const c10::OperatorHandle& op) {
   return {};
 }
 
-// Decompositions that are being computed by this thread: one that comes to itself has no other ops
-// to be made of.
+// Decompositions that this thread is computing. One that reaches itself has no decomposition.
 thread_local std::vector<c10::OperatorName> running;
 
 }  // namespace
@@ -82,7 +81,7 @@ bool decompose(const c10::OperatorHandle& op, Stack* stack) {
     if (found != plans.end()) {
       plan = found->second;
     } else {
-      // Python is asked without the lock: another thread may hold what Python needs.
+      // The lock is released while Python runs: another thread may hold what Python needs.
       lock.unlock();
       plan = plan_of(op);
       lock.lock();
@@ -97,7 +96,7 @@ bool decompose(const c10::OperatorHandle& op, Stack* stack) {
   const c10::ArrayRef<IValue> given(stack->data() + stack->size() - count, count);
   Stack results(given.begin(), given.begin() + plan.inputs);
   for (size_t at = plan.inputs; at < plan.by->schema().arguments().size(); ++at) {
-    // A factory makes what it writes to.
+    // A factory takes the type of its `out=` argument.
     const bool is_type = plan.by->schema().arguments()[at].name() == "dtype" && given[plan.inputs].isTensor();
     results.push_back(is_type ? IValue(static_cast<int64_t>(given[plan.inputs].toTensor().scalar_type())) : IValue());
   }
@@ -105,7 +104,7 @@ bool decompose(const c10::OperatorHandle& op, Stack* stack) {
   try {
     plan.by->redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), &results);
   } catch (const std::exception&) {
-    // Arguments that it does not take, or that are wrong: the CPU takes them, or says why.
+    // The decomposition rejects the arguments. The CPU computes the call or reports the error.
     running.pop_back();
     return false;
   }

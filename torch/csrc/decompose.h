@@ -1,11 +1,11 @@
-// Calls that have no row, or none for such arguments, as calls of other ops: PyTorch's own
-// decompositions, which are Python.
+// Computes calls that have no row, or no row for such arguments, by PyTorch's own decompositions,
+// which are Python.
 //
 //   call ─► its functional form ─► `fuseline_decomposed::` of the same name, defined when it is
 //   first asked for ─► ops of the device
 //
-// Each costs what Python costs, tens of microseconds, and is computed by the device all the same.
-// In-place and out= forms are the functional one with a copy behind it.
+// Each call costs tens of microseconds of Python, and the device still computes it. In-place and
+// out= variants are the functional one followed by a copy.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -18,7 +18,7 @@
 
 namespace fuseline {
 
-// How often something was, by name, and why the last time.
+// Counts by name, each with the latest reason.
 class Counts {
  public:
   void add(const std::string& name, const std::string& why = "") {
@@ -27,7 +27,7 @@ class Counts {
     ++number;
     last = why;
   }
-  // A line for each: its name, the number, and why.
+  // One line per name: the name, the count and the reason.
   std::string lines() {
     std::scoped_lock lock(mutex_);
     std::string text;
@@ -40,18 +40,18 @@ class Counts {
   std::map<std::string, std::pair<uint64_t, std::string>> numbers_;
 };
 
-// Computes a call by its decomposition, if there is one that takes such arguments. The stack is as
-// it was if not.
+// Computes a call by its decomposition. Returns false, with the stack unchanged, if there is none
+// that takes such arguments.
 bool decompose(const c10::OperatorHandle& op, torch::jit::Stack* stack);
-// Whether this thread computes one.
+// Whether this thread is computing a decomposition.
 bool is_decomposing();
-// Calls that were.
+// The calls that were decomposed.
 Counts& decomposed();
 
 // Whether an argument is written to.
 bool is_written(const c10::Argument& arg);
-// Whether the first arguments of two schemas have the same types, and those left of the first are
-// only where a result is to be.
+// Whether the first `inputs` arguments of both schemas have the same types, and the functional
+// schema has no other arguments than those of its results.
 bool matches(const c10::FunctionSchema& functional, const c10::FunctionSchema& other, size_t inputs);
 // An overload's name without the namespace.
 std::string name_of(const c10::OperatorHandle& op);

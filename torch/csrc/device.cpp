@@ -27,13 +27,13 @@ c10::Device existing(c10::Device device) {
 
 c10::Stream stream(c10::Device device) { return c10::Stream(c10::Stream::DEFAULT, existing(device)); }
 
-// Waits for all that was recorded.
+// Waits until everything that was recorded is computed.
 void wait() {
   const CallSite site;
   check(flt_synchronize());
 }
 
-// One device, one stream: a stream is its id, and everything is on the first.
+// One device with one stream. A stream is its id, and everything is on the first.
 struct Guard final : public c10::impl::DeviceGuardImplInterface {
   static constexpr c10::DeviceType static_type = kDevice;
   c10::DeviceType type() const override { return kDevice; }
@@ -66,11 +66,11 @@ struct Guard final : public c10::impl::DeviceGuardImplInterface {
     capability.capability_data.capability_bits &= bits;
     return capability;
   }
-  // Events are places in the one stream: recording one has all before it run. Whoever is to wait
-  // for one in the stream does so anyway.
+  // An event is a position in the only stream. Recording it starts everything before it. Waiting
+  // for an event in the stream is a no-op.
   void destroyEvent(void* event, const c10::DeviceIndex) const noexcept override {
     const std::unique_ptr<uint64_t> owned(static_cast<uint64_t*>(event));
-    // It cannot fail for an event that there is.
+    // Closing an existing event cannot fail.
     if (owned && *owned != 0) (void)flt_event_close(*owned);
   }
   void record(void** event, const c10::Stream&, const c10::DeviceIndex, const c10::EventFlag flag) const override {
@@ -101,8 +101,8 @@ struct Guard final : public c10::impl::DeviceGuardImplInterface {
 
 C10_REGISTER_GUARD_IMPL(PrivateUse1, Guard);
 
-// A generator: a seed, and how many calls have drawn from it. Ops of the engine draw by counter;
-// what the CPU computes instead draws from a CPU generator with the same seed.
+// A generator: a seed, and the number of calls that have drawn. Ops of the engine draw by counter.
+// Ops that the CPU computes draw from a CPU generator that is seeded from both.
 struct Generator final : public c10::GeneratorImpl {
   Generator() : GeneratorImpl(only(), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1)) {}
   void set_current_seed(uint64_t seed) override {
@@ -193,7 +193,7 @@ void register_device() {
   at::RegisterPrivateUse1HooksInterface(&hooks);
 }
 
-// Generators are not to be had from Python otherwise.
+// Python has no other way to get a generator.
 TORCH_LIBRARY_FRAGMENT(fuseline, m) {
   m.def("default_generator() -> Generator?", []() { return default_generator(); });
 }
@@ -205,7 +205,7 @@ TORCH_LIBRARY_FRAGMENT(fuseline, m) {
 #define EXPORT extern "C" __attribute__((visibility("default")))
 
 EXPORT void fuseline_torch_set_fallback(int allowed) { fuseline::fallbacks.store(allowed != 0); }
-// As the line that calls waits.
+// The wait has the call site of the caller.
 EXPORT int fuseline_torch_synchronize() {
   const fuseline::CallSite site;
   return flt_synchronize();

@@ -1,27 +1,29 @@
-// Collectives of torch.distributed, for tensors of the device: gloo, on the hosts' memory, at their
-// place in the program.
+// Collectives of torch.distributed for tensors of the device: gloo, in host memory, in program
+// order.
 //
 //   call ─► operands are read, results promised ─► queue of the group ─► its thread: gloo, when the
 //   operands are there ─► promises are kept
 //           (the caller's thread, which goes on)   (in order)            (and threads of gloo's)
 //
-// What a call does to the stream is done when it returns: its operands end a region there, and its
-// results are values of the engine's that are promised (`flt_promise`). Ops behind it are recorded
-// at once and run when the data is there, so the program's order is the order of effects, on every
-// rank, and nobody waits but who reads. No thread of XLA's is held up, as it would be by a handler
-// inside of a region: peers that need what such a thread computes would wait for ever, on as many
-// receives as there are threads. Nor is anything compiled for a collective, and any PJRT device
-// will do. A region never reaches across a collective, so ranks need not agree on what they fuse.
+// When a call returns, the stream is done with it: its operands have ended a region, and its
+// results are promised values of the engine (`flt_promise`). Later ops are recorded at once and run
+// when the data arrives. Program order is thus the order of effects on every rank, and only reads
+// wait.
+//
+// No XLA thread waits, as it would in a handler inside a region: peers that need what such a thread
+// computes would deadlock once as many receives wait as there are threads. Nothing is compiled for
+// a collective, and any PJRT device will do. A region never spans a collective, so ranks need not
+// agree on what they fuse.
 //
 // Invariants:
-// - TD1: calls of a group are started in the order in which they were recorded, by one thread. That
-//   is what gloo matches them by.
-// - TD2: a call holds no value after it was recorded; what it reads is on its way to the host by
-//   then. So lives end where the program ends them, and regions do not depend on the network.
-// - TD3: results are promised once and kept or broken once. What fails is told with the
-//   collective's name by whoever reads a result, by `wait`, and by the next call of the group; a
-//   group that failed is closed, so that its peers hear of it.
-// - TD4: no thread here waits for the engine, and none has Python's lock.
+// - TD1: one thread starts the calls of a group, in the order in which they were recorded. Gloo
+//   matches calls by that order.
+// - TD2: after it is recorded, a call holds no value; what it reads is already on its way to the
+//   host. So values die where the program drops them, and regions do not depend on the network.
+// - TD3: each result is promised once, and kept or broken once. An error, with the collective's
+//   name, reaches readers of a result, `wait` and the next call of the group. A group that failed
+//   is closed, so that its peers notice.
+// - TD4: no thread here waits for the engine, and none holds Python's lock.
 
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
@@ -44,16 +46,16 @@ namespace {
 using c10d::OpType;
 using c10d::ReduceOp;
 
-// ----- what gloo gets -----
+// ----- types and reductions of gloo -----
 
 int64_t bytes_of(const at::Tensor& tensor) { return tensor.numel() * static_cast<int64_t>(tensor.dtype().itemsize()); }
 at::Tensor empty_bytes(int64_t bytes) { return at::empty({bytes}, at::kByte); }
-// Gloo has not all types; what is only moved is bytes.
+// Gloo lacks some element types, so data that is only moved is sent as bytes.
 at::Tensor as_bytes(const at::Tensor& cpu) { return cpu.reshape({-1}).view(at::kByte); }
 
 bool is_bitwise(const ReduceOp& op) { return op == ReduceOp::BAND || op == ReduceOp::BOR || op == ReduceOp::BXOR; }
 
-// How gloo reduces elements of a type: as which elements, and by which op.
+// How gloo reduces an element type: the type on the wire and the op.
 struct Reduction {
   at::ScalarType dtype;
   ReduceOp asked;
@@ -77,7 +79,7 @@ struct Reduction {
     return is_all ? ReduceOp::MIN : ReduceOp::MAX;
   }
 
-  // Half precision is summed in single, and rounded once.
+  // Half precision is summed in single precision and rounded once.
   at::ScalarType wire() const {
     if (c10::isReducedFloatingType(dtype)) return at::kFloat;
     switch (dtype) {
@@ -89,7 +91,7 @@ struct Reduction {
     }
   }
 
-  // In one dimension, and gloo's to write to.
+  // Flattens to one dimension, as memory that gloo may write to.
   at::Tensor to_wire(const at::Tensor& cpu) const {
     at::Tensor flat = cpu.reshape({-1});
     if (dtype == at::kComplexHalf) flat = flat.to(at::kComplexFloat);
@@ -98,7 +100,7 @@ struct Reduction {
     return flat.contiguous();
   }
 
-  // What this rank has to give: of a sum of multiples, the multiple, which is an op of the program.
+  // The operand of this rank. For a premultiplied sum it is the product, an op of the program.
   at::Tensor operand(const at::Tensor& tensor) const {
     if (asked != ReduceOp::PREMUL_SUM) return tensor;
     auto* factor = dynamic_cast<c10d::PreMulSumSupplement*>(asked.supplement_.get());
@@ -253,7 +255,7 @@ class Gloo final : public c10d::Backend {
     });
   }
 
-  // Of newer versions of PyTorch only.
+  // Only newer versions of PyTorch have it.
   c10::intrusive_ptr<c10d::Work> gather_into_tensor(at::Tensor& output, at::Tensor& input, const c10d::GatherOptions& opts) {
     std::vector<Tensors> outputs;
     if (opts.rootRank == rank_) {
@@ -286,7 +288,7 @@ class Gloo final : public c10d::Backend {
     TORCH_CHECK(static_cast<int>(operands.size()) == size_, "fuseline: reduce_scatter: ", operands.size(), " inputs for ", size_, " ranks");
     check_bytes("reduce_scatter", output, bytes_of(operands[rank_]));
     const Reduction reduction = reduced(output, opts.reduceOp, "reduce_scatter");
-    // Parts may have different sizes: this rank's begins behind the ones before.
+    // Parts may differ in size: this rank's part begins after those before it.
     int64_t begin = 0;
     for (int i = 0; i < rank_; ++i) begin += operands[i].numel();
     for (at::Tensor& operand : operands) operand = reduction.operand(operand);
@@ -344,7 +346,7 @@ class Gloo final : public c10d::Backend {
       Tensors parts;
       for (const at::Tensor& operand : operands) parts.push_back(as_bytes(operand));
       at::Tensor sent = at::cat(parts), got = empty_bytes(std::accumulate(to.begin(), to.end(), int64_t{0}));
-      // Gloo takes the lists away.
+      // Gloo consumes the lists.
       std::vector<int64_t> sizes = to;
       auto work = gloo.alltoall_base(got, sent, sizes, from, opts);
       return Started{work, [sent, got, to] { return got.split_with_sizes(to); }};
@@ -402,7 +404,7 @@ class Gloo final : public c10d::Backend {
     TORCH_CHECK(bytes_of(tensor) == bytes, "fuseline: ", name, ": a tensor of ", bytes_of(tensor), " bytes where ", bytes, " are needed");
   }
 
-  // What all ranks have, a part for each.
+  // Gathers one part from each rank.
   Start gathered(const c10d::AllgatherOptions& opts, int64_t bytes) const {
     return [opts, bytes, size = size_](c10d::Backend& gloo, Tensors operands) {
       at::Tensor mine = as_bytes(operands[0]), all = empty_bytes(bytes * size);
@@ -411,7 +413,7 @@ class Gloo final : public c10d::Backend {
     };
   }
 
-  // A part of what all ranks have, reduced.
+  // One part of the reduction over all ranks.
   static Started summed(c10d::Backend& gloo, at::Tensor flat, const Reduction& reduction, std::chrono::milliseconds timeout, int64_t begin,
                         int64_t numel) {
     const int64_t parts = c10::isComplexType(reduction.dtype) ? 2 : 1;
@@ -443,9 +445,10 @@ class Gloo final : public c10d::Backend {
   void end();
 
   const std::shared_ptr<Group> group_ = std::make_shared<Group>();
-  // The thread's, which lets it go when the group is broken. Under the group's lock.
+  // Used by the group's thread, which drops it when the group is broken. Guarded by the group's
+  // lock.
   c10::intrusive_ptr<c10d::Backend> gloo_;
-  // One call at a time is recorded.
+  // Serializes the recording of calls.
   std::mutex recording_;
   uint64_t number_ = 0;
   std::thread thread_;
@@ -509,7 +512,7 @@ c10::intrusive_ptr<c10d::Work> Gloo::record(const char* name, OpType type, const
   return work;
 }
 
-// What the group's thread does until the group is shut down.
+// The loop of the group's thread, until the group is shut down.
 void Gloo::run() {
   Group& group = *group_;
   std::unique_lock lock(group.mutex);
@@ -519,7 +522,7 @@ void Gloo::run() {
       return is_ready() || (!group.broken.empty() && (gloo_ || !group.queue.empty())) || (group.is_ending && group.queue.empty());
     });
     if (!group.broken.empty()) {
-      // Whoever waits for a call that will not be started hears of it, then the peers.
+      // First fail the calls that will not start, then disconnect from the peers.
       std::deque<std::shared_ptr<Call>> left = std::exchange(group.queue, {});
       auto gloo = std::exchange(gloo_, nullptr);
       const std::string why = "the group failed before: " + group.broken;
@@ -584,7 +587,7 @@ void Gloo::begin(c10d::Backend& gloo, const std::shared_ptr<Call>& call) {
   }
 }
 
-// Everything that was recorded is brought to its end.
+// Completes everything that was recorded.
 void Gloo::end() {
   {
     std::scoped_lock lock(group_->mutex);
@@ -596,13 +599,14 @@ void Gloo::end() {
     std::unique_lock lock(group_->mutex);
     group_->changed.wait(lock, [&] { return group_->between_two.empty(); });
   }
-  // Waits for what it has begun.
+  // Waits for what it has started.
   gloo_.reset();
 }
 
-// Adds a backend for this device to a group, by which Python gets it: it has no class there. What
-// the group has for the CPU is a gloo of one rank, which is asked to make that of all ranks: one
-// that was made in Python would need Python's lock to go, on whatever thread it goes (TD4).
+// Adds a backend for this device to a group, which is how Python gets it: the backend has no Python
+// class. The group's CPU backend is a gloo group of one rank, which is asked to create that of all
+// ranks. One created in Python would need Python's lock to be destroyed, on whatever thread that
+// happens (TD4).
 void add_backend(const c10::intrusive_ptr<c10d::ProcessGroup>& group) {
   auto alone = group->getBackend(c10::DeviceType::CPU);
   auto gloo = alone->merge(group->getStore(), alone->getBackendOptions(), group->getRank(), group->getSize());

@@ -1,6 +1,6 @@
 // Dropout.
 //
-// PyTorch's decomposition is written in Python, and calls PyTorch's meta functions. This one draws
+// PyTorch's decomposition is written in Python and calls PyTorch's meta functions. This one draws
 // the same random numbers, so that a compiled function drops the same elements as an eager one.
 
 #include <ATen/core/Tensor.h>

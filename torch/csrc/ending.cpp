@@ -1,15 +1,15 @@
 // The end of the program, before Python's own.
 //
-// PyTorch has a thread for the backward passes of each device, and it outlives the program. Two
-// things of it need Python's lock without anybody waiting for them: its beginning, and the release
-// of what a backward pass has kept, which may come after `backward()` has returned. A thread that
-// asks for the lock when the interpreter is being taken down is ended by it, in the middle of C++
-// that may not be left so (status 134), or before it has counted itself out, which PyTorch's end
-// then waits for, for ten seconds. So before that the thread is seen at rest: something is run on
-// it, behind whatever it was at.
+// PyTorch has a thread for the backward passes of each device, and the thread outlives the program.
+// Nobody waits for it in two places where it needs Python's lock: when it starts, and when it
+// releases what a backward pass has saved, possibly after `backward()` has returned. If a thread
+// asks for the lock while the interpreter shuts down, the interpreter ends the thread. This either
+// unwinds C++ code that must not be unwound (exit status 134), or happens before the thread has
+// counted itself out, and then PyTorch's shutdown waits for it for ten seconds. So this file first
+// waits until the thread is idle, by running a no-op on it after its other work.
 //
-// The engine's threads also compile in the background. They begin no further compile, and the main
-// thread has priority over the compiles that are under way.
+// The engine's threads also compile in the background. They start no further compile, and the main
+// thread has priority over running compiles.
 
 #include <ATen/ops/empty.h>
 #include <dirent.h>
@@ -33,7 +33,7 @@ namespace {
 
 using NodePtr = decltype(torch::autograd::Edge::function);
 
-// A backward pass of nothing.
+// An empty backward pass.
 struct Nothing final : public torch::autograd::Node {
   torch::autograd::variable_list apply(torch::autograd::variable_list&&) override { return {}; }
 };
@@ -46,13 +46,13 @@ Pointer make_nothing() {
     return c10::make_intrusive<Nothing>();
 }
 
-// Whether there are threads of the backward pass. They are not started for this.
+// Whether the threads of the backward pass exist. Asking does not start them.
 struct Engine : public torch::autograd::Engine {
   static bool has_threads(torch::autograd::Engine& engine) { return !(engine.*(&Engine::device_ready_queues_)).empty(); }
 };
 
-// The pass has no Python object in its thread-local state: it is begun on a thread that Python does
-// not know.
+// Runs the empty pass. It starts on a thread without Python state, so its thread-local state has no
+// Python object.
 void pass() {
   try {
     const at::Tensor none = at::empty({0}, at::TensorOptions().device(fuseline::kDevice));
@@ -60,7 +60,7 @@ void pass() {
     node->add_input_metadata(none);
     torch::autograd::Engine::get_default_engine().execute({torch::autograd::Edge(node, 0)}, {none}, false, false, true);
   } catch (const std::exception&) {
-    // In the child of a fork there are no threads to be waited for.
+    // In a forked child there are no threads to wait for.
   }
 }
 
@@ -71,9 +71,9 @@ struct Passed {
 };
 
 // Lets the other threads run only while this one sleeps: all of them are bound to one processor,
-// and the others have the scheduler's lowest class. On another processor they would slow this
-// thread down through shared memory and caches. They are not stopped, because one may hold a lock
-// that this thread waits for.
+// and the others get the scheduler's lowest class. On another processor they would slow this thread
+// down through shared memory and caches. They are not stopped, because one may hold a lock that
+// this thread waits for.
 void deprioritize_other_threads() {
 #ifdef __linux__
   DIR* threads = opendir("/proc/self/task");
@@ -85,7 +85,7 @@ void deprioritize_other_threads() {
   const bool is_bound = processor >= 0 && sched_setaffinity(0, sizeof here, &here) == 0;
   while (const dirent* entry = readdir(threads)) {
     const auto thread = static_cast<pid_t>(std::atol(entry->d_name));
-    // One that has ended meanwhile has no class to be lowered.
+    // The calls fail harmlessly for a thread that has ended meanwhile.
     if (thread == 0 || thread == getpid()) continue;
     const sched_param lowest{};
     if (sched_setscheduler(thread, SCHED_IDLE, &lowest) != 0) (void)setpriority(PRIO_PROCESS, static_cast<id_t>(thread), 19);
@@ -97,8 +97,8 @@ void deprioritize_other_threads() {
 
 }  // namespace
 
-// For the Python module, when the program has ended and the interpreter has not, without its lock.
-// Waits so long at most.
+// Called by the Python module without Python's lock, after the program has ended and before the
+// interpreter does. The argument is the longest wait, in milliseconds.
 extern "C" __attribute__((visibility("default"))) void fuseline_torch_settle(int milliseconds) {
   flt_pause_background_compiles();
   if (Engine::has_threads(torch::autograd::Engine::get_default_engine())) {

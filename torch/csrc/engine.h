@@ -1,4 +1,4 @@
-// The engine's side (torch/engine/src/abi/), as C.
+// The C declarations of the engine (torch/engine/src/abi/).
 #pragma once
 
 #include <cstddef>
@@ -6,7 +6,7 @@
 
 extern "C" {
 
-// A hold on a value: two words that the engine's side fills. No value where both are zero.
+// A reference to a value: two words that the engine fills. Both are zero if there is no value.
 struct FltValue {
   uintptr_t words[2];
 };
@@ -46,13 +46,13 @@ enum FltKind : uint32_t {
   FLT_DRAW,
 };
 
-// As many sizes as a value has at most.
+// The largest rank of a value.
 constexpr size_t FLT_MAX_RANK = 16;
 
 enum FltStatus : int32_t { FLT_OK, FLT_FAILED, FLT_UNSUPPORTED, FLT_WRONG, FLT_OUT_OF_RANGE };
 
 struct FltSite;
-// The place of a text; it lives as long as the process.
+// The call site of a text. It lives as long as the process.
 const FltSite* flt_site(const char* text, size_t len);
 void flt_at(const FltSite* site);
 
@@ -63,21 +63,21 @@ FltStatus flt_record(size_t op, const FltArg* args, size_t arg_count, const FltT
                      FltValue* results, size_t room, size_t* made);
 FltStatus flt_upload(const FltType* type, const void* bytes, size_t len, FltValue* out);
 FltStatus flt_download(const FltValue* value, void* bytes, size_t len);
-// Starts to read a value. `heard` is called once, on any thread, possibly before this returns: with
-// what it was given, whether there is data, and the bytes of it, or what went wrong. It must not
-// wait for the device.
+// Starts to read a value. `heard` is called once, on any thread, possibly before this returns, with
+// `given`, whether there is data, and the bytes or the error message. It must not wait for the
+// device.
 FltStatus flt_fetch(const FltValue* value, void (*heard)(void* given, bool ok, const uint8_t* bytes, size_t len),
                     void* given);
-// A value whose data is to come, and the duty to bring it: given back once, by any thread, with the
-// data or with why there is none.
+// A value whose data comes later. The promise must be consumed once, by any thread, with the data
+// or with an error.
 struct FltPromise;
 FltStatus flt_promise(const FltType* type, FltValue* out, FltPromise** promise);
 FltStatus flt_keep(FltPromise* promise, const void* bytes, size_t len);
 FltStatus flt_break(FltPromise* promise, const char* why, size_t len);
-// How many replicas there are; before the engine is open, how many are asked for.
+// The number of replicas. Before the engine is open, the number that was requested.
 size_t flt_replicas_asked();
 FltStatus flt_replicas(size_t* count);
-// Of and to elements of each replica, one after the other.
+// Transfers the elements of all replicas, one replica after the other.
 FltStatus flt_upload_replicas(const FltType* type, const void* bytes, size_t len, FltValue* out);
 FltStatus flt_download_replicas(const FltValue* value, void* bytes, size_t len);
 FltStatus flt_read(const FltValue* base, const FltType* type, const int64_t* strides, int64_t offset, FltValue* out);

@@ -1,16 +1,16 @@
 // Graphs that are recorded once and called as one op (engine/src/graph.rs), for `torch.compile`
 // (torch_fuseline/_compile.py).
 //
-// A graph is a function of tensors that Python runs once on placeholders, while this thread
-// records. It is recorded once for each kind of inputs: a *variant*. A call finds the variant of
-// its inputs and gives their values to the engine.
+// A graph is a function of tensors. Python runs it once on placeholders while this thread records.
+// It is recorded once for each kind of inputs: a *variant*. A call finds the variant for its inputs
+// and passes their values to the engine.
 //
 // Invariants:
-// - GC1: a variant is used for inputs of the types, sizes and strides that it was recorded for, and
-//   for the same numbers, only.
-// - GC2: results have the strides that they had when it was recorded, and those that shared a
-//   storage share one, with an input too.
-// - GC3: what the graph writes to an input is written to the tensor that is given for it.
+// - GC1: a variant is used only for inputs of the types, sizes and strides that it was recorded
+//   for, and for the same numbers.
+// - GC2: results have the strides of the recording. Results that shared a storage with each other
+//   or with an input share one again.
+// - GC3: what the graph writes to an input is written to the tensor that is passed for it.
 
 #include <ATen/core/Tensor.h>
 #include <c10/util/strides.h>
@@ -46,10 +46,10 @@ struct View {
 };
 
 struct Input {
-  // A tensor of the CPU is uploaded for each call.
+  // Each call uploads the tensors of the CPU.
   enum Kind { kWhole, kStorage, kHost } kind = kWhole;
   View view;
-  // Of the storage's value, where that is what is given.
+  // Sizes of the storage's value, if the storage is passed (kStorage).
   Dims storage;
 
   static Input of(const at::Tensor& tensor) {
@@ -88,7 +88,7 @@ struct Input {
 
 struct Output {
   View view;
-  // One of the storages that a call makes, or one of the inputs, or a tensor that is the same each
+  // The output lies in a storage that the call makes, or in an input, or is the same tensor each
   // time.
   std::optional<size_t> made, input;
   at::Tensor constant;
@@ -106,7 +106,7 @@ struct Variant {
   std::vector<int64_t> numbers;
   std::vector<Input> inputs;
   std::vector<Output> outputs;
-  // Results of a call: storages of outputs, then what the inputs at these places become.
+  // Results of a call: the storages of outputs, then the new values of the inputs in `written`.
   std::vector<Made> made;
   std::vector<size_t> written;
 
@@ -143,12 +143,12 @@ std::shared_ptr<Graph> find(int64_t number) {
   return found->second;
 }
 
-// What this thread records.
+// What this thread is recording.
 struct Recording {
   std::shared_ptr<Graph> graph;
   std::shared_ptr<Variant> variant;
   std::vector<at::Tensor> placeholders;
-  // What they were at the start.
+  // The values of the placeholders at the start.
   std::vector<Value> values;
 };
 thread_local std::unique_ptr<Recording> current;
@@ -280,7 +280,7 @@ std::tuple<bool, std::vector<at::Tensor>> graph_call(int64_t number, std::vector
     for (auto& one : graph->variants) {
       if (!one->is_for(inputs, numbers)) continue;
       variant = one;
-      // What is used is found first.
+      // Move the variant to the front, so that it is found first.
       std::swap(one, graph->variants.front());
       break;
     }
@@ -303,7 +303,7 @@ std::tuple<bool, std::vector<at::Tensor>> graph_call(int64_t number, std::vector
   std::vector<at::Tensor> made, outputs;
   for (size_t at = 0; at < fresh; ++at) made.push_back(make(std::move(results[at]), variant->made[at].dtype, variant->made[at].dims));
   for (size_t at = 0; at < variant->written.size(); ++at) {
-    // GC3. The value is of the storage where that was given, and else of the tensor.
+    // GC3. The value is the storage's if the storage was passed, and otherwise the tensor's.
     const size_t input = variant->written[at];
     const Made& type = variant->made[fresh + at];
     at::Tensor target = inputs[input];
@@ -318,7 +318,7 @@ std::tuple<bool, std::vector<at::Tensor>> graph_call(int64_t number, std::vector
     if (output.made) {
       outputs.push_back(in_storage(made[*output.made], output.view));
     } else if (output.input) {
-      // Offsets were those of a storage of its own where a whole tensor was given.
+      // A whole tensor was recorded as if it had its own storage, so its offset is added.
       const at::Tensor& base = inputs[*output.input];
       View view = output.view;
       if (variant->inputs[*output.input].kind == Input::kWhole) view.offset += base.storage_offset();

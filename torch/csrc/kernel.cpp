@@ -4,16 +4,16 @@
 //   recorded ─► new tensors, or writes
 //
 // A row of the table is an overload in its functional form. In-place and out= overloads are found
-// by their schemas: they have the same arguments, and are the functional form with a write behind
-// it. What the engine has no lowering for with some arguments is decomposed (decompose.h), or
-// computed on the CPU; both are counted.
+// by their schemas: they have the same arguments, and are the functional form followed by a write.
+// A call that the engine cannot lower is decomposed (decompose.h) or computed by the CPU. Both are
+// counted.
 //
 // Invariants:
-// - KN1: results have the types and sizes that PyTorch infers; the engine is checked for it (TB1).
-// - KN2: the key of remembered results contains everything that decides over their types: the
-//   overload, the default dtype, types and sizes of tensors, and all other arguments by value.
-//   Numbers beside tensors (`x * 2`) count by their kind and sign only. Lists of arguments that
-//   differ in these have different keys (Tag).
+// - KN1: results have the types and sizes that PyTorch infers. The engine checks this (TB1).
+// - KN2: the key of cached result types contains everything that they depend on: the overload, the
+//   default dtype, types and sizes of tensors, and all other arguments by value. Numbers beside
+//   tensors (`x * 2`) count only by kind and sign. Argument lists that differ in these have
+//   different keys (Tag).
 
 #include "kernel.h"
 
@@ -59,7 +59,7 @@ struct KeyHash {
   }
 };
 
-// The type of a result; no sizes and an undefined type for a result that is no tensor.
+// The variants of an operator that a kernel is registered for.
 enum class Form { Functional, InPlace, Out };
 
 void fall_back(const c10::OperatorHandle& op, Stack* stack, const std::string& why) {
@@ -71,7 +71,7 @@ void fall_back(const c10::OperatorHandle& op, Stack* stack, const std::string& w
   TORCH_CHECK(replicas() == 1, "fuseline: ", op.operator_name(), " would be computed by the CPU (", why, "), and only with the data of replica 0 of ",
               replicas(), ": compute it of tensors of the CPU, from torch.fuseline.per_replica");
   fallbacks().add(c10::toString(op.operator_name()), why);
-  // What draws numbers draws them from a generator of the CPU's that follows from the one given.
+  // Random ops draw from a CPU generator that is seeded from the given one.
   const auto& args = op.schema().arguments();
   for (size_t at = 0; at < args.size(); ++at) {
     const auto optional = args[at].type()->cast<c10::OptionalType>();
@@ -130,16 +130,17 @@ class Kernel final : public c10::OperatorKernel {
   }
 
  private:
-  // Null if it was, or why it cannot be: an empty text if the engine's message says it.
+  // Returns null if it was recorded, or why it cannot be. An empty text means that the engine's
+  // message says why.
   const char* record(const c10::OperatorHandle& op, Stack* stack);
   bool key_of(c10::ArrayRef<IValue> args, Key& key) const;
-  // Of arguments, and for a factory the type of what it writes to.
+  // Result types for these arguments, and for a factory also for the type that it writes.
   std::shared_ptr<const Outs> infer(c10::ArrayRef<IValue> args, const IValue& dtype);
 
   size_t row_;
   Form form_;
   c10::OperatorHandle functional_;
-  // Arguments of the called overload that are the functional one's.
+  // The number of arguments that the called overload shares with the functional one.
   size_t inputs_;
   const c10::KernelFunction* meta_;
   const InferenceRule rule_;
@@ -150,9 +151,8 @@ class Kernel final : public c10::OperatorKernel {
   std::unordered_map<Key, std::shared_ptr<const Outs>, KeyHash> known_;
 };
 
-// What a word of a key begins: keys are read from left to right without a doubt, so that two lists
-// of arguments that differ have keys that differ. Each argument is a tag, and behind it as many
-// words as tag and words say.
+// Tags of the words of a key. Each argument is a tag followed by as many words as the tag and these
+// words say. The encoding is thus prefix-free: different argument lists have different keys.
 enum Tag : int64_t { kNone, kNoTensor, kTensor, kInt, kDouble, kComplex, kBool, kNumber, kString, kDevice, kGenerator, kInts, kDoubles, kBools, kTensors };
 
 void add_tensor(const at::Tensor& tensor, Key& key) {
@@ -173,7 +173,7 @@ int64_t bits_of(double number) {
   return bits;
 }
 
-// A list: how many, and then each.
+// A list: its length, then its elements.
 template <class List, class Add>
 void add_list(Tag tag, const List& list, Key& key, const Add& add) {
   key.push_back(tag);
@@ -191,7 +191,7 @@ void add_text(const std::string& text, Key& key) {
   }
 }
 
-// A number beside tensors: its kind, and what errors of types depend on, whether it is below zero.
+// A number beside tensors: its kind, and its sign, which type errors depend on.
 void add_number(const c10::Scalar& number, Key& key) {
   key.push_back(kNumber);
   const bool is_negative = !number.isComplex() && !number.isBoolean() && number.toDouble() < 0;
@@ -201,7 +201,7 @@ void add_number(const c10::Scalar& number, Key& key) {
 bool Kernel::key_of(c10::ArrayRef<IValue> args, Key& key) const {
   for (size_t at = 0; at < args.size(); ++at) {
     const IValue& arg = args[at];
-    // A plain integer, such as a dimension, or a number: those are told apart by the schema.
+    // A plain integer, such as a dimension, or a number; the schema tells which.
     const bool is_number = has_tensor_ && functional_.schema().arguments()[at].type()->kind() == c10::TypeKind::NumberType;
     if (is_generator_[at]) {
       key.push_back(kGenerator);
@@ -214,7 +214,7 @@ bool Kernel::key_of(c10::ArrayRef<IValue> args, Key& key) const {
     } else if (arg.isInt()) {
       key.append({kInt, arg.toInt()});
     } else if (arg.isDouble()) {
-      // Beside tensors it decides over no type.
+      // Beside tensors its value does not affect types.
       key.append({kDouble, has_tensor_ ? 0 : bits_of(arg.toDouble())});
     } else if (arg.isBool()) {
       key.append({kBool, arg.toBool()});
@@ -244,14 +244,14 @@ bool Kernel::key_of(c10::ArrayRef<IValue> args, Key& key) const {
 }
 
 at::Tensor on_meta(const at::Tensor& tensor) {
-  // A number in the place of a tensor: meta kernels that are written in Python take it for one.
+  // A scalar tensor of the CPU: meta kernels in Python treat it as a number.
   if (!tensor.defined() || (tensor.device().is_cpu() && tensor.dim() == 0)) return tensor;
   return at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options().device(c10::kMeta));
 }
 
-// PyTorch's meta kernels of nearest neighbours fail for an empty batch, where they check that there
-// is something besides (in 2.15: an integer in the place of a truth value). They are asked for a
-// batch of one.
+// PyTorch's meta kernels of nearest-neighbour resizing fail for an empty batch: their check of the
+// other sizes has an integer where a bool is expected (in 2.15). They are called with a batch of
+// one.
 bool resizes_no_batch(const std::string& name, const at::Tensor& x) {
   if (!x.defined() || x.dim() < 3 || x.size(0) != 0) return false;
   if (name.find("upsample_nearest") == std::string::npos || name.find("backward") != std::string::npos) return false;
@@ -321,8 +321,8 @@ std::shared_ptr<const Outs> Kernel::infer(c10::ArrayRef<IValue> args, const IVal
   return outs;
 }
 
-// Products and what is made of them get tensors that are conjugated only by a mark: PyTorch
-// resolves that for all others.
+// Matrix products and ops built on them get tensors with the conjugate bit set. For all others
+// PyTorch resolves it.
 Value with_bits(Value value, const at::Tensor& tensor) {
   if (!tensor.is_conj() && !tensor.is_neg()) return value;
   Value plain;
@@ -330,10 +330,10 @@ Value with_bits(Value value, const at::Tensor& tensor) {
   return plain;
 }
 
-// Arguments as the engine takes them, and what keeps them alive.
+// Arguments in the engine's form, and the objects that keep them alive.
 struct Passed {
   c10::SmallVector<FltArg, 8> args;
-  // Room for all of them is made before the first, so that none moves.
+  // Reserved up front, so that no element moves.
   c10::SmallVector<Value, 4> values;
   std::vector<std::vector<const FltValue*>> lists;
   std::vector<std::vector<int64_t>> ints;
@@ -360,7 +360,7 @@ struct Passed {
       add_numbers(FLT_COMPLEX, {complex.real(), complex.imag()});
     }
   }
-  // The elements of a vector stay where they are when it is moved.
+  // The elements of a vector stay in place when the vector is moved.
   void add_numbers(uint32_t tag, std::vector<double> list) {
     numbers.push_back(std::move(list));
     add(tag, numbers.back().size()).numbers = numbers.back().data();
@@ -369,7 +369,7 @@ struct Passed {
     ints.push_back(std::move(list));
     add(FLT_INTS, ints.back().size()).ints = ints.back().data();
   }
-  // Null for a tensor that is not there.
+  // Null for an undefined tensor.
   const FltValue* value_of(const at::Tensor& tensor) {
     if (!tensor.defined()) return nullptr;
     values.push_back(with_bits(is_ours(tensor) ? read(tensor) : upload(tensor), tensor));
@@ -379,7 +379,7 @@ struct Passed {
     if (!tensor.defined()) {
       add(FLT_NONE);
     } else if (!is_ours(tensor) && tensor.dim() == 0) {
-      // A number in the place of a tensor.
+      // A scalar tensor of the CPU is passed as a number.
       add_number(tensor.item());
     } else {
       const FltValue* value = value_of(tensor);
@@ -401,7 +401,7 @@ bool is_known(const at::Tensor& tensor) {
           (is_ours(tensor) || tensor.device().is_cpu()));
 }
 
-// Whether an argument can be passed at all.
+// Whether an argument can be passed to the engine at all.
 bool is_known(const IValue& arg) {
   if (arg.isTensor()) return is_known(arg.toTensor());
   if (arg.isTensorList()) {
@@ -409,8 +409,8 @@ bool is_known(const IValue& arg) {
     return std::all_of(list.begin(), list.end(), [](const at::Tensor& tensor) { return is_known(tensor); });
   }
   if (arg.isOptionalTensorList()) {
-    // Truth values in the place of indices: their number, and with it the sizes of the result, is
-    // in their values only.
+    // Masks as indices: the sizes of the result depend on how many elements are true, which only
+    // the data says.
     for (const std::optional<at::Tensor>& tensor : arg.toOptionalTensorList()) {
       if (!tensor || !tensor->defined()) continue;
       if (!is_known(*tensor) || tensor->scalar_type() == c10::kBool || tensor->scalar_type() == c10::kByte) return false;
@@ -443,12 +443,12 @@ const char* Kernel::record(const c10::OperatorHandle& op, Stack* stack) {
                 arg.toTensor().device(), "! (in ", op.operator_name(), ")");
   }
 
-  // check_types makes fewer checks for the calls of a decomposition. The default dtype is that of
-  // results of integers.
+  // `is_decomposing`, because check_types makes fewer checks for the calls of a decomposition. The
+  // default dtype, because integers can produce results of it.
   Key key{is_decomposing(), static_cast<int64_t>(c10::get_default_dtype_as_scalartype())};
   if (!key_of(args, key)) return "an argument of a kind that is not passed";
   IValue dtype;
-  // A factory makes what it writes to.
+  // A factory takes the type of its `out=` argument.
   const auto& whole = functional_.schema().arguments();
   const auto is_type = [](const c10::Argument& arg) { return arg.name() == "dtype"; };
   if (form_ == Form::Out && std::any_of(whole.begin() + inputs_, whole.end(), is_type) && given[inputs_].isTensor()) {
@@ -521,7 +521,7 @@ const char* Kernel::record(const c10::OperatorHandle& op, Stack* stack) {
       return "an argument of a kind that is not passed";
     }
   }
-  // Results that are no tensors are not the engine's.
+  // The engine returns tensors only.
   c10::SmallVector<FltType, 2> types;
   for (const Out& out : *outs) {
     if (out.dtype == c10::ScalarType::Undefined) continue;
@@ -540,7 +540,7 @@ const char* Kernel::record(const c10::OperatorHandle& op, Stack* stack) {
   TORCH_CHECK(status != FLT_WRONG, last_message());
   check(status);
 
-  // What batch norm writes to its running statistics, which its schema does not say.
+  // Batch norm writes its running statistics, which its schema does not say.
   for (size_t more = types.size(); more < made; ++more) {
     const IValue& target = given[3 + more - types.size()];
     if (target.isTensor() && target.toTensor().defined()) write(target.toTensor(), std::move(results[more]));
@@ -565,7 +565,7 @@ const char* Kernel::record(const c10::OperatorHandle& op, Stack* stack) {
     for (IValue& value : returned) stack->push_back(std::move(value));
     return nullptr;
   }
-  // In place, or into the arguments behind the functional form's.
+  // The targets are the first argument, or those after the functional form's.
   std::vector<at::Tensor> targets;
   for (size_t at = form_ == Form::InPlace ? 0 : inputs_; targets.size() < outs->size() && at < count; ++at)
     targets.push_back(given[at].toTensor());
@@ -601,8 +601,8 @@ std::vector<Row> rows() {
   return rows;
 }
 
-// What is made of other ops and has no derivative of its own loses its gradient where it has a
-// kernel.
+// An operator that is composed of others and has no derivative of its own would lose its gradient
+// if it had a kernel.
 bool has_composite_kernel(const c10::OperatorHandle& op) {
   return op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) &&
          !op.hasKernelForDispatchKey(c10::DispatchKey::Autograd);
@@ -631,7 +631,7 @@ Counts& fallbacks() {
 }
 
 void register_kernels() {
-  // Of the types of its operand; PyTorch has no meta kernel for it.
+  // The result has the type of the operand. PyTorch has no meta kernel for this op.
   static torch::Library meta(torch::Library::IMPL, "aten", c10::DispatchKey::Meta, __FILE__, __LINE__);
   const auto running = c10::Dispatcher::singleton().findSchema({"aten::_logcumsumexp", ""});
   if (running && !running->hasKernelForDispatchKey(c10::DispatchKey::Meta))
@@ -657,7 +657,7 @@ void register_kernels() {
       if (is_out && matches(schema, other, inputs) && !has_composite_kernel(op) && done[op.operator_name()]++ == 0)
         implement(op, row, Form::Out, *functional, inputs);
     }
-    // Those whose functional forms have other names.
+    // Operators whose functional forms have other names.
     const std::string in_place = row.name == "aten::normal_functional" ? "aten::normal_" : row.name + "_";
     const std::string overload = row.name == "aten::bernoulli" && row.overload == "p" ? "float" : row.overload;
     for (const auto& op : all[in_place]) {

@@ -5,7 +5,7 @@
 
 namespace fuseline {
 
-// The type of a result. One that is not made has none.
+// The type of a result. A result that is not computed has none.
 struct Out {
   c10::ScalarType dtype = c10::ScalarType::Undefined;
   c10::SmallVector<int64_t, 5> dims;
@@ -16,9 +16,9 @@ using Outs = c10::SmallVector<Out, 2>;
 // Registers a kernel for each row of the engine's table, in its functional, in-place and out=
 // forms.
 void register_kernels();
-// What calls for which the engine has no kernel do.
+// Registers the kernel of calls that the engine has no kernel for.
 void register_fallback();
-// Calls that the CPU computed.
+// The calls that the CPU computed.
 Counts& fallbacks();
 // The operator's function in `at::meta`: it infers the types of results from tensors on the device
 // `meta`. Null if the operator is not structured.

@@ -1,9 +1,9 @@
-// Steps of optimizers over all parameters in one call (`torch.optim`'s `fused=True`), as ops of the
-// device: what is recorded is fused anyway, and no value is waited for. Formulas and their order
-// are those of PyTorch's kernels for CPUs, in at least 32 bits.
+// Optimizer steps over all parameters in one call (`fused=True` in `torch.optim`), as ops of the
+// device. Recorded ops are fused anyway, and no step waits for a value. Formulas and their order
+// are those of PyTorch's CPU kernels, in at least 32 bits.
 //
-// With a gradient scaler (torch.amp.GradScaler) gradients are divided by its factor, in place, and
-// nothing changes where it found infinite ones.
+// With a gradient scaler (torch.amp.GradScaler), gradients are divided by its factor in place. If
+// it found infinite gradients, nothing else changes.
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/Tensor.h>
@@ -37,8 +37,7 @@ struct Step {
   void set(const Tensor& target, const Tensor& value) const {
     target.copy_(found ? at::where(found->eq(1).reshape({}), wide(target), value) : value);
   }
-  // Without the scale, in the direction that is asked for, with the decay of a parameter added to
-  // it.
+  // The gradient without the scale, negated to maximize, with weight decay added.
   Tensor gradient(const Tensor& grad, const Tensor& param) const {
     Tensor value = wide(grad);
     if (scale) {
@@ -51,7 +50,7 @@ struct Step {
   }
 };
 
-// A rate of learning, which is a number or a tensor of one.
+// A learning rate: a number or a tensor with one element.
 struct Rate {
   std::optional<double> number;
   Tensor tensor;
@@ -67,7 +66,7 @@ struct Rate {
   Tensor times(const Tensor& x) const { return number ? x.mul(*number) : x.mul(tensor); }
 };
 
-// `1 - beta^step`, without the digits that the difference would lose in 32 bits.
+// `1 - beta^step`, without the cancellation that a 32-bit subtraction would have.
 Tensor correction(const Tensor& step, double beta) { return step.mul(std::log(beta)).expm1().neg(); }
 
 template <bool is_decoupled>
@@ -94,7 +93,7 @@ void adam(TensorList params, TensorList grads, TensorList means, TensorList squa
   }
 }
 
-// With a number as the rate, and with a tensor.
+// With the learning rate as a number and as a tensor.
 template <bool is_decoupled, class Given>
 void fused_adam(TensorList params, TensorList grads, TensorList means, TensorList squares, TensorList most, TensorList steps, Given rate,
                 double beta1, double beta2, double weight_decay, double eps, bool amsgrad, bool maximize, const Maybe& scale,
@@ -136,7 +135,7 @@ void fused_adagrad(TensorList params, TensorList grads, TensorList sums, TensorL
   }
 }
 
-// Divides gradients by the scale, whose inverse is given, and says whether one is not finite.
+// Multiplies gradients by the inverse of the scale, and sets `found` if one is not finite.
 void unscale(TensorList grads, Tensor& found, const Tensor& inverse) {
   at::AutoDispatchBelowADInplaceOrView guard;
   for (const Tensor& grad : grads) {
@@ -146,8 +145,8 @@ void unscale(TensorList grads, Tensor& found, const Tensor& inverse) {
   }
 }
 
-// The next scale: a smaller one after a gradient that was not finite, a greater one, if that is
-// finite, after so many steps without any.
+// Updates the scale: smaller after a gradient that was not finite, and larger, if that is finite,
+// after `interval` steps without one.
 Tensor& update_scale(Tensor& scale, Tensor& tracker, const Tensor& found, double growth, double backoff, int64_t interval) {
   at::AutoDispatchBelowADInplaceOrView guard;
   const Tensor is_bad = found.gt(0).reshape(scale.sizes());

@@ -1,8 +1,8 @@
 // `parameter.data = other` between devices.
 //
-// PyTorch allows it between the devices on a list of its own (CPU, CUDA, ..), which is what
-// `module.to` moves parameters by, in place. It is allowed here between the CPU and this device for
-// the same reason: both have plain dense tensors.
+// PyTorch allows this between the devices that it lists (CPU, CUDA, ..), and `module.to` moves
+// parameters in place that way. This file allows it between the CPU and this device, since both
+// have plain dense tensors.
 
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/autograd/function.h>
@@ -11,7 +11,7 @@
 
 namespace {
 
-// As torch::autograd::VariableHooks::set_data, without its list of devices.
+// Like torch::autograd::VariableHooks::set_data, without its list of devices.
 void set_data(const at::Tensor& self, const at::Tensor& source) {
   for (const at::Tensor* tensor : {&self, &source}) {
     const c10::Device device = tensor->device();
@@ -21,7 +21,7 @@ void set_data(const at::Tensor& self, const at::Tensor& source) {
               "fuseline: data of a type that has no gradient for a tensor that needs one");
   if (auto* meta = torch::autograd::impl::get_autograd_meta(self)) {
     std::scoped_lock lock(meta->mutex_);
-    // Gradients for what was there before go there.
+    // Gradients of the old data go to the new device.
     if (auto accumulator = meta->grad_accumulator_.lock()) {
       const auto& metadata = accumulator->input_metadata(0);
       if (metadata.device() != source.device() || self.scalar_type() != source.scalar_type()) meta->grad_accumulator_.reset();

@@ -1,9 +1,9 @@
-// Memory of the host that PyTorch calls pinned, for what asks whether it is (DDP does). Transfers
-// copy on the caller's thread, so that it is memory like any other; it is known by its address.
+// Host memory that PyTorch calls pinned, for code that asks whether memory is pinned (DDP does).
+// Transfers copy on the caller's thread, so this is ordinary memory, recognized by its address.
 
 #include "pinned.h"
 
-// The header lays out its own objects by a size that GCC warns of.
+// GCC warns about the layout of objects in this header.
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC diagnostic ignored "-Winterference-size"
 #endif
@@ -33,10 +33,10 @@ void free_pinned(void* data) {
   c10::GetDefaultCPUAllocator()->raw_deallocate(data);
 }
 
-// What is freed is the CPU's allocator's again: nothing is cached, and so nothing is counted.
+// Freed memory goes back to the CPU's allocator: nothing is cached, so there are no statistics.
 struct Pinned final : public at::HostAllocator {
   c10::DataPtr allocate(size_t bytes) override {
-    // An address of its own, also for nothing.
+    // Even an empty block gets an address of its own.
     void* data = c10::GetDefaultCPUAllocator()->raw_allocate(std::max<size_t>(bytes, 1));
     std::scoped_lock lock(mutex);
     pinned.insert(data);
@@ -44,7 +44,7 @@ struct Pinned final : public at::HostAllocator {
   }
   c10::DeleterFnPtr raw_deleter() const override { return &free_pinned; }
   void copy_data(void* to, const void* from, size_t bytes) const override { default_copy_data(to, from, bytes); }
-  // A transfer has copied what it needs when its call returns.
+  // A transfer has made its copy when its call returns.
   bool record_event(void*, void*, c10::Stream) override { return true; }
   void empty_cache() override {}
   at::HostStats get_stats() override { return {}; }
@@ -59,7 +59,7 @@ Pinned& the_allocator() {
 
 REGISTER_HOST_ALLOCATOR(c10::DeviceType::PrivateUse1, &the_allocator())
 
-// PyTorch checks the type of the device that memory is pinned for, but not its index.
+// PyTorch checks the device type that memory is pinned for, but not the index.
 void check_index(std::optional<at::Device> device) {
   if (device && device->is_privateuseone()) check_device(*device);
 }

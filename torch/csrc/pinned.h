@@ -1,4 +1,4 @@
-// Memory of the host that PyTorch calls pinned. See pinned.cpp.
+// Host memory that PyTorch calls pinned. See pinned.cpp.
 #pragma once
 
 #include <c10/core/Allocator.h>
@@ -6,7 +6,7 @@
 namespace fuseline {
 
 c10::Allocator* pinned_allocator();
-// Whether there is such memory at this address.
+// Whether this address is in pinned memory.
 bool is_pinned(const void* data);
 
 }  // namespace fuseline

@@ -1,9 +1,9 @@
 // PyTorch's profiler, and ranges of the program in the engine's timeline.
 //
 // The profiler times an op between two events on its device. Here ops are recorded and run together
-// later, so there is no time of one op: it is told none. When regions run is in the engine's
-// timeline, and so are ranges of the program (`record_function`, steps of optimizers) while it is
-// kept: the outermost ones are its steps.
+// later, so no single op has a time, and the profiler gets none. The engine's timeline has the
+// times of regions. While one is being recorded, it also has ranges of the program
+// (`record_function`, optimizer steps); the outermost ranges are its steps.
 
 #include <ATen/record_function.h>
 #include <c10/util/ApproximateClock.h>
@@ -19,7 +19,7 @@ namespace {
 
 thread_local int depth = 0;
 
-// A timeline that has ended meanwhile takes no marks; nothing else can go wrong.
+// Marks are ignored after the timeline has ended; nothing else can go wrong.
 void mark(const char* name) { (void)flt_profile_mark(name, std::strlen(name)); }
 
 std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& range) {
@@ -45,7 +45,7 @@ struct Profiler final : torch::profiler::impl::ProfilerStubs {
   void rangePop() const override {}
   bool enabled() const override { return true; }
   void onEachDevice(std::function<void(int)> op) const override { op(0); }
-  // What goes wrong is told to whoever reads it.
+  // Errors are reported to readers.
   void synchronize() const override { (void)flt_synchronize(); }
 };
 
@@ -57,7 +57,7 @@ const bool is_registered = [] {
 
 }  // namespace
 
-// For the Python module: whether ranges are told from now on.
+// For the Python module: whether ranges are reported from now on.
 extern "C" __attribute__((visibility("default"))) void fuseline_torch_ranges(int are_told) {
   if (handle) at::removeCallback(*handle);
   handle.reset();

@@ -1,7 +1,6 @@
-// The case that most calls are: tensors of one type and one shape, each all of its storage.
-// Inference, arguments and the key that types of results are remembered under are left out then;
-// everything else goes the common way. A row's lowering and what is here record the same ops
-// (engine/src/quick.rs).
+// The fast path for most calls: tensors of one type and one shape, each covering its storage. It
+// skips type inference, the argument list and the key of cached result types. All other calls take
+// the general path. A row's lowering and this file record the same ops (engine/src/quick.rs).
 
 #include "quick.h"
 
@@ -19,8 +18,7 @@
 namespace fuseline {
 namespace {
 
-// The common way of an overload. There is one for each kernel below, and it lives until the process
-// ends.
+// The general path of an overload. Each kernel below has one, which lives until the process ends.
 struct Common {
   c10::BoxedKernel kernel;
   std::optional<c10::OperatorHandle> op;
@@ -33,7 +31,7 @@ struct Common {
   }
 };
 
-// By the engine's numbers.
+// The order is that of the engine's numbers.
 enum Two : size_t { kAdd, kSub, kMul, kDiv, kEq, kNe, kLt, kLe, kGt, kGe, kMm, kTwo };
 enum One : size_t { kNeg, kExp, kLog, kSqrt, kRsqrt, kSin, kCos, kTanh, kSigmoid, kOne };
 
@@ -64,10 +62,10 @@ Common& common_of_where() {
 
 constexpr bool compares(Two op) { return op >= kEq && op <= kGe; }
 
-// Types that rows compute in as they are.
+// Types that rows compute in without a conversion.
 bool is_plain_float(c10::ScalarType dtype) { return dtype == c10::ScalarType::Float || dtype == c10::ScalarType::Double; }
 
-// A number in the place of a tensor, as Python's operators make it.
+// A number that Python's operators have wrapped in a scalar tensor.
 std::optional<double> number_of(const at::Tensor& tensor) {
   if (!tensor.unsafeGetTensorImpl()->is_wrapped_number() || !tensor.device().is_cpu()) return std::nullopt;
   switch (tensor.scalar_type()) {
@@ -168,8 +166,7 @@ at::Tensor sum(const at::Tensor& a, at::OptionalIntArrayRef dim, bool keeps, std
     const CallSite site;
     const int64_t rank = a.dim();
     const c10::IntArrayRef given = dim.value_or(c10::IntArrayRef());
-    // Over all dimensions if none is given. Those of no dimensions are for the common way, and so
-    // are errors.
+    // All dimensions if none is given. Tensors without dimensions and errors take the general path.
     std::array<bool, FLT_MAX_RANK> is_summed{};
     c10::SmallVector<int64_t, 6> axes, sizes;
     bool is_right = rank > 0 || given.empty();

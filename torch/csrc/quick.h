@@ -1,5 +1,5 @@
-// Kernels without a stack in front of the boxed one (kernel.cpp), for the overloads that programs
-// call most.
+// Kernels without a stack in front of the boxed kernel (kernel.cpp), for the most frequent
+// overloads.
 #pragma once
 
 #include <ATen/core/boxing/BoxedKernel.h>
@@ -8,7 +8,8 @@
 
 namespace fuseline {
 
-// Registers one for an overload if there is one; the boxed kernel takes what it leaves.
+// Registers such a kernel for an overload, if there is one. It delegates the remaining cases to the
+// boxed kernel.
 bool register_quick(torch::Library& library, const c10::OperatorHandle& op, const c10::BoxedKernel& boxed);
 
 }  // namespace fuseline

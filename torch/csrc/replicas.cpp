@@ -1,27 +1,25 @@
 // The device as several replicas, and collectives between them: ops of the recorded program, inside
-// of its executables.
+// its executables.
 //
 //   one program ─► one executable ─► replica 0, 1, .. (a device of XLA each, with data of its own)
 //                  └ with the collectives in it, fused with what is around them
 //
-// A tensor has data on each replica. Ops compute on each by itself; what goes between them are ops
-// as well: rows of the engine's table (engine/src/ops/replicas.rs). `Replicas` is a backend of
-// torch.distributed whose ranks are the replicas: a call records one of these ops and writes its
-// result, and is complete when it returns, since what is recorded next comes after it. `Done` is
-// what it returns.
+// A tensor has data on each replica, and ops compute on each separately. Communication consists of
+// ops as well: rows of the engine's table (engine/src/ops/replicas.rs). `Replicas` is a backend of
+// torch.distributed whose ranks are the replicas. A call records one of these ops, writes its
+// result and returns a `Done`, which is already complete because later ops come after it.
 //
-// There is one Python program and its rank is 0, on all replicas: nothing here depends on the rank.
-// What is about one rank only (the result of a `reduce`) is selected by the number of the replica,
-// which is a value of the program. What would need several programs (`send`) is refused.
+// There is one Python program. Its rank is 0, and it runs on all replicas, so nothing here depends
+// on the rank. What concerns one rank only (the result of a `reduce`) is selected by the replica
+// index, which is a value of the program. What would need several programs (`send`) is refused.
 //
 // Invariants:
-// - RP1: nothing reads data here but `replica_download` and `agreed`. A collective ends no region.
-// - RP2: data of one replica never decides for another without notice. What the CPU would compute
-//   instead is refused where there are several (kernel.cpp), as is a decomposition that reads data
-//   (basics.cpp), and a truth value or an integer that is read to be a number of Python's has to be
-//   the same on all (`agreed`).
+// - RP1: only `replica_download` and `agreed` read data here. A collective ends no region.
+// - RP2: data of one replica never silently decides for another. With several replicas, calls that
+//   the CPU would compute are refused (kernel.cpp), and so are decompositions that read data
+//   (basics.cpp). A bool or integer that Python reads must be the same on all replicas (`agreed`).
 // - RP3: collectives of processes (distributed.cpp) would move the data of replica 0 only, and are
-//   refused where there are several.
+//   refused with several replicas.
 
 #include "replicas.h"
 
@@ -58,7 +56,7 @@ using Tensors = std::vector<at::Tensor>;
 
 // ----- ops -----
 
-// A schema's op, found once.
+// The op of a schema, looked up once.
 template <typename Signature, typename... Args>
 at::Tensor call(const c10::OperatorHandle& op, Args&&... args) {
   return op.typed<Signature>().call(std::forward<Args>(args)...);
@@ -95,8 +93,8 @@ at::Tensor own_chunk(const at::Tensor& tensor) {
   return call<at::Tensor(const at::Tensor&, int64_t)>(op, tensor, int64_t{0});
 }
 
-// Types of the results. Sizes are looked up and remembered like those of PyTorch's ops (KN2); how
-// many replicas there are does not change.
+// Types of the results. The sizes are cached like those of PyTorch's ops (KN2); the number of
+// replicas never changes.
 
 int64_t count() { return static_cast<int64_t>(replicas()); }
 
@@ -116,7 +114,7 @@ at::Tensor resized_meta(const at::Tensor& self, int64_t dim, bool is_whole) {
 }
 
 TORCH_LIBRARY_FRAGMENT(fuseline, m) {
-  // Its operand says the device.
+  // The operand selects the device.
   m.def("replica_index(Tensor like) -> Tensor");
   m.def("replica_all_reduce(Tensor self, str op) -> Tensor");
   m.def("replica_all_gather(Tensor self, int dim) -> Tensor");
@@ -188,7 +186,7 @@ TORCH_LIBRARY_IMPL(fuseline, PrivateUse1, m) { m.impl("replica_download", &downl
 
 // ----- the backend -----
 
-// What Python gets for a call. For the program it is complete.
+// The Work that Python gets for a call. It counts as complete.
 class Done final : public c10d::Work {
  public:
   Done(OpType type, Tensors results) : Work(0, type), results_(std::move(results)) {}
@@ -202,8 +200,8 @@ class Done final : public c10d::Work {
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override {
     auto type = c10::ListType::create(c10::TensorType::get());
     auto future = c10::make_intrusive<c10::ivalue::Future>(type, std::vector<c10::Device>{c10::Device(kDevice, 0)});
-    // Without storages no events are recorded for them, each of which would end a region: there is
-    // one stream, and nobody has to wait in it.
+    // Storages would make the future record events, each of which would end a region. They are
+    // omitted: there is one stream, so nothing has to wait.
     future->markCompleted(c10::IValue(results_), std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>>());
     return future;
   }
@@ -212,7 +210,7 @@ class Done final : public c10d::Work {
   const Tensors results_;
 };
 
-// How the row knows what combines elements of a type.
+// The row's name for the reduction of an element type.
 const char* combiner(const char* name, const at::Tensor& tensor, const ReduceOp& op) {
   const auto dtype = tensor.scalar_type();
   const bool is_bool = dtype == at::kBool, is_integer = c10::isIntegralType(dtype, true), is_complex = c10::isComplexType(dtype);
@@ -233,7 +231,7 @@ const char* combiner(const char* name, const at::Tensor& tensor, const ReduceOp&
   return how;
 }
 
-// While a collective is recorded. Gradients are the business of whoever calls one.
+// Active while a collective is recorded. Gradients are up to the caller.
 struct Scope {
   const CallSite site;
   const at::AutoDispatchBelowADInplaceOrView no_gradient;
@@ -369,8 +367,7 @@ class Replicas final : public c10d::Backend {
   c10::intrusive_ptr<c10d::Work> recv(Tensors&, int, int) override { no_pairs("recv"); }
   c10::intrusive_ptr<c10d::Work> recvAnysource(Tensors&, int) override { no_pairs("recv"); }
 
-  // There is nobody to wait for but the devices, which is what a barrier is for where it measures
-  // time.
+  // Waits for the devices, as programs that measure time expect of a barrier.
   c10::intrusive_ptr<c10d::Work> barrier(const c10d::BarrierOptions&) override {
     const CallSite site;
     check(flt_synchronize());
@@ -396,7 +393,7 @@ class Replicas final : public c10d::Backend {
     return lists[0];
   }
 
-  // Whether elements of one tensor can be those of another, of which one has so many times as many.
+  // Checks that the types match and that `more` has `times` as many elements as `less`.
   static void check_pair(const char* name, const at::Tensor& less, const at::Tensor& more, int64_t times) {
     check_ours(less, name);
     check_ours(more, name);
@@ -410,7 +407,7 @@ class Replicas final : public c10d::Backend {
     return rank;
   }
 
-  // Who has the list is replica 0, since the program's rank is 0.
+  // Only rank 0, which is the program's rank, can have the list.
   static void check_root(const char* name, int64_t root, const char* instead) {
     TORCH_CHECK(root == 0, "fuseline: ", name, ": replica ", root, " has no list of its own, the one program is at rank 0: use ", instead);
   }
@@ -420,10 +417,10 @@ class Replicas final : public c10d::Backend {
                 " broadcast, or processes of their own");
   }
 
-  // What all have, in a new first dimension.
+  // The data of all replicas, in a new first dimension.
   static at::Tensor gathered(const at::Tensor& tensor) { return all_gathered(tensor.unsqueeze(0)); }
 
-  // A list as one tensor, each part of the sizes of `like`.
+  // The list as one tensor. Each part has the sizes of `like`.
   at::Tensor stacked(const Tensors& list, const at::Tensor& like, const char* name) const {
     TORCH_CHECK(list.size() == replicas(), "fuseline: ", name, ": ", list.size(), " inputs for ", size_, " replicas");
     for (const at::Tensor& part : list) {
@@ -443,8 +440,7 @@ class Replicas final : public c10d::Backend {
   }
 };
 
-// Gives a group, which has as many ranks as there are replicas, its backend: it has no class in
-// Python.
+// Gives a group with one rank per replica its backend, which has no Python class.
 void add_replicas(const c10::intrusive_ptr<c10d::ProcessGroup>& group) {
   group->setBackend(kDevice, c10d::ProcessGroup::BackendType::CUSTOM, c10::make_intrusive<Replicas>());
 }

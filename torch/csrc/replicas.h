@@ -7,11 +7,11 @@
 
 namespace fuseline {
 
-// How many there are. The engine is open afterwards.
+// The number of replicas. Opens the engine.
 size_t replicas();
-// The data of all of them, in a new first dimension, on the CPU.
+// The data of all replicas, in a new first dimension, on the CPU.
 at::Tensor download_each(const at::Tensor& tensor);
-// The one element of a tensor; throws if it is not the same on all replicas.
+// The single element of a tensor. Throws if it differs between replicas.
 at::Scalar agreed(const at::Tensor& tensor);
 
 }  // namespace fuseline

@@ -1,23 +1,24 @@
-// Which line of the Python program an op comes from.
+// Finds the line of the Python program that records an op.
 //
-// A kernel runs without the interpreter's lock, and taking it for every op would cost more than the
-// op. It need not be: the frames of a thread change by that thread only, which is here. So the
-// chain of frames is read as it lies in memory, two words a frame: the next instruction, which
-// stands for the line, and the frame that called. What an instruction stands for is asked of Python
-// once, with its lock, and remembered.
+// A kernel runs without the interpreter's lock, and taking the lock for every op would cost more
+// than the op. It is not needed: only a thread itself changes its frames, and that thread is here.
+// So this file reads the chain of frames from memory, two words per frame: the next instruction,
+// which identifies the line, and the calling frame. It asks Python once per instruction, with the
+// lock, for the line and caches the answer.
 //
-// Where the words of a frame lie is known for some versions of Python, and compared with what
-// Python itself says before it is used (_sites.py). For others every op asks Python; then that is
-// done in debug mode only, unless the user says otherwise.
+// The layout of frames is known for some versions of Python, and is compared with what Python
+// reports before it is used (_sites.py). With other versions each op would have to ask Python, so
+// they do so only in debug mode unless the user turns it on.
 //
-// The backward thread has no frames. There the forward op counts for which the node was made: nodes
-// have numbers, and the number that the next one gets is known when the forward op is recorded.
+// The backward thread has no frames. There the call site is that of the forward op that made the
+// autograd node: nodes are numbered, and the number of the next node is known when the forward op
+// is recorded.
 //
 // Invariants:
-// - ST1: code whose instructions are remembered is never freed (a reference is kept), so that an
-//   instruction stands for one line for ever.
-// - ST2: frames are read by the thread that they belong to, while Python runs none of its code.
-// - ST3: Python's lock is not taken by who holds a lock of this library.
+// - ST1: code whose instructions are cached is never freed (a reference is kept), so an instruction
+//   identifies one line forever.
+// - ST2: a thread reads only its own frames, while Python runs none of its code.
+// - ST3: no thread takes Python's lock while it holds a lock of this library.
 
 #include "site.h"
 
@@ -42,7 +43,7 @@
 namespace fuseline {
 namespace {
 
-// A place, or that a frame is none: it is PyTorch's own.
+// A call site, or the fact that a frame is PyTorch's own and does not count.
 struct Place {
   const FltSite* site = nullptr;
   uint32_t number = 0;
@@ -68,11 +69,11 @@ struct Python {
 Python python{};
 std::vector<std::string> skipped;
 
-// Where the words of a thread and a frame are, in bytes.
+// Offsets of fields of threads and frames, in bytes.
 struct Layout {
   size_t frame_of_thread, frame_behind, code, instruction, back, owner;
   bool is_behind;  // The frame is behind a pointer.
-  int no_python;   // The owner of frames that are no Python's.
+  int no_python;   // The owner of frames without Python code.
 };
 std::optional<Layout> layout_of(int version) {
   switch (version) {
@@ -100,18 +101,18 @@ const void* top() {
 }
 bool is_pythons(const void* frame) { return word<signed char>(frame, layout.owner) != layout.no_python; }
 
-// ----- what is known -----
+// ----- the cache of call sites -----
 
 std::mutex mutex;
 std::vector<std::unique_ptr<const Place>> places;
 std::unordered_map<std::string, const Place*> by_text;
 std::unordered_map<const void*, const Place*> by_instruction;
 std::unordered_set<const void*> kept;
-// Of more code Python is asked every time: a program that makes code all the time must not keep all
-// of it.
+// Beyond this much code, each op asks Python: a program that generates code all the time must not
+// keep all of it.
 constexpr size_t kMostCode = 1 << 16;
 
-// Under the lock.
+// Needs the lock.
 const Place* place_of(const std::string& text) {
   if (auto found = by_text.find(text); found != by_text.end()) return found->second;
   auto made = std::make_unique<Place>();
@@ -124,7 +125,7 @@ const Place* place_of(const std::string& text) {
   return place;
 }
 
-// An attribute that is a text; with Python's lock.
+// A text attribute. Needs Python's lock.
 std::string text_of(void* object, const char* name) {
   std::string text;
   if (void* value = python.attribute(object, name)) {
@@ -141,8 +142,8 @@ bool is_skipped(const std::string& file) {
   return false;
 }
 
-// Asks Python for the frames of this thread, and remembers what their instructions stand for. The
-// place is that of the innermost one that is not PyTorch's own.
+// Asks Python for the frames of this thread and caches the lines of their instructions. Returns the
+// call site of the innermost frame that is not PyTorch's own.
 const Place* ask(bool remembers) {
   const Place* result = &kNone;
   const int state = python.take();
@@ -162,12 +163,12 @@ const Place* ask(bool remembers) {
       std::scoped_lock lock(mutex);
       const Place* place = is_own ? &kNone : place_of(text);
       if (result == &kNone) result = place;
-      // Frames that Python does not show are passed by.
+      // Skips frames that Python does not show.
       while (raw != nullptr && (!is_pythons(raw) || word<const void*>(raw, layout.code) != code))
         raw = word<const void*>(raw, layout.back);
       if (raw != nullptr && (kept.size() < kMostCode || kept.count(code) != 0)) {
         by_instruction.emplace(word<const void*>(raw, layout.instruction), place);
-        // The reference is kept (ST1).
+        // Keep the reference (ST1).
         if (kept.insert(code).second) code = nullptr;
       }
       if (raw != nullptr) raw = word<const void*>(raw, layout.back);
@@ -176,7 +177,7 @@ const Place* ask(bool remembers) {
     void* outer = python.back(frame);
     python.drop(frame);
     frame = outer;
-    // Of those further out nobody asks before they are the innermost ones.
+    // Frames further out are looked up only once they are the innermost ones.
     if (result != &kNone && frame != nullptr) {
       python.drop(frame);
       break;
@@ -192,13 +193,13 @@ struct Latest {
   const Place* place;
 };
 
-// What this thread knows of itself.
+// State of this thread.
 struct Here {
   bool is_inside = false;
   uint32_t thread = static_cast<uint32_t>(at::RecordFunction::currentThreadId() * 0x9e3779b97f4a7c15u >> 32);
   std::array<Latest, kLatest> latest{};
 };
-// Found by a plain pointer, and freed by what is set up beside it.
+// A plain pointer is fast to read; `Owner` frees the state.
 thread_local Here* this_here = nullptr;
 Here& make_here() {
   static thread_local struct Owner {
@@ -210,7 +211,7 @@ Here& make_here() {
 }
 Here& here() { return C10_LIKELY(this_here != nullptr) ? *this_here : make_here(); }
 
-// The place of an instruction; null if it is not known.
+// The call site of an instruction, or null if it is not cached.
 const Place* known(Here& here, const void* instruction) {
   const auto bits = reinterpret_cast<uintptr_t>(instruction);
   Latest& latest = here.latest[(bits >> 1 ^ bits >> 10) % kLatest];
@@ -234,8 +235,8 @@ const Place* walk(Here& here) {
 
 // ----- forward and backward -----
 
-// The forward op of an autograd node, by its number and thread: a word of the number and that of
-// its place. Of so many nodes.
+// The forward op of an autograd node, by node number and thread. Each entry holds a word of the
+// number and the number of the call site.
 constexpr size_t kNodes = 1 << 14;
 std::array<std::atomic<uint64_t>, kNodes> forward{};
 
@@ -265,7 +266,7 @@ const Place* in_backward() {
   std::unique_lock lock(mutex);
   if (auto found = known.find(key); found != known.end()) return found->second;
   lock.unlock();
-  // Of a node that is written in Python the name is asked of Python.
+  // The name of a node that is written in Python comes from Python.
   const std::string name = node->name();
   lock.lock();
   const std::string text = is_noted ? places[from]->text + ", backward (" + name + ")" : "backward (" + name + ")";
@@ -275,9 +276,9 @@ const Place* in_backward() {
 // ----- switches -----
 
 enum Way : int { kOff, kWalk, kAsk };
-// What the user said: -1 is nothing.
+// The user's setting; -1 means none.
 std::atomic<int> wanted{-1};
-// How lines are found, if they are to be.
+// How call sites are found, if at all.
 std::atomic<int> way{kOff};
 
 const Place* unnamed() {
@@ -315,7 +316,7 @@ CallSite::CallSite() {
   try {
     place = find_place(here);
   } catch (const std::exception&) {
-    // Whoever records must not fail because nobody can say where it is.
+    // An unknown call site must not make recording fail.
   }
   flt_at(place->site);
 }
@@ -337,8 +338,8 @@ void want_sites() {
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
 
-// Python's functions, in the order of the struct; and folders whose frames are passed by, a line
-// each.
+// Takes Python's functions in the order of the struct, and the folders whose frames are skipped,
+// one per line.
 EXPORT void fuseline_torch_sites_init(void* const* functions, const char* folders) {
   static_assert(sizeof(fuseline::Python) % sizeof(void*) == 0, "addresses and nothing else");
   std::memcpy(static_cast<void*>(&fuseline::python), functions, sizeof fuseline::python);
@@ -346,8 +347,8 @@ EXPORT void fuseline_torch_sites_init(void* const* functions, const char* folder
     fuseline::skipped.emplace_back(folders, end);
 }
 
-// The code and the next instruction of the innermost frames of this thread, as they are read for
-// this version of Python. How many; 0 where it is not known how.
+// Returns code and next instruction of the innermost frames of this thread, read with the layout of
+// this version of Python. The result is their number, or 0 if the layout is not known.
 EXPORT size_t fuseline_torch_frames(int version, const void** codes, const void** instructions, size_t room) {
   const auto found = fuseline::layout_of(version);
   if (!found) return 0;
@@ -362,8 +363,8 @@ EXPORT size_t fuseline_torch_frames(int version, const void** codes, const void*
   return count;
 }
 
-// 0: lines are not looked for; 1: frames are read; 2: Python is asked.
+// 0: no call sites; 1: read frames; 2: ask Python.
 EXPORT void fuseline_torch_sites_way(int way) { fuseline::way.store(way); }
-// What the user says: no, yes, or -1 for neither. Returns what was said before.
+// Sets the user's choice: no, yes, or -1 for neither. Returns the previous one.
 EXPORT int fuseline_torch_sites_want(int wanted) { return fuseline::wanted.exchange(wanted); }
 EXPORT int fuseline_torch_sites_has() { return fuseline::way.load(); }

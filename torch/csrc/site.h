@@ -1,12 +1,12 @@
-// The line of the Python program that a call comes from: said to the engine before anything is
-// recorded, so that errors can name it.
+// The call site of a call: the engine gets it before anything is recorded, so that errors can name
+// it.
 #pragma once
 
 namespace fuseline {
 
-// While it is alive, what this thread records and reads is for the line that called. The outermost
-// one counts. Not under a lock: a line that is met for the first time is asked of Python, which
-// another thread may have.
+// While this object lives, what the thread records and reads belongs to the calling line. The
+// outermost object counts. Do not create one under a lock: a new line is looked up in Python, whose
+// lock another thread may hold.
 class CallSite {
  public:
   CallSite();
@@ -15,12 +15,12 @@ class CallSite {
   CallSite& operator=(const CallSite&) = delete;
 
  private:
-  // Of this thread, if this is the outermost one.
+  // The flag of this thread, if this object is the outermost one.
   bool* is_inside_ = nullptr;
 };
 
-// After an error whose line is not known: from now on lines are looked for, whatever it costs,
-// unless the user has said no.
+// Called after an error whose line is unknown: looks for lines from now on, at any cost, unless the
+// user has turned them off.
 void want_sites();
 
 }  // namespace fuseline

@@ -75,8 +75,8 @@ thread_local uint64_t current = 0;
 constexpr uint64_t kMark = 0x9e6c63d0876a9f1b;
 uint64_t mark_of(const Buf* buf) { return reinterpret_cast<uintptr_t>(buf) ^ kMark; }
 
-// What storages hold, in bytes, and how many there have been. Only added to and subtracted from:
-// nothing is ordered by them.
+// Bytes and number of allocations of storages. The counters are only added to and subtracted from,
+// so nothing is ordered by them.
 struct Held {
   std::atomic<int64_t> bytes{0}, count{0}, peak_bytes{0}, peak_count{0}, all_bytes{0}, all_count{0};
 
@@ -106,8 +106,7 @@ void delete_buf(void* context) {
   delete buf;
 }
 
-// The storages as an allocator of PyTorch's. It caches nothing: what is reserved is what is
-// allocated.
+// The storages as a PyTorch allocator. It caches nothing, so reserved equals allocated memory.
 class Bufs final : public c10::DeviceAllocator {
  public:
   c10::DataPtr allocate(size_t bytes) override {
@@ -140,7 +139,7 @@ class Bufs final : public c10::DeviceAllocator {
     for (auto* one : {&stats.allocation, &stats.segment, &stats.active}) (*one)[kAll] = count;
     return stats;
   }
-  // What is freed is what was allocated less what is alive, so both begin there.
+  // Freed memory is computed as allocated minus live memory, so both restart there.
   void resetAccumulatedStats(c10::DeviceIndex index) override {
     check_device({kDevice, index});
     held.all_bytes = held.bytes.load();
@@ -151,13 +150,13 @@ class Bufs final : public c10::DeviceAllocator {
     held.peak_bytes = held.bytes.load();
     held.peak_count = held.count.load();
   }
-  // Of the host: the memory of other devices is the plugin's, which does not say.
+  // Host memory: plugins do not report the memory of other devices.
   std::pair<size_t, size_t> getMemoryInfo(c10::DeviceIndex index) override {
     check_device({kDevice, index});
     const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
     return {page * static_cast<size_t>(sysconf(_SC_AVPHYS_PAGES)), page * static_cast<size_t>(sysconf(_SC_PHYS_PAGES))};
   }
-  // What a clone of an allocation does: the same value in another storage.
+  // Clones an allocation: the same value in another storage.
   void copy_data(void* to, const void* from, std::size_t) const override {
     Buf* source = const_cast<Buf*>(static_cast<const Buf*>(from));
     Buf* target = static_cast<Buf*>(to);
@@ -170,8 +169,8 @@ class Bufs final : public c10::DeviceAllocator {
 
 Bufs bufs;
 
-// The Buf at an address that somebody else has put into a storage, or null (SB5). What is there is
-// read as a file, which may fail where memory may not.
+// The Buf at an address that other code has put into a storage, or null (SB5). The mark is read
+// through a file, because a read of invalid memory through a file returns an error.
 Buf* buf_at(void* data) {
   Buf* buf = static_cast<Buf*>(data);
   static const int memory = open("/proc/self/mem", O_RDONLY | O_CLOEXEC);
@@ -187,19 +186,19 @@ Buf& buf_of(c10::StorageImpl* storage) {
   const c10::DataPtr& data = storage->data_ptr();
   if (C10_LIKELY(data.get_deleter() == &delete_buf)) return *static_cast<Buf*>(data.get_context());
   Buf* buf = buf_at(data.get());
-  // Fake tensors have the device and no data.
+  // Fake tensors have the device but no data.
   TORCH_CHECK(buf != nullptr, "fuseline: a tensor without data is used as one of the device");
   return *buf;
 }
 
-// Zeros for a storage, in the graph if that is where it was made (SB4).
+// Zeros for a storage, recorded in the graph if the storage was made there (SB4).
 Value zeros_for(const Buf& buf, const FltType& type) {
   Value zeros;
   check(flt_zeros(&type, buf.recording != 0 && buf.recording == recording(), zeros.out()));
   return zeros;
 }
 
-// What a storage is after a write through a view, and the sizes that it has then.
+// The value of a storage after a write through a view, and its sizes.
 Value written(const Value& base, const FltType& type, const int64_t* strides, int64_t offset, const Value& value,
               c10::SmallVector<int64_t, 5>& dims) {
   Value next;
@@ -210,7 +209,7 @@ Value written(const Value& base, const FltType& type, const int64_t* strides, in
   return next;
 }
 
-// The value of the storage of a tensor; zeros if nobody has written to it. Under the lock.
+// The value of a tensor's storage, or zeros if nothing was written. Needs the lock.
 const Value& base_of(Buf& buf, const at::Tensor& tensor) {
   if (!buf.value) {
     const int64_t size = tensor.dtype().itemsize();
@@ -221,7 +220,7 @@ const Value& base_of(Buf& buf, const at::Tensor& tensor) {
   return buf.value;
 }
 
-// Whether a tensor is all of its storage, in row-major order.
+// Whether a tensor covers its storage in row-major order.
 bool covers(const Buf& buf, const at::Tensor& tensor) {
   return tensor.storage_offset() == 0 && tensor.is_contiguous() &&
          static_cast<size_t>(tensor.numel()) * tensor.dtype().itemsize() == buf.bytes;
@@ -254,8 +253,8 @@ Value read(const at::Tensor& tensor) {
   FltType type = type_of(tensor.scalar_type(), tensor.sizes());
   Value value;
   check(flt_read(base_of(buf, tensor).get(), &type, tensor.strides().data(), tensor.storage_offset(), value.out()));
-  // What was filled as bytes (files are read so) and is read as numbers is numbers from now on. Not
-  // truth values: any byte is one.
+  // A storage that was filled as bytes, as file readers do, and is read as numbers holds numbers
+  // from now on. Bool is excluded: any byte is a bool.
   const bool is_plain = recording() == 0 && buf.dtype == c10::ScalarType::Byte && tensor.scalar_type() != c10::ScalarType::Bool;
   if (is_plain && tensor.scalar_type() != c10::ScalarType::Byte && covers(buf, tensor)) {
     buf.value = value.another();
@@ -268,7 +267,7 @@ Value read(const at::Tensor& tensor) {
 Value read_bytes(const at::Tensor& tensor) {
   Buf& buf = buf_of(tensor);
   std::scoped_lock lock(buf.mutex);
-  // Of a byte that is neither 0 nor 1 a truth value has to be made.
+  // A byte other than 0 or 1 must be converted to a bool.
   if (!buf.value || (tensor.scalar_type() == c10::ScalarType::Bool && buf.dtype != c10::ScalarType::Bool)) return Value();
   return covers(buf, tensor) ? buf.value.another() : Value();
 }
@@ -294,8 +293,8 @@ Value read_storage(const at::Tensor& tensor) {
 
 namespace {
 
-// The elements of a tensor whose dimensions of stride zero, which repeat them, are one long; and
-// the value for these, of which the first is taken.
+// A view of the tensor in which dimensions of stride zero, which repeat elements, have size one. Of
+// the value, the first of the repeated elements are kept.
 std::optional<at::Tensor> without_repeats(const at::Tensor& tensor, Value& value) {
   c10::SmallVector<int64_t, 5> sizes(tensor.sizes());
   bool repeats = false;
@@ -319,7 +318,7 @@ std::optional<at::Tensor> without_repeats(const at::Tensor& tensor, Value& value
 }  // namespace
 
 void write(const at::Tensor& tensor, Value value) {
-  // What is written several times is the same each time, or the CPU leaves open which it is.
+  // Repeated elements are all equal, or the CPU leaves open which one is written.
   if (const auto few = without_repeats(tensor, value)) return write(*few, std::move(value));
   Buf& buf = buf_of(tensor);
   TORCH_CHECK(recording() == 0 || buf.recording == recording(), "fuseline: a graph writes to a tensor that is none of its inputs");
@@ -372,7 +371,7 @@ void resize_storage(c10::StorageImpl* storage, size_t bytes) {
     const size_t size = c10::elementSize(buf.dtype);
     const size_t shared = std::min(bytes, storage->nbytes()) / size;
     if (bytes % size != 0 || shared == 0) {
-      // Nothing is left, or what is left is no whole elements: as memory that was just allocated.
+      // Nothing is left, or no whole number of elements: the storage counts as newly allocated.
       buf.value = Value();
     } else {
       const std::array<int64_t, 1> kept{static_cast<int64_t>(shared)}, one{1};

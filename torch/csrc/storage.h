@@ -1,23 +1,23 @@
-// Storages whose bytes are a value of the engine's.
+// Storages whose bytes are a value of the engine.
 //
-// A storage of the device has no memory that the host could read. Its data pointer is the address
-// of a Buf, which holds one value for all of the storage; views are sizes, strides and offsets of
-// ATen's own. A kernel reads a tensor as a value (`read`) and writes one (`write`), which replaces
-// the value of the storage. So views alias as on any device, and in-place ops are functional ones
-// with a write.
+// A storage of the device has no memory that the host can read. Its data pointer is the address of
+// a Buf, which holds one value for the whole storage. Views are ATen's sizes, strides and offsets.
+// A kernel reads a tensor as a value (`read`) and writes one (`write`), which replaces the value of
+// the storage. So views alias as on any device, and in-place ops are functional ops with a write.
 //
 // Invariants:
-// - SB1: a Buf belongs to one storage and dies with it (the deleter of its data pointer). That is
-//   when its value's life ends in the program.
-// - SB2: the value of a Buf covers the storage: elements times their size are its bytes. `dtype`
-//   and `dims` are its own. A null value is a storage that nobody has written to.
+// - SB1: a Buf belongs to one storage and dies with it (the deleter of its data pointer). This
+//   drops the handle on its value.
+// - SB2: the value of a Buf covers the storage: the number of elements times their size is its
+//   bytes. `dtype` and `dims` are those of the value. A null value is a storage that was never
+//   written.
 // - SB3: the value is replaced under the lock; forward and backward run on different threads.
-// - SB5: PyTorch also makes storages of a bare data pointer (`from_blob`: what pickles and DLPack
-//   do), which has no deleter of ours. Such a pointer is followed where it leads to a Buf, and
-//   whoever made it sees to it that the Buf outlives it, as on any device. A Buf knows itself by
-//   its mark, which is gone when it is.
-// - SB4: a value of a graph that is being recorded (graph.h) is in storages that were made
-//   meanwhile, on the same thread, and in no other.
+// - SB5: PyTorch also makes storages of a bare data pointer (`from_blob`, which pickle and DLPack
+//   use), which lacks our deleter. Such a pointer is followed if it leads to a Buf. Whoever made it
+//   keeps the Buf alive, as on any device. A Buf is recognized by its mark, which its destructor
+//   clears.
+// - SB4: a value of a graph that is being recorded (graph.cpp) is only in storages that the same
+//   thread made during the recording.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -33,7 +33,7 @@ namespace fuseline {
 
 constexpr c10::DeviceType kDevice = c10::DeviceType::PrivateUse1;
 
-// A hold on a value, or none.
+// A reference to a value, or none.
 class Value {
  public:
   Value() = default;
@@ -54,7 +54,7 @@ class Value {
     flt_retain(&value_, &other.value_);
     return other;
   }
-  // Where a function of the engine's puts a value; there is none yet.
+  // Where a function of the engine stores a value. Must be empty.
   FltValue* out() { return &value_; }
 
  private:
@@ -63,63 +63,62 @@ class Value {
 static_assert(sizeof(Value) == sizeof(FltValue), "a list of values is a list of words");
 
 struct Buf {
-  // Its own address, changed (SB5).
+  // The Buf's own address, scrambled (SB5).
   uint64_t mark = 0;
-  // Of the storage.
+  // The size of the storage.
   size_t bytes = 0;
   std::mutex mutex;
   Value value;
-  // Type and sizes of the value. The sizes are of no tensor where they are not known.
+  // Type and sizes of the value. The sizes match no tensor if they are not known.
   c10::ScalarType dtype = c10::ScalarType::Byte;
   c10::SmallVector<int64_t, 5> dims;
-  // The recording of a graph that it was made in; zero for none.
+  // The graph recording that the storage was made in, or zero.
   uint64_t recording = 0;
 };
 
-// What this thread records a graph as; zero if it does not.
+// The number of this thread's graph recording, or zero.
 uint64_t recording();
 void set_recording(uint64_t number);
 
-// Throws what the engine said.
+// Throws the engine's error, if there is one.
 void check(FltStatus status);
-// The same, in these words.
+// Throws the engine's error in its words.
 [[noreturn]] void raise_last(FltStatus status);
 std::string last_message();
 
-// The engine's code of an element type; 0 for one that it has not.
+// The engine's code of an element type, or 0 if it lacks the type.
 uint32_t code_of(c10::ScalarType dtype);
 FltType type_of(c10::ScalarType dtype, c10::IntArrayRef dims);
 
 bool is_ours(const at::Tensor& tensor);
 Buf& buf_of(const at::Tensor& tensor);
 
-// What a tensor of the device is, in row-major order.
+// The elements of a tensor of the device, in row-major order.
 Value read(const at::Tensor& tensor);
-// The value of its storage if that is exactly what the tensor is, else null: no op has to be
-// recorded then.
+// The storage's value if it is exactly the tensor, else null. Nothing is recorded.
 Value read_whole(const at::Tensor& tensor);
-// Lets a tensor be this value, which has the tensor's type and sizes.
+// Writes a value of the tensor's type and sizes to a tensor.
 void write(const at::Tensor& tensor, Value value);
-// The value in another element type, and in sizes that it broadcasts to.
+// The value converted to another element type and broadcast to these sizes.
 Value converted(Value value, c10::ScalarType dtype, c10::IntArrayRef dims);
-// The value of a storage whose bytes are just those of the tensor, whatever its elements are; else
+// The storage's value if its bytes are exactly those of the tensor, whatever the element type, else
 // null.
 Value read_bytes(const at::Tensor& tensor);
-// Lets a storage be the value of another one, if both tensors are all of their storages and no
-// graph is recorded; says whether they were.
+// Makes one storage share the value of another, if both tensors cover their storages and no graph
+// is being recorded. Returns whether it did.
 bool share(const at::Tensor& from, const at::Tensor& to);
-// The value of all of its storage, as elements of its type; throws where they are of another.
+// The value of the whole storage. Throws if its element type differs from the tensor's.
 Value read_storage(const at::Tensor& tensor);
-// A new tensor that is this value.
+// A new tensor with this value.
 at::Tensor make(Value value, c10::ScalarType dtype, c10::IntArrayRef dims);
-// The value of a tensor of the CPU, converted to a type.
+// Uploads a tensor of the CPU.
 Value upload(const at::Tensor& cpu);
-// The storage gets this many bytes; what was there stays.
+// Resizes a storage. The old contents stay.
 void resize_storage(c10::StorageImpl* storage, size_t bytes);
 
 c10::Allocator* allocator();
 
-// Warns of what the engine has turned off by itself since it was asked last.
+// Warns about what the engine turned off by itself since the previous call.
 void warn_of_troubles();
 
 }  // namespace fuseline

@@ -97,8 +97,8 @@ uint64_t types_of(std::string_view letters) {
   return mask;
 }
 
-// Whose type the CPU looks its kernel up by: the first tensor's, or the promoted type of all
-// tensors and numbers.
+// The type that the CPU selects its kernel by: that of the first tensor, or the promoted type of
+// all tensors and numbers.
 enum class TypeSource { First, Promoted };
 
 struct Unsupported {

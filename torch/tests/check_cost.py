@@ -1,10 +1,11 @@
-"""What ``check_indices`` costs: the time of a step with it over one without, by clock and processor.
+"""Measures what ``check_indices`` costs: a step with it against one without, by wall-clock and CPU
+time.
 
     check_cost.py [--rounds N] [--models NAME ...] [--programs NAME ... --fuseline PATH]
 
-Models are those of ``models.py`` at the sizes of ``speed.py``. Programs are those of ``fuseline
-bench``, run by the tool at PATH. Each side is a process of its own. Both live at the same time, and
-they take turns.
+The models are those of ``models.py`` at the sizes of ``speed.py``. The programs are those of
+``fuseline bench``, run by the tool at PATH. Each side is a process of its own. Both processes stay
+alive and take turns.
 """
 
 import argparse
@@ -20,7 +21,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 
 
 def serve(name):
-    """Answers requests as ``fuseline bench --serve`` does, for a model."""
+    """Answers requests like ``fuseline bench --serve``, for a model."""
     import models
     import speed
     import torch
@@ -38,14 +39,14 @@ def serve(name):
             if left == 0:
                 loss.item()
             nanoseconds.append(time.perf_counter_ns() - start)
-        # What is compiled in the background would take a core from what is measured.
+        # A background compile would take a core from the measurement.
         while torch.fuseline.counters()["pending_compiles"]:
             time.sleep(0.05)
         print(json.dumps({"nanoseconds": nanoseconds}), file=answers)
 
 
 class Worker:
-    """A process that makes steps when it is asked to."""
+    """A process that runs steps on request."""
 
     def __init__(self, command, environment=()):
         self.process = subprocess.Popen(
@@ -63,7 +64,7 @@ class Worker:
         return json.loads(self.process.stdout.readline())
 
     def steps(self, count):
-        """Seconds that so many steps take, and the processor's ticks."""
+        """Returns the seconds and the CPU ticks of this many steps."""
         before, start = self.ticks(), time.perf_counter()
         self.ask(do="steps", count=count)
         return time.perf_counter() - start, self.ticks() - before
@@ -74,7 +75,7 @@ class Worker:
 
 
 def cost(without, checked, rounds):
-    """The ratio of times, the median of rounds, and that of the processor's time."""
+    """Returns the ratios of wall-clock and CPU time, each the median over rounds."""
     for worker in (without, checked):
         for _ in range(12):
             worker.steps(10)

@@ -1,9 +1,11 @@
-"""Stands in for the CUDA libraries that PyTorch's wheel loads and does not use on a CPU: for tests, which need no 2 GB of them.
+"""Makes stubs of the CUDA libraries that PyTorch's wheel loads but does not use on a CPU, so that
+tests need not install 2 GB of them.
 
-PyTorch's libraries name others that they cannot be loaded without. For each that is not there this makes a library with the functions that are missing, which
-return `cudaErrorNoDevice`, and texts where texts are expected. They go where PyTorch's own libraries look for the real ones.
+PyTorch's libraries cannot be loaded without them. For each missing one this makes a library with
+the missing functions. They return `cudaErrorNoDevice`, or a text where a text is expected. The
+stubs go where PyTorch's own libraries look for the real ones.
 
-    python cuda_stubs.py            # for the PyTorch of this interpreter; does nothing where all libraries are there
+    python cuda_stubs.py        # for the PyTorch of this interpreter; no-op if nothing is missing
 """
 
 import ctypes
@@ -14,8 +16,8 @@ import sys
 import sysconfig
 import tempfile
 
-# Of functions without a version, whose library is not told: which one has them. It matters to
-# nobody but the reader.
+# Functions without a symbol version do not say which library has them. The assignment by prefix
+# only helps the reader.
 PREFIXES = {
     "cudnn": "libcudnn",
     "nccl": "libnccl",

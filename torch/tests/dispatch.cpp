@@ -1,4 +1,4 @@
-// Times ops of one element in a loop of C++, as a backend's own code or a C++ program calls them.
+// Times ops of one element in a C++ loop, as the code of a backend or a C++ program calls them.
 // Built and called by speed.py.
 
 #include <ATen/core/Tensor.h>
@@ -25,8 +25,8 @@ double thread_seconds() {
 
 }  // namespace
 
-// Nanoseconds of CPU time that the calling thread spends on a call of op `which`, over `count`
-// calls; below zero where there is no such op.
+// Nanoseconds of CPU time of the calling thread for one call of op `which`, averaged over `count`
+// calls. Negative if there is no such op.
 extern "C" __attribute__((visibility("default"))) double dispatch_time(const char* device, int which, int count) {
   const at::Tensor x = at::ones({1}, c10::TensorOptions().device(c10::Device(device))), y = at::ones_like(x);
   at::Tensor z = at::ones_like(x);

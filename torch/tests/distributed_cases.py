@@ -1,4 +1,4 @@
-"""What the ranks of a group do in ``test_distributed``. Each function is called on every rank; what it raises is a failure of the test."""
+"""Cases that every rank of a group runs in ``test_distributed``. An exception fails the test."""
 
 import datetime
 import os
@@ -22,7 +22,7 @@ def same(found, wanted, **how):
 
 
 def data(rank, dtype=torch.float32, shape=(3, 4)):
-    """Another tensor on each rank, of small numbers, whose sums and products are exact."""
+    """A different tensor on each rank, of small numbers whose sums and products are exact."""
     numbers = torch.randint(0, 5, shape, generator=torch.Generator().manual_seed(rank))
     return (numbers > 2) if dtype == torch.bool else numbers.to(dtype)
 
@@ -35,7 +35,7 @@ def ours(rank, dtype=torch.float32, shape=(3, 4)):
 
 
 def moves(rank, world):
-    """What only moves elements."""
+    """Collectives that only move elements."""
     for dtype in TYPES:
         all_data = [data(r, dtype) for r in range(world)]
         x = ours(rank, dtype)
@@ -54,7 +54,7 @@ def moves(rank, world):
             same(parts[r], all_data[r])
         dist.scatter(x, [ours(r + 10, dtype) for r in range(world)] if rank == 0 else None, src=0)
         same(x, data(rank + 10, dtype))
-        # From each rank to each another part, of another size.
+        # Each rank sends each other rank a different part of a different size.
         sizes = [[1 + (r + s) % 3 for s in range(world)] for r in range(world)]
         sent = [[data(10 * r + s, dtype, (sizes[r][s], 2)) for s in range(world)] for r in range(world)]
         got = torch.empty(sum(sizes[r][rank] for r in range(world)), 2, dtype=dtype, device=DEVICE)
@@ -68,7 +68,7 @@ def moves(rank, world):
 
 
 def reductions(rank, world):
-    """What computes with elements, in every type and by every op that a type has."""
+    """Collectives that compute, in every type and with every op that the type has."""
     op = dist.ReduceOp
     for dtype in TYPES:
         is_integer = not dtype.is_floating_point and not dtype.is_complex
@@ -97,7 +97,7 @@ def reductions(rank, world):
         x = ours(rank)
         dist.all_reduce(x, dist._make_nccl_premul_sum(factor))
         same(x, sum(data(r) for r in range(world)) / 2)
-    # What a type has no op for is refused where it is called, by each rank alone.
+    # Each rank by itself refuses an op that the type lacks, at the call.
     for dtype, how in ((torch.float32, op.BAND), (torch.bool, op.AVG), (torch.complex64, op.MAX)):
         try:
             dist.all_reduce(ours(rank, dtype), how)
@@ -129,7 +129,8 @@ def reduced(all_data, how):
 
 
 def shapes_and_views(rank, world):
-    """Views, empty and 0-dimensional tensors, several at once; several tensors in one call; objects; functional collectives."""
+    """Views, empty and 0-dimensional tensors, several collectives at once; several tensors in one
+    call; objects; functional collectives."""
     base = ours(rank, shape=(4, 6))
     dist.all_reduce(base[:, ::2].t())
     wanted = data(rank, shape=(4, 6))
@@ -160,7 +161,7 @@ def shapes_and_views(rank, world):
     same(all_gather_tensor(ours(rank), 0, group), torch.cat([data(r) for r in range(world)]))
     same(reduce_scatter_tensor(ours(rank, shape=(world, 2)), "sum", 0, group),
          sum(data(r, shape=(world, 2)) for r in range(world))[rank : rank + 1])
-    # Some of the ranks; the others go on.
+    # A group of some ranks; the others go on.
     few = dist.new_group([0, 1])
     if rank < 2:
         x = ours(rank)
@@ -170,7 +171,8 @@ def shapes_and_views(rank, world):
 
 
 def between_two(rank, world):
-    """Receives before sends on both sides, more of them than threads, in any order; from anybody; in a batch."""
+    """Receives before sends on both sides, more of them than threads, in any order; from any rank;
+    in a batch."""
     peer = rank ^ 1
     got = [torch.zeros(5, device=DEVICE) for _ in range(24)]
     works = [dist.irecv(got[tag], src=peer, tag=tag) for tag in range(24)]
@@ -193,7 +195,8 @@ def between_two(rank, world):
 
 
 def in_the_stream(rank, world):
-    """The program goes on while peers are missing, and what it records after the collective is right."""
+    """The program goes on while peers are missing, and what it records after the collective is
+    correct."""
     dist.barrier()
     store = dist.distributed_c10d._get_default_store()
     if rank == 1:
@@ -210,7 +213,7 @@ def in_the_stream(rank, world):
         assert not was_completed, "rank 1 had not come"
     same(x, torch.full((64,), float(sum(range(1, world + 1)))))
     assert work.is_completed(), "its result was read"
-    # A result may be overwritten, and what was sent too.
+    # Both the result and the operand may be overwritten.
     y = ours(rank)
     work = dist.all_reduce(y, async_op=True)
     y.zero_()
@@ -219,8 +222,8 @@ def in_the_stream(rank, world):
 
 
 def another_program(rank, world):
-    """Rank 0 computes more, and at other sizes, between collectives that all take part in. Returns
-    how many regions were new in the first steps and later."""
+    """Rank 0 computes more, and at other sizes, between collectives of all ranks. Returns the
+    number of new regions in the first and in the later steps."""
     x = torch.randn(8, 8, generator=torch.Generator().manual_seed(0)).to(DEVICE)
     wanted = (x.cpu() @ x.cpu()).tanh()
     misses = []
@@ -255,7 +258,7 @@ def share(tensor, rank, world):
 
 
 def learn(model, tuner, x, y, clip):
-    """One step; its loss."""
+    """Runs one step and returns its loss."""
     tuner.zero_grad()
     loss = F.cross_entropy(model(x), y)
     loss.backward()
@@ -266,7 +269,7 @@ def learn(model, tuner, x, y, clip):
 
 
 def alone(steps=4, clip=None):
-    """Losses and weights of the same training in one process, on the CPU."""
+    """Losses and weights of the same training in one process on the CPU."""
     model, losses = network(), []
     tuner = torch.optim.AdamW(model.parameters(), lr=1e-2)
     for step in range(steps):
@@ -301,7 +304,7 @@ def ddp(rank, world):
 
     halves = DistributedDataParallel(network().to(DEVICE))
     halves.register_comm_hook(None, default_hooks.bf16_compress_hook)
-    # Gradients have 8 bits.
+    # Gradients have 8 bits of precision.
     torch.testing.assert_close(train(halves, rank, world), alone()[0], rtol=2e-2, atol=2e-2)
 
 
@@ -329,7 +332,7 @@ def fsdp(rank, world):
 
 
 def tensors_over_a_mesh(rank, world):
-    """DTensor, on a mesh of one and, with four ranks, of two dimensions."""
+    """DTensor on a mesh of one dimension and, with four ranks, of two."""
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor import Partial, Replicate, Shard, distribute_tensor
 
@@ -371,7 +374,7 @@ def tensor_parallel(rank, world):
 
 
 def checkpoint(rank, world, folder):
-    """What sharded training has saved is loaded by other ranks' models, sharded and whole."""
+    """Models on other ranks load a checkpoint of sharded training, both sharded and whole."""
     import torch.distributed.checkpoint as dcp
     from torch.distributed.checkpoint.state_dict import get_model_state_dict, get_optimizer_state_dict
     from torch.distributed.fsdp import fully_shard
@@ -397,7 +400,7 @@ def checkpoint(rank, world, folder):
 
 
 def failing(ask):
-    """What the error says that this must have."""
+    """Returns the message of the error that the call must raise."""
     try:
         ask()
     except RuntimeError as error:
@@ -406,21 +409,22 @@ def failing(ask):
 
 
 def a_peer_dies(rank, world):
-    """The last rank is gone while the others wait for it: an error that names the collective, soon, on each of them."""
+    """The last rank is gone while the others wait for it. Each of them soon gets an error that
+    names the collective."""
     x = ours(rank)
     dist.all_reduce(x)
     same(x, sum(data(r) for r in range(world)))
     if rank == world - 1:
         os._exit(7)
     start = time.monotonic()
-    # By the call itself, if it is known by then.
+    # The call itself raises it if it is known by then.
     told = [failing(lambda: (dist.all_reduce(x), (x * 2).cpu()))]
     told += [failing(lambda: x.sum().item()), failing(lambda: dist.all_reduce(ours(rank)))]
     return time.monotonic() - start, told
 
 
 def an_operand_fails(rank, world):
-    """Rank 0 cannot compute what it is to give: it says why, and its peers are not left waiting."""
+    """Rank 0 cannot compute its operand: it reports why, and its peers do not hang."""
     x = ours(rank)
     hasty = dist.new_group([0, 1], timeout=datetime.timedelta(seconds=1))
     if rank == 0:
@@ -433,7 +437,8 @@ def an_operand_fails(rank, world):
 
 
 def compiles(rank, world, program):
-    """What the engine has compiled, loaded and stored for a program, whose regions are all compiled."""
+    """Counts of compiled, loaded and stored executables for a program whose regions are all
+    compiled."""
     torch.fuseline.configure(interpret_cold=False)
     if program == "training":
         train(DistributedDataParallel(network().to(DEVICE)), rank, world, 6)

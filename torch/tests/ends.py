@@ -1,12 +1,14 @@
-"""How programs end behind a backward pass, with compiles under way that nobody waits for: ``ends.py [--fork] [COUNT]``.
+"""Compares how programs end after a backward pass while background compiles run.
 
-Each of the ways to end is taken COUNT times (10) on the device and on the CPU, in turns. Printed are
-the ends whose status or output differs from the CPU's, and how long an end takes: from the last line
-of the program until its process is gone.
+    ends.py [--fork] [COUNT]
 
-A program takes seconds to import PyTorch. With ``--fork`` a process that has only imported it forks a
-child for each end. Programs that do not use the device are not forked, since they differ in what they
-import.
+Each kind of end runs COUNT times (10 by default) on the device and on the CPU, in turns. The script
+prints the ends whose status or output differs from the CPU's, and how long an end takes: from the
+last line of the program until its process is gone.
+
+A program takes seconds to import PyTorch. With ``--fork``, a process that has only imported it
+forks a child for each end. Programs that do not use the device are not forked, because they differ
+in what they import.
 """
 
 import os
@@ -17,19 +19,19 @@ import time
 
 from test_protocol import DEVICE, ENDS, UNUSED
 
-#: The last thing a program does: it says when.
+#: The last statement of a program: it prints the time.
 LAST = "import time; sys.stdout.flush(); os.write(2, b'@%d@' % time.monotonic_ns())\n"
 WAYS = {
     "status": ENDS.replace('if how == "status"', LAST + 'if how == "status"'),
     "exception": ENDS.replace('if how == "status"', LAST + 'if how == "status"'),
     "interrupt": ENDS.replace('if how == "status"', LAST + 'if how == "status"'),
-    # Not told which device, since it uses none: with the package, and without.
+    # These use no device: one has the package, one does not.
     "unused": UNUSED + "\nimport os, sys\n" + LAST,
 }
 
 
 def end(way, device):
-    """The ``outcome`` of a program in a new process."""
+    """Returns the ``outcome`` of a program in a new process."""
     environment = dict(os.environ)
     if way == "unused" and device == "cpu":
         environment["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
@@ -41,19 +43,19 @@ def end(way, device):
 
 
 def outcome(status, out, errors, now):
-    """Status, output without the time, and seconds that the end took."""
+    """Returns status, output without the time, and the seconds that the end took."""
     before, said, after = errors.partition(b"@")
     told, _, rest = after.partition(b"@")
-    # Places in the traceback are those of one program.
+    # Positions in the traceback differ between programs.
     return (status, out, rest), (now - int(told)) / 1e9 if said else None
 
 
 class ChildProcess(BaseException):
-    """Unwinds the stack of the parent in a child; its arguments are those of the program."""
+    """Unwinds the parent's stack in a child. The arguments are those of the program."""
 
 
 def forked_end(way, device):
-    """The ``outcome`` of a program in a fork of this process."""
+    """Returns the ``outcome`` of a program in a fork of this process."""
     pipes = [os.pipe(), os.pipe()]
     child = os.fork()
     if child == 0:
@@ -64,7 +66,7 @@ def forked_end(way, device):
         raise ChildProcess(way, device)
     for _, writer in pipes:
         os.close(writer)
-    # What a program prints fits into a pipe.
+    # The output of a program fits into a pipe.
     _, status = os.waitpid(child, 0)
     now = time.monotonic_ns()
     texts = []

@@ -1,8 +1,10 @@
-"""Programs that others wrote, with their weights made here and no downloads: an optimizer's step on each, on any device.
+"""Models by other authors, with weights made here and no downloads: one optimizer step on each, on
+any device.
 
-ResNet-18 of torchvision on digits, a model as nanoGPT has it, a Llama of transformers in bfloat16 with gradient checkpointing, a ViT of timm.
+The models are ResNet-18 of torchvision on digits, a model in the style of nanoGPT, a Llama of
+transformers in bfloat16 with gradient checkpointing, and a ViT of timm.
 
-    python models.py resnet18 --steps 8      # trains on the CPU and on the device, and prints the losses as JSON
+    python models.py resnet18 --steps 8  # trains on CPU and device, prints losses as JSON
 """
 
 import argparse
@@ -19,7 +21,7 @@ DIGITS = pathlib.Path(__file__).resolve().parents[2] / "examples/data/digits.csv
 
 
 class Block(nn.Module):
-    """A block of a transformer, as nanoGPT has it."""
+    """A transformer block in the style of nanoGPT."""
 
     def __init__(self, width, heads):
         super().__init__()
@@ -45,7 +47,7 @@ class Gpt(nn.Module):
         self.blocks = nn.Sequential(*(Block(width, heads) for _ in range(depth)))
         self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, words, bias=False)
         self.head.weight = self.words.weight
-        # PyTorch's own choice for embeddings is too wide for a head.
+        # PyTorch's default for embeddings is too wide for a head.
         nn.init.normal_(self.words.weight, std=0.02)
 
     def forward(self, x):
@@ -64,7 +66,7 @@ class Program:
         self.loss = loss or (lambda out, target: F.cross_entropy(out.flatten(0, -2), target.flatten()))
 
     def step(self):
-        """One step; its loss, not waited for."""
+        """Runs one step and returns its loss without waiting for it."""
         lower = torch.autocast(self.device, dtype=self.autocast) if self.autocast else contextlib.nullcontext()
         with lower:
             loss = self.loss(self.model(self.batch), self.target)
@@ -75,8 +77,8 @@ class Program:
 
 
 def sgd(parameters):
-    # Slow enough that the CPU's losses of three steps are those of double precision to 1e-6: one
-    # ReLU that rounding turns is a percent of the next one.
+    # Slow enough that the CPU's losses of three steps match double precision to 1e-6: one ReLU that
+    # rounding flips changes the next loss by a percent.
     return torch.optim.SGD(parameters, lr=1e-3, momentum=0.9)
 
 
@@ -85,7 +87,8 @@ def adamw(parameters):
 
 
 def digits(count, size):
-    """Handwritten digits (``examples/data``) as images ``[count, 3, size, size]``, and their classes."""
+    """Returns handwritten digits (``examples/data``) as images ``[count, 3, size, size]``, and
+    their classes."""
     with gzip.open(DIGITS, "rt") as file:
         rows = [[float(number) for number in line.split(",")] for line, _ in zip(file, range(count))]
     table = torch.tensor(rows)
@@ -134,13 +137,15 @@ def vit(device, batch=4, size=32, width=64, depth=4):
 
 
 def fallbacks_since(before):
-    """Calls that the CPU has computed since ``torch.fuseline.fallbacks()`` said so."""
+    """Returns the calls that the CPU has computed since ``torch.fuseline.fallbacks()`` returned
+    ``before``."""
     now = torch.fuseline.fallbacks()
     return {name: count - before.get(name, 0) for name, count in now.items() if count != before.get(name, 0)}
 
 
 def train(name, device, steps, is_compiled=False):
-    """Losses of so many steps, and on the device how many regions had been unknown after each."""
+    """Returns the losses of this many steps, and on the device the number of cache misses after
+    each."""
     torch.manual_seed(0)
     program, losses, misses = ALL[name](device), [], []
     if is_compiled:

@@ -1,13 +1,15 @@
-"""Runs PyTorch's own list of ops (``op_db``) on the device and compares results and gradients with the CPU's.
+"""Runs PyTorch's own list of ops (``op_db``) on the device and compares results and gradients with
+the CPU's.
 
-    python opinfo.py                                # all ops, float32, forward and backward
+    python opinfo.py                             # all ops, float32, forward and backward
     python opinfo.py add --dtype int64 --samples 20
-    python opinfo.py --inplace --out                # in-place and out= forms too
-    python opinfo.py --table table.json             # a row for each op: outcome, samples, what the CPU computed instead
+    python opinfo.py --inplace --out             # in-place and out= forms too
+    python opinfo.py --table table.json          # per op: outcome, samples, fallbacks to the CPU
 
-Every op runs in a process of its own, so that a crash is one failure. PASS: all samples agree. FAIL: one does not, or fails only here. NONE: nothing
-was compared. An op is native if no call was computed by the CPU; ops that draw random numbers are compared in type and sizes only. Samples are spread evenly
-over those that PyTorch has of an op.
+Every op runs in a process of its own, so that a crash is one failure. PASS: all samples agree.
+FAIL: one does not, or fails only here. NONE: nothing was compared. An op is native if the CPU
+computed none of its calls. Ops that draw random numbers are compared in type and sizes only.
+Samples are spread evenly over PyTorch's samples of an op.
 """
 
 import argparse
@@ -20,9 +22,8 @@ import typing
 import torch
 
 DEVICE = "fuseline"
-# Ops whose results are random, or are memory that nobody has written to, by their whole names:
-# ``masked.normalize`` and ``signal.windows.exponential`` are neither. Those with a ``training``
-# that is off are neither then.
+# Ops whose results are random or uninitialized, by their whole names: ``masked.normalize`` and
+# ``signal.windows.exponential`` are neither. Ops with a ``training`` flag that is off are compared.
 RANDOM = {
     "bernoulli", "cauchy", "exponential", "geometric", "log_normal", "multinomial", "normal", "uniform",
     "rand_like", "randint", "randint_like", "randn", "randn_like",
@@ -31,34 +32,35 @@ RANDOM = {
     "nn.functional.feature_alpha_dropout", "nn.functional.fractional_max_pool2d", "nn.functional.fractional_max_pool3d",
     "nn.functional.rrelu", "pca_lowrank", "svd_lowrank",
 }
-# Ops whose results are up to signs or more: compared is what PyTorch's list makes of them.
+# Ops whose results are unique only up to signs or more. The output of PyTorch's own post-processing
+# is compared.
 OPEN = ("svd", "linalg.svd", "linalg.eigh", "linalg.eig", "linalg.lu_factor", "lu")
-# Ops that give the place of one of several equal elements, which is any of them. Samples of float32
-# have no equal elements, so places are compared there; elsewhere the elements at the places are.
+# Ops that return the position of any of several equal elements. Float32 samples have no equal
+# elements, so positions are compared. For other types the elements at the positions are.
 PLACES = ("sort", "argsort", "topk", "mode", "kthvalue", "median", "nanmedian", "msort")
-# Ops that have statistics in float32 on devices, and in the type of their operands on the CPU.
+# Ops whose statistics are float32 on devices and have the operands' type on the CPU.
 WIDE = ("native_layer_norm", "native_batch_norm")
-# Ops whose out= forms the CPU does not survive with tensors that lie in another order.
+# Ops whose out= forms crash the CPU with tensors that are not in row-major order.
 UNSAFE = ("lu_unpack", "linalg.lu")
 SHORT = (torch.bfloat16, torch.float16)
 LIMIT = 120
-# Most samples of an op that are looked at, to choose from.
+# The maximum number of samples of an op to choose from.
 LISTED = 400
-# What sums in another order may differ by, where PyTorch's own tolerance for the CPU is less.
+# Tolerance for sums in another order, if PyTorch's own for the CPU is smaller.
 TOLERANCE = {torch.float32: {"rtol": 1e-5, "atol": 5e-5}, torch.complex64: {"rtol": 1e-5, "atol": 5e-5}}
 
 
-# Relative errors that the CPU's own results in float32 have to those in float64, where that is
-# more.
+# Relative errors of the CPU's own float32 results against float64, where they are larger.
 LOOSE = {"matrix_exp": 3e-3}
-# The same of gradients. That of logcumsumexp is the exponential of differences of numbers up to
-# 10,000, whose last digit is a thousandth: for PyTorch's own samples the CPU is off by 2.8e-3 from
-# double precision, and the device by 4.3e-3, in numbers of about 5.
+# The same for gradients. The gradient of logcumsumexp is the exponential of differences of numbers
+# up to 10,000, whose last digit is a thousandth. For PyTorch's own samples the CPU differs from
+# double precision by 2.8e-3 and the device by 4.3e-3, in numbers of about 5.
 LOOSE_GRADIENTS = {"logcumsumexp": 5e-3}
 
 
 def tolerance_of(op, dtype, is_gradient=False):
-    """What PyTorch's tests take for the type of a result (``assert_close``), or for this op in the type (``toleranceOverride``), whatever is more."""
+    """Returns the larger of the tolerances that PyTorch's tests have for the type of a result
+    (``assert_close``) and for this op in the type (``toleranceOverride``)."""
     from torch.testing._comparison import default_tolerances
     from torch.testing._internal.common_device_type import toleranceOverride
 
@@ -76,7 +78,7 @@ def over(value):
     if isinstance(value, torch.Tensor):
         if value.layout != torch.strided or value.is_conj() or value.is_neg():
             return value.detach().to(DEVICE).requires_grad_(value.requires_grad)
-        # With all of its storage, so that it is the same view of the same elements.
+        # With its whole storage, so that it is the same view of the same elements.
         storage = torch.empty(0, dtype=value.dtype).set_(value.detach().untyped_storage()).to(DEVICE)
         view = storage.as_strided(value.shape, value.stride(), value.storage_offset())
         return view.detach().requires_grad_(value.requires_grad)
@@ -111,7 +113,8 @@ def rms(a, b):
 
 
 def is_as_near(ours, theirs, exact):
-    """Whether a short float is what longer ones give, rounded, or as near to it as the CPU's (PyTorch's own measure, ``torch._dynamo.utils.same``)."""
+    """Whether a short float is the rounded result of longer floats, or as close to it as the CPU's
+    (PyTorch's own measure, ``torch._dynamo.utils.same``)."""
     exact = exact.detach()
     if exact.shape != ours.shape:
         return False
@@ -123,7 +126,7 @@ def is_as_near(ours, theirs, exact):
 
 
 def gather_places(source, places, dim):
-    """The elements at places along a dimension, or None where the shapes do not fit."""
+    """Returns the elements at positions along a dimension, or None if the shapes do not match."""
     if source.dim() == 0:
         source, places = source.reshape(1), places.reshape(1)
     if places.dim() == source.dim() - 1:
@@ -137,7 +140,7 @@ def gather_places(source, places, dim):
 
 
 def compare_places(ours, theirs, source):
-    """Asserts that the elements at both places are equal, and that no place occurs twice."""
+    """Asserts that the elements at both positions are equal and that no position occurs twice."""
     for dim in range(max(source.dim(), 1)):
         found, wanted = gather_places(source, ours, dim), gather_places(source, theirs, dim)
         if found is not None and wanted is not None and torch.allclose(found, wanted, rtol=0, atol=0, equal_nan=True):
@@ -149,13 +152,13 @@ def compare_places(ours, theirs, source):
 
 
 def compare(found, wanted, case, exact=None, source=None):
-    """Asserts that results are equal, within the tolerance of the case.
+    """Asserts that results are equal within the tolerance of the case.
 
-    ``exact()`` computes the same with longer floats; it decides over short floats that differ.
-    ``source`` is the operand whose places a result may contain.
+    ``exact()`` computes the same with longer floats, which decides if short floats differ.
+    ``source`` is the operand whose positions a result may contain.
     """
     assert len(found) == len(wanted), f"{len(found)} results and not {len(wanted)}"
-    # Samples of float32 have no two equal elements that matter, those of other types have many.
+    # Float32 samples have no relevant equal elements; samples of other types have many.
     has_places = case.op.name in PLACES and case.dtype != torch.float32
     for at, (ours, theirs) in enumerate(zip(found, wanted)):
         assert ours.device.type == DEVICE, f"a result on {ours.device}"
@@ -179,21 +182,21 @@ def gradients(results, inputs):
     results = [result for result in results if result.requires_grad]
     if not results or not inputs:
         return []
-    # Ones would hide what sums of a gradient's elements hide: a permutation, a factor that is one
-    # in the mean. Made on the CPU: the same on both.
+    # Ones would hide what a sum over a gradient hides: a permutation, or a factor whose mean is
+    # one. Made on the CPU, so that both sides use the same numbers.
     generator = torch.Generator().manual_seed(0)
     seeds = [torch.randn(result.shape, dtype=result.dtype, generator=generator).to(result.device) for result in results]
     return torch.autograd.grad(results, inputs, seeds, allow_unused=True)
 
 
 def spread(samples, count):
-    """So many of the samples, evenly, with the first."""
+    """Returns this many samples, spread evenly, including the first."""
     samples = list(itertools.islice(samples, LISTED))
     return samples[:: max(1, -(-len(samples) // count))]
 
 
 def arguments(sample):
-    """Copies of them: what is written to in place is not the next one's."""
+    """Returns copies of the arguments, so that an in-place write does not affect later calls."""
     return [torch.utils._pytree.tree_map_only(torch.Tensor, lambda x: x.detach().clone(), part)
             for part in (sample.input, list(sample.args), sample.kwargs)]
 
@@ -201,13 +204,13 @@ def arguments(sample):
 def there_of(op, given):
     there = over(given)
     if op.name == "tensor_split":
-        # Its indices are on the CPU, whatever the device.
+        # The indices stay on the CPU, whatever the device.
         there[1:] = given[1:]
     return there
 
 
 def longer(value):
-    """Arguments, or whatever is in them, with longer floats."""
+    """Returns the arguments, including nested ones, with longer floats."""
     def long(part):
         if isinstance(part, torch.Tensor):
             return part.detach().float() if part.dtype in SHORT else part
@@ -217,7 +220,8 @@ def longer(value):
 
 
 def check_in_place(op, sample, case):
-    """Number of results compared: the tensor that is written to, which is the one returned."""
+    """Compares the in-place form: the written tensor, which is also returned. Returns the number of
+    results compared."""
     change, given = op.inplace_variant, arguments(sample)
     if change is None or sample.broadcasts_input:
         return 0
@@ -238,7 +242,8 @@ def check_in_place(op, sample, case):
 
 
 def check_out(op, sample, case):
-    """The same of ``out=``: tensors of the right sizes whose elements lie in another order in memory, and empty ones that get their sizes."""
+    """Compares the ``out=`` form: tensors of the right sizes that are not in row-major order, and
+    empty ones that are resized."""
     if not op.supports_out or op.name in UNSAFE:
         return 0
     compared, over_all = 0, torch.utils._pytree.tree_map_only
@@ -249,7 +254,7 @@ def check_out(op, sample, case):
             plain = op(given[0], *given[1], **given[2])
             outs = over_all(torch.Tensor, lay, plain)
             op(given[0], *given[1], **given[2], out=outs)
-            # What the CPU itself does not write there is not asked of the device.
+            # Skip what the CPU itself does not write there.
             torch.testing.assert_close(outs, plain, equal_nan=True)
         except (AssertionError, Exception):
             continue
@@ -275,7 +280,7 @@ def check_forward(op, sample, case, has_gradients):
         plain = op(sample.input, *sample.args, **sample.kwargs)
         wanted = tensors(shown(plain))
         if wanted and not tensors(given) and "device" not in sample.kwargs:
-            # A factory that is not told where: its results are the CPU's.
+            # A factory without a device argument: its results are the CPU's.
             return 0
         leaves = [tensor for tensor in tensors(given) if tensor.requires_grad]
         wanted_gradients = gradients(wanted, leaves) if has_gradients else ()
@@ -298,7 +303,8 @@ def check_forward(op, sample, case, has_gradients):
 
 
 def check(op, dtype, samples, has_gradients, forms=(), most=None):
-    """Outcome, number of results compared, and why. Of the samples only the first are taken, if ``most`` says how many."""
+    """Returns the outcome, the number of results compared, and the reason. ``most`` limits the
+    samples to the first ones."""
     is_random = op.name in RANDOM
     has_gradients = has_gradients and op.supports_autograd and not is_random
     compared = 0
@@ -322,14 +328,14 @@ def work(name, variant, dtype, samples, has_gradients, forms, pipe):
     op = next(op for op in op_db if (op.name, op.variant_test_name) == (name, variant))
     outcome, compared, why = check(op, dtype, samples, has_gradients, forms)
     fell = {name.removeprefix("aten::"): count for name, count in torch.fuseline.fallbacks().items()}
-    # Gradients of the checks themselves are not the op's.
+    # Gradients of the checks themselves do not belong to the op.
     fell.pop("fill_.Scalar", None)
     reasons = torch.fuseline.why_fallbacks()
     pipe.send({"outcome": outcome, "samples": compared, "why": why, "fallbacks": fell, "reasons": reasons})
 
 
 def in_a_process(context, target, args, limit):
-    """What a process sends of ``target(*args, pipe)``, and why it sent nothing."""
+    """Returns what a process sends from ``target(*args, pipe)``, and why it sent nothing."""
     ours, theirs = context.Pipe(duplex=False)
     process = context.Process(target=target, args=(*args, theirs))
     process.start()

@@ -1,4 +1,4 @@
-"""Processes of one group, which are given things to do by name: functions of ``distributed_cases``."""
+"""The processes of one group. They run functions of ``distributed_cases`` by name."""
 
 import datetime
 import multiprocessing
@@ -6,11 +6,11 @@ import os
 import tempfile
 import traceback
 
-# How long is waited for what a group is to do, and by a rank for its peers: a hang is an error.
+# Seconds to wait for a case, and for a rank to wait for its peers. A hang is an error.
 LIMIT, PEERS = 90, 20
-# What a rank is told besides cases: to end as a program should, and to end without a word.
+# Commands to a rank besides cases: end like a program, or exit abruptly.
 END, LEAVE = "end", "leave"
-# There is one server for all tests of a process; the last of these is for test_opinfo.
+# All tests of a process share one server. The last module is for test_opinfo.
 PRELOADED = ["torch", "torch.distributed.fsdp", "torch.distributed.tensor.parallel", "torch.distributed.checkpoint", "distributed_cases",
              "torch.testing._internal.common_methods_invocations"]
 
@@ -22,7 +22,7 @@ def work(rank, world, folder, pipe, environment):
     import torch.distributed as dist
 
     torch.set_num_threads(1)
-    # No backend is named: the device has one.
+    # The device has a default backend, so none is named.
     dist.init_process_group(
         init_method=f"file://{folder}/store", rank=rank, world_size=world, timeout=datetime.timedelta(seconds=PEERS)
     )
@@ -39,15 +39,16 @@ def work(rank, world, folder, pipe, environment):
 
 
 class Ranks:
-    """``with Ranks(2) as ranks: results = ranks.run("a_case", argument)``. The results are in the order of the ranks."""
+    """A group of processes: ``with Ranks(2) as ranks: results = ranks.run("a_case", argument)``.
+    The results are in the order of the ranks."""
 
     def __init__(self, world, **environment):
-        # An engine does not follow into a child, so these are forked from a process that has none.
+        # A child cannot use its parent's engine, so ranks are forked from a process without one.
         server = multiprocessing.get_context("forkserver")
         server.set_forkserver_preload(PRELOADED)
         self.folder = tempfile.TemporaryDirectory()
         self.processes, self.pipes = [], []
-        # Something went wrong: the ranks may be at different places.
+        # After an error the ranks may be at different places.
         self.is_broken = False
         for rank in range(world):
             here, there = server.Pipe()
@@ -58,7 +59,7 @@ class Ranks:
             self.pipes.append(here)
 
     def run(self, name, *arguments, gone=()):
-        """Results of all ranks, in their order; none of those that are to be gone then."""
+        """Returns the results of all ranks in order, except of those that are gone by then."""
         for pipe in self.pipes:
             pipe.send((name, arguments))
         results, wrong = [], []
@@ -78,7 +79,7 @@ class Ranks:
         return results
 
     def close(self, how=END):
-        """Ends the ranks; what they ended with."""
+        """Ends the ranks and returns their exit statuses."""
         for pipe in self.pipes:
             try:
                 pipe.send(how)

@@ -1,4 +1,5 @@
-"""What a process whose device is several replicas does in ``test_replicas``. Each function is called with their number; what it raises is a failure."""
+"""Cases that ``test_replicas`` runs in a process whose device is several replicas. Each function
+takes their number. An exception fails the test."""
 
 import torch
 import torch.distributed as dist
@@ -11,12 +12,12 @@ fuseline = torch.fuseline
 
 
 def own(count, dtype=torch.float32, shape=(3, 4), base=0):
-    """A tensor with other data on each replica: ``data(base)``, ``data(base + 1)``, .."""
+    """A tensor with different data on each replica: ``data(base)``, ``data(base + 1)``, .."""
     return fuseline.shard(torch.stack([data(base + r, dtype, shape) for r in range(count)])).squeeze(0)
 
 
 def each(tensor, wanted, **how):
-    """That the replicas have these data."""
+    """Asserts that the replicas have these data."""
     found = fuseline.per_replica(tensor)
     assert len(found) == len(wanted), (len(found), len(wanted))
     for one, other in zip(found, wanted):
@@ -33,7 +34,7 @@ def refused(why, do, kind=(RuntimeError, ValueError)):
 
 
 def regions():
-    """How many regions were run and compiled."""
+    """Returns the numbers of regions run and compiled."""
     now = fuseline.counters()
     return now["regions"], now["compiles"] + now["loads"]
 
@@ -50,13 +51,13 @@ def shards(count):
         assert parts.device.type == DEVICE and parts.shape == (2, 4, 3)
         each(parts, whole.chunk(count, 1))
         each(fuseline.unshard(parts, dim), [whole] * count)
-    # What is uploaded is the same everywhere, also from pinned memory and without waiting; each
+    # Uploaded data is the same on all replicas, also from pinned memory and asynchronously. Each
     # takes its part.
     there = whole.pin_memory().to(DEVICE, non_blocking=True)
     each(there, [whole] * count)
     each(fuseline.shard(there, 1), whole.chunk(count, 1))
     each(fuseline.shard(there.transpose(0, 1)), whole.transpose(0, 1).chunk(count))
-    # Reads are of replica 0, as are copies to the CPU.
+    # Reads and copies to the CPU are of replica 0.
     first = whole.chunk(count, 1)[0]
     same(fuseline.shard(whole, 1), first)
     assert fuseline.shard(whole, 1).sum().item() == first.sum().item()
@@ -71,27 +72,27 @@ def shards(count):
     refused("no dimension", lambda: fuseline.shard(torch.tensor(1.0)))
     refused("no dimension 2", lambda: fuseline.shard(odd, 2), IndexError)
     refused("no replicas'", lambda: fuseline.unshard(odd))
-    # Random numbers are those of one program: the same on each.
+    # Random numbers are those of one program: the same on all replicas.
     torch.manual_seed(3)
     x = torch.rand(5, device=DEVICE)
     each(x, [x.cpu()] * count)
 
 
 def gradients(count):
-    """Gradients are those of the sum of what the replicas compute."""
+    """Gradients are those of the sum over the replicas."""
     factor = torch.arange(1.0, count + 1)
     whole = torch.arange(2.0 * count).view(count, 2).requires_grad_()
     weight = fuseline.shard(factor)
     (fuseline.shard(whole) ** 2 * weight).sum().backward()
     same(whole.grad, 2 * whole.detach() * factor[:, None])
-    # Of a tensor of the device: zeros but for the own part.
+    # For a tensor of the device: zeros except for the own part.
     there = whole.detach().to(DEVICE).requires_grad_()
     (fuseline.shard(there) ** 2 * weight).sum().backward()
     wanted = [torch.zeros(count, 2) for _ in range(count)]
     for r in range(count):
         wanted[r][r] = 2 * whole.detach()[r] * factor[r]
     each(there.grad, wanted)
-    # Each replica uses all parts, and the part gets what all of them give.
+    # Each replica uses all parts, and a part gets the sum of their gradients.
     part = fuseline.shard(whole.detach()).requires_grad_()
     (fuseline.unshard(part) * weight).sum().backward()
     each(part.grad, [torch.full((1, 2), factor.sum().item())] * count)
@@ -122,7 +123,7 @@ def moves(count):
         stacked = torch.empty(count, 3, 4, dtype=dtype, device=DEVICE)
         dist.all_gather_into_tensor(stacked, own(count, dtype), group=group)
         each(stacked, [torch.stack(all_data)] * count)
-        # Part `s` of replica `r`.
+        # Part `s` on replica `r`.
         sent = [[data(10 * r + s, dtype, (2, 3)) for s in range(count)] for r in range(count)]
         got = torch.empty(2 * count, 3, dtype=dtype, device=DEVICE)
         mine = fuseline.shard(torch.cat([torch.cat(parts) for parts in sent]))
@@ -171,7 +172,8 @@ def reductions(count):
 
 
 def shapes_and_views(count):
-    """Views, empty and 0-dimensional tensors; several tensors in one call; lists of one rank; objects; a barrier."""
+    """Views, empty and 0-dimensional tensors; several tensors in one call; lists of one rank;
+    objects; a barrier."""
     group = fuseline.replica_group()
     all_data = [data(r, shape=(4, 6)) for r in range(count)]
     base = own(count, shape=(4, 6))
@@ -253,9 +255,9 @@ def ddp(count):
 
     halves = parallel(network())
     halves.register_comm_hook(fuseline.replica_group(), default_hooks.bf16_compress_hook)
-    # Gradients have 8 bits.
+    # Gradients have 8 bits of precision.
     torch.testing.assert_close(train(halves), alone()[0], rtol=2e-2, atol=2e-2)
-    # Weights that were not the same are made so, and replicas stay the same.
+    # Weights that differ are made equal, and the replicas stay in sync.
     model = network().to(DEVICE)
     with torch.no_grad():
         for weight in model.parameters():
@@ -287,7 +289,8 @@ def convolutions():
 
 
 def ddp_of_images(count):
-    """Training of a model with convolutions is that of one process on whole batches, and a steady step is one region with the collective in it."""
+    """Training a model with convolutions equals one process on whole batches, and a steady step is
+    one region that includes the collective."""
     wanted, weights = [], convolutions()
     tuner = torch.optim.SGD(weights.parameters(), lr=0.05, momentum=0.9)
     for step in range(8):
@@ -307,15 +310,14 @@ def ddp_of_images(count):
     torch.testing.assert_close(losses, wanted, rtol=1e-4, atol=1e-4)
     for (name, found), (_, other) in zip(model.module.state_dict().items(), weights.state_dict().items()):
         same(found, other, rtol=1e-4, atol=1e-4, msg=name)
-    # Forward, backward, the exchanges of gradients and of the loss, and the optimizer are one
-    # region.
+    # Forward, backward, the exchanges of gradients and loss, and the optimizer are one region.
     assert told[4:] == [(1, 0)] * 4, told
     assert fuseline.fallbacks() == {}, fuseline.fallbacks()
     return told
 
 
 def in_the_region(count):
-    """Ops before a collective, the collective, and ops behind it are one region."""
+    """Ops before a collective, the collective, and ops after it are one region."""
     group = fuseline.replica_group()
     x = own(count)
     fuseline.synchronize()
@@ -335,23 +337,23 @@ def in_the_region(count):
 def refusals(count):
     group = fuseline.replica_group()
     x, index = own(count), fuseline.replica_index()
-    # What the CPU would compute it would compute of one replica's data, and a result has one size.
+    # The CPU would compute it from one replica's data, and a result has one size.
     some = torch.arange(12, device=DEVICE).minimum(index)
     for do in (lambda: torch.linalg.eigvals(own(count, shape=(4, 4))), lambda: torch.nonzero(some), lambda: some[some > 0],
                lambda: torch.unique(some), lambda: torch.bincount(some), lambda: torch.masked_select(some, some > 0),
                lambda: some.repeat_interleave(some)):
         refused("replica", do, (RuntimeError, NotImplementedError))
     assert fuseline.fallbacks() == {}, fuseline.fallbacks()
-    # Where the size is the same on all, each has its own.
+    # If the size is the same on all replicas, each has its own result.
     each(torch.nonzero(torch.arange(count, device=DEVICE) == index), [torch.tensor([[r]]) for r in range(count)])
-    # Integers and truth values that are read decide something.
+    # Integers and bools that Python reads decide what the program does.
     for do in (index.item, lambda: bool(index > 0), lambda: torch.arange(10, device=DEVICE)[index], lambda: int(index),
                lambda: torch.equal(x, x.cpu().to(DEVICE)), lambda: F.one_hot(index)):
         refused("not the same on all replicas", do)
     agreed = index.clone()
     dist.all_reduce(agreed, group=group)
     assert agreed.item() == sum(range(count)) and bool(agreed >= 0) and torch.equal(x, x)
-    # What a decomposition reads decides too.
+    # What a decomposition reads also decides.
     q = own(count) + 1.5
     refused("replica", lambda: torch.special.zeta(q, q), (RuntimeError, NotImplementedError))
     # One program does the same on all replicas.
@@ -364,7 +366,7 @@ def refusals(count):
                     (lambda: group.gather([], [x], _options(dist.GatherOptions, 1)).wait(), "no list of its own"),
                     (lambda: dist.all_reduce(torch.ones(2), group=group), "cpu")):
         refused(why, do)
-    # What distributes by the program's rank would do what rank 0 does, everywhere.
+    # APIs that distribute by rank would do what rank 0 does on all replicas.
     from torch.distributed.device_mesh import DeviceMesh
     from torch.distributed.fsdp import FullyShardedDataParallel
 
@@ -383,7 +385,8 @@ def _options(kind, root):
 
 
 def beside_a_world(count, store):
-    """With processes that meet in gloo as well: their collectives would move the data of replica 0; those of replicas work, also when the world has ended."""
+    """With processes that also meet in gloo: their collectives would move the data of replica 0
+    only. Those of replicas work, even after the process group is destroyed."""
     for _ in range(2):
         dist.init_process_group(init_method=f"file://{store}", rank=0, world_size=1)
         group = fuseline.replica_group()

@@ -1,5 +1,5 @@
-"""Runs the tests, or those of the modules that are named, and prints a line of JSON for each:
-``{"name": .., "outcome": "passed" | "failed" | "skipped", "why": ..}``."""
+"""Runs all tests, or those of the named modules, and prints a line of JSON for each: ``{"name": ..,
+"outcome": "passed" | "failed" | "skipped", "why": ..}``."""
 
 import json
 import pathlib

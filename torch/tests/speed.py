@@ -1,14 +1,17 @@
-"""Times training steps of the models in ``models.py``, and what one op costs to dispatch.
+"""Times training steps of the models in ``models.py``, and the dispatch of one op.
 
-    python speed.py steps                       # each model: PyTorch's CPU, torch.compile on it; the device, torch.compile on it, strict mode
-    python speed.py steps --xla PYTHON          # PyTorch/XLA too, of an interpreter that has it (it needs an older PyTorch)
+    python speed.py steps                 # per model: CPU and device, each eager and torch.compile;
+                                          # on the device also strict mode
+    python speed.py steps --xla PYTHON    # PyTorch/XLA too, of that interpreter (an older PyTorch)
     python speed.py steps --models vit --rounds 5
-    python speed.py ops                         # nanoseconds of the dispatching thread for an op on one element, from Python
-    python speed.py cpp                         # the same from a loop of C++
+    python speed.py ops                   # ns of the dispatching thread per op, from Python
+    python speed.py cpp                   # the same from a C++ loop
 
-Each way runs in a process of its own, which warms up for ``--warm`` rounds, until nothing is compiled any more and then as many again, and times ``--rounds``
-rounds of ``--steps`` steps, each ended by reading the loss; the best one counts. All ways use the same number of threads. On a machine whose clock
-changes, ``--turns`` has all ways run so often, one after the other, and tells the best of each and all in their order.
+Each configuration runs in a process of its own. It warms up for ``--warm`` rounds, until nothing is
+compiled any more, and then for as many again. Then it times ``--rounds`` rounds of ``--steps``
+steps, each ended by a read of the loss; the best round counts. All use the same number of threads.
+On a machine whose clock frequency changes, ``--turns`` repeats all of them in turns and prints the
+best of each and all in order.
 """
 
 import argparse
@@ -18,8 +21,8 @@ import subprocess
 import sys
 import time
 
-# Sizes at which a step on the CPU of two cores is 20 to 100 ms of arithmetic; with --small those of
-# the tests, 5 to 55 ms of which much is dispatch.
+# Sizes at which a step takes 20 to 100 ms of arithmetic on a CPU with two cores. With --small,
+# those of the tests: 5 to 55 ms, much of it dispatch.
 SIZES = {
     "resnet18": {"batch": 16, "size": 64},
     "nanogpt": {"batch": 4, "length": 128, "width": 128, "depth": 4, "heads": 4},
@@ -30,7 +33,7 @@ WAYS = ("cpu", "inductor", "fused", "compiled", "strict")
 
 
 def step_time(name, way, warm, steps, rounds, is_small=False):
-    """Milliseconds of a step in the best round."""
+    """Returns the milliseconds of a step in the best round."""
     import torch
 
     import models
@@ -51,7 +54,7 @@ def step_time(name, way, warm, steps, rounds, is_small=False):
             step()
         step().item()
 
-    # As it is timed, since where the loss is read decides over the regions, until nothing is
+    # Warm up exactly as timed, because the read of the loss affects the regions, until nothing is
     # interpreted or run in parts any more.
     for _ in range(warm):
         run()
@@ -69,7 +72,8 @@ def step_time(name, way, warm, steps, rounds, is_small=False):
 
 
 def in_turns(time_on, rounds=40):
-    """The least of what ``time_on`` says of each device, which are asked in turns: a processor's clock changes."""
+    """Returns the minimum of ``time_on`` for each device, measured in turns because a processor's
+    clock frequency changes."""
     import torch
 
     best = {"cpu": float("inf"), "fuseline": float("inf")}
@@ -81,7 +85,7 @@ def in_turns(time_on, rounds=40):
 
 
 def op_times():
-    """Nanoseconds of CPU time that the calling thread spends on an op."""
+    """Returns the nanoseconds of CPU time that the calling thread spends on an op."""
     import torch
 
     torch.set_num_threads(1)
@@ -111,12 +115,12 @@ def op_times():
     return {name: in_turns(lambda device: time_of(ops[device][name])) for name in ops["cpu"]}
 
 
-# As dispatch.cpp has them.
+# The order is that of dispatch.cpp.
 CPP_OPS = ("add", "mul", "neg", "add_", "exp", "lt", "sum")
 
 
 def cpp_op_times():
-    """The same from a loop of C++."""
+    """Like ``dispatch_on``, from a C++ loop."""
     import ctypes
     import pathlib
     import tempfile

@@ -1,6 +1,7 @@
-"""Indices, labels, probabilities and repeats that are out of range are errors, as on the CPU.
+"""Indices, labels, probabilities and repeats out of range are errors, as on the CPU.
 
-In debug mode the call raises them; in the others the next read does, unless ``check_indices`` is off.
+In debug mode the call raises them. In the other modes the next read does, unless ``check_indices``
+is off.
 """
 
 import os
@@ -17,7 +18,7 @@ DEVICE = "fuseline"
 
 
 def cases(device):
-    """Calls by name, each with something in it that PyTorch's CPU refuses."""
+    """Calls by name, each with an element that PyTorch's CPU refuses."""
 
     def ones(*dims, **options):
         return torch.ones(*dims, device=device, **options)
@@ -85,7 +86,7 @@ def cases(device):
 
 
 def outcome(call, device, reads=True):
-    """The type of the error of a call, or of what waits for its result."""
+    """Returns the type of the error of a call, or of waiting for its result."""
     try:
         result = call()
         if torch.is_tensor(result) and reads:
@@ -97,7 +98,7 @@ def outcome(call, device, reads=True):
     return "accepted", ""
 
 
-# Errors of the call in every mode: types and numbers tell them, or the op has to wait anyway.
+# Errors of the call in every mode: types and numbers show them, or the op has to wait anyway.
 AT_ONCE = {
     "embedding_bag", "bernoulli_ of a number", "uniform_", "normal_", "exponential_", "repeats", "bincount",
 }  # fmt: skip

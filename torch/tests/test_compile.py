@@ -1,4 +1,5 @@
-"""``torch.compile`` on the device: what it returns is what eager code on the CPU returns, by graphs that are one op each."""
+"""``torch.compile`` on the device returns what eager code on the CPU returns, and its graphs are
+one op each."""
 
 import copy
 import json
@@ -57,7 +58,7 @@ def losses(model, device, steps=4, is_compiled=False, seed=0):
 
 
 class _Interrupted:
-    """A graph that is interrupted after its first op."""
+    """A function with a graph break after its first op."""
 
     def __init__(self, module):
         self.graph = module.graph
@@ -79,7 +80,8 @@ class Compiled(unittest.TestCase):
         self.assertEqual((torch.fuseline.fallbacks(), torch.fuseline.not_recorded()), self.before)
 
     def same(self, function, *inputs, **options):
-        """A function on CPU tensors, and compiled on the device, three times; inputs included, which it may write to."""
+        """Runs a function on CPU tensors, and compiled on the device, three times. Compares the
+        inputs too, because it may write to them."""
         for device_inputs in ([value.to(DEVICE) if isinstance(value, torch.Tensor) else value for value in inputs],):
             compiled = torch.compile(function, **options)
             for _ in range(3):
@@ -173,12 +175,12 @@ class Compiled(unittest.TestCase):
         self.assertEqual((torch.ones(3, device=DEVICE) + 1).tolist(), [2.0, 2.0, 2.0])
 
     def test_sizes_that_vary_are_one_graph(self):
-        # A process whose engine compiles what it meets.
+        # A process whose engine compiles every new region.
         environment = {**os.environ, "FUSELINE_TORCH_INTERPRET_COLD": "0"}
         run = subprocess.run([sys.executable, "-c", VARY], env=environment, stdout=subprocess.PIPE, text=True, check=True, timeout=300)
         told = json.loads(run.stdout.splitlines()[-1])
         self.assertEqual((told["graphs"], told["fallbacks"], told["not_recorded"]), (1, {}, {}))
-        # 23 sizes: the first two by themselves, then their buckets.
+        # 23 sizes: the first two have their own executables, the rest share those of their buckets.
         self.assertLess(told["compiles"], 12)
         self.assertGreater(told["padded"], 10)
 

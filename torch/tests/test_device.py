@@ -1,4 +1,5 @@
-"""What a program sees of the device: tensors, views, in-place ops, autograd, storages, random numbers, modes, fallbacks.
+"""What a program sees of the device: tensors, views, in-place ops, autograd, storages, random
+numbers, modes, fallbacks.
 
 Run with the package installed: ``python -m unittest discover -s torch/tests``.
 """
@@ -52,7 +53,7 @@ class Lives(Case):
         for _ in range(5):
             round()
         self.assertEqual(living(), before)
-        # They are counted while they live, or this shows nothing.
+        # They must stay alive to be counted.
         kept = [torch.ones(100).to(DEVICE) for _ in range(7)]
         self.assertEqual(living(), (before[0] + 7, before[1] + 2_800))
         del kept
@@ -124,7 +125,7 @@ class Tensors(Case):
 
 class Views(Case):
     def both(self, change):
-        """The same change of a base, on the CPU and here; everything that aliases has to agree."""
+        """Makes the same change to a base on the CPU and the device. All aliases have to agree."""
         cpu = torch.arange(60.0).view(3, 4, 5)
         here = cpu.to(DEVICE)
         wanted, found = change(cpu), change(here)
@@ -154,7 +155,7 @@ class Views(Case):
         found, wanted = torch.zeros(3, 4, device=DEVICE), torch.zeros(3, 4)
         for tensor in (found, wanted):
             tensor[:2].copy_(torch.arange(8.0).view(2, 4))
-        # In sizes that the write did not see.
+        # With sizes other than those of the write.
         row = torch.empty(12, dtype=torch.bfloat16, device=DEVICE)
         row.copy_(found.view(-1))
         self.same(row, wanted.view(-1).bfloat16())
@@ -263,7 +264,7 @@ class Programs(Case):
         self.assertEqual(weight.grad.device.type, DEVICE)
         optimizer.step()
         self.assertTrue((weight.detach().cpu() != before).any())
-        # A graph that has the weights in it is no hindrance, and gradients come along.
+        # A graph that refers to the weights is no obstacle, and gradients move along.
         model.cpu()
         self.assertEqual((weight.device.type, weight.grad.device.type), ("cpu", "cpu"))
         model(torch.ones(1, 4)).sum().backward()
@@ -319,7 +320,8 @@ class Device(Case):
         self.assertLess(torch.corrcoef(torch.stack([once, again]))[0, 1].abs().item(), 0.16)
 
     def test_attention(self):
-        """As one op and as PyTorch's composition of ops, with the gradients, against double precision."""
+        """Attention as one op and as PyTorch's composition of ops, with gradients, against double
+        precision."""
         torch.manual_seed(2)
         shapes = (2, 3, 5, 4), (2, 3, 6, 4), (2, 3, 6, 7)
         keep = torch.rand(2, 1, 5, 6) > 0.3
@@ -345,7 +347,7 @@ class Device(Case):
                     torch.testing.assert_close(ours.cpu(), theirs.float(), rtol=1e-4, atol=1e-5)
 
     def test_convolutions_with_few_positions(self):
-        """Which are products of matrices: more features of the kernel than positions."""
+        """Convolutions computed as matrix products: the kernel has more features than positions."""
         F = torch.nn.functional
         for side, kernel, stride, padding, dilation in itertools.product((1, 2, 3, 5), (1, 2, 3), (1, 2), (0, 1, 2), (1, 2)):
             if side + 2 * padding < (kernel - 1) * dilation + 1:

@@ -1,4 +1,5 @@
-"""torch.distributed over the device: collectives, training and checkpoints with two and four processes give what one gives."""
+"""torch.distributed on the device: collectives, training and checkpoints with two and four
+processes give the results of one process."""
 
 import tempfile
 import unittest
@@ -7,7 +8,7 @@ from ranks import LEAVE, PEERS, Ranks
 
 
 class Group(unittest.TestCase):
-    """Cases for the ranks of one group, one after the other."""
+    """Cases for the ranks of one group, run one after the other."""
 
     world = 2
 
@@ -21,7 +22,7 @@ class Group(unittest.TestCase):
 
     def run_on_all(self, name, *arguments, **how):
         if self.ranks.is_broken:
-            # What a case left behind would be the failure of the others.
+            # Do not let a failed case affect the others.
             self.ranks.close()
             type(self).ranks = Ranks(self.world)
         return self.ranks.run(name, *arguments, **how)
@@ -45,7 +46,7 @@ class TwoRanks(Group):
 
     def test_ranks_whose_programs_differ_do_not_disturb_each_other(self):
         (_, first), (_, other) = self.run_on_all("another_program")
-        # Rank 0 meets new sizes in every step; what rank 1 does it has done before.
+        # Rank 0 sees new sizes in every step; rank 1 repeats its steps.
         self.assertGreater(first["later"], 0)
         self.assertEqual(other["later"], 0)
 
@@ -106,7 +107,7 @@ class Cache(unittest.TestCase):
         each = [rank["compiles"] + rank["loads"] for rank in told]
         with self.subTest(told=told):
             self.assertGreaterEqual(min(each), 6)
-            # What both need is compiled by one of them and loaded by the other.
+            # One rank compiles what both need, and the other loads it.
             self.assertLessEqual(sum(rank["compiles"] for rank in told), max(each))
 
 

@@ -1,5 +1,6 @@
-"""Where PyTorch's CPU has one right answer or one error, and a device easily another: special values, nothing, wrong arguments, writes to what is read;
-and random numbers, whose bits depend on seed and place alone.
+"""Cases in which PyTorch's CPU has one right answer or error and a device easily differs: special
+values, empty tensors, wrong arguments, writes to operands, and random numbers, whose bits depend on
+seed and position alone.
 
 Run with the package installed: ``python -m unittest discover -s torch/tests``.
 """
@@ -18,7 +19,7 @@ FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
 
 def came_to(call, device):
-    """What a call gives, or what kind of error."""
+    """Returns the result of a call, or the kind of its error."""
     try:
         result = call(device)
         return result.cpu() if isinstance(result, torch.Tensor) else result
@@ -28,7 +29,8 @@ def came_to(call, device):
 
 class Case(unittest.TestCase):
     def alike(self, call, name):
-        """The same on both devices, to the sign of zero, or the same kind of error."""
+        """Asserts the same result on both devices, up to the sign of zero, or the same kind of
+        error."""
         wanted, found = came_to(call, "cpu"), came_to(call, DEVICE)
         if isinstance(wanted, torch.Tensor) and isinstance(found, torch.Tensor):
             torch.testing.assert_close(found, wanted, equal_nan=True, msg=lambda text: f"{name}: {text}")
@@ -40,7 +42,7 @@ class Case(unittest.TestCase):
 
 
 def spread(x, least, most):
-    """51 numbers from one to another, of the type of a tensor and where it is."""
+    """51 numbers in a range, with the type and device of a tensor."""
     return torch.linspace(least, most, 51, device=x.device).to(x.dtype)
 
 
@@ -81,7 +83,7 @@ class Random(unittest.TestCase):
             names = list(DRAWS) if dtype.itemsize >= 4 else short
             torch.manual_seed(11)
             late = [draw(name, dtype) for name in names]
-            # What uses them is compiled with them.
+            # Consumers are compiled together with them.
             used = [x * 3.0 + 1.0 for x in late]
             late = [x.cpu() for x in late]
             del used
@@ -142,7 +144,7 @@ class Random(unittest.TestCase):
             "bernoulli_": [(1.5,), (-0.5,)],
         }.items():
             for values in arguments:
-                # Also after a call whose parameters were right.
+                # Also after a call whose parameters were valid.
                 getattr(torch.empty(3, device=DEVICE), name)(*((0.5,) if name in ("geometric_", "bernoulli_") else ()))
                 with self.assertRaises(RuntimeError, msg=f"{name} {values}"):
                     getattr(torch.empty(3, device=DEVICE), name)(*values)
@@ -179,7 +181,7 @@ class Values(Case):
                     if name == "div":
                         continue
                     a = torch.tensor(numbers, dtype=dtype)
-                    # PyTorch's CPU dies of the least number by -1; Python does not.
+                    # PyTorch's CPU crashes on the smallest number divided by -1; Python does not.
                     wanted = [int(python_quotient(name, x, divisor)) for x in numbers]
                     wanted = torch.tensor([(x + 2**63) % 2**64 - 2**63 for x in wanted]).to(dtype)
                     for b in (torch.full_like(a, divisor), divisor):
@@ -217,7 +219,7 @@ class Values(Case):
             torch.ones(2, dtype=torch.int64, device=DEVICE) ** -1
 
     def test_numbers_far_from_zero_have_a_variance(self):
-        """They vary by less than a mean that is rounded is off by."""
+        """The spread is smaller than the rounding error of the mean."""
         for count in (50, 1000, 4096):
             x = torch.arange(float(count)) % 2 + 1e6
             exact = x.double().var().item()
@@ -436,7 +438,7 @@ class Arguments(Case):
             "mul of bool": lambda x: (x > 1).logical_not() * 0.25,
         }
         try:
-            # Each call is known from the round before.
+            # The previous round has cached each call.
             for dtype in (torch.float32, torch.float64, torch.float32, torch.bfloat16):
                 torch.set_default_dtype(dtype)
                 for name, call in calls.items():
@@ -445,13 +447,13 @@ class Arguments(Case):
             torch.set_default_dtype(torch.float32)
 
     def test_arguments_that_look_alike_are_told_apart(self):
-        """What is remembered of a call is found for the same arguments only, whichever came first."""
+        """Cached result types are found for the same arguments only, whichever came first."""
         cube = torch.arange(64.0).reshape(2, 2, 2, 2, 2, 2)
         for dims in ((None, -6), (-6, None), (None, 0), (-5, -4, None, -3)):
             for dim in dims:
                 self.alike(lambda device: cube.to(device).argmax(dim=dim), f"argmax {dim}")
                 self.alike(lambda device: cube.to(device).argmin(dim=dim, keepdim=True), f"argmin {dim}")
-        # True is a number that is not 1, and a number beside a tensor is not one in a tensor.
+        # True is a number other than 1, and a number beside a tensor is not one in a tensor.
         whole = torch.tensor([1, 2])
         for other in (2, 2.0, True, torch.tensor(2.0), torch.tensor(2), torch.tensor(2.0, dtype=torch.float64), torch.tensor([2.0])):
             for _ in range(2):
@@ -462,7 +464,7 @@ class Arguments(Case):
             self.alike(lambda device: single.to(device) + (other.to(device) if isinstance(other, torch.Tensor) else other), f"{other!r}")
         self.alike(lambda device: torch.ones(2, dtype=torch.int64, device=device) ** 2, "square")
         self.alike(lambda device: torch.ones(2, dtype=torch.int64, device=device) ** -1, "a negative power behind it")
-        # Lists that are cut otherwise.
+        # Lists that are split differently.
         for shifts, dims in (((1, 2), (0, 1)), ((1,), (0,)), ((2,), (1,)), ((1,), ())):
             self.alike(lambda device: torch.roll(torch.arange(6, device=device).reshape(2, 3), shifts, dims or None), f"roll {shifts} {dims}")
         for dims, keeps in (((0, 1), False), ((0,), True), ((1,), False), (None, True), ((), False)):

@@ -1,6 +1,7 @@
-"""PyTorch's own lists of modules and of optimizers, by its device-generic tests: on the device and on the CPU the same, forward, backward and after steps.
+"""PyTorch's own lists of modules and optimizers, by its device-generic tests: device and CPU agree,
+forward, backward and after steps.
 
-A part of them runs by default; ``FUSELINE_TORCH_ALL=1 python -m unittest test_generic`` runs all.
+By default some of them run; ``FUSELINE_TORCH_ALL=1 python -m unittest test_generic`` runs all.
 """
 
 import copy
@@ -13,21 +14,21 @@ from torch.testing._internal.common_modules import module_db, modules
 from torch.testing._internal.common_optimizers import optim_db, optims
 from torch.testing._internal.common_utils import TestCase
 
-# Modules of the part, one of a kind.
+# Modules that run by default, one of each kind.
 SOME = {"BatchNorm2d", "Conv2d", "ConvTranspose1d", "BCEWithLogitsLoss", "Embedding", "GroupNorm", "GRU", "LSTM", "LSTMCell", "LayerNorm", "Linear",
         "MaxPool2d", "MultiheadAttention", "ReflectionPad2d", "SmoothL1Loss", "Softmax", "TransformerEncoderLayer", "Upsample", "AvgPool2d", "GELU"}
 IS_ALL = os.environ.get("FUSELINE_TORCH_ALL", "") == "1"
-# What sums in another order may differ by.
+# Tolerance for sums in another order.
 TOLERANCE = {"rtol": 1e-4, "atol": 1e-4}
 # Modules that draw random numbers in training.
 RANDOM = ("Dropout", "RReLU", "FractionalMaxPool", "Transformer", "FeatureAlpha")
 STEPS = 3
-# Inputs of a module, and of an optimizer, that are compared, evenly from those that there are.
+# The number of inputs to compare per module and per optimizer, spread evenly.
 INPUTS = 8 if IS_ALL else 3
 
 
 def over(value, device):
-    """The same on a device; a tensor that is there twice is one there too."""
+    """Returns the same structure on a device. A tensor that occurs twice stays shared."""
     moved = {}
 
     def move(x):
@@ -43,7 +44,7 @@ def tensors(value):
 
 
 def passed(module, args, kwargs):
-    """Results of a module and all gradients that follow from them."""
+    """Returns the results of a module and all gradients."""
     results = tensors(module(*args, **kwargs))
     leaves = [leaf for leaf in [*module.parameters(), *tensors((args, kwargs))] if leaf.requires_grad]
     wanted = [result for result in results if result.requires_grad]
@@ -62,7 +63,7 @@ def name_of(info):
 
 class Generic(TestCase):
     def alike(self, found, wanted):
-        """Of the same sizes and types, as random numbers are."""
+        """Asserts equal sizes and types only, because the values are random."""
         about = lambda tensor: None if tensor is None else (tensor.shape, tensor.dtype)
         self.assertEqual([about(tensor) for tensor in found], [about(tensor) for tensor in wanted])
         self.assertTrue(all(tensor is None or tensor.device.type == "fuseline" for tensor in found))
@@ -90,7 +91,7 @@ class Generic(TestCase):
                 wanted = passed(module, args, kwargs)
             except Exception:
                 continue
-            # A lazy module gets its parameters by its first call; here they have to be the same.
+            # A lazy module makes its parameters at its first call. Both sides need the same ones.
             there = copy.deepcopy(module).to(device) if there is None else there
             with self.subTest(inputs=given.desc):
                 found = passed(there, *over((args, kwargs), device))
@@ -102,7 +103,7 @@ class Generic(TestCase):
     # The device has no sparse tensors.
     @optims([info for info in optim_db if not info.only_supports_sparse_grads], dtypes=[torch.float32])
     def test_optimizer(self, device, dtype, optim_info):
-        # It makes matrices orthogonal in bfloat16.
+        # Muon makes matrices orthogonal in bfloat16.
         tolerance = {"rtol": 1.6e-2, "atol": 1e-3} if optim_info.optim_cls.__name__ == "Muon" else TOLERANCE
         inputs = optim_info.optim_inputs_func(device=device)
         for given in inputs[:: max(1, len(inputs) // INPUTS)]:
@@ -110,7 +111,7 @@ class Generic(TestCase):
                 self.same(*[self.stepped(optim_info, given.kwargs, place) for place in (device, "cpu")], tolerance)
 
     def stepped(self, optim_info, options, device):
-        """The parameters after some steps."""
+        """Returns the parameters after some steps."""
         options = {name: value.to(device) if isinstance(value, torch.Tensor) and value.dim() else value for name, value in options.items()}
         torch.manual_seed(0)
         params = [torch.nn.Parameter(torch.randn(4, 3).to(device)) for _ in range(2)]

@@ -1,4 +1,5 @@
-"""Models of other people train on the device: losses as on the CPU, nothing computed by the CPU, nothing compiled once the steps repeat."""
+"""Models by other authors train on the device: losses match the CPU's, the CPU computes nothing,
+and nothing compiles once the steps repeat."""
 
 import importlib.util
 import json
@@ -16,10 +17,10 @@ STEPS = 8
 
 class Models(unittest.TestCase):
     def train(self, name, package=None, is_usual=False):
-        # It is pinned with PyTorch.
+        # It is pinned together with PyTorch.
         self.assertTrue(package is None or importlib.util.find_spec(package), f"{package} is not installed")
-        # A process of its own, whose engine interprets nothing, if it is not as usual: every region
-        # that is not known is a miss.
+        # Runs in a process of its own. Unless `is_usual`, its engine interprets nothing, so every
+        # new region is a miss.
         environment = {**os.environ, **({} if is_usual else {"FUSELINE_TORCH_INTERPRET_COLD": "0"})}
         command = [sys.executable, str(SCRIPT), name, "--steps", str(3 if is_usual else STEPS)]
         told = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, timeout=900)
@@ -31,7 +32,7 @@ class Models(unittest.TestCase):
         if is_usual:
             return
         self.assertGreater(result["misses"][0], 0)
-        # The backward thread lets go of some values after the step, on a busy machine in the next
+        # The backward thread drops some values after the step, on a busy machine during the next
         # one.
         self.assertEqual(result["misses"][5], result["misses"][-1], result["misses"])
 

@@ -1,4 +1,5 @@
-"""The Python module ``torch.fuseline``: lines of the program in errors, forks, streams and events, profiles, ops from StableHLO, caches."""
+"""The Python module ``torch.fuseline``: call sites in errors, forks, streams and events, profiles,
+ops from StableHLO, caches."""
 
 import inspect
 import os
@@ -15,13 +16,13 @@ DEVICE = "fuseline"
 
 
 def here():
-    """Where this is called from, as an error names it."""
+    """Returns the caller's line as an error names it."""
     frame = inspect.stack()[1]
     return f"{pathlib.Path(frame.filename).name}:{frame.lineno} in {frame.function}"
 
 
 def program(text, **environment):
-    """What a program of its own prints."""
+    """Returns the output of a program in a process of its own."""
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(text)],
         env={**os.environ, **environment},
@@ -35,7 +36,7 @@ def program(text, **environment):
 
 
 def too_large(x):
-    """More than any machine has; nothing is recorded after it that could be blamed."""
+    """Allocates more than any machine has. Nothing recorded later could be blamed."""
     return x.expand(1 << 46, 4).contiguous(), here()
 
 
@@ -70,7 +71,7 @@ class Lines(unittest.TestCase):
 
     def test_the_backward_thread_names_the_forward_line(self):
         w = torch.ones(4, device=DEVICE, requires_grad=True)
-        # The gradient of one row is one of all rows.
+        # The gradient of one row needs a gradient of all rows.
         row, line = w.expand(1 << 46, 4)[0], here()
         row.sum().backward()
         with self.assertRaisesRegex(RuntimeError, line + r", backward \(SelectBackward0\)"):
@@ -94,7 +95,7 @@ class Lines(unittest.TestCase):
             y, line = too_large(torch.ones(4, device=DEVICE))
             with self.assertRaisesRegex(RuntimeError, "was not looked for"):
                 y.sum().item()
-            # From the first error on.
+            # Call sites are on from the first error.
             y, line = too_large(torch.ones(4, device=DEVICE))
             with self.assertRaisesRegex(RuntimeError, line):
                 y.sum().item()
@@ -283,7 +284,7 @@ GATE_BACKWARD = f"""func.func @main(%x: {TYPE}, %y: {TYPE}, %grad: {TYPE}) -> ({
   %6 = stablehlo.multiply %4, %x : {TYPE}
   return %5, %6 : {TYPE}, {TYPE}
 }}"""
-# As jax.export writes `lambda x: (x + 1, x.sum())`, cut to what says something.
+# The output of jax.export for `lambda x: (x + 1, x.sum())`, cut to the relevant parts.
 EXPORTED = """
 #loc1 = loc("x")
 module @jit__lambda attributes {mhlo.num_partitions = 1 : i32, mhlo.num_replicas = 1 : i32} {
@@ -300,7 +301,7 @@ module @jit__lambda attributes {mhlo.num_partitions = 1 : i32, mhlo.num_replicas
 
 
 class Exported:
-    """What ``jax.export.export(f)(..)`` returns, as far as it is asked."""
+    """The interface of what ``jax.export.export(f)(..)`` returns, as far as it is used."""
 
     out_avals = ("float32[2,3]", "float32[]")
 

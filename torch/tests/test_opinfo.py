@@ -1,6 +1,9 @@
-"""Ops of PyTorch's own list that are known to be computed by the device, as the tables ``opinfo-TYPE.json`` have them: forward and backward in float32, of
-other types some of them, forward, in place and with ``out=``. A region that comes once is interpreted, so that some ops are run a second time with all
-regions compiled. ``FUSELINE_TORCH_ALL=1``: all ops of all types, all samples of the tables, both ways (an hour and more)."""
+"""Ops of PyTorch's own list that the device computes, according to the tables ``opinfo-TYPE.json``.
+
+All ops run in float32, forward and backward, in place and with ``out=``; some ops also run in other
+types. A region that occurs once is interpreted, so some ops run a second time with all regions
+compiled. ``FUSELINE_TORCH_ALL=1`` runs all ops of all types, with all samples of the tables, both
+ways (an hour and more)."""
 
 import concurrent.futures
 import json
@@ -13,16 +16,16 @@ import opinfo
 import torch
 
 FOLDER = pathlib.Path(__file__).parent
-# A process for each would take minutes: so many ops share one, and a crash fails them all.
+# A process for each op would take minutes, so this many share one. A crash fails all of them.
 TOGETHER = 40
 IS_ALL = os.environ.get("FUSELINE_TORCH_ALL", "") == "1"
-# Where every region is compiled, one op in so many is looked at, with so many samples: each
-# compiles for a tenth of a second and more.
+# With every region compiled, one op in this many runs, with this many samples: each compiles for a
+# tenth of a second and more.
 COMPILED, COMPILED_SAMPLES = 12, 1
-# Ops that are loops take seconds to compile: of those so many are left out for one that is not.
+# Ops that are loops take seconds to compile. Of these, one in this many runs.
 SLOW = ("linalg.", "special.", "svd", "pinverse", "lu", "matrix_exp", "polygamma", "norm", "cholesky", "ormqr", "det", "inverse", "logdet")
 SKIP = 4
-# Ops of each other type.
+# The number of ops for each other type.
 SOME = 40
 
 
@@ -37,7 +40,7 @@ def native(dtype):
 
 
 def needing_cpu(dtype):
-    """Names and variants of the ops that passed with some of it computed by the CPU."""
+    """Names and variants of the ops that passed with some calls computed by the CPU."""
     rows = table(dtype)["rows"]
     return [(row["op"], row["variant"]) for row in rows if row["outcome"] == "PASS" and row["fallbacks"]]
 
@@ -64,8 +67,8 @@ def work(names, dtype, forms, most, is_compiled, is_native, pipe):
 
 class Table(unittest.TestCase):
     def passes(self, names, dtype, forms=(), most=None, is_compiled=False, is_native=True):
-        # Forked from a process that has no engine yet: this one may, and an engine does not follow
-        # into a child.
+        # Forked from a process without an engine: this process may have one, which a child cannot
+        # use.
         server, told = multiprocessing.get_context("forkserver"), []
         server.set_forkserver_preload(["torch", "torch.testing._internal.common_methods_invocations"])
         groups = [names[start : start + TOGETHER] for start in range(0, len(names), TOGETHER)]
@@ -75,7 +78,7 @@ class Table(unittest.TestCase):
             some, why = opinfo.in_a_process(server, work, given, 10 * opinfo.LIMIT)
             return [f"of {group[0]} and those behind it: {why}"] if some is None else some
 
-        # An op at a time leaves a second core with little to do.
+        # Running one op at a time would leave the second core mostly idle.
         with concurrent.futures.ThreadPoolExecutor(min(2, os.cpu_count())) as pool:
             for some in pool.map(run, groups):
                 told += some

@@ -1,4 +1,5 @@
-"""Optimizers that step over all parameters in one call: equal to the CPU's, with no call computed by it."""
+"""Optimizers that step over all parameters in one call agree with the CPU, and the CPU computes no
+call."""
 
 import itertools
 import unittest
@@ -20,7 +21,7 @@ def parameters(dtype=torch.float32):
 
 
 def steps(device, name, options, form, values, count=4, scaler=None):
-    """The parameters after some steps on gradients that are the same everywhere."""
+    """Returns the parameters after some steps with the same gradients everywhere."""
     params = [value.to(device).requires_grad_() for value in values]
     optimizer = getattr(torch.optim, name)(params, **options, **{form: True})
     for number in range(count):
@@ -52,7 +53,7 @@ class Optimizers(unittest.TestCase):
         for name, form in itertools.product(OPTIMIZERS, ("fused", "foreach")):
             for options in OPTIMIZERS[name]:
                 if form == "foreach" and isinstance(options.get("lr"), torch.Tensor):
-                    # PyTorch takes such a rate there for captured programs only.
+                    # PyTorch allows such a learning rate for captured programs only.
                     continue
                 with self.subTest(optimizer=name, form=form, options=options):
                     self.same(steps(DEVICE, name, options, form, parameters()), steps("cpu", name, options, form, parameters()))

@@ -1,4 +1,5 @@
-"""Small programs of the usual kinds, trained on the device and on the CPU from the same weights: the losses agree."""
+"""Small programs of common kinds, trained on the device and on the CPU from the same weights, have
+the same losses."""
 
 import unittest
 
@@ -26,7 +27,8 @@ class Images(nn.Module):
 
 class Programs(unittest.TestCase):
     def train(self, make, data, optimizer, steps=8):
-        """Losses of some steps on both devices; the calls that fell back; the compiles of the latest steps."""
+        """Returns the losses of some steps on both devices, the calls that fell back, and the
+        compiles of the latest steps."""
         losses = {}
         for device in ("cpu", DEVICE):
             torch.manual_seed(0)
@@ -55,7 +57,7 @@ class Programs(unittest.TestCase):
             return torch.randn(24, 16), torch.randint(0, 10, (24,))
 
         model = self.train(make, data, lambda weights: torch.optim.AdamW(weights, lr=1e-2))
-        # Running statistics are kept, and used where nothing is trained.
+        # Running statistics are updated in training and used in evaluation.
         self.assertTrue((model[1].running_mean.abs().sum() > 0).item())
         model.eval()
         x = torch.randn(4, 16)

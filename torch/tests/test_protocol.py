@@ -1,4 +1,5 @@
-"""What PyTorch's own Python, and others, expect of a device: the attributes of its module, generators, memory, numbers of devices, pickles, DLPack, the end."""
+"""What PyTorch's Python and other packages expect of a device: module attributes, generators,
+memory, device counts, pickling, DLPack, the end of a program."""
 
 import copy
 import io
@@ -20,7 +21,8 @@ from torch.utils.checkpoint import checkpoint, checkpoint_sequential
 from test_module import DEVICE, program
 
 TORCH = pathlib.Path(torch.__file__).parent
-#: What PyTorch's Python asks the module of a device for, and where. Those with "if" are asked for only if they are there.
+#: Attributes that PyTorch's Python reads from the module of a device, and where. Those with "if"
+#: are read only if they exist.
 EXPECTED = {
     "Event": "distributed/fsdp/_fully_shard/_fsdp_param_group.py",
     "Stream": "distributed/fsdp/_fully_shard/_fsdp_param_group.py",
@@ -49,7 +51,7 @@ EXPECTED = {
     "stream": "distributed/fsdp/_fully_shard/_fsdp_collectives.py",
     "synchronize": "autograd/profiler.py",
 }
-#: What is asked of other devices only, and why it is not here.
+#: Attributes that are read from other devices only, with the reason.
 NOT_HERE = {
     "MemPool": "pools of memory between devices of one kind",
     "use_mem_pool": "as MemPool",
@@ -63,7 +65,7 @@ NOT_HERE = {
     "type": "a torch.device in a variable of the same name",
     "index": "as type",
 }
-#: Members that programs ask of the modules of other devices.
+#: Members that programs use of the modules of other devices.
 USUAL = (
     "_exchange_device _lazy_init _maybe_exchange_device can_device_access_peer default_stream device_of exchange_device get_device_capability"
     " get_device_name get_rng_state_all init initial_seed is_bf16_supported manual_seed max_memory_allocated max_memory_reserved mem_get_info"
@@ -245,7 +247,7 @@ class Generators(unittest.TestCase):
 
 
 class Block(nn.Module):
-    """Attention and layers, both with dropout; with ``nested``, a checkpoint of its own within."""
+    """Attention and layers, both with dropout; ``nested`` adds an inner checkpoint."""
 
     def __init__(self, reentrant=None):
         super().__init__()
@@ -317,7 +319,8 @@ class Checkpoints(unittest.TestCase):
         self.compare({"autocast": run}, plain=plain)
 
     def test_in_compiled_graphs(self):
-        """A compiled forward draws in its own order, so each mask is compared with its own gradient."""
+        """A compiled forward draws in its own order, so each mask is compared with its own
+        gradient."""
         drop = nn.Dropout(0.5)
 
         def step(x):
@@ -365,7 +368,7 @@ class Checkpoints(unittest.TestCase):
 
 
 def tensors():
-    """Of many types, among them one with bits that are no number's, a view and an empty one."""
+    """Tensors of many types, among them one with a NaN, views and an empty one."""
     base = torch.arange(12.0, device=DEVICE).view(3, 4)
     values = [torch.tensor([1.5, float("nan"), -0.0, 1e-42]), torch.arange(5), torch.tensor([True, False]), torch.tensor([1 + 2j, 3j])]
     values += [torch.tensor([1.5, -2], dtype=dtype) for dtype in (torch.bfloat16, torch.float16, torch.float64)]
@@ -501,7 +504,7 @@ class Exchange(unittest.TestCase):
         self.assertEqual(done.stdout.strip(), f"{found} [0.0, 1.0, 2.0, 3.0] 0", done.stderr)
 
     def test_safetensors(self):
-        """Against a package of the same names: what is installed may not be asked for here."""
+        """Uses a package of the same names, because the real one may not be installed."""
         source = """
         import torch as pytorch
         class safe_open:
@@ -566,7 +569,7 @@ class TurnedOff(unittest.TestCase):
             torch.fuseline.counters()
 
 
-#: Ends behind a backward pass, with compiles that nobody waits for under way.
+#: Ends after a backward pass, while background compiles run.
 ENDS = """
 import atexit, os, signal, sys, torch
 how, device = sys.argv[1:]
@@ -623,13 +626,15 @@ print(sorted(packages), "torch._dynamo" in sys.modules)
 
 class Imports(unittest.TestCase):
     def test_training_imports_no_compiler(self):
-        """PyTorch's meta functions in Python import sympy and torch._dynamo (``csrc/structured.cpp``)."""
+        """PyTorch's meta functions in Python import sympy and torch._dynamo
+        (``csrc/structured.cpp``)."""
         done = subprocess.run([sys.executable, "-c", IMPORTS, DEVICE], capture_output=True, text=True, timeout=300, check=True)
         self.assertEqual(done.stdout, "['torch'] False\n")
 
 
 class Ends(unittest.TestCase):
-    """The same status and output as on the CPU; ``tests/ends.py`` does so a thousand times, and measures how long it takes."""
+    """Status and output are those on the CPU. ``tests/ends.py`` does this a thousand times and
+    measures how long it takes."""
 
     def end(self, source, *arguments, **environment):
         done = subprocess.run(
@@ -646,7 +651,8 @@ class Ends(unittest.TestCase):
                     self.assertEqual(self.end(ENDS, how, DEVICE), wanted)
 
     def test_unused(self):
-        """The thread of the backward pass is counted out, or PyTorch waits for it at the end: for so long that this test would not end in time."""
+        """The thread of the backward pass is counted out. Otherwise PyTorch waits for it at the
+        end, longer than the limit of this test."""
         for _ in range(3):
             self.assertEqual(self.end(UNUSED, TORCH_AUTOGRAD_SHUTDOWN_WAIT_LIMIT="1000"), (0, "", []))
 

@@ -291,7 +291,7 @@ class Operators(Case):
         "gather": {4}, "scatter": {3}, "scatter_add": {3}, "multinomial": set(range(7, 21)),
     }  # fmt: skip
     # An internal error of the CPU; results that share memory with each other; a result that shares
-    # memory with the indices only once it has been resized.
+    # memory with the indices only after it was resized.
     OTHER = {"narrow_copy": {1}, "aminmax": {4}, "gather": {7}}
 
     def test_wrong_arguments_of_all_operators(self):

@@ -1,6 +1,8 @@
-"""The device as several replicas: data of each, collectives inside of the executables, training; against what they are to give.
+"""The device as several replicas: data of each, collectives inside of executables, training;
+compared with expected results.
 
-Each group of cases is a process of its own, since the number of replicas is fixed when the engine is opened.
+Each group of cases has a process of its own, because opening the engine fixes the number of
+replicas.
 """
 
 import multiprocessing
@@ -35,7 +37,7 @@ def work(count, pipe, environment):
 
 
 class Replicas(unittest.TestCase):
-    """Cases for one process with so many replicas, one after the other."""
+    """Cases for one process with this many replicas, run one after the other."""
 
     count, environment = 2, {}
 
@@ -71,7 +73,7 @@ class Replicas(unittest.TestCase):
         except (EOFError, ConnectionError):
             is_well, result = False, "the process is gone"
         if not is_well:
-            # What a case left behind would be the failure of the others.
+            # Do not let a failed case affect the others.
             self.stop()
             self.fail(f"{name} with {self.count} replicas: {result}")
         return result
@@ -129,7 +131,7 @@ class FourReplicas(Replicas):
 
 
 class OneReplica(Replicas):
-    """The same program runs where there is one."""
+    """The same program runs with one replica."""
 
     count = 1
 

@@ -1,7 +1,9 @@
-"""PyTorch's device ``fuseline``: eager ops recorded, fused, compiled by XLA and run on any PJRT device.
+"""PyTorch's device ``fuseline``: eager ops are recorded, fused, compiled by XLA and run on a PJRT
+device.
 
-Importing this module registers the device; with the package installed, ``import torch`` does that by itself (entry point
-``torch.backends``), and ``torch.ones(3, device="fuseline")`` works with no further import. The module is ``torch.fuseline`` then.
+Importing this module registers the device as ``torch.fuseline``. The entry point ``torch.backends``
+imports the installed package with ``import torch``, so ``torch.ones(3, device="fuseline")`` needs
+no further import.
 """
 
 import ctypes
@@ -11,8 +13,8 @@ import os
 import pathlib
 import sys
 
-# With the entry point installed, importing torch here would import this module again before it is
-# there.
+# With the entry point installed, ``import torch`` would import this module again before it is
+# initialized.
 _autoload = os.environ.get("TORCH_DEVICE_BACKEND_AUTOLOAD")
 if "torch" not in sys.modules:
     os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
@@ -23,8 +25,7 @@ if _autoload is None:
 else:
     os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = _autoload
 
-# XLA's plugins log each client that they make on standard error, unless this is set when they are
-# loaded.
+# Unless this is set before they are loaded, XLA's plugins log every client on standard error.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
 
 from . import _device_checks, _ending, _exchange, _random, _sites  # noqa: E402
@@ -95,7 +96,7 @@ _MODES = ("fused", "strict", "debug")
 
 @functools.cache
 def plugin_path():
-    """The plugin for CPUs that is installed as a package, if there is one."""
+    """Returns the path of the CPU plugin that is installed as a package, or ``None``."""
     spec = importlib.util.find_spec("xla_plugins")
     for folder in spec.submodule_search_locations if spec else ():
         for path in sorted(pathlib.Path(folder).glob("xla_cpu_pjrt/*.so")):
@@ -104,7 +105,7 @@ def plugin_path():
 
 
 def _rows(text):
-    """Names, numbers, and what is said of them."""
+    """Splits each line into a name, a number and the rest."""
     return [(line + " ").split(" ", 2) for line in text.splitlines()]
 
 
@@ -113,19 +114,21 @@ def _table(text):
 
 
 def flush():
-    """Has all that was recorded run, without waiting for it."""
+    """Starts everything that was recorded, without waiting for it."""
     _check(_shim.flt_flush())
 
 
 def get_mode():
-    """How ops run: ``fused``, ``strict`` (each its own executable) or ``debug`` (each waited for and checked)."""
+    """Returns how ops run: ``fused``, ``strict`` (each op has its own executable) or ``debug`` (the
+    caller waits for each op, and its result is checked)."""
     mode = ctypes.c_uint32()
     _check(_shim.flt_mode(ctypes.byref(mode)))
     return _MODES[mode.value]
 
 
 class mode:
-    """Sets how ops run, at once; as a context manager, until its end: ``with torch.fuseline.mode("debug"): ...``."""
+    """Sets how ops run. As a context manager (``with torch.fuseline.mode("debug"): ...``) it
+    restores the previous mode at the end."""
 
     def __init__(self, name):
         if name not in _MODES:
@@ -141,24 +144,32 @@ class mode:
 
 
 def configure(**options):
-    """Sets options of the engine, before the first op of the process.
+    """Sets options of the engine. Call it before the first op of the process.
 
-    ``interpret_cold=False``: each region is compiled when it is first met, instead of interpreted until it is; nothing compiles later on.
-    ``cache="off"`` or a folder: where executables are kept between processes. ``cache_only=True``: a miss is an error that says what differs.
-    ``manifest=FILE``: regions are written down for ``fuseline cache warm``. ``numerics="exact"``: results have the bits that they have op by op.
-    ``check_finite=True``: in debug mode a NaN or an infinity is an error. ``check_indices=False``:
-    an index, a label or a probability that is out of range is an error in debug mode only; by
-    default it is one in every mode, at the next read. ``shape_classes="off"``, ``"unmasked"`` (the
-    default) or ``"masked"``: which regions are padded when a size varies, and ``size_buckets="halves"``,
-    ``"powers"`` or a number: to what. ``replicas=N``: the device is N devices
-    of XLA's, which run one program (:func:`shard`, :func:`replica_group`). The same by ``FUSELINE_TORCH_INTERPRET_COLD`` and so on.
+    - ``interpret_cold=False``: a new region is compiled before it runs. By default the interpreter
+      runs it until its executable is ready. With this option, nothing compiles in the background.
+    - ``cache``: ``"off"``, or the folder of the disk cache.
+    - ``cache_only=True``: a cache miss is an error that says what differs.
+    - ``manifest=FILE``: regions are written to a manifest for ``fuseline cache warm``.
+    - ``numerics="exact"``: results have the bits that they have op by op.
+    - ``check_finite=True``: in debug mode a NaN or an infinity is an error.
+    - ``check_indices=False``: an index, label or probability out of range is an error in debug mode
+      only. By default it is an error in every mode, at the next read.
+    - ``shape_classes``: which regions are padded when a size varies: ``"off"``, ``"unmasked"`` (the
+      default) or ``"masked"``.
+    - ``size_buckets``: the sizes that they are padded to: ``"halves"``, ``"powers"`` or a number.
+    - ``replicas=N``: the device consists of N XLA devices that run one program (:func:`shard`,
+      :func:`replica_group`).
+
+    Environment variables such as ``FUSELINE_TORCH_INTERPRET_COLD`` set the same options.
     """
     for name, value in options.items():
         _check(_shim.flt_configure(*_text(name), *_text(str(value))))
 
 
 def explain():
-    """Why ops were slow: what was compiled and why it was not known, what went wrong, and what the CPU computed and why."""
+    """Explains why ops were slow: what was compiled and why it was not in a cache, what failed, and
+    what the CPU computed and why."""
     _check(_shim.flt_explain())
     lines = _message().splitlines()
     whys = why_fallbacks()
@@ -169,12 +180,14 @@ def explain():
 
 
 def clear_cache():
-    """Forgets the executables in memory; those on disk stay (``fuseline cache prune`` removes them)."""
+    """Drops the executables in memory. The disk cache stays (``fuseline cache prune`` empties
+    it)."""
     _check(_shim.flt_clear_cache())
 
 
 def counters():
-    """Counters of the engine, by name; ``fallbacks`` is how many calls the CPU computed instead."""
+    """Returns the engine's counters by name; ``fallbacks`` counts the calls that the CPU
+    computed."""
     _check(_shim.flt_counters())
     text = _message()
     _warn()
@@ -185,42 +198,48 @@ def counters():
 
 
 def fallbacks():
-    """Calls without a kernel for this device, which the CPU computed: the overload's name, and how many there were."""
+    """Returns how often the CPU computed calls that have no kernel for this device, by overload."""
     return _table(_shim.fuseline_torch_fallbacks().decode())
 
 
 def why_fallbacks():
-    """The same names, with what the device had no kernel for at the last of these calls."""
+    """Returns, for each of these overloads, what the device had no kernel for at its latest
+    call."""
     return {name: why.strip() for name, _, why in _rows(_shim.fuseline_torch_fallbacks().decode())}
 
 
 def decompositions():
-    """Calls without a kernel for this device that it computed as other ops, by PyTorch's decompositions in Python."""
+    """Returns how often PyTorch's Python decompositions replaced calls that have no kernel for this
+    device, by overload."""
     return _table(_shim.fuseline_torch_decomposed().decode())
 
 
 def mark_dynamic(tensor, dim):
-    """Says that the size of a dimension, or of several, will vary: a graph of ``torch.compile`` has a symbol for it from the first call on.
+    """Declares that the size of one or several dimensions varies, so that a graph of
+    ``torch.compile`` has a symbol for it from the first call on.
 
-    Eager code need not be told: regions that come back with other sizes share executables by the engine's buckets (``configure(shape_classes=..)``).
+    Eager code does not need this: regions that recur with other sizes share executables through the
+    engine's buckets (``configure(shape_classes=..)``).
     """
     torch._dynamo.mark_dynamic(tensor, dim)
 
 
 def not_recorded():
-    """Graphs of ``torch.compile`` whose ops run one by one, with the reason: they need data while they are recorded."""
+    """Returns the graphs of ``torch.compile`` whose ops run one by one, with the reason, such as
+    that recording the graph would need data."""
     from . import _compile
 
     return dict(_compile.apart)
 
 
 def set_fallback(allowed):
-    """Whether calls without a kernel may be computed by the CPU (they may by default); else they are errors."""
+    """Sets whether the CPU may compute calls that have no kernel. If it may not, they are errors.
+    By default it may."""
     _shim.fuseline_torch_set_fallback(int(bool(allowed)))
 
 
 def _crosses(module, convert):
-    """Whether a conversion of a module takes parameters to this device or away from it."""
+    """Whether a conversion of a module moves parameters to or from this device."""
     try:
         with torch.no_grad():
             there = convert(torch.empty(0)).device.type == "fuseline"
@@ -230,7 +249,8 @@ def _crosses(module, convert):
 
 
 def _move(module, convert):
-    """``module._apply`` by setting the data of parameters, as PyTorch does between the devices on its list."""
+    """Does what ``module._apply`` does, but replaces the data of parameters in place, as PyTorch
+    does between the devices that it lists."""
     for child in module.children():
         _move(child, convert)
     for parameter in module._parameters.values():
@@ -248,10 +268,11 @@ def _move(module, convert):
 
 
 def _keep_parameters():
-    """Has ``module.to`` move parameters in place, as on CUDA.
+    """Makes ``module.to`` move parameters in place, as on CUDA.
 
-    PyTorch makes new parameters for devices that are not on a list of its own: weights that two layers share are two weights then, each with half
-    of the gradient, and an optimizer that was made before trains what nobody uses.
+    For devices that PyTorch does not list, it makes new parameters. Weights that two layers share
+    would then become two weights with half of the gradient each, and an optimizer that was made
+    before would train parameters that no layer uses.
     """
     plain = torch.nn.Module._apply
 
@@ -260,8 +281,8 @@ def _keep_parameters():
         is_asked_otherwise = (
             future.get_swap_module_params_on_conversion() or future.get_overwrite_module_params_on_conversion()
         )
-        # Functions of others may do what they like to be called for, and subclasses of tensors have
-        # their own ways.
+        # Functions of other packages may rely on being called, and subclasses of tensors override
+        # this.
         is_torchs = getattr(fn, "__module__", None) == "torch.nn.modules.module"
         is_plain = all(type(parameter) is torch.nn.Parameter for parameter in self.parameters())
         if is_asked_otherwise or not recurse or not is_torchs or not is_plain or not _crosses(self, fn):
@@ -290,8 +311,8 @@ def _register():
     globals()["default_generators"] = _random.set_up()
     _exchange.set_up()
     _device_checks.set_up()
-    # Python runs what was registered last first: lines are not looked for any more when the rest is
-    # seen to.
+    # Handlers run in reverse order of registration, so call sites are turned off before the rest
+    # ends.
     _ending.set_up()
     _sites.set_up()
 
@@ -304,4 +325,4 @@ _register()
 
 
 def _autoload_entry():
-    """What PyTorch calls when it finds the entry point; the import has done everything."""
+    """The entry point that PyTorch calls. The import has already done the work."""

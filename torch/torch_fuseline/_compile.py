@@ -1,14 +1,19 @@
 """``torch.compile`` on the device: a graph is one op of the engine, and one executable.
 
-Dynamo and AOTAutograd make functional FX graphs of a program, forward and backward. Each is run once through the kernels that eager ops run
-through, on placeholders; what they record is the graph (``csrc/graph.cpp``), and there is no second lowering. A call of it records one op between
-flushes, at its place in the program's order: what eager code before it computes is computed before.
+Dynamo and AOTAutograd turn a program into functional FX graphs, forward and backward. Each graph
+runs once on placeholders, through the kernels of eager ops. What they record becomes the graph
+(``csrc/graph.cpp``), so there is no second lowering. A call of the graph records one op between
+flushes, at its place in program order: eager code before it is computed before it.
 
-Sizes that vary: Dynamo makes a graph whose sizes are symbols, and Python is not traced again. Its ops are recorded once for each combination of
-sizes, and written out at a call instead of standing in one op, so that sizes share executables by the engine's buckets as they do in eager code.
+Varying sizes: Dynamo makes one graph with symbols for the sizes and does not trace Python again.
+The graph is recorded once for each combination of sizes. A call then records its ops one by one
+instead of as one op, so that sizes share executables through the engine's buckets, as in eager
+code.
 
-A graph that needs data while it is recorded (``item()``, an op that the CPU computes) is not recorded: its ops run one by one, and ``explain()``
-says why. Nor is one that draws random numbers of the forward pass again (activation checkpointing): what is recorded draws anew. So they do in the modes strict and debug, which are about single ops.
+Some graphs are not recorded, and their ops run one by one; ``explain()`` says why. These are graphs
+that need data while they are recorded (``item()``, an op that the CPU computes) and graphs that
+repeat random numbers of the forward pass (activation checkpointing), because a recorded graph draws
+new ones. In the modes strict and debug, every graph runs op by op.
 """
 
 import functools
@@ -21,7 +26,7 @@ import torch
 from . import get_mode, flush
 
 _ops = torch.ops.fuseline
-# Graphs by name that run op by op, with the reason.
+# Graphs that run op by op, by name, with the reason.
 apart: dict[str, str] = {}
 _numbers = {}
 _lock = threading.Lock()
@@ -29,7 +34,8 @@ _TENSOR, _NONE, _BOOL, _INT = range(4)
 
 
 class _Graph:
-    """A graph as a function of its inputs in a list, which it empties, so that what nobody else holds is gone when it runs."""
+    """A graph as a function of a list of inputs. It empties the list, so that inputs without other
+    owners are released before the graph runs."""
 
     def __init__(self, module, inputs, name):
         with _lock:
@@ -42,8 +48,8 @@ class _Graph:
         if _draws_again(module):
             self._is_recorded = False
             apart[self.name] = "random numbers of the forward pass are drawn once more in the backward pass"
-        # The name is part of the executable's key: the same for all graphs, so that the same graph
-        # is the same program in another process.
+        # The name is part of the executable's key. It is the same for all graphs, so that another
+        # process finds the same graph in the cache.
         self._id = _ops.graph_new(f"torch.{name}", _has_symbols(inputs))
         weakref.finalize(self, _ops.graph_forget, self._id)
         self._shape = {}
@@ -52,8 +58,8 @@ class _Graph:
         if not self._is_recorded or get_mode() != "fused":
             return self._run(inputs)
         tensors, numbers = [], []
-        # What kind each input is, and then the number: a list of inputs that differs in what is no
-        # tensor has other numbers.
+        # Each input adds its kind, and a number adds its value: inputs that differ in anything but
+        # tensors get other keys.
         for value in inputs:
             if isinstance(value, torch.Tensor):
                 tensors.append(value)
@@ -75,7 +81,7 @@ class _Graph:
             if not found:
                 return self._give_up(inputs, "bug: what was recorded is not found")
         shape = self._shape[tuple(numbers)]
-        # Nothing here holds an input any more when the region ends.
+        # This frame must hold no input when the flush ends the region.
         inputs.clear()
         tensors = value = None
         flush()
@@ -83,7 +89,7 @@ class _Graph:
         return [next(made) if is_tensor else constant for is_tensor, constant in shape]
 
     def _record(self, inputs, tensors, numbers):
-        """Records the graph for such inputs; returns why it cannot be."""
+        """Records the graph for these inputs. Returns ``None``, or why it cannot be recorded."""
         try:
             with torch.no_grad():
                 placeholders = iter(_ops.graph_begin(self._id, tensors, numbers))
@@ -112,14 +118,15 @@ class _Graph:
 
 
 def _laid_out(tensor, stride):
-    """The tensor with these strides, which are those that it had when the graph was made."""
+    """Returns the tensor with the strides that it had when the graph was made."""
     if tensor.stride() == tuple(stride):
         return tensor
     return torch.empty_strided(tensor.shape, stride, dtype=tensor.dtype, device=tensor.device).copy_(tensor)
 
 
 def _fit(module):
-    """Has a graph not rely on strides of results, which on this device are those of row-major order and on others may follow an operand's."""
+    """Makes a graph independent of the strides of results. This device always uses row-major
+    strides; other devices may follow an operand's."""
     aten = torch.ops.aten
     for node in module.graph.nodes:
         if node.target in (aten.view.default, aten._unsafe_view.default):
@@ -133,13 +140,15 @@ def _fit(module):
 
 
 def _returns_cpu(module):
-    """Whether the CPU has a part in a graph that others see: what it computes in between may as well be computed by the device."""
+    """Whether the graph returns a tensor of the CPU. For CPU tensors inside of the graph it makes
+    no difference which device computes them."""
     values = [node.meta.get("val") for node in module.graph.find_nodes(op="output")[0].all_input_nodes]
     return any(isinstance(value, torch.Tensor) and value.device.type == "cpu" for value in values)
 
 
 def _random_ops():
-    """PyTorch's ops that run another one and keep the generator's state, and that run it from such a state."""
+    """PyTorch's two ops that run another op: one also returns the generator's state, the other
+    starts from such a state."""
     from torch._prims import rng_prims
 
     return rng_prims.run_and_save_rng_state, rng_prims.run_with_rng_state
@@ -165,7 +174,8 @@ def _run_with(state, op, *args, **kwargs):
 
 @functools.cache
 def _take_random_ops():
-    """Has these ops know the device. They choose by a list of their own, and while graphs are made call that directly."""
+    """Makes these ops support the device. They dispatch on a fixed list of devices, and tracing
+    calls their implementations directly."""
     from torch._higher_order_ops.utils import registered_hop_fake_fns
     from torch._prims.rng_prims import get_device
     from torch.fx.experimental.proxy_tensor import ProxyTorchDispatchMode, track_tensor_tree
@@ -215,7 +225,7 @@ def _compiler(name):
     def compile_graph(module, inputs):
         graph = _Graph(module, inputs, name)
 
-        # PyTorch wraps what it gets, and keeps the attributes of functions only.
+        # PyTorch wraps the result and keeps attributes of plain functions only.
         def call(inputs):
             return graph(inputs)
 
@@ -226,7 +236,8 @@ def _compiler(name):
 
 
 def backend(module, example_inputs, **options):
-    """The backend ``fuseline`` of ``torch.compile``, which is also what its default backend is for graphs with tensors of this device."""
+    """The backend ``fuseline`` of ``torch.compile``. The default backend also uses it for graphs
+    with tensors of this device."""
     from torch._dynamo.backends.common import aot_autograd
     from torch._functorch.partitioners import min_cut_rematerialization_partition
 
@@ -244,7 +255,7 @@ def backend(module, example_inputs, **options):
 
 
 def _is_ours(module, inputs):
-    """Whether a graph has to do with this device: by its inputs, or by what it makes."""
+    """Whether a graph uses this device, in its inputs or in tensors that it creates."""
 
     def is_on_device(value):
         return isinstance(value, torch.Tensor) and value.device.type == "fuseline"
@@ -255,7 +266,8 @@ def _is_ours(module, inputs):
 
 
 def take_default_backend():
-    """Has the default backend of ``torch.compile``, which knows no such device, give graphs with tensors of this device to :func:`backend`."""
+    """Makes the default backend of ``torch.compile``, which does not support this device, pass
+    graphs with tensors of the device to :func:`backend`."""
     wrapper = torch._TorchCompileInductorWrapper
     plain = wrapper.__call__
 

@@ -1,4 +1,4 @@
-"""Ops of the user's, written as StableHLO: by hand, or by what exports it, such as ``jax.export``."""
+"""User-defined ops as StableHLO modules, written by hand or exported, such as by ``jax.export``."""
 
 import ctypes
 
@@ -6,12 +6,12 @@ import torch
 
 from ._library import check, shim, text
 
-#: How MLIR's bytecode begins, in which StableHLO is kept portable.
+#: The first bytes of MLIR bytecode, the form of portable StableHLO artifacts.
 _BYTECODE = b"ML\xefR"
 
 
 def _text_of(module):
-    """The text of a module, of whatever has one."""
+    """Returns the text of a module, or of an object that has one."""
     if hasattr(module, "mlir_module"):
         module = module.mlir_module()
     if isinstance(module, bytes):
@@ -26,7 +26,7 @@ def _text_of(module):
 
 
 class _Module:
-    """A module that is registered."""
+    """A registered module."""
 
     def __init__(self, name, module):
         number, operands, results = (ctypes.c_size_t() for _ in range(3))
@@ -58,7 +58,8 @@ class _Call(torch.autograd.Function):
 
 
 class CustomOp:
-    """An op of the user's, which is called with tensors of the device and returns one or a tuple of them. It fuses with what is around it."""
+    """A user-defined op. It takes tensors of the device and returns one tensor or a tuple. It fuses
+    with the ops around it."""
 
     def __init__(self, name, module, backward=None):
         self.name = name
@@ -81,11 +82,13 @@ class CustomOp:
 
 
 def custom_op(name, module, backward=None):
-    """Registers the ``main`` function of a StableHLO module as an op and returns it, to be called with tensors of the device.
+    """Registers the ``main`` function of a StableHLO module and returns it as an op on tensors of
+    the device.
 
-    ``module`` is the text, or an object with ``mlir_module()``, such as what ``jax.export.export(f)(..)`` returns. Its types are fixed: tensors of
-    other sizes or element types are an error. ``name`` is of letters, digits, ``_`` and ``.``; one name stands for one function in a process.
-    ``backward`` is a module that takes the operands and then the gradients of the results, and gives a gradient for each operand; without it
-    the op has no gradient.
+    ``module`` is the text or an object with ``mlir_module()``, such as what
+    ``jax.export.export(f)(..)`` returns. Its types are fixed: tensors of other sizes or element
+    types are an error. ``name`` consists of letters, digits, ``_`` and ``.``, and names one
+    function in a process. ``backward`` is a module that takes the operands, then the gradients of
+    the results, and returns a gradient for each operand. Without it the op has no gradient.
     """
     return CustomOp(name, module, backward)

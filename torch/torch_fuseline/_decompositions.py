@@ -1,6 +1,7 @@
-"""PyTorch's decompositions as ops of their own: ``fuseline_decomposed::NAME``, with the schema of ``aten::NAME``.
+"""PyTorch's decompositions as ops ``fuseline_decomposed::NAME`` with the schema of ``aten::NAME``.
 
-The shim asks for one (``fuseline::_decompose``) when a call has no row of the engine's; see ``csrc/decompose.h``.
+The shim asks for one (``fuseline::_decompose``) when the engine has no row for a call; see
+``csrc/decompose.h``.
 """
 
 import functools
@@ -10,12 +11,13 @@ import torch
 from . import _special
 from ._library import shim as _shim
 
-# Those that are not what the op is.
+# PyTorch's decompositions that do not have the op's results.
 _NOT = {
     "_scaled_dot_product_flash_attention_for_cpu",  # its results have other sizes
 }
 
-# Those whose steps are rounded to short floats one by one, where the CPU rounds their results.
+# PyTorch's decompositions that round each step to a short float, where the CPU rounds the result
+# only. They are computed in float32.
 _LONG = ("grid_sampler_2d", "grid_sampler_3d", "_adaptive_avg_pool2d", "_adaptive_avg_pool3d", "logit", "upsample_")
 
 _library = torch.library.Library("fuseline", "FRAGMENT")
@@ -23,8 +25,8 @@ _decomposed = torch.library.Library("fuseline_decomposed", "DEF")
 _table = None
 
 
-# Of this package: for ops that PyTorch has no decomposition of. Where values say what sizes results
-# have, they are waited for, as on every device.
+# Decompositions of this package, for ops that PyTorch does not decompose. Where sizes of results
+# depend on data, the call waits for the data, as on every device.
 _OURS = dict(_special.TABLE)
 
 
@@ -37,19 +39,20 @@ def _ours(name):
 
 
 def _expect(holds, rule):
-    """Where values are checked: that all of a tensor are true, which ``holds`` makes."""
+    """If value checks are on, asserts that all elements of the tensor that ``holds`` returns are
+    true."""
     if _shim.flt_checks():
         torch._assert_async(holds().all(), rule)
 
 
 def _places(mask):
-    """Where a vector of truth values is true, in order."""
+    """Returns the indices at which a vector of booleans is true, in ascending order."""
     count = int(mask.sum())
     return torch.sort(mask, descending=True, stable=True).indices[:count]
 
 
 def _unravelled(places, shape):
-    """Indices ``[count, dimensions]`` of places in row-major order."""
+    """Converts row-major positions to indices ``[count, dimensions]``."""
     columns = []
     for size in reversed(shape):
         columns.append(places % size)
@@ -85,7 +88,7 @@ def _masked_scatter(x, mask, source):
 
 
 def _as_numbers(x, indices):
-    """Indices of ``x``, with each mask replaced by the places where it is true."""
+    """Returns the indices of ``x``, with each mask replaced by the positions where it is true."""
     numbers = []
     for index in indices:
         if index is not None and index.dtype in (torch.bool, torch.uint8):
@@ -115,7 +118,8 @@ def _index_put_impl(x, indices, values, accumulate=False, unsafe=False):
 
 
 def _unique_of_sorted(rows, order):
-    """First places of each run of equal rows of `[count, size]`, and for each element the number of its run and how long the runs are."""
+    """Returns the first positions of the runs of equal rows in ``[count, size]``, the run number of
+    each element, and the lengths of the runs."""
     is_new = torch.ones(rows.shape[0], dtype=torch.bool, device=rows.device)
     if rows.shape[0] > 1:
         is_new = torch.cat([is_new[:1], (rows[1:] != rows[:-1]).any(1)])
@@ -178,7 +182,7 @@ def _put(x, index, source, accumulate=False):
 
 @_ours("searchsorted.Tensor")
 def _searchsorted(sorted_sequence, x, out_int32=False, right=False, side=None, sorter=None):
-    """By halves, for all at once."""
+    """Binary search for all values at once."""
     if sorter is not None:
         sorted_sequence = sorted_sequence.gather(-1, sorter)
     right = right or side == "right"
@@ -191,14 +195,14 @@ def _searchsorted(sorted_sequence, x, out_int32=False, right=False, side=None, s
     for _ in range(size.bit_length()):
         middle = (low + high) // 2
         there = sorted_sequence.gather(-1, middle.clamp(max=size - 1))
-        # What is compared with a NaN is taken to lie before the place.
+        # A comparison with NaN is false, so an element compared with NaN counts as below.
         is_below = ~((there > values) if right else (there >= values)) & (low < high)
         low, high = torch.where(is_below, middle + 1, low), torch.where(is_below, high, middle)
     return low.reshape(x.shape).to(torch.int32 if out_int32 else torch.int64)
 
 
 def _put_back(gradient, x, indices, space):
-    """Gradients of the greatest of windows over the last dimensions, at the places that they were."""
+    """Adds gradients of window maxima to the positions of the maxima in the last dimensions."""
     zeros = torch.zeros_like(x, memory_format=torch.contiguous_format).flatten(-space)
     return zeros.scatter_add(-1, indices.flatten(-space), gradient.flatten(-space)).reshape(x.shape)
 
@@ -219,7 +223,8 @@ def _max_pool3d_backward(gradient, x, kernel_size, stride, padding, dilation, ce
 
 
 def _replication_pad_backward(gradient, x, padding):
-    """Each element gets what the edges that repeat it have; padding is of the last dimension first, and may cut off."""
+    """Gradient of edge padding: each element gets the sum over the edges that repeat it. Padding
+    starts with the last dimension and may be negative, which crops."""
     for axis, before in enumerate(padding[::2], 1):
         size = x.shape[-axis]
         places = (torch.arange(gradient.shape[-axis], device=x.device) - before).clamp(0, size - 1)
@@ -235,7 +240,8 @@ for _rank in (1, 2, 3):
 
 @functools.cache
 def _turns(op):
-    """Whether this PyTorch has the factors of the transpose in such a result, for matrices that lie in memory row by row: its derivatives count on it."""
+    """Whether this PyTorch returns the factors of the transpose for row-major matrices. Its
+    derivatives depend on it."""
     a = torch.tensor([[1.0, 2.0], [3.0, 5.0]])
     results = op(a, a) if op is torch.ops.aten._linalg_solve_ex.default else op(a)
     factors = next(result for result in results if result.shape == a.shape and result[0, 0] in (2.0, 3.0))
@@ -248,7 +254,7 @@ def _factored(op, a):
 
 
 def _is_odd(pivots):
-    """Whether the number of exchanges is odd."""
+    """Whether the permutation of the pivots is odd."""
     return (pivots != torch.arange(1, pivots.shape[-1] + 1, device=pivots.device)).sum(-1) % 2 == 1
 
 
@@ -272,7 +278,7 @@ def _solve_ex(a, b, *, left=True, check_errors=False):
     if check_errors:
         raise NotImplementedError
     is_turned, (factors, pivots, info) = _factored(torch.ops.aten._linalg_solve_ex.default, a)
-    # A vector, or a batch of them, is what has one dimension less.
+    # If ``b`` has one dimension less than ``a``, it is a vector or a batch of vectors.
     is_vector = b.dim() == 1 or (a.dim() - 1 == b.dim() and b.shape == a.shape[:-1])
     right = b.unsqueeze(-1) if is_vector else b
     x = torch.ops.aten.linalg_lu_solve(factors, pivots, right, left=left, adjoint=is_turned)
@@ -281,7 +287,7 @@ def _solve_ex(a, b, *, left=True, check_errors=False):
 
 @_ours("binary_cross_entropy")
 def _binary_cross_entropy(x, target, weight=None, reduction=1):
-    """PyTorch's own, which takes anything for a probability."""
+    """PyTorch's decomposition, preceded by a check that probabilities are in range."""
     for name, values in ("input", x), ("target", target):
         _expect(lambda: (values >= 0) & (values <= 1), f"all elements of {name} should be between 0 and 1")
     op = torch.ops.aten.binary_cross_entropy.default
@@ -290,9 +296,9 @@ def _binary_cross_entropy(x, target, weight=None, reduction=1):
 
 @_ours("nll_loss2d_forward")
 def _nll_loss2d_forward(x, target, weight, reduction, ignore_index):
-    """PyTorch's own, with labels checked as such."""
+    """PyTorch's decomposition, with checked labels."""
     if _shim.flt_checks():
-        # What is taken nobody needs; the check is all that is left of it.
+        # The result is unused: only the check of the index remains.
         torch.zeros(x.shape[1], device=x.device)[torch.where(target == ignore_index, 0, target)]
     op = torch.ops.aten.nll_loss2d_forward.default
     return torch._decomp.global_decomposition_table["post_autograd"][op](x, target, weight, reduction, ignore_index)
@@ -300,7 +306,7 @@ def _nll_loss2d_forward(x, target, weight, reduction, ignore_index):
 
 @_ours("multilabel_margin_loss_forward")
 def _multilabel_margin_loss(x, target, reduction):
-    """PyTorch's own, but that a loss of one sample has no dimension."""
+    """PyTorch's decomposition, except that the loss of one sample has no dimension."""
     op = torch.ops.aten.multilabel_margin_loss_forward.default
     loss, is_target = torch._decomp.global_decomposition_table["post_autograd"][op](x, target, reduction)
     return loss.reshape(()) if x.dim() <= 1 else loss, is_target
@@ -308,7 +314,7 @@ def _multilabel_margin_loss(x, target, reduction):
 
 @_ours("linalg_polar")
 def _polar(a):
-    """A matrix with orthonormal columns, and a positive one."""
+    """Polar decomposition: a matrix with orthonormal columns and a positive semidefinite one."""
     u, s, vh = torch.linalg.svd(a, full_matrices=False)
     return u @ vh, (vh.mH * s.unsqueeze(-2)) @ vh
 
@@ -334,7 +340,7 @@ def _length(difference, p):
 
 
 def _of_length(gradient, difference, length, p):
-    """Its gradient, nothing where there is no difference."""
+    """The gradient of the norm, zero where the difference is zero."""
     gradient, length = gradient.unsqueeze(-1), length.unsqueeze(-1)
     if p == 0:
         return torch.zeros_like(difference)
@@ -360,7 +366,7 @@ def _cdist_backward(gradient, a, b, p, length):
 
 
 def _pairs(x):
-    """Places of the first and of the second of all pairs of rows."""
+    """Row numbers of the first and of the second element of all pairs of rows."""
     return torch.triu_indices(x.shape[0], x.shape[0], 1).to(x.device).unbind(0)
 
 
@@ -398,7 +404,7 @@ def _repeat_interleave(repeats, output_size=None):
     if not ends.numel():
         count = count or 0
     elif count is None:
-        # One read for both.
+        # One read for both values.
         count, least = torch.stack([ends[-1], repeats.min().to(ends.dtype)]).tolist()
         if least < 0:
             raise RuntimeError("repeats can not be negative")
@@ -409,7 +415,7 @@ def _repeat_interleave(repeats, output_size=None):
 
 
 def _in_long_floats(function):
-    """The same, computed in float32 where tensors are of shorter floats."""
+    """Wraps a decomposition so that float16 and bfloat16 tensors are computed in float32."""
     short = (torch.float16, torch.bfloat16)
 
     def computed(*args, **kwargs):
@@ -424,7 +430,7 @@ def _in_long_floats(function):
 
 
 def _index():
-    """Overloads by name, with the functions that they are made of."""
+    """Returns overloads by name, with the functions that decompose them."""
     table = {}
     for name, function in _OURS.items():
         packet, _, overload = name.partition(".")

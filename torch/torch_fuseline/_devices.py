@@ -1,4 +1,4 @@
-"""Devices by number, of which there is one, and what they are."""
+"""Device functions by index. There is one device."""
 
 import dataclasses
 import os
@@ -10,7 +10,8 @@ from ._library import check, shim, warn
 
 
 def index_of(device=None, optional=True):
-    """The number of a device: of ``None``, the name alone and -1, that of the one there is. What does not exist is an error, as PyTorch has it."""
+    """Returns the index of a device. ``None``, the bare device type and -1 mean the only device.
+    Any other device raises, as in PyTorch."""
     if device is None and not optional:
         raise ValueError("fuseline: a device is expected, and None is none")
     if isinstance(device, str):
@@ -25,26 +26,27 @@ def index_of(device=None, optional=True):
     return 0
 
 
-#: By the name that PyTorch's Python asks for before it keeps a generator's state (``torch.utils.checkpoint``) and elsewhere. The device is set up with
-#: the import of this package; the engine behind it is opened by the first op.
+#: PyTorch's Python reads this name, for example before it saves a generator's state
+#: (``torch.utils.checkpoint``). Importing this package sets up the device; the first op opens its
+#: engine.
 _initialized = True
 
 
 def init():
-    """Nothing is left to be done: see :func:`is_initialized`."""
+    """Does nothing: see :func:`is_initialized`."""
 
 
 def _lazy_init():
-    """As :func:`init`."""
+    """Like :func:`init`."""
 
 
 def _lazy_call(function, **_):
-    """Calls a function that may be called once the device is set up, which it is."""
+    """Calls a function that needs an initialized device, which importing this module provides."""
     function()
 
 
 def is_initialized():
-    """Whether the device was set up; it is with the import of this module."""
+    """Whether the device is set up. Importing this module sets it up."""
     return True
 
 
@@ -54,29 +56,29 @@ def is_available():
 
 
 def device_count():
-    """How many devices there are."""
+    """Returns the number of devices."""
     return 1
 
 
 def current_device():
-    """The device in use."""
+    """Returns the index of the current device."""
     return 0
 
 
 def set_device(device):
-    """There is one device. A number below zero changes nothing."""
+    """Checks that the device exists: there is one. A negative index changes nothing."""
     if not (isinstance(device, int) and device < 0):
         index_of(device)
 
 
 def exchange_device(device):
-    """Sets the device, and returns the one before."""
+    """Sets the device and returns the previous one."""
     index_of(device)
     return 0
 
 
 def maybe_exchange_device(device):
-    """The same, unless the number is below zero."""
+    """Like :func:`exchange_device`, except that a negative index changes nothing."""
     set_device(device)
     return 0
 
@@ -85,7 +87,7 @@ _exchange_device, _maybe_exchange_device = exchange_device, maybe_exchange_devic
 
 
 class device:
-    """A device as a context: there is one. A number below zero, or ``None``, changes nothing."""
+    """Context manager that selects a device. A negative index or ``None`` changes nothing."""
 
     def __init__(self, device):
         if device is not None:
@@ -101,21 +103,21 @@ class device:
 
 
 class device_of(device):
-    """The device of a tensor as a context: of one elsewhere, nothing changes."""
+    """Context manager that selects the device of a tensor. A tensor elsewhere changes nothing."""
 
     def __init__(self, tensor):
         super().__init__(tensor.get_device() if tensor.device.type == "fuseline" else None)
 
 
 def synchronize(device=None):
-    """Waits until all that was recorded has been computed."""
+    """Waits until everything that was recorded is computed."""
     index_of(device)
     check(shim.fuseline_torch_synchronize())
     warn()
 
 
 def _plugin():
-    """What the device is behind: the name of the plugin's file, or of the interpreter."""
+    """Returns the name of the plugin's file, or of the interpreter."""
     from . import plugin_path
 
     path = os.environ.get("FUSELINE_TORCH_DEVICE") or os.environ.get("FUSELINE_PJRT_PLUGIN") or plugin_path()
@@ -124,57 +126,58 @@ def _plugin():
 
 @dataclasses.dataclass(frozen=True)
 class Properties:
-    """What :func:`get_device_properties` returns."""
+    """The result of :func:`get_device_properties`."""
 
     name: str
-    #: Devices of XLA's that it consists of.
+    #: The number of XLA devices that make up this device.
     replicas: int
-    #: Bytes; of the host, in which XLA's CPU backend keeps its values.
+    #: Bytes of host memory, where XLA's CPU backend keeps its values.
     total_memory: int
-    #: There are no blocks that share anything.
+    #: CPU cores of the host: the device has no multiprocessors.
     multi_processor_count: int
 
 
 def get_device_properties(device=None):
-    """Name and sizes of the device."""
+    """Returns the name and the sizes of the device."""
     index_of(device)
     memory = torch._C._accelerator_getMemoryInfo(0)[1]
     return Properties(get_device_name(device), shim.flt_replicas_asked(), memory, os.cpu_count() or 1)
 
 
 def get_device_name(device=None):
-    """What ops run on."""
+    """Returns what ops run on."""
     index_of(device)
     return f"Fuseline on {_plugin()}"
 
 
 def get_device_capability(device=None):
-    """Element types of tensors, as ``torch.accelerator.get_device_capability`` has them."""
+    """Returns element types of tensors, like ``torch.accelerator.get_device_capability``."""
     index_of(device)
     return torch.accelerator.get_device_capability("fuseline")
 
 
 def can_device_access_peer(device, peer_device):
-    """Whether a device reads the memory of another one; there is no other."""
+    """Whether one device can read the memory of another. There is only one device."""
     index_of(device), index_of(peer_device)
     return False
 
 
 def is_bf16_supported(including_emulation=True):
-    """Whether there are tensors of ``bfloat16``."""
+    """Whether the device has ``bfloat16`` tensors."""
     return True
 
 
 def get_amp_supported_dtype():
-    """Types that autocast computes in."""
+    """Returns the types that autocast may compute in."""
     return [torch.bfloat16, torch.float16]
 
 
 def _is_in_bad_fork():
-    """Whether this process was forked from one in which the device was in use: it cannot be used here."""
+    """Whether this process was forked after its parent used the device. It cannot use the
+    device."""
     return shim.flt_is_forked()
 
 
 def is_current_stream_capturing():
-    """Streams are not captured: what repeats is replayed anyway."""
+    """Always false: streams need no capture, because the engine replays recurring ops."""
     return False

@@ -4,10 +4,11 @@ import atexit
 
 from ._library import shim
 
-#: How long the thread of the backward pass is waited for, in milliseconds. It needs some microseconds, unless it hangs.
+#: The longest time to wait for the thread of the backward pass, in milliseconds. It needs some
+#: microseconds unless it hangs.
 PATIENCE = 2000
 
 
 def set_up():
-    """Handlers that are registered later, which most are, run before."""
+    """Registers the exit handler early: handlers that are registered later run before it."""
     atexit.register(shim.fuseline_torch_settle, PATIENCE)

@@ -1,7 +1,8 @@
-"""Tensors that leave the device for others, and come from them: DLPack, other processes, safetensors.
+"""Exchange of tensors with other libraries and processes: DLPack, multiprocessing, safetensors.
 
-A storage of the device has no address that anybody else could use. So DLPack's consumers get a copy in the host's memory, and are told that the tensor is
-there; PyTorch itself gets the tensor, with its storage shared, as from any device. Another process gets the elements, in shared memory of the host.
+A storage of the device has no address for others to use. DLPack consumers get a copy in host
+memory, and ``__dlpack_device__`` says CPU. PyTorch itself gets the tensor with its storage shared,
+as from any device. Another process gets the elements in shared host memory.
 """
 
 import ctypes
@@ -23,7 +24,8 @@ def _is_ours(value):
 
 
 def _from_start(tensor):
-    """The tensor, or a copy if it begins within its storage: a pointer to there would lead nowhere."""
+    """Returns the tensor, or a copy if it begins inside its storage, because the exported pointer
+    cannot have an offset."""
     return tensor if tensor.storage_offset() == 0 else tensor.clone()
 
 
@@ -64,7 +66,7 @@ def _adapt_dlpack():
     torch.Tensor.__dlpack__, torch.Tensor.__dlpack_device__ = __dlpack__, __dlpack_device__
     for module in (torch, dlpack):
         module.from_dlpack, module.to_dlpack = from_dlpack, to_dlpack
-    # It lists what may be called on it.
+    # The wrapper lists the functions that accept it.
     read_only = getattr(dlpack, "ReadOnlyTensorWrapper", None)
     if read_only is not None:
         read_only._DLPACK_ALLOWED = read_only._DLPACK_ALLOWED | {__dlpack__, __dlpack_device__}
@@ -80,15 +82,16 @@ def _rebuild_storage_of_bytes(elements, device):
 
 
 def _adapt_processes():
-    """Has storages go to other processes by value. PyTorch's tensors are pickled as a storage and what they see of it, so views stay views."""
+    """Sends storages to other processes by value. PyTorch pickles a tensor as its storage and a
+    view of it, so views stay views."""
     plain = reductions.reduce_storage
 
     def reduce_storage(storage):
         if storage.device.type == "fuseline":
             on_cpu, device = storage.cpu(), torch.device("fuseline")
             if context.get_spawning_popen() is not None:
-                # The storage is an argument of a process. A file descriptor of shared memory is
-                # passed on when the process starts, and by then the copy on the CPU is gone.
+                # The storage is an argument of a process. A file descriptor of shared memory would
+                # be passed when the process starts, after the copy on the CPU is freed.
                 elements = bytearray(ctypes.string_at(on_cpu.data_ptr(), on_cpu.nbytes()))
                 return _rebuild_storage_of_bytes, (elements, device)
             return _rebuild_storage, (on_cpu, device)
@@ -112,7 +115,7 @@ class _Slice:
 
 
 class _File:
-    """A file of safetensors whose tensors go to the device; everything else is the plain one's."""
+    """A safetensors file whose tensors go to the device. It delegates everything else."""
 
     def __init__(self, of_cpu, device):
         self._of_cpu, self._device = of_cpu, device
@@ -138,14 +141,14 @@ class _File:
 
 
 def _adapt_safetensors(module):
-    """It knows devices by a list of its own."""
+    """Adds the device to ``safe_open``, which has a fixed list of devices."""
     plain = module.safe_open
 
     def safe_open(filename, framework, device="cpu", **options):
         is_named = isinstance(device, str) and device.split(":")[0] == "fuseline"
         if framework not in ("pt", "torch", "pytorch") or not (is_named or getattr(device, "type", None) == "fuseline"):
             return plain(filename, framework=framework, device=device, **options)
-        # One that does not exist is told before the file is read.
+        # Reject a device that does not exist before the file is read.
         torch.empty(0, device=device)
         return _File(plain(filename, framework=framework, device="cpu", **options), torch.device(device))
 
@@ -154,7 +157,7 @@ def _adapt_safetensors(module):
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Sees to safetensors when it is imported, if it ever is."""
+    """Import hook that adapts safetensors when a program imports it."""
 
     def find_spec(self, name, path=None, target=None):
         if name != "safetensors":
@@ -173,7 +176,7 @@ class _Finder(importlib.abc.MetaPathFinder):
 
 
 def set_up():
-    """Once, with the import of this package."""
+    """Runs once, when the package is imported."""
     _adapt_dlpack()
     _adapt_processes()
     known = sys.modules.get("safetensors")

@@ -1,4 +1,4 @@
-"""The shim (torch/csrc) and through it the engine, by ctypes."""
+"""Binds the shim (torch/csrc), and through it the engine, with ctypes."""
 
 import ctypes
 import pathlib
@@ -7,7 +7,8 @@ import warnings
 import torch
 
 SIZE, TEXT = ctypes.c_size_t, ctypes.c_char_p
-#: What a function gives and takes; those that give a status are called through :func:`check`.
+#: Result and argument types of each function. Call those that return a status through
+#: :func:`check`.
 FUNCTIONS = {
     "fuseline_torch_init": (TEXT, []),
     "fuseline_torch_fallbacks": (TEXT, []),
@@ -46,7 +47,7 @@ FUNCTIONS = {
 
 
 def _check_torch():
-    """The shim uses PyTorch's C++ classes, which change from one minor version to the next."""
+    """Checks the PyTorch version: the shim uses C++ classes that change between minor versions."""
     try:
         from .built_for import TORCH
     except ImportError:
@@ -72,20 +73,21 @@ shim = _open()
 
 
 def message():
-    """What the latest call on this thread had to say: a text that was asked for, or what went wrong."""
+    """Returns the message of the latest call on this thread: the requested text or the error."""
     length = SIZE()
     text = shim.flt_message(ctypes.byref(length))
     return ctypes.string_at(text, length.value).decode()
 
 
 def check(status):
-    """Raises what went wrong in a call that gave this status."""
+    """Raises the error of a call that returned this status."""
     if status != 0:
         raise RuntimeError(f"fuseline: {message()}")
 
 
 def warn():
-    """Warns of what the engine has turned off by itself since it was asked last. Reads of tensors do so too (``csrc/storage.cpp``)."""
+    """Warns about what the engine turned off by itself since the previous query. Reads of tensors
+    also do this (``csrc/storage.cpp``)."""
     if shim.flt_has_warnings():
         check(shim.flt_warnings())
         for line in message().splitlines():
@@ -93,6 +95,6 @@ def warn():
 
 
 def text(words):
-    """A text as two arguments."""
+    """Converts text to two arguments, bytes and length."""
     words = words.encode() if isinstance(words, str) else words
     return words, len(words)

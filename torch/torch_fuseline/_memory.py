@@ -1,5 +1,7 @@
-"""What storages hold. They are counted as PyTorch's programs see them: from when a tensor is made until nobody holds it. The engine's own numbers, of what is
-computed and alive, are in :func:`memory_stats` too. Memory is given back as values die, so nothing is reserved beyond it and no cache can be emptied.
+"""Memory statistics of storages, counted as PyTorch programs see them: from when a tensor is made
+until its last reference is dropped. :func:`memory_stats` also has the engine's own numbers of
+computed live values. Values free their memory when they die, so there is no reserve and no cache to
+empty.
 """
 
 import torch
@@ -8,7 +10,8 @@ from ._devices import index_of
 
 
 def memory_stats(device=None):
-    """Numbers by name: those of ``torch.accelerator.memory_stats``, and bytes and numbers of what is alive in the engine: values, and executables."""
+    """Returns numbers by name: those of ``torch.accelerator.memory_stats``, and count and bytes of
+    the engine's live values and executables."""
     from . import counters
 
     stats, now = torch.accelerator.memory_stats(index_of(device)), counters()
@@ -17,37 +20,37 @@ def memory_stats(device=None):
 
 
 def memory_stats_as_nested_dict(device=None):
-    """The numbers of ``torch.accelerator.memory_stats``, by what they are of."""
+    """Returns the nested statistics of ``torch.accelerator.memory_stats``."""
     return torch._C._accelerator_getDeviceStats(index_of(device))
 
 
 def memory_allocated(device=None):
-    """Bytes of the storages that are alive."""
+    """Returns the bytes of live storages."""
     return torch.accelerator.memory_allocated(index_of(device))
 
 
 def max_memory_allocated(device=None):
-    """The most that was, since the beginning or :func:`reset_peak_memory_stats`."""
+    """Returns the peak since the start or since :func:`reset_peak_memory_stats`."""
     return torch.accelerator.max_memory_allocated(index_of(device))
 
 
 def memory_reserved(device=None):
-    """As :func:`memory_allocated`: nothing is kept beyond it."""
+    """Like :func:`memory_allocated`: nothing is reserved beyond it."""
     return torch.accelerator.memory_reserved(index_of(device))
 
 
 def max_memory_reserved(device=None):
-    """As :func:`max_memory_allocated`."""
+    """Like :func:`max_memory_allocated`."""
     return torch.accelerator.max_memory_reserved(index_of(device))
 
 
 def reset_peak_memory_stats(device=None):
-    """Has peaks begin at what is there now."""
+    """Resets the peaks to the current values."""
     torch.accelerator.reset_peak_memory_stats(index_of(device))
 
 
 def reset_accumulated_memory_stats(device=None):
-    """Has sums begin at what is there now."""
+    """Resets the accumulated sums."""
     torch.accelerator.reset_accumulated_memory_stats(index_of(device))
 
 
@@ -55,26 +58,26 @@ reset_max_memory_allocated = reset_peak_memory_stats
 
 
 def mem_get_info(device=None):
-    """Free and all memory of the host, in bytes."""
+    """Returns free and total host memory, in bytes."""
     return torch.accelerator.get_memory_info(index_of(device))
 
 
 def empty_cache():
-    """Nothing is cached but executables, which :func:`clear_cache` forgets."""
+    """Does nothing: only executables are cached, and :func:`clear_cache` drops them."""
 
 
 def ipc_collect():
-    """No memory is shared with other processes."""
+    """Does nothing: no memory is shared with other processes."""
 
 
 def memory_snapshot(device=None):
-    """There are no segments."""
+    """Returns no segments: the device has none."""
     index_of(device)
     return []
 
 
 def memory_summary(device=None, abbreviated=False):
-    """The numbers as a text."""
+    """Returns the statistics as text."""
     rows = memory_stats(device)
     names = ("allocated_bytes.all.current", "allocated_bytes.all.peak", "allocation.all.current", "allocation.all.peak")
     chosen = [name for name in rows if not abbreviated and rows[name] and name not in names and "pool" not in name]

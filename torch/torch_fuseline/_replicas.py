@@ -1,4 +1,5 @@
-"""The device as several replicas, each a device of XLA's, which run one program on data of their own (``csrc/replicas.cpp``)."""
+"""The device as several replicas: XLA devices that run one program, each on its own data
+(``csrc/replicas.cpp``)."""
 
 import functools
 import sys
@@ -7,18 +8,20 @@ import torch
 
 from ._library import shim as _shim
 
-#: The group of the replicas, once it was asked for, and its name.
+#: The process group of the replicas once it exists, and its name.
 _group = None
 _NAME = "fuseline_replicas"
 
 
 def replica_count():
-    """How many replicas the device consists of: what ``configure(replicas=..)`` or ``FUSELINE_TORCH_REPLICAS`` said, or 1."""
+    """Returns the number of replicas, from ``configure(replicas=..)`` or
+    ``FUSELINE_TORCH_REPLICAS``. The default is 1."""
     return _shim.flt_replicas_asked()
 
 
 def replica_index():
-    """A tensor of the device, ``int64`` and without dimensions, that is 0 on the first replica, 1 on the second, and so on."""
+    """Returns an ``int64`` tensor of shape ``[]`` that is 0 on the first replica, 1 on the second,
+    and so on."""
     return torch.ops.fuseline.replica_index(torch.empty(0, device="fuseline"))
 
 
@@ -50,7 +53,7 @@ class _Unshard(torch.autograd.Function):
 
 
 def _dimension(tensor, dim, name):
-    """The dimension, counted from the first."""
+    """Returns the dimension as a non-negative number."""
     if tensor.dim() == 0:
         raise ValueError(f"fuseline: {name}: the tensor has no dimension along which the replicas could have parts")
     if not -tensor.dim() <= dim < tensor.dim():
@@ -59,10 +62,12 @@ def _dimension(tensor, dim, name):
 
 
 def shard(tensor, dim=0):
-    """A tensor of the device whose data on replica ``i`` is part ``i`` of ``tensor``, cut into equal parts along ``dim``.
+    """Splits ``tensor`` into equal parts along ``dim``. Replica ``i`` gets part ``i``.
 
-    A tensor of the CPU is uploaded in parts. Of one of the device, each replica takes its part of what it has. Gradients are those of the sum of what
-    the replicas compute: a tensor of the CPU gets the parts of all; one of the device gets, on each replica, that of its own part, and zeros.
+    A tensor of the CPU is uploaded in parts. Of a tensor of the device, each replica takes a part
+    of its own data. Gradients are those of the sum over all replicas. The gradient of a CPU tensor
+    has the parts of all replicas. The gradient of a device tensor has, on each replica, that
+    replica's part and zeros elsewhere.
     """
     dim = _dimension(tensor, dim, "shard")
     if tensor.device.type not in ("cpu", "fuseline"):
@@ -77,23 +82,27 @@ def shard(tensor, dim=0):
 
 
 def unshard(tensor, dim=0):
-    """The data of all replicas one after the other along ``dim``, on every replica. The gradient of each part is the sum of all replicas' for it."""
+    """Concatenates the data of all replicas along ``dim``, on every replica. The gradient of each
+    part is the sum of its gradients on all replicas."""
     if tensor.device.type != "fuseline":
         raise ValueError(f"fuseline: unshard: a tensor on the device {tensor.device} is no replicas'")
     return _Unshard.apply(tensor, _dimension(tensor, dim, "unshard"))
 
 
 def per_replica(tensor):
-    """The data of each replica, as tensors of the CPU; waits for it."""
+    """Returns the data of each replica as a list of CPU tensors. Waits for it."""
     return list(torch.ops.fuseline.replica_download(tensor.detach()).unbind())
 
 
 def replica_group():
-    """A process group whose ranks are the replicas, for ``DistributedDataParallel(model, process_group=..)`` and collectives.
+    """Returns a process group whose ranks are the replicas, for collectives and
+    ``DistributedDataParallel(model, process_group=..)``.
 
-    Its collectives are ops of the program, which run inside of its executables. They need no ``init_process_group``. The program is one: its own rank is
-    0, so what gives each rank another part by its number (``DeviceMesh``, FSDP, ``ZeroRedundancyOptimizer``, ``DistributedSampler``) would have all
-    replicas do what rank 0 does. The first three are refused; data is given to replicas by :func:`shard`.
+    Its collectives are ops of the program and run inside its executables. They need no
+    ``init_process_group``. There is one program, and its own rank is 0. APIs that give each rank
+    another part by its number (``DeviceMesh``, FSDP, ``ZeroRedundancyOptimizer``,
+    ``DistributedSampler``) would therefore make all replicas do what rank 0 does. The first three
+    are refused; :func:`shard` gives replicas their data.
     """
     from torch.distributed import distributed_c10d as c10d
 
@@ -107,7 +116,7 @@ def replica_group():
         group._set_group_desc("replicas of the device fuseline")
         _group = group, store
     group, store = _group
-    # The end of a world takes all groups out of these tables.
+    # ``destroy_process_group`` empties these tables.
     world = c10d._world
     if group not in world.pg_map:
         world.pg_map[group] = ("fuseline", store)
@@ -120,7 +129,8 @@ def replica_group():
     return group
 
 
-#: What gives each rank another part by the program's own rank: a module, a class in it, a function of that, and which argument is the group.
+#: APIs that give each rank another part by the program's own rank: module, class, method, and the
+#: position of the argument that is the group.
 _BY_RANK = (
     ("torch.distributed.device_mesh", "DeviceMesh", "from_group", 0),
     ("torch.distributed.fsdp", "FullyShardedDataParallel", "__init__", 2),
@@ -129,7 +139,8 @@ _BY_RANK = (
 
 
 def _refuse_ranks():
-    """Has what is in the list refuse the group of the replicas. Who has not imported it yet cannot use it with a group that was made already."""
+    """Makes the listed APIs refuse the group of the replicas. It skips modules that are not
+    imported; each call of :func:`replica_group` tries again."""
     for module, name, function, place in _BY_RANK:
         owner = getattr(sys.modules.get(module), name, None)
         if owner is None or hasattr(getattr(owner, function), "_is_fuselines"):

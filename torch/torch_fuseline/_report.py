@@ -1,14 +1,16 @@
-"""What the engine did and keeps: counters, explanations, timelines, caches."""
+"""Reports: counters, timelines and caches."""
 
 from ._library import check, message, shim, text
 
 
 class profile:
-    """Keeps when things happened, as a context: ``with torch.fuseline.profile("step.html") as kept: ...``.
+    """Records a timeline, as a context manager: ``with torch.fuseline.profile("step.html") as
+    kept:``.
 
-    At its end the page ``path`` is written, if there is one: a picture of recording, compiling, running and waiting, host reads and regions with
-    their lines in the program, and the steps. Steps are what :meth:`step` says, and the outermost ranges of ``record_function`` (optimizers have
-    theirs). ``summary`` is the same in words, after the end. One is kept at a time.
+    At the end it writes the page ``path``, if one is given. The page shows recording, compiling,
+    running and waiting, host reads, regions with their lines in the program, and steps. Steps begin
+    at :meth:`step` and at outermost ranges of ``record_function``, which optimizers have. After the
+    end, ``summary`` has the same as text. Only one timeline can be active at a time.
     """
 
     def __init__(self, path=None):
@@ -16,7 +18,7 @@ class profile:
         self.summary = None
 
     def step(self, name):
-        """A step of the program begins, and the one before ends."""
+        """Ends the current step of the program and begins the next."""
         check(shim.flt_profile_mark(*text(name)))
 
     def __enter__(self):
@@ -33,9 +35,11 @@ class profile:
 
 
 def warm_cache(manifest):
-    """Compiles the regions of a manifest that the disk cache has not: ``{"compiled": 3, "present": 1, "failed": ["why", ..]}``.
+    """Compiles the regions of a manifest that are not in the disk cache. Returns ``{"compiled": 3,
+    "present": 1, "failed": ["why", ..]}``.
 
-    A manifest is what ``configure(manifest=FILE)`` had written in a run like this one. ``fuseline cache warm`` does the same without a program.
+    ``configure(manifest=FILE)`` writes a manifest. ``fuseline cache warm`` does the same without a
+    program.
     """
     check(shim.flt_warm_cache(*text(str(manifest))))
     first, *failed = message().splitlines()
@@ -44,8 +48,9 @@ def warm_cache(manifest):
 
 
 def cache_stats():
-    """What the caches of executables did and hold; ``disk`` is why none are kept on the disk although they were to be, or the latest trouble with those that
-    are, or ``None``. What the engine turns off by itself is a warning too, once."""
+    """Returns what the caches of executables did and hold. ``disk`` is ``None``, or why there is no
+    disk cache, or the latest problem with it. What the engine turns off by itself is also a
+    warning, once."""
     from . import counters
 
     now = counters()

@@ -1,4 +1,4 @@
-"""Lines of the program in errors and explanations. How they are found is in ``csrc/site.cpp``."""
+"""Call sites in errors and explanations. ``csrc/site.cpp`` finds them."""
 
 import atexit
 import ctypes
@@ -12,7 +12,7 @@ import torch
 from ._library import shim
 
 OFF, WALK, ASK = range(3)
-#: In the order of `Python` in csrc/site.cpp.
+#: The order is that of `Python` in csrc/site.cpp.
 _FUNCTIONS = (
     "PyGILState_GetThisThreadState",
     "PyGILState_Ensure",
@@ -29,17 +29,20 @@ _FUNCTIONS = (
 
 
 def call_sites(wanted=True):
-    """Whether ops remember the line of the program that they come from, for errors and :func:`explain`.
+    """Sets whether ops remember the line of the program that recorded them, for errors and
+    :func:`explain`.
 
-    By default they do where the line costs next to nothing, which is on CPython 3.11 to 3.13; on others in debug mode only, and after the first
-    error. Returns what was set before; ``None`` is that default. The same by ``FUSELINE_TORCH_CALL_SITES=1`` or ``0``.
+    By default they do where this costs next to nothing, which is on CPython 3.11 to 3.13. Elsewhere
+    they do so in debug mode and after the first error. ``None`` means this default. Returns the
+    previous setting. ``FUSELINE_TORCH_CALL_SITES=1`` or ``0`` sets it too.
     """
     before = shim.fuseline_torch_sites_want(-1 if wanted is None else int(bool(wanted)))
     return None if before < 0 else bool(before)
 
 
 def _frames():
-    """The code and the next instruction of the frames of this thread, innermost first, as the shim reads them. The first one is this one."""
+    """Returns code and next instruction of this thread's frames as the shim reads them, innermost
+    first. The first is the frame of this function."""
     room = 64
     codes, instructions = (ctypes.c_void_p * room)(), (ctypes.c_void_p * room)()
     count = shim.fuseline_torch_frames(sys.hexversion >> 16, codes, instructions, room)
@@ -47,7 +50,8 @@ def _frames():
 
 
 def _is_read_right():
-    """Whether what the shim reads is what Python says: the same frames, and an instruction of its own for each of two calls."""
+    """Whether the shim reads the same frames as Python, and different instructions for two
+    calls."""
 
     def compare():
         frame, wanted = sys._getframe(), []
@@ -55,7 +59,7 @@ def _is_read_right():
         while frame is not None and len(wanted) < len(codes):
             wanted.append(id(frame.f_code))
             frame = frame.f_back
-        # In front of these is the frame of `_frames`.
+        # The frame of `_frames` comes first.
         return codes[1:] == wanted[: len(codes) - 1] and len(codes) > 3, here
 
     def in_generator():
@@ -67,19 +71,19 @@ def _is_read_right():
 
 
 def set_up():
-    """Has lines looked for from now on, until the interpreter ends."""
+    """Turns call sites on until the interpreter ends."""
     if sys.implementation.name != "cpython" or sys.version_info < (3, 9):
         return
     addresses = [ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value for name in _FUNCTIONS]
     folders = (pathlib.Path(torch.__file__).parent, pathlib.Path(__file__).parent)
     skipped = "".join(f"{folder}{os.sep}\n" for folder in folders) + "<frozen \n"
     shim.fuseline_torch_sites_init((ctypes.c_void_p * len(addresses))(*addresses), skipped.encode())
-    # A build without the interpreter's lock has other frames.
+    # Builds without the interpreter's lock have another frame layout.
     has_lock = not sysconfig.get_config_var("Py_GIL_DISABLED")
     way = WALK if has_lock and _is_read_right() else ASK
     asked = os.environ.get("FUSELINE_TORCH_CALL_SITES")
     if asked is not None:
         call_sites(asked not in ("0", "False", "false"))
     shim.fuseline_torch_sites_way(way)
-    # Threads that record when the interpreter has ended have no frames any more.
+    # Threads that record after the interpreter has ended have no frames.
     atexit.register(shim.fuseline_torch_sites_way, OFF)

@@ -1,7 +1,8 @@
-"""Special functions as ops of the device, where PyTorch has no decomposition of them: those of Bessel, polygamma and zeta, orthogonal polynomials.
+"""Special functions as ops of the device, for which PyTorch has no decomposition: Bessel functions,
+polygamma and zeta, orthogonal polynomials.
 
-Approximations and their coefficients are those of Moshier's Cephes Mathematical Library, which PyTorch's own kernels take too. Both sides of a choice
-are computed, and the one that counts is taken.
+Approximations and coefficients are those of Moshier's Cephes Mathematical Library, which PyTorch's
+kernels use too. Both sides of a branch are computed, and ``where`` selects one.
 """
 
 import math
@@ -97,14 +98,14 @@ TABLE = {}
 
 
 def _real(x):
-    """Integers as floats of PyTorch's default type, short floats as long ones."""
+    """Converts integers to PyTorch's default float type and short floats to float32."""
     if not x.dtype.is_floating_point:
         return x.to(torch.get_default_dtype())
     return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
 
 
 def _special(name):
-    """Puts a function of one tensor into the table, with the conversions around it."""
+    """Registers a function of one tensor, with the conversions around it."""
     def add(function):
         def computed(x):
             y = function(_real(x))
@@ -124,7 +125,7 @@ def _polynomial(x, coefficients):
 
 
 def _chebyshev(x, coefficients):
-    """A sum of Chebyshev polynomials (Clenshaw)."""
+    """Evaluates a Chebyshev series (Clenshaw's algorithm)."""
     before, y = torch.zeros_like(x), torch.full_like(x, coefficients[0])
     last = before
     for coefficient in coefficients[1:]:
@@ -134,7 +135,7 @@ def _chebyshev(x, coefficients):
 
 
 def _wave(x, phase, tables, is_sine):
-    """Of a Bessel function far from zero: a damped wave."""
+    """Asymptotic form of a Bessel function for large arguments: a damped wave."""
     pp, pq, qp, qq = tables
     square = (5.0 / x) ** 2
     p, q = _polynomial(square, pp) / _polynomial(square, pq), 5.0 / x * (_polynomial(square, qp) / _polynomial(square, qq))
@@ -164,7 +165,7 @@ def _bessel_j1(x):
 
 
 def _of_positive(x, value):
-    """Minus infinity at zero, nothing below it."""
+    """Returns minus infinity at zero and NaN below."""
     return torch.where(x == 0.0, -math.inf, torch.where(x < 0.0, math.nan, value))
 
 
@@ -202,7 +203,7 @@ for _name in ("special_i1", "special_modified_bessel_i1"):
 
 
 def _modified_k(x, near, far, is_scaled):
-    """Infinite at zero, nothing below it."""
+    """Returns infinity at zero and NaN below."""
     value = torch.where(x <= 2.0, near * x.exp() if is_scaled else near, far if is_scaled else far * (-x).exp())
     return torch.where(x == 0.0, math.inf, torch.where(x < 0.0, math.nan, value))
 
@@ -230,17 +231,18 @@ def _spherical_j0(x):
     return torch.where(x.isinf(), 0.0, torch.where(x.abs() < 0.5, series, x.sin() / x))
 
 
-# Factors of the terms of Euler's and Maclaurin's sum: (2k)! / B2k.
+# Coefficients of the terms of the Euler-Maclaurin sum: (2k)! / B2k.
 _EULER = (12.0, -720.0, 30240.0, -1209600.0, 47900160.0, -1.8924375803183791606e9, 7.47242496e10, -2.950130727918164224e12, 1.1646782814350067249e14,
           -4.5979787224074726105e15, 1.8152105401943546773e17, -7.1661652561756670113e18)
-# So many terms are summed one by one.
+# The number of terms that are summed directly.
 _ONE_BY_ONE = 9
 
 
 def _zeta(x, q):
-    """The zeta function of Hurwitz."""
+    """The Hurwitz zeta function."""
     x, q = torch.broadcast_tensors(x, q)
-    # Until it is above so many, from wherever it starts: how far that is has to be waited for.
+    # Sum until the argument exceeds this, from wherever it starts. The number of terms depends on
+    # data, so the call waits for it.
     count = _ONE_BY_ONE + max(0, math.ceil(-min(0.0, q.nan_to_num(0.0, 0.0, 0.0).min().item()))) if q.numel() else 0
     place, total = q, torch.zeros_like(q)
     term = q ** -x
@@ -251,7 +253,7 @@ def _zeta(x, q):
         term = torch.where(is_open, place ** -x, term)
         total = torch.where(is_open, total + term, total)
     value = total + term * place / (x - 1.0) - 0.5 * term
-    # Where the last term counts nothing the rest does not either, however large its factors get.
+    # Once a term is negligible, so are the rest, however large their factors get.
     is_done = total.isinf() | (term.abs() <= 1.1e-16 * total.abs())
     factor, k = torch.ones_like(x), 0.0
     for divisor in _EULER:
@@ -267,7 +269,8 @@ def _zeta(x, q):
 
 
 def _two(x, y):
-    """Two operands in the float type that PyTorch computes them in, and that of the result."""
+    """Returns two operands in the float type that PyTorch computes in, and the type of the
+    result."""
     dtype = torch.result_type(x, y)
     dtype = dtype if dtype.is_floating_point else torch.get_default_dtype()
     wide = torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
@@ -308,7 +311,8 @@ TABLE["polygamma"] = _polygamma
 
 
 def _recurrence(x, n, first, step):
-    """A polynomial of degree ``n``, which may be another one for each element, from those of the two degrees below it. The greatest is waited for."""
+    """Evaluates a polynomial of degree ``n`` by its three-term recurrence. The degree may differ
+    per element; the call waits for the largest one."""
     x, n = torch.broadcast_tensors(x, n)
     n = n.trunc()
     before, y = torch.ones_like(x), first(x)

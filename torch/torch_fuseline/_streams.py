@@ -1,7 +1,9 @@
-"""Streams and events. There is one stream, which the forward and the backward thread share: every stream of the user is that one.
+"""Streams and events. There is one stream, which the forward and the backward thread share. Every
+stream of the user is that one.
 
-So what is recorded runs in the order in which it was recorded, which is stronger than what streams ask for, and waiting for a stream or an event
-within the device is nothing to do. An event is a place in the stream; recording one has all before it run.
+Ops therefore run in the order in which they were recorded. This is stronger than what streams
+require, so waiting for a stream or an event inside the device does nothing. An event is a position
+in the stream. Recording an event starts everything before it.
 """
 
 import contextlib
@@ -23,47 +25,48 @@ class Stream(torch.Stream):
         return super().__new__(cls, device="fuseline", priority=priority, **kwargs)
 
     def wait_stream(self, stream):
-        """Ops recorded from now on run after those that were recorded before; they do so anyway."""
+        """Does nothing: later ops always run after earlier ones."""
 
     def wait_event(self, event):
-        """As :meth:`wait_stream`."""
+        """Does nothing, like :meth:`wait_stream`."""
 
     def record_event(self, event=None):
-        """An event at the place where the stream is now."""
+        """Records an event at the current position of the stream and returns it."""
         event = Event() if event is None else event
         event.record(self)
         return event
 
 
 class Event:
-    """A place in the stream. With ``enable_timing`` the time at which the device got there is noted. What is made is a ``torch.Event``."""
+    """A position in the stream. With ``enable_timing`` it has the time at which the device reached
+    it. The constructor returns a ``torch.Event``."""
 
     def __new__(cls, device=None, enable_timing=False, blocking=False, interprocess=False):
         if interprocess:
             raise NotImplementedError("fuseline: an event is known to one process")
         _check_device(device)
-        # PyTorch compares times of its own class only, not of classes made of it.
+        # PyTorch measures times between instances of its own class only, not of subclasses.
         return torch.Event("fuseline", enable_timing=enable_timing, blocking=blocking)
 
 
 def current_stream(device=None):
-    """The stream."""
+    """Returns the only stream."""
     return Stream(device)
 
 
 def default_stream(device=None):
-    """The stream."""
+    """Returns the only stream."""
     return Stream(device)
 
 
 def set_stream(stream):
-    """There is one stream: a stream of another device is an error."""
+    """Checks the device of the stream: there is one stream."""
     if stream is not None and stream.device.type != "fuseline":
         raise RuntimeError(f"fuseline: {stream} is no stream of this device")
 
 
 @contextlib.contextmanager
 def stream(stream):
-    """A stream as a context: there is one."""
+    """Context manager that selects a stream: there is one."""
     set_stream(stream)
     yield stream

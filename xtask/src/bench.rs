@@ -1,4 +1,4 @@
-//! `cargo xtask bench`: the harness, built and run.
+//! `cargo xtask bench`: builds and runs the harness.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -9,9 +9,8 @@ use anyhow::Context as _;
 use crate::host::{self, Host};
 use crate::micro;
 
-/// Builds the command-line tool and the harness, and runs the harness. Its exit status becomes this
-/// command's. A run of everything begins with what an op and a region cost, which the report shows
-/// too.
+/// Builds the command-line tool and the harness, and runs the harness. Returns its exit status. A
+/// full run first measures the cost of an op and of a region, for the report.
 pub(crate) fn run(host: &Host, arguments: &[OsString]) -> anyhow::Result<ExitCode> {
     let selects = |argument: &OsString| {
         let argument = argument.to_string_lossy();
@@ -19,7 +18,7 @@ pub(crate) fn run(host: &Host, arguments: &[OsString]) -> anyhow::Result<ExitCod
     };
     if !arguments.iter().any(selects) {
         let file = output(arguments).join("micro.json").into_os_string();
-        // What it cannot measure is no reason to measure nothing.
+        // A failure here does not prevent the other measurements.
         match micro::run(host, &["--output".into(), file]) {
             Ok(code) if code == ExitCode::SUCCESS => {}
             Ok(_) => eprintln!("bench: stages were not measured; see above"),
@@ -34,7 +33,7 @@ pub(crate) fn run(host: &Host, arguments: &[OsString]) -> anyhow::Result<ExitCod
     host::exit_code(bench.status().context("could not start cargo")?)
 }
 
-/// Where the harness will put its results.
+/// The folder in which the harness puts its results.
 fn output(arguments: &[OsString]) -> PathBuf {
     let mut rest = arguments.iter().map(|argument| argument.to_string_lossy());
     while let Some(argument) = rest.next() {

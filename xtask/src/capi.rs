@@ -1,4 +1,4 @@
-//! `cargo xtask capi`: the C library, built and put where compilers look for one.
+//! `cargo xtask capi`: builds the C library and installs it where compilers find it.
 //!
 //! ```text
 //! FOLDER/include/fuseline.h, fuseline.hpp
@@ -12,13 +12,12 @@ use anyhow::Context as _;
 
 use crate::host::Host;
 
-/// The shared library's own name, which programs ask for when they start; the number is that of
-/// `capi/build.rs`.
+/// The soname of the shared library. The number is that of `capi/build.rs`.
 const NAME: &str = "libfuseline.so.0";
 
 const HEADERS: [&str; 2] = ["fuseline.h", "fuseline.hpp"];
 
-/// Builds the library and puts it below `prefix`.
+/// Builds the library and installs it below `prefix`.
 pub(crate) fn run(host: &Host, prefix: &Path) -> anyhow::Result<ExitCode> {
     anyhow::ensure!(
         host.os == "linux",
@@ -48,14 +47,14 @@ pub(crate) fn run(host: &Host, prefix: &Path) -> anyhow::Result<ExitCode> {
 }
 
 fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {
-    // A program that runs may have the old one open.
+    // A running program may have the old file open.
     drop(std::fs::remove_file(to));
     std::fs::copy(from, to)
         .with_context(|| format!("could not copy {} to {}", from.display(), to.display()))?;
     Ok(())
 }
 
-/// What `pkg-config` reads.
+/// The `pkg-config` file.
 fn pkg_config(prefix: &Path, version: &str) -> String {
     format!(
         "prefix={}\nName: fuseline\nDescription: eager tensor ops, fused and compiled by XLA\nVersion: {version}\n\

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use crate::test::{Selection, Stage};
 
-/// What `cargo xtask help` says.
+/// The output of `cargo xtask help`.
 pub(crate) const USAGE: &str = "\
 usage: cargo xtask COMMAND
 
@@ -22,7 +22,7 @@ usage: cargo xtask COMMAND
   env [--cargo FOLDER]          set up for crates outside of this checkout: print the variables that they need, for a
                                 shell, or put them into the Cargo configuration of the crate in FOLDER";
 
-/// What to do.
+/// A command with its arguments.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Command {
     Help,
@@ -38,7 +38,7 @@ pub(crate) enum Command {
     TestFull(Vec<OsString>),
 }
 
-/// Reads the arguments, without the program's name. An error is a sentence for the user.
+/// Parses the arguments after the program's name. An error is a sentence for the user.
 pub(crate) fn parse(mut arguments: Vec<OsString>) -> Result<Command, String> {
     if arguments.is_empty() {
         return Err("say what to do".to_owned());
@@ -71,7 +71,7 @@ pub(crate) fn parse(mut arguments: Vec<OsString>) -> Result<Command, String> {
     }
 }
 
-/// Arguments for what the command runs. `demo -- ARGUMENTS` is what cargo's own commands look like.
+/// Arguments to pass on. Like cargo, `demo -- ARGUMENTS` drops the `--`.
 fn passed_on(mut arguments: Vec<OsString>) -> Vec<OsString> {
     if arguments.first().is_some_and(|first| first == "--") {
         arguments.remove(0);

@@ -1,4 +1,4 @@
-//! `cargo xtask demo`: the example `digits`, built and run.
+//! `cargo xtask demo`: builds and runs the example `digits`.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -12,8 +12,7 @@ use crate::time;
 /// The example that the demo runs.
 const EXAMPLE: &str = "digits";
 
-/// Builds and runs the demo. Its output goes straight through, and its exit status becomes this
-/// command's.
+/// Builds and runs the demo. Passes its output through and returns its exit status.
 pub(crate) fn run(host: &Host, arguments: &[OsString]) -> anyhow::Result<ExitCode> {
     if !host.root.join("examples").join(EXAMPLE).is_dir()
         && !host.root.join(format!("examples/{EXAMPLE}.rs")).is_file()

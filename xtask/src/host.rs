@@ -1,9 +1,9 @@
 //! The machine and the checkout a command runs on.
 //!
-//! A [`Host`] holds the environment *as the user gave it*: `cargo run` adds variables of its own
-//! and those of `.cargo/config.toml`, and a nested cargo that inherited them would not behave like
-//! one typed into a shell (it would, for one, rebuild what watches those variables). Tests make a
-//! `Host` of fake folders.
+//! A [`Host`] holds the environment *as the user gave it*. `cargo run` adds variables of its own
+//! and those of `.cargo/config.toml`. A nested cargo that inherited them would behave differently
+//! from one typed into a shell; for one, it would rebuild what watches those variables. Tests make
+//! a `Host` of fake folders.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -12,7 +12,7 @@ use std::process::{Command, ExitCode, ExitStatus};
 
 use anyhow::Context as _;
 
-/// Variables that `.cargo/config.toml` sets, with the path each has below the workspace.
+/// Variables that `.cargo/config.toml` sets, with their paths below the workspace.
 pub(crate) const CONFIGURED: [(&str, &str); 4] = [
     ("LIBCLANG_PATH", ".cargo/libclang"),
     ("C_INCLUDE_PATH", ".setup/include"),
@@ -20,12 +20,12 @@ pub(crate) const CONFIGURED: [(&str, &str); 4] = [
     ("FUSELINE_SETUP_DIR", ".setup"),
 ];
 
-/// Where a command runs and with which environment.
+/// A machine, a workspace and an environment for commands.
 #[derive(Debug, Clone)]
 pub(crate) struct Host {
     /// The workspace.
     pub(crate) root: PathBuf,
-    /// Where the system's folders begin: `/`, but in tests.
+    /// The root of the system's folders: `/`, except in tests.
     pub(crate) system: PathBuf,
     /// The user's environment.
     pub(crate) vars: BTreeMap<OsString, OsString>,
@@ -35,7 +35,7 @@ pub(crate) struct Host {
     pub(crate) arch: String,
 }
 
-/// The exit status of a program as that of this one.
+/// Converts the exit status of a program to that of this one.
 pub(crate) fn exit_code(status: ExitStatus) -> anyhow::Result<ExitCode> {
     match status.code() {
         Some(code) => Ok(ExitCode::from(u8::try_from(code).unwrap_or(1))),
@@ -44,7 +44,7 @@ pub(crate) fn exit_code(status: ExitStatus) -> anyhow::Result<ExitCode> {
 }
 
 impl Host {
-    /// This machine, and the workspace that `cargo xtask` was called in.
+    /// Describes this machine and the workspace in which `cargo xtask` was called.
     pub(crate) fn detect() -> anyhow::Result<Host> {
         let manifest = std::env::var_os("CARGO_MANIFEST_DIR")
             .context("run this as `cargo xtask`, which says where the workspace is")?;
@@ -65,12 +65,12 @@ impl Host {
         }
     }
 
-    /// The value of a variable, if it is set to something.
+    /// The value of a variable, if it is set and not empty.
     pub(crate) fn var(&self, name: &str) -> Option<&OsStr> {
         self.vars.get(OsStr::new(name)).map(OsString::as_os_str).filter(|value| !value.is_empty())
     }
 
-    /// Builds something of the workspace; what cargo says goes straight through.
+    /// Builds a part of the workspace. Passes cargo's output through.
     pub(crate) fn build(&self, arguments: &[&str]) -> anyhow::Result<()> {
         let mut build = self.cargo();
         build.args(["build", "--locked"]).args(arguments);
@@ -80,7 +80,7 @@ impl Host {
         Ok(())
     }
 
-    /// The first executable file of this name on the path. A name with a slash is taken as it is.
+    /// The first executable file of this name in `PATH`. A name with a slash is a path.
     pub(crate) fn which(&self, name: &str) -> Option<PathBuf> {
         if name.contains('/') {
             return Some(self.root.join(name)).filter(|path| is_executable(path));
@@ -97,22 +97,22 @@ impl Host {
         command
     }
 
-    /// The cargo that called this program, or the one on the path.
+    /// The cargo that called this program, or the first in `PATH`.
     pub(crate) fn cargo(&self) -> Command {
         self.command(self.var("CARGO").unwrap_or(OsStr::new("cargo")))
     }
 
-    /// Where set-up puts things.
+    /// The folder of set-up.
     pub(crate) fn setup_dir(&self) -> PathBuf {
         self.root.join(".setup")
     }
 
-    /// Where cargo builds.
+    /// Cargo's target folder.
     pub(crate) fn target_dir(&self) -> PathBuf {
         self.root.join(self.var("CARGO_TARGET_DIR").map_or(Path::new("target"), Path::new))
     }
 
-    /// The machine in a sentence.
+    /// Describes the machine in a sentence.
     pub(crate) fn platform(&self) -> String {
         format!("{} on {}", self.os, self.arch)
     }
@@ -123,7 +123,7 @@ fn is_executable(path: &Path) -> bool {
     path.metadata().is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
 }
 
-/// Takes out of an environment what `cargo run` put in.
+/// Removes from an environment what `cargo run` added.
 fn as_given(mut vars: BTreeMap<OsString, OsString>, root: &Path) -> BTreeMap<OsString, OsString> {
     for (name, place) in CONFIGURED {
         if vars.get(OsStr::new(name)).is_some_and(|value| Path::new(value) == root.join(place)) {
@@ -138,7 +138,7 @@ fn as_given(mut vars: BTreeMap<OsString, OsString>, root: &Path) -> BTreeMap<OsS
     });
     let libraries = OsStr::new("LD_LIBRARY_PATH");
     if let Some(value) = vars.remove(libraries) {
-        // Cargo puts the build's folders and the toolchain's first.
+        // Cargo prepends the folders of the build and of the toolchain.
         let kept: Vec<PathBuf> = std::env::split_paths(&value)
             .filter(|folder| {
                 !folder.starts_with(root) && !folder.components().any(|c| c.as_os_str() == "toolchains")
@@ -190,7 +190,7 @@ mod tests {
         for line in section.lines().filter(|line| !line.starts_with('#') && line.contains(" = ")) {
             let (name, rest) = line.split_once(" = ").expect("checked");
             let value = rest.split('"').nth(1).expect("a quoted value");
-            // A value that names no path of ours means the same wherever it is handed down.
+            // A value that is not one of our paths means the same wherever it is passed on.
             if rest.contains("relative = true") {
                 found.push((name.to_owned(), value.to_owned()));
             }

@@ -1,7 +1,7 @@
 //! `cargo xtask`: set-up, demo, measurements and tests of this workspace.
 //!
-//! This program depends on no other crate of the workspace, so that it builds where libclang and
-//! protoc are still missing: providing them is its first job.
+//! This program depends on no other crate of the workspace, so it builds before libclang and protoc
+//! are there. Providing them is its first job.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command-line tool talks to its user")]
 
@@ -95,7 +95,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Sets up and says how long it took, if there was something to do.
+/// Runs set-up and reports its duration if it did anything.
 fn set_up(host: &Host) -> anyhow::Result<setup::Done> {
     use anyhow::Context as _;
     let done = setup::ensure(host).context("set-up")?;

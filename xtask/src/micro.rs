@@ -1,9 +1,9 @@
-//! `cargo xtask micro`: what recording an op and running a region cost, stage by stage, in time and
-//! in instructions.
+//! `cargo xtask micro`: measures time and instructions of recording an op and running a region,
+//! stage by stage.
 //!
-//! Instructions are counted by gungraun under Callgrind. Its runner is a program that has to be of
-//! the library's version: it is built once, from the version and with the hashes that its package
-//! pins, into `target/tools/`.
+//! gungraun counts instructions under Callgrind. Its runner must have the same version as the
+//! library. It is built once into `target/tools/`, from the version and with the hashes that its
+//! package pins.
 
 use std::ffi::OsString;
 use std::fs;
@@ -19,7 +19,7 @@ use crate::host::{self, Host};
 /// The package of the measurements.
 const PACKAGE: &str = "fuseline-micro";
 
-/// Builds and runs the measurements. Their exit status becomes this command's.
+/// Builds and runs the measurements. Returns their exit status.
 pub(crate) fn run(host: &Host, arguments: &[OsString]) -> anyhow::Result<ExitCode> {
     host.build(&["--release", "--package", PACKAGE, "--bin", "micro"])?;
     let mut micro = host.cargo();
@@ -37,7 +37,7 @@ pub(crate) fn run(host: &Host, arguments: &[OsString]) -> anyhow::Result<ExitCod
     host::exit_code(micro.status().context("could not start cargo")?)
 }
 
-/// Counts; the folder of the counts.
+/// Counts instructions. Returns the folder of the counts.
 fn count(host: &Host) -> anyhow::Result<PathBuf> {
     let runner = runner(host)?;
     let folder = host.target_dir().join("gungraun");
@@ -58,7 +58,7 @@ fn count(host: &Host) -> anyhow::Result<PathBuf> {
     Ok(folder)
 }
 
-/// gungraun's runner, built if it is not there.
+/// Returns gungraun's runner, and builds it if it is missing.
 fn runner(host: &Host) -> anyhow::Result<PathBuf> {
     let lock = fs::read_to_string(host.root.join("Cargo.lock")).context("Cargo.lock cannot be read")?;
     let version = locked(&lock, "gungraun").context("Cargo.lock does not name gungraun")?;

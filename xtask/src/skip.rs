@@ -1,15 +1,13 @@
-//! Tests that skip themselves, and say why.
+//! Tests that skip themselves, with a reason.
 
-/// The reason of a test that skips itself: what follows `skipped:` at the start of a line it
-/// prints.
+/// The reason of a skipped test: the text after `skipped:` at the start of a line of its output.
 pub(crate) fn skip_reason(output: &str) -> Option<&str> {
     output.lines().find_map(skip_reason_of_line)
 }
 
-/// [`skip_reason`], of one line.
+/// Like [`skip_reason`], for one line.
 pub(crate) fn skip_reason_of_line(line: &str) -> Option<&str> {
-    // On one core the harness has already printed `test NAME ... ` when the test prints its first
-    // line.
+    // On one core the harness prints `test NAME ... ` before the first line of the test.
     let own = match line.strip_prefix("test ").and_then(|rest| rest.split_once(" ... ")) {
         Some((_, own)) => own,
         None => line,

@@ -1,11 +1,10 @@
-//! `cargo xtask soak`: the long runs, one after the other, with what each found in a table at the
-//! end.
+//! `cargo xtask soak`: runs the long runs one after the other and prints a table of their results.
 //!
-//! A long run is an ignored test, or a fuzz target; [`SOAKS`] lists the tests, and a new one is a
-//! line there. A test says its figures in lines that begin with `figures:`, and `skipped:` why it
-//! could not run here. How long a run is follows from `FUSELINE_MINUTES` and from what its line
-//! sets. Fuzz targets are run by cargo-fuzz; without it they are skipped, with a line that says so
-//! (`mutations` needs nothing).
+//! A long run is an ignored test or a fuzz target. [`SOAKS`] lists the tests; add a line for a new
+//! one. A test reports its figures in lines that begin with `figures:`, and with `skipped:` why it
+//! cannot run. The duration follows from `FUSELINE_MINUTES` and the variables in its line.
+//! cargo-fuzz runs the fuzz targets; without it they are skipped with a message (`mutations` needs
+//! nothing).
 
 use std::ffi::OsString;
 use std::io::{BufRead as _, BufReader};
@@ -27,11 +26,11 @@ struct Soak {
     /// The test binary and the test, as `cargo test` takes them.
     binary: &'static str,
     test: &'static str,
-    /// Variables that say how long it is, besides `FUSELINE_MINUTES`.
+    /// Variables that set its length, besides `FUSELINE_MINUTES`.
     vars: &'static [(&'static str, &'static str)],
 }
 
-/// The long runs: name, what it shows, the test, its length.
+/// The long runs: name, what it tests, the test, its length.
 const SOAKS: &[Soak] = &[
     Soak {
         name: "memory-reference",
@@ -187,7 +186,7 @@ const SOAKS: &[Soak] = &[
     },
 ];
 
-/// What a run did.
+/// The result of a run.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Ended {
     Passed(Vec<String>),
@@ -195,7 +194,7 @@ pub(crate) enum Ended {
     Failed(String),
 }
 
-/// What `--list` prints.
+/// The output of `--list`.
 fn list(targets: &[String]) -> String {
     let tests = SOAKS.iter().map(|soak| (soak.name.to_owned(), soak.what.to_owned()));
     let fuzz = targets.iter().map(|name| {
@@ -216,11 +215,11 @@ fn targets(host: &Host) -> anyhow::Result<Vec<String>> {
     Ok(names)
 }
 
-/// What the command line asks for.
+/// The options of the command line.
 #[derive(Debug, Default, PartialEq)]
 struct Wanted {
     list: bool,
-    /// Minutes of each run that goes by time.
+    /// Minutes of each run that is limited by time.
     minutes: Option<f64>,
     names: Vec<String>,
 }
@@ -243,7 +242,7 @@ fn parse(arguments: &[OsString]) -> anyhow::Result<Wanted> {
     Ok(wanted)
 }
 
-/// Runs the long runs of these names, or all.
+/// Runs the long runs with these names, or all.
 pub(crate) fn run(host: &Host, arguments: &[OsString]) -> anyhow::Result<ExitCode> {
     let targets = targets(host)?;
     let wanted = parse(arguments)?;
@@ -287,7 +286,7 @@ fn output_of(host: &Host, program: &str, arguments: &[&str]) -> Option<String> {
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-/// The day, as `2026-11-27`.
+/// Today's date, as `2026-11-27`.
 pub(crate) fn day(host: &Host) -> String {
     output_of(host, "date", &["-u", "+%Y-%m-%d"]).unwrap_or_default()
 }
@@ -302,7 +301,7 @@ pub(crate) fn clean_commit(host: &Host) -> Option<String> {
     commit(host).filter(|_| changes.is_empty())
 }
 
-/// The date, and which commit was run.
+/// The date and the commit.
 fn today(host: &Host) -> String {
     format!("{}, commit {}, {}", day(host), commit(host).unwrap_or_default(), host.platform())
 }
@@ -344,12 +343,12 @@ pub(crate) fn run_test(command: Command) -> Ended {
     }
 }
 
-/// What stands behind a mark, in each line that has it.
+/// The text after a mark, in each line that has it.
 fn after(lines: &[String], mark: &str) -> Vec<String> {
     lines.iter().filter_map(|line| Some(line.split_once(mark)?.1.trim().to_owned())).collect()
 }
 
-/// What a test that passed said. One that is not there passes too, and says nothing.
+/// The result of a test that passed. A test that does not exist also passes, but prints nothing.
 fn judge(lines: &[String]) -> Ended {
     if let Some(why) = lines.iter().find_map(|line| skip_reason(line)) {
         return Ended::Skipped(why.to_owned());
@@ -357,23 +356,23 @@ fn judge(lines: &[String]) -> Ended {
     let figures = after(lines, "figures: ");
     let ran = lines.iter().any(|line| line.contains("test result: ok. 1 passed"));
     match figures.is_empty() {
-        // What it counts stands in its code then.
+        // A test without figures only asserts.
         true if ran => Ended::Passed(vec!["nothing was wrong".to_owned()]),
         true => Ended::Failed("no test has run: is there such a test?".to_owned()),
         false => Ended::Passed(figures),
     }
 }
 
-/// Fuzz targets whose inputs are a format. For them libFuzzer looks at what is compared with what;
-/// the inputs of the others are choices, to which that says nothing, and it takes half of the time.
+/// Fuzz targets whose inputs are a format. For them libFuzzer traces comparisons. The inputs of the
+/// others are choices, for which traces are useless and take half of the time.
 const FORMATS: [&str; 4] = ["canon_decode", "entry_parse", "program_json", "text"];
 
 /// The targets that run an engine, which has unsafe code.
 const ENGINES: [&str; 2] = ["api_program", "fault_plan"];
 
-/// Runs a fuzz target: those with an engine under the address sanitizer, the others without one,
-/// which halves the executions and finds nothing in safe code; or as `FUSELINE_FUZZ_SANITIZER`
-/// says, `none` or one that cargo-fuzz knows.
+/// Runs a fuzz target. Targets with an engine run under the address sanitizer. The others do not:
+/// it halves the executions and finds nothing in safe code. `FUSELINE_FUZZ_SANITIZER` overrides
+/// this with `none` or a name that cargo-fuzz accepts.
 fn fuzz(host: &Host, target: &str, minutes: f64) -> Ended {
     if host.which("cargo-fuzz").is_none() {
         let why = "there is no cargo-fuzz (cargo install cargo-fuzz)";
@@ -382,9 +381,9 @@ fn fuzz(host: &Host, target: &str, minutes: f64) -> Ended {
     }
     let seconds = (minutes * 60.0).ceil() as u64;
     let mut command = host.cargo();
-    // Only what is flagged so is built with it: libFuzzer's flags are not for stable compilers.
+    // Only code with these flags is built with it: stable compilers reject libFuzzer's flags.
     command.env("RUSTC_BOOTSTRAP", "1").arg("fuzz");
-    // New inputs stay out of the committed ones.
+    // New inputs do not go to the committed ones.
     let scratch = host.root.join("fuzz/target/corpus").join(target);
     if let Err(error) = std::fs::create_dir_all(&scratch) {
         return Ended::Failed(error.to_string());
@@ -395,7 +394,7 @@ fn fuzz(host: &Host, target: &str, minutes: f64) -> Ended {
     if !FORMATS.contains(&target) {
         command.arg("--no-trace-compares");
     }
-    // Other flags are another build.
+    // Other flags need another build folder.
     let build = match (FORMATS.contains(&target), &*sanitizer) {
         (true, "none") => "fuzz/target".to_owned(),
         (false, "none") => "fuzz/target/choices".to_owned(),
@@ -411,8 +410,8 @@ fn fuzz(host: &Host, target: &str, minutes: f64) -> Ended {
         "-print_final_stats=1",
     ]);
     if !FORMATS.contains(&target) {
-        // Counting how rare each feature is takes as long as the engine does, and longer inputs are
-        // read by nobody.
+        // Entropic scheduling takes as long as the engine or longer, and long inputs are hard to
+        // read.
         command.args(["-entropic=0", "-max_len=400"]);
     }
     match spoken(command) {
@@ -428,18 +427,18 @@ fn fuzz(host: &Host, target: &str, minutes: f64) -> Ended {
     }
 }
 
-/// What libFuzzer counts at its end.
+/// The number of executions that libFuzzer reports at its end.
 fn executions(lines: &[String]) -> Option<u64> {
     let line = lines.iter().rev().find_map(|line| line.strip_prefix("stat::number_of_executed_units:"))?;
     line.trim().parse().ok()
 }
 
-/// Runs a command, passes on what it says, and keeps it: whether it succeeded, and its lines.
+/// Runs a command, and passes on and keeps its output. Returns whether it succeeded, and the lines.
 fn spoken(mut command: Command) -> std::io::Result<(bool, Vec<String>)> {
     let (reader, writer) = std::io::pipe()?;
     command.stdin(Stdio::null()).stdout(writer.try_clone()?).stderr(writer);
     let mut child = command.spawn()?;
-    // The command holds the writing end; the pipe ends when the last holder has.
+    // The command holds the writing end; the pipe closes with its last owner.
     drop(command);
     let mut lines = Vec::new();
     for line in BufReader::new(reader).split(b'\n') {
@@ -483,7 +482,7 @@ mod tests {
         let counted = judge(&lines(&["test a ... figures: skipped: 0, hits: 3", "Counters { skipped: 0 }"]));
         assert_eq!(counted, Ended::Passed(vec!["skipped: 0, hits: 3".to_owned()]));
         assert!(matches!(judge(&lines(&["test a ... skipped: no plugin"])), Ended::Skipped(_)));
-        // What was renamed must not seem to pass.
+        // A renamed test must not count as passed.
         assert!(matches!(judge(&lines(&["running 0 tests"])), Ended::Failed(_)));
     }
 

@@ -1,24 +1,24 @@
-//! Two runs beside each other: which ratios changed.
+//! Compares two runs: which ratios changed.
 
 use std::fmt::Write as _;
 
 use crate::results::{Ratio, Report};
 
-/// Ratios that are closer than this, as a part of the earlier one, are the same.
+/// The relative difference below which ratios count as equal.
 const SAME: f64 = 0.1;
 
-/// A ratio that is not what it was.
+/// A ratio that has changed.
 #[derive(Debug, PartialEq)]
 struct Apart<'a> {
     case: &'a str,
     to: &'a str,
     before: f64,
     now: f64,
-    /// One of the runs says itself that it cannot tell.
+    /// One of the runs marks it as noisy.
     noisy: bool,
 }
 
-/// Compares the ratios of two runs; what there is to say, in lines.
+/// Compares the ratios of two runs and returns the differences, one per line.
 pub(crate) fn compare(before: &Report, now: &Report) -> String {
     let mut compared = 0;
     let mut apart = Vec::new();

@@ -18,24 +18,24 @@ pub(crate) struct Case {
     pub(crate) params: Value,
     pub(crate) about: String,
     pub(crate) check: Check,
-    /// Libraries that have no version of it, with the reason.
+    /// Libraries without a version of it, with the reason.
     pub(crate) without: BTreeMap<String, String>,
     quick: bool,
 }
 
-/// When results are compared, and how close they must be.
+/// When results are compared, and the tolerance.
 #[derive(Clone, Copy, Debug, Deserialize)]
 pub(crate) struct Check {
     pub(crate) steps: usize,
     pub(crate) tolerance: f64,
 }
 
-/// All of them, in the order in which they are measured.
+/// All cases, in the order of measurement.
 fn all() -> anyhow::Result<Vec<Case>> {
     serde_json::from_str(include_str!("../../programs/cases.json")).context("benches/programs/cases.json")
 }
 
-/// Those that the options ask for.
+/// The cases that the options select.
 pub(crate) fn chosen(options: &Options) -> anyhow::Result<Vec<Case>> {
     let is_asked = |case: &Case| match &options.only {
         Some(only) => case.name.contains(only.as_str()),
@@ -53,7 +53,7 @@ mod tests {
 
     use super::*;
 
-    /// Each program has a version for each library, or a reason to have none; and one small case.
+    /// Each program has a version or a reason to have none for each library, and one small case.
     #[test]
     fn programs_have_versions_for_their_peers() {
         let cases = all().expect("they are well formed");
@@ -65,7 +65,7 @@ mod tests {
             let file = folder.join(format!("{}.py", case.program));
             let text = std::fs::read_to_string(&file).expect("each program has a Python file");
             for library in ["numpy", "jax", "torch"] {
-                // Defined there, or made of another program's.
+                // Defined in the file, or derived from another program's version.
                 let has =
                     text.contains(&format!("class {library}")) || text.contains(&format!(".{library})"));
                 assert_ne!(has, case.without.contains_key(library), "{}: {library}", case.name);

@@ -1,4 +1,4 @@
-//! Whether contenders compute the same.
+//! Compares the results of contenders.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -27,10 +27,11 @@ impl Outputs {
         Ok(Outputs(outputs))
     }
 
-    /// How far two are apart at most, as a part of 1 + the larger magnitude.
+    /// The largest difference, relative to 1 + the larger magnitude.
     ///
     /// # Errors
-    /// With what differs, if they are not of the same form, or further apart than that.
+    /// If they have different forms, or differ by more than `tolerance`. The error describes the
+    /// difference.
     pub(crate) fn deviation(&self, wanted: &Outputs, tolerance: f64) -> Result<f64, String> {
         let form = |outputs: &Outputs| -> Vec<(String, usize)> {
             outputs.0.iter().map(|(name, data)| (name.clone(), data.len())).collect()
@@ -43,7 +44,7 @@ impl Outputs {
             for (place, (&found, &wanted)) in found.iter().zip(wanted).enumerate() {
                 let (a, b) = (f64::from(found), f64::from(wanted));
                 let off = (a - b).abs() / (1.0 + a.abs().max(b.abs()));
-                // NaN is close to nothing.
+                // NaN exceeds any tolerance.
                 if off.is_nan() || off > tolerance {
                     return Err(format!(
                         "element {place} of {name} is {found:e}, and Fuseline's is {wanted:e}"

@@ -11,8 +11,8 @@ use crate::results::Settings;
 /// Measures Fuseline beside JAX, PyTorch and NumPy.
 ///
 /// Peers are set up in Python environments under target/, from pinned packages; one that cannot be
-/// set up is reported as missing. A run that was stopped goes on where it ended when it is started
-/// again with the same options on the same commit.
+/// set up is reported as missing. A run that was stopped continues where it stopped when it is
+/// started again with the same options on the same commit.
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask bench", max_term_width = 100)]
 pub(crate) struct Options {
@@ -22,43 +22,43 @@ pub(crate) struct Options {
     /// Only cases whose names contain this
     #[arg(long, value_name = "NAME")]
     pub(crate) only: Option<String>,
-    /// What to compare with
+    /// Peers to compare with
     #[arg(long, value_enum, value_delimiter = ',', default_value = "all")]
     pub(crate) peers: Vec<Peers>,
-    /// Where results go
+    /// Folder of the results
     #[arg(long, value_name = "FOLDER", default_value = "bench-report")]
     pub(crate) output: PathBuf,
-    /// A file for the results, besides the one in the folder
+    /// Another file for the results
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
-    /// Where everybody computes; NumPy knows the CPU only
+    /// Device of all contenders; NumPy only has the CPU
     #[arg(long, value_enum, default_value_t = Device::Cpu)]
     pub(crate) device: Device,
-    /// The PJRT plugin that Fuseline runs on [default: the first that is found, on CUDA the one
-    /// that JAX brings]
+    /// The PJRT plugin that Fuseline runs on [default: the first that is found, on CUDA the one of
+    /// JAX]
     #[arg(long, value_name = "PATH")]
     pub(crate) plugin: Option<PathBuf>,
-    /// A Python that has the peers' packages, for a machine that cannot fetch them
+    /// A Python with the peers' packages, for a machine that cannot fetch them
     #[arg(long, value_name = "PATH")]
     pub(crate) python: Option<PathBuf>,
-    /// Measure all over again what an earlier run has measured
+    /// Measure everything again, even what an earlier run has measured
     #[arg(long)]
     pub(crate) fresh: bool,
-    /// Results of another run; which ratios have changed is said at the end
+    /// Results of another run; changed ratios are printed at the end
     #[arg(long, value_name = "FILE")]
     pub(crate) against: Option<PathBuf>,
-    /// Measure nothing, make the page again from the results that are there
+    /// Measure nothing; make the page again from existing results
     #[arg(long)]
     pub(crate) render: bool,
     /// The command-line tool
     #[arg(long, hide = true, default_value = "target/release/fuseline")]
     pub(crate) fuseline: PathBuf,
-    /// Where environments for the peers are
+    /// Folder of the peers' environments
     #[arg(long, hide = true, default_value = "target/peers")]
     pub(crate) environments: PathBuf,
 }
 
-/// What all contenders compute on.
+/// The device of all contenders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Device {
     Cpu,
@@ -67,7 +67,7 @@ pub(crate) enum Device {
 }
 
 impl Device {
-    /// As peers call it.
+    /// The peers' name of the device.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Device::Cpu => "cpu",
@@ -94,7 +94,7 @@ pub(crate) enum Peers {
 }
 
 impl Options {
-    /// Whether some peers are asked for.
+    /// Whether these peers are requested.
     pub(crate) fn asks_for(&self, peers: Peers) -> bool {
         self.peers.contains(&Peers::All) || self.peers.contains(&peers)
     }
@@ -113,14 +113,14 @@ impl Options {
     }
 }
 
-/// Variables that every contender runs with.
+/// Variables of every contender.
 ///
-/// glibc returns large blocks to the system when they are freed and faults them in again when they
-/// are next asked for: half of what op-by-op execution costs without a pool. Here freed memory
-/// stays in the process, for all alike.
+/// glibc returns large freed blocks to the system and faults them in again at the next allocation.
+/// This is half of the cost of op-by-op execution without a memory pool. Here freed memory stays in
+/// the process, for all contenders alike.
 fn environment(device: Device) -> BTreeMap<String, String> {
     let mut variables = vec![
-        // The largest that glibc takes.
+        // The largest value that glibc accepts.
         ("MALLOC_MMAP_THRESHOLD_", "33554432"),
         ("MALLOC_TRIM_THRESHOLD_", "17179869184"),
         ("MALLOC_TOP_PAD_", "67108864"),
@@ -130,11 +130,11 @@ fn environment(device: Device) -> BTreeMap<String, String> {
         ("PYTHONWARNINGS", "ignore"),
     ];
     if device == Device::Cuda {
-        // All processes of a case live on the one device; each would take three quarters of its
+        // All processes of a case share the device, and each would take three quarters of its
         // memory.
         variables.push(("XLA_PYTHON_CLIENT_PREALLOCATE", "false"));
-        // JAX shortens f32 products to TF32 by default. Fuseline and PyTorch do not, and results
-        // are compared.
+        // By default JAX rounds the operands of f32 products to TF32. Fuseline and PyTorch do not,
+        // and results are compared.
         variables.push(("JAX_DEFAULT_MATMUL_PRECISION", "highest"));
     }
     variables.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect()

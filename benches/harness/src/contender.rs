@@ -1,4 +1,4 @@
-//! Who runs the cases.
+//! The contenders, which run the cases.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -9,20 +9,20 @@ use crate::cli::{Device, Options, Peers};
 use crate::peers;
 use crate::results;
 
-/// The one that the others are compared with.
+/// The contender that the others are compared with.
 pub(crate) const FUSED: &str = "fuseline-fused";
 
-/// The one that computes nothing to compare: the executables of Fused's steady step in a bare loop.
+/// The contender without results: the executables of Fused's steady step in a bare loop.
 pub(crate) const FLOOR: &str = "pjrt";
 
-/// How a contender's processes are started.
+/// How to start a contender's processes.
 #[derive(Clone, Debug)]
 enum Start {
-    /// The tool, with options of its command `bench`.
+    /// Run the tool, with options of its command `bench`.
     Fuseline(&'static [&'static str]),
-    /// The worker, in an environment for it.
+    /// Run the worker in this Python environment.
     Python(PathBuf),
-    /// Not at all, for this reason.
+    /// Not available, for this reason.
     Missing(String),
 }
 
@@ -41,12 +41,12 @@ pub(crate) struct Contenders {
     fuseline: PathBuf,
     plugin: Option<PathBuf>,
     device: Device,
-    /// What `torch.compile` keeps from one run to the next.
+    /// The cache of `torch.compile`, which lasts between runs.
     inductor: PathBuf,
     environment: BTreeMap<String, String>,
 }
 
-/// Those of Fuseline, and those of peers by what sets them up.
+/// Fuseline's contenders, and those of the peers that set them up.
 const OWN: [(&str, &str, &[&str]); 4] = [
     (FUSED, "Fuseline Fused", &["--mode", "fused"]),
     ("fuseline-strict", "Fuseline Strict", &["--mode", "strict"]),
@@ -63,15 +63,15 @@ const PEERS: [(&str, &str, Peers); 6] = [
 ];
 
 impl Contender {
-    /// Whether its first step takes many seconds: `torch.compile` runs a C++ compiler, PyTorch/XLA
-    /// traces each step anew.
+    /// Whether its first step takes many seconds: `torch.compile` runs a C++ compiler, and
+    /// PyTorch/XLA traces each step anew.
     pub(crate) fn compiles_long(&self) -> bool {
         matches!(self.id, "torch-compile" | "torch-xla")
     }
 }
 
 impl Contenders {
-    /// Sets up the peers that are asked for. One that cannot be set up is there as a missing one.
+    /// Sets up the requested peers. One that cannot be set up is included as missing.
     pub(crate) fn provide(options: &Options) -> anyhow::Result<Contenders> {
         let mut all: Vec<Contender> = OWN
             .iter()
@@ -94,7 +94,7 @@ impl Contenders {
         let plugin = match (&options.plugin, options.device) {
             (Some(plugin), _) => Some(std::path::absolute(plugin)?),
             (None, Device::Cpu) => None,
-            // Whether or not JAX is asked for as a peer.
+            // This is needed even if JAX is not requested as a peer.
             (None, Device::Cuda) => {
                 let python = peers::provide(Peers::Jax, options)?;
                 Some(peers::cuda_plugin(&python)?)
@@ -110,17 +110,17 @@ impl Contenders {
         })
     }
 
-    /// Those that can run.
+    /// The contenders that can run.
     pub(crate) fn present(&self) -> impl Iterator<Item = &Contender> {
         self.all.iter().filter(|contender| !matches!(contender.start, Start::Missing(_)))
     }
 
-    /// Where a contender is in the order of all.
+    /// The position of a contender in the list.
     pub(crate) fn place(&self, contender: &Contender) -> Option<usize> {
         self.all.iter().position(|one| one.id == contender.id)
     }
 
-    /// For the report.
+    /// Descriptions for the report.
     pub(crate) fn descriptions(&self) -> Vec<results::Contender> {
         let describe = |contender: &Contender| results::Contender {
             id: contender.id.to_owned(),
@@ -134,7 +134,7 @@ impl Contenders {
         self.all.iter().map(describe).collect()
     }
 
-    /// The process of a contender for a case.
+    /// The command of a contender's process for a case.
     pub(crate) fn command(&self, contender: &Contender, case: &Case) -> Command {
         let mut command = match &contender.start {
             Start::Python(python) => {
@@ -163,12 +163,12 @@ impl Contenders {
     }
 }
 
-/// The library of a contender, as classes of programs and reasons to be without one are named.
+/// The library of a contender, in the form that program classes and exclusions use.
 pub(crate) fn library(id: &str) -> &str {
     id.split('-').next().unwrap_or(id)
 }
 
-/// Where the programs are: in the checkout that the harness was built in, or, if that is on another
+/// The folder of the programs: in the checkout that the harness was built in, or, on another
 /// machine, in the current folder.
 fn programs() -> PathBuf {
     let built = Path::new(env!("CARGO_MANIFEST_DIR")).join("../programs");

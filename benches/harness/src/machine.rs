@@ -1,4 +1,4 @@
-//! What the run was made on.
+//! Describes the machine of a run.
 
 use std::fmt;
 use std::fs;
@@ -7,7 +7,7 @@ use std::process::Command;
 
 use crate::results::Machine;
 
-/// Writes a line to standard error; when nobody listens, it is lost.
+/// Writes a line to standard error. Errors are ignored.
 pub(crate) fn say(words: fmt::Arguments<'_>) {
     drop(writeln!(std::io::stderr().lock(), "{words}"));
 }
@@ -38,12 +38,12 @@ pub(crate) fn describe() -> Machine {
     }
 }
 
-/// The time, to the minute.
+/// The current time, to the minute.
 pub(crate) fn now() -> String {
     said("date", &["-u", "+%Y-%m-%d %H:%M UTC"]).unwrap_or_default()
 }
 
-/// The commit of the tree, with `+` behind it if the tree has changes; empty outside of a checkout.
+/// The commit of the tree, followed by `+` if the tree has changes. Empty outside a checkout.
 pub(crate) fn commit() -> String {
     let Some(commit) = said("git", &["rev-parse", "--short=12", "HEAD"]) else { return String::new() };
     let changed =
@@ -51,7 +51,7 @@ pub(crate) fn commit() -> String {
     if changed { commit + "+" } else { commit }
 }
 
-/// What a program says, if there is such a program and it succeeds.
+/// The output of a program, if it exists and succeeds.
 fn said(program: &str, arguments: &[&str]) -> Option<String> {
     let output = Command::new(program).args(arguments).output().ok()?;
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())

@@ -1,13 +1,13 @@
-//! Measures Fuseline beside JAX, PyTorch and NumPy: the same programs, on the same machine, in the
+//! Measures Fuseline against JAX, PyTorch and NumPy: the same programs, on the same machine, in the
 //! same run.
 //!
-//! `cargo xtask bench` builds and runs this. Input: the cases (`benches/programs/cases.json`), the
-//! tool `fuseline` for its side, and Python environments for the peers ([`peers`]). Each contender
-//! runs a case in a process of its own ([`worker`]), and all processes of a case live at the same
-//! time, one of them at work. Results are compared before any time counts ([`check`]); then blocks
-//! of steps alternate, Fuseline's beside each other contender's ([`measure`]). Output:
-//! `results.json` ([`results`]), with every sample, kept after each case, and from it a page and
-//! plots ([`report`]).
+//! `cargo xtask bench` builds and runs this program. Input: the cases
+//! (`benches/programs/cases.json`), the tool `fuseline`, and Python environments for the peers
+//! ([`peers`]). Each contender runs a case in a process of its own ([`worker`]). All processes of a
+//! case live at the same time, but one at a time works. Results are compared before any time counts
+//! ([`check`]). Then blocks of steps alternate, one of Fuseline's and one of another contender's
+//! ([`measure`]). Output: `results.json` ([`results`]) with every sample, written after each case,
+//! and a page and plots made from it ([`report`]).
 #![forbid(unsafe_code)]
 
 mod against;
@@ -54,9 +54,9 @@ fn main() -> ExitCode {
     }
 }
 
-/// Measures what is not measured yet; whether nothing failed and nobody stopped it.
+/// Measures what is missing. Returns whether nothing failed and the user did not stop it.
 fn run(options: &Options) -> anyhow::Result<bool> {
-    // Before anything is measured, since that takes long.
+    // Read first, because measuring takes long.
     let earlier = options.against.as_deref().map(store::read).transpose()?;
     if options.render {
         let file = ["results.json", "summary.json"].map(|name| options.output.join(name));
@@ -67,7 +67,7 @@ fn run(options: &Options) -> anyhow::Result<bool> {
     std::fs::create_dir_all(&options.output)
         .with_context(|| format!("{} cannot be made", options.output.display()))?;
     ctrlc::set_handler(|| {
-        // The second time the user means it.
+        // A second Ctrl-C exits at once.
         if STOP.swap(true, Ordering::Relaxed) {
             std::process::exit(130);
         }
@@ -84,7 +84,7 @@ fn run(options: &Options) -> anyhow::Result<bool> {
         machine: machine::describe(),
         contenders: contenders.descriptions(),
         cases: Vec::new(),
-        // Until it is not: a run that is killed can be resumed too.
+        // Set until the end: a run that is killed can be resumed too.
         interrupted: true,
     };
     if !options.fresh {
@@ -101,7 +101,7 @@ fn run(options: &Options) -> anyhow::Result<bool> {
     for case in todo {
         let result = measure::case(case, &contenders, options, &bar)?;
         let Some((result, versions)) = result else { break };
-        // A bar that is not shown, because nobody sees the terminal, shows no lines either.
+        // A hidden bar, as on no terminal, does not print lines.
         match bar.is_hidden() {
             true => machine::say(format_args!("{}", stats::line(&result))),
             false => bar.println(stats::line(&result)),
@@ -124,7 +124,8 @@ fn run(options: &Options) -> anyhow::Result<bool> {
     finish(options, &report, earlier.as_ref())
 }
 
-/// Makes the page, and says what there is to say; whether nothing failed and nobody stopped it.
+/// Makes the page and prints a summary. Returns whether nothing failed and the user did not stop
+/// it.
 fn finish(options: &Options, report: &Report, earlier: Option<&Report>) -> anyhow::Result<bool> {
     report::write(report, &options.output)?;
     for contender in &report.contenders {

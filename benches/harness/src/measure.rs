@@ -1,13 +1,14 @@
-//! One case: results compared, then times.
+//! Measures one case: compares results, then takes times.
 //!
-//! - Every contender has its process and its program, and makes the steps after which results are
-//!   compared. One that differs from Fuseline in Fused mode is out, with what differs.
-//! - Each goes on until it is steady. These steps, with the first, are the warm-up.
-//! - All this twice, with new processes, but for a quick run: what one process has by luck, another
-//!   has not.
-//! - Rounds: each other contender runs a block of steps right beside a block of Fuseline's in Fused
-//!   mode, which is first in one round and second in the next. A pair of blocks gives one ratio, so
-//!   what slows the machine for longer than two blocks slows both sides of it.
+//! - Every contender has a process and a program, and runs the steps after which results are
+//!   compared. One that differs from Fuseline in Fused mode is excluded, and the difference is
+//!   reported.
+//! - Each continues until it is steady. These steps, including the first, are the warm-up.
+//! - Except in a quick run, all this is done twice with new processes, since a process may be fast
+//!   or slow by chance.
+//! - Rounds: each other contender runs a block of steps right next to a block of Fuseline's in
+//!   Fused mode, which comes first in every other round. A pair of blocks gives one ratio, so
+//!   anything that slows the machine for longer than two blocks slows both sides.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -27,48 +28,48 @@ use crate::stats;
 use crate::steady::{median, steady_from};
 use crate::worker::{Trouble, Worker};
 
-/// How long a program is warmed up.
+/// How long a program warms up.
 struct Warmth {
-    /// Fewest steps before the rounds, unless they take longer than this.
+    /// The minimum number of steps before the rounds, unless they take longer than this.
     least: (usize, Duration),
-    /// Most steps before the rounds, and the longest time after the first, until a program is
-    /// steady.
+    /// The maximum number of steps before the rounds, and the longest time after the first, to
+    /// become steady.
     most: (usize, Duration),
 }
 
 const WARMTH: Warmth = Warmth { least: (30, Duration::from_secs(1)), most: (400, Duration::from_secs(15)) };
 
-/// In a quick run, and in later sittings, whose steps before the rounds are no figures.
+/// For quick runs and later sittings, whose warm-up steps are not reported.
 const QUICK_WARMTH: Warmth =
     Warmth { least: (15, Duration::from_millis(300)), most: (200, Duration::from_secs(4)) };
 
-/// Most steps in a block.
+/// The largest number of steps in a block.
 const MAX_STEPS: u64 = 2_000;
 
 /// The versions of contenders, by id.
 type Versions = BTreeMap<String, BTreeMap<String, String>>;
 
-/// A contender at work on a case.
+/// A contender's process for a case.
 struct Runner<'a> {
     contender: &'a Contender,
     worker: Worker,
     deviation: Option<f64>,
     warm: Vec<u64>,
     compiles: Vec<u64>,
-    /// What the engine had done when the rounds began.
+    /// The engine's counters when the rounds began.
     before: Value,
     after: Value,
-    /// Steps in a block.
+    /// The number of steps in a block.
     block: usize,
     rounds: Vec<Vec<u64>>,
-    /// What went wrong in the rounds.
+    /// The error in the rounds, if any.
     failed: Option<String>,
 }
 
-/// Measures a case; `None` if the user has stopped it.
+/// Measures a case. Returns `None` if the user stopped it.
 ///
-/// A process may be fast or slow for as long as it lives, by where its memory lies or by what its
-/// compiler's threads did first. So there is more than one sitting, each with new processes and its
+/// A process may be fast or slow for its whole life, because of its memory layout or what its
+/// compiler's threads did first. So there are several sittings, each with new processes and its
 /// share of the rounds.
 pub(crate) fn case(
     case: &Case,
@@ -85,7 +86,7 @@ pub(crate) fn case(
     Ok(Some((result, versions)))
 }
 
-/// Adds another sitting's rounds. The steps before the rounds are those of the first.
+/// Adds the rounds of another sitting. The warm-up steps are those of the first.
 fn merge(result: &mut CaseResult, mut more: CaseResult, sittings: usize) {
     for (id, run) in &mut result.runs {
         match (&mut *run, more.runs.remove(id)) {
@@ -99,7 +100,7 @@ fn merge(result: &mut CaseResult, mut more: CaseResult, sittings: usize) {
                     engine.longest_wait = engine.longest_wait.max(other.longest_wait);
                 }
             }
-            // What fails once has failed.
+            // A failure in any sitting counts.
             (Run::Measured(_), Some(other)) => *run = other,
             (Run::Measured(_), None) => *run = Run::Failed("it was not there a second time".to_owned()),
             (Run::Failed(_) | Run::LeftOut(_), _) => {}
@@ -113,7 +114,7 @@ fn merge(result: &mut CaseResult, mut more: CaseResult, sittings: usize) {
     result.ratios = std::mem::take(&mut result.ratios).into_iter().filter_map(join).collect();
 }
 
-/// Measures a case once, with new processes and its share of the rounds; `None` if the user has
+/// Measures a case once, with new processes and its share of the rounds. Returns `None` if the user
 /// stopped it.
 fn sitting(
     case: &Case,
@@ -123,7 +124,7 @@ fn sitting(
     number: usize,
 ) -> anyhow::Result<Option<(CaseResult, Versions)>> {
     let settings = options.settings();
-    // First steps that disturb each other are the price of a quick run, and none in later sittings.
+    // A quick run accepts that first steps disturb each other. Later sittings do not report them.
     let hasty = settings.quick || number > 0;
     let mut result = CaseResult {
         name: case.name.clone(),
@@ -137,8 +138,8 @@ fn sitting(
     let mut runners: Vec<Runner<'_>> = Vec::new();
     let logs = options.output.join("logs");
     std::fs::create_dir_all(&logs)?;
-    // All are made at the same time, since most of that is loading libraries, and before any of
-    // them steps.
+    // All are started at the same time, since this mostly loads libraries, before any of them runs
+    // a step.
     let mut workers = Vec::new();
     for contender in contenders.present() {
         if let Some(why) = case.without.get(library(contender.id)).or(case.without.get(contender.id)) {
@@ -165,7 +166,7 @@ fn sitting(
             }
         }
     }
-    // There is nothing to compare the others with if the first one is not Fused, or fails.
+    // If the first one is not Fused, or fails, there is nothing to compare with.
     let mut others = if made.is_empty() { Vec::new() } else { made.split_off(1) };
     let Some((contender, worker)) = made.pop().filter(|(contender, _)| contender.id == FUSED) else {
         return Ok(Some((result, versions)));
@@ -180,7 +181,7 @@ fn sitting(
         }
     };
     runners.push(fused);
-    // In haste several at once, those that compile longest first.
+    // If hasty, several at once, those with the longest compiles first.
     let at_once = if hasty { settings.threads } else { 1 };
     if at_once > 1 {
         others.sort_by_key(|(contender, _)| !contender.compiles_long());
@@ -219,8 +220,8 @@ fn sitting(
     Ok(Some((result, versions)))
 }
 
-/// Compares the program's results with those that are wanted, and steps until it is steady. The
-/// results, for the others to be compared with.
+/// Compares the program's results with `wanted`, and steps until it is steady. Returns the results,
+/// for the others to be compared with.
 fn ready<'a>(
     case: &Case,
     contender: &'a Contender,
@@ -275,7 +276,7 @@ fn ready<'a>(
     Ok((runner, made))
 }
 
-/// Applies a function to all of them, so many at once; the results are in their order.
+/// Applies a function to all elements, `at_once` at a time. The results are in the same order.
 fn in_turn<T: Send, R: Send>(all: Vec<T>, at_once: usize, apply: impl Fn(T) -> R + Sync) -> Vec<R> {
     let threads = at_once.min(all.len());
     let (queue, waiting) = channel::unbounded();
@@ -295,9 +296,9 @@ fn in_turn<T: Send, R: Send>(all: Vec<T>, at_once: usize, apply: impl Fn(T) -> R
     results.into_iter().map(|(_, result)| result).collect()
 }
 
-/// Runs the rounds; the first runner is Fuseline in Fused mode. The ratios are in the order of the
-/// others. A contender that fails is out of the rounds to come; Fuseline, or the user's wish, ends
-/// them.
+/// Runs the rounds. The first runner is Fuseline in Fused mode. The ratios are in the order of the
+/// others. A contender that fails is excluded from further rounds; a failure of Fuseline or a stop
+/// by the user ends them.
 fn rounds(runners: &mut [Runner<'_>], rounds: usize) -> Vec<Ratio> {
     let Some((fused, others)) = runners.split_first_mut() else { return Vec::new() };
     let mut pairs: Vec<Vec<f64>> = vec![Vec::new(); others.len()];
@@ -326,8 +327,8 @@ fn rounds(runners: &mut [Runner<'_>], rounds: usize) -> Vec<Ratio> {
 }
 
 impl Runner<'_> {
-    /// One block; its mean step in nanoseconds, or nothing if it failed or the user has asked to
-    /// stop.
+    /// Runs a block. Returns the mean step in nanoseconds, or `None` if it failed or the user
+    /// stopped it.
     fn block(&mut self) -> Option<f64> {
         match self.worker.steps(self.block) {
             Ok(steps) => {
@@ -358,7 +359,7 @@ impl Runner<'_> {
     }
 }
 
-/// What an engine did, from its counters before and after so many steps.
+/// The engine's work, from its counters before and after `steps` steps.
 fn engine(before: &Value, after: &Value, steps: usize) -> Engine {
     let number = |counters: &Value, name: &str| counters[name].as_f64().unwrap_or(0.0);
     let each = |name: &str| (number(after, name) - number(before, name)) / steps.max(1) as f64;
@@ -396,7 +397,7 @@ mod tests {
         assert_eq!(rounds(&both, FUSED), 2 * rounds(&first, FUSED));
         assert_eq!(both.ratios[0].pairs.len(), 2 * first.ratios[0].pairs.len());
         assert_eq!(both.ratios[0].quartiles, stats::quartiles(&both.ratios[0].pairs));
-        // The second one is slower throughout: what the ratio is, is not known.
+        // The second sitting is slower throughout, so the ratio is not known.
         let mut slower = first.clone();
         slower.ratios[0].pairs.iter_mut().for_each(|pair| *pair *= 1.5);
         let mut both = first.clone();

@@ -1,14 +1,14 @@
 //! Python environments for the peers, from pinned packages.
 //!
 //! Each group of peers has a list of packages with hashes (`benches/peers/requirements-*.txt`) and
-//! an environment of its own, which is made again when the list changes.
+//! an environment of its own, which is rebuilt when the list changes.
 //!
 //! PyTorch from the package index is built for CUDA, and does not start without CUDA's run-time
-//! libraries, which are packages of their own. The list has PyTorch, what it imports, and those
-//! libraries that its loader asks for: 2.4 GB to fetch and 4 GB on disk, where all that PyTorch
-//! names would be 3 and 5. Nothing of CUDA is used on a machine without such a device. To compute
-//! on one (`--device cuda`), the lists `requirements-*-cuda.txt` are added to those of JAX and
-//! PyTorch. JAX's brings the PJRT plugin that Fuseline runs on.
+//! libraries, which are separate packages. The list has PyTorch, its imports, and only the
+//! libraries that its loader needs: 2.4 GB to fetch and 4 GB on disk, instead of 3 and 5 for all
+//! that PyTorch names. On a machine without a CUDA device, none of CUDA is used. For such a device
+//! (`--device cuda`), the lists `requirements-*-cuda.txt` are added to those of JAX and PyTorch.
+//! JAX's list provides the PJRT plugin that Fuseline runs on.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -57,12 +57,11 @@ pub(crate) fn cuda_plugin(python: &Path) -> anyhow::Result<PathBuf> {
     Ok(plugin)
 }
 
-/// The Python of a group: the one that the user names, or that of the group's environment, which is
-/// made if it is not there.
+/// Returns the Python of a group: the one that the user names, or that of the group's environment,
+/// which is made if it is missing.
 ///
 /// # Errors
-/// When the Python that the user names lacks the group's package, or the environment cannot be
-/// made.
+/// If the Python that the user names lacks the group's package, or the environment cannot be made.
 pub(crate) fn provide(group: Peers, options: &Options) -> anyhow::Result<PathBuf> {
     if let Some(python) = &options.python {
         let (name, _) = requirements(group, Device::Cpu)?;
@@ -73,7 +72,7 @@ pub(crate) fn provide(group: Peers, options: &Options) -> anyhow::Result<PathBuf
     let (name, list) = requirements(group, options.device)?;
     let environment = std::path::absolute(options.environments.join(name))?;
     let python = environment.join("bin/python");
-    // Written last, so what is there is whole.
+    // Written last, so that its presence means a complete environment.
     let ready = environment.join("ready");
     if fs::read_to_string(&ready).is_ok_and(|found| found == list) {
         return Ok(python);
@@ -105,7 +104,7 @@ pub(crate) fn provide(group: Peers, options: &Options) -> anyhow::Result<PathBuf
     Ok(python)
 }
 
-/// Runs a command; its words, if it fails.
+/// Runs a command. The error has its output.
 fn succeed(command: &mut Command) -> anyhow::Result<()> {
     let output = command
         .stdin(Stdio::null())

@@ -1,30 +1,29 @@
-//! What a run of the harness finds: the document `results.json`, from which the page and the plots
-//! are made.
+//! The results of a run: the document `results.json`, from which the page and the plots are made.
 //!
-//! Every time is in nanoseconds and every sample is kept. A ratio is the time of Fuseline in Fused
-//! mode over the time of another contender, of two blocks of steps that ran one after the other:
-//! below 1, Fuseline is faster.
+//! Every time is in nanoseconds, and every sample is kept. A ratio is the time of Fuseline in Fused
+//! mode over the time of another contender, for two consecutive blocks of steps: below 1, Fuseline
+//! is faster.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// Number of this format; another one is not resumed from.
+/// The version of this format; runs of other versions are not resumed.
 pub(crate) const FORMAT: u32 = 2;
 
 /// The whole document.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Report {
     pub(crate) format: u32,
-    /// When the run began, and when its last result came: `2026-11-22 06:30 UTC`.
+    /// When the run began, and when its last result arrived: `2026-11-22 06:30 UTC`.
     pub(crate) started: String,
     pub(crate) finished: String,
-    /// Commit of the measured tree, with `+` behind it where the tree had changes; empty outside of
-    /// a checkout.
+    /// The commit of the measured tree, followed by `+` if the tree had changes. Empty outside a
+    /// checkout.
     pub(crate) commit: String,
     pub(crate) settings: Settings,
     pub(crate) machine: Machine,
-    /// In the order in which they are shown.
+    /// In display order.
     pub(crate) contenders: Vec<Contender>,
     pub(crate) cases: Vec<CaseResult>,
     /// Whether the run ended before everything was measured.
@@ -35,23 +34,22 @@ pub(crate) struct Report {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Settings {
     pub(crate) quick: bool,
-    /// Rounds, in each of which every contender runs one block of steps.
+    /// The number of rounds. In each, every contender runs one block of steps.
     pub(crate) rounds: usize,
-    /// Times that the processes of a case are started anew; the rounds are shared among them.
+    /// How often the processes of a case are started anew; the rounds are shared among them.
     #[serde(default = "once")]
     pub(crate) sittings: usize,
-    /// How long a block is, about, in seconds.
+    /// The approximate length of a block, in seconds.
     pub(crate) block_seconds: f64,
-    /// What they compute on: `cpu` or `cuda`.
+    /// The device: `cpu` or `cuda`.
     pub(crate) device: String,
     /// Threads that each contender may use.
     pub(crate) threads: usize,
-    /// Variables that every contender runs with, among them those that keep freed memory in the
-    /// process.
+    /// Variables of every contender, among them those that keep freed memory in the process.
     pub(crate) environment: BTreeMap<String, String>,
 }
 
-/// What results say that were kept before there were several.
+/// The default for results from before there were sittings.
 fn once() -> usize {
     1
 }
@@ -63,18 +61,18 @@ pub(crate) struct Machine {
     pub(crate) cores: usize,
     pub(crate) memory_bytes: u64,
     pub(crate) system: String,
-    /// The load average over a minute when the run began.
+    /// The load average over one minute when the run began.
     pub(crate) load: f64,
 }
 
-/// Something that runs the programs.
+/// A contender: a way to run the programs.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Contender {
     /// `fuseline-fused`, `fuseline-strict`, `fuseline-debug`, `jax`, `jax-eager`, `torch`,
-    /// `torch-compile`, `torch-xla`, `numpy`, and `pjrt`, the executables of Fused's steady step in
+    /// `torch-compile`, `torch-xla`, `numpy`, or `pjrt`: the executables of Fused's steady step in
     /// a bare loop.
     pub(crate) id: String,
-    /// For people: `jax.jit`.
+    /// The display name: `jax.jit`.
     pub(crate) name: String,
     pub(crate) versions: BTreeMap<String, String>,
     /// Why it could not be measured at all; `None` if it could.
@@ -86,10 +84,10 @@ pub(crate) struct Contender {
 pub(crate) struct CaseResult {
     /// `mlp/64-128-10`.
     pub(crate) name: String,
-    /// What it does, in a sentence.
+    /// A description, as a sentence.
     pub(crate) about: String,
-    /// Steps after which results are compared, and how far they may be apart, as a part of 1 + the
-    /// larger magnitude.
+    /// The number of steps after which results are compared, and their largest difference relative
+    /// to 1 + the larger magnitude.
     pub(crate) check_steps: usize,
     pub(crate) tolerance: f64,
     /// By contender.
@@ -98,7 +96,7 @@ pub(crate) struct CaseResult {
     pub(crate) ratios: Vec<Ratio>,
 }
 
-/// One contender on one case.
+/// The result of one contender on one case.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Run {
@@ -106,32 +104,31 @@ pub(crate) enum Run {
     Measured(Box<Times>),
     /// The case has no version for it, for this reason.
     LeftOut(String),
-    /// It could not run the case, or its results are not the others': what happened. Its times do
-    /// not count.
+    /// It could not run the case, or its results differ: the error. Its times do not count.
     Failed(String),
 }
 
-/// What was measured of a contender on a case.
+/// The measurements of a contender on a case.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Times {
-    /// How far its results are from those of Fuseline Fused, at most, as a part of 1 + the larger
-    /// magnitude; `None` where there are none.
+    /// The largest difference of its results from those of Fuseline Fused, relative to 1 + the
+    /// larger magnitude; `None` without results.
     pub(crate) deviation: Option<f64>,
     /// Each step before the rounds, in order; the first one compiles.
     pub(crate) warm: Vec<u64>,
-    /// The first steady one of them; `None` if it had not become steady when the rounds began.
+    /// The first steady one of them; `None` if it was not steady when the rounds began.
     pub(crate) steady_from: Option<usize>,
     /// Each step of each round.
     pub(crate) rounds: Vec<Vec<u64>>,
-    /// Quartiles of the mean steps of the rounds.
+    /// Quartiles of the rounds' mean steps.
     pub(crate) step: Quartiles,
-    /// The most memory that its process held, in KiB; `None` where the system does not tell.
+    /// The peak memory of its process, in KiB; `None` if the system does not report it.
     pub(crate) peak_kib: Option<u64>,
-    /// Of Fuseline only.
+    /// For Fuseline only.
     pub(crate) engine: Option<Engine>,
 }
 
-/// Three numbers of a sample.
+/// The quartiles of a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Quartiles {
     pub(crate) low: f64,
@@ -139,20 +136,19 @@ pub(crate) struct Quartiles {
     pub(crate) high: f64,
 }
 
-/// What the engine did.
+/// The engine's work.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Engine {
     /// Over the whole run.
     pub(crate) compiles: u64,
     pub(crate) compile_seconds: f64,
     pub(crate) executables: u64,
-    /// The longest that a call that records an op has waited, in nanoseconds; older results do not
-    /// say.
+    /// The longest time that a recording call has waited, in nanoseconds; missing in older results.
     #[serde(default)]
     pub(crate) longest_wait: Option<u64>,
-    /// Over the rounds.
+    /// During the rounds.
     pub(crate) steady_compiles: u64,
-    /// For each step of the rounds.
+    /// Per step of the rounds.
     pub(crate) ops: f64,
     pub(crate) regions: f64,
     pub(crate) executions: f64,
@@ -167,7 +163,7 @@ pub(crate) struct Ratio {
     pub(crate) to: String,
     pub(crate) pairs: Vec<f64>,
     pub(crate) quartiles: Quartiles,
-    /// Whether the pairs are so far apart that something else was running: the median is then no
-    /// figure to quote.
+    /// Whether the pairs vary so much that something else was running. The median must not be
+    /// quoted then.
     pub(crate) noisy: bool,
 }

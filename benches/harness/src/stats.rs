@@ -1,12 +1,11 @@
-//! What samples come to.
+//! Statistics of samples.
 
 use crate::results::{CaseResult, Quartiles, Ratio, Report, Run};
 
-/// A median that is known less well than this, as a part of it, is flagged: something else was
-/// running.
+/// The relative uncertainty of a median above which it is flagged: something else was running.
 const MAX_DOUBT: f64 = 0.1;
 
-/// The quartiles of a sample that is not empty, by linear interpolation between its elements.
+/// The quartiles of a non-empty sample, by linear interpolation between its elements.
 pub(crate) fn quartiles(sample: &[f64]) -> Quartiles {
     let mut sorted = sample.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -18,8 +17,8 @@ pub(crate) fn quartiles(sample: &[f64]) -> Quartiles {
     Quartiles { low: at(0.25), median: at(0.5), high: at(0.75) }
 }
 
-/// The mean of the steps of a block. Not the median: what a block leaves to be waited for at its
-/// end is in its last step, and one that reads a loss has often begun the next update by then.
+/// The mean of the steps of a block. It is not the median: the last step of a block includes the
+/// wait for pending work, and a step that reads a loss has often begun the next update by then.
 pub(crate) fn mean(steps: &[u64]) -> f64 {
     steps.iter().sum::<u64>() as f64 / steps.len().max(1) as f64
 }
@@ -29,11 +28,11 @@ pub(crate) fn step(blocks: &[Vec<u64>]) -> Quartiles {
     quartiles(&blocks.iter().map(|block| mean(block)).collect::<Vec<_>>())
 }
 
-/// What the pairs of two contenders come to, of so many sittings one after the other.
+/// The ratio of two contenders from their pairs, over several consecutive sittings.
 ///
-/// How well their median is known is half the length of the notch in a box plot: 1.57 times what
-/// the quartiles are apart, over the root of the number of pairs (McGill, Tukey and Larsen,
-/// Variations of box plots, 1978). Nor is it known if the sittings do not agree.
+/// The uncertainty of the median is half the length of the notch in a box plot: 1.57 times the
+/// interquartile range over the root of the number of pairs (McGill, Tukey and Larsen, Variations
+/// of box plots, 1978). The ratio is also uncertain if the sittings disagree.
 pub(crate) fn ratio(to: &str, pairs: Vec<f64>, sittings: usize) -> Ratio {
     let all = quartiles(&pairs);
     let doubt = 1.57 * (all.high - all.low) / (pairs.len() as f64).sqrt();
@@ -44,7 +43,7 @@ pub(crate) fn ratio(to: &str, pairs: Vec<f64>, sittings: usize) -> Ratio {
     Ratio { to: to.to_owned(), pairs, quartiles: all, noisy }
 }
 
-/// A case in a line, for the terminal.
+/// A case as one line, for the terminal.
 pub(crate) fn line(case: &CaseResult) -> String {
     let mut line = format!("{:24}", case.name);
     if let Some(Run::Measured(times)) = case.runs.get(crate::contender::FUSED) {
@@ -62,7 +61,7 @@ pub(crate) fn line(case: &CaseResult) -> String {
     line
 }
 
-/// Runs that failed.
+/// The number of failed runs.
 pub(crate) fn failures(report: &Report) -> usize {
     let runs = report.cases.iter().flat_map(|case| case.runs.values());
     runs.filter(|run| matches!(run, Run::Failed(_))).count()
@@ -83,12 +82,12 @@ mod tests {
     fn pairs_that_spread_are_flagged() {
         assert!(!ratio("jax", vec![1.0, 1.02, 0.98, 1.01], 1).noisy);
         assert!(ratio("jax", vec![1.0, 1.3, 0.8, 1.1], 1).noisy);
-        // The same spread, and twenty times as many pairs: the median is known well.
+        // The same spread with twenty times as many pairs: the median is certain.
         assert!(!ratio("jax", [1.0, 1.3, 0.8, 1.1].repeat(20), 1).noisy);
-        // A process that is slow for as long as it lives.
+        // One process is slow for its whole life.
         assert!(!ratio("jax", vec![1.0, 1.0, 1.0, 1.05, 1.05, 1.05], 2).noisy);
         assert!(ratio("jax", [[1.0; 20], [1.2; 20]].concat(), 2).noisy);
-        // One interruption does not make a figure useless.
+        // One interruption does not invalidate a figure.
         assert!(!ratio("jax", vec![1.0, 1.0, 1.01, 0.99, 1.0, 5.0], 1).noisy);
     }
 }

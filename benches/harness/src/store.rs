@@ -1,4 +1,4 @@
-//! Results on disk.
+//! Stores results on disk.
 
 use std::fs;
 use std::path::Path;
@@ -10,15 +10,15 @@ use crate::machine;
 use crate::results::{FORMAT, Report, Run};
 use crate::stats;
 
-/// Takes over the cases of an earlier run, if it measured the same things in the same way: that one
-/// was stopped.
+/// Takes over the cases of an earlier run that was stopped, if it measured the same things in the
+/// same way.
 pub(crate) fn resume(options: &Options, report: &mut Report) {
     let Ok(earlier) = read(&options.output.join("results.json")) else { return };
     let ids = |report: &Report| -> Vec<(String, bool)> {
         let contender = |one: &crate::results::Contender| (one.id.clone(), one.missing.is_some());
         report.contenders.iter().map(contender).collect()
     };
-    // A tree with changes has no name by which it could be known again.
+    // A tree with changes cannot be identified later.
     let same = earlier.interrupted
         && earlier.settings == report.settings
         && earlier.commit == report.commit
@@ -33,7 +33,7 @@ pub(crate) fn resume(options: &Options, report: &mut Report) {
     report.cases = earlier.cases;
 }
 
-/// The results in a file.
+/// Reads the results in a file.
 pub(crate) fn read(file: &Path) -> anyhow::Result<Report> {
     let text = fs::read_to_string(file).with_context(|| format!("{} cannot be read", file.display()))?;
     let mut report: Report =
@@ -41,14 +41,13 @@ pub(crate) fn read(file: &Path) -> anyhow::Result<Report> {
     ensure!(report.format == FORMAT, "{} is of another version of the harness", file.display());
     let sittings = report.settings.sittings;
     for ratio in report.cases.iter_mut().flat_map(|case| &mut case.ratios) {
-        // What is called noisy is decided by this version, whichever measured.
+        // This version decides which ratios are noisy, whichever version measured them.
         *ratio = stats::ratio(&ratio.to, std::mem::take(&mut ratio.pairs), sittings);
     }
     Ok(report)
 }
 
-/// Writes the results where they are wanted: with every sample, and, to be kept for long, without
-/// those of the rounds.
+/// Writes the results: with every sample, and, for long-term storage, without those of the rounds.
 pub(crate) fn write(options: &Options, report: &Report) -> anyhow::Result<()> {
     let json =
         |report: &Report| serde_json::to_string(report).context("the results cannot be written as JSON");
@@ -64,7 +63,7 @@ pub(crate) fn write(options: &Options, report: &Report) -> anyhow::Result<()> {
     options.json.as_deref().map_or(Ok(()), |file| replace(file, &text))
 }
 
-/// Writes a file whole or not at all.
+/// Writes a file atomically.
 fn replace(file: &Path, text: &str) -> anyhow::Result<()> {
     let new = file.with_extension("new");
     fs::write(&new, text)

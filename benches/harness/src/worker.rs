@@ -1,5 +1,5 @@
-//! A contender's process for one case, which is asked for steps and results: one line of JSON each
-//! way. The requests are those of `cli/src/bench/serve.rs` and `benches/peers/worker.py`.
+//! A contender's process for one case. It answers requests for steps and results with one line of
+//! JSON each. The requests are those of `cli/src/bench/serve.rs` and `benches/peers/worker.py`.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use crate::STOP;
 
-/// How long an answer may take: a first step compiles.
+/// The timeout of an answer: a first step compiles.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 /// Why there is no answer.
@@ -23,16 +23,16 @@ const PATIENCE: Duration = Duration::from_secs(300);
 pub(crate) enum Trouble {
     /// The user has asked to stop.
     Stopped,
-    /// What went wrong, for the report.
+    /// The error, for the report.
     Failed(String),
 }
 
-/// A process. Dropping it ends it.
+/// A process. Dropping it kills it.
 #[derive(Debug)]
 pub(crate) struct Worker {
     child: Child,
     answers: Receiver<String>,
-    /// What it writes to standard error.
+    /// The file with its standard error.
     log: PathBuf,
 }
 
@@ -40,15 +40,15 @@ pub(crate) struct Worker {
 #[derive(Clone, Debug)]
 pub(crate) struct Steps {
     pub(crate) nanoseconds: Vec<u64>,
-    /// Compiles that were done by the end of each step; empty where that is not known.
+    /// The number of compiles by the end of each step; empty if unknown.
     pub(crate) compiles: Vec<u64>,
-    /// What the engine has done so far, if it is Fuseline's.
+    /// The engine's counters so far, for Fuseline.
     pub(crate) counters: Value,
 }
 
 impl Worker {
-    /// Starts a process, in a group of its own: Ctrl-C is for the harness, which ends its workers
-    /// in order.
+    /// Starts a process in a process group of its own: Ctrl-C goes to the harness, which ends its
+    /// workers in order.
     pub(crate) fn start(mut command: Command, log: &Path) -> Result<Worker, Trouble> {
         let file =
             File::create(log).map_err(|error| Trouble::Failed(format!("{}: {error}", log.display())))?;
@@ -62,7 +62,7 @@ impl Worker {
         let mut child = started?;
         let stdout = child.stdout.take().expect("bug: standard output is piped");
         let (send, answers) = channel();
-        // Ends with the process, whose standard output it reads to the end.
+        // The thread ends with the process, whose standard output it reads to the end.
         let read = move || {
             for line in BufReader::new(stdout).lines().map_while(Result::ok) {
                 if send.send(line).is_err() {
@@ -75,7 +75,7 @@ impl Worker {
         Ok(Worker { child, answers, log: log.to_owned() })
     }
 
-    /// Asks, and waits for the answer.
+    /// Sends a request and waits for the answer.
     fn ask(&mut self, request: &Value) -> Result<Value, Trouble> {
         self.send(request)?;
         self.answer(request)
@@ -89,7 +89,7 @@ impl Worker {
         }
     }
 
-    /// Waits for the answer to what was sent.
+    /// Waits for the answer to a request.
     fn answer(&mut self, request: &Value) -> Result<Value, Trouble> {
         let start = Instant::now();
         loop {
@@ -116,7 +116,7 @@ impl Worker {
         }
     }
 
-    /// How the process ended, with its last words.
+    /// Describes how the process ended, with its last output.
     fn died(&mut self) -> Trouble {
         let status = match self.child.wait() {
             Ok(status) => status.to_string(),
@@ -127,13 +127,13 @@ impl Worker {
         Trouble::Failed(format!("the process ended ({status}): {last}"))
     }
 
-    /// Has the program made, which takes a while: what runs it is loaded first. To be followed by
-    /// [`Worker::made`].
+    /// Requests the program, which takes a while because libraries are loaded first. Call
+    /// [`Worker::made`] afterwards.
     pub(crate) fn make(&mut self) -> Result<(), Trouble> {
         self.send(&json!({"do": "make"}))
     }
 
-    /// Waits until the program is made; the versions of what runs it.
+    /// Waits until the program is made. Returns the versions of its libraries.
     pub(crate) fn made(&mut self) -> Result<BTreeMap<String, String>, Trouble> {
         let answer = self.answer(&json!({"do": "make"}))?;
         serde_json::from_value(answer["versions"].clone()).map_err(|error| Trouble::Failed(error.to_string()))
@@ -160,7 +160,7 @@ impl Worker {
         Ok(self.ask(&json!({"do": "outputs"}))?["outputs"].take())
     }
 
-    /// The most memory that the process has held, in KiB, where the system tells.
+    /// The peak memory of the process in KiB, if the system reports it.
     pub(crate) fn peak_kib(&self) -> Option<u64> {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).ok()?;
         let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
@@ -170,7 +170,7 @@ impl Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        // It has nothing to save, and may be in the middle of a compile.
+        // It has nothing to save, and may be compiling.
         drop(self.child.kill());
         drop(self.child.wait());
     }

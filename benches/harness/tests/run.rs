@@ -1,4 +1,4 @@
-//! The harness from its command line, with Fuseline alone.
+//! Runs the harness from its command line, with Fuseline alone.
 #![allow(missing_docs, clippy::print_stdout, reason = "a test")]
 
 use std::path::PathBuf;
@@ -79,7 +79,7 @@ fn a_run_leaves_samples_and_a_page() {
     let page = std::fs::read_to_string(folder.path().join("index.html")).expect("there is a page");
     assert!(page.contains("chain/10 ops on 16") && page.contains("PJRT alone"));
     assert!(folder.path().join("plots").read_dir().is_ok_and(|mut files| files.next().is_some()));
-    // The page can be made again from what is kept for long, and a run be compared with itself.
+    // The stored results suffice to make the page again, and to compare a run with itself.
     for file in ["results.json", "index.html"] {
         std::fs::remove_file(folder.path().join(file)).expect("it is there");
     }
@@ -92,7 +92,7 @@ fn a_run_leaves_samples_and_a_page() {
     assert_eq!(made_again, page);
 }
 
-/// Ctrl-C ends a run at once, and what was measured before is kept.
+/// Ctrl-C ends a run at once and keeps the earlier measurements.
 #[test]
 fn a_run_that_is_stopped_keeps_what_it_has() {
     let folder = tempfile::tempdir().expect("there is room for temporary files");

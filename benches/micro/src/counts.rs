@@ -1,4 +1,4 @@
-//! What the bench `counts` has counted, out of the summaries that gungraun leaves.
+//! Reads the counts of the bench `counts` from gungraun's summaries.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -45,7 +45,7 @@ fn summaries(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// The name of a figure, and how many ops or regions the bench takes at once.
+/// The name of a figure, and the number of ops or regions in a batch of the bench.
 fn named(function: &str, id: &str) -> Option<(String, usize)> {
     if let Some(ops) = id.strip_prefix("ops_") {
         let ops: usize = ops.parse().ok()?;

@@ -1,7 +1,7 @@
 //! Figures by name, and the baseline.
 //!
-//! A name has three parts: what is measured (`op`, `region`, `threads`, `read`), then which, then
-//! the stage or size, as in `op/reduce/record` and `region/seal/100`.
+//! A name has three parts: the subject (`op`, `region`, `threads`, `read`), the variant, and the
+//! stage or size, as in `op/reduce/record` and `region/seal/100`.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -23,7 +23,7 @@ pub(crate) struct Time {
     pub(crate) high: f64,
 }
 
-/// What was found out about one thing.
+/// The measurements of one subject.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(crate) struct Figure {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -32,18 +32,18 @@ pub(crate) struct Figure {
     pub(crate) instructions: Option<f64>,
 }
 
-/// Everything that one run found out.
+/// All measurements of a run.
 #[derive(Debug)]
 pub(crate) struct Figures {
     pub(crate) taken: String,
     pub(crate) commit: String,
-    /// What executions and reads ran on.
+    /// The device of executions and reads.
     pub(crate) device: String,
     pub(crate) figures: BTreeMap<String, Figure>,
 }
 
 impl Time {
-    /// Of a sample that is not empty.
+    /// Statistics of a non-empty sample.
     pub(crate) fn of(mut sample: Vec<f64>) -> Time {
         sample.sort_by(f64::total_cmp);
         let at = |part: f64| sample[(part * (sample.len() - 1) as f64).round() as usize];
@@ -86,7 +86,7 @@ pub(crate) struct Baseline {
 impl Baseline {
     pub(crate) fn of(counts: Counts) -> Baseline {
         let Figures { taken, commit, .. } = Figures::new();
-        // A count is known to about one in a thousand.
+        // A count is accurate to about one in a thousand.
         let rounded = |count: f64| (count * 10.0).round() / 10.0;
         Baseline {
             taken,
@@ -97,7 +97,7 @@ impl Baseline {
         }
     }
 
-    /// The baseline in a file; `None` if there is no file.
+    /// Reads the baseline from a file; `None` if there is no file.
     pub(crate) fn read(file: &Path) -> anyhow::Result<Option<Baseline>> {
         if !file.exists() {
             return Ok(None);
@@ -115,7 +115,7 @@ pub(crate) fn write(file: &Path, what: &impl Serialize) -> anyhow::Result<()> {
     std::fs::write(file, text + "\n").with_context(|| format!("{} cannot be written", file.display()))
 }
 
-/// What a program says, or nothing if there is no such program.
+/// The output of a program, or an empty text if there is no such program.
 fn said(program: &str, arguments: &[&str]) -> String {
     let output = Command::new(program).args(arguments).output();
     let said = output.ok().filter(|output| output.status.success()).map(|output| output.stdout);

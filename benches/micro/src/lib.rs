@@ -1,10 +1,10 @@
 //! The work that is measured stage by stage: recording one op ([`op`]), and taking a region from
 //! the log to its results ([`region`]).
 //!
-//! Two programs measure it: `micro` (`main.rs`) takes times, `counts.rs` counts instructions under
-//! Callgrind. Both call the same functions here, which call the engine's own by
-//! [`fuseline::stages`]. A stage works on a batch, so that what a clock or a loop costs does not
-//! show; figures are for one op or one region.
+//! Two programs measure it: `micro` (`main.rs`) takes times, and `counts.rs` counts instructions
+//! under Callgrind. Both call the functions of this crate, which call the engine's own through
+//! [`fuseline::stages`]. A stage works on a batch, so that the cost of a clock or a loop does not
+//! show. Figures are for one op or one region.
 #![forbid(unsafe_code)]
 #![allow(clippy::missing_panics_doc, reason = "a benchmark that cannot go on stops")]
 
@@ -13,7 +13,7 @@ pub mod region;
 
 use fuseline::{Budgets, Engine, EngineConfig, HardOnly};
 
-/// The engine's settings: regions of any size that is measured.
+/// Engine settings for regions of all measured sizes.
 #[must_use]
 pub fn config() -> EngineConfig {
     let budgets = Budgets { ops: 4_096, ..Budgets::default() };
@@ -23,8 +23,7 @@ pub fn config() -> EngineConfig {
         .boundary_rule(|| Box::new(HardOnly))
 }
 
-/// An engine on the reference interpreter: what it does is the same in each run, but for
-/// executions.
+/// An engine on the reference interpreter, whose work, except executions, is the same in each run.
 #[must_use]
 pub fn reference() -> Engine {
     config().build_reference().expect("threads can be started")

@@ -1,9 +1,9 @@
-//! `cargo xtask micro`: times every stage, puts Callgrind's counts beside the times, and says what
-//! changed since the baseline.
+//! `cargo xtask micro`: times every stage, adds Callgrind's counts, and reports what changed since
+//! the baseline.
 //!
-//! Input: the engine ([`sample`]), and what the bench `counts` left in its folder ([`counts`]),
-//! where Callgrind is there. Output: two tables on the terminal, and a JSON file with the same
-//! figures for the report of `cargo xtask bench`.
+//! Input: the engine ([`sample`]), and the output folder of the bench `counts` ([`counts`]), if
+//! there is Callgrind. Output: two tables on the terminal, and a JSON file with the same figures
+//! for the report of `cargo xtask bench`.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command-line tool talks to its user")]
 
@@ -43,13 +43,13 @@ struct Options {
     /// Only times, no counts
     #[arg(long)]
     no_counts: bool,
-    /// Where the figures go
+    /// File of the figures
     #[arg(long, value_name = "FILE", default_value = "bench-report/micro.json")]
     output: PathBuf,
-    /// Where the counts are
+    /// Folder of the counts
     #[arg(long, hide = true, value_name = "FOLDER")]
     counts: Option<PathBuf>,
-    /// The counts to compare with
+    /// Baseline to compare with
     #[arg(long, hide = true, value_name = "FILE", default_value = "benches/baseline.json")]
     baseline: PathBuf,
 }
@@ -65,7 +65,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Measures; whether nothing grew that should not.
+/// Measures everything. Returns whether no count grew that must not.
 fn run(options: &Options) -> anyhow::Result<bool> {
     let mut figures = Figures::new();
     if !options.no_times {
@@ -106,7 +106,7 @@ fn run(options: &Options) -> anyhow::Result<bool> {
     Ok(!(options.check && changes.iter().any(Change::grew)))
 }
 
-/// What goes into the file of the figures.
+/// The contents of the file of figures.
 #[derive(Serialize)]
 struct Report<'a> {
     taken: &'a str,
@@ -114,7 +114,7 @@ struct Report<'a> {
     tables: &'a [Table],
 }
 
-/// Makes the folder of a file.
+/// Creates the folder of a file.
 fn make_folder(file: &Path) -> anyhow::Result<()> {
     let Some(folder) = file.parent().filter(|folder| !folder.as_os_str().is_empty()) else { return Ok(()) };
     std::fs::create_dir_all(folder).with_context(|| format!("{} cannot be made", folder.display()))

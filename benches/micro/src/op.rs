@@ -2,16 +2,16 @@
 //!
 //! | stage | from | to |
 //! |---|---|---|
-//! | [`Stage::Infer`] | op, attributes, operand types | result types, by the op table: the first time a thread makes a call |
-//! | [`Stage::Rule`] | the same | the same, remembered: every later time |
+//! | [`Stage::Infer`] | op, attributes, operand types | result types, by the op table: a thread's first call |
+//! | [`Stage::Rule`] | the same | the same, from the memo: every later call |
 //! | [`Stage::Handle`] | result types | handles, and the promises behind them |
 //! | [`Stage::Record`] | all of that | an entry in the stream's log |
 //! | [`Stage::Drop`] | a handle | the release in the log |
 //! | [`Stage::Call`] | a call of the public method | handles: rule, handle and record, and what the method adds |
 //! | [`Stage::Replay`] | a call of the public method, in a loop that has done the same before | handles that have been dropped again |
 //!
-//! No thread of the engine works on the log meanwhile; waking one, which happens once in 1,024
-//! entries, is in the figures of threads and regions.
+//! No engine thread works on the log meanwhile. Waking one, which happens once in 1,024 entries, is
+//! included in the figures of threads and regions.
 
 use std::cell::{OnceCell, RefCell};
 use std::hint::black_box;
@@ -21,7 +21,7 @@ use fuseline::fusion::Signature;
 use fuseline::stages::{BenchDriver, Handles, InferredCall};
 use fuseline::{Body, DType, Engine, OpCode, Stream, Tensor, TensorType};
 
-/// Calls in a batch: few enough that the log never fills.
+/// Calls in a batch: few enough that the log never fills up.
 pub const BATCH: usize = 100;
 
 /// A kind of op.
@@ -106,7 +106,7 @@ impl Stage {
 /// What a call returns.
 #[derive(Debug)]
 pub enum Called {
-    /// Nothing: it replaced a handle.
+    /// Nothing: the call replaced a handle.
     None,
     /// One result.
     One(Tensor),
@@ -114,17 +114,17 @@ pub enum Called {
     Two(Tensor, Tensor),
 }
 
-/// One op, and what it is called with.
+/// One op and its operands.
 #[derive(Debug)]
 struct Op {
     class: Class,
     operands: Vec<Tensor>,
-    /// What an update replaces.
+    /// The handle that an update replaces.
     state: RefCell<Tensor>,
     body: Arc<Body>,
 }
 
-/// One op on a stream that nobody works on, and on another one.
+/// One op on a stream that no thread drives, and on another one.
 #[derive(Debug)]
 pub struct Rig {
     hand: BenchDriver,
@@ -134,14 +134,14 @@ pub struct Rig {
     engine: Engine,
 }
 
-/// A loop that records a batch and flushes, and has been through several rounds.
+/// A loop that records a batch and flushes, after several rounds.
 #[derive(Debug)]
 struct Steady {
     op: Op,
     stream: Stream,
 }
 
-/// A batch that is ready for a stage: what the stages before it made.
+/// A batch that is ready for a stage, as the earlier stages left it.
 #[derive(Debug, Default)]
 pub struct Batch {
     inferred: Vec<Arc<Signature>>,
@@ -151,8 +151,8 @@ pub struct Batch {
 }
 
 impl Rig {
-    /// Everything that a call needs, which has been made before, so that what a steady loop
-    /// remembers is remembered.
+    /// Everything that a call needs, made in advance, so that all caches are filled as in a steady
+    /// loop.
     #[must_use]
     pub fn new(class: Class) -> Rig {
         let engine = crate::reference();
@@ -178,7 +178,7 @@ impl Rig {
 }
 
 impl Steady {
-    /// Records a batch; returns its last result, without which nobody would need it.
+    /// Records a batch. Returns its last result, which keeps the batch needed.
     fn round(&self) -> Called {
         let mut last = Called::None;
         for _ in 0..BATCH {
@@ -237,7 +237,7 @@ impl Op {
 }
 
 impl Rig {
-    /// A batch that the stages before this one have made.
+    /// Makes a batch with the stages before this one.
     #[must_use]
     pub fn prepare(&self, stage: Stage) -> Batch {
         self.hand.discard();
@@ -251,7 +251,7 @@ impl Rig {
             Stage::Infer | Stage::Rule | Stage::Call => {}
             Stage::Replay => {
                 let steady = self.steady();
-                // What was measured before is a round as well.
+                // The previous measurement is a round too.
                 steady.finish(Called::None);
                 steady.finish(steady.round());
             }
@@ -320,7 +320,7 @@ impl Rig {
 mod tests {
     use super::*;
 
-    /// Each stage leaves what the next one needs, as often as the figures say.
+    /// Each stage leaves what the next one needs, in the expected numbers.
     #[test]
     fn every_class_goes_through_every_stage() {
         for class in Class::ALL {
@@ -332,7 +332,7 @@ mod tests {
                     [batch.inferred.len() + batch.known.len(), batch.handles.len(), batch.called.len()];
                 let wanted = match stage {
                     Stage::Infer | Stage::Rule => [BATCH, 0, 0],
-                    // The signatures that the handles were made of are still to be recorded.
+                    // The signatures of the handles still have to be recorded.
                     Stage::Handle => [BATCH, BATCH, 0],
                     Stage::Record | Stage::Call => [0, 0, BATCH],
                     Stage::Drop => [0, 0, 0],
@@ -343,7 +343,7 @@ mod tests {
         }
     }
 
-    /// What the figure of that name measures is replayed.
+    /// The stage `replay` measures replayed calls.
     #[test]
     fn every_class_is_replayed() {
         for class in Class::ALL {
@@ -356,7 +356,7 @@ mod tests {
         }
     }
 
-    /// A call made of its stages is the call: it leaves the same in the log.
+    /// A call split into its stages leaves the same entries in the log as the method.
     #[test]
     fn stages_record_what_the_method_records() {
         for class in Class::ALL {

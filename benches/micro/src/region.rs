@@ -1,7 +1,7 @@
-//! Taking a region from the log to its results.
+//! Takes a region from the log to its results.
 //!
-//! The regions are chains of `add` and `multiply` on 16 `f32` with two inputs and one result that
-//! is needed: what the engine does with them, and next to nothing that the device does.
+//! The regions are chains of `add` and `multiply` on 16 `f32`, with two inputs and one needed
+//! result. So the engine's work is measured, and next to none of the device's.
 //!
 //! | stage | from | to |
 //! |---|---|---|
@@ -10,12 +10,12 @@
 //! | [`Stage::Seal`] | pending ops | a region |
 //! | [`Stage::Canonicalise`] | its graph | canonical bytes |
 //! | [`Stage::Hash`] | canonical bytes | the key |
-//! | [`Stage::Job`] | a region | all that is known of it: canonical bytes, key, what is needed |
+//! | [`Stage::Job`] | a region | a job: canonical bytes, key, what is needed |
 //! | [`Stage::LookUp`] | key and bytes | the executable, from the memory cache |
-//! | [`Stage::Bind`] | inputs | arguments, and which may be reused |
-//! | [`Stage::Execute`] | executable and arguments | buffers, the call of the device included |
-//! | [`Stage::Fulfil`] | buffers | outcomes of values, and who waits is told |
-//! | [`Stage::Drive`] | entries | outcomes: everything after `record`, as a driver does it |
+//! | [`Stage::Bind`] | inputs | arguments, and which may be donated |
+//! | [`Stage::Execute`] | executable and arguments | buffers, including the call of the device |
+//! | [`Stage::Fulfil`] | buffers | outcomes of values; waiters are notified |
+//! | [`Stage::Drive`] | entries | outcomes: everything after `record`, as the driver does it |
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -28,10 +28,10 @@ use fuseline::{Engine, Stream, Tensor};
 /// Sizes of the regions, in ops.
 pub const SIZES: [usize; 4] = [1, 10, 100, 1_000];
 
-/// Entries in the log at most, of the 8,192 that it holds.
+/// The maximum number of entries in the log, out of the 8,192 that it holds.
 const ENTRIES: usize = 6_000;
 
-/// A part of the way; see the module's documentation.
+/// A stage; see the module's documentation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the module's table says what they are")]
 pub enum Stage {
@@ -100,14 +100,14 @@ pub struct Rig {
     inputs: [Tensor; 2],
     ops: usize,
     regions: usize,
-    /// The results that are needed, while they are.
+    /// The needed results, as long as they are needed.
     results: Vec<Tensor>,
     environment: EnvFingerprint,
     _engine: Engine,
 }
 
 impl Rig {
-    /// Regions of so many ops, of which the engine has compiled one.
+    /// Regions of this many ops, one of which the engine has compiled.
     #[must_use]
     pub fn new(engine: &Engine, ops: usize) -> Rig {
         let regions = batch_size(ops);
@@ -117,26 +117,26 @@ impl Rig {
         let environment = EnvFingerprint::of(b"benchmark");
         let mut rig =
             Rig { hand, inputs, ops, regions, results: Vec::new(), environment, _engine: engine.clone() };
-        // Compiled by driving, so that no other thread launches, and what the heap looks like is
-        // the same in each run.
+        // Compiled by driving the stream here, so that no other thread launches and the heap is the
+        // same in each run.
         rig.results.push(chain(&rig.inputs, ops));
         rig.hand.end_region();
         rig.hand.drive();
         rig.clear();
-        // A steady loop has been through this before.
+        // Fills the caches, as in a steady loop.
         for _ in 0..2 {
             rig.pass();
         }
         rig
     }
 
-    /// Regions in a batch.
+    /// The number of regions in a batch.
     #[must_use]
     pub fn regions(&self) -> usize {
         self.regions
     }
 
-    /// Takes a batch through all stages; how long each took.
+    /// Takes a batch through all stages and returns the duration of each.
     pub fn pass(&mut self) -> [Duration; Stage::ALL.len()] {
         let mut batch = Batch::default();
         Stage::ALL.map(|stage| match stage {
@@ -165,7 +165,7 @@ impl Rig {
         })
     }
 
-    /// A batch that the stages before this one have made.
+    /// Makes a batch with the stages before this one.
     #[must_use]
     pub fn prepare(&mut self, stage: Stage) -> Batch {
         let mut batch = Batch::default();
@@ -181,7 +181,7 @@ impl Rig {
         batch
     }
 
-    /// What a stage works on that no stage before it leaves.
+    /// Prepares what a stage needs and no earlier stage leaves.
     fn before(&self, stage: Stage, batch: &mut Batch) {
         let regions = self.regions;
         match stage {
@@ -196,7 +196,7 @@ impl Rig {
         }
     }
 
-    /// Takes a batch through a stage, which is not [`Stage::Execute`]. This is what is measured.
+    /// Takes a batch through a stage other than [`Stage::Execute`]. This is what is measured.
     pub fn run(&mut self, stage: Stage, batch: &mut Batch) {
         match stage {
             Stage::Record => {
@@ -228,7 +228,7 @@ impl Rig {
         }
     }
 
-    /// Drops the results of a batch, once they are there.
+    /// Drops the results of a batch once they are ready.
     fn clear(&mut self) {
         for result in &self.results {
             result.wait().expect("it runs");
@@ -238,13 +238,13 @@ impl Rig {
     }
 }
 
-/// Regions of so many ops in a batch.
+/// The number of regions of this many ops in a batch.
 #[must_use]
 pub fn batch_size(ops: usize) -> usize {
     (ENTRIES / (2 * ops + 1)).clamp(1, 64)
 }
 
-/// A chain of so many ops.
+/// A chain of this many ops.
 fn chain(inputs: &[Tensor; 2], ops: usize) -> Tensor {
     let [x, y] = inputs;
     let op = |z: &Tensor, i: usize| if i.is_multiple_of(2) { z.mul(y) } else { z.add(y) };

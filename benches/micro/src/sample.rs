@@ -1,4 +1,4 @@
-//! All times that are measured by sampling.
+//! All measurements that sample times.
 
 use std::time::Instant;
 
@@ -42,7 +42,7 @@ pub(crate) fn everything(figures: &mut Figures) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The device that executions are timed on: a plugin's, where one is found.
+/// The device of timed executions: a plugin's, if one is found.
 fn device() -> Engine {
     fuseline_micro::config().build().unwrap_or_else(|error| {
         eprintln!("micro: executions run on the reference interpreter, since {error}");
@@ -62,7 +62,7 @@ fn one(class: Class, stage: op::Stage) -> Time {
     sample(run)
 }
 
-/// Times of all stages for regions of one size, each for one region.
+/// Times of all stages for regions of one size, per region.
 fn regions(engine: &Engine, ops: usize, figures: &mut Figures) {
     let mut rig = region::Rig::new(engine, ops);
     let mut samples = region::Stage::ALL.map(|_| Vec::new());

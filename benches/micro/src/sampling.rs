@@ -1,16 +1,16 @@
-//! Times, by sampling: a sample is a batch, a figure the median of the samples.
+//! Samples times: a sample is a batch, and a figure is the median of the samples.
 
 use std::time::{Duration, Instant};
 
 use crate::figures::Time;
 
-/// How long one thing is sampled.
+/// How long one subject is sampled.
 pub(crate) const LONG: Duration = Duration::from_millis(300);
 
-/// Fewest samples of a thing.
+/// The minimum number of samples.
 pub(crate) const FEWEST: usize = 15;
 
-/// Samples until it has been long enough, and there are enough.
+/// Samples for long enough and often enough.
 pub(crate) fn sample(mut once: impl FnMut() -> f64) -> Time {
     let start = Instant::now();
     let mut samples = Vec::new();

@@ -1,4 +1,4 @@
-//! The figures as tables, for the terminal and for the report; and what changed.
+//! The figures as tables, for the terminal and for the report, and the changes.
 
 use std::fmt;
 use std::fmt::Write as _;
@@ -10,11 +10,10 @@ use serde::Serialize;
 use crate::figures::{Baseline, Counts, Figure, Figures};
 use crate::wait::{READS, STREAMS, THREADS};
 
-/// What a count may differ by before it is called changed: it is the same in each run but for one
-/// in a thousand.
+/// The relative difference above which a count has changed: runs differ by about one in a thousand.
 const SAME: f64 = 0.01;
 
-/// A count that is not what it was.
+/// A count that has changed.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Change {
     name: String,
@@ -23,7 +22,7 @@ pub(crate) struct Change {
 }
 
 impl Change {
-    /// Whether it costs more now.
+    /// Whether it is higher now.
     pub(crate) fn grew(&self) -> bool {
         matches!((self.before, self.now), (Some(before), Some(now)) if now > before)
     }
@@ -43,7 +42,7 @@ impl fmt::Display for Change {
     }
 }
 
-/// What changed since the baseline.
+/// The changes since the baseline.
 pub(crate) fn changes(counts: &Counts, baseline: &Baseline) -> Vec<Change> {
     let mut names: Vec<&String> = counts.keys().chain(baseline.instructions.keys()).collect();
     names.sort();
@@ -61,12 +60,12 @@ pub(crate) fn changes(counts: &Counts, baseline: &Baseline) -> Vec<Change> {
 #[derive(Debug, Serialize)]
 pub(crate) struct Table {
     title: String,
-    /// What a row is, then what each column is.
+    /// The heading of the rows, then those of the columns.
     columns: Vec<String>,
     rows: Vec<(String, Vec<Option<Figure>>)>,
 }
 
-/// The figures in rows and columns.
+/// Arranges the figures in tables.
 pub(crate) fn tables(figures: &Figures) -> Vec<Table> {
     let figure = |name: String| figures.figures.get(&name).copied();
     let columns = |first: &str, others: &mut dyn Iterator<Item = String>| -> Vec<String> {
@@ -118,7 +117,7 @@ pub(crate) fn tables(figures: &Figures) -> Vec<Table> {
     vec![ops, regions, threads, reads]
 }
 
-/// All tables for the terminal: times, then instructions, of what there is.
+/// All tables for the terminal: times, then instructions, as far as they exist.
 pub(crate) fn render(tables: &[Table]) -> String {
     let mut out = String::new();
     for (unit, shown) in [("nanoseconds", time as Shown), ("instructions", count)] {

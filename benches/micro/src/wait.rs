@@ -1,5 +1,5 @@
-//! What several threads cost each other, and what a read on the host waits for. Times only: what
-//! threads do to each other is not the same twice.
+//! The contention of several threads, and the wait of a read on the host. Times only: the
+//! interaction of threads varies between runs.
 
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ pub(crate) const THREADS: [usize; 3] = [1, 2, 4];
 /// What they record on.
 pub(crate) const STREAMS: [&str; 2] = ["one stream", "a stream each"];
 
-/// Values that are there, of so many `f32`.
+/// Values that are ready, with this many `f32`.
 const THERE: [(&str, usize); 3] = [("4 B", 1), ("4 KiB", 1 << 10), ("4 MiB", 1 << 20)];
 
 /// A value that an op has yet to make.
@@ -25,12 +25,12 @@ const AFTER: &str = "4 B, after one op";
 /// The reads that are timed.
 pub(crate) const READS: [&str; 4] = [THERE[0].0, THERE[1].0, THERE[2].0, AFTER];
 
-/// Ops of a thread between two waits that are not counted: too few to fill the log of a stream that
-/// four write to.
+/// Ops that a thread records between two uncounted waits: too few to fill the log of a stream that
+/// four threads write to.
 const BURST: usize = 900;
 
-/// Recording by several threads, on one stream and on a stream each: what an op takes the thread
-/// that records it, handle and drop included, while the engine's threads work on the streams.
+/// Recording by several threads, on one stream and on a stream each: the time of an op on the
+/// recording thread, including handle and drop, while the engine's threads drive the streams.
 pub(crate) fn threads(figures: &mut Figures, bar: &ProgressBar) {
     let engine = fuseline_micro::reference();
     for threads in THREADS {
@@ -57,7 +57,7 @@ pub(crate) fn threads(figures: &mut Figures, bar: &ProgressBar) {
     }
 }
 
-/// The mean of what the threads took for a burst each.
+/// The threads' mean time for a burst.
 fn together(streams: &[(Stream, Tensor)]) -> Duration {
     let ready = Barrier::new(streams.len());
     let run = |x: &Tensor| {
@@ -75,7 +75,7 @@ fn together(streams: &[(Stream, Tensor)]) -> Duration {
     all / u32::try_from(streams.len()).unwrap_or(1)
 }
 
-/// Reading values on the host: those that are there, and one that an op has yet to make.
+/// Reads values on the host: values that are ready, and one that an op has yet to make.
 pub(crate) fn reads(engine: &Engine, figures: &mut Figures, bar: &ProgressBar) -> anyhow::Result<()> {
     for (name, elements) in THERE {
         bar.set_message(format!("read of {name}"));

@@ -1,23 +1,22 @@
-//! A server that answers what it is told to, byte by byte, and one that holds up what goes through
-//! it.
+//! A server with scripted answers, byte by byte, and a proxy that holds back traffic.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Condvar, Mutex};
 
-/// What a server does with a request.
+/// The server's reaction to a request.
 #[derive(Clone, Debug)]
 pub(crate) enum Act {
     /// Sends these bytes and closes.
     Say(Vec<u8>),
-    /// Sends the first ones, then the others over and over, until the client goes.
+    /// Sends the first bytes, then repeats the others until the client goes.
     Endless(Vec<u8>, Vec<u8>),
-    /// Says nothing and keeps the connection open until the client goes.
+    /// Sends nothing and keeps the connection open until the client goes.
     Silent,
 }
 
-/// What it does with a request: method and path.
+/// Maps a request, method and path, to a reaction.
 type Rule = Box<dyn Fn(&str, &str) -> Act + Send + Sync>;
 
 #[derive(Debug)]
@@ -82,7 +81,7 @@ fn answer(stream: TcpStream, rule: &Rule, asked: &AtomicUsize, sent: &AtomicU64)
         Act::Say(bytes) => {
             say(&bytes)?;
             stream.shutdown(Shutdown::Write)?;
-            // Until the client has it all; closing earlier could take it away again.
+            // Until the client has it all; an earlier close could discard it.
             std::io::copy(&mut reader, &mut std::io::sink())?;
         }
         Act::Endless(bytes, again) => {
@@ -98,7 +97,7 @@ fn answer(stream: TcpStream, rule: &Rule, asked: &AtomicUsize, sent: &AtomicU64)
     Ok(())
 }
 
-/// An answer with a body, and with the length that is to be claimed for it.
+/// An answer with a body and a claimed length.
 pub(crate) fn http(status: &str, claimed: usize, body: &[u8]) -> Vec<u8> {
     let modified = "last-modified: Tue, 24 Nov 2026 12:00:00 GMT";
     let head =
@@ -106,7 +105,7 @@ pub(crate) fn http(status: &str, claimed: usize, body: &[u8]) -> Vec<u8> {
     [head.as_bytes(), body].concat()
 }
 
-/// Passes everything on to another port, and the answers only as far as it is opened.
+/// Forwards everything to another port, and answers only as far as it is open.
 #[derive(Debug)]
 pub(crate) struct Valve {
     pub(crate) port: u16,
@@ -122,7 +121,7 @@ struct State {
 }
 
 impl Valve {
-    /// Closed but for so many bytes.
+    /// Closed except for this many bytes.
     pub(crate) fn new(to: u16, open: u64) -> Valve {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let port = listener.local_addr().unwrap().port();
@@ -149,7 +148,7 @@ impl Valve {
         self.shared.1.notify_all();
     }
 
-    /// How many bytes it holds up.
+    /// The number of bytes held back.
     pub(crate) fn held(&self) -> u64 {
         self.shared.0.lock().unwrap().held
     }
@@ -158,7 +157,7 @@ impl Valve {
 fn pass(mut from: TcpStream, mut to: TcpStream, (state, opened): &(Mutex<State>, Condvar)) {
     let mut bytes = [0; 4096];
     loop {
-        // A server that was killed resets its connections.
+        // A killed server resets its connections.
         let len = from.read(&mut bytes).unwrap_or(0);
         if len == 0 {
             let _ = to.shutdown(Shutdown::Both);

@@ -1,4 +1,4 @@
-//! Servers that answer, and not what they should.
+//! Servers with wrong answers.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -18,12 +18,12 @@ fn ok(body: &[u8]) -> Vec<u8> {
     http("200 OK", body.len(), body)
 }
 
-/// What comes of an answer.
+/// The effect of an answer.
 #[derive(Debug, PartialEq)]
 enum Is {
     Hit,
     Damaged(SharedDamage),
-    /// Cut off, or in circles.
+    /// Truncated, or a redirect loop.
     BadAnswer(TroubleKind),
     Failed(TroubleKind),
 }
@@ -113,7 +113,7 @@ fn what_does_not_end_is_ended() {
     let claimed = http("200 OK", 1 << 20, &entry);
     let more = vec![0; 64 << 10];
     check("more than was announced", Act::Endless(claimed, more.clone()), Is::Damaged(SharedDamage::TooLong));
-    // One that says that it has all bytes that it may is taken in, and no more than that.
+    // An answer that claims the largest permitted length is read, but no further.
     let mut long = sealed(&record(1));
     long[136..144].copy_from_slice(&((1u64 << 20) - 176 - 4).to_le_bytes());
     let long = http("200 OK", 1 << 20, &long);
@@ -131,7 +131,7 @@ fn what_does_not_end_is_ended() {
     let error = http("500 Internal Server Error", 1 << 60, b"<Error><Code>InternalError</Code>");
     let liar =
         check("an error without an end", Act::Endless(error, more.clone()), Is::Failed(TroubleKind::Other));
-    // What the sockets took is all that was sent.
+    // Only what the sockets buffered was sent.
     assert!(liar.sent.load(std::sync::atomic::Ordering::SeqCst) < 64 << 20);
     let headers = b"HTTP/1.1 200 OK\r\n".to_vec();
     check(
@@ -161,7 +161,7 @@ fn silence_is_ended_by_the_time_of_a_request() {
     assert_eq!(trouble.kind, TroubleKind::TimedOut);
 }
 
-/// A plain HTTP server has no conditions: it is looked at first, and written to.
+/// A plain HTTP server has no conditional puts: look first, then write.
 #[test]
 fn a_plain_http_server_serves_a_fleet() {
     let objects: Arc<Mutex<BTreeMap<String, Vec<u8>>>> = Arc::default();
@@ -170,7 +170,7 @@ fn a_plain_http_server_serves_a_fleet() {
         let mut objects = kept.lock().unwrap();
         Act::Say(match (method, objects.get(path)) {
             ("PUT", _) => {
-                // What was sent is known here.
+                // The test knows what was sent.
                 objects.insert(path.to_owned(), sealed(&record(1)));
                 http("201 Created", 0, b"")
             }
@@ -190,7 +190,7 @@ fn a_plain_http_server_serves_a_fleet() {
     assert_eq!(paths, [format!("/cache/v1/{}", record(1).name())]);
 }
 
-/// User and password may stand in the URL; nobody sees them.
+/// User and password in the URL are never shown.
 #[test]
 fn what_is_secret_in_a_url_is_not_shown() {
     let said = b"<Code>hunter22hunter</Code>";

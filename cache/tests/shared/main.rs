@@ -1,5 +1,5 @@
-//! The shared tier with real servers: one that speaks S3, in a process that is killed, and ones
-//! that lie.
+//! The shared tier with real servers: an S3 server in a process that is killed, and servers with
+//! wrong answers.
 #![allow(
     clippy::disallowed_methods,
     clippy::disallowed_types,

@@ -1,9 +1,9 @@
-//! An S3 server in a process of its own, which can be killed: `s3s` speaks the protocol and checks
-//! signatures, `s3s-fs` keeps the objects in a folder. What that one lacks is added here: putting
-//! an object only if it is absent, saying that there is no such bucket, and a quota.
+//! An S3 server in a child process, which can be killed. `s3s` implements the protocol and checks
+//! signatures, and `s3s-fs` keeps the objects in a folder. This file adds what that lacks:
+//! conditional puts, the error for a missing bucket, and a quota.
 //!
-//! The process is this test program, told by a variable to serve. It ends with its parent, whose
-//! end of the pipe it reads.
+//! The process is this test program; a variable makes it serve. It ends with its parent, whose end
+//! of a pipe it reads.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::path::{Path, PathBuf};
@@ -29,7 +29,7 @@ const BUCKET: &str = "fleet";
 pub(crate) const USER: &str = "worker";
 pub(crate) const PASSWORD: &str = "correct horse battery staple";
 
-/// The server, and the folder of its objects, which outlives it.
+/// The server and the folder of its objects, which outlives it.
 #[derive(Debug)]
 pub(crate) struct Server {
     folder: Folder,
@@ -38,21 +38,21 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// One that runs.
+    /// A running server.
     pub(crate) fn new() -> Server {
         let mut server = Server::stopped_at(0);
         server.port = server.start();
         server
     }
 
-    /// One that does not run yet.
+    /// A server that is not started yet.
     pub(crate) fn stopped_at(port: u16) -> Server {
         let folder = Folder::new();
         std::fs::create_dir_all(folder.0.join(BUCKET)).expect("a bucket");
         Server { folder, child: Mutex::new(None), port }
     }
 
-    /// Starts it, on the port that it had. Returns the port.
+    /// Starts it on its previous port. Returns the port.
     pub(crate) fn start(&self) -> u16 {
         let mut command = Command::new(std::env::current_exe().expect("this program"));
         command.args(["--exact", "s3::the_server_serves_until_it_is_killed", "--nocapture"]);
@@ -68,7 +68,7 @@ impl Server {
         said.expect("the server says its port")
     }
 
-    /// As if the machine had lost its power.
+    /// Kills it, like a power failure.
     pub(crate) fn kill(&self) {
         if let Some(mut child) = self.child.lock().unwrap().take() {
             child.kill().expect("a child that can be killed");
@@ -76,7 +76,7 @@ impl Server {
         }
     }
 
-    /// Bytes that all objects may have, from now on.
+    /// Sets the limit for the bytes of all objects.
     pub(crate) fn set_quota(&self, bytes: Option<u64>) {
         let quota = self.folder.0.join("quota");
         match bytes {
@@ -85,12 +85,12 @@ impl Server {
         }
     }
 
-    /// Settings for it.
+    /// A configuration for it.
     pub(crate) fn config(&self) -> SharedConfig {
         self.config_at(self.port)
     }
 
-    /// Settings for it, behind another port.
+    /// A configuration for it behind another port.
     pub(crate) fn config_at(&self, port: u16) -> SharedConfig {
         config(&format!("s3://{BUCKET}/jit cache"))
             .option("endpoint", format!("http://127.0.0.1:{port}"))
@@ -123,7 +123,7 @@ impl Drop for Server {
     }
 }
 
-/// It serves when it is told to; else it shows that it can be started, killed and started again.
+/// Serves if the variable is set; otherwise checks that it can be started, killed and restarted.
 #[test]
 fn the_server_serves_until_it_is_killed() {
     if let Some(folder) = std::env::var_os(SERVE) {
@@ -180,7 +180,7 @@ fn serve(folder: &Path, port: u16) {
 struct Files {
     folder: PathBuf,
     inner: s3s_fs::FileSystem,
-    /// Looking and putting is one step.
+    /// Makes looking and putting one step.
     turn: tokio::sync::Mutex<()>,
 }
 
@@ -220,7 +220,7 @@ impl S3 for Files {
             std::fs::read_to_string(self.folder.join("quota")).ok().and_then(|text| text.parse().ok());
         let wanted = self.used() + u64::try_from(request.input.content_length.unwrap_or(0)).unwrap();
         if quota.is_some_and(|quota: u64| wanted > quota) {
-            // As one widely used server says it.
+            // As one widely used server reports it.
             let mut error = S3Error::new(S3ErrorCode::Custom("XMinioStorageFull".into()));
             error.set_status_code(507.try_into().unwrap());
             return Err(error);

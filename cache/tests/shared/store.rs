@@ -23,13 +23,13 @@ fn two_machines_share_their_entries() {
     one.put(record_of(2, 5 << 20));
     assert_eq!(other.get(&record(1)), Fetched::Hit(Arc::new(record(1))));
     assert!(other.has(&record_of(2, 5 << 20)), "a large one");
-    // Both made one meanwhile: the first stays, and nobody minds.
+    // Both made one meanwhile: the first stays, without an error.
     one.put(record(3));
     other.put(record(3));
     let stats = other.cache.stats();
     assert_eq!((stats.hits, stats.written, stats.already_there, stats.write_errors), (2, 0, 1, 0));
     assert_eq!(server.objects().len(), 3);
-    // One that starts later finds all of it.
+    // A machine that starts later finds all of it.
     let third = Machine::new(server.config());
     assert!((1..4).filter(|number| *number != 2).all(|number| third.has(&record(number))));
     assert_eq!((one.told(), other.told(), third.told()), (vec![], vec![], vec![]));
@@ -39,12 +39,12 @@ fn two_machines_share_their_entries() {
 fn a_server_that_is_killed_in_the_middle_costs_a_miss_and_comes_back() {
     let server = Server::new();
     let writer = Machine::new(server.config());
-    // Longer than what sockets take in while nobody reads.
+    // More than sockets buffer while nobody reads.
     writer.put(record_of(0, LARGE));
     for number in 1..4 {
         writer.put(record(number));
     }
-    // The header of the answer and some of the entry come through.
+    // The header of the answer and some of the entry pass.
     let valve = Valve::new(server.port, 200_000);
     let reader = Machine::new(server.config_at(valve.port));
     let fetch = reader.cache.fetch(&record_of(0, LARGE).request());
@@ -64,7 +64,7 @@ fn a_server_that_is_killed_in_the_middle_costs_a_miss_and_comes_back() {
     reader.await_event(
         |event| matches!(event, SharedEvent::Offline { why, .. } if why.kind == TroubleKind::Unreachable),
     );
-    // What is made meanwhile waits.
+    // Entries made meanwhile wait.
     assert_eq!(reader.cache.offer(record(9)), Offered::Queued);
     server.start();
     until("it is back", || reader.has(&record(1)));
@@ -84,15 +84,15 @@ fn a_slow_server_loses_the_race_and_is_not_waited_for() {
     let reader = Machine::new(server.config_at(valve.port));
     let fetch = reader.cache.fetch(&record(1).request());
     until("the answer is held up", || valve.held() > 0);
-    // The compile ends here. Nothing came, so its result is used, and the fetch is dropped.
+    // The compile ends here. Nothing has arrived, so its result is used, and the fetch is dropped.
     assert_eq!((fetch.poll(), fetch.within(Duration::from_millis(1))), (None, None));
     drop(fetch);
     valve.open();
     until("the read is given up", || reader.cache.stats().cancelled + reader.cache.stats().hits == 1);
-    // The next one is as quick as the network, and wins.
+    // The next fetch is as fast as the network, and wins.
     assert!(reader.has(&record(1)));
 
-    // Too slow for a request: after a few the store is left alone.
+    // Too slow for a request: after a few, the store is left alone.
     let closed = Valve::new(server.port, 0);
     let mut config = server.config_at(closed.port);
     config.timeout = Duration::from_millis(50);
@@ -127,7 +127,7 @@ fn a_full_store_still_serves_and_takes_entries_again_when_there_is_room() {
     assert_eq!(machine.cache.stats().not_written, 0);
 }
 
-/// A store whose bytes were changed, by whom- or whatever.
+/// A store with changed bytes, whatever the cause.
 #[test]
 fn damaged_objects_are_misses_and_are_healed_once() {
     let server = Server::new();
@@ -146,7 +146,7 @@ fn damaged_objects_are_misses_and_are_healed_once() {
     });
     change(1, |bytes| bytes[..9000].to_vec());
     change(2, |bytes| [bytes, b"more".to_vec()].concat());
-    // Two that were exchanged.
+    // Two objects that were exchanged.
     std::fs::rename(object(3), object(3).with_extension("x")).unwrap();
     std::fs::rename(object(4), object(3)).unwrap();
     std::fs::rename(object(3).with_extension("x"), object(4)).unwrap();
@@ -178,7 +178,7 @@ fn damaged_objects_are_misses_and_are_healed_once() {
     let stats = machine.cache.stats();
     assert_eq!((stats.damaged, stats.healed, stats.written), (5, 5, 5));
     assert_eq!((worker.cache.stats().healed, worker.cache.stats().written), (0, 0));
-    // One that is damaged again and again is not written again and again.
+    // An object that is damaged repeatedly is not rewritten each time.
     change(0, |mut bytes| {
         bytes[5000] ^= 1;
         bytes
@@ -188,7 +188,7 @@ fn damaged_objects_are_misses_and_are_healed_once() {
     assert_eq!(machine.cache.stats().healed, 5);
 }
 
-/// Two fleets that share a prefix by mistake do not write over each other's entries.
+/// Two fleets that share a prefix by mistake do not overwrite each other's entries.
 #[test]
 fn another_fleets_entries_are_left_alone() {
     let server = Server::new();
@@ -266,7 +266,7 @@ fn wrong_credentials_are_told_with_what_to_do_and_without_themselves() {
 
 #[test]
 fn a_machine_may_start_without_the_store() {
-    // A port that nobody listens at.
+    // A port without a listener.
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let server = Server::stopped_at(port);
     let machine = Machine::new(server.config());
@@ -307,7 +307,7 @@ fn a_folder_is_a_store_too() {
     assert!(one.has(&record(1)), "healed");
     let left: Vec<_> = std::fs::read_dir(folder.0.join("deep/down/v1")).unwrap().flatten().collect();
     assert_eq!(left.len(), 2, "nothing but entries: {left:?}");
-    // A folder in the place of an entry, and a file in the place of the folder.
+    // A folder in place of an entry, and a file in place of the folder.
     std::fs::create_dir(folder.0.join("deep/down/v1").join(record(7).name().to_string())).unwrap();
     assert!(third.get(&record(7)).hit().is_none());
     std::fs::write(folder.0.join("file"), b"").unwrap();
@@ -319,7 +319,7 @@ fn a_folder_is_a_store_too() {
     });
 }
 
-/// What lies in a folder in an entry's place and is no file is not waited for, and is written over.
+/// An entry's path that is not a regular file does not block, and is overwritten.
 #[test]
 fn a_pipe_in_a_folder_is_no_entry() {
     let folder = Folder::new();

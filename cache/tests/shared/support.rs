@@ -1,4 +1,4 @@
-//! What the tests of the shared tier have in common.
+//! Shared by the tests of the shared tier.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 use fuseline_cache::shared::{Backoff, Fetched, SharedCache, SharedConfig, SharedEvent};
 use fuseline_cache::{Fingerprint, Key, Record, SealedKind, Secret};
 
-/// Longer than anything takes that ends.
+/// Longer than anything that ends takes.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
 
 pub(crate) const FLEET: Secret = Secret::new([5; 32]);
 
-/// A record of its number.
+/// A record with a number.
 pub(crate) fn record(number: u32) -> Record {
     record_of(number, 10_000)
 }
@@ -30,14 +30,14 @@ pub(crate) fn record_of(number: u32, len: usize) -> Record {
     }
 }
 
-/// Quick to give up and quick to come back.
+/// Quick to give up and to come back.
 pub(crate) fn config(url: &str) -> SharedConfig {
     let mut config = SharedConfig::new(url, FLEET);
     config.backoff = Backoff { after: 3, first: Duration::from_millis(20), most: Duration::from_millis(40) };
     config
 }
 
-/// A cache and what it told.
+/// A cache and its events.
 #[derive(Debug)]
 pub(crate) struct Machine {
     pub(crate) cache: SharedCache,
@@ -76,7 +76,7 @@ impl Machine {
         }
     }
 
-    /// Does something until it tells of it.
+    /// Repeats an action until an event arrives.
     pub(crate) fn await_event_while(
         &self,
         mut act: impl FnMut(),
@@ -92,13 +92,13 @@ impl Machine {
         }
     }
 
-    /// What it told since somebody looked.
+    /// The events since the previous call.
     pub(crate) fn told(&self) -> Vec<SharedEvent> {
         self.events.try_iter().collect()
     }
 }
 
-/// Waits for what others do.
+/// Waits for other threads.
 pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let start = Instant::now();
     while !is_so() {
@@ -107,7 +107,7 @@ pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// A folder that goes with the test.
+/// A temporary folder, removed on drop.
 #[derive(Debug)]
 pub(crate) struct Folder(pub(crate) PathBuf);
 

@@ -1,4 +1,4 @@
-//! A file system whose calls fail as a test wants, and whose time passes when it wants.
+//! A file system with injected failures and a controlled clock.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant, SystemTime};
 use fuseline_cache::disk::{Files, Stat, System};
 use rustix::io::Errno;
 
-/// What a call is about to do.
+/// The kind of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Call {
     OpenRoot,
@@ -45,17 +45,18 @@ pub enum Call {
 pub enum Plan {
     /// None.
     Works,
-    /// The one with this number, counted from 0.
+    /// The call with this number, counted from 0.
     At(u64, Errno),
-    /// All of a kind.
+    /// All of one kind.
     SealedKind(Call, Errno),
     /// All.
     All(Errno),
-    /// All from this number on: the process is gone. A write that is the last call is done by half.
+    /// All from this number on: the process is gone. If the last call is a write, half of it is
+    /// done.
     Dead(u64),
-    /// None; but no more than so many bytes are read or written at once.
+    /// None, but at most this many bytes are read or written at once.
     Short(usize),
-    /// Locks of files that are open to read only, as on NFS.
+    /// Locks of files that are open read-only, as on NFS.
     LocksNeedWriting,
 }
 
@@ -65,7 +66,7 @@ struct State {
     passed: Duration,
     began: Instant,
     process: u32,
-    /// Called before a call, with what it is.
+    /// Called before each call with its kind.
     hook: Option<Hook>,
 }
 
@@ -87,13 +88,13 @@ impl Faulty {
         Arc::new(Faulty(Mutex::new(state)))
     }
 
-    /// Another plan; counts from 0 again.
+    /// Sets another plan, and counts from 0 again.
     pub fn plan(&self, plan: Plan) {
         let mut state = self.0.lock().unwrap();
         (state.plan, state.calls) = (plan, Vec::new());
     }
 
-    /// The calls since the last plan.
+    /// The calls since the latest plan.
     pub fn calls(&self) -> Vec<Call> {
         self.0.lock().unwrap().calls.clone()
     }
@@ -106,7 +107,7 @@ impl Faulty {
         self.0.lock().unwrap().passed += time;
     }
 
-    /// From now on it is in another process.
+    /// From now on it belongs to another process.
     pub fn fork(&self) {
         self.0.lock().unwrap().process += 1;
     }
@@ -156,7 +157,7 @@ impl Files for Faulty {
         SystemTime::now() + self.0.lock().unwrap().passed
     }
 
-    /// Passes only when a test says so: a computer that is busy makes no difference.
+    /// Advances only when a test says so, so a busy machine makes no difference.
     fn instant(&self) -> Instant {
         let state = self.0.lock().unwrap();
         state.began + state.passed
@@ -249,8 +250,8 @@ impl Files for Faulty {
         System.write_at(fd, bytes, offset)
     }
 
-    /// Does not wait for the disk: that it is asked is what counts here, and it would take most of
-    /// the time of these tests.
+    /// Does not sync, which would take most of the time of these tests: the call itself is what
+    /// counts.
     fn sync(&self, _: &OwnedFd) -> io::Result<()> {
         self.call(Call::Sync)
     }

@@ -1,4 +1,4 @@
-//! What the tests of the disk tier share: folders, records, an observer that remembers, and other
+//! Shared by the tests of the disk tier: folders, records, an observer that keeps events, and child
 //! processes.
 #![allow(dead_code, unreachable_pub, missing_docs, reason = "each test program uses a part")]
 #![allow(
@@ -26,7 +26,7 @@ use tempfile::TempDir;
 /// The secret of the tests that need to know it.
 pub const SECRET: [u8; 32] = *b"a secret that everybody can read";
 
-/// What an observer was told, in words.
+/// The events of an observer, as text.
 #[derive(Clone, Default)]
 pub struct Log(Arc<Mutex<Vec<String>>>);
 
@@ -43,13 +43,13 @@ impl Log {
         })
     }
 
-    /// What was told since the last time.
+    /// The events since the previous call.
     pub fn take(&self) -> Vec<String> {
         std::mem::take(&mut *self.0.lock().unwrap())
     }
 }
 
-/// A folder for a tier, and one for its secret.
+/// A folder for a tier and one for its secret.
 pub struct Root {
     pub dir: TempDir,
     pub log: Log,
@@ -60,8 +60,7 @@ impl Root {
         Root { dir: tempfile::tempdir().unwrap(), log: Log::default() }
     }
 
-    /// In memory where there is such a place, for tests that need hundreds and are about calls, not
-    /// about a file system.
+    /// In memory if possible, for tests that need hundreds and test calls, not a file system.
     pub fn in_memory() -> Root {
         match tempfile::tempdir_in("/dev/shm") {
             Ok(dir) => Root { dir, log: Log::default() },
@@ -86,12 +85,12 @@ impl Root {
         self.folder("entries").join(name.to_string())
     }
 
-    /// With a secret in a file.
+    /// A configuration with a secret in a file.
     pub fn config(&self) -> DiskConfig {
         DiskConfig::new(self.path(), SecretSource::File(self.key()))
     }
 
-    /// With the secret of the tests.
+    /// A configuration with the secret of the tests.
     pub fn given(&self) -> DiskConfig {
         DiskConfig { secret: SecretSource::Given(Secret::new(SECRET)), ..self.config() }
     }
@@ -117,12 +116,12 @@ impl Root {
         list(&self.folder(folder))
     }
 
-    /// The same, where the folder may not be there yet.
+    /// The same, if the folder may not exist yet.
     pub fn list_or_none(&self, folder: &str) -> Vec<String> {
         if is_there(&self.folder(folder)) { self.list(folder) } else { Vec::new() }
     }
 
-    /// What was told, which should be nothing.
+    /// Asserts that nothing was reported.
     pub fn assert_quiet(&self) {
         assert_eq!(self.log.take(), Vec::<String>::new());
     }
@@ -141,7 +140,7 @@ pub fn sealer() -> Sealer {
     Sealer::new(&Secret::new(SECRET))
 }
 
-/// The record that answers a request, in one of its versions: same name, another artifact.
+/// A record that answers a request, in one of its versions: same name, another artifact.
 pub fn version(request: &str, version: u64, len: usize) -> Record {
     let mut artifact = vec![0; len];
     let seed = blake3::hash(format!("{request} {version}").as_bytes());
@@ -157,19 +156,19 @@ pub fn version(request: &str, version: u64, len: usize) -> Record {
     }
 }
 
-/// A small one.
+/// A small record.
 pub fn record(request: &str) -> Record {
     version(request, 0, 200)
 }
 
-/// Whether a record is one of the versions of what it answers.
+/// Whether a record is a version of the answer to its request.
 pub fn is_genuine(record: &Record) -> bool {
     let request = String::from_utf8(record.request.clone()).unwrap();
     let number = record.loaded_in.map_or(0, |took| took.as_micros() as u64);
     *record == version(&request, number, record.artifact.len())
 }
 
-/// Random numbers that are the same each time.
+/// Deterministic random numbers.
 pub struct Random(u64);
 
 impl Random {
@@ -190,13 +189,12 @@ impl Random {
     }
 }
 
-/// A test that cannot be done here says so, in the words by which it is counted, with the
-/// prerequisite that is missing.
+/// Prints the line by which a skipped test is counted, with the missing prerequisite.
 pub fn skip(missing: &str) {
     println!("skipped: no {missing}");
 }
 
-/// Whether the tests may do everything; those that need it say that they are left out.
+/// Whether the tests run as root; prints a skip line if not.
 pub fn is_root() -> bool {
     let root = rustix::process::geteuid().is_root();
     if !root {
@@ -205,28 +203,28 @@ pub fn is_root() -> bool {
     root
 }
 
-/// What the other processes of a test do, and with what; in [`child`] and [`role`].
+/// The variable with the role of a child process and its arguments; see [`child`] and [`role`].
 const ROLE: &str = "FUSELINE_CACHE_TEST_ROLE";
 
-/// Another process of this test program, which runs its test `other_process` in a role.
+/// A child process of this test program, which runs its test `other_process` in a role.
 pub fn child(role: &str) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     as_child(&mut command, role);
     command
 }
 
-/// The arguments and the variable that make a command of this test program another process.
+/// Adds the arguments and the variable that make a command of this program a child process.
 pub fn as_child(command: &mut Command, role: &str) {
     command.args(["--exact", "other_process", "--ignored", "--nocapture", "--test-threads=1"]);
     command.env(ROLE, role);
 }
 
-/// What this process is for, if it is another one.
+/// The role of this process, if it is a child.
 pub fn role() -> Option<Vec<String>> {
     std::env::var(ROLE).ok().map(|role| role.split('|').map(str::to_owned).collect())
 }
 
-/// Processes that end with this.
+/// Processes that are killed on drop.
 #[derive(Default)]
 pub struct Children(pub Vec<Child>);
 
@@ -236,7 +234,7 @@ impl Children {
         self.0.push(command.spawn().unwrap());
     }
 
-    /// SIGKILL for all of them.
+    /// Sends SIGKILL to all of them.
     pub fn kill(&mut self) {
         for child in &mut self.0 {
             drop(child.kill());
@@ -258,7 +256,7 @@ impl Drop for Children {
     }
 }
 
-/// Waits for something that has to come; the time is against a hang.
+/// Waits for a condition that must become true. The timeout is against hangs.
 pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     let since = Instant::now();
     while !is_so() {
@@ -267,7 +265,7 @@ pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Whether there is something under a path, links included.
+/// Whether a path exists, without following links.
 pub fn is_there(path: &Path) -> bool {
     match fs::symlink_metadata(path) {
         Ok(_) => true,

@@ -1,6 +1,6 @@
 /*
- * Everything that the interface has, from C, on the device that is named. Ends with a line for each part; a wrong answer ends the program with its
- * line. Built and run by tests/programs.rs.
+ * Calls every function of the interface from C, on the named device. Prints a line for each part; a
+ * wrong result ends the program with its line number. tests/programs.rs builds and runs it.
  */
 #include <fuseline.h>
 #include <math.h>
@@ -13,13 +13,13 @@
 
 #define FAIL(...) (fprintf(stderr, "seam.c:%d: ", __LINE__), fprintf(stderr, __VA_ARGS__), fprintf(stderr, "\n"), exit(1))
 #define IS(condition) ((condition) ? (void)0 : FAIL("%s", #condition))
-/* A call that must go well. */
+/* A call that must succeed. */
 #define OK(call)                                                                  \
   do {                                                                            \
     fuseline_error *error_ = (call);                                              \
     if (error_) FAIL("%s: %s", #call, fuseline_error_message(error_));            \
   } while (0)
-/* A call that must fail, with this code and these words. */
+/* A call that must fail with this code and a message that contains these words. */
 #define FAILS(code, words, call)                                                                                          \
   do {                                                                                                                    \
     fuseline_error *error_ = (call);                                                                                      \
@@ -137,7 +137,7 @@ static void settings(void) {
   FAILS(FUSELINE_INVALID, "wait_deadline cannot be \"-1\"", fuseline_config_set(config, "wait_deadline", "-1"));
   FAILS(FUSELINE_INVALID, "config is null", fuseline_config_set(NULL, "mode", "fused"));
   FAILS(FUSELINE_INVALID, "value is null", fuseline_config_set(config, "mode", NULL));
-  /* Each setting takes what its line says first. */
+  /* Each setting accepts the first value of its line. */
   char *lines = strdup(fuseline_config_settings()), *rest = NULL;
   for (char *line = strtok_r(lines, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
     char *values = strchr(line, ':');
@@ -193,7 +193,7 @@ static void values(void) {
   IS(decided == 1);
   OK(fuseline_wait(session, c, UINT64_MAX));
 
-  /* References, and ids that stand for nothing. */
+  /* References, and ids without a value. */
   OK(fuseline_retain(session, c));
   release(c);
   HAS(c, 2, 0, 6);
@@ -202,7 +202,7 @@ static void values(void) {
   FAILS(FUSELINE_INVALID, "value 0x", fuseline_retain(session, 12345));
   FAILS(FUSELINE_INVALID, "value 0x", fuseline_type_of(session, 0, &type));
 
-  /* In place: ops before keep the old value. */
+  /* In place: earlier ops keep the old value. */
   fuseline_value before = op("negate", a, 0);
   OK(fuseline_replace(session, a, b));
   uint64_t version;
@@ -211,7 +211,7 @@ static void values(void) {
   HAS(a, 1, 2, 3);
   HAS(before, -1, 2, -3);
 
-  /* Another type: by its own function only. */
+  /* Another type needs its own function. */
   const float one[] = {5};
   fuseline_value other = vector(one, 1);
   FAILS(FUSELINE_INVALID, "replace", fuseline_replace(session, a, other));
@@ -319,7 +319,7 @@ static void attributes(void) {
   fuseline_value a = vector(data, 4), result;
   fuseline_attrs *attrs, *none;
 
-  /* Lists, one of pairs. */
+  /* Lists, one of them of pairs. */
   const float zero[] = {0};
   fuseline_value one = vector(zero, 1);
   const fuseline_attr to_scalar[] = {NONE("shape")};
@@ -330,7 +330,7 @@ static void attributes(void) {
   attrs = new_attrs("pad", padding, 3);
   fuseline_value padded = op_at(stream, "pad", attrs, a, nothing);
   HAS(padded, 0, 1, 2, 3, 4);
-  /* Made for one op, and not for another. */
+  /* Attributes fit the op that they were made for, and no other. */
   FAILS(FUSELINE_BAD_OP, "made for", try_op(stream, "negate", attrs, &a, 1, &result));
   fuseline_attrs_free(attrs);
 
@@ -378,7 +378,7 @@ static void attributes(void) {
   HAS(reduced, 1, 2, 3, 4);
   fuseline_attrs_free(attrs);
 
-  /* What is wrong is told by name. */
+  /* Errors name the attribute. */
   FAILS(FUSELINE_BAD_OP, "needs the attribute comparison_direction", fuseline_attrs_new(find("compare"), less, 1, &none));
   FAILS(FUSELINE_BAD_OP, "add has no attribute \"value\"; it has none", fuseline_attrs_new(find("add"), value, 1, &none));
   const fuseline_attr member[] = {less[0], {.name = "comparison_direction", .kind = FUSELINE_ATTR_TEXT, .value.text = "LESS"}};
@@ -399,7 +399,7 @@ static void attributes(void) {
   FAILS(FUSELINE_BAD_OP, "4294967295 is the number of no op", fuseline_attrs_new(UINT32_MAX, NULL, 0, &none));
   fuseline_attrs_free(NULL);
 
-  /* The op table refuses the call: it says op and place, and nothing was recorded. */
+  /* The op table refuses the call: the error names op and call site, and nothing is recorded. */
   const fuseline_value operands[] = {a, padded};
   fuseline_error *error = try_op(stream, "add", NULL, operands, 2, &result);
   const fuseline_error_info info = fuseline_error_get(error);
@@ -415,7 +415,7 @@ static void attributes(void) {
   for (size_t i = 0; i < sizeof all / sizeof *all; i++) release(all[i]);
 }
 
-/* A function of two numbers that adds them, ended. */
+/* A body that adds two numbers. */
 static fuseline_body *sum_body(void) {
   const fuseline_type number = {.dtype = FUSELINE_F32};
   fuseline_stream at;
@@ -430,7 +430,7 @@ static fuseline_body *sum_body(void) {
   return body;
 }
 
-/* Groups that are in themselves, or in so many others that nobody could look at all of it. */
+/* Groups that contain themselves, or so many others that a full traversal would not end. */
 static void circular_attributes(void) {
   fuseline_attrs *none;
   fuseline_attr self = {.name = "again", .kind = FUSELINE_ATTR_ATTRS, .count = 1};
@@ -471,7 +471,7 @@ static void bodies(void) {
   FAILS(FUSELINE_INVALID, "a body of the call is null", fuseline_record(session, stream, &call, &total, NULL, 1, NULL));
   fuseline_attrs_free(attrs);
 
-  /* A loop that doubles a number while it is below a value from outside. */
+  /* A loop that doubles a number while it is below a value from outside the body. */
   OK(fuseline_scalar(session, stream, FUSELINE_F32, 100, &limit));
   OK(fuseline_scalar(session, stream, FUSELINE_F32, 3, &start));
   const fuseline_attr less[] = {
@@ -496,7 +496,7 @@ static void bodies(void) {
   FAILS(FUSELINE_INVALID, "stream 0x", fuseline_record_with(session, stream, &call, open, 2, &end, NULL, 1, NULL));
   fuseline_attrs_free(attrs);
 
-  /* An op of the front end's own, of a function. */
+  /* A user-defined op, made of a function. */
   fuseline_value seven;
   OK(fuseline_op_from_body(session, "seam.sum", sum));
   const fuseline_value numbers[] = {start, limit};
@@ -524,7 +524,7 @@ static void stablehlo(void) {
   const float data[] = {2, 4, 6};
   fuseline_value a = vector(data, 3), half;
   size_t count;
-  /* The second result has no room: it is released. */
+  /* The second result does not fit: it is released. */
   const size_t before = fuseline_live_values(session);
   OK(fuseline_op_call(session, stream, "seam.half", &a, 1, NULL, &half, NULL, 1, &count));
   IS(count == 2 && fuseline_live_values(session) == before + 1);
@@ -596,7 +596,7 @@ static void traces(void) {
   fuseline_stream trace;
   fuseline_value x, scalar;
   fuseline_function function, again;
-  /* One that is only said to be large takes no memory. */
+  /* A type that only claims to be large allocates no memory. */
   const fuseline_type large = {.dtype = FUSELINE_F32, .rank = 1, .dims = {1ull << 40}};
   OK(fuseline_trace_begin(session, &trace));
   OK(fuseline_placeholder(session, trace, &large, &x));
@@ -625,7 +625,7 @@ static void traces(void) {
   OK(fuseline_function_program(session, function, &program));
   IS(strstr(program, "exponential"));
   OK(fuseline_function_parse(session, program, &again));
-  /* A program has the scalar for an input. */
+  /* In a program the scalar is an input. */
   fuseline_value number;
   OK(fuseline_scalar(session, stream, FUSELINE_F32, 1, &number));
   const fuseline_value both[] = {a, number};
@@ -669,7 +669,7 @@ static void modes(void) {
   release(a), release(b);
 }
 
-/* What callbacks have told. */
+/* What the callbacks received. */
 static struct {
   pthread_mutex_t lock;
   pthread_cond_t told;
@@ -691,7 +691,7 @@ static void wait_for(int *what, int count) {
 
 static void on_ready(void *user, fuseline_value value, const fuseline_error *error) {
   IS(user == &heard && value);
-  /* A call that waits is refused, and does not hang. */
+  /* A call that would wait is refused and does not hang. */
   fuseline_error *refused = fuseline_synchronize(session, stream, UINT64_MAX);
   if (refused && fuseline_error_code(refused) == FUSELINE_INVALID) hear(&heard.refused);
   fuseline_error_free(refused);
@@ -753,7 +753,7 @@ static void streams(void) {
   OK(fuseline_stream_open(session, &other));
   const float data[] = {1, 2};
   fuseline_value a = vector_on(session, other, data, 2), b = vector(data, 2);
-  /* A value of another stream: the reader waits for it by itself. */
+  /* A value of another stream: the reader waits for it automatically. */
   fuseline_value sum = op_at(other, "add", NULL, a, b);
   OK(fuseline_flush(session, other));
   OK(fuseline_synchronize(session, other, UINT64_MAX));
@@ -763,7 +763,7 @@ static void streams(void) {
   FAILS(FUSELINE_INVALID, "stream 0x", fuseline_flush(session, other));
   release(a), release(b), release(sum);
 
-  /* Time. */
+  /* Timeouts. */
   const fuseline_type type = {.dtype = FUSELINE_F32, .rank = 1, .dims = {2}};
   fuseline_value never;
   OK(fuseline_stream_open(session, &other));

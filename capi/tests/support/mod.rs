@@ -1,14 +1,14 @@
-//! The header, made of the source.
+//! Generates the header from the source.
 
 use std::path::Path;
 
-/// The files of the source, in the order in which the header has what is in them.
+/// The source files, in the order of their items in the header.
 const FILES: [&str; 16] = [
     "lib", "error", "types", "ops", "attrs", "callback", "config", "session", "event", "site", "value",
     "record", "host", "trace", "custom", "cache",
 ];
 
-/// What the header is to be.
+/// The text of the header.
 pub(crate) fn header() -> String {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let config = cbindgen::Config::from_file(root.join("cbindgen.toml")).unwrap();

@@ -1,12 +1,12 @@
-//! The floor: the executables of a steady step, called in a bare loop without the engine.
+//! Bare execution: calls the executables of a steady step in a loop, without the engine.
 //!
-//! A program runs in Fused mode until it is steady; of its next step the executables are kept that
-//! the engine launched, in order. A step of the floor executes these through PJRT on the same
-//! thread, waits for all of them, and drops their outputs. Floats among its arguments are 0.5,
-//! integers 0: nothing is computed that anybody looks at, and the same instructions run. Nothing is
-//! donated, so a region that updates in place allocates here.
+//! A program runs in Fused mode until it is steady. The executables that the engine launches in the
+//! next step are kept, in order. A bare step executes them through PJRT on the same thread, waits
+//! for all of them, and drops their outputs. Float arguments are 0.5 and integers 0: nobody reads
+//! the results, and the same instructions run. Nothing is donated, so a region that updates in
+//! place allocates here.
 //!
-//! What a step of the engine takes longer than this is the engine's own cost.
+//! The difference to a step of the engine is the engine's own cost.
 
 use std::collections::HashMap;
 
@@ -20,23 +20,23 @@ use super::steady::steady_from;
 use crate::device::Watched;
 use crate::failure::Failure;
 
-/// Most steps until the program is steady.
+/// The largest number of steps until the program is steady.
 const MAX_WARM: usize = 400;
 
-/// One launch: what is called with which arguments, none of which may be donated.
+/// One launch: an executable and its arguments, none of which may be donated.
 struct Launch {
     executable: Executable,
     args: Vec<Buffer>,
     kept: Vec<i64>,
 }
 
-/// A program whose steps are launches.
+/// A program whose steps are bare launches.
 pub(super) struct Floor {
     launches: Vec<Launch>,
 }
 
 impl Floor {
-    /// Runs a program until it is steady, and takes over what one more step launches.
+    /// Runs a program until it is steady and keeps the launches of the next step.
     pub(super) fn of(watched: &Watched, case: &Case) -> Result<Floor, Failure> {
         let engine = &watched.engine;
         let Some(device) = engine.pjrt_device() else {
@@ -59,8 +59,7 @@ impl Floor {
             let mut launched = Vec::new();
             for event in watched.events() {
                 match event {
-                    // The last variant of a region is the one with all outputs that were asked for
-                    // so far.
+                    // The last variant of a region has all outputs that have been needed so far.
                     Event::CompileFinished { region, executable: Some(executable), .. } => {
                         executables.insert(region.key, executable);
                     }
@@ -72,7 +71,7 @@ impl Floor {
             engine.synchronize().map_err(Failure::run)?;
             Ok(launched)
         };
-        // Events of a step are there when the next one begins.
+        // The events of a step have arrived when the next one begins.
         step()?;
         let launched = step()?;
         let client = device.client();
@@ -105,7 +104,7 @@ impl Floor {
             let options = ExecuteOptions { non_donatable: &launch.kept, ..ExecuteOptions::default() };
             executions.push(launch.executable.execute(&args, &options).map_err(Failure::run)?);
         }
-        // The outputs of an execution are ready together.
+        // The outputs of an execution become ready together.
         for output in executions.iter().filter_map(|execution| execution.outputs.first()) {
             output.ready_event().and_then(|event| event.wait()).map_err(Failure::run)?;
         }

@@ -1,4 +1,4 @@
-//! What the measured programs plan to use of memory, beside what their ops would hold one by one.
+//! Memory that the executables of the measured programs plan, compared with their ops one by one.
 #![allow(clippy::disallowed_types, reason = "a test, on real threads")]
 
 use std::sync::{Arc, Mutex};
@@ -14,7 +14,7 @@ struct Planned {
     eager: Bytes,
 }
 
-/// What is compiled when a program makes some steps.
+/// The executables that a program compiles during some steps.
 fn plans(case: &Case, steps: usize) -> fuseline::Result<Vec<Planned>> {
     let plans = Arc::new(Mutex::new(Vec::new()));
     let seen = plans.clone();

@@ -23,20 +23,20 @@ use crate::options::ModeChoice;
 use crate::text::{say, time};
 use programs::Case;
 
-/// Most steps until a program is steady.
+/// The largest number of steps until a program is steady.
 const MAX_WARM: usize = 400;
 
-/// When no more steps are made to find out, but for the first few.
+/// The time after which warming up ends, except for the first few steps.
 const MAX_TIME: Duration = Duration::from_secs(60);
 
-/// What was measured of a program in one mode.
+/// The measurements of a program in one mode.
 struct Measured {
     mode: Mode,
     times: Vec<u64>,
-    /// The first steady step, if it has become steady.
+    /// The first steady step, if the program became steady.
     steady: Option<usize>,
     all: Counters,
-    /// What the steady steps did.
+    /// Counters of the steady steps.
     later: Counters,
     later_steps: usize,
 }
@@ -106,7 +106,7 @@ pub(crate) fn run(args: &BenchArgs, out: &mut String) -> Result<Status, Failure>
     for case in chosen {
         for &mode in &modes {
             bar.set_message(format!("{} in {}", case.name, Mode::from(mode).name()));
-            // An engine of its own: nothing is compiled before the first step.
+            // A new engine, so that nothing is compiled before the first step.
             let watched = Watched::as_usual(&args.place, args.contract, mode.into(), args.compile_first)?;
             let measured = measure(&watched, case, mode.into(), args.time)
                 .map_err(|error| Failure::Run(format!("{}: {error}", case.name)))?;
@@ -130,27 +130,26 @@ pub(crate) fn run(args: &BenchArgs, out: &mut String) -> Result<Status, Failure>
     Ok(Status::Good)
 }
 
-/// A bar on standard error, with what is being run.
+/// A progress bar on standard error, which names the program that runs.
 fn progress(runs: usize) -> indicatif::ProgressBar {
     let bar = indicatif::ProgressBar::new(runs as u64);
     bar.set_style(indicatif::ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}").expect("a template"));
     bar
 }
 
-/// Steps after which a program has asked for all compiles that it goes on with, or nearly.
+/// The number of steps after which a program has requested nearly all its compiles.
 const ASKED: usize = 10;
 
-/// Counts what a steady program does none of, and lets it become steady.
+/// Counts events that a steady program does not have, and waits until the program is steady.
 #[derive(Default)]
 struct Warming {
     steps: usize,
 }
 
 impl Warming {
-    /// The compiles that were done, and the regions that were interpreted until they were compiled,
-    /// by the end of a step. From some step on it waits until nothing is being compiled in the
-    /// background: what is measured is what goes on, not how soon that begins, and a compiler would
-    /// take a core from it.
+    /// Returns the number of compiles and of interpreted regions so far. From step [`ASKED`] on it
+    /// waits for background compiles: the measurement is about the steady state, not how soon it
+    /// begins, and a compiler would take a core from it.
     fn after_step(&mut self, engine: &Engine) -> u64 {
         self.steps += 1;
         while self.steps >= ASKED && engine.counters().pending_compiles > 0 {
@@ -222,7 +221,7 @@ fn table(rows: &[(&Case, Measured)], out: &mut String) {
     columns(&lines, out);
 }
 
-/// Writes lines of cells: the first two columns are words, the others numbers.
+/// Writes rows of cells: the first two columns are words, the others numbers.
 fn columns<const N: usize>(lines: &[[String; N]], out: &mut String) {
     let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..N).map(width).collect();
@@ -251,13 +250,13 @@ mod tests {
         Ok(())
     }
 
-    /// The small cases give the same in Fused and in Strict, up to rounding, and every bit with
-    /// exact numerics; and what they give is a function of the data.
+    /// The small cases agree in Fused and Strict mode, up to rounding, and bit for bit with exact
+    /// numerics. Their results depend on the data.
     #[test]
     fn programs_are_the_same_in_both_modes() -> fuseline::Result<()> {
         let all = Case::all();
         for numerics in [Numerics::Fast, Numerics::Exact] {
-            // One engine for all cases: they have many ops in common.
+            // One engine for all cases, since they share many ops.
             let mut engines = Vec::new();
             for mode in [Mode::Fused, Mode::Strict] {
                 let config = EngineConfig::new().mode(mode).numerics(numerics).compare_regions(false);

@@ -1,8 +1,7 @@
-//! `fuseline bench --restart`: what a second process has of what a first one compiled.
+//! `fuseline bench --restart`: how much a second process profits from the first one's compiles.
 //!
-//! Each program runs twice, in processes of their own that share a folder of executables, empty at
-//! first. Both start from nothing else: the plugin, its client and its threads are new each time,
-//! so the ratio is that of two processes, and not that of two engines.
+//! Each program runs twice, in two processes that share a disk cache, which is empty at first. Both
+//! start the plugin, its client and its threads anew, so the ratio compares processes, not engines.
 
 use std::path::Path;
 use std::process::Command;
@@ -18,10 +17,10 @@ use crate::failure::Failure;
 use crate::options::DeviceChoice;
 use crate::text::{say, time};
 
-/// How many steps are the first few.
+/// The number of first steps that are compared.
 const FIRST: usize = 10;
 
-/// A program, and what each of its two processes said.
+/// A program and the output of its two processes.
 struct Pair<'a> {
     case: &'a Case,
     cold: Value,
@@ -59,13 +58,13 @@ pub(super) fn run(args: &BenchArgs, cases: &[&Case], out: &mut String) -> Result
     Ok(Status::Good)
 }
 
-/// Runs a program as this command would, in a process of its own whose executables are in a folder;
-/// what it printed.
+/// Runs a program like this command, in a process of its own with this disk cache. Returns its
+/// output.
 fn process(args: &BenchArgs, case: &Case, folder: &Path) -> Result<Value, Failure> {
     let failed = |why: String| Failure::Run(format!("{}: {why}", case.name));
     let this = std::env::current_exe().map_err(|error| failed(error.to_string()))?;
     let mut command = Command::new(this);
-    // The same device, options, numbers and time.
+    // With the same device, options, numerics and time.
     command
         .args(std::env::args_os().skip(1).filter(|argument| argument != "--restart" && argument != "--json"));
     command.args(["--json", "--case", &case.name]);
@@ -82,7 +81,7 @@ fn process(args: &BenchArgs, case: &Case, folder: &Path) -> Result<Value, Failur
     serde_json::from_slice(&output.stdout).map_err(|error| failed(error.to_string()))
 }
 
-/// How long the first steps took, the first one or more.
+/// The duration of the first `count` steps.
 fn first(said: &Value, count: usize) -> Duration {
     let steps = said["step_ns"].as_array().into_iter().flatten();
     Duration::from_nanos(steps.take(count).filter_map(Value::as_u64).sum())

@@ -1,14 +1,14 @@
-//! `fuseline bench --serve CASE`: a program as the harness runs it, one line of JSON each way.
-//! `benches/peers/worker.py` is the same for the peers.
+//! `fuseline bench --serve CASE`: runs a program for the harness, which exchanges lines of JSON
+//! with it. `benches/peers/worker.py` does the same for the peers.
 //!
 //! - `{"do": "make"}` sets up the engine and the data; the answer has `versions`.
 //! - `{"do": "steps", "count": N}`; the answer has `nanoseconds`, one for each step, and
-//!   `counters`, what the engine has done so far. What is still under way after the last step is
-//!   waited for, and counts as part of it.
+//!   `counters`, the engine's counters so far. The last step includes the wait for everything still
+//!   in flight.
 //! - `{"do": "outputs"}`; the answer has `outputs`: names, and elements as base64 of little-endian
 //!   `f32`.
 //!
-//! What fails is answered with `error`. With `--floor` the steps are those of [`Floor`], which have
+//! A failure is answered with `error`. With `--floor` the steps are those of [`Floor`], which have
 //! no outputs (`null`).
 
 use std::io::{BufRead as _, Write as _};
@@ -39,7 +39,7 @@ pub(super) fn serve(args: &BenchArgs, case: &Case) -> Result<Status, Failure> {
     Ok(Status::Good)
 }
 
-/// What steps.
+/// What runs the steps.
 enum Steps {
     Program(Box<dyn Program>),
     Floor(Floor),
@@ -78,7 +78,7 @@ impl Served<'_> {
         let mode = self.args.mode.unwrap_or(ModeChoice::Fused);
         let (place, contract) = (&self.args.place, self.args.contract);
         let watched = match self.args.floor {
-            // Every region has its best executable, from the first step on.
+            // Every region has its best executable from the first step on.
             true => Watched::afresh(place, contract, mode.into(), Watch { events: true, times: false })?,
             false => Watched::as_usual(place, contract, mode.into(), self.args.compile_first)?,
         };

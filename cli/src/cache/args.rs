@@ -31,13 +31,13 @@ pub(crate) struct CacheArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum CacheCommand {
-    /// Compile what a run needs and the cache does not have, for this machine
+    /// Compile what a run needs and the cache lacks, for this machine
     #[command(after_help = WARM_HELP)]
     Warm(WarmArgs),
     /// List the entries
     #[command(after_help = LS_HELP)]
     Ls(LsArgs),
-    /// Say how many entries there are, how large they are, and for which environments
+    /// Show the number and size of the entries, and their environments
     Stats(StatsArgs),
     /// Open every entry and check it
     #[command(after_help = VERIFY_HELP)]
@@ -45,7 +45,7 @@ pub(crate) enum CacheCommand {
     /// Remove entries
     #[command(after_help = PRUNE_HELP)]
     Prune(PruneArgs),
-    /// Tell all about an entry: its ops, what it returns, its environment
+    /// Show everything about an entry: its ops, results and environment
     #[command(after_help = EXPLAIN_HELP)]
     Explain(ExplainArgs),
     /// Write executables to a bundle, for another machine like this one
@@ -79,7 +79,7 @@ impl CacheCommand {
     }
 }
 
-/// What every command has.
+/// Options of every subcommand.
 #[derive(Debug, Args)]
 pub(crate) struct Common {
     /// Print one JSON document
@@ -89,10 +89,10 @@ pub(crate) struct Common {
     pub(crate) dir: CacheDir,
 }
 
-/// Where the cache is.
+/// The location of the cache.
 #[derive(Debug, Args)]
 pub(crate) struct CacheDir {
-    /// Folder of the cache [default: that of the programs of this user]
+    /// Folder of the cache [default: the cache of this user's programs]
     #[arg(long = "cache-dir", value_name = "DIR")]
     pub(crate) dir: Option<PathBuf>,
 }
@@ -120,13 +120,13 @@ pub(crate) struct WarmArgs {
     /// The manifest of a run
     #[arg(value_name = "MANIFEST")]
     pub(crate) manifest: PathBuf,
-    /// How many compiles at once [default: as many as a run, which is from 2 to 4]
+    /// Number of concurrent compiles [default: as in a run, 2 to 4]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub(crate) jobs: Option<u32>,
-    /// Compile for devices that need not be here, by the plugin's name for them
+    /// Compile for devices that need not be present, by the plugin's name for them
     #[arg(long, value_name = "NAME")]
     pub(crate) target: Option<String>,
-    /// What the plugin is to describe them with; may be repeated
+    /// Describe the target devices to the plugin; may be repeated
     #[arg(long = "target-option", value_name = "NAME=VALUE", value_parser = client_option, requires = "target")]
     pub(crate) target_options: Vec<(String, Value)>,
     #[command(flatten)]
@@ -162,7 +162,7 @@ Exit status:
 
 #[derive(Debug, Args)]
 pub(crate) struct VerifyArgs {
-    /// Remove what is damaged
+    /// Remove damaged entries
     #[arg(long)]
     pub(crate) remove: bool,
     #[command(flatten)]
@@ -182,23 +182,23 @@ Examples:
 #[command(group = ArgGroup::new("what").required(true).multiple(true)
     .args(["max_size", "max_age", "environment", "quarantine", "all"]))]
 pub(crate) struct PruneArgs {
-    /// Leave at most so many bytes: a number, with K, M or G for 1024, 1024² or 1024³ of them
+    /// Leave at most this many bytes: a number, with K, M or G for 1024, 1024² or 1024³
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub(crate) max_size: Option<u64>,
-    /// Remove what was not used for so long: a number, with s, m, h or d for seconds, minutes,
-    /// hours or days
+    /// Remove entries that were not used for this long: a number, with s, m, h or d for seconds,
+    /// minutes, hours or days
     #[arg(long, value_name = "AGE", value_parser = age)]
     pub(crate) max_age: Option<Duration>,
-    /// Remove what belongs to environments whose fingerprints begin so
+    /// Remove entries of environments whose fingerprints begin with this
     #[arg(long, value_name = "PREFIX", value_parser = prefix)]
     pub(crate) environment: Option<String>,
-    /// Have tried again what is in quarantine
+    /// Lift the quarantine of all regions
     #[arg(long)]
     pub(crate) quarantine: bool,
     /// Remove every entry
     #[arg(long)]
     pub(crate) all: bool,
-    /// Only say what would be removed
+    /// Only show what would be removed
     #[arg(long)]
     pub(crate) dry_run: bool,
     #[command(flatten)]
@@ -218,7 +218,7 @@ Exit status:
 
 #[derive(Debug, Args)]
 pub(crate) struct ExplainArgs {
-    /// The beginning of a region's key or of an entry's name, as `ls` has them
+    /// The beginning of a region's key or of an entry's name, as `ls` shows them
     #[arg(value_name = "KEY", value_parser = prefix)]
     pub(crate) key: String,
     /// Also print the region as a StableHLO module
@@ -244,10 +244,10 @@ pub(crate) struct ExportArgs {
     /// The bundle
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
-    /// Only entries whose region's key or name begins so [default: all]
+    /// Only entries whose region key or name begins with one of these [default: all]
     #[arg(value_name = "KEY", value_parser = prefix)]
     pub(crate) keys: Vec<String>,
-    /// What the bundle is sealed with [default: FUSELINE_CACHE_BUNDLE_KEY_FILE]
+    /// Key that seals the bundle [default: FUSELINE_CACHE_BUNDLE_KEY_FILE]
     #[arg(long, value_name = "FILE")]
     pub(crate) key_file: Option<PathBuf>,
     #[command(flatten)]
@@ -270,14 +270,14 @@ pub(crate) struct ImportArgs {
     /// The bundle
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
-    /// What the bundle was sealed with [default: FUSELINE_CACHE_BUNDLE_KEY_FILE]
+    /// Key that the bundle was sealed with [default: FUSELINE_CACHE_BUNDLE_KEY_FILE]
     #[arg(long, value_name = "FILE")]
     pub(crate) key_file: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) common: Common,
 }
 
-/// A number, and what follows it.
+/// Splits a text into a number and what follows it.
 fn number(text: &str) -> Option<(u64, &str)> {
     let end = text.find(|char: char| !char.is_ascii_digit()).unwrap_or(text.len());
     Some((text[..end].parse().ok()?, &text[end..]))

@@ -79,7 +79,7 @@ fn here(plugin: &std::path::Path, config: DiskCacheConfig) -> Result<Environment
     })
 }
 
-/// Parts that differ: name, there, here. `None` if that is not known.
+/// The parts that differ: name, value in the entry, value here. `None` if they are unknown.
 fn differences<'a>(
     here: Option<&'a Environment>,
     there: Option<&'a Environment>,

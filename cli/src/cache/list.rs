@@ -17,7 +17,7 @@ pub(super) fn ls(args: &LsArgs, out: &mut String) -> Result<Status, Failure> {
         return Ok(empty(args.common.json, out));
     };
     let mut opened = Opened::of(&folder)?;
-    // Notes are no one's work; `stats` counts them.
+    // Crash notes are not listed; `stats` counts them.
     opened.entries.retain(|(_, entry)| entry.kind() != EntryKind::Note);
     opened.entries.sort_by_key(|(file, _)| std::cmp::Reverse(file.used));
     if args.common.json {
@@ -90,7 +90,7 @@ fn tell_damaged(opened: &Opened) {
     }
 }
 
-/// Columns; numbers need no more than the others.
+/// Prints a table. Numbers need no special alignment.
 fn table<const N: usize>(rows: &[[String; N]], out: &mut String) {
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
     let widths: [usize; N] = std::array::from_fn(width);
@@ -119,7 +119,7 @@ pub(super) fn stats(args: &StatsArgs, out: &mut String) -> Result<Status, Failur
     }
     let all: Vec<Entry> = opened.entries.iter().map(|(_, entry)| entry.clone()).collect();
     let known = folder.environments(&all);
-    // What people tell environments apart by.
+    // The parts by which people tell environments apart.
     let words = |environment: &str| {
         let parts: BTreeMap<&str, &str> = known.get(environment)?.parts().collect();
         let names = ["platform", "PJRT version", "numerics", "processor model name", "threads"];

@@ -1,5 +1,5 @@
-//! `fuseline cache`: what runs keep for each other, looked at, filled ahead of time, carried to
-//! other machines, and removed.
+//! `fuseline cache`: inspects the disk cache, fills it ahead of time, moves it to other machines,
+//! and removes entries.
 
 pub(crate) mod args;
 mod bundle;
@@ -40,24 +40,24 @@ impl CacheDir {
         })
     }
 
-    /// The folder, to look at it. `None` if there is none.
+    /// Opens the folder for inspection. `None` if it does not exist.
     fn look(&self) -> Result<Option<Folder>, Failure> {
         Folder::look(&self.config()?).map_err(Failure::run)
     }
 
-    /// The folder, to look at what is in it.
+    /// Opens the folder for inspection. Fails if it does not exist.
     fn look_into(&self) -> Result<Folder, Failure> {
         self.look()?
             .ok_or_else(|| Failure::Run("there is no cache yet: no program has stored anything".to_owned()))
     }
 
-    /// The folder, to change it.
+    /// Opens the folder for changes.
     fn open(&self) -> Result<Folder, Failure> {
         Folder::open(&self.config()?).map_err(Failure::run)
     }
 }
 
-/// Every entry, as far as it can be read; and what is wrong with the others.
+/// All readable entries, and the problems of the others.
 #[derive(Default)]
 struct Opened {
     entries: Vec<(EntryFile, Entry)>,
@@ -70,7 +70,7 @@ impl Opened {
         for file in folder.files().map_err(Failure::run)? {
             match folder.read(&file) {
                 Ok(Some(entry)) => opened.entries.push((file, entry)),
-                // It went away meanwhile.
+                // It was removed meanwhile.
                 Ok(None) => {}
                 Err(error) => opened.damaged.push((file, error.to_string())),
             }
@@ -79,12 +79,12 @@ impl Opened {
     }
 }
 
-/// Whether one of the two names of an entry begins so.
+/// Whether the region key or the name of an entry begins with `prefix`.
 fn is_meant(file: &EntryFile, entry: &Entry, prefix: &str) -> bool {
     file.name().starts_with(prefix) || entry.region().starts_with(prefix)
 }
 
-/// As much of a key as tells it from others.
+/// The beginning of a key, long enough to be unique in practice.
 fn short(key: &str) -> &str {
     key.get(..8).unwrap_or(key)
 }
@@ -105,7 +105,7 @@ fn seconds(time: SystemTime) -> u64 {
     time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
-/// The file with the key of a bundle.
+/// The key file of a bundle.
 fn key_file(given: Option<&PathBuf>) -> Result<PathBuf, Failure> {
     let variable = || std::env::var_os("FUSELINE_CACHE_BUNDLE_KEY_FILE").filter(|value| !value.is_empty());
     given.cloned().or_else(|| variable().map(PathBuf::from)).ok_or_else(|| {

@@ -14,7 +14,7 @@ use crate::failure::Failure;
 use crate::text::say;
 
 pub(super) fn run(args: &PruneArgs, out: &mut String) -> Result<Status, Failure> {
-    // To look is enough for saying what would be done, and for finding out that there is nothing.
+    // Inspection suffices for a dry run, and to find that there is nothing to do.
     let Some(mut folder) = args.common.dir.look()? else {
         match args.common.json {
             true => {
@@ -63,7 +63,7 @@ pub(super) fn run(args: &PruneArgs, out: &mut String) -> Result<Status, Failure>
     Ok(Status::Good)
 }
 
-/// What any of the options says, the least recently used first.
+/// The entries that any of the options selects, least recently used first.
 fn choose(args: &PruneArgs, folder: &Folder) -> Result<Vec<EntryFile>, Failure> {
     let mut files = folder.files().map_err(Failure::run)?;
     files.sort_by_key(|file| file.used);
@@ -74,7 +74,7 @@ fn choose(args: &PruneArgs, folder: &Folder) -> Result<Vec<EntryFile>, Failure> 
     for file in files {
         let is_old =
             args.max_age.is_some_and(|most| now.duration_since(file.used).is_ok_and(|age| age > most));
-        // Only this one asks what is in an entry.
+        // Only this option needs the contents of an entry.
         let is_of = |prefix: &String| {
             folder
                 .read(&file)

@@ -105,7 +105,7 @@ pub(super) fn run(args: &WarmArgs, out: &mut String) -> Result<Status, Failure> 
     Ok(if is_good { Status::Good } else { Status::Bad })
 }
 
-/// A bar on standard error; on anything but a terminal it stays invisible.
+/// A progress bar on standard error, shown on terminals only.
 fn progress(regions: u64) -> ProgressBar {
     let bar = ProgressBar::new(regions);
     if let Ok(style) = ProgressStyle::with_template("{wide_bar} {pos}/{len} regions, {eta} left") {

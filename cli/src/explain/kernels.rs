@@ -1,11 +1,11 @@
-//! Which ops of a region became one kernel.
+//! Finds which ops of a region became one kernel.
 //!
-//! XLA tells: an executable's optimised program has one instruction for each kernel, and each
-//! instruction remembers the line of our module that it comes from. An op can be in several kernels
-//! (XLA computes cheap ops again rather than storing them) or in none (folded, merged with an equal
-//! one, turned into a view). Only the few fields that are needed are decoded.
+//! XLA provides this: the optimized program of an executable has one instruction for each kernel,
+//! and each instruction has the line of our module that it comes from. An op can be in several
+//! kernels (XLA recomputes cheap ops rather than storing them) or in none (folded, merged with an
+//! equal one, turned into a view). Only the few fields that are needed are decoded.
 //!
-//! Where there is no such program, the classes of the op table give an estimate.
+//! Without such a program, the classes of the op table give an estimate.
 
 use std::collections::HashMap;
 
@@ -16,7 +16,7 @@ use fuseline::fusion::op::Fusibility;
 use fuseline::pjrt::OptimizedProgram;
 use prost::Message;
 
-/// Where the kernels are known from.
+/// The source of the kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Basis {
     /// The program that the compiler returned.
@@ -25,12 +25,12 @@ pub(super) enum Basis {
     Estimated,
 }
 
-/// What the device runs as one piece.
+/// A unit that the device runs as one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Kernel {
     /// The compiler's name for it.
     pub(super) name: String,
-    /// What it is, in a few words.
+    /// A short description.
     pub(super) kind: String,
     /// The ops it computes, ascending.
     pub(super) nodes: Vec<usize>,
@@ -56,7 +56,7 @@ impl Kernels {
         Kernels { basis, all, of }
     }
 
-    /// The kernels of a region: as compiled if the program can be read, else estimated.
+    /// The kernels of a region: compiled ones if the program can be read, otherwise an estimate.
     pub(super) fn of(graph: &Graph, compiled: Option<(&OptimizedProgram, &Module)>) -> Kernels {
         let read = compiled.and_then(|(program, module)| read(program, module, graph));
         match read {
@@ -70,7 +70,7 @@ impl Kernels {
         &self.of[node]
     }
 
-    /// What a kernel is called in the output: `A`, `B`, ... `Z`, `A1`, ...
+    /// The name of a kernel in the output: `A`, `B`, ... `Z`, `A1`, ...
     pub(super) fn letter(index: usize) -> String {
         let letter = char::from(b'A' + (index % 26) as u8);
         match index / 26 {
@@ -79,7 +79,7 @@ impl Kernels {
         }
     }
 
-    /// Why an op is where it is, in a clause.
+    /// Why an op is in its kernel, as a clause.
     pub(super) fn why(&self, graph: &Graph, node: usize) -> String {
         let class = graph.nodes()[node].signature().def().fusibility;
         let list = |kernels: &[usize]| {
@@ -163,11 +163,10 @@ struct OpMetadata {
     source_line: i32,
 }
 
-/// A program whose computations nest deeper than this is not followed further.
+/// The depth at which nested computations are no longer followed.
 const MAX_DEPTH: usize = 8;
 
-/// The kernels of an optimised program; `None` when it cannot be read, or does not remember where
-/// it comes from.
+/// The kernels of an optimized program; `None` if it cannot be read or lacks source lines.
 fn read(program: &OptimizedProgram, module: &Module, graph: &Graph) -> Option<Vec<Kernel>> {
     let bytes = program.bytes.as_slice();
     let hlo = match program.format.as_str() {
@@ -193,9 +192,8 @@ fn read(program: &OptimizedProgram, module: &Module, graph: &Graph) -> Option<Ve
     (!kernels.is_empty() || graph.nodes().is_empty()).then_some(kernels)
 }
 
-/// Whether an instruction moves elements only. XLA makes such instructions when it rewrites others
-/// and has them remember the line of those; so they tell of ops that move elements, and of no
-/// others.
+/// Whether an instruction only moves elements. XLA creates such instructions when it rewrites
+/// others and copies their source line. So they are attributed only to ops that move elements.
 fn moves(opcode: &str) -> bool {
     matches!(
         opcode,
@@ -217,18 +215,18 @@ struct Reader<'a> {
     module: &'a Module,
     graph: &'a Graph,
     kernels: Vec<Kernel>,
-    /// Kernels that are a product or a convolution and do not remember a line.
+    /// Kernels that are a product or a convolution without a source line.
     nameless: Vec<usize>,
 }
 
 impl Reader<'_> {
-    /// Every instruction of a computation that is run by itself is a kernel.
+    /// Each instruction of a computation that is run by itself is a kernel.
     fn kernels_of(&mut self, computation: i64, depth: usize) {
         let Some(&computation) = self.computations.get(&computation) else { return };
         for instruction in &computation.instructions {
             let kind = match instruction.opcode.as_str() {
                 "parameter" | "constant" | "tuple" | "get-tuple-element" | "bitcast" => continue,
-                // XLA's CPU backend wraps what it splits over threads in a call.
+                // XLA's CPU backend wraps an op that it splits over threads in a call.
                 "call" if depth < MAX_DEPTH => {
                     for &called in &instruction.called {
                         self.kernels_of(called, depth + 1);
@@ -254,8 +252,8 @@ impl Reader<'_> {
         }
     }
 
-    /// XLA writes batched products anew, without a line. When as many products have no kernel as
-    /// kernels have no product, they belong together, in order.
+    /// XLA rewrites batched products without a source line. If as many products have no kernel as
+    /// kernels have no product, they are matched in order.
     fn name_contractions(&mut self) {
         let known = |node: &usize| self.kernels.iter().any(|kernel| kernel.nodes.contains(node));
         let classes = self.graph.nodes().iter().map(|node| node.signature().def().fusibility).enumerate();
@@ -268,11 +266,11 @@ impl Reader<'_> {
         }
     }
 
-    /// The ops that an instruction comes from. What a reduction reduces with is not followed: equal
-    /// ones are shared, so their lines may be those of another op.
+    /// The ops that an instruction comes from. The reducer of a reduction is not followed: XLA
+    /// shares equal reducers, so their lines may belong to another op.
     fn nodes_of(&self, instruction: &HloInstruction, nodes: &mut Vec<usize>, depth: usize) {
         let opcode = instruction.opcode.as_str();
-        // A fusion remembers the line of its last instruction, which speaks for itself.
+        // A fusion has the line of its last instruction, which is visited itself.
         if !matches!(opcode, "fusion" | "call" | "parameter" | "constant") {
             let line = instruction.metadata.as_ref().map_or(0, |metadata| metadata.source_line);
             let node = usize::try_from(line).ok().and_then(|line| self.module.node_of_line(line));
@@ -296,10 +294,10 @@ impl Reader<'_> {
     }
 }
 
-/// An estimate from the op table: elementwise ops and moves join the kernel of an operand, a
-/// reduction ends its kernel, the rest stands by itself, and sources stand in their users. A kernel
-/// has a level above those it reads, and an op joins one only if everything else it reads lies
-/// below that level, so that kernels never wait for each other in a circle.
+/// Estimates the kernels from the op table. Elementwise ops and moves join the kernel of an
+/// operand. A reduction ends its kernel. Other ops form kernels of their own, and sources belong to
+/// their users. A kernel has a level above those it reads. An op joins a kernel only if everything
+/// else it reads lies below that level, so kernels never depend on each other in a cycle.
 fn estimate(graph: &Graph) -> Vec<Kernel> {
     let mut kernels: Vec<Kernel> = Vec::new();
     let mut levels: Vec<usize> = Vec::new();
@@ -372,8 +370,8 @@ mod tests {
         let graph = graph();
         let region = CanonRegion::new(graph.clone(), Box::new([false]));
         let module = lower(&region, &[2, 3], &Aliases::none(), Numerics::Fast);
-        // Line 3 is the first op. Kernel one: the sum and the product; two, inside a call: the sum
-        // again, negated.
+        // Line 3 is the first op. Kernel one has the sum and the product. Kernel two, inside a
+        // call, has the sum again, negated.
         let computation =
             |id, instructions: &[HloInstruction]| HloComputation { id, instructions: instructions.to_vec() };
         let hlo = HloModule {

@@ -1,21 +1,21 @@
-//! Places for the boxes of a graph: in layers, from top to bottom.
+//! Lays out the boxes of a graph in layers, from top to bottom.
 //!
-//! The method of Sugiyama, Tagawa and Toda (1981): boxes go into layers so that every edge leads
-//! down; an edge that passes a layer has a place there, as if it were a narrow box; each layer is
-//! put in the order of its neighbours' means, down and up in turn; then each box moves as close to
-//! the mean of its neighbours as the order allows (least squares under order constraints, by
-//! pooling adjacent violators). Linear in boxes and passed layers but for the sorting.
+//! The method of Sugiyama, Tagawa and Toda (1981). Boxes are assigned to layers so that every edge
+//! leads down. An edge that crosses a layer occupies a slot there, like a narrow box. Each layer is
+//! sorted by the means of its neighbours, down and up in turn. Then each box moves as close to the
+//! mean of its neighbours as the order allows (least squares under order constraints, by pooling
+//! adjacent violators). The time is linear in boxes and crossed layers, except for the sorting.
 
-/// Sweeps down and up for the order, and for the places.
+/// The number of sweeps down and up, for the order and for the positions.
 const SWEEPS: usize = 8;
 
-/// Passed layers of all edges together beyond which edges are drawn straight instead.
+/// The total number of layer crossings beyond which edges are drawn straight.
 const MAX_BENDS: usize = 20_000;
 
-/// Width of an edge that passes a layer.
+/// The width of an edge that crosses a layer.
 const LANE: f64 = 8.0;
 
-/// Boxes and edges with places. The top left corner of all is at the origin.
+/// Positions of boxes and edges. The top left corner of the whole is the origin.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Layout {
     /// Top left corner of each box.
@@ -26,7 +26,7 @@ pub(super) struct Layout {
     pub(super) height: f64,
 }
 
-/// One place in a layer: a box, or an edge that passes.
+/// A slot in a layer: a box, or an edge that crosses.
 struct Slot {
     width: f64,
     above: Vec<usize>,
@@ -99,8 +99,8 @@ pub(super) fn layout(sizes: &[(f64, f64)], edges: &[(usize, usize)], gap: (f64, 
     Layout { boxes, edges: routed, width, height: (y - gap.1).max(0.0) }
 }
 
-/// The layer of each box: below everything that leads to it; and what nothing leads to, right above
-/// its first user.
+/// The layer of each box: below all its predecessors. A box without predecessors is right above its
+/// first user.
 fn layers(count: usize, edges: &[(usize, usize)]) -> Vec<usize> {
     let mut layer = vec![0; count];
     let mut sorted = edges.to_vec();
@@ -123,7 +123,7 @@ fn layers(count: usize, edges: &[(usize, usize)]) -> Vec<usize> {
     layer
 }
 
-/// Puts each row in the order of its neighbours' means.
+/// Sorts each row by the means of its neighbours.
 fn order(slots: &mut [Slot], rows: &mut [Vec<usize>]) {
     let mut rank = vec![0.0; slots.len()];
     let number = |row: &[usize], rank: &mut [f64]| {
@@ -176,8 +176,8 @@ fn place(slots: &mut [Slot], rows: &[Vec<usize>], gap: f64) {
                     middle.map_or(slots[slot].x, |middle| middle - slots[slot].width / 2.0)
                 })
                 .collect();
-            // Without the widths to the left of it, a box's place may be anything that does not
-            // decrease.
+            // After subtracting the widths to the left, the positions only need to be
+            // non-decreasing.
             let mut offset = 0.0;
             let mut offsets = Vec::with_capacity(row.len());
             for &slot in row {
@@ -193,7 +193,7 @@ fn place(slots: &mut [Slot], rows: &[Vec<usize>], gap: f64) {
     }
 }
 
-/// The non-decreasing sequence nearest to `targets`, by squares.
+/// The non-decreasing sequence with the least squared distance to `targets`.
 fn pool(targets: &[f64]) -> Vec<f64> {
     let mut blocks: Vec<(f64, usize)> = Vec::new();
     for &target in targets {

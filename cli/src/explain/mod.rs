@@ -1,4 +1,4 @@
-//! `fuseline explain`: what became of a program, as text, as a page and as a picture.
+//! `fuseline explain`: describes the regions and kernels of a program as text, page and picture.
 
 mod kernels;
 mod layout;
@@ -18,7 +18,7 @@ use crate::text::{count, note, say, time};
 use crate::{Status, load, report};
 use kernels::{Basis, Kernels};
 
-/// All that is known of a program's run.
+/// Everything that is known of a program's runs.
 struct Explanation {
     name: String,
     ops: usize,
@@ -26,13 +26,13 @@ struct Explanation {
     place: String,
     /// The first run, which compiles.
     first: Story,
-    /// The second one.
+    /// The second run.
     second: Story,
     names: Names,
     /// The kernels of each region of the first run.
     kernels: Vec<Kernels>,
     times: [Duration; 2],
-    /// When things happened, in both.
+    /// The timeline of both runs.
     timeline: Timeline,
 }
 
@@ -61,7 +61,7 @@ pub(crate) fn run(args: &ExplainArgs, out: &mut String) -> Result<Status, Failur
 
 fn explain(watched: &Watched, prepared: &PreparedProgram) -> Result<Explanation, Failure> {
     let timeline = watched.timeline().cloned().unwrap_or_default();
-    // What uploading told is not part of a run.
+    // Events of the uploads do not belong to a run.
     drop(watched.events());
     timeline.clear();
     let once = |name| {
@@ -90,8 +90,7 @@ fn explain(watched: &Watched, prepared: &PreparedProgram) -> Result<Explanation,
     })
 }
 
-/// The kernels of a region, from the executable that it or an equal region before it was compiled
-/// to.
+/// The kernels of a region, from its executable or that of an equal earlier region.
 fn kernels_of(story: &Story, index: usize) -> Kernels {
     let graph = story.regions[index].contents.canon().graph();
     let compiled = story.module_of(index).and_then(|(place, module)| {
@@ -102,7 +101,7 @@ fn kernels_of(story: &Story, index: usize) -> Kernels {
 }
 
 impl Explanation {
-    /// Why a region starts where it does, in a clause.
+    /// Why a region starts where it does, as a clause.
     fn start(&self, index: usize) -> String {
         match index.checked_sub(1).map(|before| &self.first.regions[before]) {
             None => "with the program".to_owned(),
@@ -121,7 +120,7 @@ impl Explanation {
             .sum()
     }
 
-    /// How much there is to do: `12 ops and 3 constants`. Constants of the file are recorded as ops
+    /// The size of the program: `12 ops and 3 constants`. Constants of the file are recorded as ops
     /// too.
     fn size_words(&self) -> String {
         let recorded: usize = self.first.regions.iter().map(|region| region.reference().ops).sum();
@@ -133,7 +132,7 @@ impl Explanation {
         }
     }
 
-    /// What the first run cost, and what of it was compiling.
+    /// The duration of the first run and its share of compiling.
     fn cold_words(&self) -> String {
         let compiles = self.first.regions.iter().filter(|region| region.compile.is_some()).count();
         format!(
@@ -144,7 +143,7 @@ impl Explanation {
         )
     }
 
-    /// What the cache made of the second run.
+    /// The cache hits and misses of the second run.
     fn warm_words(&self) -> String {
         let regions = &self.second.regions;
         let hits = regions.iter().filter(|region| matches!(region.source, Source::Hit { .. })).count();
@@ -160,7 +159,7 @@ impl Explanation {
         self.second.regions.iter().filter(|region| matches!(region.source, Source::Miss(_)))
     }
 
-    /// Where the kernels are known from, in a sentence.
+    /// The source of the kernels, as a sentence.
     fn basis_words(&self) -> &'static str {
         let compiled = self.kernels.iter().filter(|kernels| kernels.basis == Basis::Compiled).count();
         match compiled {

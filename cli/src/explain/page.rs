@@ -1,5 +1,4 @@
-//! The page: the diagram, and everything that the text says, for reading in a browser. It needs
-//! nothing from a network.
+//! The page: the diagram and everything that the text says, for a browser. It needs no network.
 
 use fuseline::fusion::Printable;
 use fuseline::fusion::graph::Ref;

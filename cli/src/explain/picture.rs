@@ -12,10 +12,10 @@ use super::layout::{Layout, layout};
 use crate::region_history::{attributes, typed};
 use crate::text::count;
 
-/// Number of colours; kernels beyond take them again.
+/// The number of colours; further kernels reuse them.
 pub(super) const COLOURS: usize = 10;
 
-/// The colours: name, on light paper, on dark.
+/// The colours: name, value on a light page, value on a dark page.
 const PALETTE: [(&str, &str, &str); 17] = [
     ("paper", "#ffffff", "#15171b"),
     ("ink", "#1c1e21", "#e7e9ed"),
@@ -36,7 +36,7 @@ const PALETTE: [(&str, &str, &str); 17] = [
     ("k9", "#d6dbe4", "#454d5b"),
 ];
 
-/// How the diagram looks, in names of colours.
+/// The style of the diagram, with the names of colours.
 const RULES: &str = r#"
 svg.diagram { background: var(--paper); font: 12px ui-monospace, "SF Mono", Menlo, Consolas, monospace; }
 svg.diagram text { fill: var(--ink); }
@@ -75,8 +75,8 @@ pub(super) fn style() -> String {
     )
 }
 
-/// The style of the diagram as a file of its own: with plain colours, since not every viewer of SVG
-/// knows variables.
+/// The style of a stand-alone diagram: with literal colours, since not every SVG viewer supports
+/// variables.
 fn plain_style() -> String {
     let (mut light, mut dark) = (RULES.to_owned(), RULES.to_owned());
     for (name, on_light, on_dark) in PALETTE {
@@ -86,14 +86,14 @@ fn plain_style() -> String {
     format!("{light}@media (prefers-color-scheme: dark) {{{dark}}}\n")
 }
 
-/// Width of a character of the type above, and of the smaller one.
+/// Widths of a character of the normal font and of the smaller one.
 const CHARACTER: f64 = 7.3;
 const SMALL: f64 = 6.4;
 const MARGIN: f64 = 16.0;
 /// Height of a region's title.
 const TITLE: f64 = 52.0;
 
-/// A box of a region: a value that comes in, or an op.
+/// A box of a region: an input or an op.
 struct Item {
     class: String,
     lines: [String; 2],
@@ -119,17 +119,17 @@ struct Drawn {
     size: (f64, f64),
 }
 
-/// The picture as a file of its own.
+/// The picture as a stand-alone file.
 pub(super) fn file(explanation: &Explanation) -> String {
     let drawn = diagram(explanation, true).into_string();
     format!("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n{drawn}\n")
 }
 
-/// The picture. `alone` says whether it carries its style with it.
+/// The picture. `alone` adds the style.
 pub(super) fn diagram(explanation: &Explanation, alone: bool) -> Markup {
     let regions: Vec<Drawn> =
         (0..explanation.first.regions.len()).map(|index| draw(explanation, index)).collect();
-    // Which region makes each value, and in which box.
+    // The region and the box that make each value.
     let mut makers: HashMap<ValueId, (usize, usize)> = HashMap::new();
     let mut between = Vec::new();
     for (index, region) in explanation.first.regions.iter().enumerate() {
@@ -160,7 +160,7 @@ pub(super) fn diagram(explanation: &Explanation, alone: bool) -> Markup {
         let y = y + TITLE + top;
         (x, y, y + height)
     };
-    // Down from the op, between the regions on the way, and to the box of the value.
+    // Down from the op, between the regions on the way, to the box of the value.
     let route = |from: (usize, usize), to: (usize, usize)| {
         let ((x, _, y), (to_x, to_y, _)) = (centre(from), centre(to));
         let mut points = vec![(x, y)];
@@ -192,7 +192,7 @@ pub(super) fn diagram(explanation: &Explanation, alone: bool) -> Markup {
 }
 
 impl Drawn {
-    /// How far the items stand from the left edge: in the middle, where the title is wider.
+    /// The distance of the items from the left edge. They are centred if the title is wider.
     fn inset(&self) -> f64 {
         (self.size.0 - self.layout.width) / 2.0
     }
@@ -341,7 +341,7 @@ fn curve(points: &[(f64, f64)]) -> String {
     path
 }
 
-/// A number with one digit after the point at most.
+/// Formats a number with at most one decimal.
 fn number(value: f64) -> String {
     let text = format!("{value:.1}");
     text.strip_suffix(".0").map_or(text.clone(), str::to_owned)

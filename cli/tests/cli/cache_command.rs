@@ -1,7 +1,7 @@
-//! `fuseline cache`, as its users meet it: commands in, exit status and text out, with a folder for
-//! each test.
+//! `fuseline cache` as users see it: commands in, exit status and text out, with a folder for each
+//! test.
 //!
-//! What fills the folders is the plugin that is found; without one the tests skip aloud, but for
+//! The plugin that is found fills the folders. Without one, all tests skip with a message except
 //! those of an empty cache.
 
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::answer::Answer;
 use crate::support;
 
-/// A cache of one user, whose home this is.
+/// A cache of one user, with its home folder.
 struct Home(tempfile::TempDir);
 
 impl Home {
@@ -68,7 +68,7 @@ fn program(engine: &Engine) -> Result<Vec<f32>> {
     Ok(numbers)
 }
 
-/// A manifest of the program. `None` without a plugin.
+/// A manifest of the program, or `None` without a plugin.
 fn manifest(root: &Path) -> Option<String> {
     let path = root.join("run.jsonl");
     let engine = support::plugin(support::config().without_disk_cache().manifest(&path))?;
@@ -77,7 +77,7 @@ fn manifest(root: &Path) -> Option<String> {
     Some(path.into_os_string().into_string().expect("UTF-8"))
 }
 
-/// A home whose cache has the program.
+/// A home whose cache has the program's executables.
 fn warm() -> Option<Home> {
     let home = Home::new();
     let manifest = manifest(home.0.path())?;
@@ -85,7 +85,7 @@ fn warm() -> Option<Home> {
     Some(home)
 }
 
-/// Runs the program where nothing may be compiled.
+/// Runs the program in cache-only mode.
 fn runs(home: &Home) -> Result<Vec<f32>> {
     program(&support::config().disk_cache(home.place()).cache_only(true).build()?)
 }
@@ -150,7 +150,7 @@ fn a_target_is_compiled_for_where_it_is_not() {
     assert_eq!(home.json(&line)["present"], 2);
     let there = config().client_option("platform", "tpu").client_option("kind", "v5 lite");
     program(&there.disk_cache(home.place()).cache_only(true).build().unwrap()).unwrap();
-    // XLA's plugin for CPUs compiles for none.
+    // XLA's CPU plugin compiles for no other target.
     if let Some(manifest) = self::manifest(home.0.path()) {
         home.cache(&["warm", &manifest, "--target", "cpu"]).ends_with(1).mentions(&["does not compile for"]);
     }
@@ -240,7 +240,7 @@ fn prune_takes_what_it_is_told() {
     }
     let would = home.json(&["prune", "--max-size", "0", "--dry-run"]);
     assert_eq!(would["removed"].as_array().unwrap().len(), before.len());
-    // The note of the plugin's file has no environment of the two.
+    // The note about the plugin's file belongs to neither environment.
     let removed = home.json(&["prune", "--environment", &environment[..20]]);
     assert_eq!(removed["removed"].as_array().unwrap().len(), 3, "{removed}");
     assert_eq!(home.entries().len(), before.len() - 3);
@@ -248,7 +248,7 @@ fn prune_takes_what_it_is_told() {
     assert!(home.entries().is_empty());
 }
 
-/// The least recently used go first.
+/// The least recently used entries are removed first.
 #[test]
 fn prune_leaves_the_latest() {
     let Some(home) = warm() else { return };
@@ -288,7 +288,7 @@ fn a_bundle_carries_executables_to_another_cache() {
     let after: Vec<_> = other.entries().iter().map(|entry| std::fs::read(entry).unwrap()).collect();
     assert!(before.iter().all(|entry| after.contains(entry)), "an entry was written again");
     assert_eq!(runs(&other).unwrap(), runs(&home).unwrap());
-    // The key of the user is in neither.
+    // The user's key is in neither file.
     let secret = std::fs::read(home.path("state/cache.key")).unwrap();
     let bytes = std::fs::read(bundle).unwrap();
     assert!(!bytes.windows(secret.len()).any(|window| window == secret));
@@ -322,11 +322,11 @@ fn of_a_bundle_that_is_wrong_nothing_is_imported() {
     refused(&good[..good.len() - 1], key, "cut off");
     refused(&good[..5], key, "cut off");
     refused(&[&good[..], b"x"].concat(), key, "1 bytes follow");
-    // Of no entry at all too.
+    // An empty entry, too.
     let none = [&good[..8], &[0; 4]].concat();
     refused(&[&none[..], b"x"].concat(), key, "1 bytes follow");
     refused(&[&none[..], &good[12..]].concat(), key, "bytes follow");
-    // A length that the entry itself does not have is not read: here it is that of a hole.
+    // A length that the entry does not have is not read: here it is the length of a sparse file.
     let mut long = good.clone();
     long[12..20].copy_from_slice(&(512u64 << 20).to_le_bytes());
     std::fs::write(bundle, &long).unwrap();
@@ -337,12 +337,12 @@ fn of_a_bundle_that_is_wrong_nothing_is_imported() {
     std::fs::write(bundle, &long).unwrap();
     std::fs::OpenOptions::new().write(true).open(bundle).unwrap().set_len(1 << 30).unwrap();
     import(&other).mentions(&["entry 1 of 3: it is no cache entry"]);
-    // What is no file is not waited for.
+    // A path that is not a regular file does not block.
     std::fs::remove_file(bundle).unwrap();
     pipe(Path::new(bundle));
     import(&other).mentions(&["not a regular file"]);
     std::fs::remove_file(bundle).unwrap();
-    // More than there may be here.
+    // More data than the limit.
     std::fs::write(bundle, &good).unwrap();
     let mut small = other.tool();
     small.args(["cache", "import", bundle, "--key-file", key]).env("FUSELINE_CACHE_MAX_BYTES", "100");
@@ -350,7 +350,7 @@ fn of_a_bundle_that_is_wrong_nothing_is_imported() {
     let another = home.path("another.key");
     std::fs::copy(home.path("state/cache.key"), &another).unwrap();
     refused(&good, another.to_str().unwrap(), "is the key the one that the bundle was exported with?");
-    // A key that others may read is none.
+    // A key that others may read is rejected.
     std::fs::set_permissions(key, std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
     refused(&good, key, "chmod go=");
 }
@@ -360,7 +360,7 @@ fn pipe(path: &Path) {
     rustix::fs::mknodat(rustix::fs::CWD, path, kind, mode, 0).unwrap();
 }
 
-/// Nothing but the bundle is written: neither what has a like name nor what a link leads to.
+/// Only the bundle is written: neither files of similar names nor the targets of links.
 #[test]
 fn exporting_touches_nothing_else() {
     let Some(home) = warm() else { return };
@@ -369,7 +369,7 @@ fn exporting_touches_nothing_else() {
     let (bundle, partial, other) = (folder.join("x"), folder.join("x.partial"), folder.join("other"));
     std::fs::write(&other, "mine").unwrap();
     std::os::unix::fs::symlink(&other, &partial).unwrap();
-    // What is exported over is exchanged, not written through.
+    // An export replaces the file instead of writing through it.
     std::os::unix::fs::symlink(&other, &bundle).unwrap();
     let key = home.path("bundle.key");
     let line = ["export", bundle.to_str().unwrap(), "--key-file", key.to_str().unwrap()];
@@ -380,7 +380,7 @@ fn exporting_touches_nothing_else() {
     home.cache(&["import", bundle.to_str().unwrap(), "--key-file", key.to_str().unwrap()]).ends_with(0);
 }
 
-/// Neither a bundle nor its key is made in a folder that somebody else's link leads to.
+/// Export writes no bundle or key into a folder behind another user's link.
 #[test]
 fn exporting_follows_no_link_of_others() {
     if !rustix::process::geteuid().is_root() {
@@ -413,8 +413,8 @@ fn exporting_follows_no_link_of_others() {
     }
 }
 
-/// A limit of file sizes (`ulimit -f`) is a full disk for what the tool writes: an error, and
-/// nothing left by halves.
+/// A file size limit (`ulimit -f`) acts like a full disk: the tool reports an error and leaves no
+/// partial file.
 #[test]
 fn a_limit_of_file_sizes_is_told() {
     let Some(home) = warm() else { return };
@@ -451,7 +451,7 @@ fn a_limit_of_file_sizes_is_told() {
     assert!(!page.exists());
 }
 
-/// Manifests that are no files are not waited for, and a line that has no end is not read to it.
+/// Manifests that are not regular files do not block, and an endless line is not read to its end.
 #[test]
 fn manifests_are_files_of_bounded_length() {
     let home = Home::new();
@@ -463,12 +463,12 @@ fn manifests_are_files_of_bounded_length() {
     home.cache(&["warm", &at("hole")]).ends_with(1).mentions(&["hole:1: it is no manifest"]);
     std::fs::File::create(home.path("hole")).and_then(|file| file.set_len(1 << 40)).unwrap();
     home.cache(&["warm", &at("hole")]).ends_with(1).mentions(&["at most 1073741824 bytes"]);
-    // Nor are they written to.
+    // They are not written to either.
     let engine = support::config().without_disk_cache().manifest(home.path("pipe")).build_reference();
     assert!(engine.unwrap_err().to_string().contains("cannot be opened"));
 }
 
-/// The variable, for programs that know nothing of it.
+/// The variable, for programs that do not use the tool.
 #[test]
 fn the_tool_runs_only_what_is_there() {
     let home = Home::new();
@@ -495,7 +495,7 @@ fn a_second_process_compiles_nothing_of_what_a_first_one_did() {
     let home = Home::new();
     let bench = |options: &[&str]| {
         let mut command = home.tool();
-        // One that others use is neither filled nor of use.
+        // A folder that others use is neither filled nor used.
         command.args(["bench", "--restart", "--only", "mlp/64", "--time", "0.001"]).args(options);
         Answer::of(command.output().expect("the tool starts"))
     };

@@ -1,7 +1,7 @@
-//! The command-line tool, as its users meet it: commands in, exit status and text out.
+//! The command-line tool as users see it: commands in, exit status and text out.
 //!
-//! Everything runs on the reference interpreter; what a plugin adds is tested where one is found,
-//! and skipped aloud where not.
+//! Everything runs on the reference interpreter. Tests of plugins skip with a message if none is
+//! found.
 
 mod untrusted;
 
@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use crate::answer::Answer;
 
-/// A folder that goes when this does.
+/// A temporary folder, removed on drop.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -49,7 +49,7 @@ fn fuseline<A: AsRef<std::ffi::OsStr>>(arguments: &[A]) -> Answer {
     Answer::of(tool().args(arguments).output().expect("the tool starts"))
 }
 
-/// Runs with a program file and more arguments, on the reference interpreter.
+/// Runs a program file on the reference interpreter, with further arguments.
 fn reference(command: &str, program: &Path, more: &[&str]) -> Answer {
     let program = program.to_str().expect("UTF-8");
     fuseline(&[&[command, program, "--device", "reference"], more].concat())
@@ -60,8 +60,7 @@ fn on_plugin(command: &str, program: &Path, more: &[&str]) -> Answer {
     fuseline(&[&[command, program.to_str().expect("UTF-8")], more].concat())
 }
 
-/// Whether there is a plugin; says so if not. A plugin that is there and cannot be used is a
-/// failure.
+/// Whether there is a plugin; prints a message if not. A plugin that cannot be used is a failure.
 #[allow(clippy::print_stdout, reason = "how a test says that it skips")]
 fn has_plugin() -> bool {
     static ANSWER: OnceLock<std::result::Result<(), String>> = OnceLock::new();
@@ -148,11 +147,11 @@ type Example = fn(&Engine) -> Result<(Vec<Tensor>, String)>;
 const EXAMPLES: [(&str, Example); 3] =
     [("elementwise_chain", elementwise_chain), ("mlp_step", mlp_step), ("attention", attention)];
 
-/// The files under `examples/programs` are what a capture writes. `FUSELINE_BLESS=1` writes them.
+/// The files under `examples/programs` match captures. `FUSELINE_BLESS=1` rewrites them.
 #[test]
 fn example_programs_are_captures() {
     for (name, record) in EXAMPLES {
-        // The checks of labels are ops too, and no part of the examples.
+        // Label checks are ops too, and are not part of the examples.
         let engine = EngineConfig::new().check_indices(false).build_reference().expect("needs nothing");
         let (_, json) = record(&engine).expect(name);
         let path = example(name);
@@ -160,7 +159,7 @@ fn example_programs_are_captures() {
             std::fs::write(&path, format!("{json}\n")).expect("written");
         }
         let there = std::fs::read_to_string(&path).expect(name);
-        // The last bits of library functions differ between machines: what stands before the
+        // The last bits of library functions differ between machines, so only the part before the
         // results is compared.
         let program = |json: &str| {
             let mut program: Value = serde_json::from_str(json).expect("JSON");
@@ -288,7 +287,7 @@ fn modules_regions_and_events_are_shown() {
 #[test]
 fn equal_regions_share_a_module() {
     let folder = Folder::new("share");
-    // Twice the negative, in Strict mode: two regions, one key.
+    // Twice the negation, in Strict mode: two regions, one key.
     let program = folder.file(
         "twice.json",
         r#"{"values":[{"id":0,"role":"input","shape":[2],"dtype":"f32","data":"AACAPwAAAEA="}],"ops":[
@@ -301,7 +300,7 @@ fn equal_regions_share_a_module() {
     assert_eq!(answer.out.matches("module @region").count(), 1);
 }
 
-/// A module of another front end runs, and becomes a program file that says the same.
+/// A module of another front end runs, and converts to an equal program file.
 #[test]
 fn modules_are_imported_and_run() {
     let folder = Folder::new("import");
@@ -462,7 +461,7 @@ fn a_device_that_cannot_be_used_is_a_failure_with_a_reason() {
 
 // ----- explain -----
 
-/// Checks that text is well-formed XML as far as tags and quotes go, and returns the names of the
+/// Checks that tags and quotes of a text are well-formed XML, and returns the names of the
 /// elements.
 fn elements(text: &str) -> Vec<String> {
     let mut open: Vec<String> = Vec::new();
@@ -583,7 +582,7 @@ fn a_page_that_cannot_be_written_is_a_failure() {
 
 // ----- doctor and devices -----
 
-/// A tool that finds no plugin: no variables, no Python, an empty folder.
+/// A command that finds no plugin: no variables, no Python, an empty folder.
 fn in_an_empty_world(folder: &Folder, arguments: &[&str]) -> Command {
     let mut command = tool();
     command
@@ -625,7 +624,7 @@ fn the_doctor_says_what_is_wrong_and_what_to_do() {
     assert_eq!(document["sources_without"].as_array().map(Vec::len), Some(4));
 }
 
-/// A library that is no plugin, and one that ends its process while it is loaded.
+/// A library that is no plugin, and one that ends its process when loaded.
 #[test]
 fn the_doctor_survives_what_it_looks_at() {
     let folder = Folder::new("crash");
@@ -659,7 +658,7 @@ fn the_doctor_computes_on_the_chosen_plugin() {
     assert_eq!(chosen.len(), 1);
     assert_eq!(chosen[0]["smoke"]["passed"], true);
     assert!(chosen[0]["client"]["devices"].as_array().is_some_and(|devices| !devices.is_empty()));
-    // A plugin that was named is the only one considered, also when it cannot be used.
+    // A plugin that was named is the only candidate, even if it cannot be used.
     let path = chosen[0]["path"].as_str().expect("a path");
     let document = Answer::of(
         tool().args(["doctor", "--json", "--device", "no/plugin.so"]).output().expect("the tool starts"),
@@ -748,7 +747,7 @@ fn a_wrong_command_line_is_told_on_standard_error() {
     }
 }
 
-/// A reader that is gone when the answer comes: a pipe whose reading end was closed before.
+/// The reader is gone before the answer: the reading end of the pipe is closed.
 #[test]
 fn a_reader_that_goes_away_is_no_panic() {
     let program = example("elementwise_chain");

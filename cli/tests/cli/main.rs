@@ -1,4 +1,4 @@
-//! The command-line tool, as its users meet it.
+//! Tests of the command-line tool.
 #![allow(missing_docs, clippy::unwrap_used, clippy::print_stdout, reason = "a test, which says its figures")]
 #![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "a test, on real threads")]
 

@@ -1,4 +1,4 @@
-//! What `fuseline run` and `fuseline explain` say about where the time goes.
+//! What `fuseline run` and `fuseline explain` report about where the time goes.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -40,7 +40,7 @@ fn a_run_says_where_the_time_went_and_writes_a_page() {
     says(&err, &["fuseline: wrote "]);
     let text = std::fs::read_to_string(&page).expect("a page");
     says(&text, &["<title>mlp_step", "run 5", "mlp_step: outputs[0]", "Regions by what they took"]);
-    // One document stays one document.
+    // The output stays a single document.
     let (status, out, _) = tool("run", &["--json", "--timeline", name]);
     assert_eq!(status, Some(0));
     assert!(serde_json::from_str::<serde_json::Value>(&out).is_ok(), "{out}");

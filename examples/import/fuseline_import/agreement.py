@@ -1,18 +1,18 @@
-"""What a program's outputs should be, and how closely another engine has to agree.
+"""Determines the expected outputs of a program, and how closely another engine has to agree.
 
-A tolerance follows from how far JAX's own results lie apart, by this rule. Each function is run three times: compiled
-as a whole in its own precision (`jax.jit`; these results are the expected ones), op by op in the same precision
-(`jax.disable_jit`), and in 64-bit floats. The spread of an output is the largest distance of any of its elements
-between the first run and the other two.
+A tolerance follows from the spread of JAX's own results. Each function runs three times: compiled
+as a whole in its own precision (`jax.jit`; these results are the expected ones), op by op in the
+same precision (`jax.disable_jit`), and in 64-bit floats. The spread of an output is the largest
+difference of any of its elements between the first run and the other two.
 
 * Integers and booleans must agree in all runs, and the check is `exact`.
 * Floats that agree in all runs to the last bit were never rounded, and the check is `exact`.
-* All other floats may be off by 8 times the spread, but never by less than 8 units in the last place of the output's
-  largest element; both because one sample of a rounding error says little of the next one. The check is `almost`, an
-  absolute tolerance, rounded up to one digit.
-* An output is refused if it keeps less than half of the digits of the coarsest float type in the program (a tolerance
-  above the root of that type's unit in the last place, times the largest element): it says more about rounding than
-  about the program.
+* All other floats may differ by 8 times the spread, but at least by 8 units in the last place of
+  the output's largest element; both because one sample of a rounding error says little about the
+  next one. The check is `almost`, an absolute tolerance, rounded up to one digit.
+* An output is refused if it keeps less than half of the digits of the coarsest float type in the
+  program (a tolerance above the root of that type's unit in the last place, times the largest
+  element): it says more about rounding than about the program.
 
 The parts of a complex number count as two elements.
 """
@@ -37,19 +37,19 @@ _WIDE = {np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16), np.dtype(np.float32
 
 @dataclass(frozen=True)
 class Output:
-    """One expected output with the check of it."""
+    """An expected output and its check."""
 
     label: str
     expected: np.ndarray
     # `{"check", "ulp", "tolerance"}` of the program format.
     check: dict[str, Any]
-    # Largest distance to the run op by op, and to the one in 64-bit floats; in the output's own
-    # unit.
+    # The largest difference from the run op by op, and from the one in 64-bit floats, in the
+    # output's own unit.
     by_op: float = 0.0
     wide: float = 0.0
 
     def words(self) -> str:
-        """The check and where it comes from, for people."""
+        """Describes the check and its origin, for people."""
         kind = f"{self.expected.dtype}{list(self.expected.shape)}"
         if self.check["check"] == "exact":
             return f"{self.label}: {kind}, exact"
@@ -60,17 +60,19 @@ class Output:
 
 
 def as_array(leaf: Any) -> np.ndarray:
-    """An argument or a result of a JAX function as an array; random keys as their words."""
+    """Converts an argument or a result of a JAX function to an array; random keys to their
+    words."""
     if isinstance(leaf, jax.Array) and jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
         leaf = jax.random.key_data(leaf)
     return np.asarray(leaf)
 
 
 def outputs(function: Callable, arguments: Sequence[Any], types: Iterable[np.dtype], in_float64: bool) -> list[Output]:
-    """Runs a function on JAX's CPU backend and says what each result should be and how closely.
+    """Runs a function on JAX's CPU backend and determines each result and its tolerance.
 
-    `types` are the element types that occur in the program. `in_float64` is to be off for a function that computes
-    something else in 64-bit floats, for example because it draws random numbers of the default type.
+    `types` are the element types of the program. Turn `in_float64` off for a function that computes
+    something else in 64-bit floats, for example because it draws random numbers of the default
+    type.
     """
     labels, expected = _run(jax.jit(function), arguments)
     with jax.disable_jit():
@@ -90,14 +92,15 @@ def outputs(function: Callable, arguments: Sequence[Any], types: Iterable[np.dty
 
 
 def _run(function: Callable, arguments: Sequence[Any]) -> tuple[list[str], list[np.ndarray]]:
-    """Names and arrays of the results."""
+    """Returns names and arrays of the results."""
     with jax.default_device(jax.devices("cpu")[0]):
         leaves = jax.tree_util.tree_leaves_with_path(function(*arguments))
     return ["result" + jax.tree_util.keystr(path) for path, _ in leaves], [as_array(leaf) for _, leaf in leaves]
 
 
 def _on_device(leaf: Any) -> Any:
-    """Compiled functions see JAX's arrays in place of NumPy's, whose rules differ; so must those run op by op."""
+    """Converts NumPy arrays to JAX's, whose rules differ. Compiled functions get JAX's arrays, so
+    functions that run op by op must too."""
     return jax.numpy.asarray(leaf) if isinstance(leaf, (np.ndarray, np.generic)) else leaf
 
 
@@ -141,14 +144,15 @@ def _is_float(dtype: np.dtype) -> bool:
 
 
 def _parts(array: np.ndarray) -> np.ndarray:
-    """The elements in 64-bit floats, a complex number as two."""
+    """Converts elements to 64-bit floats; a complex number becomes two."""
     if np.iscomplexobj(array):
         array = np.stack([array.real, array.imag])
     return array.astype(np.float64)
 
 
 def _distance(label: str, expected: np.ndarray, other: np.ndarray) -> float:
-    """The largest distance of two elements in the same place. What is not finite must be the same."""
+    """Returns the largest difference of two elements at the same position. Elements that are not
+    finite must be equal."""
     a, b = _parts(expected), _parts(other)
     finite = np.isfinite(a)
     if not np.array_equal(a[~finite], b[~finite], equal_nan=True) or not np.isfinite(b[finite]).all():
@@ -172,6 +176,6 @@ def _unit(dtype: np.dtype) -> float:
 
 
 def _rounded_up(value: float) -> float:
-    """The next larger number of one decimal digit."""
+    """Rounds up to one decimal digit."""
     exponent = math.floor(math.log10(value))
     return float(f"{math.ceil(value / 10.0**exponent)}e{exponent}")

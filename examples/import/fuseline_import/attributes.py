@@ -1,7 +1,7 @@
-"""Attributes of StableHLO and CHLO ops: what the program format calls them and how they are written there.
+"""Attributes of StableHLO and CHLO ops, with their names and values in the program format.
 
-An op that is not listed has no attributes. What the printed form leaves out at its default is written out, as the
-format wants it.
+An op that is not listed has no attributes. The format wants values that the printed form omits
+because they are defaults.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Attribute:
 
     name: str
     write: Callable[[Any], Json]
-    # What it is when the op does not state it; `None` for an attribute that is left out then.
+    # The value if the op does not state it; `None` if the attribute is then omitted.
     default: Callable[[ir.Operation], Json] | None = None
     required: bool = False
 
@@ -52,7 +52,7 @@ def _dense(attribute: Any) -> list:
 
 
 def _number(attribute: Any) -> float | str:
-    """A float; the format names what JSON cannot write."""
+    """Converts a float; the format has names for values that JSON lacks."""
     value = float(attribute.value)
     if np.isnan(value):
         return "nan"
@@ -60,7 +60,7 @@ def _number(attribute: Any) -> float | str:
 
 
 def _word(attribute: Any) -> str:
-    """An enumerator, the last word of `#stablehlo<comparison_direction LT>`."""
+    """Returns an enumerator, the last word of `#stablehlo<comparison_direction LT>`."""
     return re.findall(r"\w+", str(attribute))[-1]
 
 
@@ -69,7 +69,8 @@ def _words(attribute: Any) -> list[str]:
 
 
 def _struct(kind: Any, fields: dict[str, str]) -> Callable[[Any], Json]:
-    """Writer of a group of dimension numbers: `fields` maps its names in the format to those of the Python bindings."""
+    """Returns a writer of a group of dimension numbers. `fields` maps names in the format to those
+    of the Python bindings."""
 
     def write(attribute: Any) -> Json:
         group = kind(attribute)
@@ -157,12 +158,12 @@ def _rank(op: ir.Operation) -> int:
 
 
 def _each(value: Json) -> Callable[[ir.Operation], Json]:
-    """A default for every dimension of the first operand."""
+    """Returns a default for every dimension of the first operand."""
     return lambda op: [value] * _rank(op)
 
 
 def _spatial(value: Json) -> Callable[[ir.Operation], Json]:
-    """A default for every spatial dimension of a convolution."""
+    """Returns a default for every spatial dimension of a convolution."""
     return lambda op: [value] * (_rank(op) - 2)
 
 
@@ -288,12 +289,12 @@ ATTRIBUTES: dict[str, tuple[Attribute, ...]] = {
     "chlo.top_k": (_need("k", _integer), Attribute("is_stable", _boolean)),
 }
 
-# Attributes that say where or how to run an op and not what it computes.
+# Prefixes of attributes that say where or how to run an op, and not what it computes.
 _PLACEMENT = ("mhlo.", "jax.", "sdy.", "xla.", "_")
 
 
 def attributes_of(op: ir.Operation) -> dict[str, Json]:
-    """The attributes of an op as the format writes them, in the order of the table above."""
+    """Returns the attributes of an op in the format, in the order of the table above."""
     table = ATTRIBUTES.get(op.name, ())
     stated = set(op.attributes)
     for name in sorted(stated - {attribute.name for attribute in table}):
@@ -312,7 +313,7 @@ def attributes_of(op: ir.Operation) -> dict[str, Json]:
 
 
 def _may_be_left_out(op: ir.Operation, name: str) -> None:
-    """Passes over an attribute that has no say in what the op computes, and refuses any other."""
+    """Ignores an attribute that does not affect the op's result, and refuses any other."""
     if name.startswith(_PLACEMENT):
         return
     if name == "result_accuracy":

@@ -1,4 +1,4 @@
-"""What a conversion says when it cannot go on."""
+"""Errors of a conversion."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _NAME = re.compile(r'loc\("([^"]+)"')
 
 
 class ConversionError(Exception):
-    """A function that cannot be written in the program format: where, what, and what to do about it."""
+    """A function that the program format cannot express: where, what, and what to do about it."""
 
     def __init__(self, what: str, hint: str, op: ir.Operation | None = None) -> None:
         super().__init__(what, hint)
@@ -22,10 +22,10 @@ class ConversionError(Exception):
             self.locate(op)
 
     def locate(self, op: ir.Operation) -> None:
-        """Takes the line of the user's source from an op, if no line is known yet.
+        """Adds the line of the user's source from an op, if no line is known yet.
 
-        JAX leaves its own frames out of the locations, so the innermost one is the user's. Ops in functions of JAX's
-        own may have none; then the call of that function is asked.
+        JAX omits its own frames from locations, so the innermost one is the user's. Ops in
+        functions of JAX may have none; then the call of that function provides the line.
         """
         frame = _FRAME.search(str(op.location))
         if self._where is None and frame:
@@ -37,7 +37,7 @@ class ConversionError(Exception):
 
 
 def refuse(op: ir.Operation, what: str, hint: str) -> ConversionError:
-    """An error about one op, to be raised; it names the op and the function of JAX that it comes from."""
+    """Returns an error about one op, with the op and the JAX function that it comes from."""
     name = _NAME.search(str(op.location))
     origin = f" (from {name.group(1).rpartition('/')[2]})" if name else ""
     return ConversionError(f"{op.name}{origin} {what}", hint, op)

@@ -1,8 +1,8 @@
-"""StableHLO modules to the ops of the program format.
+"""Converts StableHLO modules to ops of the program format.
 
-A program has no functions and its regions see nothing but their own parameters and constants. So calls are inlined,
-and a value that a region of `while`, `case` or `if` takes from outside becomes an operand: carried unchanged through
-a loop, handed to every branch.
+A program has no functions, and its regions see only their own parameters and constants. So calls
+are inlined, and a value that a region of `while`, `case` or `if` uses from outside becomes an
+operand: carried unchanged through a loop, passed to every branch.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from .tensors import Type, bytes_of_array, bytes_of_constant, encode, type_of, t
 
 Json = Any
 
-# Bytes of the largest constant that may stand inside a region: Fuseline copies it into the region,
+# The size in bytes of the largest constant inside a region: Fuseline copies it into the region,
 # where data is part of the compiled code. Larger ones become operands.
 MAX_INNER_CONSTANT = 64 * 1024
 
 _TERMINATORS = ("func.return", "stablehlo.return")
 
-# Ops of which Fuseline knows no equivalent, and what to do.
+# Ops without an equivalent in Fuseline, and what to do about them.
 _REFUSED = {
     "stablehlo.infeed": "Pass the data as an argument.",
     "stablehlo.outfeed": "Return the data.",
@@ -41,13 +41,13 @@ class Importer:
     """Collects the values and ops of one program."""
 
     def __init__(self, module: ir.Module) -> None:
-        # Ops are views into the module, which has to live as long as they are looked at.
+        # Ops are views into the module, so it has to live as long as they are used.
         self._module = module
         self.values: list[Json] = []
         self.types: dict[int, Type] = {}
         self._functions: dict[str, ir.Operation] = {}
         self._constants: dict[tuple[str, tuple[int, ...], bytes], int] = {}
-        # Ids that a region may use though it does not define them.
+        # Ids that a region may use without defining them.
         self._everywhere: set[int] = set()
         self._devices = 1
         for name in ("mhlo.num_partitions", "mhlo.num_replicas"):
@@ -58,7 +58,7 @@ class Importer:
                 self._functions[_text(function.operation, "sym_name")] = function.operation
 
     def main(self, arguments: Sequence[np.ndarray]) -> tuple[list[Json], list[int]]:
-        """Imports the function `main` of the module with its arguments; returns the ops and the ids of the results."""
+        """Imports the function `main` of the module. Returns the ops and the ids of the results."""
         main = self._functions["main"]
         block = main.regions[0].blocks[0]
         if len(block.arguments) != len(arguments):
@@ -90,7 +90,7 @@ class Importer:
         return {"id": identity} | self.types[identity]
 
     def _fresh(self, values: Iterable[ir.Value], op: ir.Operation, env: dict[ir.Value, int]) -> list[int]:
-        """Ids for what `op` or its region defines."""
+        """Returns new ids for the results of `op` or the parameters of its region."""
         made = []
         for value in values:
             env[value] = self._define(type_of(value, op))
@@ -103,7 +103,7 @@ class Importer:
         return identity
 
     def _constant(self, op: ir.Operation) -> int:
-        """Equal constants are one value."""
+        """Adds a constant. Equal constants are one value."""
         kind = type_of(op.results[0], op)
         data = bytes_of_constant(op, kind)
         key = (kind["dtype"], tuple(kind["shape"]), data)
@@ -116,7 +116,8 @@ class Importer:
     # ----- blocks and ops -----
 
     def _block(self, block: ir.Block, env: dict[ir.Value, int], ops: list[Json]) -> list[int]:
-        """Appends the ops of a block whose arguments are in `env`; returns the ids of what it returns."""
+        """Appends the ops of a block whose arguments are in `env`. Returns the ids that it
+        returns."""
         for view in block.operations:
             op = view.operation
             if op.name in _TERMINATORS:
@@ -139,7 +140,7 @@ class Importer:
             self._plain(op, env, ops)
 
     def _call(self, op: ir.Operation, env: dict[ir.Value, int], ops: list[Json]) -> None:
-        """Inlines a function, or the decomposition of a composite."""
+        """Inlines a function or the decomposition of a composite."""
         symbol = "callee" if op.name == "func.call" else "decomposition"
         block = self._functions[_text(op, symbol)].regions[0].blocks[0]
         inner = {parameter: env[value] for parameter, value in zip(block.arguments, op.operands, strict=True)}
@@ -167,7 +168,8 @@ class Importer:
         ops.append(written | {"regions": regions} if regions else written)
 
     def _plain(self, op: ir.Operation, env: dict[ir.Value, int], ops: list[Json]) -> None:
-        """An op whose regions, if any, are functions of their parameters: the combiner of a reduction, a comparator."""
+        """Appends an op whose regions, if any, are functions of their parameters: the combiner of a
+        reduction, or a comparator."""
         self._check(op)
         regions = []
         for region in op.regions:
@@ -202,7 +204,7 @@ class Importer:
         captured = self._captured(op.regions, env)
         operands = [env[value] for value in op.operands]
         condition, body = (self._region(op, region, captured, env) for region in op.regions)
-        # What the loop only reads is carried from step to step as it is.
+        # Values that the loop only reads are carried from step to step unchanged.
         body["returns"] += [argument["id"] for argument in body["args"][len(operands) :]]
         results = self._fresh(op.results, op, env)
         results += [self._define(self.types[identity]) for identity in captured]
@@ -223,7 +225,7 @@ class Importer:
         captured: list[int],
         env: dict[ir.Value, int],
     ) -> Json:
-        """A region with its own parameters, and one more for each captured value."""
+        """Converts a region with its own parameters and one more for each captured value."""
         block = region.blocks[0]
         inner = dict(env)
         arguments = self._fresh(block.arguments, op, inner)
@@ -236,19 +238,21 @@ class Importer:
         return {"args": [self._typed(identity) for identity in arguments], "ops": ops, "returns": returns}
 
     def _captured(self, regions: Iterable[ir.Region], env: dict[ir.Value, int]) -> list[int]:
-        """What regions use from outside and cannot copy into themselves, each once, in order of use."""
+        """Returns the values that regions use from outside and cannot copy into themselves, each
+        once, in order of use."""
         used = {env[value]: None for region in regions for value in _free(region)}
         return [identity for identity in used if identity not in self._everywhere]
 
 
 def _text(op: ir.Operation, name: str) -> str:
-    """An attribute that is a string or names a function."""
+    """Returns an attribute that is a string or names a function."""
     attribute: Any = op.attributes[name]
     return attribute.value
 
 
 def _free(region: ir.Region) -> list[ir.Value]:
-    """The values that a region, or a region within it, uses and does not define; each once, in order of use."""
+    """Returns the values that a region, or a region within it, uses without defining them; each
+    once, in order of use."""
     own: set[ir.Value] = set()
     used: dict[ir.Value, None] = {}
     for block in region.blocks:

@@ -1,7 +1,7 @@
-"""Types and tensor data: from MLIR and from arrays to the program format.
+"""Converts types and tensor data from MLIR and from arrays to the program format.
 
-The format stores elements in row-major order, little-endian, and integers and floats below 8 bits as one byte each:
-signed integers sign-extended, all others zero-extended.
+The format stores elements in row-major order, little-endian. Integers and floats below 8 bits take
+one byte each: signed integers are sign-extended, all others zero-extended.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from jax.extend.mlir import ir
 
 from .errors import refuse
 
-# Element types that MLIR's Python bindings hand out as a buffer, and how NumPy reads them.
+# Element types that MLIR's Python bindings expose as buffers, and their NumPy types.
 _BUFFERED = {
     "i1": np.dtype(np.bool_),
     "i8": np.dtype(np.int8),
@@ -32,7 +32,7 @@ _BUFFERED = {
     "f64": np.dtype(np.float64),
 }
 
-# Those that have to be read from the text of the constant.
+# Element types that have to be read from the text of the constant.
 _TEXTUAL = {
     "i2": np.dtype(ml_dtypes.int2),
     "i4": np.dtype(ml_dtypes.int4),
@@ -58,10 +58,10 @@ _TEXTUAL = {
 DTYPES: dict[str, np.dtype] = _BUFFERED | _TEXTUAL
 _NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
-# Bits of the integers that share a byte with padding.
+# Bits of integers that are stored in a byte with padding.
 _NARROW = {"i2": 2, "i4": 4, "ui2": 2, "ui4": 4}
 
-# What the parts of a complex number are.
+# The types of the parts of complex numbers.
 _PARTS: dict[str, np.dtype] = {"c64": np.dtype(np.float32), "c128": np.dtype(np.float64)}
 
 _COMPLEX = {"complex<f32>": "c64", "complex<f64>": "c128"}
@@ -72,7 +72,7 @@ Type = dict[str, Any]
 
 
 def type_of(value: ir.Value, op: ir.Operation) -> Type:
-    """`{"shape", "dtype"}` of an MLIR value that `op` uses or makes."""
+    """Returns `{"shape", "dtype"}` of an MLIR value that `op` uses or makes."""
     kind = value.type
     try:
         tensor = ir.RankedTensorType(kind)
@@ -92,15 +92,15 @@ def type_of(value: ir.Value, op: ir.Operation) -> Type:
 
 
 def type_of_array(array: np.ndarray) -> Type:
-    """`{"shape", "dtype"}` of an array of a type that the format has."""
+    """Returns `{"shape", "dtype"}` of an array of a type that the format has."""
     return {"shape": list(array.shape), "dtype": _NAMES[array.dtype]}
 
 
 def bytes_of_array(array: np.ndarray) -> bytes:
-    """The elements of an array as the format stores them."""
+    """Returns the elements of an array as the format stores them."""
     name = _NAMES[array.dtype]
     if name in _NARROW:
-        # ml_dtypes keeps each in a byte, without saying what the upper bits are.
+        # ml_dtypes keeps each in a byte, with unspecified upper bits.
         array = array.astype(np.uint8 if name.startswith("u") else np.int8)
     return np.ascontiguousarray(array).tobytes()
 
@@ -111,7 +111,7 @@ def encode(data: bytes) -> str:
 
 
 def bytes_of_constant(op: ir.Operation, kind: Type) -> bytes:
-    """The elements of a `stablehlo.constant` as the format stores them."""
+    """Returns the elements of a `stablehlo.constant` as the format stores them."""
     dtype, shape = DTYPES[kind["dtype"]], kind["shape"]
     if 0 in shape:
         return b""
@@ -125,7 +125,7 @@ def bytes_of_constant(op: ir.Operation, kind: Type) -> bytes:
 
 
 def _elements(text: str, name: str) -> np.ndarray:
-    """The elements of a dense literal, in order; one for a splat."""
+    """Returns the elements of a dense literal, in order; one for a splat."""
     dtype = DTYPES[name]
     if text.startswith('"0x'):
         raw = np.frombuffer(bytes.fromhex(text[3:-1]), np.uint8)
@@ -138,7 +138,7 @@ def _elements(text: str, name: str) -> np.ndarray:
 
 
 def _widened(raw: np.ndarray, name: str) -> np.ndarray:
-    """Narrow integers from bytes of which only the low bits count."""
+    """Converts narrow integers from bytes of which only the low bits count."""
     unused = 8 - _NARROW[name]
     shifted = np.left_shift(raw, unused)
     if not name.startswith("u"):
@@ -147,10 +147,10 @@ def _widened(raw: np.ndarray, name: str) -> np.ndarray:
 
 
 def _float(text: str, dtype: np.dtype) -> Any:
-    """One float: decimal, or its bits in hexadecimal.
+    """Parses one float: decimal, or its bits in hexadecimal.
 
-    The decimal forms that MLIR writes are those that read back as the same number, and none lies so near to the
-    middle of two numbers that reading it as a double first would make a difference.
+    MLIR writes decimal forms that read back as the same number. None lies so close to the middle of
+    two numbers that reading it as a double first would make a difference.
     """
     if text.startswith("0x"):
         return np.array(int(text, 16), f"u{dtype.itemsize}").view(dtype)[()]

@@ -1,4 +1,4 @@
-//! Reductions of columns in windows are held to the interpreter.
+//! Reductions of columns in windows agree with the interpreter.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ fn ops(function: &Body) -> Vec<OpCode> {
     function.graph().nodes().iter().map(|node| node.signature().op()).collect()
 }
 
-/// Small whole numbers: every order of combining them gives the same float.
+/// Small integers: every order of combining them gives the same float.
 fn data(dtype: DType, dims: &[u64]) -> Arc<Literal> {
     let number =
         |index: u64| Literal::of_f64(dtype, (index * 7919 % 11) as f64 - 4.0 * f64::from(dtype.is_float()));
@@ -65,7 +65,7 @@ fn windows_give_what_the_reduction_gives() {
                 ops(&function.function).contains(&OpCode::ReduceWindow),
                 "{op} over {reduced:?} of {dims:?}"
             );
-            // What it starts from goes in once.
+            // The initial value is used once.
             let operands = vec![data(dtype, dims), Arc::new(Literal::of_f64(dtype, 3.0))];
             let wanted = interp::run(region.graph(), &operands).expect("runs");
             let found = run(&region, Numerics::Fast, &function, &[operands]);
@@ -83,7 +83,7 @@ fn other_reductions_stay() {
         ops(&windowed(&region(op, dtype, dims, reduced)).function) == [OpCode::Reduce]
     };
     assert!(!stays(OpCode::Add, DType::F32, &[64, 64], &[0]));
-    // Rows; all there is; few columns; few rows; few elements; a type that would be rounded.
+    // Rows; everything; few columns; few rows; few elements; a type that would round.
     assert!(stays(OpCode::Add, DType::F32, &[64, 64], &[1]));
     assert!(stays(OpCode::Add, DType::F32, &[64, 64], &[0, 1]));
     assert!(stays(OpCode::Add, DType::F32, &[64, 64, 1], &[1]));
@@ -98,7 +98,7 @@ fn other_reductions_stay() {
     }
 }
 
-/// Zeros keep their sign: a sum of nothing but -0 is -0.
+/// The sign of zero is kept: a sum of only -0 is -0.
 #[test]
 fn a_sum_of_negative_zeros_is_one() {
     let region = region(OpCode::Add, DType::F32, &[40, 64], &[0]);
@@ -111,7 +111,7 @@ fn a_sum_of_negative_zeros_is_one() {
     assert!(found[0][0].bytes().chunks(4).all(|bytes| bytes == (-0.0f32).to_le_bytes()));
 }
 
-/// In the body of a loop, which captures what it reduces.
+/// In a loop body that captures the operand of the reduction.
 #[test]
 fn columns_in_a_loop_are_in_windows() {
     let (ty, sums) =

@@ -1,5 +1,4 @@
-//! Exact functions are held to the interpreter, and the ops that stand for others to their error
-//! bounds.
+//! Exact functions agree with the interpreter, and the stable ops with their error bounds.
 
 use std::sync::Arc;
 
@@ -23,7 +22,7 @@ fn bare(region: &CanonRegion) -> Plain {
     plain(region, &outputs, &pack(region), &[])
 }
 
-/// What uses each result of a graph.
+/// The users of each result of a graph.
 fn users(graph: &Graph) -> Vec<Vec<&Node>> {
     let mut users = vec![Vec::new(); graph.result_count()];
     for node in graph.nodes() {
@@ -36,7 +35,7 @@ fn users(graph: &Graph) -> Vec<Vec<&Node>> {
     users
 }
 
-/// F1, and F2 as read off the function.
+/// F1, and F2 by inspection of the function.
 #[test]
 fn fences_stand_behind_what_rounds_and_change_no_bit() {
     let options = ProgramOptions::new(Aim::Portable);
@@ -74,8 +73,7 @@ fn fences_stand_behind_what_rounds_and_change_no_bit() {
     assert!(fences > 400 && branches > 50, "{fences} fences, {branches} branches");
 }
 
-/// A region of one op is what the others are compared with: it has a fence only in what the op is
-/// made of.
+/// A region of one op is the reference: it has fences only inside what replaces the op.
 #[test]
 fn an_op_alone_is_left_alone() {
     let region = |ops: &[OpCode]| {
@@ -95,7 +93,7 @@ fn an_op_alone_is_left_alone() {
     assert_eq!(context_dependent_op(&region(&[OpCode::Exponential, OpCode::Negate])), None);
 }
 
-/// What stands for an op of one float, on some elements.
+/// Runs the replacement of an op of one float on some elements.
 fn stand_in(op: OpCode, data: Arc<Literal>) -> Literal {
     let mut graph = Graph::new();
     let value = graph.param(data.ty().clone());
@@ -107,7 +105,7 @@ fn stand_in(op: OpCode, data: Arc<Literal>) -> Literal {
     Arc::unwrap_or_clone(results.remove(0).remove(0))
 }
 
-/// Units in the last place of a type between a number and what it should be.
+/// The difference from a reference, in units in the last place of a type.
 fn units(dtype: DType, found: f64, wanted: f64) -> f64 {
     let digits = if dtype == DType::F64 { 52 } else { 23 };
     if found == wanted || (found.is_nan() && wanted.is_nan()) {
@@ -127,7 +125,7 @@ fn steady_ops_are_near_the_right_number() {
         (OpCode::Rsqrt, |x| 1.0 / x.sqrt(), 1.5),
     ];
     let mut random = Seeded::new(3);
-    // Any bits; and numbers of the size that programs have.
+    // Arbitrary bits, and numbers of usual size.
     let any = (0..200_000).map(|_| random.draw(u32::MAX)).collect::<Vec<_>>();
     let plain = (-100_000..100_000).map(|n| (n as f32 / 1000.0).to_bits());
     let small = (-50_000..50_000).map(|n| (n as f32 / 50_000.0).to_bits());
@@ -154,7 +152,7 @@ fn steady_ops_are_near_the_right_number() {
         for (index, &bits) in bits.iter().enumerate() {
             let x = f32::from_bits(bits);
             let (found, wanted) = (to_f64(DType::F32, elements.get(index)), function(f64::from(x)));
-            // Below the normal numbers the plugin has zero.
+            // Below the normal numbers the plugin returns zero.
             let is_lost = wanted.abs() < f64::from(f32::MIN_POSITIVE);
             let off = units(
                 DType::F32,

@@ -1,4 +1,4 @@
-//! Expansions are held to the interpreter: what a call is lowered as computes the same bits.
+//! Legalizations agree with the interpreter: the lowered form of a call computes the same bits.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ fn has_channel(signature: &Signature) -> bool {
         && signature.attrs().values().iter().any(|value| matches!(value, AttrValue::Struct(_)))
 }
 
-/// Whether a call is one that XLA gets wrong; each is listed with its expansion.
+/// Whether XLA gets a call wrong; each such call is listed with its legalization.
 fn is_trouble(signature: &Signature) -> bool {
     let view = signature.attrs().view();
     let negative = |index| view.pairs(index).iter().any(|&(low, high)| low < 0 || high < 0);
@@ -83,7 +83,7 @@ fn is_trouble(signature: &Signature) -> bool {
     }
 }
 
-/// The results of each replica of a body whose ops are lowered in turn.
+/// The results of a body on each replica, with its ops lowered one by one.
 fn run_in_turn(body: &Body, params: &[Vec<Arc<Literal>>]) -> Vec<Vec<Arc<Literal>>> {
     let mut results: Vec<Vec<Arc<Literal>>> = vec![Vec::new(); params.len()];
     let pick = |value: &Ref, replica: usize, results: &[Vec<Arc<Literal>>]| match *value {
@@ -107,7 +107,7 @@ fn run_in_turn(body: &Body, params: &[Vec<Arc<Literal>>]) -> Vec<Vec<Arc<Literal
         .collect()
 }
 
-/// The results of each replica of what a call is lowered as; `None` for the call itself.
+/// The results of a call's lowered form on each replica; `None` if that is the call itself.
 fn run_lowered(signature: &Signature, operands: &[Vec<Arc<Literal>>]) -> Option<Vec<Vec<Arc<Literal>>>> {
     match (signature.def().lower)(&signature.call()) {
         Lowered::Itself => None,
@@ -124,7 +124,7 @@ fn run_lowered(signature: &Signature, operands: &[Vec<Arc<Literal>>]) -> Option<
             }
             Some(interp::run_body_replicated(Arithmetic::REFERENCE, &body, operands).expect("runs"))
         }
-        // What a composite consists of is lowered as everything is.
+        // The body of a composite is lowered like everything else.
         Lowered::Inline(body) if signature.op() == OpCode::Composite => {
             Some(interp::run_body_replicated(Arithmetic::REFERENCE, &body, operands).expect("runs"))
         }
@@ -136,9 +136,9 @@ fn run_lowered(signature: &Signature, operands: &[Vec<Arc<Literal>>]) -> Option<
 fn sampled(def: &'static OpDef, seed: u64) -> Option<(Signature, Vec<Vec<Arc<Literal>>>)> {
     let mut entropy = Seeded::new(seed);
     let replicas = if matches!(def.replicas, Replicas::Apart) { 1 } else { 1 + seed as usize % 4 };
-    // Padding that an expansion writes out is multiplied by the kernel like other elements, which
-    // shows where the kernel is not finite. A comparator that contradicts itself leaves the order
-    // to the algorithm.
+    // Padding that a legalization writes out is multiplied by the kernel like other elements, which
+    // shows if the kernel is not finite. With an inconsistent comparator, the order depends on the
+    // algorithm.
     let portable = matches!(def.code, OpCode::DynamicConv | OpCode::Sort);
     let aim = if portable { Aim::Portable } else { Aim::Everything };
     let sampler = Sampler::new(def, &mut entropy, &[], DTypeSet::ANY, aim);
@@ -155,19 +155,19 @@ fn sampled(def: &'static OpDef, seed: u64) -> Option<(Signature, Vec<Vec<Arc<Lit
     Some((signature.expect("a sample is accepted"), operands))
 }
 
-/// Ops whose expansion rounds more often than the interpreter does, and by how many units in the
-/// last place its results may be off.
+/// Ops whose legalization rounds more often than the interpreter, and the allowed difference in
+/// units in the last place.
 const ROUNDED: &[(OpCode, u128)] = &[
     (OpCode::Acos, 1),
     (OpCode::Acosh, 1),
     (OpCode::Asin, 1),
     (OpCode::Asinh, 1),
     (OpCode::Atanh, 1),
-    // Of complex numbers, in several ops.
+    // For complex numbers, in several ops.
     (OpCode::Cbrt, 16),
     (OpCode::ExponentialMinusOne, 1),
     (OpCode::LogPlusOne, 1),
-    // The expansion computes a factorial as the exponential of its logarithm.
+    // The legalization computes a factorial as the exponential of its logarithm.
     (OpCode::Polygamma, 256),
     (OpCode::Logistic, 1),
     (OpCode::Sinh, 8),
@@ -178,10 +178,10 @@ const ROUNDED: &[(OpCode, u128)] = &[
     (OpCode::Tanh, 16),
 ];
 
-/// Whether two results of an op that rounds are the same but for so many units in the last place of
-/// each element, and for what follows from the order of the operations: the bits of a NaN, of a sum
-/// that is zero the sign, and of a function of complex numbers too, with an infinity in place of a
-/// product of a large and a small factor.
+/// Whether two results of an op that rounds are equal within some units in the last place of each
+/// element, except for effects of the order of operations: the bits of a NaN, the sign of a sum
+/// that is zero, and for functions of complex numbers an infinity in place of a product of a large
+/// and a small factor.
 fn are_close(def: &OpDef, result: &Literal, wanted: &Literal, most: u128) -> bool {
     let part = result.dtype().part();
     let parts = |literal: &Literal| -> Vec<Bits> {
@@ -191,7 +191,7 @@ fn are_close(def: &OpDef, result: &Literal, wanted: &Literal, most: u128) -> boo
     let is = |bits, what: fn(f64) -> bool| part.is_float() && what(to_f64(part, bits));
     let both = |a, b, what| is(a, what) && is(b, what);
     let sums = def.fusibility == Fusibility::Contraction || result.dtype().is_complex();
-    // In f32 a number may round to zero, of which `f8E8M0FNU` makes NaN.
+    // In f32 a number may round to zero, which `f8E8M0FNU` turns into NaN.
     let vanishes = |a, b| part == DType::F8E8M0FNU && is(a, f64::is_nan) && b == 0;
     let overflows = |a| result.dtype().is_complex() && is(a, f64::is_infinite);
     let close = |(a, b): (Bits, Bits)| {
@@ -337,7 +337,7 @@ fn the_expanded_graph_computes_the_same_bits() {
     assert!(loops.values().all(|&count| count >= 5), "too few bodies became loops: {loops:?}");
 }
 
-/// The quotients that the machine does not have, and that it is not asked for.
+/// Quotients that trap on the machine are not computed by it.
 #[test]
 fn constant_division_is_mended() {
     let data = |data: [i32; 5]| Arc::new(Literal::from_slice(&[5], &data).expect("fits"));

@@ -1,5 +1,4 @@
-//! The passes of the lowering, one at a time: what they make of a region computes what the region
-//! does.
+//! The passes of the lowering, one at a time: their output computes the same as the region.
 #![allow(missing_docs, reason = "a test")]
 
 mod columns;
@@ -18,12 +17,12 @@ use fuseline_interp::{self as interp, Arithmetic};
 
 type Data = Vec<Arc<Literal>>;
 
-/// What a region's function gives each replica; `operands` are those of the region.
+/// The results of a region's function on each replica; `operands` are those of the region.
 fn run(region: &CanonRegion, numerics: Numerics, function: &Plain, operands: &[Data]) -> Vec<Data> {
     run_packed(region, &ScalarPack::of(Target::Any, region, numerics), function, operands)
 }
 
-/// The same with scalars that travel otherwise.
+/// The same with scalars packed into buffers.
 fn run_packed(region: &CanonRegion, pack: &ScalarPack, function: &Plain, operands: &[Data]) -> Vec<Data> {
     let params: Vec<Data> = operands
         .iter()

@@ -1,5 +1,5 @@
-//! Carried functions are held to the interpreter: they compute the same bits as the ops that they
-//! stand for.
+//! Functions that carry narrow types in wider ones agree with the interpreter: they compute the
+//! same bits as the original ops.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,9 +16,8 @@ use fuseline_testgen::{Aim, ProgramOptions, Sample, SampleOperand, Sampler, Seed
 
 use super::Data;
 
-/// A region of one call, and of a conversion of each narrow result to a type that has its number
-/// and more: at the edges of a function a carried value that is out of range (W1) would be brought
-/// back.
+/// A region of one call, and of a conversion of each narrow result to a wider type: at the edges of
+/// a function, a carried value out of range (W1) would be corrected.
 fn region_of(signature: &Arc<Signature>, lifts: bool) -> CanonRegion {
     let mut graph = Graph::new();
     let params = signature.operands().iter().map(|ty| graph.param(ty.clone())).collect();
@@ -31,8 +30,8 @@ fn region_of(signature: &Arc<Signature>, lifts: bool) -> CanonRegion {
     CanonRegion::new(graph, lifted)
 }
 
-/// The region as it is lowered, which must have no narrow type but at its edges (W3) and be
-/// accepted by the verifier.
+/// The lowered region, which must have no narrow type except at its edges (W3) and pass the
+/// verifier.
 fn carried_region(region: &CanonRegion) -> Plain {
     let outputs: Vec<u32> = (0..region.graph().result_count() as u32).collect();
     let carried = carried(plain(region, &outputs, &ScalarPack::of(Target::Any, region, Numerics::Fast), &[]));
@@ -52,13 +51,13 @@ fn carried_region(region: &CanonRegion) -> Plain {
     carried
 }
 
-/// What the carried function of a region gives each replica.
+/// The results of a region's carried function on each replica.
 fn run(region: &CanonRegion, operands: &[Data]) -> Vec<Data> {
     super::run(region, Numerics::Fast, &carried_region(region), operands)
 }
 
-/// Whether two results of a call are the same but for the sign of a sum that is zero, which follows
-/// from the order in which it is taken.
+/// Whether two results of a call are equal, except for the sign of a sum that is zero, which
+/// depends on the order of summation.
 fn is_same(def: &OpDef, found: &Literal, wanted: &Literal) -> bool {
     let dtype = wanted.dtype();
     if def.fusibility != Fusibility::Contraction || !dtype.is_float() {
@@ -72,7 +71,7 @@ fn is_same(def: &OpDef, found: &Literal, wanted: &Literal) -> bool {
             .all(|(a, b)| a == b || (is_zero(a) && is_zero(b)))
 }
 
-/// Holds the carried call to the call.
+/// Compares the carried call with the call.
 fn check(signature: &Arc<Signature>, lifts: bool, operands: &[Data]) {
     let region = region_of(signature, lifts);
     let wanted = interp::run_replicated(Arithmetic::REFERENCE, region.graph(), operands).expect("runs");
@@ -88,7 +87,7 @@ fn check(signature: &Arc<Signature>, lifts: bool, operands: &[Data]) {
     }
 }
 
-/// A sampled call on data of the given types, and as many replicas as its row asks for.
+/// A sampled call on data of these types, with as many replicas as its row needs.
 fn sampled(def: &'static OpDef, seed: u64, dtypes: DTypeSet) -> Option<(Arc<Signature>, Vec<Data>)> {
     let mut entropy = Seeded::new(seed);
     let replicas = if matches!(def.replicas, Replicas::Apart) { 1 } else { 1 + seed as usize % 4 };
@@ -106,14 +105,14 @@ fn sampled(def: &'static OpDef, seed: u64, dtypes: DTypeSet) -> Option<(Arc<Sign
     Some((Arc::new(signature), operands))
 }
 
-/// Every row that takes narrow types, and those that take them besides others.
+/// Every row that takes narrow types, alone or among others.
 #[test]
 fn every_op_is_carried_as_what_it_is() {
     let mut calls = BTreeMap::<&str, usize>::new();
     for def in &OPS {
         let count = calls.entry(def.name).or_default();
         for seed in 0..240 {
-            // Types that a row needs besides are in the second half.
+            // The second half includes other types that a row needs.
             let dtypes = if seed % 2 == 0 { DTypeSet::NARROW } else { DTypeSet::ANY };
             let Some((signature, operands)) = sampled(def, seed, dtypes) else { continue };
             if concerns(&signature) {
@@ -129,7 +128,7 @@ fn every_op_is_carried_as_what_it_is() {
     }
 }
 
-/// Every pattern of a narrow type, in each pair with every other for ops of two operands.
+/// Every pattern of a narrow type, and each pair of patterns for ops of two operands.
 #[test]
 fn every_element_goes_through_every_elementwise_op() {
     let mut calls = 0;
@@ -158,8 +157,7 @@ fn every_element_goes_through_every_elementwise_op() {
     assert!(calls > 100, "only {calls} ops and types");
 }
 
-/// Numbers between the numbers of `f4E2M1FN`, on the edges between them and next to these; and far
-/// outside.
+/// Numbers between those of `f4E2M1FN`, halfway between them and close to that, and far outside.
 fn awkward() -> Vec<f64> {
     let numbers = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0];
     let edges = numbers.windows(2).map(|pair| (pair[0] + pair[1]) / 2.0);
@@ -192,7 +190,7 @@ fn numbers_of_every_type_become_narrow_as_the_table_says() {
     }
 }
 
-/// Programs of narrow values, with loops and branches and functions of elements.
+/// Programs with narrow values, loops, branches and functions of elements.
 #[test]
 fn programs_are_carried_as_what_they_are() {
     let options = ProgramOptions { dtypes: DTypeSet::NARROW, ..ProgramOptions::new(Aim::Portable) };
@@ -209,7 +207,7 @@ fn programs_are_carried_as_what_they_are() {
     assert!(carried > 200, "only {carried} programs have narrow types");
 }
 
-/// What has no narrow type is not touched. The largest tensors there can be have a carrier.
+/// Functions without narrow types are unchanged. The largest possible tensors have a carrier.
 #[test]
 fn other_functions_stay_as_they_are() {
     let of = |ty: TensorType| {

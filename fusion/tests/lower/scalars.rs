@@ -1,4 +1,4 @@
-//! Scalars that travel apart or are compiled in change no result.
+//! Scalars that are packed or compiled in do not change results.
 
 use fuseline_fusion::Scalar;
 use fuseline_fusion::lower::passes::{plain, taken_apart};
@@ -27,7 +27,7 @@ fn scalars_apart_change_no_result() {
     assert!(several > 20, "{several}");
 }
 
-/// A function with constants gives what the one with arguments gives.
+/// A function with constants has the results of the one with arguments.
 #[test]
 fn fixed_scalars_change_no_result() {
     let mut fixed_some = 0;

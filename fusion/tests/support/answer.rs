@@ -1,7 +1,7 @@
-//! What holds for every call, valid or not: a valid one runs and survives being written, and what
-//! is wrong with an invalid one is said and never a panic.
+//! Properties of every call: a valid one runs and can be written, and an invalid one has a message
+//! and never panics.
 //!
-//! The property tests and the fuzz targets share it.
+//! Used by the property tests and the fuzz targets.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use fuseline_testgen::{Aim, Domain, Seeded, fill};
 
 use super::hostile::{Attempt, Sampled, graph_of};
 
-/// The call as a program with its results on the first replica as what is expected.
+/// The call as a program that expects its results on the first replica.
 fn program(call: &Sampled, results: Vec<Literal>) -> Program {
     let operands = &call.replicas[0];
     let count = operands.len() as u32;
@@ -40,7 +40,7 @@ fn program(call: &Sampled, results: Vec<Literal>) -> Program {
     }
 }
 
-/// What holds for every valid call.
+/// Checks the properties of a valid call.
 pub fn holds(call: &Sampled) -> Result<(), String> {
     // M2, and O1: the results have the inferred types.
     let run = || {
@@ -74,8 +74,8 @@ pub fn holds(call: &Sampled) -> Result<(), String> {
     if decoded != region || decoded.graph() != region.graph() || !diff(&region, &decoded).is_empty() {
         return Err("the canonical bytes decode to another region".to_owned());
     }
-    // Lowering is total, and says every op by its name or what stands for it; nothing stands for an
-    // exchange of nothing.
+    // Lowering is total, and prints every op by its name or its replacement; an exchange of nothing
+    // has no replacement.
     let module = lower(&region, &outputs, &Aliases::none(), Numerics::Fast);
     let nothing = matches!((call.signature.def().lower)(&call.signature.call()),
         Lowered::Inline(body) if body.graph().nodes().is_empty());
@@ -83,12 +83,12 @@ pub fn holds(call: &Sampled) -> Result<(), String> {
     if (!nothing && !says_an_op) || lower(&decoded, &outputs, &Aliases::none(), Numerics::Fast) != module {
         return Err(format!("lowered to {module}"));
     }
-    // What is printed for it is read back as what it was printed for.
+    // The printed text reads back as the original.
     module.verify().map_err(|error| error.to_string())?;
     Ok(())
 }
 
-/// Whether no number of an attribute makes the interpreter visit much.
+/// Whether no number in an attribute makes the interpreter's work large.
 fn is_small_value(value: &AttrValue) -> bool {
     let small = |number: i64| number.unsigned_abs() <= 64;
     match value {
@@ -106,8 +106,7 @@ fn is_small(signature: &Signature) -> bool {
     types.all(|ty| ty.elems().0 <= 1 << 12) && signature.attrs().values().iter().all(is_small_value)
 }
 
-/// What holds for a call that was changed: it is refused with words, or it is a call like any
-/// other.
+/// Checks the properties of a changed call: it is refused with a message, or is valid.
 pub fn is_answered(def: &OpDef, attempt: &Attempt, seed: u64) -> Result<bool, String> {
     let signature = match attempt.infer() {
         Ok(signature) => Arc::new(signature),

@@ -1,6 +1,6 @@
-//! Regions that can be changed, one thing at a time, and built again.
+//! Regions that can be changed in one respect and built again.
 //!
-//! Input: a program. The tests of keys and the fuzz targets share it.
+//! Input: a program. Used by the tests of keys and the fuzz targets.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ pub fn environment() -> EnvFingerprint {
     EnvFingerprint::of(b"plugin 1, device 0, flags none")
 }
 
-/// Inputs that can be lifted, each lifted or not.
+/// Inputs that can be lifted, each chosen or not.
 pub fn some_lifted(program: &Program, entropy: &mut dyn Entropy) -> Vec<ProgramId> {
     let scalars = program.values.iter().filter(|value| can_lift(value.data.ty()));
     scalars.filter(|_| entropy.draw(2) == 1).map(|value| value.id).collect()
@@ -68,7 +68,7 @@ impl Draft {
     }
 }
 
-/// What can be changed about a region.
+/// The possible changes of a region.
 pub const CHANGES: [&str; 9] = [
     "op",
     "attribute",
@@ -81,7 +81,7 @@ pub const CHANGES: [&str; 9] = [
     "parameter added",
 ];
 
-/// Another body of the same type, or of another one.
+/// Another body, of the same type or another one.
 fn changed_body(entropy: &mut dyn Entropy, body: &Body) -> Option<Body> {
     let returns = body.returns();
     if returns.is_empty() || entropy.draw(2) == 0 {
@@ -105,7 +105,7 @@ fn changed_body(entropy: &mut dyn Entropy, body: &Body) -> Option<Body> {
     Body::new(body.graph().clone(), &returns)
 }
 
-/// Changes one thing; whether that can be done to this draft.
+/// Makes one change. Returns `None` if it is impossible for this draft.
 pub fn change(draft: &mut Draft, what: &str, entropy: &mut dyn Entropy) -> Option<()> {
     let param = place(entropy, draft.params.len());
     let node = place(entropy, draft.nodes.len());
@@ -158,7 +158,7 @@ pub fn change(draft: &mut Draft, what: &str, entropy: &mut dyn Entropy) -> Optio
     Some(())
 }
 
-/// Whether two drafts say the same, told without the encoding.
+/// Whether two drafts are equal, without the encoding.
 pub fn is_same(a: &Draft, b: &Draft) -> bool {
     let same_call = |(x, p): &(Attempt, Vec<Ref>), (y, q): &(Attempt, Vec<Ref>)| {
         x.def.code == y.def.code && x.attrs == y.attrs && x.bodies == y.bodies && p == q
@@ -169,8 +169,8 @@ pub fn is_same(a: &Draft, b: &Draft) -> bool {
         && a.nodes.iter().zip(&b.nodes).all(|(x, y)| same_call(x, y))
 }
 
-/// Whatever is changed about the region of a program, and about a constant beside it, changes its
-/// key; `count` hears of each. So many of each kind are tried.
+/// Checks that every change of a program's region, or of a constant beside it, changes its key.
+/// Calls `count` for each. Tries a number of changes of each kind.
 pub fn every_change_is_told(
     program: &Program,
     how: &mut dyn Entropy,
@@ -205,12 +205,12 @@ pub fn every_change_is_told(
     Ok(())
 }
 
-/// Decoding these bytes does not panic, and does not give the region.
+/// Checks that decoding these bytes does not panic and does not return the region.
 fn is_told_apart(region: &CanonRegion, bytes: &[u8]) -> Result<(), String> {
     match decode(bytes) {
         Err(_) => Ok(()),
         Ok(other) if &other != region && other.graph() != region.graph() => Ok(()),
-        // What is lifted stands beside the graph.
+        // Lifted inputs are stored beside the graph.
         Ok(other) if &other != region && other.lifted() != region.lifted() => Ok(()),
         Ok(other) => {
             let (graph, found) = (region.graph(), other.graph());
@@ -219,8 +219,8 @@ fn is_told_apart(region: &CanonRegion, bytes: &[u8]) -> Result<(), String> {
     }
 }
 
-/// The canonical bytes of a program's region decode to it; other bytes do not, of which at most so
-/// many of each kind are tried.
+/// Checks that the canonical bytes of a program's region decode to it, and that other bytes do not;
+/// tries at most `most` of each kind.
 pub fn has_one_reading(program: &Program, noise: &mut dyn Entropy, most: usize) -> Result<(), String> {
     let lifted = some_lifted(program, noise);
     let Some(region) = Draft::of(program, &lifted).region() else {
@@ -238,13 +238,13 @@ pub fn has_one_reading(program: &Program, noise: &mut dyn Entropy, most: usize) 
         }
     }
     is_told_apart(&region, &[bytes, &[0]].concat())?;
-    // LEB128 has longer spellings of every integer.
+    // LEB128 has longer encodings of every integer.
     for at in 0..bytes.len().min(200).min(most) {
         let at = if bytes.len() <= most || most >= 200 { at } else { place(noise, bytes.len()) };
         let long = [&bytes[..at], &[bytes[at] | 0x80, 0], &bytes[at + 1..]].concat();
         is_told_apart(&region, &long)?;
     }
-    // Every bit of a short encoding, and of a long one so many as there are in a short one.
+    // Every bit of a short encoding, and as many bits of a long one.
     let flips = (bytes.len() * 8).min(512).min(most);
     for flip in 0..flips {
         let bit = if bytes.len() * 8 == flips { flip } else { place(noise, bytes.len() * 8) };
@@ -253,7 +253,7 @@ pub fn has_one_reading(program: &Program, noise: &mut dyn Entropy, most: usize) 
         is_told_apart(&region, &flipped)?;
     }
     for _ in 0..most.min(20) {
-        // Several bytes at once, and parts out of place.
+        // Several bytes at once, and moved parts.
         let mut broken = bytes.to_vec();
         let (from, to) = (place(noise, bytes.len()), place(noise, bytes.len()));
         match noise.draw(3) {

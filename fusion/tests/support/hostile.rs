@@ -1,7 +1,7 @@
-//! Calls made from choices, and calls that need not fit the op table: sizes and numbers at which
-//! rules break.
+//! Calls made from choices, and calls that may violate the op table: sizes and numbers at which
+//! rules could break.
 //!
-//! Input: a source of choices. The property tests and the fuzz targets share it; an op is covered
+//! Input: a source of choices. Used by the property tests and the fuzz targets; an op is covered
 //! once it has a row.
 
 use std::sync::Arc;
@@ -13,14 +13,14 @@ use fuseline_fusion::{
 };
 use fuseline_testgen::{Aim, Domain, Entropy, SampleOperand, Sampler, fill};
 
-/// A call with its operands' data on each replica.
+/// A call with the data of its operands on each replica.
 #[derive(Clone, Debug)]
 pub struct Sampled {
     pub signature: Arc<Signature>,
     pub replicas: Vec<Vec<Arc<Literal>>>,
 }
 
-/// Types that a sampled call may take its operands from.
+/// Types for the operands of sampled calls.
 fn pool() -> Vec<TensorType> {
     let types: [(DType, &[u64]); 6] = [
         (DType::F32, &[2, 3]),
@@ -33,7 +33,7 @@ fn pool() -> Vec<TensorType> {
     types.iter().map(|(dtype, dims)| TensorType::of(*dtype, dims).expect("small")).collect()
 }
 
-/// A call of the op; `None` when the choices lead nowhere.
+/// A call of the op; `None` if the choices lead to no call.
 pub fn sampled(def: &'static OpDef, entropy: &mut dyn Entropy, aim: Aim) -> Option<Sampled> {
     let pool = pool();
     let replicas = match def.replicas {
@@ -68,12 +68,12 @@ pub fn pick<T: Clone>(entropy: &mut dyn Entropy, items: &[T]) -> T {
     items[entropy.draw(items.len() as u32) as usize].clone()
 }
 
-/// A place in a list of this length.
+/// An index into a list of this length.
 pub fn place(entropy: &mut dyn Entropy, len: usize) -> usize {
     entropy.draw(len as u32) as usize
 }
 
-/// Integers at which rules break.
+/// Integers at which rules could break.
 pub const HOSTILE_INTS: [i64; 18] = [
     -1,
     0,
@@ -95,7 +95,7 @@ pub const HOSTILE_INTS: [i64; 18] = [
     i64::MIN,
 ];
 
-/// Sizes at which rules break.
+/// Sizes at which rules could break.
 pub const HOSTILE_DIMS: [u64; 10] = [0, 1, 2, 5, 1 << 20, 1 << 31, 1 << 40, 1 << 58, (1 << 59) - 1, u64::MAX];
 
 fn hostile_list<T: Clone>(
@@ -118,8 +118,8 @@ fn hostile_list<T: Clone>(
     }
 }
 
-/// Some type, possibly large; `None` when the library refuses it, as it refuses everything beyond
-/// the limits.
+/// A type, possibly large; `None` if the library refuses it, as it refuses everything beyond the
+/// limits.
 pub fn hostile_type(entropy: &mut dyn Entropy, like: &TensorType) -> Option<TensorType> {
     let mut dims = like.dims().to_vec();
     let mut dtype = like.dtype();
@@ -133,9 +133,9 @@ pub fn hostile_type(entropy: &mut dyn Entropy, like: &TensorType) -> Option<Tens
     TensorType::of(dtype, &dims).ok()
 }
 
-/// Another value in place of an attribute, of the same kind or not.
+/// A replacement for an attribute, of the same kind or not.
 pub fn hostile_value(entropy: &mut dyn Entropy, value: &AttrValue) -> AttrValue {
-    // Half of them small: sizes, steps and dimension numbers that are off by a little.
+    // Half of them are small: sizes, steps and dimension numbers that are slightly wrong.
     let int = |entropy: &mut dyn Entropy| match entropy.draw(2) {
         0 => pick(entropy, &[0, -1, 1, 2, 3]),
         _ => pick(entropy, &HOSTILE_INTS),
@@ -205,7 +205,7 @@ pub fn hostile_value(entropy: &mut dyn Entropy, value: &AttrValue) -> AttrValue 
             let other = match bytes.len() {
                 0 => Literal::scalar(1i8),
                 len => {
-                    // Another element. Of bool, bytes other than 0 and 1 are refused.
+                    // Another element. For bool, bytes other than 0 and 1 are refused.
                     bytes[place(entropy, len)] ^= 1;
                     Literal::from_bytes(data.ty().clone(), bytes).unwrap_or_else(|_| Literal::scalar(1i8))
                 }
@@ -245,7 +245,7 @@ pub fn hostile_value(entropy: &mut dyn Entropy, value: &AttrValue) -> AttrValue 
     }
 }
 
-/// A call that need not fit the op table.
+/// A call that may violate the op table.
 #[derive(Clone, Debug)]
 pub struct Attempt {
     pub def: &'static OpDef,
@@ -264,7 +264,7 @@ impl Attempt {
         }
     }
 
-    /// Changes an attribute; does nothing to an op without.
+    /// Changes an attribute, if the op has one.
     pub fn change_attr(&mut self, entropy: &mut dyn Entropy) {
         let mut values = self.attrs.values().to_vec();
         if !values.is_empty() {
@@ -274,7 +274,7 @@ impl Attempt {
         self.attrs = values.into_iter().collect();
     }
 
-    /// Changes one thing about the call.
+    /// Changes the call in one respect.
     pub fn change(&mut self, entropy: &mut dyn Entropy) {
         let operand = place(entropy, self.operands.len());
         match entropy.draw(12) {

@@ -1,5 +1,5 @@
-//! What the property tests share: runners whose choices shrink, sampled calls, changes of them, and
-//! what holds for them.
+//! Shared by the property tests: runners whose choices shrink, sampled calls, changes, and
+//! properties.
 #![allow(dead_code, missing_docs, unreachable_pub, unused_imports, reason = "each test uses a part")]
 
 pub mod answer;
@@ -15,8 +15,8 @@ use proptest::collection::{VecStrategy, vec};
 use proptest::num::u32::Any;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
-/// A runner of so many cases, times `FUSELINE_CASES` if that is set. It starts from the same seed
-/// every time, or from `FUSELINE_SEED`.
+/// A runner with this many cases, times `FUSELINE_CASES` if set. The seed is fixed, or
+/// `FUSELINE_SEED`.
 pub fn runner(cases: u32) -> TestRunner {
     let number = |name: &str| env::var(name).ok().and_then(|value| value.parse::<u32>().ok());
     let cases = cases.saturating_mul(number("FUSELINE_CASES").unwrap_or(1));
@@ -26,7 +26,7 @@ pub fn runner(cases: u32) -> TestRunner {
     TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &seed))
 }
 
-/// Lists of choices. A list that has run out goes on with the simplest choice, so shrinking one
+/// Lists of choices. After the end of a list the choices are the simplest ones, so shrinking a list
 /// shrinks what is made of it.
 pub fn choices(most: usize) -> VecStrategy<Any> {
     vec(proptest::num::u32::ANY, 0..=most)

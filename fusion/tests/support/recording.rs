@@ -1,7 +1,7 @@
-//! Programs as they are recorded: everything that keys must not depend on, and where regions end.
+//! Recordings of programs: everything that keys must not depend on, and where regions end.
 //!
-//! Input: a program and choices. What holds for every program is here, for the tests of keys and
-//! for the fuzz targets.
+//! Input: a program and choices. The properties here are used by the tests of keys and the fuzz
+//! targets.
 
 use fuseline_fusion::canon::{CanonRegion, EnvFingerprint, diff};
 use fuseline_fusion::lower::{Aliases, Numerics, lower};
@@ -21,7 +21,7 @@ pub fn sample(entropy: &mut dyn Entropy, ops: usize) -> Program {
     ProgramSampler::sample(ProgramOptions::new(Aim::Everything), entropy, ops).program
 }
 
-/// A rule that cuts after every so many ops: it sees nothing but their number.
+/// A rule that cuts after a fixed number of ops, which is all it sees.
 #[derive(Debug)]
 struct Every(usize);
 
@@ -43,7 +43,7 @@ struct Recording<'a> {
     program: &'a Program,
     /// Inputs of rank 0 that are lifted scalars.
     lifted: &'a [ProgramId],
-    /// Raw id of a value.
+    /// The raw id of a value.
     name: &'a dyn Fn(ProgramId) -> u64,
     /// Ops per region; 0 for one region.
     every: usize,
@@ -77,7 +77,7 @@ impl Recording<'_> {
         }
     }
 
-    /// Records it alone; `after` may do something to the builder after each op.
+    /// Records the program alone. Calls `after` with the builder after each op.
     fn regions(&self, mut after: impl FnMut(usize, &mut RegionBuilder)) -> Vec<CanonRegion> {
         let (mut builder, mut sealed) = (self.builder(), Vec::new());
         for index in 0..self.program.ops.len() {
@@ -112,8 +112,8 @@ fn same(wanted: &[CanonRegion], found: &[CanonRegion], what: &str) -> Result<(),
     if equal { Ok(()) } else { Err(format!("{what}: {wanted:?} became {found:?}")) }
 }
 
-/// Names, frees, interleavings and the mode change no region and no key; how many regions there
-/// were.
+/// Checks that names, frees, interleavings and the mode change no region and no key. Returns the
+/// number of regions.
 pub fn keeps_its_keys(program: &Program, how: &mut dyn Entropy) -> Result<usize, String> {
     let lifted = some_lifted(program, how);
     let every = pick(how, &[0, 1, 3]);
@@ -121,7 +121,7 @@ pub fn keeps_its_keys(program: &Program, how: &mut dyn Entropy) -> Result<usize,
     let recording = Recording { program, lifted: &lifted, name: &plain, every, mode: Mode::Fused };
     let wanted = recording.regions(|_, _| {});
 
-    // Other names, in another order: what a longer program before this one would leave behind.
+    // Other names in another order, like those after a longer program.
     let (factor, offset) = (pick(how, &[1, 3, 0x9e37_79b9_7f4a_7c15]), u64::from(how.draw(1 << 20)));
     let other = |id: ProgramId| (u64::from(id.0) + offset + 1).wrapping_mul(factor);
     let backward = |id: ProgramId| u64::MAX - u64::from(id.0);
@@ -129,7 +129,7 @@ pub fn keeps_its_keys(program: &Program, how: &mut dyn Entropy) -> Result<usize,
         same(&wanted, &Recording { name, ..recording }.regions(|_, _| {}), "renamed")?;
     }
 
-    // Frees at random places: values that no later op uses, and values of nobody.
+    // Frees at random points: values that no later op uses, and unknown values.
     let mut left: Vec<ProgramId> = program.values.iter().map(|value| value.id).collect();
     let freed = recording.regions(|index, builder| {
         left.extend(&program.ops[index].results);
@@ -146,7 +146,7 @@ pub fn keeps_its_keys(program: &Program, how: &mut dyn Entropy) -> Result<usize,
     });
     same(&wanted, &freed, "with frees")?;
 
-    // The same program on another stream at the same time, op by op in some order.
+    // The same program on another stream at the same time, with the ops in any interleaving.
     let mut builders = [recording.builder(), recording.builder()];
     let twin = Recording { name: &other, ..recording };
     let (mut sealed, mut next) = ([Vec::new(), Vec::new()], [0, 0]);
@@ -163,15 +163,16 @@ pub fn keeps_its_keys(program: &Program, how: &mut dyn Entropy) -> Result<usize,
         same(&wanted, &found, "interleaved")?;
     }
 
-    // Whatever ends a region, it is the same region: one op in Strict mode, and one op after a cut.
+    // Whatever ends a region, the region is the same: one op in Strict mode, and one op after a
+    // cut.
     let strict = Recording { mode: Mode::Strict, every: 0, ..recording }.regions(|_, _| {});
     let single = Recording { every: 1, ..recording }.regions(|_, _| {});
     same(&single, &strict, "in Strict mode")?;
     Ok(wanted.len())
 }
 
-/// The verifier accepts what is printed for the program's regions, whatever results are asked for,
-/// whatever memory is reused, fast and exact.
+/// Checks that the verifier accepts what is printed for the program's regions, with any results and
+/// any aliasing, fast and exact.
 pub fn is_read_back(program: &Program, how: &mut dyn Entropy) -> Result<(), String> {
     let lifted = some_lifted(program, how);
     let name = |id: ProgramId| u64::from(id.0) + 1;

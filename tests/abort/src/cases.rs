@@ -1,8 +1,8 @@
-//! What the processes do: work, or have code of the user's panic at one of the places where it is
-//! called.
+//! The cases: either everything works, or code of the user's panics at one of the places where it
+//! is called.
 //!
-//! Each case gets a device and returns when it has done all that it does by itself; a panic may
-//! then still come on another thread.
+//! Each case gets a device and returns when its own work is done. A panic may then still occur on
+//! another thread.
 
 use std::future::Future as _;
 use std::pin::pin;
@@ -23,7 +23,7 @@ use fuseline::{
     ShapeClasses, Tensor, TensorType, with_mode,
 };
 
-/// What planned panics say.
+/// The message of planned panics.
 pub(crate) const PLANNED: &str = "planned to panic";
 
 /// Where ops run.
@@ -33,14 +33,14 @@ pub(crate) enum Device {
     Plugin,
 }
 
-/// How a case's process should end.
+/// How the process of a case should end.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum End {
     Works,
     Aborts,
 }
 
-/// One thing that a process does.
+/// A case: the work of one process.
 pub(crate) struct Case {
     pub(crate) name: &'static str,
     pub(crate) end: End,
@@ -85,7 +85,7 @@ pub(crate) const CASES: [Case; 23] = [
     aborts("an_owner_of_memory_that_is_lent", an_owner_of_memory_that_is_lent),
 ];
 
-/// Panics, once: whoever comes second while the process ends waits for that.
+/// Panics once. A second caller waits while the process ends.
 fn explode() -> ! {
     static HAS: AtomicBool = AtomicBool::new(false);
     while HAS.swap(true, Ordering::SeqCst) {
@@ -94,20 +94,20 @@ fn explode() -> ! {
     panic!("{PLANNED}");
 }
 
-/// What is not there; the process ends well with a line that says so.
+/// Unwraps a value. If a prerequisite is missing, the process prints a skip line and succeeds.
 fn or_skipped<T>(made: Result<T>) -> T {
     made.unwrap_or_else(|error| {
         if Discovery::look(&Sources::of_process()).candidates().is_empty() {
             println!("skipped: no plugin: {error}");
             process::exit(0)
         }
-        // Neither a skip nor the abort that is waited for.
+        // Neither a skip nor the expected abort.
         eprintln!("the plugin that is here cannot be used: {error}");
         process::exit(3)
     })
 }
 
-/// Every region is compiled when it first comes.
+/// Every region is compiled when it first occurs.
 fn config() -> EngineConfig {
     EngineConfig::new().interpret_cold_regions(false).quick_compiles(false).shape_classes(ShapeClasses::Off)
 }
@@ -132,7 +132,7 @@ fn vector(engine: &Engine, data: &[f32]) -> Tensor {
     engine.tensor(data, &[data.len()]).unwrap()
 }
 
-/// What waits for it until it is opened.
+/// Compiles wait at this gate until it is opened.
 #[derive(Clone, Default)]
 struct Gate(Arc<(Mutex<bool>, Condvar)>);
 
@@ -142,7 +142,7 @@ impl Gate {
         self.0.1.notify_all();
     }
 
-    /// A plan of faults without faults, in which compiles wait.
+    /// A fault plan without faults, at which compiles wait.
     fn at_compiles(&self) -> impl Fn(FaultPoint) -> Option<Fault> + use<> {
         let gate = self.0.clone();
         move |point| {
@@ -154,9 +154,9 @@ impl Gate {
     }
 }
 
-// ----- what works -----
+// ----- cases that work -----
 
-/// The engine works: modes, streams, replay, threads, callbacks.
+/// The engine works: modes, streams, trace cache, threads, callbacks.
 fn works(engine: &Engine) {
     for mode in [Mode::Fused, Mode::Strict, Mode::Debug] {
         for _ in 0..4 {
@@ -185,14 +185,14 @@ fn it_works(device: Device) {
     works(&engine);
     let counters = engine.counters();
     assert!(counters.compiles > 0 && counters.panics == 0, "{counters:?}");
-    // With work in flight, and as most programs make it.
+    // With work in flight, and in the way most programs do it.
     let y = vector(&engine, &[1.0]).neg().unwrap();
     engine.stream().flush();
     drop((y, engine));
     works(&self::engine(device, EngineConfig::new()));
 }
 
-/// Failures are values, none of which is a panic on the way that somebody catches.
+/// Failures are values; none of them is a panic that is caught on the way.
 fn errors_are_errors(device: Device) {
     let is_on = Arc::new(AtomicBool::new(false));
     let on = is_on.clone();
@@ -215,9 +215,9 @@ fn errors_are_errors(device: Device) {
     works(&engine);
 }
 
-// ----- what ends the process -----
+// ----- cases that end the process -----
 
-/// The control: in this build nobody catches a panic.
+/// The control: in this build no panic is caught.
 fn a_panic_that_would_be_caught(_: Device) {
     drop(std::panic::catch_unwind(|| explode()));
 }
@@ -235,7 +235,7 @@ fn a_sink_on_the_thread_that_reads(device: Device) {
     drop(vector(&engine, &[1.0]).neg().unwrap().to_vec::<f32>());
 }
 
-/// On a thread of the engine's, or of the plugin's.
+/// On a thread of the engine or of the plugin.
 fn a_sink_on_another_thread(device: Device) {
     let records = thread::current().id();
     let engine = engine(
@@ -252,7 +252,7 @@ fn a_sink_on_another_thread(device: Device) {
     forever();
 }
 
-/// Whoever finds a region done tells of it, which on a plugin is a thread of the plugin's.
+/// The thread that finds a region done reports it; on a plugin that is a thread of the plugin.
 fn a_sink_that_is_told_of_an_end(device: Device) {
     let sink = |event: &Event| {
         if matches!(event, Event::Completed { .. }) {
@@ -263,7 +263,7 @@ fn a_sink_that_is_told_of_an_end(device: Device) {
     drop(vector(&engine, &[1.0]).neg().unwrap().to_vec::<f32>());
 }
 
-/// The main thread does nothing more, and neither drops anything.
+/// The main thread does nothing more, and drops nothing.
 fn forever() -> ! {
     loop {
         thread::park();
@@ -390,7 +390,7 @@ fn register(
     handler::register("test.handler", Of { is_brittle: false, run }).unwrap()
 }
 
-/// On the plugin it is called by XLA, through a function of the C ABI.
+/// On the plugin, XLA calls it through a function of the C ABI.
 fn a_handler(device: Device, is_brittle: bool) {
     let target = handler::register("test.handler", Of { is_brittle, run: |_: HandlerCall<'_>| explode() });
     let engine = engine(device, config());

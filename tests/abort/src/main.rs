@@ -1,11 +1,11 @@
-//! A program that is built with `panic = "abort"`. The library works in it, and a panic in code of
-//! the user's, wherever the engine or the plugin calls it, ends the process: by SIGABRT, with the
-//! panic's words, and at once.
+//! A program that is built with `panic = "abort"`. The library works in it. A panic in the user's
+//! code, wherever the engine or the plugin calls it, ends the process: by SIGABRT, with the panic
+//! message, and at once.
 //!
-//! Built and run by `cargo xtask test panic-abort`. Cargo has tests unwind whatever the profile
-//! says, so this is no test: it is a program that answers as a test binary does. `--list` lists the
-//! [`cases`], each on the reference device and on the plugin; `--exact NAME` runs one in a process
-//! of its own, which is this program with `--case NAME`, and judges how that ends.
+//! `cargo xtask test panic-abort` builds and runs it. Cargo makes tests unwind whatever the profile
+//! says, so this is not a test but a program that behaves like a test binary. `--list` lists the
+//! [`cases`], each on the reference device and on the plugin. `--exact NAME` runs one in a process
+//! of its own, which is this program with `--case NAME`, and judges its end.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program that answers on its output")]
 #![allow(clippy::unwrap_used, reason = "a test")]
@@ -23,13 +23,13 @@ use rustix::process::{Resource, Rlimit, setrlimit};
 
 use cases::{CASES, Case, Device, End, PLANNED};
 
-/// The number of SIGABRT, on every system that this runs on.
+/// The number of SIGABRT on every supported system.
 const SIGABRT: i32 = 6;
 
-/// How long a case may take before it counts as one that hangs.
+/// The time limit of a case; after it, the case counts as hanging.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// How a case's process says that it came to its end, which is right only for what is to work.
+/// The exit status of a case that completed, which is right only for cases that work.
 const SURVIVED: u8 = 3;
 
 const DEVICES: [(&str, Device); 2] = [("reference", Device::Reference), ("plugin", Device::Plugin)];
@@ -58,7 +58,7 @@ fn main() -> ExitCode {
         if case.end == End::Works {
             return ExitCode::SUCCESS;
         }
-        // On another thread it may be still to come.
+        // A panic on another thread may still be coming.
         thread::sleep(LIMIT / 2);
         return ExitCode::from(SURVIVED);
     }
@@ -85,8 +85,8 @@ fn all() -> impl Iterator<Item = (String, &'static Case, Device)> {
     DEVICES.into_iter().flat_map(on)
 }
 
-/// Runs a case in a process of its own; what it printed, or `None` as its status if it had to be
-/// ended.
+/// Runs a case in a process of its own. Returns its output, or `None` as its status if it had to be
+/// killed.
 fn process(name: &str) -> (Option<Output>, Duration) {
     let mut command = Command::new(env::current_exe().unwrap());
     command.args(["--case", name]).env("RUST_BACKTRACE", "0");
@@ -104,7 +104,7 @@ fn process(name: &str) -> (Option<Output>, Duration) {
     (Some(child.wait_with_output().unwrap()), start.elapsed())
 }
 
-/// Whether a process ended as its case should: what it skipped, or what is wrong.
+/// Judges the end of a case's process: what it skipped, or what is wrong.
 fn judge(case: &Case, (output, took): &(Option<Output>, Duration)) -> Result<Option<String>, String> {
     let Some(output) = output else { return Err(format!("it hangs: ended after {took:.1?}")) };
     let said = String::from_utf8_lossy(&output.stdout);

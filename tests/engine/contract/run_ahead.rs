@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// A program that runs far ahead of the device waits when there is no more room, and that is
+/// A program that runs far ahead of the device waits when there is no more room, and the wait is
 /// counted.
 #[test]
 fn recording_that_runs_ahead_waits() {
@@ -22,7 +22,7 @@ fn recording_that_runs_ahead_waits() {
     };
     let counters = || engine.counters();
     while counters().stalls == 0 && !recorder.is_finished() {
-        // It is counted when it is over, so one execution after the other may go on.
+        // The wait is counted when it is over, so let one execution after the other finish.
         open.send(()).unwrap();
         std::thread::sleep(Duration::from_millis(5));
     }

@@ -1,4 +1,4 @@
-//! Buffers, and the values in them, which come later.
+//! Buffers and their values, which arrive later.
 
 use std::ffi::c_void;
 use std::sync::{Arc, OnceLock};
@@ -13,7 +13,7 @@ use crate::points::{COPY_IN, COPY_OUT};
 use crate::registry::{Handle, Kind, insert};
 use crate::world::{Fault, enter};
 
-/// Data that is there when its promise has been kept well.
+/// Data that is there once its promise is kept with success.
 pub(crate) struct Value {
     pub(crate) promise: Arc<Promise>,
     data: OnceLock<Arc<Literal>>,
@@ -37,9 +37,9 @@ impl Value {
 }
 
 struct State {
-    /// None when it was deleted or donated.
+    /// `None` after the buffer was deleted or donated.
     value: Option<Arc<Value>>,
-    /// What others use the memory of: it stays for them.
+    /// The memory that others use, which must stay for them.
     lent: Option<Arc<Literal>>,
     references: usize,
 }
@@ -47,15 +47,15 @@ struct State {
 /// A buffer.
 pub(crate) struct Buffer {
     pub(crate) ty: TensorType,
-    /// Sizes, as C has them.
+    /// Sizes, as C arrays have them.
     pub(crate) dims: Vec<i64>,
     /// The index of its device.
     pub(crate) device: usize,
     pub(crate) client: Handle,
-    /// Host memory that is used in place, and is not to be written to.
+    /// Host memory that is used in place and must not be written.
     is_borrowed: bool,
     state: Mutex<State>,
-    /// Kept when the buffer is gone.
+    /// Kept when the buffer is destroyed.
     pub(crate) gone: Option<Arc<Promise>>,
 }
 
@@ -66,14 +66,14 @@ pub(crate) struct Place {
     pub(crate) client: Handle,
 }
 
-/// What the caller lets a plugin do with host memory.
+/// What the caller allows a plugin to do with host memory.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Lease {
     /// Nothing after the call.
     Call,
-    /// To read it until it says that it has.
+    /// Read it until an event says that the transfer is done.
     Transfer,
-    /// To use it until the buffer is gone.
+    /// Use it until the buffer is destroyed.
     InPlace { writable: bool },
 }
 
@@ -91,19 +91,19 @@ impl Buffer {
         insert(Kind::Buffer, Arc::new(Buffer { ty, dims, device, client, is_borrowed, state, gone }), client)
     }
 
-    /// A buffer of a value, for the caller.
+    /// A buffer with a value, owned by the caller.
     pub(crate) fn of(ty: TensorType, value: Arc<Value>, place: Place) -> Handle {
         Buffer::made(ty, value, place, false, None)
     }
 
-    /// A view of memory that is somebody else's; `gone` is kept when it is not used any more.
+    /// A view of memory that belongs to somebody else. `gone` is kept when it is no longer used.
     pub(crate) fn view(data: Literal, gone: Arc<Promise>, place: Place) -> Handle {
         let (ty, value) = (data.ty().clone(), Value::promised());
         value.keep(Ok(Arc::new(data)));
         Buffer::made(ty, value, place, false, Some(gone))
     }
 
-    /// Starts a transfer from the host. The promise says when the memory is not used any more.
+    /// Starts a transfer from the host. The promise says when the memory is no longer used.
     ///
     /// # Safety
     /// The memory is readable as long as the lease says.
@@ -131,7 +131,7 @@ impl Buffer {
                 Literal::from_bytes(ty, bytes.to_vec()).map_err(|error| Failure::invalid(error.to_string()))
             }
         };
-        // What may be looked at during the call only is copied now, and arrives later all the same.
+        // Memory that may be read only during the call is copied now; the data still arrives later.
         let early = match lease {
             Lease::Call => Ok(read(HostMemory { ..memory })),
             Lease::Transfer | Lease::InPlace { .. } => Err((memory, read)),
@@ -168,19 +168,19 @@ impl Buffer {
         drop(self.state.lock().value.take());
     }
 
-    /// Whether an execution may have its memory.
+    /// Whether an execution may take its memory.
     pub(crate) fn may_be_donated(&self) -> bool {
         !self.is_borrowed && self.state.lock().references == 0
     }
 
-    /// Somebody else uses the memory from now on.
+    /// Marks the memory as used by others.
     pub(crate) fn borrow(&self) -> Result<(), Failure> {
         self.value()?;
         self.state.lock().references += 1;
         Ok(())
     }
 
-    /// Somebody does not any more.
+    /// Ends a use of the memory by others.
     pub(crate) fn give_back(&self) -> Result<(), Failure> {
         let mut state = self.state.lock();
         let left = state.references.checked_sub(1);
@@ -195,7 +195,7 @@ impl Buffer {
         self.state.lock().references
     }
 
-    /// Where the data lies. Waits for it: there is no memory before.
+    /// The address of the data. Waits for it, because there is no memory before.
     pub(crate) fn address(&self) -> Result<*mut c_void, Failure> {
         let data = self.value()?.wait()?;
         let address = data.bytes().as_ptr().cast_mut().cast();
@@ -220,7 +220,7 @@ impl Buffer {
         let done = Promise::new();
         let told = done.clone();
         client.copies.push(move || {
-            // All of it, and not just the fields that are used.
+            // Move the whole struct into the closure, not single fields.
             let memory = memory;
             let planned = planned(COPY_OUT, memory.len as u64, event_error);
             let copied: Status = value.wait().and_then(|data| {
@@ -236,7 +236,7 @@ impl Buffer {
     }
 }
 
-/// What is planned for work on a thread of a client, or for the call that it belongs to.
+/// Does what is planned for work on a client's thread, or for the call that it belongs to.
 pub(crate) fn planned(point: &'static str, size: u64, event_error: Option<Failure>) -> Status {
     match enter(point, size) {
         Fault::Fail(failure) => Err(failure),

@@ -1,4 +1,4 @@
-//! A client, its devices and their memories; and devices that are not here.
+//! Clients with their devices and memories, and topologies of devices that are absent.
 
 use std::ffi::c_char;
 use std::sync::{Arc, OnceLock};
@@ -10,27 +10,27 @@ use crate::event::Thread;
 use crate::plan::{Failure, UNIMPLEMENTED};
 use crate::registry::{Handle, Kind, insert};
 
-/// A client. What it calls itself and how many devices it has is up to its options.
+/// A client. Its options set its name and the number of devices.
 pub(crate) struct Client {
     pub(crate) platform: String,
     pub(crate) version: String,
-    /// Devices and memories, one for each, as arrays of handles for C.
+    /// Devices and memories, one for each, as handle arrays for C.
     pub(crate) devices: OnceLock<Vec<Handle>>,
     pub(crate) memories: OnceLock<Vec<Handle>>,
-    /// Executions.
+    /// The thread for executions.
     pub(crate) work: Thread,
-    /// Transfers.
+    /// The thread for transfers.
     pub(crate) copies: Thread,
 }
 
-/// Devices that are not here. Their kind is the name that they were asked for by.
+/// Devices that are absent. Their kind is the requested name.
 pub(crate) struct Topology {
     pub(crate) platform: String,
     pub(crate) version: String,
     pub(crate) devices: OnceLock<Vec<Handle>>,
 }
 
-/// A device, and the description of it.
+/// A device and its description.
 pub(crate) struct Device {
     pub(crate) index: usize,
     /// Its client or topology.
@@ -47,20 +47,20 @@ pub(crate) struct Memory {
     pub(crate) device: [Handle; 1],
 }
 
-/// What a client is made with.
+/// The options of a client.
 struct Options {
     platform: String,
     version: String,
-    /// What a device is called; as the platform if that is not said.
+    /// The kind of the devices; by default the platform.
     kind: Option<String>,
     devices: i64,
 }
 
-/// Most devices.
+/// The largest number of devices.
 const MOST: i64 = 64;
 
 impl Options {
-    /// Reads the options that the caller gave; what is unknown is refused, as real plugins do.
+    /// Reads the caller's options. Unknown ones are refused, as in real plugins.
     unsafe fn read(options: *const PJRT_NamedValue, count: usize) -> Result<Options, Failure> {
         let or = |name: &str, otherwise: &str| std::env::var(name).unwrap_or_else(|_| otherwise.to_owned());
         let mut read = Options {
@@ -81,7 +81,7 @@ impl Options {
                 "version" if is_text => {
                     read.version = unsafe { text(value.string_value, option.value_size) };
                 }
-                // The second is what XLA's CPU plugin calls it.
+                // The second is the name in XLA's CPU plugin.
                 "devices" | "cpu_device_count" if is_number => read.devices = unsafe { value.int64_value },
                 "kind" if is_text => read.kind = Some(unsafe { text(value.string_value, option.value_size) }),
                 _ => {
@@ -101,7 +101,7 @@ impl Options {
 }
 
 impl Client {
-    /// Starts a client; the handle is the caller's.
+    /// Starts a client. The caller owns the handle.
     pub(crate) unsafe fn create(options: *const PJRT_NamedValue, count: usize) -> Result<Handle, Failure> {
         let Options { platform, version, kind, devices } = unsafe { Options::read(options, count) }?;
         let client = Arc::new(Client {
@@ -138,7 +138,7 @@ impl Client {
         self.platform == "cpu"
     }
 
-    /// Does all that was started and ends the threads.
+    /// Does all work that was started, and ends the threads.
     pub(crate) fn finish(&self) {
         self.work.finish();
         self.copies.finish();
@@ -146,7 +146,7 @@ impl Client {
 }
 
 impl Device {
-    /// So many devices of a client or topology.
+    /// Makes devices of a client or topology.
     fn several(count: usize, owner: Handle, platform: &str, kind: &str) -> Vec<Handle> {
         let device = |index: usize| {
             let words = format!("{platform} device {index}");
@@ -158,7 +158,7 @@ impl Device {
 }
 
 impl Topology {
-    /// The devices of a name, which is their kind; the handle is the caller's. There are none of a
+    /// Makes the devices of a kind, given by name. The caller owns the handle. There are none for a
     /// CPU, as in XLA's plugin, and none without a name.
     pub(crate) unsafe fn create(
         name: &str,
@@ -189,12 +189,12 @@ pub(crate) unsafe fn text(start: *const c_char, len: usize) -> String {
     String::from_utf8_lossy(unsafe { list(start.cast::<u8>(), len) }).into_owned()
 }
 
-/// A C array; an empty one may have no address.
+/// A C array; an empty one may have a null address.
 pub(crate) unsafe fn list<'a, T>(start: *const T, len: usize) -> &'a [T] {
     if start.is_null() || len == 0 { &[] } else { unsafe { std::slice::from_raw_parts(start, len) } }
 }
 
-/// Numbers of `PJRT_Buffer_Type`, in the order of [`DType::ALL`]; the last ones are later than the
+/// Numbers of `PJRT_Buffer_Type`, in the order of [`DType::ALL`]. The last ones are newer than the
 /// header of `pjrt-sys`.
 const TYPES: [PJRT_Buffer_Type; 28] = [
     PJRT_Buffer_Type_PJRT_Buffer_Type_PRED,

@@ -1,11 +1,10 @@
-//! Work that ends later: promises, the events that the caller sees of them, errors, and the threads
-//! that do it.
+//! Asynchronous work: promises, the caller's events for them, errors, and the threads that do the
+//! work.
 //!
 //! Invariants:
-//! - E1. A promise is kept once, and each callback on it is called once, on the thread that keeps
-//!   it, or at once if it was kept before. No lock is held then.
-//! - E2. Threads do what they are given in order. A client's threads do all that they were given
-//!   before the client is gone.
+//! - E1. A promise is kept once. Each callback on it is called once, on the thread that keeps it,
+//!   or at once if it was kept before. No lock is held then.
+//! - E2. Threads do their work in order. A client's threads do all of it before the client is gone.
 
 use std::any::Any;
 use std::ffi::{c_char, c_void};
@@ -20,10 +19,10 @@ use pjrt_sys::{PJRT_Error, PJRT_Event};
 use crate::plan::{Failure, INTERNAL};
 use crate::registry::{Handle, Kind, die, insert};
 
-/// How something ended.
+/// The outcome of work.
 pub(crate) type Status = Result<(), Failure>;
 
-/// What is called when it has.
+/// Called with the outcome.
 type Callback = Box<dyn FnOnce(&Status) + Send>;
 
 #[derive(Default)]
@@ -32,7 +31,7 @@ struct State {
     callbacks: Vec<Callback>,
 }
 
-/// Something that ends once.
+/// Work that ends once.
 #[derive(Default)]
 pub(crate) struct Promise {
     state: Mutex<State>,
@@ -44,7 +43,7 @@ impl Promise {
         Arc::default()
     }
 
-    /// One that was kept before it was made.
+    /// A promise that is kept from the start.
     pub(crate) fn kept(status: Status) -> Arc<Promise> {
         let promise = Promise::new();
         promise.keep(status);
@@ -90,10 +89,10 @@ impl Promise {
     }
 }
 
-/// What the caller knows as a `PJRT_Event`.
+/// A `PJRT_Event`, as the caller sees it.
 pub(crate) struct Event {
     pub(crate) promise: Arc<Promise>,
-    /// Callbacks that were registered on it and are not called yet.
+    /// The number of registered callbacks that were not called yet.
     pub(crate) pending: Arc<AtomicU64>,
 }
 
@@ -102,23 +101,23 @@ pub(crate) fn event_of(promise: Arc<Promise>, client: Handle) -> *mut PJRT_Event
     pointer(insert(Kind::Event, Arc::new(Event { promise, pending: Arc::default() }), client))
 }
 
-/// An error for the caller.
+/// An error, owned by the caller.
 pub(crate) fn error_of(failure: &Failure) -> *mut PJRT_Error {
     pointer(insert(Kind::Error, Arc::new(failure.clone()), 0))
 }
 
-/// A handle as C has it: an address where nothing lies.
+/// A handle as a C pointer: an address where nothing is stored.
 pub(crate) fn pointer<T>(handle: Handle) -> *mut T {
     std::ptr::without_provenance_mut(handle)
 }
 
-/// What the caller gave for an event, and what is to be passed to it.
+/// A callback of the caller for an event, with its argument.
 pub(crate) struct Listener {
     pub(crate) function: unsafe extern "C" fn(*mut PJRT_Error, *mut c_void),
     pub(crate) argument: *mut c_void,
 }
 
-// SAFETY: the C API says that callbacks are called on any thread.
+// SAFETY: the C API says that callbacks may be called on any thread.
 unsafe impl Send for Listener {}
 
 impl Listener {
@@ -128,13 +127,13 @@ impl Listener {
     }
 }
 
-/// Host memory that the caller keeps until an event is ready.
+/// Host memory that the caller keeps alive until an event is ready.
 pub(crate) struct HostMemory {
     pub(crate) start: *mut c_char,
     pub(crate) len: usize,
 }
 
-// SAFETY: the caller says that the memory may be used on any thread until the event is ready.
+// SAFETY: the caller allows any thread to use the memory until the event is ready.
 unsafe impl Send for HostMemory {}
 
 type Task = Box<dyn FnOnce() + Send>;
@@ -145,7 +144,7 @@ pub(crate) struct Thread {
     handle: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// Threads that run now.
+/// The number of running threads.
 static THREADS: AtomicU64 = AtomicU64::new(0);
 
 pub(crate) fn threads() -> u64 {
@@ -167,7 +166,7 @@ impl Thread {
         assert!(sent, "bug: work for a client that is gone");
     }
 
-    /// Lets it do all that it was given, and ends it.
+    /// Finishes all work and ends the thread.
     pub(crate) fn finish(&self) {
         drop(self.tasks.lock().take());
         let Some(handle) = self.handle.lock().take() else { return };
@@ -181,7 +180,7 @@ impl Thread {
     }
 }
 
-/// What a panic said.
+/// The message of a panic.
 pub(crate) fn words(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("a panic without words")

@@ -1,7 +1,7 @@
-//! Compiled programs: StableHLO text that was read, and the interpreter that runs it.
+//! Compiled programs: parsed StableHLO text, and the interpreter that runs it.
 //!
-//! Serialised they are a header, the compile options and the text; see [`Program::serialize`].
-//! Bytes that differ in one bit are refused.
+//! The serialized form is a header, the compile options and the text; see [`Program::serialize`]. A
+//! change of a single bit is refused.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::plan::{DATA_LOSS, Failure, INTERNAL, UNIMPLEMENTED};
 use crate::points::RUN;
 use crate::registry::{Handle, Held};
 
-/// A program that was compiled for devices of a client.
+/// A program, compiled for devices of a client.
 pub(crate) struct Program {
     module: TextModule,
     text: String,
@@ -29,10 +29,10 @@ pub(crate) struct Program {
     pub(crate) fingerprint: String,
     /// Indices of the devices, one for each replica.
     pub(crate) devices: Vec<usize>,
-    /// The same as an array for C.
+    /// The devices as a C array.
     pub(crate) device_handles: Vec<Handle>,
     pub(crate) outputs: Vec<TensorType>,
-    /// What the outputs are, as arrays for C.
+    /// Types of the outputs, as C arrays.
     pub(crate) types: Vec<PJRT_Buffer_Type>,
     pub(crate) ranks: Vec<usize>,
     pub(crate) dims: Vec<i64>,
@@ -41,15 +41,15 @@ pub(crate) struct Program {
 /// The outputs of an execution on one device, and the promise of its end.
 type Started = (Vec<Handle>, Arc<Promise>);
 
-/// What serialised programs begin with.
+/// The first bytes of serialized programs.
 const MAGIC: &[u8; 8] = b"FUSEFAKE";
-/// Version of the form. Grows with every change of it.
+/// The version of the format. Raised with every change.
 const FORM: u32 = 1;
 /// Magic, version, lengths of options and text, checksum.
 const HEADER: usize = 8 + 4 + 8 + 8 + 32;
 
 impl Program {
-    /// Compiles a module, as text, for devices of those with these handles.
+    /// Compiles the text of a module for the devices with these handles.
     pub(crate) fn compile(handles: &[Handle], code: &[u8], options: &[u8]) -> Result<Program, Failure> {
         let text = std::str::from_utf8(code)
             .map_err(|_| Failure::new(UNIMPLEMENTED, "the module is no text; bytecode is not read here"))?;
@@ -74,7 +74,7 @@ impl Program {
         })
     }
 
-    /// Ops of the module.
+    /// The number of ops of the module.
     pub(crate) fn ops(&self) -> u64 {
         self.module.main().graph().nodes().len() as u64
     }
@@ -83,7 +83,7 @@ impl Program {
         self.text.len()
     }
 
-    /// Bytes of arguments, of outputs, and of outputs in the memory of arguments.
+    /// Bytes of arguments, of outputs, and of outputs that alias arguments.
     pub(crate) fn memory(&self) -> [i64; 3] {
         let bytes = |ty: &TensorType| i64::try_from(ty.bytes().0).unwrap_or(i64::MAX);
         let sum = |types: &[TensorType]| types.iter().map(bytes).fold(0, i64::saturating_add);
@@ -110,7 +110,7 @@ impl Program {
         bytes
     }
 
-    /// Reads what [`Program::serialize`] wrote; `options` take the place of those in it.
+    /// Reads the output of [`Program::serialize`]. `options` replace those in it.
     pub(crate) fn deserialize(
         client: &Client,
         bytes: &[u8],
@@ -138,11 +138,11 @@ impl Program {
         Program::compile(client.devices(), text, options.unwrap_or(stored))
     }
 
-    /// Starts an execution: `args` are those of each device. Returns the outputs of each and the
-    /// promise of the end of each.
+    /// Starts an execution. `args` has the arguments for each device. Returns the outputs and the
+    /// end of the execution for each.
     ///
-    /// `kept` are the places of arguments that must not be donated. If there is an error nothing
-    /// has happened.
+    /// `kept` are positions of arguments that must not be donated. On an error, nothing has
+    /// happened.
     pub(crate) fn execute(
         self: &Arc<Program>,
         client: &Client,
@@ -210,7 +210,7 @@ impl Program {
         Ok(started)
     }
 
-    /// Whether arguments are what the parameters say. Real plugins compare sizes at most.
+    /// Checks arguments against the parameters. Real plugins compare sizes at most.
     fn check(&self, args: &[Held<Buffer>], device: usize, client: Handle) -> Result<(), Failure> {
         let parameters = self.parameters();
         if args.len() != parameters.len() {
@@ -234,7 +234,7 @@ impl Program {
         Ok(())
     }
 
-    /// Computes the results, for each replica.
+    /// Computes the results for each replica.
     fn run(&self, inputs: &[Vec<Arc<Literal>>]) -> Result<Vec<Vec<Arc<Literal>>>, Failure> {
         let body = self.module.main();
         let run = || match inputs {
@@ -250,7 +250,7 @@ impl Program {
     }
 }
 
-/// The devices that compile options name, one for each replica.
+/// The devices in the compile options, one for each replica.
 fn devices(count: usize, options: &[u8]) -> Result<Vec<usize>, Failure> {
     let options = CompileOptionsProto::decode(options)
         .map_err(|error| Failure::invalid(format!("the compile options: {error}")))?;

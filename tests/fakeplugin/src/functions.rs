@@ -1,7 +1,7 @@
 //! The functions of the table.
 //!
-//! Each counts its call, does what is planned for it, compares the size of its struct, and then its
-//! work. A panic in one ends the process, as it must at the border to C.
+//! Each function counts its call, does what is planned for it, checks the size of its struct, and
+//! then does its work. A panic in one ends the process, as it must at a C boundary.
 #![allow(non_snake_case, non_upper_case_globals, reason = "named as in the C header")]
 
 use std::sync::Arc;
@@ -19,15 +19,15 @@ use crate::plan::{Failure, UNIMPLEMENTED};
 use crate::registry::{Held, Kind, die, hold, insert, remove};
 use crate::world::{Fault, enter};
 
-/// What a function's own part gets to know of the plan.
+/// The parts of the plan that a function handles itself.
 struct Planned {
-    /// It is to return no object.
+    /// The function must return no object.
     null: bool,
-    /// The event that it returns is to fail.
+    /// The event that it returns must fail.
     event_error: Option<Failure>,
 }
 
-/// What comes before and after a function's own part.
+/// Runs a function's own part, with the steps before and after it.
 fn answer(
     function: &'static str,
     (size, wanted): (usize, usize),
@@ -57,8 +57,8 @@ fn answer(
     outcome.map_or_else(|failure| error_of(&failure), |()| std::ptr::null_mut())
 }
 
-/// Declares a function: `Name(args: Struct) { .. }`, with a second word for what is planned, and an
-/// expression behind `;` for the size of the call.
+/// Declares a function: `Name(args: Struct) { .. }`, with a second name for the planned part, and
+/// an expression after `;` for the size of the call.
 macro_rules! functions {
     ($($name:ident($args:ident: $ty:ident $(, $planned:ident)? $(; $of:expr)?) $body:block)*) => {$(
         pub(crate) unsafe extern "C" fn $name(raw: *mut $ty) -> *mut PJRT_Error {
@@ -78,14 +78,14 @@ macro_rules! functions {
     )*};
 }
 
-/// The object of a handle, for a call of this name.
+/// The object of a handle, for a call with this name.
 macro_rules! held {
     ($function:literal, $kind:ident, $ty:ty, $pointer:expr) => {
         hold::<$ty>($function, Kind::$kind, $pointer.addr())
     };
 }
 
-// ----- errors: they have no way to fail -----
+// ----- errors: these functions cannot fail -----
 
 pub(crate) unsafe extern "C" fn Error_Destroy(args: *mut PJRT_Error_Destroy_Args) {
     let _ = enter("PJRT_Error_Destroy", 0);
@@ -105,12 +105,12 @@ unsafe extern "C" fn serialized_deleter(raw: *mut PJRT_SerializedExecutable) {
     drop(remove::<Vec<u8>>("PJRT_SerializedExecutable_Deleter", Kind::Serialized, raw.addr()));
 }
 
-/// What the plugin says of itself.
+/// The plugin's attributes.
 struct Attributes([PJRT_NamedValue; 1]);
 
 // SAFETY: the pointers in it are to constants.
 unsafe impl Sync for Attributes {}
-// SAFETY: for the same reason.
+// SAFETY: as above.
 unsafe impl Send for Attributes {}
 
 const FAKE_VERSION: &str = "fake_version";
@@ -157,7 +157,7 @@ functions! {
         let function = args.callback.ok_or_else(|| Failure::invalid("no callback"))?;
         let event = held!("PJRT_Event_OnReady", Event, Event, args.event);
         let (promise, pending) = (event.promise.clone(), event.pending.clone());
-        // The event is not in use any more: a callback may destroy it.
+        // The event is no longer in use: a callback may destroy it.
         drop(event);
         pending.fetch_add(1, Ordering::SeqCst);
         let listener = Listener { function, argument: args.user_arg };
@@ -229,7 +229,7 @@ functions! {
             PJRT_HostBufferSemantics_PJRT_HostBufferSemantics_kImmutableZeroCopy => Lease::InPlace { writable: false },
             _ => Lease::InPlace { writable: true },
         };
-        // There is no length: the caller vouches for that of the type.
+        // There is no length: the caller guarantees that of the type.
         let memory = HostMemory { start: args.data.cast_mut().cast(), len: ty.bytes().0 as usize };
         args.buffer = std::ptr::null_mut();
         args.done_with_host_buffer = std::ptr::null_mut();
@@ -325,7 +325,7 @@ functions! {
         args.num_devices = 1;
     }
 
-    // ----- devices that are not here -----
+    // ----- devices that are absent -----
 
     TopologyDescription_Create(args: PJRT_TopologyDescription_Create_Args, planned) {
         let name = unsafe { text(args.topology_name, args.topology_name_size) };
@@ -417,7 +417,7 @@ functions! {
         args.serialized_executable_deleter = Some(serialized_deleter);
     }
     Executable_DeserializeAndLoad(args: PJRT_Executable_DeserializeAndLoad_Args, planned) {
-        /// The fields that later headers added.
+        /// Fields that later headers have added.
         #[repr(C)]
         struct Longer {
             args: PJRT_Executable_DeserializeAndLoad_Args,
@@ -608,19 +608,19 @@ unsafe fn code<'a>(program: *const PJRT_Program) -> Result<&'a [u8], Failure> {
     }
 }
 
-/// Ops of a module, if it can be read.
+/// The number of ops of a module, if it can be parsed.
 unsafe fn ops(program: *const PJRT_Program) -> u64 {
     let code = unsafe { list((*program).code.cast::<u8>(), (*program).code_size) };
     let module = std::str::from_utf8(code).ok().and_then(|text| TextModule::parse(text).ok());
     module.map_or(0, |module| module.main().graph().nodes().len() as u64)
 }
 
-/// Bytes of a transfer from the host.
+/// The bytes of a transfer from the host.
 unsafe fn bytes(args: &PJRT_Client_BufferFromHostBuffer_Args) -> u64 {
     unsafe { type_of(args.type_, args.dims, args.num_dims) }.map_or(0, |ty| ty.bytes().0)
 }
 
-/// Where a new buffer is to be.
+/// The place of a new buffer.
 fn place(
     client: &Held<Client>,
     device: *mut PJRT_Device,
@@ -643,7 +643,7 @@ fn client_of(program: &Program) -> usize {
     device.client
 }
 
-/// Host data is asked for in the order that the device has, which is row-major here.
+/// Host data is requested in the device's order, which is row-major here.
 fn check_row_major(layout: *const PJRT_Buffer_MemoryLayout, rank: usize) -> Status {
     if layout.is_null() {
         return Ok(());

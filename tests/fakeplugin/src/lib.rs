@@ -23,24 +23,24 @@ use std::ffi::{CStr, CString, c_char, c_void};
 
 use crate::registry::{KINDS, Kind, die};
 
-/// What every PJRT plugin exports.
+/// The symbol that every PJRT plugin exports.
 #[unsafe(no_mangle)]
 pub extern "C" fn GetPjrtApi() -> *const c_void {
     table::now()
 }
 
-/// A text of a test's.
+/// A text from a test.
 unsafe fn words<'a>(text: *const c_char) -> &'a str {
     unsafe { CStr::from_ptr(text) }.to_str().unwrap_or_else(|_| die("a text of a test's is no UTF-8"))
 }
 
-/// Null, or what is wrong. A few bytes are lost each time.
+/// Returns null, or the error. Leaks a few bytes each time.
 fn told(outcome: Result<(), String>) -> *const c_char {
     let lost = |why: String| CString::new(why).unwrap_or_default().into_raw().cast_const();
     outcome.err().map_or(std::ptr::null(), lost)
 }
 
-/// A misspelt name must not be a count of zero.
+/// A misspelt name must not count as zero.
 fn point(name: &str) -> &'static str {
     points::point(name).unwrap_or_else(|| die(&format!("no function is called {name}"))).name
 }
@@ -53,7 +53,7 @@ fn kind(name: &str) -> Option<Kind> {
     kind
 }
 
-/// Sets the plan of faults. Returns null, or what is wrong with it, and then nothing has changed.
+/// Sets the fault plan. Returns null, or the error; then nothing has changed.
 ///
 /// # Safety
 /// `text` is a C string.
@@ -62,7 +62,7 @@ pub unsafe extern "C" fn fuseline_fake_set_plan(text: *const c_char) -> *const c
     told(world::set_plan(unsafe { words(text) }))
 }
 
-/// Sets the function table that `GetPjrtApi` returns from now on. Returns null, or what is wrong.
+/// Sets the function table that `GetPjrtApi` returns from now on. Returns null, or the error.
 ///
 /// # Safety
 /// `text` is a C string.
@@ -71,14 +71,13 @@ pub unsafe extern "C" fn fuseline_fake_set_table(text: *const c_char) -> *const 
     told(table::set(unsafe { words(text) }))
 }
 
-/// Takes the plan back, lets everybody go on who hangs, and counts calls from zero. Objects are
-/// counted on.
+/// Removes the plan, releases hanging threads, and resets the call counts. Object counts continue.
 #[unsafe(no_mangle)]
 pub extern "C" fn fuseline_fake_reset() {
     world::reset();
 }
 
-/// Objects of a kind (`all`: of all kinds) that live now.
+/// The number of live objects of a kind (`all`: of all kinds).
 ///
 /// # Safety
 /// `name` is a C string.
@@ -88,7 +87,7 @@ pub unsafe extern "C" fn fuseline_fake_live(name: *const c_char) -> u64 {
     created - destroyed
 }
 
-/// Objects of a kind that were ever made.
+/// The number of objects of a kind that were ever made.
 ///
 /// # Safety
 /// `name` is a C string.
@@ -97,7 +96,7 @@ pub unsafe extern "C" fn fuseline_fake_created(name: *const c_char) -> u64 {
     registry::count(kind(unsafe { words(name) })).0
 }
 
-/// Calls of a function, or pieces of work at a point, since the latest reset.
+/// The number of calls of a function, or of work at a point, since the latest reset.
 ///
 /// # Safety
 /// `name` is a C string.
@@ -106,7 +105,7 @@ pub unsafe extern "C" fn fuseline_fake_calls(name: *const c_char) -> u64 {
     world::calls(point(unsafe { words(name) }))
 }
 
-/// Those of them at which something was planned and happened.
+/// How many of them triggered a planned fault.
 ///
 /// # Safety
 /// `name` is a C string.
@@ -115,19 +114,19 @@ pub unsafe extern "C" fn fuseline_fake_fired(name: *const c_char) -> u64 {
     world::fired(point(unsafe { words(name) }))
 }
 
-/// Lets everybody go on who hangs now.
+/// Releases the threads that hang now.
 #[unsafe(no_mangle)]
 pub extern "C" fn fuseline_fake_release() {
     world::release();
 }
 
-/// Threads that hang now.
+/// The number of hanging threads.
 #[unsafe(no_mangle)]
 pub extern "C" fn fuseline_fake_hanging() -> u64 {
     world::hanging()
 }
 
-/// Threads of clients that run now.
+/// The number of running client threads.
 #[unsafe(no_mangle)]
 pub extern "C" fn fuseline_fake_threads() -> u64 {
     event::threads()

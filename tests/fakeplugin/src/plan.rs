@@ -1,21 +1,21 @@
-//! Plans of faults: what is to go wrong, at which call.
+//! Fault plans: what goes wrong, and at which call.
 //!
-//! Input: a text (the grammar is in README.md). Output: for each call of a point since the plan was
-//! set, how long it is held up and what happens then.
+//! Input: a text (for the grammar see README.md). Output: for each call of a point since the plan
+//! was set, its delay and its action.
 //!
 //! Invariants:
-//! - P1. A text that is not understood is refused as a whole, with the rule that is wrong: a
-//!   misspelt fault must not be no fault.
-//! - P2. A rule can be set only where its action means something (`null` where an object is
+//! - P1. A plan with an invalid rule is refused as a whole, and the error names the rule: a
+//!   misspelt fault must not mean no fault.
+//! - P2. A rule is accepted only if its action is possible at its point (`null` where an object is
 //!   returned, and so on).
-//! - P3. What happens at a call is a function of the plan and of the points and sizes of the calls
-//!   up to it.
+//! - P3. The action at a call is a function of the plan and of the points and sizes of the calls so
+//!   far.
 
 use std::time::Duration;
 
 use crate::points::{Point, point};
 
-/// What went wrong: an abseil code and words.
+/// An error: an Abseil status code and a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Failure {
     pub(crate) code: u32,
@@ -38,7 +38,7 @@ pub(crate) const UNIMPLEMENTED: u32 = 12;
 pub(crate) const INTERNAL: u32 = 13;
 pub(crate) const DATA_LOSS: u32 = 15;
 
-/// Names of the codes, from 1.
+/// Names of the codes, starting with 1.
 const CODES: [&str; 16] = [
     "CANCELLED",
     "UNKNOWN",
@@ -58,23 +58,23 @@ const CODES: [&str; 16] = [
     "UNAUTHENTICATED",
 ];
 
-/// What happens at a call.
+/// The action at a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
     Fail(Failure),
-    /// The call succeeds, and the event that it returns does not.
+    /// The call succeeds, and the event that it returns fails.
     EventError(Failure),
     WrongStructSize,
     /// The call succeeds and returns no object.
     Null,
     Hang,
-    /// The process ends by SIGABRT.
+    /// The process ends with SIGABRT.
     Abort,
-    /// The process ends with this status, without destructors.
+    /// The process exits with this status, without running destructors.
     Exit(i32),
 }
 
-/// Calls that a rule means, of those of its sizes, counted from 1.
+/// The calls that a rule selects among those with its sizes, counted from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum When {
     Between(u64, u64),
@@ -92,7 +92,7 @@ impl When {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum What {
-    /// Before anything else.
+    /// A delay before anything else.
     Delay(Duration),
     Act(Action),
 }
@@ -100,15 +100,15 @@ enum What {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Rule {
     point: &'static str,
-    /// Least and greatest size.
+    /// The smallest and the largest size.
     sizes: (u64, u64),
     when: When,
     what: What,
-    /// Calls of its point and sizes so far.
+    /// The number of calls with its point and sizes so far.
     seen: u64,
 }
 
-/// A plan of faults.
+/// A fault plan.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Plan(Vec<Rule>);
 
@@ -117,8 +117,7 @@ impl Plan {
         Plan(Vec::new())
     }
 
-    /// Reads a plan: rules behind each other, one a line or with `;` between them; `#` begins a
-    /// comment.
+    /// Parses a plan: rules on lines of their own or separated by `;`. `#` begins a comment.
     pub(crate) fn parse(text: &str) -> Result<Plan, String> {
         let mut rules = Vec::new();
         let mut reader = Reader { rest: text };
@@ -133,8 +132,8 @@ impl Plan {
         Ok(Plan(rules))
     }
 
-    /// What happens at the next call of a point, which is of this size: all delays that are meant,
-    /// then the first action that is.
+    /// The effect at the next call of a point with this size: all selected delays, then the first
+    /// selected action.
     pub(crate) fn next(&mut self, point: &str, size: u64) -> (Duration, Option<Action>) {
         let (mut delay, mut act) = (Duration::ZERO, None);
         for rule in self.0.iter_mut().filter(|rule| rule.point == point) {
@@ -251,7 +250,7 @@ impl Reader<'_> {
         Ok(When::Between(first, last))
     }
 
-    /// One number, or from one to another, or from one on.
+    /// A number, a range, or an open range.
     fn range(&mut self) -> Result<(u64, u64), String> {
         let first = self.number()?;
         let last = match self.takes("..") {
@@ -332,7 +331,7 @@ mod tests {
         assert_eq!(meant("PJRT_LoadedExecutable_Execute"), [4, 5, 6]);
         assert_eq!(meant("PJRT_Buffer_ToHostBuffer"), [3, 6, 9]);
         assert!(meant("PJRT_Event_Await").is_empty());
-        // Delays add up, and of actions the first counts.
+        // Delays add up; of the actions the first counts.
         let wait = Duration::from_millis(12);
         assert_eq!([next("Run"), next("Run"), next("Run")].map(|(delay, _)| delay), [wait; 3]);
         assert_eq!(next("Run").1, Some(Action::Abort));

@@ -1,22 +1,21 @@
-//! The points at which something can be planned: every function of the table, and the work that
-//! goes on behind them.
+//! Fault points: every function of the table, and the asynchronous work of these functions.
 //!
-//! Invariant: every function in the table has its row here (`table` is made of these rows), so all
-//! of them are counted and can fail.
+//! Invariant: every function in the table has a row here (`table` is generated from these rows), so
+//! all of them are counted and can fail.
 
-/// A point.
+/// A fault point.
 #[derive(Debug)]
 pub(crate) struct Point {
     pub(crate) name: &'static str,
-    /// A function of the table, and not work behind one.
+    /// Whether it is a function of the table, and not asynchronous work.
     pub(crate) is_call: bool,
-    /// It can say that it failed.
+    /// Whether it can report a failure.
     pub(crate) may_fail: bool,
-    /// It returns an object, which may be missing.
+    /// Whether it returns an object, which may be missing.
     pub(crate) has_object: bool,
-    /// Its calls have a size: ops of a module, or bytes of a transfer.
+    /// Whether its calls have a size: ops of a module, or bytes of a transfer.
     pub(crate) has_size: bool,
-    /// It returns an event, or buffers that have one, which may fail later.
+    /// Whether it returns an event, or buffers with one, which may fail later.
     pub(crate) has_event: bool,
 }
 
@@ -24,7 +23,7 @@ pub(crate) struct Point {
 pub(crate) const RUN: &str = "Run";
 /// A transfer from the host, on the thread for copies.
 pub(crate) const COPY_IN: &str = "CopyIn";
-/// A transfer to the host, there too.
+/// A transfer to the host, on the thread for copies.
 pub(crate) const COPY_OUT: &str = "CopyOut";
 
 const fn call(name: &'static str) -> Point {
@@ -51,7 +50,7 @@ const fn work(name: &'static str) -> Point {
     Point { is_call: false, has_size: true, ..call(name) }
 }
 
-/// All of them.
+/// All points.
 pub(crate) const POINTS: [Point; 77] = [
     silent("PJRT_Error_Destroy"),
     silent("PJRT_Error_Message"),
@@ -132,7 +131,7 @@ pub(crate) const POINTS: [Point; 77] = [
     work(COPY_OUT),
 ];
 
-/// The point of this name, with or without `PJRT_`.
+/// The point with this name, with or without `PJRT_`.
 pub(crate) fn point(name: &str) -> Option<&'static Point> {
     POINTS.iter().find(|point| point.name == name || point.name.strip_prefix("PJRT_") == Some(name))
 }

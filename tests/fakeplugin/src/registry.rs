@@ -1,13 +1,12 @@
-//! Every object that the caller holds, by handles that are never used twice.
+//! All objects that the caller holds, by handles that are never reused.
 //!
-//! A handle is a number that looks like a pointer: nothing lies there. So a handle that was
-//! destroyed stays known as such for ever, whatever was made since, and no mistake of the caller's
-//! touches memory.
+//! A handle is a number that looks like a pointer, but nothing is stored there. A destroyed handle
+//! is therefore recognized forever, and no mistake of the caller touches memory.
 //!
-//! Invariants, each of which ends the process with a message when the caller breaks it:
-//! - R1. A handle is used only while its object lives, for the kind of object that it is.
-//! - R2. An object is destroyed once, and not while a call uses it on any thread.
-//! - R3. A client, or a topology, is destroyed after all that was made with it.
+//! Invariants, each of which ends the process with a message if the caller breaks it:
+//! - R1. A handle is used only while its object lives, and only as its own kind of object.
+//! - R2. An object is destroyed once, and not while a call on any thread uses it.
+//! - R3. A client or topology is destroyed after everything that was made with it.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -17,7 +16,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-/// What a handle stands for.
+/// The kind of a handle's object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Client = 1,
@@ -32,8 +31,7 @@ pub(crate) enum Kind {
     Topology,
 }
 
-/// Kinds with the names that tests ask by. Devices and memories are parts of their client or
-/// topology.
+/// Kinds with the names that tests use. Devices and memories belong to their client or topology.
 pub(crate) const KINDS: [(Kind, &str); 10] = [
     (Kind::Client, "client"),
     (Kind::Device, "device"),
@@ -63,14 +61,14 @@ impl fmt::Display for Kind {
     }
 }
 
-/// What a handle is, as C has it.
+/// A handle, as C sees it.
 pub(crate) type Handle = usize;
 
 struct Slot {
     object: Arc<dyn Any + Send + Sync>,
     /// The client or topology that it was made with; 0 for none.
     client: Handle,
-    /// Calls that use it now.
+    /// The number of calls that use it now.
     users: u32,
 }
 
@@ -88,7 +86,7 @@ static REGISTRY: Mutex<Registry> = Mutex::new(Registry {
     next: 1,
 });
 
-/// Handles are this far apart, with the kind in between: aligned, and far below any address.
+/// The distance of handles, with the kind in between: aligned, and far below any real address.
 const STRIDE: usize = 256;
 
 fn kind_of(handle: Handle) -> Option<Kind> {
@@ -96,14 +94,14 @@ fn kind_of(handle: Handle) -> Option<Kind> {
     KINDS.iter().map(|row| row.0).find(|kind| *kind as usize == number && handle.is_multiple_of(16))
 }
 
-/// Ends the process: the caller has broken a rule, and there is no safe way on.
+/// Ends the process: the caller has broken a rule, and nothing is safe any more.
 pub(crate) fn die(message: &str) -> ! {
     eprintln!("fake plugin: {message}");
     std::process::abort()
 }
 
-/// A handle for an object that the caller owns from now on; `client` is the one it was made with, 0
-/// for none.
+/// Makes a handle for an object, owned by the caller. `client` is the client that it was made with,
+/// or 0.
 pub(crate) fn insert<T: Any + Send + Sync>(kind: Kind, object: Arc<T>, client: Handle) -> Handle {
     let mut registry = REGISTRY.lock();
     let handle = registry.next * STRIDE + kind as usize * 16;
@@ -113,7 +111,7 @@ pub(crate) fn insert<T: Any + Send + Sync>(kind: Kind, object: Arc<T>, client: H
     handle
 }
 
-/// Says why a handle cannot be used, and ends the process.
+/// Reports why a handle cannot be used, and ends the process.
 fn refuse(registry: &Registry, function: &str, kind: Kind, handle: Handle) -> ! {
     let number = handle / STRIDE;
     let what = match kind_of(handle).filter(|_| number < registry.next && number > 0) {
@@ -153,7 +151,7 @@ impl<T> Drop for Held<T> {
     }
 }
 
-/// The object of a handle, until the call is done with it.
+/// The object of a handle, marked as used until the call is done with it.
 pub(crate) fn hold<T: Any + Send + Sync>(function: &str, kind: Kind, handle: Handle) -> Held<T> {
     let mut registry = REGISTRY.lock();
     if kind_of(handle) != Some(kind) || !registry.live.contains_key(&handle) {
@@ -165,7 +163,7 @@ pub(crate) fn hold<T: Any + Send + Sync>(function: &str, kind: Kind, handle: Han
     Held { object, handle }
 }
 
-/// Takes a handle back, for good.
+/// Destroys a handle.
 pub(crate) fn remove<T: Any + Send + Sync>(function: &str, kind: Kind, handle: Handle) -> Arc<T> {
     let mut registry = REGISTRY.lock();
     if kind_of(handle) != Some(kind) || !registry.live.contains_key(&handle) {
@@ -197,7 +195,7 @@ pub(crate) fn remove<T: Any + Send + Sync>(function: &str, kind: Kind, handle: H
     slot.object.downcast().expect("the kind says the type")
 }
 
-/// Objects made so far, and those destroyed; of all kinds if `kind` is none.
+/// The numbers of objects made and destroyed; of all kinds if `kind` is `None`.
 pub(crate) fn count(kind: Option<Kind>) -> (u64, u64) {
     let registry = REGISTRY.lock();
     match kind {

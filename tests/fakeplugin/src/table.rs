@@ -1,4 +1,4 @@
-//! The function table, whole or as a plan says.
+//! The function table, complete or with planned defects.
 
 use std::ffi::c_void;
 
@@ -8,10 +8,10 @@ use pjrt_sys::*;
 use crate::functions::*;
 use crate::registry::die;
 
-/// Names the table that holds until another one is set.
+/// The variable with the initial table.
 const TABLE_VARIABLE: &str = "FUSELINE_FAKE_TABLE";
 
-/// The version of the API, that of the header of `pjrt-sys`.
+/// The API version, which is that of the header of `pjrt-sys`.
 const VERSION: (i32, i32) = (0, 54);
 
 macro_rules! rows {
@@ -20,7 +20,7 @@ macro_rules! rows {
             $(table.$name = Some($function);)*
         }
 
-        /// Takes a function out of a table.
+        /// Removes a function from a table.
         fn take(table: &mut PJRT_Api, function: &str) -> Result<(), String> {
             match function {
                 $(stringify!($name) => table.$name = None,)*
@@ -29,7 +29,7 @@ macro_rules! rows {
             Ok(())
         }
 
-        /// The functions of a whole table.
+        /// The functions of a complete table.
         #[cfg(test)]
         const NAMES: &[&str] = &[$(stringify!($name)),*];
     };
@@ -111,7 +111,7 @@ rows! {
     PJRT_Buffer_UnsafePointer => Buffer_UnsafePointer,
 }
 
-/// A whole table.
+/// A complete table.
 fn whole() -> PJRT_Api {
     let mut table = PJRT_Api { struct_size: size_of::<PJRT_Api>(), ..Default::default() };
     table.pjrt_api_version.struct_size = size_of::<PJRT_Api_Version>();
@@ -120,7 +120,7 @@ fn whole() -> PJRT_Api {
     table
 }
 
-/// The table that a text asks for; none for `null`. The words are in README.md.
+/// Makes the table that a text describes; `None` for `null`. For the syntax see README.md.
 fn make(text: &str) -> Result<Option<PJRT_Api>, String> {
     let mut table = whole();
     let mut words = text.split_whitespace();
@@ -150,18 +150,18 @@ fn make(text: &str) -> Result<Option<PJRT_Api>, String> {
     Ok(Some(table))
 }
 
-/// A text that was set, with the address of its table.
+/// The current text, with the address of its table.
 static CHOSEN: Mutex<Option<(String, usize)>> = Mutex::new(None);
 
 fn choose(text: &str) -> Result<usize, String> {
     let table = make(text)?;
-    // Never freed: whoever asked for it keeps it as long as the process lives.
+    // Never freed: callers keep it for the life of the process.
     let address = table.map_or(0, |table| std::ptr::from_ref(Box::leak(Box::new(table))).expose_provenance());
     *CHOSEN.lock() = Some((text.to_owned(), address));
     Ok(address)
 }
 
-/// Sets the table that is given out from now on. Setting the same again gives the same table.
+/// Sets the table that is returned from now on. Setting the same text again returns the same table.
 pub(crate) fn set(text: &str) -> Result<(), String> {
     if CHOSEN.lock().as_ref().is_some_and(|(set, _)| set == text) {
         return Ok(());
@@ -169,7 +169,7 @@ pub(crate) fn set(text: &str) -> Result<(), String> {
     choose(text).map(drop)
 }
 
-/// The table of now.
+/// The current table.
 pub(crate) fn now() -> *const c_void {
     let chosen = CHOSEN.lock().as_ref().map(|(_, address)| *address);
     let address = chosen.unwrap_or_else(|| {

@@ -1,7 +1,7 @@
-//! What tests see and steer: the plan of faults, the counts of calls, and who hangs.
+//! The state that tests observe and control: the fault plan, call counts, and hanging threads.
 //!
-//! One for the process, as the library is. Its lock is held for a look-up only, never while
-//! something is delayed or hangs.
+//! There is one for the process, like the library. Its lock is held for a look-up only, never
+//! during a delay or a hang.
 
 use parking_lot::{Condvar, Mutex};
 use std::collections::BTreeMap;
@@ -9,16 +9,16 @@ use std::collections::BTreeMap;
 use crate::plan::{Action, Failure, Plan};
 use crate::registry::die;
 
-/// Names the plan that holds until another one is set.
+/// The variable with the initial plan.
 const PLAN_VARIABLE: &str = "FUSELINE_FAKE_PLAN";
 
 struct World {
-    /// The plan of [`PLAN_VARIABLE`] until the first call reads it.
+    /// `None` until the first call reads the plan of [`PLAN_VARIABLE`].
     plan: Option<Plan>,
     calls: BTreeMap<&'static str, u64>,
     fired: BTreeMap<&'static str, u64>,
     hanging: u64,
-    /// Who hangs goes on when this has changed.
+    /// Hanging threads continue when this changes.
     releases: u64,
 }
 
@@ -32,7 +32,7 @@ fn initial_plan() -> Plan {
     Plan::parse(&plan).unwrap_or_else(|why| die(&format!("{PLAN_VARIABLE}: {why}")))
 }
 
-/// What is left to do of the fault that is planned for a call.
+/// The part of a planned fault that the function itself handles.
 pub(crate) enum Fault {
     None,
     Fail(Failure),
@@ -41,8 +41,7 @@ pub(crate) enum Fault {
     Event(Failure),
 }
 
-/// Counts a call, of a size where calls have one, and has it wait, hang, or end the process, if
-/// that is planned.
+/// Counts a call, with its size if it has one. Delays it, hangs, or ends the process, if planned.
 pub(crate) fn enter(point: &'static str, size: u64) -> Fault {
     let (delay, action) = {
         let mut world = WORLD.lock();
@@ -68,7 +67,7 @@ pub(crate) fn enter(point: &'static str, size: u64) -> Fault {
         }
         Some(Action::Abort) => die(&format!("{point} aborts, as planned")),
         Some(Action::Exit(status)) => {
-            // SAFETY: `_exit` is in every C library here and takes any status.
+            // SAFETY: `_exit` is in every supported C library and accepts any status.
             unsafe { _exit(status) }
         }
     }
@@ -88,7 +87,7 @@ fn hang() {
     world.hanging -= 1;
 }
 
-/// Lets everybody go on who hangs.
+/// Releases all hanging threads.
 pub(crate) fn release() {
     WORLD.lock().releases += 1;
     RELEASED.notify_all();
@@ -98,14 +97,14 @@ pub(crate) fn hanging() -> u64 {
     WORLD.lock().hanging
 }
 
-/// Sets a plan; calls are counted from its first one again.
+/// Sets a plan, and resets the call counts.
 pub(crate) fn set_plan(text: &str) -> Result<(), String> {
     let plan = Plan::parse(text)?;
     WORLD.lock().plan = Some(plan);
     Ok(())
 }
 
-/// No plan, nobody hangs, nothing was called.
+/// Removes the plan, releases all threads, and resets the counts.
 pub(crate) fn reset() {
     let mut world = WORLD.lock();
     world.plan = Some(Plan::none());

@@ -12,7 +12,7 @@ use syn::spanned::Spanned as _;
 use syn::visit::{self, Visit};
 use syn::{BinOp, Expr, Stmt, UnOp};
 
-/// Stands for the condition "this mutant is active" in [`Mutation::replacement`].
+/// The placeholder for the condition "this mutant is active" in [`Mutation::replacement`].
 pub(crate) const ACTIVE: &str = "MUTANT_IS_ACTIVE";
 
 /// One change of one place.

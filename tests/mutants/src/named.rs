@@ -1,4 +1,4 @@
-//! Mutations that a review asked for, each with the tests that have to catch it.
+//! Mutations requested by a review, each with the tests that have to catch it.
 
 use std::path::Path;
 
@@ -18,19 +18,19 @@ struct Named {
     tests: &'static [&'static str],
 }
 
-/// The tests of a crate, those that are done in seconds first.
+/// The tests of a crate, fast ones first.
 pub(crate) const ENGINE: &[&str] = &[
     "package(fuseline) and kind(lib)",
     "package(fuseline) and (binary(engine) or binary(pjrt)) and not test(/^(collective|determinism|fork|poison)/) \
      and not test(/^plugin::(compiles|orders|sweep)|on_(a|the)_plugin|a_sink_that_feeds_itself|for_mappings/)",
 ];
-/// The engine's tests of the disk cache, of replay, and of values that pass between streams.
+/// The engine's tests of the disk cache, the trace cache, and values that pass between streams.
 const STORE: &[&str] = &[ENGINE[0], "package(fuseline) and test(/^(plugin::environment|disk_cache)/)"];
 const REPLAY: &[&str] = &[ENGINE[0], "package(fuseline) and test(/^replay/) and not test(/plugin/)"];
 const STREAMS: &[&str] =
     &[ENGINE[0], "package(fuseline) and test(/^(donation|contract|events|priority|trace)/)"];
 pub(crate) const FUSION: &[&str] = &["package(fuseline-fusion) and not test(/^(conformance|hostile)/)"];
-/// The interpreter is what the tests of the lowering compare with.
+/// The tests of the lowering compare with the interpreter.
 pub(crate) const INTERP: &[&str] = &["package(fuseline-interp)", FUSION[0]];
 pub(crate) const CACHE: &[&str] = &["package(fuseline-cache)"];
 const CAPI: &[&str] = &["package(fuseline-capi)"];

@@ -1,4 +1,4 @@
-//! One expression for each way that XLA is known to compute across ops, and some that people write.
+//! One expression for each way in which XLA computes across ops, and some that people write.
 
 use fuseline::nn::{gelu, gelu_exact, layer_norm, log_softmax, rms_norm, silu, softmax, softplus};
 use fuseline::{DType, Engine, Literal, Mode, Numerics, Result, Tensor, with_mode};
@@ -6,7 +6,7 @@ use fuseline_testgen::Seeded;
 
 use super::{different, engine, uniform};
 
-/// Of four tensors of one shape; the last two have positive numbers.
+/// A function of four tensors of one shape; the last two have positive numbers.
 type Expression = fn(&[Tensor; 4]) -> Result<Tensor>;
 
 const F32: DType = DType::F32;
@@ -34,7 +34,7 @@ const EXPRESSIONS: &[(&str, DType, Expression)] = &[
     ("sqrt(p) * sqrt(q)", F32, |[_, _, p, q]| p.sqrt()? * &q.sqrt()?),
     ("p to the powers", F32, |[a, _, p, q]| p.pow(q)? * &p.pow(a)?),
     ("1 / rsqrt(p)", F32, |[_, _, p, _]| 1.0 / &p.rsqrt()?),
-    // A library's kernels, with an exponential of their own.
+    // Kernels of a library with an exponential of its own.
     ("softmax", F32, |[a, ..]| softmax(a, 1)),
     ("log_softmax", F32, |[a, ..]| log_softmax(a, -1)),
     ("silu, softplus", F32, |[a, b, ..]| silu(a)? * &softplus(b)?),
@@ -42,7 +42,7 @@ const EXPRESSIONS: &[(&str, DType, Expression)] = &[
     ("a + b + c of bf16", BF16, |[a, b, c, _]| (a + b)? + c),
     ("a * b + c of bf16", BF16, |[a, b, c, _]| (a * b)? + c),
     ("softmax of bf16", BF16, |[a, ..]| softmax(a, 1)),
-    // Sums together with what makes their terms.
+    // Sums fused with the ops that make their terms.
     ("sum of a * b", F32, |[a, b, ..]| (a * b)?.sum(&[1])),
     ("sum of exp(a) down the columns", F32, |[a, ..]| a.exp()?.sum(&[0])),
     ("layer_norm", F32, |[a, b, ..]| {
@@ -53,7 +53,7 @@ const EXPRESSIONS: &[(&str, DType, Expression)] = &[
     ("relu of a product of matrices", F32, |[a, b, c, _]| {
         ((&a.matmul(&b.transpose(&[1, 0])?)? * 0.1)?.matmul(c)? + c)?.maximum(a)
     }),
-    // Algebra that fences do not stand in the way of: what is between does not round.
+    // Algebra that fences do not prevent: the ops in between do not round.
     ("sum of a broadcast", F32, |[a, ..]| {
         a.narrow(0, 0, 1)?.broadcast_to(&[37, 66])?.sum(&[0])?.broadcast_to(&[52, 66])
     }),
@@ -82,12 +82,12 @@ const EXPRESSIONS: &[(&str, DType, Expression)] = &[
         let pairs = (&(&masses * &masses.transpose(&[1, 0])?)? / &square.sqrt()?)?.sum(&[0, 1])?;
         Tensor::concatenate(&forces.iter().collect::<Vec<_>>(), 1)? + &pairs.broadcast_to(&[52, 3])?
     }),
-    // Other emitters for an op in a fusion than for the op alone.
+    // XLA emits an op differently inside a fusion.
     ("gelu_exact", F32, |[a, ..]| gelu_exact(a)),
     ("asinh(a * b) + c", F32, |[a, b, c, _]| (a * b)?.asinh()? + c),
 ];
 
-/// The number of results that differ, over all expressions.
+/// The expressions whose results differ.
 fn differing(engine: &Engine) -> Vec<&'static str> {
     let mut differing = Vec::new();
     for &(name, dtype, expression) in EXPRESSIONS {
@@ -118,7 +118,7 @@ fn differing(engine: &Engine) -> Vec<&'static str> {
 fn expressions_are_exact() {
     let Some(exact) = engine(Numerics::Exact) else { return };
     assert_eq!(differing(&exact), [""; 0]);
-    // What is compared can differ.
+    // The comparison can fail.
     let fast = differing(&engine(Numerics::Fast).expect("as before"));
     println!("with fast numerics {} of {} expressions differ", fast.len(), EXPRESSIONS.len());
     assert!(fast.contains(&"a * b + c"), "{fast:?}");

@@ -1,10 +1,10 @@
 //! The numerics contract, on the plugin that is found: with [`Numerics::Exact`] regions have the
-//! bits of their ops, one by one.
+//! bits of their ops, run one by one.
 //!
-//! Each test compares Fused with Strict on an engine of the same contract; the shadow check is off,
-//! so that nothing hides what regions compute (`tests/engine/shadow.rs` has it).
-//! `FUSELINE_PROGRAMS` multiplies the number of programs, `FUSELINE_SEED` makes other ones,
-//! `FUSELINE_PROGRAM` makes only the one of a number that a test has printed.
+//! Each test compares Fused with Strict mode on an engine with the same contract. The differential
+//! check is off, so that it hides nothing (for its tests see `tests/engine/shadow.rs`).
+//! `FUSELINE_PROGRAMS` multiplies the number of programs, `FUSELINE_SEED` changes them, and
+//! `FUSELINE_PROGRAM` selects the one with a number that a test has printed.
 
 mod expressions;
 mod programs;
@@ -16,12 +16,12 @@ use fuseline_testgen::{Entropy, Seeded};
 
 use crate::support::{self, number};
 
-/// An engine of a contract, on the plugin; says so loudly where there is none.
+/// An engine with a contract, on the plugin. Prints a message if there is none.
 fn engine(numerics: Numerics) -> Option<Engine> {
     support::plugin(support::config().numerics(numerics).compare_regions(false))
 }
 
-/// How many programs a test makes, and the number of the first.
+/// The numbers of a test's programs.
 fn programs(count: u64) -> std::ops::Range<u64> {
     if let Some(only) = number("FUSELINE_PROGRAM") {
         return only..only + 1;
@@ -30,7 +30,7 @@ fn programs(count: u64) -> std::ops::Range<u64> {
     first..first + count * number("FUSELINE_PROGRAMS").unwrap_or(1)
 }
 
-/// Elements whose bits differ; NaN is NaN.
+/// The number of elements with different bits; all NaN are equal.
 fn different(a: &Literal, b: &Literal) -> usize {
     assert_eq!(a.ty(), b.ty());
     let size = a.dtype().size();

@@ -1,5 +1,4 @@
-//! Random programs, of all that is in the op table on small operands, and of what is common on
-//! larger ones.
+//! Random programs: of all ops in the table on small operands, and of common ops on larger ones.
 
 use std::collections::HashMap;
 
@@ -12,7 +11,7 @@ use fuseline_testgen::{Aim, Entropy, ProgramOptions, ProgramSampler, Sampled, Se
 
 use super::{different, engine, programs, uniform};
 
-/// What a program reads, each with what it is.
+/// The values that a program reads, each with a description.
 type Read = Vec<(String, Literal)>;
 
 /// Records a sampled program and reads what it has not dropped. Operands are uploads and constants.
@@ -85,7 +84,7 @@ fn grid(engine: &Engine, seed: u64, dtype: DType) -> Result<Read> {
                 let operands = &[&a, &b, &c][..operands.len()];
                 match stream.record(def.code, Attrs::none(), &[], operands) {
                     Ok(mut made) if made[0].dtype() == dtype => (def.name, made.remove(0)),
-                    // It takes other types.
+                    // The op does not take this type.
                     _ => continue,
                 }
             }
@@ -102,7 +101,7 @@ fn grid(engine: &Engine, seed: u64, dtype: DType) -> Result<Read> {
     kept.iter().map(|(tensor, name)| Ok(((*name).to_owned(), tensor.to_literal()?))).collect()
 }
 
-/// Runs programs in both modes; returns how many read different bits.
+/// Runs programs in both modes and returns how many have different bits.
 fn differing(
     engine: &Engine,
     programs: std::ops::Range<u64>,
@@ -114,7 +113,7 @@ fn differing(
         let [fused, strict] = match results {
             [Ok(fused), Ok(strict)] => [fused, strict],
             [fused, strict] => {
-                // There are ops that the plugin does not compile, and it says so in both modes.
+                // If the plugin does not compile an op, it says so in both modes.
                 for result in [fused, strict] {
                     let error = result.expect_err("the other mode refuses it");
                     assert_eq!(error.stage(), Stage::Compile, "program {program}: {error}");
@@ -159,7 +158,7 @@ fn programs_on_larger_tensors_are_exact() {
     let (found, compared) = run(&exact, programs(40));
     println!("{found} programs differ; {compared} results compared");
     assert!(found == 0 && compared > 80);
-    // What is compared can differ.
+    // The comparison can fail.
     let (found, compared) = run(&engine(Numerics::Fast).expect("as before"), programs(10));
     println!("with fast numerics {found} programs differ; {compared} results compared");
     assert!(found > 0);

@@ -1,4 +1,4 @@
-//! With exact numerics a number has one result, wherever it stands.
+//! With exact numerics a number has one result, whatever its position.
 
 use fuseline::fusion::op::{Fusibility, OPS, OpDef, Operands};
 use fuseline::{Attrs, DType, Engine, Literal, Mode, Numerics, OpCode, Result, with_mode};
@@ -6,11 +6,11 @@ use fuseline_testgen::{Entropy, Seeded};
 
 use super::{different, engine};
 
-/// Rows of the longest length.
+/// The number of rows of the longest length.
 const ROWS: usize = 24;
 const LONGEST: usize = 80;
 
-/// Lengths of rows whose ends fall on all places of a vector, and a scalar.
+/// Lengths of rows whose ends fall on all positions of a vector register, and a scalar.
 const LENGTHS: [usize; 9] = [1, 2, 3, 5, 18, 35, 63, 66, 79];
 
 /// An op on the first columns of some data. `None` if it does not take the type.
@@ -34,7 +34,7 @@ fn on_columns(
     }
 }
 
-/// Columns of a matrix of the longest rows.
+/// The first columns of the matrix with the longest rows.
 fn first_columns(whole: &Literal, columns: usize) -> Literal {
     let size = whole.dtype().size();
     let rows = whole.bytes().chunks(LONGEST * size);
@@ -43,7 +43,7 @@ fn first_columns(whole: &Literal, columns: usize) -> Literal {
     Literal::from_bytes(ty, bytes).unwrap()
 }
 
-/// Ops for which the place of a number matters, though an op is compared only with itself here.
+/// Ops whose result depends on the position of a number. Each op is compared only with itself here.
 fn found(engine: &Engine, ops: &[&OpDef], dtype: DType) -> Vec<OpCode> {
     let mut found = Vec::new();
     for def in ops {
@@ -68,8 +68,8 @@ fn found(engine: &Engine, ops: &[&OpDef], dtype: DType) -> Vec<OpCode> {
     found
 }
 
-/// What regions are compared with is itself the same, whatever the shape: this is what the steady
-/// ops are for, which all programs use.
+/// The reference for regions is itself independent of the shape. This is the purpose of the stable
+/// ops, which all programs use.
 #[test]
 fn a_number_has_one_result() {
     let common = [
@@ -97,7 +97,7 @@ fn a_number_has_one_result() {
         for dtype in [DType::F32, DType::F64, DType::BF16] {
             assert_eq!(found(&exact, &ops, dtype), []);
         }
-        // What is compared can differ.
+        // The comparison can fail.
         let fast = found(&engine(Numerics::Fast).expect("as before"), &ops[..], DType::F32);
         assert!(fast.contains(&OpCode::Exponential), "{fast:?}");
     });

@@ -1,13 +1,12 @@
 //! Special values through every tier of one process: an op means the same to the interpreter, to
-//! what is compiled in a hurry, to what is compiled with all optimisations, to padded and to
-//! specialised executables, and in every mode.
+//! baseline, optimized, padded and specialized executables, and in every mode.
 //!
-//! Programs consist of ops whose results have one right bit pattern: what moves, compares, selects
-//! and converts, integers, and single products and roots of `f32` and `f64`. Their inputs are NaN,
-//! infinities, zeros of both signs and subnormal numbers. Each execution is compared with the
-//! interpreter under the device's arithmetic, bit by bit. Elementwise ops that round stand beside
+//! Programs consist of ops whose results have one right bit pattern: moves, comparisons, selections
+//! and conversions, integers, and single products and roots of `f32` and `f64`. Their inputs are
+//! NaN, infinities, zeros of both signs and subnormal numbers. Each execution is compared bit by
+//! bit with the interpreter under the device's arithmetic. Elementwise ops that round run next to
 //! them, on inputs of their own: their results are within the documented tolerance, and special
-//! values stay what they are.
+//! values are preserved.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -27,17 +26,17 @@ use super::{different, number, programs};
 use crate::support::judge::{Float, Rule, Verdict, steps};
 use crate::support::{plugin, wait_until};
 
-/// Programs that are recorded as one region: most of a small compile is what every compile takes.
+/// The number of programs in one region: most of a small compile is a fixed cost.
 const TOGETHER: u64 = 20;
 
-/// Executions of a region, enough for the interpreter's ten and for what is compiled in a hurry.
+/// The number of executions of a region: enough for the interpreter's ten and for the baseline.
 const ROUNDS: usize = 12;
 
-/// A call of a program; operands are places in its values.
+/// A call of a program; operands are indices of its values.
 struct Call {
     signature: Arc<Signature>,
     operands: Vec<usize>,
-    /// Whether executors may round its results otherwise.
+    /// Whether executors may round its results differently.
     rounds: bool,
 }
 
@@ -49,14 +48,14 @@ struct Calls {
     values: Vec<Option<Arc<Literal>>>,
 }
 
-/// Whether a result has one right bit pattern whatever else the region computes. Fusing a product
-/// with a sum, or keeping a short float in a longer one, is what [`fuseline::Numerics::Fast`]
-/// allows.
+/// Whether a result has one right bit pattern, whatever else the region computes.
+/// [`fuseline::Numerics::Fast`] allows to fuse a product with a sum, or to keep a short float in a
+/// longer one.
 fn is_determined(signature: &Signature) -> bool {
     let wide = |dtype: DType| matches!(dtype, DType::F32 | DType::F64);
     match signature.op() {
         OpCode::Multiply | OpCode::Sqrt => wide(signature.results()[0].dtype()),
-        // XLA does not define the bits of what it draws.
+        // XLA does not define the bits of random numbers.
         OpCode::Rng | OpCode::RngBitGenerator => false,
         _ => !rounds(signature),
     }
@@ -73,7 +72,7 @@ fn is_accurate(signature: &Signature) -> bool {
     signature.def().fusibility == Fusibility::Elementwise && !is_inaccurate && !is_random
 }
 
-/// The first element of a result that is out of tolerance, or another kind of number.
+/// The first element of a result that is out of tolerance, or is another kind of number.
 fn mismatch(found: &Literal, wanted: &Literal) -> Option<String> {
     let dtype = wanted.dtype().part();
     let rule = Rule { rounding: Rounding::Rounded, steps: steps(dtype), absolute: 0.0 };
@@ -106,7 +105,7 @@ impl Calls {
             DType::F64,
         ]));
         let accepts = |def: &OpDef| {
-            // Where an op has no estimate, the region is compiled at once.
+            // If an op has no cost estimate, its region is compiled at once.
             let is_estimated = match def.fusibility {
                 Fusibility::Elementwise | Fusibility::Movement => true,
                 Fusibility::Indexing => {
@@ -156,7 +155,7 @@ impl Calls {
         }
     }
 
-    /// Records all calls once; all results, by place.
+    /// Records all calls once. Returns all results, by index.
     fn record(&self, engine: &Engine) -> Result<Vec<(usize, Tensor)>> {
         let stream = engine.stream();
         let mut values: HashMap<usize, Tensor> = HashMap::new();
@@ -164,7 +163,7 @@ impl Calls {
             values.insert(*place, stream.from_literal(data)?);
         }
         let mut results = Vec::new();
-        // Results have the places that are no input's, in order.
+        // Results have the indices that no input has, in order.
         let mut next = 0;
         for call in &self.calls {
             let operands: Vec<&Tensor> = call.operands.iter().map(|place| &values[place]).collect();
@@ -213,7 +212,7 @@ impl Calls {
     }
 }
 
-/// How many programs are run. `FUSELINE_PROGRAMS` multiplies it.
+/// The number of programs. `FUSELINE_PROGRAMS` multiplies it.
 const PROGRAMS: u64 = 2_000;
 
 #[test]
@@ -259,13 +258,13 @@ fn check_every_tier() {
     }
 }
 
-/// The numbers at which arithmetic turns, of a length.
+/// Special numbers of arithmetic, as an array of this length.
 fn odd(len: usize) -> Vec<f32> {
     let odd = [1e-40f32, -1e-40, 0.0, -0.0, f32::MIN_POSITIVE, f32::INFINITY, f32::NAN, 1.0, -2.0, f32::MAX];
     (0..len).map(|index| odd[index % 10]).collect()
 }
 
-/// What `step` makes of [`odd`] numbers, under the device's arithmetic.
+/// The result of `step` for [`odd`] numbers, under the device's arithmetic.
 fn wanted(len: usize, scale: f32) -> Vec<u32> {
     let flush = |x: f32| if x.is_subnormal() { 0f32.copysign(x) } else { x };
     let step = |x: f32| {
@@ -275,7 +274,7 @@ fn wanted(len: usize, scale: f32) -> Vec<u32> {
     odd(len).into_iter().map(|x| step(x).to_bits()).collect()
 }
 
-/// The scaled numbers, and where a number counts as zero the negated number itself.
+/// The scaled numbers, and the negated number where the scaled one counts as zero.
 fn step(engine: &Engine, x: &Tensor, scaled: &Tensor) -> Result<Vec<f32>> {
     let zero = engine.full(0f32, &[])?;
     let is_zero = x.equal(&zero)?;
@@ -293,8 +292,8 @@ fn check(found: &[f32], wanted: &[u32], what: &str) {
     }
 }
 
-/// A result just below the least normal number is zero, although rounding it to a subnormal number
-/// would give the least normal one.
+/// A result just below the smallest normal number is zero, although rounding it to a subnormal
+/// number would give the smallest normal one.
 #[test]
 fn results_just_below_the_least_normal_number_are_zero_in_every_tier() {
     let Some(engine) = plugin(EngineConfig::new()) else { return };
@@ -321,7 +320,7 @@ fn results_just_below_the_least_normal_number_are_zero_in_every_tier() {
     }
     check!(f32);
     check!(f64);
-    // What is below it in f32 too.
+    // Values that are below it in f32 too.
     let wide = engine.tensor(&[f64::from(f32::MIN_POSITIVE) * (1.0 - 1e-9)], &[1]).unwrap();
     let below = engine.tensor(&[f64::from(f32::MIN_POSITIVE) * (1.0 - 5e-8)], &[1]).unwrap();
     for _ in 0..16 {
@@ -335,7 +334,7 @@ fn results_just_below_the_least_normal_number_are_zero_in_every_tier() {
     assert!(engine.counters().interpreted > 0 && engine.counters().executions > 0);
 }
 
-/// Sizes that vary are padded, with masks and without.
+/// Varying sizes are padded, with masks and without.
 #[test]
 fn special_values_mean_the_same_in_padded_regions() {
     for classes in [ShapeClasses::Off, ShapeClasses::Unmasked, ShapeClasses::Masked] {
@@ -351,12 +350,11 @@ fn special_values_mean_the_same_in_padded_regions() {
     }
 }
 
-/// A number that stays the same is compiled in, and one that changes nothing must not make the
-/// product a copy.
+/// A steady number is compiled in, and a neutral factor must not turn the product into a copy.
 #[test]
 fn special_values_mean_the_same_where_a_scalar_is_compiled_in() {
     let Some(engine) = plugin(EngineConfig::new()) else { return };
-    // Shorter ones would not be faster.
+    // A shorter one would not be faster.
     let x = engine.tensor(&odd(5_000), &[5_000]).unwrap();
     let wanted = wanted(5_000, 1.0);
     for divides in [false, true] {

@@ -1,4 +1,4 @@
-//! What stands for a pair: calls that the row's generator makes, with special values as their data.
+//! The calls that represent a pair: made by the row's generator, with special values as data.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -12,29 +12,29 @@ use fuseline_testgen::{Aim, Domain, SampleOperand, Sampler, Seeded, fill};
 
 use crate::support::special::{of_bits, specials};
 
-/// Most elements of an operand of an elementwise op.
+/// The largest number of elements of an elementwise op's operand.
 pub(crate) const MOST: usize = 1 << 16;
 
-/// Most special values of one type among operands of other ops.
+/// The largest number of special values of one type among operands of other ops.
 const LIST: usize = 256;
 
-/// Calls of an op that is not elementwise: at least, at most, and at most where a call of floats
-/// has one special value.
+/// The number of calls of an op that is not elementwise: minimum, maximum, and maximum if a call of
+/// floats has one special value.
 const CALLS: (usize, usize, usize) = (4, 6, 12);
 
-/// Most calls of an elementwise op with attributes.
+/// The largest number of calls of an elementwise op with attributes.
 const VARIANTS: usize = 12;
 
-/// Most choices that are tried to find them.
+/// The largest number of attempts to find them.
 const TRIES: u64 = 600;
 
-/// An op on an element type: that of its first operand, or of its result where it has no operand.
+/// An op on an element type: that of its first operand, or of its result if it has no operand.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pair {
     pub(crate) def: &'static OpDef,
     pub(crate) dtype: DType,
-    /// Another type that the call has: the one that an attribute names, or that of the operands
-    /// that the first one, which has one type only, chooses among.
+    /// Another type of the call: one that an attribute names, or that of the operands among which
+    /// the first one, which has a fixed type, selects.
     pub(crate) other: Option<DType>,
 }
 
@@ -51,13 +51,13 @@ pub(crate) struct Call {
     pub(crate) operands: Vec<Arc<Literal>>,
 }
 
-/// Place of an attribute that names an element type besides that of the operands.
+/// The index of an attribute that names an element type.
 pub(crate) fn dtype_attr(def: &OpDef) -> Option<usize> {
     let place = def.attrs.iter().position(|attr| attr.kind == AttrKind::DType);
     place.filter(|_| !def.takes(0))
 }
 
-/// Whether the first operand, which has one type only, chooses among others.
+/// Whether the first operand, which has a fixed type, selects among others.
 fn is_selector(def: &OpDef) -> bool {
     def.dtypes.iter().count() == 1 && (def.takes(2) || def.takes(3))
 }
@@ -95,7 +95,7 @@ fn has_floats(types: &[TensorType]) -> bool {
     types.iter().any(|ty| ty.dtype().part().is_float())
 }
 
-/// A call by the row's generator, with what its operands are to hold.
+/// A call from the row's generator, with what its operands must contain.
 struct Sampled {
     attrs: Attrs,
     bodies: Vec<Arc<Body>>,
@@ -108,26 +108,26 @@ impl Sampled {
     }
 }
 
-/// Makes the calls of a pair.
+/// Generates the calls of a pair.
 struct Maker {
     pair: Pair,
-    /// Most elements of an operand of an elementwise op.
+    /// The largest number of elements of an elementwise op's operand.
     most: usize,
     seed: u64,
     /// How many special values of each type were used.
     used: HashMap<DType, usize>,
 }
 
-/// The calls that stand for a pair, elementwise ones with at most so many elements; none where the
-/// op's rule takes no call of it.
+/// The calls that represent a pair, elementwise ones with at most `most` elements; none if the op's
+/// rule accepts no call.
 pub(crate) fn calls(pair: Pair, most: usize) -> Vec<Call> {
     let mut maker = Maker { pair, most, seed: 0, used: HashMap::new() };
     if pair.def.fusibility == Fusibility::Elementwise { maker.elementwise() } else { maker.any() }
 }
 
 impl Maker {
-    /// Portable calls, where the plugin's answer depends on more than the data, with bodies that
-    /// combine in any order; any calls of elementwise ops.
+    /// For elementwise ops any call. For others portable calls only, since the plugin's result may
+    /// depend on more than the data, and bodies that combine in any order.
     fn sample(&mut self) -> Option<Sampled> {
         let Pair { def, dtype, other } = self.pair;
         let elementwise = def.fusibility == Fusibility::Elementwise;
@@ -142,7 +142,7 @@ impl Maker {
         let mut sampled = Sampled { attrs: sample.attrs, bodies: sample.bodies, operands: sample.operands };
         if let (Some(place), Some(other)) = (dtype_attr(def), other) {
             let mut values = sampled.attrs.values().to_vec();
-            // What a product of one type is to be summed in is for the generator to say.
+            // The generator chooses the accumulation type of a product.
             let free = !matches!(def.fusibility, Fusibility::Contraction | Fusibility::Indexing);
             if free {
                 values[place] = AttrValue::DType(other);
@@ -175,7 +175,7 @@ impl Maker {
         calls
     }
 
-    /// A call on vectors that hold the special values of their types in all combinations.
+    /// A call on vectors that contain the special values of their types in all combinations.
     fn crossed(&mut self) -> Option<Call> {
         let sampled = self.sample()?;
         let types = sampled.types();
@@ -183,7 +183,7 @@ impl Maker {
         if !types.windows(2).all(|pair| pair[0].shape() == pair[1].shape()) {
             return None;
         }
-        // All short floats through the ops of one operand are in tests/ops/exhaustive.rs.
+        // tests/ops/exhaustive.rs runs all short floats through the ops of one operand.
         let apart = types.len() == 1 && self.pair.other.is_none() && types[0].dtype().is_float();
         let most = (self.most as f64).powf(1.0 / types.len() as f64) as usize - usize::from(apart);
         let lists: Vec<Vec<u128>> = types.iter().map(|ty| specials(ty.dtype(), most)).collect();
@@ -198,13 +198,13 @@ impl Maker {
         self.call(sampled, operands)
     }
 
-    /// Calls until they have used each special value.
+    /// Calls until each special value was used.
     fn any(&mut self) -> Vec<Call> {
         let Pair { def, dtype, other } = self.pair;
         let shown = other.filter(|_| is_selector(def)).unwrap_or(dtype);
         let enough = specials(shown, LIST).len();
         let combines = def.rounding == Rounding::Rounded && !runs_bodies(def.code);
-        // What is moved to another type has its values in the other pairs of the first one too.
+        // Values that are moved to another type also occur in the other pairs of the first type.
         let most = match def.fusibility {
             Fusibility::Movement if dtype_attr(def).is_some() => CALLS.0,
             _ if combines && shown.part().is_float() => CALLS.2,
@@ -221,7 +221,7 @@ impl Maker {
         calls
     }
 
-    /// Data that goes through the special values, from where the last one ended.
+    /// Data that cycles through the special values, continuing after the previous data.
     fn cycled(&mut self, ty: &TensorType) -> Literal {
         let list = specials(ty.dtype(), LIST);
         let count = ty.elems().get();
@@ -231,9 +231,9 @@ impl Maker {
         of_bits(ty.clone(), (start..start + count).map(|index| list[index % list.len()]))
     }
 
-    /// A call that moves, orders or combines special values. Where floats are combined, one special
-    /// value is among ordinary ones, so that the order in which they are combined does not decide
-    /// what becomes of it.
+    /// A call that moves, orders or combines special values. If floats are combined, there is one
+    /// special value among ordinary ones, so that its fate does not depend on the order of
+    /// combination.
     fn special(&mut self) -> Option<Call> {
         let mut sampled = self.sample()?;
         let def = self.pair.def;
@@ -241,7 +241,7 @@ impl Maker {
         let signature = Signature::infer(def.code, sampled.attrs.clone(), &sampled.bodies, &types).ok()?;
         let floats = has_floats(&types) || has_floats(signature.results());
         let jumps = |signature: &Signature| rounding_class(signature) == Rounding::Step;
-        // What rounds is compared as an op, not as a body.
+        // An op that rounds is compared as an op, not as a body.
         if runs_bodies(def.code) && sampled.bodies.iter().any(|body| has(body, rounds)) {
             return None;
         }
@@ -267,7 +267,7 @@ impl Maker {
                 SampleOperand::Fresh(ty, domain) => fill(&mut entropy, ty, *domain, Aim::Portable),
             });
         }
-        // Windows are visited in any order, so of equal elements either is selected.
+        // Windows are visited in any order, so either of two equal elements may be selected.
         if def.code == OpCode::SelectAndScatter && has_ties(&data[0]) {
             return None;
         }
@@ -282,7 +282,7 @@ impl Maker {
             if !places.is_empty() {
                 let place = places[self.seed as usize / 4 % places.len()];
                 let one = self.cycled(&TensorType::scalar(data[place].dtype()));
-                // A comparison with NaN leaves what comes first, and what comes first is not said.
+                // A comparison with NaN keeps the earlier element, and the order is not specified.
                 if one.has_nan() && sampled.bodies.iter().any(|body| has(body, jumps)) {
                     return None;
                 }
@@ -300,11 +300,11 @@ impl Maker {
     }
 }
 
-/// Calls on one number in all elements, which XLA folds by other code again: an elementwise op on
-/// some of the elements of its operands, as scalars and as vectors in turn, another op on the first
+/// Calls with one number in all elements, which XLA folds with other code: an elementwise op on
+/// some elements of its operands, as scalars and as vectors in turn; another op on the first
 /// element of each operand of numbers that round.
 pub(crate) fn splats(call: &Call) -> Vec<Call> {
-    /// Most of them of an elementwise op.
+    /// The largest number of them for an elementwise op.
     const SPLATS: usize = 4;
     let signature = &call.signature;
     let def = signature.def();
@@ -336,10 +336,10 @@ pub(crate) fn splats(call: &Call) -> Vec<Call> {
         };
         again(call.operands.iter().map(splat).collect())
     };
-    // `exp` of two f16 NaN that are constants was 0.77 once (XLA's CPU plugin, API 0.81, all code
-    // of a module in one piece), most likely because LLVM folds the polynomial, and a NaN converted
-    // to an integer on the way may be anything. Among other numbers NaN is tried for every op,
-    // above.
+    // `exp` of two constant f16 NaN was 0.77 once (XLA's CPU plugin, API 0.81, all code of a module
+    // in one piece). Most likely LLVM folds the polynomial, in which NaN is converted to an
+    // integer, and the result of that is arbitrary. The calls above try NaN among other numbers for
+    // every op.
     let may_be_anything =
         |call: &Call| def.rounding == Rounding::Rounded && call.operands.iter().any(|data| data.has_nan());
     (0..count).step_by(step).filter_map(of).filter(|call| !may_be_anything(call)).collect()
@@ -351,7 +351,7 @@ pub(crate) fn element(literal: &Literal, index: usize) -> &[u8] {
     &literal.bytes()[index * size..(index + 1) * size]
 }
 
-/// The data with another element at some place.
+/// The data with another element at one index.
 fn with_one(data: &Literal, place: usize, one: &Literal) -> Literal {
     let size = data.dtype().size();
     let at = place % data.ty().elems().get() * size;

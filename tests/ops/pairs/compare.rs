@@ -1,4 +1,4 @@
-//! Running calls on an engine, and finding what differs from the interpreter.
+//! Runs calls on an engine and finds differences from the interpreter.
 
 use std::sync::Arc;
 
@@ -12,16 +12,16 @@ use super::calls::{Call, element};
 
 use crate::support::judge::{Float, NEAR_ZERO, Rule, Verdict, steps};
 
-/// An element of a result that is not what it should be.
+/// A wrong element of a result.
 pub(crate) struct Case {
-    /// The elements of the operands at the same place, for elementwise ops: the number, or both
-    /// parts of a complex one. Integers are given as numbers too.
+    /// For elementwise ops, the operands' elements at the same index: the number, or both parts of
+    /// a complex one. Integers are converted to numbers.
     pub(crate) operands: Vec<Vec<Float>>,
-    /// What was found and what is right, in all parts; `None` for elements that are no floats.
+    /// The found and the right result, in all parts; `None` for elements that are not floats.
     pub(crate) floats: Option<(Vec<Float>, Vec<Float>)>,
     /// Whether all elements of all operands are finite.
     pub(crate) has_finite_operands: bool,
-    /// How far the result is off, in units in the last place of the right one.
+    /// The difference, in units in the last place of the right result.
     pub(crate) steps: f64,
     words: String,
 }
@@ -32,7 +32,7 @@ impl std::fmt::Display for Case {
     }
 }
 
-/// What a call gave on the plugin.
+/// The outcome of a call on the plugin.
 pub(crate) enum Outcome {
     /// The elements that differ.
     Ran(Vec<Case>),
@@ -40,7 +40,7 @@ pub(crate) enum Outcome {
     Refused(String),
 }
 
-/// The parts of an element; none of an integer.
+/// The parts of an element; none for an integer.
 fn parts(literal: &Literal, index: usize) -> Vec<Float> {
     Float::all(literal.dtype(), element(literal, index))
 }
@@ -54,7 +54,7 @@ fn words(literal: &Literal, index: usize) -> String {
     parts.iter().map(|part| format!("{:e}", part.value())).collect::<Vec<_>>().join(" + i ")
 }
 
-/// The largest part of itself that a number of a type is rounded by, in one step.
+/// The largest relative error of one rounding step of a type.
 fn unit(dtype: DType) -> f64 {
     dtype.float_format().map_or(0.0, |format| f64::from(format.mantissa).exp2().recip())
 }
@@ -94,7 +94,7 @@ fn differences(call: &Call, found: &[Literal]) -> Vec<Case> {
                         if let Some(&most) = allowed[result].get(index * count + part) {
                             rule.absolute = most;
                         } else if count == 2 && rule.rounding == Rounding::Rounded && size.is_finite() {
-                            // The parts of a complex number are rounded beside each other.
+                            // The parts of a complex number are rounded separately.
                             rule.absolute = rule.steps as f64 * unit(dtype) * size;
                         }
                         rule.judge(found[part], right[part]) == Verdict::Wrong
@@ -130,16 +130,16 @@ fn differences(call: &Call, found: &[Literal]) -> Vec<Case> {
     cases
 }
 
-/// How operands come to the device.
+/// How operands get to the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Brought {
     /// As inputs of the region.
     Uploaded,
-    /// As constants in it, with which XLA computes while it compiles.
+    /// As constants, which XLA folds at compile time.
     AsConstants,
 }
 
-/// Runs calls as one region, and each by itself where the plugin does not compile that.
+/// Runs calls as one region, and each by itself if the plugin does not compile the region.
 pub(crate) fn run(engine: &Engine, calls: &[&Call], brought: Brought) -> Vec<Outcome> {
     let stream = engine.stream();
     let record = |call: &&Call| {

@@ -1,4 +1,4 @@
-//! What XLA's CPU backend does otherwise, and why that is not mended.
+//! Differences of XLA's CPU backend, and why they are accepted.
 
 use fuseline::fusion::DTypeSet;
 use fuseline::{DType, OpCode};
@@ -8,11 +8,11 @@ use super::compare::Case;
 
 use crate::support::judge::Float;
 
-/// Pairs that may differ in some way. Each of its ops needs it.
+/// Pairs that may differ in one way. Each of its ops needs the exception.
 pub(crate) struct Exception {
     pub(crate) ops: &'static [OpCode],
     pub(crate) dtypes: DTypeSet,
-    /// Which elements may differ.
+    /// Selects the elements that may differ.
     pub(crate) excuses: fn(&Case) -> bool,
     pub(crate) why: &'static str,
 }
@@ -25,7 +25,7 @@ impl Exception {
     }
 }
 
-/// Floats that are no longer than the type they are computed in.
+/// Floats that are not wider than the type they are computed in.
 const LONG: DTypeSet = DTypeSet::of(&[DType::F32, DType::F64]).or(DTypeSet::COMPLEX);
 
 pub(crate) const EXCEPTIONS: &[Exception] = &[
@@ -182,7 +182,7 @@ fn max_abs_log(case: &Case) -> f64 {
     logs.filter(|log| log.is_finite()).fold(0.0, f64::max)
 }
 
-/// Whether the right result is below the least normal `f16`, and that was found.
+/// Whether the right result is below the smallest normal `f16`, and was found so.
 fn is_below_f16(case: &Case) -> bool {
     const LEAST: f64 = 6.103515625e-5;
     case.floats
@@ -190,19 +190,18 @@ fn is_below_f16(case: &Case) -> bool {
         .is_some_and(|(found, right)| right[0].value().abs() < LEAST && found[0].value().abs() == LEAST)
 }
 
-/// Whether the result is NaN where the right one is not, or the other way around, or the operand is
-/// the least number.
+/// Whether only one of found and right result is NaN, or the operand is the smallest number.
 fn is_about_zero(case: &Case) -> bool {
     let nan = |parts: &[Float]| parts.iter().any(|part| part.value().is_nan());
     has_subnormal(case) || case.floats.as_ref().is_some_and(|(found, right)| nan(found) != nan(right))
 }
 
-/// Whether a part of what was found is infinite or NaN.
+/// Whether a part of the found result is infinite or NaN.
 fn found_overflows(case: &Case) -> bool {
     case.floats.iter().flat_map(|(found, _)| found).any(|part| !part.value().is_finite())
 }
 
-/// Whether a part of an operand, or of the right result, is infinite or NaN. For an op that is not
+/// Whether a part of an operand or of the right result is infinite or NaN. For an op that is not
 /// elementwise, all elements of its operands count.
 pub(crate) fn is_not_finite(case: &Case) -> bool {
     let right = case.floats.iter().flat_map(|(_, right)| right);
@@ -211,24 +210,24 @@ pub(crate) fn is_not_finite(case: &Case) -> bool {
         || (case.operands.is_empty() && !case.has_finite_operands)
 }
 
-/// Whether something that goes in is not finite, and neither is the result, found or right.
+/// Whether an operand is not finite, and neither is the result, found or right.
 fn gives_not_finite(case: &Case) -> bool {
     let mut results = case.floats.iter().flat_map(|(found, right)| found.iter().chain(right));
     is_not_finite(case) && results.any(|part| !part.value().is_finite())
 }
 
-/// Whether a part of an operand is subnormal in the type that it is computed in.
+/// Whether a part of an operand is subnormal in the type in which it is computed.
 pub(crate) fn has_subnormal(case: &Case) -> bool {
     case.operands.iter().flatten().any(|part| part.is_subnormal())
 }
 
-/// Whether the real part of both results is pi, whatever its sign.
+/// Whether the real part of both results is pi, with either sign.
 fn is_on_the_cut(case: &Case) -> bool {
     let is_pi = |parts: &[Float]| (parts[0].value().abs() - std::f64::consts::PI).abs() < 1e-6;
     case.floats.as_ref().is_some_and(|(found, right)| is_pi(found) && is_pi(right))
 }
 
-/// Whether the square of a part of an operand, or of the right result, overflows or underflows.
+/// Whether the square of a part of an operand or of the right result overflows or underflows.
 pub(crate) fn is_extreme(case: &Case) -> bool {
     let sides = |part: &Float| {
         let x = part.value().abs();

@@ -1,16 +1,16 @@
 //! Every op on every element type that its row of the op table allows: the plugin against the
 //! reference interpreter.
 //!
-//! The calls are those of the rows' generators, so an op is compared the day its row is added;
-//! their data are the special values of the element types (`tests/support/special.rs`). Elementwise
-//! ops get them in all combinations. A pair of which no call can be made is a failure, and so is an
-//! exception that is not needed any more.
+//! The rows' generators make the calls, so an op is compared as soon as it has a row. The data are
+//! the special values of the element types (`tests/support/special.rs`); elementwise ops get them
+//! in all combinations. A pair without a possible call is a failure, and so is an exception that is
+//! no longer needed.
 //!
 //! Families whose compiles take minutes are sampled ([`SHARE`]); `cargo xtask test full` runs all
 //! of their pairs.
 //!
-//! `FUSELINE_PAIRS` names ops to compare only those, and `FUSELINE_PAIR_LOG` a file that holds the
-//! first of the pairs under test, for when the plugin takes the process down.
+//! `FUSELINE_PAIRS` restricts the test to these ops. `FUSELINE_PAIR_LOG` names a file for the first
+//! of the pairs under test, to find one that crashes the process.
 
 mod calls;
 mod compare;
@@ -58,7 +58,7 @@ impl Family {
         }
     }
 
-    /// How many pairs it has at least.
+    /// The minimum number of pairs.
     fn least(self) -> usize {
         match self {
             Family::Integers => 315,
@@ -73,11 +73,11 @@ impl Family {
     }
 }
 
-/// What an element that differs can be like.
+/// A property of a differing element.
 type Kind = (&'static str, fn(&Case) -> bool);
 
-/// The elements that differ, by what they are like; those that are like nothing in particular with
-/// the farthest off first.
+/// Groups the differing elements by property; those without one are sorted by difference, largest
+/// first.
 fn summary(pair: &Pair, cases: &[Case]) -> String {
     let mut text = format!("{pair}: {} elements differ\n", cases.len());
     let kinds: [Kind; 4] = [
@@ -105,20 +105,20 @@ fn cut(text: &str) -> String {
     text.chars().take(1_500).collect()
 }
 
-/// What came of comparing pairs.
+/// The results of comparing pairs.
 #[derive(Default)]
 struct Findings {
     pairs: usize,
     calls: usize,
-    /// What is wrong, in words.
+    /// Descriptions of the failures.
     failures: String,
-    /// By the place of an exception: the ops of the pairs that it covers, and whether one of their
+    /// By the index of an exception: the ops of the pairs that it covers, and whether one of their
     /// elements needed it.
     covered: BTreeMap<usize, BTreeSet<(OpCode, bool)>>,
 }
 
 impl Findings {
-    /// Takes what became of the calls of a pair.
+    /// Adds the outcomes of a pair's calls.
     fn add(&mut self, pair: &Pair, outcomes: Vec<Outcome>) {
         let exceptions: Vec<usize> =
             (0..EXCEPTIONS.len()).filter(|&index| EXCEPTIONS[index].covers(pair)).collect();
@@ -152,7 +152,7 @@ impl Findings {
         }
     }
 
-    /// Runs the calls of some pairs in one region, and takes what became of them.
+    /// Runs the calls of some pairs in one region, and adds the outcomes.
     fn add_all(&mut self, engine: &Engine, made: &[(&Pair, Vec<Call>)], brought: Brought) {
         let flat: Vec<&Call> = made.iter().flat_map(|(_, calls)| calls).collect();
         let mut outcomes = run(engine, &flat, brought).into_iter();
@@ -168,7 +168,7 @@ impl Findings {
         assert!(failures.is_empty(), "\n{failures}");
     }
 
-    /// An exception that no element of an op needed is wrong too.
+    /// An exception that no element of an op needed is a failure too.
     fn needs_all_exceptions(&mut self) {
         for (&index, uses) in &self.covered {
             let exception = &EXCEPTIONS[index];
@@ -180,17 +180,18 @@ impl Findings {
     }
 }
 
-/// Pairs of one op whose calls are in one region: most of a small compile is what every compile
-/// takes.
+/// The number of pairs of one op whose calls are in one region: most of a small compile is a fixed
+/// cost.
 const TOGETHER: usize = 16;
 
 fn plugin(config: EngineConfig) -> Option<Engine> {
     support::plugin_for("every op on every element type", config)
 }
 
-/// What the regions of a family are compiled by, in turns. LLVM takes half of the time of what
-/// moves and combines, so that every second region of these goes without. Elementwise ops have
-/// vectors at the higher level only, and of the opaque ones some are in one region.
+/// The configurations that compile the regions of a family, in turns. For ops that move and
+/// combine, LLVM takes half of the time, so every second region of these has no optimizations.
+/// Elementwise ops are vectorized only at the higher level, and some of the opaque ones share a
+/// region.
 fn engines(family: Family) -> Option<Vec<Engine>> {
     let mut engines = vec![plugin(support::config())?];
     if matches!(family, Family::Moved | Family::Indexed | Family::Combined) {
@@ -202,20 +203,20 @@ fn engines(family: Family) -> Option<Vec<Engine>> {
     Some(engines)
 }
 
-/// How many of the pairs are compared.
+/// Which part of the pairs is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Extent {
     All,
-    /// Of each op one pair of [`SHARE`], at least one.
+    /// One in [`SHARE`] pairs of each op, at least one.
     Sample,
 }
 
-/// Of so many pairs of an op, one is in the sample. The first one depends on the op, so that the
+/// One in this many pairs of an op is in the sample. The first one depends on the op, so that the
 /// sample has all element types.
 const SHARE: usize = 3;
 
-/// The pairs to compare, and whether those are all pairs of their ops. At least `least` pairs must
-/// be wanted. `FUSELINE_PAIRS` asks for ops by name, and `FUSELINE_PART` for a part of them.
+/// The pairs to compare, and whether they are all pairs of their ops. At least `least` pairs must
+/// match. `FUSELINE_PAIRS` selects ops by name, and `FUSELINE_PART` a part of them.
 fn asked(extent: Extent, least: usize, wanted: impl Fn(&Pair) -> bool) -> (Vec<Pair>, bool) {
     let pairs: Vec<Pair> = pairs().into_iter().filter(wanted).collect();
     assert!(pairs.len() >= least, "only {} pairs", pairs.len());
@@ -250,7 +251,7 @@ fn compare(family: Family, extent: Extent) {
         note(&group[0]);
         let made: Vec<(&Pair, Vec<Call>)> = group.iter().map(|pair| (pair, calls(*pair, MOST))).collect();
         for (pair, _) in made.iter().filter(|(_, calls)| calls.is_empty()) {
-            // Not every type is the bits of every other, or the sum of its products.
+            // Not every type can be a bitcast of every other, or the sum of its products.
             let may_be = dtype_attr(pair.def).is_some() && pair.def.fusibility != Fusibility::Elementwise;
             if !may_be {
                 let _ = writeln!(findings.failures, "{pair}: no call can be made");
@@ -264,25 +265,24 @@ fn compare(family: Family, extent: Extent) {
     findings.judge(&format!("{family:?}"));
 }
 
-/// Most calls of a pair that are made with constants, and so many again whose operands are one
-/// number each: compiles are dear.
+/// The largest number of a pair's calls with constants, and of those whose operands are one number
+/// each: compiles are expensive.
 const MAX_CONSTANT: usize = 2;
 
-/// XLA computes with constants while it compiles, by other code than what it generates.
+/// XLA folds constants at compile time with other code than it generates.
 fn compare_constants(extent: Extent) {
     let folded = |pair: &Pair| !pair.def.exchanges();
     let Some(engine) = plugin(support::config()) else { return };
     let (pairs, _) = asked(extent, 4_000, folded);
     let mut findings = Findings::default();
-    // All types of an op in one region, since compiles are dear.
+    // All types of an op in one region, since compiles are expensive.
     for pairs in pairs.chunk_by(|a, b| a.def.code == b.def.code) {
         note(&pairs[0]);
         let with_splats = |pair: Pair| {
             let calls = calls(pair, 1 << 10);
             let every = calls.len().div_ceil(MAX_CONSTANT).max(1);
             let mut calls: Vec<Call> = calls.into_iter().step_by(every).collect();
-            // A matrix of one number is singular, and whether that is found is a matter of
-            // rounding.
+            // A matrix of one number is singular, and whether that is detected depends on rounding.
             if pair.def.fusibility != Fusibility::Opaque {
                 let splats: Vec<Call> = calls.iter().flat_map(splats).collect();
                 calls.extend(splats);
@@ -290,7 +290,7 @@ fn compare_constants(extent: Extent) {
             calls
         };
         let made: Vec<(&Pair, Vec<Call>)> = pairs.iter().map(|pair| (pair, with_splats(*pair))).collect();
-        // Each call becomes hundreds of ops, so that all types exceed the limit of a graph.
+        // Each call becomes hundreds of ops, so all types together exceed the limit of a graph.
         let is_large = matches!(pairs[0].def.code, OpCode::Polygamma | OpCode::Zeta);
         for made in made.chunks(if is_large { 1 } else { made.len() }) {
             findings.add_all(&engine, made, Brought::AsConstants);
@@ -310,7 +310,7 @@ fn full_constants() {
     compare_constants(Extent::All);
 }
 
-/// An exception that no pair can need is noticed too.
+/// An exception that no pair can need is detected too.
 #[test]
 fn exceptions_are_about_pairs() {
     for exception in EXCEPTIONS {
@@ -359,7 +359,7 @@ fn full_other_ops() {
     compare(Family::Opaque, Extent::All);
 }
 
-/// The sample has every op and every element type.
+/// The sample contains every op and every element type.
 #[test]
 fn the_sample_has_every_op() {
     let (all, _) = asked(Extent::All, 0, |_| true);

@@ -1,5 +1,4 @@
-//! Code of the user's that the plugin's threads call, and that panics or drops the last of
-//! everything there.
+//! The user's code that the plugin's threads call, when it panics or drops the last references.
 
 use std::panic;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,10 +15,10 @@ use super::{Graph, is_right, three};
 use crate::support::fakeplugin::{FakePlugin, wait_for};
 use crate::support::vector;
 
-/// What planned panics say. They are not printed.
+/// The message of planned panics. They are not printed.
 const PLANNED: &str = "planned to panic";
 
-/// Has planned panics not printed, until it is dropped.
+/// Silences planned panics until it is dropped.
 struct Quiet;
 
 impl Quiet {
@@ -42,13 +41,13 @@ impl Drop for Quiet {
     }
 }
 
-/// Whether this is a thread of the plugin's. Its names are not known to this program's `std`.
+/// Whether this is a thread of the plugin, whose thread names this program's `std` does not know.
 fn is_on_plugin() -> bool {
     let name = std::fs::read_to_string("/proc/thread-self/comm");
     name.map_or(std::thread::current().name().is_none(), |name| name.starts_with("fake-"))
 }
 
-/// A sink that panics each time it is told something, on threads of the plugin too.
+/// A sink that panics at each event, also on threads of the plugin.
 #[test]
 fn a_sink_that_always_panics() {
     let plugin = FakePlugin::alone();
@@ -85,8 +84,8 @@ fn session(plugin: &FakePlugin) -> (Session, fuseline::embed::StreamHandle) {
     (session, stream)
 }
 
-/// Callbacks of reads and of readiness that panic, called by the plugin's threads, with data and
-/// with errors.
+/// Callbacks of reads and of readiness that panic on the plugin's threads, with data and with
+/// errors.
 #[test]
 fn callbacks_that_panic() {
     let plugin = FakePlugin::alone();
@@ -96,7 +95,7 @@ fn callbacks_that_panic() {
     let (send, called) = mpsc::channel();
     let (rounds, mut on_plugin) = (30, 0);
     for round in 0..rounds {
-        // It takes a while, so that most callbacks are there before the data.
+        // It takes a while, so that most callbacks are registered before the data arrives.
         let plans = [
             "CopyOut = delay(2)",
             "Run@1 = fail(ABORTED, \"planned\")",
@@ -121,7 +120,7 @@ fn callbacks_that_panic() {
             .unwrap();
         let outcomes: Vec<(bool, bool)> = (0..2).map(|_| called.recv().unwrap()).collect();
         on_plugin += outcomes.iter().filter(|(there, _)| *there).count();
-        // A copy that fails says nothing about the value.
+        // A failed copy does not mean that the value failed.
         let failed = outcomes.iter().filter(|(_, is_ok)| !is_ok).count();
         assert_eq!(failed, [0, 2, 1][round % 3], "{outcomes:?}");
         plugin.heal();
@@ -148,7 +147,7 @@ impl Wake for Bad {
     }
 }
 
-/// A waker that panics, on the thread that has copied the data.
+/// A waker that panics on the thread that has copied the data.
 #[test]
 fn wakers_that_panic() {
     let plugin = FakePlugin::alone();
@@ -163,7 +162,7 @@ fn wakers_that_panic() {
     assert!(read.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
     plugin.release();
     wait_for(|| bad.0.load(Ordering::SeqCst) == 1, || "nobody wakes".to_owned());
-    // The data is there all the same.
+    // The data is there anyway.
     let mut ready = None;
     while ready.is_none() {
         match read.as_mut().poll(&mut Context::from_waker(std::task::Waker::noop())) {
@@ -177,7 +176,7 @@ fn wakers_that_panic() {
     plugin.assert_clean();
 }
 
-/// Memory that is lent to the plugin, whose owner panics when it is dropped, on a thread of the
+/// Memory that is lent to the plugin, whose owner panics when it is dropped on a thread of the
 /// plugin.
 #[test]
 fn owners_of_host_memory_that_panic() {
@@ -212,8 +211,8 @@ fn owners_of_host_memory_that_panic() {
     plugin.assert_clean();
 }
 
-/// The last of everything is dropped inside a callback, on a thread that the client waits for when
-/// it is destroyed.
+/// The last references are dropped inside a callback, on a thread that destroying the client waits
+/// for.
 #[test]
 fn the_last_handles_are_dropped_in_a_callback() {
     let plugin = FakePlugin::alone();
@@ -242,7 +241,7 @@ fn the_last_handles_are_dropped_in_a_callback() {
             assert_eq!(plugin.fired(point) - before, 1);
             plugin.assert_clean();
         }
-        // A copy that ends before anybody waits for it is told on the engine's thread.
+        // If a copy ends before anybody waits for it, the engine's thread reports it.
         assert!(on_plugin > 0, "{point}: every callback was on a thread of the engine");
     }
 }

@@ -1,4 +1,4 @@
-//! Compiles: one for each key, and what happens when they fail.
+//! Compiles: one for each key, and the effects of failures.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,11 +11,11 @@ use super::{COMPILE, EXECUTE, Graph, is_right, three, three_of};
 use crate::support::fakeplugin::{FakePlugin, wait_for};
 use crate::support::{Log, vector};
 
-/// Many threads, each on a stream of its own, ask for the same new region at once.
+/// Many threads, each on its own stream, request the same new region at once.
 fn one_key(plugin: &FakePlugin, threads: usize, rounds: usize) {
     let engine = plugin.config().build().unwrap();
     let (start, end) = (Barrier::new(threads + 1), Barrier::new(threads + 1));
-    // Told at the end: a thread that is missing would keep the others at the barrier.
+    // Failures are reported at the end: a missing thread would keep the others at the barrier.
     let (wrong, mut compiled) = (AtomicUsize::new(0), Vec::new());
     std::thread::scope(|scope| {
         for _ in 0..threads {
@@ -54,7 +54,7 @@ fn one_key(plugin: &FakePlugin, threads: usize, rounds: usize) {
 #[test]
 fn sixty_four_threads_that_want_one_new_region_compile_it_once() {
     let plugin = FakePlugin::alone();
-    // Others come while it is being compiled, and after.
+    // Others come during the compile and after it.
     plugin.plan(&format!("{COMPILE}@every 2 = delay(3)"));
     one_key(&plugin, 64, 30);
     assert_eq!(plugin.fired(COMPILE), 15);
@@ -69,8 +69,8 @@ fn ten_thousand_new_regions_are_compiled_once_each() {
     }
 }
 
-/// A region that never compiles runs op by op, and is tried three times in all however often it
-/// comes.
+/// A region that never compiles runs op by op, and is tried three times in total, however often it
+/// occurs.
 #[test]
 fn a_region_that_never_compiles_runs_op_by_op_and_is_tried_three_times() {
     let plugin = FakePlugin::alone();
@@ -93,17 +93,17 @@ fn a_region_that_never_compiles_runs_op_by_op_and_is_tried_three_times() {
     let said = format!("{COMPILE}: UNAVAILABLE: planned: no code today");
     assert_eq!(messages.collect::<Vec<_>>(), [&said; 3]);
     assert!(events.iter().any(|event| matches!(event, Event::Fallback { why, .. } if *why == said)));
-    // Another region is none of its business.
+    // Other regions are not affected.
     plugin.heal();
     let other = three(&three(&x).unwrap()).unwrap();
     is_right(&other, &[three_of(1.0), three_of(2.0)]);
     assert_eq!(engine.counters().fallbacks, rounds);
-    // What is told of a compile has its executable.
+    // A reported compile has its executable.
     drop((other, x, engine, events, log.take()));
     plugin.assert_clean();
 }
 
-/// One that fails to compile at first is a whole region later.
+/// A region whose first compiles fail runs as a whole later.
 #[test]
 fn a_region_that_compiles_after_some_failures_is_a_whole_again() {
     for (failures, fallbacks) in [(1, 1 + 64), (2, 1 + 64 + 1 + 512)] {
@@ -124,12 +124,12 @@ fn a_region_that_compiles_after_some_failures_is_a_whole_again() {
     }
 }
 
-/// In Strict mode the failure is the op's: the plugin's words, with the op and the line that
-/// recorded it.
+/// In Strict mode the failure belongs to the op: the plugin's message, with the op and the line
+/// that recorded it.
 #[test]
 fn in_strict_mode_a_compile_that_fails_is_an_error_of_its_op() {
     let plugin = FakePlugin::alone();
-    // One thread, which compiles in the order of the ops.
+    // One thread, so that compiles follow the order of the ops.
     let engine = plugin.config().mode(Mode::Strict).compile_threads(1).build().unwrap();
     plugin.plan(&format!("{COMPILE}@2 = fail(UNIMPLEMENTED, \"planned: no such kernel\")"));
     let x = vector(&engine, &[1.0, 2.0]);
@@ -150,7 +150,7 @@ fn in_strict_mode_a_compile_that_fails_is_an_error_of_its_op() {
     assert_eq!(before.to_vec::<f32>().unwrap(), [2.0, 4.0]);
     assert_eq!(beside.to_vec::<f32>().unwrap(), [1.0, 2.0]);
     assert_eq!(plugin.fired(COMPILE), 1);
-    // The engine works on, the op too when its turn to be tried comes.
+    // The engine still works, and so does the op when it is retried.
     plugin.heal();
     let mut tries = 0;
     while x.tanh().unwrap().to_vec::<f32>().is_err() {
@@ -162,7 +162,7 @@ fn in_strict_mode_a_compile_that_fails_is_an_error_of_its_op() {
 }
 
 /// Whichever compile of a program fails: in Fused mode a region of several ops runs op by op, so
-/// only what depends on an op that is a region by itself is lost; in Strict mode what depends on
+/// only dependents of an op that is a region by itself are lost; in Strict mode the dependents of
 /// the op.
 fn any_compile(plugin: &FakePlugin, seeds: std::ops::Range<u64>) {
     let mut failed = [0, 0];
@@ -217,8 +217,8 @@ fn whichever_compile_of_many_programs_fails() {
     any_compile(&FakePlugin::alone(), 40..4_000);
 }
 
-/// A compile that hangs holds up what needs it and nothing else. (Waits without a deadline wait;
-/// those with one are for the engine's tests.)
+/// A compile that hangs blocks its dependents and nothing else. (Waits without a deadline block;
+/// for those with one see the engine's tests.)
 #[test]
 fn a_compile_that_hangs_holds_up_only_what_needs_it() {
     let plugin = FakePlugin::alone();

@@ -1,4 +1,4 @@
-//! The fake plugin is a plugin: what is not planned goes right, and everything is given back.
+//! The fake plugin is a valid plugin: without planned faults everything works, and nothing leaks.
 
 use std::collections::HashMap;
 
@@ -17,7 +17,7 @@ use crate::support::number;
 fn sampled(seed: u64) -> Sampled {
     let mut random = Seeded::new(seed);
     let ops = 1 + random.draw(12) as usize;
-    // One in four is of elements of 2 and 4 bits.
+    // One in four has elements of 2 and 4 bits.
     let dtypes = if random.draw(4) == 3 { DTypeSet::NARROW } else { DTypeSet::ANY };
     let options = ProgramOptions { dtypes, ..ProgramOptions::new(Aim::Portable) };
     ProgramSampler::sample(options, &mut random, ops)
@@ -94,7 +94,7 @@ fn random_programs_give_the_interpreters_results() {
     assert!(plugin.calls(COMPILE) > 200 && plugin.created("buffer") > 1_000);
 }
 
-/// The ways that the engine takes on XLA's CPU plugin: interpreted first, compiled in a hurry, read
+/// The paths that the engine takes on XLA's CPU plugin: interpreted first, baseline compiles, reads
 /// in place.
 #[test]
 fn random_programs_on_a_plugin_that_says_it_is_a_cpu() {
@@ -115,14 +115,14 @@ const MODULE: &str = "module @sum { func.func public @main(%a: tensor<2xf32> {tf
   %0 = \"stablehlo.add\"(%a, %b) : (tensor<2xf32>, tensor<2xf32>) -> tensor<2xf32>
   return %0 : tensor<2xf32> } }";
 
-/// What is serialised runs again, and whatever is changed in it is refused.
+/// A serialized executable runs again, and every change of it is refused.
 #[test]
 fn serialised_executables_are_whole_or_refused() {
     let plugin = FakePlugin::alone();
     let client = Plugin::open(path()).unwrap().client(&ClientOptions::new()).unwrap();
     let executable = client.compile(MODULE, &CompileOptions::new()).unwrap();
     let bytes = executable.serialize().unwrap();
-    // SAFETY: holds because these bytes are no code, and the plugin checks them.
+    // SAFETY: these bytes are no code, and the plugin checks them.
     let load = |bytes: &[u8]| unsafe { client.deserialize(bytes, None) };
     let again = load(&bytes).unwrap();
     assert_eq!((again.name(), again.outputs()), ("sum", executable.outputs()));
@@ -131,7 +131,7 @@ fn serialised_executables_are_whole_or_refused() {
     let (ty, devices) = (again.outputs()[0].clone(), client.devices());
     let upload = |data: [f32; 2]| client.buffer_from_host(&ty, bytes_of(&data), &devices[0]).unwrap();
     let (a, b) = (upload([1.0, 2.0]), upload([10.0, 20.0]));
-    // Donation is vetoed, and then it is not.
+    // Donation with and without a veto.
     for (vetoes, is_gone) in [(&[0i64][..], false), (&[], true)] {
         let options = ExecuteOptions { non_donatable: vetoes, ..ExecuteOptions::default() };
         let sum = again.execute(&[&a, &b], &options).unwrap().outputs.pop().unwrap();
@@ -153,7 +153,7 @@ fn serialised_executables_are_whole_or_refused() {
     plugin.assert_clean();
 }
 
-/// Several devices of one client, which compute together.
+/// Several devices of one client that compute together.
 #[test]
 fn replicas_exchange_their_data() {
     let plugin = FakePlugin::alone();
@@ -165,7 +165,7 @@ fn replicas_exchange_their_data() {
     for found in sum.read_replicas().unwrap() {
         assert_eq!(found.to_vec::<f32>().unwrap(), wanted);
     }
-    // On one of them it fails, so it fails.
+    // It fails on one of them, so the whole execution fails.
     plugin.plan("Run@1 = fail(ABORTED, \"planned: a link is down\")");
     let error = three(&x).unwrap().to_vec::<f32>().unwrap_err();
     assert!(error.to_string().contains("ABORTED: planned: a link is down"), "{error}");

@@ -1,5 +1,5 @@
-//! What ends a process, in processes of their own: a plugin that aborts or exits, and mistakes that
-//! the fake plugin ends the process for.
+//! Ends of a process, each in a process of its own: a plugin that aborts or exits, and mistakes for
+//! which the fake plugin ends the process.
 
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::Output;
@@ -21,7 +21,7 @@ fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// A program that uses an engine and the executable of a module, serialised.
+/// A program that uses an engine and the serialized executable of a module.
 fn program() {
     let plugin = FakePlugin::alone();
     let engine = plugin.config().build().unwrap();
@@ -30,11 +30,11 @@ fn program() {
     let module =
         "module { func.func public @main(%a: tensor<f32>) -> tensor<f32> { return %a : tensor<f32> } }";
     let bytes = client.compile(module, &CompileOptions::new()).unwrap().serialize().unwrap();
-    // SAFETY: holds because these are the bytes that the plugin has just written.
+    // SAFETY: these are the bytes that the plugin has just written.
     drop(unsafe { client.deserialize(&bytes, None) }.unwrap());
 }
 
-/// The plan of the environment holds in a process of its own.
+/// The variable with the plan of a child process.
 const PLAN: &str = "FUSELINE_FAKE_PLAN";
 
 #[test]
@@ -87,15 +87,14 @@ fn a_process_ends_while_the_plugin_hangs() {
     }
 }
 
-/// A plugin that hangs in a compile or in its own threads holds up nobody who waits with a
-/// deadline.
+/// A plugin that hangs in a compile or in its own threads does not block waiters with a deadline.
 #[test]
 fn who_waits_with_a_deadline_is_told_when_the_plugin_hangs() {
     const TEST: &str = "plugin::crash::who_waits_with_a_deadline_is_told_when_the_plugin_hangs";
     told_in_time(TEST, &["Client_Compile", "Run", "CopyOut"]);
 }
 
-/// The same for calls that an engine may make on the thread that waits.
+/// The same for calls that an engine may make on the waiting thread.
 #[test]
 fn who_waits_with_a_deadline_is_told_when_the_plugin_hangs_on_its_own_thread() {
     const TEST: &str =
@@ -118,7 +117,7 @@ fn told_in_time(test: &str, points: &[&str]) {
                 send.send(outcome.map_err(|error| error.is_timeout())).unwrap();
                 std::mem::forget(x);
             });
-            // Against hangs only.
+            // A limit against hangs only.
             let outcome = told.recv_timeout(Duration::from_secs(20));
             let hung = plugin.fired(point) > 0;
             println!("{point}: {outcome:?}, hung: {hung}");
@@ -133,8 +132,8 @@ fn told_in_time(test: &str, points: &[&str]) {
     assert!(others.is_empty(), "{others:?}");
 }
 
-/// An engine ends in time, whatever the plugin does not come back from; when it comes back after
-/// all, all is let go.
+/// An engine ends in time, whatever the plugin hangs in. When the plugin comes back, everything is
+/// released.
 #[test]
 fn an_engine_ends_in_time_while_the_plugin_hangs() {
     let plugin = FakePlugin::alone();
@@ -147,7 +146,7 @@ fn an_engine_ends_in_time_while_the_plugin_hangs() {
         ("Buffer_Destroy", waits),
     ] {
         let (tell, told) = mpsc::channel();
-        // Not the events: some hold executables, and with them the client.
+        // Do not keep the events: some hold executables, and with them the client.
         let sink = move |event: &Event| {
             if let Event::Stuck { thread, took, .. } = event {
                 tell.send((*thread, *took)).unwrap();
@@ -170,12 +169,12 @@ fn an_engine_ends_in_time_while_the_plugin_hangs() {
             drop((x, y, engine));
             send.send(()).unwrap();
         });
-        // Against hangs only.
+        // A limit against hangs only.
         ended
             .recv_timeout(Duration::from_secs(60))
             .unwrap_or_else(|_| panic!("{point}: the engine does not end"));
         dropper.join().unwrap();
-        // It may be a thread of the engine's that was the last to have it.
+        // A thread of the engine may have held the last reference.
         wait_for(|| plugin.hanging() == 1, || format!("{point}: nobody hangs"));
         assert_eq!(plugin.fired(point) - fired, 1, "{point}");
         let (thread, took) = told.recv_timeout(Duration::from_secs(60)).unwrap();
@@ -186,7 +185,7 @@ fn an_engine_ends_in_time_while_the_plugin_hangs() {
     }
 }
 
-/// A plugin that refuses to destroy things: counted, and no reason to fail.
+/// A plugin that refuses to destroy objects: counted, and no failure.
 #[test]
 fn what_cannot_be_destroyed_is_counted() {
     const TEST: &str = "plugin::crash::what_cannot_be_destroyed_is_counted";
@@ -207,8 +206,8 @@ fn what_cannot_be_destroyed_is_counted() {
             if function == "Client_Destroy" {
                 drop(engine);
             } else {
-                // The client would be destroyed before what was not, for which the fake plugin ends
-                // the process.
+                // The client would be destroyed before these objects, for which the fake plugin
+                // ends the process.
                 std::mem::forget(engine);
             }
             wait_for(|| plugin.fired(function) == 1, || format!("no {function}"));
@@ -223,18 +222,18 @@ fn what_cannot_be_destroyed_is_counted() {
 
 /// The table, without the safe layer.
 fn raw() -> &'static PJRT_Api {
-    // SAFETY: it is this project's own library, and its initialisation does nothing.
+    // SAFETY: it is this project's own library, and its initialization does nothing.
     let library = unsafe { Library::new(path()) }.unwrap();
     // SAFETY: that is the type of the symbol.
     let entry = unsafe { library.get::<unsafe extern "C" fn() -> *const PJRT_Api>(b"GetPjrtApi") }.unwrap();
     // SAFETY: the function takes nothing.
     let table = unsafe { entry() };
     std::mem::forget(library);
-    // SAFETY: the table stays.
+    // SAFETY: the table lives as long as the process.
     unsafe { &*table }
 }
 
-/// Calls a function of the table with some fields set; gives its struct back.
+/// Calls a function of the table with some fields set, and returns its struct.
 macro_rules! raw_call {
     ($function:ident, $args:ident { $($field:ident: $value:expr),* }) => {{
         let mut args = $args { struct_size: size_of::<$args>(), $($field: $value,)* ..Default::default() };
@@ -266,7 +265,7 @@ fn raw_buffer(client: *mut PJRT_Client) -> (*mut PJRT_Buffer, *mut PJRT_Event) {
     (made.buffer, made.done_with_host_buffer)
 }
 
-/// Each mistake ends the process with words for it; the last has none.
+/// Each mistake ends the process with a message; the last case has none.
 fn mistake(which: &str) {
     let client = raw_client();
     let (buffer, event) = raw_buffer(client);
@@ -282,7 +281,7 @@ fn mistake(which: &str) {
     match which {
         "twice" => {
             destroy_buffer(buffer);
-            // Another one takes no place of the first.
+            // Another object does not take the handle of the first one.
             let _other = raw_buffer(client);
             destroy_buffer(buffer);
         }

@@ -1,5 +1,5 @@
-//! What executables are kept under: the plugin that is loaded and the variables that it saw, not
-//! what lies there by now.
+//! The environment of stored executables: the loaded plugin and the variables at its load, not the
+//! current ones.
 
 use std::collections::BTreeSet;
 use std::io::Write as _;
@@ -37,7 +37,7 @@ fn entries(root: &Path) -> usize {
     std::fs::read_dir(root.join("cache/v1/entries")).unwrap().count()
 }
 
-/// The environment is not known for that reason: everything works, and nothing is kept.
+/// If the environment is unknown for that reason, everything works, and nothing is stored.
 #[track_caller]
 fn keeps_nothing(words: &str) {
     let engine = engine();
@@ -53,17 +53,16 @@ fn keeps_nothing(words: &str) {
 }
 
 fn set(name: &str, value: &str) {
-    // SAFETY: the process is a test's own and has no other thread that looks at variables.
+    // SAFETY: the process belongs to this test, and no other thread reads variables.
     unsafe { std::env::set_var(name, value) }
 }
 
-/// A child goes through the cases before its own too, and must not do again what its parent has
-/// done for it.
+/// A child also runs the cases before its own, and must not repeat its parent's preparations.
 fn is_child() -> bool {
     std::env::var_os(ROOT).is_some()
 }
 
-/// A plugin in a folder of the test's.
+/// A copy of the plugin in a folder of the test.
 fn copied(folder: &Path) -> PathBuf {
     let copy = folder.join("plugin.so");
     if !is_child() {
@@ -72,12 +71,12 @@ fn copied(folder: &Path) -> PathBuf {
     copy
 }
 
-/// Another file for whoever compares bytes, the same one for the loader.
+/// Changes the bytes of the file, without an effect for the loader.
 fn add_byte(file: &Path) {
     std::fs::OpenOptions::new().append(true).open(file).unwrap().write_all(&[0]).unwrap();
 }
 
-/// A part in a process of its own, with a plugin and a folder.
+/// Runs a part in a process of its own, with a plugin and a folder.
 #[track_caller]
 fn child(test: &str, case: &str, more: &[(&str, &str)], part: impl FnOnce()) -> Option<Output> {
     let root = tempfile::tempdir().unwrap();
@@ -89,16 +88,15 @@ fn child(test: &str, case: &str, more: &[(&str, &str)], part: impl FnOnce()) -> 
     Some(output)
 }
 
-/// Leaves one processor for the calling thread and those that it starts; false where there is one
-/// only.
+/// Binds the calling thread and those that it starts to one processor. False if there is only one.
 fn on_one_processor() -> bool {
     if std::thread::available_parallelism().unwrap().get() == 1 {
         return false;
     }
-    // SAFETY: zeros are an empty set of processors.
+    // SAFETY: zeros are an empty processor set.
     let mut all: libc::cpu_set_t = unsafe { std::mem::zeroed() };
     let size = size_of::<libc::cpu_set_t>();
-    // SAFETY: the set is as long as is said.
+    // SAFETY: the set has the given size.
     assert_eq!(unsafe { libc::sched_getaffinity(0, size, &raw mut all) }, 0);
     // SAFETY: the number is within the set.
     let first = (0..1024).find(|&cpu| unsafe { libc::CPU_ISSET(cpu, &all) }).unwrap();
@@ -111,8 +109,8 @@ fn on_one_processor() -> bool {
     true
 }
 
-/// Each thing that code depends on makes another environment: the plugin's bytes, each variable and
-/// what is in a file that it names, threads.
+/// Everything that code depends on makes another environment: the plugin's bytes, each variable and
+/// the contents of a file that it names, the number of threads.
 #[test]
 fn every_part_of_the_environment_counts() {
     const TEST: &str = "plugin::environment::every_part_of_the_environment_counts";
@@ -165,7 +163,7 @@ fn every_part_of_the_environment_counts() {
     assert_eq!(different.len(), found.len(), "{found:?}");
 }
 
-/// By name, what no other process can have otherwise.
+/// The environment names the plugin and the processor.
 #[test]
 fn the_environment_says_what_plugin_and_processor_it_is() {
     const TEST: &str = "plugin::environment::the_environment_says_what_plugin_and_processor_it_is";
@@ -188,8 +186,7 @@ fn the_environment_says_what_plugin_and_processor_it_is() {
     });
 }
 
-/// `pip install -U` while a program has the plugin loaded: what it compiles belongs to the one that
-/// is loaded.
+/// `pip install -U` while a program has the plugin loaded: its compiles belong to the loaded one.
 #[test]
 fn a_plugin_that_is_replaced_is_the_one_that_was_loaded() {
     const TEST: &str = "plugin::environment::a_plugin_that_is_replaced_is_the_one_that_was_loaded";
@@ -206,7 +203,7 @@ fn a_plugin_that_is_replaced_is_the_one_that_was_loaded() {
             match case {
                 "removed" => std::fs::remove_file(&plugin).unwrap(),
                 "moved aside" => {
-                    // As pip does it: what was there goes when all is well.
+                    // Like pip: the old files are removed once everything has succeeded.
                     std::fs::rename(&plugin, plugin.with_extension("old")).unwrap();
                     std::fs::remove_file(plugin.with_extension("old")).unwrap();
                 }
@@ -223,7 +220,7 @@ fn a_plugin_that_is_replaced_is_the_one_that_was_loaded() {
     }
 }
 
-/// What is mapped changes with the file that is written to: it is neither the one nor the other.
+/// Mapped memory changes when the file is written: it is neither version.
 #[test]
 fn a_plugin_that_is_written_to_keeps_nothing() {
     const TEST: &str = "plugin::environment::a_plugin_that_is_written_to_keeps_nothing";
@@ -237,7 +234,7 @@ fn a_plugin_that_is_written_to_keeps_nothing() {
     });
 }
 
-/// Flags that are set when the plugin is loaded may have been read, or not.
+/// Flags that are set while the plugin is loaded may or may not have been read.
 #[test]
 fn variables_that_change_before_the_first_compile_keep_nothing() {
     const TEST: &str = "plugin::environment::variables_that_change_before_the_first_compile_keep_nothing";
@@ -247,7 +244,7 @@ fn variables_that_change_before_the_first_compile_keep_nothing() {
         set(FLAGS, "--xla_late=1");
         keeps_nothing(WORDS);
     });
-    // Also if they are what they were by the time that anybody looks.
+    // Even if they have their old values when they are read.
     child(TEST, "set for a while", &[], || {
         let plugin = Plugin::open(variable(PLUGIN)).unwrap();
         set("LIBTPU_INIT_ARGS", "--late=1");
@@ -269,7 +266,7 @@ fn variables_that_change_before_the_first_compile_keep_nothing() {
     });
 }
 
-/// Flags that are set when XLA has read its own are in nobody's way.
+/// Flags that are set after XLA has read its own have no effect.
 #[test]
 fn variables_that_change_later_are_not_in_effect() {
     const TEST: &str = "plugin::environment::variables_that_change_later_are_not_in_effect";
@@ -293,7 +290,7 @@ fn variables_that_change_later_are_not_in_effect() {
     });
 }
 
-/// A variable that names what has no end is no reason to wait, nor to guess.
+/// A variable that names an endless file causes neither a wait nor a guess.
 #[test]
 fn variables_that_name_pipes_keep_nothing() {
     const TEST: &str = "plugin::environment::variables_that_name_pipes_keep_nothing";

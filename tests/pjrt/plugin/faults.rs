@@ -1,4 +1,4 @@
-//! Executions and transfers that fail: what depends on them is lost, and nothing else.
+//! Failing executions and transfers: their dependents are lost, and nothing else.
 
 use std::collections::BTreeSet;
 
@@ -14,21 +14,20 @@ const UPLOAD: &str = "PJRT_Client_BufferFromHostBuffer";
 const DOWNLOAD: &str = "PJRT_Buffer_ToHostBuffer";
 const RUN: &str = "Run";
 
-/// Places of the ops of a graph, in the order in which they are recorded.
+/// The indices of the ops of a graph, in recording order.
 fn ops(graph: &Graph) -> Vec<usize> {
     (0..graph.nodes.len()).filter(|&place| matches!(graph.nodes[place], Node::Op(..))).collect()
 }
 
-/// Which of two ways an execution fails.
+/// The ways in which an execution fails.
 const WAYS: [(&str, &str); 2] = [
     // The call is refused.
     (EXECUTE, "fail(INTERNAL, \"planned: no luck\")"),
-    // The call is accepted, and an event says that the computation failed.
+    // The call is accepted, and an event reports that the computation failed.
     (RUN, "fail(DATA_LOSS, \"planned: a bit fell over\")"),
 ];
 
-/// Each error says which op it is, where it was recorded, in which region, and what the plugin
-/// said.
+/// Each error names the op, its call site, its region and the plugin's message.
 #[track_caller]
 fn say_what_is_lost(found: &Found, lost: &BTreeSet<usize>, words: &str) {
     for place in lost {
@@ -44,7 +43,7 @@ fn say_what_is_lost(found: &Found, lost: &BTreeSet<usize>, words: &str) {
     }
 }
 
-/// Op by op, one execution fails: exactly what depends on its op is lost.
+/// Op by op, one execution fails: exactly the dependents of its op are lost.
 fn single_ops(plugin: &FakePlugin, seeds: std::ops::Range<u64>) {
     let engine = plugin.config().mode(Mode::Strict).build().unwrap();
     for seed in seeds {
@@ -84,9 +83,9 @@ fn ops_that_fail_in_ten_thousand_programs() {
     single_ops(&FakePlugin::alone(), 1_000..11_000);
 }
 
-/// What is promised of a computation that fails after the plugin has accepted it, which nobody
-/// knows when the regions that read its results are launched: it is lost as a whole, as is each
-/// later region of which an op reads a value that is lost; nothing else is.
+/// The guarantee for a computation that fails after the plugin has accepted it, when regions that
+/// read its results may already be launched: its whole region is lost, and so is each later region
+/// with an op that reads a lost value; nothing else is.
 fn whole_regions(graph: &Graph, chunks: &[Vec<usize>], victim: usize) -> BTreeSet<usize> {
     let mut lost: BTreeSet<usize> = chunks[victim].iter().copied().collect();
     for chunk in &chunks[victim + 1..] {
@@ -98,14 +97,14 @@ fn whole_regions(graph: &Graph, chunks: &[Vec<usize>], victim: usize) -> BTreeSe
     lost
 }
 
-/// In Fused mode, with regions of known ops: a call that is refused costs speed, and a computation
-/// that fails takes its region and what depends on that.
+/// In Fused mode, with known regions: a refused call costs speed, and a failed computation loses
+/// its region and the dependents.
 fn regions(plugin: &FakePlugin, seeds: std::ops::Range<u64>) {
     for seed in seeds {
         let mut random = Seeded::new(seed);
         let count = 6 + random.draw(20) as usize;
         let graph = Graph::sample(&mut random, count);
-        // A region ends after so many ops.
+        // A region ends after a fixed number of ops.
         let mut chunks: Vec<Vec<usize>> = vec![Vec::new()];
         for op in ops(&graph) {
             chunks.last_mut().unwrap().push(op);
@@ -136,7 +135,7 @@ fn regions(plugin: &FakePlugin, seeds: std::ops::Range<u64>) {
             assert_eq!(lost, wanted, "program {seed}, {point}, {chunks:?}: {graph:?}");
             if !is_refused {
                 say_what_is_lost(&found, &lost, "DATA_LOSS: planned: a bit fell over");
-                // The op that is named is the value's own.
+                // The error names the value's own op.
                 for error in lost.iter().filter_map(|&place| found[place].as_ref().err()) {
                     let ops = error.region().unwrap().ops;
                     let words = format!("does not say by which of the {ops} ops");
@@ -165,7 +164,7 @@ fn regions_that_fail_in_ten_thousand_programs() {
     regions(&FakePlugin::alone(), 1_000..11_000);
 }
 
-/// Debug mode tells it where the op is recorded.
+/// In Debug mode the call that records the op reports it.
 #[test]
 fn in_debug_mode_the_call_that_records_an_op_fails() {
     let plugin = FakePlugin::alone();
@@ -188,7 +187,7 @@ fn in_debug_mode_the_call_that_records_an_op_fails() {
     plugin.assert_clean();
 }
 
-/// Data that does not arrive on the device is missing there, and what was computed before is not.
+/// Data that does not arrive on the device is lost; earlier results are not.
 #[test]
 fn an_upload_that_fails() {
     let plugin = FakePlugin::alone();
@@ -200,7 +199,7 @@ fn an_upload_that_fails() {
     let error = engine.tensor(&[3.0f32, 4.0], &[2]).unwrap_err();
     assert_eq!((error.stage(), error.origin()), (Stage::Transfer, Origin::Device));
     assert!(error.to_string().contains("UNAVAILABLE: planned: the bus is on strike"), "{error}");
-    // The call is accepted and the data never comes.
+    // The call is accepted and the data never arrives.
     for plan in [
         "CopyIn@1 = fail(DATA_LOSS, \"planned: lost\")",
         "Client_BufferFromHostBuffer@1 = event_error(DATA_LOSS, \"planned: lost\")",
@@ -214,7 +213,7 @@ fn an_upload_that_fails() {
         }
         let error = lost.to_vec::<f32>().unwrap_err();
         assert_eq!((error.op_name(), error.region().is_some()), (Some("add"), true), "{error}");
-        // In one region with what is lost it is lost too; op by op it is not.
+        // In one region with a lost value it is lost too; op by op it is not.
         drop(kept);
         let kept = x.mul(&x).unwrap();
         assert_eq!(kept.to_vec::<f32>().unwrap(), [1.0, 4.0]);
@@ -226,7 +225,7 @@ fn an_upload_that_fails() {
     plugin.assert_clean();
 }
 
-/// A copy to the host that fails is an error of that read; the value is still there for the next.
+/// A failed copy to the host is an error of that read. The next read still gets the value.
 #[test]
 fn a_download_that_fails() {
     let plugin = FakePlugin::alone();
@@ -246,8 +245,8 @@ fn a_download_that_fails() {
             let error = read(&y).unwrap_err();
             assert_eq!(plugin.fired(DOWNLOAD) + plugin.fired("CopyOut") - before, 1);
             assert!(error.to_string().contains("UNAVAILABLE: planned"), "{plan}, read {way}: {error}");
-            // One that does not wait is told by an event, which does not say whether it was the
-            // copy or the computation.
+            // An asynchronous read gets the error from an event, which does not say whether the
+            // copy or the computation failed.
             let unknown = way == 1 && error.stage() == Stage::Execute;
             assert!(error.stage() == Stage::Transfer || unknown, "{plan}, read {way}: {error}");
             assert_eq!((error.op_name(), error.region().is_some()), (Some("subtract"), true), "{error}");
@@ -258,8 +257,8 @@ fn a_download_that_fails() {
     plugin.assert_clean();
 }
 
-/// Memory that runs out once is freed and asked for again; what does not fit as a whole runs in
-/// parts; an op that does not fit is an error.
+/// A temporary lack of memory is solved by freeing and retrying. A region that does not fit runs in
+/// parts, and an op that does not fit is an error.
 #[test]
 fn memory_that_runs_out() {
     let plugin = FakePlugin::alone();
@@ -303,7 +302,7 @@ fn memory_that_runs_out() {
     plugin.assert_clean();
 }
 
-/// Executions in flight of which one fails: those after it that need nothing of it are right.
+/// Executions in flight, one of which fails: later ones that do not depend on it are right.
 #[test]
 fn streams_fail_apart() {
     let plugin = FakePlugin::alone();
@@ -311,7 +310,7 @@ fn streams_fail_apart() {
     let streams: Vec<_> = (0..4).map(|_| engine.new_stream()).collect();
     let literal = fuseline::Literal::from_slice(&[2], &[1.0f32, 2.0]).unwrap();
     let inputs: Vec<Tensor> = streams.iter().map(|stream| stream.from_literal(&literal).unwrap()).collect();
-    // Each stream reads what the one before has made.
+    // Each stream reads the results of the previous one.
     let record = || {
         let made: Vec<Tensor> = inputs.iter().map(|x| three(x).unwrap()).collect();
         let joined: Vec<Tensor> = made.windows(2).map(|pair| pair[0].add(&pair[1]).unwrap()).collect();

@@ -1,5 +1,5 @@
-//! The child of a fork gives nothing back: that would call a plugin whose threads are not there
-//! (B2 of `sync/src/fork.rs`).
+//! The child of a fork releases nothing to the plugin, whose threads do not exist there (B2 of
+//! `sync/src/fork.rs`).
 #![cfg(target_os = "linux")]
 
 use fuseline::Tensor;
@@ -9,7 +9,7 @@ use super::three;
 use crate::support::fakeplugin::FakePlugin;
 use crate::support::in_fork;
 
-/// Calls that give something back.
+/// Calls that release objects.
 const BACK: [&str; 4] =
     ["PJRT_Buffer_Destroy", "PJRT_LoadedExecutable_Destroy", "PJRT_Event_Destroy", "PJRT_Client_Destroy"];
 
@@ -25,8 +25,8 @@ fn a_child_gives_nothing_back() {
     engine.synchronize().unwrap();
     let given_back = || BACK.map(|function| plugin.calls(function));
     assert!(plugin.live("buffer") >= 3 && plugin.live("loaded_executable") >= 1);
-    // Each by itself is the last handle on something. The plugin's counts have a lock, which nobody
-    // holds who is not there: nothing is under way.
+    // Each is the last handle on an object. The plugin's counts have a lock, but no thread holds
+    // it, since nothing is in flight.
     let status = in_fork(|| {
         let before = given_back();
         drop(computed);

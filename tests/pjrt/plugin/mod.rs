@@ -1,8 +1,8 @@
-//! Everything that a plugin can do wrong, on one that does it when told to (`tests/fakeplugin`).
+//! Everything that a plugin can do wrong, on a plugin that does it on request (`tests/fakeplugin`).
 //!
-//! Each test has the plugin to itself ([`FakePlugin::alone`]), and each shows by the plugin's
-//! counts that what it planned has happened. The long versions are ignored: `cargo test --release
-//! --test pjrt plugin:: -- --ignored`.
+//! Each test has the plugin to itself ([`FakePlugin::alone`]), and checks with the plugin's counts
+//! that the planned faults happened. The long versions are ignored tests:
+//! `cargo test --release --test pjrt plugin:: -- --ignored`.
 
 mod callbacks;
 mod compiles;
@@ -30,12 +30,12 @@ fn three(x: &Tensor) -> Result<Tensor> {
     x.add(x)?.mul(x)?.sub(x)
 }
 
-/// What [`three`] gives for one number.
+/// The results of [`three`] for one number.
 fn three_of(x: f32) -> f32 {
     (x + x) * x - x
 }
 
-/// Reads what [`three`] has made of numbers.
+/// Reads the results of [`three`] for some numbers.
 #[track_caller]
 fn is_right(value: &Tensor, numbers: &[f32]) {
     let wanted: Vec<f32> = numbers.iter().copied().map(three_of).collect();
@@ -46,19 +46,18 @@ fn is_right(value: &Tensor, numbers: &[f32]) {
 #[derive(Clone, Copy, Debug)]
 enum Node {
     Input(i32),
-    /// What it is made of: sum, difference, the greater one, or the negative of the first.
+    /// An op: sum, difference, maximum, or negation of the first operand.
     Op(u32, usize, usize),
 }
 
-/// A program of small whole numbers, whose results are known exactly. Each value depends on earlier
-/// ones.
+/// A program of small integers, whose results are exact. Each value depends on earlier ones.
 #[derive(Debug)]
 struct Graph {
     nodes: Vec<Node>,
     values: Vec<i32>,
 }
 
-/// What came of each value.
+/// The outcome of each value.
 type Found = Vec<Result<i32>>;
 
 impl Graph {
@@ -82,12 +81,12 @@ impl Graph {
         Graph { nodes, values }
     }
 
-    /// Brings the inputs and records all ops.
+    /// Uploads the inputs and records all ops.
     fn record(&self, engine: &Engine) -> Vec<Tensor> {
         self.record_with(engine, |_| ())
     }
 
-    /// As [`Graph::record`]; `after` is called when a value is recorded.
+    /// Like [`Graph::record`]; calls `after` when a value is recorded.
     fn record_with(&self, engine: &Engine, after: impl Fn(usize)) -> Vec<Tensor> {
         let mut made: Vec<Tensor> = Vec::new();
         for (place, node) in self.nodes.iter().enumerate() {
@@ -109,7 +108,7 @@ impl Graph {
         made.iter().map(Tensor::item::<i32>).collect()
     }
 
-    /// The values that are errors. The others are right.
+    /// The values that are errors. Asserts that the others are right.
     #[track_caller]
     fn lost(&self, found: &Found) -> BTreeSet<usize> {
         let mut lost = BTreeSet::new();
@@ -122,7 +121,7 @@ impl Graph {
         lost
     }
 
-    /// The values that depend on these, with these.
+    /// These values and their dependents.
     fn dependants(&self, of: impl IntoIterator<Item = usize>) -> BTreeSet<usize> {
         let mut all: BTreeSet<usize> = of.into_iter().collect();
         for (place, node) in self.nodes.iter().enumerate() {
@@ -138,7 +137,7 @@ impl Graph {
         all
     }
 
-    /// Whether nothing that depends on these values is missing among them.
+    /// Whether all dependents of these values are among them.
     fn is_closed(&self, lost: &BTreeSet<usize>) -> bool {
         self.dependants(lost.iter().copied()) == *lost
     }

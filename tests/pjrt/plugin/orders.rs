@@ -1,5 +1,5 @@
-//! The end: whatever is dropped in whatever order on whatever thread, with whatever in flight,
-//! everything is given back.
+//! Destruction: whatever is dropped, in any order, on any thread, with anything in flight,
+//! everything is released.
 
 use std::any::Any;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,7 +11,7 @@ use super::{COMPILE, Graph, three};
 
 use crate::support::fakeplugin::{FakePlugin, path, wait_for};
 
-/// Threads of this process that belong to engines, clients or the plugin.
+/// The number of threads of engines, clients and the plugin in this process.
 fn engine_threads() -> usize {
     let Ok(tasks) = std::fs::read_dir("/proc/self/task") else { return 0 };
     // The main thread has the name of this program.
@@ -23,7 +23,7 @@ fn engine_threads() -> usize {
     names.filter(is_ours).count()
 }
 
-/// No object lives, and no thread is left.
+/// Asserts that no object lives and no thread remains.
 #[track_caller]
 fn all_is_gone(plugin: &FakePlugin) {
     plugin.assert_clean();
@@ -36,17 +36,17 @@ fn threads_of_engines_are_found() {
     all_is_gone(&plugin);
     let engine = plugin.config().build().unwrap();
     if cfg!(target_os = "linux") {
-        // A thread gives itself its name when it runs.
+        // A thread sets its name when it runs.
         wait_for(|| engine_threads() >= 5, || format!("{} threads", engine_threads()));
     }
     drop(engine);
     all_is_gone(&plugin);
 }
 
-/// Something to be dropped.
+/// An object to drop.
 type Thing = Box<dyn Any + Send>;
 
-/// An engine with everything that can be had of one, in whatever state it is.
+/// An engine with every object that it can provide, in any state.
 fn things(config: EngineConfig, random: &mut Seeded) -> Vec<Thing> {
     let kept = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
     let executables = kept.clone();
@@ -63,7 +63,7 @@ fn things(config: EngineConfig, random: &mut Seeded) -> Vec<Thing> {
         let made = with_mode(mode, || graph.record(&engine));
         for (value, wanted) in made.into_iter().zip(graph.values) {
             match random.draw(8) {
-                // A read that nobody waits for, or somebody on another thread.
+                // A read that nobody waits for, or that another thread waits for.
                 0 => things.push(Box::new(value.read())),
                 1 => {
                     let read = value.read();
@@ -93,14 +93,14 @@ fn things(config: EngineConfig, random: &mut Seeded) -> Vec<Thing> {
         things.push(Box::new(device.clone()));
         things.push(Box::new(device.client().clone()));
     }
-    // Those that are compiled later go with the sink.
+    // Executables that are compiled later are dropped with the sink.
     things.push(Box::new(std::mem::take(&mut *kept.lock().unwrap())));
     things.push(Box::new(engine.clone()));
     things.push(Box::new(engine));
     things
 }
 
-/// A thread that is waited for when this is dropped.
+/// Joins a thread on drop.
 struct Joined(Option<std::thread::JoinHandle<()>>);
 
 impl Drop for Joined {
@@ -110,7 +110,7 @@ impl Drop for Joined {
     }
 }
 
-/// Drops things in a random order, on this thread and others, some of them while it unwinds.
+/// Drops objects in a random order, on this thread and others, some of them while it unwinds.
 fn drop_all(mut things: Vec<Thing>, random: &mut Seeded) {
     let mut threads = Vec::new();
     while !things.is_empty() {
@@ -126,7 +126,7 @@ fn drop_all(mut things: Vec<Thing>, random: &mut Seeded) {
             }
             2 => {
                 thread_local!(static LAST: std::cell::RefCell<Option<Thing>> = const { std::cell::RefCell::new(None) });
-                // Dropped with the thread, when its other values are gone or not.
+                // Dropped with the thread, before or after its other values.
                 threads.push(std::thread::spawn(move || LAST.with(|last| *last.borrow_mut() = Some(thing))));
             }
             _ => drop(thing),
@@ -171,8 +171,8 @@ fn ten_thousand_orders() {
     in_any_order(&FakePlugin::alone(), 1_000..11_000);
 }
 
-/// The engine's handle is dropped while threads record, read and wait, at any moment; all of them
-/// come to an end.
+/// The engine's handle is dropped at any moment, while threads record, read and wait. All of them
+/// end.
 fn at_any_moment(plugin: &FakePlugin, seeds: std::ops::Range<u64>) {
     for seed in seeds {
         let mut random = Seeded::new(seed);
@@ -210,7 +210,7 @@ fn at_any_moment(plugin: &FakePlugin, seeds: std::ops::Range<u64>) {
                     }
                 });
             }
-            // The engine goes in the middle of that.
+            // The engine is dropped in the middle.
             wait_for(|| steps.load(Ordering::SeqCst) >= leaves_at.min(29), || "nobody records".to_owned());
             drop(engine);
         });
@@ -231,7 +231,7 @@ fn an_engine_is_dropped_ten_thousand_times() {
     at_any_moment(&FakePlugin::alone(), 1_000..11_000);
 }
 
-/// Dropping the last handle waits for no computation; the client goes when that has ended.
+/// Dropping the last handle waits for no computation. The client is destroyed when that has ended.
 #[test]
 fn the_last_handle_goes_while_the_device_hangs() {
     let plugin = FakePlugin::alone();

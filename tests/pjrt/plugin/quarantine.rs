@@ -1,5 +1,5 @@
-//! A plugin that crashes costs one process for each region: the next one finds what it was about
-//! and does not try that again.
+//! A plugin that crashes costs one process for each region: the next process knows the region and
+//! does not try it again.
 
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
@@ -17,8 +17,8 @@ const ROOT: &str = "FUSELINE_TEST_ROOT";
 const SIGABRT: i32 = 6;
 const SIGKILL: i32 = 9;
 
-/// Runs one region of three ops with the disk cache of the folder that the environment names; what
-/// was told, and counted.
+/// Runs one region of three ops with the disk cache of the folder in the environment. Returns
+/// events and counters.
 fn run() -> (Vec<Event>, Counters) {
     let root = PathBuf::from(std::env::var_os(ROOT).unwrap());
     let plugin = FakePlugin::alone();
@@ -30,8 +30,8 @@ fn run() -> (Vec<Event>, Counters) {
     (log.take(), counters)
 }
 
-/// The region as a whole was neither compiled nor loaded, for that reason, and gave what it should
-/// all the same.
+/// The whole region was neither compiled nor loaded, for that reason, and has the right results
+/// anyway.
 fn is_in_quarantine() {
     let (events, counters) = run();
     let refused = |event: &Event| match event {
@@ -61,13 +61,13 @@ fn obtained(event: &Event) -> bool {
     }
 }
 
-/// In a process of its own, which ends well.
+/// Runs a part in a process of its own, which must succeed.
 #[track_caller]
 fn well(test: &str, case: &str, root: &Path, part: fn()) {
     well_by(test, case, root, "", part);
 }
 
-/// The same with a plan.
+/// The same with a fault plan.
 #[track_caller]
 fn well_by(test: &str, case: &str, root: &Path, plan: &str, part: fn()) {
     let vars = [(ROOT, root.to_str().unwrap()), (PLAN, plan)];
@@ -76,7 +76,7 @@ fn well_by(test: &str, case: &str, root: &Path, plan: &str, part: fn()) {
     }
 }
 
-/// In a process of its own, which ends by a signal.
+/// Runs a part in a process of its own, which must end by a signal.
 #[track_caller]
 fn ends_by(signal: i32, test: &str, case: &str, root: &Path, plan: &str, part: fn()) {
     let vars = [(ROOT, root.to_str().unwrap()), (PLAN, plan)];
@@ -85,8 +85,8 @@ fn ends_by(signal: i32, test: &str, case: &str, root: &Path, plan: &str, part: f
     }
 }
 
-/// R16: at each of the places where a plugin may crash on a region. When its time is over the
-/// region is tried anew, and not with what crashed.
+/// R16: at each of the points where a plugin may crash on a region. After the quarantine the region
+/// is tried again, without the crashing plan.
 #[test]
 fn a_crash_costs_one_process() {
     const TEST: &str = "plugin::quarantine::a_crash_costs_one_process";
@@ -107,7 +107,7 @@ fn a_crash_costs_one_process() {
         ends_by(SIGABRT, TEST, &case("crash"), root.path(), &plan, is_compiled);
         well(TEST, &case("after"), root.path(), is_in_quarantine);
         well(TEST, &case("and again"), root.path(), is_in_quarantine);
-        // Its time is over. (In the processes of the test there is none.)
+        // End the quarantine. (It is disabled in the processes of the test.)
         let quarantine = std::fs::read_dir(root.path().join("cache/v1/quarantine"));
         for held in quarantine.into_iter().flatten() {
             std::fs::remove_file(held.unwrap().path()).unwrap();
@@ -117,11 +117,11 @@ fn a_crash_costs_one_process() {
     }
 }
 
-/// Records something of some numbers.
+/// Records ops on some numbers.
 type Program = fn(&Engine, Tensor) -> Result<Vec<Tensor>>;
 
-/// Runs a program on an engine that may compile and execute nothing, whatever the crash was about,
-/// if its plan says so.
+/// Runs a program for which the plugin must neither compile nor execute anything. Returns the
+/// events.
 fn told(config: impl FnOnce(EngineConfig) -> EngineConfig, program: Program, wanted: &[f32]) -> Vec<Event> {
     let root = PathBuf::from(std::env::var_os(ROOT).unwrap());
     let plugin = FakePlugin::alone();
@@ -140,7 +140,7 @@ fn told(config: impl FnOnce(EngineConfig) -> EngineConfig, program: Program, wan
     log.take()
 }
 
-/// How many regions were interpreted because of a crash; each says so.
+/// The number of regions that were interpreted because of a crash; each event names it.
 #[track_caller]
 fn interpreted(events: &[Event]) -> usize {
     let is_said = |event: &&Event| match event {
@@ -156,13 +156,13 @@ fn interpreted(events: &[Event]) -> usize {
     events.iter().filter(is_said).count()
 }
 
-/// The plan of a process that is not to ask the plugin for anything of the kind.
+/// The plan of a process that must request nothing of the kind from the plugin.
 const NEVER: &str = "PJRT_Client_Compile = abort; PJRT_LoadedExecutable_Execute = abort";
 
 const CRASH: &str = "PJRT_Client_Compile@1 = abort";
 
-/// A fault costs speed, never a result: one op that crashed has its result by other means, whatever
-/// of it is asked for then.
+/// A fault costs speed, never a result: an op that crashed gets its result by other means,
+/// whichever of its values is read.
 #[test]
 fn an_op_that_crashed_is_interpreted() {
     const TEST: &str = "plugin::quarantine::an_op_that_crashed_is_interpreted";
@@ -171,7 +171,7 @@ fn an_op_that_crashed_is_interpreted() {
         let events = told(|config| config, |_, x| Ok(vec![x.neg()?]), &[-3.0, -4.0]);
         assert_eq!(interpreted(&events), 1, "{events:?}");
     };
-    // Its operand dies, so that its memory could be reused: another executable, and the same crash.
+    // Its operand dies, so its memory could be reused: another executable, and the same crash.
     let dying: fn() = || {
         let events = told(
             |config| config,
@@ -195,8 +195,8 @@ fn an_op_that_crashed_is_interpreted() {
     }
 }
 
-/// The ops of a region that crashed may be what crashed: they are not compiled either, nor is the
-/// region for other results.
+/// A crash of a region may be caused by its ops: they are not compiled either, nor is the region
+/// for other results.
 #[test]
 fn the_ops_of_a_region_that_crashed_are_interpreted() {
     const TEST: &str = "plugin::quarantine::the_ops_of_a_region_that_crashed_are_interpreted";
@@ -226,7 +226,7 @@ fn the_ops_of_a_region_that_crashed_are_interpreted() {
     well_by(TEST, "after that", root.path(), NEVER, several);
 }
 
-/// What only the plugin can do fails, and the error says what happened.
+/// Ops that only the plugin can run fail, and the error names the crash.
 #[test]
 fn an_op_that_nothing_else_can_run_fails_with_both_reasons() {
     const TEST: &str = "plugin::quarantine::an_op_that_nothing_else_can_run_fails_with_both_reasons";
@@ -252,14 +252,14 @@ fn an_op_that_nothing_else_can_run_fails_with_both_reasons() {
     well_by(TEST, "after", root.path(), NEVER, draw);
 }
 
-/// Who interrupts or kills a process has nothing against the region that it was at.
+/// An interrupt or kill does not count against the region that was running.
 #[test]
 fn a_kill_is_no_crash() {
     const TEST: &str = "plugin::quarantine::a_kill_is_no_crash";
     let root = tempfile::tempdir().unwrap();
     let killed = || {
         let plugin_hangs = std::thread::spawn(run);
-        // The plan has the compile hang; then nobody ends it but the signal.
+        // The compile hangs, so only the signal ends it.
         std::thread::sleep(std::time::Duration::from_millis(500));
         assert!(!plugin_hangs.is_finished());
         kill();
@@ -280,15 +280,15 @@ fn kill() {
     let _ = std::process::Command::new("kill").args(["-9", &id]).status();
 }
 
-/// Waits until there is something of the plugin, of the environment, and the executable.
+/// Waits until the notes of plugin and environment and the executable are stored.
 fn wait_for_the_entry() {
     let entries = PathBuf::from(std::env::var_os(ROOT).unwrap()).join("cache/v1/entries");
     let stored = || std::fs::read_dir(&entries).map_or(0, Iterator::count);
     wait_for(|| stored() >= 3, || format!("{} entries", stored()));
 }
 
-/// A program that ends with its first execution under way, or before that it is over was noted, has
-/// done nothing to the executable.
+/// A program that ends during its first execution, or before the end of it was noted, does not
+/// quarantine the executable.
 #[test]
 fn an_end_is_no_crash() {
     const TEST: &str = "plugin::quarantine::an_end_is_no_crash";

@@ -1,7 +1,8 @@
-//! Every function of a plugin fails in every way that it can, at its first calls: a program is
-//! right or says what went wrong, the engine works on when the fault is over, and nothing is left.
+//! Every function of a plugin fails in every possible way, at its first calls. A program is right
+//! or reports the error, the engine works after the fault, and nothing leaks.
 //!
-//! What destroys objects is not made to fail here, for then they stay (`crash.rs` has it).
+//! Functions that destroy objects do not fail here, because the objects would stay (see
+//! `crash.rs`).
 
 use fuseline::pjrt::Counters;
 use fuseline::{Engine, EngineConfig, Result};
@@ -10,7 +11,7 @@ use super::{three, three_of};
 
 use crate::support::fakeplugin::{FakePlugin, path, wait_for};
 
-/// Functions that an engine calls, and the work behind them.
+/// Functions that an engine calls, and their asynchronous work.
 const POINTS: &[&str] = &[
     "PJRT_Client_Create",
     "PJRT_Client_PlatformName",
@@ -54,7 +55,7 @@ const POINTS: &[&str] = &[
     "CopyOut",
 ];
 
-/// Those that return an object, which may be missing, and those of them whose events may fail.
+/// Functions that return an object, which may be missing, and those whose events may fail.
 const OBJECTS: &[&str] = &[
     "PJRT_Client_Create",
     "PJRT_Client_Compile",
@@ -85,7 +86,7 @@ fn actions(point: &str) -> Vec<&'static str> {
     actions
 }
 
-/// What the plugin or the layer may say of a fault.
+/// Possible messages of a fault, from the plugin or the layer.
 const WORDS: [&str; 5] = [
     "planned",
     "Unexpected PJRT_",
@@ -94,8 +95,8 @@ const WORDS: [&str; 5] = [
     "was asked for, but the plugin has 0 devices",
 ];
 
-/// A program with scalars, results that die and are updated in place, a wait, a read and one that
-/// does not wait.
+/// A program with scalars, results that die and are updated in place, a wait, a read and an
+/// asynchronous read.
 fn program(engine: &Engine) -> Result<()> {
     let x = engine.tensor(&[1.0f32, 2.0], &[2])?;
     let y = three(&x)?;
@@ -122,11 +123,11 @@ fn says_why(outcome: Result<()>, what: &str) {
     }
 }
 
-/// A fault; whether it happened.
+/// Injects a fault. Returns whether it happened.
 fn one_fault(plugin: &FakePlugin, config: EngineConfig, point: &str, action: &str, call: u32) -> bool {
     let what = format!("{point}@{call} = {action}");
     let before = plugin.fired(point);
-    // There has to be an error before one can be asked what it is.
+    // Functions on errors need an error first.
     let first =
         if point == "PJRT_Error_GetCode" { "Client_Compile = fail(ABORTED, \"planned\");" } else { "" };
     plugin.plan(&format!("{first}{what}"));
@@ -141,7 +142,7 @@ fn one_fault(plugin: &FakePlugin, config: EngineConfig, point: &str, action: &st
         }
     };
     if action == "hang" {
-        // Somebody lets it go on.
+        // Another thread releases it.
         std::thread::scope(|scope| {
             let running = scope.spawn(|| run(config));
             wait_for(|| running.is_finished() || plugin.hanging() > 0, || format!("{what}: nobody hangs"));
@@ -161,8 +162,8 @@ fn one_fault(plugin: &FakePlugin, config: EngineConfig, point: &str, action: &st
     fired
 }
 
-/// As what the plugin is used: a device of its own, a CPU whose regions are compiled, and one whose
-/// new regions are interpreted.
+/// The roles of the plugin: a device of its own, a CPU that compiles regions, and one that
+/// interprets new regions.
 fn configs(plugin: &FakePlugin) -> [EngineConfig; 3] {
     let cpu = |config: EngineConfig| config.client_option("platform", "cpu");
     [plugin.config(), cpu(plugin.config()), cpu(EngineConfig::new().plugin(path()))]
@@ -174,7 +175,7 @@ fn sweep(plugin: &FakePlugin, calls: u32) {
         let mut ever = 0;
         for which in 0..3 {
             for action in actions(point) {
-                // Up to the last call that there is.
+                // Up to the last call.
                 let faults = (1..=calls)
                     .map(|call| one_fault(plugin, configs(plugin)[which].clone(), point, action, call));
                 ever += faults.take_while(|fired| *fired).count();
@@ -185,7 +186,7 @@ fn sweep(plugin: &FakePlugin, calls: u32) {
         happened += ever;
     }
     println!("{happened} faults in all");
-    // What a copy writes to is leaked where the plugin cannot be heard.
+    // The target of a copy is leaked if the plugin cannot report its end.
     let counters = Counters { leaks: before.leaks, ..fuseline::pjrt::counters() };
     assert_eq!(counters, before);
 }

@@ -1,4 +1,4 @@
-//! Files that are no plugins, and plugins that are not like the header: what is said of them.
+//! Files that are not plugins, and plugins that differ from the header: their error messages.
 
 use fuseline::{EngineConfig, Origin, Stage};
 
@@ -6,7 +6,7 @@ use super::{is_right, three};
 
 use crate::support::fakeplugin::{FakePlugin, path};
 
-/// What is said when an engine is asked for.
+/// The error of opening an engine.
 #[track_caller]
 fn refusal(config: EngineConfig) -> String {
     let error = config.build().expect_err("it cannot be used");
@@ -39,7 +39,7 @@ fn tables_that_are_not_like_the_header() {
             "without PJRT_Client_Compile without PJRT_LoadedExecutable_Execute",
             "lacks PJRT_Client_Compile, PJRT_LoadedExecutable_Execute",
         ),
-        // It ends behind the events.
+        // It ends after the events.
         ("short 160", "more functions"),
         ("short 16", "ends before its version"),
         ("null", "returned no table"),
@@ -52,7 +52,7 @@ fn tables_that_are_not_like_the_header() {
     plugin.assert_clean();
 }
 
-/// What a plugin can do without, it is done without.
+/// Functions that the engine does not need may be missing.
 #[test]
 fn tables_that_lack_what_is_not_needed() {
     let plugin = FakePlugin::alone();

@@ -1,4 +1,4 @@
-//! Compiling for devices that are not here.
+//! Compiling for devices that are absent.
 
 use std::path::{Path, PathBuf};
 
@@ -12,7 +12,7 @@ use crate::support::{place, vector};
 
 const COMPILE_FOR: &str = "PJRT_Compile";
 
-/// Runs on devices of this kind.
+/// A configuration for devices of this kind.
 fn on(plugin: &FakePlugin, kind: &str) -> EngineConfig {
     plugin.config().client_option("platform", "tpu").client_option("kind", kind)
 }
@@ -35,7 +35,7 @@ fn is_right(numbers: &[f32]) {
     assert_eq!(numbers, wanted);
 }
 
-/// What the program asks for, written down where there are no such devices.
+/// A manifest of the program, written without such devices.
 fn manifest(plugin: &FakePlugin, root: &Path) -> Manifest {
     let path: PathBuf = root.join("run.jsonl");
     let engine = plugin.config().manifest(&path).build().unwrap();
@@ -73,7 +73,7 @@ fn a_run_elsewhere_finds_what_was_compiled_for_it() {
     is_right(&program(&engine).unwrap());
     assert_eq!((engine.counters().loads, plugin.calls(COMPILE)), (2, 0));
     drop(engine);
-    // On devices of another kind it is a miss, which says so.
+    // On devices of another kind it is a miss, with the reason.
     let engine = on(&plugin, "v4").disk_cache(place(root.path())).cache_only(true).build().unwrap();
     let error = program(&engine).unwrap_err().to_string();
     assert!(error.contains("v5 lite") && error.contains("v4"), "{error}");

@@ -1,4 +1,4 @@
-//! A call of an ATen overload, and what a lowering needs to know of it.
+//! A call of an ATen overload, as lowerings see it.
 
 use std::fmt;
 
@@ -6,20 +6,20 @@ use fuseline::fusion::{DType, Scalar, TensorType};
 use fuseline::{Stream, Tensor};
 use smallvec::SmallVec;
 
-/// An argument, in the schema's order. Arguments for results (`out=`) are not among them.
+/// An argument, in the order of the schema, which excludes `out=` arguments.
 #[derive(Clone, Debug)]
 pub enum Arg<'a> {
-    /// An optional argument that was not given.
+    /// An optional argument that is missing.
     None,
-    /// A tensor, contiguous.
+    /// A contiguous tensor.
     Tensor(&'a Tensor),
-    /// A list of tensors, of which some may be missing (indices).
+    /// A list of tensors, some of which may be missing (indices).
     Tensors(Vec<Option<&'a Tensor>>),
-    /// An integer, or a number that is one (`Scalar`).
+    /// An integer, or a number with an integer value (`Scalar`).
     Int(i64),
     /// A floating point number.
     Float(f64),
-    /// A truth value.
+    /// A boolean.
     Bool(bool),
     /// A complex number: real and imaginary part.
     Complex(f64, f64),
@@ -31,16 +31,16 @@ pub enum Arg<'a> {
     Text(&'a str),
     /// An element type.
     DType(DType),
-    /// Random numbers that each call of the graph draws which is being recorded.
+    /// Random numbers that each call of the graph being recorded draws.
     Draw,
 }
 
-/// Why there is no result.
+/// Why a call has no result.
 #[derive(Debug)]
 pub enum Fault {
-    /// There is no lowering for such arguments: the call is computed on the CPU.
+    /// There is no lowering for such arguments, so the CPU computes the call.
     Unsupported(String),
-    /// PyTorch has an error for such arguments, which these words tell.
+    /// PyTorch reports this error for such arguments.
     Wrong(String),
     /// The engine refused it.
     Engine(fuseline::Error),
@@ -63,20 +63,20 @@ impl From<fuseline::Error> for Fault {
     }
 }
 
-/// What a lowering returns: a value for each result type.
+/// The results of a lowering: one value for each result type.
 pub type Results = SmallVec<[Tensor; 2]>;
-/// The outcome of a step of a lowering.
+/// The result of a step of a lowering.
 pub type Result<T, E = Fault> = std::result::Result<T, E>;
-/// How an overload is recorded.
+/// Records an overload.
 pub type Lower = fn(&Call<'_>) -> Result<Results>;
 
 /// An overload and its lowering.
 #[derive(Clone, Copy)]
 pub struct Row {
-    /// Its name, without the namespace if that is `aten`: `add.Tensor`, `relu`,
+    /// The name, without the namespace if that is `aten`: `add.Tensor`, `relu`,
     /// `fuseline::attention`.
     pub name: &'static str,
-    /// How it is recorded.
+    /// The lowering.
     pub lower: Lower,
 }
 
@@ -86,17 +86,17 @@ impl fmt::Debug for Row {
     }
 }
 
-/// One result.
+/// Wraps a single result.
 pub fn one(tensor: Tensor) -> Result<Results> {
     Ok(SmallVec::from_iter([tensor]))
 }
 
-/// That a lowering does not cover a case; the words are for whoever looks why a program falls back.
+/// Fails because the lowering does not cover a case. The reason explains a fallback to the user.
 pub fn unsupported<T>(why: impl Into<String>) -> Result<T> {
     Err(Fault::Unsupported(why.into()))
 }
 
-/// That a call is an error, on every device.
+/// Fails because the call is an error on every device.
 pub fn wrong<T>(why: impl Into<String>) -> Result<T> {
     Err(Fault::Wrong(why.into()))
 }
@@ -108,20 +108,20 @@ pub struct Call<'a> {
     pub stream: &'a Stream,
     /// Its arguments.
     pub args: &'a [Arg<'a>],
-    /// Types of its results, by PyTorch's inference.
+    /// Types of its results, as PyTorch infers them.
     pub outs: &'a [TensorType],
 }
 
 impl<'a> Call<'a> {
-    /// Argument `at`, with those behind the given ones missing.
+    /// Returns argument `at`. Arguments after the given ones are missing.
     pub fn arg(&self, at: usize) -> &Arg<'a> {
         self.args.get(at).unwrap_or(&Arg::None)
     }
 
-    /// The type of a result.
+    /// Returns the type of a result.
     ///
     /// # Errors
-    /// When there is none.
+    /// If there is no such result.
     pub fn out(&self, at: usize) -> Result<&TensorType> {
         match self.outs.get(at) {
             Some(ty) => Ok(ty),
@@ -139,8 +139,8 @@ impl<'a> Call<'a> {
         matches!(self.arg(at), Arg::None)
     }
 
-    /// A tensor. A number in the place of one (`x * 2` has one) is a rank-0 tensor of PyTorch's
-    /// default type for it.
+    /// Returns a tensor. A number in place of a tensor (`x * 2` has one) becomes a rank-0 tensor of
+    /// PyTorch's default type for it.
     ///
     /// # Errors
     /// When it is something else.
@@ -160,7 +160,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// A tensor that may be missing.
+    /// Returns a tensor that may be missing.
     ///
     /// # Errors
     /// When it is something else.
@@ -168,7 +168,7 @@ impl<'a> Call<'a> {
         if self.is_none(at) { Ok(None) } else { self.tensor(at).map(Some) }
     }
 
-    /// A list of tensors, none of which is missing.
+    /// Returns a list of tensors, none of which is missing.
     ///
     /// # Errors
     /// When it is something else.
@@ -180,7 +180,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// A list of tensors, some of which may be missing.
+    /// Returns a list of tensors, some of which may be missing.
     ///
     /// # Errors
     /// When it is something else.
@@ -189,10 +189,11 @@ impl<'a> Call<'a> {
         Ok(list.iter().map(|tensor| tensor.cloned()).collect())
     }
 
-    /// A number as a rank-0 tensor of a type, lifted: another number is not another program.
+    /// Returns a number as a lifted rank-0 tensor, so that another number does not change the
+    /// program.
     ///
     /// # Errors
-    /// When it is no number, or a complex one for a real type.
+    /// If the argument is not a number, or is complex and the type is real.
     pub fn number(&self, at: usize, dtype: DType) -> Result<Tensor> {
         if let (Some(part), &Arg::Complex(real, imag)) = (part_of(dtype), self.arg(at)) {
             return Ok(self.constant(real, part)?.with_imag(&self.constant(imag, part)?)?);
@@ -212,10 +213,10 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// The same for a number that is not an argument.
+    /// Lifts a number that is not an argument.
     ///
     /// # Errors
-    /// When PyTorch has no such type.
+    /// If PyTorch lacks the type.
     pub fn constant(&self, value: f64, dtype: DType) -> Result<Tensor> {
         if let Some(part) = part_of(dtype) {
             return Ok(self.constant(value, part)?.convert(dtype)?);
@@ -226,7 +227,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// An integer.
+    /// Returns an integer.
     ///
     /// # Errors
     /// When it is something else.
@@ -238,7 +239,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// An integer, or another one if it is missing.
+    /// Returns an integer, or a default if it is missing.
     ///
     /// # Errors
     /// When it is something else.
@@ -246,7 +247,7 @@ impl<'a> Call<'a> {
         if self.is_none(at) { Ok(otherwise) } else { self.int(at) }
     }
 
-    /// A number, as a number of this program: for what cannot be lifted.
+    /// Returns a number that becomes part of the program, because it cannot be lifted.
     ///
     /// # Errors
     /// When it is something else.
@@ -259,7 +260,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// A truth value.
+    /// Returns a boolean.
     ///
     /// # Errors
     /// When it is something else.
@@ -271,7 +272,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// A truth value, or another one if it is missing.
+    /// Returns a boolean, or a default if it is missing.
     ///
     /// # Errors
     /// When it is something else.
@@ -279,7 +280,7 @@ impl<'a> Call<'a> {
         if self.is_none(at) { Ok(otherwise) } else { self.flag(at) }
     }
 
-    /// A list of integers; a single one is a list of one, a missing one is empty.
+    /// Returns a list of integers. A single integer is a list of one; a missing argument is empty.
     ///
     /// # Errors
     /// When it is something else.
@@ -292,10 +293,10 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Has indices of a dimension checked, where values are.
+    /// Checks indices into a dimension of this size, if values are checked.
     ///
     /// # Errors
-    /// In debug mode, when one is out of range.
+    /// In debug mode, if one is out of range.
     pub fn check_indices(&self, indices: &Tensor, size: usize, op: &'static str) -> Result<()> {
         if self.stream.checks_indices() {
             indices.check_indices(size, op)?;
@@ -303,7 +304,7 @@ impl<'a> Call<'a> {
         Ok(())
     }
 
-    /// A text, if there is one.
+    /// Returns a text, or `None` if it is missing.
     ///
     /// # Errors
     /// When it is something else.
@@ -316,7 +317,7 @@ impl<'a> Call<'a> {
     }
 }
 
-/// The type of the parts of a complex type.
+/// Returns the type of the parts of a complex type.
 fn part_of(dtype: DType) -> Option<DType> {
     match dtype {
         DType::C64 => Some(DType::F32),
@@ -325,8 +326,8 @@ fn part_of(dtype: DType) -> Option<DType> {
     }
 }
 
-/// A number as a scalar of a type; `whole` is the same as an integer, where it is one. `None` for
-/// complex types.
+/// Converts a number to a scalar of a type. `whole` is the same number as an integer, if it is one.
+/// Returns `None` for complex types.
 fn scalar_of(dtype: DType, value: f64, whole: Option<i64>) -> Option<Scalar> {
     Some(match dtype {
         DType::F64 => Scalar::new(value),

@@ -19,46 +19,46 @@ use parking_lot::Mutex;
 
 use crate::call::{Fault, Result, unsupported};
 
-/// Names the device: `reference` is the interpreter, anything else the path of a plugin. Without it
-/// `FUSELINE_PJRT_PLUGIN` counts, then the plugin that is installed as a package, then the first
-/// that is found.
+/// Selects the device: `reference` is the interpreter, anything else the path of a plugin. If
+/// unset, these count in turn: `FUSELINE_PJRT_PLUGIN`, the plugin installed as a package, the first
+/// plugin that is found.
 const DEVICE: &str = "FUSELINE_TORCH_DEVICE";
 
 static PACKAGED: OnceLock<PathBuf> = OnceLock::new();
 
-/// The plugin to use where nobody says which. The first one counts.
+/// Sets the default plugin. The first call counts.
 pub(crate) fn set_plugin(path: PathBuf) {
     let _ = PACKAGED.set(path);
 }
 
 static ENGINE: OnceLock<std::result::Result<Engine, String>> = OnceLock::new();
 
-/// What was asked for before the engine was opened, by name.
+/// Options that were set before the engine was opened, by name.
 static OPTIONS: Mutex<BTreeMap<String, String>> = Mutex::new(BTreeMap::new());
 
-/// What the engine told of late that a user may want to have explained, oldest first.
+/// The engine's recent diagnostics for [`explained`], oldest first.
 static TOLD: Mutex<VecDeque<String>> = Mutex::new(VecDeque::new());
 
-/// Most events that are kept.
+/// The maximum length of `TOLD`.
 const MAX_TOLD: usize = 200;
 
-/// What the engine has turned off by itself: of each kind the first reason, and those that a user
-/// has not been warned of yet.
+/// What the engine has turned off by itself: the kinds seen so far, and the warnings that the user
+/// has not got yet.
 #[derive(Default)]
 struct TurnedOff {
     kinds: BTreeSet<String>,
     untold: Vec<String>,
-    /// The latest that is about the disk cache.
+    /// The latest reason that concerns the disk cache.
     disk: Option<String>,
 }
 
 static TURNED_OFF: Mutex<TurnedOff> =
     Mutex::new(TurnedOff { kinds: BTreeSet::new(), untold: Vec::new(), disk: None });
 
-/// Whether there are some that a user has not been warned of.
+/// Whether there are unreported warnings.
 static HAS_WARNINGS: AtomicBool = AtomicBool::new(false);
 
-/// What kind of thing an event says that the engine does without from now on, if it says so.
+/// The kind of feature that an event turns off from now on, if it does.
 fn turned_off(event: &Event) -> Option<&str> {
     match event {
         Event::CacheTrouble { what } if what.starts_with("entry ") => Some("entry"),
@@ -74,8 +74,8 @@ fn turned_off(event: &Event) -> Option<&str> {
     }
 }
 
-/// Notes what the engine has turned off. Nothing is silent, and a warning for each region would be
-/// noise: of each kind the first is a warning, and [`explained`] has all.
+/// Notes what the engine turned off. A warning for each region would be noise, so only the first of
+/// each kind is a warning; [`explained`] has all.
 fn note_turned_off(event: &Event) {
     let Some(kind) = turned_off(event) else { return };
     let text = event.to_string();
@@ -94,22 +94,22 @@ pub(crate) fn has_warnings() -> bool {
     HAS_WARNINGS.load(Ordering::Relaxed)
 }
 
-/// What a user is to be warned of, a line each. They are told once.
+/// Takes the unreported warnings, one per line.
 pub(crate) fn take_warnings() -> String {
     let mut off = TURNED_OFF.lock();
     HAS_WARNINGS.store(false, Ordering::Release);
     off.untold.drain(..).map(|text| format!("{}\n", text.replace('\n', " "))).collect()
 }
 
-/// The latest trouble with the caches on the disk.
+/// Returns the latest problem of the disk cache.
 pub(crate) fn disk_trouble() -> Option<String> {
     TURNED_OFF.lock().disk.clone()
 }
 
-/// An option of the engine's, before it is opened.
+/// Sets an option of the engine before it is opened.
 ///
 /// # Errors
-/// When it is open, or there is no such option or value.
+/// If the engine is open, or there is no such option or value.
 pub(crate) fn configure(name: &str, value: &str) -> Result<()> {
     apply(EngineConfig::new(), name, value)?;
     if ENGINE.get().is_some() {
@@ -168,28 +168,28 @@ fn apply(config: EngineConfig, name: &str, value: &str) -> Result<EngineConfig> 
     })
 }
 
-/// Whether there is a timeline: most programs never have one, and all events pass here.
+/// Whether there is a timeline. Most programs have none, and every event checks this.
 static IS_TIMED: AtomicBool = AtomicBool::new(false);
 static TIMELINE: Mutex<Option<Timeline>> = Mutex::new(None);
 
-/// Keeps events from now on, in a new timeline.
+/// Starts a new timeline.
 pub(crate) fn begin_timeline() {
     *TIMELINE.lock() = Some(Timeline::new());
     IS_TIMED.store(true, Ordering::Release);
 }
 
-/// The timeline that is kept.
+/// Returns the active timeline.
 pub(crate) fn timeline() -> Option<Timeline> {
     if IS_TIMED.load(Ordering::Acquire) { TIMELINE.lock().clone() } else { None }
 }
 
-/// The timeline that was kept until now.
+/// Ends and returns the active timeline.
 pub(crate) fn end_timeline() -> Option<Timeline> {
     IS_TIMED.store(false, Ordering::Release);
     TIMELINE.lock().take()
 }
 
-/// Keeps what explains why something is slow: misses, storms of them, what went wrong.
+/// Keeps events that explain slowness: cache misses, recompile storms, failures.
 fn told(event: &Event) {
     if let Some(timeline) = timeline() {
         timeline.event(event);
@@ -225,13 +225,13 @@ fn told(event: &Event) {
     }
 }
 
-/// The latest of what is kept, a line each.
+/// Returns the recent diagnostics, one per line.
 pub(crate) fn explained() -> String {
     TOLD.lock().iter().map(|line| format!("{}\n", line.replace('\n', " "))).collect()
 }
 
-/// For how long a program may run ahead of what other ranks send: more than PyTorch's process
-/// groups wait.
+/// How long a program may run ahead of data from other ranks. This exceeds the timeouts of
+/// PyTorch's process groups.
 const PROCESS_GROUP_LIMIT: Duration = Duration::from_secs(3_600);
 
 fn open() -> Result<Engine> {
@@ -239,7 +239,7 @@ fn open() -> Result<Engine> {
     for (name, value) in &*OPTIONS.lock() {
         config = apply(config, name, value)?;
     }
-    // What comes from other ranks is promised, and a process group has a time limit of its own.
+    // Data from other ranks is promised, and process groups have their own timeout.
     let config = config.deadlines(Deadlines::new().promise(PROCESS_GROUP_LIMIT)).event_sink(told);
     Ok(match std::env::var(DEVICE) {
         Ok(name) if name == "reference" => config.build_reference()?,
@@ -259,23 +259,23 @@ pub(crate) fn is_open() -> bool {
     matches!(ENGINE.get(), Some(Ok(_))) && !is_forked()
 }
 
-/// Begins no more compiles in the background, if the engine is open.
+/// Stops new background compiles, if the engine is open.
 pub(crate) fn pause_background_compiles() {
     if let (Some(Ok(engine)), false) = (ENGINE.get(), is_forked()) {
         engine.pause_background_compiles();
     }
 }
 
-/// Whether this process was forked from one in which the engine was open: it is of no use here.
+/// Whether this process was forked from one whose engine was open. It cannot use the engine.
 pub(crate) fn is_forked() -> bool {
     let opener = OPENER.load(Ordering::Relaxed);
     opener != 0 && opener != std::process::id()
 }
 
-/// The engine.
+/// Returns the engine.
 ///
 /// # Errors
-/// Why there is none, the same every time.
+/// If the engine cannot be opened; every call then returns the same reason.
 pub(crate) fn engine() -> Result<&'static Engine> {
     let engine = ENGINE.get_or_init(|| {
         OPENER.store(std::process::id(), Ordering::Relaxed);
@@ -284,7 +284,7 @@ pub(crate) fn engine() -> Result<&'static Engine> {
     engine.as_ref().map_err(|why| Fault::Unsupported(why.clone()))
 }
 
-/// How many replicas there are, or will be if the engine is opened now.
+/// Returns the number of replicas, or what it would be if the engine were opened now.
 pub(crate) fn replicas_asked() -> usize {
     match ENGINE.get() {
         Some(Ok(engine)) => engine.replicas(),
@@ -292,7 +292,7 @@ pub(crate) fn replicas_asked() -> usize {
     }
 }
 
-/// The stream that all ops go to.
+/// Returns the stream of all ops.
 ///
 /// # Errors
 /// As [`engine`].
@@ -300,7 +300,7 @@ pub(crate) fn stream() -> Result<&'static Stream> {
     engine().map(Engine::stream)
 }
 
-/// Counters as lines of a name and a number.
+/// Formats counters, one line of name and number each.
 pub(crate) fn counters_text(counters: &fuseline::Counters) -> String {
     let line = |(name, value): (&std::ffi::CStr, u64)| format!("{} {value}\n", name.to_string_lossy());
     counters.entries().into_iter().map(line).collect()

@@ -1,20 +1,20 @@
-//! Graphs that are recorded once and called as one op: what `torch.compile` makes of a program.
+//! Graphs that are recorded once and called as one op, for `torch.compile`.
 //!
 //! ```text
-//! begin ─► params ─► kernels run as always, on values without data ─► end ─► Graph ─► call, call, ..
+//! begin ─► params ─► kernels run as usual, on values without data ─► end ─► Graph
+//! Graph ─► call, call, ..
 //! ```
 //!
-//! While a thread records, its ops go into the graph ([`recording`]) and those of other threads to
-//! the stream, as ever. Random numbers are drawn anew by each call: [`draw`] makes parameters of
-//! the seed and the place in the sequence. What needs data in the meantime (a read, an op that the
-//! CPU would compute) is an error, and the graph is not to be had then; the shim runs its ops one
-//! by one.
+//! While a thread records a graph, its ops go into the graph ([`recording`]); those of other
+//! threads go to the stream. Each call draws new random numbers: [`draw`] makes the seed and the
+//! position in the sequence parameters. If data is needed during recording (a read, an op that the
+//! CPU would compute), the recording fails and the shim runs the graph's ops one by one.
 //!
 //! Invariants:
-//! - TG1: the parameters are the inputs, in their order, then two for each draw. Numbers of the
-//!   program are constants.
-//! - TG2: a call stands between flushes, so that the region that it is depends on the graph alone.
-//!   So does its executable.
+//! - TG1: the parameters are the inputs in order, then two for each draw. Numbers in the program
+//!   are constants.
+//! - TG2: a call is recorded between flushes, so its region, and therefore its executable, depends
+//!   on the graph alone.
 
 #![allow(
     clippy::disallowed_types,
@@ -36,7 +36,7 @@ use crate::device;
 /// Draws of different calls are 2^32 blocks apart.
 pub(crate) const APART: u64 = 1 << 32;
 
-/// What a thread records.
+/// The state of a thread's recording.
 struct Recording {
     trace: FunctionTrace,
     stream: Stream,
@@ -47,20 +47,20 @@ thread_local! {
     static RECORDING: RefCell<Option<Recording>> = const { RefCell::new(None) };
 }
 
-/// A graph that was recorded.
+/// A recorded graph.
 pub(crate) struct Graph {
     function: Function,
     draws: usize,
 }
 
-/// Those that are known, by their numbers.
+/// All graphs, by number.
 static GRAPHS: Mutex<Option<HashMap<u64, Arc<Graph>>>> = Mutex::new(None);
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
-/// Begins to record what this thread calls.
+/// Begins to record the ops of this thread.
 ///
 /// # Errors
-/// When it does so already.
+/// If the thread already records a graph.
 pub(crate) fn begin(name: &str) -> Result<()> {
     let base = device::stream()?;
     RECORDING.with_borrow_mut(|recording| {
@@ -74,7 +74,7 @@ pub(crate) fn begin(name: &str) -> Result<()> {
     })
 }
 
-/// The stream of what this thread records, if it does.
+/// Returns the stream of this thread's recording, if there is one.
 pub(crate) fn recording() -> Option<Stream> {
     RECORDING.with_borrow(|recording| recording.as_ref().map(|recording| recording.stream.clone()))
 }
@@ -86,10 +86,10 @@ fn with<R>(work: impl FnOnce(&mut Recording) -> Result<R>) -> Result<R> {
     })
 }
 
-/// The next input.
+/// Adds the next input.
 ///
 /// # Errors
-/// When none is recorded, or something was drawn before.
+/// If no graph is being recorded, or random numbers were drawn before.
 pub(crate) fn param(ty: &TensorType) -> Result<Tensor> {
     with(|recording| match recording.draws {
         0 => Ok(recording.trace.param(ty)?),
@@ -97,10 +97,10 @@ pub(crate) fn param(ty: &TensorType) -> Result<Tensor> {
     })
 }
 
-/// What each call gives in the place of a seed and a place in its sequence, both `ui64`.
+/// Adds two parameters that each call supplies: a seed and a position in its sequence, both `ui64`.
 ///
 /// # Errors
-/// When no graph is recorded.
+/// If no graph is being recorded.
 pub(crate) fn draw() -> Result<[Tensor; 2]> {
     with(|recording| {
         recording.draws += 1;
@@ -109,10 +109,10 @@ pub(crate) fn draw() -> Result<[Tensor; 2]> {
     })
 }
 
-/// Ends the graph, which returns these values, and says its number and how many times a call draws.
+/// Ends the graph, which returns these values. Returns its number and how many draws a call makes.
 ///
 /// # Errors
-/// When a value cannot be returned; nothing is recorded any more.
+/// If a value cannot be returned. The recording ends anyway.
 pub(crate) fn end(returns: &[Tensor]) -> Result<(u64, usize)> {
     let Some(Recording { trace, draws, .. }) = RECORDING.take() else {
         return unsupported("no graph is recorded on this thread");
@@ -123,22 +123,22 @@ pub(crate) fn end(returns: &[Tensor]) -> Result<(u64, usize)> {
     Ok((number, draws))
 }
 
-/// Ends what this thread records, and forgets it.
+/// Discards this thread's recording.
 pub(crate) fn abort() {
     drop(RECORDING.take());
 }
 
-/// Forgets a graph.
+/// Drops a graph.
 pub(crate) fn forget(number: u64) {
     let gone = GRAPHS.lock().as_mut().and_then(|graphs| graphs.remove(&number));
     drop(gone);
 }
 
-/// Records a call as one op, or as those that the graph consists of. `draws` are a seed and the
-/// number of a call for each draw.
+/// Records a call as one op, or as the graph's ops. `draws` has a seed and a call number for each
+/// draw.
 ///
 /// # Errors
-/// When there is no such graph, or the values are of other types.
+/// If there is no such graph, or the values have other types.
 pub(crate) fn call(number: u64, is_apart: bool, inputs: &[&Tensor], draws: &[[u64; 2]]) -> Result<Results> {
     let graph = GRAPHS.lock().as_ref().and_then(|graphs| graphs.get(&number).cloned());
     let Some(graph) = graph else { return unsupported(format!("there is no graph {number}")) };

@@ -1,15 +1,14 @@
-//! PyTorch's rule for the element type that operands of several types are computed in
-//! (`torch.result_type`).
+//! PyTorch's rule for the computation type of operands of several types (`torch.result_type`).
 //!
-//! Three kinds of operands count in this order: tensors with dimensions, tensors without, and
-//! numbers. One that counts less changes the type only by being of a higher category (bool,
-//! integers, floats, complex numbers).
+//! Operands have three priorities: tensors with dimensions, rank-0 tensors, and numbers. An operand
+//! of lower priority changes the type only if it has a higher category (bool, integers, floats,
+//! complex numbers).
 
 use fuseline::fusion::{DType, DTypeClass};
 
 use crate::call::{Arg, Call};
 
-/// The type of two, whatever they are of.
+/// The promoted type of two, of equal priority.
 pub(crate) fn promoted(a: DType, b: DType) -> DType {
     use DType::*;
     if a == b {
@@ -24,7 +23,7 @@ pub(crate) fn promoted(a: DType, b: DType) -> DType {
     }
 }
 
-/// Order of the types that PyTorch computes with; those of one rank have no order among themselves.
+/// The order of the types that PyTorch promotes. Types of equal rank are not ordered.
 fn rank(dtype: DType) -> u8 {
     use DType::*;
     match dtype {
@@ -38,7 +37,7 @@ fn rank(dtype: DType) -> u8 {
         F64 => 7,
         C64 => 8,
         C128 => 9,
-        // Unsigned and short types, which PyTorch promotes with nothing else.
+        // Unsigned and short types, which PyTorch promotes with no other type.
         _ => 1,
     }
 }
@@ -64,8 +63,7 @@ fn combined(strong: Option<DType>, weak: Option<DType>) -> Option<DType> {
     })
 }
 
-/// The type that these arguments of a call are computed in; the default type of a call without any
-/// is `f32`.
+/// The computation type of these arguments of a call. Without operands it is `f32`.
 pub(crate) fn result_type(call: &Call<'_>, args: &[usize]) -> DType {
     let mut kinds: [Option<DType>; 3] = [None; 3];
     for &at in args {

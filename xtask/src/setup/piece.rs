@@ -1,6 +1,6 @@
-//! The four things set-up provides.
+//! The four pieces that set-up provides.
 
-/// One thing that set-up provides: a link at a fixed place, to something found or fetched.
+/// A piece: a link at a fixed place to something found or fetched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Piece {
     /// The C compiler's own headers.
@@ -37,7 +37,7 @@ impl Piece {
         }
     }
 
-    /// The variable by which the user supplies it.
+    /// The variable with which the user supplies it.
     pub(crate) fn variable(self) -> &'static str {
         match self {
             Piece::Headers => "C_INCLUDE_PATH",
@@ -47,7 +47,7 @@ impl Piece {
         }
     }
 
-    /// Where it is after set-up, below the workspace.
+    /// Its place after set-up, below the workspace.
     pub(crate) fn place(self) -> &'static str {
         match self {
             Piece::Headers => ".setup/include",
@@ -75,7 +75,7 @@ impl Piece {
         }
     }
 
-    /// The package it is fetched as, and where it is in that package.
+    /// The package that contains it, and its path in that package.
     pub(crate) fn package(self) -> Option<(&'static str, &'static str)> {
         match self {
             Piece::Headers => None,

@@ -1,4 +1,4 @@
-//! Fetching a pinned package by pip, and telling its failures apart.
+//! Fetches pinned packages with pip and classifies its failures.
 
 use std::fs;
 use std::io::Read as _;
@@ -13,10 +13,10 @@ use super::piece::Piece;
 use super::requirements::Requirement;
 use crate::host::Host;
 
-/// How often the progress bar looks at the disk.
+/// How often the progress bar reads the size on disk.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// The first Python 3 on the path that has pip.
+/// The first Python 3 in `PATH` that has pip.
 pub(crate) fn find_python(host: &Host, missing: &[Piece]) -> Result<PathBuf, Failure> {
     let mut without_pip = None;
     let folders: Vec<PathBuf> =
@@ -45,11 +45,11 @@ pub(crate) fn find_python(host: &Host, missing: &[Piece]) -> Result<PathBuf, Fai
     })
 }
 
-/// Fetches one package into `to`, checking its hash. `scratch` holds what pip leaves behind when it
-/// is interrupted.
+/// Fetches one package into `to` and checks its hash. `scratch` takes the files of an interrupted
+/// pip.
 ///
-/// `missing` is what this package and those after it stand for: the sentence of a failure says how
-/// to supply them.
+/// `missing` lists the pieces of this package and of those after it. A failure says how to supply
+/// them.
 pub(crate) fn fetch(
     host: &Host,
     python: &Path,
@@ -77,11 +77,11 @@ pub(crate) fn fetch(
         "--no-warn-script-location",
         "--progress-bar=off",
     ]);
-    // Verbose, or it may keep to itself why it found nothing.
+    // Without -vv pip may not say why it found nothing.
     command.arg("-vv");
     command.arg("--target").arg(to).arg("-r").arg(&list);
-    // The user's configuration stays (a mirror, a proxy, a certificate), but for what contradicts
-    // --target.
+    // The user's configuration applies (a mirror, a proxy, a certificate), except for options that
+    // contradict --target.
     command
         .env("PIP_USER", "0")
         .env("PIP_REQUIRE_VIRTUALENV", "0")
@@ -92,14 +92,14 @@ pub(crate) fn fetch(
     let (mut reader, writer) = std::io::pipe().map_err(started)?;
     command.stdin(Stdio::null()).stdout(writer.try_clone().map_err(started)?).stderr(writer);
     let mut child = command.spawn().map_err(started)?;
-    // Its copies of the pipe's end go, so that reading ends with pip.
+    // This closes our writing ends of the pipe, so reading ends when pip does.
     drop(command);
 
     let bar = progress(requirement);
     let (status, said) = std::thread::scope(|scope| {
         let reading = scope.spawn(move || {
             let mut said = Vec::new();
-            // What was read until an error is still worth having.
+            // Keep what was read before an error.
             let _ = reader.read_to_end(&mut said);
             String::from_utf8_lossy(&said).into_owned()
         });
@@ -121,7 +121,7 @@ pub(crate) fn fetch(
     if status.map_err(started)?.is_some_and(|status| status.success()) {
         return Ok(());
     }
-    // Kept in memory so far, because a full disk takes no log.
+    // The log was kept in memory until now, because a full disk takes none.
     let log = host.setup_dir().join("pip.log");
     let _ = fs::write(&log, &said);
     Err(classify(&said, host, missing, log))
@@ -136,7 +136,7 @@ fn progress(requirement: &Requirement) -> ProgressBar {
     ProgressBar::new(requirement.size).with_style(style).with_prefix(name)
 }
 
-/// The bytes of all files below a folder. Files that vanish meanwhile count nothing.
+/// The total size of all files below a folder. Files that vanish meanwhile are ignored.
 fn bytes_below(folder: &Path) -> u64 {
     let Ok(entries) = fs::read_dir(folder) else { return 0 };
     entries
@@ -149,12 +149,12 @@ fn bytes_below(folder: &Path) -> u64 {
         .sum()
 }
 
-/// Whether pip failed because it did not reach the index.
+/// Whether pip failed because it could not reach the index.
 pub(crate) fn is_without_network(said: &str) -> bool {
     NETWORK.iter().any(|words| said.contains(words))
 }
 
-/// What pip says of a connection that there is none.
+/// pip's messages about failed connections.
 const NETWORK: [&str; 11] = [
     "after connection broken by",
     "Could not fetch URL",
@@ -169,8 +169,8 @@ const NETWORK: [&str; 11] = [
     "IncompleteRead",
 ];
 
-/// Tells by pip's words what went wrong. The order matters: after a full disk or a lost connection
-/// pip also says that it found no package.
+/// Classifies a failure by pip's messages. The order matters: after a full disk or a lost
+/// connection pip also says that it found no package.
 fn classify(said: &str, host: &Host, missing: &[Piece], log: PathBuf) -> Failure {
     const DISK: [&str; 2] = ["No space left on device", "Disk quota exceeded"];
     const HASH: [&str; 1] = ["DO NOT MATCH THE HASHES"];

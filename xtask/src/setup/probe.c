@@ -1,7 +1,10 @@
-/* Loads a shared library the way the build or the engine will, and tries the one thing it is needed for.
+/* Loads a shared library as the build or the engine does, and tries the one function that it is
+ * needed for.
  *
- *   probe libclang LIBRARY HEADER [CLANG ARGUMENTS...]   parses HEADER without a diagnostic, prints clang's version
- *   probe plugin LIBRARY                                 finds the entry point of the PJRT API
+ *   probe libclang LIBRARY HEADER [CLANG ARGUMENTS...]
+ *     parses HEADER without a diagnostic, prints clang's version
+ *   probe plugin LIBRARY
+ *     finds the entry point of the PJRT API
  *
  * Exit status 0, or 1 with the reason on standard error. */
 #include <dlfcn.h>

@@ -1,8 +1,8 @@
-//! Trying a piece before relying on it.
+//! Probes a piece before it is used.
 //!
-//! What a machine already has may be incomplete (a libclang without headers, a protoc without the
-//! well-known types) or too old; then set-up fetches its own. So each piece is used once, for the
-//! thing that the build needs it for.
+//! An installed piece may be incomplete (a libclang without headers, a protoc without the
+//! well-known types) or too old; then set-up fetches its own. So each piece is used once for what
+//! the build needs it for.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -14,30 +14,29 @@ use crate::host::Host;
 
 const PROBE: &str = include_str!("probe.c");
 
-/// What the header of the PJRT API includes.
+/// The includes of the PJRT API's header.
 const HEADER: &str =
     "#include <stdbool.h>\n#include <stddef.h>\n#include <stdint.h>\n#include <string.h>\nbool b;\n";
 
-/// What XLA's messages need of protoc.
+/// The features of protoc that XLA's messages need.
 const MESSAGES: &str = "syntax = \"proto3\";\n\
     import \"google/protobuf/any.proto\";\nimport \"google/protobuf/duration.proto\";\n\
     import \"google/protobuf/timestamp.proto\";\nimport \"google/protobuf/wrappers.proto\";\n\
     message M {\n  optional int32 i = 1;\n  google.protobuf.Any a = 2;\n  google.protobuf.Duration d = 3;\n  \
     google.protobuf.Timestamp t = 4;\n  google.protobuf.Int64Value v = 5;\n}\n";
 
-/// The major versions of clang for which the build of `pjrt-sys` 0.2.0 was seen to write the same
-/// bindings, byte for byte (12 to 19, Debian 12's and the package index's, 2026-11). Others are
-/// passed over: the pinned one is fetched instead. A folder that the user names is not held against
-/// this list.
+/// The major versions of clang with which the build of `pjrt-sys` 0.2.0 writes the same bindings,
+/// byte for byte (12 to 19, Debian 12's and the package index's, 2026-11). With other versions the
+/// pinned one is fetched instead. A folder that the user names is exempt.
 const KNOWN_CLANG: std::ops::RangeInclusive<u32> = 12..=19;
 
-/// Whether a piece works, or why not. `scratch` is a folder for the probe's own files.
+/// Checks that a piece works, or says why not. `scratch` is for the probe's own files.
 pub(crate) type Probe = fn(host: &Host, piece: Piece, path: &Path, scratch: &Path) -> Result<(), String>;
 
 /// The C compiler that builds of this workspace use.
 pub(crate) fn compiler(host: &Host) -> Option<PathBuf> {
     match host.var("CC") {
-        // It may go through a cache and carry arguments: `ccache gcc -m64`.
+        // It may use a cache and have arguments: `ccache gcc -m64`.
         Some(named) => named
             .to_string_lossy()
             .split_whitespace()
@@ -47,7 +46,7 @@ pub(crate) fn compiler(host: &Host) -> Option<PathBuf> {
     }
 }
 
-/// Tries a piece in earnest.
+/// Uses a piece as the build does.
 pub(crate) fn try_out(host: &Host, piece: Piece, path: &Path, scratch: &Path) -> Result<(), String> {
     match piece {
         Piece::Headers => {
@@ -111,7 +110,7 @@ fn built(host: &Host, scratch: &Path) -> Result<PathBuf, String> {
     Ok(program)
 }
 
-/// What a command printed, or the first line of its complaint.
+/// The output of a command, or the first line of its error.
 fn said(command: &mut Command) -> Result<String, String> {
     let Output { status, stdout, stderr } = command.output().map_err(|error| {
         format!(

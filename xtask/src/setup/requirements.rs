@@ -1,15 +1,15 @@
 //! The pinned packages: `xtask/requirements.txt`, in pip's own format.
 
-/// A package, its version and the hashes it may have.
+/// A package, its version and its allowed hashes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Requirement {
     /// The package's name.
     pub(crate) name: String,
-    /// The one version allowed.
+    /// The only allowed version.
     pub(crate) version: String,
     /// The requirement as pip reads it, on one line, with its hashes.
     pub(crate) line: String,
-    /// About how many bytes there are to fetch.
+    /// The approximate size of the download, in bytes.
     pub(crate) size: u64,
 }
 
@@ -23,9 +23,10 @@ impl Requirement {
 /// The committed requirements.
 pub(crate) const PINNED: &str = include_str!("../../requirements.txt");
 
-/// Reads a requirements file.
+/// Parses a requirements file.
 ///
-/// Every requirement must be pinned (`==`) and hashed; anything else is an error, in a sentence.
+/// Every requirement must be pinned (`==`) and have a hash. Anything else is an error, as a
+/// sentence.
 pub(crate) fn parse(text: &str) -> Result<Vec<Requirement>, String> {
     let mut found = Vec::new();
     let mut size = 0;

@@ -1,5 +1,5 @@
-//! Set-up in a checkout of fake tools: a `python3` whose pip makes small files, a `cc` that names a
-//! folder of headers.
+//! Set-up with fake tools: a `python3` whose pip makes small files, and a `cc` that names a folder
+//! of headers.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -8,7 +8,7 @@ use std::process::Command;
 
 use super::*;
 
-/// Makes the file that a requirement stands for, and notes the call.
+/// Makes the file of a requirement and logs the call.
 const PIP: &str = r#"
 while [ $# -gt 0 ]; do
   case "$1" in --target) to=$2 ;; -r) list=$2 ;; esac
@@ -25,14 +25,14 @@ mkdir -p "$to/${file%/*}"
 echo "$line" > "$to/$file"
 "#;
 
-/// A checkout and a machine, both fake. The checkout may be moved; the machine stays.
+/// A fake checkout and a fake machine. The checkout may be moved; the machine stays.
 struct Sandbox {
     folder: tempfile::TempDir,
     host: Host,
     requirements: String,
 }
 
-/// Does not load anything: a file works unless it says that it is broken.
+/// A probe that loads nothing: a file works unless it says that it is broken.
 fn probe(_: &Host, piece: Piece, path: &Path, _: &Path) -> Result<(), String> {
     match piece {
         Piece::Headers if path.join("stddef.h").is_file() => Ok(()),
@@ -85,7 +85,7 @@ impl Sandbox {
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("make executable");
     }
 
-    /// A Python whose pip runs this script when it is to install something.
+    /// A Python whose pip runs this script to install something.
     fn pip(&self, script: &str) {
         self.tool(
             "python3",
@@ -101,7 +101,7 @@ impl Sandbox {
         Setup { host: &self.host, requirements: &self.requirements, probe }.ensure()
     }
 
-    /// Sets up, and says whether there was something to do.
+    /// Runs set-up and returns whether it did anything.
     fn provides(&self) -> bool {
         match self.ensure().expect("set-up succeeds") {
             Done::Ready => false,
@@ -109,14 +109,14 @@ impl Sandbox {
         }
     }
 
-    /// Sets up, which must fail, and gives the sentence.
+    /// Runs set-up, which must fail, and returns the message.
     fn fails(&self) -> String {
         let sentence = self.ensure().expect_err("set-up fails").to_string();
         assert!(!sentence.contains('\n') && !sentence.contains(". "), "one sentence: {sentence}");
         sentence
     }
 
-    /// What a piece's place holds.
+    /// The contents of a piece's place.
     fn holds(&self, piece: Piece) -> String {
         fs::read_to_string(self.host.root.join(piece.place())).expect("a file at the place")
     }
@@ -159,7 +159,8 @@ fn a_new_hash_of_the_same_version_fetches_again() {
     sandbox.provides();
     sandbox.requirements = sandbox.requirements.replacen("sha256:0", "sha256:1", 1);
     assert!(sandbox.provides());
-    // The link is that of the same version, so only the receipt in the package tells.
+    // The link is that of the same version, so only the receipt in the package shows the
+    // difference.
     assert!(sandbox.holds(Piece::Libclang).contains("sha256:1"));
     assert!(sandbox.calls().ends_with("xla-cpu-pjrt==1 libclang==1"));
 }
@@ -214,7 +215,7 @@ fn what_the_user_names_wins() {
     assert!(!sandbox.host.root.join(Piece::Plugin.place()).exists());
     assert!(!sandbox.provides());
 
-    // Another value is another set-up; without the variable, the CPU's plugin is needed again.
+    // Another value requires another set-up. Without the variable, the CPU plugin is needed again.
     write(&sandbox.path("llvm-16/libclang.so"), "another libclang");
     sandbox.set("LIBCLANG_PATH", sandbox.path("llvm-16"));
     assert!(sandbox.provides());
@@ -281,7 +282,7 @@ fn what_lies_at_a_place_is_kept_if_it_works_and_never_replaced() {
 #[test]
 fn an_interrupted_fetch_is_made_again() {
     let sandbox = Sandbox::new();
-    // What a killed set-up leaves: pip's folder, half full, and a lock file that nobody holds.
+    // What a killed set-up leaves: pip's folder, half full, and an unlocked lock file.
     write(&sandbox.host.root.join(".setup/tmp/1/libclang-1/clang/native/libclang.so"), "half a libcl");
     write(&sandbox.host.root.join(".setup/lock"), "");
     write(
@@ -313,7 +314,7 @@ fn without_python_the_sentence_names_every_variable() {
     for word in ["no Python 3", "LIBCLANG_PATH", "PROTOC", "FUSELINE_PJRT_PLUGIN", ".setup/plugins/"] {
         assert!(sentence.contains(word), "{word}: {sentence}");
     }
-    // Python 2 is none.
+    // Python 2 does not count.
     sandbox.tool("python", "exit 1");
     assert_eq!(sandbox.fails(), sentence);
 }
@@ -343,7 +344,7 @@ fn without_a_compiler_the_sentence_says_so() {
 #[test]
 fn a_compiler_that_hides_its_headers_needs_the_variable() {
     let mut sandbox = Sandbox::new();
-    // What gcc prints for a file that it does not have.
+    // The output of gcc for a file that it does not have.
     sandbox.tool("cc", "echo include");
     let sentence = sandbox.fails();
     assert!(sentence.contains("C_INCLUDE_PATH"), "{sentence}");
@@ -417,7 +418,7 @@ fn a_package_without_what_it_should_hold_is_refused() {
     assert!(sentence.starts_with("libclang at ") && sentence.contains("does not work"), "{sentence}");
 }
 
-/// Runs this test again inside a small disk of its own, where the fake pip writes too much.
+/// Runs this test again on a small disk of its own, which the fake pip fills.
 #[test]
 fn a_full_disk_is_named_and_freeing_it_is_enough() {
     const DISK: &str = "FUSELINE_XTASK_TEST_DISK";
@@ -434,7 +435,8 @@ fn a_full_disk_is_named_and_freeing_it_is_enough() {
         ]);
         match command.status().map(|status| status.code()) {
             Ok(Some(0)) => {}
-            // unshare itself fails with 1, a missing one with 127; a failed test with 101.
+            // Exit status 1 comes from unshare, 127 means that it is missing; a failed test
+            // has 101.
             Ok(Some(1 | 99 | 127)) | Err(_) => println!("skipped: no mounts of its own"),
             other => panic!("the inner test failed: {other:?}"),
         }
@@ -445,7 +447,7 @@ fn a_full_disk_is_named_and_freeing_it_is_enough() {
     let sentence = sandbox.fails();
     assert!(sentence.contains("the disk of ") && sentence.contains("is full"), "{sentence}");
 
-    // Set-up's own writes meet the full disk too.
+    // Set-up's own writes hit the full disk too.
     let filler = sandbox.path("filler");
     let _ = fs::write(&filler, vec![0_u8; 8 << 20]);
     let sentence = sandbox.fails();
@@ -455,12 +457,12 @@ fn a_full_disk_is_named_and_freeing_it_is_enough() {
     assert!(sandbox.provides());
 }
 
-/// A Python with pip on this machine, for tests of pip's own words.
+/// Whether this machine has a Python with pip, for tests of pip's messages.
 fn real_pip(sandbox: &mut Sandbox) -> bool {
     let host = Host::detect().expect("this machine");
     match pip::find_python(&host, &[Piece::Plugin]) {
         Ok(python) => {
-            // Through a script: it may be one itself, that looks for others on the path.
+            // Called through a script: it may be a script itself that looks for others in `PATH`.
             let path = host.var("PATH").unwrap_or_default().display();
             sandbox.tool("python3", &format!("PATH='{path}' exec '{}' \"$@\"", python.display()));
             sandbox.host.vars.extend(host.vars.into_iter().filter(|(name, _)| name != "PATH"));
@@ -529,9 +531,9 @@ fn the_real_pip_without_a_network_or_a_wheel_is_understood() {
     }
     sandbox.set("PIP_CONFIG_FILE", "/dev/null");
     sandbox.set("PIP_NO_CACHE_DIR", "1");
-    // Then pip tells of the connection only when it is verbose.
+    // pip mentions the connection only in verbose mode then.
     sandbox.set("PIP_RETRIES", "0");
-    // A port on which nothing listens.
+    // No process listens on this port.
     sandbox.set("PIP_INDEX_URL", "http://127.0.0.1:9/");
     let sentence = sandbox.fails();
     assert!(sentence.starts_with("pip could not reach the Python package index"), "{sentence}");

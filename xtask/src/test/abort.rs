@@ -1,13 +1,12 @@
-//! Programs that panics end: the library in a build with `panic = "abort"`, and what a panic in the
-//! user's code does there.
+//! Runs the library in a build with `panic = "abort"`, to see what a panic in the user's code does.
 //!
-//! The program is `tests/abort`. It answers as a test binary does, each of its cases being a
-//! process of its own that it judges, and prints `skipped: REASON` where there is no plugin.
+//! The program is `tests/abort`. It behaves like a test binary. Each of its cases runs in a process
+//! of its own, whose end it checks. It prints `skipped: REASON` if there is no plugin.
 //!
-//! What keeps the build affordable: the flag is given to the compiler and not by a profile, and the
-//! target is explicit, so that build scripts and macros are those of the other stages (with a
-//! profile cargo builds them anew, half of the whole); nothing is optimised, since the program
-//! computes next to nothing.
+//! The build is kept cheap: the flag is passed to the compiler rather than set in a profile, and
+//! the target is explicit, so build scripts and macros are shared with the other stages (a profile
+//! would rebuild them, half of the total). Nothing is optimized, because the program computes next
+//! to nothing.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -18,10 +17,10 @@ use super::tally::Tally;
 use crate::host::Host;
 use crate::time;
 
-/// What the profile of tests does not say, and this build does.
+/// Flags of this build beyond the test profile.
 const FLAGS: &str = "-Cpanic=abort -Copt-level=0 -Cdebuginfo=0";
 
-/// How long a case may take. The program ends the process that it runs before.
+/// The time limit of a case. The program ends its child process earlier.
 const LIMIT: Duration = Duration::from_secs(300);
 
 /// Builds the program and runs its cases.

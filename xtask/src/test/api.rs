@@ -1,15 +1,14 @@
-//! The public API of the published crates, against what is kept of it in `tests/api/`: a change of
-//! it is a change of these files.
+//! Compares the public API of the published crates with the files in `tests/api/`: a change of the
+//! API is a change of these files.
 //!
-//! Input: what rustdoc tells of each crate, as JSON, which `public-api` reads. A file has a line
-//! for each item that another crate can name, and for each trait that a type implements, the
-//! automatic ones of stable Rust (`Send`, `UnwindSafe`, ...) among them. Not in it: blanket
-//! implementations, which are their traits' and not ours, and what is hidden from the
-//! documentation.
+//! Input: rustdoc's JSON of each crate, which `public-api` reads. A file has a line for each item
+//! that another crate can name, and for each trait that a type implements, including the auto
+//! traits of stable Rust (`Send`, `UnwindSafe`, ...). It omits blanket implementations, which
+//! belong to their traits, and items that are hidden from the documentation.
 //!
-//! Rustdoc's JSON is unstable. Only rustdoc itself is run with `RUSTC_BOOTSTRAP` (`ci/rustdoc`), so
-//! that what it needs of other crates is what the other stages have built. Its pages go to a folder
-//! of their own, beside the ones for people.
+//! Rustdoc's JSON is unstable. Only rustdoc itself runs with `RUSTC_BOOTSTRAP` (`ci/rustdoc`), so
+//! it reuses what the other stages have built of other crates. Its output goes to a folder of its
+//! own, next to the pages for people.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -22,30 +21,30 @@ use super::cargo;
 use super::tally::Tally;
 use crate::host::Host;
 
-/// The version of rustdoc's JSON that is read. Each Rust has one, and 1.95 has this.
+/// The supported version of rustdoc's JSON. Each Rust has one; Rust 1.95 has this one.
 const FORMAT: u32 = 57;
 
 /// Where the files are, below the workspace.
 const FOLDER: &str = "tests/api";
 
-/// The variable that has golden files written instead of compared.
+/// The variable that makes the stage write golden files instead of comparing them.
 const BLESS: &str = "FUSELINE_BLESS";
 
-/// Automatic traits that only the standard library can name: they come and go with its version and
+/// Auto traits that only the standard library can name: they come and go with its version and
 /// promise nothing.
 const INTERNAL: [&str; 2] = ["core::marker::Freeze for ", "core::marker::UnsafeUnpin for "];
 
-/// Lines of a difference that the summary repeats.
+/// The largest number of lines of a difference in the summary.
 const MAX_LINES: usize = 30;
 
-/// What rustdoc's JSON of a crate came to.
+/// The result of reading rustdoc's JSON of a crate.
 enum Rendered {
     Api(Vec<String>),
-    /// It is of another version.
+    /// It has another format version.
     OtherFormat(u32),
 }
 
-/// Compares the API of each published crate with its file, or writes the files anew.
+/// Compares the API of each published crate with its file, or rewrites the files.
 pub(crate) fn run(host: &Host) -> Tally {
     compare_all(host).unwrap_or_else(|error| Tally::failed("api", format!("{error:#}")))
 }
@@ -78,11 +77,11 @@ fn compare_all(host: &Host) -> anyhow::Result<Tally> {
     Ok(tally)
 }
 
-/// Has rustdoc write its JSON of these crates; the folder it is in.
+/// Runs rustdoc to write JSON for these crates. Returns the folder.
 fn document(host: &Host, crates: &[String]) -> anyhow::Result<std::path::PathBuf> {
     let target = host.target_dir().join("api");
     let pages = target.join("doc");
-    // What an earlier run left must not be taken for this one's, by cargo neither.
+    // Removes the output of earlier runs, so that neither this stage nor cargo takes it for new.
     match fs::remove_dir_all(&pages) {
         Err(error) if error.kind() != ErrorKind::NotFound => {
             return Err(error).with_context(|| format!("{} stays", pages.display()));
@@ -102,7 +101,7 @@ fn document(host: &Host, crates: &[String]) -> anyhow::Result<std::path::PathBuf
     Ok(pages)
 }
 
-/// The API in a file of rustdoc's.
+/// The API in a file of rustdoc.
 fn render(json: &Path) -> anyhow::Result<Rendered> {
     let text = fs::read_to_string(json).with_context(|| format!("rustdoc left no {}", json.display()))?;
     let format = format_of(&text).with_context(|| format!("{} does not say its format", json.display()))?;
@@ -115,7 +114,7 @@ fn render(json: &Path) -> anyhow::Result<Rendered> {
     Ok(Rendered::Api(lines.filter(|line| !INTERNAL.iter().any(|name| line.contains(name))).collect()))
 }
 
-/// The version of a file of rustdoc's, which stands at its end.
+/// The format version of a file of rustdoc, which is at its end.
 fn format_of(json: &str) -> Option<u32> {
     let (_, rest) = json.rsplit_once("\"format_version\":")?;
     let digits = rest.trim_start();
@@ -127,7 +126,7 @@ fn header(name: &str) -> String {
     format!("# The public API of {name}, default features. Written by {BLESS}=1 cargo xtask test api")
 }
 
-/// Compares a file with what it should hold, or writes it. What was done, or what is different.
+/// Compares a file with its expected contents, or writes it. Returns what was done or what differs.
 fn check(file: &Path, header: &str, api: &[String], bless: bool) -> Result<&'static str, String> {
     let wanted: String = std::iter::once(header)
         .chain(api.iter().map(String::as_str))
@@ -150,7 +149,7 @@ fn check(file: &Path, header: &str, api: &[String], bless: bool) -> Result<&'sta
     Err(explain(&kept, &wanted))
 }
 
-/// What is different, and what to do about it.
+/// Describes the difference and what to do about it.
 fn explain(kept: &str, wanted: &str) -> String {
     let changes = changes(kept, wanted);
     let count = |sign| changes.iter().filter(|change| change.starts_with(sign)).count();
@@ -173,8 +172,8 @@ fn explain(kept: &str, wanted: &str) -> String {
     text
 }
 
-/// The lines that only one of two texts has, or has more often, sorted so that both states of an
-/// item stand together.
+/// The lines that only one of two texts has, or has more often. Sorted, so that both versions of an
+/// item are adjacent.
 fn changes(kept: &str, wanted: &str) -> Vec<String> {
     let mut counts: BTreeMap<&str, i64> = BTreeMap::new();
     for (text, step) in [(kept, -1), (wanted, 1)] {

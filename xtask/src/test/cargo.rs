@@ -1,4 +1,4 @@
-//! Stages that are one cargo command, or a few alike.
+//! Stages that consist of one or a few cargo commands.
 
 use std::process::{Command, Stdio};
 
@@ -43,7 +43,7 @@ pub(crate) fn doc(host: &Host) -> Tally {
 }
 
 /// Licences, bans and sources. The advisories need a database from the network and are checked
-/// apart.
+/// separately.
 pub(crate) fn deny(host: &Host) -> Tally {
     if !has(host, "deny") {
         return Tally::skipped("deny", "no cargo-deny (cargo install --locked cargo-deny)");
@@ -51,8 +51,8 @@ pub(crate) fn deny(host: &Host) -> Tally {
     check("deny", host.cargo().args(["deny", "--locked", "check", "bans", "licenses", "sources"]))
 }
 
-/// The crate builds without warnings with sets of its features in which every two come together,
-/// apart, and each without the other. With all of them it is [`clippy`] that builds it.
+/// The crate builds without warnings with sets of features in which every two occur together,
+/// neither occurs, and each occurs without the other. [`clippy`] builds it with all features.
 pub(crate) fn features(host: &Host) -> Tally {
     let features = match root_features(host) {
         Ok(features) => features,
@@ -85,7 +85,7 @@ pub(crate) fn has(host: &Host, subcommand: &str) -> bool {
     command.status().is_ok_and(|status| status.success())
 }
 
-/// Runs a command that is one check; its output goes straight through.
+/// Runs a command as one check. Passes its output through.
 fn check(name: &str, command: &mut Command) -> Tally {
     match succeeds(command) {
         Ok(()) => Tally::passed(),
@@ -101,7 +101,7 @@ fn succeeds(command: &mut Command) -> Result<(), String> {
     }
 }
 
-/// A command as one would type it.
+/// A command as typed into a shell.
 fn spelled(command: &Command) -> String {
     let program = std::path::Path::new(command.get_program()).file_name().unwrap_or_default();
     let words = std::iter::once(program).chain(command.get_args());
@@ -131,7 +131,7 @@ pub(crate) fn published(host: &Host) -> anyhow::Result<Vec<String>> {
     open.map(|package| package["name"].as_str().map(str::to_owned).context("a package has no name")).collect()
 }
 
-/// The packages of the workspace, as cargo tells of them.
+/// The packages of the workspace, from cargo's metadata.
 fn packages(host: &Host) -> anyhow::Result<Vec<Value>> {
     let mut command = host.cargo();
     let output = command.args(["metadata", "--locked", "--no-deps", "--format-version", "1"]).output()?;
@@ -143,14 +143,14 @@ fn packages(host: &Host) -> anyhow::Result<Vec<Value>> {
     }
 }
 
-/// Most features that six sets are enough for.
+/// The number of features up to which six sets suffice.
 const MAX_FEATURES: usize = 10;
 
-/// The fewest sets in which every two features are both there, both absent, and each there without
-/// the other: a covering array of strength two. The first set is empty; which of the other five a
-/// feature is in is three of five, other three for each (Kleitman and Spencer, 1973: "Families of
-/// k-independent sets", *Discrete Mathematics* 6). Two threes of five have one in common, and
-/// neither holds the other.
+/// The smallest list of sets in which every two features are both present, both absent, and each
+/// present without the other: a covering array of strength two. The first set is empty. Of the
+/// other five sets, each feature is in a different choice of three (Kleitman and Spencer, 1973:
+/// "Families of k-independent sets", *Discrete Mathematics* 6). Two choices of three out of five
+/// share one, and neither contains the other.
 fn feature_sets(features: &[String]) -> Vec<Vec<&str>> {
     let threes: Vec<u32> = (0..1u32 << 5).filter(|three| three.count_ones() == 3).collect();
     let set = |at: u32| {

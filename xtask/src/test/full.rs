@@ -1,10 +1,9 @@
-//! `cargo xtask test full`: the exhaustive forms of tests of which `cargo xtask test` runs a
-//! sample.
+//! `cargo xtask test full`: exhaustive versions of tests of which `cargo xtask test` runs a sample.
 //!
-//! Each of [`RUNS`] has parts that take minutes. `target/full/COMMIT` has a file for
-//! each part that has passed, so that a run that was cut off goes on where it ended. Machines that
-//! share the parts (`--shard K/N`) put their files into one folder. When every part has passed, the
-//! record `tests/full.txt` is written, to be committed.
+//! Each of [`RUNS`] has parts that take minutes. `target/full/COMMIT` has a file for each part that
+//! has passed, so an interrupted run continues where it stopped. Machines that share the parts
+//! (`--shard K/N`) put their files into one folder. When every part has passed, the record
+//! `tests/full.txt` is written, to be committed.
 
 use std::ffi::OsString;
 use std::fs;
@@ -19,7 +18,7 @@ use crate::host::Host;
 use crate::soak::{Ended, clean_commit, day, run_test};
 use crate::time;
 
-/// An exhaustive form of tests.
+/// An exhaustive version of tests.
 struct Run {
     name: &'static str,
     suite: Suite,
@@ -29,7 +28,7 @@ struct Run {
 enum Suite {
     /// An ignored test of the binary `ops` of the root package.
     Ops,
-    /// Modules of the tests of PyTorch's device, with variables.
+    /// Test modules of PyTorch's device, with variables.
     Torch(&'static [&'static str], &'static [torch::Variable]),
 }
 
@@ -47,7 +46,7 @@ const RUNS: &[Run] = &[
     },
 ];
 
-/// The record, relative to the workspace.
+/// The record file, relative to the workspace.
 const RECORD: &str = "tests/full.txt";
 
 /// A part of a run.
@@ -63,7 +62,7 @@ impl Part {
         format!("{} {}/{}", self.run.name, self.number, self.run.parts)
     }
 
-    /// The file that is there when it has passed; it holds what the test printed as figures.
+    /// The file that marks the part as passed; it holds the figures that the test printed.
     fn result_file(self, folder: &Path) -> PathBuf {
         folder.join(format!("{}.{}-{}", self.run.name.replace("::", "."), self.number, self.run.parts))
     }
@@ -73,7 +72,7 @@ fn parts() -> impl Iterator<Item = Part> {
     RUNS.iter().flat_map(|run| (1..=run.parts).map(move |number| Part { run, number }))
 }
 
-/// `--shard K/N` of the command line: K from 1, and N.
+/// Parses `--shard K/N`: K, counted from 1, and N.
 fn parse(arguments: &[OsString]) -> anyhow::Result<(usize, usize)> {
     let shard = match arguments {
         [] => return Ok((1, 1)),
@@ -84,7 +83,7 @@ fn parse(arguments: &[OsString]) -> anyhow::Result<(usize, usize)> {
     parsed.filter(|(k, n)| (1..=*n).contains(k)).with_context(|| format!("{shard} is no shard K/N"))
 }
 
-/// Runs the parts of a shard that have not passed yet at this commit.
+/// Runs the parts of a shard that have not yet passed at this commit.
 pub(crate) fn run(host: &Host, arguments: &[OsString]) -> anyhow::Result<ExitCode> {
     let (shard, shards) = parse(arguments)?;
     let commit = clean_commit(host).context("the checkout has changes, or git does not say its commit")?;
@@ -133,14 +132,14 @@ fn test(host: &Host, part: Part) -> Ended {
         };
     }
     let mut command = host.cargo();
-    // The build of the stage `nextest`.
+    // The same build as in the stage `nextest`.
     command.args(["test", "--locked", "--workspace", "--all-features", "--test", "ops", "--"]);
     command.args(["--ignored", "--exact", part.run.name, "--nocapture"]);
     command.env("FUSELINE_PART", format!("{}/{}", part.number, part.run.parts));
     run_test(command)
 }
 
-/// The record: which commit, when, where, and what each part said.
+/// Writes the record: commit, date, machine, and the figures of each part.
 fn write_record(host: &Host, commit: &str, folder: &Path) -> anyhow::Result<()> {
     let mut text = format!("The last whole run of `cargo xtask test full`: {}, commit {commit}, ", day(host));
     text += &format!("{}, {} cores\n\n", host.platform(), std::thread::available_parallelism()?);
@@ -171,7 +170,7 @@ mod tests {
         }
     }
 
-    /// What was renamed must not seem to be run.
+    /// A renamed test must not count as run.
     #[test]
     fn each_run_is_an_ignored_test_and_each_such_test_is_run() {
         let root = Host::detect().expect("this machine").root;

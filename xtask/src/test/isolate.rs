@@ -1,8 +1,8 @@
-//! Running tests one process each, without nextest: for the builds that nextest is not used for
-//! (loom, shuttle, the sanitizer) and for machines that do not have it.
+//! Runs tests in a process each, without nextest: for builds that nextest is not used for (loom,
+//! shuttle, the sanitizers) and for machines that lack it.
 //!
-//! A test that hangs is killed, one that brings its process down harms no other, and what it
-//! printed is shown when it fails.
+//! A test that hangs is killed, a crash does not affect other tests, and the output of a failed
+//! test is shown.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -16,16 +16,16 @@ use crate::host::Host;
 use crate::skip::skip_reason;
 use crate::time;
 
-/// How often running tests are looked at.
+/// How often running tests are polled.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 /// A test binary that cargo built.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Binary {
-    /// The target's name, for people.
+    /// The target's name.
     pub(crate) name: String,
     pub(crate) path: PathBuf,
-    /// The package's folder, in which its tests run.
+    /// The package's folder, which is the working folder of its tests.
     pub(crate) folder: PathBuf,
 }
 
@@ -36,7 +36,7 @@ pub(crate) struct Test {
     pub(crate) ignored: bool,
 }
 
-/// What became of a test.
+/// The result of a test.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Passed,
@@ -45,13 +45,13 @@ pub(crate) enum Outcome {
     TimedOut { output: String },
 }
 
-/// Builds test binaries with a cargo command that takes `--message-format`. Its complaints go
-/// straight through.
+/// Builds test binaries with a cargo command that accepts `--message-format`. Passes its errors
+/// through.
 pub(crate) fn build(command: Command) -> Result<Vec<Binary>, String> {
     built(command, |message| message["profile"]["test"] == true)
 }
 
-/// As [`build`], for programs that answer as test binaries do, and are none to cargo.
+/// Like [`build`], for programs that behave like test binaries, but are not tests to cargo.
 pub(crate) fn build_programs(command: Command) -> Result<Vec<Binary>, String> {
     built(command, |message| message["profile"]["test"] == false)
 }
@@ -68,7 +68,7 @@ fn built(mut command: Command, is_meant: fn(&Value) -> bool) -> Result<Vec<Binar
     Ok(binaries(&String::from_utf8_lossy(&output.stdout), is_meant))
 }
 
-/// The binaries in cargo's messages that are meant. Those of build scripts are not told as such.
+/// The matching binaries in cargo's messages, which do not mark those of build scripts.
 fn binaries(messages: &str, is_meant: fn(&Value) -> bool) -> Vec<Binary> {
     let artifacts = messages.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     artifacts
@@ -82,8 +82,7 @@ fn binaries(messages: &str, is_meant: fn(&Value) -> bool) -> Vec<Binary> {
         .collect()
 }
 
-/// Lists the tests of a binary that carry `prefix`: their own name or a module's above it starts
-/// with it.
+/// Lists the tests of a binary whose own name, or that of a module above, starts with `prefix`.
 pub(crate) fn list(host: &Host, binary: &Binary, prefix: &str) -> Result<Vec<Test>, String> {
     let ask = |arguments: &[&str]| -> Result<Vec<String>, String> {
         let output = command(host, binary).args(arguments).output().map_err(|error| error.to_string())?;
@@ -120,8 +119,8 @@ struct Running {
     output: PathBuf,
 }
 
-/// Runs tests of a binary, as many at a time as there are cores, each for at most `limit`. Calls
-/// `ended` for each, in the order in which they end; when that returns false, the rest is not run.
+/// Runs tests of a binary, one per core at a time, each for at most `limit`. Calls `ended` for
+/// each, in the order in which they end. If that returns false, the remaining tests are not run.
 pub(crate) fn run(
     host: &Host,
     binary: &Binary,
@@ -195,7 +194,7 @@ fn judge(success: bool, status: &str, output: String) -> Outcome {
     }
 }
 
-/// Runs the tests of all binaries that carry `prefix` (see [`list`]), and prints a line for each.
+/// Runs the tests of all binaries that match `prefix` (see [`list`]), and prints a line for each.
 pub(crate) fn run_all(
     host: &Host,
     binaries: &[Binary],
@@ -252,7 +251,7 @@ mod tests {
 
     use super::*;
 
-    /// A script that acts as a test binary.
+    /// A script that behaves like a test binary.
     fn fake(folder: &Path, script: &str) -> (Host, Binary) {
         let path = folder.join("binary");
         fs::write(&path, format!("#!/bin/sh\n{script}\n")).expect("write");

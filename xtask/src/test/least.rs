@@ -1,25 +1,25 @@
-//! How many checks each stage has at least, and how many tests are ignored at most:
-//! `tests/counts.txt`, which is committed.
+//! The minimum number of checks and the maximum number of ignored tests of each stage, from the
+//! committed file `tests/counts.txt`.
 //!
-//! A stage that comes to fewer checks fails, be it that tests were taken out, are not found any
-//! more or are ignored. A stage that is skipped as a whole counts as so many skipped checks.
+//! A stage with fewer checks fails, whether tests were removed, are no longer found, or are
+//! ignored. A stage that is skipped as a whole counts as that many skipped checks.
 
 use std::collections::BTreeMap;
 
 use super::tally::Tally;
 
-/// The file, and what it holds.
+/// The file and its contents.
 const FILE: &str = "tests/counts.txt";
 const COUNTS: &str = include_str!("../../../tests/counts.txt");
 
-/// What is known of a stage.
+/// The limits of a stage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Least {
     pub(crate) checks: usize,
     ignored: usize,
 }
 
-/// Reads the file: a line for each stage with its name, its checks and its ignored tests.
+/// Parses the file: a line for each stage with its name, its checks and its ignored tests.
 fn parse(text: &str) -> BTreeMap<&str, Least> {
     let lines = text.lines().filter(|line| !line.starts_with('#') && !line.trim().is_empty());
     lines
@@ -33,12 +33,12 @@ fn parse(text: &str) -> BTreeMap<&str, Least> {
         .collect()
 }
 
-/// What is known of a stage.
+/// The limits of a stage.
 pub(crate) fn of(stage: &str) -> Least {
     *parse(COUNTS).get(stage).unwrap_or_else(|| panic!("{FILE} has no line for {stage}"))
 }
 
-/// Weighs a stage that was skipped as a whole, and fails one that has fewer checks than it had.
+/// Counts a stage that was skipped as a whole, and fails one with too few checks.
 pub(crate) fn judge(stage: &str, least: Least, mut tally: Tally) -> Tally {
     if let ([], [note], 0) = (&*tally.failed, &mut *tally.skipped, tally.passed)
         && note.name == stage
@@ -48,7 +48,7 @@ pub(crate) fn judge(stage: &str, least: Least, mut tally: Tally) -> Tally {
     }
     let ignored = tally.skipped.iter().filter(|note| note.is_ignored()).count();
     let checks = tally.passed + tally.skips() - ignored;
-    // What failed tells more than how many there are.
+    // Failures say more than the number of checks.
     if tally.failed.is_empty() && checks < least.checks {
         let had = least.checks;
         tally.fail(

@@ -1,5 +1,5 @@
-//! What Rust's own test harness prints, and the stage that needs it: doctests, which nextest does
-//! not run.
+//! The output of Rust's test harness, and the stage that needs it: doctests, which nextest does not
+//! run.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::Stdio;

@@ -1,13 +1,12 @@
-//! `cargo xtask test`: everything that must hold before a change goes in.
+//! `cargo xtask test`: everything that must hold before a change is merged.
 //!
 //! A run is a list of [`Stage`]s, cheap ones first. Each returns a [`Tally`]; no stage stops the
-//! run. What could not run here is skipped with a reason, and the summary repeats every reason, so
-//! that a skip never looks like a success. The reason has to be a prerequisite that is missing
-//! ([`prerequisites`]), and each stage has to have as many checks as are known of it ([`least`]).
+//! run. A stage that cannot run is skipped with a reason, and the summary repeats every reason, so
+//! that a skip never looks like a success. The reason must be a missing prerequisite
+//! ([`prerequisites`]), and each stage must have its minimum number of checks ([`least`]).
 //!
-//! Where time is short, `FUSELINE_TEST_MINUTES` says how much there is: a stage that would not end
-//! in it is skipped too, so that a slow machine costs the last stages and not the results of the
-//! others.
+//! `FUSELINE_TEST_MINUTES` limits the time. A stage that would exceed it is skipped too, so that a
+//! slow machine skips the last stages and still has results of the others.
 
 mod abort;
 mod api;
@@ -32,7 +31,7 @@ use crate::host::Host;
 use crate::time;
 use tally::{Summary, Tally};
 
-/// The variable that says how many minutes a run may take.
+/// The variable that limits the minutes of a run.
 const LIMIT: &str = "FUSELINE_TEST_MINUTES";
 
 /// A part of a test run.
@@ -141,14 +140,13 @@ impl Stage {
         }
     }
 
-    /// How long it takes on two slow cores, in whole minutes, in a run that had nothing built
-    /// before.
+    /// Its duration on two slow cores, in whole minutes, without any earlier build.
     fn minutes(self) -> u64 {
         match self {
             Stage::Fmt | Stage::Tidy | Stage::Deny => 0,
             Stage::Doctest | Stage::Api => 1,
             Stage::Doc | Stage::Features | Stage::PanicAbort => 2,
-            // It builds the models, if the stage before has not.
+            // It builds the models, unless the stage before has.
             Stage::LoomWeakened => 4,
             Stage::Loom | Stage::Shuttle => 5,
             Stage::Clippy | Stage::Tsan => 6,
@@ -162,7 +160,7 @@ impl Stage {
         matches!(self, Stage::Fmt | Stage::Tidy | Stage::Clippy | Stage::Nextest)
     }
 
-    /// Whether it compiles the crates that set-up is for.
+    /// Whether it compiles the crates that need set-up.
     fn needs_setup(self) -> bool {
         !matches!(self, Stage::Fmt | Stage::Tidy | Stage::Deny)
     }
@@ -200,7 +198,7 @@ pub(crate) fn list() -> String {
         .collect()
 }
 
-/// Sets up, runs the selected stages and prints the summary, whose last line is the counts.
+/// Runs set-up and the selected stages, and prints the summary, whose last line has the counts.
 pub(crate) fn run(host: &Host, selection: &Selection) -> anyhow::Result<ExitCode> {
     let stages: Vec<Stage> = match selection {
         Selection::All => Stage::ALL.to_vec(),
@@ -235,7 +233,7 @@ pub(crate) fn run(host: &Host, selection: &Selection) -> anyhow::Result<ExitCode
     Ok(if summary.succeeded() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// How long the run may take, if that is said.
+/// The time limit of the run, if there is one.
 fn limit(host: &Host) -> anyhow::Result<Option<Duration>> {
     let Some(text) = host.var(LIMIT) else { return Ok(None) };
     let minutes = text.to_str().and_then(|text| text.parse().ok());
@@ -244,7 +242,7 @@ fn limit(host: &Host) -> anyhow::Result<Option<Duration>> {
     Ok(Some(Duration::from_secs(minutes * 60)))
 }
 
-/// Why a stage is not begun, if it would not end in time.
+/// Why a stage is not started, if it would not end in time.
 fn too_late(stage: Stage, gone: Duration, limit: Duration) -> Option<String> {
     let takes = Duration::from_secs(stage.minutes() * 60);
     (gone + takes > limit).then(|| {

@@ -1,21 +1,22 @@
 //! Concurrency checkers: loom, shuttle and the sanitizers.
 //!
-//! Each builds the libraries' tests in a configuration of its own. Tests belong to a checker by
-//! their names: `loom_*`, `shuttle_*`, `stress_*`.
+//! Each builds the libraries' tests in a configuration of its own. The name of a test assigns it to
+//! a checker: `loom_*`, `shuttle_*`, `stress_*`.
 //!
-//! A loom model is explored with at most three preemptions of a thread within one schedule
-//! ([`PREEMPTIONS`]): not every schedule there is, but all in which that is enough for something to
-//! go wrong.
+//! A loom model is explored with at most three preemptions of a thread per schedule
+//! ([`PREEMPTIONS`]). These are not all schedules, but all bugs that need no more preemptions are
+//! found.
 //!
-//! A model proves something only if it can fail. The code names its orderings, `ordering!(Acquire,
-//! "NAME")`, and in a loom build the variable `FUSELINE_WEAKEN` makes the ones of a name `Relaxed`;
+//! A model proves something only if it can fail. The code names its orderings,
+//! `ordering!(Acquire, "NAME")`. In a loom build the variable `FUSELINE_WEAKEN` makes those of one
+//! name `Relaxed`.
 //! [`loom_weakened`] does so for every name, and some loom model must fail.
 //!
-//! What keeps the builds affordable: the target is explicit, so that compiler flags reach neither
-//! build scripts nor macros, and these (bindgen is the dearest dependency) are built once for all
-//! configurations and shared with other release builds. Everything else is kept apart by its flags,
-//! in one target folder: going from one configuration to another and back rebuilds nothing
-//! (measured with cargo 1.95). Debug assertions stay on: they are what tests are for.
+//! The builds are kept cheap. The target is explicit, so compiler flags do not reach build scripts
+//! and macros. These are built once for all configurations and shared with other release builds;
+//! bindgen is the most expensive dependency. Everything else is separated by its flags within one
+//! target folder, so switching between configurations rebuilds nothing (measured with cargo 1.95).
+//! Debug assertions stay on, because they are what the tests check.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -28,13 +29,13 @@ use super::tally::Tally;
 use crate::host::Host;
 use crate::time;
 
-/// How long one model or stress test may take.
+/// The time limit of one model or stress test.
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// How many times loom preempts a thread within one schedule, unless the user says otherwise.
+/// The number of preemptions in one schedule, unless the user sets another.
 const PREEMPTIONS: (&str, &str) = ("LOOM_MAX_PREEMPTIONS", "3");
 
-/// Tests of a binary whose names, or those of modules above them, begin so.
+/// Tests of a binary whose names, or those of modules above them, begin with this.
 type Chosen = (&'static str, &'static str);
 
 /// The packages with models for loom.
@@ -50,7 +51,7 @@ const SANITIZED_PACKAGES: &[&str] = &["fuseline-record", "fuseline-pjrt", "fusel
 const ORDERING_SOURCES: [(&str, &str); 2] =
     [("fuseline_sync", "sync/src"), ("fuseline_record", "record/src")];
 
-/// What loom explores.
+/// The tests that loom explores.
 const LOOM_TESTS: &[Chosen] = &[("fuseline_sync", "loom_"), ("fuseline_record", "loom_")];
 
 /// A sanitizer, and the tests that run under it.
@@ -63,7 +64,7 @@ struct Sanitizer {
     suppressions: &'static str,
     options: &'static str,
     tests: &'static [Chosen],
-    /// Targets that are built beside the libraries, as arguments of cargo.
+    /// Targets to build with the libraries, as arguments of cargo.
     targets: &'static [&'static str],
 }
 
@@ -76,8 +77,8 @@ const TSAN: Sanitizer = Sanitizer {
     targets: &[],
 };
 
-/// With the leak sanitizer, which is part of it. Plugins that misbehave and programs on the C
-/// interface show errors of memory best.
+/// Includes the leak sanitizer. Misbehaving plugins and programs on the C interface are the best
+/// tests for memory errors.
 const ASAN: Sanitizer = Sanitizer {
     name: "address",
     variable: "LSAN_OPTIONS",
@@ -123,8 +124,8 @@ pub(crate) fn has_sanitizers(host: &Host) -> bool {
     host.os == "linux" && host.arch == "x86_64" && cfg!(target_env = "gnu")
 }
 
-/// Runs the tests of a sanitizer. Its runtime comes with stable Rust; the flag that selects it does
-/// not, which is why these builds alone set `RUSTC_BOOTSTRAP`.
+/// Runs the tests of a sanitizer. Stable Rust has its runtime but not the flag that selects it, so
+/// only these builds set `RUSTC_BOOTSTRAP`.
 fn sanitized(host: &Host, sanitizer: &Sanitizer) -> Tally {
     let name = sanitizer.name;
     if !has_sanitizers(host) {
@@ -132,7 +133,7 @@ fn sanitized(host: &Host, sanitizer: &Sanitizer) -> Tally {
         let why = format!("no sanitizer for {platform}: Linux with glibc on x86_64 has one");
         return Tally::skipped(name, why);
     }
-    // The tests' own plugin finds the sanitizer in the program that loads it.
+    // The tests' own plugin resolves the sanitizer's symbols in the program that loads it.
     let flags = format!("-Zsanitizer={name} -Clink-arg=-rdynamic -Cunsafe-allow-abi-mismatch=sanitizer");
     let command = test_build(host, SANITIZED_PACKAGES, &flags).map(|mut command| {
         command.env("RUSTC_BOOTSTRAP", "1").args(sanitizer.targets);
@@ -140,7 +141,7 @@ fn sanitized(host: &Host, sanitizer: &Sanitizer) -> Tally {
     });
     let suppressions = host.root.join(sanitizer.suppressions);
     let options = format!("suppressions=\"{}\":{}", suppressions.display(), sanitizer.options);
-    // The C compiler links the programs on the C interface with its own runtime of the sanitizer.
+    // The C compiler links the C programs with its own runtime of the sanitizer.
     let compiler = format!("-fsanitize={name}");
     let variables = [(sanitizer.variable, &*options), ("CFLAGS", &compiler), ("CXXFLAGS", &compiler)];
     run(host, sanitizer.tests, command, &variables)
@@ -150,12 +151,12 @@ fn loom_build(host: &Host) -> Result<Command, String> {
     test_build(host, LOOM_PACKAGES, "--cfg loom")
 }
 
-/// A command that builds the unit tests of packages with compiler flags of their own.
+/// A command that builds the unit tests of packages with these compiler flags.
 fn test_build(host: &Host, packages: &[&str], flags: &str) -> Result<Command, String> {
     let mut command = host.cargo();
     let given = host.var("RUSTFLAGS").map(|given| format!("{} ", given.display())).unwrap_or_default();
     command.env("RUSTFLAGS", format!("{given}{flags} -Cdebug-assertions=on"));
-    // Each configuration compiles everything anew, which takes longer than what it is for.
+    // Each configuration compiles everything anew, which takes longer than the tests.
     command.env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "1");
     command.args(["test", "--no-run", "--release", "--target", &triple(host)?, "--locked"]);
     command.args(packages.iter().flat_map(|package| ["--package", package]));
@@ -197,7 +198,7 @@ fn run(host: &Host, chosen: &[Chosen], command: Result<Command, String>, vars: &
     }
 }
 
-/// Weakens each named ordering in turn; some loom model must notice.
+/// Weakens each named ordering in turn; some loom model must fail.
 pub(crate) fn loom_weakened(host: &Host) -> Tally {
     let mut named = BTreeMap::new();
     for (library, folder) in ORDERING_SOURCES {
@@ -228,7 +229,7 @@ pub(crate) fn loom_weakened(host: &Host) -> Tally {
         }
     }
     let mut tally = Tally::default();
-    // A build in which any name at all makes models fail would seem to catch everything. One
+    // If a build with any name at all made models fail, it would seem to catch everything. One
     // preemption is enough here.
     let control = weakened(host, &models, &[("FUSELINE_WEAKEN", "no ordering's name"), (PREEMPTIONS.0, "1")]);
     match control {
@@ -257,7 +258,7 @@ pub(crate) fn loom_weakened(host: &Host) -> Tally {
     tally
 }
 
-/// Runs models with one ordering weakened, as `vars` say, until one fails: its name, or why none
+/// Runs models with one ordering weakened by `vars` until one fails. Returns its name, or why none
 /// did.
 fn weakened(host: &Host, models: &[(Binary, Vec<Test>)], vars: &[(&str, &str)]) -> Result<String, String> {
     let mut caught_by = None;
@@ -286,8 +287,8 @@ fn weakened(host: &Host, models: &[(Binary, Vec<Test>)], vars: &[(&str, &str)]) 
     }
 }
 
-/// Orders models by how near their module is to the one that holds the ordering: the nearest most
-/// likely fails.
+/// Sorts models by the distance of their module to that of the ordering: a near one is most likely
+/// to fail.
 fn nearest_first(tests: &mut [Test], module: &str) {
     tests.sort_by_key(|test| {
         let common = test.name.split("::").zip(module.split("::")).take_while(|(a, b)| a == b).count();
@@ -314,8 +315,7 @@ fn named_orderings(src: &Path) -> std::io::Result<BTreeMap<String, String>> {
     Ok(found)
 }
 
-/// The names in `ordering!(Acquire, "NAME")`; comments name nothing, and neither does the macro's
-/// own definition.
+/// The names in `ordering!(Acquire, "NAME")`, except in comments and in the macro's own definition.
 fn names_in(code: &str) -> Vec<String> {
     let lines: Vec<&str> = code.lines().map(|line| line.split("//").next().unwrap_or(line)).collect();
     let code = lines.join("\n");

@@ -1,8 +1,8 @@
 //! Unit and integration tests, each in a process of its own.
 //!
-//! nextest lists the tests as JSON and reports the results as JUnit; its text is for people only
-//! and is not read. Every listed test must appear in the report. Without nextest, `cargo test`
-//! builds the same binaries and [`isolate`] runs their tests in the same way.
+//! nextest lists the tests as JSON and reports results as JUnit; its text is for people only. Every
+//! listed test must appear in the report. Without nextest, `cargo test` builds the same binaries
+//! and [`isolate`] runs their tests the same way.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -19,14 +19,13 @@ use crate::skip::skip_reason;
 /// The profile in `.config/nextest.toml` that writes the report.
 const PROFILE: &str = "xtask";
 
-/// What is built and tested.
+/// The packages to build and test.
 const SCOPE: [&str; 3] = ["--locked", "--workspace", "--all-features"];
 
-/// How long a test may take without nextest, which has its own limits in `.config/nextest.toml`:
-/// the longest of those.
+/// The time limit of a test without nextest: the longest limit in `.config/nextest.toml`.
 const LIMIT: Duration = Duration::from_secs(900);
 
-/// What a report says about a test.
+/// The result of a test in a report.
 #[derive(Debug, PartialEq, Eq)]
 enum Outcome {
     Passed,
@@ -34,7 +33,7 @@ enum Outcome {
     Skipped(String),
 }
 
-/// Runs all tests but the doctests.
+/// Runs all tests except doctests.
 pub(crate) fn run(host: &Host) -> Tally {
     if !cargo::has(host, "nextest") {
         println!(
@@ -54,7 +53,7 @@ fn with_nextest(host: &Host) -> anyhow::Result<Tally> {
     let listed = serde_json::from_slice(&listed.stdout).context("nextest's list is not JSON")?;
 
     let report = host.target_dir().join("nextest").join(PROFILE).join("junit.xml");
-    // A report of an earlier run must not be taken for this one's.
+    // Removes the report of an earlier run, so that it is not taken for this one's.
     match fs::remove_file(&report) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
             return Err(error).context("an old report stays");
@@ -77,7 +76,7 @@ fn listed_nothing(listed: &Value) -> bool {
     listed["test-count"] == 0
 }
 
-/// Reads a JUnit report: outcomes by binary and test.
+/// Parses a JUnit report: results by binary and test.
 fn parse_report(xml: &str) -> anyhow::Result<BTreeMap<(String, String), Outcome>> {
     let document = roxmltree::Document::parse(xml).context("nextest's report is not XML")?;
     let mut outcomes = BTreeMap::new();

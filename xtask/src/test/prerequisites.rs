@@ -1,8 +1,8 @@
-//! What a check may lack on a machine: the only reasons for which one may be skipped.
+//! Prerequisites of checks: a missing one is the only valid reason to skip a check.
 //!
-//! A reason begins with `no` and the name of a prerequisite: `no plugin: ...`. Any other reason
-//! makes a failure of the skip, and so does a prerequisite that this machine has: a check that
-//! turns an error into a skip is found out.
+//! A reason begins with `no` and the name of a prerequisite: `no plugin: ...`. A skip with another
+//! reason is a failure, and so is one whose prerequisite this machine has. This catches checks that
+//! turn an error into a skip.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -11,14 +11,14 @@ use super::cargo;
 use super::tally::Tally;
 use crate::host::Host;
 
-/// A prerequisite: its name in a reason, and whether this machine has it, as far as that can be
-/// told.
+/// A prerequisite: its name in a reason, and whether this machine has it, if that can be
+/// determined.
 struct Prerequisite {
     name: &'static str,
     is_here: fn(&Host) -> bool,
 }
 
-/// For what cannot be told from outside: the check that lacks it is believed.
+/// For prerequisites that only the check itself can determine.
 fn cannot_tell(_: &Host) -> bool {
     false
 }
@@ -37,7 +37,7 @@ const PREREQUISITES: &[Prerequisite] = &[
         name: "venv",
         is_here: |host| succeeds(host.command("python3").args(["-c", "import venv"])),
     },
-    // Of one version, which who names a Python promises.
+    // A specific version, which the user promises by naming a Python.
     Prerequisite { name: "JAX", is_here: |host| host.var("FUSELINE_JAX_PYTHON").is_some() },
     Prerequisite { name: "root", is_here: is_root },
     Prerequisite { name: "git checkout", is_here: |host| host.root.join(".git").exists() },
@@ -59,11 +59,11 @@ const PREREQUISITES: &[Prerequisite] = &[
     Prerequisite { name: "files of 8 EiB", is_here: cannot_tell },
     Prerequisite { name: "process of its own", is_here: cannot_tell },
     Prerequisite { name: "symbol versions", is_here: cannot_tell },
-    // Of a region on this plugin, which the test is about.
+    // A property of a region on this plugin, which the test is about.
     Prerequisite { name: "plan larger than its ops", is_here: cannot_tell },
 ];
 
-/// Where the conformance cases are.
+/// The folder of the conformance cases.
 fn conformance(host: &Host) -> PathBuf {
     match host.var("FUSELINE_CONFORMANCE") {
         Some(folder) => folder.into(),
@@ -92,7 +92,7 @@ fn named(why: &str) -> Option<&'static Prerequisite> {
     })
 }
 
-/// Why a check may not be skipped for this reason, if it may not.
+/// Why a check may not be skipped for this reason; `None` if it may.
 fn wrong(host: &Host, why: &str) -> Option<String> {
     match named(why) {
         None => Some(format!("skipped, and the reason is no missing prerequisite: {why}")),
@@ -103,8 +103,8 @@ fn wrong(host: &Host, why: &str) -> Option<String> {
     }
 }
 
-/// Makes failures of the skips that have no such reason. An ignored test is no skip: it is run by
-/// its name.
+/// Turns skips without a valid reason into failures. An ignored test is not a skip: it runs by
+/// name.
 pub(crate) fn judge(host: &Host, tally: Tally) -> Tally {
     let mut judged = Tally { skipped: Vec::new(), ..tally };
     for note in tally.skipped {
@@ -120,7 +120,7 @@ pub(crate) fn judge(host: &Host, tally: Tally) -> Tally {
 mod tests {
     use super::*;
 
-    /// A machine with nothing: no program, no file.
+    /// A machine without programs and files.
     fn bare(folder: &std::path::Path) -> Host {
         let mut host = Host { root: folder.join("workspace"), ..Host::detect().expect("this machine") };
         host.system = folder.to_owned();

@@ -1,16 +1,16 @@
-//! Counting, and the summary at the end of a run.
+//! Counts of checks, and the summary at the end of a run.
 
 use std::fmt::{self, Write as _};
 use std::time::Duration;
 
 use crate::time;
 
-/// A check that did not pass, and why.
+/// A check that did not pass, with the reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Note {
     pub(crate) name: String,
     pub(crate) why: String,
-    /// For how many checks it stands: more than one for a stage that was skipped as a whole.
+    /// The number of checks it stands for: more than one for a stage that was skipped as a whole.
     pub(crate) count: usize,
 }
 
@@ -19,14 +19,14 @@ impl Note {
         Note { name: name.into(), why: why.into(), count: 1 }
     }
 
-    /// Whether it is a test that is marked `#[ignore]`: not a skip for want of something, but a
-    /// test that is run by its name.
+    /// Whether it is a test marked `#[ignore]`, which runs by name and is not skipped for a missing
+    /// prerequisite.
     pub(crate) fn is_ignored(&self) -> bool {
         self.why == "ignored" || self.why.starts_with("ignored,") || self.why.starts_with("ignored:")
     }
 }
 
-/// What became of a stage's checks.
+/// The results of a stage's checks.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
     pub(crate) passed: usize,
@@ -83,14 +83,14 @@ impl Tally {
     }
 }
 
-/// The stages of a run. Displayed as a table, with the checks that each has at least, then every
-/// failure and skip with its reason, then the counts.
+/// The stages of a run. Displayed as a table with the minimum checks of each, then every failure
+/// and skip with its reason, then the counts.
 #[derive(Debug, Default)]
 pub(crate) struct Summary {
     stages: Vec<Line>,
 }
 
-/// A stage: its name, the checks that it has at least, what became of them, how long it took.
+/// A stage: its name, its minimum checks, its results and its duration.
 type Line = (&'static str, usize, Tally, Duration);
 
 impl Summary {

@@ -1,12 +1,12 @@
-//! PyTorch's device: the wheel of `torch/`, built for a PyTorch of the registry and installed as a
-//! user would, and its tests.
+//! PyTorch's device: builds the wheel of `torch/` for a PyTorch from the registry, installs it as a
+//! user would, and runs its tests.
 //!
-//! PyTorch goes into a virtual environment below `target/`, by hashes
-//! (`torch/tests/requirements.txt`), without the CUDA libraries that it loads and does not use
-//! (`torch/tests/cuda_stubs.py`): half a gigabyte, fetched once. The engine's side is taken from
-//! the build of the other stages. `FUSELINE_TORCH_OLDER=1` does the same for an older PyTorch, with
-//! part of the tests. Skipped where something is missing that set-up does not provide: a C++
-//! compiler, a Python with `venv`, the network. Any other failure to install it is one.
+//! PyTorch is installed into a virtual environment below `target/`, with hashes
+//! (`torch/tests/requirements.txt`), and without the CUDA libraries that it loads but does not use
+//! (`torch/tests/cuda_stubs.py`): half a gigabyte, fetched once. The engine comes from the build of
+//! the other stages. `FUSELINE_TORCH_OLDER=1` does the same for an older PyTorch, with part of the
+//! tests. The stage is skipped if something is missing that set-up does not provide: a C++
+//! compiler, a Python with `venv`, the network. Other installation errors are failures.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -16,43 +16,43 @@ use serde_json::Value;
 use super::tally::Tally;
 use crate::host::Host;
 
-/// A PyTorch to build for and to test with.
+/// A PyTorch version to build and test with.
 struct Version {
-    /// What is installed, below `torch/tests/`.
+    /// The requirements file, below `torch/tests/`.
     requirements: &'static str,
-    /// Where, below the target directory.
+    /// The folder of the environment, below the target folder.
     folder: &'static str,
 }
 
 const NEWEST: Version = Version { requirements: "requirements.txt", folder: "torch-tests" };
 
-/// Half a gigabyte and some minutes more, so only where it is asked for.
+/// It costs half a gigabyte and some minutes more, so it runs on request only.
 const OLDER: Version = Version { requirements: "requirements-2.14.txt", folder: "torch-tests-2.14" };
 
-/// Modules of tests that it passes.
+/// The test modules that it passes.
 const OLDER_MODULES: &[&str] = &["test_device", "test_programs", "test_compile"];
 
-/// Asks for the older one.
+/// The variable that requests the older version.
 const ASK_OLDER: &str = "FUSELINE_TORCH_OLDER";
 
-/// A variable for the tests, and its value.
+/// A variable of the tests, and its value.
 pub(crate) type Variable = (&'static str, &'static str);
 
-/// Has the engine compile each region at its first execution. Without it, a test whose regions run
-/// once exercises only the interpreter.
+/// Makes the engine compile each region at its first execution. Without it, a test whose regions
+/// run once exercises only the interpreter.
 pub(crate) const COMPILED: Variable = ("FUSELINE_TORCH_INTERPRET_COLD", "0");
 
-/// Modules that are run a second time without the interpreter. `cargo xtask test full` runs all.
+/// Modules that run a second time without the interpreter. `cargo xtask test full` runs all.
 const COMPILED_MODULES: &[&str] =
     &["test_device", "test_module", "test_optimizers", "test_programs", "test_refusals"];
 
-/// Builds, installs and tests it.
+/// Builds, installs and tests the wheel.
 pub(crate) fn run(host: &Host) -> Tally {
     run_modules(host, &[(&[], &[]), (COMPILED_MODULES, &[COMPILED])])
 }
 
-/// Builds and installs it, and runs modules of tests (all if none is named), each time with
-/// variables of their own.
+/// Builds and installs the wheel, and runs test modules (all if none is named), each time with
+/// these variables.
 pub(crate) fn run_modules(host: &Host, runs: &[(&[&str], &[Variable])]) -> Tally {
     if host.which("c++").is_none() {
         return Tally::skipped("torch", "no C++ compiler (`c++`) to build the shim with");
@@ -70,7 +70,7 @@ pub(crate) fn run_modules(host: &Host, runs: &[(&[&str], &[Variable])]) -> Tally
 fn one(host: &Host, python: &Path, version: &Version, runs: &[(&[&str], &[Variable])]) -> Tally {
     let environment = host.target_dir().join(version.folder);
     if let Err(why) = provide(host, python, &environment, version.requirements) {
-        // What is missing is a reason to skip, and anything else is not: who judges skips tells.
+        // Only a missing prerequisite is a reason to skip; `prerequisites` checks it.
         return if why.starts_with("no ") {
             Tally::skipped("torch", why)
         } else {
@@ -87,7 +87,8 @@ fn one(host: &Host, python: &Path, version: &Version, runs: &[(&[&str], &[Variab
     tally
 }
 
-/// PyTorch, unless what is pinned is there. The error of what this machine lacks begins with `no`.
+/// Installs PyTorch unless the pinned version is there. If this machine lacks a prerequisite, the
+/// error begins with `no`.
 fn provide(host: &Host, python: &Path, environment: &Path, requirements: &str) -> Result<(), String> {
     let requirements = host.root.join("torch/tests").join(requirements);
     let wanted = std::fs::read_to_string(&requirements)
@@ -100,7 +101,7 @@ fn provide(host: &Host, python: &Path, environment: &Path, requirements: &str) -
     for (name, arguments) in [("pip", &["-m", "pip", "--version"][..]), ("venv", &["-c", "import venv"])] {
         succeed(host.command(python).args(arguments)).map_err(|why| format!("no {name}: {why}"))?;
     }
-    // Debian's Python has no pip of its own to put there.
+    // Debian's Python has no pip that it could install there.
     succeed(host.command(python).args(["-m", "venv", "--clear", "--without-pip"]).arg(environment))?;
     let mut command = pip(host, python, environment);
     command.args(["--no-deps", "--require-hashes", "-r"]).arg(&requirements).stderr(Stdio::piped());
@@ -115,7 +116,7 @@ fn provide(host: &Host, python: &Path, environment: &Path, requirements: &str) -
     std::fs::write(&stamp, wanted).map_err(|error| format!("{}: {error}", stamp.display()))
 }
 
-/// The wheel.
+/// Builds and installs the wheel.
 fn install(host: &Host, python: &Path, environment: &Path) -> Result<(), String> {
     let mut command = pip(host, python, environment);
     command.args(["--no-deps", "--no-build-isolation", "--force-reinstall"]).arg(host.root.join("torch"));
@@ -128,7 +129,7 @@ fn test(host: &Host, environment: &Path, modules: &[&str], variables: &[Variable
         .arg(host.root.join("torch/tests/run.py"))
         .args(modules)
         .env("FUSELINE_SETUP_DIR", host.setup_dir());
-    // Not the user's; and XLA's own lines are no words of a test.
+    // Not the user's cache; and XLA's own log lines must not mix with the tests' output.
     command.env("FUSELINE_CACHE", "off").env("GLOG_minloglevel", "2");
     command.envs(variables.iter().copied());
     let output = match command.stderr(Stdio::inherit()).output() {
@@ -169,7 +170,7 @@ fn pip(host: &Host, python: &Path, environment: &Path) -> Command {
     command
 }
 
-/// Runs a command that says itself what it does.
+/// Runs a command that prints its own progress.
 fn succeed(command: &mut Command) -> Result<(), String> {
     let status = command.status().map_err(|error| format!("{command:?}: {error}"))?;
     if status.success() { Ok(()) } else { Err(format!("this ended with {status}: {command:?}")) }

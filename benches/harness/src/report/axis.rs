@@ -1,6 +1,6 @@
-//! A logarithmic axis: where a value is, and which values are written beside it.
+//! A logarithmic axis: positions of values, and ticks.
 
-/// A range of values on a range of a picture.
+/// Maps a range of values to a range of a picture.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Log {
     low: f64,
@@ -10,8 +10,8 @@ pub(super) struct Log {
 }
 
 impl Log {
-    /// An axis with all these values on it and some air; values that have no logarithm are left
-    /// out. `least` are values that it has in any case.
+    /// An axis that contains all these values and `least`, with some margin. Values without a
+    /// logarithm are ignored.
     pub(super) fn around(values: impl Iterator<Item = f64>, least: (f64, f64), air: f64) -> Self {
         let (low, high) = values
             .filter(|value| value.is_finite() && *value > 0.0)
@@ -19,20 +19,19 @@ impl Log {
         Self { low: low / air, high: high * air, from: 0.0, to: 1.0 }
     }
 
-    /// The axis along this part of the picture; `from` is where the low end is, so it may be the
-    /// larger one.
+    /// Places the axis in this part of the picture. `from` is the position of the low end and may
+    /// be the larger one.
     pub(super) fn along(self, from: f64, to: f64) -> Self {
         Self { from, to, ..self }
     }
 
-    /// Where the value is; beyond an end is at the end.
+    /// The position of a value. Values beyond an end are at the end.
     pub(super) fn at(&self, value: f64) -> f64 {
         let part = (value.max(f64::MIN_POSITIVE) / self.low).ln() / (self.high / self.low).ln();
         self.from + (self.to - self.from) * part.clamp(0.0, 1.0)
     }
 
-    /// Round values on the axis, not more than `most` and, where there is room, not fewer than
-    /// three.
+    /// Round values on the axis: at most `most` and, if there is room, at least three.
     pub(super) fn ticks(&self, most: usize) -> Vec<f64> {
         let decades = self.low.log10().floor() as i32..=self.high.log10().ceil() as i32;
         let choose = |digits: &[f64], every: i32| -> Vec<f64> {

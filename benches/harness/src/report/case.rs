@@ -1,5 +1,4 @@
-//! The panel of a case: how it warms up, a table of the contenders, and in words what is wrong with
-//! a figure.
+//! The panel of a case: its warm-up, a table of the contenders, and warnings about figures.
 
 use maud::{Markup, html};
 
@@ -10,12 +9,12 @@ use super::warmup;
 use super::words::{bytes, count, list, px, scientific, sentence, three, time};
 use crate::results::{CaseResult, Contender, Engine, Ratio, Report, Times};
 
-/// The small picture of the pairs of a ratio.
+/// The size of the small picture of a ratio's pairs.
 const STRIP: (f64, f64) = (132.0, 18.0);
 /// Columns of the table after the name.
 const COLUMNS: usize = 9;
 
-/// The panel of the case at a place of the report's list; `stem` is how its plot is named.
+/// The panel of the case at a position in the report. `stem` is the name of its plot.
 pub(super) fn panel(report: &Report, place: usize, stem: &str) -> Markup {
     let case = &report.cases[place];
     let missing: Vec<&str> = report
@@ -117,7 +116,7 @@ fn measured(case: &CaseResult, contender: &Contender, times: &Times, axis: &Log)
     }
 }
 
-/// `12.1 – 12.9 µs`: the unit once, where it is the same.
+/// `12.1 – 12.9 µs`: the unit appears once if it is the same.
 fn span(low: String, high: String) -> String {
     match (low.split_once(' '), high.split_once(' ')) {
         (Some((number, unit)), Some((_, other))) if unit == other => format!("{number} – {high}"),
@@ -150,7 +149,7 @@ fn most(pairs: &[f64]) -> f64 {
     pairs.iter().copied().fold(f64::NAN, f64::max)
 }
 
-/// What a reader must know before taking a figure of the case for what it looks like.
+/// Warnings about figures of the case that could mislead.
 pub(super) fn flags(report: &Report, case: &CaseResult) -> Vec<String> {
     let mut flags = Vec::new();
     for ratio in case.ratios.iter().filter(|ratio| ratio.noisy) {
@@ -189,7 +188,7 @@ pub(super) fn flags(report: &Report, case: &CaseResult) -> Vec<String> {
     flags.into_iter().map(|flag| sentence(&flag)).collect()
 }
 
-/// What the engine did, in each mode that was measured.
+/// The engine's work, in each measured mode.
 fn engines(report: &Report, case: &CaseResult) -> Markup {
     let engines: Vec<(&Contender, &Engine)> = report
         .contenders
@@ -242,7 +241,7 @@ fn engines(report: &Report, case: &CaseResult) -> Markup {
     }
 }
 
-/// How many for each step: whole where it is.
+/// A number per step, without decimals if it is whole.
 fn rate(number: f64) -> String {
     if number.fract() == 0.0 && number < 1e6 { format!("{number}") } else { three(number) }
 }

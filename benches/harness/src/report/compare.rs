@@ -1,5 +1,4 @@
-//! The main chart: one row for each case, and in it each contender's time over that of Fuseline
-//! Fused.
+//! The main chart: one row for each case, with each contender's time relative to Fuseline Fused.
 
 use maud::{Markup, PreEscaped, html};
 
@@ -12,15 +11,15 @@ use crate::results::{CaseResult, Report};
 const WIDTH: f64 = 1120.0;
 /// Radius of a dot.
 const RADIUS: f64 = 4.6;
-/// Between two dots of a row that would cover each other.
+/// The distance between two dots of a row that would overlap.
 const LANE: f64 = 12.0;
-/// Height of what is above the rows and below them.
+/// Heights above and below the rows.
 const FOOT: f64 = 44.0;
 const LEGEND_ROW: f64 = 22.0;
-/// The most letters of a case's name.
+/// The largest number of letters of a case's name.
 const LETTERS: usize = 34;
 
-/// A dot with its whisker: times over that of Fused.
+/// A dot with its whisker: a time relative to that of Fused.
 struct Dot {
     look: Look,
     name: String,
@@ -32,20 +31,20 @@ struct Dot {
     lane: i32,
 }
 
-/// What is in a row.
+/// The contents of a row.
 struct Row<'a> {
     case: &'a CaseResult,
     dots: Vec<Dot>,
     absent: Vec<(Look, String, Absence)>,
     top: f64,
     height: f64,
-    /// Middle of the row above the middle of its dots.
+    /// The distance from the middle of the row to the middle of its dots.
     shift: f64,
-    /// Number of its program: the rows of one are on one stripe.
+    /// The number of its program: the rows of one program share a stripe.
     program: usize,
 }
 
-/// The chart as a file of its own.
+/// The chart as a stand-alone file.
 pub(super) fn file(report: &Report) -> String {
     format!("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n{}\n", chart(report, Medium::File).into_string())
 }
@@ -91,7 +90,7 @@ pub(super) fn chart(report: &Report, medium: Medium) -> Markup {
             text.soft.small x=(px(one + 12.0)) y=(px(top - 28.0)) { "slower than Fused →" }
             text.soft.small.end x=(px(WIDTH - right + 78.0)) y=(px(top - 10.0)) { "Fused, a step" }
             @if most_absent > 0 { text.soft.small x=(px(WIDTH - right + 98.0)) y=(px(top - 10.0)) { "no figure" } }
-            // Stripes first, so that the lines of the grid go over all of them.
+            // Stripes first, so that the grid lines are on top.
             @for row in &rows {
                 @if row.program % 2 == 0 { rect.stripe x="0" y=(px(row.top)) width=(px(WIDTH)) height=(px(row.height)) {} }
             }
@@ -161,7 +160,7 @@ fn row_markup(row: &Row<'_>, place: usize, left: f64, right: f64, axis: &Log, me
     }
 }
 
-/// `2×`, with as few digits as it takes.
+/// `2×`, with as few digits as possible.
 fn tick_words(tick: f64) -> String {
     let digits = (-tick.log10().floor()).max(0.0) as usize + usize::from((tick - 1.5).abs() < 1e-9);
     format!("{tick:.digits$}×")
@@ -172,7 +171,7 @@ fn dots(report: &Report, case: &CaseResult) -> Vec<Dot> {
     for contender in &report.contenders {
         let Some(ratio) = ratio(case, &contender.id) else { continue };
         let quartiles = ratio.quartiles;
-        // Upside down: the results have Fused over the contender.
+        // Inverted: the results have Fused over the contender.
         let (low, middle, high) = (1.0 / quartiles.high, 1.0 / quartiles.median, 1.0 / quartiles.low);
         let fair = |value: f64| if value.is_finite() && value > 0.0 { value } else { middle };
         dots.push(Dot {
@@ -198,8 +197,7 @@ fn absent(report: &Report, case: &CaseResult) -> Vec<(Look, String, Absence)> {
     absent
 }
 
-/// Puts dots that would cover each other on lines of their own, near the middle, and makes the row
-/// as high as that takes.
+/// Puts overlapping dots on lanes near the middle, and makes the row high enough.
 fn arrange(row: &mut Row<'_>, axis: &Log) {
     row.dots.sort_by(|a, b| a.middle.total_cmp(&b.middle));
     let mut taken: Vec<(i32, f64, f64)> = Vec::new();
@@ -207,7 +205,7 @@ fn arrange(row: &mut Row<'_>, axis: &Log) {
         let x = axis.at(dot.middle);
         let from = axis.at(dot.low).min(x - RADIUS) - 3.0;
         let to = axis.at(dot.high).max(x + RADIUS) + 3.0;
-        // 0, 1, -1, 2, -2, …: there is always one that is free.
+        // Lanes 0, 1, -1, 2, -2, …: one is always free.
         let lanes = (0..).map(|number: i32| if number % 2 == 0 { -number / 2 } else { number / 2 + 1 });
         for lane in lanes {
             if !taken.iter().any(|&(other, low, high)| other == lane && low < to && from < high) {
@@ -223,7 +221,7 @@ fn arrange(row: &mut Row<'_>, axis: &Log) {
     row.shift = -f64::from(most + least) / 2.0 * LANE;
 }
 
-/// What the shapes mean.
+/// The meaning of the shapes.
 struct Legend {
     markup: Markup,
     height: f64,

@@ -1,11 +1,11 @@
-//! What follows from the results: means over the cases, and what has no figure, with the reason.
+//! Conclusions from the results: means over the cases, and reasons for missing figures.
 
 use crate::results::{CaseResult, Contender, Ratio, Report, Run, Times};
 
 /// The contender that the others are compared with.
 pub(super) const FUSED: &str = "fuseline-fused";
 
-/// The comparisons of the headline, with names for a report in which the contender does not occur.
+/// The comparisons of the headline, with names for reports without the contender.
 const HEADLINE: [(&str, &str); 9] = [
     ("jax", "jax.jit"),
     ("jax-eager", "JAX eager"),
@@ -23,12 +23,12 @@ const HEADLINE: [(&str, &str); 9] = [
 pub(super) struct Headline {
     pub(super) id: &'static str,
     pub(super) name: String,
-    /// Why there is no contender, where there is none.
+    /// Why the contender is missing, if it is.
     pub(super) missing: Option<String>,
-    /// The geometric mean, the least and the largest of the ratios that are not noisy; `None` if
+    /// The geometric mean, the minimum and the maximum of the ratios that are not noisy; `None` if
     /// there are none.
     pub(super) mean: Option<Mean>,
-    /// Number of ratios that are noisy and so not counted.
+    /// The number of noisy ratios, which do not count.
     pub(super) noisy: usize,
 }
 
@@ -51,7 +51,7 @@ impl Mean {
     }
 }
 
-/// The means of the headline, in the order in which they are shown.
+/// The means of the headline, in display order.
 pub(super) fn headlines(report: &Report) -> Vec<Headline> {
     HEADLINE
         .iter()
@@ -90,13 +90,13 @@ pub(super) fn times<'a>(case: &'a CaseResult, id: &str) -> Option<&'a Times> {
     }
 }
 
-/// In what way there is no figure.
+/// Why a figure is missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// The case has no version for the contender.
     LeftOut,
     Failed,
-    /// The run did not come to it.
+    /// The run did not reach it.
     NotRun,
 }
 
@@ -110,14 +110,14 @@ impl Kind {
     }
 }
 
-/// Why a contender that is there has no figure for a case.
+/// Why a contender has no figure for a case.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Absence {
     pub(super) kind: Kind,
     pub(super) why: String,
 }
 
-/// `None` if the contender was measured, or is missing altogether.
+/// `None` if the contender was measured, or is missing from the whole run.
 pub(super) fn absence(report: &Report, case: &CaseResult, contender: &Contender) -> Option<Absence> {
     let (kind, why) = match case.runs.get(&contender.id) {
         Some(Run::Measured(_)) => return None,
@@ -130,16 +130,16 @@ pub(super) fn absence(report: &Report, case: &CaseResult, contender: &Contender)
     Some(Absence { kind, why })
 }
 
-/// An absence with all the cases that have it.
+/// An absence with all cases that it applies to.
 #[derive(Debug)]
 pub(super) struct Absences<'a> {
     pub(super) contender: &'a Contender,
     pub(super) absence: Absence,
-    /// Places in the report's list.
+    /// Positions in the report's list of cases.
     pub(super) cases: Vec<usize>,
 }
 
-/// All absences: by contender, those for one reason together.
+/// All absences by contender, grouped by reason.
 pub(super) fn absences(report: &Report) -> Vec<Absences<'_>> {
     let mut all: Vec<Absences<'_>> = Vec::new();
     for contender in &report.contenders {
@@ -156,13 +156,12 @@ pub(super) fn absences(report: &Report) -> Vec<Absences<'_>> {
     all
 }
 
-/// The name of a contender for people.
+/// The display name of a contender.
 pub(super) fn name<'a>(report: &'a Report, id: &'a str) -> &'a str {
     report.contenders.iter().find(|contender| contender.id == id).map_or(id, |contender| &contender.name)
 }
 
-/// The program that a case runs and its sizes: the parts of its name before and after the first
-/// `/`.
+/// The program and the sizes of a case: the parts of its name before and after the first `/`.
 pub(super) fn parts(case: &str) -> (&str, &str) {
     case.split_once('/').unwrap_or((case, ""))
 }

@@ -1,9 +1,9 @@
-//! The figures that Fuseline is to reach, and what the results say of them.
+//! The goals for Fuseline's figures, and whether the results meet them.
 //!
-//! Each is about ratios, Fused over another contender, of some of the cases: of a steady step, or
-//! of the first ten steps of a new process with whatever is compiled in them. A ratio that is noisy
-//! meets nothing and misses nothing; it is counted. A goal whose cases were not measured, or are
-//! all noisy, is open.
+//! Each goal is about ratios of Fused over another contender in some of the cases: of a steady
+//! step, or of the first ten steps of a new process, compiles included. A noisy ratio neither meets
+//! nor misses a goal; it is counted. A goal whose cases were not measured, or are all noisy, is
+//! open.
 
 use std::fmt::Write as _;
 
@@ -11,10 +11,10 @@ use super::findings::{FUSED, Mean, name, parts, ratio, times};
 use super::words::{three, time};
 use crate::results::{CaseResult, Report};
 
-/// Steps of a new process that are its first.
+/// The number of first steps of a new process.
 const FIRST: usize = 10;
 
-/// The longest that a call that records an op is to wait, in nanoseconds.
+/// The longest time that a recording call may wait, in nanoseconds.
 const LONGEST_WAIT: u64 = 5_000_000;
 
 /// The programs of training.
@@ -30,7 +30,7 @@ enum Part {
     First,
 }
 
-/// What is made of the ratios of several cases.
+/// How the ratios of several cases are combined.
 #[derive(Clone, Copy)]
 enum Take {
     Mean,
@@ -46,7 +46,7 @@ struct Goal {
     /// Whether a case counts.
     counts: fn(&CaseResult) -> bool,
     take: Take,
-    /// `None` for a figure that is only told.
+    /// The upper limit; `None` for a figure without a goal.
     most: Option<f64>,
 }
 
@@ -66,7 +66,7 @@ fn is_chain(case: &CaseResult) -> bool {
     case.name == "chain/50 ops on 1k"
 }
 
-/// Whether `jax.jit` is faster than PyTorch eager, as far as their ratios say.
+/// Whether `jax.jit` is faster than PyTorch eager in this case.
 fn is_for_compilers(case: &CaseResult) -> bool {
     let median = |id| ratio(case, id).map(|ratio| ratio.quartiles.median);
     matches!((median("torch"), median("jax")), (Some(torch), Some(jax)) if torch < jax)
@@ -99,30 +99,30 @@ const GOALS: [Goal; 10] = [
     },
 ];
 
-/// What the results say of a goal.
+/// The result of a goal.
 #[derive(Debug)]
 pub(super) struct Figure {
-    /// Of what: `each program, over Fuseline Strict`.
+    /// A description: `each program, over Fuseline Strict`.
     pub(super) what: String,
     /// `at most 0.500`, or nothing.
     pub(super) goal: Option<String>,
-    /// The figure, with the case that it is of where it is the largest: `0.43 (decode/8 tokens)`.
+    /// The figure, with the case of the largest one: `0.43 (decode/8 tokens)`.
     pub(super) found: Option<String>,
-    /// How many cases it is of, and how many more were noisy.
+    /// The number of cases that count, and of noisy ones.
     pub(super) cases: usize,
     pub(super) noisy: usize,
-    /// `None` where there is no figure or no goal.
+    /// `None` if there is no figure or no goal.
     pub(super) is_met: Option<bool>,
 }
 
-/// How long the first ten steps of Fused took, over those of another contender.
+/// The duration of the first ten steps of Fused, relative to another contender.
 pub(super) fn first(case: &CaseResult, over: &str) -> Option<f64> {
     let sum = |id| -> Option<u64> { Some(times(case, id)?.warm.get(..FIRST)?.iter().sum()) };
     let (fused, other) = (sum(FUSED)?, sum(over)?);
     (other > 0).then(|| fused as f64 / other as f64)
 }
 
-/// All figures, in the order in which they are shown; the last are of what the engine has counted.
+/// All figures in display order; the last ones come from the engine's counters.
 pub(super) fn figures(report: &Report) -> Vec<Figure> {
     let ratios = GOALS.iter().map(|goal| figure(report, goal));
     ratios.chain([steady_compiles(report), longest_wait(report)]).collect()
@@ -204,7 +204,7 @@ pub(crate) fn lines(report: &Report) -> String {
     lines
 }
 
-/// In a word.
+/// The verdict as a word.
 pub(super) fn verdict(figure: &Figure) -> &'static str {
     match figure.is_met {
         Some(true) => "met",
@@ -219,7 +219,7 @@ mod tests {
     use crate::report::sample;
     use crate::results::Run;
 
-    /// The made-up report, with one case's figures set.
+    /// The sample report with the figures of one case changed.
     fn with(name: &str, to: &str, median: f64, noisy: bool) -> Report {
         let mut report = sample::report();
         let case = &mut report.cases[0];
@@ -240,11 +240,11 @@ mod tests {
         assert_eq!(is_met(9.0), Some(false));
         let figure = found(&with("adam/x", "fuseline-strict", 9.0, false), what);
         assert_eq!(figure.found.as_deref(), Some("9.00 (adam/x)"));
-        // What is noisy decides nothing.
+        // Noisy ratios do not decide.
         let noisy = found(&with("adam/x", "fuseline-strict", 9.0, true), what);
         assert_eq!((noisy.noisy - 1, noisy.cases + 1), (figure.noisy, figure.cases));
         assert_ne!(noisy.found, figure.found);
-        // A chain is no program.
+        // A chain does not count as a program.
         let chain = found(&with("chain/x", "fuseline-strict", 9.0, false), what);
         assert_ne!(chain.found, figure.found);
     }

@@ -1,22 +1,22 @@
-//! What each contender looks like: a colour and a shape that are the same in every chart, and the
+//! The appearance of contenders: a colour and a shape that are the same in every chart, and the
 //! style of the charts.
 
 use maud::{Markup, html};
 
 use super::words::px;
 
-/// Of what use a picture is.
+/// Where a picture appears.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Medium {
-    /// A part of the page, which has the style and whose parts may be linked to.
+    /// In the page, which has the style and links to parts of the picture.
     Page,
-    /// A file of its own.
+    /// In a file of its own.
     File,
 }
 
-/// The colours: name, on light paper, on dark. Those of contenders are Okabe and Ito's, which
-/// people who are colour-blind can tell apart, with the yellow darkened on light paper and the
-/// blues lightened on dark.
+/// The colours: name, value on a light page, value on a dark page. Those of contenders are Okabe
+/// and Ito's, which colour-blind people can distinguish, with the yellow darkened on light pages
+/// and the blues lightened on dark ones.
 const PALETTE: [(&str, &str, &str); 18] = [
     ("paper", "#ffffff", "#14161a"),
     ("ink", "#1b1d21", "#e8eaee"),
@@ -38,8 +38,8 @@ const PALETTE: [(&str, &str, &str); 18] = [
     ("k9", "#8a5a3c", "#c99b7d"),
 ];
 
-/// How the charts look, in names of colours. Only what renderers of SVG outside of browsers know
-/// too: no shorthands.
+/// The style of the charts, with the names of colours. It uses only features that SVG renderers
+/// outside browsers support: no shorthands.
 const RULES: &str = r#"
 svg.plot text { fill: var(--ink); font-family: system-ui, -apple-system, "Segoe UI", "DejaVu Sans Condensed", "DejaVu Sans", sans-serif; font-size: 12px; }
 svg.plot text.soft, svg.plot tspan.soft { fill: var(--soft); }
@@ -65,7 +65,7 @@ svg.plot .strike { stroke: var(--alarm); stroke-width: 1.6; }
 /// Number of colours.
 const COLOURS: usize = 10;
 
-/// The style of the page: the colours are variables, which the page's own rules use too.
+/// The style of the page. The colours are variables, which the page's own rules use too.
 pub(super) fn page_style() -> String {
     let set = |pick: fn(&(&str, &'static str, &'static str)) -> &'static str| -> String {
         PALETTE.iter().map(|colour| format!(" --{}: {};", colour.0, pick(colour))).collect()
@@ -79,8 +79,8 @@ pub(super) fn page_style() -> String {
     )
 }
 
-/// The style of a picture as a file of its own: plain colours, since not every viewer of SVG knows
-/// variables; where a viewer knows of dark paper, it gets it.
+/// The style of a stand-alone picture. It has literal colours, since not every SVG viewer supports
+/// variables. Viewers with a dark mode get the dark colours.
 pub(super) fn file_style() -> String {
     let contenders: String =
         (0..COLOURS).map(|colour| format!("svg.plot .k{colour} {{ color: var(--k{colour}); }}\n")).collect();
@@ -94,7 +94,7 @@ pub(super) fn file_style() -> String {
     format!("{light}@media (prefers-color-scheme: dark) {{{dark}}}\n")
 }
 
-/// A shape that can be filled and hollow, and told from the others when it is small.
+/// A shape that can be filled or hollow and is distinct when small.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Shape {
     Circle,
@@ -110,7 +110,7 @@ enum Shape {
 }
 
 impl Shape {
-    /// Corners around the middle, as parts of the radius; none for a circle.
+    /// Corners around the centre, in units of the radius; none for a circle.
     fn corners(self) -> Vec<(f64, f64)> {
         let around = |corners: u32, turn: f64, radius: fn(u32) -> f64| {
             (0..corners)
@@ -121,7 +121,7 @@ impl Shape {
                 .collect()
         };
         let eighth = std::f64::consts::FRAC_PI_4;
-        // A plus out of twelve corners: its arms are as thick as `ARM` twice.
+        // A plus has twelve corners; its arms are twice `ARM` thick.
         const ARM: f64 = 0.38;
         let plus = [(-ARM, -1.1), (ARM, -1.1), (ARM, -ARM), (1.1, -ARM), (1.1, ARM), (ARM, ARM)];
         let plus = plus.into_iter().chain(plus.map(|(x, y)| (-x, -y)));
@@ -151,7 +151,7 @@ pub(super) struct Look {
 }
 
 impl Look {
-    /// By the contender's id; all that the harness does not know look alike.
+    /// The look of a contender by its id. Unknown contenders share one.
     pub(super) fn of(id: &str) -> Self {
         let (colour, shape) = match id {
             "fuseline-fused" => (0, Shape::Circle),
@@ -168,12 +168,12 @@ impl Look {
         Self { colour, shape }
     }
 
-    /// Class that sets the colour.
+    /// The class that sets the colour.
     pub(super) fn class(self) -> String {
         format!("k{}", self.colour)
     }
 
-    /// The shape around a point. It takes the colour from what it is in.
+    /// The shape around a point. It inherits its colour.
     pub(super) fn mark(self, (x, y): (f64, f64), radius: f64, hollow: bool) -> Markup {
         let class = if hollow { "mark hollow" } else { "mark" };
         let corners: Vec<String> = self
@@ -188,7 +188,7 @@ impl Look {
         }
     }
 
-    /// The shape as a small picture between words.
+    /// The shape as a small inline picture.
     pub(super) fn badge(self) -> Markup {
         html! {
             svg class=(format!("plot badge {}", self.class())) width="14" height="14" viewBox="0 0 14 14" aria-hidden="true" {

@@ -1,12 +1,11 @@
-//! The report for people: a page and its plots, out of the results and nothing else, so that it can
-//! be made again at any time.
+//! The report for people: a page and its plots. It depends on the results only, so it can be made
+//! again at any time.
 //!
-//! `findings` says what follows from the results and `words` how numbers are written. `look` gives
-//! each contender its colour and its shape. `compare` is the chart of all cases, `warmup` that of
-//! one, `case` the rest of a case's panel, `stages` the tables of `cargo xtask micro`, where its
-//! figures lie beside the results, `goals` what Fuseline is to reach, and `page` puts all of it
-//! together. `picture` makes PNG of the charts. A thing that was not measured is never silently
-//! left out: `findings::absence` has a reason for each.
+//! `findings` draws conclusions, and `words` formats numbers. `look` gives each contender its
+//! colour and its shape. `compare` is the chart of all cases, `warmup` that of one, and `case` the
+//! rest of a case's panel. `stages` has the tables of `cargo xtask micro`, if its figures are with
+//! the results. `goals` has the goals, and `page` combines everything. `picture` renders charts as
+//! PNG. Nothing that was not measured is silently omitted: `findings::absence` has the reason.
 
 mod axis;
 mod case;
@@ -34,7 +33,7 @@ use crate::results::Report;
 use picture::Painter;
 
 /// Writes `index.html`, and each chart as `plots/*.svg` and `plots/*.png`, into the folder, which
-/// is made if it is not there.
+/// is created if necessary.
 pub(crate) fn write(report: &Report, folder: &Path) -> Result<()> {
     let plots = folder.join("plots");
     fs::create_dir_all(&plots).with_context(|| format!("cannot make {}", plots.display()))?;
@@ -57,8 +56,8 @@ fn put(path: &Path, bytes: &[u8]) -> Result<()> {
     fs::write(path, bytes).with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// How the plots of the cases are named: by the case, in letters that every file system and address
-/// takes.
+/// File names of the plots: the names of the cases, in letters that every file system and URL
+/// accepts.
 fn stems(report: &Report) -> Vec<String> {
     let mut taken = HashSet::new();
     report
@@ -73,7 +72,7 @@ fn stems(report: &Report) -> Vec<String> {
                 .collect();
             let words: Vec<&str> = plain.split('-').filter(|word| !word.is_empty()).collect();
             let stem = format!("warmup-{}", words.join("-"));
-            // Names that differ only in other letters.
+            // The names differ only in letters that were replaced.
             if taken.insert(stem.clone()) { stem } else { format!("{stem}-{}", place + 1) }
         })
         .collect()

@@ -1,4 +1,4 @@
-//! The page. It needs nothing from a network and no script.
+//! The page. It needs no network and no script.
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
@@ -13,7 +13,7 @@ use crate::results::Report;
 
 const STYLE: &str = include_str!("style.css");
 
-/// The page; `stems` are how the plots of the cases are named.
+/// The page. `stems` are the file names of the cases' plots.
 pub(super) fn page(report: &Report, stems: &[String], stages: Option<&Stages>) -> String {
     let cases = report.cases.len();
     let markup = html! {
@@ -115,7 +115,7 @@ fn tile(headline: &Headline) -> Markup {
     }
 }
 
-/// A ratio of times as a speed, for who thinks in these.
+/// A ratio of times as a speed-up.
 fn speed(ratio: f64) -> String {
     match three(ratio).as_str() {
         "1.00" => "as fast".to_owned(),
@@ -124,7 +124,7 @@ fn speed(ratio: f64) -> String {
     }
 }
 
-/// What Fuseline is to reach.
+/// The goals for Fuseline.
 fn goals(report: &Report) -> Markup {
     html! {
         p.soft {
@@ -156,7 +156,7 @@ fn goals(report: &Report) -> Markup {
     }
 }
 
-/// Contenders that are missing, and what was left out or failed, with the reasons.
+/// Missing contenders, and what was left out or failed, with the reasons.
 fn without(report: &Report) -> Markup {
     let missing: Vec<_> = report
         .contenders

@@ -1,4 +1,5 @@
-//! SVG to PNG, with a font that is compiled in: the same picture on a machine without fonts.
+//! Renders SVG as PNG, with a built-in font, so that machines without fonts produce the same
+//! picture.
 
 use std::sync::Arc;
 
@@ -6,10 +7,10 @@ use anyhow::{Context, Result};
 use resvg::tiny_skia::{Pixmap, Transform};
 use resvg::usvg::{Options, Tree, fontdb};
 
-/// Pixels for each unit of the SVG, so that small type is sharp.
+/// Pixels per unit of the SVG, so that small text is sharp.
 const SCALE: f32 = 2.0;
 
-/// Turns pictures into pixels.
+/// Renders pictures.
 #[derive(Debug)]
 pub(super) struct Painter {
     options: Options<'static>,
@@ -20,12 +21,12 @@ impl Painter {
         let mut fonts = fontdb::Database::new();
         fonts.load_font_data(dejavu::sans_condensed::regular().to_vec());
         fonts.load_font_data(dejavu::sans_condensed::bold().to_vec());
-        // Whatever family the picture asks for, it is one of these two files.
+        // Whatever family a picture requests, it gets one of these two files.
         let family =
             fonts.faces().next().and_then(|face| face.families.first()).map(|family| family.0.clone());
         let family = family.unwrap_or_default();
         fonts.set_sans_serif_family(family.clone());
-        // The last that is tried.
+        // The last fallback.
         fonts.set_serif_family(family.clone());
         Self { options: Options { fontdb: Arc::new(fonts), font_family: family, ..Options::default() } }
     }
@@ -61,7 +62,7 @@ mod tests {
             pixels.pixels().iter().filter(|pixel| pixel.alpha() > 0).count()
         };
         assert_eq!(drawn(""), 0);
-        // These letters and signs are in the font: one that is not would be left out.
+        // The font must have these letters and signs: missing ones would be left out.
         for letter in ["a", "µ", "×", "→", "←", "…", "⁻", "–"] {
             assert!(drawn(letter) > 10, "{letter}");
         }

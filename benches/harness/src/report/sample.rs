@@ -1,15 +1,15 @@
-//! A made-up report that has everything which a real one may have, with numbers of a likely size.
+//! A sample report with everything that a real one may have, and plausible numbers.
 
 use std::collections::BTreeMap;
 
 use crate::results::{CaseResult, Contender, Engine, FORMAT, Machine, Ratio, Report, Run, Settings, Times};
 use crate::stats;
 
-/// A case with signs that have a meaning in HTML; there is nothing to compare with in it.
+/// A case name with characters that are special in HTML. The case has nothing to compare.
 pub(super) const ODD: &str = "odd/<b> & \"c\"";
 const ROUNDS: usize = 11;
 
-/// Id, name, time of a step for each op in units of the case, first step in nanoseconds, KiB.
+/// Id, name, time of a step per op relative to the case, first step in nanoseconds, KiB.
 const CONTENDERS: [(&str, &str, f64, f64, u64); 9] = [
     ("fuseline-fused", "Fuseline Fused", 1.0, 9e7, 210_000),
     ("fuseline-strict", "Fuseline Strict", 5.5, 4e7, 190_000),
@@ -51,7 +51,7 @@ const CASES: [(&str, f64, f64); 25] = [
     (ODD, 1.0e5, 3.0),
 ];
 
-/// Numbers from 0 to 1 that are the same each time.
+/// A deterministic sequence of numbers from 0 to 1.
 struct Dice(u64);
 
 impl Dice {
@@ -60,7 +60,7 @@ impl Dice {
         (self.0 >> 40) as f64 / (1u64 << 24) as f64
     }
 
-    /// About 1, as far from it as `spread` says.
+    /// A number near 1; `spread` is the distance.
     fn about(&mut self, spread: f64) -> f64 {
         ((self.next() + self.next() + self.next() - 1.5) * spread).exp()
     }
@@ -112,7 +112,7 @@ fn case(dice: &mut Dice, place: usize) -> CaseResult {
     let mut runs = BTreeMap::new();
     let mut ratios = Vec::new();
     for (id, _, slower, first, kib) in CONTENDERS {
-        // Work on large arrays is the same for all: what a contender does for each op counts less.
+        // Work on large arrays is the same for all, so a contender's overhead per op counts less.
         let slower = 1.0 + (slower - 1.0) * (1e6 / (fused / ops * 20.0 + 1e5)).min(1.4);
         let step = if id == "fuseline-fused" { fused } else { fused * slower * dice.about(0.5) };
         let run = match (place, id) {

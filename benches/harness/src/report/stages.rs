@@ -1,5 +1,4 @@
-//! What an op and a region cost Fuseline itself, stage by stage, as `cargo xtask micro` has found
-//! out.
+//! What an op and a region cost Fuseline itself, stage by stage, from `cargo xtask micro`.
 
 use std::fs;
 use std::path::Path;
@@ -7,7 +6,7 @@ use std::path::Path;
 use maud::{Markup, html};
 use serde::Deserialize;
 
-/// What the file holds.
+/// The contents of the file.
 #[derive(Debug, Deserialize)]
 pub(super) struct Stages {
     taken: String,
@@ -18,7 +17,7 @@ pub(super) struct Stages {
 #[derive(Debug, Deserialize)]
 struct Table {
     title: String,
-    /// What a row is, then what each column is.
+    /// The heading of the rows, then those of the columns.
     columns: Vec<String>,
     rows: Vec<(String, Vec<Option<Figure>>)>,
 }
@@ -36,7 +35,7 @@ struct Time {
     high: f64,
 }
 
-/// The figures beside the results, if they were taken.
+/// The figures next to the results, if they were measured.
 pub(super) fn read(folder: &Path) -> Option<Stages> {
     serde_json::from_str(&fs::read_to_string(folder.join("micro.json")).ok()?).ok()
 }
@@ -90,9 +89,8 @@ fn cell(figure: &Figure) -> Markup {
     }
 }
 
-/// A time of a few nanoseconds up to some milliseconds, in a unit that the whole table shares:
-/// three digits after a microsecond would be false precision, and none before it hides what is
-/// small.
+/// A time between a few nanoseconds and some milliseconds, in a unit that the whole table shares.
+/// Three decimals of a microsecond would be false precision, and none would hide small values.
 fn nanoseconds(time: f64) -> String {
     format!("{} ns", grouped(time))
 }

@@ -1,4 +1,4 @@
-//! The whole report, on made-up results.
+//! Tests the whole report on sample results.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +7,7 @@ use roxmltree::Document;
 use super::*;
 use crate::results::Run;
 
-/// The page as XML: elements which HTML does not close are closed.
+/// The page as XML: closes elements that HTML leaves open.
 fn closed(page: &str) -> String {
     let mut rest = page.strip_prefix("<!DOCTYPE html>").unwrap();
     let mut text = String::new();
@@ -33,7 +33,7 @@ fn page(report: &Report) -> String {
     page::page(report, &stems(report), None)
 }
 
-/// A folder of this test that is gone afterwards.
+/// A folder of this test, removed on drop.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -87,7 +87,7 @@ fn the_page_names_everything() {
 #[test]
 fn links_lead_somewhere() {
     let mut report = sample::report();
-    // Pictures take time; the last case is the one with a name that is no name of a file.
+    // Rendering takes time. The last case has a name that is not a valid file name.
     report.cases.drain(2..23);
     let folder = Folder::new("links");
     write(&report, &folder.0).unwrap();
@@ -97,7 +97,7 @@ fn links_lead_somewhere() {
     for target in document.descendants().filter_map(|node| node.attribute("href")) {
         match target.strip_prefix('#') {
             Some(id) => assert!(ids.contains(id), "{target}"),
-            // The results are written by whoever measured them.
+            // The harness writes the results itself.
             None => {
                 let is_result = ["results.json", "summary.json"].contains(&target);
                 assert!(is_result || folder.0.join(target).is_file(), "{target}");
@@ -115,7 +115,7 @@ fn nothing_is_loaded_from_elsewhere() {
         .match_indices("://")
         .map(|(place, _)| page[..place].rsplit(['"', '(', ' ']).next().unwrap_or(""))
         .collect();
-    // The name of the SVG namespace is the only address.
+    // The name of the SVG namespace is the only URL.
     assert_eq!(addresses, HashSet::from(["http"]));
     assert_eq!(page.matches("://").count(), page.matches("xmlns=\"http://www.w3.org/2000/svg\"").count());
     assert!(!page.contains("<script") && !page.contains("@import") && !page.contains("url("));
@@ -183,7 +183,8 @@ fn plots_of_alike_names_are_apart() {
     assert_eq!(stems(&report), ["warmup-mlp-a-b", "warmup-mlp-a-b-2", "warmup-"]);
 }
 
-/// `cargo test -p fuseline-harness -- --ignored` makes the page of the made-up results, to look at.
+/// `cargo test -p fuseline-harness -- --ignored` makes the page of the sample results, for
+/// inspection.
 #[test]
 #[ignore = "writes target/sample-report, for looking at"]
 fn sample_report() {

@@ -1,4 +1,4 @@
-//! The chart of a case: each contender's steps from the first one on, until they are steady.
+//! The chart of a case: each contender's steps from the first one until they are steady.
 
 use maud::{Markup, PreEscaped, html};
 
@@ -9,17 +9,17 @@ use super::words::{px, short, time};
 use crate::results::{CaseResult, Contender, Report, Times};
 
 const WIDTH: f64 = 1120.0;
-/// Room for the numbers on the left, and for the heading of a panel above it.
+/// Space for the numbers on the left, and for the heading above a panel.
 const LEFT: f64 = 58.0;
 const HEAD: f64 = 24.0;
 const PANEL: f64 = 104.0;
 const GAP: f64 = 16.0;
-/// The most panels beside each other.
+/// The largest number of panels in a row.
 const BESIDE: usize = 5;
-/// Steps up to here have dots of their own: the compiles are among them.
+/// Steps up to this one are drawn as dots: they include the compiles.
 const DOTS: usize = 12;
 
-/// The chart as a file of its own.
+/// The chart as a stand-alone file.
 pub(super) fn file(report: &Report, case: &CaseResult) -> String {
     format!(
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n{}\n",
@@ -27,7 +27,7 @@ pub(super) fn file(report: &Report, case: &CaseResult) -> String {
     )
 }
 
-/// The chart: a panel for each contender that was measured, all of one scale.
+/// The chart: a panel for each measured contender, all on one scale.
 pub(super) fn chart(report: &Report, case: &CaseResult, medium: Medium) -> Markup {
     let measured: Vec<(&Contender, &Times)> = report
         .contenders
@@ -35,7 +35,7 @@ pub(super) fn chart(report: &Report, case: &CaseResult, medium: Medium) -> Marku
         .filter_map(|contender| Some((contender, times(case, &contender.id)?)))
         .collect();
     let rows = measured.len().div_ceil(BESIDE).max(1);
-    // As even as it gets: 9 panels are 5 and 4, 6 are 3 and 3.
+    // As balanced as possible: 9 panels are 5 and 4, 6 are 3 and 3.
     let columns = measured.len().div_ceil(rows).max(3);
     let title = if medium == Medium::File { 34.0 } else { 0.0 };
     let height = title + rows as f64 * (HEAD + PANEL + GAP) + 6.0;
@@ -76,7 +76,7 @@ pub(super) fn chart(report: &Report, case: &CaseResult, medium: Medium) -> Marku
     }
 }
 
-/// The scale of all panels of a chart.
+/// The common scale of a chart's panels.
 struct Scale {
     steps: Log,
     times: Log,
@@ -93,14 +93,14 @@ fn panel(
 ) -> Markup {
     let look = Look::of(&contender.id);
     let steps = scale.steps.along(8.0, scale.width - 8.0);
-    // Below the words about where it is steady.
+    // Below the text about the steady step.
     let levels = scale.times.along(HEAD + PANEL, HEAD + 16.0);
     let steady = levels.at(times.step.median);
     let heading = times
         .warm
         .first()
         .map_or_else(String::new, |&first| format!("{} → {}", time(first as f64), time(times.step.median)));
-    // The other's name is cut before the two run into each other.
+    // The other contender's name is shortened before the two overlap.
     let letters = ((scale.width - 30.0 - heading.chars().count() as f64 * 5.8) / 7.0).max(4.0) as usize;
     html! {
         title { (contender.name) ": first step and steady step " (heading) }
@@ -127,7 +127,7 @@ fn panel(
             }
             None => { text.soft.small.end x=(px(scale.width - 6.0)) y=(px(HEAD + 13.0)) { "not steady" } }
         }
-        // Fused behind the others, to compare with.
+        // Fused is drawn behind the others, for comparison.
         @if let Some(fused) = fused.filter(|_| contender.id != FUSED) {
             g class=(Look::of(FUSED).class()) { g.faint { path.trace d=(trace(&fused.warm, &steps, &levels)) {} } }
         }
@@ -141,8 +141,8 @@ fn panel(
     }
 }
 
-/// The line through all steps. Steps that fall together are one stroke from the least to the
-/// largest, so that a long warm-up does not make a long file and no slow step is lost.
+/// The line through all steps. Steps at the same position are one stroke from minimum to maximum,
+/// so a long warm-up does not make a long file and no slow step is lost.
 fn trace(warm: &[u64], steps: &Log, levels: &Log) -> String {
     let mut columns: Vec<(f64, f64, f64)> = Vec::new();
     for (step, &took) in warm.iter().enumerate() {
@@ -163,7 +163,7 @@ fn trace(warm: &[u64], steps: &Log, levels: &Log) -> String {
     path
 }
 
-/// The number at a tick: `10 µs`.
+/// The label of a tick: `10 µs`.
 fn round_time(nanoseconds: f64) -> String {
     let words = time(nanoseconds);
     match words.split_once(' ') {
@@ -186,7 +186,7 @@ mod tests {
         let levels = Log::around([1e6].into_iter(), (1e3, 1e3), 1.1).along(100.0, 0.0);
         let path = trace(&warm, &steps, &levels);
         assert!(path.len() < 10_000, "{}", path.len());
-        // The slow step goes up to where its time is.
+        // The slow step reaches up to its time.
         assert!(path.contains(&format!(" {}L", px(levels.at(1e6)))));
     }
 

@@ -1,4 +1,4 @@
-//! Numbers for people: three digits, and the unit that keeps them short.
+//! Formats numbers for people: three digits, and the unit that keeps them short.
 
 /// Three significant digits: `0.0123`, `1.23`, `12.3`, `1,230`.
 pub(super) fn three(value: f64) -> String {
@@ -8,7 +8,7 @@ pub(super) fn three(value: f64) -> String {
     if !value.is_finite() {
         return "–".to_owned();
     }
-    // Rounded first: 9.996 has one digit before the point, but is written with two.
+    // Rounded first: 9.996 has one digit before the point, but is printed with two.
     let rounded: f64 = format!("{value:.2e}").parse().unwrap_or(value);
     let digits = rounded.abs().log10().floor();
     if digits < -4.0 {
@@ -55,11 +55,11 @@ pub(super) fn scientific(value: f64) -> String {
     format!("{digits} × 10{raised}")
 }
 
-/// A number with a unit out of a row in which each is `step` times the one before.
+/// A number with a unit from a list in which each unit is `step` times the previous one.
 fn unit(value: f64, step: f64, units: &[&str]) -> String {
     let mut value = value;
     let mut place = 0;
-    // 999.6 would be written as 1,000 of the smaller unit.
+    // 999.6 would be printed as 1,000 of the smaller unit.
     while value.abs() >= step * 0.9995 && place + 1 < units.len() {
         value /= step;
         place += 1;
@@ -100,12 +100,12 @@ pub(super) fn list<S: AsRef<str>>(words: &[S]) -> String {
     }
 }
 
-/// With a full stop at the end and a capital at the beginning, whoever wrote it.
+/// Adds a full stop at the end and a capital at the beginning.
 pub(super) fn sentence(words: &str) -> String {
     let words = words.trim();
     let mut letters = words.chars();
     let Some(first) = letters.next() else { return String::new() };
-    // A name such as `torch.compile` or a path keeps its small letter.
+    // Names such as `torch.compile` and paths keep their small letter.
     let named = words.split_whitespace().next().is_some_and(|word| {
         word.trim_end_matches(['.', ',', ':', ';']).contains(|letter: char| !letter.is_alphabetic())
     });
@@ -114,7 +114,7 @@ pub(super) fn sentence(words: &str) -> String {
     format!("{first}{}{stop}", letters.as_str())
 }
 
-/// At most so many letters, with `…` for those that are gone.
+/// At most this many letters, with `…` in place of the rest.
 pub(super) fn short(words: &str, letters: usize) -> String {
     if words.chars().count() <= letters {
         return words.to_owned();
@@ -123,7 +123,7 @@ pub(super) fn short(words: &str, letters: usize) -> String {
     format!("{}…", kept.trim_end())
 }
 
-/// A length in a picture, with one digit after the point at most.
+/// A length in a picture, with at most one decimal.
 pub(super) fn px(length: f64) -> String {
     let text = format!("{length:.1}");
     match text.strip_suffix(".0") {

@@ -1,9 +1,9 @@
-//! Files and names that are made to do harm.
+//! Malicious files and names.
 
 use super::*;
 
-/// What is no file of a sensible size is refused before it is read: a device without an end, a pipe
-/// that nobody writes to, a folder, a file that is larger than programs are.
+/// Inputs that are not files of a sensible size are refused before they are read: an endless
+/// device, a pipe without a writer, a folder, a file larger than programs may be.
 #[test]
 fn what_is_no_program_file_is_not_read() {
     let folder = Folder::new("no-files");
@@ -12,7 +12,7 @@ fn what_is_no_program_file_is_not_read() {
         .expect("a pipe");
     let (huge, empty) = (folder.0.join("huge.json"), folder.0.join("zeros.json"));
     std::fs::File::create(&huge).and_then(|file| file.set_len(1 << 40)).expect("a sparse file");
-    // Of a size that programs may have, and not a byte of text.
+    // Of a permitted size, without a byte of text.
     std::fs::File::create(&empty).and_then(|file| file.set_len(1 << 30)).expect("a sparse file");
     for command in ["run", "explain"] {
         for (path, words) in [
@@ -30,7 +30,7 @@ fn what_is_no_program_file_is_not_read() {
         let answer = Answer::of(tool().args([command, "-"]).stdin(zeros).output().expect("the tool starts"));
         answer.ends_with(2);
     }
-    // What a shell passes as one end of a pipe is read.
+    // A pipe that the shell passes is read.
     let tool = env!("CARGO_BIN_EXE_fuseline");
     let script = format!("exec {tool} run --device reference <(cat {})", example("attention").display());
     if let Ok(output) = Command::new("bash").args(["-c", &script]).output() {
@@ -38,7 +38,7 @@ fn what_is_no_program_file_is_not_read() {
     }
 }
 
-/// A module that says that its arguments are large gets no zeros for them.
+/// A module that claims large arguments gets no zeros for them.
 #[test]
 fn a_module_of_large_arguments_is_refused() {
     let folder = Folder::new("large");
@@ -51,8 +51,8 @@ fn a_module_of_large_arguments_is_refused() {
     }
 }
 
-/// Names of programs, files and devices that are made to be obeyed by a terminal are shown, on both
-/// outputs, in words and in documents.
+/// Names of programs, files and devices with terminal control sequences are escaped, on both
+/// outputs, in text and in JSON.
 #[test]
 fn a_terminal_obeys_no_name() {
     let folder = Folder::new("escapes");
@@ -87,7 +87,7 @@ fn a_terminal_obeys_no_name() {
     let page = folder.0.join("x.html");
     says(&reference("explain", &program, &["-o", page.to_str().expect("UTF-8")]));
     assert_eq!(hidden(&std::fs::read_to_string(&page).expect("a page")), None);
-    // A file that is not there, an op that there is not, a device of a strange name.
+    // A missing file, an unknown op, a device with a strange name.
     let nasty = "\u{1b}[31mx\u{9b}.json";
     let answer = fuseline(&["run", nasty]).ends_with(2);
     says(&answer);

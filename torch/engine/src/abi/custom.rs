@@ -1,4 +1,4 @@
-//! Ops of the user's, from StableHLO modules.
+//! User-defined ops, from StableHLO modules.
 
 #![allow(unsafe_code, unreachable_pub, reason = "a border to C++, which sees what Rust does not")]
 #![allow(clippy::not_unsafe_ptr_arg_deref, reason = "the callers are in C++, and owe what `abi` says")]
@@ -15,7 +15,7 @@ use crate::abi::{FltType, OutTensor, Status, give, guarded, list};
 use crate::call::{Result, unsupported};
 use crate::device;
 
-/// By their numbers at the border. They are never given back.
+/// Registered ops; the index is the op's number at the C boundary. Entries are never removed.
 static OPS: Mutex<Vec<Arc<CustomOp>>> = Mutex::new(Vec::new());
 
 fn op(number: usize) -> Result<Arc<CustomOp>> {
@@ -25,8 +25,8 @@ fn op(number: usize) -> Result<Arc<CustomOp>> {
     }
 }
 
-/// Registers the `main` function of a StableHLO module, as text, under a name; the same again gets
-/// the same number.
+/// Registers the `main` function of a StableHLO module, given as text, under a name. Registering
+/// the same function again returns the same number.
 #[unsafe(no_mangle)]
 pub extern "C" fn flt_custom_register(
     name: *const u8,
@@ -36,9 +36,9 @@ pub extern "C" fn flt_custom_register(
     number: &mut usize,
 ) -> Status {
     guarded(|| {
-        // SAFETY: holds because the shim gives so many bytes.
+        // SAFETY: the shim passes that many readable bytes, which live through the call.
         let name = String::from_utf8_lossy(unsafe { list(name, name_len) });
-        // SAFETY: holds because the shim gives so many bytes.
+        // SAFETY: the shim passes that many readable bytes, which live through the call.
         let text = String::from_utf8_lossy(unsafe { list(text, text_len) });
         let op = match CustomOp::from_stablehlo(&name, &text) {
             Ok(op) => device::engine()?.register_op(op)?,
@@ -53,7 +53,7 @@ pub extern "C" fn flt_custom_register(
     })
 }
 
-/// How many operands and results an op has.
+/// Returns the numbers of operands and results of an op.
 #[unsafe(no_mangle)]
 pub extern "C" fn flt_custom_arity(number: usize, operands: &mut usize, results: &mut usize) -> Status {
     guarded(|| {
@@ -63,7 +63,8 @@ pub extern "C" fn flt_custom_arity(number: usize, operands: &mut usize, results:
     })
 }
 
-/// The type of an operand or of a result; there is room for eight sizes. Of more there is none.
+/// Returns the type of an operand or a result. The caller has room for eight sizes; larger ranks
+/// fail.
 #[unsafe(no_mangle)]
 pub extern "C" fn flt_custom_type(
     number: usize,
@@ -87,7 +88,7 @@ pub extern "C" fn flt_custom_type(
     })
 }
 
-/// Records a call, which has as many operands as the op takes and room for all of its results.
+/// Records a call with as many operands as the op takes. There is room for all of its results.
 #[unsafe(no_mangle)]
 pub extern "C" fn flt_custom_call(
     number: usize,
@@ -98,13 +99,13 @@ pub extern "C" fn flt_custom_call(
 ) -> Status {
     guarded(|| {
         let op = op(number)?;
-        // SAFETY: holds because the shim gives so many values.
+        // SAFETY: the shim passes that many readable values, which live through the call.
         let operands: SmallVec<[&Tensor; 4]> = unsafe { list(operands, operand_count) }.iter().collect();
         let made = device::stream()?.call(&op, &operands)?;
         if made.len() != room {
             return unsupported(format!("{} has {} results, not {room}", op.name(), made.len()));
         }
-        // SAFETY: holds because the shim gives room for so many.
+        // SAFETY: the shim provides that many writable places, which hold no value.
         unsafe { give(results, made.into_iter()) };
         Ok(())
     })

@@ -1,5 +1,5 @@
-//! Events: places in the one stream, recorded, asked and waited for. An id is a number, which is
-//! never 0.
+//! Events: positions in the only stream that can be recorded, queried and waited for. An event id
+//! is never 0.
 
 #![allow(unsafe_code, unreachable_pub, reason = "a border to C++, which sees what Rust does not")]
 #![allow(clippy::disallowed_types, reason = "no model checker drives this crate")]
@@ -15,14 +15,14 @@ use crate::abi::{Status, guarded};
 use crate::call::{Fault, Result, unsupported};
 use crate::device;
 
-/// How long it is waited for what is asked of the whole stream: an idle one answers by another
-/// thread, within microseconds.
+/// How long a query about the whole stream waits. For an idle stream another thread answers within
+/// microseconds.
 const PATIENCE: Duration = Duration::from_micros(500);
 
-/// When events that are timed were reached, as soon as they are.
+/// When timed events were reached; set as soon as they are.
 static TIMES: LazyLock<Mutex<HashMap<EventHandle, Option<Instant>>>> = LazyLock::new(Mutex::default);
 
-/// The stream by id.
+/// The only stream, as a session and a handle.
 fn session() -> Result<&'static (Session, StreamHandle)> {
     static SESSION: OnceLock<std::result::Result<(Session, StreamHandle), String>> = OnceLock::new();
     let engine = device::engine()?;
@@ -34,8 +34,8 @@ fn session() -> Result<&'static (Session, StreamHandle)> {
     session.as_ref().map_err(|why| Fault::Unsupported(why.clone()))
 }
 
-/// An event where the stream is now; what was recorded before it runs. If it is timed, it is noted
-/// when it is reached.
+/// Records an event at the current position and starts everything before it. The time at which a
+/// timed event is reached is kept.
 #[unsafe(no_mangle)]
 pub extern "C" fn flt_event_record(is_timed: bool, event: &mut u64) -> Status {
     guarded(|| {
@@ -70,7 +70,7 @@ pub extern "C" fn flt_event_wait(event: u64) -> Status {
     guarded(|| Ok(session()?.0.wait_event(EventHandle::from_raw(event), None)?))
 }
 
-/// Milliseconds from one event to another, both of which are timed and have been reached.
+/// Milliseconds between two events, both of which must be timed and reached.
 #[unsafe(no_mangle)]
 pub extern "C" fn flt_event_elapsed(from: u64, to: u64, milliseconds: &mut f64) -> Status {
     guarded(|| {
@@ -92,7 +92,7 @@ pub extern "C" fn flt_event_elapsed(from: u64, to: u64, milliseconds: &mut f64) 
     })
 }
 
-/// Gives an event back.
+/// Releases an event.
 #[unsafe(no_mangle)]
 pub extern "C" fn flt_event_close(event: u64) -> Status {
     guarded(|| {
@@ -102,8 +102,8 @@ pub extern "C" fn flt_event_close(event: u64) -> Status {
     })
 }
 
-/// Whether all that was recorded has been computed; it runs from now on. Waits half a millisecond
-/// at most.
+/// Starts everything that was recorded, and returns whether it is all computed. Waits half a
+/// millisecond at most.
 #[unsafe(no_mangle)]
 pub extern "C" fn flt_is_idle(is_idle: &mut bool) -> Status {
     guarded(|| {

@@ -1,15 +1,15 @@
-//! The border to the shim (`torch/csrc/engine.h`): plain structs and functions, built and shipped
-//! together with it.
+//! The C boundary to the shim (`torch/csrc/engine.h`): plain structs and functions. Both sides are
+//! built and shipped together.
 //!
-//! Obligations of the shim, on which the safety of every function here rests:
-//! - Pointers are what the header says, for the length of the call. A list of no elements may have
-//!   no address; nothing else is null.
-//! - What is handed over for a later call may be used by any thread.
-//! - A value is two words in the shim's memory, which this side fills. It may be moved, is used
-//!   until it is released, and is released once. Where a value is to be put there is none.
+//! The safety of every function here rests on these obligations of the shim:
+//! - Pointers are what the header says, for the length of the call. An empty list may have a null
+//!   pointer; nothing else is null.
+//! - Objects that are passed for a later call may be used by any thread.
+//! - A value is two words in the shim's memory, which this side fills. It may be moved. It is used
+//!   only until it is released, and is released once. A place for a value holds none.
 //!
-//! Every function returns a [`Status`]; what went wrong is told by [`flt_message`] on the same
-//! thread. Panics end here (TB2).
+//! Every function returns a [`Status`]; [`flt_message`] returns the error message on the same
+//! thread. Panics do not cross the boundary (TB2).
 
 #![allow(unsafe_code, unreachable_pub, reason = "a border to C++, which sees what Rust does not")]
 #![allow(clippy::not_unsafe_ptr_arg_deref, reason = "the callers are in C++, and owe what the module says")]
@@ -39,19 +39,19 @@ use crate::ops::{self, cast};
 use crate::quick;
 use crate::view::{self, View};
 
-/// What a call came to.
+/// The outcome of a call.
 #[repr(i32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
-    /// It is done.
+    /// The call succeeded.
     Ok = 0,
     /// The engine refused it, or the device failed.
     Failed = 1,
-    /// There is no lowering for such arguments.
+    /// There is no lowering for these arguments.
     Unsupported = 2,
-    /// PyTorch has an error for such arguments.
+    /// PyTorch reports an error for these arguments.
     Wrong = 3,
-    /// As `Failed`, by an index or label that is out of range, where the CPU raises an
+    /// Like `Failed`, because of an index or label out of range for which the CPU raises an
     /// `IndexError`.
     OutOfRange = 4,
 }
@@ -68,7 +68,7 @@ pub struct FltType {
     pub dims: *const i64,
 }
 
-/// An argument: which of the kinds that [`Arg`] has, how many, and it or where it is.
+/// An argument: the tag of an [`Arg`] variant, a count, and the value or its address.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct FltArg {
@@ -84,7 +84,7 @@ impl FltArg {
     }
 }
 
-/// Where the shim wants a value, or has one that it gives back: two words.
+/// Memory of the shim for one value: two words.
 pub type OutTensor = MaybeUninit<Tensor>;
 
 const _: () = assert!(
@@ -95,7 +95,7 @@ thread_local! {
     pub(crate) static MESSAGE: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
-/// Runs what a function does, and makes a status of it.
+/// Runs `work` and converts its outcome to a status.
 pub(crate) fn guarded(work: impl FnOnce() -> Result<()>) -> Status {
     let (status, message) = match catch_unwind(AssertUnwindSafe(work)) {
         Ok(Ok(())) => return Status::Ok,
@@ -113,20 +113,20 @@ pub(crate) fn guarded(work: impl FnOnce() -> Result<()>) -> Status {
     status
 }
 
-/// Whether the CPU's error of such a call is an `IndexError`: for `gather`, `scatter` and additions
-/// it is a `RuntimeError`.
+/// Whether the CPU raises an `IndexError` for such a call. `gather`, `scatter` and additions raise
+/// a `RuntimeError`.
 fn is_index_error(op: &str) -> bool {
     matches!(op, "index" | "index_put" | "index_select" | "index_copy" | "index_reduce" | "nll_loss")
 }
 
-/// Whether values are checked that are used from now on: indices and what else there is.
+/// Whether indices and other values are checked from now on.
 #[unsafe(no_mangle)]
 pub extern "C" fn flt_checks() -> bool {
     device::stream().is_ok_and(fuseline::Stream::checks_indices)
 }
 
-/// What went wrong in the latest call on this thread that did not end well: UTF-8 that lives until
-/// the next such call.
+/// The error message of this thread's latest call that failed, or a requested text: UTF-8 that
+/// lives until the next such call.
 #[unsafe(no_mangle)]
 pub extern "C" fn flt_message(len: &mut usize) -> *const u8 {
     MESSAGE.with_borrow(|message| {
@@ -135,27 +135,27 @@ pub extern "C" fn flt_message(len: &mut usize) -> *const u8 {
     })
 }
 
-/// A list of C's.
+/// A slice of a list in C.
 ///
 /// # Safety
-/// There are so many elements, for so long.
+/// `start` points to `len` readable elements that live for `'a`, unless `len` is 0.
 pub(crate) unsafe fn list<'a, T>(start: *const T, len: usize) -> &'a [T] {
     if len == 0 || start.is_null() {
         return &[];
     }
-    // SAFETY: holds because the caller says so.
+    // SAFETY: the caller guarantees it, and the pointer is not null.
     unsafe { slice::from_raw_parts(start, len) }
 }
 
-/// Puts values where the shim has room for them.
+/// Moves values into the shim's memory.
 ///
 /// # Safety
-/// There is room for as many.
+/// `places` has room for that many values.
 pub(crate) unsafe fn give(places: *mut OutTensor, values: impl ExactSizeIterator<Item = Tensor>) {
     if values.len() == 0 {
         return;
     }
-    // SAFETY: holds because the caller says so.
+    // SAFETY: the caller guarantees it.
     let places = unsafe { slice::from_raw_parts_mut(places, values.len()) };
     for (place, value) in places.iter_mut().zip(values) {
         place.write(value);
@@ -163,7 +163,7 @@ pub(crate) unsafe fn give(places: *mut OutTensor, values: impl ExactSizeIterator
 }
 
 fn type_of(ty: &FltType) -> Result<TensorType> {
-    // SAFETY: holds because the shim owes as many sizes as it says.
+    // SAFETY: the shim passes `rank` sizes, which live through the call.
     let dims = unsafe { list(ty.dims, ty.rank as usize) };
     let dims: SmallVec<[u64; 6]> = dims.iter().map(|&dim| u64::try_from(dim).unwrap_or(u64::MAX)).collect();
     let shape = Shape::new(&dims).map_err(fuseline::Error::from)?;
@@ -177,29 +177,29 @@ fn dtype_of(code: u32) -> Result<DType> {
     }
 }
 
-/// An argument. Its tag says what the shim has put there; what an address points to lives through
-/// the call.
+/// Reads an argument. Its tag says what the payload is. What an address points to lives through the
+/// call.
 fn arg(arg: &FltArg) -> Result<Arg<'_>> {
     let (payload, count) = (arg.payload, arg.count as usize);
-    // SAFETY: as the function says.
+    // SAFETY: the tag says that `count` such elements are there.
     let floats = || unsafe { list(arg.address(), count) };
     Ok(match arg.tag {
-        // SAFETY: as the function says; one that is missing has no address.
+        // SAFETY: the tag says so; a missing tensor has a null address.
         1 => unsafe { arg.address::<Tensor>().as_ref() }.map_or(Arg::None, Arg::Tensor),
         2 => {
-            // SAFETY: as the function says.
+            // SAFETY: the tag says that `count` such elements are there.
             let values: &[*const Tensor] = unsafe { list(arg.address(), count) };
-            // SAFETY: as the function says; one that is missing is null.
+            // SAFETY: the tag says so; a missing tensor is null.
             Arg::Tensors(values.iter().map(|value| unsafe { value.as_ref() }).collect())
         }
         0 => Arg::None,
         3 => Arg::Int(payload as i64),
         4 => Arg::Float(f64::from_bits(payload)),
         5 => Arg::Bool(payload != 0),
-        // SAFETY: as the function says.
+        // SAFETY: the tag says that `count` such elements are there.
         6 => Arg::Ints(unsafe { list(arg.address(), count) }),
         7 => Arg::Floats(floats()),
-        // SAFETY: as the function says.
+        // SAFETY: the tag says that `count` such elements are there.
         8 => match std::str::from_utf8(unsafe { list(arg.address(), count) }) {
             Ok(text) => Arg::Text(text),
             Err(_) => return unsupported("a text that is not UTF-8"),
@@ -214,13 +214,13 @@ fn arg(arg: &FltArg) -> Result<Arg<'_>> {
     })
 }
 
-/// How many overloads are lowered.
+/// Returns the number of overloads that have a lowering.
 #[unsafe(no_mangle)]
 pub extern "C" fn flt_op_count() -> usize {
     ROWS.len()
 }
 
-/// The name of an overload, as UTF-8.
+/// Returns the name of an overload, as UTF-8.
 #[unsafe(no_mangle)]
 pub extern "C" fn flt_op_name(op: usize, len: &mut usize) -> *const u8 {
     let name = ROWS.get(op).map_or("", |row| row.name);
@@ -228,7 +228,7 @@ pub extern "C" fn flt_op_name(op: usize, len: &mut usize) -> *const u8 {
     name.as_ptr()
 }
 
-/// The rows in one list, so that a call finds its own at once.
+/// All rows in one list, indexed by number.
 static ROWS: LazyLock<Vec<&'static Row>> = LazyLock::new(|| ops::rows().collect());
 
 fn lowered<'a>(row: &Row, args: &'a [Arg<'a>], outs: &'a [TensorType]) -> Result<Results> {
@@ -238,16 +238,16 @@ fn lowered<'a>(row: &Row, args: &'a [Arg<'a>], outs: &'a [TensorType]) -> Result
         None => device::stream()?,
     };
     let results = (row.lower)(&Call { stream, args, outs });
-    // An op that is refused as it is recorded is a case that the lowering does not cover.
+    // If the engine refuses an op while it is recorded, the lowering does not cover the case.
     match results {
         Err(Fault::Engine(error)) if error.stage() == Stage::Record => unsupported(error.to_string()),
         other => other,
     }
 }
 
-/// Records a call. `results` has room for `room` values; as many as were made is told in `made`:
-/// one for each result type, and behind them those that the op writes to arguments though its
-/// schema does not say so.
+/// Records a call. `results` has room for `room` values, and `made` is set to the number of values:
+/// one for each result type, then those that the op writes to arguments although its schema does
+/// not say so.
 #[unsafe(no_mangle)]
 pub extern "C" fn flt_record(
     op: usize,
@@ -260,9 +260,9 @@ pub extern "C" fn flt_record(
     made: &mut usize,
 ) -> Status {
     guarded(|| {
-        // SAFETY: holds because the shim gives so many arguments.
+        // SAFETY: the shim passes that many readable arguments, which live through the call.
         let args = unsafe { list(args, arg_count) };
-        // SAFETY: holds because the shim gives so many types.
+        // SAFETY: the shim passes that many readable types, which live through the call.
         let types = unsafe { list(outs, out_count) };
         let args: SmallVec<[Arg<'_>; 8]> = args.iter().map(arg).collect::<Result<_>>()?;
         let outs: SmallVec<[TensorType; 2]> = types.iter().map(type_of).collect::<Result<_>>()?;
@@ -276,14 +276,14 @@ pub extern "C" fn flt_record(
             return unsupported(format!("bug: the lowering of {} gives {types:?} for {outs:?}", row.name));
         }
         *made = values.len();
-        // SAFETY: holds because the shim gives room for more.
+        // SAFETY: the shim provides `room` writable places, and `values` is not longer.
         unsafe { give(results, values.into_iter()) };
         Ok(())
     })
 }
 
-/// Records an op of [`quick::TWO`] on operands of one type. Not for `bool`, nor division for
-/// integers.
+/// Records an op of [`quick::TWO`] on operands of one type. Neither `bool` nor integer division is
+/// allowed.
 #[unsafe(no_mangle)]
 pub extern "C" fn flt_quick(op: usize, a: &Tensor, b: &Tensor, out: &mut OutTensor) -> Status {
     guarded(|| {
@@ -292,7 +292,7 @@ pub extern "C" fn flt_quick(op: usize, a: &Tensor, b: &Tensor, out: &mut OutTens
     })
 }
 
-/// Records an op of [`quick::NUMBER`] on a tensor of floats.
+/// Records an op of [`quick::NUMBER`] on a floating-point tensor.
 #[unsafe(no_mangle)]
 pub extern "C" fn flt_quick_number(op: usize, a: &Tensor, b: f64, out: &mut OutTensor) -> Status {
     guarded(|| {
@@ -301,7 +301,7 @@ pub extern "C" fn flt_quick_number(op: usize, a: &Tensor, b: f64, out: &mut OutT
     })
 }
 
-/// Records an op of [`quick::ONE`] on a tensor of floats.
+/// Records an op of [`quick::ONE`] on a floating-point tensor.
 #[unsafe(no_mangle)]
 pub extern "C" fn flt_quick_one(op: usize, a: &Tensor, out: &mut OutTensor) -> Status {
     guarded(|| {
@@ -310,8 +310,8 @@ pub extern "C" fn flt_quick_one(op: usize, a: &Tensor, out: &mut OutTensor) -> S
     })
 }
 
-/// Records the sum of a tensor of floats over dimensions, counted from the first. With `keeps` they
-/// stay, of size 1.
+/// Records the sum of a floating-point tensor over dimensions, counted from the first. With `keeps`
+/// they remain, with size 1.
 #[unsafe(no_mangle)]
 pub extern "C" fn flt_quick_sum(
     a: &Tensor,
@@ -321,14 +321,13 @@ pub extern "C" fn flt_quick_sum(
     out: &mut OutTensor,
 ) -> Status {
     guarded(|| {
-        // SAFETY: holds because the shim gives so many numbers.
+        // SAFETY: the shim passes that many readable numbers, which live through the call.
         out.write(quick::sum(a, unsafe { list(axes, count) }, keeps)?);
         Ok(())
     })
 }
 
-/// Records the choice between the elements of two tensors of one type and shape, by one of `bool`
-/// in that shape.
+/// Records a selection between two tensors of one type and shape, by a `bool` tensor of that shape.
 #[unsafe(no_mangle)]
 pub extern "C" fn flt_quick_where(condition: &Tensor, a: &Tensor, b: &Tensor, out: &mut OutTensor) -> Status {
     guarded(|| {
@@ -337,21 +336,20 @@ pub extern "C" fn flt_quick_where(condition: &Tensor, a: &Tensor, b: &Tensor, ou
     })
 }
 
-/// The elements that a tensor of the CPU has in these bytes.
+/// Converts the bytes of a CPU tensor to elements.
 fn elements_of(ty: &TensorType, bytes: &[u8]) -> Vec<u8> {
     match ty.dtype() {
-        // Memory that nobody has written to is anything: whatever is not zero is true, as the CPU
-        // takes it.
+        // Uninitialized memory can hold any byte. Any byte but zero is true, as on the CPU.
         DType::Bool => bytes.iter().map(|&byte| u8::from(byte != 0)).collect(),
         _ => bytes.to_vec(),
     }
 }
 
-/// A value of these elements, in row-major order; the bytes are copied.
+/// Makes a value of these elements in row-major order. Copies the bytes.
 #[unsafe(no_mangle)]
 pub extern "C" fn flt_upload(ty: &FltType, bytes: *const u8, len: usize, out: &mut OutTensor) -> Status {
     guarded(|| {
-        // SAFETY: holds because the shim gives so many bytes.
+        // SAFETY: the shim passes that many readable bytes, which live through the call.
         let bytes = unsafe { list(bytes, len) };
         let ty = type_of(ty)?;
         let elements = elements_of(&ty, bytes);
@@ -362,7 +360,7 @@ pub extern "C" fn flt_upload(ty: &FltType, bytes: *const u8, len: usize, out: &m
     })
 }
 
-/// Waits for a value and copies its elements, for which there is just room.
+/// Waits for a value and copies its elements. `len` must be their exact size.
 #[unsafe(no_mangle)]
 pub extern "C" fn flt_download(value: &Tensor, bytes: *mut u8, len: usize) -> Status {
     guarded(|| {
@@ -371,25 +369,24 @@ pub extern "C" fn flt_download(value: &Tensor, bytes: *mut u8, len: usize) -> St
             return unsupported(format!("{len} bytes for a value of {}", data.bytes().len()));
         }
         if len > 0 {
-            // SAFETY: holds because the shim gives room for so many bytes, which it has written
-            // before.
+            // SAFETY: the shim provides `len` writable bytes, which it has written before.
             unsafe { slice::from_raw_parts_mut(bytes, len) }.copy_from_slice(data.bytes());
         }
         Ok(())
     })
 }
 
-/// What hears of a value's data: what it was given, whether there is data, and the bytes of that,
-/// or what went wrong as UTF-8, for the call.
+/// Callback for a value's data. It gets the caller's pointer, whether there is data, and the bytes
+/// or the UTF-8 error message, which live through the call.
 type Heard = extern "C" fn(*mut c_void, bool, *const u8, usize);
 
-/// Where [`Heard`] looks for what it was given. The shim says that any thread may.
+/// The caller's pointer for [`Heard`]. The shim allows any thread to use it.
 struct Ear(*mut c_void);
 
-// SAFETY: holds because the shim lets any thread have it (obligations).
+// SAFETY: the shim lets any thread use the pointer (see the obligations in the module docs).
 unsafe impl Send for Ear {}
 
-/// Starts to read a value. `heard` is called once: on any thread, possibly before this returns; it
+/// Starts to read a value. `heard` is called once, on any thread, possibly before this returns. It
 /// must not wait for the device.
 #[unsafe(no_mangle)]
 pub extern "C" fn flt_fetch(value: &Tensor, heard: Heard, given: *mut c_void) -> Status {
@@ -409,8 +406,8 @@ pub extern "C" fn flt_fetch(value: &Tensor, heard: Heard, given: *mut c_void) ->
     })
 }
 
-/// A value whose data is to come, and the duty to bring it: to be given back once, to [`flt_keep`]
-/// or [`flt_break`], by any thread.
+/// Makes a value whose data comes later. The promise must be passed once, by any thread, to
+/// [`flt_keep`] or [`flt_break`].
 #[unsafe(no_mangle)]
 pub extern "C" fn flt_promise(ty: &FltType, out: &mut OutTensor, promise: &mut *mut Promised) -> Status {
     guarded(|| {
@@ -421,32 +418,32 @@ pub extern "C" fn flt_promise(ty: &FltType, out: &mut OutTensor, promise: &mut *
     })
 }
 
-/// Brings the data of a promised value: in row-major order; the bytes are copied.
+/// Provides the data of a promised value in row-major order. Copies the bytes.
 #[unsafe(no_mangle)]
 pub extern "C" fn flt_keep(promise: *mut Promised, bytes: *const u8, len: usize) -> Status {
-    // SAFETY: holds because the shim gives back what `flt_promise` gave, once.
+    // SAFETY: the shim passes a pointer from `flt_promise`, once.
     let promised = unsafe { Box::from_raw(promise) };
     guarded(|| {
-        // SAFETY: holds because the shim gives so many bytes.
+        // SAFETY: the shim passes that many readable bytes, which live through the call.
         let bytes = unsafe { list(bytes, len) };
         Ok(promised.keep(bytes)?)
     })
 }
 
-/// Says why a promised value will have no data, as UTF-8.
+/// Fails a promised value with a reason, as UTF-8.
 #[unsafe(no_mangle)]
 pub extern "C" fn flt_break(promise: *mut Promised, why: *const u8, len: usize) -> Status {
-    // SAFETY: holds because the shim gives back what `flt_promise` gave, once.
+    // SAFETY: the shim passes a pointer from `flt_promise`, once.
     let promised = unsafe { Box::from_raw(promise) };
     guarded(|| {
-        // SAFETY: holds because the shim gives so many bytes.
+        // SAFETY: the shim passes that many readable bytes, which live through the call.
         let why = unsafe { list(why, len) };
         promised.fail_with(String::from_utf8_lossy(why));
         Ok(())
     })
 }
 
-/// What a view sees of a storage; there are as many strides as sizes.
+/// Reads a storage through a view, which has one stride for each size.
 #[unsafe(no_mangle)]
 pub extern "C" fn flt_read(
     base: &Tensor,
@@ -456,15 +453,15 @@ pub extern "C" fn flt_read(
     out: &mut OutTensor,
 ) -> Status {
     guarded(|| {
-        // SAFETY: holds because the shim gives as many strides as sizes.
+        // SAFETY: the shim passes one stride for each size, which live through the call.
         let strides = unsafe { list(strides, ty.rank as usize) };
         out.write(view::read(base, &View { ty: &type_of(ty)?, strides, offset })?);
         Ok(())
     })
 }
 
-/// A storage after a write through a view, and the sizes that its value has now: `sizes` has room
-/// for [`MAX_RANK`] of them.
+/// Writes a storage through a view. Returns the new value and its sizes; `sizes` has room for
+/// [`MAX_RANK`] of them.
 #[unsafe(no_mangle)]
 pub extern "C" fn flt_write(
     base: &Tensor,
@@ -477,7 +474,7 @@ pub extern "C" fn flt_write(
     rank: &mut usize,
 ) -> Status {
     guarded(|| {
-        // SAFETY: holds because the shim gives as many strides as sizes.
+        // SAFETY: the shim passes one stride for each size, which live through the call.
         let strides = unsafe { list(strides, ty.rank as usize) };
         let written = view::write(base, &View { ty: &type_of(ty)?, strides, offset }, value)?;
         *rank = written.rank();
@@ -489,7 +486,7 @@ pub extern "C" fn flt_write(
     })
 }
 
-/// The value in another element type, and in a shape that it broadcasts to.
+/// Converts a value to another element type and to a shape that it broadcasts to.
 #[unsafe(no_mangle)]
 pub extern "C" fn flt_convert(value: &Tensor, ty: &FltType, out: &mut OutTensor) -> Status {
     guarded(|| {
@@ -499,7 +496,7 @@ pub extern "C" fn flt_convert(value: &Tensor, ty: &FltType, out: &mut OutTensor)
     })
 }
 
-/// The conjugate of a value, its negative, or both.
+/// Conjugates a value, negates it, or both.
 #[unsafe(no_mangle)]
 pub extern "C" fn flt_bits(value: &Tensor, conjugates: bool, negates: bool, out: &mut OutTensor) -> Status {
     guarded(|| {
@@ -515,7 +512,7 @@ pub extern "C" fn flt_bits(value: &Tensor, conjugates: bool, negates: bool, out:
     })
 }
 
-/// Zeros, in the graph that this thread records if `in_graph`.
+/// Makes zeros, in this thread's graph recording if `in_graph`.
 #[unsafe(no_mangle)]
 pub extern "C" fn flt_zeros(ty: &FltType, in_graph: bool, out: &mut OutTensor) -> Status {
     guarded(|| {
@@ -529,15 +526,15 @@ pub extern "C" fn flt_zeros(ty: &FltType, in_graph: bool, out: &mut OutTensor) -
     })
 }
 
-/// Begins a graph on this thread; its name is UTF-8.
+/// Begins to record a graph on this thread. The name is UTF-8.
 #[unsafe(no_mangle)]
 pub extern "C" fn flt_graph_begin(name: *const u8, name_len: usize) -> Status {
-    // SAFETY: holds because the shim gives so many bytes.
+    // SAFETY: the shim passes that many readable bytes, which live through the call.
     let name = unsafe { list(name, name_len) };
     guarded(|| graph::begin(&String::from_utf8_lossy(name)))
 }
 
-/// The next input of the graph.
+/// Adds the next input of the graph.
 #[unsafe(no_mangle)]
 pub extern "C" fn flt_graph_param(ty: &FltType, out: &mut OutTensor) -> Status {
     guarded(|| {
@@ -546,8 +543,8 @@ pub extern "C" fn flt_graph_param(ty: &FltType, out: &mut OutTensor) -> Status {
     })
 }
 
-/// Ends the graph with what it returns; says its number, and how many times a call draws random
-/// numbers.
+/// Ends the graph, which returns these values. Returns its number and how many times a call draws
+/// random numbers.
 #[unsafe(no_mangle)]
 pub extern "C" fn flt_graph_end(
     returns: *const &Tensor,
@@ -556,7 +553,7 @@ pub extern "C" fn flt_graph_end(
     draws: &mut usize,
 ) -> Status {
     guarded(|| {
-        // SAFETY: holds because the shim gives so many values.
+        // SAFETY: the shim passes that many readable values, which live through the call.
         let returns = unsafe { list(returns, count) };
         let returns: Vec<Tensor> = returns.iter().map(|&value| value.clone()).collect();
         (*number, *draws) = graph::end(&returns)?;
@@ -564,7 +561,7 @@ pub extern "C" fn flt_graph_end(
     })
 }
 
-/// Forgets the graph that this thread records.
+/// Discards this thread's graph recording.
 #[unsafe(no_mangle)]
 pub extern "C" fn flt_graph_abort() -> Status {
     guarded(|| {
@@ -582,8 +579,8 @@ pub extern "C" fn flt_graph_forget(number: u64) -> Status {
     })
 }
 
-/// Records a call of a graph behind a flush: as one op, or as its own. `draws` has a seed and the
-/// number of a call for each time that it draws. There is room for just as many results as it has.
+/// Records a call of a graph after a flush, as one op or as the graph's ops. `draws` has a seed and
+/// a call number for each draw. There is room for exactly the graph's results.
 #[unsafe(no_mangle)]
 pub extern "C" fn flt_graph_call(
     number: u64,
@@ -596,44 +593,44 @@ pub extern "C" fn flt_graph_call(
     room: usize,
 ) -> Status {
     guarded(|| {
-        // SAFETY: holds because the shim gives so many values.
+        // SAFETY: the shim passes that many readable values, which live through the call.
         let inputs = unsafe { list(inputs, input_count) };
-        // SAFETY: holds because the shim gives so many pairs.
+        // SAFETY: the shim passes that many readable pairs, which live through the call.
         let draws = unsafe { list(draws, draw_count) };
         let made = graph::call(number, is_apart, inputs, draws)?;
         if made.len() != room {
             return unsupported(format!("bug: graph {number} gives {} results for {room}", made.len()));
         }
-        // SAFETY: holds because the shim gives room for so many.
+        // SAFETY: the shim provides that many writable places, which hold no value.
         unsafe { give(results, made.into_iter()) };
         Ok(())
     })
 }
 
-/// Another hold on a value.
+/// Clones a reference to a value.
 #[unsafe(no_mangle)]
 pub extern "C" fn flt_retain(value: &Tensor, out: &mut OutTensor) {
     out.write(value.clone());
 }
 
-/// Gives a hold back.
+/// Releases a reference to a value.
 #[unsafe(no_mangle)]
 pub extern "C" fn flt_release(value: &mut OutTensor) {
-    // What a drop records must not unwind into C++.
+    // A panic in the drop, which may record, must not unwind into C++.
     let dropped = catch_unwind(AssertUnwindSafe(|| {
-        // SAFETY: holds because there is a value, and the shim releases it once.
+        // SAFETY: the place holds a value, and the shim releases it once.
         unsafe { value.assume_init_drop() };
     }));
     drop(dropped);
 }
 
-/// Waits until all that was recorded has been computed.
+/// Waits until everything that was recorded is computed.
 #[unsafe(no_mangle)]
 pub extern "C" fn flt_synchronize() -> Status {
     guarded(|| Ok(device::engine()?.synchronize()?))
 }
 
-/// Has everything that was recorded run.
+/// Starts everything that was recorded.
 #[unsafe(no_mangle)]
 pub extern "C" fn flt_flush() -> Status {
     guarded(|| {
@@ -642,7 +639,7 @@ pub extern "C" fn flt_flush() -> Status {
     })
 }
 
-/// The modes, by their numbers at the border.
+/// The modes, by their numbers at the C boundary.
 const MODES: [Mode; 3] = [Mode::Fused, Mode::Strict, Mode::Debug];
 
 /// Sets the mode.
@@ -657,7 +654,7 @@ pub extern "C" fn flt_set_mode(mode: u32) -> Status {
     })
 }
 
-/// The mode.
+/// Returns the mode.
 #[unsafe(no_mangle)]
 pub extern "C" fn flt_mode(mode: &mut u32) -> Status {
     guarded(|| {
@@ -667,15 +664,15 @@ pub extern "C" fn flt_mode(mode: &mut u32) -> Status {
     })
 }
 
-/// The plugin to use where nobody says which, as UTF-8. Before the first use of the device.
+/// Sets the default plugin path, as UTF-8. Call it before the first use of the device.
 #[unsafe(no_mangle)]
 pub extern "C" fn flt_set_plugin(path: *const u8, len: usize) {
-    // SAFETY: holds because the shim gives so many bytes.
+    // SAFETY: the shim passes that many readable bytes, which live through the call.
     let path = unsafe { list(path, len) };
     device::set_plugin(String::from_utf8_lossy(path).into_owned().into());
 }
 
-/// The engine's counters, as lines of a name and a number, by [`flt_message`].
+/// Writes the engine's counters for [`flt_message`], one line of name and number each.
 #[unsafe(no_mangle)]
 pub extern "C" fn flt_counters() -> Status {
     guarded(|| {
@@ -685,7 +682,7 @@ pub extern "C" fn flt_counters() -> Status {
     })
 }
 
-/// Sets an option of the engine's, as UTF-8, before it is opened.
+/// Sets an option of the engine, as UTF-8, before it is opened.
 #[unsafe(no_mangle)]
 pub extern "C" fn flt_configure(
     name: *const u8,
@@ -694,15 +691,15 @@ pub extern "C" fn flt_configure(
     value_len: usize,
 ) -> Status {
     guarded(|| {
-        // SAFETY: holds because the shim gives so many bytes.
+        // SAFETY: the shim passes that many readable bytes, which live through the call.
         let name = unsafe { list(name, name_len) };
-        // SAFETY: holds because the shim gives so many bytes.
+        // SAFETY: the shim passes that many readable bytes, which live through the call.
         let value = unsafe { list(value, value_len) };
         device::configure(&String::from_utf8_lossy(name), &String::from_utf8_lossy(value))
     })
 }
 
-/// What the engine told of late, a line each, by [`flt_message`].
+/// Writes the engine's recent diagnostics for [`flt_message`], one per line.
 #[unsafe(no_mangle)]
 pub extern "C" fn flt_explain() -> Status {
     guarded(|| {
@@ -711,7 +708,7 @@ pub extern "C" fn flt_explain() -> Status {
     })
 }
 
-/// Forgets the executables in memory; those on disk stay.
+/// Drops the executables in memory. Those on disk stay.
 #[unsafe(no_mangle)]
 pub extern "C" fn flt_clear_cache() -> Status {
     guarded(|| {

@@ -1,4 +1,4 @@
-//! Replicas at the border: how many there are, and data that is each one's own.
+//! Replicas at the C boundary: their number, and data that differs between them.
 
 use std::slice;
 
@@ -9,13 +9,13 @@ use super::{FltType, OutTensor, Status, elements_of, guarded, list, type_of};
 use crate::call::{Fault, unsupported};
 use crate::device;
 
-/// How many replicas there are, or would be if the engine were opened now.
+/// Returns the number of replicas, or what it would be if the engine were opened now.
 #[unsafe(no_mangle)]
 pub extern "C" fn flt_replicas_asked() -> usize {
     device::replicas_asked()
 }
 
-/// How many replicas the engine has.
+/// Returns the engine's number of replicas.
 #[unsafe(no_mangle)]
 pub extern "C" fn flt_replicas(count: &mut usize) -> Status {
     guarded(|| {
@@ -24,8 +24,8 @@ pub extern "C" fn flt_replicas(count: &mut usize) -> Status {
     })
 }
 
-/// A value with elements of its own on each replica: theirs stand one after the other, each in
-/// row-major order; the bytes are copied.
+/// Makes a value with different elements on each replica. The bytes hold one replica after the
+/// other, each in row-major order, and are copied.
 #[unsafe(no_mangle)]
 pub extern "C" fn flt_upload_replicas(
     ty: &FltType,
@@ -34,7 +34,7 @@ pub extern "C" fn flt_upload_replicas(
     out: &mut OutTensor,
 ) -> Status {
     guarded(|| {
-        // SAFETY: holds because the shim gives so many bytes.
+        // SAFETY: the shim passes that many readable bytes, which live through the call.
         let bytes = unsafe { list(bytes, len) };
         let ty = type_of(ty)?;
         let (engine, size) = (device::engine()?, ty.bytes().0 as usize);
@@ -54,8 +54,8 @@ pub extern "C" fn flt_upload_replicas(
     })
 }
 
-/// Waits for a value and copies its elements on each replica, one after the other; there is just
-/// room for all of them.
+/// Waits for a value and copies its elements on each replica, one replica after the other. `len`
+/// must be the exact size of all.
 #[unsafe(no_mangle)]
 pub extern "C" fn flt_download_replicas(value: &Tensor, bytes: *mut u8, len: usize) -> Status {
     guarded(|| {
@@ -70,7 +70,7 @@ pub extern "C" fn flt_download_replicas(value: &Tensor, bytes: *mut u8, len: usi
         if len == 0 {
             return Ok(());
         }
-        // SAFETY: holds because the shim gives room for so many bytes, which it has written before.
+        // SAFETY: the shim provides `len` writable bytes, which it has written before.
         let room = unsafe { slice::from_raw_parts_mut(bytes, len) };
         for (room, part) in room.chunks_exact_mut(size).zip(&parts) {
             room.copy_from_slice(part.bytes());

@@ -1,4 +1,4 @@
-//! What a user asks of the engine beside ops: timelines, caches, forks.
+//! Functions of the engine other than ops: timelines, caches, warnings, forks.
 
 #![allow(unsafe_code, unreachable_pub, reason = "a border to C++, which sees what Rust does not")]
 #![allow(clippy::not_unsafe_ptr_arg_deref, reason = "the callers are in C++, and owe what `abi` says")]
@@ -10,7 +10,7 @@ use crate::abi::{MESSAGE, Status, guarded, list};
 use crate::call::unsupported;
 use crate::device;
 
-/// Begins a timeline: events of the engine are kept from now on. Another one that is kept ends.
+/// Begins a timeline, which collects the engine's events from now on. It replaces an active one.
 #[unsafe(no_mangle)]
 pub extern "C" fn flt_profile_begin() -> Status {
     guarded(|| {
@@ -20,11 +20,11 @@ pub extern "C" fn flt_profile_begin() -> Status {
     })
 }
 
-/// A step of the program begins, if there is a timeline.
+/// Marks the beginning of a step, if there is a timeline.
 #[unsafe(no_mangle)]
 pub extern "C" fn flt_profile_mark(name: *const u8, len: usize) -> Status {
     guarded(|| {
-        // SAFETY: holds because the shim gives so many bytes.
+        // SAFETY: the shim passes that many readable bytes, which live through the call.
         let name = String::from_utf8_lossy(unsafe { list(name, len) });
         if let Some(timeline) = device::timeline() {
             timeline.mark(name);
@@ -33,8 +33,7 @@ pub extern "C" fn flt_profile_mark(name: *const u8, len: usize) -> Status {
     })
 }
 
-/// Ends the timeline and writes it as a page, if it has a path; its summary is told by
-/// `flt_message`.
+/// Ends the timeline and writes it as a page if a path is given. `flt_message` returns its summary.
 #[unsafe(no_mangle)]
 pub extern "C" fn flt_profile_end(path: *const u8, len: usize) -> Status {
     guarded(|| {
@@ -43,7 +42,7 @@ pub extern "C" fn flt_profile_end(path: *const u8, len: usize) -> Status {
                 "no timeline is kept: another profile began meanwhile, or this one has ended",
             );
         };
-        // SAFETY: holds because the shim gives so many bytes.
+        // SAFETY: the shim passes that many readable bytes, which live through the call.
         let path = String::from_utf8_lossy(unsafe { list(path, len) });
         if !path.is_empty()
             && let Err(error) = std::fs::write(&*path, timeline.page("torch.fuseline.profile"))
@@ -55,12 +54,12 @@ pub extern "C" fn flt_profile_end(path: *const u8, len: usize) -> Status {
     })
 }
 
-/// Compiles what a manifest has and the disk cache has not; told are how many were compiled, were
-/// there, and failed, and then why, a line each.
+/// Compiles the regions of a manifest that are not in the disk cache. `flt_message` returns how
+/// many were compiled, present and failed, and the reasons, one per line.
 #[unsafe(no_mangle)]
 pub extern "C" fn flt_warm_cache(path: *const u8, len: usize) -> Status {
     guarded(|| {
-        // SAFETY: holds because the shim gives so many bytes.
+        // SAFETY: the shim passes that many readable bytes, which live through the call.
         let path = String::from_utf8_lossy(unsafe { list(path, len) });
         let manifest = Manifest::read(&*path)?;
         let (mut compiled, mut present, mut failed) = (0, 0, Vec::new());
@@ -76,8 +75,8 @@ pub extern "C" fn flt_warm_cache(path: *const u8, len: usize) -> Status {
     })
 }
 
-/// Why executables are not kept on the disk although they were to be, or the latest trouble with
-/// those that are, or nothing.
+/// Writes why there is no disk cache although one was requested, or the latest problem with it, or
+/// nothing.
 #[unsafe(no_mangle)]
 pub extern "C" fn flt_no_disk_cache() -> Status {
     guarded(|| {
@@ -87,13 +86,13 @@ pub extern "C" fn flt_no_disk_cache() -> Status {
     })
 }
 
-/// Whether [`flt_warnings`] has something to tell.
+/// Whether [`flt_warnings`] has any.
 #[unsafe(no_mangle)]
 pub extern "C" fn flt_has_warnings() -> bool {
     device::has_warnings()
 }
 
-/// What the engine has turned off by itself and nobody was told yet, a line each, by `flt_message`.
+/// Writes what the engine has turned off by itself and not yet reported, one per line.
 #[unsafe(no_mangle)]
 pub extern "C" fn flt_warnings() -> Status {
     guarded(|| {
@@ -108,13 +107,13 @@ pub extern "C" fn flt_is_open() -> bool {
     device::is_open()
 }
 
-/// Begins no more compiles in the background, if the engine is open: the process is about to end.
+/// Stops new background compiles if the engine is open, because the process is about to end.
 #[unsafe(no_mangle)]
 pub extern "C" fn flt_pause_background_compiles() {
     device::pause_background_compiles();
 }
 
-/// Whether this process was forked from one in which the engine was open.
+/// Whether this process was forked from one whose engine was open.
 #[unsafe(no_mangle)]
 pub extern "C" fn flt_is_forked() -> bool {
     device::is_forked()

@@ -1,4 +1,4 @@
-//! Elementwise arithmetic, comparisons, sums, products of matrices.
+//! Elementwise arithmetic, comparisons, sums and matrix products.
 
 use fuseline::fusion::DType;
 use fuseline::{Mode, Tensor};
@@ -16,19 +16,19 @@ macro_rules! rows {
     };
 }
 
-/// Of one operand, computed in the type of the result.
+/// Ops of one operand, computed in the type of the result.
 pub(crate) static UNARY: &[Row] = rows! { unary:
     "sinh" => Tensor::sinh, "cosh" => Tensor::cosh, "asin" => Tensor::asin, "acos" => Tensor::acos, "atan" => Tensor::atan, "erf" => Tensor::erf,
     "erfc" => Tensor::erfc,
 };
 
-/// The same of real or complex numbers.
+/// Ops of one real or complex operand.
 pub(crate) static COMPLEX: &[Row] = rows! { any:
     "neg" => Tensor::neg, "exp" => Tensor::exp, "expm1" => Tensor::expm1, "log" => Tensor::log, "log1p" => Tensor::log1p, "sqrt" => Tensor::sqrt,
     "rsqrt" => Tensor::rsqrt, "sin" => Tensor::sin, "cos" => Tensor::cos, "tan" => Tensor::tan, "tanh" => Tensor::tanh, "sigmoid" => Tensor::logistic,
 };
 
-/// The rest.
+/// The remaining rows of this file.
 pub(crate) static ROWS: &[Row] = &[
     Row { name: "floor", lower: |call| whole(call, Tensor::floor) },
     Row { name: "ceil", lower: |call| whole(call, Tensor::ceil) },
@@ -195,7 +195,7 @@ pub(crate) static ROWS: &[Row] = &[
     Row { name: "triu", lower: |call| triangle(call, false) },
 ];
 
-/// Of nothing there is no extreme, unless there are no results either.
+/// An empty tensor has no extreme. It is an error unless there are no results either.
 fn extreme(
     call: &Call<'_>,
     axes: usize,
@@ -229,7 +229,7 @@ fn any(call: &Call<'_>, op: Unary) -> Result<Results> {
     result(call, op(&as_type(call, 0, accumulated(dtype))?)?)
 }
 
-/// Of complex numbers the size, which is real.
+/// The magnitude of a complex number is real.
 fn abs(call: &Call<'_>) -> Result<Results> {
     if call.tensor(0)?.dtype().is_complex() {
         result(call, call.tensor(0)?.abs()?)
@@ -238,7 +238,7 @@ fn abs(call: &Call<'_>) -> Result<Results> {
     }
 }
 
-/// The greater or the lesser of two; a NaN only where both are.
+/// The larger or smaller of two elements, NaN only if both are NaN.
 fn number_of(call: &Call<'_>, op: Binary) -> Result<Results> {
     let (a, b) = pair(call, call.out(0)?.dtype())?;
     let best = op(&a, &b)?;
@@ -249,14 +249,14 @@ fn number_of(call: &Call<'_>, op: Binary) -> Result<Results> {
     result(call, no_a.select(&b, &no_b.select(&a, &best)?)?)
 }
 
-/// Without squares that overflow.
+/// Computed so that squares do not overflow.
 fn hypot(call: &Call<'_>) -> Result<Results> {
     let (a, b) = pair(call, call.out(0)?.dtype())?;
     let (a, b) = (a.abs()?, b.abs()?);
     let (long, short) = (a.maximum(&b)?, a.minimum(&b)?);
     let ratio = short.div(&long)?;
     let plain = long.mul(&(ratio.square()? + 1.0)?.sqrt()?)?;
-    // Of two zeros the ratio is NaN, and of two infinities; an infinite one counts before a NaN.
+    // The ratio of two zeros or two infinities is NaN. An infinity wins over a NaN.
     let infinite = number(call, f64::INFINITY, &a)?;
     let is_infinite = a.equal(&infinite)?.or(&b.equal(&infinite)?)?;
     let is_zero = long.equal(&number(call, 0.0, &a)?)?;
@@ -273,13 +273,13 @@ fn sign_bit(call: &Call<'_>) -> Result<Results> {
     if !x.dtype().is_float() {
         return result(call, is_negative);
     }
-    // Of the two zeros one has a negative reciprocal.
+    // Negative zero has a negative reciprocal.
     let one = number(call, 1.0, &x)?;
     let is_negative_zero = x.equal(&zero)?.and(&one.div(&x)?.less(&zero)?)?;
     result(call, is_negative.or(&is_negative_zero)?)
 }
 
-/// Where it is within so much of zero nothing.
+/// Zero where the operand is within the limit of zero.
 fn shrunk(call: &Call<'_>) -> Result<Results> {
     let (grad, x) = (call.tensor(0)?, call.tensor(1)?);
     let limit = stretched(&call.number(2, x.dtype())?, x.dims())?;
@@ -287,7 +287,7 @@ fn shrunk(call: &Call<'_>) -> Result<Results> {
     result(call, is_small.select(&call.stream.zeros(grad.dtype(), grad.dims())?, &grad)?)
 }
 
-/// Of complex numbers; of real ones 0, or π for negative ones.
+/// The angle of a complex number. For real numbers it is 0, or π if they are negative.
 fn angle(call: &Call<'_>) -> Result<Results> {
     let x = call.tensor(0)?;
     if x.dtype().is_complex() {
@@ -300,7 +300,7 @@ fn angle(call: &Call<'_>) -> Result<Results> {
     result(call, is_number.select(&side, &x)?)
 }
 
-/// The product of two vectors, the first conjugated or not.
+/// The dot product of two vectors, with the first conjugated if asked.
 fn dot(call: &Call<'_>, is_conjugated: bool) -> Result<Results> {
     let (mut a, b) = (call.tensor(0)?, call.tensor(1)?);
     if is_conjugated && a.dtype().is_complex() {
@@ -310,12 +310,12 @@ fn dot(call: &Call<'_>, is_conjugated: bool) -> Result<Results> {
     result(call, row.matmul(&column)?)
 }
 
-/// To a whole number: integers are that already.
+/// Rounds to a whole number. Integers already are.
 fn whole(call: &Call<'_>, op: Unary) -> Result<Results> {
     if call.out(0)?.dtype().is_float() { unary(call, op) } else { result(call, call.tensor(0)?) }
 }
 
-/// A NaN has no sign, and that of zero is none.
+/// The sign of NaN and of zero is 0.
 fn sign(call: &Call<'_>) -> Result<Results> {
     let x = call.tensor(0)?;
     if x.dtype() == DType::Bool {
@@ -354,7 +354,7 @@ fn compare(call: &Call<'_>, op: Binary) -> Result<Results> {
     result(call, op(&a, &b)?)
 }
 
-/// `a + alpha * b`, or with another op, of the arguments in this order.
+/// `a + alpha * b`, or another op, with the arguments in this order.
 fn scaled(call: &Call<'_>, a: usize, b: usize, op: Binary) -> Result<Results> {
     let ty = call.out(0)?;
     let x = stretched(&as_type(call, a, ty.dtype())?, ty.sizes())?;
@@ -365,13 +365,13 @@ fn scaled(call: &Call<'_>, a: usize, b: usize, op: Binary) -> Result<Results> {
     result(call, op(&x, &y)?)
 }
 
-/// Infinite at zero, on the side that its sign says.
+/// Infinite at zero, with the opposite sign of the zero.
 fn digamma(x: &Tensor) -> fuseline::Result<Tensor> {
     let zero = (x * 0.0)?;
     x.equal(&zero)?.select(&(zero + -1.0)?.div(x)?, &x.digamma()?)
 }
 
-/// Towards zero.
+/// Rounds toward zero.
 fn truncated(x: &Tensor) -> fuseline::Result<Tensor> {
     let (down, up) = (x.floor()?, x.ceil()?);
     let zero = (x * 0.0)?;
@@ -380,19 +380,19 @@ fn truncated(x: &Tensor) -> fuseline::Result<Tensor> {
     x.abs()?.less(&(&zero + 1.0)?)?.select(&zero, &value)
 }
 
-/// With the sign of the divisor.
+/// The remainder with the sign of the divisor.
 fn remainder(a: &Tensor, b: &Tensor) -> fuseline::Result<Tensor> {
     let rest = a.rem(b)?;
     has_other_sign(&rest, b)?.select(&rest.add(b)?, &rest)
 }
 
-/// Whether something is left over, on the other side of zero than the divisor.
+/// Whether the remainder is not zero and its sign differs from the divisor's.
 fn has_other_sign(rest: &Tensor, b: &Tensor) -> fuseline::Result<Tensor> {
     let zero = b.on_stream().zeros(b.dtype(), b.dims())?;
     rest.less(&zero)?.xor(&b.less(&zero)?)?.and(&rest.not_equal(&zero)?)
 }
 
-/// What is left over, short floats in `f32` as PyTorch computes it.
+/// The remainder. Short floats are computed in `f32`, as in PyTorch.
 fn rest(call: &Call<'_>, op: Binary) -> Result<Results> {
     let dtype = call.out(0)?.dtype();
     if dtype == DType::Bool || dtype.is_complex() {
@@ -403,8 +403,8 @@ fn rest(call: &Call<'_>, op: Binary) -> Result<Results> {
     result(call, op(&a, &b)?)
 }
 
-/// A quotient that is rounded. Integers by -1 and by zero have the results that the op table says,
-/// on every device; see [`divides`].
+/// A rounded quotient. Integers divided by -1 and by zero have the results that the op table
+/// defines, on every device; see [`divides`].
 fn divide(call: &Call<'_>, mode: Option<&str>) -> Result<Results> {
     let dtype = call.out(0)?.dtype();
     if dtype == DType::Bool || dtype.is_complex() || (mode.is_none() && !dtype.is_float()) {
@@ -426,9 +426,9 @@ fn divide(call: &Call<'_>, mode: Option<&str>) -> Result<Results> {
     result(call, quotient)
 }
 
-/// As Python divides floats, and PyTorch after it. What is left over decides, so that a quotient
-/// that was rounded up to a whole number is not taken for one; it is the divisor less for an
-/// infinite one of the other sign. A zero has the sign of the quotient.
+/// Floor division of floats as in Python and PyTorch. The remainder decides, so a quotient that was
+/// rounded up to a whole number is not mistaken for one. For an infinite divisor of the other sign
+/// the result is -1. A zero has the sign of the quotient.
 fn floor_of_quotient(a: &Tensor, b: &Tensor) -> fuseline::Result<Tensor> {
     let stream = a.on_stream();
     let number = |value: f64| stream.scalar(value).convert(a.dtype())?.broadcast_to(a.dims());
@@ -444,7 +444,7 @@ fn floor_of_quotient(a: &Tensor, b: &Tensor) -> fuseline::Result<Tensor> {
     b.equal(&zero)?.select(&plain, &floor)
 }
 
-/// What PyTorch says of integers that are divided by zero.
+/// PyTorch's error for integers divided by zero.
 const BY_ZERO: &str = "ZeroDivisionError: integers are divided by zero";
 
 /// Integers divided by zero are an error in PyTorch. For a number the call raises it, and in debug
@@ -473,8 +473,8 @@ fn divides(call: &Call<'_>, b: &Tensor) -> Result<()> {
     if is_zero { wrong(BY_ZERO) } else { Ok(()) }
 }
 
-/// Powers of two tensors. Of integers a negative one is what is left of the fraction, as on the
-/// CPU: 0 but for bases of 1 and -1.
+/// Powers of two tensors. A negative integer power is the truncated fraction, as on the CPU: 0
+/// except for the bases 1 and -1.
 fn powers(call: &Call<'_>) -> Result<Results> {
     let dtype = call.out(0)?.dtype();
     if dtype == DType::Bool || dtype.is_complex() {
@@ -483,8 +483,8 @@ fn powers(call: &Call<'_>) -> Result<Results> {
     binary(call, Tensor::pow)
 }
 
-/// A power that is a small whole number is products, as PyTorch computes it; the root of two has an
-/// op of its own.
+/// Powers with a small integer exponent are products, as in PyTorch. Square roots have their own
+/// op.
 fn pow(call: &Call<'_>) -> Result<Results> {
     let ty = call.out(0)?;
     let x = as_type(call, 0, ty.dtype())?;
@@ -517,7 +517,7 @@ fn masked_fill(call: &Call<'_>) -> Result<Results> {
     result(call, mask.select(&part(2)?, &part(0)?)?)
 }
 
-/// NaN stays what it is, as in PyTorch.
+/// NaN stays NaN, as in PyTorch.
 fn clamp(call: &Call<'_>) -> Result<Results> {
     let ty = call.out(0)?;
     let part = |at| -> Result<Tensor> { stretched(&as_type(call, at, ty.dtype())?, ty.sizes()) };
@@ -543,7 +543,7 @@ fn combined(call: &Call<'_>, op: Binary) -> Result<Results> {
     result(call, part(0)?.add(&product)?)
 }
 
-/// From the nearer end, as PyTorch computes it.
+/// Computed from the nearer end, as in PyTorch.
 fn lerp(call: &Call<'_>) -> Result<Results> {
     let ty = call.out(0)?;
     let wide = accumulated(ty.dtype());
@@ -563,7 +563,7 @@ fn fill(call: &Call<'_>) -> Result<Results> {
     result(call, stretched(&call.number(1, ty.dtype())?, ty.sizes())?)
 }
 
-/// Computed in the widest type of its kind, so that many steps add up to no error.
+/// Computed in the widest type of its kind, so that errors do not accumulate over many steps.
 fn arange(call: &Call<'_>) -> Result<Results> {
     let ty = call.out(0)?;
     let wide = if ty.dtype().is_float() { DType::F64 } else { DType::I64 };
@@ -591,7 +591,7 @@ pub(super) fn reduced(call: &Call<'_>, at: usize) -> Result<Vec<i64>> {
     Ok(axes)
 }
 
-/// What short floats are summed in.
+/// The type that short floats are summed in.
 pub(super) fn accumulated(dtype: DType) -> DType {
     if matches!(dtype, DType::F16 | DType::BF16) { DType::F32 } else { dtype }
 }
@@ -614,7 +614,7 @@ fn cumsum(call: &Call<'_>) -> Result<Results> {
     result(call, x.cumsum(axis(call.int(1)?, x.rank()) as i64)?)
 }
 
-/// Tensors of one empty dimension are left out, as PyTorch does for old programs.
+/// Tensors with a single dimension of size 0 are skipped, as PyTorch does for old programs.
 fn cat(call: &Call<'_>) -> Result<Results> {
     let ty = call.out(0)?;
     let tensors = call.tensors(0)?;
@@ -632,7 +632,7 @@ fn cat(call: &Call<'_>) -> Result<Results> {
 fn added(call: &Call<'_>, product: Binary) -> Result<Results> {
     let ty = call.out(0)?;
     let part = |at| -> Result<Tensor> { stretched(&as_type(call, at, ty.dtype())?, ty.sizes()) };
-    // Nothing of what counts nothing, not even its NaN.
+    // A factor of 0 ignores the operand, NaN included.
     let product = match if call.is_none(4) { 1.0 } else { call.float(4)? } {
         0.0 => call.stream.zeros(ty.dtype(), ty.sizes())?,
         1.0 => product(&call.tensor(1)?, &call.tensor(2)?)?,

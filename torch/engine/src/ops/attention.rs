@@ -1,8 +1,8 @@
 //! Attention (Vaswani et al., "Attention is all you need", 2017) and its gradient.
 //!
-//! The shim makes it of `scaled_dot_product_attention` without dropout (`csrc/attention.cpp`): two
-//! products of matrices with a softmax between them, whose weights are kept for the gradient. A row
-//! of scores without any that counts is one of zeros.
+//! The shim records it for `scaled_dot_product_attention` without dropout (`csrc/attention.cpp`):
+//! two matrix products with a softmax between them. The weights are saved for the gradient. A row
+//! whose scores are all masked has weights of zero.
 
 use fuseline::fusion::DType;
 use fuseline::fusion::op::attrs::DotDimensionNumbers;
@@ -19,8 +19,8 @@ pub(crate) static ROWS: &[Row] = &[
     Row { name: "fuseline::attention_backward", lower: backward },
 ];
 
-/// Products of the matrices in the last two dimensions, summed over one dimension of each, in the
-/// type that short floats are summed in.
+/// Products of the matrices in the last two dimensions, contracted over one dimension of each, in
+/// the accumulation type of short floats.
 fn product(a: &Tensor, b: &Tensor, over: [i64; 2]) -> Result<Tensor> {
     let numbers = DotDimensionNumbers {
         lhs_batching: &[0, 1],
@@ -31,7 +31,7 @@ fn product(a: &Tensor, b: &Tensor, over: [i64; 2]) -> Result<Tensor> {
     Ok(a.dot_general_as(b, numbers, accumulated(a.dtype()))?)
 }
 
-/// A column for each row repeated along it.
+/// Broadcasts one number per row along the row.
 fn along(column: &Tensor, dims: &[usize]) -> Result<Tensor> {
     Ok(column.broadcast_in_dim(dims, &[0, 1, 2])?)
 }
@@ -41,8 +41,8 @@ fn scaled(call: &Call<'_>, x: &Tensor, at: usize) -> Result<Tensor> {
 }
 
 /// Arguments: queries `[batch, heads, rows, width]`, keys `[batch, heads, columns, width]`, values,
-/// what is added to the scores or masks them, whether only columns up to the row's count, and the
-/// factor of the scores. Results: `[batch, heads, rows, width of values]` and the weights.
+/// a bias or mask of the scores, whether attention is causal, and the scale of the scores. Results:
+/// `[batch, heads, rows, width of values]` and the weights.
 fn attention(call: &Call<'_>) -> Result<Results> {
     let (q, k, v) = (call.tensor(0)?, call.tensor(1)?, call.tensor(2)?);
     let mut scores = scaled(call, &product(&q, &k, [3, 3])?, 5)?;
@@ -63,7 +63,7 @@ fn attention(call: &Call<'_>) -> Result<Results> {
             None => is_before,
         });
     }
-    // No row is empty without numbers or truth values that say so.
+    // Without a bias or a mask, no row is fully masked.
     let weights = if call.is_none(3) && seen.is_none() {
         nn::softmax(&scores, 3)?
     } else {
@@ -74,7 +74,7 @@ fn attention(call: &Call<'_>) -> Result<Results> {
     Ok(SmallVec::from_iter([fitted(&out, call.out(0)?)?, fitted(&weights, call.out(1)?)?]))
 }
 
-/// Arguments: the gradient, queries, keys, values, the result, the weights, the factor. Results:
+/// Arguments: the gradient, queries, keys, values, the result, the weights, the scale. Results:
 /// gradients of queries, keys, values and scores.
 fn backward(call: &Call<'_>) -> Result<Results> {
     let (grad, q, k, v) = (call.tensor(0)?, call.tensor(1)?, call.tensor(2)?, call.tensor(3)?);

@@ -1,15 +1,15 @@
-//! Convolutions of every kind and their gradients: over one to three dimensions, in groups,
-//! transposed.
+//! Convolutions and their gradients: over one to three dimensions, grouped, transposed.
 //!
-//! A transposed convolution is the gradient of a convolution to its input (Dumoulin and Visin, "A
-//! guide to convolution arithmetic for deep learning", 2016), so that there are three functions for
-//! six cases. They are computed with the features last, for which XLA's CPU backend has fast ones.
+//! A transposed convolution is the gradient of a convolution with respect to its input (Dumoulin
+//! and Visin, "A guide to convolution arithmetic for deep learning", 2016), so three functions
+//! cover six cases. They are computed with the features last, which XLA's CPU backend computes
+//! fast.
 //!
-//! Where a kernel has more features than there are positions to compute them at, as in the last
-//! stages of a network, turning the kernel round costs more than the sums: then the patches of the
-//! image are laid out instead, and all three are products of matrices with the kernel as it lies in
-//! memory (Chellapilla, Puri and Simard, "High performance convolutional neural networks for
-//! document processing", 2006).
+//! If a kernel has more features than there are output positions, as in the last stages of a
+//! network, transposing the kernel costs more than the sums. Then the patches of the image are laid
+//! out (im2col), and all three are matrix products with the kernel as it lies in memory
+//! (Chellapilla, Puri and Simard, "High performance convolutional neural networks for document
+//! processing", 2006).
 
 use fuseline::Tensor;
 use fuseline::nn::grad::Convolution;
@@ -25,7 +25,7 @@ pub(crate) static ROWS: &[Row] = &[
     Row { name: "convolution_backward", lower: convolution_backward },
 ];
 
-/// From features in the second dimension to features in the last, or back.
+/// Moves the features from the second to the last dimension, or back.
 fn moved(x: &Tensor, is_last: bool) -> Result<Tensor> {
     let rank = x.rank() as i64;
     let order: Vec<i64> = match is_last {
@@ -35,12 +35,12 @@ fn moved(x: &Tensor, is_last: bool) -> Result<Tensor> {
     Ok(x.transpose(&order)?)
 }
 
-/// Sizes of a tensor with its features last.
+/// The sizes of a tensor with its features last.
 fn moved_dims(dims: &[usize]) -> Vec<usize> {
     [&dims[..1], &dims[2..], &dims[1..2]].concat()
 }
 
-/// A kernel `[out, in, space..]` as `[space.., in, out]`.
+/// Transposes a kernel from `[out, in, space..]` to `[space.., in, out]`.
 fn turned(kernel: &Tensor) -> Result<Tensor> {
     let rank = kernel.rank() as i64;
     Ok(kernel.transpose(&(2..rank).chain([1, 0]).collect::<Vec<_>>())?)
@@ -50,14 +50,14 @@ fn turned_dims(dims: &[usize]) -> Vec<usize> {
     [&dims[2..], &[dims[1], dims[0]]].concat()
 }
 
-/// The same back.
+/// The inverse of `turned`.
 fn turned_back(kernel: &Tensor) -> Result<Tensor> {
     let rank = kernel.rank() as i64;
     Ok(kernel.transpose(&[rank - 1, rank - 2].into_iter().chain(0..rank - 2).collect::<Vec<_>>())?)
 }
 
-/// The window, and whether it is transposed: stride, padding, dilation, transposed, padding of the
-/// output, groups from an argument on.
+/// The window, and whether it is transposed. The arguments from `at` on are stride, padding,
+/// dilation, transposed, output padding, groups.
 fn window(call: &Call<'_>, at: usize, rank: usize) -> Result<(Convolution, bool)> {
     if rank < 3 {
         return unsupported("a convolution over no dimension");
@@ -74,8 +74,8 @@ fn window(call: &Call<'_>, at: usize, rank: usize) -> Result<(Convolution, bool)
     Ok((window, call.flag(at + 3)?))
 }
 
-/// A convolution as products of matrices: the image `[batch, in, space..]` as patches `[in * taps,
-/// batch * positions]`, the kernel as `[out, in * taps]`.
+/// A convolution as matrix products: the image `[batch, in, space..]` as patches
+/// `[in * taps, batch * positions]`, the kernel as `[out, in * taps]`.
 struct Patches {
     window: Window,
     /// Batch, input features, output features.
@@ -84,8 +84,7 @@ struct Patches {
 }
 
 impl Patches {
-    /// Of a convolution with these sizes of the image, the kernel and the result, if that is what
-    /// is better.
+    /// The patches for these sizes of image, kernel and result, if this method is better.
     fn of(convolution: &Convolution, image: &[usize], kernel: &[usize], result: &[usize]) -> Option<Patches> {
         let whole = |dims: &[usize]| dims[2..].iter().map(|&dim| dim as i64).collect::<Vec<i64>>();
         let window = Window {
@@ -102,12 +101,12 @@ impl Patches {
         is_better.then_some(Patches { window, batch: image[0], features: [image[1], kernel[0]] })
     }
 
-    /// Two sizes, and those of the positions.
+    /// Two sizes followed by those of the positions.
     fn with_positions(&self, first: &[usize]) -> Vec<usize> {
         first.iter().copied().chain(self.window.output.iter().map(|&size| size as usize)).collect()
     }
 
-    /// Sizes of the patches, apart: `[in, taps, batch, positions..]`.
+    /// The sizes of the patches with separate dimensions: `[in, taps, batch, positions..]`.
     fn dims(&self) -> Vec<usize> {
         let taps = self.window.size.iter().product::<i64>() as usize;
         self.with_positions(&[self.features[0], taps, self.batch])
@@ -128,7 +127,7 @@ impl Patches {
         Ok(all.transpose(&order)?.reshape(&self.matrix())?)
     }
 
-    /// The sum of patches where they overlap: the image's sizes.
+    /// Sums overlapping patches into the sizes of the image.
     fn put_back(&self, call: &Call<'_>, patches: &Tensor) -> Result<Tensor> {
         let apart = patches.reshape(&self.dims())?;
         let zero = call.constant(0.0, patches.dtype())?;
@@ -169,7 +168,7 @@ impl Patches {
     }
 }
 
-/// Nothing to sum over, or to sum: XLA has no such convolutions.
+/// XLA has no convolutions without summands or results.
 fn not_empty(tensors: &[&Tensor]) -> Result<()> {
     match tensors.iter().any(|tensor| tensor.shape().elems().0 == 0) {
         true => unsupported("a convolution of nothing"),
@@ -230,7 +229,7 @@ fn convolution_backward(call: &Call<'_>) -> Result<Results> {
                 let of_input = match is_transposed {
                     false => window.input_gradient(x_last.dims(), &kernel_last, &grad_last)?,
                     true => {
-                        // Padding of the output may have room for one more window.
+                        // Output padding may leave room for another window.
                         let all = window.apply(&grad_last, &kernel_last)?;
                         let limits: Vec<i64> = x_last.dims().iter().map(|&dim| dim as i64).collect();
                         all.slice(&vec![0; limits.len()], &limits, &vec![1; limits.len()])?
@@ -239,7 +238,7 @@ fn convolution_backward(call: &Call<'_>) -> Result<Results> {
                 give(moved(&of_input, true)?)?;
             }
             if mask[1] {
-                // What the window moves over is the result of a transposed convolution.
+                // A transposed convolution moves its window over its result.
                 let (wide, narrow) =
                     if is_transposed { (&grad_last, &x_last) } else { (&x_last, &grad_last) };
                 give(turned_back(&window.kernel_gradient(wide, &turned_dims(kernel.dims()), narrow)?)?)?;

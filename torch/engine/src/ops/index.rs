@@ -1,12 +1,12 @@
-//! Reading and writing at places that lists of indices name (`x[i, :, j]`), as NumPy's advanced
+//! Reads and writes at positions given by lists of indices (`x[i, :, j]`), like NumPy's advanced
 //! indexing.
 //!
-//! The indexed dimensions are brought to the front and made one; the lists are broadcast and become
-//! places in it. So a read is one gather of rows and a write one scatter. Truth values as indices
-//! name as many places as are true, which only their values say: those are decomposed.
+//! The indexed dimensions are moved to the front and merged. The lists are broadcast and become
+//! positions in the merged dimension, so a read is one gather of rows and a write one scatter.
+//! Masks are decomposed, since the number of positions depends on data.
 //!
-//! An index outside is moved inside by a read and left out by a write, where PyTorch's CPU has an
-//! error; so has the device where values are checked.
+//! A read clamps an index out of range, and a write skips it. PyTorch's CPU reports an error, and
+//! so does the device if values are checked.
 
 use fuseline::fusion::DType;
 use fuseline::{Tensor, unchecked};
@@ -32,7 +32,7 @@ pub(crate) static ROWS: &[Row] = &[
     },
 ];
 
-/// Has it checked, whatever is checked elsewhere, that a tensor of one element is not zero.
+/// Checks that a tensor of one element is not zero, even if other value checks are off.
 fn assert(call: &Call<'_>, rule: &str) -> Result<Results> {
     let x = call.tensor(0)?;
     if x.shape().elems().0 != 1 {
@@ -42,17 +42,17 @@ fn assert(call: &Call<'_>, rule: &str) -> Result<Results> {
     Ok(Results::new())
 }
 
-/// What a list of indices says of a tensor.
+/// How a list of indices selects from a tensor.
 struct Plan {
     /// The tensor's dimensions, the indexed ones first.
     order: Vec<i64>,
-    /// Sizes of the indexed ones as one, and of the others.
+    /// The merged size of the indexed dimensions, then the sizes of the others.
     rows: Vec<usize>,
-    /// Sizes that the lists broadcast to.
+    /// The sizes that the lists broadcast to.
     lists: Vec<usize>,
-    /// How many of the other dimensions come before those of the lists in the result.
+    /// How many of the other dimensions precede those of the lists in the result.
     before: usize,
-    /// A place in the first of the rows' sizes for each element of the lists: `[elements]`.
+    /// A position in the merged dimension for each element of the lists: `[elements]`.
     places: Tensor,
 }
 
@@ -100,23 +100,23 @@ impl Plan {
         })
     }
 
-    /// The tensor with the indexed dimensions as its first.
+    /// The tensor with the indexed dimensions merged at the front.
     fn rows(&self, x: &Tensor) -> Result<Tensor> {
         Ok(x.transpose(&self.order)?.reshape(&self.rows)?)
     }
 
-    /// The same back.
+    /// The inverse of `rows`.
     fn back(&self, rows: &Tensor, dims: &[usize]) -> Result<Tensor> {
         let turned: Vec<usize> = self.order.iter().map(|&axis| dims[axis as usize]).collect();
         Ok(rows.reshape(&turned)?.transpose(&inverse(&self.order))?)
     }
 
-    /// Sizes with those of the lists first.
+    /// The sizes with those of the lists first.
     fn listed(&self) -> Vec<usize> {
         [&self.lists, &self.rows[1..]].concat()
     }
 
-    /// From the lists' dimensions first to where they are in the result.
+    /// The permutation from the lists' dimensions first to their position in the result.
     fn placed(&self) -> Vec<i64> {
         let (lists, all) = (self.lists.len(), self.lists.len() + self.rows.len() - 1);
         let others = lists..lists + self.before;
@@ -135,7 +135,7 @@ fn index(call: &Call<'_>) -> Result<Results> {
     result(call, taken.transpose(&plan.placed())?)
 }
 
-/// Arguments: what is written to, indices, what is written, and whether it is added.
+/// Arguments: the target, indices, the source, and whether to accumulate.
 fn index_put(call: &Call<'_>) -> Result<Results> {
     let x = call.tensor(0)?;
     let plan = Plan::of(call, &x, "index_put")?;

@@ -1,9 +1,9 @@
-//! Factors of matrices, and systems that are solved by them: loops on the device
-//! (`fuseline::linalg`), with LAPACK's conventions.
+//! Matrix factorizations and solves: loops on the device (`fuseline::linalg`), with LAPACK's
+//! conventions.
 //!
-//! Pivots are the exchanges of rows, counted from 1; `info` is 0, or the first place (from 1) at
-//! which a factor is not what it should be. Asked to check for that (`check_errors`) a call is the
-//! CPU's: somebody waits for it then anyway. Complex matrices have factors by elimination only.
+//! Pivots are row exchanges, counted from 1. `info` is 0, or the first position, from 1, at which a
+//! factor is invalid. A call with `check_errors` goes to the CPU, since it waits anyway. Complex
+//! matrices have factors by elimination only.
 
 use fuseline::fusion::{DType, TensorType};
 use fuseline::linalg::{self, Lu, Triangular};
@@ -34,12 +34,12 @@ pub(crate) static ROWS: &[Row] = &[
     Row { name: "ormqr", lower: times_reflections },
 ];
 
-/// Results in the types that they have to have.
+/// Converts results to the types that PyTorch expects.
 fn results<'a>(call: &Call<'_>, parts: impl IntoIterator<Item = &'a Tensor>) -> Result<Results> {
     parts.into_iter().zip(call.outs).map(|(part, ty)| fitted(part, ty)).collect()
 }
 
-/// Zeros of the types of the results, if none of them has any elements.
+/// Zeros of the result types, if no result has elements.
 fn empty(call: &Call<'_>) -> Result<Option<Results>> {
     let is_empty = |ty: &TensorType| ty.elems().0 == 0;
     if !call.outs.iter().all(is_empty) {
@@ -71,13 +71,13 @@ fn transposed(x: &Tensor) -> Result<Tensor> {
     Ok(x.swap_axes(-1, -2)?)
 }
 
-/// Transposed and conjugated.
+/// The conjugate transpose.
 fn adjoint(x: &Tensor) -> Result<Tensor> {
     let x = transposed(x)?;
     Ok(if x.dtype().is_complex() { x.conj()? } else { x })
 }
 
-/// The first place, from 1, at which a row of truth values is true; 0 where none is.
+/// The first position, from 1, at which a row of booleans is true; 0 if there is none.
 fn first(call: &Call<'_>, flags: &Tensor) -> Result<Tensor> {
     let along = flags.rank() as i64 - 1;
     if flags.shape().elems().0 == 0 {
@@ -90,8 +90,8 @@ fn first(call: &Call<'_>, flags: &Tensor) -> Result<Tensor> {
         .select(&cast(&found, DType::I32)?, &call.stream.zeros(DType::I32, place.dims())?)?)
 }
 
-/// Arguments: the matrices, whether their upper triangle is read and the factor upper, whether
-/// errors are checked for.
+/// Arguments: the matrices, whether to read the upper triangle and return the upper factor, whether
+/// to check for errors.
 fn cholesky(call: &Call<'_>) -> Result<Results> {
     let a = call.tensor(0)?;
     no_checks(call, 2)?;
@@ -105,7 +105,7 @@ fn cholesky(call: &Call<'_>) -> Result<Results> {
     results(call, [&if is_upper { adjoint(&factor)? } else { factor }, &wrong])
 }
 
-/// Zeros: of results without elements, and of what says that nothing is wrong with them.
+/// Zeros: results without elements, and an `info` without errors.
 fn nothing_wrong(call: &Call<'_>) -> Result<Results> {
     call.outs.iter().map(|ty| Ok(call.stream.zeros(ty.dtype(), ty.sizes())?)).collect()
 }
@@ -114,7 +114,7 @@ fn from_factor(factor: &Tensor, right: &Tensor, is_upper: bool) -> Result<Tensor
     Ok(linalg::cholesky_solve(&if is_upper { adjoint(factor)? } else { factor.clone() }, right)?)
 }
 
-/// Arguments: the right side, the factor, whether it is the upper one.
+/// Arguments: the right-hand side, the factor, whether it is upper triangular.
 fn cholesky_solve(call: &Call<'_>) -> Result<Results> {
     if let Some(nothing) = empty(call)? {
         return Ok(nothing);
@@ -130,13 +130,13 @@ fn cholesky_inverse(call: &Call<'_>) -> Result<Results> {
     results(call, [&from_factor(&factor, &eye(call, &factor)?, call.flag_or(1, false)?)?])
 }
 
-/// As many matrices of ones on the diagonal as there are matrices of such sizes.
+/// Identity matrices, as many and as large as those of `like`.
 fn eye(call: &Call<'_>, like: &Tensor) -> Result<Tensor> {
     let [rows, columns] = sizes(like);
     stretched(&linalg::eye(call.stream, like.dtype(), rows, columns)?, like.dims())
 }
 
-/// The `x` with `a x = b`, or `x a = b`.
+/// Solves `a x = b`, or `x a = b`.
 fn triangular(a: &Tensor, b: &Tensor, is_left: bool, system: Triangular) -> Result<Tensor> {
     if is_left {
         return Ok(linalg::triangular_solve(a, b, system)?);
@@ -145,7 +145,7 @@ fn triangular(a: &Tensor, b: &Tensor, is_left: bool, system: Triangular) -> Resu
     transposed(&linalg::triangular_solve(a, &transposed(b)?, turned)?)
 }
 
-/// Arguments: `a`, `b`, whether `a` is an upper triangle, whether it is on the left, whether its
+/// Arguments: `a`, `b`, whether `a` is upper triangular, whether it is on the left, whether its
 /// diagonal is ones.
 fn solve_triangular(call: &Call<'_>) -> Result<Results> {
     if let Some(nothing) = empty(call)? {
@@ -156,7 +156,7 @@ fn solve_triangular(call: &Call<'_>) -> Result<Results> {
     results(call, [&triangular(&call.tensor(0)?, &call.tensor(1)?, call.flag_or(3, true)?, system)?])
 }
 
-/// Arguments: `b`, `a`, whether `a` is an upper triangle, whether it is turned around, whether its
+/// Arguments: `b`, `a`, whether `a` is upper triangular, whether it is transposed, whether its
 /// diagonal is ones. The second result is `a`.
 fn triangular_solve(call: &Call<'_>) -> Result<Results> {
     if let Some(nothing) = empty(call)? {
@@ -172,7 +172,7 @@ fn triangular_solve(call: &Call<'_>) -> Result<Results> {
     results(call, [&x, &stretched(&a, call.out(1)?.sizes())?])
 }
 
-/// Exchanges counted from 1, and where the upper factor is singular.
+/// Pivots counted from 1, and `info`, which says where the upper factor is singular.
 fn told(call: &Call<'_>, lu: &Lu) -> Result<[Tensor; 2]> {
     let least = lu.factors.narrow(-1, 0, lu.pivots.dims()[lu.pivots.rank() - 1] as i64)?;
     let diagonal = least.narrow(-2, 0, least.dims()[least.rank() - 1] as i64)?.diagonal(-2, -1)?;
@@ -180,7 +180,7 @@ fn told(call: &Call<'_>, lu: &Lu) -> Result<[Tensor; 2]> {
     Ok([lu.pivots.add(&number(call, 1.0, &lu.pivots)?)?, first(call, &singular)?])
 }
 
-/// Arguments: the matrices, whether rows are exchanged, whether errors are checked for.
+/// Arguments: the matrices, whether to pivot, whether to check for errors.
 fn lu_factor(call: &Call<'_>) -> Result<Results> {
     let a = call.tensor(0)?;
     no_checks(call, 2)?;
@@ -201,7 +201,7 @@ fn permutation_matrix(call: &Call<'_>, permutation: &Tensor, ty: &TensorType) ->
     cast(&rows.equal(&stretched(&permutation.unsqueeze(-2)?, ty.sizes())?)?, ty.dtype())
 }
 
-/// The lower factor, with ones on its diagonal, and the upper one.
+/// The unit lower triangular factor and the upper one.
 fn triangles(call: &Call<'_>, factors: &Tensor) -> Result<[Tensor; 2]> {
     let [rows, columns] = sizes(factors);
     let least = rows.min(columns) as i64;
@@ -222,7 +222,7 @@ fn lu(call: &Call<'_>) -> Result<Results> {
     results(call, [&permutation_matrix(call, &lu.permutation, call.out(0)?)?, &lower, &upper])
 }
 
-/// The order of so many rows after exchanges that are counted from 1: `[batch..., rows]`.
+/// The row order after pivots that are counted from 1: `[batch..., rows]`.
 fn permuted(call: &Call<'_>, pivots: &Tensor, rows: usize) -> Result<Tensor> {
     let mut dims = pivots.dims().to_vec();
     let rounds = dims.pop().unwrap_or(0);
@@ -234,7 +234,7 @@ fn permuted(call: &Call<'_>, pivots: &Tensor, rows: usize) -> Result<Tensor> {
     }
     let zero = call.stream.zeros(DType::I32, &[])?;
     let exchanges = pivots.sub(&number(call, 1.0, pivots)?)?;
-    // The element of a list at a place, as a list of one.
+    // The element of a list at a position, as a list of one.
     let at = |list: &Tensor, is_there: &Tensor| is_there.select(list, &zero)?.sum(&[last])?.unsqueeze(-1);
     Ok(call.stream.for_range(0..i32::try_from(rounds).unwrap_or(i32::MAX), place.clone(), |k, order| {
         let pivot = at(&exchanges, &turns.equal(&k)?)?;
@@ -244,8 +244,8 @@ fn permuted(call: &Call<'_>, pivots: &Tensor, rows: usize) -> Result<Tensor> {
     })?)
 }
 
-/// Arguments: factors, exchanges, whether the one and whether the other are unpacked; those that
-/// are not are empty.
+/// Arguments: factors, pivots, whether to unpack the factors, whether to unpack the pivots. Results
+/// that are not unpacked are empty.
 fn lu_unpack(call: &Call<'_>) -> Result<Results> {
     if let Some(nothing) = empty(call)? {
         return Ok(nothing);
@@ -268,13 +268,13 @@ fn lu_unpack(call: &Call<'_>) -> Result<Results> {
     results(call, &parts)
 }
 
-/// The rows of matrices in an order.
+/// Permutes the rows of matrices.
 fn in_order(order: &Tensor, x: &Tensor) -> Result<Tensor> {
     let order = stretched(&order.unsqueeze(-1)?, x.dims())?;
     Ok(unchecked(|| x.take_along(&order, -2))?)
 }
 
-/// Arguments: factors, exchanges, `b`, whether `a` is on the left, whether it is its adjoint.
+/// Arguments: factors, pivots, `b`, whether `a` is on the left, whether to use its adjoint.
 fn lu_solve(call: &Call<'_>) -> Result<Results> {
     if let Some(nothing) = empty(call)? {
         return Ok(nothing);
@@ -332,7 +332,7 @@ fn qr(call: &Call<'_>) -> Result<Results> {
     results(call, [&q, &r])
 }
 
-/// Orthonormal columns, and as many more as make them a basis.
+/// Extends orthonormal columns to a basis.
 fn completed(call: &Call<'_>, u: &Tensor) -> Result<Tensor> {
     let [rows, columns] = sizes(u);
     if columns == 0 {
@@ -345,7 +345,7 @@ fn completed(call: &Call<'_>, u: &Tensor) -> Result<Tensor> {
     Ok(Tensor::concatenate(&[u, &more], -1)?)
 }
 
-/// Arguments: the matrices, whether the vectors are bases, whether there are vectors at all.
+/// Arguments: the matrices, whether the vectors form full bases, whether to compute vectors.
 fn svd(call: &Call<'_>) -> Result<Results> {
     if let Some(nothing) = empty(call)? {
         return Ok(nothing);
@@ -365,7 +365,7 @@ fn svd(call: &Call<'_>) -> Result<Results> {
     results(call, [&completed(call, &found.u)?, &found.s, &transposed(&v)?])
 }
 
-/// Arguments: the matrices, the triangle that is read, whether there are vectors.
+/// Arguments: the matrices, the triangle to read, whether to compute vectors.
 fn eigh(call: &Call<'_>) -> Result<Results> {
     if let Some(nothing) = empty(call)? {
         return Ok(nothing);
@@ -382,14 +382,15 @@ fn eigh(call: &Call<'_>) -> Result<Results> {
     results(call, [&found.values, &vectors])
 }
 
-/// Terms of the series of `exp`, and up to which norm they are enough (Al-Mohy and Higham,
-/// "Computing the action of the matrix exponential", 2011).
+/// The number of terms of the series of `exp`, and the norm up to which they suffice (Al-Mohy and
+/// Higham, "Computing the action of the matrix exponential", 2011).
 const TERMS: i32 = 18;
 const ENOUGH: (f64, f64) = (3.010066, 1.090864);
-/// Halvings after which every finite matrix is small.
+/// The number of halvings that makes every finite matrix small.
 const HALVINGS: f64 = 1100.0;
 
-/// By its series for a matrix that is halved until it is small, which is squared as often.
+/// Scaling and squaring: halves the matrix until it is small, sums the series, and squares as
+/// often.
 fn matrix_exp(call: &Call<'_>) -> Result<Results> {
     if let Some(nothing) = empty(call)? {
         return Ok(nothing);
@@ -420,7 +421,7 @@ fn matrix_exp(call: &Call<'_>) -> Result<Results> {
     let small = a.mul(&cast(&scale, a.dtype())?)?;
     let unit = eye(call, &a)?;
     let last = call.stream.scalar(TERMS);
-    // From the last term to the first.
+    // Horner's method, from the last term to the first.
     let sum = call.stream.for_range(0..TERMS, unit.clone(), |k, sum| {
         let divisor = last.sub(&k)?.convert(a.dtype())?;
         small.matmul(&sum)?.div(&divisor)?.add(&unit)
@@ -433,8 +434,8 @@ fn matrix_exp(call: &Call<'_>) -> Result<Results> {
     results(call, [&value])
 }
 
-/// What reflections do to matrices from the left, the last first or the first first: `1 - tau v
-/// v^H` each, or that adjoint.
+/// Applies reflections `1 - tau v v^H`, or their adjoints, to matrices from the left, starting with
+/// the last or the first one.
 fn reflected(
     call: &Call<'_>,
     vectors: &Tensor,
@@ -461,7 +462,7 @@ fn reflected(
     })?)
 }
 
-/// Arguments: matrices whose columns below the diagonal are reflections, and their factors.
+/// Arguments: matrices whose columns below the diagonal are reflections, and the factors `tau`.
 fn householder_product(call: &Call<'_>) -> Result<Results> {
     if let Some(nothing) = empty(call)? {
         return Ok(nothing);
@@ -471,7 +472,7 @@ fn householder_product(call: &Call<'_>) -> Result<Results> {
 }
 
 /// Arguments: reflections, their factors, other matrices, whether the product is on their left,
-/// whether it is its adjoint.
+/// whether to use its adjoint.
 fn times_reflections(call: &Call<'_>) -> Result<Results> {
     if let Some(nothing) = empty(call)? {
         return Ok(nothing);

@@ -1,8 +1,8 @@
-//! The op table: which ATen overloads are lowered, and how.
+//! The op table: which ATen overloads have a lowering, and which.
 //!
-//! A row names an overload in its functional form (`add.Tensor`); the shim makes in-place and
-//! `out=` forms of it. A lowering gets its arguments by their places in the schema, and gives
-//! results of the types that PyTorch infers; see [`crate::call`].
+//! A row names an overload in its functional form (`add.Tensor`); the shim derives in-place and
+//! `out=` forms. A lowering gets its arguments by position in the schema and returns results of the
+//! types that PyTorch infers; see [`crate::call`].
 
 mod arithmetic;
 mod attention;
@@ -47,12 +47,12 @@ pub static TABLE: &[&[Row]] = &[
     scatter::ROWS,
 ];
 
-/// All rows. A row's place here is its number at the border.
+/// All rows. The position of a row is its number at the C boundary.
 pub fn rows() -> impl Iterator<Item = &'static Row> {
     TABLE.iter().copied().flatten()
 }
 
-/// The value in another element type; to `bool` by whether it is not zero, as PyTorch converts.
+/// Converts a value to another element type. Conversion to `bool` tests for nonzero, as in PyTorch.
 ///
 /// # Errors
 /// Those of the engine.
@@ -96,10 +96,10 @@ pub(crate) fn mean_and_deviations(call: &Call<'_>, x: &Tensor, axes: &[i64]) -> 
     Ok((mean.add(&shift)?, below(&rough, &shift)?))
 }
 
-/// The value in a shape that it broadcasts to.
+/// Broadcasts a value to a shape.
 ///
 /// # Errors
-/// When it does not.
+/// If it does not broadcast.
 pub(crate) fn stretched(value: &Tensor, dims: &[usize]) -> Result<Tensor> {
     if value.dims() == dims {
         return Ok(value.clone());
@@ -107,10 +107,10 @@ pub(crate) fn stretched(value: &Tensor, dims: &[usize]) -> Result<Tensor> {
     Ok(value.broadcast_to(dims)?)
 }
 
-/// The value with the type of a result.
+/// Reshapes and converts a value to the type of a result.
 ///
 /// # Errors
-/// When it has another number of elements.
+/// If the number of elements differs.
 pub(crate) fn fitted(value: &Tensor, ty: &TensorType) -> Result<Tensor> {
     let value = cast(value, ty.dtype())?;
     if value.dims() == ty.sizes() {
@@ -119,10 +119,10 @@ pub(crate) fn fitted(value: &Tensor, ty: &TensorType) -> Result<Tensor> {
     Ok(value.reshape(ty.sizes())?)
 }
 
-/// An argument as a tensor of a type: a number is lifted.
+/// Returns an argument as a tensor of a type. A number is lifted.
 ///
 /// # Errors
-/// When it is neither.
+/// If it is neither.
 pub(crate) fn as_type(call: &Call<'_>, at: usize, dtype: DType) -> Result<Tensor> {
     match call.arg(at) {
         crate::call::Arg::Tensor(tensor) => cast(tensor, dtype),
@@ -130,16 +130,16 @@ pub(crate) fn as_type(call: &Call<'_>, at: usize, dtype: DType) -> Result<Tensor
     }
 }
 
-/// Both operands of a binary op, in the type of the result and in its shape.
+/// Returns both operands of a binary op, in the type and shape of the result.
 ///
 /// # Errors
-/// When they do not broadcast.
+/// If they do not broadcast.
 pub(crate) fn pair(call: &Call<'_>, dtype: DType) -> Result<(Tensor, Tensor)> {
     let dims = call.out(0)?.sizes();
     Ok((stretched(&as_type(call, 0, dtype)?, dims)?, stretched(&as_type(call, 1, dtype)?, dims)?))
 }
 
-/// A number in the place of each element of a tensor, lifted.
+/// A lifted number, broadcast to the shape of a tensor.
 ///
 /// # Errors
 /// As [`Call::constant`].
@@ -147,23 +147,23 @@ pub(crate) fn number(call: &Call<'_>, value: f64, like: &Tensor) -> Result<Tenso
     stretched(&call.constant(value, like.dtype())?, like.dims())
 }
 
-/// A tensor times a number; by one nothing is recorded.
+/// A tensor times a number. A factor of one records nothing.
 pub(crate) fn times(call: &Call<'_>, x: Tensor, factor: f64) -> Result<Tensor> {
     if factor == 1.0 { Ok(x) } else { Ok(x.mul(&number(call, factor, &x)?)?) }
 }
 
-/// All elements in row-major order.
+/// All elements in row-major order, in one dimension.
 pub(crate) fn flat(x: &Tensor) -> Result<Tensor> {
     if x.rank() == 1 { Ok(x.clone()) } else { Ok(x.reshape(&[x.shape().elems().get()])?) }
 }
 
-/// With one dimension where there was none.
+/// Gives a rank-0 tensor one dimension.
 pub(crate) fn at_least_1d(x: &Tensor) -> Result<Tensor> {
     if x.rank() == 0 { flat(x) } else { Ok(x.clone()) }
 }
 
-/// Writes rows at places of the first dimension: one row for each place, combined with what is
-/// there. Whether there are such places is seen to before.
+/// Writes rows at positions in the first dimension: one row for each position, combined with the
+/// old one. The caller checks the positions.
 pub(crate) fn put(
     rows: &Tensor,
     places: &Tensor,
@@ -182,7 +182,7 @@ pub(crate) fn put(
     Ok(unchecked(|| Tensor::scatter_with(rows, &places, new, dims, combine))?)
 }
 
-/// The permutation that undoes another.
+/// The inverse of a permutation.
 pub(crate) fn inverse(order: &[i64]) -> Vec<i64> {
     let mut back = vec![0; order.len()];
     for (to, &from) in order.iter().enumerate() {
@@ -191,13 +191,13 @@ pub(crate) fn inverse(order: &[i64]) -> Vec<i64> {
     back
 }
 
-/// An axis that may be counted from the end.
+/// Resolves an axis that may be counted from the end.
 pub(crate) fn axis(at: i64, rank: usize) -> usize {
     let rank = rank.max(1) as i64;
     (if at < 0 { at + rank } else { at }).clamp(0, rank - 1) as usize
 }
 
-/// A result in the type that it has to have.
+/// Returns a value converted to the result's type.
 ///
 /// # Errors
 /// Those of the engine.

@@ -77,14 +77,14 @@ fn backward_along(
     result(call, op(&at_least_1d(&grad)?, &at_least_1d(&y)?, along)?)
 }
 
-/// The gradient times a derivative that follows from the result.
+/// The gradient times a derivative that is a function of the result.
 fn derivative(call: &Call<'_>, op: fn(&Tensor, &Tensor) -> fuseline::Result<Tensor>) -> Result<Results> {
     let (grad, y) = (float(call, 0)?, float(call, 1)?);
     let one = number(call, 1.0, &y)?;
     result(call, grad.mul(&op(&y, &one)?)?)
 }
 
-/// The same of the operand.
+/// A gradient that is a function of the operand and the gradient.
 fn derivative_of_input(
     call: &Call<'_>,
     op: fn(&Tensor, &Tensor) -> fuseline::Result<Tensor>,
@@ -100,14 +100,14 @@ fn is_tanh(call: &Call<'_>, at: usize) -> Result<bool> {
 fn threshold_backward(call: &Call<'_>) -> Result<Results> {
     let (grad, x) = (call.tensor(0)?, call.tensor(1)?);
     let limit = stretched(&call.number(2, x.dtype())?, x.dims())?;
-    // Where it is NaN the gradient passes, as in PyTorch.
+    // The gradient passes where the operand is NaN, as in PyTorch.
     let stops = x.less_equal(&limit)?;
     result(call, stops.select(&number(call, 0.0, &grad)?, &grad)?)
 }
 
-/// What a target says of each element: whether it counts, its class in bounds, its weight.
+/// The weights of the targets.
 struct Targets {
-    /// One at the class of each, as floats; zeros where it does not count.
+    /// The class weight at the class of each element, zero elsewhere and for ignored elements.
     weights: Tensor,
     /// Sum of the weights.
     total: Tensor,
@@ -131,7 +131,7 @@ fn targets(
         let first = number(call, 0.0, &target)?;
         is_ignored.select(&first, &target)?.check_indices(classes, "nll_loss")?;
     }
-    // One that names no class, as what is ignored does, is one of zeros.
+    // A target that is no class, such as the ignored index, becomes a row of zeros.
     let mut weights = unchecked(|| target.one_hot(classes, scores.dtype()))?;
     if let Some(weight) = call.maybe_tensor(weight)? {
         weights = weights.mul(&cast(&weight, scores.dtype())?.broadcast_to(weights.dims())?)?;
@@ -146,7 +146,7 @@ fn targets(
 fn nll(call: &Call<'_>) -> Result<Results> {
     let scores = float(call, 0)?;
     let Targets { weights, total } = targets(call, &scores, 1, 2, 4, true)?;
-    // Where a score is infinite and does not count, it counts nothing.
+    // An infinite score that is ignored must not contribute.
     let zero = number(call, 0.0, &weights)?;
     let counts = weights.not_equal(&zero)?;
     let losses = counts.select(&scores.mul(&weights)?.neg()?, &zero)?;
@@ -168,13 +168,13 @@ fn nll_backward(call: &Call<'_>) -> Result<Results> {
         1 => grad.div(&cast(&call.tensor(6)?, grad.dtype())?)?.broadcast_to(weights.dims())?,
         _ => grad.broadcast_to(weights.dims())?,
     };
-    // A loss of nothing is NaN and its gradient zero.
+    // The loss of no elements is NaN and its gradient zero.
     let zero = number(call, 0.0, &weights)?;
     let value = weights.not_equal(&zero)?.select(&weights.mul(&grad)?.neg()?, &zero)?;
     result(call, value)
 }
 
-/// Sizes as rows of what is normalised together: how many rows, and how many elements each has.
+/// The sizes as rows that are normalized together: the number of rows and of elements in each.
 fn rows(dims: &[usize], normalized: usize) -> [usize; 2] {
     let (outer, inner) = dims.split_at(dims.len() - normalized);
     [outer.iter().product(), inner.iter().product()]
@@ -212,8 +212,8 @@ fn layer_norm(call: &Call<'_>) -> Result<Results> {
     ]))
 }
 
-/// Arguments: the batch, factors and summands of channels, the sizes `[batch, channels, places]`,
-/// how many groups there are, what is added to variances.
+/// Arguments: the batch, scales and biases of channels, the sizes `[batch, channels, positions]`,
+/// the number of groups, the epsilon added to variances.
 fn group_norm(call: &Call<'_>) -> Result<Results> {
     let input = float(call, 0)?;
     let [batch, channels, places] = [3, 4, 5].map(|at| call.int(at).map(|size| size as usize));
@@ -259,7 +259,7 @@ fn layer_norm_backward(call: &Call<'_>) -> Result<Results> {
     masked(call, 7, parts)
 }
 
-/// The gradients that are asked for, in the types that they have to have: one that is not has none.
+/// The requested gradients in their result types. One that is not requested has no type.
 fn masked(call: &Call<'_>, mask: usize, parts: [Tensor; 3]) -> Result<Results> {
     let asked = asked(call, mask)?;
     let parts = parts.iter().zip(asked).filter(|(_, is_asked)| *is_asked);
@@ -273,7 +273,7 @@ pub(super) fn asked(call: &Call<'_>, mask: usize) -> Result<[bool; 3]> {
     }
 }
 
-/// Sizes of an image batch as `[outer, channels, inner]`.
+/// The sizes of an image batch as `[outer, channels, inner]`.
 fn channels(dims: &[usize]) -> [usize; 3] {
     [dims[0], dims[1], dims[2..].iter().product()]
 }
@@ -282,8 +282,8 @@ pub(super) fn per_channel(part: &Tensor, dims: &[usize]) -> Result<Tensor> {
     Ok(part.broadcast_in_dim(dims, &[1])?)
 }
 
-/// The new running statistics follow the three results: the schema does not say that they are
-/// written to.
+/// The new running statistics follow the three results, because the schema does not say that they
+/// are written.
 fn batch_norm(call: &Call<'_>) -> Result<Results> {
     let input = float(call, 0)?;
     if input.rank() < 2 {
@@ -319,7 +319,7 @@ fn batch_norm(call: &Call<'_>) -> Result<Results> {
             y = op(&y, &per_channel(&cast(&part, dtype)?, &dims)?)?;
         }
     }
-    // In evaluation nothing is saved.
+    // Evaluation saves nothing.
     let mut results: Results = SmallVec::from_iter([fitted(&y, call.out(0)?)?]);
     for (at, part) in [(1, &mean), (2, &rstd)] {
         let ty = call.out(at)?;
@@ -373,7 +373,7 @@ fn batch_norm_backward(call: &Call<'_>) -> Result<Results> {
     masked(call, 9, [of_input.mul(&spread(&scale)?)?, of_weight, of_bias])
 }
 
-/// Indices that count from the end counted from the beginning.
+/// Converts indices that count from the end.
 fn index_select(call: &Call<'_>) -> Result<Results> {
     let (x, index) = (call.tensor(0)?, call.tensor(2)?);
     if x.rank() == 0 {
@@ -397,6 +397,6 @@ fn embedding_backward(call: &Call<'_>) -> Result<Results> {
         grad = is_padding.select(&number(call, 0.0, &grad)?, &grad)?;
     }
     let words = usize::try_from(call.int(2)?).unwrap_or_default();
-    // They are inside, or the forward op has said so.
+    // The forward op has checked the indices.
     result(call, unchecked(|| nn::grad::embedding(words, &indices, &grad))?)
 }

@@ -1,4 +1,4 @@
-//! Extremes with their places, sorting, gathering; sums of powers; what moves elements.
+//! Extremes with their positions, sorting, gathering, norms and variances, and data movement.
 
 use fuseline::fusion::DType;
 use fuseline::{Order, Tensor, unchecked};
@@ -111,7 +111,7 @@ fn is_positive(call: &Call<'_>, x: &Tensor) -> Result<Tensor> {
     Ok(x.greater(&number(call, 0.0, x)?)?)
 }
 
-/// Where there is nothing to choose from PyTorch has an error, which the CPU tells.
+/// An empty tensor is an error, which the CPU reports.
 fn not_empty(x: &Tensor) -> Result<()> {
     if x.shape().elems().0 == 0 { unsupported("an extreme of nothing") } else { Ok(()) }
 }
@@ -131,7 +131,7 @@ fn extreme(
     ]))
 }
 
-/// The first of equal ones, and a NaN before every number.
+/// The first of equal elements, and NaN before every number.
 fn place(call: &Call<'_>, op: fn(&Tensor, i64) -> fuseline::Result<Tensor>) -> Result<Results> {
     let x = call.tensor(0)?;
     not_empty(&x)?;
@@ -145,8 +145,8 @@ fn place(call: &Call<'_>, op: fn(&Tensor, i64) -> fuseline::Result<Tensor>) -> R
     result(call, op(&x, along)?)
 }
 
-/// The elements in order along a dimension, with their places: NaN is above every number, and equal
-/// ones keep their order.
+/// Sorts the elements along a dimension and returns their positions. NaN is above every number, and
+/// the sort is stable.
 fn sorted(x: &Tensor, along: i64, is_descending: bool) -> Result<(Tensor, Tensor)> {
     if x.dtype() == DType::Bool {
         let (values, places) = sorted(&cast(x, DType::I8)?, along, is_descending)?;
@@ -156,7 +156,7 @@ fn sorted(x: &Tensor, along: i64, is_descending: bool) -> Result<(Tensor, Tensor
         let order = if is_descending { Order::Descending } else { Order::Ascending };
         return Ok(x.sort_with_places(along, order)?);
     }
-    // Back to front twice, since a NaN comes last in the engine's order of either direction.
+    // Reversed twice, because the engine sorts NaN last in either direction.
     let (values, places) = x.reverse(&[along])?.sort_with_places(along, Order::Ascending)?;
     let last = x.on_stream().scalar(x.dims()[along as usize] as i32 - 1).broadcast_to(places.dims())?;
     Ok((values.reverse(&[along])?, last.sub(&places)?.reverse(&[along])?))
@@ -166,7 +166,7 @@ fn values_and_places(call: &Call<'_>, values: &Tensor, places: &Tensor) -> Resul
     Ok(SmallVec::from_iter([fitted(values, call.out(0)?)?, fitted(places, call.out(1)?)?]))
 }
 
-/// Arguments: whether it is stable, which it always is; the dimension; whether it descends.
+/// Arguments: whether the sort is stable, which it always is; the dimension; whether it descends.
 fn sort(call: &Call<'_>) -> Result<Results> {
     let x = at_least_1d(&call.tensor(0)?)?;
     if x.dtype().is_complex() {
@@ -176,8 +176,8 @@ fn sort(call: &Call<'_>) -> Result<Results> {
     values_and_places(call, &values, &places)
 }
 
-/// The largest or the smallest, in order; PyTorch leaves open which of equal ones, and in what
-/// order where it is not asked for.
+/// The largest or smallest elements, in order. PyTorch leaves open which of equal elements is
+/// returned, and the order of an unsorted result.
 fn topk(call: &Call<'_>) -> Result<Results> {
     let x = at_least_1d(&call.tensor(0)?)?;
     let along = axis(call.int_or(2, -1)?, x.rank()) as i64;
@@ -191,8 +191,8 @@ fn topk(call: &Call<'_>) -> Result<Results> {
     values_and_places(call, &values.narrow(along, 0, count)?, &places.narrow(along, 0, count)?)
 }
 
-/// Which place in ascending order is asked for: the `k`-th, or the lower one in the middle, of all
-/// or of those that are numbers.
+/// A position in ascending order: the `k`-th, or the lower middle of all elements or of those that
+/// are not NaN.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Rank {
     At(i64),
@@ -200,8 +200,8 @@ enum Rank {
     MiddleOfNumbers,
 }
 
-/// One element of those along a dimension, which is one long then, and its place. A NaN that counts
-/// is the middle.
+/// Selects one element along a dimension, which then has size one, and its position. Where NaN
+/// counts, it is the median.
 fn ranked(call: &Call<'_>, x: &Tensor, along: i64, rank: Rank) -> Result<(Tensor, Tensor)> {
     not_empty(x)?;
     let (values, places) = sorted(x, along, false)?;
@@ -227,7 +227,7 @@ fn ranked(call: &Call<'_>, x: &Tensor, along: i64, rank: Rank) -> Result<(Tensor
     taken(&values, &places, &at, along)
 }
 
-/// The elements of both at places that exist.
+/// Both tensors at positions that exist.
 fn taken(values: &Tensor, places: &Tensor, at: &Tensor, along: i64) -> Result<(Tensor, Tensor)> {
     Ok(unchecked(|| {
         Ok::<_, fuseline::Error>((values.take_along(at, along)?, places.take_along(at, along)?))
@@ -246,7 +246,7 @@ fn ranked_along(call: &Call<'_>, at: usize, rank: Rank) -> Result<Results> {
     values_and_places(call, &values, &places)
 }
 
-/// The most frequent element along a dimension, the least of several, and the last of its places.
+/// The most frequent element along a dimension, the smallest if several tie, and its last position.
 fn mode(call: &Call<'_>) -> Result<Results> {
     let x = at_least_1d(&call.tensor(0)?)?;
     not_empty(&x)?;
@@ -258,7 +258,7 @@ fn mode(call: &Call<'_>) -> Result<Results> {
     let (values, places) = sorted(&x, along, false)?;
     let turns = call.stream.iota(DType::I32, x.dims(), along)?;
     let zero = call.stream.zeros(DType::I32, x.dims())?;
-    // How long the run of equal elements is up to each.
+    // The length of the run of equal elements up to each element.
     let is_new = values.narrow(along, 1, size)?.not_equal(&values.narrow(along, 0, size - 1)?)?;
     let first = values.narrow(along, 0, 1)?;
     let is_new = Tensor::concatenate(&[&call.stream.zeros(DType::Bool, first.dims())?, &is_new], along)?;
@@ -268,7 +268,7 @@ fn mode(call: &Call<'_>) -> Result<Results> {
     values_and_places(call, &values, &places)
 }
 
-/// The greatest so far, or the least, and the last place where it was.
+/// The running maximum or minimum, and its last position so far.
 fn running(call: &Call<'_>, op: fn(&Tensor, i64) -> fuseline::Result<Tensor>) -> Result<Results> {
     let x = at_least_1d(&call.tensor(0)?)?;
     if x.shape().elems().0 == 0 || x.dtype() == DType::Bool {
@@ -282,8 +282,7 @@ fn running(call: &Call<'_>, op: fn(&Tensor, i64) -> fuseline::Result<Tensor>) ->
     values_and_places(call, &best, &places)
 }
 
-/// The indices may be of fewer places than the tensor in the other dimensions: what is beyond is
-/// cut off.
+/// The index tensor may be smaller than the tensor in the other dimensions; the rest is cropped.
 fn gather(call: &Call<'_>) -> Result<Results> {
     let (x, index) = (at_least_1d(&call.tensor(0)?)?, at_least_1d(&call.tensor(2)?)?);
     let ty = call.out(0)?;
@@ -303,7 +302,7 @@ fn gather(call: &Call<'_>) -> Result<Results> {
     result(call, unchecked(|| cut.take_along(&index, along as i64))?)
 }
 
-/// Around each of some dimensions, or of all elements in their order.
+/// Rotates along some dimensions, or all elements in row-major order.
 fn roll(call: &Call<'_>) -> Result<Results> {
     let mut x = call.tensor(0)?;
     let (shifts, axes) = (call.ints(1)?, call.ints(2)?);
@@ -330,7 +329,7 @@ fn rolled(x: &Tensor, shift: i64, along: usize) -> Result<Tensor> {
     Ok(Tensor::concatenate(&[&x.narrow(along, cut, size)?, &x.narrow(along, 0, cut)?], along)?)
 }
 
-/// Variance or deviation with a correction, with the mean behind it if that is asked for too.
+/// Variance or standard deviation with a correction, followed by the mean if requested.
 fn spread(call: &Call<'_>, is_root: bool, has_mean: bool) -> Result<Results> {
     let given = call.tensor(0)?;
     if !given.dtype().is_float() {
@@ -342,7 +341,7 @@ fn spread(call: &Call<'_>, is_root: bool, has_mean: bool) -> Result<Results> {
     let correction = if call.is_none(2) { 1.0 } else { call.float(2)? };
     let (mean, deviations) = mean_and_deviations(call, &x, &axes)?;
     let squares = deviations.square()?.sum(&axes)?;
-    // Of too few elements it is NaN or infinite, never negative.
+    // With too few elements it is NaN or infinite, never negative.
     let mut value = squares.div(&number(call, (count as f64 - correction).max(0.0), &squares)?)?;
     if is_root {
         value = value.sqrt()?;

@@ -1,9 +1,9 @@
-//! The maximum of a window that moves over the last two dimensions, with the place of each, and its
+//! Maximum pooling over the last two dimensions, with the position of each maximum, and its
 //! gradient.
 //!
-//! The window is taken apart ([`super::window`]) and the maximum taken from slice to slice:
-//! elementwise ops, which are fused. So a place is known without a search, and the gradient is the
-//! slices put back.
+//! The window is split into slices ([`super::window`]) and the maximum is taken slice by slice.
+//! These are elementwise ops, which fuse. So no search finds the positions, and the gradient adds
+//! the slices back.
 
 use fuseline::Tensor;
 use fuseline::fusion::DType;
@@ -19,7 +19,7 @@ pub(crate) static ROWS: &[Row] = &[
     Row { name: "max_pool2d_with_indices_backward", lower: max_pool_backward },
 ];
 
-/// From the arguments behind `at`, which is the size: height and width of each.
+/// The window whose size is argument `at`: height and width of each parameter.
 fn window(call: &Call<'_>, at: usize, input: &[usize], output: &[usize]) -> Result<Window> {
     let both = |at: usize, otherwise: &[i64]| -> Result<Vec<i64>> {
         Ok(match *call.ints(at)?.as_slice() {
@@ -47,7 +47,7 @@ fn window(call: &Call<'_>, at: usize, input: &[usize], output: &[usize]) -> Resu
     })
 }
 
-/// Where in the input the element of each window at a place lies, in row-major order.
+/// The row-major position in the input of each window's element at `place`.
 fn positions(call: &Call<'_>, window: &Window, dims: &[usize], place: &[i64]) -> Result<Tensor> {
     let mut along: SmallVec<[Tensor; 2]> = SmallVec::new();
     for (axis, place) in place.iter().enumerate() {
@@ -60,7 +60,7 @@ fn positions(call: &Call<'_>, window: &Window, dims: &[usize], place: &[i64]) ->
     Ok(along[0].mul(&width)?.add(&along[1])?)
 }
 
-/// A NaN is above every number, and of equal ones the first counts, as in PyTorch.
+/// NaN is above every number, and the first of equal elements counts, as in PyTorch.
 fn max_pool(call: &Call<'_>) -> Result<Results> {
     let x = call.tensor(0)?;
     let ty = call.out(0)?;

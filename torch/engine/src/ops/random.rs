@@ -1,8 +1,8 @@
-//! Random numbers: a counter-based generator (Threefry, Salmon et al. 2011) from a seed and the
-//! number of the call.
+//! Random numbers from a counter-based generator (Threefry, Salmon et al. 2011), by seed and call
+//! number.
 //!
-//! The shim passes both in the place of the generator, and they are lifted: another seed, or the
-//! next call, is not another program. They are other numbers than the CPU's generator gives for the
+//! The shim passes both in place of the generator. They are lifted, so another seed or the next
+//! call does not change the program. The numbers differ from those of the CPU's generator for the
 //! same seed, as on every device.
 
 use fuseline::Tensor;
@@ -88,7 +88,7 @@ pub(crate) static ROWS: &[Row] = &[
             let rate = call.float(1)?;
             holds(rate > 0.0, || format!("exponential_ expects lambda > 0.0, but found lambda={rate}"))?;
             let standard = generator(call, 2)?.exponential(wide, ty.sizes())?;
-            // A division by itself has the same bits wherever it stands.
+            // A division by itself has the same bits in every context.
             result(call, standard.div(&stretched(&call.number(1, wide)?, ty.sizes())?)?)
         },
     },
@@ -138,7 +138,7 @@ fn generator(call: &Call<'_>, at: usize) -> Result<Generator> {
     Ok(Generator::from_state(state)?)
 }
 
-/// Ones with the probabilities that a tensor has.
+/// Bernoulli trials with a tensor of probabilities.
 fn trials(call: &Call<'_>, probability: &Tensor, at: usize) -> Result<Results> {
     let dims = call.out(0)?.sizes();
     let wide = if probability.dtype() == DType::F64 { DType::F64 } else { DType::F32 };
@@ -151,8 +151,8 @@ fn trials(call: &Call<'_>, probability: &Tensor, at: usize) -> Result<Results> {
     result(call, unit.less(&stretched(&cast(probability, wide)?, dims)?)?)
 }
 
-/// Whole numbers from one on and below another; without limits, those that the type has, of floats
-/// all that are exact.
+/// Integers from `start` to below `end`. Without limits, the range of the type; for floats, of the
+/// integers that are exact.
 fn whole(call: &Call<'_>, start: Option<i64>, end: Option<i64>, at: usize) -> Result<Results> {
     let ty = call.out(0)?;
     let most = match ty.dtype() {
@@ -175,12 +175,12 @@ fn whole(call: &Call<'_>, start: Option<i64>, end: Option<i64>, at: usize) -> Re
     result(call, generator(call, at)?.randint(DType::I64, ty.sizes(), start, end)?)
 }
 
-/// What PyTorch asks of the parameters of a distribution.
+/// Checks a requirement of PyTorch on the parameters of a distribution.
 fn holds(is_right: bool, rule: impl FnOnce() -> String) -> Result<()> {
     if is_right { Ok(()) } else { wrong(rule()) }
 }
 
-/// A distribution of two parameters.
+/// A distribution with two parameters.
 fn around(
     call: &Call<'_>,
     draw: fn(&mut Generator, DType, &[usize], f64, f64) -> fuseline::Result<Tensor>,
@@ -222,10 +222,10 @@ fn around_tensors(call: &Call<'_>) -> Result<Results> {
     result(call, cast(&value, wide)?)
 }
 
-/// Places drawn with the weights that the last dimension has: where the quotient of a weight and an
-/// exponentially distributed number is greatest (Efraimidis and Spirakis, "Weighted random sampling
-/// with a reservoir", 2006). There is nothing but one division, so that the places are the same
-/// whatever the op is compiled with.
+/// Samples positions with the weights in the last dimension: the largest quotients of a weight and
+/// an exponentially distributed number win (Efraimidis and Spirakis, "Weighted random sampling with
+/// a reservoir", 2006). The only rounding is one division, so the positions do not depend on how
+/// the op is compiled.
 fn multinomial(call: &Call<'_>) -> Result<Results> {
     let x = call.tensor(0)?;
     let (count, ty) = (call.int(1)? as usize, call.out(0)?);
@@ -242,9 +242,9 @@ fn multinomial(call: &Call<'_>) -> Result<Results> {
         is_any.check_all("multinomial", "invalid multinomial distribution (sum of probabilities <= 0)")?;
     }
     let mut generator = generator(call, 3)?;
-    // Between 32 bits of noise there would be ties.
+    // With 32 bits of noise there would be ties.
     if call.flag_or(2, false)? {
-        // A dimension for the draws in front of that of the weights.
+        // Adds a dimension for the draws before that of the weights.
         let drawn = [&batch[..], &[count, size]].concat();
         let spread = rows.unsqueeze(last as i64)?.broadcast_to(&drawn)?;
         let quotients = spread.div(&generator.exponential(DType::F64, &drawn)?)?;

@@ -1,5 +1,4 @@
-//! Cells of LSTM and GRU networks, and their gradients, from what the products of weights have
-//! made: `[batch, gates * size]`.
+//! LSTM and GRU cells and their gradients, after the weight products: `[batch, gates * size]`.
 
 use fuseline::Tensor;
 use smallvec::SmallVec;
@@ -16,7 +15,7 @@ pub(crate) static ROWS: &[Row] = &[
     Row { name: "_thnn_fused_gru_cell_backward", lower: gru_backward },
 ];
 
-/// The parts of the last dimension, of one size each.
+/// Splits the last dimension into equal parts.
 fn parts<const COUNT: usize>(x: &Tensor) -> Result<[Tensor; COUNT]> {
     let axis = x.rank() as i64 - 1;
     let size = x.dims()[x.rank() - 1] as i64 / COUNT as i64;
@@ -29,7 +28,7 @@ fn joined(parts: &[&Tensor]) -> Result<Tensor> {
     Ok(Tensor::concatenate(parts, parts[0].rank() as i64 - 1)?)
 }
 
-/// Gates of one side, with their bias if there is one.
+/// The gates of one side, with their bias if there is one.
 fn biased(call: &Call<'_>, gates: usize, bias: usize) -> Result<Tensor> {
     let gates = float(call, gates)?;
     if call.is_none(bias) {
@@ -38,7 +37,7 @@ fn biased(call: &Call<'_>, gates: usize, bias: usize) -> Result<Tensor> {
     Ok(gates.add(&float(call, bias)?.broadcast_to(gates.dims())?)?)
 }
 
-/// Results in their types; a type is there for each that is asked for.
+/// Results in their types. Only requested results have a type.
 fn results<'a>(call: &Call<'_>, parts: impl IntoIterator<Item = &'a Tensor>) -> Result<Results> {
     parts.into_iter().zip(call.outs).map(|(part, ty)| fitted(part, ty)).collect()
 }
@@ -48,13 +47,13 @@ fn rest(call: &Call<'_>, x: &Tensor) -> Result<Tensor> {
     Ok(number(call, 1.0, x)?.sub(x)?)
 }
 
-/// The derivative of the logistic function from its value.
+/// The derivative of the logistic function, from its value.
 fn slope(call: &Call<'_>, y: &Tensor) -> Result<Tensor> {
     Ok(rest(call, y)?.mul(y)?)
 }
 
 /// Arguments: gates of the input, gates of the state, the cell; biases of both. The last result is
-/// the gates as they are used: input, forget, cell, output.
+/// the activated gates: input, forget, cell, output.
 fn lstm(call: &Call<'_>) -> Result<Results> {
     let gates = biased(call, 0, 3)?.add(&biased(call, 1, 4)?)?;
     let [input, forget, cell, output] = parts(&gates)?;
@@ -85,7 +84,7 @@ fn lstm_backward(call: &Call<'_>) -> Result<Results> {
 }
 
 /// Arguments: gates of the input, gates of the state, the state; biases of both. The last result is
-/// what the gradient needs: the reset and the update gate, the new candidate, the state, and the
+/// saved for the gradient: the reset and the update gate, the new candidate, the state, and the
 /// state's part of the candidate.
 fn gru(call: &Call<'_>) -> Result<Results> {
     let [input_reset, input_update, input_new] = parts(&biased(call, 0, 3)?)?;
@@ -98,7 +97,7 @@ fn gru(call: &Call<'_>) -> Result<Results> {
     results(call, [&out, &joined(&[&reset, &update, &new, &state, &state_new])?])
 }
 
-/// Arguments: the gradient of the state, and what the cell kept.
+/// Arguments: the gradient of the state, and what the cell saved.
 fn gru_backward(call: &Call<'_>) -> Result<Results> {
     let grad = float(call, 0)?;
     let [reset, update, new, state, state_new] = parts(&float(call, 1)?)?;

@@ -1,4 +1,4 @@
-//! What goes between the replicas of the device, and what is each one's own (`csrc/replicas.cpp`).
+//! Communication between replicas and data of each replica (`csrc/replicas.cpp`).
 
 use fuseline::fusion::{DType, Groups};
 use fuseline::{OpCode, Tensor};
@@ -19,8 +19,7 @@ pub(crate) static ROWS: &[Row] = &[
     Row { name: "fuseline::replica_place", lower: place },
 ];
 
-/// What combines elements, by the name of it and the type. An average is a sum that is divided
-/// afterwards.
+/// The reduction op of a name and a type. An average is a sum, divided afterwards.
 fn combiner(call: &Call<'_>, at: usize, dtype: DType) -> Result<OpCode> {
     let is_bool = dtype == DType::Bool;
     Ok(match call.text(at)? {
@@ -35,8 +34,7 @@ fn combiner(call: &Call<'_>, at: usize, dtype: DType) -> Result<OpCode> {
     })
 }
 
-/// The result of a combination by the name in an argument; an average of integers is rounded toward
-/// zero.
+/// Completes a reduction that an argument names. An average of integers is rounded toward zero.
 fn combined(call: &Call<'_>, at: usize, result: Tensor) -> Result<Results> {
     if call.text(at)? != Some("avg") {
         return one(result);
@@ -45,24 +43,24 @@ fn combined(call: &Call<'_>, at: usize, result: Tensor) -> Result<Results> {
     one(result.div(&count)?)
 }
 
-/// The replica's number.
+/// The index of the replica.
 fn index(call: &Call<'_>) -> Result<Results> {
     one(call.stream.replica_id()?.convert(DType::I64)?)
 }
 
-/// Arguments: a tensor, and the name of what combines those of all replicas.
+/// Arguments: a tensor and the name of the reduction.
 fn all_reduce(call: &Call<'_>) -> Result<Results> {
     let x = call.tensor(0)?;
     combined(call, 1, x.all_reduce(combiner(call, 1, x.dtype())?, None)?)
 }
 
-/// Arguments: a tensor, and the dimension along which those of all replicas are put together.
+/// Arguments: a tensor and the dimension along which the replicas' tensors are concatenated.
 fn all_gather(call: &Call<'_>) -> Result<Results> {
     one(call.tensor(0)?.all_gather(call.int(1)?, None)?)
 }
 
-/// Arguments: a tensor, the name of what combines those of all replicas, and the dimension of whose
-/// parts each gets its own.
+/// Arguments: a tensor, the name of the reduction, and the dimension that is split among the
+/// replicas.
 fn reduce_scatter(call: &Call<'_>) -> Result<Results> {
     let x = call.tensor(0)?;
     combined(call, 1, x.reduce_scatter(combiner(call, 1, x.dtype())?, call.int(2)?, None)?)
@@ -73,7 +71,7 @@ fn all_to_all(call: &Call<'_>) -> Result<Results> {
     one(call.tensor(0)?.all_to_all(0, 0, None)?)
 }
 
-/// Arguments: a tensor, and the replica whose it is for all.
+/// Arguments: a tensor and the replica whose data all replicas get.
 fn broadcast(call: &Call<'_>) -> Result<Results> {
     let source = call.int(1)?;
     let others = (0..device::engine()?.replicas() as i64).filter(|&replica| replica != source);
@@ -81,7 +79,7 @@ fn broadcast(call: &Call<'_>) -> Result<Results> {
     one(call.tensor(0)?.collective_broadcast(Some(&Groups::new(&[group])))?)
 }
 
-/// Where the replica's own part of a tensor begins, with parts of this size along a dimension.
+/// The start of the replica's own part, if parts have this size along a dimension.
 fn own(call: &Call<'_>, rank: usize, axis: i64, size: usize) -> Result<Vec<Tensor>> {
     let begin =
         call.stream.replica_id()?.convert(DType::I64)?.mul(&call.constant(size as f64, DType::I64)?)?;
@@ -89,7 +87,7 @@ fn own(call: &Call<'_>, rank: usize, axis: i64, size: usize) -> Result<Vec<Tenso
     Ok((0..rank as i64).map(|at| if at == axis { begin.clone() } else { zero.clone() }).collect())
 }
 
-/// Arguments: a tensor, and the dimension of whose equal parts the replica gets its own.
+/// Arguments: a tensor and the dimension of whose equal parts each replica takes its own.
 fn chunk(call: &Call<'_>) -> Result<Results> {
     let (x, axis, out) = (call.tensor(0)?, call.int(1)?, call.out(0)?);
     let size = out.sizes().get(axis as usize).copied().unwrap_or(1);
@@ -98,7 +96,7 @@ fn chunk(call: &Call<'_>) -> Result<Results> {
     one(x.dynamic_slice(&starts.iter().collect::<Vec<_>>(), &sizes)?)
 }
 
-/// The other way: zeros, with the tensor in the place of the replica's own part.
+/// The inverse of `chunk`: zeros with the tensor at the replica's own part.
 fn place(call: &Call<'_>) -> Result<Results> {
     let (x, axis, out) = (call.tensor(0)?, call.int(1)?, call.out(0)?);
     let size = x.dims().get(axis as usize).copied().unwrap_or(1);

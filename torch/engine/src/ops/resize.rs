@@ -1,4 +1,4 @@
-//! Means of windows, and images of other sizes; with their gradients.
+//! Average pooling and image resizing, with their gradients.
 
 use fuseline::Tensor;
 use fuseline::nn::{self, Layout, Method, Pool, Resize, grad};
@@ -48,7 +48,7 @@ pub(crate) static ROWS: &[Row] = &[
     Row { name: "upsample_bicubic2d_backward", lower: |call| resized_backward(call, Method::Cubic) },
 ];
 
-/// With a batch in front, where there was none.
+/// Adds a batch dimension if there is none.
 fn batched(x: &Tensor, space: usize) -> Result<Tensor> {
     match x.dtype().is_float() {
         false => unsupported(format!("a window over {}", x.ty())),
@@ -57,7 +57,7 @@ fn batched(x: &Tensor, space: usize) -> Result<Tensor> {
     }
 }
 
-/// Zeros where there is nothing to compute, or nothing to compute it of.
+/// Zeros if the operand or the result is empty.
 fn unless_empty(call: &Call<'_>, value: impl FnOnce() -> Result<Tensor>) -> Result<Results> {
     let (given, ty) = (call.tensor(0)?, call.out(0)?);
     if given.shape().elems().0 == 0 || ty.elems().0 == 0 {
@@ -66,8 +66,8 @@ fn unless_empty(call: &Call<'_>, value: impl FnOnce() -> Result<Tensor>) -> Resu
     result(call, value()?)
 }
 
-/// The window of an average, from its size, stride, padding, rounding, what counts, and another
-/// divisor on; and the factor that other divisor is.
+/// The window of an average, and the factor of a custom divisor. The arguments from `at` on are
+/// size, stride, padding, rounding, whether padding counts, and the divisor.
 fn pool(call: &Call<'_>, at: usize, space: usize) -> Result<(Pool, f64)> {
     let each = |at: usize, otherwise: &[usize]| -> Result<Vec<usize>> {
         let given: Vec<usize> = call.ints(at)?.iter().map(|&size| size.max(0) as usize).collect();
@@ -118,8 +118,8 @@ fn adaptive_backward(call: &Call<'_>, space: usize) -> Result<Results> {
     unless_empty(call, || Ok(grad::adaptive_avg_pool(x.dims(), Layout::ChannelsFirst, &gradient)?))
 }
 
-/// Settings, from an argument on: whether the corners are aligned, where the method has that, and a
-/// scale for each dimension. A scale that says other than the sizes do is not covered.
+/// Settings of a resize. The arguments from `at` on say whether corners are aligned, if the method
+/// has that, and a scale for each dimension. A scale that disagrees with the sizes is not covered.
 fn settings(call: &Call<'_>, method: Method, at: usize, from: &[usize], to: &[usize]) -> Result<Resize> {
     let has_corners = matches!(method, Method::Linear | Method::Cubic);
     let align_corners = has_corners && call.flag(at)?;

@@ -1,7 +1,7 @@
-//! Writes to places that indices name: one scatter over the elements in row-major order.
+//! Writes at indexed positions: one scatter over the elements in row-major order.
 //!
-//! An index outside is left out, where PyTorch's CPU has an error; so has the device where values
-//! are checked.
+//! An index out of range is skipped. PyTorch's CPU reports an error, and so does the device if
+//! values are checked.
 
 use fuseline::fusion::DType;
 use fuseline::{Result as Done, Tensor};
@@ -31,8 +31,8 @@ pub(crate) static ROWS: &[Row] = &[
     Row { name: "index_reduce", lower: |call| reduced(call, Writes::rows(call, "index_reduce")?) },
 ];
 
-/// The place of each element of `index`, in row-major order of `dims`: as it stands but for one
-/// dimension, where the index says it.
+/// The row-major position in `dims` of each element of `index`. The index gives the coordinate
+/// along one dimension; the other coordinates are the element's own.
 fn places(call: &Call<'_>, index: &Tensor, dims: &[usize], along: usize) -> Result<Tensor> {
     let mut sum: Option<Tensor> = None;
     let mut stride = 1;
@@ -54,36 +54,36 @@ fn places(call: &Call<'_>, index: &Tensor, dims: &[usize], along: usize) -> Resu
     }
 }
 
-/// Has indices of the dimension in argument 1 checked, where values are. A tensor without
-/// dimensions has one of one element.
+/// Checks indices of the dimension in argument 1, if values are checked. A rank-0 tensor counts as
+/// one dimension of one element.
 fn check(call: &Call<'_>, x: &Tensor, index: &Tensor, op: &'static str) -> Result<()> {
     let size = if x.rank() == 0 { 1 } else { x.dims()[axis(call.int(1)?, x.rank())] };
     call.check_indices(index, size, op)
 }
 
-/// Writes along a dimension: as many as there are indices, in row-major order.
+/// Writes along a dimension, one for each index, in row-major order.
 struct Writes {
-    /// What is written to, in row-major order.
+    /// The target, in row-major order.
     list: Tensor,
-    /// Where in it, and what.
+    /// The positions and the values to write.
     places: Tensor,
     new: Tensor,
 }
 
 impl Writes {
-    /// Of the dimension in argument 1; a tensor without dimensions has one.
+    /// Writes along the dimension in argument 1. A rank-0 tensor has one dimension.
     fn of(call: &Call<'_>, x: &Tensor, index: &Tensor, new: &Tensor) -> Result<Writes> {
         let rank = index.rank();
         let dims = if x.rank() == 0 { &[1][..] } else { x.dims() };
         let along = axis(call.int(1)?, dims.len());
-        // Of what is written as much counts as there are indices.
+        // The source counts only as far as there are indices.
         let limits: Vec<i64> = index.dims().iter().map(|&dim| dim as i64).collect();
         let new = new.slice(&vec![0; rank], &limits, &vec![1; rank])?;
         Ok(Writes { list: flat(x)?, places: places(call, index, dims, along)?, new: flat(&new)? })
     }
 
-    /// Arguments: what is written to, the dimension, indices, and what is written or a number.
-    /// Nothing where there is nothing to write.
+    /// Arguments: the target, the dimension, indices, and the source or a number. `None` if there
+    /// is nothing to write.
     fn along(call: &Call<'_>, op: &'static str) -> Result<Option<Writes>> {
         let (x, index) = (call.tensor(0)?, at_least_1d(&call.tensor(2)?)?);
         if index.shape().elems().0 == 0 {
@@ -100,7 +100,7 @@ impl Writes {
         Writes::of(call, &x, &index, &new).map(Some)
     }
 
-    /// Arguments: what is written to, the dimension, a list of indices, and what is written.
+    /// Arguments: the target, the dimension, a list of indices, and the source.
     fn rows(call: &Call<'_>, op: &'static str) -> Result<Option<Writes>> {
         let (x, index) = (call.tensor(0)?, call.tensor(2)?);
         let source = at_least_1d(&cast(&call.tensor(3)?, x.dtype())?)?;
@@ -132,7 +132,7 @@ fn write(
     }
 }
 
-/// Arguments: what is added to, the dimension, a list of indices, what is added, and a factor.
+/// Arguments: the target, the dimension, a list of indices, the source, and a factor.
 fn index_add(call: &Call<'_>) -> Result<Results> {
     let mut writes = Writes::rows(call, "index_add")?;
     if let Some(writes) = &mut writes
@@ -145,8 +145,8 @@ fn index_add(call: &Call<'_>) -> Result<Results> {
     write(call, writes, |old, new| &old + &new)
 }
 
-/// How writes to one place are combined: in argument 4, and in argument 5 whether what was there is
-/// one of them.
+/// Combines writes to one position by the reduction in argument 4. Argument 5 says whether the old
+/// element takes part.
 fn reduced(call: &Call<'_>, writes: Option<Writes>) -> Result<Results> {
     let Some(mut writes) = writes else { return result(call, call.tensor(0)?) };
     let dtype = writes.list.dtype();

@@ -1,4 +1,4 @@
-//! Fourier transforms: over any dimensions, three at a time, with PyTorch's factors
+//! Fourier transforms over any dimensions, three at a time, with PyTorch's normalization
 //! (`at::native::fft_norm_mode`: none, by the root of the number of elements, by the number).
 
 use fuseline::fusion::DType;
@@ -14,7 +14,7 @@ pub(crate) static ROWS: &[Row] = &[
     Row { name: "_fft_c2r", lower: c2r },
 ];
 
-/// Most dimensions of one transform.
+/// The maximum number of dimensions of one transform.
 const AT_ONCE: usize = 3;
 
 type Transform = fn(&Tensor, usize) -> fuseline::Result<Tensor>;
@@ -26,7 +26,7 @@ fn dims(call: &Call<'_>, x: &Tensor) -> Result<Vec<usize>> {
     Ok(call.ints(1)?.iter().map(|&at| axis(at, x.rank())).collect())
 }
 
-/// The transform over some dimensions, which it has as its last.
+/// Transforms some dimensions by moving them to the end.
 fn over(x: &Tensor, dims: &[usize], transform: Transform) -> Result<Tensor> {
     let mut x = x.clone();
     for some in dims.chunks(AT_ONCE) {
@@ -37,8 +37,8 @@ fn over(x: &Tensor, dims: &[usize], transform: Transform) -> Result<Tensor> {
     Ok(x)
 }
 
-/// Times the factor that the mode says, of so many elements; the engine's inverse has divided by
-/// their number.
+/// Applies the normalization of the mode for this many elements. The engine's inverse has already
+/// divided by their number.
 fn scaled(call: &Call<'_>, x: Tensor, elements: f64, is_inverse: bool) -> Result<Tensor> {
     let factor = match call.int(2)? {
         0 => 1.0,
@@ -52,7 +52,7 @@ fn count(dims: &[usize], of: &[usize]) -> f64 {
     dims.iter().map(|&axis| of[axis] as f64).product()
 }
 
-/// Arguments: the operand, dimensions, mode, and whether it is the forward one.
+/// Arguments: the operand, dimensions, mode, and whether the transform is forward.
 fn c2c(call: &Call<'_>) -> Result<Results> {
     let x = call.tensor(0)?;
     let dims = dims(call, &x)?;
@@ -61,7 +61,7 @@ fn c2c(call: &Call<'_>) -> Result<Results> {
     result(call, scaled(call, y, count(&dims, x.dims()), is_inverse)?)
 }
 
-/// Arguments: the operand, dimensions, mode, and whether only half of the last is wanted.
+/// Arguments: the operand, dimensions, mode, and whether to return only half of the last dimension.
 fn r2c(call: &Call<'_>) -> Result<Results> {
     let x = call.tensor(0)?;
     let dims = dims(call, &x)?;
@@ -73,13 +73,13 @@ fn r2c(call: &Call<'_>) -> Result<Results> {
     result(call, scaled(call, y, count(&dims, x.dims()), false)?)
 }
 
-/// Arguments: the operand, dimensions, mode, and the size of the last.
+/// Arguments: the operand, dimensions, mode, and the size of the last dimension.
 fn c2r(call: &Call<'_>) -> Result<Results> {
     let x = call.tensor(0)?;
     let dims = dims(call, &x)?;
     let Some((last, others)) = dims.split_last() else { return unsupported("no dimensions") };
     let size = call.out(0)?.sizes()[*last];
-    // What is beyond the half that counts is cut off.
+    // Drops what exceeds the needed half.
     let half = x.narrow(*last as i64, 0, (size / 2 + 1) as i64)?;
     let y = over(&half, others, fft::ifft)?;
     let order: Vec<i64> =

@@ -1,22 +1,23 @@
-//! A window that moves over the last dimensions of a tensor, taken apart into its places.
+//! A window that moves over the last dimensions of a tensor, split into its places.
 //!
-//! At each place of a window all positions together see a slice of the padded tensor. So what
-//! windows compute is elementwise over as many slices, and what flows back is slices put back,
-//! holes between their elements.
+//! For each place in the window, the elements under it at all window positions are a strided slice
+//! of the padded tensor. A reduction over windows is therefore elementwise over these slices. Its
+//! gradient puts slices back, with gaps between their elements.
 
 use fuseline::Tensor;
 
 use crate::call::Result;
 
-/// Most places of a window that is taken apart.
+/// The largest number of places of a window that is split.
 pub(crate) const MAX_PLACES: i64 = 64;
 
-/// A window and what it moves over, one entry for each of the last dimensions.
+/// A window and the sizes that it moves over, one entry for each of the last dimensions.
 #[derive(Clone, Debug)]
 pub(crate) struct Window {
     pub(crate) size: Vec<i64>,
     pub(crate) stride: Vec<i64>,
-    /// Before the first element. Behind the last there is as much as the windows reach.
+    /// Padding before the first element. After the last, padding extends as far as the windows
+    /// reach.
     pub(crate) padding: Vec<i64>,
     pub(crate) dilation: Vec<i64>,
     pub(crate) input: Vec<i64>,
@@ -34,18 +35,19 @@ impl Window {
         places
     }
 
-    /// Elements from the first to the last that all positions see at one place.
+    /// The extent of the elements that the windows see at one place.
     fn span(&self, axis: usize) -> i64 {
         (self.output[axis] - 1) * self.stride[axis] + 1
     }
 
-    /// A number for each dimension of a tensor: one for those that the window does not move over.
+    /// One number per dimension of a tensor; `others` for dimensions that the window does not move
+    /// over.
     fn for_all(&self, rank: usize, others: i64, each: impl Fn(usize) -> i64) -> Vec<i64> {
         let leading = rank - self.size.len();
         (0..rank).map(|axis| if axis < leading { others } else { each(axis - leading) }).collect()
     }
 
-    /// The tensor with padding, and without what no window reaches.
+    /// The padded tensor, cropped to what the windows reach.
     pub(crate) fn padded(&self, x: &Tensor, padding: &Tensor) -> Result<Tensor> {
         let low = self.for_all(x.rank(), 0, |axis| self.padding[axis]);
         let high = self.for_all(x.rank(), 0, |axis| {
@@ -55,7 +57,7 @@ impl Window {
         Ok(x.pad(padding, &low, &high, &vec![0; x.rank()])?)
     }
 
-    /// What all positions see at a place.
+    /// The elements that all windows see at a place.
     pub(crate) fn seen(&self, padded: &Tensor, place: &[i64]) -> Result<Tensor> {
         let (rank, dims) = (padded.rank(), padded.dims());
         let leading = rank - place.len();
@@ -66,7 +68,7 @@ impl Window {
         Ok(padded.slice(&starts, &limits, &self.for_all(rank, 1, |axis| self.stride[axis]))?)
     }
 
-    /// What was seen at a place where it was in the tensor, and zeros elsewhere.
+    /// The inverse of `seen`: the elements at their positions in the tensor, and zeros elsewhere.
     pub(crate) fn put_back(&self, seen: &Tensor, place: &[i64], zero: &Tensor) -> Result<Tensor> {
         let first = |axis: usize| place[axis] * self.dilation[axis] - self.padding[axis];
         let low = self.for_all(seen.rank(), 0, first);

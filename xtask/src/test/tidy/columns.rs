@@ -1,8 +1,7 @@
-//! The width of prose: lines of Markdown and of comments.
+//! Limits the width of prose: lines of Markdown and of comments.
 //!
-//! Many lines were longer when the rule was made. `tests/columns.txt` has the number of them for
-//! each file, and no file may have more. A file without an entry has none; when the list is empty,
-//! the plain rule is left.
+//! Many lines were longer when the rule was introduced. `tests/columns.txt` has their number for
+//! each file, which may not grow. A file without an entry may have none.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,21 +10,21 @@ use super::tokens::{Syntax, split};
 use super::{Tree, Verdict};
 use crate::host::Host;
 
-/// The most columns that a line of prose may have, in characters.
+/// The largest number of columns of a line of prose, in characters.
 const MAX_COLUMNS: usize = 100;
 
-/// How many long lines each file has, as long as there are any.
+/// The number of long lines of each file, as long as there are any.
 const LIST: &str = "tests/columns.txt";
 const HEADER: &str = "# How many lines of prose with more than 100 columns each file has, which may become fewer. Fewer?\n\
                       # FUSELINE_BLESS=1 cargo xtask test tidy\n";
 
-/// The variable that has the list written anew.
+/// The variable that makes the stage rewrite the list.
 const BLESS: &str = "FUSELINE_BLESS";
 
-/// Files that are written by a program.
+/// Generated files.
 const GENERATED: [&str; 2] = ["capi/include/fuseline.h", "docs/ops.md"];
 
-/// No file has more long lines of prose than it had.
+/// No file has more long lines of prose than listed.
 pub(crate) fn columns(tree: &Tree) -> Verdict {
     let mut listed = match parse(tree.text(LIST).unwrap_or_default()) {
         Ok(listed) => listed,
@@ -56,8 +55,7 @@ fn lower(path: &str, long: usize, allowed: usize) -> String {
     format!("{path}: {long} long lines, and {LIST} has {allowed}: lower the number ({BLESS}=1)")
 }
 
-/// Writes the list anew if that is asked for. Files may have been moved, so a number may have
-/// grown; the sum may not.
+/// Rewrites the list on request. Files may have been moved, so a number may grow; the sum may not.
 pub(crate) fn bless(host: &Host, mut tree: Tree) -> anyhow::Result<Tree> {
     if host.var(BLESS).is_some()
         && let Some(list) = rewritten(&tree)
@@ -68,7 +66,7 @@ pub(crate) fn bless(host: &Host, mut tree: Tree) -> anyhow::Result<Tree> {
     Ok(tree)
 }
 
-/// The list as it should be; none if there would be more long lines in all than are listed.
+/// The new list; `None` if there are more long lines in total than listed.
 fn rewritten(tree: &Tree) -> Option<String> {
     let counts = tree.texts().map(|(path, text)| (path, long_lines(path, text).len()));
     let counts: Vec<(&str, usize)> = counts.filter(|(_, long)| *long > 0).collect();
@@ -82,7 +80,7 @@ fn rewritten(tree: &Tree) -> Option<String> {
     Some(format!("{HEADER}{lines}"))
 }
 
-/// Reads the list; fails with the first line that is no number and file.
+/// Parses the list. Fails with the first line that is not a number and a file.
 fn parse(text: &str) -> Result<BTreeMap<&str, usize>, &str> {
     let lines = text.lines().filter(|line| !line.starts_with('#') && !line.is_empty());
     lines
@@ -93,7 +91,7 @@ fn parse(text: &str) -> Result<BTreeMap<&str, usize>, &str> {
         .collect()
 }
 
-/// The numbers of the lines of prose that are too long.
+/// The numbers of the long lines of prose.
 fn long_lines(path: &str, text: &str) -> Vec<usize> {
     let ending =
         path.rsplit('/').next().and_then(|name| name.rsplit_once('.')).map_or("", |(_, ending)| ending);
@@ -119,14 +117,14 @@ fn fits(line: &str) -> bool {
     line.len() <= MAX_COLUMNS || line.chars().count() <= MAX_COLUMNS
 }
 
-/// Whether a long line cannot be broken: a row of a table, or one that would fit without the
-/// targets of its links.
+/// Whether a long line cannot be broken: a table row, or a line that would fit without the targets
+/// of its links.
 fn is_excepted(line: &str) -> bool {
     let content = line.trim_start().trim_start_matches(['/', '!', '*', '#']).trim_start();
     content.starts_with('|') || fits(&without_links(line))
 }
 
-/// A line without addresses (`https://...`) and what `[text](target)` points to.
+/// A line without URLs (`https://...`) and without the targets of `[text](target)`.
 fn without_links(line: &str) -> String {
     let mut kept = String::new();
     let mut rest = line;
@@ -139,7 +137,7 @@ fn without_links(line: &str) -> String {
     kept.split_inclusive(' ').filter(|word| !word.contains("://")).collect()
 }
 
-/// The lines of Markdown outside of blocks of code.
+/// The lines of Markdown outside code blocks.
 fn markdown(text: &str) -> Vec<usize> {
     let mut is_code = false;
     let prose = text.lines().zip(1..).filter(|(line, _)| {
@@ -156,10 +154,10 @@ fn comments(text: &str, syntax: Syntax) -> Vec<usize> {
     lines
 }
 
-/// Lines with a comment, and those of a string in three quotes that begins its line.
+/// Lines with a comment, and those of a triple-quoted string that begins its line.
 fn python(text: &str) -> Vec<usize> {
     let mut prose = Vec::new();
-    // The quotes that end the string that a line begins in, and whether it is documentation.
+    // The quotes that end the open string, and whether the string is a docstring.
     let mut string: Option<(&str, bool)> = None;
     for (line, number) in text.lines().zip(1..) {
         let (mut rest, was) = (line, string);
@@ -205,7 +203,7 @@ fn has_comment(line: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// A text with `~` for a word of 96 characters.
+    /// Replaces `~` in a text by a word of 96 characters.
     fn long(text: &str) -> String {
         text.replace('~', &"x".repeat(96))
     }

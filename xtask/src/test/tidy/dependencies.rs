@@ -1,7 +1,8 @@
-//! Which crates of the workspace depend on which: the table in ARCHITECTURE.md says what may be.
+//! Checks the dependencies between the crates of the workspace against the table in
+//! ARCHITECTURE.md.
 //!
-//! The table has a row for each package, and its second column is exactly what the package depends
-//! on when it is built for use. Dependencies of tests and of build scripts are not in it.
+//! The table has a row for each package, and its second column is exactly the package's normal
+//! dependencies. Dependencies of tests and build scripts are not in it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,14 +14,14 @@ use super::{Tree, Verdict};
 const DOCUMENT: &str = "ARCHITECTURE.md";
 const HEADING: &str = "## Crates and their dependencies";
 
-/// Packages that are for tests: others depend on them in tests only.
+/// Packages for tests: others depend on them in tests only.
 const TEST_PACKAGES: [&str; 4] =
     ["fuseline-abort", "fuseline-fakeplugin", "fuseline-mutants", "fuseline-testgen"];
 
-/// Package names by the name of a package that needs them.
+/// Names of the packages that a package depends on, by its name.
 type Dependencies = BTreeMap<String, BTreeSet<String>>;
 
-/// The table of dependencies and the manifests say the same.
+/// The table of dependencies and the manifests agree.
 pub(crate) fn dependencies(tree: &Tree) -> Verdict {
     let found = match Packages::read(tree) {
         Ok(found) => found,
@@ -42,7 +43,7 @@ pub(crate) fn dependencies(tree: &Tree) -> Verdict {
     Verdict::of(findings)
 }
 
-/// What differs between the table and the manifests.
+/// The differences between the table and the manifests.
 fn compare(table: &Dependencies, found: &Dependencies) -> Vec<String> {
     let mut findings = Vec::new();
     for (package, needs) in found {
@@ -64,7 +65,7 @@ fn compare(table: &Dependencies, found: &Dependencies) -> Vec<String> {
     findings
 }
 
-/// The table under the heading: names are in backticks, and other text in a cell is a remark.
+/// Parses the table under the heading. Names are in backticks; other text in a cell is a remark.
 fn table(text: &str) -> Option<Dependencies> {
     let section = text.lines().skip_while(|line| *line != HEADING).skip(1);
     let rows = section.take_while(|line| !line.starts_with("## ")).filter(|line| line.starts_with('|'));
@@ -81,7 +82,7 @@ fn table(text: &str) -> Option<Dependencies> {
     (!table.is_empty()).then_some(table)
 }
 
-/// What the packages of the workspace need of each other.
+/// The dependencies between the packages of the workspace.
 #[derive(Debug)]
 struct Packages {
     normal: Dependencies,
@@ -119,8 +120,8 @@ fn manifest(tree: &Tree, file: &str) -> anyhow::Result<Table> {
     text.parse().with_context(|| file.to_owned())
 }
 
-/// The packages in the tables of a kind, on any platform. A dependency is one by its key, but for
-/// `package = "..."` in it or in the workspace's dependency of that key.
+/// The packages in the tables of a kind, for any platform. The key is the package's name, unless
+/// the dependency, or the workspace's dependency of that key, has `package = "..."`.
 fn needs(manifest: &Table, kind: &str, shared: Option<&Table>) -> Vec<String> {
     let platforms = manifest.get("target").and_then(Value::as_table).into_iter().flatten();
     let tables = std::iter::once(manifest).chain(platforms.filter_map(|(_, platform)| platform.as_table()));

@@ -1,4 +1,4 @@
-//! Rules on what documents say and on what every checkout holds.
+//! Rules on documents and on files that every checkout has.
 
 use super::{Tree, Verdict};
 
@@ -7,10 +7,10 @@ const ARCHITECTURE: &str = "ARCHITECTURE.md";
 /// The most lines that these documents may have.
 const MAX_LINES: [(&str, usize); 2] = [("README.md", 150), (ARCHITECTURE, 300)];
 
-/// Endings by which a word is taken for the name of a file.
+/// File extensions by which a word counts as a file name.
 const ENDINGS: [&str; 9] = [".rs", ".toml", ".md", ".lock", ".json", ".txt", ".c", ".h", ".supp"];
 
-/// Names that the architecture document may mention though no such file is here.
+/// Names that the architecture document may mention although no such file is in the tree.
 const ELSEWHERE: [(&str, &str); 2] = [
     ("model.rs", "a file of a user, in an example of a message"),
     ("pjrt_c_api.h", "the header of the PJRT API, which comes with pjrt-sys"),
@@ -45,7 +45,7 @@ pub(crate) fn architecture_files(tree: &Tree) -> Verdict {
     Verdict::of(findings)
 }
 
-/// The licence is there, and every crate names it.
+/// The licence is present, and every crate names it.
 pub(crate) fn licences(tree: &Tree) -> Verdict {
     let mut findings = Vec::new();
     if tree.text("LICENSE").is_none_or(|text| text.trim().is_empty()) {
@@ -61,7 +61,7 @@ pub(crate) fn licences(tree: &Tree) -> Verdict {
     Verdict::of(findings)
 }
 
-/// The versions of all dependencies are committed.
+/// The lock file with the versions of all dependencies is committed.
 pub(crate) fn lock_file(tree: &Tree) -> Verdict {
     match tree.text("Cargo.lock") {
         Some(text) if text.contains("[[package]]") => Verdict::Passed,
@@ -73,7 +73,7 @@ fn not_there(file: &str) -> Verdict {
     Verdict::Failed(vec![format!("there is no {file}")])
 }
 
-/// The words of a line that name files (by their ending) or folders (by a slash at the end, in
+/// The words of a line that name files (by extension) or folders (by a trailing slash, in
 /// backticks).
 fn names(line: &str) -> impl Iterator<Item = &str> {
     let files = line
@@ -87,7 +87,7 @@ fn names(line: &str) -> impl Iterator<Item = &str> {
     files.chain(folders)
 }
 
-/// Whether the tree has a file of this path, or below some folder one of this name; or such a
+/// Whether the tree has a file with this path, or a file with this name in some folder, or such a
 /// folder.
 fn exists(tree: &Tree, name: &str) -> bool {
     let name = name.trim_start_matches("./");

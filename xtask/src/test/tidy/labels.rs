@@ -1,14 +1,14 @@
-//! Labels of invariants: each is defined once, and what is referred to exists.
+//! Labels of invariants: each is defined once, and references have a definition.
 //!
-//! A definition is an item of a list in the header of a Rust or C++ file: `//! - V1: ...` or
-//! `// - V1: ...`. A reference is a label in round brackets in a comment: `(V1)`, `(V1, V2)`.
+//! A definition is a list item in the header of a Rust or C++ file: `//! - V1: ...` or
+//! `// - V1: ...`. A reference is a label in parentheses in a comment: `(V1)`, `(V1, V2)`.
 
 use std::collections::BTreeMap;
 
 use super::tokens::{Syntax, split};
 use super::{Tree, Verdict};
 
-/// Labels that are defined several times today, and how many times. They may become fewer.
+/// Labels with several definitions, and their number. The numbers may become smaller.
 const KNOWN: &[(&str, usize)] = &[
     ("A1", 2),
     ("A2", 2),
@@ -62,8 +62,7 @@ const KNOWN: &[(&str, usize)] = &[
     ("X2", 2),
 ];
 
-/// No label is defined twice, but those that are known, and none is referred to that is not
-/// defined.
+/// No label is defined twice, except the known ones, and every referenced label is defined.
 pub(crate) fn labels(tree: &Tree) -> Verdict {
     check(tree, KNOWN)
 }
@@ -118,7 +117,7 @@ fn definition(comment: &str, syntax: Syntax) -> Option<&str> {
     rest.starts_with([':', '.']).then_some(label)
 }
 
-/// The labels in round brackets that hold nothing else: `(V1)`, `(V1, V2)`, `(V1 to V3)`.
+/// The labels in parentheses without other text: `(V1)`, `(V1, V2)`, `(V1 to V3)`.
 fn referred(comment: &str) -> Vec<&str> {
     let mut labels = Vec::new();
     for (at, _) in comment.match_indices('(') {
@@ -132,7 +131,7 @@ fn referred(comment: &str) -> Vec<&str> {
     labels
 }
 
-/// The length of the label that a text begins with: capital letters, perhaps a hyphen, and a
+/// The length of the label at the start of a text: capital letters, an optional hyphen, and a
 /// number.
 fn label_at_start(text: &str) -> Option<usize> {
     let letters = text.bytes().take_while(u8::is_ascii_uppercase).count();

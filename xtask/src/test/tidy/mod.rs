@@ -1,7 +1,7 @@
 //! Rules on files that neither the compiler nor clippy checks.
 //!
 //! Each rule is a function of the [`Tree`] and one check of the run. An exception is an entry of a
-//! rule's list, with its reason, and an entry that excuses nothing any more is a finding too.
+//! rule's list, with its reason. An entry that excuses nothing is a finding too.
 
 mod columns;
 mod cycles;
@@ -21,7 +21,7 @@ use std::process::Stdio;
 use super::tally::Tally;
 use crate::host::Host;
 
-/// What a rule says.
+/// The result of a rule.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Passed,
@@ -35,7 +35,7 @@ impl Verdict {
     }
 }
 
-/// A rule: its name, and the function that checks it.
+/// A rule: its name and its function.
 type Rule = (&'static str, fn(&Tree) -> Verdict);
 
 const RULES: [Rule; 12] = [
@@ -76,8 +76,8 @@ pub(crate) fn run(host: &Host) -> Tally {
     tally
 }
 
-/// The files that are, or would be, committed: their text by their path below the workspace. `None`
-/// stands for a file that is not text.
+/// The files that are or would be committed: text by path below the workspace. `None` stands for a
+/// file that is not text.
 #[derive(Debug, Default)]
 pub(crate) struct Tree {
     pub(crate) files: BTreeMap<String, Option<String>>,
@@ -92,7 +92,7 @@ impl Tree {
         let mut files = BTreeMap::new();
         for name in names {
             let path = host.root.join(&name);
-            // A file that git knows and somebody just deleted, or a link, has no text of its own.
+            // A file that was just deleted, or a link, has no text of its own.
             if path.symlink_metadata().is_ok_and(|meta| meta.is_file()) {
                 files.insert(name, String::from_utf8(fs::read(path)?).ok());
             }
@@ -116,7 +116,7 @@ impl Tree {
     }
 }
 
-/// Committed and new files, without ignored ones, as git sees them.
+/// Committed and new files, without ignored ones, according to git.
 fn git_files(host: &Host) -> Option<Vec<String>> {
     let mut command = host.command("git");
     command.args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"]).stderr(Stdio::null());
@@ -125,7 +125,7 @@ fn git_files(host: &Host) -> Option<Vec<String>> {
     Some(names.split('\0').filter(|name| !name.is_empty()).map(str::to_owned).collect())
 }
 
-/// All files, without hidden and build folders: for a checkout without git.
+/// All files, without hidden and build folders, for a checkout without git.
 fn walk(root: &Path) -> std::io::Result<Vec<String>> {
     let mut found = Vec::new();
     let mut folders = vec![root.to_path_buf()];
@@ -147,15 +147,14 @@ fn walk(root: &Path) -> std::io::Result<Vec<String>> {
     Ok(found)
 }
 
-/// An exception to a rule: a file, what it may hold, and why.
+/// An exception to a rule: a file, what it may contain, and why.
 pub(crate) struct Exception {
     pub(crate) file: &'static str,
     pub(crate) what: &'static str,
     pub(crate) why: &'static str,
 }
 
-/// Looks for words in every text file, but for exceptions. `find` returns the words found in a
-/// line.
+/// Searches every text file, except for exceptions. `find` returns the forbidden words of a line.
 pub(crate) fn forbidden<'a>(
     tree: &'a Tree,
     exceptions: &[Exception],

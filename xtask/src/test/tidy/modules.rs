@@ -1,30 +1,29 @@
-//! The modules of a crate, and which of them name which: read from source text.
+//! Reads the modules of a crate, and which of them name which, from source text.
 //!
-//! A module names another by a path: in `use`, or in the code (`crate::a::b`, `super::b`, `b::C` of
-//! a `b` that is in scope). A path leads through modules and re-exports (`pub use`), and each
-//! module on its way is one that is named. Test-only code (`#[cfg(test)]`) and comments name
-//! nothing.
+//! A module names another by a path: in `use`, or in the code (`crate::a::b`, `super::b`, `b::C`
+//! with `b` in scope). A path leads through modules and re-exports (`pub use`), and each module on
+//! its way counts as named. Test-only code (`#[cfg(test)]`) and comments do not count.
 //!
-//! Limits of reading without a compiler: names that a macro makes, a macro found by its place in
-//! the text (`#[macro_use]`) and methods called on values are not seen. A `use` in a function
-//! counts for the whole module.
+//! Without a compiler some names are missed: names that a macro makes, macros in textual scope
+//! (`#[macro_use]`), and methods called on values. A `use` in a function counts for the whole
+//! module.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Tree;
 use super::tokens::{Syntax, Token, split};
 
-/// The number of re-exports after which a path is given up, which would otherwise go in a circle.
+/// The number of re-exports after which a path is abandoned, because it might be circular.
 const MAX_REEXPORTS: usize = 16;
 
-/// Words that begin an item and are followed by its name.
+/// Keywords that begin an item and are followed by its name.
 const ITEM_WORDS: [&str; 9] =
     ["fn", "struct", "enum", "union", "trait", "type", "const", "static", "macro_rules"];
 
 /// A module of a crate.
 #[derive(Debug)]
 struct Module<'a> {
-    /// Its names from the root on; none for the root itself.
+    /// Its names from the root; empty for the root itself.
     path: Vec<&'a str>,
     file: String,
     /// The modules in it, by name.
@@ -36,7 +35,7 @@ struct Module<'a> {
     items: BTreeSet<&'a str>,
 }
 
-/// A path as it is written.
+/// A path as written.
 #[derive(Debug, Clone)]
 struct Path<'a> {
     line: usize,
@@ -47,7 +46,7 @@ struct Path<'a> {
 #[derive(Debug)]
 struct Import<'a> {
     path: Path<'a>,
-    /// The name in this module; none for all names.
+    /// The name in this module; `None` for all names.
     name: Option<&'a str>,
 }
 
@@ -56,31 +55,31 @@ struct Import<'a> {
 pub(crate) struct Modules<'a> {
     tree: &'a Tree,
     all: Vec<Module<'a>>,
-    /// Declarations without a file.
+    /// Module declarations without a file.
     pub(crate) missing: Vec<String>,
 }
 
-/// Where a module names another.
+/// A position at which a module names another.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Place {
     pub(crate) file: String,
     pub(crate) line: usize,
 }
 
-/// Pairs of modules of which the first names the second, each with the first place where it does.
+/// Pairs of modules of which the first names the second, with the first such position.
 pub(crate) type Edges = BTreeMap<(String, String), Place>;
 
 impl<'a> Modules<'a> {
-    /// Reads a crate from the file that is its root.
+    /// Reads a crate from the file of its root.
     pub(crate) fn read(tree: &'a Tree, root: &str) -> Modules<'a> {
         let mut modules = Modules { tree, all: Vec::new(), missing: Vec::new() };
         modules.add_file(Vec::new(), root.to_owned(), true);
         modules
     }
 
-    /// The edges between modules. An edge between two modules stands for one between the modules
-    /// beside each other that they are or lie in: `a::b` names `c::d`, so `a` names `c`. A module
-    /// and one that lies in it may name each other, which is no edge.
+    /// The edges between modules. An edge is lifted to the sibling modules that contain its ends:
+    /// if `a::b` names `c::d`, then `a` names `c`. A module and one inside it may name each other;
+    /// that is no edge.
     pub(crate) fn edges(&self) -> Edges {
         let mut edges = Edges::new();
         for (index, module) in self.all.iter().enumerate() {
@@ -98,8 +97,8 @@ impl<'a> Modules<'a> {
         edges
     }
 
-    /// The modules that a path in a module leads through. `own` is the import that the path is of:
-    /// it does not bring its own first name into scope.
+    /// The modules that a path in a module leads through. `own` is the import that contains the
+    /// path; it does not bring its own first name into scope.
     fn resolve(&self, from: usize, path: &[&'a str], own: Option<usize>, depth: usize) -> Vec<usize> {
         let Some((first, rest)) = path.split_first() else { return Vec::new() };
         match *first {
@@ -117,15 +116,15 @@ impl<'a> Modules<'a> {
         }
     }
 
-    /// The module itself and those that a path leads through from it.
+    /// A module and those that a path leads through from it.
     fn follow(&self, module: usize, path: &[&'a str], depth: usize) -> Vec<usize> {
         let mut trail = vec![module];
         trail.extend(self.step(module, path, None, depth));
         trail
     }
 
-    /// The modules that a path leads through, whose first name stands in a module: another module,
-    /// something that is imported there, or an item, which is an end.
+    /// The modules that a path leads through whose first name is in a module: another module, an
+    /// import, or an item, which ends it.
     fn step(&self, module: usize, path: &[&'a str], own: Option<usize>, depth: usize) -> Vec<usize> {
         let Some((first, rest)) = path.split_first() else { return Vec::new() };
         if depth > MAX_REEXPORTS {
@@ -171,8 +170,8 @@ impl<'a> Modules<'a> {
         self.all.iter().position(|module| module.path == parent).unwrap_or(0)
     }
 
-    /// Reads a file as a module. `owner` says whether the modules that it declares lie in its own
-    /// folder (`mod.rs` and roots) or in one of its name.
+    /// Reads a file as a module. `owner` says whether its child modules are in its own folder
+    /// (`mod.rs` and roots) or in a folder of its name.
     fn add_file(&mut self, path: Vec<&'a str>, file: String, owner: bool) {
         let Some(text) = self.tree.text(&file) else { return };
         let source = split(text, Syntax::Rust);
@@ -185,9 +184,9 @@ impl<'a> Modules<'a> {
         }
     }
 
-    /// Reads the tokens of a module; `folder` is where the files of its modules lie.
+    /// Reads the tokens of a module. `folder` has the files of its children.
     fn add(&mut self, path: Vec<&'a str>, file: &str, folder: &str, tokens: &[Token<'a>]) {
-        // Two modules of one path are for different platforms.
+        // Two modules with one path are for different platforms.
         let known = self.all.iter().position(|module| module.path == path);
         let index = known.unwrap_or(self.all.len());
         if known.is_none() {
@@ -245,7 +244,7 @@ impl<'a> Modules<'a> {
                     at += 1;
                 }
                 word if is_name(word) && text(at + 1) == "::" => {
-                    // What follows `::` belongs to a path that begins elsewhere.
+                    // The name after `::` belongs to a path that begins earlier.
                     let absolute = at > 0 && text(at - 1) == "::";
                     let mut segments = vec![word];
                     while text(at + 1) == "::" && is_name(text(at + 2)) {
@@ -262,7 +261,7 @@ impl<'a> Modules<'a> {
         }
     }
 
-    /// Reads the file of a module that is declared.
+    /// Reads the file of a declared module.
     fn add_declared(
         &mut self,
         path: Vec<&'a str>,
@@ -287,18 +286,18 @@ impl<'a> Modules<'a> {
     }
 }
 
-/// The modules beside each other that two modules are or lie in; none if one lies in the other.
+/// The sibling modules that contain two modules; `None` if one contains the other.
 fn siblings(from: &[&str], to: &[&str]) -> Option<(String, String)> {
     let shared = from.iter().zip(to).take_while(|(from, to)| from == to).count();
     let beside = |path: &[&str]| (path.len() > shared).then(|| path[..=shared].join("::"));
     Some((beside(from)?, beside(to)?))
 }
 
-/// Adds the names of a `use`, which may be a tree of them in braces.
+/// Adds the names of a `use`, which may be a tree in braces.
 fn import<'a>(tokens: &[Token<'a>], prefix: &mut Vec<&'a str>, imports: &mut Vec<Import<'a>>) {
     let known = prefix.len();
     let mut tokens = tokens;
-    // A path that begins with `::` is of another crate.
+    // A path that begins with `::` is in another crate.
     if tokens.first().is_some_and(|token| token.text == "::") {
         return;
     }
@@ -354,7 +353,7 @@ fn depth_change(token: &str) -> i32 {
     }
 }
 
-/// The place of the bracket that closes the one at `open`.
+/// The index of the bracket that closes the one at `open`.
 fn closing(tokens: &[Token<'_>], open: usize) -> usize {
     let mut depth = 0;
     for (at, token) in tokens.iter().enumerate().skip(open) {
@@ -366,7 +365,7 @@ fn closing(tokens: &[Token<'_>], open: usize) -> usize {
     tokens.len().saturating_sub(1).max(open)
 }
 
-/// The place behind the item, statement, arm or field that begins at `start`.
+/// The index after the item, statement, arm or field that begins at `start`.
 fn end_of_item(tokens: &[Token<'_>], start: usize) -> usize {
     let mut at = start;
     while at + 1 < tokens.len() && tokens[at].text == "#" {
@@ -402,7 +401,7 @@ fn end_of_item(tokens: &[Token<'_>], start: usize) -> usize {
     at
 }
 
-/// Whether an attribute has code compiled for tests only: `cfg(test)` or `cfg(all(test, ...))`.
+/// Whether an attribute restricts code to tests: `cfg(test)` or `cfg(all(test, ...))`.
 fn is_test_only(attribute: &[&str]) -> bool {
     match attribute {
         ["cfg", "(", "test", ")"] => true,
@@ -417,7 +416,7 @@ fn is_test_only(attribute: &[&str]) -> bool {
     }
 }
 
-/// Whether a file begins with an attribute by which all of it is for tests only.
+/// Whether an attribute at the start of a file restricts all of it to tests.
 fn is_test_file(tokens: &[Token<'_>]) -> bool {
     let mut rest = tokens;
     while let ["#", "!", "["] = rest.iter().take(3).map(|token| token.text).collect::<Vec<_>>()[..] {
@@ -435,7 +434,7 @@ fn is_name(token: &str) -> bool {
         && token.chars().all(|c| c.is_alphanumeric() || c == '_')
 }
 
-/// The path of a file as seen from a folder, without `..`.
+/// The path of a file relative to a folder, without `..`.
 fn join(folder: &str, file: &str) -> String {
     let mut parts: Vec<&str> = folder.split('/').filter(|part| !part.is_empty()).collect();
     for part in file.split('/') {
@@ -477,7 +476,7 @@ mod tests {
             // Through what the root re-exports.
             "use crate::B;",
             "fn f(_: super::B) {}",
-            // What is not only for tests.
+            // Code that is not test-only.
             "#[cfg(not(test))] use crate::b;",
             "#[cfg(any(test, feature = \"x\"))] use crate::b;",
             "#[cfg(test)] fn f() {} use crate::b;",

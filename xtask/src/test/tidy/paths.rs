@@ -1,5 +1,5 @@
-//! No name of a machine's folder or of a package registry's host: the project must not depend on
-//! where it was written.
+//! No paths of a specific machine and no hosts of package registries: the project must not depend
+//! on where it was written.
 
 use super::{Exception, Tree, Verdict, forbidden};
 
@@ -18,10 +18,10 @@ const fn written_by_cargo(file: &'static str) -> Exception {
     Exception { file, what: "crates.io", why: "cargo itself writes where a package comes from" }
 }
 
-/// This file names what it looks for.
+/// This file contains what it searches for.
 const OWN_FILE: &str = "xtask/src/test/tidy/paths.rs";
 
-/// No path of a machine's own.
+/// No path of a specific machine.
 pub(crate) fn machine_paths(tree: &Tree) -> Verdict {
     forbidden(&without_own(tree), &FOLDER_EXCEPTIONS, |line| {
         FOLDERS.into_iter().filter(|folder| names_folder(line, folder)).collect()
@@ -40,8 +40,7 @@ fn without_own(tree: &Tree) -> Tree {
     Tree { files: others.map(|(path, text)| (path.clone(), text.clone())).collect() }
 }
 
-/// Whether a line names a folder at the top of the file system: the slash starts a path, and the
-/// name ends there.
+/// Whether a line names a top-level folder: the slash starts a path, and the name ends there.
 fn names_folder(line: &str, folder: &str) -> bool {
     line.match_indices(folder).any(|(at, _)| {
         let before = line[..at].chars().next_back();

@@ -2,16 +2,16 @@
 
 use super::{Tree, Verdict};
 
-/// The most lines a source file may have.
+/// The largest number of lines of a source file.
 const MAX_LINES: usize = 800;
 
 /// Crate roots that forbid unsafe code.
 const SAFE_CRATES: [&str; 5] =
     ["fusion/src/lib.rs", "interp/src/lib.rs", "testgen/src/lib.rs", "cache/src/lib.rs", "xtask/src/main.rs"];
 
-/// Where unsafe code may stand: the lock-free parts (each with loom models), the calls into
-/// plugins, the synchronisation shim, the pointers that embedders hand over, from C in all of
-/// `capi`; and tests, of which some play a plugin.
+/// Places that may contain unsafe code: the lock-free parts (each with loom models), the calls into
+/// plugins, the synchronization shim, pointers from embedders, which are all of `capi`, and tests,
+/// some of which implement a plugin.
 const UNSAFE_PLACES: [&str; 8] = [
     "capi/src/",
     "torch/engine/src/abi/",
@@ -24,7 +24,7 @@ const UNSAFE_PLACES: [&str; 8] = [
     "tests/",
 ];
 
-/// No source file is longer than one wants to read.
+/// No source file is too long.
 pub(crate) fn file_length(tree: &Tree) -> Verdict {
     let sources = tree.texts().filter(|(path, _)| path.ends_with(".rs"));
     Verdict::of(
@@ -36,7 +36,7 @@ pub(crate) fn file_length(tree: &Tree) -> Verdict {
     )
 }
 
-/// Crates that are to be safe say so to the compiler, and unsafe code stays where it belongs.
+/// Crates without unsafe code forbid it, and unsafe code stays in its places.
 pub(crate) fn unsafe_code(tree: &Tree) -> Verdict {
     let mut findings = Vec::new();
     for root in SAFE_CRATES {
@@ -65,7 +65,7 @@ pub(crate) fn unsafe_code(tree: &Tree) -> Verdict {
     Verdict::of(findings)
 }
 
-/// Whether a file lies in the folder of a crate that the compiler itself watches.
+/// Whether a file is in the folder of a crate that forbids unsafe code.
 fn same_crate(root: &str, path: &str) -> bool {
     path.split('/').next() == root.split('/').next()
 }

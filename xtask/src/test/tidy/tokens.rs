@@ -1,12 +1,13 @@
-//! The tokens and comments of a source file, without a parser: enough to see what a file names.
+//! Splits a source file into tokens and comments, without a parser: enough to see what a file
+//! names.
 //!
-//! Comments and string literals are told apart from code, so a path in a comment or a message is
-//! no path. The languages are Rust and the C family, which share this part of their syntax.
+//! Comments and string literals are separated from code, so a path in them does not count. The
+//! supported languages are Rust and the C family, which share this part of their syntax.
 
-/// A token or a line of a comment, and the number of its line, from 1 on.
+/// A token or a line of a comment, with its line number, from 1.
 ///
-/// A word, a number, `::`, a literal (with its quotes) and any other single character is a token.
-/// A raw identifier (`r#type`) is the word without its prefix.
+/// A token is a word, a number, `::`, a literal with its quotes, or any other single character. A
+/// raw identifier (`r#type`) is the word without its prefix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Token<'a> {
     pub(crate) line: usize,
@@ -57,7 +58,7 @@ pub(crate) fn split(text: &str, syntax: Syntax) -> Source<'_> {
     source
 }
 
-/// What comes first in a text that is not empty, and its length in bytes.
+/// The kind of the next part of a text that is not empty, and its length in bytes.
 fn next(text: &str, syntax: Syntax) -> (Kind, usize) {
     let first = text.chars().next().map_or(0, char::len_utf8);
     if text.starts_with("//") {
@@ -88,7 +89,8 @@ fn next(text: &str, syntax: Syntax) -> (Kind, usize) {
     (Kind::Token, length)
 }
 
-/// The length of the word at the start of a text. Every character that is not ASCII counts to it.
+/// The length of the word at the start of a text. All non-ASCII characters count as word
+/// characters.
 fn word(text: &str) -> usize {
     text.find(|c: char| c.is_ascii() && !c.is_ascii_alphanumeric() && c != '_').unwrap_or(text.len())
 }
@@ -113,7 +115,7 @@ fn block_comment(text: &str, syntax: Syntax) -> usize {
     text.len()
 }
 
-/// The length of a literal in quotes in which a backslash takes the next character along.
+/// The length of a quoted literal in which a backslash escapes the next character.
 fn quoted(text: &str, quote: char) -> usize {
     let mut characters = text.char_indices().skip(1);
     while let Some((at, c)) = characters.next() {
@@ -134,7 +136,7 @@ fn character_or_lifetime(text: &str) -> usize {
     if first == Some('\\') || after.next() == Some('\'') { quoted(text, '\'') } else { 1 + word(&text[1..]) }
 }
 
-/// The length of a raw string, or of a raw identifier, whose prefix has this length.
+/// The length of a raw string or raw identifier with a prefix of this length.
 fn raw_string(text: &str, prefix: usize) -> Option<usize> {
     let rest = &text[prefix..];
     let hashes = rest.bytes().take_while(|byte| *byte == b'#').count();
