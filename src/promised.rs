@@ -3,7 +3,7 @@
 //!
 //! Input: a type. Output: a tensor that ops may use at once, and a promise to deliver its data, or
 //! the reason why there is none, from any thread. Ops that depend on the tensor are launched when
-//! the data is there, and block their stream until then (E1).
+//! the data is there, and block their stream until then (EXEC-1).
 //!
 //! Only two kinds of threads wait meanwhile: a thread that reads, and a thread that records so much
 //! behind the tensor that the log is full. The latter may be the thread that was to deliver the

@@ -26,9 +26,9 @@
 //! Input: records and a secret. Output: bytes; or a record, or the damage of the bytes.
 //!
 //! Invariants:
-//! - DK1: bytes are opened only if they were sealed with the same secret, for the same name and
+//! - DISK-1: bytes are opened only if they were sealed with the same secret, for the same name and
 //!   environment, and are complete.
-//! - DK2: opening allocates nothing on the word of a header: lengths have to match the actual
+//! - DISK-2: opening allocates nothing on the word of a header: lengths have to match the actual
 //!   bytes.
 
 use std::fmt;
@@ -363,7 +363,7 @@ mod tests {
         assert_eq!(sealer().open(&empty.name(), sealer().seal(&empty)), Ok(empty));
     }
 
-    /// DK1: changes of every bit of an entry, shorter entries, and longer ones.
+    /// DISK-1: changes of every bit of an entry, shorter entries, and longer ones.
     #[test]
     fn nothing_else_is_opened() {
         let (record, sealer) = (record(), sealer());
@@ -393,7 +393,7 @@ mod tests {
         assert_eq!(sealer.open(&record.name(), bytes), Err(Damage::Mac));
     }
 
-    /// DK2.
+    /// DISK-2.
     #[test]
     fn lengths_beyond_the_bytes_are_refused() {
         let sealer = sealer();

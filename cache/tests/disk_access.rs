@@ -1,4 +1,4 @@
-//! Access by other users: folders that are not the user's alone are refused (DK3), with advice.
+//! Access by other users: folders that are not the user's alone are refused (DISK-3), with advice.
 #![allow(clippy::unwrap_used, clippy::disallowed_types, reason = "a test, on real threads")]
 
 mod support;

@@ -1,5 +1,5 @@
 //! A damaged entry on the disk, whatever the damage, is a miss, is reported and removed, and the
-//! next store replaces it (DK1, DK2, DK7).
+//! next store replaces it (DISK-1, DISK-2, DISK-7).
 #![allow(clippy::unwrap_used, clippy::disallowed_types, reason = "a test, on real threads")]
 
 mod support;

@@ -1,5 +1,5 @@
-//! File system calls that fail, in every place and every way (DK9), and processes that end after
-//! any of them (DK6).
+//! File system calls that fail, in every place and every way (DISK-9), and processes that end after
+//! any of them (DISK-6).
 #![allow(clippy::unwrap_used, clippy::disallowed_types, reason = "a test, on real threads")]
 
 mod support;

@@ -1,4 +1,4 @@
-//! A request that crashed a process is not tried again for a while (DK4, DK5). The work of a
+//! A request that crashed a process is not tried again for a while (DISK-4, DISK-5). The work of a
 //! process that was killed or exited is not affected.
 #![allow(clippy::unwrap_used, clippy::disallowed_types, reason = "a test, on real threads")]
 

@@ -1,5 +1,5 @@
-//! Many processes on one folder, some of which are killed: entries are whole (DK6), each artifact
-//! is made once, and nothing is left behind.
+//! Many processes on one folder, some of which are killed: entries are whole (DISK-6), each
+//! artifact is made once, and nothing is left behind.
 #![allow(
     clippy::unwrap_used,
     clippy::disallowed_types,

@@ -1,4 +1,4 @@
-//! Sweeps remove entries in the order of their last use (DK8), and leave alone what is in use.
+//! Sweeps remove entries in the order of their last use (DISK-8), and leave alone what is in use.
 #![allow(clippy::unwrap_used, clippy::disallowed_types, reason = "a test, on real threads")]
 
 mod support;

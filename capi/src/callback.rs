@@ -1,7 +1,7 @@
 //! Callbacks from C: a function, its user data, and how that is freed.
 //!
-//! Invariant C3: user data is freed once, on any thread, after its last call has returned, also if
-//! it was never called.
+//! - CAPI-3: user data is freed once, on any thread, after its last call has returned, also if it
+//!   was never called.
 
 use std::ffi::c_void;
 
@@ -34,7 +34,7 @@ impl Drop for User {
     fn drop(&mut self) {
         if let Some(free) = self.free {
             // SAFETY: the caller guarantees that `free` accepts this user data, and it is called
-            // once (C3).
+            // once (CANON-3).
             unsafe { free(self.data) };
         }
     }

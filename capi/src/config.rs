@@ -378,7 +378,7 @@ pub unsafe extern "C" fn fuseline_config_on_log(
         config.change(|engine| {
             engine.event_sink(move |event: &Event| {
                 let (name, text) = (c_text(event.name()), c_text(event.to_string()));
-                // SAFETY: the caller passed a function that accepts `user`, which is alive (C3).
+                // SAFETY: the caller passed a function that accepts `user`, which is alive (CANON-3).
                 unsafe { callback(user.data(), name.as_ptr(), text.as_ptr()) };
             })
         });
@@ -423,7 +423,7 @@ pub unsafe extern "C" fn fuseline_config_inject_faults(
                     FaultPoint::Download { bytes } => (FUSELINE_AT_DOWNLOAD, bytes),
                     _ => return None,
                 };
-                // SAFETY: the caller passed a function that accepts `user`, which is alive (C3).
+                // SAFETY: the caller passed a function that accepts `user`, which is alive (CANON-3).
                 match unsafe { plan(user.data(), point, size) } {
                     crate::error::FUSELINE_OK => None,
                     crate::error::FUSELINE_OUT_OF_MEMORY => Some(Planned::out_of_memory("planned")),

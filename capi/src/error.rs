@@ -1,10 +1,10 @@
 //! The result of a call: nothing, or an error with everything that is known about it.
 //!
 //! Invariants:
-//! - C1. No panic leaves this library: [`guard`] wraps every function and converts panics to
+//! - CAPI-1. No panic leaves this library: [`guard`] wraps every function and converts panics to
 //!   errors.
-//! - C2. An error is complete when it is returned. Reading it never calls the engine, so it works
-//!   on any thread at any time.
+//! - CAPI-2. An error is complete when it is returned. Reading it never calls the engine, so it
+//!   works on any thread at any time.
 
 use std::ffi::{CString, c_char};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -208,7 +208,7 @@ impl From<Fault> for fuseline_error {
     }
 }
 
-/// The body of every function: runs it and converts its result for C (C1).
+/// The body of every function: runs it and converts its result for C (CAPI-1).
 pub(crate) fn guard(name: &'static str, call: impl FnOnce() -> Result<()>) -> *mut fuseline_error {
     let error = match catch_unwind(AssertUnwindSafe(call)) {
         Ok(Ok(())) => return ptr::null_mut(),

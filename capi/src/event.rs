@@ -70,7 +70,7 @@ pub unsafe extern "C" fn fuseline_event_on_reached(
         let user = User::new(user, free);
         let callback = given(callback, "callback")?;
         let tell = move |event: EventHandle| {
-            // SAFETY: the caller passed a function that accepts `user`, which is alive (C3).
+            // SAFETY: the caller passed a function that accepts `user`, which is alive (CANON-3).
             unsafe { callback(user.data(), event.to_raw()) };
         };
         Ok(self::session(session)?.on_event(EventHandle::from_raw(event), tell)?)

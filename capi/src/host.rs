@@ -72,7 +72,7 @@ pub unsafe extern "C" fn fuseline_on_ready(
         let callback = given(callback, "callback")?;
         let tell = move |value: ValueHandle, outcome: engine::Result<()>| {
             let error = error_of(&outcome);
-            // SAFETY: the caller passed a function that accepts `user`, which is alive (C3).
+            // SAFETY: the caller passed a function that accepts `user`, which is alive (CANON-3).
             unsafe { callback(user.data(), value.to_raw(), pointer(error.as_ref())) };
         };
         Ok(self::session(session)?.on_ready(ValueHandle::from_raw(value), tell)?)
@@ -126,7 +126,7 @@ unsafe fn hand_out(data: &[Literal], rooms: &[fuseline_room]) -> Result<()> {
         // SAFETY: the caller passes null or memory of that size that nothing else uses.
         places.push(unsafe { self::room(room.data, room.size, "room") }?);
     }
-    // Write to none before all are known to fit (C4).
+    // Write to none before all are known to fit (CAPI-4).
     for (data, place) in data.iter().zip(places) {
         place.write_copy_of_slice(data.bytes());
     }
@@ -188,7 +188,7 @@ pub unsafe extern "C" fn fuseline_read_async(
                 size: data.bytes().len(),
             });
             let tensor = tensor.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-            // SAFETY: the caller passed a function that accepts `user`, which is alive (C3).
+            // SAFETY: the caller passed a function that accepts `user`, which is alive (CANON-3).
             unsafe { callback(user.data(), value.to_raw(), tensor, pointer(error.as_ref())) };
         };
         Ok(self::session(session)?.read_async(ValueHandle::from_raw(value), tell)?)

@@ -17,11 +17,11 @@
 //!
 //! Invariants, with C1 (no panic leaves), C2 (an error is complete) and C3 (what callbacks are
 //! given is freed once):
-//! - C4. A function that fails has changed only what its documentation says, and has not written
-//!   any result.
-//! - C5. Additions are functions, constants, settings, or members at the end of a structure with a
-//!   `struct_size`. Existing items keep their name, layout and meaning; `tests/abi.rs` compares
-//!   names and layouts with the committed ones.
+//! - CAPI-4. A function that fails has changed only what its documentation says, and has not
+//!   written any result.
+//! - CAPI-5. Additions are functions, constants, settings, or members at the end of a structure
+//!   with a `struct_size`. Existing items keep their name, layout and meaning; `tests/abi.rs`
+//!   compares names and layouts with the committed ones.
 #![allow(non_camel_case_types, reason = "the names are C's")]
 #![allow(missing_debug_implementations, reason = "C cannot print them")]
 #![allow(

@@ -1,4 +1,4 @@
-//! The binary interface: symbols and layouts match the committed lists (C5).
+//! The binary interface: symbols and layouts match the committed lists (CAPI-5).
 //!
 //! `FUSELINE_BLESS=1` rewrites the lists, which is enough for additions. A removal or change also
 //! needs another generation in `build.rs` and another major version.

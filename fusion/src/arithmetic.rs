@@ -11,7 +11,7 @@ pub enum SumOrder {
     /// One term after the other. This is the reference order.
     InOrder,
     /// The fastest order for products and convolutions of `f32`, and blockwise for sums of `f32`,
-    /// which lowers their rounding error (J4).
+    /// which lowers their rounding error (INTERP-4).
     AnyOrder,
 }
 

@@ -4,9 +4,9 @@
 //! or to a result of an earlier node. A [`Body`] is a graph with returns.
 //!
 //! Invariants:
-//! - G1: every operand of node `i` is a parameter or a result of a node before `i`, so a graph has
-//!   no cycle.
-//! - G2: the types of the operands are the operand types of the node's [`Signature`].
+//! - GRAPH-1: every operand of node `i` is a parameter or a result of a node before `i`, so a graph
+//!   has no cycle.
+//! - GRAPH-2: the types of the operands are the operand types of the node's [`Signature`].
 //!
 //! Both hold by construction: nodes are only added through [`Graph::push`] and
 //! [`Graph::push_signature`].
@@ -179,7 +179,7 @@ impl Graph {
     ///
     /// # Panics
     /// In debug builds, if an operand does not exist or does not have the type in the signature
-    /// (G1, G2).
+    /// (GRAPH-1, GRAPH-2).
     pub fn push_signature(&mut self, signature: Arc<Signature>, operands: Refs) -> Refs {
         debug_assert!(
             operands.len() == signature.operands().len()

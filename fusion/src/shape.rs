@@ -1,8 +1,8 @@
 //! Shapes and tensor types, with checked arithmetic.
 //!
-//! Invariant S1: a [`Shape`] has at most [`MAX_RANK`] dimensions and at most [`MAX_ELEMS`]
-//! elements, whose size in bytes fits in 63 bits for every element type. The constructor checks it,
-//! so no later stage can overflow.
+//! - SHAPE-1: a [`Shape`] has at most [`MAX_RANK`] dimensions and at most [`MAX_ELEMS`] elements,
+//!   whose size in bytes fits in 63 bits for every element type. The constructor checks it, so no
+//!   later stage can overflow.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};

@@ -315,7 +315,7 @@ fn a_growing_cache_has_one_region_for_each_bucket() {
         if !regions.contains(padded.region()) {
             regions.push(padded.region().clone());
         }
-        // Both lengths, before and after, in one bucket (O2).
+        // Both lengths, before and after, in one bucket (CLASS-2).
         let expected = bucket(length + 1);
         assert!(padded.sizes().iter().all(|&(_, padded)| padded == expected), "{:?}", padded.sizes());
     }

@@ -5,11 +5,11 @@
 //! calls.
 //!
 //! Invariants:
-//! - J3: the fast paths apply the same operations to the same values in the same order as the
+//! - INTERP-3: the fast paths apply the same operations to the same values in the same order as the
 //!   general path, so the bits are the same. The functions of [`super::kernel`] compute elements,
 //!   in `f64` with rounding. A sum of products advances for many results at once, each in its own
-//!   order. If sums may be taken in any order (J4), [`cascade`] computes sums of many terms, with
-//!   smaller errors.
+//!   order. If sums may be taken in any order (INTERP-4), [`cascade`] computes sums of many terms,
+//!   with smaller errors.
 //!
 //! There is no unsafe code and no assumption about the processor: compilers can vectorize the
 //! loops.
@@ -415,7 +415,7 @@ mod tests {
         words(literal).iter().map(bits).collect()
     }
 
-    /// J3; and `effort` covers exactly the calls of `map`.
+    /// INTERP-3; and `effort` covers exactly the calls of `map`.
     #[test]
     fn elements_are_computed_as_in_the_general_way() {
         let [x, y] = [data(&[40, 50], 1), data(&[40, 50], 2)];
@@ -446,7 +446,7 @@ mod tests {
         assert_eq!(taken, 14 + 7 + 6 + 1);
     }
 
-    /// J3.
+    /// INTERP-3.
     #[test]
     fn sums_are_those_of_the_general_way() {
         for dims in [&[4u64, 5, 6][..], &[7], &[1, 300], &[300, 1], &[3, 0, 2], &[0]] {
@@ -505,7 +505,7 @@ mod tests {
         }
     }
 
-    /// J3.
+    /// INTERP-3.
     #[test]
     fn running_sums_are_those_of_the_general_way() {
         let mut taken = 0;
@@ -542,7 +542,7 @@ mod tests {
         assert_eq!(taken, 25);
     }
 
-    /// J3.
+    /// INTERP-3.
     #[test]
     fn products_are_those_of_the_general_way() {
         let sizes = [[1, 1, 1, 1], [2, 3, 4, 5], [3, 7, 9, 1], [3, 1, 9, 7], [1, 2, 11, 3], [2, 17, 6, 33]];

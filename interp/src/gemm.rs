@@ -10,8 +10,8 @@
 //! [`BLOCK`] elements, so memory does not grow with the images.
 //!
 //! Invariants:
-//! - J4: the result is that of the general path, except for the order of sums and for products that
-//!   are added without rounding. In particular, padding is multiplied like any zero.
+//! - INTERP-4: the result is that of the general path, except for the order of sums and for
+//!   products that are added without rounding. In particular, padding is multiplied like any zero.
 //!
 //! `cost_model.rs` has the costs, and the test that measures them.
 

@@ -141,7 +141,7 @@ pub(super) fn reduce_window(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalErr
 }
 
 /// The fast path along a [`running_axis`], if padding does not change the initial values: the same
-/// elements are then combined in the same order (J3).
+/// elements are then combined in the same order (INTERP-3).
 fn running(call: &EvalCall<'_>) -> Result<Option<Vec<Literal>>, EvalError> {
     let window = reduce_window_dims(&call.signature.call()).expect("bug: a checked window is refused");
     let dims = call.operand(0).dims();

@@ -1,4 +1,5 @@
-//! Products and convolutions with sums in any order agree with ordered ones up to rounding (J4).
+//! Products and convolutions with sums in any order agree with ordered ones up to rounding
+//! (INTERP-4).
 #![allow(missing_docs, clippy::unwrap_used, reason = "a test")]
 
 #[path = "../../fusion/tests/support/hostile.rs"]

@@ -7,11 +7,11 @@
 //! block works for plugins older and newer than our header.
 //!
 //! Invariants:
-//! - A1. A tail begins exactly where the 0.54 struct ends, and its fields have the offsets of the
-//!   0.81 header. Checked at compile time.
-//! - A2. `struct_size` never exceeds the block, even if an override sets it
+//! - ABI-1. A tail begins exactly where the 0.54 struct ends, and its fields have the offsets of
+//!   the 0.81 header. Checked at compile time.
+//! - ABI-2. `struct_size` never exceeds the block, even if an override sets it
 //!   ([`super::OpenOptions`]).
-//! - A3. Structs inside arrays or inside other structs (`PJRT_NamedValue`,
+//! - ABI-3. Structs inside arrays or inside other structs (`PJRT_NamedValue`,
 //!   `PJRT_Buffer_MemoryLayout_Tiled`) are not padded: their stride is part of the ABI.
 
 use std::ffi::{c_char, c_int, c_void};

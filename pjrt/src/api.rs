@@ -4,10 +4,10 @@
 //! absent functions instead of calling null.
 //!
 //! Invariants:
-//! - F1. No byte of the table past `PJRT_Api::struct_size` is read, and no half of a function
+//! - API-1. No byte of the table past `PJRT_Api::struct_size` is read, and no half of a function
 //!   pointer is kept.
-//! - F2. A `PJRT_Error` is read once and destroyed once, in [`Api::take_error`].
-//! - F3. An [`Api`] has every function that `abi::functions` marks `must`.
+//! - API-2. A `PJRT_Error` is read once and destroyed once, in [`Api::take_error`].
+//! - API-3. An [`Api`] has every function that `abi::functions` marks `must`.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::fmt;
@@ -57,7 +57,7 @@ impl Api {
             return refuse(OpenFault::BadTable(text));
         }
         let ours = size_of::<PJRT_Api>();
-        // F1: whole words only, so that no half of a pointer is copied from a table that ends
+        // API-1: whole words only, so that no half of a pointer is copied from a table that ends
         // within one.
         let copied = theirs.min(ours) / size_of::<usize>() * size_of::<usize>();
         let mut copy = PJRT_Api::default();

@@ -1,10 +1,10 @@
 //! Tensors on a device.
 //!
 //! Invariants:
-//! - B1. The plugin's buffer object is destroyed once, by the [`Buffer`] that owns it, and the
+//! - BUF-1. The plugin's buffer object is destroyed once, by the [`Buffer`] that owns it, and the
 //!   client outlives it.
-//! - B2. Type and device are stored here, so they are known after a delete or donation too.
-//! - B3. After a delete or donation every other use is an error, not undefined behavior: the
+//! - BUF-2. Type and device are stored here, so they are known after a delete or donation too.
+//! - BUF-3. After a delete or donation every other use is an error, not undefined behavior: the
 //!   plugin's object lives on and rejects it.
 
 use std::ffi::c_void;
@@ -344,7 +344,7 @@ impl Device {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        // SAFETY: holds because this handle is the only owner (B1).
+        // SAFETY: holds because this handle is the only owner (BUF-1).
         let outcome = unsafe { call!(self.api(), PJRT_Buffer_Destroy_Args { buffer: self.raw() }) };
         count_destroy(outcome.map(drop));
     }

@@ -1,11 +1,11 @@
 //! Functions of ours that a plugin calls.
 //!
 //! Invariants:
-//! - C1. No panic leaves this crate through a plugin's frames: every `extern "C"` function of the
-//!   layer consists of a call of [`shield`].
-//! - C2. While one of our callbacks runs, [`inside`] is true on that thread. If the last handle of
-//!   a client is dropped then, another thread destroys the client, because the callback may be
-//!   running on a thread that the client has to join.
+//! - CALLBACK-1. No panic leaves this crate through a plugin's frames: every `extern "C"` function
+//!   of the layer consists of a call of [`shield`].
+//! - CALLBACK-2. While one of our callbacks runs, [`inside`] is true on that thread. If the last
+//!   handle of a client is dropped then, another thread destroys the client, because the callback
+//!   may be running on a thread that the client has to join.
 
 use std::any::Any;
 use std::cell::Cell;

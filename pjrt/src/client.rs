@@ -1,9 +1,9 @@
 //! A running instance of a plugin: its devices, its memories, and everything made with it.
 //!
 //! Invariants:
-//! - K1. The plugin's client object is destroyed after everything made with it: devices, memories,
-//!   buffers, executables and events each hold the client.
-//! - K2. It is destroyed once, and never inside a callback (`callback::inside`). With a limit
+//! - CLIENT-1. The plugin's client object is destroyed after everything made with it: devices,
+//!   memories, buffers, executables and events each hold the client.
+//! - CLIENT-2. It is destroyed once, and never inside a callback (`callback::inside`). With a limit
 //!   ([`Client::set_shutdown_timeout`]) nobody waits for that longer than the limit
 //!   (`shutdown.rs`).
 
@@ -115,7 +115,7 @@ unsafe impl Send for Destroy {}
 
 impl Destroy {
     fn run(self) {
-        // SAFETY: holds because the last handle is gone (K1), so nothing made with the client
+        // SAFETY: holds because the last handle is gone (CLIENT-1), so nothing made with the client
         // exists any more.
         let outcome =
             unsafe { call!(self.plugin.api(), PJRT_Client_Destroy_Args { client: self.raw.as_ptr() }) };
@@ -132,7 +132,7 @@ impl Drop for RawClient {
                 None => destroy.run(),
             };
         }
-        // K2: this may be a thread that the client would join.
+        // CLIENT-2: this may be a thread that the client would join.
         if let Err(error) = thread::spawn("pjrt-client-destroy".into(), move || destroy.run()) {
             // Without a thread the client stays alive, which is harmless and counted.
             leak(error);

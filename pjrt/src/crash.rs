@@ -7,9 +7,9 @@
 //! else, and everything that it calls is async-signal-safe (`signal-safety(7)`).
 //!
 //! Invariants:
-//! - P10: a signal has the same effect with and without the handler. A signal that was sent is sent
-//!   again; a faulting instruction raises its signal again when it is executed again.
-//! - P11: a forked process records nothing: the file belongs to its parent.
+//! - CRASH-10: a signal has the same effect with and without the handler. A signal that was sent is
+//!   sent again; a faulting instruction raises its signal again when it is executed again.
+//! - CRASH-11: a forked process records nothing: the file belongs to its parent.
 #![allow(
     clippy::disallowed_types,
     reason = "no model is about the end of a process, and a handler needs atomics alone"
@@ -108,7 +108,7 @@ fn note() {
     // takes no lock.
     let is_known = unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit) } == 0;
     if !is_known || limit.rlim_cur == 0 {
-        // No byte may be written (`ulimit -f 0`): trying would raise another signal (P10).
+        // No byte may be written (`ulimit -f 0`): trying would raise another signal (CRASH-10).
         return;
     }
     for fd in FILES.iter().map(|file| file.load(Ordering::Relaxed)).filter(|&fd| fd >= 0) {

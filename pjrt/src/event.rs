@@ -1,11 +1,12 @@
 //! Completion of asynchronous work.
 //!
 //! Invariants:
-//! - E1. The plugin's event object lives until the [`Event`] is dropped and every callback
+//! - EVENT-1. The plugin's event object lives until the [`Event`] is dropped and every callback
 //!   registered on it has run.
-//! - E2. A callback runs exactly once, also when registering it fails, and also when the [`Event`]
-//!   is dropped first.
-//! - E3. The client lives as long as E1 asks, so callbacks may drop the last handle on anything.
+//! - EVENT-2. A callback runs exactly once, also when registering it fails, and also when the
+//!   [`Event`] is dropped first.
+//! - EVENT-3. The client lives as long as EVENT-1 asks, so callbacks may drop the last handle on
+//!   anything.
 //!
 //! An event that is only waited for costs no heap allocation. The first callback costs two, or one
 //! if it consumes the event.
@@ -78,7 +79,7 @@ impl Event {
     /// # Errors
     /// When the plugin cannot determine it.
     pub fn is_ready(&self) -> Result<bool, Error> {
-        // SAFETY: holds because `self` keeps the event alive (E1).
+        // SAFETY: holds because `self` keeps the event alive (EVENT-1).
         let out = unsafe { call!(self.client.api(), PJRT_Event_IsReady_Args { event: self.raw.as_ptr() }) }?;
         Ok(out.is_ready)
     }
@@ -92,7 +93,7 @@ impl Event {
     pub fn wait(&self) -> Result<(), Error> {
         before("waits for the plugin");
         // `PJRT_Event_Await` also returns for finished events, so calling `is_ready` first would
-        // only cost a call. SAFETY: holds because `self` keeps the event alive (E1).
+        // only cost a call. SAFETY: holds because `self` keeps the event alive (EVENT-1).
         unsafe { call!(self.client.api(), PJRT_Event_Await_Args { event: self.raw.as_ptr() }) }.map(drop)
     }
 
@@ -130,7 +131,7 @@ impl Event {
     }
 }
 
-/// Keeps an event (E1) and its client (E3) alive.
+/// Keeps an event (EVENT-1) and its client (EVENT-3) alive.
 trait Keeper: Send + 'static {
     fn raw(&self) -> NonNull<PJRT_Event>;
     fn client(&self) -> &Client;
@@ -160,8 +161,9 @@ impl Keeper for Event {
 fn register<S: Send + 'static, K: Keeper>(keeper: K, state: S, run: Run<S>) -> Result<(), (Error, S)> {
     let (api, event) = (keeper.client().api(), keeper.raw());
     let pending = Box::into_raw(Box::new(Pending { state, run, keeper }));
-    // SAFETY: holds because the event lives until the callback has run (E1: `pending` keeps it) and
-    // `pending` is what `on_ready::<S, K>` expects; a plugin calls a registered callback once.
+    // SAFETY: holds because the event lives until the callback has run (EVENT-1: `pending` keeps
+    // it) and `pending` is what `on_ready::<S, K>` expects; a plugin calls a registered callback
+    // once.
     let outcome = unsafe {
         call!(
             api,
@@ -201,7 +203,7 @@ unsafe extern "C" fn on_ready<S: Send, K: Keeper>(error: *mut PJRT_Error, user_a
             Err(unsafe { keeper.client().api().take_error(error, "PJRT_Event_OnReady") })
         };
         run(state, outcome);
-        // `keeper` goes last, in a panic as well: E1 and E3 hold while `run` does.
+        // `keeper` goes last, in a panic as well: EVENT-1 and EVENT-3 hold while `run` does.
         drop(keeper);
     });
 }

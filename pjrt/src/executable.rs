@@ -3,10 +3,10 @@
 //! `execute` runs them.
 //!
 //! Invariants:
-//! - X1. Both plugin objects (the loaded one and its description) are destroyed once, after every
-//!   handle is gone, and before the client. Executions in flight finish.
-//! - X2. Number, types and devices of inputs and outputs are queried once, when the executable is
-//!   created.
+//! - EXE-1. Both plugin objects (the loaded one and its description) are destroyed once, after
+//!   every handle is gone, and before the client. Executions in flight finish.
+//! - EXE-2. Number, types and devices of inputs and outputs are queried once, when the executable
+//!   is created.
 
 use std::ffi::c_char;
 use std::fmt;
@@ -63,11 +63,11 @@ impl Drop for RawExecutable {
     fn drop(&mut self) {
         let api = self.client.api();
         if !self.program.is_null() {
-            // SAFETY: holds because this is the only owner, at its end (X1).
+            // SAFETY: holds because this is the only owner, at its end (EXE-1).
             unsafe { destroy(api, self.program) };
         }
         let loaded = self.loaded.as_ptr();
-        // SAFETY: holds because this is the only owner, at its end (X1).
+        // SAFETY: holds because this is the only owner, at its end (EXE-1).
         let outcome = unsafe { call!(api, PJRT_LoadedExecutable_Destroy_Args { executable: loaded }) };
         count_destroy(outcome.map(drop));
     }

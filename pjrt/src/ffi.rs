@@ -9,10 +9,10 @@
 //! (FFI API 0.1 to 0.3), whose structs only grow at their ends.
 //!
 //! Invariants:
-//! - G1. A target is registered at most once per plugin and platform.
-//! - G2. No struct is read past its declared size, and no list past its length. A call frame that
-//!   does not match the header is an error of the call.
-//! - G3. Nothing unwinds into the plugin (`callback`), and every error reaches it as one of its
+//! - FFI-1. A target is registered at most once per plugin and platform.
+//! - FFI-2. No struct is read past its declared size, and no list past its length. A call frame
+//!   that does not match the header is an error of the call.
+//! - FFI-3. Nothing unwinds into the plugin (`callback`), and every error reaches it as one of its
 //!   own.
 
 use std::ffi::{CString, c_char, c_int, c_uint, c_void};

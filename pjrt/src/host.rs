@@ -5,8 +5,8 @@
 //! done, or, where the plugin can use host memory in place, until the buffer is gone
 //! ([`Client::buffer_from_owned`]).
 //!
-//! Invariant O1: owned data is dropped exactly once, and not before the plugin says that it is done
-//! with it. If the plugin cannot report that, it is never dropped.
+//! - HOST-1: owned data is dropped exactly once, and not before the plugin says that it is done
+//!   with it. If the plugin cannot report that, it is never dropped.
 
 use std::ffi::c_void;
 use std::fmt;
@@ -317,7 +317,8 @@ impl Client {
         };
         let place = place.into();
         // SAFETY: holds because the owner keeps `len` bytes at `start`, is itself kept until the
-        // plugin says that it is done (O1), and allows writing to the data where the semantics do.
+        // plugin says that it is done (TOPOLOGY-1), and allows writing to the data where the
+        // semantics do.
         let (raw, done) = unsafe { self.send(ty, (start, len), semantics, place) }?;
         match done {
             None => leak(owner),

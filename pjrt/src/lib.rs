@@ -15,17 +15,18 @@
 //!
 //! # Invariants
 //!
-//! - I1. Argument structs are padded and tables are read with bounds, so plugins older and newer
-//!   than our header work as far as possible (`abi`, `api`).
-//! - I2. In whatever order and on whatever threads handles are dropped, each plugin object is
+//! - PJRT-1. Argument structs are padded and tables are read with bounds, so plugins older and
+//!   newer than our header work as far as possible (`abi`, `api`).
+//! - PJRT-2. In whatever order and on whatever threads handles are dropped, each plugin object is
 //!   destroyed once, after everything that depends on it. Every handle holds the client; the plugin
 //!   is never unloaded.
-//! - I3. `Drop` does not panic and does not wait for a computation. Shutting down a client waits
-//!   for its running work.
-//! - I4. No panic crosses into the plugin (`callback`).
-//! - I5. A call that cannot be right is an [`Error`] of this layer and does not reach the plugin:
-//!   buffers of another client, arguments of the wrong number or type, data of the wrong length.
-//! - I6. Failures that no caller can receive are counted ([`counters`]).
+//! - PJRT-3. `Drop` does not panic and does not wait for a computation. Shutting down a client
+//!   waits for its running work.
+//! - PJRT-4. No panic crosses into the plugin (`callback`).
+//! - PJRT-5. A call that cannot be right is an [`Error`] of this layer and does not reach the
+//!   plugin: buffers of another client, arguments of the wrong number or type, data of the wrong
+//!   length.
+//! - PJRT-6. Failures that no caller can receive are counted ([`counters`]).
 //!
 //! # Thread safety
 //!

@@ -1,7 +1,7 @@
 //! Options of a compile.
 //!
-//! Invariant T1: equal options have equal bytes, in every process, so the bytes can be part of a
-//! cache key. (A protobuf map has no order; here it is written in the order of its keys.)
+//! - OPTION-1: equal options have equal bytes, in every process, so the bytes can be part of a
+//!   cache key. (A protobuf map has no order; here it is written in the order of its keys.)
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -144,7 +144,7 @@ impl CompileOptions {
     }
 
     /// The options as a serialized `CompileOptionsProto`, as the compiler gets them. They are
-    /// stable enough for a key (T1).
+    /// stable enough for a key (BODY-1).
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         let partitions = self.partitions as usize;

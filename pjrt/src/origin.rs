@@ -13,8 +13,9 @@
 //! file, and variables as parts of a key; or why they are unknown, and then nothing is stored.
 //!
 //! Invariants:
-//! - P12: a digest is of the bytes that were mapped when the library was loaded, or there is none.
-//! - P13: variables are those that the plugin has read or will read, or there are none.
+//! - ORIGIN-12: a digest is of the bytes that were mapped when the library was loaded, or there is
+//!   none.
+//! - ORIGIN-13: variables are those that the plugin has read or will read, or there are none.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;

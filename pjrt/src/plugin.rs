@@ -9,9 +9,9 @@
 //! to the plugin without counting references.
 //!
 //! Invariants:
-//! - P1. `PJRT_Plugin_Initialize` is called at most once per library in a process. Its failure is
-//!   remembered.
-//! - P2. Two opens of the same file, by whatever path or link, return the same plugin.
+//! - PLUGIN-1. `PJRT_Plugin_Initialize` is called at most once per library in a process. Its
+//!   failure is remembered.
+//! - PLUGIN-2. Two opens of the same file, by whatever path or link, return the same plugin.
 //! - P12, P13: `origin.rs`.
 
 use std::ffi::c_void;

@@ -5,8 +5,7 @@
 //! and converted to row-major order here. Other orders are rare (a module has to ask for one), so
 //! the conversion is not optimized.
 //!
-//! Invariant H1: the host memory of a copy is freed only when the copy is known to be done, or
-//! never.
+//! - COPY-1: the host memory of a copy is freed only when the copy is known to be done, or never.
 
 use std::fmt;
 
@@ -135,7 +134,7 @@ impl HostCopy {
         args.dst = bytes.as_mut_ptr().cast();
         args.dst_size = len;
         // SAFETY: holds because the buffer is alive, the layout outlives the call, and `bytes` has
-        // room for `len` bytes and is not freed before the event is ready (H1).
+        // room for `len` bytes and is not freed before the event is ready (COPY-1).
         unsafe { api.call(&mut args) }?;
         // SAFETY: holds because the call gave us the event.
         let Some(event) = (unsafe { Event::from_raw(args.event, buffer.client()) }) else {
@@ -192,7 +191,7 @@ impl Drop for HostCopy {
         if self.target.bytes.capacity() == 0 || self.event.is_ready() == Ok(true) {
             return;
         }
-        // H1: the memory is freed after the copy.
+        // COPY-1: the memory is freed after the copy.
         let bytes = std::mem::take(&mut self.target.bytes);
         if let Err((_, bytes)) = self.event.register(bytes, |bytes, _| drop(bytes)) {
             leak(bytes);

@@ -7,8 +7,8 @@
 //! finishes if the plugin answers later.
 //!
 //! Invariants:
-//! - K3. Nobody waits longer than the limit, however many objects are dropped in sequence: on such
-//!   a thread nothing is handed to another one.
+//! - CLIENT-3. Nobody waits longer than the limit, however many objects are dropped in sequence: on
+//!   such a thread nothing is handed to another one.
 
 use std::cell::Cell;
 use std::sync::Arc;

@@ -5,8 +5,8 @@
 //! GPUs). Output: serialized executables, which a client of the same plugin loads on such devices.
 //!
 //! Invariant:
-//! - O1. The plugin's topology is destroyed once, after every compile for it has returned. Its
-//!   executables are destroyed before the call that made them returns: only their bytes remain.
+//! - TOPOLOGY-1. The plugin's topology is destroyed once, after every compile for it has returned.
+//!   Its executables are destroyed before the call that made them returns: only their bytes remain.
 
 use std::ffi::c_char;
 use std::fmt;
@@ -63,7 +63,7 @@ unsafe impl Sync for RawTopology {}
 impl Drop for RawTopology {
     fn drop(&mut self) {
         let raw = self.raw.as_ptr();
-        // SAFETY: holds because this is the only owner, at its end (O1).
+        // SAFETY: holds because this is the only owner, at its end (TOPOLOGY-1).
         let outcome =
             unsafe { call!(self.plugin.api(), PJRT_TopologyDescription_Destroy_Args { topology: raw }) };
         count_destroy(outcome.map(drop));
@@ -224,7 +224,7 @@ impl Topology {
         // SAFETY: holds because the call gave us the executable, which lives until it is destroyed
         // below.
         let bytes = unsafe { serialize(api, out.executable) };
-        // SAFETY: holds because nobody else has it (O1).
+        // SAFETY: holds because nobody else has it (TOPOLOGY-1).
         unsafe { destroy(api, out.executable) };
         bytes
     }

@@ -26,17 +26,17 @@
 //!
 //! # Safety argument
 //!
-//! - H1: *The reference of the last handle has exactly one next owner.* Bits are set while there is
-//!   a handle that its owner is not dropping: it is an operand of the call, or has not been handed
-//!   out. One read-modify-write clears them. So the last drop has two cases. If it finds the bits,
-//!   its compare-exchange gives the reference to the trace, which `given` or `take_off` then sees.
-//!   If it does not find them, it keeps the reference.
-//! - H2: *While bits are set, a reference exists*: that of a handle or, after it was given away,
-//!   that of the trace.
-//! - H3: *The stored position is a valid place for the drop.* The last drop comes after all calls
-//!   that had the value as an operand, and the position of a trace is written before such a call
-//!   returns. So the position that the drop reads is not before any of them. Whatever follows from
-//!   the drop is recorded after the position was read.
+//! - HANDLE-1: *The reference of the last handle has exactly one next owner.* Bits are set while
+//!   there is a handle that its owner is not dropping: it is an operand of the call, or has not
+//!   been handed out. One read-modify-write clears them. So the last drop has two cases. If it
+//!   finds the bits, its compare-exchange gives the reference to the trace, which `given` or
+//!   `take_off` then sees. If it does not find them, it keeps the reference.
+//! - HANDLE-2: *While bits are set, a reference exists*: that of a handle or, after it was given
+//!   away, that of the trace.
+//! - HANDLE-3: *The stored position is a valid place for the drop.* The last drop comes after all
+//!   calls that had the value as an operand, and the position of a trace is written before such a
+//!   call returns. So the position that the drop reads is not before any of them. Whatever follows
+//!   from the drop is recorded after the position was read.
 
 use fuseline_sync::atomic::{AtomicU64, Ordering};
 use fuseline_sync::ordering;
@@ -66,8 +66,15 @@ pub enum Dropped {
 #[derive(Debug)]
 pub struct HandleCount(AtomicU64);
 
+impl Default for HandleCount {
+    fn default() -> HandleCount {
+        HandleCount::new()
+    }
+}
+
 impl HandleCount {
     /// One handle, on no trace.
+    #[must_use]
     pub fn new() -> HandleCount {
         HandleCount(AtomicU64::new(1))
     }

@@ -51,34 +51,34 @@
 //!
 //! # Safety argument
 //!
-//! - L1: *A payload is written by exactly one thread and before it is read.* The ticket counter
+//! - LOG-1: *A payload is written by exactly one thread and before it is read.* The ticket counter
 //!   hands out each ticket once. The consumer reads a payload only after it saw `WRITTEN` with
 //!   `Acquire`, which the owner stored with `Release` after the payload.
-//! - L2: *A producer reaches the right segment.* It uses a directory entry only after it saw, with
-//!   `Acquire` or under `room`, that `ticket - capacity` is below `head`. Before that, the consumer
-//!   had cleared the entry of the previous lap. So the producer sees null or the segment of its own
-//!   lap. It cannot see the segment of the next lap, because the consumer would have to pass this
-//!   ticket first.
-//! - L3: *A segment is not freed under a producer.* A producer's last access to a segment is the
+//! - LOG-2: *A producer reaches the right segment.* It uses a directory entry only after it saw,
+//!   with `Acquire` or under `room`, that `ticket - capacity` is below `head`. Before that, the
+//!   consumer had cleared the entry of the previous lap. So the producer sees null or the segment
+//!   of its own lap. It cannot see the segment of the next lap, because the consumer would have to
+//!   pass this ticket first.
+//! - LOG-3: *A segment is not freed under a producer.* A producer's last access to a segment is the
 //!   swap to `WRITTEN`. The consumer removes a segment only after it saw `WRITTEN` with `Acquire`
 //!   in each of its slots.
-//! - L4: *No wake-up is lost.* A consumer that needs a slot that is not written exchanges `EMPTY`
-//!   for `AWAITED`. Either that fails because the payload is there, or the producer's swap returns
-//!   `AWAITED` and the producer wakes the consumer. Producers that wait for room check `head` under
-//!   the lock that the consumer holds while it stores `head` and notifies. Before they wait, they
-//!   make sure that the consumer awaits every slot up to theirs, because an earlier slot may be
-//!   written only after the consumer has looked at it.
-//! - L5: *An entry in the list keeps its place.* Its bound is read from the ticket counter under
+//! - LOG-4: *No wake-up is lost.* A consumer that needs a slot that is not written exchanges
+//!   `EMPTY` for `AWAITED`. Either that fails because the payload is there, or the producer's swap
+//!   returns `AWAITED` and the producer wakes the consumer. Producers that wait for room check
+//!   `head` under the lock that the consumer holds while it stores `head` and notifies. Before they
+//!   wait, they make sure that the consumer awaits every slot up to theirs, because an earlier slot
+//!   may be written only after the consumer has looked at it.
+//! - LOG-5: *An entry in the list keeps its place.* Its bound is read from the ticket counter under
 //!   the list's lock. So the bound is above the tickets of all appends that happened before, and
 //!   bounds do not decrease along the list. An append that happens after it has a ticket not below
 //!   the bound. A consumer that sees `WRITTEN` for that ticket also sees the list, which it checks
 //!   before it takes a payload.
-//! - L6: *Everything is dropped once.* A payload leaves its slot by a read in `pop` or by `drop`,
-//!   which visits the `WRITTEN` tickets from the consumer's place on.
-//! - L7: *A deferred ticket is filled before the consumer reaches it.* An entry is deferred under
-//!   the lock that the consumer holds while it moves `head`, and only if there is still no room
-//!   then. The consumer fills the slot when it moves `head` far enough, and cannot reach the ticket
-//!   earlier.
+//! - LOG-6: *Everything is dropped once.* A payload leaves its slot by a read in `pop` or by
+//!   `drop`, which visits the `WRITTEN` tickets from the consumer's place on.
+//! - LOG-7: *A deferred ticket is filled before the consumer reaches it.* An entry is deferred
+//!   under the lock that the consumer holds while it moves `head`, and only if there is still no
+//!   room then. The consumer fills the slot when it moves `head` far enough, and cannot reach the
+//!   ticket earlier.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -193,7 +193,7 @@ pub struct Log<T> {
     /// for that. It guards the entries whose append ran out of time.
     room: Mutex<Option<Box<Left<T>>>>,
     made_room: Condvar,
-    /// Entries that did not fit and whose threads must not wait, each with its bound (L5).
+    /// Entries that did not fit and whose threads must not wait, each with its bound (LOG-5).
     late: Mutex<VecDeque<(u64, T)>>,
     /// Whether `late` may hold something.
     has_late: AtomicBool,
@@ -207,7 +207,7 @@ pub struct Reader<'a, T> {
 }
 
 // SAFETY: holds because entries of type `T` are moved between threads by the protocol above, each
-// owned by one thread at a time (L1), and nothing else is shared but atomics and locks.
+// owned by one thread at a time (LOG-1), and nothing else is shared but atomics and locks.
 unsafe impl<T: Send> Send for Log<T> {}
 // SAFETY: holds for the same reason; no `&T` is ever handed out.
 unsafe impl<T: Send> Sync for Log<T> {}
@@ -221,6 +221,12 @@ impl<T> fmt::Debug for Log<T> {
 impl<T> fmt::Debug for Reader<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Reader({:?})", self.log)
+    }
+}
+
+impl<T> Default for Log<T> {
+    fn default() -> Log<T> {
+        Log::new()
     }
 }
 
@@ -320,7 +326,7 @@ impl<T> Log<T> {
         let bound = self.tail.load(Ordering::Relaxed);
         late.push_back((bound, entry));
         // Relaxed: a thread that has to find the entry has synchronised with this one, either by a
-        // later append (L5) or because this thread notifies it.
+        // later append (LOG-5) or because this thread notifies it.
         self.has_late.store(true, Ordering::Relaxed);
         // The consumer takes this entry after all tickets below the bound, so a demand for this
         // entry is a demand for them.
@@ -330,11 +336,11 @@ impl<T> Log<T> {
     /// Writes an entry to the slot of its ticket, which must be below `head + CAPACITY`.
     fn fill(&self, ticket: u64, entry: T) -> Pushed {
         let segment = self.segment(ticket);
-        // SAFETY: holds because `segment` came from the directory for our ticket (L2) and is not
-        // freed before our swap below (L3).
+        // SAFETY: holds because `segment` came from the directory for our ticket (LOG-2) and is not
+        // freed before our swap below (LOG-3).
         let slot = unsafe { &*segment }.slot(ticket);
         // SAFETY: holds because this thread alone owns the ticket and the slot is not `WRITTEN`
-        // yet, so no other thread touches the payload (L1).
+        // yet, so no other thread touches the payload (LOG-1).
         slot.payload.with_mut(|payload| unsafe { (*payload).write(entry) });
         let before = slot.state.swap(WRITTEN, ordering!(Release, "log_publish"));
         debug_assert_ne!(before, WRITTEN, "bug: a ticket was used twice");
@@ -412,8 +418,8 @@ impl<'a, T> Reader<'a, T> {
         // SAFETY: holds because only the consumer, which is this thread, removes segments from the
         // directory.
         let slot = unsafe { &*segment }.slot(ticket);
-        // SAFETY: holds because `WRITTEN` was seen with `Acquire`, so the payload is there (L1),
-        // and the place moves past it below, so it is read once (L6).
+        // SAFETY: holds because `WRITTEN` was seen with `Acquire`, so the payload is there (LOG-1),
+        // and the place moves past it below, so it is read once (LOG-6).
         let payload = slot.payload.with(|payload| unsafe { payload.cast::<T>().read() });
         *self.place = ticket + 1;
         if (ticket + 1).is_multiple_of(SLOTS) {
@@ -453,7 +459,7 @@ impl<'a, T> Reader<'a, T> {
     fn retire(&self, entry: &AtomicPtr<Segment<T>>, segment: *mut Segment<T>, head: u64) {
         entry.store(ptr::null_mut(), Ordering::Relaxed);
         // SAFETY: holds because every slot was `WRITTEN`, seen with `Acquire`, so no producer
-        // touches the segment any more (L3), and it is no longer in the directory.
+        // touches the segment any more (LOG-3), and it is no longer in the directory.
         let recycled = unsafe { &*segment };
         recycled.memory.with_mut(|_| ());
         for slot in &recycled.slots {
@@ -506,7 +512,7 @@ impl<T> Drop for Log<T> {
             let slot = unsafe { &*segment }.slot(ticket);
             if slot.state.load(Ordering::Relaxed) == WRITTEN {
                 // SAFETY: holds because the payload was written and, being at or past the place,
-                // not read (L6).
+                // not read (LOG-6).
                 slot.payload.with_mut(|payload| unsafe { payload.cast::<T>().drop_in_place() });
             }
         }

@@ -50,7 +50,7 @@ impl<O: Outcome> Placed<O> {
             return;
         }
         let cell = self.cell.as_ptr().cast_const();
-        // SAFETY: holds because the value is on the trace, so a reference to it exists (H2).
+        // SAFETY: holds because the value is on the trace, so a reference to it exists (HANDLE-2).
         let handles = unsafe { &*cell }.handles();
         let mut stood = handles.given();
         if stood.is_none() {
@@ -59,13 +59,13 @@ impl<O: Outcome> Placed<O> {
             stood = handles.take_off();
             if stood.is_some() {
                 // The last handle was dropped between the two checks.
-                // SAFETY: holds because the reference was given to the trace (H1).
+                // SAFETY: holds because the reference was given to the trace (HANDLE-1).
                 drop(unsafe { Arc::from_raw(cell) });
             }
         }
         self.released = stood.map(|stood| stood.since(first));
         // SAFETY: holds because this is the reference that was made above, or the one that was
-        // given to the trace (H1).
+        // given to the trace (HANDLE-1).
         self.own = Some(unsafe { Arc::from_raw(cell) });
     }
 

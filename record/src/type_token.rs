@@ -1,9 +1,9 @@
 //! Numbers that stand for types, so that comparing types compares words.
 //!
-//! - G1: values with the same token have the same type. In a process, a token is given to one type,
-//!   once.
-//! - G2: values of the same type may have different tokens, because each thread assigns its own
-//!   tokens and may forget them. So different tokens prove nothing.
+//! - TOKEN-1: values with the same token have the same type. In a process, a token is given to one
+//!   type, once.
+//! - TOKEN-2: values of the same type may have different tokens, because each thread assigns its
+//!   own tokens and may forget them. So different tokens prove nothing.
 
 use std::cell::RefCell;
 
@@ -19,9 +19,9 @@ thread_local! {
     static TOKENS: RefCell<Vec<Option<(TensorType, TypeToken)>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A number that stands for a type (G1, G2). It comes from the counter of value ids, so it is
-/// unique. The numbers for an absent operand and for scalars of each element type are below all
-/// ids.
+/// A number that stands for a type (TOKEN-1, TOKEN-2). It comes from the counter of value ids, so
+/// it is unique. The numbers for an absent operand and for scalars of each element type are below
+/// all ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TypeToken(pub(crate) u64);
 
@@ -72,7 +72,7 @@ mod tests {
 
     use super::*;
 
-    /// G1, with far more types than entries, on two threads that assign tokens independently.
+    /// TOKEN-1, with far more types than entries, on two threads that assign tokens independently.
     #[test]
     fn a_token_stands_for_one_type() {
         let number = || {

@@ -6,12 +6,13 @@
 //! goes.
 //!
 //! Invariants:
-//! - V1: handles are counted separately from references ([`HandleCount`]). When their number
+//! - VALUE-1: handles are counted separately from references ([`HandleCount`]). When their number
 //!   becomes zero, a release is appended to the log of the value's stream, or its trace notes it.
 //!   So the end of its life has a place in the program.
-//! - V2: no handle can be made from a value without handles. So a region that has seen the release
-//!   of a value and holds the last reference to it is its last reader, and may reuse its memory.
-//! - V3: the outcome of a value is set once ([`Once`]).
+//! - VALUE-2: no handle can be made from a value without handles. So a region that has seen the
+//!   release of a value and holds the last reference to it is its last reader, and may reuse its
+//!   memory.
+//! - VALUE-3: the outcome of a value is set once ([`Once`]).
 
 use std::fmt;
 use std::sync::Arc;
@@ -45,7 +46,7 @@ pub trait Outcome: Abandoned + fmt::Debug + Send + Sync + 'static {
 pub struct ValueCell<O> {
     /// Changes when the cell is reused ([`ValueCell::recycle`]).
     id: AtomicU64,
-    /// Number of handles (V1), and whether the value is on a trace.
+    /// Number of handles (VALUE-1), and whether the value is on a trace.
     handles: HandleCount,
     ty: TensorType,
     /// The token of `ty`.
@@ -286,7 +287,7 @@ impl<O: Outcome> ValueRef<O> {
     }
 
     /// Whether this is the only reference. If so, and if the owning region has seen the value's
-    /// release, the region is the last reader and may reuse the memory (V2).
+    /// release, the region is the last reader and may reuse the memory (VALUE-2).
     pub fn is_last(&self) -> bool {
         let is_last = Arc::strong_count(&self.0) == 1;
         debug_assert!(!is_last || !self.0.has_handles(), "bug: {self:?} is to be reused and has a handle");
@@ -397,7 +398,7 @@ mod loom_tests {
         );
     }
 
-    /// V2: memory is overwritten after all accesses of other threads.
+    /// VALUE-2: memory is overwritten after all accesses of other threads.
     #[test]
     fn loom_the_last_reader_comes_after_the_others() {
         beside(
@@ -420,7 +421,7 @@ mod tests {
 
     type ValueRef = super::ValueRef<TestOutcome>;
 
-    /// V2.
+    /// VALUE-2.
     #[test]
     fn memory_is_reused_by_the_last_reader() {
         let cell = ValueCell::scalar(Scalar::new(1.0f32));
@@ -431,7 +432,7 @@ mod tests {
         assert!(last.is_last());
     }
 
-    /// A violation of V2 is detected.
+    /// A violation of VALUE-2 is detected.
     #[test]
     #[cfg(debug_assertions)]
     #[should_panic(expected = "is to be reused and has a handle")]

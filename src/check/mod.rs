@@ -13,16 +13,16 @@
 //! and the element, at the next read; in Debug mode at the call.
 //!
 //! Invariants:
-//! - VC1: a check changes no value. An index out of range has the meaning that the op defines, with
-//!   and without a check.
-//! - VC2: a read of a value reports the failed checks of everything that the value depends on,
+//! - CHECK-1: a check changes no value. An index out of range has the meaning that the op defines,
+//!   with and without a check.
+//! - CHECK-2: a read of a value reports the failed checks of everything that the value depends on,
 //!   unless they were reported before. A check is recorded before its op, and regions are launched
 //!   in the order of the record, so the flag of a check is available when the results of the op
 //!   are.
-//! - VC3: a failed check is reported once.
-//! - VC4: flags do not accumulate: beyond [`MANY`] the available ones are copied to the host and
-//!   dropped. The number of those that are not available is limited by what a stream may have in
-//!   its log and in flight.
+//! - CHECK-3: a failed check is reported once.
+//! - CHECK-4: flags do not accumulate: beyond [`MANY`] the available ones are copied to the host
+//!   and dropped. The number of those that are not available is limited by what a stream may have
+//!   in its log and in flight.
 //!
 //! Deliberately absent: checks inside the bodies of loops and branches, which have no results of
 //! their own.
@@ -454,7 +454,7 @@ impl Checks {
         }
     }
 
-    /// Examines the available flags, and copies others where possible (VC4).
+    /// Examines the available flags, and copies others where possible (CHECK-4).
     #[cold]
     fn clear(&self, stream: &Arc<StreamShared>) {
         let engine = stream.engine();
@@ -578,7 +578,7 @@ mod tests {
         (*fence).as_ref().wait(None);
     }
 
-    /// VC4.
+    /// CHECK-4.
     #[test]
     fn flags_that_nobody_asks_for_are_let_go() {
         let engine = engine();

@@ -5,9 +5,9 @@
 //! a [`Compiler`]: modules, options for each region, and descriptions for keys.
 //!
 //! Invariant:
-//! - D1: a device that is present and the same device as a target ([`pjrt::Topology`]) have the
-//!   same description, as far as the plugin reports the same of both. So what is compiled for one
-//!   is found by the other.
+//! - COMPILER-1: a device that is present and the same device as a target ([`pjrt::Topology`]) have
+//!   the same description, as far as the plugin reports the same of both. So what is compiled for
+//!   one is found by the other.
 
 use std::borrow::Cow;
 use std::sync::Arc;

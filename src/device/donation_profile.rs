@@ -10,10 +10,10 @@
 //! parameters to compile for.
 //!
 //! Invariants:
-//! - I5: only parameters are added that died in all counted executions, so no copies are made for a
-//!   host that keeps a value now and then. An executable asks once. Each replacement may reuse
-//!   more, so there are at most as many as there are results.
-//! - I6: the decision follows from the region and from what died, never from a clock.
+//! - VARIANT-5: only parameters are added that died in all counted executions, so no copies are
+//!   made for a host that keeps a value now and then. An executable asks once. Each replacement may
+//!   reuse more, so there are at most as many as there are results.
+//! - VARIANT-6: the decision follows from the region and from what died, never from a clock.
 
 use std::time::Duration;
 
@@ -194,7 +194,7 @@ mod tests {
         assert!(undonated(&region, 1, &[1]).is_none());
     }
 
-    /// I5: requested once, as soon as it has cost as much as a compile.
+    /// VARIANT-5: requested once, as soon as it has cost as much as a compile.
     #[test]
     fn what_dies_each_time_is_asked_for_once() {
         let region = region(3, 1 << 20);
@@ -206,7 +206,7 @@ mod tests {
         assert_eq!(run(&undonated, &region, &[0, 2], 1_000), None);
     }
 
-    /// I5: a value that lives on now and then is not requested, and does not prevent others.
+    /// VARIANT-5: a value that lives on now and then is not requested, and does not prevent others.
     #[test]
     fn what_lives_on_now_and_then_is_not_asked_for() {
         let region = region(2, 1 << 20);

@@ -142,7 +142,7 @@ impl PjrtDevice {
         let parameters = self.compiler.parameters(region);
         // SAFETY: holds because records come from our caches only. These return what was sealed
         // with the user's key, for the same environment: the same plugin file, device and options
-        // (ST1 in `src/store/mod.rs`). What they seal was returned by `Executable::serialize`.
+        // (STORE-1 in `src/store/mod.rs`). What they seal was returned by `Executable::serialize`.
         let loaded = unsafe { self.client().deserialize_as(&record.artifact, None, parameters) };
         let executable = loaded.map_err(|error| failed(&error))?;
         let graph = region.graph();

@@ -10,10 +10,11 @@
 //! [`SpecializationChoice`], which `src/execute/scalar_specialization.rs` carries out.
 //!
 //! Invariants:
-//! - I1: an executable with constants runs only where the scalars have the same bits.
-//! - I2: nobody waits for such an executable, no region and no key depends on it, and a region
-//!   causes at most [`MAX_TRIES`] of these compiles. After a value has changed, the next try takes
-//!   [`PATIENCE`] times as long (hysteresis), so a schedule with long steps settles on arguments.
+//! - VARIANT-1: an executable with constants runs only where the scalars have the same bits.
+//! - VARIANT-2: nobody waits for such an executable, no region and no key depends on it, and a
+//!   region causes at most [`MAX_TRIES`] of these compiles. After a value has changed, the next try
+//!   takes [`PATIENCE`] times as long (hysteresis), so a schedule with long steps settles on
+//!   arguments.
 //!
 //! Constants exist only with `Numerics::Fast`, because compilers compute with constants by other
 //! code than at run time, and only without comparison of regions, because each of these executables
@@ -50,8 +51,8 @@ pub(crate) struct ScalarProfile {
 }
 
 struct ProfileState {
-    /// The latest value of each of [`ScalarProfile::fixable`], and the number of consecutive executions
-    /// with it.
+    /// The latest value of each of [`ScalarProfile::fixable`], and the number of consecutive
+    /// executions with it.
     latest: SmallVec<[(Scalar, u32); 4]>,
     /// Number of executions with the same value that the next try needs.
     needed: u32,

@@ -10,12 +10,12 @@
 //! compiling. `src/execute/prune_outputs.rs` compiles it.
 //!
 //! Invariants:
-//! - I3: only results that no counted execution needed are left out. If the needs of a program vary
-//!   (a garbage collector drops values late), they add up to all results, the count starts again,
-//!   and nothing is compiled. Each further executable takes [`PATIENCE`] times as much waste, and a
-//!   region gets at most [`fuseline_cache::MAX_NARROWED`].
-//! - I4: the decision follows from the region and from what its executions needed, never from a
-//!   clock.
+//! - VARIANT-3: only results that no counted execution needed are left out. If the needs of a
+//!   program vary (a garbage collector drops values late), they add up to all results, the count
+//!   starts again, and nothing is compiled. Each further executable takes [`PATIENCE`] times as
+//!   much waste, and a region gets at most [`fuseline_cache::MAX_NARROWED`].
+//! - VARIANT-4: the decision follows from the region and from what its executions needed, never
+//!   from a clock.
 
 use std::time::Duration;
 
@@ -146,7 +146,7 @@ mod tests {
         needs.find_map(|needed| surplus.note(region, &ALL, &set(needed), compile))
     }
 
-    /// I3.
+    /// VARIANT-3.
     #[test]
     fn what_is_never_needed_is_left_out() {
         let (region, surplus) = (region(16), UnusedOutputs::new());
@@ -160,7 +160,7 @@ mod tests {
         assert_eq!((asked.outputs, asked.executions), (set(&[0]), executions));
     }
 
-    /// I3.
+    /// VARIANT-3.
     #[test]
     fn needs_that_vary_over_all_of_it_ask_for_nothing() {
         for needs in

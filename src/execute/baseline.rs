@@ -13,11 +13,11 @@
 //! second compile.
 //!
 //! Invariants:
-//! - U1: a baseline executable that is used again is replaced, unless its replacement does not
-//!   compile or needs too much memory. For this, an executable is compiled at most twice.
-//! - U2: no region and no key depends on it. Which of the two executables runs depends on when a
-//!   compile ends. So may the last digits of numbers, as far as `Numerics::Fast` allows. With
-//!   `Numerics::Exact`, and where regions are compared, there are no baseline executables.
+//! - BASELINE-1: a baseline executable that is used again is replaced, unless its replacement does
+//!   not compile or needs too much memory. For this, an executable is compiled at most twice.
+//! - BASELINE-2: no region and no key depends on it. Which of the two executables runs depends on
+//!   when a compile ends. So may the last digits of numbers, as far as `Numerics::Fast` allows.
+//!   With `Numerics::Exact`, and where regions are compared, there are no baseline executables.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -14,12 +14,12 @@
 //! error. Output: one call of that function, events and counters.
 //!
 //! Invariants:
-//! - E6: a requested compile is counted as ended once. It counts as successful only once its
+//! - EXEC-6: a requested compile is counted as ended once. It counts as successful only once its
 //!   executable can be found: whoever sees the counter finds the executable.
-//! - E7: no executable can be found before its memory plan was checked. One that needs too much is
-//!   reported and not used. The region runs by its present executable, or else in parts.
-//! - E8: the function is called once however the compile ends, also if it panics or its thread is
-//!   abandoned ([`Landing`]). So slots are filled, and claims are used or returned. Claims of a
+//! - EXEC-7: no executable can be found before its memory plan was checked. One that needs too much
+//!   is reported and not used. The region runs by its present executable, or else in parts.
+//! - EXEC-8: the function is called once however the compile ends, also if it panics or its thread
+//!   is abandoned ([`Landing`]). So slots are filled, and claims are used or returned. Claims of a
 //!   task that the pool drops at shutdown are returned too.
 //!
 //! An executable with constants is reported only at the end, when it is used

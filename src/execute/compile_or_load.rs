@@ -9,11 +9,11 @@
 //! executable has been handed out.
 //!
 //! Invariants, with those of `src/store/mod.rs`:
-//! - E9: a loaded executable is what would have been compiled. The request contains what the
+//! - EXEC-9: a loaded executable is what would have been compiled. The request contains what the
 //!   optimized compile depends on. A baseline executable is loaded only if one would be compiled
 //!   now.
-//! - E10: a job waits for a remote store for a part of the compile time. After that the load and
-//!   the compile race, and the second result is not used.
+//! - EXEC-10: a job waits for a remote store for a part of the compile time. After that the load
+//!   and the compile race, and the second result is not used.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -7,9 +7,9 @@
 //! stream has launched something later. They own no memory any more and are not counted.
 //!
 //! Invariants:
-//! - D1: only buffers that the plugin reports as gone are kept. A buffer that it did not take is
-//!   dropped at once, with its memory. So is one with a buffer for each of several replicas.
-//! - D2: no buffer is destroyed inside a callback of the plugin, where nothing may wait for an
+//! - FREE-1: only buffers that the plugin reports as gone are kept. A buffer that it did not take
+//!   is dropped at once, with its memory. So is one with a buffer for each of several replicas.
+//! - FREE-2: no buffer is destroyed inside a callback of the plugin, where nothing may wait for an
 //!   execution.
 //!
 //! The number of kept buffers is bounded by what the executions in flight have taken
@@ -52,7 +52,7 @@ impl Drop for DeferredFrees {
         if kept.is_empty() || !pjrt::inside_callback() {
             return;
         }
-        // D2. Without a thread the buffers are dropped here: such a process can do little else.
+        // FREE-2. Without a thread the buffers are dropped here: such a process can do little else.
         let _ = thread::spawn("fuseline-destroy".to_owned(), move || drop(kept));
     }
 }

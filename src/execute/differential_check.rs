@@ -10,10 +10,10 @@
 //! compared execution needs. The first execution that needs another result has that compared too.
 //!
 //! Invariants:
-//! - Z1: a program gets a result of an executable of several ops only after a comparison has found
-//!   that result to be the same as that of the ops.
-//! - Z2: a check fails no value. If the check itself fails, the verdict stays open, and the next
-//!   execution starts another.
+//! - DIFF-1: a program gets a result of an executable of several ops only after a comparison has
+//!   found that result to be the same as that of the ops.
+//! - DIFF-2: a check fails no value. If the check itself fails, the verdict stays open, and the
+//!   next execution starts another.
 //!
 //! "The same" means what the contract of the engine says ([`Numerics`]): the same bits, or close
 //! enough. All NaNs are equal.

@@ -10,9 +10,9 @@
 //! that were computed.
 //!
 //! Invariants:
-//! - J7: a value that was computed here equals the one that the region makes: every op on integers
-//!   and `bool` is exact ([`Rounding`]). The region, its key and the results that its executable
-//!   returns stay the same. A failure leaves the value to the region.
+//! - TIER-7: a value that was computed here equals the one that the region makes: every op on
+//!   integers and `bool` is exact ([`Rounding`]). The region, its key and the results that its
+//!   executable returns stay the same. A failure leaves the value to the region.
 //!
 //! [`Rounding`]: fuseline_fusion::op::Rounding
 

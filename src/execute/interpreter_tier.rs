@@ -20,12 +20,12 @@
 //! and [`ResultSlot`]s with results.
 //!
 //! Invariants:
-//! - J1: the least number of interpreted executions follows from the region and from the number of
-//!   its sizes seen when it was new. The start of its compile follows from these executions. So
+//! - TIER-1: the least number of interpreted executions follows from the region and from the number
+//!   of its sizes seen when it was new. The start of its compile follows from these executions. So
 //!   what is compiled does not depend on time. With [`EngineConfig::reproducible`] no more
 //!   executions are interpreted, so numbers are the same in each run. (If several streams record
 //!   the same ops at several sizes, it depends on whose came first.)
-//! - J2: a failure of the interpreter costs speed: the region is compiled and executed instead.
+//! - TIER-2: a failure of the interpreter costs speed: the region is compiled and executed instead.
 //!
 //! The tier exists only where data is in the host's memory (XLA's CPU backend), in Fused mode, with
 //! one replica and `Numerics::Fast`. Merged regions are not interpreted; their units are.
@@ -383,7 +383,7 @@ mod tests {
         assert_eq!((cold.first(key, &graph, ShapeCount::Few), cold.again(key)), (None, None));
     }
 
-    /// J1.
+    /// TIER-1.
     #[test]
     fn runs_are_counted() {
         let cold = InterpreterTier::new();

@@ -81,7 +81,7 @@ impl Job {
     }
 
     /// Whether an input has no outcome yet. The stream is notified when it has. Such an input is
-    /// from another stream, because earlier regions of this one have been launched (E1).
+    /// from another stream, because earlier regions of this one have been launched (EXEC-1).
     pub(super) fn awaits_input(&mut self, stream: &Arc<StreamShared>) -> bool {
         let Some(input) = self.inputs.iter().find(|input| input.value.cell().outcome().get().is_none())
         else {

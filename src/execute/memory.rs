@@ -11,14 +11,14 @@
 //! ```
 //!
 //! Invariants:
-//! - M1: a region is tried again only if nothing of it can have happened: its inputs have data, and
-//!   it has no effect on the outside.
-//! - M2: a job waits, never a thread. The driver goes on, and the stream is notified.
-//! - M3: that a region did not fit as a whole is cached with its key, so the next execution begins
-//!   with the parts. It is tried as a whole again after as many uses as a failed compile, until an
-//!   executable of it has run. Single ops are always tried. A background compile, for which nobody
-//!   frees memory, counts only if no job will ever wait for it.
-//! - M4: only an op that fails by itself fails its results.
+//! - MEMORY-1: a region is tried again only if nothing of it can have happened: its inputs have
+//!   data, and it has no effect on the outside.
+//! - MEMORY-2: a job waits, never a thread. The driver goes on, and the stream is notified.
+//! - MEMORY-3: that a region did not fit as a whole is cached with its key, so the next execution
+//!   begins with the parts. It is tried as a whole again after as many uses as a failed compile,
+//!   until an executable of it has run. Single ops are always tried. A background compile, for
+//!   which nobody frees memory, counts only if no job will ever wait for it.
+//! - MEMORY-4: only an op that fails by itself fails its results.
 //!
 //! How much memory is free depends on everything that runs on the device. So whether a region runs
 //! in parts is the one decision here that the record does not determine. It does determine where
@@ -233,7 +233,7 @@ impl Job {
         let engine = stream.engine();
         let (region, asked) = (self.info.reference, self.output_bytes);
         engine.counters().out_of_memory.add(1);
-        // M1: an op with an effect may have been partly executed.
+        // MEMORY-1: an op with an effect may have been partly executed.
         let may_repeat = self.effect == Effect::Pure || error.stage == Stage::Compile;
         if may_repeat && std::mem::take(&mut self.may_free) {
             let room = MemoryWaiter::new();
@@ -331,7 +331,7 @@ mod tests {
         assert_eq!(engine.counters().out_of_memory, 1);
     }
 
-    /// M2: a job that is short of memory waits for what another stream has in flight, and for
+    /// MEMORY-2: a job that is short of memory waits for what another stream has in flight, and for
     /// nothing else.
     #[test]
     fn what_is_in_flight_is_waited_for() {

@@ -12,15 +12,15 @@
 //! ```
 //!
 //! Invariants:
-//! - E1: jobs are launched in the order of the log. A job that waits for its executable holds back
-//!   the jobs behind it in its stream. Their compiles run meanwhile.
-//! - E2: every promise of a region is settled: with data, with the failure that poisoned it, or by
-//!   being dropped, which marks the value as abandoned.
-//! - E3: a failure reaches exactly the values that depend on it. A region with a failed input is
-//!   split, and its ops run one by one.
-//! - E5: a merged region waits for no compile. Its units run until its executable exists.
-//! - E4: a failure of a region as a whole (a compile, an execution) costs speed first: the region
-//!   runs op by op. Only an op that fails by itself fails its results.
+//! - EXEC-1: jobs are launched in the order of the log. A job that waits for its executable holds
+//!   back the jobs behind it in its stream. Their compiles run meanwhile.
+//! - EXEC-2: every promise of a region is settled: with data, with the failure that poisoned it, or
+//!   by being dropped, which marks the value as abandoned.
+//! - EXEC-3: a failure reaches exactly the values that depend on it. A region with a failed input
+//!   is split, and its ops run one by one.
+//! - EXEC-5: a merged region waits for no compile. Its units run until its executable exists.
+//! - EXEC-4: a failure of a region as a whole (a compile, an execution) costs speed first: the
+//!   region runs op by op. Only an op that fails by itself fails its results.
 //!
 //! The mode of an op was captured when it was recorded. The driver treats regions of all modes
 //! alike.
@@ -267,7 +267,8 @@ impl Driver {
         }
     }
 
-    /// Takes in a trace as one region, or else step by step (Q1, Q2 of `record::trace_cache`).
+    /// Takes in a trace as one region, or else step by step (TRACE-1, TRACE-2 of
+    /// `record::trace_cache`).
     fn replay(&mut self, mut trace: Box<ReplayTrace>, end: End, stream: &Arc<StreamShared>) {
         let template = trace.template().clone();
         match (end, template.round) {

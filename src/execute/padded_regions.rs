@@ -17,11 +17,11 @@
 //! Input: a region that was missed. Output: a [`PaddedRegion`], and [`ResultSlot`]s with results.
 //!
 //! Invariants:
-//! - O4: how often the regions of a bucket are interpreted before a job waits for its executable
-//!   follows from the record, as if they were one region (J1). Which executable then runs a region,
-//!   the one of the bucket or its own, depends on when a compile ends.
-//! - O5: a failure of a bucket costs speed: the region runs as if it had no class.
-//! - O6: regions whose float sums would change their order are padded on request only
+//! - PAD-4: how often the regions of a bucket are interpreted before a job waits for its executable
+//!   follows from the record, as if they were one region (TIER-1). Which executable then runs a
+//!   region, the one of the bucket or its own, depends on when a compile ends.
+//! - PAD-5: a failure of a bucket costs speed: the region runs as if it had no class.
+//! - PAD-6: regions whose float sums would change their order are padded on request only
 //!   ([`ShapeClasses::Masked`]).
 //!
 //! Data is resized in the host's memory on the interpreter's thread. So padding exists where the

@@ -4,7 +4,7 @@
 //! manifest, or an entry of the disk cache.
 //!
 //! Invariant:
-//! - E11: a note describes what a run asks for that compiles nothing: regions as they were
+//! - EXEC-11: a note describes what a run asks for that compiles nothing: regions as they were
 //!   recorded, with the results and inputs of the execution that asked, neither compiled as
 //!   baseline nor padded, whatever this run did instead.
 

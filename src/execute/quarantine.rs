@@ -18,8 +18,8 @@
 //! the device has separate memory.
 //!
 //! Invariants:
-//! - J5: no region in quarantine is compiled, loaded or executed by the plugin.
-//! - J6: only what the interpreter cannot run either fails, with both reasons.
+//! - TIER-5: no region in quarantine is compiled, loaded or executed by the plugin.
+//! - TIER-6: only what the interpreter cannot run either fails, with both reasons.
 //!
 //! Results are the interpreter's: within the tolerance of the op table, but with `Numerics::Exact`
 //! not the bits of the device. The event says so.

@@ -9,7 +9,7 @@
 //! Input: two regions of the same sequence of ops. Output: where the second is cut, if that pays.
 //!
 //! Invariants:
-//! - O7: a region that is cut has the same ops and results as uncut. What is compiled for a new
+//! - PAD-7: a region that is cut has the same ops and results as uncut. What is compiled for a new
 //!   size is at most half of the region, by the estimate of [`compile_time_of`], so a part is not
 //!   cut for ever. A size that has come ten times is compiled as a whole.
 
@@ -84,7 +84,7 @@ mod tests {
         graph
     }
 
-    /// O7.
+    /// PAD-7.
     #[test]
     fn what_varies_stands_apart_if_that_pays() {
         let of = |before, after| places(&graph(before, 5, after), &graph(before, 6, after));

@@ -4,8 +4,8 @@
 //! region and its compile options, or what is wrong with the bytes.
 //!
 //! Invariant:
-//! - ST4: a decoded request encodes to the same bytes. So each request has one accepted spelling,
-//!   and aliases are those that the lowering would choose.
+//! - STORE-4: a decoded request encodes to the same bytes. So each request has one accepted
+//!   spelling, and aliases are those that the lowering would choose.
 
 use std::sync::Arc;
 
@@ -154,7 +154,7 @@ mod tests {
     }
 
     proptest! {
-        /// ST4.
+        /// STORE-4.
         #[test]
         fn what_is_read_back_is_what_was_written(recipe in recipes()) {
             let bytes = recipe.encode();

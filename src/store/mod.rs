@@ -10,14 +10,14 @@
 //! ```
 //!
 //! Invariants:
-//! - ST1: a loaded executable was serialized by this code, in the same environment, from the same
-//!   region, for the same results, aliases and constants. The request contains all of that, the
-//!   entry repeats it, and the seal covers both (`fuseline_cache::sealed`). If the environment
+//! - STORE-1: a loaded executable was serialized by this code, in the same environment, from the
+//!   same region, for the same results, aliases and constants. The request contains all of that,
+//!   the entry repeats it, and the seal covers both (`fuseline_cache::sealed`). If the environment
 //!   cannot be determined, nothing is stored or looked up.
-//! - ST2: no failure here fails a compile, except that a region that crashed a process is not
+//! - STORE-2: no failure here fails a compile, except that a region that crashed a process is not
 //!   compiled as a whole while it is in quarantine.
-//! - ST3: an entry that takes longer to load than to compile is dropped and not made again in that
-//!   environment.
+//! - STORE-3: an entry that takes longer to load than to compile is dropped and not made again in
+//!   that environment.
 
 mod compile_spec;
 mod config;

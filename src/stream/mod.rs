@@ -284,7 +284,7 @@ impl StreamShared {
     #[inline]
     pub(crate) fn drop_handle(self: &Arc<Self>, value: Arc<ValueCell>) {
         match value.handles().drop_one(|| self.replay.at()) {
-            // The reference now belongs to the trace (H1 of `record::handle_count`).
+            // The reference now belongs to the trace (HANDLE-1 of `record::handle_count`).
             Dropped::MovedToTrace => std::mem::forget(value),
             Dropped::Shared => drop(value),
             Dropped::Last if self.trace.is_none() => self.release(value),

@@ -16,17 +16,17 @@
 //! usual. Their outcome is [`Outcome::Traced`], which holds their position in the trace.
 //!
 //! Invariants:
-//! - T1: an op belongs to the trace that was begun last among those of its receiver and its
+//! - BODY-1: an op belongs to the trace that was begun last among those of its receiver and its
 //!   operands, or to the receiver's stream if there is none. The thread does not matter: a closure
 //!   may use several. An op whose operands all come from outside is recorded outside, which hoists
 //!   it out of the loop.
-//! - T2: a trace appends nothing to a log, neither ops nor releases. A closure that fails or panics
-//!   leaves the stream as it was.
-//! - T3: a value of a trace is used only while the trace is open. After that, every call on the
+//! - BODY-2: a trace appends nothing to a log, neither ops nor releases. A closure that fails or
+//!   panics leaves the stream as it was.
+//! - BODY-3: a value of a trace is used only while the trace is open. After that, every call on the
 //!   value fails with an error that names the body it belonged to.
-//! - T4: a body sees nothing but its parameters. An outside value that it uses is a capture: one
-//!   more operand of the op and one more parameter of every body ([`CaptureMode::Operands`]), in
-//!   the order of first use. A loop passes captures from iteration to iteration. The scalar
+//! - BODY-4: a body sees nothing but its parameters. An outside value that it uses is a capture:
+//!   one more operand of the op and one more parameter of every body ([`CaptureMode::Operands`]),
+//!   in the order of first use. A loop passes captures from iteration to iteration. The scalar
 //!   functions of reductions, sorts and scatters have no captures, and a lifted scalar becomes a
 //!   constant ([`CaptureMode::Constants`]). A user's function has captures, and numbers are
 //!   constants ([`CaptureMode::Tensors`]).
@@ -256,7 +256,7 @@ fn operand_words(signature: &Signature, index: usize, tensor: &Tensor) -> String
     format!("{name}, {},", tensor.ty())
 }
 
-/// The stream on which an op that is called on `stream` with these operands is recorded (T1).
+/// The stream on which an op that is called on `stream` with these operands is recorded (BODY-1).
 pub(crate) fn home<'a>(
     stream: &'a Arc<StreamShared>,
     operands: impl IntoIterator<Item = &'a Tensor>,
@@ -550,8 +550,8 @@ mod tests {
     use fuseline_fusion::DType;
     use fuseline_fusion::region::Boundary;
 
-    /// T2: recording, dropping, flushing and demanding inside a trace append nothing to any log and
-    /// take no ticket.
+    /// BODY-2: recording, dropping, flushing and demanding inside a trace append nothing to any log
+    /// and take no ticket.
     #[test]
     fn a_trace_appends_nothing_to_a_log() {
         let engine = Engine::reference();

@@ -4,8 +4,9 @@
 //! compile and drive streams, nor the plugin's. Locks that those threads held stay locked, and what
 //! they were asked for never comes. So a child uses nothing of the library:
 //!
-//! - B1: a call in a child that needs an engine returns an error, before it takes a lock or waits.
-//! - B2: a child drops no device, executable or buffer of the parent: that would call a plugin,
+//! - FORK-1: a call in a child that needs an engine returns an error, before it takes a lock or
+//!   waits.
+//! - FORK-2: a child drops no device, executable or buffer of the parent: that would call a plugin,
 //!   which would wait for its threads. The streams that are alive when the process forks stay alive
 //!   in the child, with everything that they hold.
 //!
@@ -72,7 +73,7 @@ mod real {
         Locked(list)
     }
 
-    /// Keeps an object alive in a child (B2).
+    /// Keeps an object alive in a child (FORK-2).
     pub fn keep_in_child(kept: Kept) {
         watch();
         list().0.kept.push(kept);

@@ -3,22 +3,22 @@
 //! Input: a [`Rank`] for each lock, given where the lock is created. Output: when a thread breaks
 //! the order, the names of both locks and where they were taken, in builds with debug assertions.
 //!
-//! - N1: a thread takes a lock only if its level is above the levels of all that it holds. So no
-//!   two threads wait for each other.
-//! - N2: user code runs at most under the driver of a stream and the reader of its log
+//! - RANK-1: a thread takes a lock only if its level is above the levels of all that it holds. So
+//!   no two threads wait for each other.
+//! - RANK-2: user code runs at most under the driver of a stream and the reader of its log
 //!   ([`before_user_code`]). Only drivers take readers.
-//! - N3: no lock is held while a plugin compiles or loads, or while a thread waits ([`before`]),
-//!   except the lock that it waits with. Where user code drops an engine, it may run under the
-//!   driver and the reader of another engine ([`before_end`]).
+//! - RANK-3: no lock is held while a plugin compiles or loads, or while a thread waits
+//!   ([`before`]), except the lock that it waits with. Where user code drops an engine, it may run
+//!   under the driver and the reader of another engine ([`before_end`]).
 //!
 //! The first few violations are reported on standard error, and the process goes on, because it may
 //! never come to a deadlock. With `FUSELINE_LOCK_ORDER=end` in the environment, as in this checkout
 //! (`.cargo/config.toml`), a violation ends the process. It does not unwind: a panic would be
 //! caught as one of the user or of a pool thread, and go unnoticed. The locks of the cache crate
 //! have no ranks. They guard its tables, and nothing else is taken or called while one is held,
-//! which is part of N1 to N3 ([`crate::LeafGuard`]). Release builds have no ranks, so a lock is as
-//! large as without one. Neither do loom and shuttle, under which a thread of the model is no
-//! thread of the system.
+//! which is part of RANK-1 to RANK-3 ([`crate::LeafGuard`]). Release builds have no ranks, so a
+//! lock is as large as without one. Neither do loom and shuttle, under which a thread of the model
+//! is no thread of the system.
 
 use std::fmt;
 
@@ -166,7 +166,7 @@ mod checked {
             self.held[..self.count].iter().flatten().copied()
         }
 
-        /// N1.
+        /// RANK-1.
         pub(super) fn take(&mut self, rank: Rank, place: CallSite) -> Result<(), String> {
             if rank == Rank::Test {
                 return Ok(());
@@ -266,7 +266,7 @@ mod checked {
     pub(crate) struct Held(Rank);
 
     impl Held {
-        /// Called before this thread waits, which releases this lock meanwhile (N3).
+        /// Called before this thread waits, which releases this lock meanwhile (RANK-3).
         #[track_caller]
         pub(crate) fn before_wait(&self) {
             let (rank, place) = (self.0, Location::caller());
@@ -284,7 +284,7 @@ mod checked {
     }
 
     /// Called before this thread does something that may take long or call back. `what` describes
-    /// it ("waits"). No lock may be held (N3).
+    /// it ("waits"). No lock may be held (RANK-3).
     #[track_caller]
     pub fn before(what: &str) {
         let place = Location::caller();
@@ -303,7 +303,7 @@ mod checked {
         look(|stack| stack.holds_at_most(most, None, what, place));
     }
 
-    /// Called before this thread runs user code (N2).
+    /// Called before this thread runs user code (RANK-2).
     #[track_caller]
     pub fn before_user_code() {
         let place = Location::caller();

@@ -14,17 +14,17 @@
 //!
 //! # Safety argument
 //!
-//! - N1: *The value is written once, before anybody reads it.* There is one [`Promise`] per
+//! - ONCE-1: *The value is written once, before anybody reads it.* There is one [`Promise`] per
 //!   [`Once`], and setting consumes it. Readers look at the value only after they saw `DONE` with
 //!   `Acquire`.
-//! - N2: *No wake-up is lost.* A waiter is pushed by a compare-exchange, which fails if the word
-//!   has become `DONE`; then the caller is woken at once. If it succeeds, the swap to `DONE` sees
-//!   the waiter in the stack.
-//! - N3: *Every waiter is woken once and freed once*: by the swap, which takes the whole stack; or
-//!   by `drop`, which frees without waking, if everything went away before the promise was
+//! - ONCE-2: *No wake-up is lost.* A waiter is pushed by a compare-exchange, which fails if the
+//!   word has become `DONE`; then the caller is woken at once. If it succeeds, the swap to `DONE`
+//!   sees the waiter in the stack.
+//! - ONCE-3: *Every waiter is woken once and freed once*: by the swap, which takes the whole stack;
+//!   or by `drop`, which frees without waking, if everything went away before the promise was
 //!   resolved.
-//! - N4: *A promise is always settled.* Dropping one sets the value of [`Abandoned::abandoned`], so
-//!   nobody waits for ever for an abandoned value.
+//! - ONCE-4: *A promise is always settled.* Dropping one sets the value of
+//!   [`Abandoned::abandoned`], so nobody waits for ever for an abandoned value.
 
 use std::fmt;
 use std::ptr;
@@ -57,8 +57,8 @@ pub struct Once<T> {
     value: UnsafeCell<Option<T>>,
 }
 
-// SAFETY: holds because the value is written by one thread and read by others only after that (N1),
-// which needs `T: Send` to move it there and `T: Sync` to share it; waiters are `Send`.
+// SAFETY: holds because the value is written by one thread and read by others only after that
+// (ONCE-1), which needs `T: Send` to move it there and `T: Sync` to share it; waiters are `Send`.
 unsafe impl<T: Send + Sync> Send for Once<T> {}
 // SAFETY: holds for the same reason.
 unsafe impl<T: Send + Sync> Sync for Once<T> {}
@@ -89,7 +89,7 @@ impl<T> Once<T> {
             return None;
         }
         // SAFETY: holds because `DONE` was seen with `Acquire`, after which nobody writes the value
-        // (N1).
+        // (ONCE-1).
         self.value.with(|value| unsafe { (*value).as_ref() })
     }
 
@@ -128,14 +128,15 @@ impl<T> Once<T> {
     /// Sets the value and wakes all waiters. Called once, by the owner of the promise.
     fn set(&self, value: T) {
         // SAFETY: holds because the only promise was consumed for this call, and readers do not
-        // access the value before `DONE` (N1).
+        // access the value before `DONE` (ONCE-1).
         self.value.with_mut(|slot| unsafe { *slot = Some(value) });
         let mut top = self.word.swap(done(), ordering!(AcqRel, "once_set"));
         // Waiters come newest first; wake in the order of waiting.
         let mut waiters = Vec::new();
         while !top.is_null() {
             debug_assert_ne!(top, done(), "bug: a promise was resolved twice");
-            // SAFETY: holds because the swap took the stack, so every waiter in it is ours (N3).
+            // SAFETY: holds because the swap took the stack, so every waiter in it is ours
+            // (ONCE-3).
             let waiter = unsafe { Box::from_raw(top) };
             top = waiter.next;
             waiters.push(waiter.wake);
@@ -175,15 +176,15 @@ impl<T> Drop for Once<T> {
     fn drop(&mut self) {
         let mut top = self.word.load(Ordering::Relaxed);
         while !top.is_null() && top != done() {
-            // SAFETY: holds because `&mut self` excludes all others, so the stack is ours (N3).
+            // SAFETY: holds because `&mut self` excludes all others, so the stack is ours (ONCE-3).
             let waiter = unsafe { Box::from_raw(top) };
             top = waiter.next;
         }
     }
 }
 
-/// The right and duty to set the value of the [`Once`] inside `H` (N4). There is one per pending
-/// `Once`.
+/// The right and duty to set the value of the [`Once`] inside `H` (ONCE-4). There is one per
+/// pending `Once`.
 pub struct Promise<T: Abandoned, H: AsRef<Once<T>>> {
     holder: Option<Arc<H>>,
     value: std::marker::PhantomData<T>,

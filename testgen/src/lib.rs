@@ -11,11 +11,13 @@
 //! towards 0 therefore shrinks programs.
 //!
 //! Invariants:
-//! - M1: a [`Sample`] passes [`fuseline_fusion::Signature::infer`] for the types of its operands.
-//! - M2: the interpreter runs it with any data: no sample has results that are left to the plugin.
-//! - M3: with [`Aim::Portable`], executors that follow the specification or XLA agree on the result
-//!   up to rounding, for finite data. If the two differ, or the specification leaves something
-//!   open, there is no portable sample.
+//! - SAMPLE-1: a [`Sample`] passes [`fuseline_fusion::Signature::infer`] for the types of its
+//!   operands.
+//! - SAMPLE-2: the interpreter runs it with any data: no sample has results that are left to the
+//!   plugin.
+//! - SAMPLE-3: with [`Aim::Portable`], executors that follow the specification or XLA agree on the
+//!   result up to rounding, for finite data. If the two differ, or the specification leaves
+//!   something open, there is no portable sample.
 #![forbid(unsafe_code)]
 
 mod bodies;
@@ -116,7 +118,7 @@ impl Entropy for Choices<'_> {
 /// The purpose of samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Aim {
-    /// Comparing executors: calls and data on which all agree up to rounding (M3).
+    /// Comparing executors: calls and data on which all agree up to rounding (SAMPLE-3).
     Portable,
     /// Testing one implementation against itself: every call that the op table accepts and the
     /// interpreter runs, with arbitrary bits such as NaN, infinities and the bounds of the types.

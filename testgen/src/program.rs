@@ -8,14 +8,14 @@
 //! multiply and an add, another sums in another order, a third keeps a `bf16` in 32 bits between
 //! two ops. They satisfy:
 //!
-//! - P1: all floats are finite, at most 10,000, and neither -0 nor tiny, so overflow, signs of zero
-//!   and flushed subnormal numbers never decide anything. (Inputs that are the identity elements of
-//!   maximum and minimum are infinite.)
-//! - P2: an *exact* value is one that every executor computes without rounding. Inputs and integers
-//!   are exact. So are values moved or selected from exact ones, and a sum or product of floats
-//!   whose bits all fit in the result's type for any order of operations. An op with
+//! - PROGRAM-1: all floats are finite, at most 10,000, and neither -0 nor tiny, so overflow, signs
+//!   of zero and flushed subnormal numbers never decide anything. (Inputs that are the identity
+//!   elements of maximum and minimum are infinite.)
+//! - PROGRAM-2: an *exact* value is one that every executor computes without rounding. Inputs and
+//!   integers are exact. So are values moved or selected from exact ones, and a sum or product of
+//!   floats whose bits all fit in the result's type for any order of operations. An op with
 //!   discontinuities ([`Rounding::Step`]) takes only exact operands.
-//! - P3: each inexact value carries two shadows: possible values in an executor that rounds
+//! - PROGRAM-3: each inexact value carries two shadows: possible values in an executor that rounds
 //!   differently. The interpreter computes them from the shadows of the operands; then each is
 //!   displaced by the rounding error of the op itself. An op whose shadows deviate by more than a
 //!   quarter of the [`tolerance`] is rejected. So programs contain no ill-conditioned ops, and the
@@ -76,7 +76,7 @@ pub struct SampledValue {
     pub data: Arc<Literal>,
     /// The error limit of a correct executor, relative to `1 + |x|`; 0 for exact values.
     pub tolerance: f64,
-    /// Its data in executors that round differently (P3).
+    /// Its data in executors that round differently (PROGRAM-3).
     pub(super) shadows: [Arc<Literal>; 2],
 }
 
@@ -86,7 +86,7 @@ impl SampledValue {
         SampledValue { shadows: [data.clone(), data.clone()], data, tolerance: 0.0 }
     }
 
-    /// Whether every executor computes it without rounding (P2).
+    /// Whether every executor computes it without rounding (PROGRAM-2).
     #[must_use]
     pub fn is_exact(&self) -> bool {
         self.tolerance == 0.0
@@ -176,8 +176,8 @@ impl ProgramSampler {
         sampler.finish()
     }
 
-    /// Tries to add an op; `None` if the choices do not lead to one, or the op would violate P1 to
-    /// P3.
+    /// Tries to add an op; `None` if the choices do not lead to one, or the op would violate
+    /// PROGRAM-1 to PROGRAM-3.
     ///
     /// # Panics
     /// If a row's generator produces a call that the row rejects or the interpreter does not run,
@@ -386,7 +386,7 @@ fn of_floats(ty: &TensorType, floats: impl Iterator<Item = f64>) -> Literal {
     Store::collect(ty.clone(), floats).finish()
 }
 
-/// P1.
+/// PROGRAM-1.
 fn is_tame(literal: &Literal) -> bool {
     floats(literal)
         .all(|x| x.abs() <= LARGEST && if x == 0.0 { x.is_sign_positive() } else { x.abs() >= TINIEST })

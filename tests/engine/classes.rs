@@ -371,7 +371,7 @@ fn cost_of_a_growing_cache() {
 }
 
 /// A check covers all indices, however many there are, and is exact: it does not prevent padding
-/// (O6), and finds every bad index.
+/// (PAD-6), and finds every bad index.
 #[test]
 fn checks_of_indices_are_padded() {
     let config = counted(ShapeClasses::default());

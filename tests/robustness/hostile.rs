@@ -441,7 +441,7 @@ fn indices_out_of_range_are_told_at_the_next_read() {
                         let made = method(&x, &bad)?;
                         let error = failed_check(made.to_vec::<f32>(), op, words);
                         assert!(error.to_string().contains("which is 0 to 2"), "{error}");
-                        // Reported once; the op returns its usual result (VC1, VC3).
+                        // Reported once; the op returns its usual result (CHECK-1, CHECK-3).
                         let plain = unchecked(|| method(&x, &bad))?.to_vec::<f32>()?;
                         assert_eq!(made.to_vec::<f32>()?, plain, "{op}");
                         // It is checked again.

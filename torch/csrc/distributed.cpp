@@ -16,14 +16,14 @@
 // agree on what they fuse.
 //
 // Invariants:
-// - TD1: one thread starts the calls of a group, in the order in which they were recorded. Gloo
+// - DIST-1: one thread starts the calls of a group, in the order in which they were recorded. Gloo
 //   matches calls by that order.
-// - TD2: after it is recorded, a call holds no value; what it reads is already on its way to the
+// - DIST-2: after it is recorded, a call holds no value; what it reads is already on its way to the
 //   host. So values die where the program drops them, and regions do not depend on the network.
-// - TD3: each result is promised once, and kept or broken once. An error, with the collective's
+// - DIST-3: each result is promised once, and kept or broken once. An error, with the collective's
 //   name, reaches readers of a result, `wait` and the next call of the group. A group that failed
 //   is closed, so that its peers notice.
-// - TD4: no thread here waits for the engine, and none holds Python's lock.
+// - DIST-4: no thread here waits for the engine, and none holds Python's lock.
 
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
@@ -606,7 +606,7 @@ void Gloo::end() {
 // Adds a backend for this device to a group, which is how Python gets it: the backend has no Python
 // class. The group's CPU backend is a gloo group of one rank, which is asked to create that of all
 // ranks. One created in Python would need Python's lock to be destroyed, on whatever thread that
-// happens (TD4).
+// happens (DIST-4).
 void add_backend(const c10::intrusive_ptr<c10d::ProcessGroup>& group) {
   auto alone = group->getBackend(c10::DeviceType::CPU);
   auto gloo = alone->merge(group->getStore(), alone->getBackendOptions(), group->getRank(), group->getSize());

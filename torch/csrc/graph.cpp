@@ -6,11 +6,11 @@
 // and passes their values to the engine.
 //
 // Invariants:
-// - GC1: a variant is used only for inputs of the types, sizes and strides that it was recorded
-//   for, and for the same numbers.
-// - GC2: results have the strides of the recording. Results that shared a storage with each other
-//   or with an input share one again.
-// - GC3: what the graph writes to an input is written to the tensor that is passed for it.
+// - CGRAPH-1: a variant is used only for inputs of the types, sizes and strides that it was
+//   recorded for, and for the same numbers.
+// - CGRAPH-2: results have the strides of the recording. Results that shared a storage with each
+//   other or with an input share one again.
+// - CGRAPH-3: what the graph writes to an input is written to the tensor that is passed for it.
 
 #include <ATen/core/Tensor.h>
 #include <c10/util/strides.h>
@@ -70,7 +70,7 @@ struct Input {
     return input;
   }
 
-  // GC1.
+  // CGRAPH-1.
   bool is_of(const at::Tensor& tensor) const {
     if (tensor.scalar_type() != view.dtype || tensor.sizes() != c10::IntArrayRef(view.sizes)) return false;
     if (is_ours(tensor) != (kind != kHost) || tensor.is_conj() || tensor.is_neg()) return false;
@@ -303,7 +303,7 @@ std::tuple<bool, std::vector<at::Tensor>> graph_call(int64_t number, std::vector
   std::vector<at::Tensor> made, outputs;
   for (size_t at = 0; at < fresh; ++at) made.push_back(make(std::move(results[at]), variant->made[at].dtype, variant->made[at].dims));
   for (size_t at = 0; at < variant->written.size(); ++at) {
-    // GC3. The value is the storage's if the storage was passed, and otherwise the tensor's.
+    // CGRAPH-3. The value is the storage's if the storage was passed, and otherwise the tensor's.
     const size_t input = variant->written[at];
     const Made& type = variant->made[fresh + at];
     at::Tensor target = inputs[input];

@@ -9,9 +9,10 @@
 // counted.
 //
 // Invariants:
-// - KN1: results have the types and sizes that PyTorch infers. The engine checks this (TB1).
-// - KN2: the key of cached result types contains everything that they depend on: the overload, the
-//   default dtype, types and sizes of tensors, and all other arguments by value. Numbers beside
+// - KERNEL-1: results have the types and sizes that PyTorch infers. The engine checks this
+//   (TORCH-1).
+// - KERNEL-2: the key of cached result types contains everything that they depend on: the overload,
+//   the default dtype, types and sizes of tensors, and all other arguments by value. Numbers beside
 //   tensors (`x * 2`) count only by kind and sign. Argument lists that differ in these have
 //   different keys (Tag).
 

@@ -14,12 +14,12 @@
 // index, which is a value of the program. What would need several programs (`send`) is refused.
 //
 // Invariants:
-// - RP1: only `replica_download` and `agreed` read data here. A collective ends no region.
-// - RP2: data of one replica never silently decides for another. With several replicas, calls that
-//   the CPU would compute are refused (kernel.cpp), and so are decompositions that read data
+// - REPLICA-1: only `replica_download` and `agreed` read data here. A collective ends no region.
+// - REPLICA-2: data of one replica never silently decides for another. With several replicas, calls
+//   that the CPU would compute are refused (kernel.cpp), and so are decompositions that read data
 //   (basics.cpp). A bool or integer that Python reads must be the same on all replicas (`agreed`).
-// - RP3: collectives of processes (distributed.cpp) would move the data of replica 0 only, and are
-//   refused with several replicas.
+// - REPLICA-3: collectives of processes (distributed.cpp) would move the data of replica 0 only,
+//   and are refused with several replicas.
 
 #include "replicas.h"
 
@@ -93,7 +93,7 @@ at::Tensor own_chunk(const at::Tensor& tensor) {
   return call<at::Tensor(const at::Tensor&, int64_t)>(op, tensor, int64_t{0});
 }
 
-// Types of the results. The sizes are cached like those of PyTorch's ops (KN2); the number of
+// Types of the results. The sizes are cached like those of PyTorch's ops (KERNEL-2); the number of
 // replicas never changes.
 
 int64_t count() { return static_cast<int64_t>(replicas()); }

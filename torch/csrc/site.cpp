@@ -15,10 +15,10 @@
 // is recorded.
 //
 // Invariants:
-// - ST1: code whose instructions are cached is never freed (a reference is kept), so an instruction
-//   identifies one line forever.
-// - ST2: a thread reads only its own frames, while Python runs none of its code.
-// - ST3: no thread takes Python's lock while it holds a lock of this library.
+// - SITE-1: code whose instructions are cached is never freed (a reference is kept), so an
+//   instruction identifies one line forever.
+// - SITE-2: a thread reads only its own frames, while Python runs none of its code.
+// - SITE-3: no thread takes Python's lock while it holds a lock of this library.
 
 #include "site.h"
 
@@ -168,7 +168,7 @@ const Place* ask(bool remembers) {
         raw = word<const void*>(raw, layout.back);
       if (raw != nullptr && (kept.size() < kMostCode || kept.count(code) != 0)) {
         by_instruction.emplace(word<const void*>(raw, layout.instruction), place);
-        // Keep the reference (ST1).
+        // Keep the reference (SITE-1).
         if (kept.insert(code).second) code = nullptr;
       }
       if (raw != nullptr) raw = word<const void*>(raw, layout.back);

@@ -169,8 +169,8 @@ class Bufs final : public c10::DeviceAllocator {
 
 Bufs bufs;
 
-// The Buf at an address that other code has put into a storage, or null (SB5). The mark is read
-// through a file, because a read of invalid memory through a file returns an error.
+// The Buf at an address that other code has put into a storage, or null (STORAGE-5). The mark is
+// read through a file, because a read of invalid memory through a file returns an error.
 Buf* buf_at(void* data) {
   Buf* buf = static_cast<Buf*>(data);
   static const int memory = open("/proc/self/mem", O_RDONLY | O_CLOEXEC);
@@ -191,7 +191,7 @@ Buf& buf_of(c10::StorageImpl* storage) {
   return *buf;
 }
 
-// Zeros for a storage, recorded in the graph if the storage was made there (SB4).
+// Zeros for a storage, recorded in the graph if the storage was made there (STORAGE-4).
 Value zeros_for(const Buf& buf, const FltType& type) {
   Value zeros;
   check(flt_zeros(&type, buf.recording != 0 && buf.recording == recording(), zeros.out()));

@@ -6,18 +6,18 @@
 // the storage. So views alias as on any device, and in-place ops are functional ops with a write.
 //
 // Invariants:
-// - SB1: a Buf belongs to one storage and dies with it (the deleter of its data pointer). This
-//   drops the handle on its value.
-// - SB2: the value of a Buf covers the storage: the number of elements times their size is its
-//   bytes. `dtype` and `dims` are those of the value. A null value is a storage that was never
+// - STORAGE-1: a Buf belongs to one storage and dies with it (the deleter of its data pointer).
+//   This drops the handle on its value.
+// - STORAGE-2: the value of a Buf covers the storage: the number of elements times their size is
+//   its bytes. `dtype` and `dims` are those of the value. A null value is a storage that was never
 //   written.
-// - SB3: the value is replaced under the lock; forward and backward run on different threads.
-// - SB5: PyTorch also makes storages of a bare data pointer (`from_blob`, which pickle and DLPack
-//   use), which lacks our deleter. Such a pointer is followed if it leads to a Buf. Whoever made it
-//   keeps the Buf alive, as on any device. A Buf is recognized by its mark, which its destructor
-//   clears.
-// - SB4: a value of a graph that is being recorded (graph.cpp) is only in storages that the same
-//   thread made during the recording.
+// - STORAGE-3: the value is replaced under the lock; forward and backward run on different threads.
+// - STORAGE-5: PyTorch also makes storages of a bare data pointer (`from_blob`, which pickle and
+//   DLPack use), which lacks our deleter. Such a pointer is followed if it leads to a Buf. Whoever
+//   made it keeps the Buf alive, as on any device. A Buf is recognized by its mark, which its
+//   destructor clears.
+// - STORAGE-4: a value of a graph that is being recorded (graph.cpp) is only in storages that the
+//   same thread made during the recording.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -63,7 +63,7 @@ class Value {
 static_assert(sizeof(Value) == sizeof(FltValue), "a list of values is a list of words");
 
 struct Buf {
-  // The Buf's own address, scrambled (SB5).
+  // The Buf's own address, scrambled (STORAGE-5).
   uint64_t mark = 0;
   // The size of the storage.
   size_t bytes = 0;

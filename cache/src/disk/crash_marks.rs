@@ -15,10 +15,10 @@
 //! hangs.
 //!
 //! Invariants:
-//! - DK4: while a [`Mark`] lives, its name is in the file. So the names of a crash are found, and
-//!   perhaps a few others that were in progress.
-//! - DK5: what is in quarantine ends no process before its time is over. Each further crash makes
-//!   the time eight times as long.
+//! - DISK-4: while a [`Mark`] lives, its name is in the file. So the names of a crash are found,
+//!   and perhaps a few others that were in progress.
+//! - DISK-5: what is in quarantine ends no process before its time is over. Each further crash
+//!   makes the time eight times as long.
 
 use std::fmt;
 use std::io;

@@ -10,7 +10,7 @@
 //! ```
 //!
 //! Invariants:
-//! - DK3: a folder is used only if it belongs to the user and others can neither read nor change
+//! - DISK-3: a folder is used only if it belongs to the user and others can neither read nor change
 //!   it, and if each folder above it belongs to the user or root and others cannot replace what is
 //!   in it. Nothing is created before this is checked. The folder is opened once; everything else
 //!   is named relative to the open folder, and no link is followed. On the way to it, links that

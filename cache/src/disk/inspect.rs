@@ -1,7 +1,8 @@
 //! Inspection of a folder from outside of a run: its entries, their contents, and stray files.
 //!
-//! Input: an open tier. Output: names, sizes and times; records, checked like those of a run (DK1);
-//! problems of files. Inspection removes nothing, and changes nothing in a read-only tier.
+//! Input: an open tier. Output: names, sizes and times; records, checked like those of a run
+//! (DISK-1); problems of files. Inspection removes nothing, and changes nothing in a read-only
+//! tier.
 
 use std::fmt;
 use std::io;

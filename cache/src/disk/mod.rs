@@ -22,12 +22,12 @@
 //! # Invariants
 //!
 //! - DK1, DK2: `sealed.rs`; DK3: `dirs.rs`; DK4, DK5: `crash_marks.rs`.
-//! - DK6: an entry is under its name complete or not at all, whenever the process ends.
-//! - DK7: after a load that found damage the entry does not exist, and a store replaces it. The
+//! - DISK-6: an entry is under its name complete or not at all, whenever the process ends.
+//! - DISK-7: after a load that found damage the entry does not exist, and a store replaces it. The
 //!   same holds for anything that is not a readable file of the user.
-//! - DK8: entries are evicted in the order of their last use, expired ones first; never during
+//! - DISK-8: entries are evicted in the order of their last use, expired ones first; never during
 //!   their flight.
-//! - DK9: a failed file system call causes at most a miss. It is reported once for each kind of
+//! - DISK-9: a failed file system call causes at most a miss. It is reported once for each kind of
 //!   call and failure.
 
 mod crash_marks;

@@ -8,9 +8,9 @@
 //! and no lock.
 //!
 //! Invariants:
-//! - B1: while it is open, at most one request that it admitted is in flight.
-//! - B2: a probe ends in success, failure or [`Breaker::abandon`]; after each of them another one
-//!   is possible.
+//! - BREAKER-1: while it is open, at most one request that it admitted is in flight.
+//! - BREAKER-2: a probe ends in success, failure or [`Breaker::abandon`]; after each of them
+//!   another one is possible.
 
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::time::{Duration, Instant};
@@ -166,7 +166,7 @@ mod tests {
         assert_eq!(breaker.admit(now), Admission::Go);
     }
 
-    /// B1 and B2.
+    /// BREAKER-1 and BREAKER-2.
     #[test]
     fn one_probe_goes_out_when_the_pause_is_over() {
         let now = Instant::now();

@@ -3,10 +3,10 @@
 //! Input: the findings of the tier's thread. Output: the answer, and calls of the callbacks.
 //!
 //! Invariants:
-//! - F1: every flight gets exactly one answer, even if the thread ends, the task panics or the
-//!   cache is dropped.
-//! - F2: a callback is called exactly once, unless it was removed before the answer arrived.
-//! - F3: no callback is called with a lock held.
+//! - FLIGHT-1: every flight gets exactly one answer, even if the thread ends, the task panics or
+//!   the cache is dropped.
+//! - FLIGHT-2: a callback is called exactly once, unless it was removed before the answer arrived.
+//! - FLIGHT-3: no callback is called with a lock held.
 
 use std::fmt;
 use std::panic::AssertUnwindSafe;

@@ -44,18 +44,18 @@
 //! the thread that offers), without a lock held; they must not block.
 //!
 //! # Invariants
-//! - S1: a hit was sealed with the fleet's key, under this name, is complete, and matches the
+//! - SHARED-1: a hit was sealed with the fleet's key, under this name, is complete, and matches the
 //!   request exactly.
-//! - S2: opening, fetching, offering and dropping a fetch never wait. Flushing and shutting down
-//!   wait no longer than the caller allows, dropping no longer than [`DROP`].
-//! - S3: memory is bounded: the write queue by entries and bytes, reads by number and by received
-//!   bytes, all other state by number.
-//! - S4: after several consecutive failures requests are paused, longer each time; then one request
-//!   finds out whether the store is back. Reads and writes are counted separately, so that a full
-//!   or read-only store still serves reads.
-//! - S5: a damaged entry is a miss and an event, and the next good one overwrites it: once, not in
-//!   read-only mode, and not if this process seems to have the wrong key.
-//! - S6: nothing that is printed, logged or returned contains credentials.
+//! - SHARED-2: opening, fetching, offering and dropping a fetch never wait. Flushing and shutting
+//!   down wait no longer than the caller allows, dropping no longer than [`DROP`].
+//! - SHARED-3: memory is bounded: the write queue by entries and bytes, reads by number and by
+//!   received bytes, all other state by number.
+//! - SHARED-4: after several consecutive failures requests are paused, longer each time; then one
+//!   request finds out whether the store is back. Reads and writes are counted separately, so that
+//!   a full or read-only store still serves reads.
+//! - SHARED-5: a damaged entry is a miss and an event, and the next good one overwrites it: once,
+//!   not in read-only mode, and not if this process seems to have the wrong key.
+//! - SHARED-6: nothing that is printed, logged or returned contains credentials.
 //!
 //! Deliberately not here: what is worth sharing, how long it is kept (the store's own rules), and
 //! listing a store.

@@ -3,10 +3,11 @@
 //! Input: a flight. Output: its outcome, which it reports to the [`Tier`].
 //!
 //! Invariants:
-//! - R1: memory is allocated for received bytes, not for announced ones: at most twice as much.
-//! - R2: no more bytes are received than the header of the entry announces, and none after a header
-//!   that is not that of the requested entry.
-//! - R3: a read ends within its time limit.
+//! - SREAD-1: memory is allocated for received bytes, not for announced ones: at most twice as
+//!   much.
+//! - SREAD-2: no more bytes are received than the header of the entry announces, and none after a
+//!   header that is not that of the requested entry.
+//! - SREAD-3: a read ends within its time limit.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -191,7 +192,7 @@ mod tests {
         (record.name(), Sealer::new(&Secret::new([3; 32])).seal(&record))
     }
 
-    /// R1.
+    /// SREAD-1.
     #[test]
     fn memory_is_taken_for_what_comes() {
         let (name, mut bytes) = entry(0);
@@ -203,7 +204,7 @@ mod tests {
         assert!(intake.bytes.capacity() <= 2 * bytes.len(), "{}", intake.bytes.capacity());
     }
 
-    /// R2.
+    /// SREAD-2.
     #[test]
     fn not_a_byte_more_than_announced() {
         let (name, bytes) = entry(100);
@@ -222,7 +223,7 @@ mod tests {
         );
     }
 
-    /// R2.
+    /// SREAD-2.
     #[test]
     fn a_header_of_something_else_ends_it() {
         let (name, bytes) = entry(100);

@@ -7,9 +7,9 @@
 //! hashing and encoding are exact. The only strings are names, whose characters need no escaping in
 //! a module ([`is_name`]).
 //!
-//! Invariant A1: after [`check`] every value has the kind that its schema names, including lists of
-//! fixed length. The accessors of [`Attrs`] rely on it. They panic if the op table and an infer
-//! rule disagree, which is a bug in this crate and cannot be reached from user input.
+//! - ATTR-1: after [`check`] every value has the kind that its schema names, including lists of
+//!   fixed length. The accessors of [`Attrs`] rely on it. They panic if the op table and an infer
+//!   rule disagree, which is a bug in this crate and cannot be reached from user input.
 
 pub(crate) mod config;
 
@@ -288,7 +288,8 @@ impl FromIterator<AttrValue> for Attrs {
     }
 }
 
-/// Typed access by position in the schema. [`check`] must have accepted the attributes first (A1).
+/// Typed access by position in the schema. [`check`] must have accepted the attributes first
+/// (ATTR-1).
 #[derive(Clone, Copy, Debug)]
 pub struct AttrView<'a>(&'a [AttrValue]);
 
@@ -389,7 +390,7 @@ impl AttrValue {
     }
 }
 
-/// Checks values against a schema, establishing A1.
+/// Checks values against a schema, establishing ATTR-1.
 ///
 /// # Errors
 /// When a value is missing, superfluous or of the wrong kind.

@@ -8,12 +8,12 @@
 //! encodes it so that two regions have equal bytes exactly if they are equal.
 //!
 //! Invariants:
-//! - C1: the encoding is injective: [`decode`] restores the region from its bytes.
-//! - C2: only parameters (types, lifted or not), ops, attributes, bodies and wiring enter the
+//! - CANON-1: the encoding is injective: [`decode`] restores the region from its bytes.
+//! - CANON-2: only parameters (types, lifted or not), ops, attributes, bodies and wiring enter the
 //!   bytes. Value ids, pointers, call sites, the mode, the values of scalars, the set of live
 //!   results, the order of releases and time do not.
-//! - C3: the key is BLAKE3-256 of the bytes, keyed with the environment fingerprint. Each look-up
-//!   also compares the bytes, so a collision costs a compile and never a wrong result.
+//! - CANON-3: the key is BLAKE3-256 of the bytes, keyed with the environment fingerprint. Each
+//!   look-up also compares the bytes, so a collision costs a compile and never a wrong result.
 //!
 //! Cost: one pass. Each call was encoded when its signature was inferred, so a node costs a copy of
 //! that encoding and its operand numbers.
@@ -34,7 +34,7 @@ use crate::shape::TensorType;
 /// bytes of some region or their meaning change.
 pub const FORMAT: u8 = 1;
 
-/// A region in canonical form: its graph, its lifted parameters and its bytes (C1).
+/// A region in canonical form: its graph, its lifted parameters and its bytes (CANON-1).
 #[derive(Clone)]
 pub struct CanonRegion {
     graph: Graph,
@@ -148,7 +148,7 @@ impl CanonRegion {
         &self.bytes
     }
 
-    /// The key in an environment (C3).
+    /// The key in an environment (CANON-3).
     #[must_use]
     pub fn key(&self, environment: &EnvFingerprint) -> RegionKey {
         RegionKey(*blake3::keyed_hash(&environment.0, &self.bytes).as_bytes())

@@ -6,14 +6,14 @@
 //! only call registered targets; any other name is an error.
 //!
 //! Invariants:
-//! - H1. A name stands for one handler for the lifetime of the process, so a name in a key
+//! - HANDLER-1. A name stands for one handler for the lifetime of the process, so a name in a key
 //!   determines the code that runs. The registry only grows.
-//! - H2. A handler runs on operands and results of the types that its own rule gave. Only [`run`]
-//!   runs handlers.
-//! - H3. A panic of a handler is an error of the call. Results hold what the handler wrote, and
-//!   zeros elsewhere.
-//! - H4. The `bool` results of a handler are checked: bytes other than 0 and 1 are an error, not a
-//!   value.
+//! - HANDLER-2. A handler runs on operands and results of the types that its own rule gave. Only
+//!   [`run`] runs handlers.
+//! - HANDLER-3. A panic of a handler is an error of the call. Results hold what the handler wrote,
+//!   and zeros elsewhere.
+//! - HANDLER-4. The `bool` results of a handler are checked: bytes other than 0 and 1 are an error,
+//!   not a value.
 
 use std::any::Any;
 use std::fmt;

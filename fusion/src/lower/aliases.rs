@@ -4,14 +4,14 @@
 //! afterwards. Output: [`Aliases`].
 //!
 //! Invariants:
-//! - Y2: an alias pairs a parameter and a result of the same type. Each has at most one.
-//! - Y3: when the result is produced, all readers of the parameter are done: each reader is the op
-//!   that produces the result, or an op that this one depends on. XLA decides from dependences
-//!   where it needs copies, before it orders the ops. If a reader could run later, XLA copies the
-//!   parameter first and often the result too. That takes longer than new memory for the result and
-//!   saves none, since the copy needs as much. (In a training step of nanoGPT with Adam, whose
-//!   updates come op by op for all parameters, 179 of 739 kernels were such copies, 9.1 MB a step;
-//!   XLA's CPU backend, API 0.81.)
+//! - ALIAS-2: an alias pairs a parameter and a result of the same type. Each has at most one.
+//! - ALIAS-3: when the result is produced, all readers of the parameter are done: each reader is
+//!   the op that produces the result, or an op that this one depends on. XLA decides from
+//!   dependences where it needs copies, before it orders the ops. If a reader could run later, XLA
+//!   copies the parameter first and often the result too. That takes longer than new memory for the
+//!   result and saves none, since the copy needs as much. (In a training step of nanoGPT with Adam,
+//!   whose updates come op by op for all parameters, 179 of 739 kernels were such copies, 9.1 MB a
+//!   step; XLA's CPU backend, API 0.81.)
 
 use std::cmp::Reverse;
 
@@ -176,7 +176,7 @@ mod tests {
         let pairs = |candidates: &[u32]| Aliases::pair(&region, &[1, 2], candidates).0;
         // Parameters by number, outputs by position.
         assert_eq!(pairs(&[0, 2]), [(0, 1), (2, 0)]);
-        // Y3: this parameter is read after both results were produced.
+        // ALIAS-3: this parameter is read after both results were produced.
         assert_eq!(pairs(&[3]), []);
         assert_eq!(pairs(&[0, 3]), [(0, 1)]);
         // The target is read before either.
@@ -196,8 +196,8 @@ mod tests {
         assert_eq!(Aliases::pair(&region, &[3, 4, 5], &[0, 1, 2]).0, [(0, 0), (1, 1), (2, 2)]);
     }
 
-    /// Y3: a parameter with a reader that the result does not depend on, recorded after or before
-    /// it.
+    /// ALIAS-3: a parameter with a reader that the result does not depend on, recorded after or
+    /// before it.
     #[test]
     fn what_may_be_read_later_is_not_written_over() {
         let both = region(2, &[(Multiply, 0, 1), (Add, 0, 1)]);

@@ -1,8 +1,8 @@
 //! The verifier: reads a module back before it is compiled.
 //!
-//! Invariant Y1: the plugin compiles only text that the verifier has found to express the region,
-//! op for op. A [`Verified`] can only come from [`Module::verify`], and the device compiles nothing
-//! else.
+//! - VERIFY-1: the plugin compiles only text that the verifier has found to express the region, op
+//!   for op. A [`Verified`] can only come from [`Module::verify`], and the device compiles nothing
+//!   else.
 //!
 //! Text could express anything. So the reader of [`crate::text`], which is a parser of the language
 //! and not the inverse of the printer, reads back what is about to be compiled. The result must be,

@@ -6,7 +6,7 @@ macro_rules! opcodes {
     ($($name:ident = $code:literal),* $(,)?) => {
         /// An operation of the StableHLO specification or of the CHLO dialect.
         ///
-        /// The numbers are part of keys and saved programs (O2): new ops get new numbers, and
+        /// The numbers are part of keys and saved programs (OP-2): new ops get new numbers, and
         /// numbers are never reused.
         #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
         #[repr(u16)]

@@ -11,10 +11,11 @@
 //! each op code, and do not compile without one.
 //!
 //! Invariants:
-//! - O1: a [`Signature`] can only come from [`Signature::infer`], so later stages need not check
+//! - OP-1: a [`Signature`] can only come from [`Signature::infer`], so later stages need not check
 //!   the call again.
-//! - O2: the code of an op never changes, because it is part of keys and saved programs.
-//! - O3: given equal operand types, two signatures are equal exactly if their encodings are equal.
+//! - OP-2: the code of an op never changes, because it is part of keys and saved programs.
+//! - OP-3: given equal operand types, two signatures are equal exactly if their encodings are
+//!   equal.
 
 pub mod attrs;
 mod code;

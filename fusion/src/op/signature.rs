@@ -21,7 +21,7 @@ use crate::shape::TensorType;
 pub type OperandTypes = SmallVec<[TensorType; 2]>;
 
 /// An op with its attributes, bodies, operand types and result types, checked against the op table
-/// (O1).
+/// (OP-1).
 ///
 /// Signatures are interned: the types of a loop are inferred once, and all later records of the
 /// same call share the signature.
@@ -208,7 +208,7 @@ impl Signature {
         self.joint && (self.def().exchanges() || inner.any(|node| node.signature().exchanges()))
     }
 
-    /// Op, attributes and bodies in the canonical encoding (O3). Result types follow from the
+    /// Op, attributes and bodies in the canonical encoding (OP-3). Result types follow from the
     /// operands.
     #[inline]
     #[must_use]

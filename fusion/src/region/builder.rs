@@ -200,7 +200,7 @@ impl<R: TraceResult> RegionBuilder<R> {
         }
         let ops = self.stats().ops;
         let (since, before) = (self.plans.since() + ops, sealed.len());
-        // A single unit is never merged (P3), so its hash is not needed.
+        // A single unit is never merged (MERGE-3), so its hash is not needed.
         let print = || if self.plans.is_fresh() { 0 } else { self.window.print(ops) };
         let unit = (ops > 0).then(|| UnitFingerprint { print: print(), ops });
         if unit.is_some() || !self.held.is_empty() {
@@ -368,7 +368,7 @@ impl<R: TraceResult> RegionBuilder<R> {
         sealed: &mut Vec<Region<R>>,
     ) -> bool {
         let unit = unit.map(|UnitFingerprint { print, ops }| Unit { ops, boundary: reason, print });
-        // A single unit is not merged (P3).
+        // A single unit is not merged (MERGE-3).
         let next =
             if next == MergeAction::LoopBody && self.held.is_empty() { MergeAction::Alone } else { next };
         if matches!(next, MergeAction::Alone | MergeAction::HoldAnew) {

@@ -24,10 +24,10 @@
 //! always follow each other and are merged.
 //!
 //! Invariants:
-//! - S1: a score is a function of the ops within `horizon` after its place and `least` before: of
-//!   their stable hashes, and of distances between mentions of a value. Ids, times, releases and
+//! - CHUNK-1: a score is a function of the ops within `horizon` after its place and `least` before:
+//!   of their stable hashes, and of distances between mentions of a value. Ids, times, releases and
 //!   earlier ends do not enter.
-//! - S2: two streams that continue with equal ops after different ends converge to equal ends:
+//! - CHUNK-2: two streams that continue with equal ops after different ends converge to equal ends:
 //!   where a score is the lowest among `ahead` places before and after it, both end (unless one has
 //!   just ended, or reaches a budget).
 
@@ -311,7 +311,7 @@ mod tests {
         assert!((30.0..50.0).contains(&mean), "{mean} ops");
     }
 
-    /// S2: the ops before an end are forgotten.
+    /// CHUNK-2: the ops before an end are forgotten.
     #[test]
     fn streams_that_go_on_alike_end_alike() {
         let mut source = Source::new();

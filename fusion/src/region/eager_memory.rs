@@ -10,9 +10,9 @@
 //! which take no device memory.
 //!
 //! Invariants:
-//! - B1: the bytes are a function of types, wiring, outputs and dying parameters; nothing is
+//! - EAGER-1: the bytes are a function of types, wiring, outputs and dying parameters; nothing is
 //!   measured.
-//! - B2: after the last op exactly the surviving parameters and the live results are held.
+//! - EAGER-2: after the last op exactly the surviving parameters and the live results are held.
 
 use crate::graph::{Graph, Ref};
 use crate::shape::Bytes;

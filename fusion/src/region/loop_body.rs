@@ -17,14 +17,14 @@
 //! of the steps in which the rule would detect the loop again.
 //!
 //! Invariants:
-//! - P4: where iterations end follows from the ops alone; which results are live follows from the
-//!   releases before the point where an iteration is sealed.
-//! - P5: the first `matched` pending ops belong to iterations. No unit is held back, and the rule
-//!   has seen none of these ops.
-//! - P6: at most two complete iterations are pending.
-//! - P7: a rotated loop body has the tokens that it would have if it had been detected at its new
-//!   start. Which operands were mentioned in the iteration before is known once an iteration was
-//!   sealed after another ([`LoopBody::see_cycle`]), and no iteration is replayed before that.
+//! - LOOP-4: where iterations end follows from the ops alone; which results are live follows from
+//!   the releases before the point where an iteration is sealed.
+//! - LOOP-5: the first `matched` pending ops belong to iterations. No unit is held back, and the
+//!   rule has seen none of these ops.
+//! - LOOP-6: at most two complete iterations are pending.
+//! - LOOP-7: a rotated loop body has the tokens that it would have if it had been detected at its
+//!   new start. Which operands were mentioned in the iteration before is known once an iteration
+//!   was sealed after another ([`LoopBody::see_cycle`]), and no iteration is replayed before that.
 
 use std::sync::{Arc, OnceLock};
 

@@ -13,11 +13,12 @@
 //! earlier.
 //!
 //! Invariants:
-//! - P1: learned sequences are a function of the units and the user boundaries, and so of the
+//! - MERGE-1: learned sequences are a function of the units and the user boundaries, and so of the
 //!   recorded program.
-//! - P2: one rotation of a repeated sequence is learned, the lowest by its hashes, whichever op
-//!   came last when the repetition was detected.
-//! - P3: a learned sequence has at least two units and at most as many ops as the budget allows.
+//! - MERGE-2: one rotation of a repeated sequence is learned, the lowest by its hashes, whichever
+//!   op came last when the repetition was detected.
+//! - MERGE-3: a learned sequence has at least two units and at most as many ops as the budget
+//!   allows.
 
 use smallvec::SmallVec;
 
@@ -266,7 +267,7 @@ impl MergeTrie {
     }
 
     /// Looks for two equal sequences at the end of the path. True if the last unit alone is
-    /// repeated, which is not a sequence (P3).
+    /// repeated, which is not a sequence (MERGE-3).
     fn find_repetition(&mut self) -> bool {
         // Within the usual distance between user boundaries, the next boundary decides.
         if self.since <= (2 * FEWEST_OPS).max(self.longest + self.longest / 2) {

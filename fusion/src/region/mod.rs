@@ -11,16 +11,17 @@
 //! expected ones (`loop_body`).
 //!
 //! Invariants:
-//! - R1: concatenating the ops of the regions of a stream gives the ops recorded on it, in order.
-//! - R2: a result is an output of its region exactly if, at the point in the stream where the
+//! - REGION-1: concatenating the ops of the regions of a stream gives the ops recorded on it, in
+//!   order.
+//! - REGION-2: a result is an output of its region exactly if, at the point in the stream where the
 //!   boundary was decided, it was not released or an op after the boundary uses it. Outputs thus
 //!   depend on the recorded program alone.
-//! - R3: every release that the builder took is returned exactly once, as a dying input or a dead
-//!   result of a region.
-//! - R4: a region with an ordered effect contains only that op.
-//! - R5: reading a value that was produced since the last user boundary is a boundary, even if a
-//!   budget has ended the value's region before. A loop that reads once per step thus starts each
-//!   step at a boundary.
+//! - REGION-3: every release that the builder took is returned exactly once, as a dying input or a
+//!   dead result of a region.
+//! - REGION-4: a region with an ordered effect contains only that op.
+//! - REGION-5: reading a value that was produced since the last user boundary is a boundary, even
+//!   if a budget has ended the value's region before. A loop that reads once per step thus starts
+//!   each step at a boundary.
 
 mod boundary;
 mod builder;
@@ -172,7 +173,7 @@ pub struct Input<V = ValueId> {
 pub struct Output<R = ValueId> {
     /// The value.
     pub value: R,
-    /// Whether it is needed after the region (R2). If not, it is released with the region.
+    /// Whether it is needed after the region (REGION-2). If not, it is released with the region.
     pub live: bool,
 }
 

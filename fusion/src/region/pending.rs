@@ -12,9 +12,9 @@
 //! that were seen ([`Window::see`]).
 //!
 //! Invariants:
-//! - K1: a value is known (`known`, `slots`) exactly while a pending op mentions it.
-//! - K2: `last` of a known value is the last op of the stream that mentions it. So the uses after a
-//!   cut are known without a search, as R2 and R3 of the parent module require.
+//! - PENDING-1: a value is known (`known`, `slots`) exactly while a pending op mentions it.
+//! - PENDING-2: `last` of a known value is the last op of the stream that mentions it. So the uses
+//!   after a cut are known without a search, as R2 and R3 of the parent module require.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -127,7 +127,7 @@ pub enum Released {
     /// No pending op mentions the value: it can be freed at once.
     Now,
     /// A pending op reads or produces it: a region will return it as a dying input or a dead result
-    /// (R3).
+    /// (REGION-3).
     WithRegion,
 }
 
@@ -357,7 +357,7 @@ impl<R: TraceResult> Window<R> {
 
     /// Makes a region of the first `len` ops, starting with those held back. Results that later ops
     /// use stay live and become their inputs. A release goes to the last region that mentions the
-    /// value (R2, R3).
+    /// value (REGION-2, REGION-3).
     pub(super) fn take(&mut self, len: usize, boundary: Boundary, mode: Mode, effect: Effect) -> Region<R> {
         let len = len.min(self.ops.len());
         let end = OpIndex(self.start.0 + len as u64);

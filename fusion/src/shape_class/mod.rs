@@ -15,15 +15,15 @@
 //! without a rule over a symbol have no class. An op without symbols is copied unchanged.
 //!
 //! Invariants:
-//! - O1: within the true sizes, the results of the padded region are those of the region, for any
-//!   padding. If it is not [`Padded::is_masked`], it applies the same operations to the same
+//! - CLASS-1: within the true sizes, the results of the padded region are those of the region, for
+//!   any padding. If it is not [`Padded::is_masked`], it applies the same operations to the same
 //!   numbers (the same bits in the interpreter). Otherwise only the order of sums may differ (which
 //!   also decides what a maximum written with a comparison returns for NaN). Combining integers
 //!   does not depend on the order, so it does not count as masked.
-//! - O2: the padded region depends on the class and the buckets, not on the true sizes. True sizes,
-//!   and numbers of the region that vary with them, are lifted scalars.
-//! - O3: a class pads only its own regions: those with the same ops, wiring, bodies, attributes and
-//!   sizes, except for symbols and what varies with them.
+//! - CLASS-2: the padded region depends on the class and the buckets, not on the true sizes. True
+//!   sizes, and numbers of the region that vary with them, are lifted scalars.
+//! - CLASS-3: a class pads only its own regions: those with the same ops, wiring, bodies,
+//!   attributes and sizes, except for symbols and what varies with them.
 //!
 //! Similar mechanisms are Burn's relative shape ids and TorchTPU's shapeless keys. The buckets 2^k
 //! and 3 * 2^(k-1) waste at most a third (lazy-tracing notes, section 5g).
@@ -153,7 +153,8 @@ impl ShapeClass {
         pad::padded(self, region, sizes, padded)
     }
 
-    /// The size of each symbol in a region; `None` if the region does not belong to the class (O3).
+    /// The size of each symbol in a region; `None` if the region does not belong to the class
+    /// (CLASS-3).
     fn sizes(&self, region: &CanonRegion) -> Option<Vec<u64>> {
         let holes = differences(&self.examples[0], region)?;
         if holes.iter().any(|hole| !self.holes.contains(hole)) {

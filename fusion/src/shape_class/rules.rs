@@ -1,5 +1,5 @@
 //! How each op handles varying sizes, and what keeps padding from affecting the elements within the
-//! true sizes (O1).
+//! true sizes (CLASS-1).
 //!
 //! A rule is correct if, for operands with any padding, the elements of the results within their
 //! true sizes are those of the op on the true operands. The writer checks that sizes fit; the
@@ -384,7 +384,7 @@ fn combiner(node: &Node) -> Option<OpCode> {
             (has_neutral && is_of_both).then_some(op)
         }
         // A maximum or minimum written with a comparison. With NaN the result depends on the order
-        // (O1).
+        // (CLASS-1).
         [compare, select] => {
             let is_choice = compare.signature().op() == OpCode::Compare
                 && select.signature().op() == OpCode::Select

@@ -29,7 +29,7 @@ pub(super) struct Writer<'a> {
     pub(super) class: &'a ShapeClass,
     pub(super) old: &'a Graph,
     pub(super) graph: Graph,
-    /// The true size of each symbol. Only scalar values may depend on them (O2).
+    /// The true size of each symbol. Only scalar values may depend on them (CLASS-2).
     pub(super) sizes: Vec<u64>,
     pub(super) padded: Vec<u64>,
     pub(super) size_params: Vec<Option<Ref>>,

@@ -30,12 +30,12 @@
 //!
 //! # Hostile texts
 //!
-//! - X1: no text makes the reader panic. Nesting is limited: regions by
+//! - TEXT-1: no text makes the reader panic. Nesting is limited: regions by
 //!   [`crate::limits::MAX_BODY_DEPTH`], calls by 64, lists by the rank of a tensor.
-//! - X2: allocations are at most a small multiple of the text's length plus some 8 MiB. Calls can
-//!   multiply a text, so ops ([`crate::limits::MAX_GRAPH_OPS`]) and bytes of calls are counted.
+//! - TEXT-2: allocations are at most a small multiple of the text's length plus some 8 MiB. Calls
+//!   can multiply a text, so ops ([`crate::limits::MAX_GRAPH_OPS`]) and bytes of calls are counted.
 //!   Each constant is kept once per position in the text.
-//! - X3: the time is linear in the text and in the resulting ops, except for called functions,
+//! - TEXT-3: the time is linear in the text and in the resulting ops, except for called functions,
 //!   which are read again. Their text is counted at each call, and limited to 256 MiB in total.
 
 mod attrs;

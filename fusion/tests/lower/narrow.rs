@@ -17,7 +17,7 @@ use fuseline_testgen::{Aim, ProgramOptions, Sample, SampleOperand, Sampler, Seed
 use super::Data;
 
 /// A region of one call, and of a conversion of each narrow result to a wider type: at the edges of
-/// a function, a carried value out of range (W1) would be corrected.
+/// a function, a carried value out of range (SUBBYTE-1) would be corrected.
 fn region_of(signature: &Arc<Signature>, lifts: bool) -> CanonRegion {
     let mut graph = Graph::new();
     let params = signature.operands().iter().map(|ty| graph.param(ty.clone())).collect();
@@ -30,7 +30,7 @@ fn region_of(signature: &Arc<Signature>, lifts: bool) -> CanonRegion {
     CanonRegion::new(graph, lifted)
 }
 
-/// The lowered region, which must have no narrow type except at its edges (W3) and pass the
+/// The lowered region, which must have no narrow type except at its edges (SUBBYTE-3) and pass the
 /// verifier.
 fn carried_region(region: &CanonRegion) -> Plain {
     let outputs: Vec<u32> = (0..region.graph().result_count() as u32).collect();

@@ -30,14 +30,14 @@
 //!
 //! # Safety argument
 //!
-//! - D1: *One thread at a time accesses the guarded data.* `HELD` is entered by one
+//! - LOCK-1: *One thread at a time accesses the guarded data.* `HELD` is entered by one
 //!   compare-exchange from a state that is not `HELD`, and only the thread that entered it leaves
 //!   it.
-//! - D2: *No deferred entry is lost.* The compare-exchange that releases the lock fails while there
-//!   is a stack.
-//! - D3: *Order is kept.* A thread that sees the lock open, with `Acquire`, comes after everything
-//!   that the last holder put into the log, including deferred entries. An entry that is deferred
-//!   after another lies above it in the stack, which is emptied from the bottom.
+//! - LOCK-2: *No deferred entry is lost.* The compare-exchange that releases the lock fails while
+//!   there is a stack.
+//! - LOCK-3: *Order is kept.* A thread that sees the lock open, with `Acquire`, comes after
+//!   everything that the last holder put into the log, including deferred entries. An entry that is
+//!   deferred after another lies above it in the stack, which is emptied from the bottom.
 
 use std::ptr;
 
@@ -95,8 +95,8 @@ pub(crate) struct CombiningLock<S, E> {
     inside: UnsafeCell<S>,
 }
 
-// SAFETY: holds because one thread at a time accesses the guarded data (D1), and entries move from
-// the thread that defers them to the one that takes them.
+// SAFETY: holds because one thread at a time accesses the guarded data (LOCK-1), and entries move
+// from the thread that defers them to the one that takes them.
 unsafe impl<S: Send, E: Send> Send for CombiningLock<S, E> {}
 // SAFETY: holds for the same reason; no two threads have a `&S`.
 unsafe impl<S: Send, E: Send> Sync for CombiningLock<S, E> {}
@@ -187,7 +187,7 @@ impl<S, E> CombiningLock<S, E> {
         let mut entries = Vec::new();
         while top.addr() > HELD {
             // SAFETY: holds because the swap took the stack, so this thread owns everything in it
-            // (D2).
+            // (LOCK-2).
             let left = unsafe { Box::from_raw(top) };
             top = left.below;
             entries.push(left.entry);
@@ -201,8 +201,8 @@ impl<S, E> Held<'_, S, E> {
     #[inline(always)]
     pub(crate) fn inside(&mut self) -> &mut S {
         let inside = self.lock.inside.with_mut(|inside| inside);
-        // SAFETY: holds because one thread at a time holds the lock (D1), which is this thread, and
-        // `&mut self` excludes a second borrow.
+        // SAFETY: holds because one thread at a time holds the lock (LOCK-1), which is this thread,
+        // and `&mut self` excludes a second borrow.
         unsafe { &mut *inside }
     }
 
@@ -429,7 +429,7 @@ mod loom_tests {
             };
             if made.load(Ordering::Acquire) == 1 && line.lock.state() == LockState::Open {
                 // SAFETY: holds because the thread that opened the lock has handled the deferred
-                // entries (D3).
+                // entries (LOCK-3).
                 let seen = line.log.with(|log| unsafe { (*log).clone() });
                 assert!(!seen.is_empty(), "somebody opened the gate");
             }

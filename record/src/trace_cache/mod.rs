@@ -24,22 +24,22 @@
 //! the trace cache.
 //!
 //! Invariants:
-//! - Q1: a trace stands for its steps. The driver may always take them one by one instead, with the
-//!   same outcome.
-//! - Q2: a trace is a region only between two requested boundaries, where the merge trie gives the
-//!   same answers as when the template was made (`RegionBuilder::replay`), or where the builder
+//! - TRACE-1: a trace stands for its steps. The driver may always take them one by one instead,
+//!   with the same outcome.
+//! - TRACE-2: a trace is a region only between two requested boundaries, where the merge trie gives
+//!   the same answers as when the template was made (`RegionBuilder::replay`), or where the builder
 //!   expects exactly that loop body (`RegionBuilder::replay_round`).
-//! - Q3: a value is a result or parameter of a trace if the trace has its address in that place.
-//!   The state of the value itself ([`handle_count`](crate::handle_count)) refers to the open trace
-//!   of its stream, or to one of two.
-//! - Q4: a cell is reused only if the trace holds the only reference to it and no thread ever
+//! - TRACE-3: a value is a result or parameter of a trace if the trace has its address in that
+//!   place. The state of the value itself ([`handle_count`](crate::handle_count)) refers to the
+//!   open trace of its stream, or to one of two.
+//! - TRACE-4: a cell is reused only if the trace holds the only reference to it and no thread ever
 //!   waited for it.
-//! - Q5: a value on a trace belongs to its handles until the last one is dropped, and then to the
-//!   trace. A trace that is handed over is closed: it has references of its own.
-//! - Q6: entries of a stream that happen one after the other keep their order, whichever way they
-//!   go ([`combining_lock`]). A deferred entry has its own handles on the values that it mentions.
-//!   So the release of such a value, which does not pass through the lock, comes after the entry.
-//!   The number of deferred entries is limited ([`permits`]).
+//! - TRACE-5: a value on a trace belongs to its handles until the last one is dropped, and then to
+//!   the trace. A trace that is handed over is closed: it has references of its own.
+//! - TRACE-6: entries of a stream that happen one after the other keep their order, whichever way
+//!   they go ([`combining_lock`]). A deferred entry has its own handles on the values that it
+//!   mentions. So the release of such a value, which does not pass through the lock, comes after
+//!   the entry. The number of deferred entries is limited ([`permits`]).
 //!
 //! A template that did not match is skipped, for a number of times that doubles. All of these
 //! decisions are a function of what is recorded.

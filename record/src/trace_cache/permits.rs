@@ -5,10 +5,10 @@
 //! takes memory. So each deferred entry has a [`Permit`], and a thread that finds none left waits.
 //!
 //! Invariants:
-//! - Q7: at most [`MAX_DEFERRED`] entries that may wait have permits. A waiting thread is woken
-//!   when there are fewer, or when its deadline passes. Entries that must not wait for the lock
-//!   holder (the driver's entries, and releases, which may be the holder's own) are counted and do
-//!   not wait.
+//! - TRACE-7: at most [`MAX_DEFERRED`] entries that may wait have permits. A waiting thread is
+//!   woken when there are fewer, or when its deadline passes. Entries that must not wait for the
+//!   lock holder (the driver's entries, and releases, which may be the holder's own) are counted
+//!   and do not wait.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -102,7 +102,7 @@ mod tests {
 
     use super::*;
 
-    /// Q7.
+    /// TRACE-7.
     #[test]
     fn who_finds_none_waits_until_one_is_given_back() {
         let permits = Permits::new();

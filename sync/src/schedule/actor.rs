@@ -17,9 +17,9 @@
 //!
 //! # Safety argument
 //!
-//! - A1: *One thread at a time works on it.* `RUNNING` is entered from `IDLE` or `QUEUED` by one
-//!   compare-exchange, and only the thread that entered leaves it.
-//! - A2: *Every request is seen.* Whatever is published before [`Actor::notify`] is seen by a
+//! - ACTOR-1: *One thread at a time works on it.* `RUNNING` is entered from `IDLE` or `QUEUED` by
+//!   one compare-exchange, and only the thread that entered leaves it.
+//! - ACTOR-2: *Every request is seen.* Whatever is published before [`Actor::notify`] is seen by a
 //!   thread that works on the actor afterwards. The notifier's read-modify-write is `Release`. The
 //!   runner's next one, in `start` or `finish`, is `Acquire`. It cannot miss the first one, because
 //!   both are read-modify-writes of one word.
@@ -83,7 +83,7 @@ impl Actor {
         let next = |state| match state {
             IDLE => QUEUED,
             RUNNING => NOTIFIED,
-            // Stored again on purpose: the read-modify-write publishes (A2).
+            // Stored again on purpose: the read-modify-write publishes (ACTOR-2).
             state => state,
         };
         match self.update(ordering!(Release, "actor_notify"), next) {
@@ -150,7 +150,7 @@ mod loom_tests {
         seen: UnsafeCell<[u32; 2]>,
     }
 
-    // SAFETY: holds because `seen` is touched by one runner at a time (A1), which is what the
+    // SAFETY: holds because `seen` is touched by one runner at a time (ACTOR-1), which is what the
     // models check.
     unsafe impl Sync for Desk {}
     // SAFETY: holds for the same reason.
@@ -166,7 +166,7 @@ mod loom_tests {
         fn run(&self) {
             loop {
                 let found = [0, 1].map(|who: usize| self.demanded[who].load(Ordering::Relaxed));
-                // SAFETY: holds because only one thread works on the actor (A1).
+                // SAFETY: holds because only one thread works on the actor (ACTOR-1).
                 self.seen.with_mut(|seen| unsafe { *seen = found });
                 if self.actor.finish() == Finished::Idle {
                     return;

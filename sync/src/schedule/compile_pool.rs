@@ -15,13 +15,13 @@
 //! if nothing is niced (mean of six pairs in one run on 2 cores, with other work beside).
 //!
 //! Invariants:
-//! - A3: foreground work is never queued behind background work and runs at the program's own
+//! - POOL-3: foreground work is never queued behind background work and runs at the program's own
 //!   priority, with one exception:
-//! - A4: background work that has begun, and that somebody waits for since, ends on its thread.
+//! - POOL-4: background work that has begun, and that somebody waits for since, ends on its thread.
 //!   Work that is only queued is moved ([`CompilePool::hasten`]).
-//! - A5: a thread that does not return is abandoned after a time: another replaces it, and whoever
-//!   waits for its work is told. If too many are stuck, no refusable work begins until one returns.
-//!   It is refused at once.
+//! - POOL-5: a thread that does not return is abandoned after a time: another replaces it, and
+//!   whoever waits for its work is told. If too many are stuck, no refusable work begins until one
+//!   returns. It is refused at once.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -131,7 +131,7 @@ impl<T: Item> CompilePool<T> {
         }
     }
 
-    /// Returns the refusal if too many threads are stuck (A5).
+    /// Returns the refusal if too many threads are stuck (POOL-5).
     fn closed(&self) -> Option<Refused> {
         let stuck = self.awaited.stuck() + self.unhurried.stuck();
         (stuck >= self.most_stuck).then_some(Refused::Closed(stuck))
@@ -242,7 +242,7 @@ mod tests {
         Box::new(move || to.send(name()).expect("somebody listens"))
     }
 
-    /// A3, A4.
+    /// POOL-3, POOL-4.
     #[test]
     fn what_is_waited_for_waits_for_nothing_else() {
         let workers = workers();

@@ -2,9 +2,10 @@
 //! work.
 //!
 //! Invariants:
-//! - E1. A promise is kept once. Each callback on it is called once, on the thread that keeps it,
-//!   or at once if it was kept before. No lock is held then.
-//! - E2. Threads do their work in order. A client's threads do all of it before the client is gone.
+//! - FAKEEVENT-1. A promise is kept once. Each callback on it is called once, on the thread that
+//!   keeps it, or at once if it was kept before. No lock is held then.
+//! - FAKEEVENT-2. Threads do their work in order. A client's threads do all of it before the client
+//!   is gone.
 
 use std::any::Any;
 use std::ffi::{c_char, c_void};

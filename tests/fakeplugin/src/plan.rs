@@ -4,12 +4,12 @@
 //! was set, its delay and its action.
 //!
 //! Invariants:
-//! - P1. A plan with an invalid rule is refused as a whole, and the error names the rule: a
+//! - PLAN-1. A plan with an invalid rule is refused as a whole, and the error names the rule: a
 //!   misspelt fault must not mean no fault.
-//! - P2. A rule is accepted only if its action is possible at its point (`null` where an object is
-//!   returned, and so on).
-//! - P3. The action at a call is a function of the plan and of the points and sizes of the calls so
-//!   far.
+//! - PLAN-2. A rule is accepted only if its action is possible at its point (`null` where an object
+//!   is returned, and so on).
+//! - PLAN-3. The action at a call is a function of the plan and of the points and sizes of the
+//!   calls so far.
 
 use std::time::Duration;
 

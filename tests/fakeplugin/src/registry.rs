@@ -4,9 +4,9 @@
 //! is therefore recognized forever, and no mistake of the caller touches memory.
 //!
 //! Invariants, each of which ends the process with a message if the caller breaks it:
-//! - R1. A handle is used only while its object lives, and only as its own kind of object.
-//! - R2. An object is destroyed once, and not while a call on any thread uses it.
-//! - R3. A client or topology is destroyed after everything that was made with it.
+//! - REGISTRY-1. A handle is used only while its object lives, and only as its own kind of object.
+//! - REGISTRY-2. An object is destroyed once, and not while a call on any thread uses it.
+//! - REGISTRY-3. A client or topology is destroyed after everything that was made with it.
 
 use std::any::Any;
 use std::collections::BTreeMap;

@@ -11,10 +11,10 @@
 //! CPU would compute), the recording fails and the shim runs the graph's ops one by one.
 //!
 //! Invariants:
-//! - TG1: the parameters are the inputs in order, then two for each draw. Numbers in the program
-//!   are constants.
-//! - TG2: a call is recorded between flushes, so its region, and therefore its executable, depends
-//!   on the graph alone.
+//! - TGRAPH-1: the parameters are the inputs in order, then two for each draw. Numbers in the
+//!   program are constants.
+//! - TGRAPH-2: a call is recorded between flushes, so its region, and therefore its executable,
+//!   depends on the graph alone.
 
 #![allow(
     clippy::disallowed_types,

@@ -14,10 +14,10 @@
 //! function next to it.
 //!
 //! Invariants:
-//! - TB1: a lowering returns one value for each result type, of exactly that type. Every call of
-//!   `Row::lower` is checked.
-//! - TB2: panics and errors cross the boundary only as a status and a message (`abi`).
-//! - TB3: all ops are recorded on one stream, in the order of the calls, whatever their thread.
+//! - TORCH-1: a lowering returns one value for each result type, of exactly that type. Every call
+//!   of `Row::lower` is checked.
+//! - TORCH-2: panics and errors cross the boundary only as a status and a message (`abi`).
+//! - TORCH-3: all ops are recorded on one stream, in the order of the calls, whatever their thread.
 //!   While a thread records a graph, its ops go to the graph (`graph.rs`).
 
 mod abi;

@@ -18,8 +18,7 @@
 //!        ─► [.., size] ─► transposed, repeated
 //! ```
 //!
-//! Invariant VW1: a write leaves every element of the storage that the view does not contain
-//! unchanged.
+//! - VIEW-1: a write leaves every element of the storage that the view does not contain unchanged.
 
 use fuseline::fusion::{DType, TensorType};
 use fuseline::{Stream, Tensor, unchecked};

@@ -16,9 +16,9 @@
 //!    on the ops around it.
 //!
 //! Invariants:
-//! - F1: the function computes the same bits with fences and branches as without.
-//! - F2: the result of an op that rounds, or of one without operands, is fenced if another op of
-//!   the function uses it. The expansion of an op has fences too, even if the op is the whole
+//! - FENCE-1: the function computes the same bits with fences and branches as without.
+//! - FENCE-2: the result of an op that rounds, or of one without operands, is fenced if another op
+//!   of the function uses it. The expansion of an op has fences too, even if the op is the whole
 //!   region, because it is the reference for other regions. Bodies have no fences: a loop is one
 //!   op, compiled with everything inside.
 
@@ -107,7 +107,7 @@ fn fenced(plain: &Plain, word: usize, packed: Ref) -> Plain {
     })
 }
 
-/// For each result of a graph, whether it is fenced (F2).
+/// For each result of a graph, whether it is fenced (FENCE-2).
 fn places(graph: &Graph) -> Vec<bool> {
     let mut is_used = vec![false; graph.result_count()];
     for operand in graph.nodes().iter().flat_map(Node::operands) {

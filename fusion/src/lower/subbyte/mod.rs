@@ -17,15 +17,15 @@
 //! `f4E2M1FN`, and has no convolution of `u2`. The carriers have none of these problems.
 //!
 //! Invariants:
-//! - W1: a carried value is a number of the narrow type. After an op whose result may leave the
-//!   range, other ops bring it back: integers wrap, floats are rounded to the nearest number, ties
-//!   to even, as [`crate::FloatFormat`] specifies. [`stays_in_range`] lists the ops that need no
-//!   correction. All others get one, so the default is correct for every op whose meaning does not
-//!   depend on the width of its operands.
-//! - W2: an op whose meaning does depend on the width gets operands that preserve its meaning
-//!   ([`Carrying::call`]).
-//! - W3: except for the conversions at the edges, no op of the function or its bodies has a narrow
-//!   operand or result.
+//! - SUBBYTE-1: a carried value is a number of the narrow type. After an op whose result may leave
+//!   the range, other ops bring it back: integers wrap, floats are rounded to the nearest number,
+//!   ties to even, as [`crate::FloatFormat`] specifies. [`stays_in_range`] lists the ops that need
+//!   no correction. All others get one, so the default is correct for every op whose meaning does
+//!   not depend on the width of its operands.
+//! - SUBBYTE-2: an op whose meaning does depend on the width gets operands that preserve its
+//!   meaning ([`Carrying::call`]).
+//! - SUBBYTE-3: except for the conversions at the edges, no op of the function or its bodies has a
+//!   narrow operand or result.
 
 mod number;
 

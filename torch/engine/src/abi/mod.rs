@@ -9,7 +9,7 @@
 //!   only until it is released, and is released once. A place for a value holds none.
 //!
 //! Every function returns a [`Status`]; [`flt_message`] returns the error message on the same
-//! thread. Panics do not cross the boundary (TB2).
+//! thread. Panics do not cross the boundary (TORCH-2).
 
 #![allow(unsafe_code, unreachable_pub, reason = "a border to C++, which sees what Rust does not")]
 #![allow(clippy::not_unsafe_ptr_arg_deref, reason = "the callers are in C++, and owe what the module says")]

@@ -1,76 +1,36 @@
 //! Labels of invariants: each is defined once, and references have a definition.
 //!
-//! A definition is a list item in the header of a Rust or C++ file: `//! - V1: ...` or
-//! `// - V1: ...`. A reference is a label in parentheses in a comment: `(V1)`, `(V1, V2)`.
+//! A definition is a list item in the header of a Rust or C++ file: `//! - V1: ...` or `// - V1:
+//! ...`. A reference is a label in parentheses in a comment: `(VALUE-1)`, `(VALUE-1, VALUE-2)`.
 
 use std::collections::BTreeMap;
 
 use super::tokens::{Syntax, split};
 use super::{Tree, Verdict};
 
-/// Labels with several definitions, and their number. The numbers may become smaller.
-const KNOWN: &[(&str, usize)] = &[
-    ("A1", 2),
-    ("A2", 2),
-    ("A3", 2),
-    ("B1", 4),
-    ("B2", 4),
-    ("C1", 3),
-    ("C2", 3),
-    ("D1", 3),
-    ("D2", 2),
-    ("E1", 3),
-    ("E2", 3),
-    ("E3", 2),
-    ("F1", 3),
-    ("F2", 3),
-    ("F3", 3),
-    ("G1", 3),
-    ("G2", 3),
-    ("H1", 2),
-    ("H2", 2),
-    ("H3", 2),
-    ("I1", 2),
-    ("I2", 2),
-    ("I3", 2),
-    ("I4", 2),
-    ("I5", 2),
-    ("I6", 2),
-    ("K1", 2),
-    ("K2", 2),
-    ("M1", 2),
-    ("M2", 2),
-    ("M3", 2),
-    ("N1", 2),
-    ("N2", 2),
-    ("N3", 2),
-    ("O1", 3),
-    ("O2", 2),
-    ("O3", 2),
-    ("P1", 4),
-    ("P2", 4),
-    ("P3", 3),
-    ("R1", 3),
-    ("R2", 3),
-    ("R3", 3),
-    ("S1", 2),
-    ("S2", 2),
-    ("ST1", 2),
-    ("ST2", 2),
-    ("ST3", 2),
-    ("X1", 2),
-    ("X2", 2),
-];
+/// The document that defines the invariants of several crates, as `- **ARCH-1** ...`.
+const DOCUMENT: &str = "ARCHITECTURE.md";
 
-/// No label is defined twice, except the known ones, and every referenced label is defined.
+/// No label is defined twice, and every referenced label is defined.
 pub(crate) fn labels(tree: &Tree) -> Verdict {
-    check(tree, KNOWN)
+    check(tree)
 }
 
-fn check(tree: &Tree, known: &[(&str, usize)]) -> Verdict {
+fn check(tree: &Tree) -> Verdict {
     let mut definitions: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     let mut references = Vec::new();
     for (path, text) in tree.texts() {
+        if path == DOCUMENT {
+            for (line, text) in text.lines().enumerate() {
+                let label =
+                    text.strip_prefix("- **").and_then(|item| Some(item.split_at(label_at_start(item)?).0));
+                definitions
+                    .entry(label.unwrap_or_default())
+                    .or_default()
+                    .push(format!("{path}:{}", line + 1));
+            }
+            definitions.remove("");
+        }
         let Some(syntax) = syntax(path) else { continue };
         for comment in split(text, syntax).comments {
             let place = format!("{path}:{}", comment.line);
@@ -82,15 +42,8 @@ fn check(tree: &Tree, known: &[(&str, usize)]) -> Verdict {
     }
     let mut findings = Vec::new();
     for (label, places) in &definitions {
-        let allowed = known.iter().find(|(known, _)| known == label).map_or(1, |(_, times)| *times);
-        if places.len() > allowed {
+        if places.len() > 1 {
             findings.push(format!("{label} is defined {} times: {}", places.len(), places.join(", ")));
-        }
-    }
-    for (label, times) in known {
-        let found = definitions.get(label).map_or(0, Vec::len);
-        if found < *times {
-            findings.push(format!("{label} is defined {found} times, and KNOWN has {times}: lower it"));
         }
     }
     let undefined = references
@@ -117,7 +70,8 @@ fn definition(comment: &str, syntax: Syntax) -> Option<&str> {
     rest.starts_with([':', '.']).then_some(label)
 }
 
-/// The labels in parentheses without other text: `(V1)`, `(V1, V2)`, `(V1 to V3)`.
+/// The labels in parentheses without other text: `(VALUE-1)`, `(VALUE-1, VALUE-2)`, `(VALUE-1 to
+/// VALUE-3)`.
 fn referred(comment: &str) -> Vec<&str> {
     let mut labels = Vec::new();
     for (at, _) in comment.match_indices('(') {
@@ -179,18 +133,17 @@ mod tests {
         let header = "//! - V1: holds.\n";
         let twice = Tree::of([("a.rs", header), ("b.rs", header), ("c.md", header)]);
         let finding = "V1 is defined 2 times: a.rs:1, b.rs:1";
-        assert_eq!(check(&twice, &[]), failed(finding));
-        assert_eq!(check(&twice, &[("V1", 2)]), Verdict::Passed);
-        let finding = "V1 is defined 2 times, and KNOWN has 3: lower it";
-        assert_eq!(check(&twice, &[("V1", 3)]), failed(finding));
-        assert_eq!(check(&Tree::of([("a.rs", header)]), &[]), Verdict::Passed);
+        assert_eq!(check(&twice), failed(finding));
+        assert_eq!(check(&Tree::of([("a.rs", header)])), Verdict::Passed);
     }
 
     #[test]
     fn what_is_referred_to_exists() {
         let header = "//! - V1: holds.\n";
-        let verdict = |text| check(&Tree::of([("a.rs", header), ("b.rs", text)]), &[]);
+        let verdict = |text| check(&Tree::of([("a.rs", header), ("b.rs", text)]));
         assert_eq!(verdict("// holds (V1)\nlet x = \"(V9)\";"), Verdict::Passed);
         assert_eq!(verdict("\n// holds (V1, V2)"), failed("b.rs:2: (V2) is defined nowhere"));
+        let tree = Tree::of([(DOCUMENT, "- **ARCH-1** It holds.\n"), ("b.rs", "// holds (ARCH-1)\n")]);
+        assert_eq!(check(&tree), Verdict::Passed);
     }
 }
