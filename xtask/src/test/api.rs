@@ -250,6 +250,7 @@ mod tests {
                 "fuseline-fusion",
                 "fuseline-interp",
                 "fuseline-pjrt",
+                "fuseline-record",
                 "fuseline-sync"
             ]
         );
