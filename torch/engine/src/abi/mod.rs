@@ -24,8 +24,8 @@ use std::cell::RefCell;
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::slice;
 use std::sync::LazyLock;
+use std::{ptr, slice};
 
 use fuseline::fusion::limits::MAX_RANK;
 use fuseline::fusion::{DType, Literal, Shape, TensorType};
@@ -369,8 +369,9 @@ pub extern "C" fn flt_download(value: &Tensor, bytes: *mut u8, len: usize) -> St
             return unsupported(format!("{len} bytes for a value of {}", data.bytes().len()));
         }
         if len > 0 {
-            // SAFETY: the shim provides `len` writable bytes, which it has written before.
-            unsafe { slice::from_raw_parts_mut(bytes, len) }.copy_from_slice(data.bytes());
+            // SAFETY: the shim provides `len` writable bytes, which need not be initialised, and
+            // `data` owns its bytes, so the two do not overlap.
+            unsafe { ptr::copy_nonoverlapping(data.bytes().as_ptr(), bytes, len) };
         }
         Ok(())
     })
