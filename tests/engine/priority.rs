@@ -56,7 +56,7 @@ fn only_threads_for_what_nobody_waits_for_are_nice() {
     let x = vector(&engine, &[2.0, 4.0]);
     let start = Instant::now();
     // A thread lowers its own priority when it starts.
-    while nicer("fuseline-later") != [10, 10] {
+    while nicer("fuseline-bg-com") != [10, 10] {
         assert!(start.elapsed() < Duration::from_secs(60), "{:?}", threads());
         thread::yield_now();
     }
@@ -92,7 +92,7 @@ fn what_is_waited_for_is_compiled_at_normal_priority() {
         assert_eq!(products(&engine, 2), [2.0, 2.0]);
     }
     wait_until(&engine, |_| compiled.lock().unwrap().len() == 2);
-    let expected = [(true, "fuseline-compile-".to_owned()), (false, "fuseline-later-".to_owned())];
+    let expected = [(true, "fuseline-compile-".to_owned()), (false, "fuseline-bg-compile-".to_owned())];
     assert_eq!(*compiled.lock().unwrap(), expected);
 }
 

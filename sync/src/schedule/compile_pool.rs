@@ -106,7 +106,7 @@ impl<T: Item> CompilePool<T> {
     ) -> std::io::Result<CompilePool<T>> {
         let awaited = Pool::start(name, threads, Priority::Normal, run.clone())?;
         let unhurried =
-            Pool::start("compile-bg", threads.div_ceil(2), Priority::Low, move |(_, item)| run(item));
+            Pool::start("bg-compile", threads.div_ceil(2), Priority::Low, move |(_, item)| run(item));
         match unhurried {
             Ok(unhurried) => Ok(CompilePool { awaited, unhurried, most_stuck }),
             Err(error) => {
@@ -174,7 +174,7 @@ impl<T: Item> CompilePool<T> {
             }
         };
         let awaited = self.awaited.give_up(now, limit, most, take, |stuck| tell("compile", stuck));
-        let unhurried = self.unhurried.give_up(now, limit, most, take, |stuck| tell("compile-bg", stuck));
+        let unhurried = self.unhurried.give_up(now, limit, most, take, |stuck| tell("bg-compile", stuck));
         take();
         if let (Some(refused @ Refused::Closed(stuck)), items) = taken.into_inner() {
             if !was_closed {
