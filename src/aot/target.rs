@@ -36,7 +36,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 ///
 /// ```no_run
 /// use fuseline::EngineConfig;
-/// use fuseline::cache::{Manifest, Target};
+/// use fuseline::aot::{Manifest, Target};
 ///
 /// let manifest = Manifest::read("run.jsonl")?;
 /// let config = EngineConfig::new().plugin("/opt/libtpu.so").numerics(manifest.numerics());
