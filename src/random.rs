@@ -380,6 +380,15 @@ impl Generator {
 impl Stream {
     /// A generator of random numbers on this stream: [`Generator::new`].
     ///
+    /// ```
+    /// # fn main() -> fuseline::Result<()> {
+    /// # let engine = fuseline::Engine::reference();
+    /// let order = engine.stream().generator(3)?.permutation(4)?;
+    /// assert_eq!(order.sum(&[0])?.item::<i32>()?, 0 + 1 + 2 + 3);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// When the device refuses (out of memory).
     pub fn generator(&self, seed: u64) -> Result<Generator> {

@@ -21,6 +21,14 @@ compile_error!("fuseline needs a target whose `usize` has 64 bits, as sizes of d
 ///
 /// They are `u64`, as in program files and region keys. Methods of tensors have `usize`:
 /// [`Shape::sizes`] gives these, and a shape is made of them by `Shape::try_from`.
+///
+/// ```
+/// use fuseline_fusion::Shape;
+/// let rows = ["a", "b", "c"].len();
+/// let shape = Shape::try_from(&[rows, 2][..])?;
+/// assert_eq!((shape.dims(), shape.sizes()), (&[3u64, 2][..], &[3usize, 2][..]));
+/// # Ok::<(), fuseline_fusion::ShapeError>(())
+/// ```
 #[derive(Eq, Default)]
 pub struct Shape(SmallVec<[u64; 6]>);
 

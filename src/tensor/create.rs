@@ -256,6 +256,15 @@ impl Stream {
 
     /// A tensor of the given sizes, all of whose elements are 1 (`true` for bool), compiled in.
     ///
+    /// ```
+    /// # fn main() -> fuseline::Result<()> {
+    /// # let engine = fuseline::Engine::reference();
+    /// use fuseline::DType;
+    /// assert_eq!(engine.stream().ones(DType::F32, &[2])?.to_vec::<f32>()?, [1.0, 1.0]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// When the sizes do not form a shape.
     #[track_caller]
