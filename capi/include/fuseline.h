@@ -565,8 +565,7 @@ void fuseline_reason_set(struct fuseline_reason *reason, const char *why);
 
 // Registers a host function under a name, permanently and for all engines of the process. Record
 // custom_call with the attribute call_target_name to call it.
-struct fuseline_error *fuseline_handler_register(const char *name,
-                                                 const struct fuseline_handler *handler);
+struct fuseline_error *fuseline_handler_register(const char *name, const struct fuseline_handler *handler);
 
 // The kind of an error; FUSELINE_OK for null.
 fuseline_code fuseline_error_code(const struct fuseline_error *error);
@@ -591,9 +590,7 @@ struct fuseline_error *fuseline_event_is_reached(const struct fuseline_session *
 
 // Waits until an event is reached, or for this many nanoseconds; all ones means no limit. Errors
 // of values are reported by the values.
-struct fuseline_error *fuseline_event_wait(const struct fuseline_session *session,
-                                           fuseline_event event,
-                                           uint64_t nanoseconds);
+struct fuseline_error *fuseline_event_wait(const struct fuseline_session *session, fuseline_event event, uint64_t nanoseconds);
 
 // Calls `callback` when an event is reached, on any thread, or at once if it already is. `user` is
 // freed after the call, and also if this function fails.
@@ -752,8 +749,7 @@ size_t fuseline_live_values(const struct fuseline_session *session);
 // Takes the failures of values since the previous call, of all sessions of the engine, whether or
 // not the values were read: one for each cause, and only the latest. Each is reported once. The
 // caller owns the list.
-struct fuseline_error *fuseline_take_failures(const struct fuseline_session *session,
-                                              struct fuseline_failures **failures);
+struct fuseline_error *fuseline_take_failures(const struct fuseline_session *session, struct fuseline_failures **failures);
 
 // The failure at a position, from 0; null after the last. It lives as long as the list.
 const struct fuseline_error *fuseline_failures_at(const struct fuseline_failures *failures, size_t place);
@@ -775,9 +771,7 @@ struct fuseline_error *fuseline_flush_values(const struct fuseline_session *sess
 
 // Waits until everything recorded so far on a stream is computed, or for this many nanoseconds;
 // all ones means no limit. Errors of values are reported by the values.
-struct fuseline_error *fuseline_synchronize(const struct fuseline_session *session,
-                                            fuseline_stream stream,
-                                            uint64_t nanoseconds);
+struct fuseline_error *fuseline_synchronize(const struct fuseline_session *session, fuseline_stream stream, uint64_t nanoseconds);
 
 // Waits until everything recorded so far on any stream of the engine is computed.
 struct fuseline_error *fuseline_synchronize_all(const struct fuseline_session *session);
@@ -792,8 +786,7 @@ struct fuseline_error *fuseline_set_stream_mode(const struct fuseline_session *s
 
 // Sets the mode of ops that the calling thread records from now on, on any stream.
 // FUSELINE_INHERIT means the stream's mode. `*before` is the previous mode.
-struct fuseline_error *fuseline_swap_thread_mode(fuseline_mode mode,
-                                                 fuseline_mode *before);
+struct fuseline_error *fuseline_swap_thread_mode(fuseline_mode mode, fuseline_mode *before);
 
 // The mode of an op that the calling thread would record on a stream now.
 struct fuseline_error *fuseline_mode_of(const struct fuseline_session *session, fuseline_stream stream, fuseline_mode *mode);
@@ -809,8 +802,7 @@ void fuseline_set_thread_site(const struct fuseline_site *site);
 // Begins a program. Ops recorded under the returned id are checked and typed, but do not run.
 // Placeholders made under the id are its inputs, in order. Scalars and constants made under it
 // keep their values.
-struct fuseline_error *fuseline_trace_begin(const struct fuseline_session *session,
-                                            fuseline_stream *trace);
+struct fuseline_error *fuseline_trace_begin(const struct fuseline_session *session, fuseline_stream *trace);
 
 // Ends a program, which returns `outputs`, and makes a function of it. The id of the trace becomes
 // invalid; the ids of its values still have to be released.
@@ -920,14 +912,11 @@ struct fuseline_error *fuseline_retain(const struct fuseline_session *session, f
 
 // Releases a reference. With the last one the id becomes invalid, and the value dies at this
 // position of its stream's program.
-struct fuseline_error *fuseline_release(const struct fuseline_session *session,
-                                        fuseline_value value);
+struct fuseline_error *fuseline_release(const struct fuseline_session *session, fuseline_value value);
 
 // In-place write: gives an id another value of the same type. Both ids stay valid, and `with`
 // keeps its own references. Ops that were recorded before keep the old value.
-struct fuseline_error *fuseline_replace(const struct fuseline_session *session,
-                                        fuseline_value value,
-                                        fuseline_value with);
+struct fuseline_error *fuseline_replace(const struct fuseline_session *session, fuseline_value value, fuseline_value with);
 
 // Like fuseline_replace, with a value of any type, as when a storage is resized.
 struct fuseline_error *fuseline_rebind(const struct fuseline_session *session, fuseline_value value, fuseline_value with);
@@ -1039,8 +1028,7 @@ size_t fuseline_live_values(const struct fuseline_session *session);
 // Takes the failures of values since the previous call, of all sessions of the engine, whether or
 // not the values were read: one for each cause, and only the latest. Each is reported once. The
 // caller owns the list.
-struct fuseline_error *fuseline_take_failures(const struct fuseline_session *session,
-                                              struct fuseline_failures **failures);
+struct fuseline_error *fuseline_take_failures(const struct fuseline_session *session, struct fuseline_failures **failures);
 
 // The failure at a position, from 0; null after the last. It lives as long as the list.
 const struct fuseline_error *fuseline_failures_at(const struct fuseline_failures *failures, size_t place);
@@ -1062,9 +1050,7 @@ struct fuseline_error *fuseline_flush_values(const struct fuseline_session *sess
 
 // Waits until everything recorded so far on a stream is computed, or for this many nanoseconds;
 // all ones means no limit. Errors of values are reported by the values.
-struct fuseline_error *fuseline_synchronize(const struct fuseline_session *session,
-                                            fuseline_stream stream,
-                                            uint64_t nanoseconds);
+struct fuseline_error *fuseline_synchronize(const struct fuseline_session *session, fuseline_stream stream, uint64_t nanoseconds);
 
 // Waits until everything recorded so far on any stream of the engine is computed.
 struct fuseline_error *fuseline_synchronize_all(const struct fuseline_session *session);
@@ -1079,8 +1065,7 @@ struct fuseline_error *fuseline_set_stream_mode(const struct fuseline_session *s
 
 // Sets the mode of ops that the calling thread records from now on, on any stream.
 // FUSELINE_INHERIT means the stream's mode. `*before` is the previous mode.
-struct fuseline_error *fuseline_swap_thread_mode(fuseline_mode mode,
-                                                 fuseline_mode *before);
+struct fuseline_error *fuseline_swap_thread_mode(fuseline_mode mode, fuseline_mode *before);
 
 // The mode of an op that the calling thread would record on a stream now.
 struct fuseline_error *fuseline_mode_of(const struct fuseline_session *session, fuseline_stream stream, fuseline_mode *mode);
@@ -1096,9 +1081,7 @@ struct fuseline_error *fuseline_event_is_reached(const struct fuseline_session *
 
 // Waits until an event is reached, or for this many nanoseconds; all ones means no limit. Errors
 // of values are reported by the values.
-struct fuseline_error *fuseline_event_wait(const struct fuseline_session *session,
-                                           fuseline_event event,
-                                           uint64_t nanoseconds);
+struct fuseline_error *fuseline_event_wait(const struct fuseline_session *session, fuseline_event event, uint64_t nanoseconds);
 
 // Calls `callback` when an event is reached, on any thread, or at once if it already is. `user` is
 // freed after the call, and also if this function fails.
@@ -1189,14 +1172,11 @@ struct fuseline_error *fuseline_retain(const struct fuseline_session *session, f
 
 // Releases a reference. With the last one the id becomes invalid, and the value dies at this
 // position of its stream's program.
-struct fuseline_error *fuseline_release(const struct fuseline_session *session,
-                                        fuseline_value value);
+struct fuseline_error *fuseline_release(const struct fuseline_session *session, fuseline_value value);
 
 // In-place write: gives an id another value of the same type. Both ids stay valid, and `with`
 // keeps its own references. Ops that were recorded before keep the old value.
-struct fuseline_error *fuseline_replace(const struct fuseline_session *session,
-                                        fuseline_value value,
-                                        fuseline_value with);
+struct fuseline_error *fuseline_replace(const struct fuseline_session *session, fuseline_value value, fuseline_value with);
 
 // Like fuseline_replace, with a value of any type, as when a storage is resized.
 struct fuseline_error *fuseline_rebind(const struct fuseline_session *session, fuseline_value value, fuseline_value with);
@@ -1309,8 +1289,7 @@ struct fuseline_error *fuseline_adopt_buffer(const struct fuseline_session *sess
 // Begins a program. Ops recorded under the returned id are checked and typed, but do not run.
 // Placeholders made under the id are its inputs, in order. Scalars and constants made under it
 // keep their values.
-struct fuseline_error *fuseline_trace_begin(const struct fuseline_session *session,
-                                            fuseline_stream *trace);
+struct fuseline_error *fuseline_trace_begin(const struct fuseline_session *session, fuseline_stream *trace);
 
 // Ends a program, which returns `outputs`, and makes a function of it. The id of the trace becomes
 // invalid; the ids of its values still have to be released.
@@ -1376,8 +1355,7 @@ void fuseline_reason_set(struct fuseline_reason *reason, const char *why);
 
 // Registers a host function under a name, permanently and for all engines of the process. Record
 // custom_call with the attribute call_target_name to call it.
-struct fuseline_error *fuseline_handler_register(const char *name,
-                                                 const struct fuseline_handler *handler);
+struct fuseline_error *fuseline_handler_register(const char *name, const struct fuseline_handler *handler);
 
 // Drops every executable of the engine's memory cache. Executions that are running finish.
 struct fuseline_error *fuseline_cache_clear(const struct fuseline_session *session);

@@ -261,7 +261,10 @@ mod tests {
         assert_eq!(told.recv().unwrap(), "fuseline-test-0");
         assert!(told.try_recv().is_err(), "the others are not hastened");
         end.send(()).unwrap();
-        assert_eq!([told.recv().unwrap(), told.recv().unwrap()], ["fuseline-later-0", "fuseline-later-0"]);
+        assert_eq!(
+            [told.recv().unwrap(), told.recv().unwrap()],
+            ["fuseline-bg-compile-0", "fuseline-bg-compile-0"]
+        );
         workers.shut_down();
     }
 
