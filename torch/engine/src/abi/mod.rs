@@ -80,7 +80,7 @@ pub struct FltArg {
 
 impl FltArg {
     fn address<T>(&self) -> *const T {
-        std::ptr::with_exposed_provenance(self.payload as usize)
+        ptr::with_exposed_provenance(self.payload as usize)
     }
 }
 
