@@ -75,6 +75,7 @@ impl Default for HandleCount {
 impl HandleCount {
     /// One handle, on no trace.
     #[must_use]
+    #[inline]
     pub fn new() -> HandleCount {
         HandleCount(AtomicU64::new(1))
     }
@@ -113,17 +114,20 @@ impl HandleCount {
     }
 
     /// Whether there is a handle.
+    #[inline]
     pub fn has_handles(&self) -> bool {
         self.0.load(Ordering::Relaxed) & HANDLES > 0
     }
 
     /// Whether the value is a result of a trace. The caller holds the combining lock.
+    #[inline]
     pub fn is_made(&self) -> bool {
         self.0.load(Ordering::Relaxed) & MADE != 0
     }
 
     /// Which result or parameter of a trace the value is, if it is on one. The caller holds the
     /// combining lock and a handle.
+    #[inline]
     pub fn number(&self) -> Option<Number> {
         let word = self.0.load(Ordering::Relaxed);
         let number = (word >> PLACE) as u32;
@@ -142,6 +146,7 @@ impl HandleCount {
 
     /// Makes the value, which is on no trace, a parameter of one. The caller holds the combining
     /// lock and knows of a handle that is kept.
+    #[inline]
     pub fn bind(&self, number: u32) {
         self.0.fetch_or(BOUND | u64::from(number) << PLACE, Ordering::Relaxed);
     }
@@ -154,6 +159,7 @@ impl HandleCount {
 
     /// Takes the value off its trace. Returns the position of the trace when the last handle was
     /// dropped, if it was dropped.
+    #[inline]
     pub fn take_off(&self) -> Option<TracePosition> {
         place(self.0.fetch_and(HANDLES, ordering!(Acquire, "life_take_off")))
     }
@@ -175,12 +181,14 @@ pub struct TracePosition(u32);
 impl TracePosition {
     /// Number of ops since `first`; 0 if the position is before it. The difference must be less
     /// than half of [`PLACES`].
+    #[inline]
     pub fn since(self, first: u32) -> u32 {
         let ops = self.0.wrapping_sub(first) % PLACES;
         if ops < PLACES / 2 { ops } else { 0 }
     }
 }
 
+#[inline]
 fn place(word: u64) -> Option<TracePosition> {
     (word & HANDLES == 0).then_some(TracePosition((word >> PLACE) as u32))
 }

@@ -16,6 +16,7 @@ const ID_BLOCK: u64 = 1 << 12;
 
 /// An id that no other value of the process has or had. A process-wide counter hands out blocks of
 /// ids, so that recording threads rarely contend on it.
+#[inline]
 pub(crate) fn fresh_id() -> ValueId {
     let raw = IDS.try_with(|ids| {
         let (mut next, mut end) = ids.get();

@@ -113,21 +113,25 @@ pub struct Ticket(u64);
 
 impl Ticket {
     /// A ticket from a number that [`Ticket::to_raw`] gave.
+    #[inline]
     pub fn from_raw(raw: u64) -> Ticket {
         Ticket(raw)
     }
 
     /// The number of this ticket.
+    #[inline]
     pub fn to_raw(self) -> u64 {
         self.0
     }
 
     /// The ticket after this one.
+    #[inline]
     pub fn next(self) -> Ticket {
         Ticket(self.0 + 1)
     }
 
     /// Whether this is the last of a group of `n` tickets. The choice is the same in every run.
+    #[inline]
     pub fn is_every(self, n: u64) -> bool {
         self.0 % n == n - 1
     }

@@ -17,21 +17,25 @@ pub const FUSED: u32 = 1;
 
 /// The code of a mode; `None` means the mode of the engine.
 #[must_use]
+#[inline]
 pub fn mode_code(mode: Option<Mode>) -> u32 {
     MODES.iter().position(|&known| known == mode).unwrap_or(0) as u32
 }
 
 /// The mode of a code that [`mode_code`] returned.
+#[inline]
 pub fn mode_of(code: u32) -> Option<Mode> {
     MODES[code as usize % MODES.len()]
 }
 
 /// The mode that [`with_mode`] has set for the calling thread, if any.
+#[inline]
 pub fn scoped_mode() -> Option<Mode> {
     SCOPED_MODE.try_with(Cell::get).ok().flatten()
 }
 
 /// Sets the mode of the calling thread and returns the previous one.
+#[inline]
 pub fn swap_scoped_mode(mode: Option<Mode>) -> Option<Mode> {
     SCOPED_MODE.try_with(|scoped| scoped.replace(mode)).ok().flatten()
 }

@@ -121,17 +121,20 @@ impl Template {
     }
 
     /// The places of the operands of op `at`.
+    #[inline]
     pub(crate) fn operands(&self, at: usize) -> &[u32] {
         let next = &self.next[at];
         &self.operands[next.first as usize..next.end as usize]
     }
 
     /// Number of parameters.
+    #[inline]
     pub(crate) fn params(&self) -> usize {
         self.canon.graph().params().len()
     }
 
     /// Number of parameters and results.
+    #[inline]
     pub(crate) fn places(&self) -> usize {
         self.places
     }
@@ -143,6 +146,7 @@ impl Template {
     }
 
     /// The type of a parameter, and whether it is a lifted scalar.
+    #[inline]
     pub fn param(&self, index: usize) -> (&TensorType, bool) {
         (&self.canon.graph().params()[index], self.canon.lifted()[index])
     }

@@ -162,12 +162,14 @@ impl<O: Outcome> ValueCell<O> {
 
     /// The id, which no other value of the process has or had.
     #[must_use]
+    #[inline]
     pub fn id(&self) -> ValueId {
         ValueId::from_raw(self.id.load(Ordering::Relaxed)).expect("bug: a value without an id")
     }
 
     /// The type.
     #[must_use]
+    #[inline]
     pub fn ty(&self) -> &TensorType {
         &self.ty
     }
@@ -180,6 +182,7 @@ impl<O: Outcome> ValueCell<O> {
 
     /// The outcome.
     #[must_use]
+    #[inline]
     pub fn outcome(&self) -> &Once<O> {
         &self.outcome
     }
