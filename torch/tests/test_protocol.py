@@ -571,7 +571,7 @@ class TurnedOff(unittest.TestCase):
 
 #: Ends after a backward pass, while background compiles run.
 ENDS = """
-import atexit, os, signal, sys, torch
+import atexit, os, signal, sys, time, torch
 how, device = sys.argv[1:]
 atexit.register(lambda: print("handler"))
 w = torch.ones(16, 16, device=device, requires_grad=True)
@@ -589,7 +589,8 @@ if how == "exception":
     raise ValueError("an end")
 if how == "interrupt":
     os.kill(os.getpid(), signal.SIGINT)
-    signal.pause()
+    while True:  # Any thread may get the signal; this one looks for it between two sleeps.
+        time.sleep(0.01)
 """
 UNUSED = "import torch; x = torch.ones(2, requires_grad=True); x.sin().sum().backward()"
 
