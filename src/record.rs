@@ -20,7 +20,7 @@ pub(crate) type ReplayTrace = replay_trace::ReplayTrace<Outcome>;
 pub(crate) type TraceEntry = replay_trace::TraceEntry<Outcome>;
 
 /// The parts of a region whose ops are those of a whole template.
-pub(crate) type Recorded = replay_trace::Recorded<Outcome>;
+pub(crate) type RecordedRegion = replay_trace::RecordedRegion<Outcome>;
 
 /// The trace cache of a stream.
 pub(crate) type Replay = trace_cache::Replay<StreamShared>;

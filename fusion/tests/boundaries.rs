@@ -298,12 +298,12 @@ fn a_round_is_sealed_only_if_each_op_is_the_expected_one() {
         }
         let mut recorder = Recorder::new(1, 0);
         (0..20).for_each(|_| recorder.round(&plain));
-        let print = recorder.sealed.iter().find_map(|region| region.round);
-        assert!(print.is_some_and(|print| recorder.builder.expects(print)));
+        let fingerprint = recorder.sealed.iter().find_map(|region| region.round);
+        assert!(fingerprint.is_some_and(|fingerprint| recorder.builder.expects(fingerprint)));
         let before = recorder.sealed.len();
         recorder.round(&odd);
         recorder.round(&plain);
-        assert!(!print.is_some_and(|print| recorder.builder.expects(print)), "op {at}");
+        assert!(!fingerprint.is_some_and(|fingerprint| recorder.builder.expects(fingerprint)), "op {at}");
         let keys: HashSet<RegionKey> = recorder.sealed[..before].iter().cloned().map(key).collect();
         let sealed: Vec<Region> = recorder.sealed.drain(before..).collect();
         // Sealed rounds are unchanged, and the odd one is not among them.
@@ -324,10 +324,13 @@ fn nothing_is_taken_unseen_where_a_round_is_expected() {
     let mut recorder = Recorder::new(1, 0);
     assert!(recorder.builder.replay(40, &[], Boundary::Flush));
     (0..20).for_each(|_| recorder.round(&body));
-    let print = recorder.sealed.iter().find_map(|region| region.round);
+    let fingerprint = recorder.sealed.iter().find_map(|region| region.round);
     // More ops than a region may have precede this boundary, so the round is expected after it too.
     recorder.builder.seal(Boundary::Flush, &mut recorder.sealed);
-    assert!(recorder.builder.pending() == 0 && print.is_some_and(|print| recorder.builder.expects(print)));
+    assert!(
+        recorder.builder.pending() == 0
+            && fingerprint.is_some_and(|fingerprint| recorder.builder.expects(fingerprint))
+    );
     assert!(!recorder.builder.replay(40, &[], Boundary::Flush));
 }
 

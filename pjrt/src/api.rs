@@ -129,6 +129,19 @@ impl Api {
         Block::new(self.sizes.iter().find(|row| row.0 == T::NAME).map(|row| row.1))
     }
 
+    /// The description of a StableHLO module, as text or as bytecode. The plugin reads the module
+    /// through it, so it must not outlive the module.
+    pub(super) fn program(&self, module: &[u8]) -> Block<PJRT_Program> {
+        const FORMAT: &str = "mlir";
+        let mut program = self.block::<PJRT_Program>();
+        // The C field is in and out, but the functions that compile take the program as const.
+        program.code = module.as_ptr().cast::<c_char>().cast_mut();
+        program.code_size = module.len();
+        program.format = FORMAT.as_ptr().cast();
+        program.format_size = FORMAT.len();
+        program
+    }
+
     /// Calls the function that takes `args`.
     ///
     /// # Safety

@@ -1,7 +1,5 @@
 //! Creates executables of a client: compiles a module, or loads a serialized executable.
 
-use std::ffi::c_char;
-
 use fuseline_sync::lock_rank::before;
 use pjrt_sys::*;
 
@@ -32,16 +30,10 @@ impl Client {
         options: &CompileOptions,
         parameters: Parameters,
     ) -> Result<Executable, Error> {
-        const FORMAT: &str = "mlir";
         before("has the plugin compile");
         let options = options.to_bytes();
         let api = self.api();
-        let mut program = api.block::<PJRT_Program>();
-        // The C field is in and out, but `PJRT_Client_Compile` takes the program as const.
-        program.code = module.as_ptr().cast::<c_char>().cast_mut();
-        program.code_size = module.len();
-        program.format = FORMAT.as_ptr().cast();
-        program.format_size = FORMAT.len();
+        let mut program = api.program(module);
         // SAFETY: holds because the client lives, and program and options outlive the call.
         let out = unsafe {
             call!(

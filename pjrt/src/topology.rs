@@ -8,7 +8,6 @@
 //! - TOPOLOGY-1. The plugin's topology is destroyed once, after every compile for it has returned.
 //!   Its executables are destroyed before the call that made them returns: only their bytes remain.
 
-use std::ffi::c_char;
 use std::fmt;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -192,16 +191,10 @@ impl Topology {
     /// The error of the compiler. Also when the plugin cannot compile without a client, or cannot
     /// serialize the executable.
     pub fn compile(&self, module: impl AsRef<[u8]>, options: &CompileOptions) -> Result<Vec<u8>, Error> {
-        const FORMAT: &str = "mlir";
         before("has the plugin compile");
         let (module, options) = (module.as_ref(), options.to_bytes());
         let api = self.plugin().api();
-        let mut program = api.block::<PJRT_Program>();
-        // The C field is in and out, but `PJRT_Compile` takes the program as const.
-        program.code = module.as_ptr().cast::<c_char>().cast_mut();
-        program.code_size = module.len();
-        program.format = FORMAT.as_ptr().cast();
-        program.format_size = FORMAT.len();
+        let mut program = api.program(module);
         // SAFETY: holds because the topology lives, program and options outlive the call, and the
         // client is optional.
         let out = unsafe {

@@ -12,13 +12,13 @@ use crate::value::{Outcome, ValueCell, ValuePromise};
 
 /// Why a trace ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
+pub enum TraceEnd {
     /// The program requested a boundary.
-    Asked(Boundary),
+    Boundary(Boundary),
     /// A loop iteration is complete.
     Iteration,
     /// The program left the template.
-    Astray,
+    Mismatch,
 }
 
 /// One entry of a stream's log.
@@ -38,17 +38,17 @@ pub enum Entry<O: Outcome> {
     /// A boundary. Nothing after it runs before another stream has reached this fence.
     WaitFor(Arc<Fence>),
     /// A trace: ops and releases that follow a template, and why the trace ended.
-    Replayed(Box<ReplayTrace<O>>, End),
+    Trace(Box<ReplayTrace<O>>, TraceEnd),
     /// Takes the place of an op that was given up because the log was full for too long.
     Dropped,
 }
 
 impl<O: Outcome> Entry<O> {
     /// Whether the program requests something with it, so that it may be a boundary.
-    pub fn is_ask(&self) -> bool {
+    pub fn is_boundary_request(&self) -> bool {
         matches!(
             self,
-            Entry::Demand(..) | Entry::Flush(_) | Entry::Fence(_) | Entry::Replayed(_, End::Asked(_))
+            Entry::Demand(..) | Entry::Flush(_) | Entry::Fence(_) | Entry::Trace(_, TraceEnd::Boundary(_))
         )
     }
 
@@ -57,7 +57,7 @@ impl<O: Outcome> Entry<O> {
         match self {
             Entry::Op(op) => op.mode != Mode::Fused || op.effect != Effect::Pure,
             Entry::Release(_) | Entry::Dropped => false,
-            Entry::Replayed(_, end) => *end != End::Astray,
+            Entry::Trace(_, end) => *end != TraceEnd::Mismatch,
             Entry::Demand(..) | Entry::Flush(_) | Entry::Fence(_) | Entry::WaitFor(_) => true,
         }
     }
@@ -65,24 +65,24 @@ impl<O: Outcome> Entry<O> {
 
 /// The outcome of a fence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fenced {
+pub enum FenceOutcome {
     /// Everything before the fence has finished.
     Done,
     /// The stream was dropped first.
     Abandoned,
 }
 
-impl Abandoned for Fenced {
-    fn abandoned() -> Fenced {
-        Fenced::Abandoned
+impl Abandoned for FenceOutcome {
+    fn abandoned() -> FenceOutcome {
+        FenceOutcome::Abandoned
     }
 }
 
 /// A position in a stream that can be waited for.
-pub struct Fence(Once<Fenced>);
+pub struct Fence(Once<FenceOutcome>);
 
 /// The promise that is resolved when a fence is reached.
-pub type FencePromise = Promise<Fenced, Fence>;
+pub type FencePromise = Promise<FenceOutcome, Fence>;
 
 impl Fence {
     /// A fence and its promise.
@@ -92,8 +92,8 @@ impl Fence {
     }
 }
 
-impl AsRef<Once<Fenced>> for Fence {
-    fn as_ref(&self) -> &Once<Fenced> {
+impl AsRef<Once<FenceOutcome>> for Fence {
+    fn as_ref(&self) -> &Once<FenceOutcome> {
         &self.0
     }
 }

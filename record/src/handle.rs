@@ -10,6 +10,7 @@ use crate::value::{Outcome, ValueCell};
 pub trait Handle<S>: Clone {
     /// The outcome of the value.
     type Outcome: Outcome;
+
     /// The first handle on a new value, which is already counted.
     fn new(cell: Arc<ValueCell<Self::Outcome>>, stream: Arc<S>) -> Self;
 

@@ -171,7 +171,7 @@ impl<T> Drop for Segment<T> {
 /// The result of an append.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub struct Pushed {
+pub struct PushOutcome {
     /// Place of the entry.
     pub ticket: Ticket,
     /// The consumer waits for this entry, so the caller has to schedule it.
@@ -260,7 +260,7 @@ impl<T> Log<T> {
     /// the thread parks. It must make sure that the consumer runs and awaits each unwritten entry
     /// before this one. Its result is dropped when there is room.
     #[cfg(all(test, not(shuttle)))]
-    pub fn push<W>(&self, entry: T, when_full: impl FnOnce(Ticket) -> W) -> Pushed {
+    pub fn push<W>(&self, entry: T, when_full: impl FnOnce(Ticket) -> W) -> PushOutcome {
         self.push_within(entry, |ticket, _| (when_full(ticket), None), |_| None, |entry| entry)
     }
 
@@ -274,7 +274,7 @@ impl<T> Log<T> {
         when_full: impl FnOnce(Ticket, &T) -> (W, Option<Instant>),
         waits_on: impl FnMut(&T) -> Option<Instant>,
         give_up: impl FnOnce(T) -> T,
-    ) -> Pushed {
+    ) -> PushOutcome {
         // Relaxed is enough for the order: the modification order of one counter respects
         // happens-before.
         let ticket = self.tail.fetch_add(1, Ordering::Relaxed);
@@ -293,7 +293,7 @@ impl<T> Log<T> {
         when_full: impl FnOnce(Ticket, &T) -> (W, Option<Instant>),
         mut waits_on: impl FnMut(&T) -> Option<Instant>,
         give_up: impl FnOnce(T) -> T,
-    ) -> Pushed {
+    ) -> PushOutcome {
         let (_waiting, mut until) = when_full(Ticket(ticket), &entry);
         let has_room = loop {
             if self.wait_for_room(ticket, until) {
@@ -311,14 +311,14 @@ impl<T> Log<T> {
             // Relaxed: `head` is stored under this lock.
             if ticket >= self.head.load(Ordering::Relaxed) + CAPACITY {
                 left.get_or_insert_with(|| Box::new(Left(Vec::new()))).0.push((ticket, entry));
-                return Pushed { ticket: Ticket(ticket), awaited: true };
+                return PushOutcome { ticket: Ticket(ticket), awaited: true };
             }
         }
         self.fill(ticket, entry)
     }
 
     /// Appends an entry without parking. For threads that the consumer may be waiting for.
-    pub fn push_at_once(&self, entry: T) -> Pushed {
+    pub fn push_at_once(&self, entry: T) -> PushOutcome {
         let mut ticket = self.tail.load(Ordering::Relaxed);
         while ticket < self.head.load(ordering!(Acquire, "log_head_load")) + CAPACITY {
             match self.tail.compare_exchange_weak(ticket, ticket + 1, Ordering::Relaxed, Ordering::Relaxed) {
@@ -334,11 +334,11 @@ impl<T> Log<T> {
         self.has_late.store(true, Ordering::Relaxed);
         // The consumer takes this entry after all tickets below the bound, so a demand for this
         // entry is a demand for them.
-        Pushed { ticket: Ticket(bound - 1), awaited: true }
+        PushOutcome { ticket: Ticket(bound - 1), awaited: true }
     }
 
     /// Writes an entry to the slot of its ticket, which must be below `head + CAPACITY`.
-    fn fill(&self, ticket: u64, entry: T) -> Pushed {
+    fn fill(&self, ticket: u64, entry: T) -> PushOutcome {
         let segment = self.segment(ticket);
         // SAFETY: holds because `segment` came from the directory for our ticket (LOG-2) and is not
         // freed before our swap below (LOG-3).
@@ -348,7 +348,7 @@ impl<T> Log<T> {
         slot.payload.with_mut(|payload| unsafe { (*payload).write(entry) });
         let before = slot.state.swap(WRITTEN, ordering!(Release, "log_publish"));
         debug_assert_ne!(before, WRITTEN, "bug: a ticket was used twice");
-        Pushed { ticket: Ticket(ticket), awaited: before == AWAITED }
+        PushOutcome { ticket: Ticket(ticket), awaited: before == AWAITED }
     }
 
     /// Waits for room for the entry of this ticket; false if the deadline passes first.
@@ -487,7 +487,7 @@ impl<'a, T> Reader<'a, T> {
     }
 
     /// Requests a wake-up when the next entry is written. True means that its append will return
-    /// [`Pushed::awaited`]. False means that the entry has been written already.
+    /// [`PushOutcome::awaited`]. False means that the entry has been written already.
     pub fn await_next(&self) -> bool {
         let ticket = *self.place;
         // SAFETY: holds because only the consumer, which is this thread, removes segments from the

@@ -114,7 +114,7 @@ pub enum TraceEntry<O: Outcome> {
 
 /// The parts of a region whose ops are those of a whole template.
 #[derive(Debug)]
-pub struct Recorded<O: Outcome> {
+pub struct RecordedRegion<O: Outcome> {
     /// Its inputs, in the order of the parameters.
     pub inputs: Vec<Input<ValueRef<O>>>,
     /// The results that are still alive, by their index in the graph.
@@ -403,7 +403,7 @@ impl<O: Outcome> ReplayTrace<O> {
     }
 
     /// Takes the parts of the region. The cells that remain can be reused.
-    pub fn take_region(&mut self) -> Recorded<O> {
+    pub fn take_region(&mut self) -> RecordedRegion<O> {
         let lifted = self.template().clone();
         let lifted = lifted.canon.lifted().iter();
         let inputs = self.bound.drain(..).zip(lifted);
@@ -427,7 +427,7 @@ impl<O: Outcome> ReplayTrace<O> {
         }
         self.results = 0;
         self.others.clear();
-        Recorded { inputs, live, sites: std::mem::take(&mut self.sites) }
+        RecordedRegion { inputs, live, sites: std::mem::take(&mut self.sites) }
     }
 
     /// Splits the trace into the recorded ops and releases, in order. `late` holds values with the

@@ -15,7 +15,7 @@ pub struct StreamPosition {
     /// The number of ops.
     pub ops: u64,
     /// The number of entries that may be boundaries.
-    pub asks: u64,
+    pub requests: u64,
 }
 
 /// Where each op of a region was recorded.
@@ -23,7 +23,7 @@ pub type Sites = Arc<Vec<Site>>;
 
 /// The part of an op that is compared with a call first, in a few words.
 #[derive(Debug)]
-struct Next {
+struct OpPattern {
     op: OpCode,
     /// Whether the op has neither attributes nor bodies.
     is_plain: bool,
@@ -37,7 +37,7 @@ struct Next {
 #[derive(Clone, Copy, Debug)]
 pub struct LoopIteration {
     /// The fingerprint of the loop body.
-    pub print: LoopFingerprint,
+    pub fingerprint: LoopFingerprint,
     /// The reason of the boundary at its end.
     pub boundary: Boundary,
 }
@@ -49,7 +49,7 @@ pub struct Template {
     /// The key of the region.
     pub key: RegionKey,
     /// The loop body, if the region is an iteration of one.
-    pub round: Option<LoopIteration>,
+    pub iteration: Option<LoopIteration>,
     /// The region in canonical form.
     pub canon: Arc<CanonRegion>,
     /// The call sites of its ops when the template was made.
@@ -57,7 +57,7 @@ pub struct Template {
     /// The units that it was merged from, if it is a merged region.
     pub units: Vec<Unit>,
     /// One element for each op.
-    next: Vec<Next>,
+    next: Vec<OpPattern>,
     /// The operands of all ops. A place is the index of a parameter, or the number of parameters
     /// plus the index of a result.
     operands: Vec<u32>,
@@ -69,7 +69,7 @@ impl Template {
     #[must_use]
     pub fn new(
         key: RegionKey,
-        round: Option<LoopIteration>,
+        iteration: Option<LoopIteration>,
         canon: Arc<CanonRegion>,
         sites: Sites,
         units: Vec<Unit>,
@@ -87,7 +87,7 @@ impl Template {
             }));
             let results = signature.results().len() as u32;
             places += results;
-            Next {
+            OpPattern {
                 op: signature.op(),
                 is_plain: is_plain(signature.attrs(), signature.bodies()),
                 results,
@@ -96,7 +96,7 @@ impl Template {
             }
         });
         let next = next.collect();
-        Template { key, round, sites, units, next, operands, places: places as usize, canon }
+        Template { key, iteration, sites, units, next, operands, places: places as usize, canon }
     }
 
     /// Compares a call with op `at`, except for the identity of the operands. If they agree,
@@ -153,7 +153,7 @@ impl Template {
 
     /// Its name among the templates of a stream.
     pub(crate) fn name(&self) -> TemplateName {
-        TemplateName { key: self.key, is_round: self.round.is_some() }
+        TemplateName { key: self.key, is_iteration: self.iteration.is_some() }
     }
 
     /// Whether the first `ops` ops and the first `params` parameters of both are equal.
@@ -182,5 +182,5 @@ fn is_plain(attrs: &Attrs, bodies: &[Arc<Body>]) -> bool {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TemplateName {
     pub(crate) key: RegionKey,
-    pub(crate) is_round: bool,
+    pub(crate) is_iteration: bool,
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fuseline_fusion::Site;
-use fuseline_record::entry::{Fence, Fenced};
+use fuseline_record::entry::{Fence, FenceOutcome};
 
 use super::report::told;
 use super::table::Missing;
@@ -63,8 +63,8 @@ impl Session {
             let given = timeout.and_then(|timeout| start.checked_add(timeout));
             let deadline = given.or_else(|| self.engine().shared().deadline());
             match (*fence).as_ref().wait(deadline) {
-                Some(Fenced::Done) => Ok(()),
-                Some(Fenced::Abandoned) => Err(Error::abandoned()),
+                Some(FenceOutcome::Done) => Ok(()),
+                Some(FenceOutcome::Abandoned) => Err(Error::abandoned()),
                 None => Err(Error::timeout(start.elapsed(), event.to_string(), None)),
             }
         }))

@@ -411,7 +411,8 @@ impl EngineShared {
         self.mappings.has_room(mappings::estimate(ops)).map_err(|now| {
             let most = mappings::most();
             DeviceError::out_of_memory(format!(
-                "the process has {now} memory mappings of the {most} that the system gives it (vm.max_map_count), and the code of an executable needs some"
+                "the process has {now} memory mappings of the {most} that the system gives it (vm.max_map_count), \
+                 and the code of an executable needs some"
             ))
         })
     }

@@ -21,7 +21,7 @@ use super::quarantine::QuarantineScope;
 use crate::device::{Cause, DeviceError, Executable, ExecutableOptions};
 use crate::error::{Failure, RegionRef, Stage};
 use crate::event::{Event, SealedRegion, Wait};
-use crate::record::{Recorded, ReplayTrace};
+use crate::record::{RecordedRegion, ReplayTrace};
 use crate::stream::StreamShared;
 use crate::value::{Outcome, RegionInfo, ValueCell, ValuePromise, ValueRef};
 
@@ -159,7 +159,7 @@ impl Job {
         let output = |(value, live)| Output { value, live };
         let all = engine.is_observed().then(|| trace.outputs().map(output).collect());
         let template = trace.template().clone();
-        let Recorded { inputs, live, sites } = trace.take_region();
+        let RecordedRegion { inputs, live, sites } = trace.take_region();
         let reference = RegionRef { stream: stream.id(), seq, key: template.key, ops: template.ops() };
         let info = Arc::new(RegionInfo::new(reference, template.canon.clone(), sites));
         let (mode, effect, units) = (Mode::Fused, Effect::Pure, template.units.clone());
@@ -230,7 +230,7 @@ impl Job {
         stream: &StreamShared,
     ) -> Option<Arc<Template>> {
         let info = &self.info;
-        let round = round.map(|print| LoopIteration { print, boundary: self.boundary });
+        let round = round.map(|fingerprint| LoopIteration { fingerprint, boundary: self.boundary });
         stream.replay().note(info.reference.key, round, &info.canon, &info.sites, &self.units)
     }
 

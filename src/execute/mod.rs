@@ -60,7 +60,7 @@ use std::sync::Arc;
 use fuseline_fusion::op::Effect;
 use fuseline_fusion::region::{Boundary, Mode, Region, RegionBuilder};
 use fuseline_fusion::{Bytes, RegionSeq, Site, ValueId};
-use fuseline_record::entry::{End, Fence, FencePromise, Fenced};
+use fuseline_record::entry::{Fence, FenceOutcome, FencePromise, TraceEnd};
 use fuseline_record::template::StreamPosition;
 
 pub(crate) use activity::CurrentActivity;
@@ -212,11 +212,11 @@ impl Driver {
 
     /// Hands an entry to the builder, which seals the regions that the entry ends.
     fn take_in(&mut self, entry: Entry, stream: &Arc<StreamShared>) {
-        self.passed.asks += u64::from(entry.is_ask());
+        self.passed.requests += u64::from(entry.is_boundary_request());
         match entry {
             Entry::Op(op) => self.take_entry(TraceEntry::Op(op), stream),
             Entry::Release(value) => self.take_entry(TraceEntry::Release(value.id()), stream),
-            Entry::Replayed(trace, end) => self.replay(trace, end, stream),
+            Entry::Trace(trace, end) => self.replay(trace, end, stream),
             Entry::Demand(value, boundary) => {
                 let asked = asked_for(boundary, || [value.id()], stream);
                 if self.builder.is_recent(value.id()) {
@@ -269,31 +269,33 @@ impl Driver {
 
     /// Takes in a trace as one region, or else step by step (TRACE-1, TRACE-2 of
     /// `record::trace_cache`).
-    fn replay(&mut self, mut trace: Box<ReplayTrace>, end: End, stream: &Arc<StreamShared>) {
+    fn replay(&mut self, mut trace: Box<ReplayTrace>, end: TraceEnd, stream: &Arc<StreamShared>) {
         let template = trace.template().clone();
-        match (end, template.round) {
-            (End::Asked(boundary), _) if self.builder.replay(trace.ops(), &template.units, boundary) => {
+        match (end, template.iteration) {
+            (TraceEnd::Boundary(boundary), _)
+                if self.builder.replay(trace.ops(), &template.units, boundary) =>
+            {
                 let asked = asked_for(boundary, || trace.outputs().map(|(value, _)| value), stream);
                 self.launch_tape(&mut trace, boundary, asked.clone(), stream);
                 if stream.engine().is_observed() {
                     self.watch.boundary(asked, stream);
                 }
             }
-            (End::Iteration, Some(round)) if self.builder.is_at_round(round.print) => {
+            (TraceEnd::Iteration, Some(round)) if self.builder.is_at_round(round.fingerprint) => {
                 let living = trace.outputs().filter(|&(_, live)| live).map(|(value, _)| value);
                 self.builder.replay_round(trace.others(), trace.dying(), living, &mut self.sealed);
                 // Iterations that were recorded op by op before.
                 self.submit(stream);
                 self.launch_tape(&mut trace, round.boundary, None, stream);
             }
-            (End::Asked(boundary), _) => {
+            (TraceEnd::Boundary(boundary), _) => {
                 let values = trace.outputs().map(|(value, _)| value).collect::<Vec<_>>();
                 let asked = asked_for(boundary, || values, stream);
                 self.take_entries(&mut trace, stream);
                 self.seal(boundary, asked, stream);
             }
-            (End::Iteration | End::Astray, _) => {
-                if end == End::Iteration {
+            (TraceEnd::Iteration | TraceEnd::Mismatch, _) => {
+                if end == TraceEnd::Iteration {
                     stream.replay().is_off();
                 }
                 self.take_entries(&mut trace, stream);
@@ -403,7 +405,7 @@ impl Driver {
         while let Some(work) = self.queue.pop_front() {
             match work {
                 Work::Fence(promise) => match stream.in_flight().drained(stream) {
-                    true => drop(promise.resolve(Fenced::Done)),
+                    true => drop(promise.resolve(FenceOutcome::Done)),
                     false => {
                         self.queue.push_front(Work::Fence(promise));
                         return Launched::Blocked;

@@ -13,13 +13,13 @@ use std::time::{Duration, Instant};
 use fuseline_fusion::op::Effect;
 use fuseline_fusion::region::{Boundary, Mode, Operand, Operands, RegionBuilder, Results, TraceOp};
 use fuseline_fusion::{Attrs, Body, OpCode, Site, StreamId};
-use fuseline_record::entry::{Fence, Fenced};
+use fuseline_record::entry::{Fence, FenceOutcome};
 use fuseline_record::handle::TakeResults;
 use fuseline_record::handle_count::Dropped;
-use fuseline_record::log::{Log, Pushed, Ticket};
+use fuseline_record::log::{Log, PushOutcome, Ticket};
 use fuseline_record::memo::{self, InferredCall};
 use fuseline_record::mode::{FUSED, mode_code, mode_of, scoped_mode};
-use fuseline_record::trace_cache::Replayed;
+use fuseline_record::trace_cache::ReplayOutcome;
 use fuseline_sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use fuseline_sync::fork::{is_forked, keep_in_child};
 use fuseline_sync::schedule::actor::{Actor, Finished, Notified, Unwinding};
@@ -246,7 +246,7 @@ impl StreamShared {
     #[inline(always)]
     pub(crate) fn push(self: &Arc<Self>, entry: Entry) -> Ticket {
         // The driver may be waiting for this thread, so this thread must not wait for the driver.
-        let Pushed { ticket, awaited } = match is_driving() {
+        let PushOutcome { ticket, awaited } = match is_driving() {
             true => self.log.push_at_once(self.unless_fed(entry)),
             false => self.log.push_within(
                 entry,
@@ -379,11 +379,11 @@ impl StreamShared {
         let fenced = (*fence).as_ref().wait(deadline);
         let took = start.elapsed();
         match fenced {
-            Some(Fenced::Done) => {
+            Some(FenceOutcome::Done) => {
                 self.engine.emit(|| Event::Synchronized { stream: self.id, site: site.clone(), took });
                 self.checks.at_end(self)
             }
-            Some(Fenced::Abandoned) => Err(Error::abandoned()),
+            Some(FenceOutcome::Abandoned) => Err(Error::abandoned()),
             None => Err(Error::timeout(took, format!("stream {}", self.id), self.activity.look())),
         }
     }
@@ -420,9 +420,9 @@ impl StreamShared {
         Error::unless_forked(call.site)?;
         let mut results = Tensors::new();
         match self.replay.record(&call, self, &mut results) {
-            Replayed::Yes => {}
-            Replayed::No => self.record_new(&call, call.inferred(), &mut results)?,
-            Replayed::TooMany => return Err(self.no_room(call.site)),
+            ReplayOutcome::Yes => {}
+            ReplayOutcome::No => self.record_new(&call, call.inferred(), &mut results)?,
+            ReplayOutcome::TooMany => return Err(self.no_room(call.site)),
         }
         Ok(results)
     }
@@ -478,9 +478,9 @@ impl StreamShared {
         Error::unless_forked(call.site)?;
         let mut result = None;
         match self.replay.record(call, self, &mut result) {
-            Replayed::Yes => {}
-            Replayed::No => self.record_new(call, known(), &mut result)?,
-            Replayed::TooMany => return Err(self.no_room(call.site)),
+            ReplayOutcome::Yes => {}
+            ReplayOutcome::No => self.record_new(call, known(), &mut result)?,
+            ReplayOutcome::TooMany => return Err(self.no_room(call.site)),
         }
         result.ok_or_else(|| crate::error::bug!("{} has no result", call.op))
     }

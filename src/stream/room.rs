@@ -14,7 +14,7 @@ use std::time::Instant;
 
 use fuseline_fusion::Site;
 
-use fuseline_record::entry::End;
+use fuseline_record::entry::TraceEnd;
 
 use crate::error::{Activity, Error, Failure, Stage, StallReport};
 use crate::event::{Wait, is_telling, note_replayed};
@@ -31,17 +31,17 @@ impl StreamShared {
     pub(crate) fn patience(&self, entry: &Entry) -> Option<Instant> {
         match entry {
             // The requesting thread waits for the answer, with its own deadline.
-            Entry::Demand(..) | Entry::Fence(_) | Entry::Replayed(_, End::Asked(_)) => Some(Instant::now()),
+            Entry::Demand(..) | Entry::Fence(_) | Entry::Trace(_, TraceEnd::Boundary(_)) => {
+                Some(Instant::now())
+            }
             Entry::Op(_) => self.room_deadline(),
             // They are about as many as ops, and no caller can get an error.
-            Entry::Release(_)
-            | Entry::Flush(_)
-            | Entry::WaitFor(_)
-            | Entry::Replayed(..)
-            | Entry::Dropped => match self.engine().deadline() {
-                Some(_) => Some(Instant::now()),
-                None => self.room_deadline(),
-            },
+            Entry::Release(_) | Entry::Flush(_) | Entry::WaitFor(_) | Entry::Trace(..) | Entry::Dropped => {
+                match self.engine().deadline() {
+                    Some(_) => Some(Instant::now()),
+                    None => self.room_deadline(),
+                }
+            }
         }
     }
 
@@ -60,7 +60,7 @@ impl StreamShared {
     #[cold]
     pub(crate) fn waits_on(&self, entry: &Entry) -> Option<Instant> {
         match entry {
-            Entry::Demand(..) | Entry::Fence(_) | Entry::Replayed(_, End::Asked(_)) => None,
+            Entry::Demand(..) | Entry::Fence(_) | Entry::Trace(_, TraceEnd::Boundary(_)) => None,
             _ => self.waits_longer(),
         }
     }
@@ -93,7 +93,7 @@ impl StreamShared {
         let admits_op = || self.engine().events().admits_op(self.engine().counters().ops.get());
         match entry {
             Entry::Op(_) if !admits_op() => return self.give_up(entry),
-            Entry::Replayed(..) => note_replayed(),
+            Entry::Trace(..) => note_replayed(),
             _ => {}
         }
         entry

@@ -43,14 +43,14 @@ const MAX_COLUMNS: usize = 80;
 impl fmt::Display for Tensor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.literal_at(caller().cloned().unwrap_or(Site::Unknown)) {
-            Ok(data) => Picture::of(&data, f).write(f),
+            Ok(data) => ElementPrinter::of(&data, f).write(f),
             Err(error) => write!(f, "{error}"),
         }
     }
 }
 
 /// Prints the elements of a tensor.
-struct Picture<'a> {
+struct ElementPrinter<'a> {
     elements: Elements<'a>,
     dtype: DType,
     dims: &'a [u64],
@@ -61,15 +61,15 @@ struct Picture<'a> {
     width: usize,
 }
 
-impl<'a> Picture<'a> {
-    fn of(data: &'a Literal, f: &fmt::Formatter<'_>) -> Picture<'a> {
+impl<'a> ElementPrinter<'a> {
+    fn of(data: &'a Literal, f: &fmt::Formatter<'_>) -> ElementPrinter<'a> {
         let elements = Elements::of(data);
         let dims = data.dims();
         let is_summary = elements.len() > MAX_ELEMENTS && !f.alternate();
         let edge = EDGES.iter().find(|(rank, _)| dims.len() <= *rank).map(|&(_, edge)| edge);
         let edge = edge.filter(|_| is_summary);
         let mut picture =
-            Picture { elements, dtype: data.dtype(), dims, edge, precision: f.precision(), width: 0 };
+            ElementPrinter { elements, dtype: data.dtype(), dims, edge, precision: f.precision(), width: 0 };
         if !data.bytes().is_empty() {
             picture.width = f.width().unwrap_or(0).max(picture.widest(0, 0));
         }

@@ -163,7 +163,7 @@ impl<R: TraceResult> RegionBuilder<R> {
         // Tokens do not identify inputs from before the loop body, so this iteration may have more
         // distinct inputs than earlier ones.
         if region.inputs.iter().filter(|input| !input.lifted).count() <= self.budgets.joined_inputs {
-            self.deliver(Region { units: round.joined(), round: Some(round.print), ..region }, sealed);
+            self.deliver(Region { units: round.joined(), round: Some(round.fingerprint), ..region }, sealed);
         } else {
             (self.expected, self.latest) = (None, None);
             let region = Region { units: round.joined(), ..region };
@@ -201,8 +201,8 @@ impl<R: TraceResult> RegionBuilder<R> {
         let ops = self.stats().ops;
         let (since, before) = (self.plans.since() + ops, sealed.len());
         // A single unit is never merged (MERGE-3), so its hash is not needed.
-        let print = || if self.plans.is_fresh() { 0 } else { self.window.print(ops) };
-        let unit = (ops > 0).then(|| UnitFingerprint { print: print(), ops });
+        let fingerprint = || if self.plans.is_fresh() { 0 } else { self.window.fingerprint(ops) };
+        let unit = (ops > 0).then(|| UnitFingerprint { fingerprint: fingerprint(), ops });
         if unit.is_some() || !self.held.is_empty() {
             let next = self.plans.boundary(unit);
             let _ = self.end(unit, reason, next, sealed);
@@ -237,7 +237,7 @@ impl<R: TraceResult> RegionBuilder<R> {
     /// the loop body is rotated to begin there.
     fn turn(&mut self, round: &LoopBody, place: usize) {
         let Some(latest) = &mut self.latest else { return };
-        if latest.asked_at.replace((round.print, place)) == Some((round.print, place))
+        if latest.asked_at.replace((round.fingerprint, place)) == Some((round.fingerprint, place))
             && let Some(turned) = round.turned(place)
         {
             latest.round = turned;
@@ -259,7 +259,7 @@ impl<R: TraceResult> RegionBuilder<R> {
         }
         let (last, before, wanted) = match units.split_last() {
             Some((last, before)) => (last.passed(), before, MergeAction::Join),
-            None => (UnitFingerprint { print: 0, ops }, units, MergeAction::Alone),
+            None => (UnitFingerprint { fingerprint: 0, ops }, units, MergeAction::Alone),
         };
         for unit in before {
             let next = self.plans.unit(unit.passed());
@@ -279,8 +279,8 @@ impl<R: TraceResult> RegionBuilder<R> {
 
     /// Whether this loop body is expected, and the pending ops began with it.
     #[must_use]
-    pub fn expects(&self, print: LoopFingerprint) -> bool {
-        self.expected.as_ref().is_some_and(|expected| expected.round.print == print)
+    pub fn expects(&self, fingerprint: LoopFingerprint) -> bool {
+        self.expected.as_ref().is_some_and(|expected| expected.round.fingerprint == fingerprint)
     }
 
     /// The loop body that is expected from the next op on, if nothing is pending.
@@ -288,13 +288,15 @@ impl<R: TraceResult> RegionBuilder<R> {
     pub fn expects_next(&self) -> Option<LoopFingerprint> {
         let expected =
             self.expected.as_ref().filter(|expected| self.window.is_empty() && expected.is_between())?;
-        Some(expected.round.print)
+        Some(expected.round.fingerprint)
     }
 
     /// Whether this loop body is expected, and the pending ops are complete iterations of it.
     #[must_use]
-    pub fn is_at_round(&self, print: LoopFingerprint) -> bool {
-        self.expected.as_ref().is_some_and(|expected| expected.round.print == print && expected.is_between())
+    pub fn is_at_round(&self, fingerprint: LoopFingerprint) -> bool {
+        self.expected
+            .as_ref()
+            .is_some_and(|expected| expected.round.fingerprint == fingerprint && expected.is_between())
     }
 
     /// Notes that an iteration was recorded without passing its ops through the builder, and that
@@ -333,7 +335,7 @@ impl<R: TraceResult> RegionBuilder<R> {
     fn cut(&mut self, len: Option<usize>, reason: Boundary, sealed: &mut Vec<Region<R>>) {
         let stats = self.stats();
         let ops = len.unwrap_or(stats.ops).clamp(1, stats.ops.max(1));
-        let unit = UnitFingerprint { print: self.window.print(ops), ops };
+        let unit = UnitFingerprint { fingerprint: self.window.fingerprint(ops), ops };
         let mut next = self.plans.unit(unit);
         let would_hold = self.held_bytes.saturating_add(stats.bytes.0);
         if matches!(next, MergeAction::Hold | MergeAction::HoldAnew) && would_hold >= self.budgets.bytes.0 {
@@ -350,11 +352,11 @@ impl<R: TraceResult> RegionBuilder<R> {
 
     /// The loop body that ends with this unit.
     fn round_of(&self, last: UnitFingerprint, reason: Boundary) -> Option<Arc<LoopBody>> {
-        let last = Unit { ops: last.ops, boundary: reason, print: last.print };
+        let last = Unit { ops: last.ops, boundary: reason, fingerprint: last.fingerprint };
         let units = self.held.iter().copied().chain([last]).collect();
         let round = LoopBody::of(&self.window, units, self.budgets.bytes)?;
         // Reuses the known loop body with its learned cycle.
-        let known = self.latest_round().filter(|known| known.print == round.print);
+        let known = self.latest_round().filter(|known| known.fingerprint == round.fingerprint);
         Some(known.cloned().unwrap_or(round))
     }
 
@@ -367,7 +369,8 @@ impl<R: TraceResult> RegionBuilder<R> {
         next: MergeAction,
         sealed: &mut Vec<Region<R>>,
     ) -> bool {
-        let unit = unit.map(|UnitFingerprint { print, ops }| Unit { ops, boundary: reason, print });
+        let unit =
+            unit.map(|UnitFingerprint { fingerprint, ops }| Unit { ops, boundary: reason, fingerprint });
         // A single unit is not merged (MERGE-3).
         let next =
             if next == MergeAction::LoopBody && self.held.is_empty() { MergeAction::Alone } else { next };

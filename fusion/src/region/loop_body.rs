@@ -40,7 +40,7 @@ pub struct LoopFingerprint(u64);
 /// A loop body.
 #[derive(Debug)]
 pub(super) struct LoopBody {
-    pub(super) print: LoopFingerprint,
+    pub(super) fingerprint: LoopFingerprint,
     /// Its units, at least one.
     pub(super) units: Vec<Unit>,
     /// A hash of each op.
@@ -66,9 +66,9 @@ impl LoopBody {
     }
 
     fn new(units: Vec<Unit>, tokens: Vec<u64>) -> LoopBody {
-        let mut print = Token::new(tokens.len() as u64);
-        tokens.iter().for_each(|&token| print.add(token));
-        LoopBody { print: LoopFingerprint(print.get()), units, tokens, cycle: OnceLock::new() }
+        let mut fingerprint = Token::new(tokens.len() as u64);
+        tokens.iter().for_each(|&token| fingerprint.add(token));
+        LoopBody { fingerprint: LoopFingerprint(fingerprint.get()), units, tokens, cycle: OnceLock::new() }
     }
 
     /// Records how ops mention values of the iteration before. The pending ops begin with two
@@ -119,9 +119,9 @@ fn turned_units(units: &[Unit], start: usize) -> Vec<Unit> {
             before.push(unit);
         } else {
             let part = |ops: usize, side: u64| {
-                let mut print = Token::new(unit.print);
-                [ops as u64, side].into_iter().for_each(|word| print.add(word));
-                Unit { ops, print: print.get(), ..unit }
+                let mut fingerprint = Token::new(unit.fingerprint);
+                [ops as u64, side].into_iter().for_each(|word| fingerprint.add(word));
+                Unit { ops, fingerprint: fingerprint.get(), ..unit }
             };
             before.push(part(start - first, 0));
             behind.push(part(end - start, 1));

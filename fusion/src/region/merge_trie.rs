@@ -43,14 +43,14 @@ const MAX_NODES: usize = 4_096;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct UnitFingerprint {
     /// The hash of its ops.
-    pub(super) print: u64,
+    pub(super) fingerprint: u64,
     pub(super) ops: usize,
 }
 
 impl Unit {
     /// Its identity for merging.
     pub(super) fn passed(&self) -> UnitFingerprint {
-        UnitFingerprint { print: self.print, ops: self.ops }
+        UnitFingerprint { fingerprint: self.fingerprint, ops: self.ops }
     }
 }
 
@@ -144,7 +144,7 @@ impl MergeTrie {
         let Some((last, before)) = units.split_last() else { return self.child(ROOT, 0).is_none() };
         let mut node = ROOT;
         for (at, unit) in before.iter().enumerate() {
-            let Some(child) = self.child(node, unit.print) else { return false };
+            let Some(child) = self.child(node, unit.fingerprint) else { return false };
             let known = &self.nodes[child as usize];
             let is_joined_already = at > 0 && known.repeated && !known.refused;
             if is_joined_already || !known.goes_on {
@@ -152,7 +152,7 @@ impl MergeTrie {
             }
             node = child;
         }
-        let end = self.child(node, last.print).map(|end| &self.nodes[end as usize]);
+        let end = self.child(node, last.fingerprint).map(|end| &self.nodes[end as usize]);
         !before.is_empty() && end.is_some_and(|end| !end.refused && end.asked >= OFTEN)
     }
 
@@ -201,7 +201,7 @@ impl MergeTrie {
 
     /// The last merged sequence is too large.
     pub(super) fn refuse(&mut self, units: &[Unit]) {
-        let node = units.iter().try_fold(ROOT, |node, unit| self.child(node, unit.print));
+        let node = units.iter().try_fold(ROOT, |node, unit| self.child(node, unit.fingerprint));
         if let Some(node) = node {
             self.nodes[node as usize].refused = true;
         }
@@ -217,17 +217,18 @@ impl MergeTrie {
         }
     }
 
-    fn child(&self, node: NodeIndex, print: u64) -> Option<NodeIndex> {
+    fn child(&self, node: NodeIndex, fingerprint: u64) -> Option<NodeIndex> {
         let children = &self.nodes[node as usize].children;
-        children.iter().find(|(other, _)| *other == print).map(|&(_, child)| child)
+        children.iter().find(|(other, _)| *other == fingerprint).map(|&(_, child)| child)
     }
 
     /// Continues the walk with a unit, or starts a new one.
     fn follow(&mut self, unit: UnitFingerprint, asked: bool) -> MergeAction {
         let held = self.walk;
-        let on = held
-            .and_then(|walk| Some(Walk { node: self.child(walk.node, unit.print)?, units: walk.units + 1 }));
-        self.walk = on.or_else(|| Some(Walk { node: self.child(ROOT, unit.print)?, units: 1 }));
+        let on = held.and_then(|walk| {
+            Some(Walk { node: self.child(walk.node, unit.fingerprint)?, units: walk.units + 1 })
+        });
+        self.walk = on.or_else(|| Some(Walk { node: self.child(ROOT, unit.fingerprint)?, units: 1 }));
         match self.ends_here(asked) {
             // Only units that continue the walk may be merged with it.
             MergeAction::Hold if on.is_none() && held.is_some() => MergeAction::HoldAnew,
@@ -319,10 +320,10 @@ impl MergeTrie {
         }
         let mut node = ROOT;
         let nodes = units.iter().map(|unit| {
-            node = self.child(node, unit.print).unwrap_or_else(|| {
+            node = self.child(node, unit.fingerprint).unwrap_or_else(|| {
                 let child = self.nodes.len() as NodeIndex;
                 self.nodes.push(Node::default());
-                self.nodes[node as usize].children.push((unit.print, child));
+                self.nodes[node as usize].children.push((unit.fingerprint, child));
                 child
             });
             node
@@ -361,8 +362,8 @@ mod tests {
     use super::*;
     use crate::region::Boundary;
 
-    fn units(prints: &[u64], ops: usize) -> Vec<UnitFingerprint> {
-        prints.iter().map(|&print| UnitFingerprint { print, ops }).collect()
+    fn units(fingerprints: &[u64], ops: usize) -> Vec<UnitFingerprint> {
+        fingerprints.iter().map(|&fingerprint| UnitFingerprint { fingerprint, ops }).collect()
     }
 
     /// Passes the units of a step, the last of which ends at a user boundary.
@@ -427,7 +428,7 @@ mod tests {
             let told: Vec<(u64, MergeAction)> = (0..40)
                 .map(|index| {
                     let unit = round[(index + offset) % 4];
-                    (unit.print, plans.unit(unit))
+                    (unit.fingerprint, plans.unit(unit))
                 })
                 .collect();
             // 3 has the lowest hash, so the learned rotation begins there.
@@ -436,9 +437,9 @@ mod tests {
                 1,
                 "{told:?}"
             );
-            for (print, next) in &told[20..] {
-                let wanted = if *print == 7 { MergeAction::LoopBody } else { MergeAction::Hold };
-                assert_eq!(*next, wanted, "{print} in {told:?}");
+            for (fingerprint, next) in &told[20..] {
+                let wanted = if *fingerprint == 7 { MergeAction::LoopBody } else { MergeAction::Hold };
+                assert_eq!(*next, wanted, "{fingerprint} in {told:?}");
             }
         }
     }
@@ -447,7 +448,7 @@ mod tests {
     fn short_rounds_are_joined_to_some_hundred_ops() {
         let mut plans = MergeTrie::new(5_000);
         let told: Vec<MergeAction> =
-            (0..60).map(|_| plans.unit(UnitFingerprint { print: 1, ops: 60 })).collect();
+            (0..60).map(|_| plans.unit(UnitFingerprint { fingerprint: 1, ops: 60 })).collect();
         let joined: Vec<usize> = (0..60).filter(|&at| told[at] == MergeAction::LoopBody).collect();
         assert!(joined.len() >= 3, "{told:?}");
         // Nine units of 60 ops are the first sequence with at least 512 ops.
@@ -458,7 +459,7 @@ mod tests {
     fn what_the_program_asks_for_goes_before_what_repeats_within() {
         let mut plans = MergeTrie::new(5_000);
         let mut adam = units(&[1; 50], 52);
-        adam.push(UnitFingerprint { print: 2, ops: 10 });
+        adam.push(UnitFingerprint { fingerprint: 2, ops: 10 });
         for _ in 0..3 {
             let _ = step(&mut plans, &adam);
         }
@@ -472,10 +473,10 @@ mod tests {
         let mut plans = MergeTrie::new(5_000);
         let steady = units(&[1, 2], 200);
         (0..3).for_each(|_| drop(step(&mut plans, &steady)));
-        let joined = |&UnitFingerprint { print, ops }: &UnitFingerprint| Unit {
+        let joined = |&UnitFingerprint { fingerprint, ops }: &UnitFingerprint| Unit {
             ops,
             boundary: Boundary::Content,
-            print,
+            fingerprint,
         };
         plans.refuse(&steady.iter().map(joined).collect::<Vec<_>>());
         assert_eq!(step(&mut plans, &steady).last(), Some(&MergeAction::Alone));
@@ -484,12 +485,12 @@ mod tests {
     #[test]
     fn plans_are_bounded() {
         let mut plans = MergeTrie::new(5_000);
-        for print in 0..20_000 {
-            let _ = step(&mut plans, &units(&[print, print + 1, print], 10));
+        for fingerprint in 0..20_000 {
+            let _ = step(&mut plans, &units(&[fingerprint, fingerprint + 1, fingerprint], 10));
             assert!(plans.nodes.len() <= MAX_NODES);
         }
-        for print in 0..20_000 {
-            let _ = plans.unit(UnitFingerprint { print, ops: 40 });
+        for fingerprint in 0..20_000 {
+            let _ = plans.unit(UnitFingerprint { fingerprint, ops: 40 });
             assert!(plans.path.len() <= MAX_UNITS);
         }
     }

@@ -185,7 +185,7 @@ pub struct Unit {
     /// Why it ends where it does.
     pub boundary: Boundary,
     /// A stable hash of its ops.
-    pub(crate) print: u64,
+    pub(crate) fingerprint: u64,
 }
 
 /// A sequence of consecutive ops that becomes one executable.

@@ -309,7 +309,7 @@ impl<R: TraceResult> Window<R> {
 
     /// A stable hash of the first `len` ops of the unit: equal for equal ops in any position, and
     /// almost never for others.
-    pub(super) fn print(&self, len: usize) -> u64 {
+    pub(super) fn fingerprint(&self, len: usize) -> u64 {
         let mut hash = Token::new(len as u64);
         let held = self.held();
         for (index, op) in self.ops.range(held..held + len).enumerate() {

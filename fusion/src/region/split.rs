@@ -12,7 +12,7 @@ impl<R: TraceResult> Region<R> {
     /// that only a part of it can be computed.
     #[must_use]
     pub fn split(self) -> Vec<Region<R>> {
-        let single = Unit { ops: 1, boundary: Boundary::Fallback, print: 0 };
+        let single = Unit { ops: 1, boundary: Boundary::Fallback, fingerprint: 0 };
         let units = vec![single; self.sites.len()];
         self.apart(&units)
     }
@@ -38,7 +38,7 @@ impl<R: TraceResult> Region<R> {
         let ends = places.iter().map(|&place| (place, boundary)).chain([(self.sites.len(), self.boundary)]);
         let unit = |(begin, (end, boundary)): (usize, (usize, Boundary))| {
             assert!(begin < end, "a part from {begin} to {end}");
-            Unit { ops: end - begin, boundary, print: 0 }
+            Unit { ops: end - begin, boundary, fingerprint: 0 }
         };
         let units: Vec<Unit> = begins.zip(ends).map(unit).collect();
         self.apart(&units)

@@ -105,13 +105,12 @@ fn loom_a_full_log_lets_its_producer_in_again() {
     producers(&[CAPACITY as u32 + 1]);
 }
 
-/// Both wait for room at the same time.
-#[test]
-fn loom_a_full_log_lets_both_producers_in_again() {
-    model(|| {
+/// Two threads append one entry each to a log of `entries` entries, which are all read.
+fn two_producers_behind(entries: u32) {
+    model(move || {
         let log = Arc::new(Log::new());
         let bell = Arc::new(Bell::new());
-        for number in 0..CAPACITY as u32 {
+        for number in 0..entries {
             push(&log, &bell, (0, number));
         }
         let threads: Vec<_> = (1..3)
@@ -120,29 +119,22 @@ fn loom_a_full_log_lets_both_producers_in_again() {
                 loom::thread::spawn(move || push(&log, &bell, (producer, 0)))
             })
             .collect();
-        drain(&log, &bell, CAPACITY as usize + 2);
+        drain(&log, &bell, entries as usize + 2);
         threads.into_iter().for_each(|thread| thread.join().expect("no panic"));
     });
+}
+
+/// Both wait for room at the same time.
+#[test]
+fn loom_a_full_log_lets_both_producers_in_again() {
+    two_producers_behind(CAPACITY as u32);
 }
 
 /// A segment that was read to its end goes to a producer of the next lap while another producer
 /// still appends.
 #[test]
 fn loom_a_recycled_segment_is_empty() {
-    model(|| {
-        let log = Arc::new(Log::new());
-        let bell = Arc::new(Bell::new());
-        push(&log, &bell, (0, 0));
-        push(&log, &bell, (0, 1));
-        let threads: Vec<_> = (1..3)
-            .map(|producer| {
-                let (log, bell) = (log.clone(), bell.clone());
-                loom::thread::spawn(move || push(&log, &bell, (producer, 0)))
-            })
-            .collect();
-        drain(&log, &bell, 4);
-        threads.into_iter().for_each(|thread| thread.join().expect("no panic"));
-    });
+    two_producers_behind(2);
 }
 
 /// An append that happened before another one comes first, also when a different thread made it.

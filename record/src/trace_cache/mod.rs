@@ -61,10 +61,10 @@ use fuseline_sync::{Condvar, Mutex, MutexGuard, Rank};
 use smallvec::SmallVec;
 
 use self::combining_lock::{CombiningLock, LockState};
-use self::permits::{Got, Permit, Permits};
+use self::permits::{Permit, PermitOutcome, Permits};
 use self::template_cache::TemplateCache;
 use crate::call::RecordCall;
-use crate::entry::{End, Entry};
+use crate::entry::{Entry, TraceEnd};
 use crate::handle::{Handle, TakeResults};
 use crate::limits::MAX_TRACES;
 use crate::replay_trace::ReplayTrace;
@@ -75,7 +75,7 @@ use crate::value::ValueCell;
 /// Whether a call was recorded on a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub enum Replayed {
+pub enum ReplayOutcome {
     /// It is not on a trace and still has to be recorded.
     No,
     /// It is on a trace.
@@ -85,9 +85,9 @@ pub enum Replayed {
     TooMany,
 }
 
-impl From<bool> for Replayed {
-    fn from(is_recorded: bool) -> Replayed {
-        if is_recorded { Replayed::Yes } else { Replayed::No }
+impl From<bool> for ReplayOutcome {
+    fn from(is_recorded: bool) -> ReplayOutcome {
+        if is_recorded { ReplayOutcome::Yes } else { ReplayOutcome::No }
     }
 }
 
@@ -125,12 +125,12 @@ pub struct Replay<S: Stream> {
     /// Number of ops that went into the log, also on traces, as in [`StreamPosition`]. While
     /// several threads record, it may be too low or too high.
     ops: AtomicU64,
-    asks: AtomicU64,
+    requests: AtomicU64,
     /// The number of ops after which an iteration may begin ([`Replay::expect_loop`]).
     due: AtomicU64,
     /// Whether traces of iterations turned out not to be regions.
     is_off: AtomicBool,
-    library: Mutex<TemplateCache<OutcomeOf<S>>>,
+    templates: Mutex<TemplateCache<OutcomeOf<S>>>,
     /// Whether so many traces are in the log that the program has to wait.
     is_crowded: AtomicBool,
     came_back: Condvar,
@@ -151,10 +151,10 @@ impl<S: Stream> Replay<S> {
             permits: Permits::new(),
             at: AtomicU32::new(0),
             ops: AtomicU64::new(0),
-            asks: AtomicU64::new(0),
+            requests: AtomicU64::new(0),
             due: AtomicU64::new(NOT_DUE),
             is_off: AtomicBool::new(false),
-            library: Mutex::new(Rank::TemplateCache, TemplateCache::default()),
+            templates: Mutex::new(Rank::TemplateCache, TemplateCache::default()),
             is_crowded: AtomicBool::new(false),
             came_back: Condvar::new(),
         }
@@ -192,10 +192,10 @@ impl<S: Stream> Replay<S> {
         call: &RecordCall<'_, S::Handle>,
         stream: &Arc<S>,
         results: &mut impl TakeResults<S::Handle>,
-    ) -> Replayed {
+    ) -> ReplayOutcome {
         match self.lock.state() {
             LockState::Open if self.ops.load(Ordering::Relaxed) < self.due.load(Ordering::Relaxed) => {
-                Replayed::No
+                ReplayOutcome::No
             }
             state => self.record_expected(state, call, stream, results),
         }
@@ -208,14 +208,14 @@ impl<S: Stream> Replay<S> {
         call: &RecordCall<'_, S::Handle>,
         stream: &Arc<S>,
         results: &mut impl TakeResults<S::Handle>,
-    ) -> Replayed {
+    ) -> ReplayOutcome {
         // An op with an operand of a body goes into that body, not to this stream.
         if call.operands.iter().any(|tensor| tensor.cell().place().is_some()) {
-            return Replayed::No;
+            return ReplayOutcome::No;
         }
         match state {
             // The call is submitted like any entry, which ends the trace.
-            _ if !is_fit(call, &**stream) => Replayed::No,
+            _ if !is_fit(call, &**stream) => ReplayOutcome::No,
             LockState::Open => self.record_due(call, stream, results).into(),
             LockState::Closed => self.record_next(call, stream, results),
             from => self.record_first(from, call, stream, results),
@@ -227,18 +227,18 @@ impl<S: Stream> Replay<S> {
         call: &RecordCall<'_, S::Handle>,
         stream: &Arc<S>,
         results: &mut impl TakeResults<S::Handle>,
-    ) -> Replayed {
-        let Some(mut held) = self.lock.hold(LockState::Closed) else { return Replayed::No };
+    ) -> ReplayOutcome {
+        let Some(mut held) = self.lock.hold(LockState::Closed) else { return ReplayOutcome::No };
         let session = held.inside();
         let is_next = session.trace.as_mut().is_some_and(|trace| trace.record(call, stream, results));
         let is_recorded = is_next
-            || self.record_round(session, call, stream, results)
+            || self.record_iteration(session, call, stream, results)
             || self.switch_template(session, call, stream, results);
         self.note_place(session);
         let next = if is_recorded { LockState::Closed } else { LockState::Open };
         held.release(next, |session, entry| self.see_to(session, entry, stream));
         if self.is_crowded.load(Ordering::Relaxed) && !self.wait_for_tapes(stream) && is_recorded {
-            return Replayed::TooMany;
+            return ReplayOutcome::TooMany;
         }
         is_recorded.into()
     }
@@ -250,14 +250,14 @@ impl<S: Stream> Replay<S> {
         call: &RecordCall<'_, S::Handle>,
         stream: &Arc<S>,
         results: &mut impl TakeResults<S::Handle>,
-    ) -> Replayed {
+    ) -> ReplayOutcome {
         if self.is_crowded.load(Ordering::Relaxed) && !self.wait_for_tapes(stream) {
-            return Replayed::TooMany;
+            return ReplayOutcome::TooMany;
         }
-        let Some(mut held) = self.lock.hold(from) else { return Replayed::No };
+        let Some(mut held) = self.lock.hold(from) else { return ReplayOutcome::No };
         let session = held.inside();
         let is_recorded = self.begin(session, from == LockState::Fresh, call, stream, results)
-            || self.begin_round(session, call, stream, results);
+            || self.begin_iteration(session, call, stream, results);
         self.note_place(session);
         let next = if is_recorded { LockState::Closed } else { LockState::Open };
         held.release(next, |session, entry| self.see_to(session, entry, stream));
@@ -287,14 +287,14 @@ impl<S: Stream> Replay<S> {
         stream: &Arc<S>,
         results: &mut impl TakeResults<S::Handle>,
     ) -> bool {
-        let mut library = self.library.lock();
-        for template in library.candidates(call) {
-            let mut trace = library.trace(template);
+        let mut templates = self.templates.lock();
+        for template in templates.candidates(call) {
+            let mut trace = templates.trace(template);
             if trace.record(call, stream, results) {
                 (session.trace, session.is_clean) = (Some(trace), is_clean);
                 return true;
             }
-            library.keep(trace);
+            templates.keep(trace);
         }
         false
     }
@@ -310,24 +310,26 @@ impl<S: Stream> Replay<S> {
         self.lock.make_ready();
         let Some(mut held) = self.lock.hold(LockState::Ready) else { return false };
         let session = held.inside();
-        let is_recorded = self.begin_round(session, call, stream, results);
+        let is_recorded = self.begin_iteration(session, call, stream, results);
         self.note_place(session);
         let next = if is_recorded { LockState::Closed } else { LockState::Open };
         held.release(next, |session, entry| self.see_to(session, entry, stream));
         is_recorded
     }
 
-    fn begin_round(
+    fn begin_iteration(
         &self,
         session: &mut Session<S>,
         call: &RecordCall<'_, S::Handle>,
         stream: &Arc<S>,
         results: &mut impl TakeResults<S::Handle>,
     ) -> bool {
-        let mut library = self.library.lock();
-        let now =
-            StreamPosition { ops: self.ops.load(Ordering::Relaxed), asks: self.asks.load(Ordering::Relaxed) };
-        let Some((template, since)) = library.expected_loop(now) else {
+        let mut templates = self.templates.lock();
+        let now = StreamPosition {
+            ops: self.ops.load(Ordering::Relaxed),
+            requests: self.requests.load(Ordering::Relaxed),
+        };
+        let Some((template, since)) = templates.expected_loop(now) else {
             self.due.store(NOT_DUE, Ordering::Relaxed);
             return false;
         };
@@ -336,26 +338,26 @@ impl<S: Stream> Replay<S> {
         if since > 0 {
             return false;
         }
-        let mut trace = library.trace(template);
+        let mut trace = templates.trace(template);
         if !trace.record(call, stream, results) {
-            library.keep(trace);
+            templates.keep(trace);
             return false;
         }
-        self.forget_expected_loop(&mut library);
+        self.forget_expected_loop(&mut templates);
         // Pending ops refer to other values, and values of earlier iterations may be demanded.
         (session.trace, session.is_clean) = (Some(trace), false);
         true
     }
 
-    fn forget_expected_loop(&self, library: &mut TemplateCache<OutcomeOf<S>>) {
-        library.forget_expected_loop();
+    fn forget_expected_loop(&self, templates: &mut TemplateCache<OutcomeOf<S>>) {
+        templates.forget_expected_loop();
         self.due.store(NOT_DUE, Ordering::Relaxed);
         self.is_off.store(false, Ordering::Relaxed);
     }
 
     /// Records a call that follows a complete iteration as the first op of the next one.
     #[cold]
-    fn record_round(
+    fn record_iteration(
         &self,
         session: &mut Session<S>,
         call: &RecordCall<'_, S::Handle>,
@@ -363,15 +365,15 @@ impl<S: Stream> Replay<S> {
         results: &mut impl TakeResults<S::Handle>,
     ) -> bool {
         let is_next =
-            |trace: &ReplayTrace<OutcomeOf<S>>| trace.is_complete() && trace.template().round.is_some();
+            |trace: &ReplayTrace<OutcomeOf<S>>| trace.is_complete() && trace.template().iteration.is_some();
         if !session.trace.as_deref().is_some_and(is_next) || self.is_off.load(Ordering::Relaxed) {
             return false;
         }
         let Some(mut trace) = session.trace.take() else { return false };
         if let Some(before) = trace.take_before() {
-            self.hand_over_round(before, End::Iteration, stream);
+            self.hand_over_iteration(before, TraceEnd::Iteration, stream);
         }
-        let mut next = self.library.lock().trace(trace.template().clone());
+        let mut next = self.templates.lock().trace(trace.template().clone());
         next.follow(trace);
         session.trace.insert(next).record(call, stream, results)
     }
@@ -387,8 +389,8 @@ impl<S: Stream> Replay<S> {
         results: &mut impl TakeResults<S::Handle>,
     ) -> bool {
         let Some(trace) = session.trace.as_mut() else { return false };
-        let others = match trace.template().round {
-            None => self.library.lock().alternatives(trace, call),
+        let others = match trace.template().iteration {
+            None => self.templates.lock().alternatives(trace, call),
             Some(_) => Vec::new(),
         };
         let template = trace.template().clone();
@@ -400,8 +402,8 @@ impl<S: Stream> Replay<S> {
             trace.switch_to(template.clone());
         }
         // An iteration that was one only for this thread does not end a region.
-        let ends_rounds = !self.is_off.load(Ordering::Relaxed);
-        self.hand_over_part(session, ends_rounds, stream);
+        let ends_iterations = !self.is_off.load(Ordering::Relaxed);
+        self.hand_over_part(session, ends_iterations, stream);
         false
     }
 
@@ -447,9 +449,9 @@ impl<S: Stream> Replay<S> {
                 && !S::is_driving();
             let permit = match self.permits.get(may_wait, || stream.room_deadline(), || stream.waits_longer())
             {
-                Got::Permit(permit) => permit,
-                Got::Waited => continue,
-                Got::Late => {
+                PermitOutcome::Permit(permit) => permit,
+                PermitOutcome::Waited => continue,
+                PermitOutcome::Late => {
                     is_late = true;
                     entry = match stream.give_up(entry) {
                         Entry::Dropped => return,
@@ -505,14 +507,14 @@ impl<S: Stream> Replay<S> {
             _ => false,
         };
         // The driver handles entries between iterations.
-        let is_round = trace.template().round.is_some();
-        if is_end && !is_round && !trace.is_complete() && !trace.is_empty() {
-            let ended = self.library.lock().ended(trace);
+        let is_iteration = trace.template().iteration.is_some();
+        if is_end && !is_iteration && !trace.is_complete() && !trace.is_empty() {
+            let ended = self.templates.lock().ended(trace);
             if let Some(template) = ended {
                 trace.switch_to(template);
             }
         }
-        let is_complete = !is_round && trace.is_complete();
+        let is_complete = !is_iteration && trace.is_complete();
         match entry {
             // Values on the trace note their own release. Another value may be used by a pending op
             // that is not on the trace.
@@ -548,15 +550,16 @@ impl<S: Stream> Replay<S> {
                 let _ = self.append(Entry::Op(op), stream);
                 next
             }
-            entry if trace.is_empty() && !is_round && !matches!(entry, Entry::Op(_)) => {
+            entry if trace.is_empty() && !is_iteration && !matches!(entry, Entry::Op(_)) => {
                 let _ = self.append(entry, stream);
                 LockState::Closed
             }
             entry => {
                 // A demand for a value of an iteration is a boundary. For other values the driver
                 // decides.
-                let ends_rounds = !matches!(&entry, Entry::Demand(value, _) if !value.handles().is_made());
-                self.hand_over_part(session, ends_rounds, stream);
+                let ends_iterations =
+                    !matches!(&entry, Entry::Demand(value, _) if !value.handles().is_made());
+                self.hand_over_part(session, ends_iterations, stream);
                 self.append(entry, stream)
             }
         }
@@ -567,60 +570,60 @@ impl<S: Stream> Replay<S> {
     fn hand_over(&self, session: &mut Session<S>, boundary: Boundary, stream: &Arc<S>) -> LockState {
         let Some(mut trace) = session.trace.take() else { return LockState::Open };
         trace.close();
-        let mut library = self.library.lock();
+        let mut templates = self.templates.lock();
         // At the limit of traces, the next op waits for room and then begins the trace.
-        let may_go_on = library.away() + 1 < MAX_TRACES;
-        let next = library.completed(trace.template()).filter(|_| may_go_on);
-        session.trace = next.map(|template| library.trace(template));
+        let may_go_on = templates.away() + 1 < MAX_TRACES;
+        let next = templates.completed(trace.template()).filter(|_| may_go_on);
+        session.trace = next.map(|template| templates.trace(template));
         session.is_clean = true;
         self.note_place(session);
-        self.send_away(library);
-        self.append_tape(trace, End::Asked(boundary), stream);
+        self.send_away(templates);
+        self.append_tape(trace, TraceEnd::Boundary(boundary), stream);
         if session.trace.is_some() { LockState::Closed } else { LockState::Fresh }
     }
 
     /// Puts a complete iteration into the log. The next one may be in progress.
-    fn hand_over_round(&self, mut trace: Box<ReplayTrace<OutcomeOf<S>>>, end: End, stream: &Arc<S>) {
+    fn hand_over_iteration(&self, mut trace: Box<ReplayTrace<OutcomeOf<S>>>, end: TraceEnd, stream: &Arc<S>) {
         trace.close();
-        let mut library = self.library.lock();
-        library.completed_round(trace.template());
-        self.send_away(library);
+        let mut templates = self.templates.lock();
+        templates.completed_iteration(trace.template());
+        self.send_away(templates);
         self.append_tape(trace, end, stream);
         // There is no demand, but the device may be idle.
         stream.notify();
     }
 
     /// Puts a trace that left its template into the log. Complete iterations are marked as regions
-    /// if `ends_rounds` says that the driver sees an end there too. Otherwise the driver takes
+    /// if `ends_iterations` says that the driver sees an end there too. Otherwise the driver takes
     /// their steps one by one.
-    fn hand_over_part(&self, session: &mut Session<S>, ends_rounds: bool, stream: &Arc<S>) {
+    fn hand_over_part(&self, session: &mut Session<S>, ends_iterations: bool, stream: &Arc<S>) {
         let Some(mut trace) = session.trace.take() else { return };
-        if trace.template().round.is_some() {
-            self.forget_expected_loop(&mut self.library.lock());
-            let end = if ends_rounds { End::Iteration } else { End::Astray };
+        if trace.template().iteration.is_some() {
+            self.forget_expected_loop(&mut self.templates.lock());
+            let end = if ends_iterations { TraceEnd::Iteration } else { TraceEnd::Mismatch };
             if let Some(before) = trace.take_before() {
-                self.hand_over_round(before, end, stream);
+                self.hand_over_iteration(before, end, stream);
             }
             if trace.is_complete() {
-                self.hand_over_round(trace, end, stream);
+                self.hand_over_iteration(trace, end, stream);
                 return;
             }
         }
         trace.close();
         if trace.is_empty() {
-            self.library.lock().keep(trace);
+            self.templates.lock().keep(trace);
             return;
         }
-        let mut library = self.library.lock();
-        library.missed(trace.template());
-        self.send_away(library);
-        self.append_tape(trace, End::Astray, stream);
+        let mut templates = self.templates.lock();
+        templates.missed(trace.template());
+        self.send_away(templates);
+        self.append_tape(trace, TraceEnd::Mismatch, stream);
     }
 
-    fn append_tape(&self, trace: Box<ReplayTrace<OutcomeOf<S>>>, end: End, stream: &Arc<S>) {
+    fn append_tape(&self, trace: Box<ReplayTrace<OutcomeOf<S>>>, end: TraceEnd, stream: &Arc<S>) {
         self.ops.fetch_add(trace.ops() as u64, Ordering::Relaxed);
-        let entry = Entry::Replayed(trace, end);
-        self.asks.fetch_add(u64::from(entry.is_ask()), Ordering::Relaxed);
+        let entry = Entry::Trace(trace, end);
+        self.requests.fetch_add(u64::from(entry.is_boundary_request()), Ordering::Relaxed);
         stream.append(entry);
     }
 
@@ -633,7 +636,7 @@ impl<S: Stream> Replay<S> {
             _ => LockState::Open,
         };
         if next != LockState::Open {
-            self.asks.fetch_add(1, Ordering::Relaxed);
+            self.requests.fetch_add(1, Ordering::Relaxed);
         } else if matches!(entry, Entry::Op(_)) {
             self.ops.fetch_add(1, Ordering::Relaxed);
         }
@@ -642,9 +645,9 @@ impl<S: Stream> Replay<S> {
     }
 
     /// Counts a trace before it is handed over, because the driver may return it at once.
-    fn send_away(&self, mut library: MutexGuard<'_, TemplateCache<OutcomeOf<S>>>) {
-        library.send_away();
-        if library.away() >= MAX_TRACES {
+    fn send_away(&self, mut templates: MutexGuard<'_, TemplateCache<OutcomeOf<S>>>) {
+        templates.send_away();
+        if templates.away() >= MAX_TRACES {
             self.is_crowded.store(true, Ordering::Relaxed);
         }
     }
@@ -660,18 +663,18 @@ impl<S: Stream> Replay<S> {
         stream.notify();
         let _stall = stream.stall();
         let mut until = stream.room_deadline();
-        let mut library = self.library.lock();
-        while library.away() >= MAX_TRACES {
-            library = match until {
-                None => self.came_back.wait(library),
-                Some(until) if Instant::now() < until => self.came_back.wait_until(library, until),
+        let mut templates = self.templates.lock();
+        while templates.away() >= MAX_TRACES {
+            templates = match until {
+                None => self.came_back.wait(templates),
+                Some(until) if Instant::now() < until => self.came_back.wait_until(templates, until),
                 Some(_) => {
-                    drop(library);
+                    drop(templates);
                     until = stream.waits_longer();
                     if until.is_none() {
                         return false;
                     }
-                    self.library.lock()
+                    self.templates.lock()
                 }
             };
         }
@@ -686,28 +689,28 @@ impl<S: Stream> Replay<S> {
     pub fn note(
         &self,
         key: RegionKey,
-        round: Option<LoopIteration>,
+        iteration: Option<LoopIteration>,
         canon: &Arc<CanonRegion>,
         sites: &Sites,
         units: &[Unit],
     ) -> Option<Arc<Template>> {
-        let template = || Template::new(key, round, canon.clone(), sites.clone(), units.to_vec());
-        self.is_on.then(|| self.library.lock().note(key, round.is_some(), template))?
+        let template = || Template::new(key, iteration, canon.clone(), sites.clone(), units.to_vec());
+        self.is_on.then(|| self.templates.lock().note(key, iteration.is_some(), template))?
     }
 
     /// The program records iterations of this template, one of which began at `start`. A trace
     /// begins with the next iteration.
     pub fn expect_loop(&self, template: Arc<Template>, start: StreamPosition) {
-        let mut library = self.library.lock();
-        library.expect_loop(template, start);
+        let mut templates = self.templates.lock();
+        templates.expect_loop(template, start);
         // The next recording thread computes where the iteration begins.
         self.due.store(0, Ordering::Relaxed);
     }
 
     /// An iteration of a loop body is expected after a requested boundary. If it has a template, a
     /// trace begins there.
-    pub fn expect_loop_again(&self, round: LoopFingerprint, start: StreamPosition) {
-        let template = self.library.lock().of_round(round);
+    pub fn expect_loop_again(&self, iteration: LoopFingerprint, start: StreamPosition) {
+        let template = self.templates.lock().of_loop(iteration);
         if let Some(template) = template {
             self.expect_loop(template, start);
         }
@@ -721,8 +724,8 @@ impl<S: Stream> Replay<S> {
 
     /// Returns a trace that the driver has finished with.
     pub fn take_back(&self, trace: Box<ReplayTrace<OutcomeOf<S>>>) {
-        let mut library = self.library.lock();
-        library.take_back(trace);
+        let mut templates = self.templates.lock();
+        templates.take_back(trace);
         if self.is_crowded.load(Ordering::Relaxed) {
             self.came_back.notify_all();
         }

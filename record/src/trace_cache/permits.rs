@@ -30,7 +30,7 @@ pub(super) struct Permits {
 pub(super) struct Permit(Arc<Permits>);
 
 /// The result of [`Permits::get`].
-pub(super) enum Got {
+pub(super) enum PermitOutcome {
     Permit(Permit),
     /// There was none, and the thread has waited until there is one. It has to look at the lock
     /// again.
@@ -55,12 +55,12 @@ impl Permits {
         may_wait: bool,
         deadline: impl FnOnce() -> Option<Instant>,
         mut waits_on: impl FnMut() -> Option<Instant>,
-    ) -> Got {
+    ) -> PermitOutcome {
         // Relaxed: it is only a number, and waiting threads read it under the lock.
         let given = self.given.fetch_add(1, Ordering::Relaxed);
         let permit = Permit(self.clone());
         if given < MAX_DEFERRED || !may_wait {
-            return Got::Permit(permit);
+            return PermitOutcome::Permit(permit);
         }
         drop(permit);
         let mut until = deadline();
@@ -73,13 +73,13 @@ impl Permits {
                     drop(lock);
                     until = waits_on();
                     if until.is_none() {
-                        return Got::Late;
+                        return PermitOutcome::Late;
                     }
                     self.lock.lock()
                 }
             };
         }
-        Got::Waited
+        PermitOutcome::Waited
     }
 }
 
@@ -107,19 +107,22 @@ mod tests {
     fn who_finds_none_waits_until_one_is_given_back() {
         let permits = Permits::new();
         let permit = |may_wait, until: Option<Instant>| match permits.get(may_wait, || until, || None) {
-            Got::Permit(permit) => Some(permit),
-            Got::Waited | Got::Late => None,
+            PermitOutcome::Permit(permit) => Some(permit),
+            PermitOutcome::Waited | PermitOutcome::Late => None,
         };
         let mut given: Vec<Permit> = (0..MAX_DEFERRED).map(|_| permit(true, None).unwrap()).collect();
         // A thread that must not wait gets one more.
         given.push(permit(false, None).unwrap());
         // A thread whose deadline passes gets none.
         let until = Instant::now() + Duration::from_millis(1);
-        assert!(matches!(permits.get(true, || Some(until), || None), Got::Late) && Instant::now() >= until);
+        assert!(
+            matches!(permits.get(true, || Some(until), || None), PermitOutcome::Late)
+                && Instant::now() >= until
+        );
         let (send, waited) = mpsc::channel();
         let theirs = permits.clone();
         let thread = thread::spawn("waits".into(), move || {
-            send.send(matches!(theirs.get(true, || None, || None), Got::Waited)).unwrap();
+            send.send(matches!(theirs.get(true, || None, || None), PermitOutcome::Waited)).unwrap();
         })
         .unwrap();
         assert!(waited.recv_timeout(Duration::from_millis(50)).is_err(), "it did not wait");

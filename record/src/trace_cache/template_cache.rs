@@ -69,10 +69,10 @@ impl<O: Outcome> TemplateCache<O> {
     pub(crate) fn note(
         &mut self,
         key: RegionKey,
-        is_round: bool,
+        is_iteration: bool,
         template: impl FnOnce() -> Template,
     ) -> Option<Arc<Template>> {
-        let name = TemplateName { key, is_round };
+        let name = TemplateName { key, is_iteration };
         if self.touch(name) {
             return self.known.last().map(|known| known.template.clone());
         }
@@ -111,9 +111,10 @@ impl<O: Outcome> TemplateCache<O> {
     }
 
     /// The template of a loop body.
-    pub(crate) fn of_round(&self, print: LoopFingerprint) -> Option<Arc<Template>> {
-        let known =
-            self.known.iter().find(|known| known.template.round.is_some_and(|round| round.print == print))?;
+    pub(crate) fn of_loop(&self, fingerprint: LoopFingerprint) -> Option<Arc<Template>> {
+        let known = self.known.iter().find(|known| {
+            known.template.iteration.is_some_and(|iteration| iteration.fingerprint == fingerprint)
+        })?;
         Some(known.template.clone())
     }
 
@@ -127,7 +128,7 @@ impl<O: Outcome> TemplateCache<O> {
     pub(crate) fn expected_loop(&self, now: StreamPosition) -> Option<(Arc<Template>, u64)> {
         let (template, start) = self.expected_loop.as_ref()?;
         let ops = now.ops.wrapping_sub(start.ops) % template.ops() as u64;
-        (start.asks == now.asks).then(|| (template.clone(), ops))
+        (start.requests == now.requests).then(|| (template.clone(), ops))
     }
 
     /// Called when no iteration is expected any more, or when one is on a trace.
@@ -139,7 +140,7 @@ impl<O: Outcome> TemplateCache<O> {
     /// first.
     pub(crate) fn candidates<H>(&mut self, call: &RecordCall<'_, H>) -> Vec<Arc<Template>> {
         let mut found = Vec::new();
-        for known in self.known.iter_mut().rev().filter(|known| known.template.round.is_none()) {
+        for known in self.known.iter_mut().rev().filter(|known| known.template.iteration.is_none()) {
             match known.skip {
                 0 if known.template.next(0, call).is_some() => found.push(known.template.clone()),
                 0 => {}
@@ -174,7 +175,7 @@ impl<O: Outcome> TemplateCache<O> {
         let (template, ops, params) = trace.place();
         self.known.iter().rev().map(|known| &known.template).filter(move |other| {
             other.name() != template.name()
-                && other.round.is_none()
+                && other.iteration.is_none()
                 && fit(other)
                 && other.begins_like(template, ops, params)
         })
@@ -203,7 +204,7 @@ impl<O: Outcome> TemplateCache<O> {
 
     /// Notes that an iteration was recorded to its end. It predicts nothing about the step after a
     /// requested boundary.
-    pub(crate) fn completed_round(&mut self, template: &Template) {
+    pub(crate) fn completed_iteration(&mut self, template: &Template) {
         let _ = self.came_true(template.name());
     }
 

@@ -15,7 +15,8 @@ const MAX_COLUMNS: usize = 100;
 
 /// The number of long lines of each file, as long as there are any.
 const LIST: &str = "tests/columns.txt";
-const HEADER: &str = "# How many lines of prose with more than 100 columns each file has, which may become fewer. Fewer?\n\
+const HEADER: &str = "# How many lines of prose with more than 100 columns each file has, which may become \
+                      fewer. Fewer?\n\
                       # FUSELINE_BLESS=1 cargo xtask test tidy\n";
 
 /// The variable that makes the stage rewrite the list.

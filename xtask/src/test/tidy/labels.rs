@@ -1,7 +1,8 @@
 //! Labels of invariants: each is defined once, and references have a definition.
 //!
-//! A definition is a list item in the header of a Rust or C++ file: `//! - V1: ...` or `// - V1:
-//! ...`. A reference is a label in parentheses in a comment: `(VALUE-1)`, `(VALUE-1, VALUE-2)`.
+//! A definition is a list item in the header of a Rust or C++ file, `//! - LOG-1: ...` or
+//! `// - LOG-1: ...`. A reference is a label in parentheses in a comment: `(LOG-1)`,
+//! `(LOG-1, LOG-2)`.
 
 use std::collections::BTreeMap;
 
@@ -13,23 +14,15 @@ const DOCUMENT: &str = "ARCHITECTURE.md";
 
 /// No label is defined twice, and every referenced label is defined.
 pub(crate) fn labels(tree: &Tree) -> Verdict {
-    check(tree)
-}
-
-fn check(tree: &Tree) -> Verdict {
     let mut definitions: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     let mut references = Vec::new();
     for (path, text) in tree.texts() {
         if path == DOCUMENT {
             for (line, text) in text.lines().enumerate() {
-                let label =
-                    text.strip_prefix("- **").and_then(|item| Some(item.split_at(label_at_start(item)?).0));
-                definitions
-                    .entry(label.unwrap_or_default())
-                    .or_default()
-                    .push(format!("{path}:{}", line + 1));
+                let Some(item) = text.strip_prefix("- **") else { continue };
+                let Some(end) = label_at_start(item) else { continue };
+                definitions.entry(&item[..end]).or_default().push(format!("{path}:{}", line + 1));
             }
-            definitions.remove("");
         }
         let Some(syntax) = syntax(path) else { continue };
         for comment in split(text, syntax).comments {
@@ -133,17 +126,17 @@ mod tests {
         let header = "//! - V1: holds.\n";
         let twice = Tree::of([("a.rs", header), ("b.rs", header), ("c.md", header)]);
         let finding = "V1 is defined 2 times: a.rs:1, b.rs:1";
-        assert_eq!(check(&twice), failed(finding));
-        assert_eq!(check(&Tree::of([("a.rs", header)])), Verdict::Passed);
+        assert_eq!(labels(&twice), failed(finding));
+        assert_eq!(labels(&Tree::of([("a.rs", header)])), Verdict::Passed);
     }
 
     #[test]
     fn what_is_referred_to_exists() {
         let header = "//! - V1: holds.\n";
-        let verdict = |text| check(&Tree::of([("a.rs", header), ("b.rs", text)]));
+        let verdict = |text| labels(&Tree::of([("a.rs", header), ("b.rs", text)]));
         assert_eq!(verdict("// holds (V1)\nlet x = \"(V9)\";"), Verdict::Passed);
         assert_eq!(verdict("\n// holds (V1, V2)"), failed("b.rs:2: (V2) is defined nowhere"));
         let tree = Tree::of([(DOCUMENT, "- **ARCH-1** It holds.\n"), ("b.rs", "// holds (ARCH-1)\n")]);
-        assert_eq!(check(&tree), Verdict::Passed);
+        assert_eq!(labels(&tree), Verdict::Passed);
     }
 }
