@@ -237,7 +237,9 @@ typedef uint64_t fuseline_event;
 typedef void (*fuseline_reached_fn)(void *user, fuseline_event event);
 
 // Called when a value is ready (`error` is null) or has failed. The error lives through the call.
-typedef void (*fuseline_ready_fn)(void *user, fuseline_value value, const struct fuseline_error *error);
+typedef void (*fuseline_ready_fn)(void *user,
+                                  fuseline_value value,
+                                  const struct fuseline_error *error);
 
 // Receives a value's data, or an error and null. Both live through the call.
 typedef void (*fuseline_data_fn)(void *user,
@@ -513,17 +515,21 @@ struct fuseline_error *fuseline_config_new(struct fuseline_config **config);
 void fuseline_config_free(struct fuseline_config *config);
 
 // Sets a setting; fuseline_config_settings() lists them. The last value counts.
-struct fuseline_error *fuseline_config_set(struct fuseline_config *config, const char *name, const char *value);
+struct fuseline_error *fuseline_config_set(struct fuseline_config *config,
+                                           const char *name,
+                                           const char *value);
 
 // The settings, one per line: name, values, meaning. Never freed.
 const char *fuseline_config_settings(void);
 
 // Sets an option of the plugin's client, such as cpu_device_count. Its kind is INTEGER, REAL,
 // FLAG, TEXT or INTEGERS.
-struct fuseline_error *fuseline_config_client_option(struct fuseline_config *config, const struct fuseline_attr *option);
+struct fuseline_error *fuseline_config_client_option(struct fuseline_config *config,
+                                                     const struct fuseline_attr *option);
 
 // Sets a flag of XLA for every compile. Its kind is INTEGER, REAL, FLAG or TEXT.
-struct fuseline_error *fuseline_config_compiler_flag(struct fuseline_config *config, const struct fuseline_attr *flag);
+struct fuseline_error *fuseline_config_compiler_flag(struct fuseline_config *config,
+                                                     const struct fuseline_attr *flag);
 
 // Calls `callback` for every boundary, miss, compile, fallback and failure, with the reason. Calls
 // come from any thread, possibly concurrently, and must not wait for the engine.
@@ -541,7 +547,9 @@ struct fuseline_error *fuseline_config_inject_faults(struct fuseline_config *con
 
 // Registers the main function of a StableHLO module, given as text, as a named op. It fuses with
 // its neighbours like any other op.
-struct fuseline_error *fuseline_op_from_stablehlo(const struct fuseline_session *session, const char *name, const char *module);
+struct fuseline_error *fuseline_op_from_stablehlo(const struct fuseline_session *session,
+                                                  const char *name,
+                                                  const char *module);
 
 // Registers a function from fuseline_body_end as a named op.
 struct fuseline_error *fuseline_op_from_body(const struct fuseline_session *session,
@@ -565,7 +573,8 @@ void fuseline_reason_set(struct fuseline_reason *reason, const char *why);
 
 // Registers a host function under a name, permanently and for all engines of the process. Record
 // custom_call with the attribute call_target_name to call it.
-struct fuseline_error *fuseline_handler_register(const char *name, const struct fuseline_handler *handler);
+struct fuseline_error *fuseline_handler_register(const char *name,
+                                                 const struct fuseline_handler *handler);
 
 // The kind of an error; FUSELINE_OK for null.
 fuseline_code fuseline_error_code(const struct fuseline_error *error);
@@ -586,11 +595,15 @@ struct fuseline_error *fuseline_event_record(const struct fuseline_session *sess
                                              fuseline_event *event);
 
 // Whether an event was reached, 1 or 0. Never waits.
-struct fuseline_error *fuseline_event_is_reached(const struct fuseline_session *session, fuseline_event event, uint32_t *reached);
+struct fuseline_error *fuseline_event_is_reached(const struct fuseline_session *session,
+                                                 fuseline_event event,
+                                                 uint32_t *reached);
 
 // Waits until an event is reached, or for this many nanoseconds; all ones means no limit. Errors
 // of values are reported by the values.
-struct fuseline_error *fuseline_event_wait(const struct fuseline_session *session, fuseline_event event, uint64_t nanoseconds);
+struct fuseline_error *fuseline_event_wait(const struct fuseline_session *session,
+                                           fuseline_event event,
+                                           uint64_t nanoseconds);
 
 // Calls `callback` when an event is reached, on any thread, or at once if it already is. `user` is
 // freed after the call, and also if this function fails.
@@ -607,10 +620,13 @@ struct fuseline_error *fuseline_stream_wait_event(const struct fuseline_session 
                                                   fuseline_event event);
 
 // Releases an event's id. Threads that wait for the event go on waiting.
-struct fuseline_error *fuseline_event_close(const struct fuseline_session *session, fuseline_event event);
+struct fuseline_error *fuseline_event_close(const struct fuseline_session *session,
+                                            fuseline_event event);
 
 // Whether it is known if a value can be computed, 1 or 0. Never waits and has no side effects.
-struct fuseline_error *fuseline_is_decided(const struct fuseline_session *session, fuseline_value value, uint32_t *decided);
+struct fuseline_error *fuseline_is_decided(const struct fuseline_session *session,
+                                           fuseline_value value,
+                                           uint32_t *decided);
 
 // Starts the computation of a value and calls `callback` when it is ready or has failed, on any
 // thread, or at once if it already is. The callback may record and release; calls that wait are
@@ -623,10 +639,15 @@ struct fuseline_error *fuseline_on_ready(const struct fuseline_session *session,
 
 // Waits until a value is computed, or for this many nanoseconds; all ones means no limit. Copies
 // nothing.
-struct fuseline_error *fuseline_wait(const struct fuseline_session *session, fuseline_value value, uint64_t nanoseconds);
+struct fuseline_error *fuseline_wait(const struct fuseline_session *session,
+                                     fuseline_value value,
+                                     uint64_t nanoseconds);
 
 // Copies a value's data on the first replica. Waits until it is computed.
-struct fuseline_error *fuseline_read(const struct fuseline_session *session, fuseline_value value, uint8_t *data, size_t size);
+struct fuseline_error *fuseline_read(const struct fuseline_session *session,
+                                     fuseline_value value,
+                                     uint8_t *data,
+                                     size_t size);
 
 // Copies the data of several values, in order. All of them are started before it waits for the
 // first.
@@ -722,7 +743,8 @@ struct fuseline_error *fuseline_body_end(const struct fuseline_session *session,
 void fuseline_body_free(struct fuseline_body *body);
 
 // Opens an engine. A null config means the defaults, with the first PJRT plugin that is found.
-struct fuseline_error *fuseline_session_open(const struct fuseline_config *config, struct fuseline_session **session);
+struct fuseline_error *fuseline_session_open(const struct fuseline_config *config,
+                                             struct fuseline_session **session);
 
 // Closes a session and its ids; null is a no-op. The engine ends when nothing of it is in flight;
 // the call waits for that, as long as the deadlines allow. No other call of this session may be
@@ -749,35 +771,45 @@ size_t fuseline_live_values(const struct fuseline_session *session);
 // Takes the failures of values since the previous call, of all sessions of the engine, whether or
 // not the values were read: one for each cause, and only the latest. Each is reported once. The
 // caller owns the list.
-struct fuseline_error *fuseline_take_failures(const struct fuseline_session *session, struct fuseline_failures **failures);
+struct fuseline_error *fuseline_take_failures(const struct fuseline_session *session,
+                                              struct fuseline_failures **failures);
 
 // The failure at a position, from 0; null after the last. It lives as long as the list.
-const struct fuseline_error *fuseline_failures_at(const struct fuseline_failures *failures, size_t place);
+const struct fuseline_error *fuseline_failures_at(const struct fuseline_failures *failures,
+                                                  size_t place);
 
 // Frees a list of failures; null is a no-op.
 void fuseline_failures_free(struct fuseline_failures *failures);
 
 // Opens a stream: a sequence of ops that run as if one after the other.
-struct fuseline_error *fuseline_stream_open(const struct fuseline_session *session, fuseline_stream *stream);
+struct fuseline_error *fuseline_stream_open(const struct fuseline_session *session,
+                                            fuseline_stream *stream);
 
 // Releases a stream's id. What was recorded on it still runs, and its values stay valid.
-struct fuseline_error *fuseline_stream_close(const struct fuseline_session *session, fuseline_stream stream);
+struct fuseline_error *fuseline_stream_close(const struct fuseline_session *session,
+                                             fuseline_stream stream);
 
 // Ends the region that is being recorded on a stream and starts it. Does not wait.
-struct fuseline_error *fuseline_flush(const struct fuseline_session *session, fuseline_stream stream);
+struct fuseline_error *fuseline_flush(const struct fuseline_session *session,
+                                      fuseline_stream stream);
 
 // Starts the computation of values. Does not wait.
-struct fuseline_error *fuseline_flush_values(const struct fuseline_session *session, const fuseline_value *values, size_t count);
+struct fuseline_error *fuseline_flush_values(const struct fuseline_session *session,
+                                             const fuseline_value *values,
+                                             size_t count);
 
 // Waits until everything recorded so far on a stream is computed, or for this many nanoseconds;
 // all ones means no limit. Errors of values are reported by the values.
-struct fuseline_error *fuseline_synchronize(const struct fuseline_session *session, fuseline_stream stream, uint64_t nanoseconds);
+struct fuseline_error *fuseline_synchronize(const struct fuseline_session *session,
+                                            fuseline_stream stream,
+                                            uint64_t nanoseconds);
 
 // Waits until everything recorded so far on any stream of the engine is computed.
 struct fuseline_error *fuseline_synchronize_all(const struct fuseline_session *session);
 
 // Sets the mode of ops recorded from now on, unless their stream or thread has its own.
-struct fuseline_error *fuseline_set_mode(const struct fuseline_session *session, fuseline_mode mode);
+struct fuseline_error *fuseline_set_mode(const struct fuseline_session *session,
+                                         fuseline_mode mode);
 
 // Sets the mode of ops recorded on a stream from now on. FUSELINE_INHERIT means the engine's mode.
 struct fuseline_error *fuseline_set_stream_mode(const struct fuseline_session *session,
@@ -789,7 +821,9 @@ struct fuseline_error *fuseline_set_stream_mode(const struct fuseline_session *s
 struct fuseline_error *fuseline_swap_thread_mode(fuseline_mode mode, fuseline_mode *before);
 
 // The mode of an op that the calling thread would record on a stream now.
-struct fuseline_error *fuseline_mode_of(const struct fuseline_session *session, fuseline_stream stream, fuseline_mode *mode);
+struct fuseline_error *fuseline_mode_of(const struct fuseline_session *session,
+                                        fuseline_stream stream,
+                                        fuseline_mode *mode);
 
 // The site of a text, such as "train.py:12", for errors, events and timelines. It is never part of
 // a key.
@@ -802,7 +836,8 @@ void fuseline_set_thread_site(const struct fuseline_site *site);
 // Begins a program. Ops recorded under the returned id are checked and typed, but do not run.
 // Placeholders made under the id are its inputs, in order. Scalars and constants made under it
 // keep their values.
-struct fuseline_error *fuseline_trace_begin(const struct fuseline_session *session, fuseline_stream *trace);
+struct fuseline_error *fuseline_trace_begin(const struct fuseline_session *session,
+                                            fuseline_stream *trace);
 
 // Ends a program, which returns `outputs`, and makes a function of it. The id of the trace becomes
 // invalid; the ids of its values still have to be released.
@@ -837,7 +872,8 @@ struct fuseline_error *fuseline_function_call(const struct fuseline_session *ses
                                               size_t *count);
 
 // Releases a function's id.
-struct fuseline_error *fuseline_function_forget(const struct fuseline_session *session, fuseline_function function);
+struct fuseline_error *fuseline_function_forget(const struct fuseline_session *session,
+                                                fuseline_function function);
 
 // Frees a text that the caller owns; null is a no-op.
 void fuseline_text_free(char *text);
@@ -908,24 +944,34 @@ struct fuseline_error *fuseline_fill(const struct fuseline_session *session,
                                      size_t size);
 
 // Adds a reference to a value.
-struct fuseline_error *fuseline_retain(const struct fuseline_session *session, fuseline_value value);
+struct fuseline_error *fuseline_retain(const struct fuseline_session *session,
+                                       fuseline_value value);
 
 // Releases a reference. With the last one the id becomes invalid, and the value dies at this
 // position of its stream's program.
-struct fuseline_error *fuseline_release(const struct fuseline_session *session, fuseline_value value);
+struct fuseline_error *fuseline_release(const struct fuseline_session *session,
+                                        fuseline_value value);
 
 // In-place write: gives an id another value of the same type. Both ids stay valid, and `with`
 // keeps its own references. Ops that were recorded before keep the old value.
-struct fuseline_error *fuseline_replace(const struct fuseline_session *session, fuseline_value value, fuseline_value with);
+struct fuseline_error *fuseline_replace(const struct fuseline_session *session,
+                                        fuseline_value value,
+                                        fuseline_value with);
 
 // Like fuseline_replace, with a value of any type, as when a storage is resized.
-struct fuseline_error *fuseline_rebind(const struct fuseline_session *session, fuseline_value value, fuseline_value with);
+struct fuseline_error *fuseline_rebind(const struct fuseline_session *session,
+                                       fuseline_value value,
+                                       fuseline_value with);
 
 // The number of times that an id was replaced.
-struct fuseline_error *fuseline_version_of(const struct fuseline_session *session, fuseline_value value, uint64_t *version);
+struct fuseline_error *fuseline_version_of(const struct fuseline_session *session,
+                                           fuseline_value value,
+                                           uint64_t *version);
 
 // Element type and shape of the current value of an id.
-struct fuseline_error *fuseline_type_of(const struct fuseline_session *session, fuseline_value value, struct fuseline_type *type);
+struct fuseline_error *fuseline_type_of(const struct fuseline_session *session,
+                                        fuseline_value value,
+                                        struct fuseline_type *type);
 
 // The kind of an error; FUSELINE_OK for null.
 fuseline_code fuseline_error_code(const struct fuseline_error *error);
@@ -974,17 +1020,21 @@ struct fuseline_error *fuseline_config_new(struct fuseline_config **config);
 void fuseline_config_free(struct fuseline_config *config);
 
 // Sets a setting; fuseline_config_settings() lists them. The last value counts.
-struct fuseline_error *fuseline_config_set(struct fuseline_config *config, const char *name, const char *value);
+struct fuseline_error *fuseline_config_set(struct fuseline_config *config,
+                                           const char *name,
+                                           const char *value);
 
 // The settings, one per line: name, values, meaning. Never freed.
 const char *fuseline_config_settings(void);
 
 // Sets an option of the plugin's client, such as cpu_device_count. Its kind is INTEGER, REAL,
 // FLAG, TEXT or INTEGERS.
-struct fuseline_error *fuseline_config_client_option(struct fuseline_config *config, const struct fuseline_attr *option);
+struct fuseline_error *fuseline_config_client_option(struct fuseline_config *config,
+                                                     const struct fuseline_attr *option);
 
 // Sets a flag of XLA for every compile. Its kind is INTEGER, REAL, FLAG or TEXT.
-struct fuseline_error *fuseline_config_compiler_flag(struct fuseline_config *config, const struct fuseline_attr *flag);
+struct fuseline_error *fuseline_config_compiler_flag(struct fuseline_config *config,
+                                                     const struct fuseline_attr *flag);
 
 // Calls `callback` for every boundary, miss, compile, fallback and failure, with the reason. Calls
 // come from any thread, possibly concurrently, and must not wait for the engine.
@@ -1001,7 +1051,8 @@ struct fuseline_error *fuseline_config_inject_faults(struct fuseline_config *con
                                                      fuseline_free_fn free);
 
 // Opens an engine. A null config means the defaults, with the first PJRT plugin that is found.
-struct fuseline_error *fuseline_session_open(const struct fuseline_config *config, struct fuseline_session **session);
+struct fuseline_error *fuseline_session_open(const struct fuseline_config *config,
+                                             struct fuseline_session **session);
 
 // Closes a session and its ids; null is a no-op. The engine ends when nothing of it is in flight;
 // the call waits for that, as long as the deadlines allow. No other call of this session may be
@@ -1028,35 +1079,45 @@ size_t fuseline_live_values(const struct fuseline_session *session);
 // Takes the failures of values since the previous call, of all sessions of the engine, whether or
 // not the values were read: one for each cause, and only the latest. Each is reported once. The
 // caller owns the list.
-struct fuseline_error *fuseline_take_failures(const struct fuseline_session *session, struct fuseline_failures **failures);
+struct fuseline_error *fuseline_take_failures(const struct fuseline_session *session,
+                                              struct fuseline_failures **failures);
 
 // The failure at a position, from 0; null after the last. It lives as long as the list.
-const struct fuseline_error *fuseline_failures_at(const struct fuseline_failures *failures, size_t place);
+const struct fuseline_error *fuseline_failures_at(const struct fuseline_failures *failures,
+                                                  size_t place);
 
 // Frees a list of failures; null is a no-op.
 void fuseline_failures_free(struct fuseline_failures *failures);
 
 // Opens a stream: a sequence of ops that run as if one after the other.
-struct fuseline_error *fuseline_stream_open(const struct fuseline_session *session, fuseline_stream *stream);
+struct fuseline_error *fuseline_stream_open(const struct fuseline_session *session,
+                                            fuseline_stream *stream);
 
 // Releases a stream's id. What was recorded on it still runs, and its values stay valid.
-struct fuseline_error *fuseline_stream_close(const struct fuseline_session *session, fuseline_stream stream);
+struct fuseline_error *fuseline_stream_close(const struct fuseline_session *session,
+                                             fuseline_stream stream);
 
 // Ends the region that is being recorded on a stream and starts it. Does not wait.
-struct fuseline_error *fuseline_flush(const struct fuseline_session *session, fuseline_stream stream);
+struct fuseline_error *fuseline_flush(const struct fuseline_session *session,
+                                      fuseline_stream stream);
 
 // Starts the computation of values. Does not wait.
-struct fuseline_error *fuseline_flush_values(const struct fuseline_session *session, const fuseline_value *values, size_t count);
+struct fuseline_error *fuseline_flush_values(const struct fuseline_session *session,
+                                             const fuseline_value *values,
+                                             size_t count);
 
 // Waits until everything recorded so far on a stream is computed, or for this many nanoseconds;
 // all ones means no limit. Errors of values are reported by the values.
-struct fuseline_error *fuseline_synchronize(const struct fuseline_session *session, fuseline_stream stream, uint64_t nanoseconds);
+struct fuseline_error *fuseline_synchronize(const struct fuseline_session *session,
+                                            fuseline_stream stream,
+                                            uint64_t nanoseconds);
 
 // Waits until everything recorded so far on any stream of the engine is computed.
 struct fuseline_error *fuseline_synchronize_all(const struct fuseline_session *session);
 
 // Sets the mode of ops recorded from now on, unless their stream or thread has its own.
-struct fuseline_error *fuseline_set_mode(const struct fuseline_session *session, fuseline_mode mode);
+struct fuseline_error *fuseline_set_mode(const struct fuseline_session *session,
+                                         fuseline_mode mode);
 
 // Sets the mode of ops recorded on a stream from now on. FUSELINE_INHERIT means the engine's mode.
 struct fuseline_error *fuseline_set_stream_mode(const struct fuseline_session *session,
@@ -1068,7 +1129,9 @@ struct fuseline_error *fuseline_set_stream_mode(const struct fuseline_session *s
 struct fuseline_error *fuseline_swap_thread_mode(fuseline_mode mode, fuseline_mode *before);
 
 // The mode of an op that the calling thread would record on a stream now.
-struct fuseline_error *fuseline_mode_of(const struct fuseline_session *session, fuseline_stream stream, fuseline_mode *mode);
+struct fuseline_error *fuseline_mode_of(const struct fuseline_session *session,
+                                        fuseline_stream stream,
+                                        fuseline_mode *mode);
 
 // Records an event at the current position of a stream. Ends the region that is being recorded
 // there and starts it. Does not wait.
@@ -1077,11 +1140,15 @@ struct fuseline_error *fuseline_event_record(const struct fuseline_session *sess
                                              fuseline_event *event);
 
 // Whether an event was reached, 1 or 0. Never waits.
-struct fuseline_error *fuseline_event_is_reached(const struct fuseline_session *session, fuseline_event event, uint32_t *reached);
+struct fuseline_error *fuseline_event_is_reached(const struct fuseline_session *session,
+                                                 fuseline_event event,
+                                                 uint32_t *reached);
 
 // Waits until an event is reached, or for this many nanoseconds; all ones means no limit. Errors
 // of values are reported by the values.
-struct fuseline_error *fuseline_event_wait(const struct fuseline_session *session, fuseline_event event, uint64_t nanoseconds);
+struct fuseline_error *fuseline_event_wait(const struct fuseline_session *session,
+                                           fuseline_event event,
+                                           uint64_t nanoseconds);
 
 // Calls `callback` when an event is reached, on any thread, or at once if it already is. `user` is
 // freed after the call, and also if this function fails.
@@ -1098,7 +1165,8 @@ struct fuseline_error *fuseline_stream_wait_event(const struct fuseline_session 
                                                   fuseline_event event);
 
 // Releases an event's id. Threads that wait for the event go on waiting.
-struct fuseline_error *fuseline_event_close(const struct fuseline_session *session, fuseline_event event);
+struct fuseline_error *fuseline_event_close(const struct fuseline_session *session,
+                                            fuseline_event event);
 
 // The site of a text, such as "train.py:12", for errors, events and timelines. It is never part of
 // a key.
@@ -1168,24 +1236,34 @@ struct fuseline_error *fuseline_fill(const struct fuseline_session *session,
                                      size_t size);
 
 // Adds a reference to a value.
-struct fuseline_error *fuseline_retain(const struct fuseline_session *session, fuseline_value value);
+struct fuseline_error *fuseline_retain(const struct fuseline_session *session,
+                                       fuseline_value value);
 
 // Releases a reference. With the last one the id becomes invalid, and the value dies at this
 // position of its stream's program.
-struct fuseline_error *fuseline_release(const struct fuseline_session *session, fuseline_value value);
+struct fuseline_error *fuseline_release(const struct fuseline_session *session,
+                                        fuseline_value value);
 
 // In-place write: gives an id another value of the same type. Both ids stay valid, and `with`
 // keeps its own references. Ops that were recorded before keep the old value.
-struct fuseline_error *fuseline_replace(const struct fuseline_session *session, fuseline_value value, fuseline_value with);
+struct fuseline_error *fuseline_replace(const struct fuseline_session *session,
+                                        fuseline_value value,
+                                        fuseline_value with);
 
 // Like fuseline_replace, with a value of any type, as when a storage is resized.
-struct fuseline_error *fuseline_rebind(const struct fuseline_session *session, fuseline_value value, fuseline_value with);
+struct fuseline_error *fuseline_rebind(const struct fuseline_session *session,
+                                       fuseline_value value,
+                                       fuseline_value with);
 
 // The number of times that an id was replaced.
-struct fuseline_error *fuseline_version_of(const struct fuseline_session *session, fuseline_value value, uint64_t *version);
+struct fuseline_error *fuseline_version_of(const struct fuseline_session *session,
+                                           fuseline_value value,
+                                           uint64_t *version);
 
 // Element type and shape of the current value of an id.
-struct fuseline_error *fuseline_type_of(const struct fuseline_session *session, fuseline_value value, struct fuseline_type *type);
+struct fuseline_error *fuseline_type_of(const struct fuseline_session *session,
+                                        fuseline_value value,
+                                        struct fuseline_type *type);
 
 // Records an op and returns its results at once: as many ids as fit, each with one reference, and
 // their types if `types` is not null. `*count`, if `count` is not null, is the number of results.
@@ -1229,7 +1307,9 @@ struct fuseline_error *fuseline_body_end(const struct fuseline_session *session,
 void fuseline_body_free(struct fuseline_body *body);
 
 // Whether it is known if a value can be computed, 1 or 0. Never waits and has no side effects.
-struct fuseline_error *fuseline_is_decided(const struct fuseline_session *session, fuseline_value value, uint32_t *decided);
+struct fuseline_error *fuseline_is_decided(const struct fuseline_session *session,
+                                           fuseline_value value,
+                                           uint32_t *decided);
 
 // Starts the computation of a value and calls `callback` when it is ready or has failed, on any
 // thread, or at once if it already is. The callback may record and release; calls that wait are
@@ -1242,10 +1322,15 @@ struct fuseline_error *fuseline_on_ready(const struct fuseline_session *session,
 
 // Waits until a value is computed, or for this many nanoseconds; all ones means no limit. Copies
 // nothing.
-struct fuseline_error *fuseline_wait(const struct fuseline_session *session, fuseline_value value, uint64_t nanoseconds);
+struct fuseline_error *fuseline_wait(const struct fuseline_session *session,
+                                     fuseline_value value,
+                                     uint64_t nanoseconds);
 
 // Copies a value's data on the first replica. Waits until it is computed.
-struct fuseline_error *fuseline_read(const struct fuseline_session *session, fuseline_value value, uint8_t *data, size_t size);
+struct fuseline_error *fuseline_read(const struct fuseline_session *session,
+                                     fuseline_value value,
+                                     uint8_t *data,
+                                     size_t size);
 
 // Copies the data of several values, in order. All of them are started before it waits for the
 // first.
@@ -1289,7 +1374,8 @@ struct fuseline_error *fuseline_adopt_buffer(const struct fuseline_session *sess
 // Begins a program. Ops recorded under the returned id are checked and typed, but do not run.
 // Placeholders made under the id are its inputs, in order. Scalars and constants made under it
 // keep their values.
-struct fuseline_error *fuseline_trace_begin(const struct fuseline_session *session, fuseline_stream *trace);
+struct fuseline_error *fuseline_trace_begin(const struct fuseline_session *session,
+                                            fuseline_stream *trace);
 
 // Ends a program, which returns `outputs`, and makes a function of it. The id of the trace becomes
 // invalid; the ids of its values still have to be released.
@@ -1324,14 +1410,17 @@ struct fuseline_error *fuseline_function_call(const struct fuseline_session *ses
                                               size_t *count);
 
 // Releases a function's id.
-struct fuseline_error *fuseline_function_forget(const struct fuseline_session *session, fuseline_function function);
+struct fuseline_error *fuseline_function_forget(const struct fuseline_session *session,
+                                                fuseline_function function);
 
 // Frees a text that the caller owns; null is a no-op.
 void fuseline_text_free(char *text);
 
 // Registers the main function of a StableHLO module, given as text, as a named op. It fuses with
 // its neighbours like any other op.
-struct fuseline_error *fuseline_op_from_stablehlo(const struct fuseline_session *session, const char *name, const char *module);
+struct fuseline_error *fuseline_op_from_stablehlo(const struct fuseline_session *session,
+                                                  const char *name,
+                                                  const char *module);
 
 // Registers a function from fuseline_body_end as a named op.
 struct fuseline_error *fuseline_op_from_body(const struct fuseline_session *session,
@@ -1355,7 +1444,8 @@ void fuseline_reason_set(struct fuseline_reason *reason, const char *why);
 
 // Registers a host function under a name, permanently and for all engines of the process. Record
 // custom_call with the attribute call_target_name to call it.
-struct fuseline_error *fuseline_handler_register(const char *name, const struct fuseline_handler *handler);
+struct fuseline_error *fuseline_handler_register(const char *name,
+                                                 const struct fuseline_handler *handler);
 
 // Drops every executable of the engine's memory cache. Executions that are running finish.
 struct fuseline_error *fuseline_cache_clear(const struct fuseline_session *session);
