@@ -176,7 +176,7 @@ mod tests {
         CanonRegion::new(graph, vec![false; states + 1].into())
     }
 
-    fn undonated(region: &CanonRegion, states: u32, reused: &[u32]) -> Option<DonationProfile> {
+    fn donation_profile(region: &CanonRegion, states: u32, reused: &[u32]) -> Option<DonationProfile> {
         let outputs: Vec<u32> = (0..states).collect();
         DonationProfile::of(region, &outputs, reused.iter().copied())
     }
@@ -189,34 +189,35 @@ mod tests {
     #[test]
     fn an_executable_that_is_given_all_asks_for_nothing() {
         let region = region(2, 1 << 10);
-        assert!(undonated(&region, 2, &[0, 1]).is_none());
+        assert!(donation_profile(&region, 2, &[0, 1]).is_none());
         // There is one result, and it has its memory.
-        assert!(undonated(&region, 1, &[1]).is_none());
+        assert!(donation_profile(&region, 1, &[1]).is_none());
     }
 
     /// VARIANT-5: requested once, as soon as it has cost as much as a compile.
     #[test]
     fn what_dies_each_time_is_asked_for_once() {
         let region = region(3, 1 << 20);
-        let undonated = undonated(&region, 3, &[1]).unwrap();
+        let donation_profile = donation_profile(&region, 3, &[1]).unwrap();
         let each = cost(Bytes(4 << 20));
-        let ExtendedDonation { params, executions } = run(&undonated, &region, &[0, 1, 2, 3], 1_000).unwrap();
+        let ExtendedDonation { params, executions } =
+            run(&donation_profile, &region, &[0, 1, 2, 3], 1_000).unwrap();
         assert_eq!(params, [0, 2]);
         assert_eq!(u128::from(executions), COMPILE.as_nanos().div_ceil(2 * each.as_nanos()));
-        assert_eq!(run(&undonated, &region, &[0, 2], 1_000), None);
+        assert_eq!(run(&donation_profile, &region, &[0, 2], 1_000), None);
     }
 
     /// VARIANT-5: a value that lives on now and then is not requested, and does not prevent others.
     #[test]
     fn what_lives_on_now_and_then_is_not_asked_for() {
         let region = region(2, 1 << 20);
-        let undonated = undonated(&region, 2, &[]).unwrap();
+        let donation_profile = donation_profile(&region, 2, &[]).unwrap();
         for _ in 0..100 {
-            assert_eq!(run(&undonated, &region, &[0], 2), None);
-            assert_eq!(run(&undonated, &region, &[1], 2), None);
+            assert_eq!(run(&donation_profile, &region, &[0], 2), None);
+            assert_eq!(run(&donation_profile, &region, &[1], 2), None);
         }
-        assert_eq!(run(&undonated, &region, &[0, 1], 1), None);
-        assert_eq!(run(&undonated, &region, &[1], 1_000).unwrap().params, [1]);
+        assert_eq!(run(&donation_profile, &region, &[0, 1], 1), None);
+        assert_eq!(run(&donation_profile, &region, &[1], 1_000).unwrap().params, [1]);
     }
 
     /// More inputs than results die: only as much is saved as there are results.
@@ -224,8 +225,8 @@ mod tests {
     fn what_is_saved_is_counted_by_results() {
         let region = region(4, 1 << 20);
         let count = |states| {
-            let undonated = undonated(&region, states, &[]).unwrap();
-            run(&undonated, &region, &[0, 1, 2, 3], 10_000).unwrap().executions
+            let donation_profile = donation_profile(&region, states, &[]).unwrap();
+            run(&donation_profile, &region, &[0, 1, 2, 3], 10_000).unwrap().executions
         };
         assert!(count(1) > 3 * count(4));
     }

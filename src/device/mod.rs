@@ -233,14 +233,14 @@ pub(crate) struct Executable {
     /// The lifted scalars that are compiled in. It runs only where the scalars have these values.
     fixed: SpecializedScalars,
     /// Decides on constants, if any may pay.
-    habit: Option<Box<ScalarProfile>>,
+    scalar_profile: Option<Box<ScalarProfile>>,
     /// Counts unneeded results. `None` if another executable will replace it.
-    surplus: Option<UnusedOutputs>,
+    unused_outputs: Option<UnusedOutputs>,
     /// Counts missed donations. `None` if nothing more can be donated, or if another executable
     /// will replace it.
-    undonated: Option<DonationProfile>,
+    donation_profile: Option<DonationProfile>,
     /// Set for a baseline executable, which an optimized one will replace.
-    stopgap: Option<BaselineExecutable>,
+    baseline: Option<BaselineExecutable>,
     bytes: u64,
     /// Estimated number of memory mappings of its code.
     mappings: u64,
@@ -512,9 +512,9 @@ impl Device {
             Loaded::Pjrt(_) if !is_final => lower::fixable(region),
             _ => Vec::new(),
         };
-        let habit = (!fixable.is_empty()).then(|| ScalarProfile::new(fixable));
+        let scalar_profile = (!fixable.is_empty()).then(|| ScalarProfile::new(fixable));
         // The executable with constants gets the same donations as the general one.
-        let undonated = match loaded {
+        let donation_profile = match loaded {
             Loaded::Pjrt(_) if !quick && fixed.is_empty() => {
                 DonationProfile::of(region, &outputs, reusable.iter().map(|&(_, param)| param))
             }
@@ -530,10 +530,10 @@ impl Device {
             pack: ScalarPack::of(self.target(), region, self.numerics()),
             packed: ScalarArgs::new(),
             fixed,
-            habit: habit.map(Box::new),
-            surplus: (!quick).then(UnusedOutputs::new),
-            undonated,
-            stopgap: quick.then(BaselineExecutable::new),
+            scalar_profile: scalar_profile.map(Box::new),
+            unused_outputs: (!quick).then(UnusedOutputs::new),
+            donation_profile,
+            baseline: quick.then(BaselineExecutable::new),
             bytes,
             memory,
             trial: Equivalence::new(),
@@ -716,24 +716,24 @@ impl Executable {
     }
 
     /// The scalar profile, if constants may pay.
-    pub(crate) fn habit(&self) -> Option<&ScalarProfile> {
-        self.habit.as_deref()
+    pub(crate) fn scalar_profile(&self) -> Option<&ScalarProfile> {
+        self.scalar_profile.as_deref()
     }
 
     /// The counter of unneeded results, if it may be replaced.
-    pub(crate) fn surplus(&self) -> Option<&UnusedOutputs> {
-        self.surplus.as_ref()
+    pub(crate) fn unused_outputs(&self) -> Option<&UnusedOutputs> {
+        self.unused_outputs.as_ref()
     }
 
     /// The counter of missed donations, if more may be donated.
-    pub(crate) fn undonated(&self) -> Option<&DonationProfile> {
-        self.undonated.as_ref()
+    pub(crate) fn donation_profile(&self) -> Option<&DonationProfile> {
+        self.donation_profile.as_ref()
     }
 
     /// Whether it is a baseline executable whose replacement nobody has requested. Whoever gets
     /// `true` has to request it.
     pub(crate) fn is_to_be_replaced(&self) -> bool {
-        let Some(BaselineExecutable(taken)) = &self.stopgap else { return false };
+        let Some(BaselineExecutable(taken)) = &self.baseline else { return false };
         !taken.swap(true, Ordering::Relaxed)
     }
 

@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     /// The profile of a power with a lifted exponent.
-    fn habit() -> ScalarProfile {
+    fn scalar_profile() -> ScalarProfile {
         let scalar = TensorType::scalar(DType::F32);
         let mut graph = Graph::new();
         let (x, exponent) = (graph.param(scalar.clone()), graph.param(scalar));
@@ -149,8 +149,8 @@ mod tests {
         ScalarProfile::new(lower::fixable(&CanonRegion::new(graph, Box::new([false, true]))))
     }
 
-    fn asks(habit: &ScalarProfile, value: f32) -> Option<SpecializedScalars> {
-        match habit.choose(|param| (param == 1).then(|| Scalar::new(value))) {
+    fn asks(scalar_profile: &ScalarProfile, value: f32) -> Option<SpecializedScalars> {
+        match scalar_profile.choose(|param| (param == 1).then(|| Scalar::new(value))) {
             SpecializationChoice::Compile(fixed) => Some(fixed),
             _ => None,
         }
@@ -158,33 +158,33 @@ mod tests {
 
     #[test]
     fn what_stays_is_compiled_in_and_what_changes_again_takes_longer() {
-        let habit = habit();
+        let scalar_profile = scalar_profile();
         let mut needed = STEADY;
         for _ in 0..MAX_TRIES {
             // An earlier value counts for nothing.
-            assert!(asks(&habit, 3.0).is_none());
+            assert!(asks(&scalar_profile, 3.0).is_none());
             for _ in 1..needed {
-                assert!(asks(&habit, 2.0).is_none());
+                assert!(asks(&scalar_profile, 2.0).is_none());
             }
-            assert_eq!(asks(&habit, 2.0).unwrap().as_slice(), [(1, Scalar::new(2.0f32))]);
+            assert_eq!(asks(&scalar_profile, 2.0).unwrap().as_slice(), [(1, Scalar::new(2.0f32))]);
             // While it is being compiled, nothing is requested.
-            assert!(asks(&habit, 2.0).is_none());
-            habit.compiled(None);
+            assert!(asks(&scalar_profile, 2.0).is_none());
+            scalar_profile.compiled(None);
             needed *= PATIENCE;
         }
         for _ in 0..2 * needed {
-            assert!(asks(&habit, 2.0).is_none());
+            assert!(asks(&scalar_profile, 2.0).is_none());
         }
     }
 
     #[test]
     fn what_varies_or_does_not_pay_is_left() {
-        let habit = habit();
+        let scalar_profile = scalar_profile();
         for step in 0..3 * STEADY {
-            assert!(asks(&habit, (step % 2) as f32).is_none());
+            assert!(asks(&scalar_profile, (step % 2) as f32).is_none());
         }
         for _ in 0..3 * STEADY {
-            assert!(asks(&habit, 2.1).is_none());
+            assert!(asks(&scalar_profile, 2.1).is_none());
         }
     }
 }

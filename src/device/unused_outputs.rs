@@ -140,22 +140,26 @@ mod tests {
     const ALL: [u32; 4] = [0, 1, 2, 3];
 
     /// Repeats executions with these needs until another executable is requested.
-    fn until_asked(surplus: &UnusedOutputs, region: &CanonRegion, needs: &[&[u32]]) -> Option<PrunedOutputs> {
+    fn until_asked(
+        unused_outputs: &UnusedOutputs,
+        region: &CanonRegion,
+        needs: &[&[u32]],
+    ) -> Option<PrunedOutputs> {
         let compile = || Duration::from_micros(100);
         let mut needs = needs.iter().cycle().take(100_000);
-        needs.find_map(|needed| surplus.note(region, &ALL, &set(needed), compile))
+        needs.find_map(|needed| unused_outputs.note(region, &ALL, &set(needed), compile))
     }
 
     /// VARIANT-3.
     #[test]
     fn what_is_never_needed_is_left_out() {
-        let (region, surplus) = (region(16), UnusedOutputs::new());
+        let (region, unused_outputs) = (region(16), UnusedOutputs::new());
         let waste = cost(Bytes(64)).as_nanos() as u64;
-        let asked = until_asked(&surplus, &region, &[&[3], &[1, 3]]).unwrap();
+        let asked = until_asked(&unused_outputs, &region, &[&[3], &[1, 3]]).unwrap();
         let executions = 100_000u64.div_ceil(2 * waste);
         assert_eq!((asked.outputs, asked.executions), (set(&[1, 3]), executions));
         // The requested executable serves those now; this executable has others.
-        let asked = until_asked(&surplus, &region, &[&[0]]).unwrap();
+        let asked = until_asked(&unused_outputs, &region, &[&[0]]).unwrap();
         let executions = (100_000 * u64::from(PATIENCE)).div_ceil(3 * waste);
         assert_eq!((asked.outputs, asked.executions), (set(&[0]), executions));
     }

@@ -179,7 +179,7 @@ impl Engine {
     /// A running compile continues, and one that a read needs still runs. The pause cannot be
     /// undone.
     pub fn pause_background_compiles(&self) {
-        self.0.shared.compile_pool().pause_unhurried();
+        self.0.shared.compile_pool().pause_background();
     }
 
     // ----- looking at the engine -----

@@ -202,7 +202,7 @@ impl EngineShared {
             self.compile.push(settle.into());
         }
         let store = store.clone();
-        self.compile.push_unhurried(None, (move || store.sweep(true)).into());
+        self.compile.push_background(None, (move || store.sweep(true)).into());
     }
 
     /// The store, after its environment has been determined. The first call may read the plugin's

@@ -2,7 +2,7 @@
 //!
 //! XLA's CPU compiler takes about 0.6 of the time if LLVM optimizes nothing. So a region that a job
 //! waits for, that takes long to compile and little time to run, is first compiled to a *baseline
-//! executable* (`stopgap` in the code). If it runs once more, it is compiled with all optimizations
+//! executable* (`baseline` in the code). If it runs once more, it is compiled with all optimizations
 //! in the background, and that executable replaces the baseline one in the cache. A region that
 //! runs once costs less, and no job waits for the second compile. A longer program reaches full
 //! speed later, by at most the time of the baseline compile and the slower executions until then. A
@@ -72,7 +72,7 @@ fn slower(graph: &Graph) -> Option<Duration> {
 
 impl Job {
     /// Replaces a baseline executable that is used again.
-    pub(super) fn replace_stopgap(&self, hit: &Hit<Executable>, stream: &Arc<StreamShared>) {
+    pub(super) fn replace_baseline(&self, hit: &Hit<Executable>, stream: &Arc<StreamShared>) {
         if stream.engine().config().is_cache_only() || !hit.artifact.is_to_be_replaced() {
             return;
         }

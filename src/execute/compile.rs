@@ -231,7 +231,7 @@ impl Compile {
         });
         match haste {
             CompilePriority::Foreground => pool.push(task),
-            CompilePriority::Background => pool.push_unhurried(Some(tag), task),
+            CompilePriority::Background => pool.push_background(Some(tag), task),
         }
         slot
     }
@@ -245,7 +245,7 @@ impl Compile {
         land: impl for<'a> FnOnce(CompileResult<'a>, &'a EngineShared) + Send + 'static,
     ) {
         let task = self.task(info, stream, land);
-        stream.engine().compile_pool().push_unhurried(None, task);
+        stream.engine().compile_pool().push_background(None, task);
     }
 
     /// Counts the compile as requested and makes it a task of the pool.

@@ -138,8 +138,8 @@ impl Compile {
             }
             let how = ExecutableOptions { quick: true, ..final_how };
             let quick = self.ask(&how, info, store);
-            let stopgap = quick.and_then(|quick| loader.load_kept(&quick, &how));
-            return stopgap.ok_or_else(|| DeviceError::uncached(store.missing(&asked, info)));
+            let baseline = quick.and_then(|quick| loader.load_kept(&quick, &how));
+            return baseline.ok_or_else(|| DeviceError::uncached(store.missing(&asked, info)));
         }
         let (mut in_a_hurry, mut instead_of) = (None, None);
         if let Some(quick) = self.ask(&ExecutableOptions { quick: true, ..final_how.clone() }, info, store) {

@@ -19,10 +19,12 @@ impl Job {
     pub(super) fn note_donations(&self, hit: &Hit<Executable>, stream: &Arc<StreamShared>) {
         let config = stream.engine().config();
         let is_free = !config.is_reproducible() && !config.is_cache_only();
-        let Some(undonated) = hit.artifact.undonated().filter(|_| is_free) else { return };
+        let Some(donation_profile) = hit.artifact.donation_profile().filter(|_| is_free) else { return };
         let canon = &self.info.canon;
         let compile = || compile_time(canon.graph());
-        let Some(wider) = undonated.note(canon, |param| self.may_reuse(param), compile) else { return };
+        let Some(wider) = donation_profile.note(canon, |param| self.may_reuse(param), compile) else {
+            return;
+        };
         let (region, inputs, executions) = (self.info.reference, wider.params.clone(), wider.executions);
         let mut dying = wider.params;
         dying.extend(hit.artifact.reusable().iter().map(|&(_, param)| param));

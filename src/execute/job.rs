@@ -389,7 +389,7 @@ impl Job {
         let (engine, region) = (stream.engine(), self.info.reference);
         engine.counters().hits.add(1);
         engine.emit(|| Event::Hit { region, surplus: hit.outputs.len() - self.needed.len() });
-        self.replace_stopgap(&hit, stream);
+        self.replace_baseline(&hit, stream);
         self.note_unused_outputs(key, &hit, stream);
         JobState::Ready(hit)
     }

@@ -18,10 +18,10 @@ impl Job {
     pub(super) fn note_unused_outputs(&self, key: Key, hit: &Hit<Executable>, stream: &Arc<StreamShared>) {
         let config = stream.engine().config();
         let is_free = hit.outputs != self.needed && !config.is_reproducible() && !config.is_cache_only();
-        let Some(surplus) = hit.artifact.surplus().filter(|_| is_free) else { return };
+        let Some(unused_outputs) = hit.artifact.unused_outputs().filter(|_| is_free) else { return };
         let canon = &self.info.canon;
         let compile = || compile_time(canon.graph());
-        let Some(narrower) = surplus.note(canon, hit.artifact.outputs(), &self.needed, compile) else {
+        let Some(narrower) = unused_outputs.note(canon, hit.artifact.outputs(), &self.needed, compile) else {
             return;
         };
         let engine = stream.engine();
@@ -29,8 +29,8 @@ impl Job {
             return;
         };
         let (region, executions) = (self.info.reference, narrower.executions);
-        let surplus = hit.outputs.len() - claim.outputs().len();
-        engine.emit(|| Event::OutputsPruned { region, surplus, executions });
+        let unused_outputs = hit.outputs.len() - claim.outputs().len();
+        engine.emit(|| Event::OutputsPruned { region, unused_outputs, executions });
         let compile = Compile {
             outputs: claim.outputs().clone(),
             dying: self.dying(),

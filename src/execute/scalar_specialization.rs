@@ -15,12 +15,12 @@ impl Job {
         general: &Arc<Executable>,
         stream: &Arc<StreamShared>,
     ) -> Arc<Executable> {
-        let Some(habit) = general.habit() else { return general.clone() };
+        let Some(scalar_profile) = general.scalar_profile() else { return general.clone() };
         if !stream.engine().config().specialises_scalars() {
             return general.clone();
         }
         let scalar = |param: u32| self.inputs.get(param as usize)?.value.cell().as_scalar();
-        match habit.choose(scalar) {
+        match scalar_profile.choose(scalar) {
             SpecializationChoice::General => general.clone(),
             SpecializationChoice::Special(special) => {
                 stream.engine().counters().specialised.add(1);
@@ -41,9 +41,9 @@ impl Job {
             otherwise: MemoryFallback::Executable(general.memory()),
         };
         compile.start_beside(&self.info, stream, move |made, _| {
-            let Some(habit) = general.habit() else { return };
+            let Some(scalar_profile) = general.scalar_profile() else { return };
             let (special, _tally) = made.ok().unzip();
-            habit.compiled(special.map(Arc::new));
+            scalar_profile.compiled(special.map(Arc::new));
         });
     }
 }

@@ -90,7 +90,7 @@ impl<T: Item> Item for (Option<Tag>, T) {
 #[derive(Debug)]
 pub struct CompilePool<T> {
     awaited: Pool<T>,
-    unhurried: Pool<(Option<Tag>, T)>,
+    background: Pool<(Option<Tag>, T)>,
     /// Number of stuck threads at which no more refusable work begins.
     most_stuck: usize,
 }
@@ -105,10 +105,10 @@ impl<T: Item> CompilePool<T> {
         run: impl Fn(T) + Clone + Send + Sync + 'static,
     ) -> std::io::Result<CompilePool<T>> {
         let awaited = Pool::start(name, threads, Priority::Normal, run.clone())?;
-        let unhurried =
+        let background =
             Pool::start("bg-compile", threads.div_ceil(2), Priority::Low, move |(_, item)| run(item));
-        match unhurried {
-            Ok(unhurried) => Ok(CompilePool { awaited, unhurried, most_stuck }),
+        match background {
+            Ok(background) => Ok(CompilePool { awaited, background, most_stuck }),
             Err(error) => {
                 awaited.shut_down();
                 Err(error)
@@ -125,15 +125,15 @@ impl<T: Item> CompilePool<T> {
 
     /// Adds background work. [`CompilePool::hasten`] with its tag moves it to the foreground. If it
     /// has not begun by [`CompilePool::shut_down`], it is dropped.
-    pub fn push_unhurried(&self, tag: Option<Tag>, item: T) {
+    pub fn push_background(&self, tag: Option<Tag>, item: T) {
         if let Some(item) = self.unless_closed(item) {
-            self.unhurried.push((tag, item));
+            self.background.push((tag, item));
         }
     }
 
     /// Returns the refusal if too many threads are stuck (POOL-5).
     fn closed(&self) -> Option<Refused> {
-        let stuck = self.awaited.stuck() + self.unhurried.stuck();
+        let stuck = self.awaited.stuck() + self.background.stuck();
         (stuck >= self.most_stuck).then_some(Refused::Closed(stuck))
     }
 
@@ -170,11 +170,11 @@ impl<T: Item> CompilePool<T> {
                 let (why, items) = &mut *taken.borrow_mut();
                 *why = Some(refused);
                 items.extend(self.awaited.take_back(Item::is_refusable));
-                items.extend(self.unhurried.take_back(Item::is_refusable).into_iter().map(|(_, item)| item));
+                items.extend(self.background.take_back(Item::is_refusable).into_iter().map(|(_, item)| item));
             }
         };
         let awaited = self.awaited.give_up(now, limit, most, take, |stuck| tell("compile", stuck));
-        let unhurried = self.unhurried.give_up(now, limit, most, take, |stuck| tell("bg-compile", stuck));
+        let background = self.background.give_up(now, limit, most, take, |stuck| tell("bg-compile", stuck));
         take();
         if let (Some(refused @ Refused::Closed(stuck)), items) = taken.into_inner() {
             if !was_closed {
@@ -188,26 +188,26 @@ impl<T: Item> CompilePool<T> {
                 }
             }
         }
-        awaited.into_iter().chain(unhurried).min()
+        awaited.into_iter().chain(background).min()
     }
 
     /// Somebody now waits for the work with this tag.
     pub fn hasten(&self, tag: &Tag) {
-        for (_, item) in self.unhurried.take_back(|(other, _)| other.as_ref() == Some(tag)) {
+        for (_, item) in self.background.take_back(|(other, _)| other.as_ref() == Some(tag)) {
             self.awaited.push(item);
         }
     }
 
     /// Begins no more background work. [`CompilePool::hasten`] still finds it.
-    pub fn pause_unhurried(&self) {
-        self.unhurried.pause();
+    pub fn pause_background(&self) {
+        self.background.pause();
     }
 
     /// Finishes the work that has begun and the foreground work, ends the threads and waits for
     /// them. If one of them calls this, it is not waited for.
     pub fn shut_down(&self) {
-        drop(self.unhurried.take_back(|_| true));
-        self.unhurried.shut_down();
+        drop(self.background.take_back(|_| true));
+        self.background.shut_down();
         self.awaited.shut_down();
     }
 }
@@ -248,12 +248,12 @@ mod tests {
         let workers = workers();
         let (send, told) = mpsc::channel();
         let (task, has_begun, end) = stay();
-        workers.push_unhurried(None, task);
+        workers.push_background(None, task);
         has_begun.recv().unwrap();
         // Its thread is busy.
-        workers.push_unhurried(Some([1; 32]), tell(&send));
-        workers.push_unhurried(Some([2; 32]), tell(&send));
-        workers.push_unhurried(None, tell(&send));
+        workers.push_background(Some([1; 32]), tell(&send));
+        workers.push_background(Some([2; 32]), tell(&send));
+        workers.push_background(None, tell(&send));
         workers.push(tell(&send));
         assert_eq!(told.recv().unwrap(), "fuseline-test-0");
         workers.hasten(&[3; 32]);
@@ -272,9 +272,9 @@ mod tests {
     fn paused_work_runs_when_somebody_waits_for_it() {
         let workers = workers();
         let (send, told) = mpsc::channel();
-        workers.pause_unhurried();
-        workers.push_unhurried(Some([1; 32]), tell(&send));
-        workers.push_unhurried(Some([2; 32]), tell(&send));
+        workers.pause_background();
+        workers.push_background(Some([1; 32]), tell(&send));
+        workers.push_background(Some([2; 32]), tell(&send));
         workers.hasten(&[2; 32]);
         assert_eq!(told.recv().unwrap(), "fuseline-test-0");
         workers.shut_down();
@@ -286,19 +286,19 @@ mod tests {
         let workers = workers();
         let (send, told) = mpsc::channel();
         let (awaited, awaited_has_begun, end_awaited) = stay();
-        let (unhurried, unhurried_has_begun, end_unhurried) = stay();
+        let (background, background_has_begun, end_background) = stay();
         workers.push(awaited);
-        workers.push_unhurried(None, unhurried);
+        workers.push_background(None, background);
         awaited_has_begun.recv().unwrap();
-        unhurried_has_begun.recv().unwrap();
+        background_has_begun.recv().unwrap();
         workers.push(tell(&send));
         drop(send);
         let (send, never_told) = mpsc::channel();
-        workers.push_unhurried(None, tell(&send));
+        workers.push_background(None, tell(&send));
         drop(send);
         let closing = thread::spawn("closing".to_owned(), move || workers.shut_down()).unwrap();
         assert!(never_told.recv().is_err());
-        drop((end_awaited, end_unhurried));
+        drop((end_awaited, end_background));
         assert_eq!(told.iter().collect::<Vec<_>>(), ["fuseline-test-0"]);
         closing.join().unwrap();
     }
