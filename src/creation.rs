@@ -34,7 +34,7 @@ impl Engine {
         self.stream().from_literal(data)
     }
 
-    /// A lifted scalar: see [`Stream::scalar`].
+    /// A lifted scalar: see [`Stream::scalar`](crate::Stream::scalar).
     #[must_use]
     pub fn scalar<T: RealElement>(&self, value: T) -> Tensor {
         self.stream().lift(Scalar::new(value))
@@ -112,7 +112,8 @@ impl Engine {
         crate::linalg::eye(self.stream(), dtype, size, size)
     }
 
-    /// `start`, `start + 1`, ... up to, not including, `end`, of shape `[n]`: [`Stream::arange`].
+    /// `start`, `start + 1`, ... up to, not including, `end`, of shape `[n]`:
+    /// [`Stream::arange`](crate::Stream::arange).
     ///
     /// ```
     /// # fn main() -> fuseline::Result<()> {
@@ -124,14 +125,14 @@ impl Engine {
     /// ```
     ///
     /// # Errors
-    /// As [`Stream::arange`].
+    /// As [`Stream::arange`](crate::Stream::arange).
     #[track_caller]
     pub fn arange<T: RealElement>(&self, start: T, end: T) -> Result<Tensor> {
         self.stream().arange(start, end)
     }
 
     /// `start`, `start + step`, ... up to, not including, `end`, of shape `[n]`:
-    /// [`Stream::arange_step`].
+    /// [`Stream::arange_step`](crate::Stream::arange_step).
     ///
     /// ```
     /// # fn main() -> fuseline::Result<()> {
@@ -143,14 +144,14 @@ impl Engine {
     /// ```
     ///
     /// # Errors
-    /// As [`Stream::arange_step`].
+    /// As [`Stream::arange_step`](crate::Stream::arange_step).
     #[track_caller]
     pub fn arange_step<T: RealElement>(&self, start: T, end: T, step: T) -> Result<Tensor> {
         self.stream().arange_step(start, end, step)
     }
 
     /// `count` numbers from `start` to `end`, both included, at equal distances, of shape
-    /// `[count]`: [`Stream::linspace`].
+    /// `[count]`: [`Stream::linspace`](crate::Stream::linspace).
     ///
     /// ```
     /// # fn main() -> fuseline::Result<()> {
@@ -161,15 +162,15 @@ impl Engine {
     /// ```
     ///
     /// # Errors
-    /// As [`Stream::linspace`].
+    /// As [`Stream::linspace`](crate::Stream::linspace).
     #[track_caller]
     pub fn linspace<T: RealElement>(&self, start: T, end: T, count: usize) -> Result<Tensor> {
         self.stream().linspace(start, end, count)
     }
 
     /// Normally distributed numbers with mean 0 and variance 1, of the given sizes, made from a
-    /// seed: [`Stream::randn`]. The same seed gives the same numbers. For several tensors, or other
-    /// distributions, use a [`generator`](Engine::generator).
+    /// seed: [`Stream::randn`](crate::Stream::randn). The same seed gives the same numbers. For
+    /// several tensors, or other distributions, use a [`generator`](Engine::generator).
     ///
     /// ```
     /// # fn main() -> fuseline::Result<()> {
@@ -182,7 +183,7 @@ impl Engine {
     /// ```
     ///
     /// # Errors
-    /// As [`Stream::randn`].
+    /// As [`Stream::randn`](crate::Stream::randn).
     #[track_caller]
     pub fn randn(&self, dtype: DType, dims: &[usize], seed: u64) -> Result<Tensor> {
         self.stream().randn(dtype, dims, seed)

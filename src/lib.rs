@@ -37,7 +37,7 @@
 //! | [`embed`] | the same engine by ids, plain data and callbacks, for framework backends |
 //! | [`einsum()`] | sums of products by Einstein's convention |
 //! | [`promote`] | promotion of element types and broadcasting of shapes |
-//! | [`cache`] | executables shared between processes: manifests, ahead-of-time compilation, the cache folder |
+//! | [`aot`] | executables shared between processes: manifests, ahead-of-time compilation, the cache folder |
 //! | [`fft`] | Fourier transforms |
 //! | [`linalg`] | solving, factorising, eigenvalues, on batches of matrices |
 //! | [`nn`] | composites (softmax, attention, Adam, ...) that record primitives |

@@ -2,12 +2,12 @@
 //!
 //! XLA's CPU compiler takes about 0.6 of the time if LLVM optimizes nothing. So a region that a job
 //! waits for, that takes long to compile and little time to run, is first compiled to a *baseline
-//! executable* (`baseline` in the code). If it runs once more, it is compiled with all optimizations
-//! in the background, and that executable replaces the baseline one in the cache. A region that
-//! runs once costs less, and no job waits for the second compile. A longer program reaches full
-//! speed later, by at most the time of the baseline compile and the slower executions until then. A
-//! region that is interpreted for as long as its compile takes (`interpreter_tier.rs`) is compiled
-//! once.
+//! executable* (`baseline` in the code). If it runs once more, it is compiled with all
+//! optimizations in the background, and that executable replaces the baseline one in the cache. A
+//! region that runs once costs less, and no job waits for the second compile. A longer program
+//! reaches full speed later, by at most the time of the baseline compile and the slower executions
+//! until then. A region that is interpreted for as long as its compile takes
+//! (`interpreter_tier.rs`) is compiled once.
 //!
 //! Input: a region about to be compiled, or a hit. Output: the options of its compile, and the
 //! second compile.

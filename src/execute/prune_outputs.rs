@@ -1,5 +1,5 @@
-//! Compiles executables that return no more than is needed, as [`Surplus`](crate::device::Surplus)
-//! decides.
+//! Compiles executables that return no more than is needed, as
+//! [`UnusedOutputs`](crate::device::UnusedOutputs) decides.
 
 use std::sync::Arc;
 
@@ -29,8 +29,8 @@ impl Job {
             return;
         };
         let (region, executions) = (self.info.reference, narrower.executions);
-        let unused_outputs = hit.outputs.len() - claim.outputs().len();
-        engine.emit(|| Event::OutputsPruned { region, unused_outputs, executions });
+        let surplus = hit.outputs.len() - claim.outputs().len();
+        engine.emit(|| Event::OutputsPruned { region, surplus, executions });
         let compile = Compile {
             outputs: claim.outputs().clone(),
             dying: self.dying(),
