@@ -174,13 +174,13 @@ pub enum Number {
     Bound(u32),
 }
 
-/// A position of a trace, modulo [`PLACES`].
+/// A position of a trace, modulo `PLACES`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TracePosition(u32);
 
 impl TracePosition {
     /// Number of ops since `first`; 0 if the position is before it. The difference must be less
-    /// than half of [`PLACES`].
+    /// than half of `PLACES`.
     #[inline]
     pub fn since(self, first: u32) -> u32 {
         let ops = self.0.wrapping_sub(first) % PLACES;

@@ -1,7 +1,7 @@
 //! Compiles in scalars that stay the same.
 //!
 //! A lifted scalar is an argument, so a new value compiles nothing. But some ops are up to 1.7
-//! times as fast when their scalar is a constant ([`lower::Specializable`] has the figures), and
+//! times as fast when their scalar is a constant ([`Specializable`] has the figures), and
 //! most numbers of a program never change. So an executable whose region has such a scalar keeps
 //! count of its values. After [`STEADY`] consecutive executions with the same value, another
 //! executable is compiled in which it is a constant.

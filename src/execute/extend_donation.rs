@@ -1,5 +1,5 @@
-//! Compiles executables that may reuse more inputs, as [`Undonated`](crate::device::Undonated)
-//! decides.
+//! Compiles executables that may reuse more inputs, as
+//! [`DonationProfile`](crate::device::DonationProfile) decides.
 
 use std::sync::Arc;
 

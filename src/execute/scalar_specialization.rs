@@ -1,5 +1,5 @@
-//! Launches executables with steady scalars as constants, as [`Habit`](crate::device::Habit)
-//! decides.
+//! Launches executables with steady scalars as constants, as
+//! [`ScalarProfile`](crate::device::ScalarProfile) decides.
 
 use std::sync::Arc;
 

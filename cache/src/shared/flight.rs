@@ -26,7 +26,7 @@ use crate::sync::{AtomicBool, Condvar, Mutex, Ordering};
 #[non_exhaustive]
 pub enum Fetched {
     /// An entry that was sealed with the fleet's key and matches the request. It may be of any
-    /// [`SealedKind`](crate::Kind).
+    /// [`SealedKind`](crate::SealedKind).
     Hit(Arc<Record>),
     /// There is no entry.
     Miss,

@@ -37,9 +37,9 @@
 //! - TRACE-5: a value on a trace belongs to its handles until the last one is dropped, and then to
 //!   the trace. A trace that is handed over is closed: it has references of its own.
 //! - TRACE-6: entries of a stream that happen one after the other keep their order, whichever way
-//!   they go ([`combining_lock`]). A deferred entry has its own handles on the values that it
+//!   they go (`combining_lock`). A deferred entry has its own handles on the values that it
 //!   mentions. So the release of such a value, which does not pass through the lock, comes after
-//!   the entry. The number of deferred entries is limited ([`permits`]).
+//!   the entry. The number of deferred entries is limited (`permits`).
 //!
 //! A template that did not match is skipped, for a number of times that doubles. All of these
 //! decisions are a function of what is recorded.
@@ -162,7 +162,7 @@ impl<S: Stream> Replay<S> {
 
     // ----- the recording side -----
 
-    /// Records a call on the fast path ([`ReplayTrace::record_fast`]), if it is expected and has
+    /// Records a call on the fast path (`ReplayTrace::record_fast`), if it is expected and has
     /// one result. Returns the result, which has a handle. `None` means that the call still has to
     /// be recorded.
     #[inline(always)]
