@@ -21,7 +21,7 @@ pub use parts::{
 pub use sink::EventSink;
 #[cfg(feature = "tracing")]
 pub use sink::TracingSink;
-pub(crate) use sink::{Events, Guest, call_user, is_counted, is_telling, note_replayed};
+pub(crate) use sink::{Events, Guest, call_user, is_counted, is_telling};
 
 use crate::device::MemoryPlan;
 use crate::error::{RegionRef, Stage};

@@ -51,23 +51,16 @@ fuseline_sync::thread_local! {
     static TELLING: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Whether any sink of the process has ever recorded replayed ops. Usually none has, and then this
-/// is the only check.
+/// Whether any engine of the process has ever had a sink. Usually none has, and then a recorded op
+/// costs this check only.
 #[allow(clippy::disallowed_types, reason = "no model is about it, and a static has no constructor there")]
-static HAS_REPLAYED: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
+static HAS_SINK: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
 
-/// Notes that the thread appends replayed ops. If it is inside a sink, ops of sinks are counted one
-/// by one from now on ([`Events::admits_op`]).
-pub(crate) fn note_replayed() {
-    if is_telling() {
-        HAS_REPLAYED.store(true, std::sync::atomic::Ordering::Relaxed);
-    }
-}
-
-/// Whether the ops of this thread have to be counted one by one.
+/// Whether the ops of this thread have to be counted one by one ([`Events::admits_op`]). Such ops
+/// are not replayed: an op of a replayed trace is never looked at alone.
 #[inline(always)]
 pub(crate) fn is_counted() -> bool {
-    HAS_REPLAYED.load(std::sync::atomic::Ordering::Relaxed) && is_telling()
+    HAS_SINK.load(std::sync::atomic::Ordering::Relaxed) && is_telling()
 }
 
 /// Whether the thread is inside an event sink.
@@ -122,6 +115,9 @@ pub(crate) struct Events(Option<Arc<Observer>>);
 
 impl Events {
     pub(crate) fn to(sink: Option<Arc<dyn EventSink>>) -> Events {
+        if sink.is_some() {
+            HAS_SINK.store(true, std::sync::atomic::Ordering::Relaxed);
+        }
         let observer = |sink| Arc::new(Observer { sink, panics: Counter::new(), recorded: Counter::new() });
         Events(sink.map(observer))
     }

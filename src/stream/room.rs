@@ -17,7 +17,7 @@ use fuseline_fusion::Site;
 use fuseline_record::entry::TraceEnd;
 
 use crate::error::{Activity, Error, Failure, Stage, StallReport};
-use crate::event::{Wait, is_telling, note_replayed};
+use crate::event::{Wait, is_telling};
 use crate::limits::MAX_SINK_OPS;
 use crate::promised::after;
 use crate::record::Entry;
@@ -92,11 +92,9 @@ impl StreamShared {
     pub(crate) fn unless_fed(&self, entry: Entry) -> Entry {
         let admits_op = || self.engine().events().admits_op(self.engine().counters().ops.get());
         match entry {
-            Entry::Op(_) if !admits_op() => return self.give_up(entry),
-            Entry::Trace(..) => note_replayed(),
-            _ => {}
+            Entry::Op(_) if !admits_op() => self.give_up(entry),
+            _ => entry,
         }
-        entry
     }
 
     /// The entry to record instead of one whose deadline has passed. An op with results becomes
