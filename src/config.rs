@@ -609,7 +609,7 @@ impl EngineConfig {
     }
 
     /// Whether executables may be compiled that the record does not ask for.
-    fn is_free_to_compile(&self) -> bool {
+    pub(crate) fn is_free_to_compile(&self) -> bool {
         !self.reproducible && !self.cache_only
     }
 

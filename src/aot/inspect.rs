@@ -16,7 +16,7 @@ use fuseline_fusion::canon::CanonRegion;
 use fuseline_fusion::lower::{self, Numerics};
 
 use super::Environment;
-use crate::device::aliases;
+use crate::device::Tier;
 use crate::error::{Error, Result};
 use crate::store::{self, DiskCacheConfig, QuarantineKey, Recipe};
 
@@ -148,7 +148,7 @@ impl Entry {
     /// The results that it returns, by their numbers in the region.
     #[must_use]
     pub fn outputs(&self) -> Vec<u32> {
-        self.recipe.iter().flat_map(|recipe| recipe.outputs.iter()).collect()
+        self.recipe.iter().flat_map(|recipe| recipe.spec.outputs.iter()).collect()
     }
 
     /// Donated parameters, each with the result that aliases it, as the position among the returned
@@ -156,27 +156,27 @@ impl Entry {
     #[must_use]
     pub fn aliases(&self) -> Vec<(u32, u32)> {
         let Some(recipe) = &self.recipe else { return Vec::new() };
-        aliases(&recipe.canon, &recipe.outputs, &recipe.dying).1.pairs().to_vec()
+        recipe.spec.aliases(&recipe.canon).1.pairs().to_vec()
     }
 
     /// Lifted scalars that are compiled in: parameter and value.
     #[must_use]
     pub fn constants(&self) -> Vec<(u32, String)> {
-        let fixed = self.recipe.iter().flat_map(|recipe| recipe.how.fixed.iter());
+        let fixed = self.recipe.iter().flat_map(|recipe| recipe.spec.constants.iter());
         fixed.map(|(param, scalar)| (*param, scalar.to_literal().to_string())).collect()
     }
 
     /// Whether it is a baseline executable, compiled without optimizations.
     #[must_use]
     pub fn is_quick(&self) -> bool {
-        self.recipe.as_ref().is_some_and(|recipe| recipe.how.quick)
+        self.recipe.as_ref().is_some_and(|recipe| recipe.spec.tier == Tier::Baseline)
     }
 
     /// The region as a StableHLO module, lowered without regard to a device. Empty for a note.
     #[must_use]
     pub fn module(&self) -> String {
         let Some(recipe) = &self.recipe else { return String::new() };
-        let (outputs, aliases) = aliases(&recipe.canon, &recipe.outputs, &recipe.dying);
+        let (outputs, aliases) = recipe.spec.aliases(&recipe.canon);
         lower::lower(&recipe.canon, &outputs, &aliases, Numerics::Fast).text().to_owned()
     }
 }

@@ -21,13 +21,13 @@ use fuseline_sync::schedule::{CompilePool, Work};
 use super::warm::{check, gather, in_order};
 use super::{Environment, Manifest, Warmed};
 use crate::config::EngineConfig;
-use crate::device::{Compiler, Machine, aliases, check_module_size, fingerprint};
+use crate::device::{Compiler, Machine, check_module_size, fingerprint};
 use crate::engine::open_plugin;
 use crate::error::{Error, Result};
 use crate::event::Events;
 use crate::execute::{Ahead, guarded};
 use crate::pjrt::{PluginScope, Topology, Value};
-use crate::store::{CompileSpec, Recipe, Store};
+use crate::store::{Recipe, Store};
 
 /// How long to wait for another process that compiles the same.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -181,7 +181,7 @@ impl EngineConfig {
 
 impl Elsewhere {
     fn make(&self, recipe: &Recipe) -> std::result::Result<Ahead, String> {
-        let Recipe { canon, outputs, dying, how } = recipe;
+        let Recipe { canon, spec } = recipe;
         let mut handler = None;
         let _found = canon.graph().any_op(&mut |signature| {
             handler = signature.handler().map(|target| target.name().to_owned());
@@ -190,9 +190,8 @@ impl Elsewhere {
         if let Some(name) = handler {
             return Err(format!("it calls {name}, a function of the program's process"));
         }
-        let (outputs, aliases) = aliases(canon, outputs, dying);
-        let wanted = CompileSpec { canon, outputs: &outputs, aliases: &aliases, how };
-        let asked = self.store.ask(canon.key(&self.environment), &wanted);
+        let (outputs, aliases) = spec.aliases(canon);
+        let asked = self.store.ask(canon.key(&self.environment), canon, spec);
         let asked = asked.ok_or("it is not known which environment this is")?;
         let suspect = asked.suspect(canon);
         if let Some(quarantine) = self.store.quarantine(suspect) {
@@ -211,8 +210,11 @@ impl Elsewhere {
         };
         let since = Instant::now();
         check_module_size(canon).map_err(|error| error.message)?;
-        let module = self.compiler.module(canon, &outputs, &aliases, how).map_err(|error| error.message)?;
-        let options = self.compiler.options(canon, how.quick);
+        let module = self
+            .compiler
+            .module(canon, &outputs, &aliases, &spec.constants)
+            .map_err(|error| error.message)?;
+        let options = self.compiler.options(canon, spec.tier);
         let mark = self.store.mark(Attempt::Make, suspect, asked.name());
         let artifact = self.topology.compile(module.text(), &options).map_err(|error| error.to_string())?;
         drop(mark);

@@ -19,7 +19,7 @@ use fuseline_fusion::lower::{self, Aliases, Numerics, Target, Verified};
 use fuseline_fusion::op::Rounding;
 use fuseline_fusion::{Body, DTypeSet, OpCode, Signature};
 
-use super::{Cause, DeviceError, ExecutableOptions, Result};
+use super::{Cause, DeviceError, Result, SpecializedScalars, Tier};
 use crate::error::Stage;
 use crate::pjrt::{self, Client, CompileOptions, Plugin, Topology};
 
@@ -353,7 +353,7 @@ impl Compiler {
 
     /// The options for a region. They are a function of the region, so its key need not contain
     /// them.
-    pub(crate) fn options(&self, region: &CanonRegion, quick: bool) -> Cow<'_, CompileOptions> {
+    pub(crate) fn options(&self, region: &CanonRegion, tier: Tier) -> Cow<'_, CompileOptions> {
         // Inside bodies too: a loop may contain a matrix product.
         let any = |test: &mut dyn FnMut(&Signature) -> bool| region.graph().any_op(test);
         let heavy = any(&mut |signature| {
@@ -370,7 +370,7 @@ impl Compiler {
         });
         let kind = if heavy { HEAVY } else { 0 } | if window_sum { WINDOW_SUM } else { 0 };
         let options = Cow::Borrowed(&self.options[kind]);
-        if quick && self.has_quick { Cow::Owned(quickly(&options)) } else { options }
+        if tier == Tier::Baseline && self.has_quick { Cow::Owned(quickly(&options)) } else { options }
     }
 
     /// The module of a region, as the plugin gets it.
@@ -383,7 +383,7 @@ impl Compiler {
         region: &CanonRegion,
         outputs: &[u32],
         aliases: &Aliases,
-        how: &ExecutableOptions,
+        constants: &SpecializedScalars,
     ) -> Result<Verified> {
         let unsteady =
             if self.numerics == Numerics::Exact { lower::context_dependent_op(region) } else { None };
@@ -393,7 +393,7 @@ impl Compiler {
             return Err(DeviceError::new(Stage::Compile, message));
         }
         let module =
-            lower::lower_for(self.target, region, outputs, aliases, self.numerics, &how.fixed).verify();
+            lower::lower_for(self.target, region, outputs, aliases, self.numerics, constants).verify();
         module.map_err(|error| DeviceError::new(Stage::Compile, error.to_string()))
     }
 

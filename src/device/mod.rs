@@ -14,22 +14,21 @@
 //! faults); `pjrt` and `reference` have the rest.
 
 mod buffer;
+mod compile_spec;
 mod compiler;
-mod donation_profile;
 mod equivalence;
 mod memory;
 mod pjrt;
 mod probe;
 mod reference;
 mod scalar_args;
-mod scalar_profile;
-mod unused_outputs;
+mod variants;
 
 use std::fmt;
 use std::sync::Arc;
 
 use fuseline_cache::disk::Mark;
-use fuseline_cache::{Artifact, OutputSet, Record};
+use fuseline_cache::{Artifact, Record};
 use fuseline_fusion::canon::{CanonRegion, EnvFingerprint};
 use fuseline_fusion::lower::{self, Aliases, LOWERING, Numerics, ScalarPack, Target};
 use fuseline_fusion::{Bytes, Graph, Literal, OpCode, Scalar, TensorType, canon};
@@ -39,16 +38,15 @@ use smallvec::SmallVec;
 
 use self::buffer::Data;
 pub(crate) use self::buffer::{Buffer, DonatedBuffer, PerReplica, after};
+pub(crate) use self::compile_spec::{CompileSpec, SpecializedScalars, Tier};
 pub(crate) use self::compiler::{Compiler, Machine, check_module_size};
-pub(crate) use self::donation_profile::DonationProfile;
 pub(crate) use self::equivalence::{Equivalence, Verdict};
 pub(crate) use self::memory::LiveMemory;
 pub use self::memory::MemoryPlan;
 use self::pjrt::Compiled;
 pub(crate) use self::pjrt::PjrtDevice;
 use self::scalar_args::ScalarArgs;
-pub(crate) use self::scalar_profile::{ScalarProfile, SpecializationChoice, SpecializedScalars};
-pub(crate) use self::unused_outputs::UnusedOutputs;
+pub(crate) use self::variants::{Observation, Placement, Proposal, Reason, Subject, VariantSet};
 use crate::error::Stage;
 use crate::event::call_user;
 use crate::mappings;
@@ -231,16 +229,8 @@ pub(crate) struct Executable {
     pack: ScalarPack,
     packed: ScalarArgs,
     /// The lifted scalars that are compiled in. It runs only where the scalars have these values.
-    fixed: SpecializedScalars,
-    /// Decides on constants, if any may pay.
-    scalar_profile: Option<Box<ScalarProfile>>,
-    /// Counts unneeded results. `None` if another executable will replace it.
-    unused_outputs: Option<UnusedOutputs>,
-    /// Counts missed donations. `None` if nothing more can be donated, or if another executable
-    /// will replace it.
-    donation_profile: Option<DonationProfile>,
-    /// Set for a baseline executable, which an optimized one will replace.
-    baseline: Option<BaselineExecutable>,
+    constants: SpecializedScalars,
+    variants: VariantSet,
     bytes: u64,
     /// Estimated number of memory mappings of its code.
     mappings: u64,
@@ -248,31 +238,6 @@ pub(crate) struct Executable {
     trial: Equivalence,
     /// Marks its first execution, in case that crashes the process.
     probation: Option<FirstRunMark>,
-}
-
-/// Options of a compile.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct ExecutableOptions {
-    /// Lifted scalars that are compiled in as constants.
-    pub(crate) fixed: SpecializedScalars,
-    /// Compile with less optimization, for the baseline tier.
-    pub(crate) quick: bool,
-}
-
-impl ExecutableOptions {
-    /// The same options with all optimizations.
-    pub(crate) fn optimized(&self) -> ExecutableOptions {
-        ExecutableOptions { quick: false, ..self.clone() }
-    }
-}
-
-/// The state of a baseline executable: whether its replacement was requested.
-struct BaselineExecutable(AtomicBool);
-
-impl BaselineExecutable {
-    fn new() -> BaselineExecutable {
-        BaselineExecutable(AtomicBool::new(false))
-    }
 }
 
 /// Marks the first execution of an executable. The mark has to live until the execution is done.
@@ -447,20 +412,14 @@ impl Device {
         }
     }
 
-    /// Compiles a region for the given outputs. `candidates` are parameters that may be donated.
-    pub(crate) fn compile(
-        &self,
-        region: &Arc<CanonRegion>,
-        outputs: &OutputSet,
-        candidates: &[u32],
-        how: ExecutableOptions,
-    ) -> Result<Executable> {
+    /// Compiles a region.
+    pub(crate) fn compile(&self, region: &Arc<CanonRegion>, spec: &CompileSpec) -> Result<Executable> {
         let point = FaultPoint::Compile { ops: region.graph().nodes().len() };
         let scratch = self.fault_or_scratch(Stage::Compile, point, Some(region.graph()))?;
-        let (outputs, aliases) = aliases(region, outputs, candidates);
+        let (outputs, aliases) = spec.aliases(region);
         let (loaded, bytes, memory) = match &self.kind {
             DeviceKind::Pjrt(device) => {
-                let compiled = device.compile(region, &outputs, &aliases, &how)?;
+                let compiled = device.compile(region, &outputs, &aliases, spec)?;
                 (Loaded::Pjrt(compiled.executable), compiled.bytes, compiled.memory)
             }
             DeviceKind::Reference(_) => (Loaded::Reference, region.bytes().len() as u64, None),
@@ -469,24 +428,22 @@ impl Device {
             Some(scratch) => Some(memory.unwrap_or_default().with_scratch(scratch)),
             None => memory,
         };
-        Ok(self.executable(region, (loaded, bytes, memory), (outputs, &aliases), how))
+        Ok(self.executable(region, (loaded, bytes, memory), (outputs, &aliases), spec))
     }
 
-    /// Loads a serialized executable of the same region, outputs, candidates and options.
+    /// Loads a serialized executable that was compiled for the same region and request.
     pub(crate) fn load(
         &self,
         region: &Arc<CanonRegion>,
-        outputs: &OutputSet,
-        candidates: &[u32],
-        how: ExecutableOptions,
+        spec: &CompileSpec,
         record: &Record,
     ) -> Result<Executable> {
-        let (outputs, aliases) = aliases(region, outputs, candidates);
+        let (outputs, aliases) = spec.aliases(region);
         let DeviceKind::Pjrt(device) = &self.kind else {
             return Err(DeviceError::new(Stage::Compile, "the reference device loads nothing"));
         };
         let Compiled { executable, bytes, memory } = device.load(region, &outputs, record)?;
-        Ok(self.executable(region, (Loaded::Pjrt(executable), bytes, memory), (outputs, &aliases), how))
+        Ok(self.executable(region, (Loaded::Pjrt(executable), bytes, memory), (outputs, &aliases), spec))
     }
 
     fn executable(
@@ -494,9 +451,10 @@ impl Device {
         region: &Arc<CanonRegion>,
         (loaded, bytes, memory): (Loaded, u64, Option<MemoryPlan>),
         (outputs, aliases): (Vec<u32>, &Aliases),
-        how: ExecutableOptions,
+        spec: &CompileSpec,
     ) -> Executable {
-        let reusable = match loaded {
+        let is_plugins = matches!(loaded, Loaded::Pjrt(_));
+        let reusable: Vec<(i64, u32)> = match loaded {
             // The arguments are the parameters without the lifted ones, in order.
             Loaded::Pjrt(_) => {
                 let place = |param: u32| {
@@ -506,19 +464,18 @@ impl Device {
             }
             Loaded::Reference => Vec::new(),
         };
-        let ExecutableOptions { fixed, quick } = how;
-        let is_final = quick || !fixed.is_empty() || self.numerics() == Numerics::Exact;
-        let fixable = match loaded {
-            Loaded::Pjrt(_) if !is_final => lower::fixable(region),
-            _ => Vec::new(),
-        };
-        let scalar_profile = (!fixable.is_empty()).then(|| ScalarProfile::new(fixable));
-        // The executable with constants gets the same donations as the general one.
-        let donation_profile = match loaded {
-            Loaded::Pjrt(_) if !quick && fixed.is_empty() => {
-                DonationProfile::of(region, &outputs, reusable.iter().map(|&(_, param)| param))
+        let variants = match spec.tier {
+            Tier::Baseline => VariantSet::baseline(),
+            Tier::Optimized => {
+                // The executable with constants gets the same donations as the general one.
+                let is_general = is_plugins && spec.constants.is_empty();
+                let specializable = match is_general && self.numerics() != Numerics::Exact {
+                    true => lower::fixable(region),
+                    false => Vec::new(),
+                };
+                let reused = reusable.iter().map(|&(_, param)| param);
+                VariantSet::optimized(region, &outputs, reused, is_general, specializable)
             }
-            _ => None,
         };
         let is_code_here = self.has_code_here();
         Executable {
@@ -529,11 +486,8 @@ impl Device {
             reusable,
             pack: ScalarPack::of(self.target(), region, self.numerics()),
             packed: ScalarArgs::new(),
-            fixed,
-            scalar_profile: scalar_profile.map(Box::new),
-            unused_outputs: (!quick).then(UnusedOutputs::new),
-            donation_profile,
-            baseline: quick.then(BaselineExecutable::new),
+            constants: spec.constants.clone(),
+            variants,
             bytes,
             memory,
             trial: Equivalence::new(),
@@ -682,14 +636,6 @@ impl Device {
     }
 }
 
-/// The results that an executable for `outputs` returns, in order, and the candidates that each may
-/// alias.
-pub(crate) fn aliases(region: &CanonRegion, outputs: &OutputSet, candidates: &[u32]) -> (Vec<u32>, Aliases) {
-    let outputs: Vec<u32> = outputs.iter().collect();
-    let aliases = Aliases::pair(region, &outputs, candidates);
-    (outputs, aliases)
-}
-
 /// Fingerprint of the description by [`Compiler::describe`] and of our own formats.
 pub(crate) fn fingerprint(description: &[u8]) -> EnvFingerprint {
     let mut all = Vec::from([canon::FORMAT]);
@@ -711,30 +657,23 @@ impl Executable {
     }
 
     /// Lifted scalars that are compiled in.
-    pub(crate) fn fixed(&self) -> &SpecializedScalars {
-        &self.fixed
+    pub(crate) fn constants(&self) -> &SpecializedScalars {
+        &self.constants
     }
 
-    /// The scalar profile, if constants may pay.
-    pub(crate) fn scalar_profile(&self) -> Option<&ScalarProfile> {
-        self.scalar_profile.as_deref()
+    /// The policies that propose other executables of the region.
+    #[inline]
+    pub(crate) fn variants(&self) -> &VariantSet {
+        &self.variants
     }
 
-    /// The counter of unneeded results, if it may be replaced.
-    pub(crate) fn unused_outputs(&self) -> Option<&UnusedOutputs> {
-        self.unused_outputs.as_ref()
-    }
-
-    /// The counter of missed donations, if more may be donated.
-    pub(crate) fn donation_profile(&self) -> Option<&DonationProfile> {
-        self.donation_profile.as_ref()
-    }
-
-    /// Whether it is a baseline executable whose replacement nobody has requested. Whoever gets
-    /// `true` has to request it.
-    pub(crate) fn is_to_be_replaced(&self) -> bool {
-        let Some(BaselineExecutable(taken)) = &self.baseline else { return false };
-        !taken.swap(true, Ordering::Relaxed)
+    /// The request for an optimized executable with the same results, which may reuse `donated`
+    /// besides what this one reuses.
+    pub(crate) fn spec_with(&self, mut donated: Vec<u32>) -> CompileSpec {
+        donated.extend(self.reusable.iter().map(|&(_, param)| param));
+        donated.sort_unstable();
+        donated.dedup();
+        CompileSpec { outputs: self.outputs.iter().copied().collect(), donated, ..CompileSpec::default() }
     }
 
     /// The memory that an execution needs, if the plugin reports it.

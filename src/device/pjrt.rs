@@ -14,7 +14,7 @@ use super::compiler::{Compiler, Machine};
 use super::memory::{LiveMemory, MemoryPlan};
 use super::probe;
 use super::scalar_args::ScalarBuffer;
-use super::{Buffer, DeviceError, Done, ExecutableOptions, Executed, PerReplica, Result};
+use super::{Buffer, CompileSpec, DeviceError, Done, Executed, PerReplica, Result};
 use crate::error::Stage;
 use crate::pjrt::{self, Client, CompileOptions};
 
@@ -120,15 +120,15 @@ impl PjrtDevice {
         region: &CanonRegion,
         outputs: &[u32],
         aliases: &Aliases,
-        how: &ExecutableOptions,
+        spec: &CompileSpec,
     ) -> Result<Compiled> {
-        let module = self.compiler.module(region, outputs, aliases, how)?;
+        let module = self.compiler.module(region, outputs, aliases, &spec.constants)?;
         self.allow_handlers(region).map_err(|error| DeviceError::pjrt(Stage::Compile, &error))?;
         let executable = self
             .client()
             .compile_as(
                 module.text().as_bytes(),
-                &self.compiler.options(region, how.quick),
+                &self.compiler.options(region, spec.tier),
                 self.compiler.parameters(region),
             )
             .map_err(|error| DeviceError::pjrt(Stage::Compile, &error))?;

@@ -11,8 +11,9 @@ use fuseline_fusion::{Bytes, StreamId};
 use fuseline_record::mode::{mode_code, mode_of};
 use fuseline_sync::atomic::{AtomicU32, Ordering};
 use fuseline_sync::fork::is_forked;
+use fuseline_sync::oneshot;
 use fuseline_sync::schedule::{CompilePool, Pool, Priority, Stuck, Watchdog, Work};
-use fuseline_sync::{Condvar, Mutex, Rank, WeakSet};
+use fuseline_sync::{Mutex, Rank, WeakSet};
 
 use crate::aot::ManifestWriter;
 use crate::capture::Captures;
@@ -326,18 +327,10 @@ impl EngineShared {
         deadline: Instant,
         call: impl FnOnce(HandOver<R>) + Send + 'static,
     ) -> Option<R> {
-        let slot = Arc::new((Mutex::new(Rank::CallSlot, None), Condvar::new()));
-        let filled = slot.clone();
-        let hand_over: HandOver<R> = Box::new(move |result| {
-            *filled.0.lock() = Some(result);
-            filled.1.notify_all();
-        });
+        let (sender, result) = oneshot::channel();
+        let hand_over: HandOver<R> = Box::new(move |value| sender.send(value));
         self.plugin_calls.push_elastic(Box::new(move || call(hand_over)), MAX_PLUGIN_CALLS);
-        let mut result = slot.0.lock();
-        while result.is_none() && Instant::now() < deadline {
-            result = slot.1.wait_until(result, deadline);
-        }
-        result.take()
+        result.recv(Some(deadline)).ok()
     }
 
     /// Reports that an object of the plugin was not released in time.

@@ -19,18 +19,13 @@
 //!   when a compile ends. So may the last digits of numbers, as far as `Numerics::Fast` allows.
 //!   With `Numerics::Exact`, and where regions are compared, there are no baseline executables.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use fuseline_cache::Hit;
 use fuseline_fusion::op::Fusibility;
 use fuseline_fusion::{Graph, OpCode, Ref};
 
-use super::interpreter_tier::compile_time;
-use super::job::Job;
-use crate::device::Executable;
+use super::cost::compile_time;
 use crate::engine::EngineShared;
-use crate::stream::StreamShared;
 
 /// Minimum compile time for which a baseline compile pays. It saves about 0.4 of that time.
 const LONG: Duration = Duration::from_millis(50);
@@ -68,20 +63,4 @@ fn slower(graph: &Graph) -> Option<Duration> {
         elements = elements.saturating_add(most.unwrap_or(0));
     }
     u32::try_from(elements).ok().map(|elements| SLOWER * elements)
-}
-
-impl Job {
-    /// Replaces a baseline executable that is used again.
-    pub(super) fn replace_baseline(&self, hit: &Hit<Executable>, stream: &Arc<StreamShared>) {
-        if stream.engine().config().is_cache_only() || !hit.artifact.is_to_be_replaced() {
-            return;
-        }
-        // An input that this execution keeps may die in others: it died in the execution that the
-        // baseline executable was compiled for.
-        let mut dying = self.dying();
-        dying.extend(hit.artifact.reusable().iter().map(|&(_, param)| param));
-        dying.sort_unstable();
-        dying.dedup();
-        self.replace(hit.artifact.clone(), dying, stream);
-    }
 }

@@ -16,25 +16,18 @@
 //!
 //! [`Rounding`]: fuseline_fusion::op::Rounding
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
 use fuseline_fusion::canon::RegionKey;
 use fuseline_fusion::graph::Node;
 use fuseline_fusion::op::{Effect, Fusibility, Signature};
-use fuseline_fusion::region::Boundary;
 use fuseline_fusion::{DTypeClass, Graph, Literal, Ref, TensorType};
-use fuseline_interp::{self as interp, SumOrder};
+use fuseline_interp::{self as interp, Arithmetic};
 use fuseline_sync::{Mutex, Rank};
 
 use super::bounded_map::BoundedFifoMap;
-use super::interpreter_tier::failed;
-use super::job::Job;
-use crate::device::{Buffer, DeviceError};
 use crate::limits::MAX_HOST_EVAL_RESULTS;
-use crate::stream::StreamShared;
-use crate::value::{Outcome, Producer};
 
 /// Maximum number of elements of such a result. Programs decide by one number or a few.
 const MAX_ELEMENTS: usize = 64;
@@ -44,7 +37,7 @@ const MAX_ELEMENTS: usize = 64;
 const LONGEST: Duration = Duration::from_micros(50);
 
 /// The ops that make one result of a region.
-struct BackwardSlice {
+pub(super) struct BackwardSlice {
     graph: Graph,
     /// The parameters of the region that correspond to those of the graph. They are lifted.
     params: Vec<u32>,
@@ -65,7 +58,7 @@ impl HostEval {
     }
 
     /// The ops that make a result, if the host can evaluate them.
-    fn cone(
+    pub(super) fn slice(
         &self,
         key: RegionKey,
         graph: &Graph,
@@ -75,53 +68,9 @@ impl HostEval {
         if let Some(known) = self.0.lock().get_mut(&(key, result)) {
             return known.clone();
         }
-        let cone = BackwardSlice::of(graph, lifted, result).map(Arc::new);
-        self.0.lock().insert((key, result), cone.clone());
-        cone
-    }
-}
-
-impl Job {
-    /// Computes the values that are being read, where the host can.
-    pub(super) fn answer(&mut self, stream: &StreamShared) {
-        let engine = stream.engine();
-        let host_eval = engine.host_eval().filter(|_| self.boundary == Boundary::HostRead && self.is_fused());
-        let Some(host_eval) =
-            host_eval.filter(|_| self.effect == Effect::Pure && engine.device().replicas() == 1)
-        else {
-            return;
-        };
-        for (result, promise) in std::mem::take(&mut self.outputs) {
-            let buffer = promise.holder().is_read().then(|| self.host_eval(result, host_eval, stream));
-            match buffer.flatten() {
-                Some(buffer) => {
-                    self.has_answered = true;
-                    engine.counters().host_evaluated.add(1);
-                    let maker = Some(Producer { region: self.info.clone(), result });
-                    drop(promise.resolve(Outcome::Data { buffer, maker }));
-                }
-                None => self.outputs.push((result, promise)),
-            }
-        }
-    }
-
-    fn host_eval(&self, result: u32, host_eval: &HostEval, stream: &StreamShared) -> Option<Buffer> {
-        let canon = &self.info.canon;
-        let cone = host_eval.cone(self.info.reference.key, canon.graph(), canon.lifted(), result)?;
-        let device = stream.engine().device();
-        let arithmetic = device.target().arithmetic(SumOrder::AnyOrder);
-        let operand = |&at: &u32| match self.inputs.get(at as usize)?.value.cell().outcome().get() {
-            Some(Outcome::Scalar(scalar)) => Some(Arc::new(scalar.to_literal())),
-            _ => None,
-        };
-        let operands = cone.params.iter().map(operand).collect::<Option<Vec<_>>>()?;
-        let run = || -> Result<Buffer, DeviceError> {
-            let made: Vec<Arc<Literal>> = interp::run_for(&cone.graph, &operands, &[cone.result], arithmetic)
-                .map_err(|error| failed(error.to_string()))?;
-            let data = made.first().ok_or_else(|| failed("bug: a cone makes nothing"))?;
-            device.upload(data.ty(), data.bytes())
-        };
-        catch_unwind(AssertUnwindSafe(run)).ok()?.ok()
+        let slice = BackwardSlice::of(graph, lifted, result).map(Arc::new);
+        self.0.lock().insert((key, result), slice.clone());
+        slice
     }
 }
 
@@ -145,6 +94,22 @@ fn is_exact_op(signature: &Signature) -> bool {
 }
 
 impl BackwardSlice {
+    /// The parameters of the region that it reads, in the order of its operands.
+    pub(super) fn params(&self) -> &[u32] {
+        &self.params
+    }
+
+    /// Computes the result. The error is a description.
+    pub(super) fn run(
+        &self,
+        operands: &[Arc<Literal>],
+        arithmetic: Arithmetic,
+    ) -> Result<Arc<Literal>, String> {
+        let results = interp::run_for(&self.graph, operands, &[self.result], arithmetic)
+            .map_err(|error| error.to_string())?;
+        results.into_iter().next().ok_or_else(|| "bug: the slice has no result".to_owned())
+    }
+
     fn of(graph: &Graph, lifted: &[bool], result: u32) -> Option<BackwardSlice> {
         let wanted = Ref::Result(result);
         if graph.type_of(wanted)?.elems().get() > MAX_ELEMENTS {
@@ -180,8 +145,8 @@ impl BackwardSlice {
         params.dedup();
         let nodes =
             graph.nodes()[..=last].iter().zip(&is_in).filter(|&(_, &is_in)| is_in).map(|(node, _)| node);
-        let cone = BackwardSlice::cut(graph, nodes, params, wanted)?;
-        interp::estimate(&cone.graph).is_some_and(|takes| takes <= LONGEST).then_some(cone)
+        let slice = BackwardSlice::cut(graph, nodes, params, wanted)?;
+        interp::estimate(&slice.graph).is_some_and(|takes| takes <= LONGEST).then_some(slice)
     }
 
     /// Copies these ops into a graph of their own.

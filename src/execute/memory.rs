@@ -26,55 +26,23 @@
 
 use std::sync::Arc;
 
-use fuseline_cache::{Hit, Key};
 use fuseline_fusion::Bytes;
-use fuseline_fusion::op::Effect;
-use fuseline_sync::{Condvar, Mutex, Rank};
+use fuseline_sync::oneshot;
 
-use super::job::{Job, Progress};
-use super::{EngineRegion, is_driving};
-use crate::device::{Cause, DeviceError, Executable, after};
+use super::is_driving;
+use crate::device::{DeviceError, after};
 use crate::engine::EngineShared;
 use crate::error::{RegionRef, Stage, bug};
 use crate::event::{Event, Remedy};
-use crate::stream::StreamShared;
 use crate::value::{Outcome, ValueCell};
 
 /// The result of a copy to the host.
 type Copied = Result<Vec<u8>, DeviceError>;
 
-/// Signals when everything that was in flight when memory ran out has ended.
-pub(super) struct MemoryWaiter {
-    state: Mutex<bool>,
-    ended: Condvar,
-}
-
-impl MemoryWaiter {
-    fn new() -> Arc<MemoryWaiter> {
-        Arc::new(MemoryWaiter { state: Mutex::new(Rank::MemoryWaiter, false), ended: Condvar::new() })
-    }
-
-    fn end(&self) {
-        *self.state.lock() = true;
-        self.ended.notify_all();
-    }
-
-    pub(super) fn has_ended(&self) -> bool {
-        *self.state.lock()
-    }
-
-    fn wait(&self) {
-        let mut state = self.state.lock();
-        while !*state {
-            state = self.ended.wait(state);
-        }
-    }
-}
-
 impl EngineShared {
     /// Drops the unused executables, and calls `then` when everything now in flight has ended: on
     /// any thread, possibly before this returns.
-    fn free_memory(&self, then: impl FnOnce() + Send + 'static) -> Remedy {
+    pub(super) fn free_memory(&self, then: impl FnOnce() + Send + 'static) -> Remedy {
         let evicted = self.cache().drop_unused();
         self.report_evicted(&evicted);
         let bytes = evicted.iter().fold(Bytes(0), |sum, entry| sum.saturating_add(Bytes(entry.bytes)));
@@ -89,28 +57,24 @@ impl EngineShared {
         Remedy::Freed { executables: evicted.len(), bytes, in_flight }
     }
 
-    fn report_out_of_memory(&self, region: Option<RegionRef>, stage: Stage, asked: Bytes, remedy: Remedy) {
-        self.emit(|| Event::OutOfMemory { region, stage, asked, remedy });
-    }
-
-    /// Counts and reports that a region runs in parts.
-    pub(super) fn report_parts(
+    pub(super) fn report_out_of_memory(
         &self,
-        region: RegionRef,
-        parts: &[EngineRegion],
-        why: impl FnOnce() -> String,
+        region: Option<RegionRef>,
+        stage: Stage,
+        asked: Bytes,
+        remedy: Remedy,
     ) {
-        self.counters().partitioned.add(1);
-        self.emit(|| Event::InParts {
-            region,
-            parts: parts.iter().map(|part| part.sites.len()).collect(),
-            why: why(),
-        });
+        self.emit(|| Event::OutOfMemory { region, stage, asked, remedy });
     }
 
     /// Reports an out-of-memory error without a remedy and returns it with details. `asked` is the
     /// size of what could not be allocated.
-    fn without_remedy(&self, region: Option<RegionRef>, error: &DeviceError, asked: Bytes) -> DeviceError {
+    pub(super) fn without_remedy(
+        &self,
+        region: Option<RegionRef>,
+        error: &DeviceError,
+        asked: Bytes,
+    ) -> DeviceError {
         self.report_out_of_memory(region, error.stage, asked, Remedy::None);
         let (values, held) = self.device().live().read();
         let cached = Bytes(self.cache().stats().bytes);
@@ -136,12 +100,12 @@ impl EngineShared {
             other => return other,
         };
         self.counters().out_of_memory.add(1);
-        let room = MemoryWaiter::new();
-        let ended = room.clone();
-        let remedy = self.free_memory(move || ended.end());
+        let (ended, room) = oneshot::channel();
+        let remedy = self.free_memory(move || ended.send(()));
         self.report_out_of_memory(None, error.stage, asked, remedy);
         if !is_driving() {
-            room.wait();
+            // Closed, if what was in flight was abandoned: then nothing is left to wait for.
+            let _ = room.recv(None);
         }
         attempt().map_err(|error| self.finally(error, asked))
     }
@@ -221,86 +185,16 @@ impl EngineShared {
     }
 }
 
-impl Job {
-    /// Handles a region that could not be compiled or executed for lack of memory. With `hit` it
-    /// was executed. Its inputs have data.
-    pub(super) fn out_of_memory(
-        mut self: Box<Self>,
-        error: &DeviceError,
-        hit: Option<Hit<Executable>>,
-        stream: &Arc<StreamShared>,
-    ) -> Progress {
-        let engine = stream.engine();
-        let (region, asked) = (self.info.reference, self.output_bytes);
-        engine.counters().out_of_memory.add(1);
-        // MEMORY-1: an op with an effect may have been partly executed.
-        let may_repeat = self.effect == Effect::Pure || error.stage == Stage::Compile;
-        if may_repeat && std::mem::take(&mut self.may_free) {
-            let room = MemoryWaiter::new();
-            let (ended, owner) = (room.clone(), Arc::downgrade(stream));
-            let remedy = engine.free_memory(move || {
-                ended.end();
-                if let Some(stream) = owner.upgrade() {
-                    StreamShared::notify_from_outside(stream);
-                }
-            });
-            engine.report_out_of_memory(Some(region), error.stage, asked, remedy);
-            return self.short_of_room(room, hit);
-        }
-        if self.ops() == 1 {
-            let error = engine.without_remedy(Some(region), error, asked);
-            return self.fail_or_pass_on(&error, stream);
-        }
-        engine.report_out_of_memory(Some(region), error.stage, asked, Remedy::Parts);
-        if let Some(hit) = hit {
-            let key = Key::new(*region.key.as_bytes());
-            let known = Arc::new(error.clone());
-            let _ = engine.cache().discard(&key, self.info.canon.bytes(), &hit.artifact, known);
-        }
-        self.in_parts(error, stream)
-    }
-
-    /// Handles an execution that ran out of memory and has taken inputs away, so nothing can be
-    /// tried.
-    pub(super) fn out_of_memory_for_good(self, error: &DeviceError, stream: &StreamShared) -> Progress {
-        let engine = stream.engine();
-        engine.counters().out_of_memory.add(1);
-        let error = engine.without_remedy(Some(self.info.reference), error, self.output_bytes);
-        self.fail(&error, stream)
-    }
-
-    /// Runs the region, which has several ops, in parts that need less memory at once: its units if
-    /// it was merged, or else two halves.
-    pub(super) fn in_parts(self, why: &DeviceError, stream: &StreamShared) -> Progress {
-        debug_assert!(self.ops() > 1, "bug: {} has no parts", self.info.reference);
-        let engine = stream.engine();
-        let region = self.info.reference;
-        let parts = match self.is_joined() {
-            true => self.into_region().into_units(),
-            false => match self.into_region().halve() {
-                Ok(halves) => Vec::from(halves),
-                // Not reached: the region has several ops, so it has halves.
-                Err(region) => region.split(),
-            },
-        };
-        engine.report_parts(region, &parts, || why.message.clone());
-        let whole = match why.cause {
-            Cause::Oversized(whole) => Some(whole),
-            _ => None,
-        };
-        Progress::Parts(parts, whole)
-    }
-}
-
 #[cfg(all(test, not(loom), not(shuttle)))]
 mod tests {
     use std::sync::mpsc;
 
     use fuseline_fusion::TensorType;
     use fuseline_sync::atomic::{AtomicU32, Ordering};
+    use fuseline_sync::{Mutex, Rank};
 
     use super::*;
-    use crate::device::{Device, Fault, FaultPoint, Later};
+    use crate::device::{Cause, Device, Fault, FaultPoint, Later};
     use crate::engine::Engine;
     use crate::{DType, EngineConfig};
 

@@ -29,29 +29,23 @@ mod activity;
 mod baseline;
 mod bounded_map;
 mod compile;
-mod compile_or_load;
-mod completion;
+mod cost;
 mod deferred_free;
 mod diagnostics;
-mod differential_check;
-mod extend_donation;
 mod host_eval;
 mod in_flight;
 mod interpreter_tier;
 mod job;
-mod launch;
 mod memory;
 mod miss_history;
 mod padded_regions;
 mod panic_guarded_rule;
 mod precompile;
-mod prune_outputs;
-mod quarantine;
 mod recompile_storm;
-mod scalar_specialization;
 mod shape_split;
 #[cfg(feature = "stages")]
 pub mod stages;
+mod tier;
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -59,7 +53,7 @@ use std::sync::Arc;
 
 use fuseline_fusion::op::Effect;
 use fuseline_fusion::region::{Boundary, Mode, Region, RegionBuilder};
-use fuseline_fusion::{Bytes, RegionSeq, Site, ValueId};
+use fuseline_fusion::{RegionSeq, Site, ValueId};
 use fuseline_record::entry::{Fence, FenceOutcome, FencePromise, TraceEnd};
 use fuseline_record::template::StreamPosition;
 
@@ -80,8 +74,7 @@ use crate::record::{Entry, ReplayTrace, TraceEntry};
 use crate::stream::StreamShared;
 use crate::value::ValuePromise;
 use diagnostics::Diagnostics;
-use job::Job;
-use quarantine::QuarantineScope;
+use job::{Job, Parts, Progress};
 
 /// A region whose results are promises of this engine.
 pub(crate) type EngineRegion = Region<ValuePromise>;
@@ -384,14 +377,9 @@ impl Driver {
 
     /// Puts the parts of a region at the front of the queue, in order. Each part gets its own
     /// number.
-    fn put_in_front(
-        &mut self,
-        parts: Vec<EngineRegion>,
-        part_of: Option<Bytes>,
-        quarantine: &QuarantineScope,
-        stream: &StreamShared,
-    ) {
-        for region in parts.into_iter().rev() {
+    fn put_in_front(&mut self, parts: Parts, stream: &StreamShared) {
+        let Parts { regions, part_of, quarantine } = parts;
+        for region in regions.into_iter().rev() {
             if let Some(mut job) = Job::new(region, None, next(&mut self.seq), stream) {
                 job.part_of = part_of;
                 job.quarantine = quarantine.clone();
@@ -423,17 +411,12 @@ impl Driver {
                     return Launched::Blocked;
                 }
                 Work::Job(job) => match job.advance(stream) {
-                    job::Progress::Done => {}
-                    job::Progress::Blocked(job) => {
+                    Progress::Done => {}
+                    Progress::Blocked(job) => {
                         self.queue.push_front(Work::Job(job));
                         return Launched::Blocked;
                     }
-                    job::Progress::Parts(regions, part_of) => {
-                        self.put_in_front(regions, part_of, &QuarantineScope::None, stream);
-                    }
-                    job::Progress::Quarantined(regions, quarantine) => {
-                        self.put_in_front(regions, None, &quarantine, stream);
-                    }
+                    Progress::Parts(parts) => self.put_in_front(parts, stream),
                 },
             }
         }

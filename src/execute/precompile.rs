@@ -11,18 +11,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fuseline_cache::{OutputSet, SealedKind};
+use fuseline_cache::SealedKind;
 use fuseline_fusion::RegionSeq;
 use fuseline_sync::schedule::{Refused, Work};
 
-use super::compile::{Compile, MemoryFallback, guarded};
-use super::compile_or_load::{ObtainedExecutable, Source};
-use super::completion::Landing;
-use super::job::Job;
-use crate::device::aliases;
+use super::compile::{Compile, Landing, MemoryFallback, ObtainedExecutable, Source, guarded};
+use crate::device::Tier;
 use crate::engine::EngineShared;
 use crate::error::RegionRef;
-use crate::store::{CompileSpec, Recipe};
+use crate::store::{Recipe, encode};
 use crate::stream::StreamShared;
 use crate::value::RegionInfo;
 
@@ -40,21 +37,7 @@ impl Compile {
     /// if it was compiled.
     pub(super) fn note(&self, info: &RegionInfo, engine: &EngineShared, took: Option<Duration>) {
         let Some(recorder) = engine.recorder() else { return };
-        let how = self.how.optimized();
-        let (outputs, aliases) = aliases(&info.canon, &self.outputs, &self.dying);
-        let wanted = CompileSpec { canon: &info.canon, outputs: &outputs, aliases: &aliases, how: &how };
-        recorder.note(info, &wanted.encode(), took);
-    }
-}
-
-impl Job {
-    /// Writes the region, which runs by other means now, to the manifest, with the results that
-    /// were requested. `outputs` is `None` if no manifest is recorded.
-    pub(super) fn note_asked(&self, outputs: Option<OutputSet>, stream: &StreamShared) {
-        let Some(outputs) = outputs else { return };
-        // On this thread: the program may end as soon as it has the results, which would stop other
-        // threads.
-        self.compile_of(outputs).note(&self.info, stream.engine(), None);
+        recorder.note(info, &encode(&info.canon, &self.spec.in_tier(Tier::Optimized)), took);
     }
 }
 
@@ -92,13 +75,9 @@ fn make(recipe: &Recipe, stream: &Arc<StreamShared>) -> Result<Ahead, String> {
         ops: canon.graph().nodes().len(),
     };
     let info = Arc::new(RegionInfo::new(reference, canon, Arc::default()));
-    let compile = Compile {
-        outputs: recipe.outputs.clone(),
-        dying: recipe.dying.clone(),
-        how: recipe.how.clone(),
-        otherwise: MemoryFallback::Parts(None),
-    };
-    let asked = compile.ask(&compile.how, &info, store).ok_or("it is not known which environment this is")?;
+    let compile = Compile { spec: recipe.spec.clone(), otherwise: MemoryFallback::Parts(None) };
+    let asked =
+        compile.ask(compile.spec.tier, &info, store).ok_or("it is not known which environment this is")?;
     match store.load(&asked).map(|record| record.kind) {
         Some(SealedKind::Artifact) => return Ok(Ahead::Present),
         // Whoever asks ahead of time wants no note that the entry is not worth loading.

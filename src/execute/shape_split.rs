@@ -15,7 +15,7 @@
 
 use fuseline_fusion::Graph;
 
-use super::interpreter_tier::compile_time_of;
+use super::cost::compile_time_of;
 
 /// Minimum number of consecutive unchanged ops that become a region: a launch takes as long as
 /// about ten small ops.

@@ -13,8 +13,8 @@ use fuseline_fusion::op::Effect;
 use fuseline_fusion::region::{Boundary, Operands, RegionBuilder, Results, TraceOp};
 use fuseline_fusion::{RegionSeq, Signature, Site};
 
-use super::job::Job;
-use super::{Driver, EngineRegion, launch};
+use super::job::{BoundArguments, Job};
+use super::{Driver, EngineRegion};
 use crate::device::{self, Executable};
 use crate::engine::Engine;
 use crate::error::Result;
@@ -53,7 +53,7 @@ pub struct Work {
 }
 
 /// The arguments of an execution.
-pub struct BoundRegion<'a>(launch::BoundArguments<'a>);
+pub struct BoundRegion<'a>(BoundArguments<'a>);
 
 /// A started execution.
 pub struct Executed {
@@ -198,7 +198,7 @@ impl BenchDriver {
     /// When it fails.
     #[must_use]
     pub fn execute(&self, work: &Work, bound: BoundRegion<'_>) -> Executed {
-        let launch::BoundArguments { args, scalars, kept } = bound.0;
+        let BoundArguments { args, scalars, kept } = bound.0;
         let device = self.shared().engine().device();
         let executed = device.execute(work.executable(), &args, scalars.into_iter(), &kept);
         Executed { executed: executed.expect("it runs"), kept }

@@ -142,12 +142,12 @@ fn differs(was: &Recipe, is: &Recipe) -> String {
     let list = |numbers: Vec<u32>| format!("{numbers:?}");
     let mut words = Vec::new();
     let rows = [
-        ("returning results", was.outputs.iter().collect(), is.outputs.iter().collect()),
-        ("reusing the memory of inputs", was.dying.clone(), is.dying.clone()),
+        ("returning results", was.spec.outputs.iter().collect(), is.spec.outputs.iter().collect()),
+        ("reusing the memory of inputs", was.spec.donated.clone(), is.spec.donated.clone()),
         (
             "with constants for inputs",
-            was.how.fixed.iter().map(|fixed| fixed.0).collect(),
-            is.how.fixed.iter().map(|fixed| fixed.0).collect(),
+            was.spec.constants.iter().map(|fixed| fixed.0).collect(),
+            is.spec.constants.iter().map(|fixed| fixed.0).collect(),
         ),
     ];
     for (what, was, is) in rows {

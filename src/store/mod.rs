@@ -19,10 +19,10 @@
 //! - STORE-3: an entry that takes longer to load than to compile is dropped and not made again in
 //!   that environment.
 
-mod compile_spec;
 mod config;
 mod environment;
 mod miss_explanation;
+mod recipe;
 mod shared;
 
 use std::sync::{Arc, OnceLock};
@@ -32,19 +32,18 @@ use fuseline_cache::disk::{CRASHED, DiskCache, DiskEvent, JoinOutcome, Mark, Qua
 use fuseline_cache::{Fingerprint, Key, Name, Record, Request, SealedKind};
 use fuseline_fusion::canon::{CanonRegion, RegionKey};
 use fuseline_fusion::encode::Writer;
-use fuseline_fusion::lower::Aliases;
 use fuseline_sync::{Condvar, Mutex, Rank};
 
-pub(crate) use self::compile_spec::Recipe;
 pub use self::config::DiskCacheConfig;
 #[cfg(feature = "shared-cache")]
 pub(crate) use self::config::shared_of_variables;
 pub(crate) use self::environment::Environment;
+pub(crate) use self::recipe::Recipe;
 pub(crate) use self::shared::Fetching;
 use self::shared::Shared;
 
 use crate::config::EngineConfig;
-use crate::device::{Compiler, ExecutableOptions};
+use crate::device::{CompileSpec, Compiler, Tier};
 use crate::event::{Event, Events};
 use crate::pjrt::named_files::NamedFiles;
 use crate::pjrt::{ClientOptions, CrashNote, Flag, Plugin, Value};
@@ -145,38 +144,28 @@ impl QuarantineKey {
     }
 }
 
-/// Everything that a compile of a region depends on, except for the environment.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct CompileSpec<'a> {
-    pub(crate) canon: &'a CanonRegion,
-    pub(crate) outputs: &'a [u32],
-    pub(crate) aliases: &'a Aliases,
-    pub(crate) how: &'a ExecutableOptions,
-}
-
-impl CompileSpec<'_> {
-    /// An injective encoding, which [`Recipe::decode`] reads.
-    pub(crate) fn encode(&self) -> Vec<u8> {
-        let mut out = Writer::with_capacity(self.canon.bytes().len() + 64);
-        out.byte(REQUEST);
-        out.bytes(self.canon.bytes());
-        out.len(self.outputs.len());
-        self.outputs.iter().for_each(|&output| out.uint(u64::from(output)));
-        let pairs = self.aliases.pairs();
-        out.len(pairs.len());
-        for &(param, position) in pairs {
-            out.uint(u64::from(param));
-            out.uint(u64::from(position));
-        }
-        out.len(self.how.fixed.len());
-        for (param, scalar) in &self.how.fixed {
-            out.uint(u64::from(*param));
-            out.bytes(scalar.dtype().to_string().as_bytes());
-            out.uint(scalar.bits());
-        }
-        out.byte(u8::from(self.how.quick));
-        out.into_vec()
+/// An injective encoding of a region and what it is compiled for. [`Recipe::decode`] reads it.
+pub(crate) fn encode(canon: &CanonRegion, spec: &CompileSpec) -> Vec<u8> {
+    let (outputs, aliases) = spec.aliases(canon);
+    let mut out = Writer::with_capacity(canon.bytes().len() + 64);
+    out.byte(REQUEST);
+    out.bytes(canon.bytes());
+    out.len(outputs.len());
+    outputs.iter().for_each(|&output| out.uint(u64::from(output)));
+    let pairs = aliases.pairs();
+    out.len(pairs.len());
+    for &(param, position) in pairs {
+        out.uint(u64::from(param));
+        out.uint(u64::from(position));
     }
+    out.len(spec.constants.len());
+    for (param, scalar) in &spec.constants {
+        out.uint(u64::from(*param));
+        out.bytes(scalar.dtype().to_string().as_bytes());
+        out.uint(scalar.bits());
+    }
+    out.byte(u8::from(spec.tier == Tier::Baseline));
+    out.into_vec()
 }
 
 impl Store {
@@ -303,10 +292,10 @@ impl Store {
     }
 
     /// The request for an executable. `None` while the environment is unknown.
-    pub(crate) fn ask(&self, key: RegionKey, wanted: &CompileSpec<'_>) -> Option<StoreKey> {
+    pub(crate) fn ask(&self, key: RegionKey, canon: &CanonRegion, spec: &CompileSpec) -> Option<StoreKey> {
         let environment = self.here()?.fingerprint;
         let region = Key::new(*key.as_bytes());
-        let bytes: Arc<[u8]> = wanted.encode().into();
+        let bytes: Arc<[u8]> = encode(canon, spec).into();
         let name = Request { region, environment, bytes: &bytes }.name();
         Some(StoreKey { region, environment, bytes, name })
     }

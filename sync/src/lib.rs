@@ -79,6 +79,7 @@ pub mod lock_rank;
 #[cfg(loom)]
 mod loom_impl;
 pub mod once;
+pub mod oneshot;
 pub mod schedule;
 #[cfg(shuttle)]
 mod shuttle_impl;

@@ -90,14 +90,10 @@ ranks! {
         Reading = "what is known of a check",
         Verdict = "what checks come to",
         Activity = "the activity of a stream",
-        CompileSlot = "the slot of a compile",
         Completion = "the completion of a compile",
         ReadSlot = "the slot of a read",
-        CallSlot = "the slot of a call with a deadline",
-        InterpreterSlot = "the slot of a region that is interpreted",
         Failures = "the latest failures",
         Promises = "the promises of data from outside",
-        MemoryWaiter = "the end of what was in flight",
         ScalarProfile = "the scalar profile of an executable",
         Equivalence = "the equivalence trial of an executable",
         UnusedOutputs = "the unused outputs of an executable",
@@ -114,6 +110,7 @@ ranks! {
         WatchdogThread = "the thread of the watchdog",
         UnderWay = "what is under way to the store",
         Ending = "whether an end has come",
+        Oneshot = "the value of a oneshot channel",
     }
     5: {
         LogRoom = "the room of the log",

@@ -26,8 +26,7 @@ use fuseline_fusion::lower::Numerics;
 use fuseline_fusion::op::{Rounding, rounding_class, tolerance};
 use fuseline_fusion::{DType, Graph, Ref, Signature, TensorType};
 
-use super::job::{Job, Progress};
-use super::launch::BoundArguments;
+use super::{BoundArguments, Job, Progress};
 use crate::device::{Buffer, Device, DeviceError, Executable, Verdict, after};
 use crate::event::Event;
 use crate::stream::StreamShared;
@@ -106,7 +105,7 @@ impl Job {
             }
         }
         engine.emit(|| Event::CheckRunning { region });
-        Err(Progress::Parts(self.into_region().split(), None))
+        Err(self.run_ops())
     }
 
     /// Runs the region as a whole without publishing its results, and starts a comparison with the

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use fuseline_sync::schedule::Refused;
 use fuseline_sync::{Mutex, Rank};
 
-use super::compile::CompileResult;
+use super::CompileResult;
 use crate::device::{Cause, DeviceError};
 use crate::engine::EngineShared;
 use crate::error::Stage;
@@ -18,13 +18,13 @@ use crate::stream::StreamShared;
 use crate::value::RegionInfo;
 
 /// Called when a compile ends.
-pub(super) type OnCompiled = Box<dyn for<'a> FnOnce(CompileResult<'a>, &'a EngineShared) + Send>;
+pub(in crate::execute) type OnCompiled = Box<dyn for<'a> FnOnce(CompileResult<'a>, &'a EngineShared) + Send>;
 
 /// The callback of a compile, until somebody takes it.
-pub(super) struct Landing(Mutex<Option<OnCompiled>>);
+pub(in crate::execute) struct Landing(Mutex<Option<OnCompiled>>);
 
 impl Landing {
-    pub(super) fn new(
+    pub(in crate::execute) fn new(
         land: impl for<'a> FnOnce(CompileResult<'a>, &'a EngineShared) + Send + 'static,
     ) -> Arc<Landing> {
         Arc::new(Landing(Mutex::new(Rank::Completion, Some(Box::new(land)))))
@@ -32,12 +32,12 @@ impl Landing {
 
     /// Takes the callback. The caller has to call it and to count the compile as ended. `None` if
     /// the compile has ended.
-    pub(super) fn take(&self) -> Option<OnCompiled> {
+    pub(in crate::execute) fn take(&self) -> Option<OnCompiled> {
         self.0.lock().take()
     }
 
     /// Returns the function that ends the compile of a region if its thread does not.
-    pub(super) fn refusal(
+    pub(in crate::execute) fn refusal(
         self: &Arc<Self>,
         info: &Arc<RegionInfo>,
         stream: &Arc<StreamShared>,

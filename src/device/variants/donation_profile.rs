@@ -4,7 +4,7 @@
 //! memory becomes that of its results. A program may keep a value then that it drops in later steps
 //! (such as its first state, which somebody else holds too). The executable still serves, but
 //! allocates each time what could have been donated. When that has cost as much as another compile,
-//! an executable is compiled that may take it (the ski rental of [`super::unused_outputs`]).
+//! an executable is compiled that may take it.
 //!
 //! Input: an executable, and which of its inputs die in each execution. Output: additional
 //! parameters to compile for.
@@ -23,6 +23,9 @@ use fuseline_fusion::{Bytes, Ref, TensorType};
 use fuseline_sync::{Mutex, Rank};
 use smallvec::SmallVec;
 
+use super::budget::Budget;
+use super::{Observation, Placement, Policy, Proposal, Reason, Subject};
+
 /// Cost of newly allocated memory for a result in each execution, whatever its size. Source of this
 /// and the following constants: a chain of three ops on XLA's CPU backend with 2 cores, whose state
 /// is also held by somebody else, or not (`cost_of_what_is_not_reused` in
@@ -39,7 +42,7 @@ const SMALL_BYTES_PER_NANO: u64 = 8;
 const LARGE_BYTES_PER_NANO: u64 = 24;
 
 /// The missed donations of an executable.
-pub(crate) struct DonationProfile {
+pub(super) struct DonationProfile {
     /// The types of its results that alias no input.
     fresh: Vec<TensorType>,
     /// Parameters that are not reused and that such a result could alias, ascending.
@@ -47,30 +50,18 @@ pub(crate) struct DonationProfile {
     state: Mutex<DonationState>,
 }
 
-#[derive(Default)]
 struct DonationState {
     /// Which of them have died in all counted executions, ascending.
     dying: SmallVec<[u32; 8]>,
-    executions: u64,
-    /// The number of executions that cost as much as a compile.
-    enough: u64,
+    budget: Budget,
     /// Another executable was requested.
     asked: bool,
-}
-
-/// An executable that is worth compiling.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct ExtendedDonation {
-    /// Parameters that it may reuse, besides those that are reused now.
-    pub(crate) params: Vec<u32>,
-    /// The number of executions in which they died.
-    pub(crate) executions: u64,
 }
 
 impl DonationProfile {
     /// For an executable that returns `outputs` and reuses `reused`. `None` if nothing more can be
     /// donated.
-    pub(crate) fn of(
+    pub(super) fn of(
         region: &CanonRegion,
         outputs: &[u32],
         reused: impl Iterator<Item = u32>,
@@ -90,24 +81,28 @@ impl DonationProfile {
         (!params.is_empty()).then(|| DonationProfile {
             fresh,
             params,
-            state: Mutex::new(Rank::DonationProfile, DonationState::default()),
+            state: Mutex::new(
+                Rank::DonationProfile,
+                DonationState { dying: SmallVec::new(), budget: Budget::new(), asked: false },
+            ),
         })
     }
 
     /// Notes an execution. `dies` says whether a parameter could have been donated; `compile`
-    /// estimates the time of a compile.
-    pub(crate) fn note(
+    /// estimates the time of a compile. Returns parameters that are worth a compile, besides those
+    /// that are reused now, and the number of executions in which they died.
+    fn note(
         &self,
         region: &CanonRegion,
         dies: impl Fn(u32) -> bool,
         compile: impl FnOnce() -> Duration,
-    ) -> Option<ExtendedDonation> {
+    ) -> Option<(Vec<u32>, u64)> {
         let mut state = self.state.lock();
         let state = &mut *state;
         if state.asked {
             return None;
         }
-        let before = match state.executions {
+        let before = match state.budget.executions() {
             0 => {
                 state.dying = self.params.iter().copied().collect();
                 usize::MAX
@@ -116,22 +111,17 @@ impl DonationProfile {
         };
         state.dying.retain(|param| dies(*param));
         if state.dying.is_empty() {
-            state.executions = 0;
+            state.budget.restart();
             return None;
         }
         if state.dying.len() < before {
-            let waste = self.waste(region, &state.dying).as_nanos().max(1);
-            state.enough = u64::try_from(compile().as_nanos().div_ceil(waste)).unwrap_or(u64::MAX);
+            state.budget.set_loss(self.waste(region, &state.dying), compile());
         }
-        state.executions += 1;
-        if state.executions < state.enough {
+        if !state.budget.count() {
             return None;
         }
         state.asked = true;
-        Some(ExtendedDonation {
-            params: std::mem::take(&mut state.dying).into_vec(),
-            executions: state.executions,
-        })
+        Some((std::mem::take(&mut state.dying).into_vec(), state.budget.executions()))
     }
 
     /// The additional time of an execution that does not reuse these.
@@ -139,6 +129,21 @@ impl DonationProfile {
         let mut fresh = self.fresh.clone();
         let types = dying.iter().map(|&param| &region.graph().params()[param as usize]);
         types.filter_map(|ty| take(&mut fresh, ty)).map(|ty| cost(ty.bytes())).sum()
+    }
+}
+
+impl Policy for DonationProfile {
+    fn observe(&self, subject: Subject<'_>, observation: Observation<'_>) -> Option<Proposal> {
+        let Observation::Launch { may_donate, .. } = observation else { return None };
+        let Subject { region, executable, compile_time } = subject;
+        let (params, executions) = self.note(region, may_donate, compile_time)?;
+        let spec = executable.spec_with(params.clone());
+        // Two of the requested inputs may compete for the same result.
+        if spec.aliases(region).1.pairs().len() <= executable.reusable().len() {
+            return None;
+        }
+        let reason = Reason::Died { params, executions };
+        Some(Proposal { spec, placement: Placement::Instead, reason })
     }
 }
 
@@ -182,7 +187,7 @@ mod tests {
     }
 
     /// Notes at most `most` executions, until a compile is requested.
-    fn run(of: &DonationProfile, region: &CanonRegion, dying: &[u32], most: u32) -> Option<ExtendedDonation> {
+    fn run(of: &DonationProfile, region: &CanonRegion, dying: &[u32], most: u32) -> Option<(Vec<u32>, u64)> {
         (0..most).find_map(|_| of.note(region, |param| dying.contains(&param), || COMPILE))
     }
 
@@ -200,8 +205,7 @@ mod tests {
         let region = region(3, 1 << 20);
         let donation_profile = donation_profile(&region, 3, &[1]).unwrap();
         let each = cost(Bytes(4 << 20));
-        let ExtendedDonation { params, executions } =
-            run(&donation_profile, &region, &[0, 1, 2, 3], 1_000).unwrap();
+        let (params, executions) = run(&donation_profile, &region, &[0, 1, 2, 3], 1_000).unwrap();
         assert_eq!(params, [0, 2]);
         assert_eq!(u128::from(executions), COMPILE.as_nanos().div_ceil(2 * each.as_nanos()));
         assert_eq!(run(&donation_profile, &region, &[0, 2], 1_000), None);
@@ -217,7 +221,7 @@ mod tests {
             assert_eq!(run(&donation_profile, &region, &[1], 2), None);
         }
         assert_eq!(run(&donation_profile, &region, &[0, 1], 1), None);
-        assert_eq!(run(&donation_profile, &region, &[1], 1_000).unwrap().params, [1]);
+        assert_eq!(run(&donation_profile, &region, &[1], 1_000).unwrap().0, [1]);
     }
 
     /// More inputs than results die: only as much is saved as there are results.
@@ -226,7 +230,7 @@ mod tests {
         let region = region(4, 1 << 20);
         let count = |states| {
             let donation_profile = donation_profile(&region, states, &[]).unwrap();
-            run(&donation_profile, &region, &[0, 1, 2, 3], 10_000).unwrap().executions
+            run(&donation_profile, &region, &[0, 1, 2, 3], 10_000).unwrap().1
         };
         assert!(count(1) > 3 * count(4));
     }

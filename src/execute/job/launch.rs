@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use fuseline_cache::Hit;
 use fuseline_cache::disk::Mark;
-use fuseline_cache::{Hit, Key};
 use fuseline_fusion::Scalar;
 use smallvec::SmallVec;
 
-use super::job::{Job, Progress};
+use super::{Job, Progress, cache_key};
 use crate::device::{Buffer, Device, DeviceError, DonatedBuffer, Done, Executable, Executed};
 use crate::error::{Stage, bug};
 use crate::event::{Event, Wait};
@@ -16,13 +16,13 @@ use crate::stream::StreamShared;
 use crate::value::{Outcome, Producer};
 
 /// The arguments of an execution.
-pub(super) struct BoundArguments<'a> {
+pub(in crate::execute) struct BoundArguments<'a> {
     /// The tensor arguments, in order.
-    pub(super) args: SmallVec<[&'a Buffer; 32]>,
+    pub(in crate::execute) args: SmallVec<[&'a Buffer; 32]>,
     /// The lifted scalars.
-    pub(super) scalars: SmallVec<[Scalar; 16]>,
+    pub(in crate::execute) scalars: SmallVec<[Scalar; 16]>,
     /// Numbers of arguments that could be donated and must not be.
-    pub(super) kept: SmallVec<[i64; 16]>,
+    pub(in crate::execute) kept: SmallVec<[i64; 16]>,
 }
 
 impl Job {
@@ -40,16 +40,15 @@ impl Job {
         };
         if !stream.in_flight().admits(self.output_bytes) {
             engine.emit(|| Event::Throttled { region });
-            self.waits_for(Wait::InFlight, stream);
+            self.begin_wait(Wait::InFlight, stream);
             return self.blocked(hit);
         }
-        self.goes_on(stream);
+        self.end_wait(stream);
         self = match self.trusts(&hit, stream) {
             Ok(job) => job,
             Err(instead) => return instead,
         };
-        self.note_donations(&hit, stream);
-        let executable = self.specialised(&hit.artifact, stream);
+        let executable = self.observe_launch(&hit, stream);
         let since = engine.is_observed().then(Instant::now);
         let executing = stream.activity().executes(&self.info);
         let executed = self.execute(&executable, engine.device());
@@ -57,8 +56,7 @@ impl Job {
         match executed {
             Ok((executed, kept)) => {
                 if hit.is_unproven {
-                    let key = Key::new(*region.key.as_bytes());
-                    engine.cache().confirm(&key, self.info.canon.bytes());
+                    engine.cache().confirm(&cache_key(&self.info), self.info.canon.bytes());
                 }
                 self.fulfil(&executable, executed, &kept, since, stream)
             }
@@ -93,7 +91,7 @@ impl Job {
             let waiting = stream.clone();
             value.outcome().subscribe(move || StreamShared::notify_from_outside(waiting));
         }
-        self.waits_for(Wait::Input, stream);
+        self.begin_wait(Wait::Input, stream);
         true
     }
 
@@ -121,7 +119,10 @@ impl Job {
     }
 
     /// Collects the arguments for the executable. All inputs have data.
-    pub(super) fn bind(&self, executable: &Executable) -> Result<BoundArguments<'_>, DeviceError> {
+    pub(in crate::execute) fn bind(
+        &self,
+        executable: &Executable,
+    ) -> Result<BoundArguments<'_>, DeviceError> {
         let mut args: SmallVec<[&Buffer; 32]> = SmallVec::new();
         let mut scalars: SmallVec<[Scalar; 16]> = SmallVec::new();
         for input in &self.inputs {
@@ -197,7 +198,7 @@ impl Job {
 
     /// Hands out the results of an execution. `kept` are the numbers of the arguments that were not
     /// donated.
-    pub(super) fn fulfil(
+    pub(in crate::execute) fn fulfil(
         &mut self,
         executable: &Executable,
         executed: Executed,

@@ -2,12 +2,11 @@
 //!
 //! A lookup accepts an executable that returns more than is needed, so a program whose live values
 //! vary waits for no compile. But each unneeded result is memory that is allocated and written, and
-//! may prevent fusion. So such an executable keeps count. When it has wasted as much time as a
-//! compile takes, another one is compiled in the background for what was needed (the ski rental of
-//! `src/execute/interpreter_tier.rs`: at most about twice the optimum, whatever comes after).
+//! may prevent fusion. So such an executable keeps count, until it has wasted as much time as a
+//! compile takes.
 //!
 //! Input: the results that an execution needs. Output: the results for which an executable is worth
-//! compiling. `src/execute/prune_outputs.rs` compiles it.
+//! compiling.
 //!
 //! Invariants:
 //! - VARIANT-3: only results that no counted execution needed are left out. If the needs of a
@@ -23,6 +22,9 @@ use fuseline_cache::OutputSet;
 use fuseline_fusion::Bytes;
 use fuseline_fusion::canon::CanonRegion;
 use fuseline_sync::{Mutex, Rank};
+
+use super::budget::Budget;
+use super::{CompileSpec, Observation, Placement, Policy, Proposal, Reason, Subject};
 
 /// Cost of an unneeded result in each execution, whatever its size. Source of this and the
 /// following constants: a chain of 8 ops whose other 7 results are returned in vain, on XLA's CPU
@@ -42,62 +44,58 @@ const LARGE_BYTES_PER_NANO: u64 = 3;
 const PATIENCE: u32 = 8;
 
 /// The unneeded results of an executable.
-pub(crate) struct UnusedOutputs(Mutex<PruningState>);
+pub(super) struct UnusedOutputs(Mutex<PruningState>);
 
 struct PruningState {
     /// The results that the counted executions have needed.
     needed: OutputSet,
-    executions: u64,
-    /// The cost of the unneeded results in each execution.
-    waste: Duration,
-    /// Number of compile times that must be wasted before the next request.
-    patience: u32,
-}
-
-/// An executable that is worth compiling.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct PrunedOutputs {
-    pub(crate) outputs: OutputSet,
-    /// The number of executions that needed no more.
-    pub(crate) executions: u64,
+    budget: Budget,
 }
 
 impl UnusedOutputs {
-    pub(crate) fn new() -> UnusedOutputs {
-        UnusedOutputs(Mutex::new(
-            Rank::UnusedOutputs,
-            PruningState { needed: OutputSet::new(), executions: 0, waste: Duration::ZERO, patience: 1 },
-        ))
+    pub(super) fn new() -> UnusedOutputs {
+        let state = PruningState { needed: OutputSet::new(), budget: Budget::new() };
+        UnusedOutputs(Mutex::new(Rank::UnusedOutputs, state))
     }
 
     /// Notes an execution that needs only `needed` of the results that an executable returns.
-    /// `compile` estimates the time of a compile.
-    pub(crate) fn note(
+    /// `compile` estimates the time of a compile. Returns the results that are worth a compile, and
+    /// the number of executions that needed no more.
+    fn note(
         &self,
         region: &CanonRegion,
         outputs: &[u32],
         needed: &OutputSet,
         compile: impl FnOnce() -> Duration,
-    ) -> Option<PrunedOutputs> {
+    ) -> Option<(OutputSet, u64)> {
         let mut state = self.0.lock();
         let state = &mut *state;
-        if state.executions == 0 || !state.needed.includes(needed) {
+        if state.budget.executions() == 0 || !state.needed.includes(needed) {
             state.needed.extend(needed);
-            state.waste = waste(region, outputs, &state.needed);
-            if state.waste.is_zero() {
-                *state = PruningState { needed: OutputSet::new(), executions: 0, ..*state };
+            let waste = waste(region, outputs, &state.needed);
+            if waste.is_zero() {
+                state.needed = OutputSet::new();
+                state.budget.restart();
                 return None;
             }
+            state.budget.set_loss(waste, compile());
         }
-        state.executions += 1;
-        let times = u32::try_from(state.executions).unwrap_or(u32::MAX);
-        if state.waste.saturating_mul(times) < compile().saturating_mul(state.patience) {
+        if !state.budget.count() {
             return None;
         }
-        state.patience = state.patience.saturating_mul(PATIENCE);
-        let (outputs, executions) =
-            (std::mem::take(&mut state.needed), std::mem::take(&mut state.executions));
-        Some(PrunedOutputs { outputs, executions })
+        let executions = state.budget.executions();
+        state.budget.spend(PATIENCE);
+        Some((std::mem::take(&mut state.needed), executions))
+    }
+}
+
+impl Policy for UnusedOutputs {
+    fn observe(&self, subject: Subject<'_>, observation: Observation<'_>) -> Option<Proposal> {
+        let Observation::Lookup { needed, donated } = observation else { return None };
+        let Subject { region, executable, compile_time } = subject;
+        let (outputs, executions) = self.note(region, executable.outputs(), needed, compile_time)?;
+        let spec = CompileSpec { outputs, donated: donated(), ..CompileSpec::default() };
+        Some(Proposal { spec, placement: Placement::Beside, reason: Reason::Unused { executions } })
     }
 }
 
@@ -144,7 +142,7 @@ mod tests {
         unused_outputs: &UnusedOutputs,
         region: &CanonRegion,
         needs: &[&[u32]],
-    ) -> Option<PrunedOutputs> {
+    ) -> Option<(OutputSet, u64)> {
         let compile = || Duration::from_micros(100);
         let mut needs = needs.iter().cycle().take(100_000);
         needs.find_map(|needed| unused_outputs.note(region, &ALL, &set(needed), compile))
@@ -157,11 +155,11 @@ mod tests {
         let waste = cost(Bytes(64)).as_nanos() as u64;
         let asked = until_asked(&unused_outputs, &region, &[&[3], &[1, 3]]).unwrap();
         let executions = 100_000u64.div_ceil(2 * waste);
-        assert_eq!((asked.outputs, asked.executions), (set(&[1, 3]), executions));
+        assert_eq!(asked, (set(&[1, 3]), executions));
         // The requested executable serves those now; this executable has others.
         let asked = until_asked(&unused_outputs, &region, &[&[0]]).unwrap();
         let executions = (100_000 * u64::from(PATIENCE)).div_ceil(3 * waste);
-        assert_eq!((asked.outputs, asked.executions), (set(&[0]), executions));
+        assert_eq!(asked, (set(&[0]), executions));
     }
 
     /// VARIANT-3.
@@ -176,8 +174,7 @@ mod tests {
 
     #[test]
     fn large_results_ask_sooner() {
-        let executions =
-            |size| until_asked(&UnusedOutputs::new(), &region(size), &[&[3]]).unwrap().executions;
+        let executions = |size| until_asked(&UnusedOutputs::new(), &region(size), &[&[3]]).unwrap().1;
         assert!(executions(1 << 20) < executions(1 << 10) && executions(1 << 10) < executions(1));
         assert_eq!(executions(1 << 24), 1);
     }

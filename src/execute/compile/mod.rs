@@ -1,8 +1,7 @@
 //! Compiles a region on a thread of the compile pool and accounts for the compile.
 //!
-//! All compiles go through here: for a new region, for the optimized executable that replaces a
-//! baseline one (`baseline.rs`), with scalars as constants (`scalar_specialization.rs`), with fewer
-//! results (`prune_outputs.rs`), and for several sizes (`padded_regions.rs`).
+//! All compiles go through here: for a new region, for a variant of its executable
+//! (`job/variants.rs`), and for several sizes (`job/pad.rs`).
 //!
 //! ```text
 //! requested, counted ─► Lowered ─► CompileStarted ─► compiled ─► CompileFinished ─► memory plan checked ─► published, counted
@@ -19,88 +18,58 @@
 //! - EXEC-7: no executable can be found before its memory plan was checked. One that needs too much
 //!   is reported and not used. The region runs by its present executable, or else in parts.
 //! - EXEC-8: the function is called once however the compile ends, also if it panics or its thread
-//!   is abandoned ([`Landing`]). So slots are filled, and claims are used or returned. Claims of a
-//!   task that the pool drops at shutdown are returned too.
+//!   is abandoned ([`Landing`]). So channels get the result, and claims are used or returned. Claims
+//!   of a task that the pool drops at shutdown are returned too.
 //!
 //! An executable with constants is reported only at the end, when it is used
 //! ([`Event::Specialised`]). An oversized executable from a background compile is not used if it
 //! needs more than the executable that runs now. If both need as much, keeping the present one
 //! would save nothing.
 
+mod completion;
+mod load;
+
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use fuseline_cache::{Artifact as _, Claim, Flight, Hit, OutputSet};
+use fuseline_cache::{Artifact as _, Claim, Flight, Hit};
 use fuseline_fusion::canon::CanonRegion;
 use fuseline_fusion::region::{EagerMemory, Liveness};
 use fuseline_fusion::{Bytes, lower};
+use fuseline_sync::oneshot::{self, Receiver};
 use fuseline_sync::schedule::Work;
-use fuseline_sync::{Mutex, Rank};
 
-use super::compile_or_load::{ObtainedExecutable, Source};
-use super::completion::{Landing, OnCompiled};
-use crate::device::{
-    Cause, DeviceError, Executable, ExecutableOptions, MemoryPlan, aliases, check_module_size,
-};
+pub(in crate::execute) use self::completion::Landing;
+use self::completion::OnCompiled;
+pub(in crate::execute) use self::load::{ObtainedExecutable, Source};
+use crate::device::{Cause, CompileSpec, DeviceError, Executable, MemoryPlan, Tier, check_module_size};
 use crate::engine::EngineShared;
 use crate::error::Stage;
 use crate::event::Event;
 use crate::stream::StreamShared;
 use crate::value::RegionInfo;
 
-type Compiled = Result<Hit<Executable>, Arc<DeviceError>>;
+/// The result of a compile for the job that waits for it.
+pub(in crate::execute) type Compiled = Result<Hit<Executable>, Arc<DeviceError>>;
 
-#[derive(Default)]
-struct SlotState {
-    compiled: Option<Compiled>,
-    landed: bool,
-}
-
-/// Where a compile leaves its result for the job that waits for it.
-pub(super) struct CompileSlot(Mutex<SlotState>);
-
-impl CompileSlot {
-    fn new() -> Arc<CompileSlot> {
-        Arc::new(CompileSlot(Mutex::new(Rank::CompileSlot, SlotState::default())))
-    }
-
-    /// Returns a slot that follows a compile of another job. The stream is notified when it ends.
-    pub(super) fn of(
-        flight: Flight<Executable, DeviceError>,
-        stream: &Arc<StreamShared>,
-    ) -> Arc<CompileSlot> {
-        let slot = CompileSlot::new();
-        let (done, stream) = (slot.clone(), stream.clone());
-        flight.subscribe(move || {
-            done.landed();
-            stream.notify();
-        });
-        slot
-    }
-
-    /// Takes the result, if the compile has ended.
-    pub(super) fn take(&self) -> Option<Compiled> {
-        self.0.lock().compiled.take()
-    }
-
-    /// The compile that was followed has ended.
-    fn landed(&self) {
-        self.0.lock().landed = true;
-    }
-
-    pub(super) fn has_landed(&self) -> bool {
-        self.0.lock().landed
-    }
-
-    fn put(&self, compiled: Compiled) {
-        self.0.lock().compiled = Some(compiled);
-    }
+/// Returns a channel that gets a message when a compile of another job ends. The stream is notified.
+pub(in crate::execute) fn follow(
+    flight: Flight<Executable, DeviceError>,
+    stream: &Arc<StreamShared>,
+) -> Receiver<()> {
+    let (sender, ended) = oneshot::channel();
+    let stream = stream.clone();
+    flight.subscribe(move || {
+        sender.send(());
+        stream.notify();
+    });
+    ended
 }
 
 /// Whether a job waits for a compile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum CompilePriority {
+pub(in crate::execute) enum CompilePriority {
     /// A region cannot run before the compile has ended.
     Foreground,
     /// The region runs by other means until then.
@@ -110,7 +79,7 @@ pub(super) enum CompilePriority {
 /// Which failures of a compile are cached with the key. After any other failure the next lookup may
 /// try again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum FailureCaching {
+pub(in crate::execute) enum FailureCaching {
     All,
     /// All but running out of memory and finding no stored executable.
     ButForMemory,
@@ -131,7 +100,7 @@ impl FailureCaching {
 
 /// How a region runs if an executable needs too much memory.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum MemoryFallback {
+pub(in crate::execute) enum MemoryFallback {
     /// In parts. The bytes are what the whole region needs, if this region was cut from it to save
     /// memory.
     Parts(Option<Bytes>),
@@ -151,7 +120,7 @@ impl MemoryFallback {
 }
 
 /// Counts a successful compile or load when it is dropped.
-pub(super) struct CompileCounterGuard<'a> {
+pub(in crate::execute) struct CompileCounterGuard<'a> {
     engine: &'a EngineShared,
     /// `None` for a load.
     took: Option<Duration>,
@@ -171,31 +140,28 @@ impl Drop for CompileCounterGuard<'_> {
 }
 
 /// An executable to publish, with the guard to drop once it can be found; or the error.
-pub(super) type CompileResult<'a> = Result<(Executable, CompileCounterGuard<'a>), Arc<DeviceError>>;
+pub(in crate::execute) type CompileResult<'a> =
+    Result<(Executable, CompileCounterGuard<'a>), Arc<DeviceError>>;
 
 /// One compile: everything that it depends on, and nothing else.
 #[derive(Clone)]
-pub(super) struct Compile {
-    /// The results to return.
-    pub(super) outputs: OutputSet,
-    /// Parameters that may be donated.
-    pub(super) dying: Vec<u32>,
-    pub(super) how: ExecutableOptions,
-    pub(super) otherwise: MemoryFallback,
+pub(in crate::execute) struct Compile {
+    pub(in crate::execute) spec: CompileSpec,
+    pub(in crate::execute) otherwise: MemoryFallback,
 }
 
 impl Compile {
-    /// Starts the compile. The result goes to the slot and, with a claim, to the cache.
-    pub(super) fn start(
+    /// Starts the compile. The result goes to the channel and, with a claim, to the cache.
+    pub(in crate::execute) fn start(
         self,
         claim: Option<Claim<Executable, DeviceError>>,
         haste: CompilePriority,
         remembered: FailureCaching,
         info: &Arc<RegionInfo>,
         stream: &Arc<StreamShared>,
-    ) -> Arc<CompileSlot> {
-        let slot = CompileSlot::new();
-        let (result, owner, outputs) = (slot.clone(), stream.clone(), self.outputs.clone());
+    ) -> Receiver<Compiled> {
+        let (sender, receiver) = oneshot::channel();
+        let (owner, outputs) = (stream.clone(), self.spec.outputs.clone());
         let pool = stream.engine().compile_pool();
         let tag = *info.reference.key.as_bytes();
         let task = self.task(info, stream, move |made, engine| {
@@ -226,19 +192,19 @@ impl Compile {
                     Err(error)
                 }
             };
-            result.put(compiled);
+            sender.send(compiled);
             owner.notify();
         });
         match haste {
             CompilePriority::Foreground => pool.push(task),
             CompilePriority::Background => pool.push_background(Some(tag), task),
         }
-        slot
+        receiver
     }
 
     /// Starts a background compile of an executable that no lookup asks for. `land` is called when
     /// it has ended.
-    pub(super) fn start_beside(
+    pub(in crate::execute) fn start_beside(
         self,
         info: &Arc<RegionInfo>,
         stream: &Arc<StreamShared>,
@@ -266,7 +232,7 @@ impl Compile {
     fn run(&self, info: &Arc<RegionInfo>, stream: &Arc<StreamShared>, landing: &Arc<Landing>) {
         let engine = stream.engine();
         let region = info.reference;
-        let is_special = !self.how.fixed.is_empty();
+        let is_special = !self.spec.constants.is_empty();
         let compiled = guarded(|| {
             engine.has_room_for_code(region.ops)?;
             check_module_size(&info.canon)?;
@@ -292,7 +258,7 @@ impl Compile {
 
     /// Hands out an executable or reports why it is not used, then stores it. Without `land` the
     /// compile came too late, and the executable is only stored.
-    pub(super) fn finish(
+    pub(in crate::execute) fn finish(
         &self,
         obtained: ObtainedExecutable,
         land: Option<OnCompiled>,
@@ -301,7 +267,7 @@ impl Compile {
     ) {
         let ObtainedExecutable { executable, source, took, unstored } = obtained;
         let region = info.reference;
-        let is_special = !self.how.fixed.is_empty();
+        let is_special = !self.spec.constants.is_empty();
         self.note(info, engine, Some(source.compile_time(took)));
         let mappings = executable.mappings();
         if let Some(land) = land {
@@ -313,7 +279,7 @@ impl Compile {
                 // Reported when it is used.
                 Source::Compiled if is_special => {}
                 Source::Compiled => engine.emit(|| {
-                    let (quick, executable) = (self.how.quick, loaded());
+                    let (quick, executable) = (self.spec.tier == Tier::Baseline, loaded());
                     Event::CompileFinished { region, took, size, quick, memory, eager, executable }
                 }),
                 Source::Loaded { from, compile } => engine.emit(|| {
@@ -334,7 +300,7 @@ impl Compile {
             }
             land(Ok((executable, tally)), engine);
             if is_special {
-                let scalars = self.how.fixed.to_vec();
+                let scalars = self.spec.constants.to_vec();
                 engine.emit(|| Event::Specialised { region, scalars, took, size });
             }
         }
@@ -362,16 +328,16 @@ impl Compile {
     /// Emits the module that the compiler gets.
     fn report_lowered(&self, info: &RegionInfo, engine: &EngineShared) {
         engine.emit(|| {
-            let (outputs, aliases) = aliases(&info.canon, &self.outputs, &self.dying);
+            let (outputs, aliases) = self.spec.aliases(&info.canon);
             let (target, numerics) = (engine.device().target(), engine.device().numerics());
-            let fixed = &self.how.fixed;
-            let module = lower::lower_for(target, &info.canon, &outputs, &aliases, numerics, fixed);
+            let constants = &self.spec.constants;
+            let module = lower::lower_for(target, &info.canon, &outputs, &aliases, numerics, constants);
             Event::Lowered { region: info.reference, outputs, module }
         });
     }
 
     fn request<'a>(&'a self, info: &'a RegionInfo) -> Request<'a> {
-        Request { canon: &info.canon, outputs: &self.outputs, dying: &self.dying }
+        Request { canon: &info.canon, spec: &self.spec }
     }
 }
 
@@ -384,8 +350,7 @@ pub(crate) fn guarded<T>(compile: impl FnOnce() -> Result<T, DeviceError>) -> Re
 /// The inputs of the memory estimate of a compile.
 struct Request<'a> {
     canon: &'a CanonRegion,
-    outputs: &'a OutputSet,
-    dying: &'a [u32],
+    spec: &'a CompileSpec,
 }
 
 impl Liveness for Request<'_> {
@@ -394,10 +359,10 @@ impl Liveness for Request<'_> {
     }
 
     fn dies(&self, param: u32) -> bool {
-        self.dying.contains(&param)
+        self.spec.donated.contains(&param)
     }
 
     fn is_output(&self, result: u32) -> bool {
-        self.outputs.contains(result)
+        self.spec.outputs.contains(result)
     }
 }

@@ -21,15 +21,14 @@ use std::time::{Duration, Instant};
 use fuseline_cache::disk::{Flight, JoinOutcome, Stage as Attempt};
 use fuseline_cache::{Name, Record, SealedKind};
 
-use super::compile::Compile;
-use super::completion::Landing;
-use super::interpreter_tier::compile_time;
-use crate::device::{Cause, DeviceError, Executable, ExecutableOptions, FirstRunMark, aliases};
+use super::{Compile, Landing};
+use crate::device::{Cause, DeviceError, Executable, FirstRunMark, Tier};
 use crate::engine::EngineShared;
 use crate::error::Stage;
 use crate::event::CacheTier;
+use crate::execute::cost::compile_time;
 use crate::pjrt;
-use crate::store::{CompileSpec, Fetching, QuarantineKey, Store, StoreGuard, StoreKey};
+use crate::store::{Fetching, QuarantineKey, Store, StoreGuard, StoreKey};
 use crate::stream::StreamShared;
 use crate::value::RegionInfo;
 
@@ -47,7 +46,7 @@ const SHORT_LOAD: Duration = Duration::from_millis(10);
 
 /// Where an executable came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Source {
+pub(in crate::execute) enum Source {
     Compiled,
     /// It was loaded from this tier. `compile` is how long its compile took.
     Loaded {
@@ -58,7 +57,7 @@ pub(super) enum Source {
 
 impl Source {
     /// How long the compile took, here or elsewhere. `took` is the time to obtain the executable.
-    pub(super) fn compile_time(self, took: Duration) -> Duration {
+    pub(in crate::execute) fn compile_time(self, took: Duration) -> Duration {
         match self {
             Source::Compiled => took,
             Source::Loaded { compile, .. } => compile,
@@ -67,16 +66,16 @@ impl Source {
 }
 
 /// An executable, and what remains to be done once it has been handed out.
-pub(super) struct ObtainedExecutable {
-    pub(super) executable: Executable,
-    pub(super) source: Source,
+pub(in crate::execute) struct ObtainedExecutable {
+    pub(in crate::execute) executable: Executable,
+    pub(in crate::execute) source: Source,
     /// How long it took to compile, or to find and load.
-    pub(super) took: Duration,
-    pub(super) unstored: Option<PendingStore>,
+    pub(in crate::execute) took: Duration,
+    pub(in crate::execute) unstored: Option<PendingStore>,
 }
 
 /// An executable to store.
-pub(super) struct PendingStore {
+pub(in crate::execute) struct PendingStore {
     store: Arc<Store>,
     asked: StoreKey,
     what: What,
@@ -95,14 +94,13 @@ enum What {
 }
 
 impl Compile {
-    pub(super) fn ask(&self, how: &ExecutableOptions, info: &RegionInfo, store: &Store) -> Option<StoreKey> {
-        let (outputs, aliases) = aliases(&info.canon, &self.outputs, &self.dying);
-        let wanted = CompileSpec { canon: &info.canon, outputs: &outputs, aliases: &aliases, how };
-        store.ask(info.reference.key, &wanted)
+    /// The request for the executable in a tier.
+    pub(in crate::execute) fn ask(&self, tier: Tier, info: &RegionInfo, store: &Store) -> Option<StoreKey> {
+        store.ask(info.reference.key, &info.canon, &self.spec.in_tier(tier))
     }
 
     /// Returns the executable: loaded if it is stored, compiled otherwise.
-    pub(super) fn obtain(
+    pub(in crate::execute) fn obtain(
         &self,
         info: &Arc<RegionInfo>,
         stream: &Arc<StreamShared>,
@@ -110,9 +108,8 @@ impl Compile {
     ) -> Result<ObtainedExecutable, DeviceError> {
         let engine = stream.engine();
         let since = Instant::now();
-        let final_how = self.how.optimized();
         let store = engine.settled_store();
-        let asked = store.and_then(|store| Some((store, self.ask(&final_how, info, store)?)));
+        let asked = store.and_then(|store| Some((store, self.ask(Tier::Optimized, info, store)?)));
         let Some((store, asked)) = asked else {
             if engine.config().is_cache_only() {
                 // The engine required one when it was built.
@@ -127,7 +124,7 @@ impl Compile {
             return Err(DeviceError { cause: Cause::Quarantined, ..error });
         }
         let loader = Loader { compile: self, info, store, engine, suspect, since };
-        if let Some(loaded) = loader.load_kept(&asked, &final_how) {
+        if let Some(loaded) = loader.load_kept(&asked, Tier::Optimized) {
             return Ok(loaded);
         }
         if engine.config().is_cache_only() {
@@ -136,20 +133,19 @@ impl Compile {
             if let Some(loaded) = record.and_then(|record| loader.load_fetched(&record, &asked)) {
                 return Ok(loaded);
             }
-            let how = ExecutableOptions { quick: true, ..final_how };
-            let quick = self.ask(&how, info, store);
-            let baseline = quick.and_then(|quick| loader.load_kept(&quick, &how));
+            let baseline = self.ask(Tier::Baseline, info, store);
+            let baseline = baseline.and_then(|baseline| loader.load_kept(&baseline, Tier::Baseline));
             return baseline.ok_or_else(|| DeviceError::uncached(store.missing(&asked, info)));
         }
         let (mut in_a_hurry, mut instead_of) = (None, None);
-        if let Some(quick) = self.ask(&ExecutableOptions { quick: true, ..final_how.clone() }, info, store) {
-            if self.how.quick {
-                if let Some(loaded) = loader.load_kept(&quick, &self.how) {
+        if let Some(baseline) = self.ask(Tier::Baseline, info, store) {
+            if self.spec.tier == Tier::Baseline {
+                if let Some(loaded) = loader.load_kept(&baseline, Tier::Baseline) {
                     return Ok(loaded);
                 }
-                in_a_hurry = Some(quick);
-            } else if store.may_have(&quick) {
-                instead_of = Some(quick);
+                in_a_hurry = Some(baseline);
+            } else if store.may_have(&baseline) {
+                instead_of = Some(baseline);
             }
         }
         let estimate = compile_time(info.canon.graph());
@@ -157,7 +153,7 @@ impl Compile {
         let flight = match store.join(asked_for, (estimate * PATIENCE).max(MIN_PATIENCE)) {
             JoinOutcome::Leader(flight) => Some(flight),
             JoinOutcome::NoLock => None,
-            JoinOutcome::Ready(_) => match loader.load_kept(asked_for, &self.how) {
+            JoinOutcome::Ready(_) => match loader.load_kept(asked_for, self.spec.tier) {
                 Some(loaded) => return Ok(loaded),
                 None => None,
             },
@@ -202,8 +198,9 @@ impl Compile {
             let pool = stream.engine().compile_pool().clone();
             let load = move || {
                 let engine = stream.engine();
-                let how = compile.how.optimized();
-                let asked = engine.store().and_then(|store| Some((store, compile.ask(&how, &info, store)?)));
+                let asked = engine
+                    .store()
+                    .and_then(|store| Some((store, compile.ask(Tier::Optimized, &info, store)?)));
                 let Some((store, asked)) = asked else { return };
                 let suspect = asked.suspect(&info.canon);
                 let loader = Loader { compile: &compile, info: &info, store, engine, suspect, since };
@@ -222,8 +219,7 @@ impl Compile {
         engine: &EngineShared,
     ) -> Result<(Executable, Duration), DeviceError> {
         let start = Instant::now();
-        let (outputs, dying) = (&self.outputs, self.dying.as_slice());
-        let executable = engine.device().compile(&info.canon, outputs, dying, self.how.clone())?;
+        let executable = engine.device().compile(&info.canon, &self.spec)?;
         Ok((executable, start.elapsed()))
     }
 
@@ -248,9 +244,9 @@ struct Loader<'a> {
 
 impl Loader<'_> {
     /// Loads the entry on disk, if it is worth loading.
-    fn load_kept(&self, asked: &StoreKey, how: &ExecutableOptions) -> Option<ObtainedExecutable> {
+    fn load_kept(&self, asked: &StoreKey, tier: Tier) -> Option<ObtainedExecutable> {
         let record = self.store.load(asked)?;
-        let (executable, took) = self.load(&record, asked, how).unwrap_or_else(|error| {
+        let (executable, took) = self.load(&record, asked, tier).unwrap_or_else(|error| {
             // It was sealed here and is undamaged, so the plugin cannot load what it has made.
             self.store.refused(asked, &error.message);
             None
@@ -266,9 +262,8 @@ impl Loader<'_> {
 
     /// Loads an entry from the shared tier.
     fn load_fetched(&self, record: &Arc<Record>, asked: &StoreKey) -> Option<ObtainedExecutable> {
-        let how = self.compile.how.optimized();
         // An entry that the plugin elsewhere has made and this one cannot load is a miss.
-        let (executable, _) = self.load(record, asked, &how).ok().flatten()?;
+        let (executable, _) = self.load(record, asked, Tier::Optimized).ok().flatten()?;
         let source = Source::Loaded { from: CacheTier::Shared, compile: record.made_in };
         let unstored = PendingStore {
             store: self.store.clone(),
@@ -285,15 +280,15 @@ impl Loader<'_> {
         &self,
         record: &Record,
         asked: &StoreKey,
-        how: &ExecutableOptions,
+        tier: Tier,
     ) -> Result<Option<(Executable, Duration)>, DeviceError> {
         if record.kind != SealedKind::Artifact {
             return Ok(None);
         }
         let start = Instant::now();
         let mark = self.store.mark(Attempt::Load, self.suspect, asked.name());
-        let Compile { outputs, dying, .. } = self.compile;
-        let loaded = self.engine.device().load(&self.info.canon, outputs, dying, how.clone(), record);
+        let spec = self.compile.spec.in_tier(tier);
+        let loaded = self.engine.device().load(&self.info.canon, &spec, record);
         drop(mark);
         let mut executable = loaded?;
         self.compile.watch(&mut executable, self.suspect, asked.name(), self.store);
@@ -303,7 +298,7 @@ impl Loader<'_> {
 
 impl PendingStore {
     /// Stores the executable if the plugin can serialize it. Returns whether it did.
-    pub(super) fn store(self, took: Duration) -> bool {
+    pub(in crate::execute) fn store(self, took: Duration) -> bool {
         // An entry that takes longer to load than to compile stays noted as such.
         if self.store.may_have(&self.asked) {
             return false;

@@ -1,7 +1,7 @@
 //! Runs regions that crashed an earlier process without asking the plugin to compile them.
 //!
 //! The quarantine is per region, whatever results it returns. Another set of results, another
-//! donation or constants are no reason to try it again (`compile_or_load.rs`). The region still has
+//! donation or constants are no reason to try it again (`compile/load.rs`). The region still has
 //! results:
 //!
 //! ```text
@@ -28,19 +28,19 @@ use std::sync::Arc;
 
 use fuseline_cache::Lookup;
 use fuseline_fusion::Literal;
-use fuseline_interp as interp;
+use fuseline_sync::oneshot::Receiver;
 
-use super::EngineRegion;
-use super::interpreter_tier::{Interpreted, Param, ResultSlot, compile_time, operand};
-use super::job::{Job, JobState, Progress, cache_key};
+use super::interpret::{Interpreted, Param, operand};
+use super::{Job, JobState, Progress, Refusal, Runner, cache_key};
 use crate::device::{Cause, DeviceError};
 use crate::event::Event;
+use crate::execute::cost::is_interpreted_before_a_compile;
 use crate::stream::StreamShared;
 use crate::value::RegionInfo;
 
 /// Whether a job is kept from the plugin's compiler.
 #[derive(Clone, Debug, Default)]
-pub(super) enum QuarantineScope {
+pub(in crate::execute) enum QuarantineScope {
     #[default]
     None,
     /// It is one op of a region in quarantine.
@@ -51,10 +51,9 @@ pub(super) enum QuarantineScope {
 
 impl Job {
     /// How an op of a region in quarantine runs without a compile. `None` if it is compiled.
-    pub(super) fn sheltered(&mut self, stream: &Arc<StreamShared>) -> Option<JobState> {
+    pub(super) fn in_quarantine(&mut self, stream: &Arc<StreamShared>) -> Option<JobState> {
         let QuarantineScope::Part(..) = self.quarantine else { return None };
-        let graph = self.info.canon.graph();
-        if interp::estimate(graph).is_none_or(|once| once > compile_time(graph)) {
+        if !is_interpreted_before_a_compile(self.info.canon.graph()) {
             self.quarantine = QuarantineScope::None;
             return None;
         }
@@ -63,16 +62,18 @@ impl Job {
             // It was compiled by itself without a crash.
             Lookup::Hit(hit) => {
                 self.quarantine = QuarantineScope::None;
-                Some(self.hit(key, hit, stream))
+                Some(self.hit(hit, stream))
             }
-            Lookup::Failed(error) if error.cause == Cause::Quarantined => Some(JobState::Known(error)),
+            Lookup::Failed(error) if error.cause == Cause::Quarantined => {
+                Some(JobState::Refused(Refusal { error, is_cached: true }))
+            }
             // Dropping a claim returns it.
-            _ => Some(JobState::Quarantined),
+            _ => Some(JobState::Ready(Runner::Quarantined)),
         }
     }
 
     /// How a region proceeds whose compile was refused because of the quarantine.
-    pub(super) fn in_quarantine(
+    pub(super) fn enter_quarantine(
         mut self: Box<Self>,
         error: Arc<DeviceError>,
         stream: &StreamShared,
@@ -83,14 +84,11 @@ impl Job {
         }
         let message = format!("of region {}, {}", self.info.reference.key.short(), error.message);
         let part = DeviceError { message, ..DeviceError::clone(&error) };
-        Err(Progress::Quarantined(
-            self.take_apart(error.message.clone(), stream),
-            QuarantineScope::Part(Arc::new(part)),
-        ))
+        Err(self.split_in(QuarantineScope::Part(Arc::new(part)), error.message.clone(), stream))
     }
 
     /// Interprets the op. Its inputs have data.
-    pub(super) fn take_shelter(&self, stream: &Arc<StreamShared>) -> Arc<ResultSlot> {
+    pub(super) fn interpret_quarantined(&self, stream: &Arc<StreamShared>) -> Receiver<Interpreted> {
         let engine = stream.engine();
         let region = self.info.reference;
         engine.counters().interpreted.add(1);
@@ -106,34 +104,25 @@ impl Job {
 
     /// How a quarantined job proceeds after the interpreter failed. Returns the job if it is
     /// compiled now.
-    pub(super) fn without_shelter(
+    pub(super) fn leave_quarantine(
         mut self: Box<Self>,
         error: DeviceError,
         stream: &StreamShared,
-    ) -> Result<Progress, Box<Job>> {
+    ) -> Result<Box<Job>, Progress> {
         match std::mem::take(&mut self.quarantine) {
             QuarantineScope::Itself(why) => {
                 let message = format!(
                     "{}, and the interpreter, which runs it instead, failed: {}",
                     why.message, error.message
                 );
-                Ok(self.fail_or_pass_on(&DeviceError { message, ..error }, stream))
+                Err(self.fail_or_pass_on(&DeviceError { message, ..error }, stream))
             }
             QuarantineScope::None | QuarantineScope::Part(..) => {
                 let region = self.info.reference;
                 stream.engine().emit(|| Event::NotInterpreted { region, why: error.message });
-                Err(self)
+                Ok(self)
             }
         }
-    }
-
-    /// Falls back to the ops of the region.
-    fn take_apart(self, why: String, stream: &StreamShared) -> Vec<EngineRegion> {
-        let engine = stream.engine();
-        engine.counters().fallbacks.add(1);
-        let region = self.info.reference;
-        engine.emit(|| Event::Fallback { region, why });
-        self.into_region().split()
     }
 }
 

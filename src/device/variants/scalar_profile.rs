@@ -6,8 +6,8 @@
 //! count of its values. After [`STEADY`] consecutive executions with the same value, another
 //! executable is compiled in which it is a constant.
 //!
-//! Input: the scalars of an execution that is about to be launched. Output: a
-//! [`SpecializationChoice`], which `src/execute/scalar_specialization.rs` carries out.
+//! Input: the scalars of an execution that is about to be launched. Output: constants that are worth
+//! a compile, and the executable with constants that serves the launch.
 //!
 //! Invariants:
 //! - VARIANT-1: an executable with constants runs only where the scalars have the same bits.
@@ -25,13 +25,13 @@ use std::sync::Arc;
 
 use fuseline_fusion::Scalar;
 use fuseline_fusion::lower::Specializable;
+use fuseline_sync::atomic::{AtomicBool, Ordering};
 use fuseline_sync::{Mutex, Rank};
 use smallvec::SmallVec;
 
-use super::Executable;
-
-/// Lifted scalars that are compiled in, by parameter, ascending.
-pub(crate) type SpecializedScalars = SmallVec<[(u32, Scalar); 2]>;
+use super::{
+    CompileSpec, Executable, Observation, Placement, Policy, Proposal, Reason, SpecializedScalars, Subject,
+};
 
 /// Number of executions after which a value counts as steady. A compile takes as long as some
 /// thousand executions of the size at which it pays, and saves a fifth to a half of each.
@@ -44,14 +44,16 @@ const PATIENCE: u32 = 8;
 const MAX_TRIES: u32 = 3;
 
 /// The scalars of an executable's executions.
-pub(crate) struct ScalarProfile {
+pub(super) struct ScalarProfile {
     /// The scalars for which a constant may pay.
-    fixable: Vec<Specializable>,
+    specializable: Vec<Specializable>,
     state: Mutex<ProfileState>,
+    /// Whether there may be a variant.
+    has_special: AtomicBool,
 }
 
 struct ProfileState {
-    /// The latest value of each of [`ScalarProfile::fixable`], and the number of consecutive
+    /// The latest value of each of [`ScalarProfile::specializable`], and the number of consecutive
     /// executions with it.
     latest: SmallVec<[(Scalar, u32); 4]>,
     /// Number of executions with the same value that the next try needs.
@@ -67,69 +69,84 @@ enum Special {
     Ready(Arc<Executable>),
 }
 
-/// Which executable to launch.
-#[derive(Debug)]
-pub(crate) enum SpecializationChoice {
-    General,
-    Special(Arc<Executable>),
-    /// The general one, and one with these constants should be compiled.
-    Compile(SpecializedScalars),
-}
-
 impl ScalarProfile {
-    pub(crate) fn new(fixable: Vec<Specializable>) -> ScalarProfile {
+    pub(super) fn new(specializable: Vec<Specializable>) -> ScalarProfile {
         let state =
             ProfileState { latest: SmallVec::new(), needed: STEADY, tries: 0, special: Special::None };
-        ScalarProfile { fixable, state: Mutex::new(Rank::ScalarProfile, state) }
+        ScalarProfile {
+            specializable,
+            state: Mutex::new(Rank::ScalarProfile, state),
+            has_special: AtomicBool::new(false),
+        }
     }
 
-    /// Notes an execution and chooses its executable. `scalar` returns the value of a parameter.
-    pub(crate) fn choose(&self, scalar: impl Fn(u32) -> Option<Scalar>) -> SpecializationChoice {
-        let mut guard = self.state.lock();
-        let state = &mut *guard;
-        for (index, fixable) in self.fixable.iter().enumerate() {
-            let Some(value) = scalar(fixable.param) else { return SpecializationChoice::General };
+    /// Notes an execution. `scalar` returns the value of a parameter. Returns constants that are
+    /// worth a compile.
+    fn note(&self, scalar: impl Fn(u32) -> Option<Scalar>) -> Option<SpecializedScalars> {
+        let mut state = self.state.lock();
+        let state = &mut *state;
+        for (index, specializable) in self.specializable.iter().enumerate() {
+            let value = scalar(specializable.param)?;
             match state.latest.get_mut(index) {
                 None => state.latest.push((value, 1)),
                 Some((latest, times)) if *latest == value => *times = times.saturating_add(1),
                 Some(latest) => *latest = (value, 1),
             }
         }
-        match &state.special {
-            Special::Pending => return SpecializationChoice::General,
-            Special::Ready(special) => {
-                let is = |&(param, value): &(u32, Scalar)| scalar(param) == Some(value);
-                if special.fixed().iter().all(is) {
-                    return SpecializationChoice::Special(special.clone());
-                }
-                let gone = std::mem::replace(&mut state.special, Special::None);
-                drop(guard);
-                // The plugin takes time to destroy an executable.
-                drop(gone);
-                return SpecializationChoice::General;
-            }
-            Special::None => {}
+        if !matches!(state.special, Special::None) || state.tries == MAX_TRIES {
+            return None;
         }
-        if state.tries == MAX_TRIES {
-            return SpecializationChoice::General;
-        }
-        let known = self.fixable.iter().zip(&state.latest);
-        let steady = known.filter(|(fixable, (value, times))| *times >= state.needed && fixable.pays(*value));
-        let fixed: SpecializedScalars = steady.map(|(fixable, &(value, _))| (fixable.param, value)).collect();
-        if fixed.is_empty() {
-            return SpecializationChoice::General;
+        let known = self.specializable.iter().zip(&state.latest);
+        let steady = known.filter(|(scalar, (value, times))| *times >= state.needed && scalar.pays(*value));
+        let constants: SpecializedScalars =
+            steady.map(|(scalar, &(value, _))| (scalar.param, value)).collect();
+        if constants.is_empty() {
+            return None;
         }
         state.tries += 1;
         state.needed = state.needed.saturating_mul(PATIENCE);
         state.special = Special::Pending;
-        SpecializationChoice::Compile(fixed)
+        Some(constants)
+    }
+
+    /// The variant that serves a launch with these scalars. One that does not is dropped.
+    #[inline]
+    pub(super) fn specialized(&self, scalar: impl Fn(u32) -> Option<Scalar>) -> Option<Arc<Executable>> {
+        // Relaxed: a hint; the lock orders the rest.
+        if !self.has_special.load(Ordering::Relaxed) {
+            return None;
+        }
+        let mut state = self.state.lock();
+        let Special::Ready(special) = &state.special else { return None };
+        let is = |&(param, value): &(u32, Scalar)| scalar(param) == Some(value);
+        if special.constants().iter().all(is) {
+            return Some(special.clone());
+        }
+        let gone = std::mem::replace(&mut state.special, Special::None);
+        self.has_special.store(false, Ordering::Relaxed);
+        drop(state);
+        // The plugin takes time to destroy an executable.
+        drop(gone);
+        None
     }
 
     /// Takes the result of a compile.
-    pub(crate) fn compiled(&self, special: Option<Arc<Executable>>) {
-        let special = special.map_or(Special::None, Special::Ready);
-        let before = std::mem::replace(&mut self.state.lock().special, special);
+    pub(super) fn compiled(&self, special: Option<Arc<Executable>>) {
+        let (is_ready, special) = (special.is_some(), special.map_or(Special::None, Special::Ready));
+        let mut state = self.state.lock();
+        let before = std::mem::replace(&mut state.special, special);
+        self.has_special.store(is_ready, Ordering::Relaxed);
+        drop(state);
         drop(before);
+    }
+}
+
+impl Policy for ScalarProfile {
+    fn observe(&self, subject: Subject<'_>, observation: Observation<'_>) -> Option<Proposal> {
+        let Observation::Launch { scalar, .. } = observation else { return None };
+        let constants = self.note(scalar)?;
+        let spec = CompileSpec { constants, ..subject.executable.spec_with(Vec::new()) };
+        Some(Proposal { spec, placement: Placement::Inside, reason: Reason::Steady })
     }
 }
 
@@ -150,10 +167,7 @@ mod tests {
     }
 
     fn asks(scalar_profile: &ScalarProfile, value: f32) -> Option<SpecializedScalars> {
-        match scalar_profile.choose(|param| (param == 1).then(|| Scalar::new(value))) {
-            SpecializationChoice::Compile(fixed) => Some(fixed),
-            _ => None,
-        }
+        scalar_profile.note(|param| (param == 1).then(|| Scalar::new(value)))
     }
 
     #[test]

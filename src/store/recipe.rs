@@ -14,18 +14,14 @@ use fuseline_fusion::canon::{self, CanonRegion};
 use fuseline_fusion::encode::{DecodeError, Reader};
 use fuseline_fusion::{DType, Literal, Scalar, TensorType};
 
-use super::{CompileSpec, REQUEST};
-use crate::device::{ExecutableOptions, SpecializedScalars, aliases};
+use super::{REQUEST, encode};
+use crate::device::{CompileSpec, SpecializedScalars, Tier};
 
 /// A region and how to compile it.
 #[derive(Clone, Debug)]
 pub(crate) struct Recipe {
     pub(crate) canon: Arc<CanonRegion>,
-    /// The results to return.
-    pub(crate) outputs: OutputSet,
-    /// Parameters that may be donated.
-    pub(crate) dying: Vec<u32>,
-    pub(crate) how: ExecutableOptions,
+    pub(crate) spec: CompileSpec,
 }
 
 impl Recipe {
@@ -49,13 +45,12 @@ impl Recipe {
 
     /// The bytes of the request.
     pub(crate) fn encode(&self) -> Vec<u8> {
-        let (outputs, aliases) = aliases(&self.canon, &self.outputs, &self.dying);
-        CompileSpec { canon: &self.canon, outputs: &outputs, aliases: &aliases, how: &self.how }.encode()
+        encode(&self.canon, &self.spec)
     }
 
     /// The same with all optimizations.
     pub(crate) fn optimized(&self) -> Recipe {
-        Recipe { how: self.how.optimized(), ..self.clone() }
+        Recipe { spec: self.spec.in_tier(Tier::Optimized), ..self.clone() }
     }
 }
 
@@ -72,26 +67,26 @@ fn rest(input: &mut Reader<'_>, canon: Arc<CanonRegion>) -> Result<Recipe, Decod
         least = output + 1;
         outputs.insert(output as u32);
     }
-    let mut dying = Vec::new();
+    let mut donated = Vec::new();
     for _ in 0..input.count()? {
-        dying.push(param(input, &canon, false)?);
+        donated.push(param(input, &canon, false)?);
         input.uint()?;
     }
-    let mut fixed = SpecializedScalars::new();
+    let mut constants = SpecializedScalars::new();
     for _ in 0..input.count()? {
         let param = param(input, &canon, true)?;
         let scalar = scalar(input)?;
         if canon.graph().params()[param as usize].dtype() != scalar.dtype() {
             return Err(input.error("a constant of the parameter's type"));
         }
-        fixed.push((param, scalar));
+        constants.push((param, scalar));
     }
-    let quick = match input.byte()? {
-        0 => false,
-        1 => true,
+    let tier = match input.byte()? {
+        0 => Tier::Optimized,
+        1 => Tier::Baseline,
         _ => return Err(input.error("a flag")),
     };
-    Ok(Recipe { canon, outputs, dying, how: ExecutableOptions { fixed, quick } })
+    Ok(Recipe { canon, spec: CompileSpec { outputs, donated, constants, tier } })
 }
 
 /// Decodes a parameter, and checks whether it is lifted.
@@ -147,9 +142,11 @@ mod tests {
         parts.prop_map(|(ops, size, live, (x, y, quick), fixed)| {
             let canon = region(&ops, size);
             let outputs = (0..ops.len() as u32).filter(|&at| live[at as usize]).collect();
-            let dying: Vec<u32> = [(0, x), (1, y)].into_iter().filter(|row| row.1).map(|row| row.0).collect();
-            let fixed = fixed.map(|value| (2, Scalar::new(value))).into_iter().collect();
-            Recipe { canon, outputs, dying, how: ExecutableOptions { fixed, quick } }
+            let donated: Vec<u32> =
+                [(0, x), (1, y)].into_iter().filter(|row| row.1).map(|row| row.0).collect();
+            let constants = fixed.map(|value| (2, Scalar::new(value))).into_iter().collect();
+            let tier = if quick { Tier::Baseline } else { Tier::Optimized };
+            Recipe { canon, spec: CompileSpec { outputs, donated, constants, tier } }
         })
     }
 
@@ -161,9 +158,9 @@ mod tests {
             let read = Recipe::decode(&bytes).unwrap();
             prop_assert_eq!(read.encode(), bytes);
             prop_assert_eq!(&read.canon, &recipe.canon);
-            prop_assert_eq!(read.outputs, recipe.outputs);
-            prop_assert_eq!(read.how.fixed, recipe.how.fixed);
-            prop_assert_eq!(read.how.quick, recipe.how.quick);
+            prop_assert_eq!(read.spec.outputs, recipe.spec.outputs);
+            prop_assert_eq!(read.spec.constants, recipe.spec.constants);
+            prop_assert_eq!(read.spec.tier, recipe.spec.tier);
         }
 
         /// Any bytes are rejected, or encoded again as they were.
@@ -186,9 +183,7 @@ mod tests {
     fn what_is_no_request_says_why() {
         let recipe = Recipe {
             canon: region(&[true, false], 3),
-            outputs: [1].into_iter().collect(),
-            dying: Vec::new(),
-            how: ExecutableOptions::default(),
+            spec: CompileSpec { outputs: [1].into_iter().collect(), ..CompileSpec::default() },
         };
         let bytes = recipe.encode();
         let refused = |bytes: &[u8]| Recipe::decode(bytes).map(drop).unwrap_err();
