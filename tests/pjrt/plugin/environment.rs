@@ -284,7 +284,11 @@ fn variables_that_change_later_are_not_in_effect() {
         assert_eq!((counters.compiles, counters.loads), (0, 1), "{counters:?}");
     });
     child(TEST, "read anew", &[(FLAGS, "--xla_flags_reset=true")], || {
-        run(&engine());
+        let first = engine();
+        run(&first);
+        // The entry is written after the program has its value.
+        wait_for("the entry", || first.counters().stores == 1);
+        drop(first);
         set(FLAGS, "--xla_a=2");
         keeps_nothing("changed after it was loaded");
     });
