@@ -35,7 +35,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fuseline_fusion::canon::RegionKey;
-use fuseline_fusion::graph::Node;
+use fuseline_fusion::ir::Node;
 use fuseline_fusion::op::Fusibility;
 use fuseline_fusion::{Graph, Literal, Scalar, TensorType};
 use fuseline_interp as interp;
