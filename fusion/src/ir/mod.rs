@@ -1,9 +1,9 @@
 //! The intermediate representation: dataflow graphs of checked ops, for regions and for bodies.
 //!
-//! A [`Graph`] has parameters and nodes in execution order. Each [`Node`] has a [`Signature`], which
-//! is an op call with types. An operand is a [`Ref`] to a parameter or to a result of an earlier
-//! node. A [`Body`] is a graph with returns, and the function inside an op such as `reduce`, so a
-//! signature has bodies in turn. These types refer to each other, so they are all in this file.
+//! A [`Graph`] has parameters and nodes in execution order. Each [`Node`] has a [`Signature`], an
+//! op call with types. An operand is a [`Ref`] to a parameter or to a result of an earlier node. A
+//! [`Body`] is a graph with returns, and the function inside an op such as `reduce`, so a signature
+//! has bodies in turn. These types refer to each other, so they are all in this file.
 //!
 //! An op is only a number here. The module `op` knows which calls are valid, so it defines the
 //! functions that check a call: [`Signature::infer`], [`Graph::push`] and [`Body::binary`].
