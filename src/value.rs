@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use fuseline_fusion::canon::CanonRegion;
-use fuseline_fusion::graph::Ref;
+use fuseline_fusion::ir::Ref;
 use fuseline_fusion::{OpCode, Scalar, Site};
 use fuseline_record::value;
 use fuseline_sync::StatCounter;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use fuseline::fusion::attr::{AttrDef, AttrKind};
-use fuseline::fusion::graph::Ref;
+use fuseline::fusion::ir::Ref;
 use fuseline::fusion::lower::Module;
 use fuseline::fusion::program::ProgramId;
 use fuseline::fusion::region::Mode;

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use fuseline::fusion::graph::Ref;
+use fuseline::fusion::ir::Ref;
 use fuseline_cache::disk::write_given;
 
 use crate::failure::Failure;

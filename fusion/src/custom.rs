@@ -9,9 +9,9 @@ use std::sync::Arc;
 
 use crate::attr::Attrs;
 use crate::error::OpError;
-use crate::graph::Body;
-use crate::op::encode::encode_body;
-use crate::op::{OpCode, Signature, attrs};
+use crate::ir::encode::encode_body;
+use crate::ir::{Body, OpCode, Signature};
+use crate::op::attrs;
 use crate::shape::TensorType;
 use crate::text::{TextError, TextModule};
 

@@ -6,11 +6,12 @@
 //! Each stage has a type that only the stage before it can construct:
 //!
 //! ```text
-//! op call ─► op::Signature ─► region::Region ─► canon::CanonRegion ─► lower::Module ─► lower::Verified
+//! op call ─► ir::Signature ─► region::Region ─► canon::CanonRegion ─► lower::Module ─► lower::Verified
 //!            (types checked)   (a run of ops)    (renamed, encoded,     (StableHLO)      (read back)
 //!                                                  hashed)
 //! ```
 //!
+//! [`ir`] has the types of calls and graphs, and [`op`] the op table, which checks calls.
 //! [`program`] reads and writes program files, [`text`] reads StableHLO modules, and [`custom`]
 //! makes ops of them. The crate knows no interpreter: `fuseline-interp` runs the same graphs in
 //! plain Rust. [`arithmetic`] and [`subnormal`] describe what an interpreter has to know of a
@@ -27,10 +28,10 @@ pub mod element;
 pub mod encode;
 pub mod error;
 pub mod float;
-pub mod graph;
 pub mod groups;
 pub mod handler;
 pub mod id;
+pub mod ir;
 pub mod limits;
 pub mod literal;
 pub mod lower;
@@ -48,11 +49,11 @@ pub use custom::CustomOp;
 pub use dtype::{DType, DTypeClass, DTypeSet, Element, RealElement};
 pub use error::{OpError, OpErrorKind};
 pub use float::FloatFormat;
-pub use graph::{Body, Graph, Node, Ref};
 pub use groups::Groups;
 pub use id::{RegionSeq, Site, StreamId, ValueId};
+pub use ir::{Body, Graph, Node, OpCode, Ref, Signature};
 pub use literal::{Literal, LiteralError, Scalar};
-pub use op::{OpCode, OpDef, Signature};
+pub use op::OpDef;
 #[doc(hidden)]
 pub use printable::Printable;
 pub use shape::{Bytes, Elems, Shape, ShapeError, TensorType};

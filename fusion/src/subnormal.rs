@@ -11,8 +11,9 @@
 
 use crate::dtype::{DType, DTypeSet};
 use crate::element::Bits;
+use crate::ir::{OpCode, Signature};
 use crate::literal::Literal;
-use crate::op::{ComparisonType, Fusibility, OpCode, Signature};
+use crate::op::{ComparisonType, Fusibility};
 
 /// Types that LLVM promotes to a longer one in registers, so any op on them may flush.
 ///

@@ -5,7 +5,7 @@ use std::fmt;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use fuseline_fusion::graph::Ref;
+use fuseline_fusion::ir::Ref;
 use fuseline_fusion::op::Effect;
 use fuseline_fusion::region::{Input, Mode, Operand, Operands, Results, TraceOp};
 use fuseline_fusion::{Site, ValueId};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use fuseline_fusion::canon::{CanonRegion, RegionKey};
-use fuseline_fusion::graph::Ref;
+use fuseline_fusion::ir::Ref;
 use fuseline_fusion::region::{Boundary, LoopFingerprint, Unit};
 use fuseline_fusion::{Attrs, Body, OpCode, Site, TensorType};
 

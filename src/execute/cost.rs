@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use fuseline_fusion::Graph;
-use fuseline_fusion::graph::Node;
+use fuseline_fusion::ir::Node;
 use fuseline_fusion::op::Fusibility;
 use fuseline_interp as interp;
 

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fuseline_fusion::canon::RegionKey;
-use fuseline_fusion::graph::Node;
+use fuseline_fusion::ir::Node;
 use fuseline_fusion::op::{Effect, Fusibility, Signature};
 use fuseline_fusion::{DTypeClass, Graph, Literal, Ref, TensorType};
 use fuseline_interp::{self as interp, Arithmetic};

@@ -231,7 +231,7 @@ impl BenchDriver {
 impl Sealed {
     /// The ops, for stages that depend on nothing else.
     #[must_use]
-    pub fn graph(&self) -> &fuseline_fusion::graph::Graph {
+    pub fn graph(&self) -> &fuseline_fusion::ir::Graph {
         &self.0.graph
     }
 

@@ -8,7 +8,7 @@
 
 use std::fmt;
 
-use fuseline_fusion::graph::Ref;
+use fuseline_fusion::ir::Ref;
 use fuseline_fusion::op::Effect;
 use fuseline_fusion::{Body, CustomOp, OpCode, Site, TensorType};
 

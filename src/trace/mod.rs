@@ -48,7 +48,7 @@ mod tree;
 use std::fmt;
 use std::sync::Arc;
 
-use fuseline_fusion::graph::{Ref, Refs};
+use fuseline_fusion::ir::{Ref, Refs};
 use fuseline_fusion::op::{Effect, attrs};
 use fuseline_fusion::{
     Body, DType, Graph, OpCode, OpError, OpErrorKind, Signature, Site, TensorType, ValueId,

@@ -21,7 +21,7 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use fuseline::fusion::canon::{CanonRegion, EnvFingerprint};
-use fuseline::fusion::graph::Graph;
+use fuseline::fusion::ir::Graph;
 use fuseline::stages::{BenchDriver, BoundRegion, Executed, Sealed, Work};
 use fuseline::{Engine, Stream, Tensor};
 

@@ -2,7 +2,7 @@
 
 use fuseline::aot::{Entry, EntryFile, EntryKind, Environment};
 use fuseline::fusion::canon::CanonRegion;
-use fuseline::fusion::graph::Ref;
+use fuseline::fusion::ir::Ref;
 use fuseline::{DiskCacheConfig, EngineConfig};
 use serde_json::{Value, json};
 

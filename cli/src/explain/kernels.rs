@@ -10,7 +10,7 @@
 use std::collections::HashMap;
 
 use fuseline::fusion::Graph;
-use fuseline::fusion::graph::Ref;
+use fuseline::fusion::ir::Ref;
 use fuseline::fusion::lower::Module;
 use fuseline::fusion::op::Fusibility;
 use fuseline::pjrt::OptimizedProgram;

@@ -1,7 +1,7 @@
 //! The page: the diagram and everything that the text says, for a browser. It needs no network.
 
 use fuseline::fusion::Printable;
-use fuseline::fusion::graph::Ref;
+use fuseline::fusion::ir::Ref;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::Explanation;

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use fuseline::fusion::ValueId;
-use fuseline::fusion::graph::Ref;
+use fuseline::fusion::ir::Ref;
 use maud::{Markup, PreEscaped, html};
 
 use super::Explanation;

@@ -11,13 +11,12 @@ use super::{CanonRegion, FORMAT, can_lift};
 use crate::attr::{AttrValue, Attrs, Ints};
 use crate::dtype::DType;
 use crate::encode::{DecodeError, Reader};
-use crate::graph::{Body, Graph, Ref, Refs};
 use crate::groups::Groups;
 use crate::handler::{Config, ConfigValue};
+use crate::ir::encode::tag;
+use crate::ir::{Body, Graph, OpCode, Ref, Refs};
 use crate::limits::{MAX_BODY_DEPTH, MAX_RANK};
 use crate::literal::Literal;
-use crate::op::OpCode;
-use crate::op::encode::tag;
 use crate::shape::{Shape, TensorType};
 
 fn read_shape(input: &mut Reader<'_>) -> Result<Shape, DecodeError> {

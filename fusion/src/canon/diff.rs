@@ -4,8 +4,7 @@ use std::fmt;
 
 use super::CanonRegion;
 use crate::attr::AttrValue;
-use crate::graph::Ref;
-use crate::op::OpCode;
+use crate::ir::{OpCode, Ref};
 use crate::shape::TensorType;
 
 /// One difference between two regions.

@@ -4,12 +4,12 @@
 //! region  = FORMAT, #params, (type, lifted)*, nodes
 //! ```
 //!
-//! Nodes have the same encoding as in signatures ([`crate::op::encode`]).
+//! Nodes have the same encoding as in signatures ([`crate::ir::encode`]).
 
 use super::FORMAT;
 use crate::encode::Writer;
-use crate::graph::Graph;
-use crate::op::encode::{write_nodes, write_type};
+use crate::ir::Graph;
+use crate::ir::encode::{write_nodes, write_type};
 
 /// Encodes a whole region.
 pub(super) fn encode_region(graph: &Graph, lifted: &[bool]) -> Vec<u8> {

@@ -27,7 +27,7 @@ use std::fmt;
 pub use decode::decode;
 pub use diff::{Difference, diff};
 
-use crate::graph::Graph;
+use crate::ir::Graph;
 use crate::shape::TensorType;
 
 /// Version of the canonical encoding, the first byte of every encoding. It changes whenever the

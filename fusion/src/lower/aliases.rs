@@ -16,7 +16,7 @@
 use std::cmp::Reverse;
 
 use crate::canon::CanonRegion;
-use crate::graph::{Graph, Ref};
+use crate::ir::{Graph, Ref};
 
 /// Which inputs may be reused for which results. An executable compiled with an alias may still run
 /// without it, so aliases are not part of the key.
@@ -149,7 +149,7 @@ mod tests {
     use super::*;
     use crate::attr::Attrs;
     use crate::dtype::DType;
-    use crate::op::OpCode;
+    use crate::ir::OpCode;
     use crate::shape::TensorType;
 
     /// A region of `params` vectors and binary ops. Operands are numbered on from the parameters.

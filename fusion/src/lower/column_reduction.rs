@@ -29,9 +29,9 @@ use smallvec::SmallVec;
 use super::legalized::{Plain, Writer, rewritten_body, signed};
 use crate::attr::Attrs;
 use crate::dtype::DType;
-use crate::graph::{Body, Graph, Ref, Refs};
+use crate::ir::{Body, Graph, OpCode, Ref, Refs, Signature};
 use crate::literal::Literal;
-use crate::op::{OpCode, Signature, attrs, neutral};
+use crate::op::{attrs, neutral};
 use crate::shape::Shape;
 
 /// Maximum number of elements of a window. Sizes from 8 to 64 perform the same.

@@ -18,9 +18,9 @@ use crate::attr::Attrs;
 use crate::canon::CanonRegion;
 use crate::dtype::DType;
 use crate::error::OpErrorKind;
-use crate::graph::{Body, Graph, Node, Ref, Refs};
+use crate::ir::{Body, Graph, Node, OpCode, Ref, Refs, Signature};
 use crate::literal::Scalar;
-use crate::op::{Lowered, OpCode, Signature, attrs, unsigned};
+use crate::op::{Lowered, attrs, unsigned};
 use crate::shape::{Shape, TensorType};
 
 /// A function in the form that is printed.

@@ -61,7 +61,7 @@ pub mod passes {
 use crate::arithmetic::{Arithmetic, SumOrder};
 use crate::canon::CanonRegion;
 use crate::dtype::{DType, DTypeSet};
-use crate::graph::Body;
+use crate::ir::Body;
 use crate::literal::Scalar;
 
 /// Version of the lowering. It is part of the environment of every key, so a change of the emitted
@@ -231,9 +231,9 @@ mod tests {
 
     use super::*;
     use crate::attr::Attrs;
-    use crate::graph::{Body, Graph};
+    use crate::ir::{Body, Graph, OpCode};
     use crate::literal::Literal;
-    use crate::op::{OpCode, attrs};
+    use crate::op::attrs;
     use crate::shape::TensorType;
 
     #[test]

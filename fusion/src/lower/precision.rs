@@ -15,8 +15,7 @@ use std::sync::Arc;
 use super::legalized::{Plain, Writer, rewritten_body, signed};
 use crate::attr::{AttrValue, Attrs};
 use crate::dtype::DType;
-use crate::graph::{Body, Refs};
-use crate::op::{OpCode, Signature};
+use crate::ir::{Body, OpCode, Refs, Signature};
 
 /// The member of the enumeration `precision` for full precision.
 const HIGHEST: u8 = 2;
@@ -77,7 +76,7 @@ fn highest_attrs(signature: &Signature) -> Option<Attrs> {
 mod tests {
     use super::*;
     use crate::canon::CanonRegion;
-    use crate::graph::Graph;
+    use crate::ir::Graph;
     use crate::lower::{Aliases, Numerics, Target, lower_for};
     use crate::op::attrs::{self, DotDimensionNumbers};
     use crate::shape::TensorType;

@@ -155,8 +155,7 @@ pub fn taken_apart(pack: ScalarPack) -> ScalarPack {
 mod tests {
     use super::*;
     use crate::attr::Attrs;
-    use crate::graph::Graph;
-    use crate::op::OpCode;
+    use crate::ir::{Graph, OpCode};
     use crate::shape::TensorType;
 
     #[test]

@@ -3,9 +3,9 @@
 //! One op of the table may expand into hundreds. A region within its op budget can therefore become
 //! a module that no compiler finishes.
 
-use crate::graph::Graph;
+use crate::ir::{Graph, Signature};
 use crate::limits::MAX_GRAPH_OPS;
-use crate::op::{Lowered, Signature};
+use crate::op::Lowered;
 
 /// Whether a graph is lowered to at most [`MAX_GRAPH_OPS`] ops, bodies included. The fences of an
 /// exact region and the conversions of a narrow one are not counted; they are at most a small
@@ -43,9 +43,9 @@ mod tests {
     use crate::attr::Attrs;
     use crate::canon::CanonRegion;
     use crate::dtype::DType;
+    use crate::ir::OpCode;
     use crate::lower::passes::plain;
     use crate::lower::{Numerics, ScalarPack, Target};
-    use crate::op::OpCode;
     use crate::shape::TensorType;
 
     /// The number of ops that a graph is lowered to, without fences.

@@ -13,9 +13,8 @@
 
 use crate::canon::CanonRegion;
 use crate::dtype::{DType, DTypeClass};
-use crate::graph::{Graph, Node, Ref};
+use crate::ir::{Graph, Node, OpCode, Ref};
 use crate::literal::Scalar;
-use crate::op::OpCode;
 use crate::shape::Elems;
 
 /// Results with fewer elements do not get faster with a known number.

@@ -28,9 +28,9 @@ use super::legalized::{Plain, Writer, rewritten_body, signed};
 use crate::attr::Attrs;
 use crate::dtype::{DType, DTypeSet};
 use crate::element::{Elements, to_f64};
-use crate::graph::{Body, Node, Ref, Refs};
+use crate::ir::{Body, Node, OpCode, Ref, Refs, Signature};
 use crate::literal::Literal;
-use crate::op::{Comparison, OpCode, Signature, attrs, unsigned};
+use crate::op::{Comparison, attrs, unsigned};
 use crate::shape::TensorType;
 use crate::subnormal::{self, Access};
 
@@ -423,8 +423,8 @@ fn word_constant(word: DType, bits: u64) -> Attrs {
 mod tests {
     use super::*;
     use crate::canon::CanonRegion;
-    use crate::graph::Graph;
     use crate::groups::Groups;
+    use crate::ir::Graph;
     use crate::lower::{Aliases, Numerics, Target, lower_for};
     use crate::op::attrs::DotDimensionNumbers;
 

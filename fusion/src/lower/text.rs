@@ -5,11 +5,11 @@ use std::fmt::Write as _;
 use super::legalized::Plain;
 use crate::attr::{AttrDef, AttrKind, AttrValue};
 use crate::dtype::DType;
-use crate::graph::{Body, Graph, Node, Ref};
 use crate::handler::{ConfigValue, TARGET_KEY};
+use crate::ir::{Body, Graph, Node, OpCode, Ref, Signature};
 use crate::literal::Literal;
+use crate::op::Dialect;
 use crate::op::attrs::custom_call_at as at;
-use crate::op::{Dialect, OpCode, Signature};
 use crate::shape::TensorType;
 
 /// Text under construction. Writing to a `String` cannot fail, so results of `write!` are ignored.

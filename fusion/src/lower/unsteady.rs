@@ -3,7 +3,8 @@
 
 use super::Numerics;
 use crate::canon::CanonRegion;
-use crate::op::{Lowered, OpCode, Signature};
+use crate::ir::{OpCode, Signature};
+use crate::op::Lowered;
 use crate::shape::TensorType;
 
 /// Whether a plugin rounds an op in one of two ways.

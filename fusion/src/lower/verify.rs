@@ -16,7 +16,7 @@
 use std::fmt;
 
 use super::Module;
-use crate::graph::Body;
+use crate::ir::Body;
 use crate::text::{TextError, TextModule};
 
 /// A module that the verifier accepted.
@@ -106,9 +106,9 @@ mod tests {
     use crate::attr::Attrs;
     use crate::canon::CanonRegion;
     use crate::dtype::DType;
-    use crate::graph::Graph;
+    use crate::ir::{Graph, OpCode};
     use crate::lower::{Aliases, Numerics, lower};
-    use crate::op::{OpCode, attrs};
+    use crate::op::attrs;
     use crate::shape::TensorType;
 
     /// A region with a lifted scalar, a body, an op that is lowered to others, a composite, and an

@@ -1,8 +1,8 @@
 //! Identity elements of ops, and the extreme values of types: initial values of reductions.
 
-use super::code::OpCode;
 use crate::dtype::{DType, DTypeClass};
 use crate::element::{Bits, Store, from_f64, from_int, joined, mask};
+use crate::ir::OpCode;
 use crate::literal::Literal;
 use crate::shape::TensorType;
 

@@ -1,27 +1,21 @@
-//! The op vocabulary: opcodes, the op table, and checked op signatures.
+//! The op table, and the check of op calls against it.
 //!
 //! Input: an [`OpCode`], [`crate::Attrs`], bodies and operand types. Output: a [`Signature`], which
 //! proves that the call is valid and holds its result types. Pure; no I/O, no clock, no global
-//! state.
+//! state. The module `ir` has the types of calls and graphs, and knows no op; this module adds the
+//! functions that need the table: [`OpCode::def`], [`Signature::infer`], [`crate::Graph::push`].
 //!
 //! The row of an op in the op table ([`OpDef`]) defines its arity, attributes, infer rule,
 //! fusibility, effect, StableHLO name and lowering. The table drives the API methods, the error
 //! messages, the program format, the lowering, the conformance run and the property tests, so
 //! adding a row adds an op. The crates `fuseline-interp` and `fuseline-testgen` have a function for
 //! each op code, and do not compile without one.
-//!
-//! Invariants:
-//! - OP-1: a [`Signature`] can only come from [`Signature::infer`], so later stages need not check
-//!   the call again.
-//! - OP-2: the code of an op never changes, because it is part of keys and saved programs.
-//! - OP-3: given equal operand types, two signatures are equal exactly if their encodings are
-//!   equal.
 
 pub mod attrs;
-mod code;
+mod check;
 mod conv_attr;
 mod def;
-pub(crate) mod encode;
+mod enums;
 mod identity;
 pub(crate) mod infer;
 pub(crate) mod legalize;
@@ -43,16 +37,16 @@ pub mod dims {
     pub use super::infer::window::{Window, WindowDim};
 }
 
-pub use code::{Comparison, ComparisonType, FftType, OpCode, RngAlgorithm, RngDistribution, Transpose};
 pub use def::{
-    Bodies, BodyDef, Call, Dialect, Effect, Fusibility, Lowered, OpDef, OperandGroup, Operands, Replicas,
-    Results, Rounding,
+    Bodies, BodyDef, Call, Dialect, Fusibility, Lowered, OpDef, OperandGroup, Operands, Replicas, Rounding,
 };
+pub use enums::{Comparison, ComparisonType, FftType, RngAlgorithm, RngDistribution, Transpose};
 pub use identity::{extreme, neutral};
 pub use infer::collective::Named;
 pub use infer::source::RANDOM_BITS;
 pub(crate) use legalize::unsigned;
 pub use legalize::{BERNOULLI, ZETA_TERMS};
 pub use rounding::{rounding_class, rounds, runs_bodies, tolerance};
-pub use signature::{OperandTypes, Signature};
 pub use table::OPS;
+
+pub use crate::ir::{Effect, OpCode, OperandTypes, Results, Signature};

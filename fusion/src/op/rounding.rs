@@ -1,10 +1,8 @@
 //! How rounding affects the results of a call, and how far two executors may differ.
 
-use super::code::OpCode;
 use super::def::Rounding;
-use super::signature::Signature;
 use crate::dtype::DType;
-use crate::graph::{Body, Graph};
+use crate::ir::{Body, Graph, OpCode, Signature};
 use crate::shape::TensorType;
 
 /// The tolerance of a correct executor's result relative to the interpreter's result `x`, as a

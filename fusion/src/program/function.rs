@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{Program, ProgramId, ProgramOp, ProgramValue, Role};
-use crate::graph::{Body, Ref};
+use crate::ir::{Body, Ref};
 use crate::literal::Literal;
 
 impl Program {

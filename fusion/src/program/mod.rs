@@ -27,9 +27,8 @@ use std::sync::Arc;
 
 pub use check::{Check, Mismatch};
 
-use crate::graph::Body;
+use crate::ir::{Body, OpCode, Signature};
 use crate::literal::Literal;
-use crate::op::{OpCode, Signature};
 use crate::printable::Printable;
 
 /// Id of a value within one program file.

@@ -12,12 +12,11 @@ use super::json::At;
 use super::tuple::Tuples;
 use super::{Check, Problem, Program, ProgramError, ProgramId, ProgramOp, ProgramValue, Role};
 use crate::attr::{AttrDef, AttrKind, AttrValue, Attrs, Ints, Pairs, Presence, StructDef};
-use crate::graph::{Body, Graph, Ref};
 use crate::groups::Groups;
 use crate::handler::{Config, ConfigValue};
+use crate::ir::{Body, Graph, OpCode, Ref, Signature};
 use crate::limits::{MAX_BODY_DEPTH, MAX_CONSTANT_BYTES, MAX_GRAPH_OPS};
 use crate::literal::Literal;
-use crate::op::{OpCode, Signature};
 use crate::shape::{Shape, TensorType};
 
 type Result<T, E = ProgramError> = std::result::Result<T, E>;

@@ -6,10 +6,9 @@ use serde_json::{Map, Value, json};
 
 use super::{Program, ProgramId, Role};
 use crate::attr::{AttrKind, AttrValue};
-use crate::graph::{Body, Ref};
 use crate::handler::ConfigValue;
+use crate::ir::{Body, Ref, Signature};
 use crate::literal::Literal;
-use crate::op::Signature;
 use crate::shape::TensorType;
 
 /// The whole program.

@@ -4,7 +4,7 @@ use std::fmt;
 
 use smallvec::SmallVec;
 
-use crate::op::Signature;
+use crate::ir::Signature;
 use crate::shape::Bytes;
 
 /// Why a region ends where it does. Each boundary is an event with this reason.

@@ -11,7 +11,7 @@ use super::merge_trie::{MergeAction, MergeTrie, UnitFingerprint};
 use super::pending::{Released, Window};
 use super::{Mode, Region, TraceOp, TraceResult, Unit};
 use crate::id::ValueId;
-use crate::op::Effect;
+use crate::ir::Effect;
 
 /// Collects ops and cuts them into regions. One per stream; not shared.
 #[derive(Debug)]

@@ -38,7 +38,8 @@ use smallvec::SmallVec;
 
 use super::boundary::{Boundary, BoundaryRule, Cut, OperandDistance, PendingStats};
 use super::token::Token;
-use crate::op::{Fusibility, Signature};
+use crate::ir::Signature;
+use crate::op::Fusibility;
 
 /// Lengths in ops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -244,7 +245,7 @@ mod tests {
     use super::*;
     use crate::attr::Attrs;
     use crate::dtype::DType;
-    use crate::op::OpCode;
+    use crate::ir::OpCode;
     use crate::shape::{Bytes, TensorType};
 
     const SMALL: Settings = Settings { least: 8, ahead: 40, horizon: 12, hashed: 4, setup: 5 };

@@ -14,7 +14,7 @@
 //!   measured.
 //! - EAGER-2: after the last op exactly the surviving parameters and the live results are held.
 
-use crate::graph::{Graph, Ref};
+use crate::ir::{Graph, Ref};
 use crate::shape::Bytes;
 
 /// Which values of a region outlive it.
@@ -119,7 +119,8 @@ mod tests {
     use super::*;
     use crate::attr::Attrs;
     use crate::dtype::DType;
-    use crate::op::{OpCode, attrs};
+    use crate::ir::OpCode;
+    use crate::op::attrs;
     use crate::shape::{Shape, TensorType};
 
     /// The dying parameters and the live results.

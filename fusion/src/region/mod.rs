@@ -45,9 +45,8 @@ pub use eager_memory::{EagerMemory, Liveness};
 pub use loop_body::LoopFingerprint;
 pub use pending::Released;
 
-use crate::graph::Graph;
 use crate::id::{Site, ValueId};
-use crate::op::{Effect, Signature};
+use crate::ir::{Effect, Graph, Signature};
 
 /// How a stream runs its ops. A mode only decides where regions end and who waits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

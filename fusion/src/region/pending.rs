@@ -27,9 +27,8 @@ use super::{
     Boundary, Input, Mentions, Mode, Operand, OperandDistance, Output, PendingStats, Region, TraceOp,
     TraceResult, TraceValue as _,
 };
-use crate::graph::{Graph, Ref, Refs};
 use crate::id::{Site, ValueId};
-use crate::op::{Effect, Signature};
+use crate::ir::{Effect, Graph, Ref, Refs, Signature};
 use crate::shape::Bytes;
 
 /// The number of an op in the stream, counted from 0.

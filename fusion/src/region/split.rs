@@ -3,7 +3,7 @@
 use super::eager_memory::{EagerMemory, Liveness};
 use super::pending::Window;
 use super::{Boundary, Operand, Region, TraceOp, TraceResult, TraceValue as _, Unit};
-use crate::graph::Ref;
+use crate::ir::Ref;
 
 impl<R: TraceResult> Region<R> {
     /// Splits the region into its ops, each a region of its own, in order. Values that later ops

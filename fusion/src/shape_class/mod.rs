@@ -41,9 +41,8 @@ use smallvec::SmallVec;
 
 use crate::attr::{AttrKind, AttrValue};
 use crate::canon::CanonRegion;
-use crate::graph::{Graph, Ref};
+use crate::ir::{Graph, OpCode, Ref, Signature};
 use crate::literal::Literal;
-use crate::op::{OpCode, Signature};
 use crate::shape::TensorType;
 
 /// Maximum number of symbols of a class. Regions with more are not one program at several sizes.

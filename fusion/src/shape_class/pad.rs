@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::writer::Writer;
 use super::{ShapeClass, ShapeClassError, rules};
 use crate::canon::CanonRegion;
-use crate::graph::{Graph, Ref};
+use crate::ir::{Graph, Ref};
 use crate::literal::Scalar;
 
 /// A region that computes another one, and all regions of its class whose sizes have the same

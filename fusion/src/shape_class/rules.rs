@@ -8,8 +8,8 @@
 use super::writer::{NoRule, Result, Writer};
 use super::{Dims, Symbol};
 use crate::attr::{AttrValue, Attrs};
-use crate::graph::{Node, Ref, Refs};
-use crate::op::{Comparison, ComparisonType, Fusibility, OpCode, attrs, neutral};
+use crate::ir::{Node, OpCode, Ref, Refs};
+use crate::op::{Comparison, ComparisonType, Fusibility, attrs, neutral};
 use crate::shape::{Shape, TensorType};
 
 /// Writes the padded form of a node; returns its results.

@@ -8,9 +8,9 @@ use super::{Dims, ShapeClass, Symbol, VaryingField, splat};
 use crate::attr::Attrs;
 use crate::dtype::{DType, DTypeClass};
 use crate::error::OpError;
-use crate::graph::{Graph, Node, Ref, Refs};
+use crate::ir::{Graph, Node, OpCode, Ref, Refs};
 use crate::literal::{Literal, Scalar};
-use crate::op::{Comparison, OpCode, attrs};
+use crate::op::{Comparison, attrs};
 use crate::shape::{Shape, TensorType};
 
 /// Why an op cannot be padded: it has no rule, or the op table rejects what the rule writes.

@@ -497,7 +497,8 @@ impl<'t> Scanner<'t> {
 mod tests {
     use crate::attr::AttrValue;
     use crate::groups::Groups;
-    use crate::op::{OpCode, attrs};
+    use crate::ir::OpCode;
+    use crate::op::attrs;
     use crate::text::TextModule;
 
     fn attrs_of(stated: &str) -> Result<crate::Attrs, String> {

@@ -13,9 +13,8 @@ use std::sync::Arc;
 use super::error::{Problem, Result, Shown};
 use super::scan::{fault, other};
 use crate::attr::Attrs;
-use crate::graph::{Body, Graph, Ref, Refs};
+use crate::ir::{Body, Graph, OpCode, Ref, Refs, Signature};
 use crate::limits::MAX_BODY_DEPTH;
-use crate::op::{OpCode, Signature};
 use crate::shape::TensorType;
 
 /// How a region captures a value of the graph around it.

@@ -54,7 +54,7 @@ use std::sync::Arc;
 
 pub use error::{Problem, TextError};
 
-use crate::graph::Body;
+use crate::ir::Body;
 use crate::limits::MAX_GRAPH_OPS;
 
 /// A module that was read.

@@ -8,8 +8,7 @@ use super::TextModule;
 use super::build::{Builder, Capture};
 use super::error::{Result, Shown};
 use super::scan::{Scanner, other, unsupported};
-use crate::graph::{Body, Ref, Refs};
-use crate::op::Signature;
+use crate::ir::{Body, Ref, Refs, Signature};
 use crate::shape::TensorType;
 use crate::shape::listed;
 

@@ -10,8 +10,8 @@ use super::scan::{fault, other, unsupported};
 use super::syntax;
 use super::types::TypeClause;
 use crate::attr::{AttrValue, Attrs, Presence};
-use crate::graph::{Body, Ref, Refs};
-use crate::op::{OpCode, OpDef};
+use crate::ir::{Body, OpCode, Ref, Refs};
+use crate::op::OpDef;
 use crate::shape::{TensorType, listed};
 
 /// The names that an op gives to its results, each with its position and its number of results.

@@ -11,8 +11,8 @@ use super::op::{ParsedOp, ParsedOpKind, ResultNames, kind};
 use super::scan::{fault, other};
 use super::types::TypeClause;
 use crate::attr::{AttrDef, AttrValue, Ints};
-use crate::graph::Body;
-use crate::op::{OpCode, OpDef, attrs as build};
+use crate::ir::{Body, OpCode};
+use crate::op::{OpDef, attrs as build};
 use crate::shape::TensorType;
 
 impl<'t> Reader<'t> {

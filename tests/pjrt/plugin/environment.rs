@@ -287,7 +287,7 @@ fn variables_that_change_later_are_not_in_effect() {
         let first = engine();
         run(&first);
         // The entry is written after the program has its value.
-        wait_for("the entry", || first.counters().stores == 1);
+        wait_for(|| first.counters().stores == 1, || format!("{:?}", first.counters()));
         drop(first);
         set(FLAGS, "--xla_a=2");
         keeps_nothing("changed after it was loaded");

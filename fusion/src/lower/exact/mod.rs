@@ -32,9 +32,9 @@ use super::{Numerics, ScalarPack, Target};
 use crate::attr::Attrs;
 use crate::canon::CanonRegion;
 use crate::dtype::DType;
-use crate::graph::{Body, Graph, Node, Ref, Refs};
+use crate::ir::{Body, Graph, Node, OpCode, Ref, Refs, Signature};
 use crate::literal::Literal;
-use crate::op::{Fusibility, OpCode, Signature, attrs, rounds, unsigned};
+use crate::op::{Fusibility, attrs, rounds, unsigned};
 use crate::shape::TensorType;
 
 /// The exact function, if the pack provides a zero for fences.

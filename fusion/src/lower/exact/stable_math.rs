@@ -18,11 +18,11 @@ use smallvec::smallvec;
 
 use crate::attr::Attrs;
 use crate::dtype::{DType, RealElement};
-use crate::graph::Ref;
+use crate::ir::{OpCode, Ref, Signature};
 use crate::literal::Scalar;
 use crate::lower::legalized::{Plain, Writer};
 use crate::lower::unsteady::is_unsteady;
-use crate::op::{Comparison, OpCode, Signature, attrs};
+use crate::op::{Comparison, attrs};
 use crate::shape::Shape;
 
 /// The function with its unsteady ops expanded.

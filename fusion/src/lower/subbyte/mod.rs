@@ -37,9 +37,9 @@ use super::legalized::{Plain, pick, used_captures};
 use crate::attr::{AttrValue, Attrs};
 use crate::dtype::{DType, DTypeClass, DTypeSet};
 use crate::error::{OpError, OpErrorKind};
-use crate::graph::{Body, Graph, Node, Ref, Refs};
+use crate::ir::{Body, Graph, Node, OpCode, Ref, Refs, Signature};
 use crate::literal::Literal;
-use crate::op::{Fusibility, OpCode, OpDef, Rounding, Signature, attrs};
+use crate::op::{Fusibility, OpDef, Rounding, attrs};
 use crate::shape::TensorType;
 
 /// The function with its narrow values carried. If an op has no carried form, because its expansion

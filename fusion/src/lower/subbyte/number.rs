@@ -7,9 +7,9 @@ use super::Carrying;
 use crate::attr::Attrs;
 use crate::dtype::{DType, DTypeClass};
 use crate::error::OpError;
-use crate::graph::Ref;
+use crate::ir::{OpCode, Ref};
 use crate::literal::Literal;
-use crate::op::{Comparison, OpCode, attrs};
+use crate::op::{Comparison, attrs};
 
 /// Bits of a byte.
 const BYTE: u32 = 8;

@@ -5,8 +5,8 @@
 
 use super::{CONV_DIMS, GATHER_DIMS, IndexDimensionNumbers, PRECISION, RNG_DISTRIBUTION};
 use crate::attr::{AttrDef, AttrKind, AttrValue, Attrs};
-use crate::op::code::RngDistribution;
 use crate::op::conv_attr;
+use crate::op::enums::RngDistribution;
 use crate::shape::Shape;
 
 /// Attributes of `get_dimension_size`.

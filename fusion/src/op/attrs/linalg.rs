@@ -1,7 +1,7 @@
 //! Attributes of Fourier transforms, matrix factorisations and normalisation.
 
 use crate::attr::{AttrDef, AttrKind, Attrs, EnumDef};
-use crate::op::code::{FftType, Transpose};
+use crate::op::enums::{FftType, Transpose};
 
 static FFT_TYPE: EnumDef = EnumDef { name: "fft_type", members: &["FFT", "IFFT", "RFFT", "IRFFT"] };
 static TRANSPOSE: EnumDef = EnumDef { name: "transpose", members: &["NO_TRANSPOSE", "TRANSPOSE", "ADJOINT"] };

@@ -25,7 +25,7 @@ pub(super) use handler::CUSTOM_CALL;
 pub use handler::{custom_call, custom_call_at};
 pub use linalg::*;
 
-use super::code::{Comparison, ComparisonType, RngAlgorithm};
+use super::enums::{Comparison, ComparisonType, RngAlgorithm};
 use crate::attr::{AttrDef, AttrKind, AttrValue, Attrs, EnumDef, StructDef};
 use crate::dtype::{DType, DTypeClass};
 use crate::literal::Literal;

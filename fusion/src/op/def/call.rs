@@ -8,11 +8,8 @@ use super::OpDef;
 use crate::attr::{AttrView, Attrs};
 use crate::dtype::DTypeSet;
 use crate::error::{OpError, OpErrorKind};
-use crate::graph::Body;
+use crate::ir::{Body, Results};
 use crate::shape::{Shape, ShapeError, TensorType};
-
-/// Result types of an op.
-pub type Results = SmallVec<[TensorType; 1]>;
 
 /// The input of a rule: a call whose arity and attribute kinds fit the op's row.
 #[derive(Debug, Clone, Copy)]

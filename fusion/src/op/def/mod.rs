@@ -4,14 +4,13 @@ mod call;
 
 use std::sync::Arc;
 
+pub use call::Call;
 pub(super) use call::one;
-pub use call::{Call, Results};
 
-use super::code::OpCode;
 use crate::attr::AttrDef;
 use crate::dtype::DTypeSet;
 use crate::error::OpError;
-use crate::graph::Body;
+use crate::ir::{Body, Effect, OpCode, Results};
 
 /// How many operands an op takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -146,17 +145,6 @@ impl Rounding {
             _ => Rounding::Exact,
         }
     }
-}
-
-/// The side effect of an op.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Effect {
-    /// None: the op may be moved, and removed if nobody uses its results.
-    #[default]
-    Pure,
-    /// An effect outside of the program: the op runs even if nobody uses its results, in program
-    /// order with the other ordered ops of its stream, and a region never extends across it.
-    Ordered,
 }
 
 /// How the replicas of a program take part in a call.

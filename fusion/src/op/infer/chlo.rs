@@ -8,7 +8,8 @@ use crate::DType;
 use crate::attr::AttrValue;
 use crate::dtype::DTypeSet;
 use crate::error::{OpError, OpErrorKind};
-use crate::op::def::{Call, Results, one};
+use crate::ir::Results;
+use crate::op::def::{Call, one};
 use crate::shape::TensorType;
 
 /// `top_k`: the last dimension becomes `k` long, in values and in indices.

@@ -10,9 +10,9 @@ use super::reduction::promotes;
 use crate::attr::AttrValue;
 use crate::dtype::DType;
 use crate::error::{OpError, OpErrorKind};
+use crate::ir::{OpCode, Results};
 use crate::limits::MAX_REPLICAS;
-use crate::op::code::OpCode;
-use crate::op::def::{Call, Results, one};
+use crate::op::def::{Call, one};
 use crate::shape::TensorType;
 
 /// Replicas that a call names.
@@ -320,9 +320,9 @@ mod tests {
 
     use super::*;
     use crate::attr::Attrs;
-    use crate::graph::{Body, Graph};
     use crate::groups::Groups;
-    use crate::op::{Effect, Signature, attrs};
+    use crate::ir::{Body, Effect, Graph, Signature};
+    use crate::op::attrs;
 
     fn refusal(op: OpCode, attrs: Attrs, bodies: &[Arc<Body>], dims: &[u64]) -> String {
         let ty = TensorType::of(DType::F32, dims).expect("small");

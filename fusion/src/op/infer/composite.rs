@@ -1,7 +1,8 @@
 //! User-defined ops: named functions.
 
 use crate::error::{OpError, OpErrorKind};
-use crate::op::def::{Call, Results};
+use crate::ir::Results;
+use crate::op::def::Call;
 use crate::shape::listed;
 
 /// Operands and results have the types of the body's parameters and returns. The name has no effect

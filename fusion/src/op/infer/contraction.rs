@@ -5,10 +5,10 @@ use smallvec::SmallVec;
 use super::window::{Window, WindowAttrs, window};
 use crate::attr::{AttrValue, AttrView};
 use crate::error::{OpError, OpErrorKind};
-use crate::op::OpCode;
+use crate::ir::{OpCode, Results};
 use crate::op::attrs::ALGORITHM_TYPE;
 use crate::op::conv_attr;
-use crate::op::def::{Call, Results, one};
+use crate::op::def::{Call, one};
 use crate::shape::TensorType;
 
 /// Dimension numbers of a `dot_general` call.

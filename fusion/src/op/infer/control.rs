@@ -2,7 +2,8 @@
 
 use crate::DType;
 use crate::error::{OpError, OpErrorKind};
-use crate::op::def::{Call, Results, one};
+use crate::ir::Results;
+use crate::op::def::{Call, one};
 use crate::shape::TensorType;
 
 /// The return type of conditions and comparators.

@@ -9,10 +9,10 @@ use super::window::dilated;
 use crate::attr::{AttrValue, Attrs};
 use crate::dtype::{DType, DTypeSet};
 use crate::error::{OpError, OpErrorKind};
+use crate::ir::{OpCode, Results};
 use crate::op::attrs;
 use crate::op::attrs::IndexDimensionNumbers;
-use crate::op::code::OpCode;
-use crate::op::def::{Call, Results, one};
+use crate::op::def::{Call, one};
 use crate::shape::{Shape, TensorType};
 
 /// The values of the size operands, one list each.

@@ -3,8 +3,9 @@
 use crate::DType;
 use crate::dtype::{DTypeClass, DTypeSet};
 use crate::error::{OpError, OpErrorKind};
-use crate::op::code::{Comparison, ComparisonType, OpCode};
-use crate::op::def::{Call, Results, one};
+use crate::ir::{OpCode, Results};
+use crate::op::def::{Call, one};
+use crate::op::enums::{Comparison, ComparisonType};
 
 /// One operand of the row's types. The result has the same type, except for `abs` of complex
 /// numbers.

@@ -3,8 +3,9 @@
 use crate::dtype::DTypeSet;
 use crate::error::{OpError, OpErrorKind};
 use crate::handler;
+use crate::ir::Results;
 use crate::op::attrs::custom_call_at as at;
-use crate::op::def::{Call, Results};
+use crate::op::def::Call;
 use crate::shape::{TensorType, listed};
 
 /// Checks that the target is registered and accepts the operands; infers its results. The

@@ -6,8 +6,9 @@ use super::reduction::combiner;
 use crate::attr::AttrView;
 use crate::dtype::DTypeSet;
 use crate::error::OpError;
+use crate::ir::Results;
 use crate::op::attrs::IndexDimensionNumbers;
-use crate::op::def::{Call, Results, one};
+use crate::op::def::{Call, one};
 use crate::shape::TensorType;
 
 impl<'a> IndexDimensionNumbers<'a> {

@@ -4,8 +4,9 @@ use smallvec::smallvec;
 
 use crate::dtype::DTypeSet;
 use crate::error::{OpError, OpErrorKind};
-use crate::op::code::FftType;
-use crate::op::def::{Call, Results, one};
+use crate::ir::Results;
+use crate::op::def::{Call, one};
+use crate::op::enums::FftType;
 
 /// `fft`: transforms of one to three dimensions. For complex to complex, the specification leaves
 /// open what a length other than the size of its dimension means; such a call is rejected.

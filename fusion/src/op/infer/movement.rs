@@ -3,7 +3,8 @@
 use super::dim;
 use crate::dtype::DTypeSet;
 use crate::error::{OpError, OpErrorKind};
-use crate::op::def::{Call, Results, one};
+use crate::ir::Results;
+use crate::op::def::{Call, one};
 use crate::shape::TensorType;
 
 /// `broadcast_in_dim`: operand dimension `i` becomes result dimension `broadcast_dimensions[i]`;

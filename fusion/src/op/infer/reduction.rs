@@ -5,7 +5,8 @@ use smallvec::SmallVec;
 use super::window::{Window, WindowAttrs, window};
 use crate::DType;
 use crate::error::{OpError, OpErrorKind};
-use crate::op::def::{Call, Results, one};
+use crate::ir::Results;
+use crate::op::def::{Call, one};
 use crate::shape::TensorType;
 
 /// Whether an element of type `from` may be combined in type `to`: same family, no fewer bits.

@@ -5,9 +5,10 @@ use smallvec::smallvec;
 use super::dynamic::sizes_fit;
 use crate::dtype::{DType, DTypeSet};
 use crate::error::{OpError, OpErrorKind};
+use crate::ir::Results;
 use crate::limits::MAX_CONSTANT_BYTES;
-use crate::op::code::{RngAlgorithm, RngDistribution};
-use crate::op::def::{Call, Results, one};
+use crate::op::def::{Call, one};
+use crate::op::enums::{RngAlgorithm, RngDistribution};
 use crate::shape::TensorType;
 
 /// `constant`: the data is an attribute, hence part of the key.

@@ -8,11 +8,11 @@ use crate::attr::Attrs;
 use crate::dtype::{DType, DTypeClass};
 use crate::error::OpError;
 use crate::float::FloatFormat;
-use crate::graph::{Body, Ref};
+use crate::ir::{Body, OpCode, Ref};
 use crate::literal::Literal;
 use crate::op::attrs;
-use crate::op::code::{Comparison, OpCode};
 use crate::op::def::Call;
+use crate::op::enums::Comparison;
 use crate::shape::{Shape, TensorType};
 
 impl Builder {

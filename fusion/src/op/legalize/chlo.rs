@@ -7,11 +7,11 @@ use super::{Builder, Lowered, complex, expanded, in_f32, unsigned};
 use crate::attr::{AttrValue, Attrs};
 use crate::dtype::{DType, DTypeClass};
 use crate::error::OpError;
-use crate::graph::{Body, Ref};
+use crate::ir::{Body, OpCode, Ref};
 use crate::literal::Literal;
 use crate::op::attrs::{self, DotDimensionNumbers};
-use crate::op::code::{Comparison, OpCode};
 use crate::op::def::Call;
+use crate::op::enums::Comparison;
 use crate::op::infer::chlo::{Ragged, RaggedDims, ScanDims};
 use crate::shape::{Shape, TensorType};
 

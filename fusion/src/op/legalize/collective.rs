@@ -17,12 +17,12 @@ use super::{Builder, Lowered, expanded};
 use crate::attr::{AttrValue, Attrs};
 use crate::dtype::DType;
 use crate::error::OpError;
-use crate::graph::{Body, Ref};
 use crate::groups::Groups;
+use crate::ir::{Body, OpCode, Ref};
 use crate::literal::Scalar;
 use crate::op::attrs;
-use crate::op::code::{Comparison, OpCode};
 use crate::op::def::Call;
+use crate::op::enums::Comparison;
 use crate::shape::{Shape, TensorType};
 
 /// An expansion whose ops are lowered in turn; errors as in [`expanded`].

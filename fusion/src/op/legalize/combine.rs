@@ -8,10 +8,9 @@ use super::{Builder, Lowered, expanded};
 use crate::attr::AttrValue;
 use crate::dtype::DType;
 use crate::error::OpError;
-use crate::graph::{Body, Graph, Ref};
+use crate::ir::{Body, Graph, OpCode, Ref};
 use crate::op::attrs;
 use crate::op::attrs::IndexDimensionNumbers;
-use crate::op::code::OpCode;
 use crate::op::def::Call;
 use crate::shape::TensorType;
 

@@ -6,11 +6,11 @@ use super::{Builder, Lowered, expanded};
 use crate::attr::Attrs;
 use crate::dtype::DType;
 use crate::error::OpError;
-use crate::graph::Ref;
+use crate::ir::{OpCode, Ref};
 use crate::literal::Literal;
 use crate::op::attrs;
-use crate::op::code::{Comparison, OpCode};
 use crate::op::def::Call;
+use crate::op::enums::Comparison;
 use crate::shape::Shape;
 
 /// XLA accepts only complex numbers here. The real part of a float is the float; its imaginary part

@@ -7,10 +7,10 @@ use super::loops::{self, is_scalar_code};
 use super::{Builder, Lowered, expanded};
 use crate::dtype::DType;
 use crate::error::OpError;
-use crate::graph::{Body, Ref};
+use crate::ir::{Body, OpCode, Ref};
 use crate::op::attrs;
-use crate::op::code::{Comparison, ComparisonType, OpCode};
 use crate::op::def::Call;
+use crate::op::enums::{Comparison, ComparisonType};
 use crate::shape::TensorType;
 
 /// `map` in the types of its operands, or in types that XLA accepts.

@@ -40,14 +40,14 @@ pub(super) use normalize::batch_norm;
 pub use zeta::{BERNOULLI, ZETA_TERMS};
 
 use super::attrs;
-use super::code::{Comparison, OpCode, RngDistribution};
 use super::conv_attr;
 use super::def::{Call, Dialect, Lowered};
+use super::enums::{Comparison, RngDistribution};
 use super::infer::contraction::{ConvDims, DOT_DTYPE};
 use crate::attr::{AttrValue, Attrs};
 use crate::dtype::{DType, DTypeClass, RealElement};
 use crate::error::{OpError, OpErrorKind};
-use crate::graph::{Body, Graph, Ref};
+use crate::ir::{Body, Graph, OpCode, Ref};
 use crate::literal::{Literal, Scalar};
 use crate::shape::{Shape, TensorType};
 

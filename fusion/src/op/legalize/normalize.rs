@@ -14,9 +14,8 @@ use super::{Builder, Lowered, expanded};
 use crate::attr::Attrs;
 use crate::dtype::DType;
 use crate::error::OpError;
-use crate::graph::{Body, Ref};
+use crate::ir::{Body, OpCode, Ref};
 use crate::op::attrs;
-use crate::op::code::OpCode;
 use crate::op::def::Call;
 use crate::shape::TensorType;
 

@@ -3,8 +3,7 @@
 use super::Builder;
 use crate::dtype::DType;
 use crate::error::OpError;
-use crate::graph::Ref;
-use crate::op::code::OpCode;
+use crate::ir::{OpCode, Ref};
 use crate::op::def::Call;
 use crate::shape::TensorType;
 

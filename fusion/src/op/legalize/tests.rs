@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use super::*;
+use crate::ir::Signature;
 use crate::limits::MAX_BODY_DEPTH;
 use crate::literal::Literal;
-use crate::op::Signature;
 
 /// Negative padding larger than the operand.
 #[test]

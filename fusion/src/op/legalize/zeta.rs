@@ -8,10 +8,10 @@ use super::{Builder, Lowered, expanded};
 use crate::attr::Attrs;
 use crate::dtype::DType;
 use crate::error::OpError;
-use crate::graph::Ref;
+use crate::ir::{OpCode, Ref};
 use crate::op::attrs;
-use crate::op::code::{Comparison, OpCode};
 use crate::op::def::Call;
+use crate::op::enums::Comparison;
 use crate::shape::Shape;
 
 /// Bernoulli numbers `B2, B4, ...` (DLMF table 24.2.1).

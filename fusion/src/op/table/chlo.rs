@@ -1,8 +1,8 @@
 //! The CHLO ops.
 
 use crate::dtype::{DType, DTypeSet};
+use crate::ir::OpCode;
 use crate::op::attrs;
-use crate::op::code::OpCode;
 use crate::op::def::{Bodies, BodyDef, Dialect, Fusibility, OpDef, Operands, Rounding};
 use crate::op::infer::{chlo, elementwise};
 use crate::op::legalize;

@@ -7,8 +7,8 @@
 
 use super::ROW;
 use crate::dtype::{DType, DTypeSet};
+use crate::ir::OpCode;
 use crate::op::attrs;
-use crate::op::code::OpCode;
 use crate::op::def::{Bodies, BodyDef, Fusibility, OpDef, OperandGroup, Operands, Replicas, Rounding};
 use crate::op::infer::collective;
 use crate::op::legalize;

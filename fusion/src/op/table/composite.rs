@@ -2,8 +2,8 @@
 
 use super::ROW;
 use crate::dtype::DTypeSet;
+use crate::ir::OpCode;
 use crate::op::attrs;
-use crate::op::code::OpCode;
 use crate::op::def::{Bodies, BodyDef, Fusibility, OpDef, Operands, Replicas, Rounding};
 use crate::op::infer::{composite, handler};
 use crate::op::legalize;

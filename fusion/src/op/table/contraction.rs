@@ -1,8 +1,8 @@
 //! Contractions: products summed over dimensions.
 
 use super::ROW;
+use crate::ir::OpCode;
 use crate::op::attrs;
-use crate::op::code::OpCode;
 use crate::op::def::{Fusibility, OpDef, Operands, Rounding};
 use crate::op::infer::contraction;
 use crate::op::legalize;

@@ -2,8 +2,8 @@
 
 use super::ROW;
 use crate::dtype::DTypeSet;
+use crate::ir::OpCode;
 use crate::op::attrs;
-use crate::op::code::OpCode;
 use crate::op::def::{Fusibility, OpDef, Operands, Rounding};
 use crate::op::infer::dynamic;
 use crate::op::legalize;

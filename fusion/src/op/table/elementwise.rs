@@ -7,8 +7,8 @@
 
 use super::ROW;
 use crate::dtype::{DType, DTypeSet};
+use crate::ir::OpCode;
 use crate::op::attrs;
-use crate::op::code::OpCode;
 use crate::op::def::{Dialect, Fusibility, OpDef, Operands, Rounding};
 use crate::op::infer::elementwise;
 use crate::op::legalize;

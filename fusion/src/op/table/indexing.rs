@@ -1,8 +1,8 @@
 //! Reads and writes at computed positions.
 
 use super::{COMBINER, ROW};
+use crate::ir::OpCode;
 use crate::op::attrs;
-use crate::op::code::OpCode;
 use crate::op::def::{Bodies, BodyDef, Fusibility, OpDef, OperandGroup, Operands, Rounding};
 use crate::op::infer::indexing;
 use crate::op::legalize;

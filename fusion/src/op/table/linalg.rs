@@ -2,8 +2,8 @@
 
 use super::ROW;
 use crate::dtype::{DType, DTypeSet};
+use crate::ir::OpCode;
 use crate::op::attrs;
-use crate::op::code::OpCode;
 use crate::op::def::{Fusibility, OpDef, Operands, Rounding};
 use crate::op::infer::linalg;
 use crate::op::legalize;

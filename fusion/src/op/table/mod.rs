@@ -16,11 +16,11 @@ mod source;
 
 use std::fmt;
 
-use super::code::OpCode;
-use super::def::{Bodies, Dialect, Effect, Fusibility, OpDef, Operands, Replicas, Rounding};
+use super::def::{Bodies, Dialect, Fusibility, OpDef, Operands, Replicas, Rounding};
 use super::infer;
 use super::legalize;
 use crate::dtype::DTypeSet;
+use crate::ir::{Effect, OpCode};
 
 /// Defaults for the rows below.
 const ROW: OpDef = OpDef {

@@ -1,8 +1,8 @@
 //! Ops that move elements without computing.
 
 use super::ROW;
+use crate::ir::OpCode;
 use crate::op::attrs;
-use crate::op::code::OpCode;
 use crate::op::def::{Fusibility, OpDef, OperandGroup, Operands};
 use crate::op::infer::movement;
 use crate::op::legalize;

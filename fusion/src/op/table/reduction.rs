@@ -1,8 +1,8 @@
 //! Ops that combine many elements into one with a body.
 
 use super::{COMBINER, ROW};
+use crate::ir::OpCode;
 use crate::op::attrs;
-use crate::op::code::OpCode;
 use crate::op::def::{Bodies, BodyDef, Fusibility, OpDef, OperandGroup, Operands, Rounding};
 use crate::op::infer::reduction;
 use crate::op::legalize;

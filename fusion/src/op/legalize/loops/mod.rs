@@ -16,10 +16,10 @@ use super::{Builder, Lowered};
 use crate::attr::Attrs;
 use crate::dtype::DType;
 use crate::error::OpError;
-use crate::graph::{Body, Graph, Ref};
+use crate::ir::{Body, Graph, OpCode, Ref};
 use crate::op::attrs;
-use crate::op::code::{Comparison, OpCode};
 use crate::op::def::Fusibility;
+use crate::op::enums::Comparison;
 use crate::shape::{Shape, TensorType};
 
 /// Whether a body is scalar code, including what its ops are lowered to.

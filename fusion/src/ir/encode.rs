@@ -13,10 +13,9 @@
 
 use std::sync::Arc;
 
-use super::code::OpCode;
+use super::{Body, Graph, OpCode, Ref};
 use crate::attr::{AttrValue, Attrs};
 use crate::encode::Writer;
-use crate::graph::{Body, Graph, Ref};
 use crate::handler::ConfigValue;
 use crate::shape::{Shape, TensorType};
 
