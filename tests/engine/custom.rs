@@ -115,7 +115,7 @@ fn a_name_stands_for_one_function() {
         assert_eq!(op.fingerprint(), same.fingerprint());
         refused(
             &engine.register_op(other).unwrap_err(),
-            ["test.gate is another function already", "another name"],
+            ["test.gate is taken by another function", "another name"],
         );
         let x = engine.tensor(&[0.5f32, 1.0, 2.0], &[3])?;
         assert_eq!(engine.stream().call(&op, &[&x, &x])?[1].to_vec::<f32>()?, [0.5, 1.0, 2.0]);

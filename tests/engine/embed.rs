@@ -421,7 +421,7 @@ fn callbacks_say_ready_or_why_not() {
         session.release(hole)?;
         let (value, outcome) = receiver.recv().unwrap();
         assert_eq!(value, bad);
-        assert!(outcome.unwrap_err().contains("given up"));
+        assert!(outcome.unwrap_err().contains("its promise was dropped"));
         // A read by callback. The callback may record, but must not wait.
         let (inner, recorded) = (session.clone(), sender.clone());
         session.read_async(y, move |value, data| {

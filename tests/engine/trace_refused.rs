@@ -119,7 +119,7 @@ fn functions_of_scalars_see_nothing_from_outside() {
         let words = [
             "multiply: rhs, f32[], comes from outside of the function of reduce_with called at",
             &line(called),
-            "sees its parameters, numbers and what it makes of them",
+            "can only use its parameters, numbers and values computed from them",
             "as one more operand",
             "a.on_stream().constant(..)",
             &line(inside),
@@ -284,7 +284,7 @@ fn tensors_of_other_engines_and_too_deep_bodies_are_refused() {
         let other = Engine::reference();
         let (x, foreign) = (vector(engine, &[1.0]), vector(&other, &[1.0]));
         let error = engine.stream().for_range(0..2, x.clone(), |_, x| x + &foreign);
-        says(error, &["add: rhs, f32[1],", "another engine", "uploaded here"]);
+        says(error, &["add: rhs, f32[1],", "another engine", "upload it to this engine"]);
         fn nest(x: Tensor, depth: usize) -> Result<Tensor> {
             match depth {
                 0 => x.neg(),
@@ -311,7 +311,7 @@ fn a_structure_that_counts_wrong_is_told() {
     let odd = Odd(vec![x.clone(), x], std::cell::Cell::new(0));
     says(
         engine.stream().for_range(0..2, odd, |_, odd| Ok(odd)),
-        &["Odd", "another number of tensors than before"],
+        &["Odd", "a different number of tensors than before"],
     );
 }
 
