@@ -196,7 +196,7 @@ fn a_compile_that_hangs_costs_speed() {
     let events = log.take();
     let stuck = |event: &Event| match event {
         Event::Stuck { thread, stuck, is_replaced, took } => {
-            assert!(*took >= LIMIT && event.to_string().contains("another takes its place"), "{event}");
+            assert!(*took >= LIMIT && event.to_string().contains("another thread replaces it"), "{event}");
             Some((*thread, *stuck, *is_replaced))
         }
         _ => None,
