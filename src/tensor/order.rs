@@ -130,8 +130,9 @@ impl Tensor {
         let place = axis_of(OpCode::Sort, axis, self.rank(), &site)?;
         let size = self.dims()[place];
         if !self.dtype().is_float() || size == 0 || !(0.0..=1.0).contains(&share) {
-            let given = format!("the quantile {share} along dimension {axis} of {}", self.ty());
-            let rule = "it is from 0 to 1, of floats, along a dimension that is not empty";
+            let given = format!("the quantile {share} along dimension {axis} of {} was requested", self.ty());
+            let rule =
+                "it must be from 0 to 1, the elements must be floats, and the dimension must not be empty";
             return Err(Tensor::refuse(OpError::new("sort", OpErrorKind::Attribute, given, rule), site));
         }
         let axis = place as i64;
@@ -180,7 +181,7 @@ impl Tensor {
         }
         let fill = scalar_as(self, number, dtype).filter(|_| fills(number, dtype));
         let Some(fill) = fill else {
-            let given = format!("{number} was given to fill up {dtype}");
+            let given = format!("{number} was given as the padding value of {dtype}");
             let error =
                 OpError::new("sort", OpErrorKind::DType, given, "the element type must hold it exactly");
             return Err(Tensor::refuse(error, site));
@@ -264,7 +265,7 @@ impl Tensor {
             && others.iter().all(|&axis| indices.dims()[axis as usize] == self.dims()[axis as usize]);
         if !fits {
             let given = format!("the tensor is {} and the indices {}", self.ty(), indices.ty());
-            let rule = format!("they have the same sizes in all dimensions but {axis}");
+            let rule = format!("they must have the same sizes in all dimensions but {axis}");
             return Err(Tensor::refuse(OpError::new("gather", OpErrorKind::Shape, given, rule), site));
         }
         if is_checked {

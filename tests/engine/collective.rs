@@ -697,7 +697,7 @@ fn what_does_not_fit_the_replicas_is_refused_where_it_is_recorded() {
             let text = x.collective_permute(&[(0, 2)]).unwrap_err().to_string();
             assert!(text.contains("it names replica 2, the program runs on 2"), "{text}");
             let text = engine.tensor_per_replica(&[&[1.0f32]], &[1]).unwrap_err().to_string();
-            assert!(text.contains("data for 1 replicas was given, the engine has 2"), "{text}");
+            assert!(text.contains("data for 1 replicas was given, but the engine has 2"), "{text}");
             assert!(engine.tensor_per_replica(&[&[1.0f32], &[1.0, 2.0]], &[1]).is_err());
             let text = x.all_to_all(0, 1, None).unwrap_err().to_string();
             assert!(text.contains("dimension 1 of a tensor of rank 1"), "{text}");

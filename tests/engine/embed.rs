@@ -206,7 +206,7 @@ fn placeholders_are_filled_later() {
         assert!(error.is_timeout());
         assert!(session.fill(hole, &[0; 3]).is_err(), "the length is checked");
         session.fill(hole, bytes_of(&[1.0f32, 2.0]))?;
-        misuse(&session.fill(hole, &[0; 8]).unwrap_err(), "filled before");
+        misuse(&session.fill(hole, &[0; 8]).unwrap_err(), "already filled");
         assert_eq!(data(session, y)?, [-1.0, -2.0]);
         // A placeholder that is never filled fails its dependents, and nothing else.
         let hole = { session.release(hole).and(session.placeholder(stream, &f32s(&[2])))? };
@@ -253,7 +253,7 @@ fn ids_that_stand_for_nothing_are_errors() {
         session.retain(x)?;
         release(session, &[x, x])?;
         misuse(&session.release(x).unwrap_err(), "release: value 0x");
-        misuse(&session.release(x).unwrap_err(), "was released before");
+        misuse(&session.release(x).unwrap_err(), "was already released");
         // The slot is reused with another id.
         let y = vector(session, stream, &[2.0])?;
         assert_ne!(x, y);
@@ -517,10 +517,10 @@ fn a_trace_is_a_program_and_a_function() {
         misuse(&session.read(mean).unwrap_err(), "belongs to a trace");
         let x = vector(session, stream, &[1.0, 2.0])?;
         misuse(&op(session, stream, OpCode::Negate, &[mean]).unwrap_err(), "belongs to a trace");
-        misuse(&op(session, trace, OpCode::Negate, &[x]).unwrap_err(), "no value of this trace");
-        misuse(&session.synchronize(trace, None).unwrap_err(), "is a trace, which does not run");
+        misuse(&op(session, trace, OpCode::Negate, &[x]).unwrap_err(), "not a value of this trace");
+        misuse(&session.synchronize(trace, None).unwrap_err(), "is a trace, which does not execute");
         assert!(op(session, trace, OpCode::Concatenate, &[]).is_err(), "checked as always");
-        misuse(&session.end_trace(trace, "mean", &[x]).unwrap_err(), "is no value of this trace");
+        misuse(&session.end_trace(trace, "mean", &[x]).unwrap_err(), "is not a value of this trace");
         let mean_of = session.end_trace(trace, "mean", &[mean])?;
         assert_eq!(session.counters().ops, before, "nothing ran");
         assert!(op(session, trace, OpCode::Negate, &[a]).is_err(), "the trace has ended");
@@ -657,7 +657,7 @@ fn a_framework_with_views_and_writes_in_place() {
                 // Resizing a storage.
                 let Storage { value, .. } = &*base.storage;
                 let small = vector(session, stream, &[7.0])?;
-                misuse(&session.replace(*value, small).unwrap_err(), "and the new value is");
+                misuse(&session.replace(*value, small).unwrap_err(), "but the new value is");
                 session.rebind(*value, small)?;
                 session.release(small)?;
                 assert_eq!(session.ty(*value)?, f32s(&[1]));

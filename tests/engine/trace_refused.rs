@@ -45,7 +45,7 @@ fn bodies_that_do_not_fit_are_refused() {
         let error = stream.for_range(0..3, vec![x.clone()], |_, x| Ok([x.clone(), x].concat()));
         let words = [
             "while: the body of for_range returns 3 tensors",
-            "what the loop carries, which is 2",
+            "the carried values, which are 2",
             "tests/engine/trace_refused.rs",
         ];
         says(error, &words);
@@ -81,14 +81,18 @@ fn bodies_that_do_not_fit_are_refused() {
         let error = Tensor::map_with(&vec![] as &Vec<Tensor>, |_| Ok(x.clone()));
         says(error, &["map: no tensors were given", "at least one"]);
         let error = stream.scan(zero.clone(), (), |sum, ()| Ok((sum, ())));
-        says(error, &["scan: no tensors to go along were given", "for_range"]);
+        says(error, &["scan: no input tensors were given", "for_range"]);
         let error = stream.scan(zero.clone(), zero.clone(), |sum, x| Ok((sum, x)));
         says(error, &["scan: a scalar, f32[], was given"]);
         let longer = vector(engine, &[1.0; 3]);
         let error = stream.scan(zero.clone(), (x.clone(), longer), |sum, (x, _)| Ok((sum, x)));
         says(
             error,
-            &["scan: f32[2] and f32[3] were given", "must be equal", "tests/engine/trace_refused.rs"],
+            &[
+                "scan: f32[2] and f32[3] were given",
+                "must have the same size",
+                "tests/engine/trace_refused.rs",
+            ],
         );
         let error = stream.scan(zero.clone(), x.clone(), |_, x| Ok((x.unsqueeze(0)?, ())));
         says(error, &["while: body returns f32[1] for carried value 1, which is f32[]"]);

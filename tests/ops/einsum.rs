@@ -66,7 +66,7 @@ fn errors_name_the_operand_and_the_rule() -> Result<()> {
             einsum("ij,jk", &[&a, &b]),
             "`j` is 3 before operand 1 and 4 in it; the operands are f32[2, 3], f32[4, 5]",
         ),
-        (einsum("ijk", &[&a]), "operand 0 of \"ijk\" is f32[2, 3]; it has 3 dimensions by the equation"),
+        (einsum("ijk", &[&a]), "operand 0 of \"ijk\" is f32[2, 3]; it must have 3 dimensions"),
         (einsum("ij,jk", &[&a]), "there are 1 operands; it is about 2"),
         (einsum("ij->ik", &[&a]), "with `k` in the result and in no operand"),
         (einsum("i_", &[&a]), "with '_' in it"),
