@@ -207,7 +207,7 @@ fn without_a_cache_there_is_no_such_engine() {
     std::fs::create_dir(&folder).unwrap();
     std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o755)).unwrap();
     let error = only(root.path(), &Log::default(), EngineConfig::new()).unwrap_err().to_string();
-    assert!(error.contains("others may use") && error.contains("cache_only"), "{error}");
+    assert!(error.contains("other users have access") && error.contains("cache_only"), "{error}");
     let error = EngineConfig::new().without_disk_cache().cache_only(true).build().unwrap_err().to_string();
     assert!(error.contains("cache_only"), "{error}");
     // It does not concern the interpreter.

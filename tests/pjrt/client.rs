@@ -399,14 +399,16 @@ fn arguments_that_do_not_fit_are_refused_before_the_plugin_sees_them() {
     let foreign = upload(&other, &[16], &[1.0f32; 16]);
     refused(&[&good, &foreign], &PLAIN, "argument 1 of add belongs to another client than the executable");
     for veto in [&[2][..], &[-1], &[0, 7]] {
-        let words = format!("add has 2 arguments, and a veto on one of {veto:?}");
+        let words = format!(
+            "add has 2 arguments, but the non-donatable ones include an index out of range: {veto:?}"
+        );
         refused(&[&good, &good], &ExecuteOptions { non_donatable: veto, ..PLAIN }, &words);
     }
     let device = &other.devices()[0];
     let words = "the device belongs to another client than the executable";
     refused(&[&good, &good], &ExecuteOptions { device: Some(device), ..PLAIN }, words);
     let error = executable.execute_on_all(&[], &PLAIN).expect_err("no lists");
-    assert_eq!(error.message(), "0 argument lists were given for 1 devices");
+    assert_eq!(error.message(), "the call has 0 argument lists for 1 devices");
     assert!(executable.execute_on_all(&[&[&good]], &PLAIN).is_err());
 }
 

@@ -96,15 +96,14 @@ fn versions_that_do_not_fit_are_one_sentence() {
     let mut table = fake::table();
     table.pjrt_api_version.major_version = 1;
     let error = fake::open(table, &OpenOptions::new()).expect_err("another major");
-    let words =
-        "the PJRT plugin /fake/plugin.so speaks API 1.54 and this build API 0.54: major versions do not mix";
+    let words = "the PJRT plugin /fake/plugin.so uses PJRT API 1.54, but this build uses 0.54: the major versions must match";
     assert_eq!(error.to_string(), words);
     let mut table = fake::table();
     table.pjrt_api_version.minor_version = 12;
     table.PJRT_Client_Compile = None;
     table.PJRT_Event_OnReady = None;
     let error = fake::open(table, &OpenOptions::new()).expect_err("functions missing");
-    let words = "the PJRT plugin /fake/plugin.so speaks API 0.12 and this build API 0.54: \
+    let words = "the PJRT plugin /fake/plugin.so uses PJRT API 0.12, but this build uses 0.54: \
                  the plugin lacks PJRT_Event_OnReady, PJRT_Client_Compile";
     assert_eq!(error.to_string(), words);
     let mut table = fake::table();

@@ -316,7 +316,7 @@ fn of_a_bundle_that_is_wrong_nothing_is_imported() {
     refused(&changed(0), key, "not a bundle");
     refused(&changed(8), key, "");
     refused(&changed(12), key, "entry 1 of 3");
-    refused(&changed(20), key, "entry 1 of 3: it belongs under another name");
+    refused(&changed(20), key, "entry 1 of 3: its header has another name");
     refused(&changed(good.len() / 2), key, "of 3: it ");
     refused(&changed(good.len() - 1), key, "entry 3 of 3: it was changed, or written with another cache key");
     refused(&good[..good.len() - 1], key, "truncated");
@@ -336,7 +336,7 @@ fn of_a_bundle_that_is_wrong_nothing_is_imported() {
     long[12 + 8 + 32..][..176].fill(0);
     std::fs::write(bundle, &long).unwrap();
     std::fs::OpenOptions::new().write(true).open(bundle).unwrap().set_len(1 << 30).unwrap();
-    import(&other).mentions(&["entry 1 of 3: it is no cache entry"]);
+    import(&other).mentions(&["entry 1 of 3: it is not a cache entry"]);
     // A path that is not a regular file does not block.
     std::fs::remove_file(bundle).unwrap();
     pipe(Path::new(bundle));

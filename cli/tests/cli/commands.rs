@@ -616,7 +616,7 @@ fn the_doctor_says_what_is_wrong_and_what_to_do() {
         "what to do: name the plugin's shared library itself",
         "has no colon",
         "write the variable as name:path,name:path",
-        "4. Python packages\n   python3 could not be asked",
+        "4. Python packages\n   python3 could not be queried",
         "5. setup folder\n   nothing in",
         "no plugin can be used: install a plugin",
     ]);
