@@ -150,7 +150,7 @@ impl Graph {
                     op.name(),
                     OpErrorKind::Arity,
                     format!("operand {operand:?} is not defined before its use"),
-                    "operands are parameters or results of earlier ops",
+                    "operands must be parameters or results of earlier ops",
                 )
             })?;
             types.push(ty.clone());
@@ -170,7 +170,7 @@ impl Graph {
         Err(OpError::new(
             op.name(),
             OpErrorKind::Limit,
-            format!("the graph has {} ops already", self.nodes.len()),
+            format!("the graph already has {} ops", self.nodes.len()),
             format!("a graph has at most {MAX_GRAPH_OPS} ops"),
         ))
     }

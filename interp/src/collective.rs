@@ -292,7 +292,7 @@ mod tests {
             call_replicated(Arithmetic::REFERENCE, &four, &operands).expect_err("two are there").to_string();
         assert_eq!(
             error,
-            "all_gather: its groups name 4 replicas, the program runs on 2; every replica of the program must be in a \
+            "all_gather: its groups name 4 replicas, but the program runs on 2; every replica of the program must be in a \
              group; run it on 4 replicas, or group the replicas 0 to 1"
         );
         assert_eq!(four.check_replicas(2).expect_err("two are there").to_string(), error);
@@ -302,7 +302,7 @@ mod tests {
         let error =
             call_replicated(Arithmetic::REFERENCE, &far, &operands).expect_err("two are there").to_string();
         assert!(
-            error.contains("it names replica 5, the program runs on 2; its replicas are 0 to 1"),
+            error.contains("it names replica 5, but the program runs on 2; its replicas are 0 to 1"),
             "{error}"
         );
     }

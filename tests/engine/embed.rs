@@ -228,7 +228,7 @@ fn placeholders_are_filled_later() {
 fn data_of_another_length_is_refused() {
     on_sessions(support::config, |session, stream| {
         let (ty, bytes) = (f32s(&[3]), vec![0; 8]);
-        let says = "takes 12 elements or bytes of data, 8 were given";
+        let says = "takes 12 elements or bytes of data, but 8 were given";
         let empty = session.placeholder(stream, &ty)?;
         let refused = [
             session.upload(stream, &ty, &bytes).unwrap_err(),
@@ -279,7 +279,7 @@ fn ids_that_stand_for_nothing_are_errors() {
                 vector(session, wrong, &[1.0]).is_err() && session.scalar(wrong, Scalar::new(1)).is_err()
             );
         }
-        misuse(&session.read_into(y, &mut [0; 5]).unwrap_err(), "takes 4 bytes, room for 5");
+        misuse(&session.read_into(y, &mut [0; 5]).unwrap_err(), "takes 4 bytes, but the output has 5");
         assert_eq!(data(session, y)?, [2.0]);
         release(session, &[y])
     });

@@ -38,7 +38,8 @@ fn a_plugin_with_nothing_but_the_necessary_works() {
     // A missing function is an error that names function and plugin.
     let error = input.on_device_size().expect_err("absent");
     assert!(error.is_unimplemented() && !error.is_from_plugin());
-    let words = "the plugin /fake/plugin.so (PJRT API 0.54) has no PJRT_Buffer_OnDeviceSizeInBytes";
+    let words =
+        "the plugin /fake/plugin.so (PJRT API 0.54) does not implement PJRT_Buffer_OnDeviceSizeInBytes";
     assert_eq!((error.message(), error.function()), (words, "PJRT_Buffer_OnDeviceSizeInBytes"));
     assert!(executable.cost_analysis().expect_err("absent").is_unimplemented());
     assert_eq!(executable.serialize().expect("bytes"), [1, 2, 3]);

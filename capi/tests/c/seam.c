@@ -620,7 +620,7 @@ static void traces(void) {
   OK(fuseline_function_call(session, stream, function, &a, 1, NULL, &result, NULL, 1, NULL));
   HAS(result, 1, 2);
   release(result);
-  FAILS(FUSELINE_INVALID, "it has 1 inputs, 0 were given", fuseline_function_call(session, stream, function, NULL, 0, NULL, &result, NULL, 1, NULL));
+  FAILS(FUSELINE_INVALID, "it takes 1 inputs, but 0 were given", fuseline_function_call(session, stream, function, NULL, 0, NULL, &result, NULL, 1, NULL));
   char *program;
   OK(fuseline_function_program(session, function, &program));
   IS(strstr(program, "exponential"));

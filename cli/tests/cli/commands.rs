@@ -257,7 +257,7 @@ fn modules_regions_and_events_are_shown() {
     ]);
     run("regions", false).says(&[
         "region s0.r0 (key ",
-        "ends because the host reads a value it makes at elementwise_chain: outputs[0] (host_read)",
+        "ends because the host reads a value that it computes at elementwise_chain: outputs[0] (host_read)",
         "not in the cache: its sequence of ops is new",
         "f32[8, 16]",
         "= multiply(",
@@ -501,7 +501,7 @@ fn an_explanation_says_why() {
     answer.says(&[
         "mlp_step: ",
         "Kernels are estimated from the op table",
-        "ends because the host reads a value it makes at mlp_step: outputs[0] (host_read)",
+        "ends because the host reads a value that it computes at mlp_step: outputs[0] (host_read)",
         "second run",
         "in the cache",
         "starts with the program",

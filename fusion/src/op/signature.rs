@@ -275,7 +275,7 @@ fn parallel(def: &'static OpDef, attrs: &Attrs, bodies: &[Arc<Body>]) -> Result<
                     def.name,
                     OpErrorKind::Body,
                     format!("{} has {}", def.bodies.name(index), inner.op),
-                    "ops with effects and ops that depend on the replica stand in bodies of control flow only",
+                    "ops with effects and ops that depend on the replica may only be in bodies of control flow",
                 )
                 .hint(format!("compute {} outside", inner.op)));
             }
