@@ -199,7 +199,7 @@ fn of_what_varies_little_not_much_is_new() {
         _ => None,
     });
     let (parts, words) = told.unwrap();
-    assert!(parts.len() == 3 && parts[1] < 8 && words.contains("varying sizes"), "{words} {parts:?}");
+    assert!(parts.len() == 3 && parts[1] < 8 && words.contains("sizes that vary"), "{words} {parts:?}");
     // A size that recurs gets its own executable. It has run in parts once so far, of ten times.
     let before = engine.counters();
     (0..12).for_each(|_| step(100 + SIZES - 1));

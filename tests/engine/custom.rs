@@ -90,7 +90,7 @@ fn calls_of_other_types_are_refused_with_both() {
         let (x, wide) = (engine.tensor(&[1.0f32; 3], &[3])?, engine.tensor(&[1.0f32; 4], &[4])?);
         let line = line!() + 1;
         let error = engine.stream().call(&gate(), &[&x, &wide]).unwrap_err();
-        refused(&error, ["test.gate was given (f32[3], f32[4])", "it takes (f32[3], f32[3])"]);
+        refused(&error, ["test.gate was called with (f32[3], f32[4])", "it takes (f32[3], f32[3])"]);
         assert_eq!(error.op_name(), Some("composite"));
         assert!(error.site().unwrap().to_string().contains(&format!("custom.rs:{line}")), "{error}");
         refused(

@@ -421,7 +421,7 @@ fn callbacks_say_ready_or_why_not() {
         session.release(hole)?;
         let (value, outcome) = receiver.recv().unwrap();
         assert_eq!(value, bad);
-        assert!(outcome.unwrap_err().contains("its promise was dropped"));
+        assert!(outcome.unwrap_err().contains("given up"));
         // A read by callback. The callback may record, but must not wait.
         let (inner, recorded) = (session.clone(), sender.clone());
         session.read_async(y, move |value, data| {
@@ -533,7 +533,7 @@ fn a_trace_is_a_program_and_a_function() {
         assert_eq!(data(session, made.id)?, [1.0, 2.0]);
         assert_eq!(session.counters().regions, 1);
         let error = session.call(stream, mean_of, &[n], Site::Host("train.py:4".into())).unwrap_err();
-        misuse(&error, "it has 2 inputs, 1 were given (at train.py:4)");
+        misuse(&error, "it takes 2 inputs, but 1 were given (at train.py:4)");
 
         // Saved, read again, registered as a user-defined op, called inside another trace.
         let text = session.program(mean_of)?.to_json();

@@ -499,7 +499,7 @@ fn a_second_process_compiles_nothing_of_what_a_first_one_did() {
         command.args(["bench", "--restart", "--only", "mlp/64", "--time", "0.001"]).args(options);
         Answer::of(command.output().expect("the tool starts"))
     };
-    bench(&["--device", "reference"]).ends_with(2).mentions(&["does not compile"]);
+    bench(&["--device", "reference"]).ends_with(2).mentions(&["compiles nothing"]);
     if support::plugin(support::config()).is_none() {
         return;
     }
