@@ -26,7 +26,8 @@ fn groups(call: &JointCall<'_>) -> Result<Vec<Vec<usize>>, EvalError> {
 /// Runs an op that moves elements; returns its result.
 fn moved(op: OpCode, attrs: Attrs, operands: &[Arc<Literal>]) -> Result<Literal, EvalError> {
     let types: Vec<TensorType> = operands.iter().map(|data| data.ty().clone()).collect();
-    let signature = Signature::infer(op, attrs, &[], &types).expect("bug: a part of a collective is refused");
+    let signature =
+        Signature::infer(op, attrs, &[], &types).expect("bug: a part of a collective is rejected");
     Ok(call(&signature, operands)?.remove(0))
 }
 

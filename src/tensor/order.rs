@@ -329,7 +329,7 @@ fn before(dtype: DType, order: Order, along: usize) -> Result<Body, OpError> {
     } else {
         less
     };
-    Ok(Body::new(graph, &[result]).expect("bug: the comparison was just made"))
+    Ok(Body::new(graph, &[result]).expect("bug: the comparison is missing from its graph"))
 }
 
 /// The body that returns the second of two elements.
@@ -337,5 +337,5 @@ fn second(dtype: DType) -> Body {
     let mut graph = Graph::new();
     graph.param(TensorType::scalar(dtype));
     let second = graph.param(TensorType::scalar(dtype));
-    Body::new(graph, &[second]).expect("bug: a parameter exists")
+    Body::new(graph, &[second]).expect("bug: the parameter is missing from its graph")
 }

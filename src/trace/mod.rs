@@ -492,7 +492,7 @@ impl Recorded {
             let operands = node.operands().iter().map(|&operand| moved(operand)).collect();
             united.push_signature(node.signature().clone(), operands);
         }
-        Body::new(united, &returns).expect("bug: a trace returns what it does not have")
+        Body::new(united, &returns).expect("bug: a trace returns a value that it does not have")
     }
 }
 

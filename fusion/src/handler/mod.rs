@@ -245,7 +245,7 @@ fn add(name: &str, means: Means) -> Result<&'static Target, TargetError> {
     let mut place = &TARGETS;
     loop {
         let set = place.set(new);
-        let listed = place.get().expect("bug: a place of the list that is neither free nor taken");
+        let listed = place.get().expect("bug: a slot of the list is neither free nor taken");
         let Err(back) = set else { return Ok(&listed.target) };
         if *listed.target.name == *name {
             return Err(TargetError::Taken(name.to_owned()));

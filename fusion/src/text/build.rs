@@ -225,11 +225,7 @@ impl<'t> Builder<'t> {
     }
 
     fn type_at(&self, level: usize, value: Ref) -> TensorType {
-        self.levels[level]
-            .graph
-            .type_of(value)
-            .expect("bug: a name stands for a value that is not there")
-            .clone()
+        self.levels[level].graph.type_of(value).expect("bug: a name refers to a missing value").clone()
     }
 
     /// Type of a value of the current graph.

@@ -118,7 +118,7 @@ fn recorded_padding(call: &Call<'_>, shape: &Shape) -> Result<Vec<i64>, OpError>
     }
     let dims = ConvDims::of(call)?;
     let unpadded = vec![0; 2 * dims.input_spatial.len()];
-    let plain = twin_attrs(call, &vec![unpadded]).expect("bug: no padding is refused");
+    let plain = twin_attrs(call, &vec![unpadded]).expect("bug: zero padding is rejected");
     let window = conv_window(&Call { attrs: &plain, ..*call }, &dims)?;
     let mut padding = Vec::new();
     for (place, dim) in window.iter().enumerate() {
