@@ -198,7 +198,7 @@ fn what_is_larger_than_any_entry_is_not_read() {
     }
 }
 
-/// Nor is a sparse file, or one that is larger than the size limit may be.
+/// Nor is a sparse file, or one that is larger than all entries together may be.
 #[test]
 fn what_a_header_does_not_announce_is_not_read() {
     let victim = Victim::new(record("a"));
