@@ -81,8 +81,9 @@ fn common(tensor: &Tensor) -> Result<Literal> {
     if each.iter().all(|data| *data == first) {
         return Ok(first);
     }
-    let message =
-        format!("capture: {tensor:?} differs between the replicas, and a program has one set of data");
+    let message = format!(
+        "capture: {tensor:?} differs between the replicas, but a program has one set of data for all of them"
+    );
     Err(Error::misuse(message, fuseline_fusion::Site::Unknown))
 }
 
@@ -116,7 +117,7 @@ impl Engine {
         {
             let mut state = captures.state.lock();
             if state.is_some() {
-                let message = "a capture of this engine is under way already";
+                let message = "a capture of this engine is already in progress";
                 return Err(Error::misuse(message, fuseline_fusion::Site::Unknown));
             }
             *state = Some(CaptureState::default());

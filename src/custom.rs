@@ -39,7 +39,7 @@ impl CustomOps {
             Some(known) if known.fingerprint() == op.fingerprint() => Ok(known.clone()),
             Some(known) => {
                 let message = format!(
-                    "register_op: {} is another function already: {known:?}, not {op:?}; give this one another name",
+                    "register_op: the name {} is taken by another function, {known:?}, not {op:?}; choose another name",
                     op.name()
                 );
                 Err(Error::misuse(message, Site::Unknown))

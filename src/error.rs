@@ -121,11 +121,11 @@ pub(crate) enum Activity {
 impl fmt::Display for Activity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Activity::Waits(Wait::Compile) => "is in the compiler",
-            Activity::Waits(Wait::Interpreter) => "is in the interpreter",
-            Activity::Waits(Wait::Input) => "waits for an input that another stream makes",
-            Activity::Waits(Wait::InFlight) => "waits for what is in flight on the device",
-            Activity::Executed => "is being executed",
+            Activity::Waits(Wait::Compile) => "is compiling",
+            Activity::Waits(Wait::Interpreter) => "is running in the interpreter",
+            Activity::Waits(Wait::Input) => "waits for an input from another stream",
+            Activity::Waits(Wait::InFlight) => "waits for earlier regions in flight on the device",
+            Activity::Executed => "is executing on the device",
             Activity::Copied => "has a result that is being computed or copied to the host",
         })
     }
@@ -150,7 +150,7 @@ impl fmt::Display for StallReport {
         if let Some(op) = op {
             write!(f, "{op} at ")?;
         }
-        write!(f, "{site}, {doing}, for {} without an answer", Took(*since))
+        write!(f, "{site}, {doing}, without progress for {}", Took(*since))
     }
 }
 
@@ -211,7 +211,7 @@ impl Error {
     #[cold]
     pub(crate) fn cache_only(why: &str) -> Error {
         Error::setup(format!(
-            "nothing but what the disk cache has may run (EngineConfig::cache_only or FUSELINE_CACHE=only), and the disk cache is off: {why}"
+            "only executables from the disk cache may run (EngineConfig::cache_only or FUSELINE_CACHE=only), but the disk cache is off: {why}"
         ))
     }
 
@@ -414,7 +414,7 @@ impl fmt::Display for DisplayError<'_> {
             ErrorKind::Device(failure) => failure.fmt(f),
             ErrorKind::NonFinite { failure, nans, infinities } => write!(
                 f,
-                "{}, recorded at {}, gave {nans} NaN and {infinities} infinite elements: {}",
+                "{}, recorded at {}, produced {nans} NaN and {infinities} infinite elements: {}",
                 failure.op.map_or("an op", OpCode::name),
                 failure.site,
                 failure.message
@@ -422,9 +422,9 @@ impl fmt::Display for DisplayError<'_> {
             ErrorKind::Check { op, site, what, is_late } => {
                 write!(f, "{op}, recorded at {site}: {what}")?;
                 match is_late {
-                    true => f.write_str(
-                        " (found at a later read: what was computed from its result is wrong too)",
-                    ),
+                    true => {
+                        f.write_str(" (found at a later read: values computed from its result are wrong too)")
+                    }
                     false => Ok(()),
                 }
             }
@@ -438,16 +438,15 @@ impl fmt::Display for DisplayError<'_> {
                     write!(f, ": {stand}")?;
                 }
                 f.write_str(
-                    "; it may still come: ask again, or give it up; if the device hangs, so will everything that depends on this",
+                    "; it may still arrive: wait again, or drop it; if the device hangs, everything that depends on it hangs too",
                 )
             }
             ErrorKind::Abandoned => f.write_str(
-                "the value was given up: its stream and engine were dropped before it was computed",
+                "the value was abandoned: its stream and engine were dropped before it was computed",
             ),
             ErrorKind::Forked { site } => {
                 f.write_str(
-                    "forked: this process is a copy of one that had an engine, without the threads that do its work; make the first engine \
-                     after the fork, or start a program anew (in Python, the start method \"spawn\")",
+                    "forked: this process is a copy of one that had an engine, without the engine's threads; create the first engine after the fork, or start a new program instead (in Python, use the start method \"spawn\")",
                 )?;
                 if *site == Site::Unknown { Ok(()) } else { write!(f, " (at {site})") }
             }

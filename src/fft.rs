@@ -57,7 +57,7 @@ fn complex(x: &Tensor) -> Result<Tensor> {
                 OpCode::Fft.name(),
                 OpErrorKind::DType,
                 given,
-                "its elements do not promote to complex numbers",
+                "its elements cannot be promoted to complex numbers",
             );
             Err(Error::op(error, Site::Rust(std::panic::Location::caller())))
         }

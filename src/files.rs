@@ -44,8 +44,11 @@ fn check(metadata: &Metadata, path: &Path, most: u64) -> io::Result<()> {
 }
 
 fn too_large(most: u64, size: Option<u64>) -> io::Error {
-    let size = size.map(|size| format!("it has {size} bytes, and ")).unwrap_or_default();
-    io::Error::new(io::ErrorKind::FileTooLarge, format!("{size}more than {most} bytes are not read"))
+    let size = size.map(|size| format!("it has {size} bytes; ")).unwrap_or_default();
+    io::Error::new(
+        io::ErrorKind::FileTooLarge,
+        format!("{size}inputs of more than {most} bytes are not read"),
+    )
 }
 
 /// Reads text of at most `most` bytes to its end, or to the block with the first zero byte. Text
@@ -88,6 +91,6 @@ mod tests {
         open(&program, u64::MAX).unwrap();
         let size = std::fs::metadata(&program).unwrap().len();
         let told = open(&program, size - 1).unwrap_err().to_string();
-        assert_eq!(told, format!("it has {size} bytes, and more than {} bytes are not read", size - 1));
+        assert_eq!(told, format!("it has {size} bytes; inputs of more than {} bytes are not read", size - 1));
     }
 }

@@ -69,8 +69,7 @@ impl Promises {
         };
         match after(since, most) {
             end if end <= now => Ok(format!(
-                "waits for {}, promised at {} and not brought for {}; keep the promise or break it, on another thread if this one was to, \
-                 or record less behind it (Deadlines::promise says how long is waited)",
+                "waits for {}, promised at {} and not delivered for {}; keep the promise or break it, on another thread if this thread was to do that, or record fewer ops that depend on it (Deadlines::promise sets the limit)",
                 due.ty,
                 due.site,
                 Took(now - since)
@@ -188,7 +187,7 @@ impl Promised {
 impl Drop for Promised {
     fn drop(&mut self) {
         if let Some(promise) = self.promise.take() {
-            let message = "it was to come from outside, and whoever was to bring it has given up".to_owned();
+            let message = "its promise was dropped before the data arrived from outside".to_owned();
             self.fail(promise, Stage::Execute, message);
         }
     }
@@ -239,7 +238,7 @@ mod tests {
         assert!(read(x).contains("the peer is gone"));
         let (x, promised) = engine.stream().promised(pair());
         drop(promised);
-        assert!(read(x).contains("has given up"));
+        assert!(read(x).contains("its promise was dropped"));
         let (x, promised) = engine.stream().promised(pair());
         let refused = promised.keep(&[0; 3]).unwrap_err().to_string();
         assert!(read(x).contains(&refused));

@@ -76,7 +76,7 @@ impl Generator {
                 NAME,
                 OpErrorKind::DType,
                 given,
-                "a key and a counter are u64[2]",
+                "it must be u64[2], a key and a counter",
             )));
         }
         Ok(Generator { state })
@@ -95,8 +95,8 @@ impl Generator {
     #[track_caller]
     pub fn bits(&mut self, dtype: DType, dims: &[usize]) -> Result<Tensor> {
         if !matches!(dtype, DType::U32 | DType::U64) {
-            let given = format!("bits as {dtype} were asked for");
-            return Err(refused(OpError::new(NAME, OpErrorKind::DType, given, "they come as u32 or u64")));
+            let given = format!("bits of {dtype} were requested");
+            return Err(refused(OpError::new(NAME, OpErrorKind::DType, given, "random bits are u32 or u64")));
         }
         let stream = self.state.on_stream();
         let (next, bits) = stream.random_bits(RngAlgorithm::ThreeFry, &self.state, dtype, dims)?;
@@ -176,7 +176,7 @@ impl Generator {
     pub fn bernoulli(&mut self, probability: f64, dims: &[usize]) -> Result<Tensor> {
         if !(0.0..=1.0).contains(&probability) {
             let given = format!("a probability of {probability} was given");
-            return Err(refused(OpError::new(NAME, OpErrorKind::Attribute, given, "it is from 0 to 1")));
+            return Err(refused(OpError::new(NAME, OpErrorKind::Attribute, given, "it must be from 0 to 1")));
         }
         // With 33 bits, a probability of 1 is representable.
         let threshold = (probability * 2f64.powi(32)).round() as u64;
@@ -198,8 +198,8 @@ impl Generator {
         let limits = scalar_as(&self.state, Number::Int(low), dtype);
         let largest = scalar_as(&self.state, Number::Int(high.saturating_sub(1)), dtype);
         let (Some(first), Some(_), true) = (limits, largest, dtype.is_int() && low < high) else {
-            let given = format!("{dtype} from {low} to below {high} were asked for");
-            let rule = "the type is one of integers that holds them, and the first limit is below the second";
+            let given = format!("{dtype} from {low} to below {high} were requested");
+            let rule = "the type must be an integer type that holds both limits, and the first limit must be below the second";
             return Err(refused(OpError::new(NAME, OpErrorKind::Attribute, given, rule)));
         };
         let span = self.state.on_stream().scalar(high.wrapping_sub(low) as u64);
@@ -259,7 +259,7 @@ impl Generator {
                 NAME,
                 OpErrorKind::Attribute,
                 given,
-                "the first is below the second",
+                "the first must be below the second",
             )));
         }
         let wide = wide_of(dtype)?;
@@ -293,7 +293,7 @@ impl Generator {
     #[track_caller]
     pub fn permutation(&mut self, count: usize) -> Result<Tensor> {
         if count > i32::MAX as usize {
-            let given = format!("an order of {count} numbers was asked for");
+            let given = format!("a permutation of {count} numbers was requested");
             return Err(refused(OpError::new(NAME, OpErrorKind::Limit, given, "they are i32")));
         }
         self.bits(DType::U64, &[count])?.argsort(0, Order::Ascending)
@@ -349,7 +349,7 @@ impl Generator {
     pub fn geometric(&mut self, dims: &[usize], probability: f64) -> Result<Tensor> {
         if !(probability > 0.0 && probability <= 1.0) {
             let given = format!("a probability of {probability} was given");
-            let rule = "it is above 0 and at most 1";
+            let rule = "it must be above 0 and at most 1";
             return Err(refused(OpError::new(NAME, OpErrorKind::Attribute, given, rule)));
         }
         // A single division by a number that the host has computed, so that every compiler rounds
@@ -487,8 +487,8 @@ fn wide_of(dtype: DType) -> Result<DType> {
         DType::F64 => Ok(DType::F64),
         DType::F32 | DType::F16 | DType::BF16 => Ok(DType::F32),
         _ => {
-            let given = format!("random {dtype} were asked for");
-            let error = OpError::new(NAME, OpErrorKind::DType, given, "they are f16, bf16, f32 or f64");
+            let given = format!("random {dtype} numbers were requested");
+            let error = OpError::new(NAME, OpErrorKind::DType, given, "they must be f16, bf16, f32 or f64");
             Err(refused(error.hint("draw one of these and convert it")))
         }
     }

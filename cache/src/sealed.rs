@@ -135,13 +135,15 @@ pub enum Damage {
 impl fmt::Display for Damage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Damage::Short => f.write_str("it is cut off"),
-            Damage::Magic => f.write_str("it is no cache entry"),
-            Damage::Format(format) => write!(f, "it has format {format}, this build reads {FORMAT}"),
-            Damage::Length => f.write_str("its length is not what it says"),
-            Damage::Name => f.write_str("it belongs under another name"),
+            Damage::Short => f.write_str("it is truncated"),
+            Damage::Magic => f.write_str("it is not a cache entry"),
+            Damage::Format(format) => {
+                write!(f, "it has format {format}, but this build reads format {FORMAT}")
+            }
+            Damage::Length => f.write_str("its length differs from the length in its header"),
+            Damage::Name => f.write_str("its header has another name"),
             Damage::Mac => f.write_str("it was changed, or written with another cache key"),
-            Damage::Request => f.write_str("it answers another request"),
+            Damage::Request => f.write_str("it is the answer to another request"),
         }
     }
 }

@@ -353,15 +353,15 @@ fn what_is_no_file_of_its_own_is_no_entry() {
         ("a link to nothing", "it is a link", |root, path, _| {
             symlink(root.dir.path().join("nothing"), path).unwrap();
         }),
-        ("a second name", "second name", |_, path, other| fs::hard_link(other, path).unwrap()),
+        ("a second name", "second hard link", |_, path, other| fs::hard_link(other, path).unwrap()),
         ("a pipe", "regular", |_, path, _| pipe(path)),
         ("a folder", "regular", |_, path, _| fs::create_dir(path).unwrap()),
         ("a full folder", "regular", |_, path, _| fs::create_dir_all(path.join("a").join("b")).unwrap()),
-        ("for the group to write", "others may write", |_, path, other| {
+        ("for the group to write", "other users can write", |_, path, other| {
             fs::copy(other, path).unwrap();
             set_mode(path, 0o620);
         }),
-        ("for everybody to write", "others may write", |_, path, other| {
+        ("for everybody to write", "other users can write", |_, path, other| {
             fs::copy(other, path).unwrap();
             set_mode(path, 0o602);
         }),
@@ -479,8 +479,8 @@ fn a_key_that_was_given_is_checked() {
         ("absent", Some("could not read"), |path| fs::remove_file(path).unwrap()),
         ("short", Some("does not have 32 bytes"), |path| fs::write(path, [1; 31]).unwrap()),
         ("long", Some("does not have 32 bytes"), |path| fs::write(path, [1; 33]).unwrap()),
-        ("for everybody", Some("others may use"), |path| set_mode(path, 0o604)),
-        ("for the group to write", Some("others may use"), |path| set_mode(path, 0o620)),
+        ("for everybody", Some("other users have access"), |path| set_mode(path, 0o604)),
+        ("for the group to write", Some("other users have access"), |path| set_mode(path, 0o620)),
         ("folder", Some("not a regular file"), |path| {
             fs::remove_file(path).unwrap();
             fs::create_dir(path).unwrap();
@@ -524,8 +524,8 @@ fn the_file_of_the_secret_is_checked() {
         ("short", "does not have 32 bytes", |root| fs::write(root.key(), [1; 31]).unwrap()),
         ("empty", "does not have 32 bytes", |root| fs::write(root.key(), "").unwrap()),
         ("long", "does not have 32 bytes", |root| fs::write(root.key(), [1; 33]).unwrap()),
-        ("for the group", "others may use", |root| set_mode(&root.key(), 0o640)),
-        ("for everybody", "others may use", |root| set_mode(&root.key(), 0o604)),
+        ("for the group", "other users have access", |root| set_mode(&root.key(), 0o640)),
+        ("for everybody", "other users have access", |root| set_mode(&root.key(), 0o604)),
         ("link", "it is a link", |root| {
             let other = root.dir.path().join("other.key");
             fs::rename(root.key(), &other).unwrap();
@@ -717,7 +717,7 @@ fn user(theirs: &Path, own: &Path) {
     assert_eq!(cache.load(&record("a").request()).found(), None);
     let after = cache.stats();
     assert_eq!((after.misses, after.damaged), (before.misses + 1, before.damaged + 1));
-    assert!(log.take()[0].contains("its own user may not read it"));
+    assert!(log.take()[0].contains("its owner has no read permission"));
     assert!(!cache.may_have(&record("a").name()) && !is_there(&entry));
     // Nor a flight, marks or a quarantine.
     for (folder, name) in [

@@ -84,7 +84,7 @@ fn every_bit_of_an_entry_counts() {
 fn an_entry_that_was_cut_off_anywhere_is_refused() {
     let victim = Victim::new(version("a", 3, 40));
     for len in 0..victim.bytes.len() {
-        let why = if len < HEADER { "cut off" } else { "length" };
+        let why = if len < HEADER { "truncated" } else { "length" };
         victim.suffers(&format!("{len} bytes"), why, |path| {
             fs::OpenOptions::new().write(true).open(path).unwrap().set_len(len as u64).unwrap();
         });
@@ -168,9 +168,9 @@ fn a_forged_header_is_refused() {
     victim.reads("border", "another name", &lens(request + 1, artifact - 1));
     victim.reads("all request", "another name", &lens(request + artifact, 0));
     for kind in (0..=255).filter(|kind| !(1..=3).contains(kind)) {
-        victim.reads(&format!("kind {kind}"), "no cache entry", &forged(KIND_AT, &[kind]));
+        victim.reads(&format!("kind {kind}"), "not a cache entry", &forged(KIND_AT, &[kind]));
     }
-    victim.reads("the byte of zero", "no cache entry", &forged(KIND_AT + 1, &[1]));
+    victim.reads("the byte of zero", "not a cache entry", &forged(KIND_AT + 1, &[1]));
     for format in [0, FORMAT + 1, u16::MAX] {
         let why = format!("format {format}");
         victim.reads(&why, &why, &forged(FORMAT_AT, &format.to_le_bytes()));
@@ -211,8 +211,8 @@ fn what_a_header_does_not_announce_is_not_read() {
     let other = sealer().seal(&record("b"));
     type Row<'a> = (&'a str, &'a dyn Fn(&Path));
     let rows: [Row<'_>; 3] = [
-        ("no cache entry", &all_zeros),
-        ("its length is not what it says", &|path| set_len(path, MAX_ENTRY)),
+        ("not a cache entry", &all_zeros),
+        ("its length differs", &|path| set_len(path, MAX_ENTRY)),
         ("another name", &|path| {
             fs::write(path, &other).unwrap();
             set_len(path, MAX_ENTRY);
@@ -237,7 +237,7 @@ fn what_a_header_does_not_announce_is_not_read() {
     let small = DiskConfig { max_bytes: 100, ..victim.root.given() };
     let cache = victim.root.open_with(small).unwrap();
     assert_eq!(cache.load(&victim.record.request()).found(), None);
-    assert!(victim.root.log.take()[0].contains("larger than all entries together"));
+    assert!(victim.root.log.take()[0].contains("larger than the size limit"));
 }
 
 /// A place of the disk that cannot be read is a miss, and the next store uses another place.
@@ -378,10 +378,10 @@ fn another_format_is_a_miss() {
     let victim = Victim::new(golden().remove(0).1);
     let mut bytes = victim.bytes.clone();
     bytes[FORMAT_AT..FORMAT_AT + 2].copy_from_slice(&2u16.to_le_bytes());
-    victim.reads("format 2", "format 2, this build reads 1", &bytes);
+    victim.reads("format 2", "format 2, but this build reads format 1", &bytes);
     // What follows the number is ignored.
     bytes[FORMAT_AT + 2..].fill(0xff);
-    victim.reads("another header", "format 2, this build reads 1", &bytes);
+    victim.reads("another header", "format 2, but this build reads format 1", &bytes);
     assert_eq!(sealer().open(&victim.record.name(), bytes), Err(Damage::Format(2)));
     // There may be folders of other formats next to this one.
     fs::create_dir(victim.root.path().join("v2")).unwrap();

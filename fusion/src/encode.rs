@@ -134,7 +134,7 @@ impl<'a> Reader<'a> {
             value |= payload << shift;
             if byte & 0x80 == 0 {
                 if byte == 0 && shift > 0 {
-                    return Err(self.error("the shortest spelling of an integer"));
+                    return Err(self.error("the shortest encoding of an integer"));
                 }
                 return Ok(value);
             }
@@ -159,7 +159,7 @@ impl<'a> Reader<'a> {
         let len = self.uint()?;
         match usize::try_from(len) {
             Ok(len) if len <= self.bytes.len() - self.offset => Ok(len),
-            _ => Err(self.error("as many items as the length says")),
+            _ => Err(self.error("as many items as the length announces")),
         }
     }
 

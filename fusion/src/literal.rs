@@ -119,7 +119,7 @@ impl fmt::Display for LiteralError {
         match self {
             LiteralError::Shape(error) => error.fmt(f),
             LiteralError::Length { ty, wanted, given } => {
-                write!(f, "{ty} takes {wanted} elements or bytes of data, {given} were given")
+                write!(f, "{ty} takes {wanted} elements or bytes of data, but {given} were given")
             }
             LiteralError::Range { dtype, index, byte } => match dtype.class() {
                 DTypeClass::Signed => {
@@ -141,7 +141,7 @@ impl fmt::Display for LiteralError {
                 }
             },
             LiteralError::DType { stored, asked } => {
-                write!(f, "the tensor holds {stored}, {asked} was asked for")
+                write!(f, "the tensor holds {stored}, but {asked} was requested")
             }
         }
     }

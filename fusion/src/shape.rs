@@ -79,7 +79,7 @@ impl fmt::Display for ShapeError {
                 write!(f, "rank {rank} is above the limit of {MAX_RANK} dimensions")
             }
             ShapeError::Overflow { dims } => {
-                write!(f, "a tensor of sizes {dims:?} has more than 2^59 - 1 elements")
+                write!(f, "a tensor with the sizes {dims:?} has more than 2^59 - 1 elements")
             }
         }
     }

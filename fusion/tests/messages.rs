@@ -42,13 +42,13 @@ fn shapes_that_do_not_fit() {
             OpCode::DotGeneral,
             product(),
             vec![f32(&[32, 64]), f32(&[10, 64])],
-            "dot_general: contracting dimension 1 of lhs is 64, dimension 0 of rhs is 10; contracting dimensions must be equal (lhs is f32[32, 64], rhs is f32[10, 64]); did you mean to transpose rhs?",
+            "dot_general: contracting dimension 1 of lhs is 64, but dimension 0 of rhs is 10; contracting dimensions must be equal (lhs is f32[32, 64], rhs is f32[10, 64]); did you mean to transpose rhs?",
         ),
         (
             OpCode::DotGeneral,
             product(),
             vec![f32(&[32, 64]), f32(&[32, 10])],
-            "dot_general: contracting dimension 1 of lhs is 64, dimension 0 of rhs is 32; contracting dimensions must be equal (lhs is f32[32, 64], rhs is f32[32, 10]); did you mean to transpose lhs?",
+            "dot_general: contracting dimension 1 of lhs is 64, but dimension 0 of rhs is 32; contracting dimensions must be equal (lhs is f32[32, 64], rhs is f32[32, 10]); did you mean to transpose lhs?",
         ),
         (
             OpCode::Add,
@@ -61,7 +61,7 @@ fn shapes_that_do_not_fit() {
             OpCode::Reshape,
             attrs::reshape(shape(&[5, 13])),
             vec![f32(&[8, 8])],
-            "reshape: f32[8, 8] has 64 elements, shape [5, 13] has 65; a reshape keeps the number of elements",
+            "reshape: f32[8, 8] has 64 elements, but shape [5, 13] has 65; a reshape must keep the number of elements",
         ),
         (
             OpCode::BroadcastInDim,
@@ -85,7 +85,7 @@ fn shapes_that_do_not_fit() {
             OpCode::Transpose,
             attrs::transpose(&[0, 0]),
             vec![f32(&[4, 3])],
-            "transpose: permutation is [0, 0]; dimension 0 must not stand twice",
+            "transpose: permutation is [0, 0]; dimension 0 must not appear twice",
         ),
         (
             OpCode::Transpose,
@@ -109,7 +109,7 @@ fn shapes_that_do_not_fit() {
             OpCode::Clamp,
             none(),
             vec![f32(&[3]), f32(&[4]), f32(&[])],
-            "clamp: min has shape [3] and operand has shape [4]; they must have the same shape; make min a scalar, or as large",
+            "clamp: min has shape [3] and operand has shape [4]; they must have the same shape; make min a scalar, or give it the same shape",
         ),
         (
             OpCode::Pad,
@@ -121,7 +121,7 @@ fn shapes_that_do_not_fit() {
             OpCode::Cholesky,
             attrs::cholesky(true),
             vec![f32(&[4, 5])],
-            "cholesky: a has shape [4, 5]; it must have two dimensions or more, the last two of them equal",
+            "cholesky: a has shape [4, 5]; it must have at least two dimensions, and the last two must be equal",
         ),
     ] {
         says(op, attrs, &[], &operands, wanted);
@@ -181,7 +181,7 @@ fn bodies_that_do_not_fit() {
     reduce(
         1,
         &[f64(&[4, 5]), f64(&[])],
-        "reduce: body combines f32, the operand is f64[4, 5]; the body's type must be the operand's, or a wider one of the same family",
+        "reduce: body combines f32, but the operand is f64[4, 5]; the body's type must be the operand's, or a wider one of the same family",
     );
     let bodies = [add.clone(), add.clone()];
     says(
@@ -189,6 +189,6 @@ fn bodies_that_do_not_fit() {
         Attrs::none(),
         &bodies,
         &[f32(&[])],
-        "while: cond takes 2 values; it must take 1, one per carried value: [f32[]]; a body sees nothing but its parameters",
+        "while: cond takes 2 values; it must take 1, one per carried value: [f32[]]; a body can use only its parameters",
     );
 }

@@ -214,13 +214,13 @@ fn what_is_wrong_is_said_with_its_place() {
         (
             "%0 = stablehlo.add %x, %x : tensor<3xf32>",
             (2, 29),
-            "the types are given as (f32[3], f32[3]), the values are (f32[2], f32[2])",
+            "the declared types are (f32[3], f32[3]), but the values are (f32[2], f32[2])",
         ),
         ("%0 = stablehlo.iota dim = 1 : tensor<2xf32>", (2, 6), "iota: iota_dimension"),
         (
             "%0 = stablehlo.transpose %x, dims = [0] : (tensor<2xf32>) -> tensor<3xf32>",
             (2, 43),
-            "transpose is declared to return (f32[3]); its operands and attributes give (f32[2])",
+            "transpose is declared to return (f32[3]), but its operands and attributes give (f32[2])",
         ),
         (
             "%0 = stablehlo.frobnicate %x : tensor<2xf32>",
@@ -231,7 +231,7 @@ fn what_is_wrong_is_said_with_its_place() {
         (
             "%0 = stablehlo.constant dense<[1.0]> : tensor<2xf32>",
             (2, 31),
-            "the list has 1 entries, the type says 2",
+            "the list has 1 entries, but the type has 2",
         ),
         ("%0 = stablehlo.constant dense<300> : tensor<2xi8>", (2, 31), "300 does not fit into i8"),
         (
@@ -271,7 +271,7 @@ fn what_is_wrong_is_said_with_its_place() {
             (3, 2),
             "expected the name of a block, found `(`",
         ),
-        ("%0:2 = stablehlo.negate %x : tensor<2xf32>", (2, 8), "2 results are named, the op has 1"),
+        ("%0:2 = stablehlo.negate %x : tensor<2xf32>", (2, 8), "2 results are named, but the op has 1"),
         ("%0 = call @g(%x) : (tensor<2xf32>) -> tensor<2xf32>", (2, 11), "there is no function @g"),
         ("%0 = call @main(%x) : (tensor<2xf32>) -> tensor<2xf32>", (2, 11), "@main calls itself"),
         (
@@ -302,8 +302,8 @@ fn what_is_wrong_is_said_with_its_place() {
 #[test]
 fn what_is_not_supported_is_said_as_such() {
     let cases = [
-        ("%0 = stablehlo.negate %x : tensor<?xf32>", "sizes that are not known"),
-        ("%0 = stablehlo.negate %x : tensor<*xf32>", "without a rank"),
+        ("%0 = stablehlo.negate %x : tensor<?xf32>", "dynamic sizes"),
+        ("%0 = stablehlo.negate %x : tensor<*xf32>", "unranked tensors"),
         ("%0 = stablehlo.negate %x : tensor<2x!quant.uniform<i8:f32, 1.0>>", "quantised"),
         ("%0 = stablehlo.negate %x : tensor<2xf32, #stablehlo.bounds<3>>", "encodings"),
         ("%0 = \"stablehlo.negate\"(%x) : (tensor<2xf32>) -> !stablehlo.token", "tokens"),
@@ -418,7 +418,7 @@ fn texts_cannot_grow_without_bound() {
     // Only text that is read repeatedly.
     let comment = format!("// {}", "a long comment ".repeat(70_000));
     let error = TextModule::parse(&doubling(12, &comment)).expect_err("too long");
-    assert!(error.to_string().contains("calls large functions too often"), "{error}");
+    assert!(error.to_string().contains("calls large functions too many times"), "{error}");
     let chain = (0..100).fold(
         String::from("func.func @main() { call @f0() : () -> ()\nreturn }\n"),
         |mut text, level| {

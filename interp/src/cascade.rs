@@ -82,7 +82,7 @@ impl<F: Fn(f32, f32) -> f32> Cascade<F> {
 /// The sum of a row, by halving it down to [`BLOCK`] terms.
 pub(super) fn of_row<T>(row: &[T], term: &impl Fn(&T) -> f32, add: &impl Fn(f32, f32) -> f32) -> f32 {
     if row.len() <= BLOCK {
-        let (first, rest) = row.split_first().expect("bug: a sum of nothing");
+        let (first, rest) = row.split_first().expect("bug: a sum without elements");
         return rest.iter().fold(term(first), |sum, next| add(sum, term(next)));
     }
     let half = (row.len() / 2).next_multiple_of(BLOCK);

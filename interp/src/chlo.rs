@@ -48,7 +48,7 @@ pub(super) fn ragged_dot(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError>
 
 fn ragged<T: Term>(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
     let checked = call.signature.call();
-    let dims = RaggedDims::of(&checked).expect("bug: checked dimension numbers are refused");
+    let dims = RaggedDims::of(&checked).expect("bug: checked dimension numbers are rejected");
     let (lhs, rhs, ty) = (call.operand(0), call.operand(1), call.result());
     let axes = |axes: &[i64]| axes.iter().map(|&axis| axis as usize).collect::<Vec<_>>();
     let (lhs_contract, rhs_contract) = (axes(dims.dot.lhs_contract), axes(dims.dot.rhs_contract));
@@ -165,7 +165,7 @@ fn plane(dims: &[u64], axis: usize, at: u64) -> Walk {
 /// # Errors
 /// If there are too many steps or the body fails.
 pub(super) fn scan(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
-    let dims = ScanDims::of(&call.signature.call()).expect("bug: a checked scan is refused");
+    let dims = ScanDims::of(&call.signature.call()).expect("bug: a checked scan is rejected");
     let (body, types) = (call.body(0), call.signature.results());
     let params = body.graph().params();
     let largest = params.iter().map(|ty| ty.elems().0).max().unwrap_or(0).max(1);

@@ -26,7 +26,8 @@ fn groups(call: &JointCall<'_>) -> Result<Vec<Vec<usize>>, EvalError> {
 /// Runs an op that moves elements; returns its result.
 fn moved(op: OpCode, attrs: Attrs, operands: &[Arc<Literal>]) -> Result<Literal, EvalError> {
     let types: Vec<TensorType> = operands.iter().map(|data| data.ty().clone()).collect();
-    let signature = Signature::infer(op, attrs, &[], &types).expect("bug: a part of a collective is refused");
+    let signature =
+        Signature::infer(op, attrs, &[], &types).expect("bug: a part of a collective is rejected");
     Ok(call(&signature, operands)?.remove(0))
 }
 
@@ -292,7 +293,7 @@ mod tests {
             call_replicated(Arithmetic::REFERENCE, &four, &operands).expect_err("two are there").to_string();
         assert_eq!(
             error,
-            "all_gather: its groups name 4 replicas, the program runs on 2; every replica of the program must be in a \
+            "all_gather: its groups name 4 replicas, but the program runs on 2; every replica of the program must be in a \
              group; run it on 4 replicas, or group the replicas 0 to 1"
         );
         assert_eq!(four.check_replicas(2).expect_err("two are there").to_string(), error);
@@ -302,7 +303,7 @@ mod tests {
         let error =
             call_replicated(Arithmetic::REFERENCE, &far, &operands).expect_err("two are there").to_string();
         assert!(
-            error.contains("it names replica 5, the program runs on 2; its replicas are 0 to 1"),
+            error.contains("it names replica 5, but the program runs on 2; its replicas are 0 to 1"),
             "{error}"
         );
     }

@@ -266,7 +266,7 @@ pub(super) fn dot<T: Term>(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalErro
 /// If there are too many products.
 pub(super) fn convolution(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
     let checked = call.signature.call();
-    let dims = ConvDims::of(&checked).expect("bug: checked dimension numbers are refused");
+    let dims = ConvDims::of(&checked).expect("bug: checked dimension numbers are rejected");
     let kernel = call.operand(1).dims();
     let summed: Vec<u64> = dims.kernel_spatial.iter().map(|&axis| kernel[axis]).collect();
     check_steps(call, &[call.result().dims(), &summed, &[kernel[dims.kernel_input_feature]]])?;
@@ -284,8 +284,8 @@ fn is_f32(call: &EvalCall<'_>) -> bool {
 
 fn convolve<T: Term>(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
     let checked = call.signature.call();
-    let dims = ConvDims::of(&checked).expect("bug: checked dimension numbers are refused");
-    let window = conv_window(&checked, &dims).expect("bug: a checked window is refused");
+    let dims = ConvDims::of(&checked).expect("bug: checked dimension numbers are rejected");
+    let window = conv_window(&checked, &dims).expect("bug: a checked window is rejected");
     let reversal = call.attr().bools(conv_attr::REVERSAL);
     let feature_groups = call.attr().int(conv_attr::FEATURE_GROUPS) as u64;
     let batch_groups = call.attr().int(conv_attr::BATCH_GROUPS) as u64;

@@ -35,7 +35,7 @@ fn words(literal: &Literal) -> &[Word] {
 
 /// A literal from its elements, as in memory.
 pub(super) fn made(ty: &TensorType, bytes: Vec<u8>) -> Literal {
-    Literal::from_bytes(ty.clone(), bytes).expect("bug: the interpreter made data that is not of its type")
+    Literal::from_bytes(ty.clone(), bytes).expect("bug: the interpreter computed data of the wrong type")
 }
 
 // ----- elementwise -----

@@ -54,7 +54,7 @@ fn view(data: &[f32], rows: usize, columns: usize, is_turned: bool) -> ArrayView
         true => ArrayView2::from_shape((rows, columns).f(), data),
         false => ArrayView2::from_shape((rows, columns), data),
     };
-    view.expect("bug: a matrix has other sizes than its data")
+    view.expect("bug: the sizes of a matrix do not match its data")
 }
 
 /// Whether the library is faster for a product of these sizes.
@@ -76,7 +76,8 @@ pub(super) fn product(lhs: &Matrices, rhs: &Matrices, [batch, rows, depth, colum
 /// Overwrites a row-major matrix with a product.
 fn multiply(lhs: ArrayView2<'_, f32>, rhs: ArrayView2<'_, f32>, result: &mut [f32]) {
     let sizes = (lhs.nrows(), rhs.ncols());
-    let mut result = ArrayViewMut2::from_shape(sizes, result).expect("bug: a product has other sizes");
+    let mut result =
+        ArrayViewMut2::from_shape(sizes, result).expect("bug: the sizes of a product do not match its data");
     general_mat_mul(1.0, &lhs, &rhs, 0.0, &mut result);
 }
 
@@ -129,8 +130,8 @@ struct Unrolled {
 impl Unrolled {
     fn of(call: &EvalCall<'_>) -> Unrolled {
         let checked = call.signature.call();
-        let dims = ConvDims::of(&checked).expect("bug: checked dimension numbers are refused");
-        let window = conv_window(&checked, &dims).expect("bug: a checked window is refused");
+        let dims = ConvDims::of(&checked).expect("bug: checked dimension numbers are rejected");
+        let window = conv_window(&checked, &dims).expect("bug: a checked window is rejected");
         let reversal = call.attr().bools(conv_attr::REVERSAL);
         let feature_groups = call.attr().int(conv_attr::FEATURE_GROUPS) as usize;
         let batch_groups = call.attr().int(conv_attr::BATCH_GROUPS) as usize;

@@ -30,7 +30,7 @@ pub(super) fn custom_call(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError
         types.iter().zip(&mut data).map(|(ty, bytes)| ResultView { ty: ty.clone(), bytes }).collect();
     handler::run(name, &operands, &mut results, config).map_err(EvalError::Handler)?;
     let literal = |(ty, bytes): (&TensorType, _)| {
-        Literal::from_bytes(ty.clone(), bytes).expect("bug: a handler's results are of their types")
+        Literal::from_bytes(ty.clone(), bytes).expect("bug: a result of a handler has the wrong size")
     };
     Ok(types.iter().zip(data).map(literal).collect())
 }

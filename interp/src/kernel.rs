@@ -37,7 +37,7 @@ pub(super) enum Kernel {
 
 #[cold]
 fn missing(op: OpCode, dtype: DType) -> ! {
-    panic!("bug: the op table has {op} on {dtype}, the interpreter has no arithmetic for it")
+    panic!("bug: the op table has {op} on {dtype}, but the interpreter has no arithmetic for it")
 }
 
 impl Kernel {

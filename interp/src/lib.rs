@@ -133,23 +133,26 @@ impl fmt::Display for EvalError {
             EvalError::TooLarge { op, ty } => {
                 write!(
                     f,
-                    "{op}: {ty} has {}, the reference interpreter holds values of up to {MAX_VALUE_BYTES}",
+                    "{op}: {ty} has {}, but the reference interpreter supports values of at most {MAX_VALUE_BYTES}",
                     ty.bytes()
                 )
             }
             EvalError::TooLong { op, steps } => {
-                write!(f, "{op}: {steps} steps or more, the reference interpreter takes up to {MAX_STEPS}")
+                write!(
+                    f,
+                    "{op}: it takes at least {steps} steps, but the reference interpreter supports at most {MAX_STEPS}"
+                )
             }
             EvalError::Replicas(error) => error.fmt(f),
             EvalError::Diverged { op } => {
                 write!(
                     f,
-                    "{op}: replicas go different ways, and a collective in a body waits for all of them"
+                    "{op}: replicas take different branches, but a collective in a body waits for all of them"
                 )
             }
-            EvalError::Unspecified { op, what } => write!(f, "{op}: {what} is left to the plugin"),
+            EvalError::Unspecified { op, what } => write!(f, "{op}: {what} is defined by the plugin only"),
             EvalError::Sizes { op, given, recorded } => {
-                write!(f, "{op}: {given}; the call was recorded with the result {recorded}")
+                write!(f, "{op}: {given}, but the call was recorded with the result {recorded}")
             }
             EvalError::Handler(message) => write!(f, "custom_call of {message}"),
         }

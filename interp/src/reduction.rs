@@ -143,7 +143,7 @@ pub(super) fn reduce_window(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalErr
 /// The fast path along a [`running_axis`], if padding does not change the initial values: the same
 /// elements are then combined in the same order (INTERP-3).
 fn running(call: &EvalCall<'_>) -> Result<Option<Vec<Literal>>, EvalError> {
-    let window = reduce_window_dims(&call.signature.call()).expect("bug: a checked window is refused");
+    let window = reduce_window_dims(&call.signature.call()).expect("bug: a checked window is rejected");
     let dims = call.operand(0).dims();
     let Some(axis) = running_axis(&window, dims) else { return Ok(None) };
     let mut function = Function::new(call.body(0), call.arithmetic);
@@ -165,7 +165,7 @@ fn running(call: &EvalCall<'_>) -> Result<Option<Vec<Literal>>, EvalError> {
 
 /// The general path.
 pub(super) fn reduce_windows_each(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
-    let window = reduce_window_dims(&call.signature.call()).expect("bug: a checked window is refused");
+    let window = reduce_window_dims(&call.signature.call()).expect("bug: a checked window is rejected");
     let mut function = Function::new(call.body(0), call.arithmetic);
     let (inputs, inits, mut results) = prepare(call, &function.types());
     let dims = call.operand(0).dims();
@@ -191,7 +191,7 @@ pub(super) fn reduce_windows_each(call: &EvalCall<'_>) -> Result<Vec<Literal>, E
 /// # Errors
 /// If a body fails, or there are too many window elements to visit.
 pub(super) fn select_and_scatter(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
-    let window = select_and_scatter_dims(&call.signature.call()).expect("bug: a checked window is refused");
+    let window = select_and_scatter_dims(&call.signature.call()).expect("bug: a checked window is rejected");
     let (mut select, mut scatter) =
         (Function::new(call.body(0), call.arithmetic), Function::new(call.body(1), call.arithmetic));
     let (operand, source) = (call.operand(0), call.operand(1));

@@ -359,7 +359,7 @@ fn refusals_say_what_to_do() {
                 attrs::batch_norm(0.1, 1),
                 &[f32s(&[4, 3]), f32s(&[3]), f32s(&[4])],
             ),
-            "offset has shape [4]; it must have one element per feature, and dimension 1 of the operand is 3",
+            "offset has shape [4]; it must have one element per feature, but dimension 1 of the operand is 3",
         ),
         (
             refused(
@@ -367,7 +367,7 @@ fn refusals_say_what_to_do() {
                 attrs::reshape(shape(&[7])),
                 &[f32s(&[2, 3]), (DType::I32, &[1])],
             ),
-            "dynamic_reshape: f32[2, 3] has 6 elements, shape [7] has 7",
+            "dynamic_reshape: f32[2, 3] has 6 elements, but shape [7] has 7",
         ),
         (
             refused(OpCode::DynamicIota, attrs::iota(DType::F32, shape(&[7]), 0), &[(DType::I32, &[2])]),

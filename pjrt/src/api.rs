@@ -103,13 +103,13 @@ impl Api {
         let mut notes = Vec::new();
         if self.version < OUR_VERSION {
             notes.push(format!(
-                "the plugin's PJRT API {} is older than {OUR_VERSION}, the one this build was written against",
+                "the plugin's PJRT API {} is older than {OUR_VERSION}, the version that this build was written for",
                 self.version
             ));
         }
         if self.version > COMPARED_UP_TO {
             notes.push(format!(
-                "the plugin's PJRT API {} is newer than {COMPARED_UP_TO}, the newest one that was compared with ours",
+                "the plugin's PJRT API {} is newer than {COMPARED_UP_TO}, the newest version that this build was checked against",
                 self.version
             ));
         }
@@ -168,7 +168,7 @@ impl Api {
     #[cold]
     pub(super) fn unsupported(&self, function: &'static str) -> Error {
         let (path, version) = (self.path.display(), self.version);
-        let text = format!("the plugin {path} (PJRT API {version}) has no {function}");
+        let text = format!("the plugin {path} (PJRT API {version}) does not implement {function}");
         Error::layer(Code::Unimplemented, function, text)
     }
 

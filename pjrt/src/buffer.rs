@@ -186,7 +186,7 @@ impl Buffer {
         let out = unsafe { call!(self.api(), PJRT_Buffer_Memory_Args { buffer: self.raw() }) }?;
         let memories = self.client().memory_entries();
         let slot = memories.iter().position(|entry| std::ptr::eq(entry.raw.as_ptr(), out.memory));
-        let text = "the plugin named a memory that it had not listed";
+        let text = "the plugin named a memory that it did not list";
         let slot = slot.ok_or_else(|| Error::layer(Code::Internal, FUNCTION, text))?;
         Ok(Memory::new(self.client(), slot as u32))
     }

@@ -213,7 +213,7 @@ impl Client {
     pub(super) fn device_slot(&self, raw: *const PJRT_Device, function: &'static str) -> Result<u32, Error> {
         let slot = self.0.devices.iter().position(|entry| std::ptr::eq(entry.raw.as_ptr(), raw));
         slot.and_then(|slot| u32::try_from(slot).ok()).ok_or_else(|| {
-            Error::layer(super::Code::Internal, function, "the plugin named a device that it had not listed")
+            Error::layer(super::Code::Internal, function, "the plugin named a device that it did not list")
         })
     }
 

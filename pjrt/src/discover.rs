@@ -206,7 +206,7 @@ impl NoPlugin {
 impl fmt::Display for NoPlugin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0.candidates.iter().find(|candidate| candidate.source.is_decisive()) {
-            Some(named) => write!(f, "the PJRT plugin that was asked for cannot be used\n  {named}"),
+            Some(named) => write!(f, "the requested PJRT plugin cannot be used\n  {named}"),
             None => write!(f, "no usable PJRT plugin was found\n{}", self.0),
         }
     }
@@ -237,7 +237,7 @@ impl Discovery {
         }
         match &sources.python {
             Some(program) => found.python(program),
-            None => found.note(Source::Python, "not looked at"),
+            None => found.note(Source::Python, "not examined"),
         }
         match &sources.setup_dir {
             Some(dir) => found.setup(dir),
@@ -312,7 +312,7 @@ impl Discovery {
     fn python(&mut self, program: &Path) {
         match ask_python(program) {
             Ok(found) if found.is_empty() => {
-                self.note(Source::Python, format!("{} knows of none", program.display()));
+                self.note(Source::Python, format!("{} finds none", program.display()));
             }
             Ok(found) => {
                 let candidates = found.into_iter();
@@ -321,7 +321,7 @@ impl Discovery {
                 self.candidates.extend(candidates);
             }
             Err(why) => {
-                self.note(Source::Python, format!("{} could not be asked: {why}", program.display()));
+                self.note(Source::Python, format!("{} could not be queried: {why}", program.display()));
             }
         }
     }
@@ -429,10 +429,10 @@ fn ask_python(program: &Path) -> Result<Vec<(String, PathBuf)>, String> {
     let bytes = match answer? {
         Some(Ok(bytes)) => bytes,
         Some(Err(error)) => return Err(error.to_string()),
-        None => return Err("it has no output".into()),
+        None => return Err("it produced no output".into()),
     };
     let text = String::from_utf8_lossy(&bytes);
-    let answer = text.lines().find_map(|line| line.strip_prefix(MARK)).ok_or("it gave no answer")?;
+    let answer = text.lines().find_map(|line| line.strip_prefix(MARK)).ok_or("it did not answer")?;
     let found: Vec<(String, String)> = serde_json::from_str(answer).map_err(|error| error.to_string())?;
     Ok(found.into_iter().map(|(name, path)| (name, path.into())).collect())
 }

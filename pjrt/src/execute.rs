@@ -109,11 +109,14 @@ impl Executable {
         let inner = self.inner();
         let devices = &inner.devices;
         if args.len() != devices.len() || devices.is_empty() {
-            let text = format!("{} argument lists were given for {} devices", args.len(), devices.len());
+            let text = format!("the call has {} argument lists for {} devices", args.len(), devices.len());
             return Err(Error::invalid(FUNCTION, text));
         }
         if options.device.is_some() {
-            return Err(Error::invalid(FUNCTION, "a device was named for an execution on all of them"));
+            return Err(Error::invalid(
+                FUNCTION,
+                "the call names one device, but the executable runs on all of them",
+            ));
         }
         for list in args {
             inner.check(list, options.non_donatable)?;
@@ -178,16 +181,19 @@ impl Inner {
             return Error::invalid(FUNCTION, text);
         }
         if self.parameters.is_some() && parameters.len() != args.len() {
-            let text = format!("{name} takes {} arguments, {} were given", parameters.len(), args.len());
+            let text = format!("{name} takes {} arguments, but {} were given", parameters.len(), args.len());
             return Error::invalid(FUNCTION, text);
         }
         let mismatch = parameters.iter().zip(args).position(|(parameter, arg)| parameter != arg.ty());
         if let Some(index) = mismatch {
             let (parameter, arg) = (&parameters[index], args[index].ty());
-            let text = format!("argument {index} of {name} is {arg}, the parameter is {parameter}");
+            let text = format!("argument {index} of {name} is {arg}, but the parameter is {parameter}");
             return Error::invalid(FUNCTION, text);
         }
-        let text = format!("{name} has {} arguments, and a veto on one of {non_donatable:?}", args.len());
+        let text = format!(
+            "{name} has {} arguments, but the non-donatable ones include an index out of range: {non_donatable:?}",
+            args.len()
+        );
         Error::invalid(FUNCTION, text)
     }
 

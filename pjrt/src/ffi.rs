@@ -235,7 +235,7 @@ fn register(plugin: Plugin, target: &str, platform: &str) -> Result<(), Error> {
     const FUNCTION: &str = "PJRT_FFI_Register_Handler";
     if platform != "cpu" {
         let text = format!(
-            "{target} is a handler, which runs on the host and reads the operands there; the memory of platform {platform} is elsewhere"
+            "{target} is a handler, which runs on the host and needs its operands in host memory, which platform {platform} does not use"
         );
         return Err(Error::layer(Code::Unimplemented, FUNCTION, text));
     }
@@ -250,7 +250,7 @@ fn register(plugin: Plugin, target: &str, platform: &str) -> Result<(), Error> {
     });
     let Some(register) = register else {
         let text = format!(
-            "{target} is a handler, and {} cannot call any: it has no FFI extension that registers them",
+            "{target} is a handler, but {} cannot call handlers: it has no FFI extension to register them",
             plugin.path().display()
         );
         return Err(Error::layer(Code::Unimplemented, FUNCTION, text));
@@ -372,7 +372,7 @@ unsafe fn answer(frame: *const Frame) -> Result<(), String> {
     }
     if head.struct_size < size_of::<Frame>() {
         let (size, wanted) = (head.struct_size, size_of::<Frame>());
-        return Err(format!("a handler: the call frame has {size} bytes, this build reads {wanted}"));
+        return Err(format!("a handler: the call frame has {size} bytes, but this build reads {wanted}"));
     }
     // SAFETY: holds because the frame is as long as the struct and lives until the call returns.
     let frame = unsafe { at(frame) };
@@ -381,7 +381,7 @@ unsafe fn answer(frame: *const Frame) -> Result<(), String> {
     }
     // SAFETY: holds because the attributes are the frame's.
     let (target, config) = unsafe { told(&frame.attrs) }?;
-    let target = target.ok_or("a handler: the call does not say which one it is for")?;
+    let target = target.ok_or("a handler: the call does not name its target")?;
     // SAFETY: holds because the operands are the frame's.
     let operands = unsafe { buffers(&frame.args) }?.into_iter().map(|(ty, data, len)| {
         // SAFETY: holds because an operand has the bytes of its type, which nobody writes during
@@ -412,17 +412,17 @@ unsafe fn buffers(all: &Buffers) -> Result<Vec<(TensorType, *mut u8, usize)>, St
     let (kinds, items) = (unsafe { list(all.kinds, count) }, unsafe { list(all.items, count) });
     let buffer = |(&kind, &item): (&c_int, &*const BufferArg)| {
         if kind != BUFFER {
-            return Err("a handler: an operand or result is no buffer".to_owned());
+            return Err("a handler: an operand or result is not a buffer".to_owned());
         }
         // SAFETY: holds because an item of this kind is a buffer.
         let buffer = unsafe { at(item) };
         // SAFETY: holds because a buffer has as many sizes as it says.
         let dims = unsafe { list(buffer.dims, usize::try_from(buffer.rank).unwrap_or(0)) };
-        let dtype = primitive_dtype(buffer.dtype).ok_or_else(|| {
-            format!("a handler: XLA's element type {} is none of the library's", buffer.dtype)
-        })?;
+        let dtype = primitive_dtype(buffer.dtype)
+            .ok_or_else(|| format!("a handler: XLA's element type {} is not supported", buffer.dtype))?;
         let ty = tensor_type(dtype, dims, "XLA_FFI_Buffer").map_err(|error| error.to_string())?;
-        let len = usize::try_from(ty.bytes().0).map_err(|_| "a handler: a buffer larger than the memory")?;
+        let len = usize::try_from(ty.bytes().0)
+            .map_err(|_| "a handler: a buffer is larger than the address space")?;
         if len > 0 && buffer.data.is_null() {
             return Err(format!("a handler: a buffer of {ty} has no address"));
         }
@@ -468,7 +468,9 @@ unsafe fn told(attrs: &FrameAttrs) -> Result<(Option<String>, Config), String> {
             (handler::TARGET_KEY, Some(ConfigValue::Text(text))) => target = Some(text.to_string()),
             (name, Some(value)) => entries.push((name, value)),
             (name, None) => {
-                return Err(format!("a handler: what {name} says is of a kind that handlers are not told"));
+                return Err(format!(
+                    "a handler: the attribute {name} has a type that handlers do not support"
+                ));
             }
         }
     }

@@ -346,7 +346,7 @@ impl Client {
         place: Placement<'_>,
     ) -> Result<(*mut PJRT_Buffer, Option<Event>), Error> {
         if len as u64 != ty.bytes().0 {
-            let text = format!("{ty} takes {} bytes of data, {len} were given", ty.bytes().0);
+            let text = format!("{ty} takes {} bytes of data, but {len} were given", ty.bytes().0);
             return Err(Error::invalid(FUNCTION, text));
         }
         if ty.dtype().bits() < 8 {
@@ -358,7 +358,7 @@ impl Client {
         if place.client() != self {
             return Err(Error::invalid(
                 FUNCTION,
-                "the buffer is to go to a device or memory of another client",
+                "the target device or memory of the buffer belongs to another client",
             ));
         }
         let api = self.api();
@@ -403,7 +403,7 @@ impl Client {
         const FUNCTION: &str = "PJRT_Client_CreateViewOfDeviceBuffer";
         let place = place.into();
         if place.client() != self {
-            return Err(Error::invalid(FUNCTION, "the memory is to be on a device of another client"));
+            return Err(Error::invalid(FUNCTION, "the device of the memory belongs to another client"));
         }
         let api = self.api();
         let dims = raw_dims(ty);

@@ -99,7 +99,7 @@ impl NamedFiles {
                 }
                 let unknown = |why: &str| format!("{label} names {}, which {why}", path.display());
                 if self.files.len() - first == MAX_FILES {
-                    return Err(unknown("is one file more than can be looked at"));
+                    return Err(unknown("exceeds the maximum number of files that can be examined"));
                 }
                 let (hash, text) =
                     digest(&path, &metadata).map_err(|error| unknown(&format!("cannot be read: {error}")))?;

@@ -87,7 +87,7 @@ impl Loading {
         let file = if is_mapped { Ok((self.file, self.identity)) } else { Err(replaced()) };
         let variables = self.variables.and_then(|now| match initial().map(relevant) {
             Some(initial) if now.files.parts().next().is_none() && initial == now.values => Ok(now),
-            _ => Err("the plugin was loaded by another part of the program, with variables that may have been others".to_owned()),
+            _ => Err("the plugin was loaded by another part of the program, possibly with other environment variables".to_owned()),
         });
         Origin::new(file, variables)
     }
@@ -152,7 +152,7 @@ impl Origin {
     pub fn check(&self) -> Result<(), String> {
         let (file, identity) = self.file.as_ref().map_err(String::clone)?;
         let variables = self.variables.as_ref().map_err(String::clone)?;
-        let now = file.metadata().map_err(|error| format!("the plugin cannot be looked at: {error}"))?;
+        let now = file.metadata().map_err(|error| format!("the plugin cannot be examined: {error}"))?;
         let is = Identity::of(&now);
         // Adding or removing a hard link changes nothing in the file except its change time.
         let has_other_names = is.links != identity.links;
@@ -163,7 +163,7 @@ impl Origin {
         self.look(variables);
         if self.is_lost.load(Ordering::Relaxed) {
             return Err(
-                "variables that the plugin reads were changed after it was loaded, and nobody knows which of them it has read"
+                "environment variables that the plugin reads were changed after it was loaded, and it is unknown which values it read"
                     .to_owned(),
             );
         }

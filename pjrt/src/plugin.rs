@@ -104,7 +104,7 @@ impl OpenOptions {
     pub fn struct_size(mut self, name: &str, bytes: usize) -> Result<OpenOptions, Error> {
         const FUNCTION: &str = "GetPjrtApi";
         let Some(&(name, most)) = abi::STRUCTS.iter().find(|row| row.0 == name) else {
-            return Err(Error::invalid(FUNCTION, format!("no argument struct is called {name}")));
+            return Err(Error::invalid(FUNCTION, format!("there is no argument struct named {name}")));
         };
         if bytes > most || bytes < size_of::<usize>() {
             let text = format!("the size of {name} can be set from 8 to {most} bytes, not to {bytes}");

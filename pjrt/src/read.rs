@@ -235,7 +235,7 @@ fn allocate(ty: &TensorType, mut storage: Vec<u8>) -> Result<Vec<u8>, Error> {
     let len = usize::try_from(ty.bytes().0.max(1)).ok();
     let room = len.and_then(|len| storage.try_reserve_exact(len).ok());
     room.map(|()| storage).ok_or_else(|| {
-        let text = format!("the host has no memory for a copy of {ty}, {}", ty.bytes());
+        let text = format!("the host has not enough memory for a copy of {ty}, {}", ty.bytes());
         Error::layer(Code::ResourceExhausted, FUNCTION, text)
     })
 }

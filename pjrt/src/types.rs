@@ -52,7 +52,7 @@ pub(super) fn buffer_type(dtype: DType) -> PJRT_Buffer_Type {
 /// Inverse of [`buffer_type`].
 pub(super) fn dtype(number: PJRT_Buffer_Type, function: &'static str) -> Result<DType, Error> {
     TYPES.iter().find(|row| row.1 == number).map(|row| row.0).ok_or_else(|| {
-        let text = format!("element type {number} of PJRT_Buffer_Type has no name in this crate");
+        let text = format!("element type {number} of PJRT_Buffer_Type is not supported");
         Error::layer(Code::Unimplemented, function, text)
     })
 }

@@ -39,7 +39,7 @@ unsafe impl<O: Outcome> Sync for Placed<O> {}
 impl<O: Outcome> Placed<O> {
     fn new(cell: &Arc<ValueCell<O>>) -> Placed<O> {
         // A pointer from `Arc::as_ptr` is not null and may become an `Arc` again.
-        let cell = NonNull::new(Arc::as_ptr(cell).cast_mut()).expect("bug: a value at no address");
+        let cell = NonNull::new(Arc::as_ptr(cell).cast_mut()).expect("bug: a value has a null address");
         Placed { cell, own: None, released: None }
     }
 
@@ -71,7 +71,7 @@ impl<O: Outcome> Placed<O> {
 
     /// The reference. The trace must be closed.
     fn own(&self) -> &Arc<ValueCell<O>> {
-        self.own.as_ref().expect("bug: a value of a tape that is not closed")
+        self.own.as_ref().expect("bug: the tape of a value is still open")
     }
 }
 
@@ -138,7 +138,7 @@ fn is_same_site(one: &Site, other: &Site) -> bool {
 impl<O: Outcome> ReplayTrace<O> {
     /// Makes this an empty trace of a template.
     pub(crate) fn begin(&mut self, template: Arc<Template>) {
-        debug_assert!(self.results == 0 && self.bound.is_empty(), "bug: a tape is used again that is in use");
+        debug_assert!(self.results == 0 && self.bound.is_empty(), "bug: a tape that is in use is reused");
         if self.was_for(&template) {
             self.known[..template.params()].fill(0);
         } else {
@@ -193,7 +193,7 @@ impl<O: Outcome> ReplayTrace<O> {
     /// The template that this trace follows.
     #[must_use]
     pub fn template(&self) -> &Arc<Template> {
-        self.template.as_ref().expect("bug: a tape is for a template")
+        self.template.as_ref().expect("bug: a tape has no template")
     }
 
     /// The template, and how many of its ops and parameters are known.

@@ -127,7 +127,7 @@ pub fn export(
     let read = |name: &Name| {
         folder.disk.open_entry(name).map_err(|unusable| {
             Error::setup(format!(
-                "entry {name} cannot be exported: {unusable}; `fuseline cache verify` tells more"
+                "entry {name} cannot be exported: {unusable}; run `fuseline cache verify` for details"
             ))
         })
     };
@@ -210,7 +210,7 @@ pub fn import(folder: &Folder, key: &BundleKey, path: impl AsRef<Path>) -> Resul
             return Ok(());
         }
         if !folder.disk.store(&record) {
-            return Err(format!("it could not be stored in {}", folder.path().display()));
+            return Err(format!("it cannot be stored in {}", folder.path().display()));
         }
         imported.added += usize::from(!is_note);
         imported.environments += usize::from(is_note);
@@ -226,10 +226,10 @@ fn each(
     most: u64,
     mut take: impl FnMut(Record) -> std::result::Result<(), String>,
 ) -> Result<()> {
-    let wrong = |why: String| Error::setup(format!("{} is not imported: {why}", path.display()));
+    let wrong = |why: String| Error::setup(format!("cannot import {}: {why}", path.display()));
     let (file, mut left) = disk::open_given(path).map_err(|error| wrong(error.to_string()))?;
     let mut input = BufReader::new(file);
-    let cut_off = || wrong("it is cut off".to_owned());
+    let cut_off = || wrong("the file is truncated".to_owned());
     let mut bytes = |len: u64| {
         left = left.checked_sub(len).ok_or_else(cut_off)?;
         let mut bytes = Vec::new();
@@ -238,12 +238,14 @@ fn each(
         if read as u64 == len { Ok((bytes, left)) } else { Err(cut_off()) }
     };
     if bytes(8)?.0 != MAGIC {
-        return Err(wrong("it is no bundle of `fuseline cache export`".to_owned()));
+        return Err(wrong("it is not a bundle written by `fuseline cache export`".to_owned()));
     }
     let number = |bytes: &[u8]| bytes.iter().rev().fold(0u64, |number, &byte| number << 8 | u64::from(byte));
     let count = number(&bytes(4)?.0);
     if count > u64::from(MAX_ENTRIES) {
-        return Err(wrong(format!("a bundle has at most {MAX_ENTRIES} entries, and it says {count}")));
+        return Err(wrong(format!(
+            "a bundle has at most {MAX_ENTRIES} entries, but its header announces {count}"
+        )));
     }
     for place in 1..=count {
         let wrong = |why: &str| wrong(format!("entry {place} of {count}: {why}"));
@@ -254,15 +256,15 @@ fn each(
         // fit.
         let announced = announced(&name, &sealed).map_err(|damage| wrong(&damage.to_string()))?;
         if announced != len {
-            return Err(wrong("its length is not what it says"));
+            return Err(wrong("its length differs from the length in its header"));
         }
         if len > most {
-            return Err(wrong(&format!("it has {len} bytes, and all entries here may have {most} together")));
+            return Err(wrong(&format!("its {len} bytes exceed the size limit of the cache, {most} bytes")));
         }
         sealed.extend(bytes(len - HEADER as u64)?.0);
         let opened = key.0.open(&name, sealed);
         let record = opened.map_err(|damage| {
-            wrong(&format!("{damage}; is the key the one that the bundle was exported with?"))
+            wrong(&format!("{damage}; check that the key is the one that the bundle was exported with"))
         })?;
         check(&record).map_err(|why| wrong(&why))?;
         take(record).map_err(|why| wrong(&why))?;
@@ -270,7 +272,7 @@ fn each(
     // This also holds for a bundle without entries.
     let (_, rest) = bytes(0)?;
     if rest > 0 {
-        return Err(wrong(format!("{rest} bytes follow its last entry")));
+        return Err(wrong(format!("{rest} bytes follow the last entry")));
     }
     Ok(())
 }
@@ -286,8 +288,8 @@ fn check(record: &Record) -> std::result::Result<(), String> {
             {
                 Ok(())
             }
-            _ => Err("it is a note, and not of an environment".to_owned()),
+            _ => Err("it is a note that does not describe an environment".to_owned()),
         },
-        SealedKind::NotWorthIt => Err("it is no executable".to_owned()),
+        SealedKind::NotWorthIt => Err("it is not an executable".to_owned()),
     }
 }

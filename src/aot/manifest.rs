@@ -128,7 +128,9 @@ impl Manifest {
                 // A process was killed while it wrote this line.
                 match &mut manifest {
                     Some(manifest) => manifest.is_cut_off = true,
-                    None => return Err(wrong(Some(number), "it is no manifest, or is cut off".to_owned())),
+                    None => {
+                        return Err(wrong(Some(number), "it is not a manifest, or is truncated".to_owned()));
+                    }
                 }
                 break;
             }
@@ -149,7 +151,7 @@ impl Manifest {
             }
         }
         let mut manifest =
-            manifest.ok_or_else(|| wrong(None, "it is empty, and so no manifest".to_owned()))?;
+            manifest.ok_or_else(|| wrong(None, "it is empty and therefore not a manifest".to_owned()))?;
         manifest.whole = whole;
         Ok(manifest)
     }
@@ -224,22 +226,24 @@ pub(crate) fn region_line(
 }
 
 fn document(line: &[u8]) -> std::result::Result<Value, String> {
-    serde_json::from_slice(line).map_err(|error| format!("it is no JSON document: {error}"))
+    serde_json::from_slice(line).map_err(|error| format!("it is not a JSON document: {error}"))
 }
 
 fn head(line: &[u8]) -> std::result::Result<Manifest, String> {
     let document = document(line)?;
-    let version =
-        document.get("fuseline_manifest").ok_or("it is no manifest: the first line of one says so")?;
+    let version = document
+        .get("fuseline_manifest")
+        .ok_or("it is not a manifest: its first line has no `fuseline_manifest`")?;
     if version.as_u64() != Some(VERSION) {
-        return Err(format!("it is a manifest of version {version}, this build reads {VERSION}"));
+        return Err(format!("it is a manifest of version {version}, but this build reads version {VERSION}"));
     }
     let numerics = [Numerics::Fast, Numerics::Exact]
         .into_iter()
         .find(|numerics| document["numerics"] == numerics.to_string())
         .ok_or("`numerics` is neither `fast` nor `exact`")?;
     let replicas = document["replicas"].as_u64().and_then(|replicas| usize::try_from(replicas).ok());
-    let replicas = replicas.filter(|&replicas| replicas > 0).ok_or("`replicas` is no number of replicas")?;
+    let replicas =
+        replicas.filter(|&replicas| replicas > 0).ok_or("`replicas` must be a positive integer")?;
     Ok(Manifest { numerics, replicas, regions: Vec::new(), whole: 0, is_cut_off: false })
 }
 
@@ -250,12 +254,13 @@ fn region(line: &[u8]) -> std::result::Result<ManifestRegion, String> {
         let words = document[name].as_str().unwrap_or_default();
         words.chars().filter(|char| !char.is_control()).take(MAX_WORDS).collect()
     };
-    let request = document["request"].as_str().ok_or("a region has a `request`, in base64")?;
-    let request = STANDARD.decode(request).map_err(|error| format!("`request` is no base64: {error}"))?;
+    let request = document["request"].as_str().ok_or("`request` must be a base64 string")?;
+    let request =
+        STANDARD.decode(request).map_err(|error| format!("`request` is not valid base64: {error}"))?;
     let recipe = Recipe::decode(&request)?;
     let ops = recipe.canon.graph().nodes().len() as u64;
     if document["ops"].as_u64().is_some_and(|said| said != ops) {
-        return Err(format!("`ops` is {}, and the region has {ops}", document["ops"]));
+        return Err(format!("`ops` is {}, but the region has {ops} ops", document["ops"]));
     }
     let compiled_in =
         document["compile_ms"].as_f64().and_then(|ms| Duration::try_from_secs_f64(ms / 1e3).ok());

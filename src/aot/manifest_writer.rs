@@ -43,17 +43,16 @@ impl ManifestWriter {
         };
         let mut file = Output::append(path).map_err(|error| failed("opened", error))?;
         let mut written = HashSet::new();
-        if file.file().metadata().map_err(|error| failed("looked at", error))?.len() == 0 {
+        if file.file().metadata().map_err(|error| failed("examined", error))?.len() == 0 {
             let head = head_line(numerics, replicas);
             file.write_all(head.as_bytes()).map_err(|error| failed("written", error))?;
         } else {
-            let before = Manifest::read(path)
-                .map_err(|error| format!("the manifest cannot be gone on with: {error}"))?;
+            let before =
+                Manifest::read(path).map_err(|error| format!("the manifest cannot be continued: {error}"))?;
             if !before.is_for((numerics, replicas)) {
                 let (theirs, count) = before.contract();
                 return Err(format!(
-                    "the manifest {} is of a run with {theirs} numerics and {count} replicas, and this is one with {numerics} and {replicas}: \
-                     it needs a file of its own",
+                    "the manifest {} was written by a run with {theirs} numerics and {count} replicas, but this run has {numerics} numerics and {replicas} replicas: give it a file of its own",
                     path.display()
                 ));
             }
@@ -80,7 +79,9 @@ impl ManifestWriter {
         drop(state);
         let path = self.path.display();
         self.events.emit(|| Event::CacheTrouble {
-            what: format!("the manifest {path} cannot be written: {error}; it ends here"),
+            what: format!(
+                "the manifest {path} cannot be written: {error}; regions from here on are missing in it"
+            ),
         });
     }
 }

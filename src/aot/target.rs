@@ -96,7 +96,8 @@ impl EngineConfig {
         each: impl FnMut(usize, &Warmed),
     ) -> Result<Vec<Warmed>> {
         let elsewhere = Arc::new(self.elsewhere(target, manifest)?);
-        let threads = |error: std::io::Error| Error::setup(format!("threads could not be started: {error}"));
+        let threads =
+            |error: std::io::Error| Error::setup(format!("cannot start the compile threads: {error}"));
         let workers =
             CompilePool::start("compile", self.threads().1, self.waits().most_stuck, |work: Work| {
                 let _inside = PluginScope::enter();
@@ -130,7 +131,7 @@ impl EngineConfig {
         let (_, compiler) = self.compiler_for(target)?;
         let store = self.store_for(&compiler)?;
         let environment = store.environment().cloned().map(Environment::new);
-        environment.ok_or_else(|| Error::setup("it is not known which environment this is"))
+        environment.ok_or_else(|| Error::setup("the compile environment cannot be determined"))
     }
 
     fn elsewhere(&self, target: &Target, manifest: &Manifest) -> Result<Elsewhere> {
@@ -148,14 +149,14 @@ impl EngineConfig {
             let path = plugin.path().display();
             let name = &target.name;
             Error::setup(format!(
-                "the plugin {path} does not compile for \"{name}\" without such devices here: {error}"
+                "the plugin {path} cannot compile for \"{name}\" without such a device on this machine: {error}"
             ))
         })?;
         let (first, replicas) = (self.device_index(), self.replica_count());
         let machine = Machine::of(&topology, first, replicas).ok_or_else(|| {
             let (name, count) = (topology.name(), topology.devices().len());
             Error::setup(format!(
-                "{replicas} devices from number {first} on are asked for, and \"{name}\" has {count}"
+                "the configuration needs {replicas} devices from number {first} on, but \"{name}\" has {count}"
             ))
         })?;
         let asked = |module: &str, options: &_| topology.compile(module, options).map(drop);
@@ -172,7 +173,7 @@ impl EngineConfig {
         };
         store.settle(compiler, self.client_options());
         if store.environment().is_none() {
-            let why = store.why_unknown().unwrap_or("it is not known which environment this is");
+            let why = store.why_unknown().unwrap_or("the compile environment cannot be determined");
             return Err(Error::setup(format!("the disk cache is off: {why}")));
         }
         Ok(store)
@@ -188,11 +189,13 @@ impl Elsewhere {
             handler.is_some()
         });
         if let Some(name) = handler {
-            return Err(format!("it calls {name}, a function of the program's process"));
+            return Err(format!(
+                "it calls {name}, a function that exists only in the process that registered it"
+            ));
         }
         let (outputs, aliases) = spec.aliases(canon);
         let asked = self.store.ask(canon.key(&self.environment), canon, spec);
-        let asked = asked.ok_or("it is not known which environment this is")?;
+        let asked = asked.ok_or("the compile environment cannot be determined")?;
         let suspect = asked.suspect(canon);
         if let Some(quarantine) = self.store.quarantine(suspect) {
             return Err(quarantine.to_string());
@@ -226,7 +229,7 @@ impl Elsewhere {
             true => Ok(Ahead::Compiled(took)),
             // Another process may have been faster.
             false if self.store.may_have(&asked) => Ok(Ahead::Present),
-            false => Err("it was compiled, but the cache's folder cannot be written to; FUSELINE_CACHE=read-only forbids that too"
+            false => Err("it was compiled but cannot be stored: the cache folder is not writable, or FUSELINE_CACHE=read-only is set"
                 .to_owned()),
         }
     }

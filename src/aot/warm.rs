@@ -72,12 +72,12 @@ impl Engine {
 /// replicas.
 pub(super) fn check(manifest: &Manifest, config: &EngineConfig, here: (Numerics, usize)) -> Result<()> {
     if config.is_cache_only() {
-        return Err(Error::setup("this engine compiles nothing (EngineConfig::cache_only)"));
+        return Err(Error::setup("this engine does not compile (EngineConfig::cache_only)"));
     }
     if !manifest.is_for(here) {
         let (numerics, replicas) = manifest.contract();
         return Err(Error::setup(format!(
-            "the manifest is of a run with {numerics} numerics and {replicas} replicas, and this engine has {} and {}",
+            "the manifest was written by a run with {numerics} numerics and {replicas} replicas, but this engine has {} numerics and {} replicas",
             here.0, here.1
         )));
     }
@@ -115,6 +115,6 @@ pub(super) fn gather(
         all[place] = Some(warmed);
         left -= 1;
     }
-    let lost = || Warmed::Failed("the thread that compiled it ended".to_owned());
+    let lost = || Warmed::Failed("its compile thread ended unexpectedly".to_owned());
     all.into_iter().map(|warmed| warmed.unwrap_or_else(lost)).collect()
 }

@@ -138,7 +138,7 @@ pub fn einsum(equation: &str, operands: &[&Tensor]) -> Result<Tensor> {
         terms.push(product(lhs, rhs, &wanted, order)?);
     }
     let Some(last) = terms.pop() else {
-        return Err(crate::error::bug!("an equation has an operand"));
+        return Err(crate::error::bug!("an equation needs at least one operand"));
     };
     last.arranged(&named.result, &sizes)
 }
@@ -155,13 +155,13 @@ impl Sizes {
                     && operand.dims()[first] != size
                 {
                     let given = format!(
-                        "operand {place} is {} with {name} at dimensions {first} and {axis}",
+                        "operand {place} is {}, and {name} labels its dimensions {first} and {axis}",
                         operand.ty()
                     );
                     return Err(refused(
                         OpErrorKind::Shape,
                         given,
-                        "a diagonal is of dimensions of one size",
+                        "the dimensions of a diagonal must have the same size",
                         site,
                     ));
                 }
@@ -173,10 +173,10 @@ impl Sizes {
                         let types: Vec<String> =
                             operands.iter().map(|operand| operand.ty().to_string()).collect();
                         let given = format!(
-                            "{name} is {common} before operand {place} and {size} in it; the operands are {}",
+                            "{name} has size {common} before operand {place} and size {size} in it; the operands are {}",
                             types.join(", ")
                         );
-                        let rule = "dimensions of one name have one size, or 1";
+                        let rule = "dimensions with the same label must have the same size, or 1";
                         return Err(refused(OpErrorKind::Shape, given, rule, site));
                     }
                 }

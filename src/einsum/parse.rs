@@ -37,8 +37,8 @@ impl Subscripts {
             match text.chars().find(|letter| !letter.is_ascii_alphabetic()) {
                 None => Ok(text.chars().collect()),
                 Some(other) => {
-                    let given = format!("the equation is {equation:?}, with {other:?} in it");
-                    let rule = "it has letters, `...` once per operand, `,` between operands and `->` before the result";
+                    let given = format!("the equation {equation:?} contains {other:?}");
+                    let rule = "it may contain letters, `...` once per operand, `,` between operands and `->` before the result";
                     Err(refused(OpErrorKind::Attribute, given, rule, site))
                 }
             }
@@ -86,8 +86,8 @@ impl Equation {
                     seen.push(letter);
                     continue;
                 };
-                let given = format!("the equation is {text:?}, with `{letter}` {wrong}");
-                let rule = "a letter of the result is in an operand, and once in the result";
+                let given = format!("the equation {text:?} has `{letter}` {wrong}");
+                let rule = "a letter of the result must be in an operand, and only once in the result";
                 return Err(refused(OpErrorKind::Attribute, given, rule, site));
             }
         }
@@ -97,8 +97,8 @@ impl Equation {
     /// Names the dimensions of operands.
     pub(super) fn name(&self, operands: &[&Tensor], site: &Site) -> Result<Named> {
         if operands.len() != self.operands.len() {
-            let given = format!("the equation is {:?} and there are {} operands", self.text, operands.len());
-            let rule = format!("it is about {}, separated by commas", self.operands.len());
+            let given = format!("the equation is {:?}, but there are {} operands", self.text, operands.len());
+            let rule = format!("it describes {}, separated by commas", self.operands.len());
             return Err(refused(OpErrorKind::Arity, given, rule, site));
         }
         let mut names = Vec::with_capacity(operands.len());
@@ -110,8 +110,8 @@ impl Equation {
             let Some(unnamed) = unnamed else {
                 let given = format!("operand {place} of {:?} is {}", self.text, operand.ty());
                 let rule = match subscripts.after {
-                    None => format!("it has {letters} dimensions by the equation, one per letter"),
-                    Some(_) => format!("it has at least {letters} dimensions by the equation"),
+                    None => format!("it must have {letters} dimensions, one per letter"),
+                    Some(_) => format!("it must have at least {letters} dimensions"),
                 };
                 return Err(refused(OpErrorKind::Shape, given, rule, site));
             };
@@ -122,7 +122,7 @@ impl Equation {
             Some(result) if result.after.is_none() && widest > 0 => {
                 let given =
                     format!("the equation is {:?}, and `...` stands for {widest} dimensions", self.text);
-                let rule = "the result has them too, as `...`: they are not summed";
+                let rule = "the result must have `...` too, because these dimensions are not summed";
                 return Err(refused(OpErrorKind::Attribute, given, rule, site));
             }
             Some(result) => result.names(widest),

@@ -87,7 +87,7 @@ impl Session {
         let Call { op, attrs, bodies: ready, operands, effect, site } = call;
         if !ready.is_empty() {
             let message = format!(
-                "{op}: bodies were given with the call and apart; give all of them apart, or all of them ended"
+                "{op}: some bodies are ended and others are open; pass only open bodies, or end all of them"
             );
             return Err(Error::misuse(message, site));
         }
@@ -95,8 +95,9 @@ impl Session {
             Lane::Stream(stream) => stream.shared().clone(),
             Lane::Body(body) => body.stream().clone(),
             Lane::Trace(_) => {
-                let message =
-                    format!("{op}: a trace takes bodies that use nothing from outside; end them by end_body");
+                let message = format!(
+                    "{op}: a trace takes only bodies that use no value from outside; end them with end_body"
+                );
                 return Err(Error::misuse(message, site));
             }
         };
@@ -131,8 +132,7 @@ impl Session {
         let alone = open.end(&returns)?.alone();
         alone.map(Arc::new).map_err(|tensor| {
             let message = format!(
-                "end_body: the body uses a value from outside, {}; make it a parameter, or record the op by record_with, \
-                 which does",
+                "end_body: the body uses a value from outside, {}; make it a parameter, or record the op with record_with, which does that",
                 tensor.ty()
             );
             Error::misuse(message, Site::Unknown)
@@ -147,7 +147,7 @@ impl Session {
         site: &Site,
     ) -> Result<(Arc<Open>, Vec<Tensor>)> {
         let Lane::Body(open) = self.lane(body, what, site)? else {
-            return Err(Error::misuse(format!("{what}: {body} is no body"), site.clone()));
+            return Err(Error::misuse(format!("{what}: {body} is not a body"), site.clone()));
         };
         Ok((open, self.tensors(returns, what)?))
     }

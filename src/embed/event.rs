@@ -34,7 +34,7 @@ impl Session {
         told(self.stream(stream, "record_event").and_then(|stream| {
             let fence = stream.shared().place(&asking())?;
             let added = self.0.events.insert(fence).map(EventHandle);
-            added.map_err(|missing| Error::misuse(format!("an event: the table {missing}"), asking()))
+            added.map_err(|missing| Error::misuse(format!("a new event: the table {missing}"), asking()))
         }))
     }
 

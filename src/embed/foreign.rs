@@ -56,7 +56,8 @@ impl Session {
                 return Err(Error::misuse(message, Site::Unknown));
             };
             if device.replicas() > 1 {
-                let message = "adopt_buffer: a value of an engine with several replicas has a buffer on each";
+                let message =
+                    "adopt_buffer: a value of an engine with several replicas needs one buffer per replica";
                 return Err(Error::misuse(message, Site::Unknown));
             }
             // SAFETY: holds because the caller guarantees the requirements on the buffer.

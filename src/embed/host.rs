@@ -98,7 +98,7 @@ impl Session {
             let wanted = tensor.ty().bytes().0;
             if wanted != out.len() as u64 {
                 let message = format!(
-                    "read_into: {value} is {} and takes {wanted} bytes, room for {} was given",
+                    "read_into: {value} is {} and takes {wanted} bytes, but the output has {} bytes",
                     tensor.ty(),
                     out.len()
                 );

@@ -338,7 +338,11 @@ impl Session {
 
     fn open(&self, lane: Lane) -> Result<StreamHandle> {
         let added = self.0.streams.insert(lane).map(StreamHandle);
-        told(added.map_err(|missing| Error::misuse(format!("a stream: the table {missing}"), Site::Unknown)))
+        told(
+            added.map_err(|missing| {
+                Error::misuse(format!("a new stream: the table {missing}"), Site::Unknown)
+            }),
+        )
     }
 
     /// Releases the id of a stream. What was recorded on it still runs, and its values stay valid.
@@ -359,9 +363,10 @@ impl Session {
         match self.lane(stream, what, &Site::Unknown)? {
             Lane::Stream(stream) => Ok(stream),
             Lane::Body(body) => Ok(Stream::of(body.stream().clone())),
-            Lane::Trace(_) => {
-                Err(Error::misuse(format!("{what}: {stream} is a trace, which does not run"), Site::Unknown))
-            }
+            Lane::Trace(_) => Err(Error::misuse(
+                format!("{what}: {stream} is a trace, which does not execute"),
+                Site::Unknown,
+            )),
         }
     }
 

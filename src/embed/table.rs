@@ -47,9 +47,9 @@ impl fmt::Display for Missing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Missing::Unknown => "is not an id of this session",
-            Missing::Released => "was released before",
+            Missing::Released => "was already released",
             Missing::Forked => "belongs to the process that this one was forked from",
-            Missing::Full => "has as many references as can be counted",
+            Missing::Full => "has reached the maximum number of references",
         })
     }
 }

@@ -104,7 +104,7 @@ impl Trace {
                 EmbeddedValue::Traced(traced) if Arc::ptr_eq(&traced.trace, self) => ids.push(traced.id),
                 _ => {
                     let message = format!(
-                        "{op}: an operand is no value of this trace; make placeholders for what comes from outside"
+                        "{op}: an operand is not a value of this trace; create placeholders for values from outside"
                     );
                     return Err(Error::misuse(message, site));
                 }
@@ -169,13 +169,13 @@ impl Session {
     ) -> Result<FunctionHandle> {
         let refuse = |message: String| Err(Error::misuse(message, Site::Unknown));
         let Lane::Trace(trace) = self.lane(handle, "end_trace", &Site::Unknown)? else {
-            return refuse(format!("end_trace: {handle} is no trace"));
+            return refuse(format!("end_trace: {handle} is not a trace"));
         };
         let mut ids = Vec::new();
         for &output in outputs {
             match self.held(output, "end_trace", &Site::Unknown)? {
                 EmbeddedValue::Traced(traced) if Arc::ptr_eq(&traced.trace, &trace) => ids.push(traced.id),
-                _ => return refuse(format!("end_trace: {output} is no value of this trace")),
+                _ => return refuse(format!("end_trace: {output} is not a value of this trace")),
             }
         }
         let Some(EmbeddedTraceState { values, inputs, scalars, ops, .. }) = trace.state.lock().take() else {
@@ -204,7 +204,7 @@ impl Session {
 
     fn add_function(&self, function: Function) -> Result<FunctionHandle> {
         let added = self.0.functions.insert(Arc::new(function)).map(FunctionHandle);
-        added.map_err(|missing| Error::misuse(format!("a function: the table {missing}"), Site::Unknown))
+        added.map_err(|missing| Error::misuse(format!("a new function: the table {missing}"), Site::Unknown))
     }
 
     fn function(&self, function: FunctionHandle, what: &str, site: &Site) -> Result<Arc<Function>> {
@@ -259,14 +259,20 @@ impl Session {
         let refuse = |message: String| Err(Error::misuse(message, site.clone()));
         if operands.len() != inputs.len() {
             let (wanted, given) = (inputs.len(), operands.len());
-            return refuse(format!("call of {}: it has {wanted} inputs, {given} were given", program.name));
+            return refuse(format!(
+                "call of {}: it takes {wanted} inputs, but {given} were given",
+                program.name
+            ));
         }
         let mut values: HashMap<ProgramId, EmbeddedValue> = HashMap::new();
         for ((id, wanted), &operand) in inputs.iter().zip(operands) {
             let held = self.held(operand, &program.name, &site)?;
             if held.ty() != wanted {
                 let given = held.ty();
-                return refuse(format!("call of {}: an input is {wanted}, {given} was given", program.name));
+                return refuse(format!(
+                    "call of {}: an input must be {wanted}, but {given} was given",
+                    program.name
+                ));
             }
             values.insert(*id, held);
         }
@@ -317,17 +323,15 @@ impl Function {
         let absent = || self.inputs.iter().filter(|(id, _)| !known.contains(id));
         let bytes = absent().map(|(_, ty)| ty.bytes()).fold(Bytes(0), Bytes::saturating_add);
         let too_large = |why: &str| {
-            let message = format!("program: its inputs take {bytes} as zeros, {why}");
+            let message = format!("program: its inputs would take {bytes} of zeros, {why}");
             Error::misuse(message, Site::Unknown)
         };
         if bytes > MAX_VALUE_BYTES {
-            return Err(too_large(&format!(
-                "and a program is written with {MAX_VALUE_BYTES} of them at most"
-            )));
+            return Err(too_large(&format!("but a program file has room for at most {MAX_VALUE_BYTES}")));
         }
         for (id, ty) in absent() {
-            let zeros =
-                Literal::try_zeros(ty.clone()).ok_or_else(|| too_large("for which there is no memory"))?;
+            let zeros = Literal::try_zeros(ty.clone())
+                .ok_or_else(|| too_large("for which there is not enough memory"))?;
             program.values.push(ProgramValue { id: *id, role: Role::Input, data: Arc::new(zeros) });
         }
         // In the order of creation.

@@ -252,7 +252,7 @@ impl Session {
     pub fn fill(&self, placeholder: ValueHandle, bytes: &[u8]) -> Result<()> {
         told(self.tensor(placeholder, "fill").and_then(|tensor| {
             let none = || {
-                let message = format!("fill: {placeholder} is no placeholder, or was filled before");
+                let message = format!("fill: {placeholder} is not a placeholder, or was already filled");
                 Error::misuse(message, Site::Unknown)
             };
             if !self.0.unfilled.has(placeholder) {
@@ -402,7 +402,7 @@ impl Session {
         let ty = held.ty().clone();
         let check = |old: &EmbeddedValue| match same_type && *old.ty() != ty {
             true => {
-                let message = format!("replace: {value} is {}, and the new value is {ty}", old.ty());
+                let message = format!("replace: {value} is {}, but the new value is {ty}", old.ty());
                 Err(Error::misuse(message, Site::Unknown))
             }
             false => Ok(()),

@@ -519,10 +519,10 @@ impl fmt::Display for DisplayEvent<'_> {
                 let mode = mode.name();
                 write!(f, "; {mode} mode, {inputs} inputs, {scalars} scalars, {outputs} outputs")
             }
-            Event::Skipped { region } => write!(f, "{region} is left out: nobody uses its results"),
+            Event::Skipped { region } => write!(f, "{region} is skipped: nobody uses its results"),
             Event::Hit { region, surplus: 0 } => write!(f, "{region} is in the cache"),
             Event::Hit { region, surplus } => {
-                write!(f, "{region} is in the cache, with {surplus} outputs more than needed")
+                write!(f, "{region} is in the cache, with {surplus} more outputs than needed")
             }
             Event::Miss { region, why } => write!(f, "{region} is not in the cache: {why}"),
             Event::Lowered { region, module, .. } => {
@@ -530,7 +530,7 @@ impl fmt::Display for DisplayEvent<'_> {
             }
             Event::CompileStarted { region } => write!(f, "{region} is being compiled"),
             Event::CompileFinished { region, took, size, quick, .. } => {
-                let how = if *quick { "quickly, " } else { "" };
+                let how = if *quick { "(baseline) " } else { "" };
                 write!(f, "{region} was compiled {how}in {:.1} ms ({size})", took.as_secs_f64() * 1e3)
             }
             Event::Loaded { region, from, took, compile, size, .. } => {
@@ -546,7 +546,7 @@ impl fmt::Display for DisplayEvent<'_> {
             Event::OutputsPruned { region, surplus, executions } => {
                 write!(
                     f,
-                    "{region} is compiled without {surplus} outputs that nobody needed in {executions} executions"
+                    "{region} is compiled without {surplus} outputs that were unused in {executions} executions"
                 )
             }
             Event::DonationExtended { region, inputs, executions } => write!(
@@ -557,7 +557,7 @@ impl fmt::Display for DisplayEvent<'_> {
             Event::CompileFailed { region, message } => write!(f, "{region} was not compiled: {message}"),
             Event::Specialised { region, scalars, took, .. } => write!(
                 f,
-                "{region} was compiled in {:.1} ms with {} of its scalars as constants, since they stay the same",
+                "{region} was compiled in {:.1} ms with {} of its scalars as constants, because their values stay the same",
                 took.as_secs_f64() * 1e3,
                 scalars.len()
             ),
@@ -575,7 +575,7 @@ impl fmt::Display for DisplayEvent<'_> {
             Event::Oversized { region, memory, eager } => {
                 write!(
                     f,
-                    "{region} needs more memory than the {eager} that its ops would hold one by one: {memory}"
+                    "{region} needs more memory as a whole than the {eager} that its ops need one by one: {memory}"
                 )
             }
             Event::InParts { region, parts, why } => {
@@ -587,7 +587,7 @@ impl fmt::Display for DisplayEvent<'_> {
             Event::RecompileStorm { region, misses, varying } => {
                 write!(
                     f,
-                    "{region}: the same ops were new {misses} times, and what is new has to be compiled, interpreted or padded"
+                    "{region}: the same ops missed the cache {misses} times, and each miss has to be compiled, interpreted or padded"
                 )?;
                 for varying in varying {
                     write!(f, "; {varying}")?;
@@ -595,47 +595,50 @@ impl fmt::Display for DisplayEvent<'_> {
                 Ok(())
             }
             Event::Interpreted { region, run, of } if run > of => {
-                write!(f, "{region} is interpreted: execution {run}, its compile is under way")
+                write!(f, "{region} is interpreted: execution {run}, its compile is in progress")
             }
             Event::Interpreted { region, run, of } => {
-                write!(
-                    f,
-                    "{region} is interpreted: execution {run} of {of} before its executable is asked for"
-                )
+                write!(f, "{region} is interpreted: execution {run} of {of} before its compile is requested")
             }
             Event::NotInterpreted { region, why } => {
-                write!(f, "{region} is compiled since the interpreter failed: {why}")
+                write!(f, "{region} is compiled because the interpreter failed: {why}")
             }
             Event::Quarantined { region, why } => write!(f, "{region} is interpreted: {why}"),
             Event::Padded { region, bucket, sizes } => {
-                write!(f, "{region} runs by {}, which is for several sizes:", bucket.short())?;
+                write!(f, "{region} runs on executable {}, which serves several sizes:", bucket.short())?;
                 let size = |&(size, padded): &(u64, u64)| format!(" {size} padded to {padded}");
                 f.write_str(&sizes.iter().map(size).collect::<Vec<_>>().join(","))
             }
             Event::NotPadded { region, why } => {
-                write!(f, "sizes of {region} vary, and are not padded to a few: {why}")
+                write!(f, "sizes of {region} vary, but are not padded to common ones: {why}")
             }
             Event::CheckRunning { region } => {
-                write!(f, "{region} runs op by op until it is known whether it gives the same as a whole")
+                write!(
+                    f,
+                    "{region} runs op by op until a check shows that it gives the same results as a whole"
+                )
             }
             Event::Compared { region, difference: None } => {
-                write!(f, "{region} gives what its ops give one by one")
+                write!(f, "{region} gives the same results as its ops one by one")
             }
             Event::Compared { region, difference: Some(difference) } => {
-                write!(f, "{region} is not fused again, since it differs from its ops: {difference}")
+                write!(
+                    f,
+                    "{region} is not fused again, because its results differ from those of its ops: {difference}"
+                )
             }
             Event::Poisoned { region, values, why } => {
                 write!(f, "{values} results of {region} failed: {why}")
             }
             Event::Evicted { key, size } => {
-                write!(f, "the executable {} left the cache ({size})", key.short())
+                write!(f, "the executable {} was evicted from the cache ({size})", key.short())
             }
             Event::Panicked { callback, message } => write!(f, "a {callback} callback panicked: {message}"),
-            Event::Throttled { region } => write!(f, "{region} waits: enough is in flight"),
+            Event::Throttled { region } => write!(f, "{region} waits: the in-flight limit is reached"),
             Event::Waited { region, wait, took } => {
                 write!(f, "{region} waited {} for {wait}", Took(*took))
             }
-            Event::Completed { region, took } => write!(f, "{region} was done after {}", Took(*took)),
+            Event::Completed { region, took } => write!(f, "{region} completed after {}", Took(*took)),
             Event::HostRead { site, asked, region, bytes, launch, data, .. } => {
                 let (launch, data) = (Took(*launch), Took(*data));
                 f.write_str(match asked {
@@ -644,44 +647,41 @@ impl fmt::Display for DisplayEvent<'_> {
                 })?;
                 match region {
                     Some(region) => write!(f, "a result of {region}")?,
-                    None => f.write_str("a value of no region")?,
+                    None => f.write_str("a value that no region computed")?,
                 }
-                write!(f, " ({bytes}) at {site}: {launch} until it was launched, {data} until it was there")?;
+                write!(f, " ({bytes}) at {site}: {launch} until its launch, {data} until the data arrived")?;
                 if *asked == Asked::Async { f.write_str(", without waiting") } else { Ok(()) }
             }
             Event::Synchronized { stream, site, took } => {
                 write!(f, "the host waited {} for all of stream {stream} at {site}", Took(*took))
             }
             Event::Stuck { thread, took, stuck, is_replaced } => {
-                let then = if *is_replaced { "another takes its place" } else { "no other takes its place" };
+                let then = if *is_replaced { "another thread replaces it" } else { "no thread replaces it" };
                 let took = Took(*took);
                 write!(
                     f,
-                    "a {thread} thread has not come back from the plugin for {took} and is left there; {stuck} are; {then}"
+                    "a {thread} thread has not returned from the plugin for {took} and is given up; {stuck} threads are stuck; {then}"
                 )
             }
             Event::CompilesStopped { stuck } => write!(
                 f,
-                "no more compiles are started, since {stuck} threads are stuck in the plugin: regions run by what is compiled, op by op, and \
-                 the results of what is not fail, until a thread comes back; if none does, start the process anew"
+                "no more compiles start, because {stuck} threads are stuck in the plugin: until one returns, regions run only on existing executables, as a whole or op by op, and all other results fail; if none returns, restart the process"
             ),
             Event::HotReads { site, reads, ops, .. } => write!(
                 f,
-                "the read at {site} has ended {reads} regions, with {} ops before each on average: each is a call of the device and a \
-                 wait; record more before it is read, read only now and then, keep the decision on the device (select, \
-                 while_loop), or ask without waiting (Tensor::read)",
+                "the read at {site} has ended {reads} regions, of {} ops each on average, and each costs a device call and a wait; record more ops before each read, read less often, keep the decision on the device (select, while_loop), or read without waiting (Tensor::read)",
                 ops / u64::from(*reads).max(1),
             ),
             Event::Growth { stream, boundaries, more, kept } => {
                 write!(
                     f,
-                    "stream {stream} keeps ever more values: {more} more than {boundaries} boundaries before"
+                    "stream {stream} keeps more and more values alive: {more} more than {boundaries} boundaries ago"
                 )?;
                 for LeakSite { site, values, bytes } in kept {
-                    write!(f, "; {values} of them ({bytes}) were made at {site}")?;
+                    write!(f, "; {values} of them ({bytes}) were created at {site}")?;
                 }
                 f.write_str(
-                    ": drop them when they have been used; of what is kept for later, read the numbers and keep these",
+                    ": drop values after their last use; of values kept for later, read the numbers and keep those",
                 )
             }
         }

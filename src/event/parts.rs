@@ -60,7 +60,7 @@ impl fmt::Display for Miss {
                 Ok(())
             }
             Miss::Outputs => f.write_str("other values are alive after it than when it was compiled"),
-            Miss::Gone => f.write_str("it is known, but none of its executables is in the cache: it was not compiled, or has made room"),
+            Miss::Gone => f.write_str("it is known, but none of its executables is in the cache: it was not compiled, or was evicted"),
         }
     }
 }
@@ -86,15 +86,15 @@ impl fmt::Display for OpsDiffer {
         let OpsDiffer { alike, of, place, now, then } = self;
         write!(
             f,
-            "its sequence of ops is new; {alike} of its {of} ops are those of the nearest known region, but op {place} "
+            "its sequence of ops is new; {alike} of its {of} ops match the nearest known region, but op {place} "
         )?;
         match now {
             Some((op, site)) => write!(f, "is {op}, recorded at {site}, ")?,
             None => f.write_str("is missing, ")?,
         }
         match then {
-            Some((op, site)) => write!(f, "where that one has {op}, recorded at {site}"),
-            None => f.write_str("where that one ends"),
+            Some((op, site)) => write!(f, "where the known one has {op}, recorded at {site}"),
+            None => f.write_str("where the known one ends"),
         }
     }
 }
@@ -146,12 +146,12 @@ impl fmt::Display for Varying {
         }?;
         let advice = match self.what {
             Varies::Dimension { .. } => {
-                "let the engine pad it (EngineConfig::shape_classes), or keep it at its largest and mask what is not used"
+                "let the engine pad it (EngineConfig::shape_classes), or pad it to its largest size and mask the rest"
             }
             Varies::Type { .. } => "convert it to one type first",
-            Varies::Attribute { .. } => "where it is a place, say it by an operand (dynamic_slice, gather)",
+            Varies::Attribute { .. } => "if it is a position, pass it as an operand (dynamic_slice, gather)",
         };
-        write!(f, " was {} lately, recorded at {}: {advice}", self.latest.join(", "), self.site)
+        write!(f, " was recently {}, recorded at {}: {advice}", self.latest.join(", "), self.site)
     }
 }
 
@@ -187,8 +187,8 @@ impl fmt::Display for Wait {
         f.write_str(match self {
             Wait::Compile => "its compile",
             Wait::Interpreter => "the interpreter",
-            Wait::Input => "an input that another stream makes",
-            Wait::InFlight => "what is in flight before it",
+            Wait::Input => "an input from another stream",
+            Wait::InFlight => "earlier regions in flight",
         })
     }
 }
@@ -291,10 +291,10 @@ impl fmt::Display for Remedy {
         match self {
             Remedy::Freed { executables, bytes, in_flight } => write!(
                 f,
-                "dropped {executables} cached executables ({bytes}), and trying again when {in_flight} regions in flight have ended"
+                "dropped {executables} cached executables ({bytes}); it is retried when {in_flight} regions in flight have ended"
             ),
-            Remedy::Parts => f.write_str("running in parts"),
-            Remedy::None => f.write_str("nothing helps"),
+            Remedy::Parts => f.write_str("it runs in parts"),
+            Remedy::None => f.write_str("no remedy is left"),
         }
     }
 }

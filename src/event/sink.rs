@@ -165,11 +165,11 @@ impl<T> Guest<T> {
     }
 
     pub(crate) fn get(&self) -> &T {
-        self.0.as_ref().expect("bug: it is there until it is dropped")
+        self.0.as_ref().expect("bug: a guest object is used after it was dropped")
     }
 
     pub(crate) fn get_mut(&mut self) -> &mut T {
-        self.0.as_mut().expect("bug: it is there until it is dropped")
+        self.0.as_mut().expect("bug: a guest object is used after it was dropped")
     }
 }
 

@@ -81,7 +81,8 @@ impl Tensor {
     #[track_caller]
     pub fn to_array<T: Element>(&self) -> Result<ArrayD<T>> {
         let site = Site::Rust(std::panic::Location::caller());
-        let no_array = |why: String| Error::misuse(format!("{} as an array: {why}", self.ty()), site.clone());
+        let no_array =
+            |why: String| Error::misuse(format!("{} cannot become an array: {why}", self.ty()), site.clone());
         ArrayD::from_shape_vec(IxDyn(self.dims()), self.to_vec()?)
             .map_err(|error| no_array(error.to_string()))
     }

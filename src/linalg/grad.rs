@@ -21,7 +21,7 @@ fn real(op: &'static str, a: &Tensor) -> Result<()> {
             op,
             OpErrorKind::DType,
             format!("a matrix is {}", a.ty()),
-            "this rule is for real ones",
+            "this rule supports only real ones",
         ));
     }
     Ok(())

@@ -107,7 +107,7 @@ pub fn solve(a: &Tensor, b: &Tensor) -> Result<Tensor> {
     let right = if vector { b.unsqueeze(-1)? } else { b.clone() };
     if matrix("solve", &right)?.0 != size {
         let given = format!("a is {} and b is {}", a.ty(), b.ty());
-        return Err(refused("solve", OpErrorKind::Shape, given, "b has as many rows as a"));
+        return Err(refused("solve", OpErrorKind::Shape, given, "b must have as many rows as a"));
     }
     let Lu { factors, permutation, .. } = lu(&computed("solve", a, true)?)?;
     let (factors, right) = system_of("solve", &factors, &right)?;

@@ -47,7 +47,12 @@ fn refused(op: &'static str, fault: OpErrorKind, given: String, rule: impl Into<
 fn matrix(op: &'static str, a: &Tensor) -> Result<(usize, usize)> {
     match *a.dims() {
         [.., rows, columns] => Ok((rows, columns)),
-        _ => Err(refused(op, OpErrorKind::Shape, format!("a is {}", a.ty()), "a matrix has two dimensions")),
+        _ => Err(refused(
+            op,
+            OpErrorKind::Shape,
+            format!("a is {}", a.ty()),
+            "a matrix needs at least two dimensions",
+        )),
     }
 }
 
@@ -60,7 +65,7 @@ fn square(op: &'static str, a: &Tensor) -> Result<usize> {
             op,
             OpErrorKind::Shape,
             format!("a is {}", a.ty()),
-            "its last two dimensions are equal",
+            "its last two dimensions must be equal",
         )),
     }
 }
@@ -71,11 +76,11 @@ fn computed(op: &'static str, a: &Tensor, complex: bool) -> Result<Tensor> {
     if a.dtype().is_float() || (complex && a.dtype().is_complex()) {
         return a.widened();
     }
-    let rule = if complex { "the elements are floats or complex" } else { "the elements are floats" };
+    let rule = if complex { "the elements must be floats or complex" } else { "the elements must be floats" };
     let error = OpError::new(op, OpErrorKind::DType, format!("a is {}", a.ty()), rule);
     let error = match a.dtype().is_complex() {
         true => error,
-        false => error.hint("convert it to the float type that is meant"),
+        false => error.hint("convert it to a float type"),
     };
     Err(Error::op(error, Site::Rust(std::panic::Location::caller())))
 }
@@ -267,7 +272,12 @@ fn system_of(op: &'static str, a: &Tensor, b: &Tensor) -> Result<(Tensor, Tensor
     let batch = |x: &Tensor| Shape::try_from(&x.dims()[..x.rank() - 2]);
     let (of_a, of_b) = (batch(a)?, batch(b)?);
     let Some(common) = broadcast_shapes(&[&of_a, &of_b]) else {
-        return Err(refused(op, OpErrorKind::Shape, given(), "the dimensions before the last two broadcast"));
+        return Err(refused(
+            op,
+            OpErrorKind::Shape,
+            given(),
+            "the dimensions before the last two must broadcast",
+        ));
     };
     let of = |x: &Tensor| [common.sizes(), &x.dims()[x.rank() - 2..]].concat();
     let (dims_a, dims_b) = (of(a), of(b));

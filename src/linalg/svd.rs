@@ -164,7 +164,7 @@ pub fn lstsq(a: &Tensor, b: &Tensor) -> Result<Tensor> {
     let right = if vector { b.unsqueeze(-1)? } else { b.clone() };
     if matrix("lstsq", &right)?.0 != m {
         let given = format!("a is {} and b is {}", a.ty(), b.ty());
-        return Err(refused("lstsq", OpErrorKind::Shape, given, "b has as many rows as a"));
+        return Err(refused("lstsq", OpErrorKind::Shape, given, "b must have as many rows as a"));
     }
     let (wide, right) = (computed("lstsq", a, false)?, right.widened()?);
     let Svd { u, s, vt } = svd(&wide)?;

@@ -183,7 +183,7 @@ pub fn glu(x: &Tensor, axis: i64) -> Result<Tensor> {
     let place = x.axis(crate::OpCode::Slice, axis)?;
     let size = x.dims()[place] as i64;
     if size % 2 != 0 {
-        let given = format!("dimension {axis} of {} was to be halved", x.ty());
+        let given = format!("dimension {axis} of {} cannot be halved", x.ty());
         return Err(super::unfit("slice", given, "its size must be even"));
     }
     x.narrow(axis, 0, size / 2)?.mul(&x.narrow(axis, size / 2, size)?.logistic()?)

@@ -45,13 +45,16 @@ pub fn attention(q: &Tensor, k: &Tensor, v: &Tensor, settings: Attention<'_>) ->
         (q.dims(), k.dims(), v.dims())
     else {
         let given = format!("q is {}, k is {}, v is {}", q.ty(), k.ty(), v.ty());
-        return Err(unfit("attention", given, "each has the dimensions batch, heads, places, width"));
+        return Err(unfit(
+            "attention",
+            given,
+            "each must have the dimensions batch, heads, positions, width",
+        ));
     };
     let fits = k.dims() == [batch, groups, keys, width] && v.dims() == [batch, groups, keys, features];
     if !fits || groups == 0 || !heads.is_multiple_of(groups) {
         let given = format!("q is {}, k is {}, v is {}", q.ty(), k.ty(), v.ty());
-        let rule = "q and k have the same batch and width, k and v the same batch, heads and places, and the number of heads \
-                    of q is a multiple of theirs";
+        let rule = "q and k must have the same batch and width, k and v the same batch, heads and positions, and the number of heads of q must be a multiple of theirs";
         return Err(unfit("attention", given, rule));
     }
     let common = promote_types(q.dtype(), k.dtype()).and_then(|dtype| promote_types(dtype, v.dtype()));
@@ -78,8 +81,8 @@ pub fn attention(q: &Tensor, k: &Tensor, v: &Tensor, settings: Attention<'_>) ->
         Some(mask)
             if !crate::promote::broadcast_shapes(&[mask.shape(), &shape]).is_some_and(|all| all == shape) =>
         {
-            let given = format!("the mask is {} and the scores are {}", mask.ty(), scores.ty());
-            return Err(unfit("attention", given, "a mask broadcasts to batch, heads, queries, keys"));
+            let given = format!("the mask is {}, but the scores are {}", mask.ty(), scores.ty());
+            return Err(unfit("attention", given, "a mask must broadcast to batch, heads, queries, keys"));
         }
         Some(mask) if mask.dtype() == DType::Bool => {
             seen = Some(match seen {

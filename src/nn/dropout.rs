@@ -14,8 +14,8 @@ use crate::tensor::Tensor;
 #[track_caller]
 pub fn dropout(x: &Tensor, rate: f64, generator: &mut Generator) -> Result<Tensor> {
     if !(0.0..=1.0).contains(&rate) || !x.dtype().is_float() {
-        let given = format!("a rate of {rate} for {}", x.ty());
-        return Err(unset("dropout", given, "the rate is from 0 to 1, the elements are floats"));
+        let given = format!("the rate is {rate} and the tensor is {}", x.ty());
+        return Err(unset("dropout", given, "the rate must be from 0 to 1, and the elements must be floats"));
     }
     let zero = x.on_stream().zeros(x.dtype(), &[])?;
     let kept = generator.bernoulli(1.0 - rate, x.dims())?;

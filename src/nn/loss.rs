@@ -214,7 +214,7 @@ pub fn cross_entropy_with(logits: &Tensor, labels: &Tensor, settings: &CrossEntr
         return Err(unfit(
             "cross_entropy",
             "the logits are a scalar".to_owned(),
-            "they need a dimension of classes",
+            "they need a class dimension",
         ));
     }
     let logs = log_softmax(&logits.widened()?, -1)?;
@@ -244,7 +244,7 @@ fn from_labels(
     settings: &CrossEntropy<'_>,
 ) -> Result<Tensor> {
     let Some((&classes, batch)) = logs.dims().split_last() else {
-        return Err(unfit(op, "the logarithms are a scalar".to_owned(), "they need a dimension of classes"));
+        return Err(unfit(op, "the logarithms are a scalar".to_owned(), "they need a class dimension"));
     };
     if labels.dims() != batch {
         let given = format!("the predictions are {} and the labels {}", logs.ty(), labels.ty());
@@ -294,8 +294,8 @@ fn from_labels(
 #[track_caller]
 fn class_weights(op: &'static str, weights: &Tensor, classes: usize) -> Result<Tensor> {
     if weights.dims() != [classes] {
-        let given = format!("there are {classes} classes and the weights are {}", weights.ty());
-        return Err(unfit(op, given, "weights are a vector with one number per class"));
+        let given = format!("there are {classes} classes, but the weights are {}", weights.ty());
+        return Err(unfit(op, given, "weights must be a vector with one number per class"));
     }
     Ok(weights.clone())
 }
@@ -303,11 +303,11 @@ fn class_weights(op: &'static str, weights: &Tensor, classes: usize) -> Result<T
 #[track_caller]
 fn from_probabilities(logs: &Tensor, wanted: &Tensor, settings: &CrossEntropy<'_>) -> Result<Tensor> {
     if wanted.shape() != logs.shape() {
-        let given = format!("the logits are {} and the wanted probabilities {}", logs.ty(), wanted.ty());
+        let given = format!("the logits are {} and the target probabilities {}", logs.ty(), wanted.ty());
         return Err(unfit(
             "cross_entropy",
             given,
-            "probabilities have the shape of the logits; labels are integers",
+            "probabilities must have the shape of the logits; labels must be integers",
         ));
     }
     let classes = logs.dims().last().copied().unwrap_or(1);

@@ -51,7 +51,7 @@ fn trailing(op: &'static str, x: &Tensor, weights: &[&Tensor]) -> Result<Vec<i64
         return Err(unfit(
             op,
             given,
-            "the weights have the sizes of the last dimensions, which are normalised",
+            "the weights must have the sizes of the last dimensions, which are normalised",
         ));
     }
     Ok((1..=first.rank() as i64).map(|axis| -axis).collect())
@@ -90,11 +90,11 @@ pub fn rms_norm(x: &Tensor, gamma: &Tensor, epsilon: f64) -> Result<Tensor> {
 fn along(op: &'static str, x: &Tensor, axis: usize, vector: &Tensor) -> Result<Tensor> {
     if vector.dims() != [x.dims()[axis]] {
         let given = format!(
-            "the tensor is {}, its features are dimension {axis}, and a weight is {}",
+            "the tensor is {}, its feature dimension is {axis}, and a weight is {}",
             x.ty(),
             vector.ty()
         );
-        return Err(unfit(op, given, "weights are vectors with one number per feature"));
+        return Err(unfit(op, given, "weights must be vectors with one number per feature"));
     }
     let mut dims = vec![1; x.rank() - axis];
     dims[0] = x.dims()[axis];
@@ -121,9 +121,9 @@ pub fn group_norm(
     let place = x.axis(OpCode::Reduce, axis)?;
     let features = x.dims()[place];
     if place == 0 || groups == 0 || !features.is_multiple_of(groups) {
-        let given = format!("dimension {axis} of {} was to be normalised in {groups} groups", x.ty());
+        let given = format!("dimension {axis} of {} cannot be normalised in {groups} groups", x.ty());
         let rule =
-            "dimension 0 is the batch, and the number of features is a multiple of the number of groups";
+            "dimension 0 is the batch, and the number of features must be a multiple of the number of groups";
         return Err(unset("group_norm", given, rule));
     }
     let (gamma, beta) = (along("group_norm", x, place, gamma)?, along("group_norm", x, place, beta)?);
@@ -213,8 +213,12 @@ pub fn batch_norm_train(
     let unbiased = if count > 1 { count as f64 / (count - 1) as f64 } else { 1.0 };
     let before = &statistics.mean;
     if before.dims() != [features] || statistics.variance.dims() != [features] {
-        let given = format!("there are {features} features and the running mean is {}", before.ty());
-        return Err(unfit("batch_norm", given, "running statistics are vectors with one number per feature"));
+        let given = format!("there are {features} features, but the running mean is {}", before.ty());
+        return Err(unfit(
+            "batch_norm",
+            given,
+            "running statistics must be vectors with one number per feature",
+        ));
     }
     let mean = running(before, &mean, momentum, 1.0)?;
     let variance = running(&statistics.variance, &variance, momentum, unbiased)?;

@@ -79,8 +79,7 @@ pub(super) fn positions(op: &'static str, x: &TensorType, pool: &Pool) -> Result
     let lists = [&pool.stride, &pool.padding, &pool.dilation];
     if x.shape().rank() != space + 2 || space == 0 || lists.iter().any(|list| list.len() != space) {
         let given = format!("the tensor is {x} and the pool {pool:?}");
-        let rule =
-            "the tensor has a batch, features and space, and the lists one entry per dimension of space";
+        let rule = "the tensor needs batch, feature and spatial dimensions, and each list one entry per spatial dimension";
         return Err(unfit(op, given, rule));
     }
     let mut all = Vec::with_capacity(space);
@@ -90,21 +89,25 @@ pub(super) fn positions(op: &'static str, x: &TensorType, pool: &Pool) -> Result
         let numbers =
             (fits(pool.size[i]), fits(pool.stride[i]), fits(pool.padding[i]), fits(pool.dilation[i]));
         let (Some(size), Some(stride), Some(padding), Some(dilation)) = numbers else {
-            return Err(unset(op, format!("the pool is {pool:?}"), "sizes are below 2^31"));
+            return Err(unset(op, format!("the pool is {pool:?}"), "sizes must be below 2^31"));
         };
         if size < 1 || stride < 1 || dilation < 1 || padding > size / 2 {
             let given =
                 format!("size {size}, stride {stride}, padding {padding}, dilation {dilation} were given");
             let rule =
-                "size, stride and dilation are at least 1, and the padding is at most half of the size";
+                "size, stride and dilation must be at least 1, and the padding at most half of the size";
             return Err(unset(op, given, rule));
         }
         let length = x.dims()[axis] as i64;
         let span = dilation * (size - 1) + 1;
         let room = length + 2 * padding - span;
         if length == 0 || room < 0 {
-            let given = format!("dimension {axis} of {x} has {length} elements, a window spans {span}");
-            return Err(unfit(op, given, format!("with a padding of {padding} at either edge one must fit")));
+            let given = format!("dimension {axis} of {x} has {length} elements, but a window spans {span}");
+            return Err(unfit(
+                op,
+                given,
+                format!("a window must fit with a padding of {padding} at either edge"),
+            ));
         }
         let mut count = room / stride + 1;
         if pool.ceil_mode && room % stride != 0 && count * stride < length + padding {
@@ -281,7 +284,7 @@ fn stretched(x: &Tensor, axis: usize, count: usize) -> Result<(Tensor, Vec<f64>)
 pub(super) fn check_sizes(op: &'static str, x: &Tensor, sizes: &[usize]) -> Result<()> {
     if x.rank() != sizes.len() + 2 || sizes.contains(&0) || x.dims().contains(&0) {
         let given = format!("the tensor is {} and the sizes {sizes:?}", x.ty());
-        let rule = "the tensor has a batch, features and space, none of them empty, and the sizes one entry per dimension of space";
+        let rule = "the tensor needs batch, feature and spatial dimensions, none of them empty, and the sizes one entry per spatial dimension";
         return Err(unfit(op, given, rule));
     }
     Ok(())

@@ -118,7 +118,7 @@ impl Variate {
             Variate::Cauchy => words.cauchy(bits),
             Variate::Exp => words.exp(bits),
         }?;
-        Ok(Body::new(words.graph, &[result]).expect("bug: a variate is made of what was not made"))
+        Ok(Body::new(words.graph, &[result]).expect("bug: a variate uses a value that was not created"))
     }
 }
 

@@ -75,8 +75,13 @@ impl Tensor {
         for &axis in axes {
             let place = axis_of(OpCode::Reshape, axis, rank, &site)?;
             if std::mem::replace(&mut added[place], true) {
-                let given = format!("dimension {axis} was named twice in {axes:?}");
-                let error = OpError::new("reshape", OpErrorKind::Attribute, given, "each is added once");
+                let given = format!("dimension {axis} appears twice in {axes:?}");
+                let error = OpError::new(
+                    "reshape",
+                    OpErrorKind::Attribute,
+                    given,
+                    "each dimension can be added only once",
+                );
                 return Err(Tensor::refuse(error, site));
             }
         }
@@ -96,9 +101,8 @@ impl Tensor {
         let place = axis_of(OpCode::Reshape, axis, self.rank(), &site)?;
         let mut dims = self.dims().to_vec();
         if dims.remove(place) != 1 {
-            let given = format!("dimension {axis} of {} was to be removed", self.ty());
-            let error =
-                OpError::new("reshape", OpErrorKind::Shape, given, "only a dimension of size 1 can be");
+            let given = format!("dimension {axis} of {} cannot be removed", self.ty());
+            let error = OpError::new("reshape", OpErrorKind::Shape, given, "its size must be 1");
             return Err(Tensor::refuse(error, site));
         }
         self.reshape_at(&dims, site)
@@ -113,7 +117,7 @@ impl Tensor {
         let site = here();
         let shape = Shape::try_from(dims)?;
         if shape.rank() < self.rank() {
-            let given = format!("{} was to be broadcast to {shape}", self.ty());
+            let given = format!("{} cannot be broadcast to {shape}", self.ty());
             let rule = "the target must have at least as many dimensions";
             return Err(Tensor::refuse(
                 OpError::new("broadcast_in_dim", OpErrorKind::Shape, given, rule),
@@ -173,9 +177,14 @@ impl Tensor {
         );
         let size = self.dims()[a];
         if a == b || self.dims()[b] != size {
-            let given = format!("the diagonal of dimensions {first} and {second} of {}", self.ty());
-            let error =
-                OpError::new("slice", OpErrorKind::Shape, given, "it takes two dimensions of one size");
+            let given =
+                format!("the diagonal of dimensions {first} and {second} of {} was requested", self.ty());
+            let error = OpError::new(
+                "slice",
+                OpErrorKind::Shape,
+                given,
+                "it needs two different dimensions of the same size",
+            );
             return Err(Tensor::refuse(error, site));
         }
         let mut order: Vec<i64> =
@@ -349,7 +358,7 @@ impl Tensor {
         let site = here();
         if !matches!(self.dtype().class(), DTypeClass::Signed | DTypeClass::Unsigned) {
             let given = format!("{} was given", self.ty());
-            let error = OpError::new("one_hot", OpErrorKind::DType, given, "places are integers");
+            let error = OpError::new("one_hot", OpErrorKind::DType, given, "class indices must be integers");
             return Err(Tensor::refuse(error, site));
         }
         let mut dims = self.dims().to_vec();

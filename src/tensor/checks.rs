@@ -77,7 +77,7 @@ impl Tensor {
         let site = here();
         if self.dtype() != DType::Bool {
             let given = format!("{} was given", self.ty());
-            let error = OpError::new("check_all", OpErrorKind::DType, given, "what is checked is of bool");
+            let error = OpError::new("check_all", OpErrorKind::DType, given, "the elements must be bool");
             return Err(Tensor::refuse(error, site));
         }
         let expected = Expected { op, site: site.clone(), rule: Rule::True(rule.into()) };
@@ -134,7 +134,7 @@ impl Tensor {
             DTypeClass::Unsigned => false,
             _ => {
                 let given = format!("{} was given", self.ty());
-                let error = OpError::new(op, OpErrorKind::DType, given, "indices are integers");
+                let error = OpError::new(op, OpErrorKind::DType, given, "indices must be integers");
                 return Err(Tensor::refuse(error, site.clone()));
             }
         };

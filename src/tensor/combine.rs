@@ -52,7 +52,7 @@ impl Tensor {
         let operands = [("lhs", self), ("rhs", rhs)];
         let given = || format!("lhs is {}, rhs is {}", self.ty(), rhs.ty());
         if self.rank() == 0 || rhs.rank() == 0 {
-            let rule = "a matrix product takes vectors, matrices and batches of them";
+            let rule = "a matrix product takes vectors, matrices and batches of matrices";
             let error = OpError::new("dot_general", OpErrorKind::Shape, given(), rule);
             return Err(Tensor::refuse(error.hint("did you mean `mul`?"), site));
         }

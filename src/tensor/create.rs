@@ -75,7 +75,8 @@ impl Stream {
         let engine = self.shared().engine();
         let replicas = engine.device().replicas();
         if parts.len() != replicas {
-            let message = format!("data for {} replicas was given, the engine has {replicas}", parts.len());
+            let message =
+                format!("data for {} replicas was given, but the engine has {replicas}", parts.len());
             return Err(Error::misuse(message, fuseline_fusion::Site::Unknown));
         }
         parts.iter().try_for_each(|part| check_bytes(&ty, part.len()))?;
@@ -122,8 +123,9 @@ impl Stream {
         let (engine, start) = (self.shared().engine(), Instant::now());
         let owner = engine.clone();
         let uploaded = engine.run_with_deadline(deadline, move |hand_over| hand_over(upload(&owner)));
-        uploaded
-            .ok_or_else(|| Error::timeout(start.elapsed(), format!("{ty} on its way to the device"), None))
+        uploaded.ok_or_else(|| {
+            Error::timeout(start.elapsed(), format!("the transfer of {ty} to the device"), None)
+        })
     }
 
     /// A tensor from host data that the device may use in place. It is not retried when memory is
@@ -186,7 +188,8 @@ impl Stream {
     pub fn from_literals(&self, data: &[Literal]) -> Result<Tensor> {
         let ty = data.first().map_or_else(|| TensorType::scalar(DType::F32), |first| first.ty().clone());
         if let Some(other) = data.iter().find(|other| *other.ty() != ty) {
-            let message = format!("data of the types {ty} and {} was given for one value", other.ty());
+            let message =
+                format!("data of different types, {ty} and {}, was given for one value", other.ty());
             return Err(Error::misuse(message, fuseline_fusion::Site::Unknown));
         }
         let parts: Vec<&[u8]> = data.iter().map(Literal::bytes).collect();

@@ -198,7 +198,7 @@ impl Tensor {
         let is_inexact = dtype.is_float() || dtype.is_complex();
         if dtype == DType::Bool || (exponent < 0 && !is_inexact) {
             let given = format!("the tensor is {} and the exponent {exponent}", self.ty());
-            let rule = "elements are numbers, and floats where the exponent is negative";
+            let rule = "the elements must be numbers, and floats or complex if the exponent is negative";
             let error = OpError::new("powi", OpErrorKind::DType, given, rule)
                 .hint("convert the tensor to a float type");
             return Err(Error::op(error, here()));

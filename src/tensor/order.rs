@@ -130,8 +130,9 @@ impl Tensor {
         let place = axis_of(OpCode::Sort, axis, self.rank(), &site)?;
         let size = self.dims()[place];
         if !self.dtype().is_float() || size == 0 || !(0.0..=1.0).contains(&share) {
-            let given = format!("the quantile {share} along dimension {axis} of {}", self.ty());
-            let rule = "it is from 0 to 1, of floats, along a dimension that is not empty";
+            let given = format!("the quantile {share} along dimension {axis} of {} was requested", self.ty());
+            let rule =
+                "it must be from 0 to 1, the elements must be floats, and the dimension must not be empty";
             return Err(Tensor::refuse(OpError::new("sort", OpErrorKind::Attribute, given, rule), site));
         }
         let axis = place as i64;
@@ -180,7 +181,7 @@ impl Tensor {
         }
         let fill = scalar_as(self, number, dtype).filter(|_| fills(number, dtype));
         let Some(fill) = fill else {
-            let given = format!("{number} was given to fill up {dtype}");
+            let given = format!("{number} was given as the padding value of {dtype}");
             let error =
                 OpError::new("sort", OpErrorKind::DType, given, "the element type must hold it exactly");
             return Err(Tensor::refuse(error, site));
@@ -264,7 +265,7 @@ impl Tensor {
             && others.iter().all(|&axis| indices.dims()[axis as usize] == self.dims()[axis as usize]);
         if !fits {
             let given = format!("the tensor is {} and the indices {}", self.ty(), indices.ty());
-            let rule = format!("they have the same sizes in all dimensions but {axis}");
+            let rule = format!("they must have the same sizes in all dimensions but {axis}");
             return Err(Tensor::refuse(OpError::new("gather", OpErrorKind::Shape, given, rule), site));
         }
         if is_checked {
@@ -328,7 +329,7 @@ fn before(dtype: DType, order: Order, along: usize) -> Result<Body, OpError> {
     } else {
         less
     };
-    Ok(Body::new(graph, &[result]).expect("bug: the comparison was just made"))
+    Ok(Body::new(graph, &[result]).expect("bug: the comparison is missing from its graph"))
 }
 
 /// The body that returns the second of two elements.
@@ -336,5 +337,5 @@ fn second(dtype: DType) -> Body {
     let mut graph = Graph::new();
     graph.param(TensorType::scalar(dtype));
     let second = graph.param(TensorType::scalar(dtype));
-    Body::new(graph, &[second]).expect("bug: a parameter exists")
+    Body::new(graph, &[second]).expect("bug: the parameter is missing from its graph")
 }

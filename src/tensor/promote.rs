@@ -334,7 +334,8 @@ pub(crate) fn common_dtype<const N: usize>(
         };
         let Some(joined) = promote_types(before, dtype) else {
             let given = given(operands);
-            let rule = format!("{before} and {dtype} are not promoted: neither holds the other");
+            let rule =
+                format!("{before} and {dtype} have no common type: neither holds the values of the other");
             let error = OpError::new(op, OpErrorKind::DType, given, rule);
             let hint = format!("convert one of them, as in `{name}.convert(DType::{before:?})`");
             return Err(Error::op(error.hint(hint), site.clone()));
@@ -472,8 +473,8 @@ impl Tensor {
             Error::op(OpError::new(op, OpErrorKind::DType, given, rule).hint(hint), site.clone())
         };
         let Some(dtype) = promote_number(self.dtype(), number.family()) else {
-            let rule = format!("{} and a number of another family are not promoted", self.dtype());
-            return Err(refused(rule, "convert the tensor to the type that is meant".to_owned()));
+            let rule = format!("{} and a number of another family have no common type", self.dtype());
+            return Err(refused(rule, "convert the tensor to the type that you need".to_owned()));
         };
         let tensor = self.as_dtype(dtype, self, site)?;
         let lift = |element: Option<Scalar>| {
@@ -489,7 +490,7 @@ impl Tensor {
             }
             real => {
                 let Some(scalar) = lift(real.element(part)) else {
-                    let rule = format!("the number must be one of {dtype}, the type that the tensor has");
+                    let rule = format!("the number must fit into {dtype}, the element type of the tensor");
                     return Err(refused(rule, "convert the tensor to a wider type".to_owned()));
                 };
                 scalar.as_dtype(dtype, self, site)?

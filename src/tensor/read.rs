@@ -30,7 +30,7 @@ fn failure(error: DeviceError, maker: Option<&Producer>) -> Failure {
     if let Some(region) = region.filter(|region| stage == Stage::Execute && region.ops > 1) {
         let ops = region.ops;
         message.push_str(&format!(
-            " (the plugin does not say by which of the {ops} ops, or whether by what they read)"
+            " (the plugin does not say which of the {ops} ops failed, or whether an input of theirs did)"
         ));
     }
     Failure { stage, op, site, region, message, resource_exhausted }
@@ -216,7 +216,7 @@ impl Tensor {
     fn asked_at(&self, site: &Site) -> String {
         match site {
             Site::Unknown => format!("{:?}", self.cell()),
-            site => format!("{:?}, asked for at {site}", self.cell()),
+            site => format!("{:?}, requested at {site}", self.cell()),
         }
     }
 
@@ -492,7 +492,7 @@ impl Tensor {
         let deadline = self.stream().engine().deadline();
         match data(self.settle(deadline, &Site::Unknown)?, &Site::Unknown)?.0.pjrt() {
             Some([buffer]) => Ok(buffer),
-            Some(_) => Err(none("a value of several replicas, each of which has one,")),
+            Some(_) => Err(none("a value of several replicas has one buffer per replica; as a whole it")),
             None => Err(none("a value of the reference device")),
         }
     }
@@ -596,7 +596,8 @@ impl Tensor {
             return Ok(());
         }
         let stage = Stage::Execute;
-        let message = format!("the result is {} and Debug mode checks for finite elements", self.ty());
+        let message =
+            format!("the result is {}, and Debug mode checks that all elements are finite", self.ty());
         let found = DeviceError::new(stage, message);
         Err(Error::non_finite(failure(found, maker), nans, infinities))
     }

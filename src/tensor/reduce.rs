@@ -50,7 +50,7 @@ fn greater(dtype: DType) -> Result<Body, OpError> {
     let compare = attrs::compare_for(Comparison::Gt, dtype);
     let is_greater = graph.push(OpCode::Compare, compare, &[], &[a, b])?[0];
     let result = graph.push(OpCode::Select, Attrs::none(), &[], &[is_greater, a, b])?[0];
-    Ok(Body::new(graph, &[result]).expect("bug: the selection was just made"))
+    Ok(Body::new(graph, &[result]).expect("bug: the selection is missing from its graph"))
 }
 
 impl Tensor {
@@ -238,5 +238,5 @@ fn comparison_body(direction: Comparison, dtype: DType) -> Result<Body, OpError>
     let lhs = graph.param(TensorType::scalar(dtype));
     let rhs = graph.param(TensorType::scalar(dtype));
     let result = graph.push(OpCode::Compare, attrs::compare_for(direction, dtype), &[], &[lhs, rhs])?;
-    Ok(Body::new(graph, &result).expect("bug: a comparison returns its result"))
+    Ok(Body::new(graph, &result).expect("bug: the comparison is missing from its graph"))
 }

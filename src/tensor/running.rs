@@ -105,5 +105,5 @@ fn log_add_exp(dtype: DType) -> Result<Body, OpError> {
     let infinite = op(OpCode::Compare, unordered, &[difference, difference])?;
     let sum = op(OpCode::Add, none(), &[a, b])?;
     let result = op(OpCode::Select, none(), &[infinite, sum, usual])?;
-    Ok(Body::new(graph, &[result]).expect("bug: the selection was just made"))
+    Ok(Body::new(graph, &[result]).expect("bug: the selection is missing from its graph"))
 }

@@ -111,10 +111,7 @@ fn length(xs: &[Tensor], site: &Site) -> Result<usize> {
         Err(Error::op(OpError::new("scan", OpErrorKind::Shape, given, rule), site.clone()))
     };
     let Some(first) = xs.first() else {
-        return refuse(
-            "no tensors to go along were given".to_owned(),
-            "for a count without any there is for_range",
-        );
+        return refuse("no input tensors were given".to_owned(), "use for_range to loop over a count");
     };
     for x in xs {
         match (first.dims(), x.dims()) {
@@ -122,18 +119,18 @@ fn length(xs: &[Tensor], site: &Site) -> Result<usize> {
             (_, []) => {
                 return refuse(
                     format!("a scalar, {}, was given", x.ty()),
-                    "there must be a dimension to go along",
+                    "it must have a dimension to scan along",
                 );
             }
             _ => {
                 let given = format!("{} and {} were given", first.ty(), x.ty());
-                return refuse(given, "their first dimensions must be equal");
+                return refuse(given, "their first dimensions must have the same size");
             }
         }
     }
     match first.dims()[0] {
         length if length <= i32::MAX as usize => Ok(length),
-        _ => refuse(format!("{} was given", first.ty()), "places are counted in i32"),
+        _ => refuse(format!("{} was given", first.ty()), "positions are counted in i32"),
     }
 }
 

@@ -91,8 +91,8 @@ impl Stream {
         let dtype = T::DTYPE;
         let [start, end] = [start, end].map(|limit| value(Scalar::new(limit)));
         if !dtype.is_float() || !start.is_finite() || !end.is_finite() {
-            let given = format!("{count} numbers of {dtype} from {start} to {end} were asked for");
-            return Err(refused(given, "the limits are finite floats"));
+            let given = format!("{count} numbers of {dtype} from {start} to {end} were requested");
+            return Err(refused(given, "the limits must be finite floats"));
         }
         let last = count.saturating_sub(1);
         let step = if last == 0 { 0.0 } else { (end - start) / last as f64 };
@@ -174,8 +174,8 @@ fn count(start: Scalar, end: Scalar, step: Scalar) -> Result<usize> {
         true => format!("{:?}", value(number)),
         false => element::to_int(dtype, number.bits().into()).to_string(),
     });
-    let given = format!("numbers of {dtype} from {start} to below {end} by {step} were asked for");
-    Err(refused(given, "they are finite, of a type other than bool, and the step is not 0"))
+    let given = format!("numbers of {dtype} from {start} to below {end} by {step} were requested");
+    Err(refused(given, "they must be finite and of a type other than bool, and the step must not be 0"))
 }
 
 #[track_caller]

@@ -145,5 +145,5 @@ fn place_body(dtype: DType, better: Comparison) -> Result<Body, OpError> {
     let take = op(OpCode::Or, Attrs::none(), &[wins, takes_tie])?;
     let value = op(OpCode::Select, Attrs::none(), &[take, a, b])?;
     let place = op(OpCode::Select, Attrs::none(), &[take, i, j])?;
-    Ok(Body::new(graph, &[value, place]).expect("bug: the selections were just made"))
+    Ok(Body::new(graph, &[value, place]).expect("bug: the selections are missing from their graph"))
 }

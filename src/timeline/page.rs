@@ -51,7 +51,7 @@ pub(super) fn section(spans: &Spans) -> String {
     if whole.left_out > 0 {
         let _ = writeln!(
             out,
-            "<p class=\"soft\">{} earlier events are left out: there was room for the latest only.</p>",
+            "<p class=\"soft\">{} earlier events are left out: there is room only for the latest ones.</p>",
             whole.left_out
         );
     }
@@ -81,7 +81,7 @@ fn escape(text: &str) -> String {
 fn share_bar(out: &mut String, summary: &Summary) {
     let _ = write!(
         out,
-        "<p>{}: {}; devices were at work for {}.</p>\n<div class=\"bar\">",
+        "<p>{}: {}; devices were busy for {}.</p>\n<div class=\"bar\">",
         Took(summary.took),
         summary.done(),
         Took(summary.device_busy),
@@ -208,15 +208,8 @@ fn steps(out: &mut String, steps: &[Step]) {
 }
 
 fn reads(out: &mut String, summary: &Summary) {
-    let heads = [
-        "host reads at",
-        "times",
-        "without waiting",
-        "waited",
-        "bytes",
-        "regions ended",
-        "ops in these, each",
-    ];
+    let heads =
+        ["host reads at", "times", "without waiting", "waited", "bytes", "regions ended", "ops per region"];
     let rows = summary.reads.iter().map(|reads| {
         vec![
             reads.site.to_string(),
@@ -258,7 +251,7 @@ fn regions(out: &mut String, summary: &Summary) {
             times.site.to_string(),
         ]
     });
-    out.push_str("<h2>Regions by what they took</h2>\n");
+    out.push_str("<h2>Regions by time</h2>\n");
     table(out, &heads, rows);
 }
 
@@ -338,7 +331,7 @@ impl Picture<'_> {
                 let Some(pause) = pause else { continue };
                 let mut text = format!("asked at {}", pause.site);
                 let title = match &pause.read {
-                    None => format!("waits for all of stream {}", pause.stream),
+                    None => format!("waits for the whole stream {}", pause.stream),
                     Some((asked, region, bytes)) => {
                         let what = if *asked == Asked::Wait { "waits for a value" } else { "reads a value" };
                         let _ = write!(text, "\n{bytes}");
@@ -423,7 +416,7 @@ fn picture(out: &mut String, spans: &Spans) {
     let data = data.to_string().replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026");
     let _ = writeln!(
         out,
-        "<p class=\"soft\">Turn the wheel to zoom, drag to move, click twice to see all. Hold the pointer over a span to see what it is.</p>\n\
+        "<p class=\"soft\">Scroll to zoom, drag to move, double-click to see everything. Hover over a span for details.</p>\n\
          <div class=\"picture\"><canvas></canvas><div class=\"tip\"></div></div>\n\
          <script>\nconst TIMELINE = {data};\n{}</script>",
         include_str!("page.js")

@@ -233,9 +233,9 @@ impl Spans {
                 What::Interpreted { region, padded } => {
                     interpreted.insert(place(region), ());
                     let how = if *padded {
-                        "padded, since its size is new"
+                        "padded, because its size is new"
                     } else {
-                        "interpreted, since it is new"
+                        "interpreted, because it is new"
                     };
                     source(&mut self.ends, &places, region, how.to_owned());
                 }

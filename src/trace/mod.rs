@@ -199,7 +199,7 @@ impl Trace {
                  `cond` or by `select`"
             ),
             false => format!(
-                "{call}: the value belonged to {self}, which has ended, and never has data; return it from the closure and \
+                "{call}: the value belonged to {self}, which has ended, and it never has data; return it from the closure and \
                  read what the call returns"
             ),
         };
@@ -210,7 +210,7 @@ impl Trace {
     #[cold]
     fn has_ended(&self, op: OpCode, given: &str) -> OpError {
         let given = format!("{given} belonged to {self}, which has ended");
-        let rule = "a value made inside a closure is used inside it, while it runs";
+        let rule = "a value that is created inside a closure can only be used inside it, while it runs";
         OpError::new(op.name(), OpErrorKind::Body, given, rule)
             .hint("return it from the closure and use what the call returns")
     }
@@ -220,14 +220,16 @@ impl Trace {
         let error = match unusable {
             Unusable::Refused(error) => error,
             Unusable::OtherEngine => {
-                let rule = "a tensor of another engine has to be read to the host and uploaded here";
+                let given = format!("{given} belongs to another engine");
+                let rule = "read it to the host and upload it to this engine";
                 OpError::new(op.name(), OpErrorKind::Body, given, rule)
             }
             Unusable::CaptureMode => {
                 let given = format!("{given} comes from outside of {self}");
-                let rule = "such a function sees its parameters, numbers and what it makes of them";
+                let rule =
+                    "such a function can only use its parameters, numbers and values computed from them";
                 OpError::new(op.name(), OpErrorKind::Body, given, rule).hint(
-                    "give it to the call as one more operand, apply it before or after the call, or, if it is a \
+                    "pass it to the call as one more operand, apply it before or after the call, or, if it is a \
                      constant, make it inside with `a.on_stream().constant(..)`, `a` being a parameter",
                 )
             }
@@ -296,8 +298,8 @@ pub(crate) fn record(
         return Err(crate::error::bug!("{op} has no operand of a trace"));
     };
     if effect == Effect::Ordered && signature.effect() == Effect::Pure {
-        let given = format!("an effect that the op table does not state was asked for in {trace}");
-        let rule = "inside a body an op does what its row says";
+        let given = format!("{trace} requests an effect that the op table does not list");
+        let rule = "inside a body an op has only the effects of its row in the op table";
         return refuse(OpError::new(op.name(), OpErrorKind::Body, given, rule).hint("record it outside"));
     }
     let made = trace.with(|state| -> Result<Tensors> {
@@ -490,7 +492,7 @@ impl Recorded {
             let operands = node.operands().iter().map(|&operand| moved(operand)).collect();
             united.push_signature(node.signature().clone(), operands);
         }
-        Body::new(united, &returns).expect("bug: a trace returns what it does not have")
+        Body::new(united, &returns).expect("bug: a trace returns a value that it does not have")
     }
 }
 

@@ -66,7 +66,7 @@ pub(crate) fn with_tensors<T: TensorTree>(like: &T, tensors: impl IntoIterator<I
         false => Ok(made),
         true => {
             let message = format!(
-                "{}: its `map` visits another number of tensors than before; it must visit each once",
+                "{}: its `map` visits a different number of tensors than before; it must visit each tensor once",
                 std::any::type_name::<T>()
             );
             Err(Error::misuse(message, fuseline_fusion::Site::Unknown))

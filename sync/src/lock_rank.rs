@@ -155,8 +155,7 @@ mod checked {
         static IS_OVER: Cell<bool> = const { Cell::new(false) };
     }
 
-    const WHAT_TO_DO: &str = "Locks nest in the order of ARCHITECTURE.md, \"Threads and locks\": let go of the one that is held first, or do \
-        what needs it before. If the order is wrong, change it there and in sync/src/lock_rank.rs.";
+    const WHAT_TO_DO: &str = "Locks nest in the order of ARCHITECTURE.md, \"Threads and locks\": release the held lock first, or do the work that needs it before. If the order is wrong, change it there and in sync/src/lock_rank.rs.";
 
     impl Stack {
         fn held(&self) -> impl Iterator<Item = (Rank, CallSite)> {
@@ -170,7 +169,7 @@ mod checked {
             }
             if let Some((other, there)) = self.held().find(|(other, _)| other.parts().0 >= rank.parts().0) {
                 return Err(format!(
-                    "lock order: at {place} this thread takes {rank:?}, and it holds {other:?} since {there}. {WHAT_TO_DO}"
+                    "lock order: at {place} this thread takes {rank:?} while it holds {other:?}, taken at {there}. {WHAT_TO_DO}"
                 ));
             }
             self.held[self.count] = Some((rank, place));
@@ -197,7 +196,7 @@ mod checked {
             match self.held().find(|&(rank, _)| rank.parts().0 > most && Some(rank) != except) {
                 None => Ok(()),
                 Some((rank, there)) => Err(format!(
-                    "lock order: at {place} this thread {before}, and it holds {rank:?} since {there}. {WHAT_TO_DO}"
+                    "lock order: at {place} this thread {before} while it holds {rank:?}, taken at {there}. {WHAT_TO_DO}"
                 )),
             }
         }
@@ -235,7 +234,7 @@ mod checked {
     fn unless_in_cache(before: &str) {
         if crate::leaf::holds_leaf() && !IS_OVER.get() {
             refuse(&format!(
-                "lock order: at {} this thread {before}, and it holds a lock of the cache. {WHAT_TO_DO}",
+                "lock order: at {} this thread {before} while it holds a lock of the cache. {WHAT_TO_DO}",
                 Location::caller()
             ));
         }
@@ -305,8 +304,8 @@ mod checked {
     pub fn before_user_code() {
         let place = Location::caller();
         let (most, _) = Rank::Reader.parts();
-        unless_in_cache("calls code of the user's");
-        look(|stack| stack.holds_at_most(most, None, "calls code of the user's", place));
+        unless_in_cache("calls user code");
+        look(|stack| stack.holds_at_most(most, None, "calls user code", place));
     }
 
     #[cfg(test)]
@@ -331,7 +330,7 @@ mod checked {
                 let message = stack.take(rank, here()).unwrap_err();
                 assert!(message.contains(&format!("takes {rank:?}")), "{message}");
                 assert!(
-                    message.contains("holds the queue of a pool (level 4) since sync/src/lock_rank.rs"),
+                    message.contains("holds the queue of a pool (level 4), taken at sync/src/lock_rank.rs"),
                     "{message}"
                 );
                 assert!(message.contains("ARCHITECTURE.md"), "{message}");
@@ -350,7 +349,7 @@ mod checked {
             stack.take(Rank::Reader, here()).unwrap();
             stack.holds_at_most(user, None, "calls", here()).unwrap();
             let message = stack.holds_at_most(nothing, None, "waits", here()).unwrap_err();
-            assert!(message.contains("waits, and it holds the driver of a stream (level 1)"), "{message}");
+            assert!(message.contains("waits while it holds the driver of a stream (level 1)"), "{message}");
             stack.take(Rank::InFlight, here()).unwrap();
             assert!(stack.holds_at_most(user, None, "calls", here()).is_err());
             // The lock that is waited with is released.

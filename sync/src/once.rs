@@ -200,7 +200,7 @@ impl<T: Abandoned, H: AsRef<Once<T>>> Promise<T, H> {
 
     /// The promise for a `holder` whose `Once` is pending and has no promise yet.
     pub fn of(holder: Arc<H>) -> Promise<T, H> {
-        debug_assert!((*holder).as_ref().get().is_none(), "bug: a promise for what is set already");
+        debug_assert!((*holder).as_ref().get().is_none(), "bug: a promise for a value that is already set");
         Promise { holder: Some(holder), value: std::marker::PhantomData }
     }
 

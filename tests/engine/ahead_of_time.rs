@@ -207,7 +207,7 @@ fn without_a_cache_there_is_no_such_engine() {
     std::fs::create_dir(&folder).unwrap();
     std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o755)).unwrap();
     let error = only(root.path(), &Log::default(), EngineConfig::new()).unwrap_err().to_string();
-    assert!(error.contains("others may use") && error.contains("cache_only"), "{error}");
+    assert!(error.contains("other users have access") && error.contains("cache_only"), "{error}");
     let error = EngineConfig::new().without_disk_cache().cache_only(true).build().unwrap_err().to_string();
     assert!(error.contains("cache_only"), "{error}");
     // It does not concern the interpreter.
@@ -277,14 +277,14 @@ fn hostile_manifests_are_refused_with_their_lines() {
         let error = Manifest::read(&path).unwrap_err().to_string();
         assert!(error.contains(words), "{words:?} is not in: {error}");
     };
-    refused(&[], ":1: it is no JSON");
-    refused(&["{}"], ":1: it is no manifest");
-    refused(&[&head.replace(":1,", ":2,"), region], "this build reads 1");
+    refused(&[], ":1: it is not a JSON");
+    refused(&["{}"], ":1: it is not a manifest");
+    refused(&[&head.replace(":1,", ":2,"), region], "this build reads version 1");
     refused(&[&head.replace("fast", "fair"), region], ":1: `numerics`");
     refused(&[&head.replace("\"replicas\":1", "\"replicas\":0"), region], ":1: `replicas`");
-    refused(&[head, region, "{"], ":3: it is no JSON document");
-    refused(&[head, region, "{}"], ":3: a region has a `request`");
-    refused(&[head, &region.replace(request, "!")], ":2: `request` is no base64");
+    refused(&[head, region, "{"], ":3: it is not a JSON document");
+    refused(&[head, region, "{}"], ":3: `request` must be a base64 string");
+    refused(&[head, &region.replace(request, "!")], ":2: `request` is not valid base64");
     refused(&[head, &region.replace(request, "")], ":2: the request is no request");
     refused(
         &[head, &region.replace(request, &format!("CQkJ{}", &request[4..]))],
@@ -292,7 +292,7 @@ fn hostile_manifests_are_refused_with_their_lines() {
     );
     refused(&[head, &region.replace(request, &request[..request.len() / 8 * 4])], ":2: the re");
     refused(&[head, &region.replace("\"ops\":", "\"ops\":1")], ":2: `ops`");
-    refused(&[head, &"[".repeat(100_000)], ":2: it is no JSON document");
+    refused(&[head, &"[".repeat(100_000)], ":2: it is not a JSON document");
     // Control characters of a call site do not reach a terminal.
     std::fs::write(&path, format!("{head}\n{}\n", region.replace("tests/", "\\u001b[31mtests/"))).unwrap();
     let manifest = Manifest::read(&path).unwrap();

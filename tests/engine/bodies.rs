@@ -376,13 +376,13 @@ fn bodies_that_do_not_fit_are_refused_with_words() {
     });
     refused(
         stream.record(OpCode::Case, Attrs::none(), &[first.clone(), second.clone()], &[&n, &n, &x]),
-        "case: branch 1 returns f32[] for result 0 of branch 0, which is f32[3]; all branches return the same types; \
+        "case: branch 1 returns f32[] for result 0 of branch 0, which is f32[3]; all branches must return the same types; \
          broadcast it to [3] before returning it",
     );
     refused(
         stream.record(OpCode::Case, Attrs::none(), &[first, second], &[&n, &x]),
         "case: branch 0 takes 2 values; it must take 1, one per captured operand, whether the branch uses it or not: \
-         [f32[3]]; a body sees nothing but its parameters",
+         [f32[3]]; a body can use only its parameters",
     );
     let swapped = [scalar(DType::F32), scalar(DType::I32), scalar(DType::F32), scalar(DType::I32)];
     let swapped = body(&swapped, |graph, params| {
@@ -392,7 +392,7 @@ fn bodies_that_do_not_fit_are_refused_with_words() {
     let y = engine.full(1i32, &[3]).unwrap();
     refused(
         stream.record(OpCode::Sort, attrs::sort(0, true), &[swapped], &[&x, &y]),
-        "sort: parameter 1 of comparator is i32[] and stands for the right element of inputs 0, which is f32[]; they \
+        "sort: parameter 1 of comparator is i32[], but it corresponds to the right element of inputs 0, which is f32[]; they \
          must have the same type, two elements per operand, left and right of one operand after the other",
     );
     assert_eq!(OpCode::Case.def().bodies.words(), "at least 1 (branch...)");

@@ -677,7 +677,7 @@ fn replicas_exchange_inside_loops_and_branches() {
     let sum = |x: Tensor| x.all_reduce(OpCode::Add, None);
     let apart = engine.stream().cond(&first, x, sum, |x| x.neg()).unwrap();
     let error = apart.to_vec::<f32>().unwrap_err().to_string();
-    assert!(error.contains("replicas go different ways"), "{error}");
+    assert!(error.contains("replicas take different branches"), "{error}");
 }
 
 // ----- errors -----
@@ -691,13 +691,13 @@ fn what_does_not_fit_the_replicas_is_refused_where_it_is_recorded() {
             let error = x.all_gather(0, Some(&Groups::all(4))).unwrap_err();
             let line = line!() - 1;
             let text = error.to_string();
-            assert!(text.contains("its groups name 4 replicas, the program runs on 2"), "{text}");
+            assert!(text.contains("its groups name 4 replicas, but the program runs on 2"), "{text}");
             assert!(text.ends_with(&format!("(at tests/engine/collective.rs:{line})")), "{text}");
             assert_eq!(error.stage(), Stage::Record);
             let text = x.collective_permute(&[(0, 2)]).unwrap_err().to_string();
-            assert!(text.contains("it names replica 2, the program runs on 2"), "{text}");
+            assert!(text.contains("it names replica 2, but the program runs on 2"), "{text}");
             let text = engine.tensor_per_replica(&[&[1.0f32]], &[1]).unwrap_err().to_string();
-            assert!(text.contains("data for 1 replicas was given, the engine has 2"), "{text}");
+            assert!(text.contains("data for 1 replicas was given, but the engine has 2"), "{text}");
             assert!(engine.tensor_per_replica(&[&[1.0f32], &[1.0, 2.0]], &[1]).is_err());
             let text = x.all_to_all(0, 1, None).unwrap_err().to_string();
             assert!(text.contains("dimension 1 of a tensor of rank 1"), "{text}");

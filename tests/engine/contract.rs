@@ -348,7 +348,7 @@ fn a_refused_op_says_what_the_rule_is_and_where() {
     let error = a.matmul(&b).unwrap_err();
     let line = line!() - 1;
     let text = error.to_string();
-    let rule = "dot_general: contracting dimension 1 of lhs is 3, dimension 0 of rhs is 2";
+    let rule = "dot_general: contracting dimension 1 of lhs is 3, but dimension 0 of rhs is 2";
     assert!(text.starts_with(rule), "{text}");
     assert!(text.ends_with(&format!("(at tests/engine/contract.rs:{line})")), "{text}");
     assert_eq!(error.stage(), Stage::Record);

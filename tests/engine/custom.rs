@@ -90,7 +90,7 @@ fn calls_of_other_types_are_refused_with_both() {
         let (x, wide) = (engine.tensor(&[1.0f32; 3], &[3])?, engine.tensor(&[1.0f32; 4], &[4])?);
         let line = line!() + 1;
         let error = engine.stream().call(&gate(), &[&x, &wide]).unwrap_err();
-        refused(&error, ["test.gate was given (f32[3], f32[4])", "it takes (f32[3], f32[3])"]);
+        refused(&error, ["test.gate was called with (f32[3], f32[4])", "it takes (f32[3], f32[3])"]);
         assert_eq!(error.op_name(), Some("composite"));
         assert!(error.site().unwrap().to_string().contains(&format!("custom.rs:{line}")), "{error}");
         refused(
@@ -115,7 +115,7 @@ fn a_name_stands_for_one_function() {
         assert_eq!(op.fingerprint(), same.fingerprint());
         refused(
             &engine.register_op(other).unwrap_err(),
-            ["test.gate is another function already", "another name"],
+            ["test.gate is taken by another function", "another name"],
         );
         let x = engine.tensor(&[0.5f32, 1.0, 2.0], &[3])?;
         assert_eq!(engine.stream().call(&op, &[&x, &x])?[1].to_vec::<f32>()?, [0.5, 1.0, 2.0]);

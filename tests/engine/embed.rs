@@ -206,7 +206,7 @@ fn placeholders_are_filled_later() {
         assert!(error.is_timeout());
         assert!(session.fill(hole, &[0; 3]).is_err(), "the length is checked");
         session.fill(hole, bytes_of(&[1.0f32, 2.0]))?;
-        misuse(&session.fill(hole, &[0; 8]).unwrap_err(), "filled before");
+        misuse(&session.fill(hole, &[0; 8]).unwrap_err(), "already filled");
         assert_eq!(data(session, y)?, [-1.0, -2.0]);
         // A placeholder that is never filled fails its dependents, and nothing else.
         let hole = { session.release(hole).and(session.placeholder(stream, &f32s(&[2])))? };
@@ -228,7 +228,7 @@ fn placeholders_are_filled_later() {
 fn data_of_another_length_is_refused() {
     on_sessions(support::config, |session, stream| {
         let (ty, bytes) = (f32s(&[3]), vec![0; 8]);
-        let says = "takes 12 elements or bytes of data, 8 were given";
+        let says = "takes 12 elements or bytes of data, but 8 were given";
         let empty = session.placeholder(stream, &ty)?;
         let refused = [
             session.upload(stream, &ty, &bytes).unwrap_err(),
@@ -253,7 +253,7 @@ fn ids_that_stand_for_nothing_are_errors() {
         session.retain(x)?;
         release(session, &[x, x])?;
         misuse(&session.release(x).unwrap_err(), "release: value 0x");
-        misuse(&session.release(x).unwrap_err(), "was released before");
+        misuse(&session.release(x).unwrap_err(), "was already released");
         // The slot is reused with another id.
         let y = vector(session, stream, &[2.0])?;
         assert_ne!(x, y);
@@ -279,7 +279,7 @@ fn ids_that_stand_for_nothing_are_errors() {
                 vector(session, wrong, &[1.0]).is_err() && session.scalar(wrong, Scalar::new(1)).is_err()
             );
         }
-        misuse(&session.read_into(y, &mut [0; 5]).unwrap_err(), "takes 4 bytes, room for 5");
+        misuse(&session.read_into(y, &mut [0; 5]).unwrap_err(), "takes 4 bytes, but the output has 5");
         assert_eq!(data(session, y)?, [2.0]);
         release(session, &[y])
     });
@@ -517,10 +517,10 @@ fn a_trace_is_a_program_and_a_function() {
         misuse(&session.read(mean).unwrap_err(), "belongs to a trace");
         let x = vector(session, stream, &[1.0, 2.0])?;
         misuse(&op(session, stream, OpCode::Negate, &[mean]).unwrap_err(), "belongs to a trace");
-        misuse(&op(session, trace, OpCode::Negate, &[x]).unwrap_err(), "no value of this trace");
-        misuse(&session.synchronize(trace, None).unwrap_err(), "is a trace, which does not run");
+        misuse(&op(session, trace, OpCode::Negate, &[x]).unwrap_err(), "not a value of this trace");
+        misuse(&session.synchronize(trace, None).unwrap_err(), "is a trace, which does not execute");
         assert!(op(session, trace, OpCode::Concatenate, &[]).is_err(), "checked as always");
-        misuse(&session.end_trace(trace, "mean", &[x]).unwrap_err(), "is no value of this trace");
+        misuse(&session.end_trace(trace, "mean", &[x]).unwrap_err(), "is not a value of this trace");
         let mean_of = session.end_trace(trace, "mean", &[mean])?;
         assert_eq!(session.counters().ops, before, "nothing ran");
         assert!(op(session, trace, OpCode::Negate, &[a]).is_err(), "the trace has ended");
@@ -533,7 +533,7 @@ fn a_trace_is_a_program_and_a_function() {
         assert_eq!(data(session, made.id)?, [1.0, 2.0]);
         assert_eq!(session.counters().regions, 1);
         let error = session.call(stream, mean_of, &[n], Site::Host("train.py:4".into())).unwrap_err();
-        misuse(&error, "it has 2 inputs, 1 were given (at train.py:4)");
+        misuse(&error, "it takes 2 inputs, but 1 were given (at train.py:4)");
 
         // Saved, read again, registered as a user-defined op, called inside another trace.
         let text = session.program(mean_of)?.to_json();
@@ -657,7 +657,7 @@ fn a_framework_with_views_and_writes_in_place() {
                 // Resizing a storage.
                 let Storage { value, .. } = &*base.storage;
                 let small = vector(session, stream, &[7.0])?;
-                misuse(&session.replace(*value, small).unwrap_err(), "and the new value is");
+                misuse(&session.replace(*value, small).unwrap_err(), "but the new value is");
                 session.rebind(*value, small)?;
                 session.release(small)?;
                 assert_eq!(session.ty(*value)?, f32s(&[1]));

@@ -122,7 +122,7 @@ fn elements_of_every_type_arrive() {
     let narrow = TensorType::of(DType::I4, &[2]).unwrap();
     let call = attrs::custom_call("test.echo", Config::none(), false);
     let error = fuseline::fusion::Signature::infer(OpCode::CustomCall, call, &[], &[narrow]).unwrap_err();
-    assert!(error.to_string().contains("handlers work on elements of whole bytes"), "{error}");
+    assert!(error.to_string().contains("handlers support only elements of whole bytes"), "{error}");
 }
 
 /// The configuration of a call arrives unchanged, for every kind.
@@ -226,7 +226,7 @@ fn failures_are_told_and_stay_where_they_are() {
         let x = engine.tensor(&[1.0f32], &[1])?;
         let made = engine.stream().call_handler(two, &[&x], Config::none());
         let error = made.and_then(|made| made[0].to_vec::<bool>()).unwrap_err();
-        fails(&error, &["test.two: it left result 0 wrong"]);
+        fails(&error, &["test.two: it wrote invalid data to result 0"]);
         Ok(())
     });
 }
@@ -269,11 +269,11 @@ fn targets_are_those_that_are_registered() {
         assert_eq!(op.body().graph().nodes()[0].signature().op(), OpCode::CustomCall);
     }
     for (extra, words) in [
-        ("api_version = 2 : i32", "another api_version"),
-        ("backend_config = \"opaque\"", "text of the target's own"),
+        ("api_version = 2 : i32", "an api_version other than 4"),
+        ("backend_config = \"opaque\"", "in a format of the target"),
         ("called_computations = [@f]", "called_computations"),
-        ("has_side_effect = true", "that of test.known is false"),
-        ("backend_config = {axis = \"two words\"}", "names only"),
+        ("has_side_effect = true", "the handler test.known is registered with false"),
+        ("backend_config = {axis = \"two words\"}", "handlers take names"),
         ("backend_config = {axis = 1, axis = 2}", "given twice"),
         ("nonsense = 1", "no attribute nonsense"),
     ] {
@@ -292,10 +292,10 @@ fn a_name_stands_for_one_handler() {
         handler::register("test.once", Of(|_: &[TensorType], _: &Config| Ok(Vec::new()), copy, false));
     let error = again.unwrap_err();
     assert_eq!(error, TargetError::Taken("test.once".to_owned()));
-    fails(&error.into(), &["test.once is a handler already", "another name"]);
+    fails(&error.into(), &["the handler name test.once is already taken", "another name"]);
     let unnamed =
         handler::register("two words", Of(|_: &[TensorType], _: &Config| Ok(Vec::new()), copy, false));
-    fails(&unnamed.unwrap_err().into(), &["\"two words\" is no name for a handler"]);
+    fails(&unnamed.unwrap_err().into(), &["\"two words\" is not a valid handler name"]);
 }
 
 /// Functions of the plugin are left to it. One that it lacks is a compiler error, and the reference

@@ -97,9 +97,12 @@ fn a_miss_of_new_ops_names_the_first_that_differs() {
                     && text.contains("op 2 is abs, recorded at tests/engine/miss.rs:"),
                 "{text}"
             );
-            assert!(text.contains("where that one has tanh, recorded at tests/engine/miss.rs:"), "{text}");
+            assert!(
+                text.contains("where the known one has tanh, recorded at tests/engine/miss.rs:"),
+                "{text}"
+            );
             let text = told(false, true)?;
-            assert!(text.contains("op 3 is ceil") && text.contains("where that one ends"), "{text}");
+            assert!(text.contains("op 3 is ceil") && text.contains("where the known one ends"), "{text}");
             Ok(())
         },
     );

@@ -681,9 +681,9 @@ fn bodies_at_the_seam_are_refused_like_others() {
         let map = Call::new(OpCode::Map, &operands).with(attrs::dimensions(&[]));
         says(
             session.record_with(stream, map.clone(), &[(stream, &[x])]).unwrap_err(),
-            &["map", "is no body"],
+            &["map", "is not a body"],
         );
-        says(session.end_body(stream, &[x]).unwrap_err(), &["end_body", "is no body"]);
+        says(session.end_body(stream, &[x]).unwrap_err(), &["end_body", "is not a body"]);
         // A refused call has changed nothing, and an ended body stays ended.
         let twice = session.record(body, Call { operands: &[x, x], ..call() })?.remove(0).id;
         let made = session.record_with(stream, map.clone(), &[(body, &[twice])])?.remove(0).id;
@@ -692,7 +692,7 @@ fn bodies_at_the_seam_are_refused_like_others() {
             session.record(stream, Call { operands: &[x, x], ..call() }).unwrap_err(),
             &["lhs", "has ended"],
         );
-        says(session.end_body(body, &[x]).unwrap_err(), &["was released before"]);
+        says(session.end_body(body, &[x]).unwrap_err(), &["was already released"]);
         // A loop condition that uses a value from outside cannot be ended separately; closing a
         // body abandons it.
         let body = session.begin_body(OpCode::While, Site::Unknown)?;
@@ -712,7 +712,7 @@ fn bodies_at_the_seam_are_refused_like_others() {
         let trace = session.begin_trace()?;
         let body = session.begin_body(OpCode::Map, Site::Unknown)?;
         let error = session.record_with(trace, map, &[(body, &[outside])]).unwrap_err();
-        says(error, &["map: a trace takes bodies that use nothing from outside", "end_body"]);
+        says(error, &["map: a trace takes only bodies that use no value from outside", "end_body"]);
         [outside, x, twice, made, y, sum, z].into_iter().try_for_each(|value| session.release(value))
     };
     run().unwrap();

@@ -45,7 +45,7 @@ fn bodies_that_do_not_fit_are_refused() {
         let error = stream.for_range(0..3, vec![x.clone()], |_, x| Ok([x.clone(), x].concat()));
         let words = [
             "while: the body of for_range returns 3 tensors",
-            "what the loop carries, which is 2",
+            "the carried values, which are 2",
             "tests/engine/trace_refused.rs",
         ];
         says(error, &words);
@@ -81,14 +81,18 @@ fn bodies_that_do_not_fit_are_refused() {
         let error = Tensor::map_with(&vec![] as &Vec<Tensor>, |_| Ok(x.clone()));
         says(error, &["map: no tensors were given", "at least one"]);
         let error = stream.scan(zero.clone(), (), |sum, ()| Ok((sum, ())));
-        says(error, &["scan: no tensors to go along were given", "for_range"]);
+        says(error, &["scan: no input tensors were given", "for_range"]);
         let error = stream.scan(zero.clone(), zero.clone(), |sum, x| Ok((sum, x)));
         says(error, &["scan: a scalar, f32[], was given"]);
         let longer = vector(engine, &[1.0; 3]);
         let error = stream.scan(zero.clone(), (x.clone(), longer), |sum, (x, _)| Ok((sum, x)));
         says(
             error,
-            &["scan: f32[2] and f32[3] were given", "must be equal", "tests/engine/trace_refused.rs"],
+            &[
+                "scan: f32[2] and f32[3] were given",
+                "must have the same size",
+                "tests/engine/trace_refused.rs",
+            ],
         );
         let error = stream.scan(zero.clone(), x.clone(), |_, x| Ok((x.unsqueeze(0)?, ())));
         says(error, &["while: body returns f32[1] for carried value 1, which is f32[]"]);
@@ -119,7 +123,7 @@ fn functions_of_scalars_see_nothing_from_outside() {
         let words = [
             "multiply: rhs, f32[], comes from outside of the function of reduce_with called at",
             &line(called),
-            "sees its parameters, numbers and what it makes of them",
+            "can only use its parameters, numbers and values computed from them",
             "as one more operand",
             "a.on_stream().constant(..)",
             &line(inside),
@@ -284,7 +288,7 @@ fn tensors_of_other_engines_and_too_deep_bodies_are_refused() {
         let other = Engine::reference();
         let (x, foreign) = (vector(engine, &[1.0]), vector(&other, &[1.0]));
         let error = engine.stream().for_range(0..2, x.clone(), |_, x| x + &foreign);
-        says(error, &["add: rhs, f32[1],", "another engine", "uploaded here"]);
+        says(error, &["add: rhs, f32[1],", "another engine", "upload it to this engine"]);
         fn nest(x: Tensor, depth: usize) -> Result<Tensor> {
             match depth {
                 0 => x.neg(),
@@ -311,7 +315,7 @@ fn a_structure_that_counts_wrong_is_told() {
     let odd = Odd(vec![x.clone(), x], std::cell::Cell::new(0));
     says(
         engine.stream().for_range(0..2, odd, |_, odd| Ok(odd)),
-        &["Odd", "another number of tensors than before"],
+        &["Odd", "a different number of tensors than before"],
     );
 }
 

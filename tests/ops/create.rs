@@ -161,12 +161,12 @@ fn other_limits_compile_nothing() -> Result<()> {
 fn sequences_that_have_no_end_are_refused() -> Result<()> {
     let engine = Engine::reference();
     refused(engine.arange(false, true), "numbers of bool from 0 to below 1 by 1");
-    refused(engine.arange_step(0, 4, 0), "the step is not 0");
+    refused(engine.arange_step(0, 4, 0), "the step must not be 0");
     refused(engine.arange_step(0.0f32, 4.0, 0.0), "from 0.0 to below 4.0 by 0.0");
-    refused(engine.arange(0.0f32, f32::INFINITY), "they are finite");
-    refused(engine.arange(f64::NAN, 1.0), "they are finite");
-    refused(engine.linspace(0, 4, 3), "the limits are finite floats");
-    refused(engine.linspace(0.0f32, f32::NAN, 3), "the limits are finite floats");
+    refused(engine.arange(0.0f32, f32::INFINITY), "they must be finite");
+    refused(engine.arange(f64::NAN, 1.0), "they must be finite");
+    refused(engine.linspace(0, 4, 3), "the limits must be finite floats");
+    refused(engine.linspace(0.0f32, f32::NAN, 3), "the limits must be finite floats");
     for error in [
         engine.arange(0u64, u64::MAX),
         engine.arange(-1e300f64, 1e300),
@@ -226,7 +226,7 @@ fn random_numbers_are_a_function_of_the_seed() {
         let mean = numbers.iter().sum::<f32>() / 2000.0;
         let variance = numbers.iter().map(|x| (x - mean).powi(2)).sum::<f32>() / 2000.0;
         assert!(mean.abs() < 0.09 && (variance - 1.0).abs() < 0.13, "{mean}, {variance}");
-        refused(engine.randn(DType::I32, &[2], 0), "they are f16, bf16, f32 or f64");
+        refused(engine.randn(DType::I32, &[2], 0), "they must be f16, bf16, f32 or f64");
         Ok(())
     });
 }

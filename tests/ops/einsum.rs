@@ -64,15 +64,15 @@ fn errors_name_the_operand_and_the_rule() -> Result<()> {
     let cases = [
         (
             einsum("ij,jk", &[&a, &b]),
-            "`j` is 3 before operand 1 and 4 in it; the operands are f32[2, 3], f32[4, 5]",
+            "`j` has size 3 before operand 1 and size 4 in it; the operands are f32[2, 3], f32[4, 5]",
         ),
-        (einsum("ijk", &[&a]), "operand 0 of \"ijk\" is f32[2, 3]; it has 3 dimensions by the equation"),
-        (einsum("ij,jk", &[&a]), "there are 1 operands; it is about 2"),
-        (einsum("ij->ik", &[&a]), "with `k` in the result and in no operand"),
-        (einsum("i_", &[&a]), "with '_' in it"),
-        (einsum("ii", &[&a]), "operand 0 is f32[2, 3] with `i` at dimensions 0 and 1"),
+        (einsum("ijk", &[&a]), "operand 0 of \"ijk\" is f32[2, 3]; it must have 3 dimensions"),
+        (einsum("ij,jk", &[&a]), "there are 1 operands; it describes 2"),
+        (einsum("ij->ik", &[&a]), "has `k` in the result and in no operand"),
+        (einsum("i_", &[&a]), "contains '_'"),
+        (einsum("ii", &[&a]), "operand 0 is f32[2, 3], and `i` labels its dimensions 0 and 1"),
         (einsum("...->", &[&a]), "`...` stands for 2 dimensions"),
-        (einsum("...,...", &[&a, &b]), "dimension -2 of `...` is 2 before operand 1 and 4 in it"),
+        (einsum("...,...", &[&a, &b]), "dimension -2 of `...` has size 2 before operand 1 and size 4 in it"),
     ];
     for (result, words) in cases {
         let text = result.unwrap_err().to_string();

@@ -350,33 +350,36 @@ fn what_does_not_fit_is_refused() -> Result<()> {
     let zeros = |dtype, dims: &[usize]| engine.stream().zeros(dtype, dims).unwrap();
     let (wide, vector) = (zeros(DType::F32, &[2, 3]), zeros(DType::F32, &[3]));
     let ints = zeros(DType::I32, &[3, 3]);
-    refused(linalg::inv(&wide), "its last two dimensions are equal");
-    refused(linalg::qr(&vector), "a matrix has two dimensions");
-    refused(linalg::svd(&ints), "convert it to the float type that is meant");
-    refused(linalg::solve(&zeros(DType::F32, &[3, 3]), &wide), "b has as many rows as a");
+    refused(linalg::inv(&wide), "its last two dimensions must be equal");
+    refused(linalg::qr(&vector), "a matrix needs at least two dimensions");
+    refused(linalg::svd(&ints), "convert it to a float type");
+    refused(linalg::solve(&zeros(DType::F32, &[3, 3]), &wide), "b must have as many rows as a");
     refused(linalg::solve(&zeros(DType::F32, &[2, 3, 3]), &zeros(DType::F32, &[5, 3, 1])), "broadcast");
-    refused(linalg::lstsq(&wide, &vector), "b has as many rows as a");
-    refused(linalg::eigh(&zeros(DType::C64, &[2, 2])), "the elements are floats");
+    refused(linalg::lstsq(&wide, &vector), "b must have as many rows as a");
+    refused(linalg::eigh(&zeros(DType::C64, &[2, 2])), "the elements must be floats");
     refused(linalg::trace(&wide), "equal");
-    refused(wide.diagonal(0, 1), "two dimensions of one size");
-    refused(wide.diagonal(1, 1), "two dimensions of one size");
+    refused(wide.diagonal(0, 1), "two different dimensions of the same size");
+    refused(wide.diagonal(1, 1), "two different dimensions of the same size");
     refused(wide.sort(2, Order::Ascending), "dimension 2");
     refused(zeros(DType::C64, &[2]).sort(0, Order::Ascending), "");
     refused(wide.topk(4, 1), "k is 4");
     refused(wide.quantile(1.5, 0), "from 0 to 1");
-    refused(zeros(DType::F32, &[0]).median(0), "not empty");
+    refused(zeros(DType::F32, &[0]).median(0), "must not be empty");
     refused(ints.median(0), "floats");
-    refused(ints.unique(2, 0.5), "0.5 was given to fill up i32; the element type must hold it exactly");
+    refused(
+        ints.unique(2, 0.5),
+        "0.5 was given as the padding value of i32; the element type must hold it exactly",
+    );
     for fill in [f64::NAN, f64::INFINITY, 1e10, -0.5] {
         refused(ints.unique(2, fill), "must hold it exactly");
     }
-    refused(ints.unique(2, 1 << 40), "1099511627776 was given to fill up i32");
-    refused(vector.unique(2, Complex::new(0.0, 1.0)), "was given to fill up f32");
-    refused(zeros(DType::U8, &[2]).unique(2, 256.0), "256 was given to fill up u8");
+    refused(ints.unique(2, 1 << 40), "1099511627776 was given as the padding value of i32");
+    refused(vector.unique(2, Complex::new(0.0, 1.0)), "was given as the padding value of f32");
+    refused(zeros(DType::U8, &[2]).unique(2, 256.0), "256 was given as the padding value of u8");
     refused(zeros(DType::C64, &[2]).unique(2, 0), "no order");
-    refused(zeros(DType::Bool, &[2]).unique(2, 2), "2 was given to fill up bool");
+    refused(zeros(DType::Bool, &[2]).unique(2, 2), "2 was given as the padding value of bool");
     refused(wide.take_along(&ints, 1), "same sizes in all dimensions but 1");
-    refused(fft::fft(&zeros(DType::I4, &[2]), 1), "do not promote to complex");
+    refused(fft::fft(&zeros(DType::I4, &[2]), 1), "cannot be promoted to complex");
     refused(fft::rfft(&zeros(DType::I32, &[2]), 1), "fft");
     refused(fft::fft(&vector, 2), "fft_length has 2 entries");
     refused(fft::fft(&vector, usize::MAX), "fft_length has 4 entries");

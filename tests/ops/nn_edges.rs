@@ -120,7 +120,7 @@ fn statistics_of_too_few_are_nan() -> Result<()> {
     let nan = engine.tensor(&[1.0f32, f32::NAN, 0.0], &[3])?;
     assert_eq!((nan.argmin(0)?.item::<i32>()?, nan.argmax(0)?.item::<i32>()?), (1, 1));
     refused(engine.tensor(&[1i32], &[1])?.mean(&[1]), "dimension 1");
-    refused(x.expand_dims(&[0, -3]), "named twice");
+    refused(x.expand_dims(&[0, -3]), "appears twice");
     refused(x.expand_dims(&[2]), "dimension 2");
     Ok(())
 }
@@ -204,7 +204,7 @@ fn attention_names_what_does_not_fit() -> Result<()> {
     refused(nn::attention(&q, &of(&[1, 3, 3, 2]), &of(&[1, 3, 3, 2]), plain()), "multiple");
     refused(nn::attention(&q, &of(&[1, 0, 3, 2]), &of(&[1, 0, 3, 2]), plain()), "multiple");
     refused(nn::attention(&q, &of(&[1, 4, 3, 2]), &of(&[1, 2, 3, 2]), plain()), "q is f32[1, 4, 3, 2]");
-    refused(nn::attention(&of(&[4, 3, 2]), &q, &q, plain()), "batch, heads, places, width");
+    refused(nn::attention(&of(&[4, 3, 2]), &q, &q, plain()), "batch, heads, positions, width");
     for dims in [&[4, 3][..], &[2, 1, 1, 1, 1], &[2, 1, 1, 1], &[1, 1, 1, 5]] {
         let mask = of(dims);
         refused(nn::attention(&q, &q, &q, Attention { mask: Some(&mask), ..plain() }), "the mask is");
@@ -265,7 +265,7 @@ fn losses_refuse_shapes_that_only_broadcast() -> Result<()> {
     refused(nn::hinge(&x, &row, mean), "nothing is broadcast");
     refused(nn::kl_div(&x, &row, mean), "nothing is broadcast");
     refused(nn::bce_with_logits(&x, &row, None, mean), "nothing is broadcast");
-    refused(nn::cross_entropy(&x, &row), "probabilities have the shape of the logits");
+    refused(nn::cross_entropy(&x, &row), "probabilities must have the shape of the logits");
     let weights = CrossEntropy { weights: Some(&row), ..CrossEntropy::default() };
     let labels = zeros(&engine, DType::I32, &[3]);
     refused(
@@ -297,7 +297,7 @@ fn norms_refuse_weights_that_do_not_fit() -> Result<()> {
     let short = RunningStatistics { mean: of(&[1]), variance: of(&[4]) };
     refused(
         nn::batch_norm_train(&x, &short, &of(&[4]), &of(&[4]), 1, 0.1, 0.1),
-        "running statistics are vectors",
+        "running statistics must be vectors",
     );
     refused(nn::glu(&x, 2), "even");
     Ok(())
@@ -326,8 +326,8 @@ fn windows_that_do_not_fit_are_refused() -> Result<()> {
     let engine = Engine::reference();
     let x = zeros(&engine, DType::F32, &[1, 2, 5, 5]);
     let pool = Pool::new(&[2, 2]);
-    refused(nn::max_pool(&x, &Pool::new(&[2])), "one entry per dimension of space");
-    refused(nn::max_pool(&x, &Pool::new(&[6, 2])), "has 5 elements, a window spans 6");
+    refused(nn::max_pool(&x, &Pool::new(&[2])), "one entry per spatial dimension");
+    refused(nn::max_pool(&x, &Pool::new(&[6, 2])), "has 5 elements, but a window spans 6");
     refused(nn::avg_pool(&x, &Pool { padding: vec![2, 0], ..pool.clone() }), "at most half of the size");
     refused(nn::avg_pool(&x, &Pool { stride: vec![0, 1], ..pool.clone() }), "at least 1");
     refused(nn::max_pool(&x, &Pool { dilation: vec![usize::MAX, 1], ..pool.clone() }), "below 2^31");
@@ -336,9 +336,9 @@ fn windows_that_do_not_fit_are_refused() -> Result<()> {
     refused(nn::lp_pool(&x, f64::NAN, &pool), "must be positive");
     refused(nn::max_pool(&zeros(&engine, DType::F32, &[1, 2, 0, 5]), &pool), "0 elements");
     for sizes in [&[3][..], &[0, 3], &[2, 2, 2]] {
-        refused(nn::adaptive_avg_pool(&x, sizes, Layout::ChannelsFirst), "one entry per dimension of space");
-        refused(nn::adaptive_max_pool(&x, sizes, Layout::ChannelsLast), "one entry per dimension of space");
-        refused(nn::resize(&x, sizes, Resize::default()), "one entry per dimension of space");
+        refused(nn::adaptive_avg_pool(&x, sizes, Layout::ChannelsFirst), "one entry per spatial dimension");
+        refused(nn::adaptive_max_pool(&x, sizes, Layout::ChannelsLast), "one entry per spatial dimension");
+        refused(nn::resize(&x, sizes, Resize::default()), "one entry per spatial dimension");
     }
     let ints = zeros(&engine, DType::I32, &[1, 1, 4]);
     assert_eq!(nn::resize(&ints, &[8], Resize::default())?.dims(), [1, 1, 8]);

@@ -213,7 +213,7 @@ fn convolutions_with_steps_padding_and_dilation() {
     let engine = engine();
     let x = engine.tensor(&[0.0f64; 4], &[1, 2, 2, 1]).unwrap();
     let error = Convolution::new(1).input_gradient(&[1, 2, 2, 1], &x, &x).unwrap_err();
-    assert!(error.to_string().contains("one entry per dimension of space"), "{error}");
+    assert!(error.to_string().contains("one entry per spatial dimension"), "{error}");
 }
 
 // ----- space -----
@@ -446,23 +446,32 @@ fn gradients_that_do_not_fit_are_refused() {
     let zeros = |dtype, dims: &[usize]| engine().stream().zeros(dtype, dims).unwrap();
     let of = |dims: &[usize]| zeros(DType::F64, dims);
     let (x, pool) = (of(&[1, 1, 4, 4]), Pool::new(&[2, 2]));
-    refused(grad::max_pool(&x, &pool, &x), "it has the sizes of the result, [1, 1, 2, 2]");
+    refused(grad::max_pool(&x, &pool, &x), "it must have the sizes of the result, [1, 1, 2, 2]");
     refused(
         grad::avg_pool(x.dims(), &pool, &of(&[1, 1, 2, 1])),
-        "it has the sizes of the result, [1, 1, 2, 2]",
+        "it must have the sizes of the result, [1, 1, 2, 2]",
     );
-    refused(grad::avg_pool(&[1, 4, 4], &pool, &of(&[1, 2, 2])), "one entry per dimension of space");
-    refused(grad::resize(&[2, 1, 4, 4], Resize::default(), &x), "they differ in space only");
-    refused(grad::resize(&[1, 1, 4], Resize::default(), &x), "one entry per dimension of space");
-    refused(grad::resize(&[1, 1, 4, 4, 4], Resize::default(), &x), "they differ in space only");
+    refused(grad::avg_pool(&[1, 4, 4], &pool, &of(&[1, 2, 2])), "one entry per spatial dimension");
+    refused(
+        grad::resize(&[2, 1, 4, 4], Resize::default(), &x),
+        "they may differ only in the spatial dimensions",
+    );
+    refused(grad::resize(&[1, 1, 4], Resize::default(), &x), "one entry per spatial dimension");
+    refused(
+        grad::resize(&[1, 1, 4, 4, 4], Resize::default(), &x),
+        "they may differ only in the spatial dimensions",
+    );
     let layout = Layout::ChannelsLast;
-    refused(grad::adaptive_avg_pool(&[1, 4, 4, 3], layout, &x), "they differ in space only");
+    refused(
+        grad::adaptive_avg_pool(&[1, 4, 4, 3], layout, &x),
+        "they may differ only in the spatial dimensions",
+    );
     refused(grad::adaptive_avg_pool(&[1, 4, 0, 4], layout, &x), "none of them empty");
     refused(grad::dropout(1.5, &Generator::new(engine().stream(), 1).unwrap(), &x), "from 0 to 1");
     let (square, complex) = (of(&[2, 2]), zeros(DType::C128, &[2, 2]));
     refused(linalg::grad::inv(&of(&[2, 3]), &square), "equal");
-    refused(linalg::grad::cholesky(&complex, &complex), "for real ones");
-    refused(linalg::grad::inv(&complex, &complex), "for real ones");
-    refused(linalg::grad::solve(&complex, &[2, 2], &square, &square), "for real ones");
+    refused(linalg::grad::cholesky(&complex, &complex), "only real ones");
+    refused(linalg::grad::inv(&complex, &complex), "only real ones");
+    refused(linalg::grad::solve(&complex, &[2, 2], &square, &square), "only real ones");
     refused(linalg::grad::solve(&square, &[3, 2], &square, &of(&[3, 2])), "as many rows");
 }

@@ -100,7 +100,7 @@ fn operators_record_in_the_promoted_type() {
         for (a, _) in &tensors {
             for (_, b) in tensors.iter().filter(|(_, b)| all || some.contains(&b.dtype())) {
                 match promote_types(a.dtype(), b.dtype()) {
-                    None => drop(refused(a + b, "not promoted")),
+                    None => drop(refused(a + b, "no common type")),
                     Some(common) => {
                         let sum = (a + b)?;
                         assert_eq!(sum.dtype(), common, "{a:?} with {b:?}");
@@ -148,14 +148,14 @@ fn numbers_take_the_type_of_the_tensor_if_it_holds_them() -> Result<()> {
     assert_eq!(turn.to_vec::<Complex<f32>>()?, [Complex::new(0.0, 3.0)]);
     assert_eq!((1.0 - turn)?.to_vec::<Complex<f32>>()?, [Complex::new(1.0, -3.0)]);
     assert_eq!((of(&engine, DType::F64, &[1.0])? * Complex::new(0.0, 1.0))?.dtype(), DType::C128);
-    refused(of(&engine, DType::I4, &[1.0])? * 0.5, "are not promoted");
-    refused(of(&engine, DType::U4, &[1.0])? + 16, "must be one of u4");
+    refused(of(&engine, DType::I4, &[1.0])? * 0.5, "have no common type");
+    refused(of(&engine, DType::U4, &[1.0])? + 16, "must fit into u4");
     let flag = of(&engine, DType::Bool, &[1.0])?;
     assert_eq!((&flag + 1)?.to_vec::<i32>()?, [2]);
     assert_eq!((&flag * 1.5)?.to_vec::<f32>()?, [1.5]);
     // Integers that the type cannot hold are refused instead of wrapped.
-    refused(&int + 128, "must be one of i8");
-    refused(of(&engine, DType::U8, &[1.0])? - -1, "must be one of u8");
+    refused(&int + 128, "must fit into i8");
+    refused(of(&engine, DType::U8, &[1.0])? - -1, "must fit into u8");
     assert_eq!((of(&engine, DType::U64, &[1.0])? + i64::MAX)?.to_vec::<u64>()?, [1 << 63]);
     Ok(())
 }

@@ -185,7 +185,7 @@ fn host_data_that_cannot_be_is_refused() {
     let (Some(client), Some(other)) = (client(1), client(1)) else { return };
     let device = &client.devices()[0];
     let error = client.buffer_from_host(&ty::<f32>(&[4]), &[0; 15], device).expect_err("one byte short");
-    assert_eq!(error.message(), "f32[4] takes 16 bytes of data, 15 were given");
+    assert_eq!(error.message(), "f32[4] takes 16 bytes of data, but 15 were given");
     assert!(error.is_invalid_argument() && !error.is_from_plugin());
     let error = client.buffer_from_host(&ty::<bool>(&[3]), &[0, 1, 2], device).expect_err("not a bool");
     assert_eq!(error.message(), "element 2 of a bool tensor is 2; it must be 0 or 1");
@@ -388,25 +388,27 @@ fn arguments_that_do_not_fit_are_refused_before_the_plugin_sees_them() {
         assert_eq!((error.code(), error.message()), (Code::InvalidArgument, words));
         assert_eq!(error.function(), "PJRT_LoadedExecutable_Execute");
     };
-    refused(&[], &PLAIN, "add takes 2 arguments, 0 were given");
-    refused(&[&good], &PLAIN, "add takes 2 arguments, 1 were given");
-    refused(&[&good, &good, &good], &PLAIN, "add takes 2 arguments, 3 were given");
+    refused(&[], &PLAIN, "add takes 2 arguments, but 0 were given");
+    refused(&[&good], &PLAIN, "add takes 2 arguments, but 1 were given");
+    refused(&[&good, &good, &good], &PLAIN, "add takes 2 arguments, but 3 were given");
     // XLA:CPU compares sizes only, and would add these bits as floats.
     let ints = upload(&client, &[16], &[1i32; 16]);
-    refused(&[&good, &ints], &PLAIN, "argument 1 of add is i32[16], the parameter is f32[16]");
+    refused(&[&good, &ints], &PLAIN, "argument 1 of add is i32[16], but the parameter is f32[16]");
     let square = upload(&client, &[4, 4], &[1.0f32; 16]);
-    refused(&[&square, &good], &PLAIN, "argument 0 of add is f32[4, 4], the parameter is f32[16]");
+    refused(&[&square, &good], &PLAIN, "argument 0 of add is f32[4, 4], but the parameter is f32[16]");
     let foreign = upload(&other, &[16], &[1.0f32; 16]);
     refused(&[&good, &foreign], &PLAIN, "argument 1 of add belongs to another client than the executable");
     for veto in [&[2][..], &[-1], &[0, 7]] {
-        let words = format!("add has 2 arguments, and a veto on one of {veto:?}");
+        let words = format!(
+            "add has 2 arguments, but the non-donatable ones include an index out of range: {veto:?}"
+        );
         refused(&[&good, &good], &ExecuteOptions { non_donatable: veto, ..PLAIN }, &words);
     }
     let device = &other.devices()[0];
     let words = "the device belongs to another client than the executable";
     refused(&[&good, &good], &ExecuteOptions { device: Some(device), ..PLAIN }, words);
     let error = executable.execute_on_all(&[], &PLAIN).expect_err("no lists");
-    assert_eq!(error.message(), "0 argument lists were given for 1 devices");
+    assert_eq!(error.message(), "the call has 0 argument lists for 1 devices");
     assert!(executable.execute_on_all(&[&[&good]], &PLAIN).is_err());
 }
 

@@ -85,7 +85,7 @@ fn libraries_that_are_no_plugins_are_told_apart() {
         );
         let text = Plugin::open(&path).expect_err("major 3").to_string();
         assert!(
-            text.ends_with("speaks API 3.7 and this build API 0.54: major versions do not mix"),
+            text.ends_with("uses PJRT API 3.7, but this build uses 0.54: the major versions must match"),
             "{text}"
         );
     }
@@ -173,7 +173,7 @@ fn sources_come_in_order() {
     assert_eq!(found.notes(), []);
     // The user named one: no other is tried, even if it cannot be loaded.
     let error = found.first_usable().expect_err("not a library");
-    assert!(error.to_string().starts_with("the PJRT plugin that was asked for cannot be used\n"), "{error}");
+    assert!(error.to_string().starts_with("the requested PJRT plugin cannot be used\n"), "{error}");
     let tried = error.discovery().candidates().iter().filter(|one| one.verdict != Verdict::Untried).count();
     assert_eq!(tried, 1);
     let mut found = Discovery::look(&Sources { explicit: None, ..sources.clone() });
@@ -232,13 +232,13 @@ fn python_may_be_absent_silent_or_mad() {
     let dir = TempDir::new("python");
     let look = |program: PathBuf| Discovery::look(&Sources { python: Some(program), ..Sources::default() });
     let found = look("/no/such/python".into());
-    assert!(note(&found, Source::Python).starts_with("/no/such/python could not be asked: No such file"));
+    assert!(note(&found, Source::Python).starts_with("/no/such/python could not be queried: No such file"));
     let silent = executable(dir.file("silent", b"#!/bin/sh\nexit 0\n"));
-    assert!(note(&look(silent), Source::Python).ends_with("could not be asked: it gave no answer"));
+    assert!(note(&look(silent), Source::Python).ends_with("could not be queried: it did not answer"));
     let mad = executable(dir.file("mad", b"#!/bin/sh\necho 'fuseline-pjrt-plugins:{\"not\": \"a list\"}'\n"));
-    assert!(note(&look(mad), Source::Python).contains("could not be asked: "));
+    assert!(note(&look(mad), Source::Python).contains("could not be queried: "));
     let poor = executable(dir.file("poor", b"#!/bin/sh\necho 'fuseline-pjrt-plugins:[]'\n"));
-    assert!(note(&look(poor), Source::Python).ends_with("knows of none"));
+    assert!(note(&look(poor), Source::Python).ends_with("finds none"));
 }
 
 #[test]
@@ -248,7 +248,7 @@ fn python_may_not_answer_at_all() {
     let slow = executable(dir.file("slow", b"#!/bin/sh\nsleep 30\n"));
     let start = std::time::Instant::now();
     let found = Discovery::look(&Sources { python: Some(slow), ..Sources::default() });
-    assert!(note(&found, Source::Python).ends_with("could not be asked: it took too long"));
+    assert!(note(&found, Source::Python).ends_with("could not be queried: it took too long"));
     assert!(start.elapsed().as_secs() < 15);
 }
 

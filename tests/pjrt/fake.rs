@@ -38,7 +38,8 @@ fn a_plugin_with_nothing_but_the_necessary_works() {
     // A missing function is an error that names function and plugin.
     let error = input.on_device_size().expect_err("absent");
     assert!(error.is_unimplemented() && !error.is_from_plugin());
-    let words = "the plugin /fake/plugin.so (PJRT API 0.54) has no PJRT_Buffer_OnDeviceSizeInBytes";
+    let words =
+        "the plugin /fake/plugin.so (PJRT API 0.54) does not implement PJRT_Buffer_OnDeviceSizeInBytes";
     assert_eq!((error.message(), error.function()), (words, "PJRT_Buffer_OnDeviceSizeInBytes"));
     assert!(executable.cost_analysis().expect_err("absent").is_unimplemented());
     assert_eq!(executable.serialize().expect("bytes"), [1, 2, 3]);
@@ -96,15 +97,14 @@ fn versions_that_do_not_fit_are_one_sentence() {
     let mut table = fake::table();
     table.pjrt_api_version.major_version = 1;
     let error = fake::open(table, &OpenOptions::new()).expect_err("another major");
-    let words =
-        "the PJRT plugin /fake/plugin.so speaks API 1.54 and this build API 0.54: major versions do not mix";
+    let words = "the PJRT plugin /fake/plugin.so uses PJRT API 1.54, but this build uses 0.54: the major versions must match";
     assert_eq!(error.to_string(), words);
     let mut table = fake::table();
     table.pjrt_api_version.minor_version = 12;
     table.PJRT_Client_Compile = None;
     table.PJRT_Event_OnReady = None;
     let error = fake::open(table, &OpenOptions::new()).expect_err("functions missing");
-    let words = "the PJRT plugin /fake/plugin.so speaks API 0.12 and this build API 0.54: \
+    let words = "the PJRT plugin /fake/plugin.so uses PJRT API 0.12, but this build uses 0.54: \
                  the plugin lacks PJRT_Event_OnReady, PJRT_Client_Compile";
     assert_eq!(error.to_string(), words);
     let mut table = fake::table();

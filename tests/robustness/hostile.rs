@@ -550,7 +550,7 @@ fn what_must_be_true_is_checked_whatever_the_mode() {
         failed_check(error, "rates", "a rate is above 1");
         let error = engine.scalar(false).check_all("rates", "it is false");
         failed_check(error, "rates", "it is false");
-        support::refused(x.check_all("rates", ""), "of bool");
+        support::refused(x.check_all("rates", ""), "must be bool");
         Ok(())
     });
 }

@@ -146,7 +146,7 @@ pub(super) enum Way {
 
 /// The path without links, as far as it exists.
 pub(super) fn follow(files: &dyn Files, path: &Path, way: Way) -> Result<PathBuf, DiskDisabled> {
-    let broken = |at: &Path, error| DiskDisabled::io("look at", at.to_owned(), error);
+    let broken = |at: &Path, error| DiskDisabled::io("examine", at.to_owned(), error);
     let names = |path: &Path| -> Vec<OsString> {
         let name = |part: Component<'_>| match part {
             Component::Normal(name) => Some(name.to_owned()),
@@ -263,7 +263,7 @@ fn check(
     made: bool,
     others: Others,
 ) -> Result<(), DiskDisabled> {
-    let broken = |error| DiskDisabled::io("look at", path.to_owned(), error);
+    let broken = |error| DiskDisabled::io("examine", path.to_owned(), error);
     if made {
         // Independent of the umask.
         files.set_mode(dir, 0o700).map_err(broken)?;

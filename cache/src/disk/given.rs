@@ -85,7 +85,10 @@ fn open(options: &OpenOptions, path: &Path) -> io::Result<File> {
             return Ok(file);
         }
     }
-    Err(io::Error::new(io::ErrorKind::PermissionDenied, "others replace the file while it is opened"))
+    Err(io::Error::new(
+        io::ErrorKind::PermissionDenied,
+        "another process keeps replacing the file while it is opened",
+    ))
 }
 
 /// A file for writing. A write beyond `ulimit -f` is an error.

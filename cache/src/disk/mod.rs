@@ -163,32 +163,32 @@ impl fmt::Display for DiskDisabled {
         let path = self.path.display();
         match &self.why {
             Reason::Io { doing, error } => write!(f, "could not {doing} {path}: {error}"),
-            Reason::NoFolder => write!(f, "{path} is no folder, and a link to one will not do"),
+            Reason::NoFolder => write!(f, "{path} is not a folder (a link to a folder is not accepted)"),
             Reason::Owner { owner, user } => {
                 write!(f, "{path} belongs to user {owner}, and this process runs as user {user}")
             }
             Reason::Mode(mode) => {
-                write!(f, "others may use {path} (its mode is {mode:o}): `chmod go= {path}` changes that")
+                write!(f, "other users have access to {path} (its mode is {mode:o}): run `chmod go= {path}`")
             }
             Reason::OthersWrite => {
                 write!(
                     f,
-                    "others may exchange what is in {path}: the cache needs another folder, or `chmod go-w {path}`"
+                    "other users can replace what is in {path}: choose another folder for the cache, or run `chmod go-w {path}`"
                 )
             }
             Reason::Link(owner) => {
                 write!(
                     f,
-                    "{path} is a link that user {owner} made, in a folder where others may: it is not followed"
+                    "{path} is a link of user {owner} in a folder where other users can create links: it is not followed"
                 )
             }
             Reason::OthersChange(mode) => {
                 write!(
                     f,
-                    "others may change what is in {path} (its mode is {mode:o}): `chmod go-w {path}` changes that"
+                    "other users can change what is in {path} (its mode is {mode:o}): run `chmod go-w {path}`"
                 )
             }
-            Reason::KeyFile(why) => write!(f, "{path} cannot be a key: {why}"),
+            Reason::KeyFile(why) => write!(f, "{path} cannot be used as a key: {why}"),
         }
     }
 }
@@ -487,23 +487,23 @@ impl DiskCache {
                 return Err(unusable.map_or(Unread::Io("open an entry", error), Unread::Refused));
             }
         };
-        let stat = files.stat(&file).map_err(|error| Unread::Io("look at an entry", error))?;
+        let stat = files.stat(&file).map_err(|error| Unread::Io("examine an entry", error))?;
         if let Some(why) = unusable(&Stat { mode: stat.mode | OWNER_READS, ..stat }, files.user()) {
             return Err(Unread::Refused(why));
         }
         // A file without a name was replaced or removed since it was opened, and is complete
         // anyway.
         if stat.links > 1 {
-            return Err(Unread::Refused("it has a second name"));
+            return Err(Unread::Refused("it has a second hard link"));
         }
         if stat.mode & 0o022 != 0 {
-            return Err(Unread::Refused("others may write to it"));
+            return Err(Unread::Refused("other users can write to it"));
         }
         if stat.size > MAX_ENTRY {
             return Err(Unread::Refused("it is larger than any entry"));
         }
         if stat.size > self.config.max_bytes {
-            return Err(Unread::Refused("it is larger than all entries together may be"));
+            return Err(Unread::Refused("it is larger than the size limit of the cache"));
         }
         let broken = |error| Unread::Io(READ, error);
         let mut bytes = crash_marks::read_up_to(&**files, &file, HEADER).map_err(broken)?;

@@ -32,7 +32,7 @@ pub(super) fn read_or_make(
 ) -> Result<Secret, DiskDisabled> {
     let (folder, name) = split(path).ok_or_else(|| DiskDisabled {
         path: path.to_owned(),
-        why: Reason::KeyFile("its path has no name"),
+        why: Reason::KeyFile("its path has no file name"),
     })?;
     let dir = open_folder(files, &folder, missing, Others::Look)?;
     for _ in 0..ATTEMPTS {
@@ -45,7 +45,10 @@ pub(super) fn read_or_make(
                 return Ok(secret);
             }
             (None, CreatePolicy::Refuse) => {
-                return Err(DiskDisabled { path: path.to_owned(), why: Reason::KeyFile("there is none") });
+                return Err(DiskDisabled {
+                    path: path.to_owned(),
+                    why: Reason::KeyFile("the file does not exist"),
+                });
             }
             (None, CreatePolicy::Make) => {}
         }
@@ -57,7 +60,10 @@ pub(super) fn read_or_make(
             made => made.map_err(|error| DiskDisabled::io("make", path.to_owned(), error))?,
         }
     }
-    Err(DiskDisabled { path: path.to_owned(), why: Reason::KeyFile("it goes away as soon as it is made") })
+    Err(DiskDisabled {
+        path: path.to_owned(),
+        why: Reason::KeyFile("it disappears as soon as it is created"),
+    })
 }
 
 fn make(files: &dyn Files, dir: &OwnedFd, name: &str) -> io::Result<()> {
@@ -149,6 +155,6 @@ fn read(files: &dyn Files, dir: &OwnedFd, name: &str, path: &Path) -> Result<Opt
     let bytes = read_up_to(files, &file, LEN + 1).map_err(broken)?;
     match bytes.try_into() {
         Ok(secret) => Ok(Some(Found { secret: Secret::new(secret), links: stat.links })),
-        Err(_) => refuse(Reason::KeyFile("it does not have 32 bytes; remove it to have a new one made")),
+        Err(_) => refuse(Reason::KeyFile("it does not have 32 bytes; remove it, and a new one is created")),
     }
 }

@@ -21,7 +21,7 @@ pub(super) fn unusable(stat: &Stat, user: u32) -> Option<&'static str> {
     if stat.owner != user {
         return Some("it belongs to another user");
     }
-    (stat.mode & OWNER_READS == 0).then_some("its own user may not read it")
+    (stat.mode & OWNER_READS == 0).then_some("its owner has no read permission")
 }
 
 /// Clears the name of an entry, whatever is there. A folder that is not empty is moved aside, where

@@ -119,7 +119,7 @@ impl DiskCache {
     fn is_under_way(&self, dirs: &Dirs, name: &str) -> bool {
         flight::is_held(&*self.files, dirs, name).unwrap_or_else(|error| {
             if !clear_strange(&*self.files, dirs, &dirs.flights, name) {
-                self.trouble("look at a flight", &error);
+                self.trouble("examine a flight", &error);
             }
             false
         })
@@ -148,7 +148,7 @@ impl DiskCache {
     /// Removes the files without a lock.
     fn take_orphans(&self, dirs: &Dirs, dir: &OwnedFd) -> usize {
         let files: &dyn Files = &*self.files;
-        let names = self.names(dir, "list what was left behind").unwrap_or_default();
+        let names = self.names(dir, "list leftover files").unwrap_or_default();
         let mut taken = 0;
         for name in names.iter().filter(|name| *name != SWEEP) {
             let removed = match flight::take_left_behind(files, dir, name) {
@@ -172,7 +172,7 @@ impl DiskCache {
                 Ok(()) => taken += 1,
                 // An entry that was being written has its final name now.
                 Err(error) if is_absent(&error) => {}
-                Err(error) => self.trouble("take what was left behind", &error),
+                Err(error) => self.trouble("remove leftover files", &error),
             }
         }
         taken
@@ -209,7 +209,7 @@ impl DiskCache {
             match self.files.stat_at(&dirs.entries, &name) {
                 Ok(stat) => entries.push(Aged { name, used: stat.modified.min(now), size: stat.size }),
                 Err(error) if is_absent(&error) => {}
-                Err(error) => self.trouble("look at an entry", &error),
+                Err(error) => self.trouble("examine an entry", &error),
             }
         }
         Some(entries)

@@ -143,7 +143,7 @@ impl fmt::Display for SharedError {
                  az://CONTAINER/PREFIX, https://HOST/PREFIX or file:///FOLDER"
             ),
             SharedError::Option { name, store } => {
-                write!(f, "the shared cache's option `{name}` is none of {store}: check its name")
+                write!(f, "the shared cache's option `{name}` is not an option of {store}: check its name")
             }
             SharedError::Store { url, why } => {
                 write!(
@@ -151,7 +151,9 @@ impl fmt::Display for SharedError {
                     "the shared cache at {url} cannot be set up: {why}; check its options and the environment"
                 )
             }
-            SharedError::Thread(why) => write!(f, "the shared cache's thread could not be started: {why}"),
+            SharedError::Thread(why) => {
+                write!(f, "the thread of the shared cache could not be started: {why}")
+            }
         }
     }
 }

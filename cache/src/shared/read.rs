@@ -60,7 +60,7 @@ impl Read {
             Ok(ended) => ended,
             Err(_) => Ended::Failed(Trouble {
                 kind: TroubleKind::TimedOut,
-                said: format!("{limit:?} were not enough").into(),
+                said: format!("no answer within {limit:?}").into(),
             }),
         };
         drop(turn);

@@ -66,11 +66,11 @@ impl fmt::Display for SharedEvent {
         match self {
             SharedEvent::Offline { why, retry_in } => write!(
                 f,
-                "the shared cache is not used: {why}; everything is compiled here, and it is tried again in {retry_in:.1?}"
+                "the shared cache is not used: {why}; everything is compiled locally, and the cache is tried again in {retry_in:.1?}"
             ),
             SharedEvent::Online { after } => write!(f, "the shared cache is used again, after {after:.1?}"),
             SharedEvent::WritesPaused { why, retry_in } => {
-                write!(f, "nothing is written to the shared cache: {why}; it is tried again in {retry_in:.1?}")
+                write!(f, "nothing is written to the shared cache: {why}; writing is tried again in {retry_in:.1?}")
             }
             SharedEvent::WritesResumed { after } => {
                 write!(f, "the shared cache is written to again, after {after:.1?}")
@@ -79,17 +79,16 @@ impl fmt::Display for SharedEvent {
                 write!(f, "entry {name:?} of the shared cache was not used: {why}")
             }
             SharedEvent::Healed { name } => {
-                write!(f, "entry {name:?} of the shared cache was damaged and is written anew")
+                write!(f, "entry {name:?} of the shared cache was damaged and is written again")
             }
             SharedEvent::OtherKey => f.write_str(
-                "the entries of the shared cache are written with another key: give every machine of the fleet the same one, or \
-                 this one a prefix of its own",
+                "the entries of the shared cache are sealed with another key: use the same key on every machine of the fleet, or a separate prefix for this machine",
             ),
             SharedEvent::NotWritten { name, why } => {
                 write!(f, "entry {name:?} could not be written to the shared cache: {why}")
             }
             SharedEvent::QueueFull => f.write_str(
-                "the shared cache does not take entries as fast as they are made: the oldest are not shared",
+                "the shared cache does not accept entries as fast as they are compiled: the oldest are not shared",
             ),
         }
     }

@@ -44,8 +44,8 @@ pub(crate) struct StoreLocation {
 pub(crate) fn open(config: &SharedConfig) -> Result<StoreLocation, SharedError> {
     let bad_url = |why: String| SharedError::Url { url: shown(&config.url), why };
     let url = Url::parse(&config.url).map_err(|error| bad_url(error.to_string()))?;
-    let (scheme, prefix) =
-        ObjectStoreScheme::parse(&url).map_err(|_| bad_url("its scheme is none of a store".to_owned()))?;
+    let (scheme, prefix) = ObjectStoreScheme::parse(&url)
+        .map_err(|_| bad_url("its scheme is not that of an object store".to_owned()))?;
     let is_folder = matches!(scheme, ObjectStoreScheme::Local);
     let mut scrub = Redactor::default();
     if let Some(password) = url.password() {
@@ -127,7 +127,7 @@ pub(crate) fn open(config: &SharedConfig) -> Result<StoreLocation, SharedError> 
             }
             Arc::new(LocalFileSystem::new())
         }
-        _ => return Err(bad_url(format!("{} is no store that is shared", url.scheme()))),
+        _ => return Err(bad_url(format!("{} is not a store that machines can share", url.scheme()))),
     };
     Ok(StoreLocation { store, prefix, is_folder, scrub })
 }
@@ -243,14 +243,14 @@ mod tests {
         for (url, options, says) in [
             ("", &[][..], "cannot be used"),
             ("ftp://there/cache", &[], "cannot be used"),
-            ("memory:///cache", &[], "no store that is shared"),
-            ("s3://bucket/cache", &[("regoin", "x")], "`regoin` is none of S3"),
-            ("file:///cache", &[("region", "x")], "`region` is none of a folder"),
+            ("memory:///cache", &[], "not a store that machines can share"),
+            ("s3://bucket/cache", &[("regoin", "x")], "`regoin` is not an option of S3"),
+            ("file:///cache", &[("region", "x")], "`region` is not an option of a folder"),
             ("s3://bucket/cache", &[("region", "x"), ("endpoint", "http://there")], "allow_http"),
             (
                 "https://there/cache",
                 &[("secret_access_key", "hunter22")],
-                "`secret_access_key` is none of HTTP",
+                "`secret_access_key` is not an option of HTTP",
             ),
             ("az://container/cache", &[("access_key", "hunter22")], "cannot be set up"),
         ] {

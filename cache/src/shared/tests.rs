@@ -486,7 +486,7 @@ fn a_refusal_is_a_miss_where_the_credentials_are_known_to_be_good() {
     it.store.set(Mood::Denies);
     let Fetched::Failed(trouble) = it.get(&record(1)) else { panic!("nothing is known yet") };
     assert_eq!(trouble.kind, TroubleKind::Refused);
-    assert!(trouble.to_string().contains("check the credentials"), "{trouble}");
+    assert!(trouble.to_string().contains("check that the credentials"), "{trouble}");
     it.store.set(Mood::Good);
     assert_eq!(it.cache.offer(record(2)), Offered::Queued);
     assert!(it.cache.flush(LONG));

@@ -59,16 +59,15 @@ impl fmt::Display for Trouble {
             TroubleKind::TimedOut => write!(f, "it does not answer in time ({said})"),
             TroubleKind::Refused => write!(
                 f,
-                "it refuses the request ({said}): check the credentials, and that they allow to read and list this prefix, and \
-                 to write unless the cache is read-only"
+                "it refuses the request ({said}): check that the credentials allow reading and listing this prefix, and writing unless the cache is read-only"
             ),
             TroubleKind::NoStore => {
                 write!(f, "there is no such bucket or folder ({said}): check the URL, or create it")
             }
-            TroubleKind::Full => write!(f, "it has no room ({said}): remove old entries or raise the quota"),
-            TroubleKind::Busy => write!(f, "it has too much to do ({said})"),
+            TroubleKind::Full => write!(f, "it is full ({said}): remove old entries or raise the quota"),
+            TroubleKind::Busy => write!(f, "it is overloaded ({said})"),
             TroubleKind::CutOff => write!(f, "its answer was cut off ({said})"),
-            TroubleKind::Redirects => write!(f, "it sends requests in circles ({said}): check the URL"),
+            TroubleKind::Redirects => write!(f, "it redirects requests in a loop ({said}): check the URL"),
             TroubleKind::Other => write!(f, "it failed ({said})"),
         }
     }
@@ -92,7 +91,7 @@ impl fmt::Display for SharedDamage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             SharedDamage::Entry(damage) => damage.fmt(f),
-            SharedDamage::TooLong => f.write_str("it is longer than it may be"),
+            SharedDamage::TooLong => f.write_str("it is longer than allowed"),
             SharedDamage::Answer(trouble) => trouble.fmt(f),
         }
     }

@@ -53,7 +53,7 @@ impl Write {
             Ok(put) => put,
             Err(_) => Put::Failed(Trouble {
                 kind: TroubleKind::TimedOut,
-                said: format!("{limit:?} were not enough").into(),
+                said: format!("no answer within {limit:?}").into(),
             }),
         };
         if !matches!(put, Put::Failed(_)) {

@@ -114,7 +114,7 @@ fn a_full_store_still_serves_and_takes_entries_again_when_there_is_room() {
         assert_eq!(machine.cache.offer(record(number)), Offered::Queued);
     }
     let event = machine.await_event(|event| matches!(event, SharedEvent::WritesPaused { .. }));
-    assert!(event.to_string().contains("it has no room (507 XMinioStorageFull)"), "{event}");
+    assert!(event.to_string().contains("it is full (507 XMinioStorageFull)"), "{event}");
     assert!(!machine.cache.flush(LONG), "nobody waits for a full store");
     assert_eq!(server.objects().len(), 1);
     let other = Machine::new(server.config());
@@ -243,7 +243,7 @@ fn wrong_credentials_are_told_with_what_to_do_and_without_themselves() {
             assert!(machine.get(&record(number)).hit().is_none());
         }
         let event = machine.await_event(|event| matches!(event, SharedEvent::Offline { .. })).to_string();
-        assert!(event.contains(says) && event.contains("check the credentials"), "{event}");
+        assert!(event.contains(says) && event.contains("check that the credentials"), "{event}");
         assert_eq!(machine.cache.offer(record(5)), Offered::Queued);
         machine.await_event(|event| matches!(event, SharedEvent::WritesPaused { .. }));
         let everything = format!("{event} {answer:?} {trouble} {:?} {:?}", machine.cache, machine.told());

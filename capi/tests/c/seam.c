@@ -289,7 +289,7 @@ static void other_values(void) {
   fuseline_value later = op("add", filled, value);
   FAILS(FUSELINE_INVALID, "", fuseline_fill(session, filled, (const uint8_t *)shared, 8));
   OK(fuseline_fill(session, filled, (const uint8_t *)shared, 16));
-  FAILS(FUSELINE_INVALID, "filled before", fuseline_fill(session, filled, (const uint8_t *)shared, 16));
+  FAILS(FUSELINE_INVALID, "already filled", fuseline_fill(session, filled, (const uint8_t *)shared, 16));
   HAS(later, 2, 4, 6, 8);
 
   OK(fuseline_scalar(session, stream, FUSELINE_F32, 0.5, &scalar));
@@ -603,7 +603,7 @@ static void traces(void) {
   fuseline_value less = op_at(trace, "negate", NULL, x, 0);
   OK(fuseline_trace_end(session, trace, "large", &less, 1, &function));
   char *written;
-  FAILS(FUSELINE_INVALID, "its inputs take", fuseline_function_program(session, function, &written));
+  FAILS(FUSELINE_INVALID, "its inputs would take", fuseline_function_program(session, function, &written));
   OK(fuseline_function_forget(session, function));
   release(x), release(less);
 
@@ -620,7 +620,7 @@ static void traces(void) {
   OK(fuseline_function_call(session, stream, function, &a, 1, NULL, &result, NULL, 1, NULL));
   HAS(result, 1, 2);
   release(result);
-  FAILS(FUSELINE_INVALID, "it has 1 inputs, 0 were given", fuseline_function_call(session, stream, function, NULL, 0, NULL, &result, NULL, 1, NULL));
+  FAILS(FUSELINE_INVALID, "it takes 1 inputs, but 0 were given", fuseline_function_call(session, stream, function, NULL, 0, NULL, &result, NULL, 1, NULL));
   char *program;
   OK(fuseline_function_program(session, function, &program));
   IS(strstr(program, "exponential"));

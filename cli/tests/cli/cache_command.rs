@@ -128,7 +128,7 @@ fn manifests_that_are_none_are_told_with_their_lines() {
     let path = home.path("run.jsonl");
     std::fs::write(&path, "{\"fuseline_manifest\":1,\"numerics\":\"fast\",\"replicas\":1}\n{}\n").unwrap();
     let path = path.to_str().unwrap();
-    home.cache(&["warm", path]).ends_with(1).mentions(&["run.jsonl:2: a region has a `request`"]);
+    home.cache(&["warm", path]).ends_with(1).mentions(&["run.jsonl:2: `request` must be"]);
     let document = home.cache(&["warm", path, "--json"]).ends_with(1).json();
     assert_eq!(document["status"], "failed");
     home.cache(&["warm", "/no/such/file"]).ends_with(1).mentions(&["cannot be opened"]);
@@ -152,7 +152,7 @@ fn a_target_is_compiled_for_where_it_is_not() {
     program(&there.disk_cache(home.place()).cache_only(true).build().unwrap()).unwrap();
     // XLA's CPU plugin compiles for no other target.
     if let Some(manifest) = self::manifest(home.0.path()) {
-        home.cache(&["warm", &manifest, "--target", "cpu"]).ends_with(1).mentions(&["does not compile for"]);
+        home.cache(&["warm", &manifest, "--target", "cpu"]).ends_with(1).mentions(&["cannot compile for"]);
     }
 }
 
@@ -313,14 +313,14 @@ fn of_a_bundle_that_is_wrong_nothing_is_imported() {
         bytes[at] ^= 1;
         bytes
     };
-    refused(&changed(0), key, "no bundle");
+    refused(&changed(0), key, "not a bundle");
     refused(&changed(8), key, "");
     refused(&changed(12), key, "entry 1 of 3");
-    refused(&changed(20), key, "entry 1 of 3: it belongs under another name");
+    refused(&changed(20), key, "entry 1 of 3: its header has another name");
     refused(&changed(good.len() / 2), key, "of 3: it ");
     refused(&changed(good.len() - 1), key, "entry 3 of 3: it was changed, or written with another cache key");
-    refused(&good[..good.len() - 1], key, "cut off");
-    refused(&good[..5], key, "cut off");
+    refused(&good[..good.len() - 1], key, "truncated");
+    refused(&good[..5], key, "truncated");
     refused(&[&good[..], b"x"].concat(), key, "1 bytes follow");
     // An empty entry, too.
     let none = [&good[..8], &[0; 4]].concat();
@@ -332,11 +332,11 @@ fn of_a_bundle_that_is_wrong_nothing_is_imported() {
     std::fs::write(bundle, &long).unwrap();
     std::fs::OpenOptions::new().write(true).open(bundle).unwrap().set_len(1 << 30).unwrap();
     let import = |cache: &Home| cache.cache(&["import", bundle, "--key-file", key]).ends_with(1);
-    import(&other).mentions(&["entry 1 of 3: its length is not what it says"]);
+    import(&other).mentions(&["entry 1 of 3: its length differs"]);
     long[12 + 8 + 32..][..176].fill(0);
     std::fs::write(bundle, &long).unwrap();
     std::fs::OpenOptions::new().write(true).open(bundle).unwrap().set_len(1 << 30).unwrap();
-    import(&other).mentions(&["entry 1 of 3: it is no cache entry"]);
+    import(&other).mentions(&["entry 1 of 3: it is not a cache entry"]);
     // A path that is not a regular file does not block.
     std::fs::remove_file(bundle).unwrap();
     pipe(Path::new(bundle));
@@ -346,10 +346,10 @@ fn of_a_bundle_that_is_wrong_nothing_is_imported() {
     std::fs::write(bundle, &good).unwrap();
     let mut small = other.tool();
     small.args(["cache", "import", bundle, "--key-file", key]).env("FUSELINE_CACHE_MAX_BYTES", "100");
-    Answer::of(small.output().unwrap()).ends_with(1).mentions(&["all entries here may have 100"]);
+    Answer::of(small.output().unwrap()).ends_with(1).mentions(&["the size limit of the cache, 100 bytes"]);
     let another = home.path("another.key");
     std::fs::copy(home.path("state/cache.key"), &another).unwrap();
-    refused(&good, another.to_str().unwrap(), "is the key the one that the bundle was exported with?");
+    refused(&good, another.to_str().unwrap(), "the key is the one that the bundle was exported with");
     // A key that others may read is rejected.
     std::fs::set_permissions(key, std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
     refused(&good, key, "chmod go=");
@@ -460,7 +460,7 @@ fn manifests_are_files_of_bounded_length() {
     home.cache(&["warm", &at("pipe")]).ends_with(1).mentions(&["not a regular file"]);
     home.cache(&["warm", "/dev/zero"]).ends_with(1).mentions(&["not a regular file"]);
     std::fs::File::create(home.path("hole")).and_then(|file| file.set_len(1 << 30)).unwrap();
-    home.cache(&["warm", &at("hole")]).ends_with(1).mentions(&["hole:1: it is no manifest"]);
+    home.cache(&["warm", &at("hole")]).ends_with(1).mentions(&["hole:1: it is not a manifest"]);
     std::fs::File::create(home.path("hole")).and_then(|file| file.set_len(1 << 40)).unwrap();
     home.cache(&["warm", &at("hole")]).ends_with(1).mentions(&["at most 1073741824 bytes"]);
     // They are not written to either.

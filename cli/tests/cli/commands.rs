@@ -228,7 +228,11 @@ fn numbers_are_held_to_what_was_asked_for() {
         assert_eq!(exact.json()["numerics"], "exact");
         assert_eq!(exact.json()["counters"]["different"], 0);
         let exact = place("run", &program, &["--numerics", "exact", "--dump", "events"]).ends_with(0);
-        exact.says(&["shadowed", "until it is known whether it gives the same as a whole", "as expected"]);
+        exact.says(&[
+            "shadowed",
+            "until a check shows that it gives the same results as a whole",
+            "as expected",
+        ]);
         assert!(!place("run", &program, &["--dump", "events"]).ends_with(0).out.contains("shadowed"));
         place("run", &program, &["--compare", "--dump", "events"]).ends_with(0).says(&["shadowed"]);
     };
@@ -253,7 +257,7 @@ fn modules_regions_and_events_are_shown() {
     ]);
     run("regions", false).says(&[
         "region s0.r0 (key ",
-        "ends because the host reads a value it makes at elementwise_chain: outputs[0] (host_read)",
+        "ends because the host reads a value that it computes at elementwise_chain: outputs[0] (host_read)",
         "not in the cache: its sequence of ops is new",
         "f32[8, 16]",
         "= multiply(",
@@ -497,7 +501,7 @@ fn an_explanation_says_why() {
     answer.says(&[
         "mlp_step: ",
         "Kernels are estimated from the op table",
-        "ends because the host reads a value it makes at mlp_step: outputs[0] (host_read)",
+        "ends because the host reads a value that it computes at mlp_step: outputs[0] (host_read)",
         "second run",
         "in the cache",
         "starts with the program",
@@ -612,7 +616,7 @@ fn the_doctor_says_what_is_wrong_and_what_to_do() {
         "what to do: name the plugin's shared library itself",
         "has no colon",
         "write the variable as name:path,name:path",
-        "4. Python packages\n   python3 could not be asked",
+        "4. Python packages\n   python3 could not be queried",
         "5. setup folder\n   nothing in",
         "no plugin can be used: install a plugin",
     ]);

@@ -39,7 +39,7 @@ fn a_run_says_where_the_time_went_and_writes_a_page() {
     );
     says(&err, &["fuseline: wrote "]);
     let text = std::fs::read_to_string(&page).expect("a page");
-    says(&text, &["<title>mlp_step", "run 5", "mlp_step: outputs[0]", "Regions by what they took"]);
+    says(&text, &["<title>mlp_step", "run 5", "mlp_step: outputs[0]", "Regions by time"]);
     // The output stays a single document.
     let (status, out, _) = tool("run", &["--json", "--timeline", name]);
     assert_eq!(status, Some(0));

@@ -22,7 +22,7 @@ use crate::shape::{Shape, TensorType};
 fn read_shape(input: &mut Reader<'_>) -> Result<Shape, DecodeError> {
     let rank = input.count()?;
     if rank > MAX_RANK {
-        return Err(input.error("a rank within the limit"));
+        return Err(input.error("a rank within the limits"));
     }
     let mut dims = SmallVec::<[u64; 6]>::new();
     for _ in 0..rank {
@@ -69,7 +69,7 @@ fn read_value(input: &mut Reader<'_>, depth: usize) -> Result<AttrValue, DecodeE
         tag::GROUPS => {
             let (rows, columns) = (input.count()?, input.count()?);
             if (rows == 0) != (columns == 0) {
-                return Err(input.error("a table of groups with as many rows as columns ask for"));
+                return Err(input.error("a table of replica groups with consistent rows and columns"));
             }
             let row = |input: &mut Reader<'_>| (0..columns).map(|_| input.int()).collect();
             let rows: Vec<Vec<i64>> = (0..rows).map(|_| row(input)).collect::<Result<_, _>>()?;
@@ -82,7 +82,7 @@ fn read_value(input: &mut Reader<'_>, depth: usize) -> Result<AttrValue, DecodeE
         tag::DENSE => {
             let ty = read_type(input)?;
             let literal = Literal::from_bytes(ty, input.bytes()?.to_vec())
-                .map_err(|_| input.error("constant data of the type's length"))?;
+                .map_err(|_| input.error("constant data of the length of its type"))?;
             AttrValue::Dense(Arc::new(literal))
         }
         tag::STRUCT if depth < MAX_BODY_DEPTH => {
@@ -129,7 +129,7 @@ fn read_said(input: &mut Reader<'_>) -> Result<ConfigValue, DecodeError> {
         tag::FLOAT => f64::from_le_bytes(read_raw(input)?).into(),
         tag::NAME => ConfigValue::Text(read_name(input)?),
         tag::INTS => ConfigValue::Ints(read_ints(input)?),
-        _ => return Err(input.error("a value that is said to a handler")),
+        _ => return Err(input.error("a configuration value of a handler")),
     })
 }
 

@@ -154,7 +154,7 @@ impl fmt::Display for Difference {
             }
             Difference::ParamCount { was, is } => write!(f, "{was} inputs became {is}"),
             Difference::Op { node, was: Some(was), is: Some(is) } if was == is => {
-                write!(f, "op {node} ({is}) has another number of operands")
+                write!(f, "op {node} ({is}) has a different number of operands")
             }
             Difference::Op { node, was: Some(was), is: Some(is) } => {
                 write!(f, "op {node}: {was} became {is}")
@@ -163,13 +163,13 @@ impl fmt::Display for Difference {
                 write!(f, "the region ends before op {node} ({was})")
             }
             Difference::Op { node, was: None, is } => match is {
-                Some(is) => write!(f, "the region goes on with op {node} ({is})"),
+                Some(is) => write!(f, "the region continues with op {node} ({is})"),
                 None => write!(f, "the region ends at op {node}"),
             },
             Difference::Attribute { node, op, name, was, is } => {
                 write!(f, "op {node} ({op}): {name} {was:?} became {is:?}")
             }
-            Difference::Body { node, op } => write!(f, "op {node} ({op}) has another body"),
+            Difference::Body { node, op } => write!(f, "op {node} ({op}) has a different body"),
             Difference::Operand { node, op, operand, was, is } => {
                 write!(f, "op {node} ({op}): operand {operand} was {}, is {}", place(*was), place(*is))
             }

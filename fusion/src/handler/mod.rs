@@ -189,13 +189,13 @@ impl fmt::Display for TargetError {
                 let shown: String = name.chars().take(MAX_NAME).collect();
                 write!(
                     f,
-                    "{shown:?} is no name for a handler: that is 1 to {MAX_NAME} ASCII letters, digits and `_ . - / :`"
+                    "{shown:?} is not a valid handler name: use 1 to {MAX_NAME} ASCII letters, digits and `_ . - / :`"
                 )
             }
             TargetError::Taken(name) => {
                 write!(
                     f,
-                    "{name} is a handler already, and stays what it is while the process lives; give this one another name"
+                    "the handler name {name} is already taken, and a handler stays registered for the life of the process; choose another name"
                 )
             }
         }
@@ -245,7 +245,7 @@ fn add(name: &str, means: Means) -> Result<&'static Target, TargetError> {
     let mut place = &TARGETS;
     loop {
         let set = place.set(new);
-        let listed = place.get().expect("bug: a place of the list that is neither free nor taken");
+        let listed = place.get().expect("bug: a slot of the list is neither free nor taken");
         let Err(back) = set else { return Ok(&listed.target) };
         if *listed.target.name == *name {
             return Err(TargetError::Taken(name.to_owned()));
@@ -296,13 +296,13 @@ fn run_checked(
 ) -> Result<(), String> {
     let target = target(name).ok_or("no handler is registered under this name")?;
     let Means::Handler(handler) = &target.means else {
-        return Err("it is a function of a plugin, which this device does not have".to_owned());
+        return Err("it is a function of a plugin, and this device has no plugin".to_owned());
     };
     let types: Vec<TensorType> = operands.iter().map(|operand| operand.ty.clone()).collect();
     let wanted = target.results(&types, config)?;
     if !wanted.iter().eq(results.iter().map(|result| &result.ty)) {
         let given = listed(results.iter().map(|result| &result.ty));
-        return Err(format!("it gives {} for these operands, not {given}", listed(&wanted)));
+        return Err(format!("it returns {} for these operands, not {given}", listed(&wanted)));
     }
     results.iter_mut().for_each(|result| result.bytes.fill(0));
     shielded(|| {
@@ -315,7 +315,7 @@ fn run_checked(
     })?;
     results.iter().enumerate().try_for_each(|(index, result)| {
         check_range(result.ty.dtype(), result.bytes)
-            .map_err(|error| format!("it left result {index} wrong: {error}"))
+            .map_err(|error| format!("it wrote invalid data to result {index}: {error}"))
     })
 }
 

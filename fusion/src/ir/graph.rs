@@ -164,7 +164,7 @@ impl Body {
     /// The types returned, in order.
     pub fn return_types(&self) -> impl ExactSizeIterator<Item = &TensorType> {
         self.returns.iter().map(|&value| {
-            self.graph.type_of(value).expect("bug: a body returns what its graph does not have")
+            self.graph.type_of(value).expect("bug: a body returns a value that its graph does not have")
         })
     }
 

@@ -102,7 +102,7 @@ impl Columns {
 
     fn shape(&self) -> Shape {
         let dims: SmallVec<[u64; 6]> = self.dims.iter().map(|&(size, _)| size).collect();
-        Shape::new(&dims).expect("bug: dimensions taken together are too many")
+        Shape::new(&dims).expect("bug: merged dimensions give too many elements")
     }
 
     fn is_long(&self) -> bool {
@@ -184,6 +184,6 @@ impl Writer {
 
     fn reduced(&mut self, op: OpCode, attrs: Attrs, bodies: &[Arc<Body>], operands: &[Ref]) -> Ref {
         let made = self.0.push(op, attrs, bodies, operands);
-        made.unwrap_or_else(|error| panic!("bug: the lowering makes an op that is refused: {error}"))[0]
+        made.unwrap_or_else(|error| panic!("bug: the lowering emits an op that is rejected: {error}"))[0]
     }
 }

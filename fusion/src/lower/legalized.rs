@@ -50,7 +50,8 @@ pub fn plain(region: &CanonRegion, outputs: &[u32], pack: &ScalarPack, fixed: &[
         origins.resize(writer.0.nodes().len(), Some(index));
     }
     let returns: Vec<Ref> = outputs.iter().map(|&output| results[output as usize]).collect();
-    let function = Body::new(writer.0, &returns).expect("bug: a region returns what it does not make");
+    let function =
+        Body::new(writer.0, &returns).expect("bug: a region returns a value that it does not compute");
     Plain { function, origins }
 }
 
@@ -111,7 +112,8 @@ impl Plain {
         }
         let returns: Vec<Ref> =
             self.function.returns().iter().map(|&value| pick(value, &params, &returned)).collect();
-        let function = Body::new(writer.0, &returns).expect("bug: a function returns what it does not make");
+        let function =
+            Body::new(writer.0, &returns).expect("bug: a function returns a value that it does not compute");
         Plain { function, origins }
     }
 
@@ -123,7 +125,8 @@ impl Plain {
             self.function.returns().iter().map(|&returned| map(&mut writer, returned)).collect();
         let last = self.origins.last().copied().flatten();
         self.origins.resize(writer.0.nodes().len(), last);
-        self.function = Body::new(writer.0, &returns).expect("bug: a function returns what it does not make");
+        self.function =
+            Body::new(writer.0, &returns).expect("bug: a function returns a value that it does not compute");
         self
     }
 }
@@ -139,7 +142,7 @@ pub(super) fn rewritten_body(body: &Body, mut node: impl FnMut(&mut Writer, &Nod
         results.extend(node(&mut writer, old, operands));
     }
     let returns: Vec<Ref> = body.returns().iter().map(|&value| pick(value, &params, &results)).collect();
-    Body::new(writer.0, &returns).expect("bug: a body returns what it does not make")
+    Body::new(writer.0, &returns).expect("bug: a body returns a value that it does not compute")
 }
 
 /// The function under construction.
@@ -149,19 +152,19 @@ impl Writer {
     /// Writes an op that cannot be rejected, because it follows from calls that were accepted.
     pub(super) fn op(&mut self, op: OpCode, attrs: Attrs, operands: &[Ref]) -> Ref {
         let made = self.0.push_lowered(op, attrs, &[], operands);
-        made.unwrap_or_else(|error| panic!("bug: the lowering makes an op that is refused: {error}"))[0]
+        made.unwrap_or_else(|error| panic!("bug: the lowering emits an op that is rejected: {error}"))[0]
     }
 
     /// Writes a `case`. The operands are the index, then the captured values, which are the
     /// parameters of the branches.
     pub(super) fn branches(&mut self, bodies: &[Arc<Body>], operands: &[Ref]) -> Refs {
-        let (index, captured) = operands.split_first().expect("bug: a branch is taken without an index");
+        let (index, captured) = operands.split_first().expect("bug: a branch is chosen without an index");
         let (used, bodies) = used_captures(captured, bodies);
         let operands: Refs = std::iter::once(*index).chain(used).collect();
         let types: Vec<TensorType> = operands.iter().map(|&operand| self.type_of(operand)).collect();
         let made = Signature::infer(OpCode::Case, Attrs::none(), &bodies, &types);
         let made =
-            made.unwrap_or_else(|error| panic!("bug: the lowering makes an op that is refused: {error}"));
+            made.unwrap_or_else(|error| panic!("bug: the lowering emits an op that is rejected: {error}"));
         self.0.push_signature(Arc::new(made), operands)
     }
 
@@ -238,7 +241,7 @@ impl Writer {
     }
 
     pub(super) fn type_of(&self, value: Ref) -> TensorType {
-        self.0.type_of(value).expect("bug: an operand that nothing makes").clone()
+        self.0.type_of(value).expect("bug: an operand has no producer").clone()
     }
 }
 
@@ -261,11 +264,10 @@ fn capturing(
     let (stated, captured) = operands.split_at(first);
     let (used, bodies) = used_captures(captured, bodies);
     let operands: Refs = stated.iter().copied().chain(used).collect();
-    let type_of =
-        |&operand: &Ref| graph.type_of(operand).expect("bug: an operand that nothing makes").clone();
+    let type_of = |&operand: &Ref| graph.type_of(operand).expect("bug: an operand has no producer").clone();
     let types: Vec<TensorType> = operands.iter().map(type_of).collect();
     let made = Signature::infer(like.op(), like.attrs().clone(), &bodies, &types);
-    let made = made.unwrap_or_else(|error| panic!("bug: the lowering makes an op that is refused: {error}"));
+    let made = made.unwrap_or_else(|error| panic!("bug: the lowering emits an op that is rejected: {error}"));
     graph.push_signature(Arc::new(made), operands)
 }
 
@@ -286,7 +288,7 @@ pub(super) fn used_captures(captured: &[Ref], bodies: &[Arc<Body>]) -> (Vec<Ref>
     let place = |value: Ref| match value {
         Ref::Param(index) => {
             let place = used.iter().position(|&outer| outer == captured[index as usize]);
-            Ref::Param(place.expect("bug: a capture is used that was not noted") as u32)
+            Ref::Param(place.expect("bug: a captured value was not registered") as u32)
         }
         result => result,
     };
@@ -309,7 +311,7 @@ pub(super) fn used_captures(captured: &[Ref], bodies: &[Arc<Body>]) -> (Vec<Ref>
             }
         }
         let returns: Vec<Ref> = body.returns().iter().map(|&value| place(value)).collect();
-        Arc::new(Body::new(graph, &returns).expect("bug: a body returns what it does not make"))
+        Arc::new(Body::new(graph, &returns).expect("bug: a body returns a value that it does not compute"))
     };
     let bodies = bodies.iter().map(body).collect();
     (used, bodies)
@@ -327,7 +329,7 @@ pub(super) fn signed(op: OpCode, like: &Arc<Signature>, bodies: &[Arc<Body>]) ->
         Err(error) => {
             debug_assert!(
                 error.fault() == OpErrorKind::Limit,
-                "bug: the lowering makes an op that is refused: {error}"
+                "bug: the lowering emits an op that is rejected: {error}"
             );
             like.clone()
         }
@@ -351,5 +353,5 @@ fn lowered_body(body: &Arc<Body>) -> Arc<Body> {
     let params: Vec<Ref> = body.graph().params().iter().map(|ty| writer.0.param(ty.clone())).collect();
     let results = writer.graph(body.graph(), &params);
     let returns: Vec<Ref> = body.returns().iter().map(|&value| pick(value, &params, &results)).collect();
-    Arc::new(Body::new(writer.0, &returns).expect("bug: a body returns what it does not make"))
+    Arc::new(Body::new(writer.0, &returns).expect("bug: a body returns a value that it does not compute"))
 }

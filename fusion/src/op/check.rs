@@ -105,7 +105,7 @@ impl Graph {
                     op.name(),
                     OpErrorKind::Arity,
                     format!("operand {operand:?} is not defined before its use"),
-                    "operands are parameters or results of earlier ops",
+                    "operands must be parameters or results of earlier ops",
                 )
             })?;
             types.push(ty.clone());
@@ -125,7 +125,7 @@ impl Graph {
         Err(OpError::new(
             op.name(),
             OpErrorKind::Limit,
-            format!("the graph has {} ops already", self.nodes().len()),
+            format!("the graph already has {} ops", self.nodes().len()),
             format!("a graph has at most {MAX_GRAPH_OPS} ops"),
         ))
     }
@@ -164,7 +164,7 @@ fn parallel(def: &'static OpDef, attrs: &Attrs, bodies: &[Arc<Body>]) -> Result<
                     def.name,
                     OpErrorKind::Body,
                     format!("{} has {}", def.bodies.name(index), inner.op()),
-                    "ops with effects and ops that depend on the replica stand in bodies of control flow only",
+                    "ops with effects and ops that depend on the replica may only be in bodies of control flow",
                 )
                 .hint(format!("compute {} outside", inner.op())));
             }

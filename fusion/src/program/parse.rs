@@ -65,7 +65,7 @@ pub(super) fn program(text: &str) -> Result<Program> {
         for (i, (literal, ty)) in expected.iter().zip(&output_types).enumerate() {
             if literal.ty() != ty {
                 return Err(
-                    list.error(format!("expected tensor {i} is {}, the output is {ty}", literal.ty()))
+                    list.error(format!("expected tensor {i} is {}, but the output is {ty}", literal.ty()))
                 );
             }
         }
@@ -109,7 +109,7 @@ fn check(at: &At<'_>) -> Result<Check> {
             let tolerance = at.get("tolerance")?;
             Check::almost(tolerance.number()?).ok_or_else(|| tolerance.error("must be at least 0"))
         }
-        other => Err(at.error(format!("{other:?} is none of the checks exact, close, almost"))),
+        other => Err(at.error(format!("{other:?} is not one of the checks exact, close, almost"))),
     }
 }
 
@@ -151,7 +151,7 @@ impl Reader {
         let role = match role.string()? {
             "input" => Role::Input,
             "const" => Role::Const,
-            other => return Err(role.error(format!("{other:?} is none of the roles input, const"))),
+            other => return Err(role.error(format!("{other:?} is not one of the roles input, const"))),
         };
         let data = Arc::new(literal(at)?);
         self.define(&id_at, id, data.ty().clone())?;
@@ -214,7 +214,7 @@ impl Reader {
         let signature = Signature::infer(op, attrs, &bodies, operands).map_err(refuse)?;
         if signature.results() != declared {
             return Err(at.get("results")?.error(format!(
-                "{text} is declared to return {declared:?}, its operands and attributes give {:?}",
+                "{text} is declared to return {declared:?}, but its operands and attributes give {:?}",
                 signature.results()
             )));
         }
@@ -265,8 +265,7 @@ impl Reader {
         let Some(data) = self.data.get(&id) else {
             self.defined(at, id)?;
             return Err(at.error(format!(
-                "id {} is computed outside the region, which sees nothing but constants from there; make it an operand \
-                 of the op and an argument of its regions",
+                "id {} is computed outside the region, which can only use constants from there; make it an operand of the op and an argument of its regions",
                 id.0
             )));
         };
@@ -318,7 +317,7 @@ fn attribute(at: &At<'_>, kind: AttrKind) -> Result<AttrValue> {
         let name = at.string()?;
         match members.iter().position(|member| *member == name) {
             Some(index) => Ok(index as u8),
-            None => Err(at.error(format!("{name:?} is none of {}", members.join(", ")))),
+            None => Err(at.error(format!("{name:?} is not one of {}", members.join(", ")))),
         }
     };
     Ok(match kind {
@@ -340,7 +339,7 @@ fn attribute(at: &At<'_>, kind: AttrKind) -> Result<AttrValue> {
         AttrKind::Groups => {
             let rows: Vec<Vec<i64>> = at.list()?.iter().map(At::ints).collect::<Result<_>>()?;
             if rows.iter().any(|row| row.len() != rows[0].len()) {
-                return Err(at.error("groups are rows of one length, the shorter ones filled up with -1"));
+                return Err(at.error("groups must be rows of one length, with shorter ones padded with -1"));
             }
             AttrValue::Groups(Groups::new(&rows))
         }
@@ -390,7 +389,7 @@ fn said(at: &At<'_>) -> Result<ConfigValue> {
         Value::String(text) => text.as_str().into(),
         Value::Array(_) => at.ints()?.as_slice().into(),
         Value::Object(_) => f64::from(at.get("float")?.float()?).into(),
-        Value::Null => return Err(at.error("a handler is told flags, numbers, names and lists of integers")),
+        Value::Null => return Err(at.error("a handler takes flags, numbers, names and lists of integers")),
     })
 }
 

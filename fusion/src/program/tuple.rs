@@ -117,7 +117,7 @@ impl Tuples {
         let list = results.list()?;
         let [result] = list.as_slice() else { return Err(results.error("there must be one result")) };
         if !item.has_type(result)? {
-            return Err(result.error("the declared type is not that of what the operands give"));
+            return Err(result.error("the declared type is not the type that the operands give"));
         }
         let made = id(&result.get("id")?)?;
         if tensors.contains_key(&made) || self.0.insert(made, item).is_some() {

@@ -115,11 +115,11 @@ impl fmt::Display for Boundary {
     /// A clause that completes "the region ends because ...".
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Boundary::HostRead => "the host reads a value it makes",
+            Boundary::HostRead => "the host reads a value that it computes",
             Boundary::Flush => "of an explicit flush",
             Boundary::Effect => "an op with an ordered effect is a region by itself",
-            Boundary::Content => "the ops around this place make it the best one for an end",
-            Boundary::Setup => "its ops set values up from nothing but numbers, and the next one reads data",
+            Boundary::Content => "the boundary rule chose this position",
+            Boundary::Setup => "its ops only create values from numbers, and the next op reads data",
             Boundary::OpBudget => "it reached the budget of ops",
             Boundary::InputBudget => "it reached the budget of inputs",
             Boundary::ByteBudget => "it reached the budget of bytes",
@@ -127,12 +127,12 @@ impl fmt::Display for Boundary {
             Boundary::Debug => "every op is a region in Debug mode",
             Boundary::ModeChange => "the next op was recorded in another mode",
             Boundary::CrossStream => {
-                "another stream uses a value it makes, or what follows waits for another stream"
+                "another stream uses a value that it computes, or the next op waits for another stream"
             }
             Boundary::Shutdown => "the stream was shut down",
             Boundary::Fallback => "the region it was part of could not run as a whole",
             Boundary::Memory => "the region it was part of would have needed too much memory at once",
-            Boundary::Sizes => "some ops of the region it was part of come at sizes that vary",
+            Boundary::Sizes => "some ops of the region it was part of have varying sizes",
         })
     }
 }

@@ -263,10 +263,10 @@ impl<R: TraceResult> RegionBuilder<R> {
         };
         for unit in before {
             let next = self.plans.unit(unit.passed());
-            debug_assert_eq!(next, MergeAction::Hold, "bug: the plans have said so");
+            debug_assert_eq!(next, MergeAction::Hold, "bug: the merge trie gives another plan than before");
         }
         let next = self.plans.boundary(Some(last));
-        debug_assert_eq!(next, wanted, "bug: the plans have said so");
+        debug_assert_eq!(next, wanted, "bug: the merge trie gives another plan than before");
         self.recent.clear();
         true
     }

@@ -98,7 +98,7 @@ impl LoopBody {
 
     /// The boundary at its end.
     pub(super) fn boundary(&self) -> Boundary {
-        self.units.last().expect("bug: a round without units").boundary
+        self.units.last().expect("bug: an iteration without units").boundary
     }
 
     /// The units, if there is more than one.

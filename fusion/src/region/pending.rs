@@ -378,7 +378,7 @@ impl<R: TraceResult> Window<R> {
                     known.place = graph.param(ty.clone());
                     let stays = known.last >= end;
                     let value = if stays { known.value.clone() } else { known.value.take() };
-                    let value = value.expect("bug: an input is neither made nor given");
+                    let value = value.expect("bug: an input is neither computed nor passed in");
                     inputs.push(Input { value, lifted: known.lifted, dies: known.released && !stays });
                     if !stays {
                         done.push(operand.slot);
@@ -391,7 +391,7 @@ impl<R: TraceResult> Window<R> {
                 let known = get(&mut self.slots, slot);
                 known.region = region;
                 known.place = place;
-                let promise = known.promise.take().expect("bug: a value is made twice");
+                let promise = known.promise.take().expect("bug: a value is computed twice");
                 let stays = known.last >= end;
                 if stays {
                     known.value = Some(promise.value());
@@ -437,5 +437,5 @@ impl<R: TraceResult> Window<R> {
 }
 
 fn get<R: TraceResult>(slots: &mut [Option<PendingValue<R>>], slot: PendingIndex) -> &mut PendingValue<R> {
-    slots[slot as usize].as_mut().expect("bug: an op of the window mentions a value that is not known")
+    slots[slot as usize].as_mut().expect("bug: an op of the window uses an unknown value")
 }

@@ -25,7 +25,7 @@ impl<R: TraceResult> Region<R> {
     pub fn halve(self) -> Result<[Region<R>; 2], Box<Region<R>>> {
         let Some(first) = EagerMemory::of(&self.graph, &self).middle() else { return Err(Box::new(self)) };
         let parts = self.cut(&[first], Boundary::Memory);
-        Ok(parts.try_into().expect("bug: one place makes two regions"))
+        Ok(parts.try_into().expect("bug: one split position must give two regions"))
     }
 
     /// Splits the region before the ops at `places`, which are ascending.

@@ -101,7 +101,7 @@ pub(super) fn padded(
     let Writer { graph, padded, sizes, values, scalars, is_masked, .. } = writer;
     let result = |value: &Ref| match value {
         Ref::Result(index) => *index,
-        Ref::Param(_) => unreachable!("bug: a rule returns a parameter"),
+        Ref::Param(_) => unreachable!("bug: a padding rule returns a parameter"),
     };
     let results = values[old.params().len()..].iter().map(result).collect();
     let lifted = region.lifted().iter().copied().chain(scalars.iter().map(|_| true)).collect();

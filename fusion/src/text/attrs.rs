@@ -308,7 +308,7 @@ impl<'t> Scanner<'t> {
             Some(elements) if data.dims().len() == rank => Ok((data.dims().to_vec(), elements)),
             _ => Err(other(
                 at,
-                format!("a tensor of {rank} dimensions of i64 or i1 is needed, not {}", data.ty()),
+                format!("expected a tensor of {rank} dimensions of i64 or i1, found {}", data.ty()),
             )),
         }
     }

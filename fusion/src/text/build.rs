@@ -224,11 +224,7 @@ impl<'t> Builder<'t> {
     }
 
     fn type_at(&self, level: usize, value: Ref) -> TensorType {
-        self.levels[level]
-            .graph
-            .type_of(value)
-            .expect("bug: a name stands for a value that is not there")
-            .clone()
+        self.levels[level].graph.type_of(value).expect("bug: a name refers to a missing value").clone()
     }
 
     /// Type of a value of the current graph.
@@ -242,7 +238,7 @@ impl<'t> Builder<'t> {
         if self.ops > self.most_ops {
             return Err(other(
                 at,
-                format!("with its calls written out the module has more than {} ops", self.most_ops),
+                format!("with its calls inlined the module has more than {} ops", self.most_ops),
             ));
         }
         Ok(())
@@ -253,7 +249,7 @@ impl<'t> Builder<'t> {
         self.count_op(at)?;
         self.reread = self.reread.saturating_add(length);
         if self.reread > MAX_REREAD {
-            return Err(other(at, "the module calls large functions too often"));
+            return Err(other(at, "the module calls large functions too many times"));
         }
         Ok(())
     }
@@ -264,7 +260,7 @@ impl<'t> Builder<'t> {
         if self.bytes > self.most_bytes {
             return Err(other(
                 at,
-                "with its calls written out the module is too large; pass large constants as arguments",
+                "with its calls inlined the module is too large; pass large constants as arguments",
             ));
         }
         Ok(())

@@ -86,7 +86,7 @@ impl<'t> Scanner<'t> {
         if count == dim {
             Ok(())
         } else {
-            Err(other(at, format!("the list has {count} entries, the type says {dim}")))
+            Err(other(at, format!("the list has {count} entries, but the type has {dim}")))
         }
     }
 
@@ -100,7 +100,7 @@ impl<'t> Scanner<'t> {
         let bytes: Option<Vec<u8>> = pairs.iter().map(byte).collect();
         let mut bytes = bytes
             .filter(|bytes| odd.is_empty() && !bytes.is_empty())
-            .ok_or_else(|| other(at, "data in quotes is `0x` and two hexadecimal digits per byte"))?;
+            .ok_or_else(|| other(at, "data in quotes must be `0x` and two hexadecimal digits per byte"))?;
         let (elems, size) = (ty.elems().0, ty.dtype().size());
         if ty.dtype() == DType::Bool {
             // One byte per element; a splat is 0 or 255. Older modules have one bit per element.
@@ -179,7 +179,7 @@ impl<'t> Scanner<'t> {
             let digits = self.run(|byte| byte.is_ascii_hexdigit());
             return match Bits::from_str_radix(digits, 16) {
                 Ok(bits) if bits <= mask(dtype) => Ok(bits),
-                _ => Err(other(start, format!("this is not the bits of an element of {dtype}"))),
+                _ => Err(other(start, format!("these are not the bits of an element of {dtype}"))),
             };
         }
         let has_point = !integer.is_empty() && self.take_here(b'.');

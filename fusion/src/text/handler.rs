@@ -16,9 +16,7 @@ impl Scanner<'_> {
         if self.peek() == Some(b'"') {
             return match &*self.string()? {
                 "" => Ok(Config::none()),
-                _ => {
-                    Err(unsupported(at, "a backend_config that is text of the target's own is not supported"))
-                }
+                _ => Err(unsupported(at, "a backend_config in a format of the target is not supported")),
             };
         }
         let mut entries: Vec<(Arc<str>, ConfigValue)> = Vec::new();
@@ -27,7 +25,7 @@ impl Scanner<'_> {
                 return scanner.string().map(drop);
             }
             if !is_key(key) {
-                return Err(other(at, format!("{} is no identifier", Shown(key))));
+                return Err(other(at, format!("{} is not an identifier", Shown(key))));
             }
             if entries.iter().any(|(name, _)| **name == *key) {
                 return Err(other(at, format!("{} is given twice", Shown(key))));
@@ -50,10 +48,7 @@ impl Scanner<'_> {
                 if is_name(&text) {
                     Ok(ConfigValue::Text(text.as_ref().into()))
                 } else {
-                    Err(unsupported(
-                        at,
-                        format!("handlers are told names only, not the text {}", Shown(&text)),
-                    ))
+                    Err(unsupported(at, format!("handlers take names, but not the text {}", Shown(&text))))
                 }
             }
             Some(b'a' | b'd' | b'[') => Ok(ConfigValue::Ints(self.integers()?)),
@@ -88,7 +83,7 @@ impl Scanner<'_> {
                 let version = self.integer()?;
                 self.eat_type(&["i32"]);
                 if version != 4 {
-                    return refuse("another api_version than 4, the typed FFI,");
+                    return refuse("an api_version other than 4, the typed FFI,");
                 }
             }
             "operand_layouts" | "result_layouts" => {

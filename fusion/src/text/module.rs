@@ -191,7 +191,7 @@ impl<'t> Reader<'t> {
     fn generic_function_header(&mut self) -> Result<()> {
         let at = self.scan.place();
         if self.scan.string()? != "func.func" {
-            return Err(other(at, "a module consists of functions (`func.func`)"));
+            return Err(other(at, "a module may contain only functions (`func.func`)"));
         }
         self.scan.expect("(")?;
         self.scan.expect(")")?;
@@ -222,7 +222,7 @@ impl<'t> Reader<'t> {
         self.scan.expect(":")?;
         self.scan.type_clause()?;
         self.scan.location()?;
-        let Some(name) = name else { return Err(other(at, "a function has a `sym_name`")) };
+        let Some(name) = name else { return Err(other(at, "a function needs a `sym_name`")) };
         self.add_function(name, start, true, is_private, at)
     }
 
@@ -262,7 +262,7 @@ impl<'t> Reader<'t> {
             (Some(name), None) => Ok(name.clone()),
             (None, _) if self.order.len() == 1 => Ok(self.order[0].clone()),
             _ => {
-                let words = "the module has no function @main, and not exactly one that is public";
+                let words = "the module has no function @main, and not exactly one public function";
                 Err(other(self.scan.place(), words))
             }
         }
@@ -398,7 +398,10 @@ impl<'t> Reader<'t> {
         if given == types {
             return Ok(operands.to_vec());
         }
-        Err(other(at, format!("@{} takes {}, it is given {}", Shown(name), listed(types), listed(&given))))
+        Err(other(
+            at,
+            format!("@{} takes {}, but the call gives {}", Shown(name), listed(types), listed(&given)),
+        ))
     }
 }
 
@@ -408,7 +411,7 @@ fn argument_attributes(scan: &mut Scanner<'_>) -> Result<Option<u32>> {
     scan.dictionary(|scan, key, at| match key {
         "tf.aliasing_output" => {
             let value = scan.integer()?;
-            alias = Some(u32::try_from(value).map_err(|_| other(at, "an output has a number from 0 up"))?);
+            alias = Some(u32::try_from(value).map_err(|_| other(at, "an output number must be at least 0"))?);
             scan.expect(":")?;
             scan.expect_word("i32")
         }

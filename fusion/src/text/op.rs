@@ -169,7 +169,7 @@ impl<'t> Reader<'t> {
                     self.scan.attributes("func.call", &[], &mut stated)?;
                 }
                 let Some((place, callee)) = stated.function else {
-                    return Err(other(at, "a call names the function with `callee = @name`"));
+                    return Err(other(at, "a call must name its function with `callee = @name`"));
                 };
                 self.call(&callee, place, operands, names)?;
                 Ok(None)
@@ -341,7 +341,7 @@ impl<'t> Reader<'t> {
         }
         Err(other(
             at,
-            format!("the types are given as {}, the values are {}", listed(declared), listed(&types)),
+            format!("the declared types are {}, but the values are {}", listed(declared), listed(&types)),
         ))
     }
 
@@ -403,7 +403,7 @@ impl<'t> Reader<'t> {
             return Err(other(
                 clause_at,
                 format!(
-                    "{} is declared to return {declared}; its operands and attributes give {results}",
+                    "{} is declared to return {declared}, but its operands and attributes give {results}",
                     def.name
                 ),
             ));
@@ -427,7 +427,7 @@ impl<'t> Reader<'t> {
     pub(super) fn bind(&mut self, names: ResultNames<'t>, results: &[Ref], at: usize) -> Result<()> {
         let named: usize = names.iter().fold(0, |sum, (_, _, count)| sum.saturating_add(*count));
         if named != results.len() && !names.is_empty() {
-            return Err(other(at, format!("{named} results are named, the op has {}", results.len())));
+            return Err(other(at, format!("{named} results are named, but the op has {}", results.len())));
         }
         let mut rest = results;
         for (at, name, count) in names {

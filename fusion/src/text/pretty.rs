@@ -191,7 +191,7 @@ impl<'t> Reader<'t> {
             let name = self.scan.word().unwrap_or("");
             match kind(name, at)? {
                 ParsedOpKind::Row(def) => Some((at, def)),
-                _ => return Err(other(at, "this is no op that combines two elements")),
+                _ => return Err(other(at, "this is not an op that combines two elements")),
             }
         } else {
             None
@@ -219,7 +219,7 @@ impl<'t> Reader<'t> {
                     left.push(first);
                     right.push(second);
                 }
-                Err(_) => return Err(other(at, "a reducer has two arguments per operand")),
+                Err(_) => return Err(other(at, "a reducer must have two arguments per operand")),
             }
         }
         left.extend(right);

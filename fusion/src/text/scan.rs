@@ -150,7 +150,7 @@ impl<'t> Scanner<'t> {
             return Ok(Cow::Borrowed(raw));
         }
         unescaped(raw).map(Cow::Owned).ok_or_else(|| {
-            fault(start, Problem::Other("a string has an escape that is none, or is not UTF-8".into()))
+            fault(start, Problem::Other("a string has an invalid escape, or is not UTF-8".into()))
         })
     }
 
@@ -168,7 +168,12 @@ impl<'t> Scanner<'t> {
                     return Ok(());
                 }
                 Some(b'\\') if self.bytes().len() > 1 && self.bytes()[1].is_ascii() => self.at += 2,
-                _ => return Err(fault(start, Problem::Other("a string does not end on its line".into()))),
+                _ => {
+                    return Err(fault(
+                        start,
+                        Problem::Other("a string is not terminated on its line".into()),
+                    ));
+                }
             }
         }
     }

@@ -25,7 +25,7 @@ impl<'t> Scanner<'t> {
         if self.here() == Some(b'!') {
             return Err(unsupported(
                 start,
-                "types with an exclamation mark, such as quantised ones, are not supported",
+                "dialect types (`!...`), such as quantized ones, are not supported",
             ));
         }
         if self.word().is_none() {
@@ -62,12 +62,12 @@ impl<'t> Scanner<'t> {
                 Some(b'?') => {
                     return Err(unsupported(
                         place,
-                        "sizes that are not known (`?`) are not supported: every size must be a number",
+                        "dynamic sizes (`?`) are not supported: every size must be a number",
                     ));
                 }
-                Some(b'*') => return Err(unsupported(place, "tensors without a rank are not supported")),
+                Some(b'*') => return Err(unsupported(place, "unranked tensors are not supported")),
                 Some(b'0'..=b'9') if dims.len() == MAX_RANK => {
-                    return Err(other(start, format!("a tensor has at most {MAX_RANK} dimensions")));
+                    return Err(other(start, format!("a tensor may have at most {MAX_RANK} dimensions")));
                 }
                 Some(b'0'..=b'9') => {
                     let dim = self.run(|byte| byte.is_ascii_digit());
@@ -85,10 +85,7 @@ impl<'t> Scanner<'t> {
         let dtype = self.dtype()?;
         if self.peek() == Some(b',') {
             let place = self.place();
-            return Err(unsupported(
-                place,
-                "encodings of tensors (bounded sizes, layouts) are not supported",
-            ));
+            return Err(unsupported(place, "tensor encodings (bounded sizes, layouts) are not supported"));
         }
         self.expect(">")?;
         TensorType::of(dtype, &dims).map_err(|error| other(start, error.to_string()))

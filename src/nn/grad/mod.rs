@@ -52,7 +52,7 @@ use crate::tensor::{Tensor, constant_like, here, plus, times};
 pub fn unbroadcast(dims: &[usize], gradient: &Tensor) -> Result<Tensor> {
     let Some(missing) = gradient.rank().checked_sub(dims.len()) else {
         let given = format!("the gradient is {} and the operand has sizes {dims:?}", gradient.ty());
-        return Err(unfit("unbroadcast", given, "the operand broadcasts to the shape of the gradient"));
+        return Err(unfit("unbroadcast", given, "the operand must broadcast to the shape of the gradient"));
     };
     let repeated: Vec<i64> = (0..gradient.rank())
         .filter(|&axis| axis < missing || dims[axis - missing] != gradient.dims()[axis])
@@ -183,8 +183,8 @@ pub fn cross_entropy(
         return Err(unfit("cross_entropy", given, "each row of logits needs one label"));
     };
     if settings.weights.is_some() {
-        let given = "weights of classes were given".to_owned();
-        return Err(super::unset("cross_entropy", given, "this rule is for classes of equal weight"));
+        let given = "class weights were given".to_owned();
+        return Err(super::unset("cross_entropy", given, "this rule supports only classes of equal weight"));
     }
     // The computation of the loss has checked the labels.
     let mut wanted = labels.one_hot_or_none(classes, logits.dtype())?;
@@ -265,7 +265,7 @@ const SMALL_TABLE: usize = 1_024;
 pub fn embedding(words: usize, indices: &Tensor, gradient: &Tensor) -> Result<Tensor> {
     let Some(width) = gradient.dims().strip_prefix(indices.dims()) else {
         let given = format!("the indices are {} and the gradient {}", indices.ty(), gradient.ty());
-        return Err(unfit("embedding", given, "there is one gradient per index"));
+        return Err(unfit("embedding", given, "there must be one gradient per index"));
     };
     indices.check_where_asked(words, "embedding", &here())?;
     let places: Vec<i64> = (0..indices.rank() as i64).collect();
@@ -383,11 +383,19 @@ pub fn attention(
 ) -> Result<[Tensor; 3]> {
     let (&[batch, heads, queries, width], &[_, groups, keys, _]) = (q.dims(), k.dims()) else {
         let given = format!("q is {}, k is {}", q.ty(), k.ty());
-        return Err(unfit("attention", given, "each has the dimensions batch, heads, places, width"));
+        return Err(unfit(
+            "attention",
+            given,
+            "each must have the dimensions batch, heads, positions, width",
+        ));
     };
     if groups == 0 || heads % groups != 0 || v.rank() != 4 {
         let given = format!("q is {}, k is {}, v is {}", q.ty(), k.ty(), v.ty());
-        return Err(unfit("attention", given, "the number of heads of q is a multiple of that of k and v"));
+        return Err(unfit(
+            "attention",
+            given,
+            "the number of heads of q must be a multiple of that of k and v",
+        ));
     }
     // Heads that share a group become additional rows, as in the function itself.
     let rows = heads / groups * queries;

@@ -17,7 +17,7 @@ fn check_gradient(op: &'static str, gradient: &Tensor, result: &[usize]) -> Resu
         return Ok(());
     }
     let given = format!("the gradient is {}", gradient.ty());
-    Err(unfit(op, given, format!("it has the sizes of the result, {result:?}")))
+    Err(unfit(op, given, format!("it must have the sizes of the result, {result:?}")))
 }
 
 // ----- pools -----
@@ -154,7 +154,7 @@ fn changed(op: &'static str, dims: &[usize], layout: Layout, gradient: &Tensor) 
     let fits = |axis: &usize| space.contains(axis) || dims[*axis] == gradient.dims()[*axis];
     if dims.len() != gradient.rank() || !(0..dims.len()).all(|axis| fits(&axis)) {
         let given = format!("the operand has sizes {dims:?} and the gradient is {}", gradient.ty());
-        return Err(unfit(op, given, "they differ in space only"));
+        return Err(unfit(op, given, "they may differ only in the spatial dimensions"));
     }
     Ok(space.filter(|&axis| dims[axis] != gradient.dims()[axis]).collect())
 }
@@ -255,7 +255,7 @@ impl Convolution {
         let space = self.stride.len();
         if ranks != [space + 2; 2] || self.padding.len() != space || self.dilation.len() != space {
             let given = format!("tensors of rank {ranks:?} and {self:?}");
-            return Err(unfit("convolution", given, "there is one entry per dimension of space"));
+            return Err(unfit("convolution", given, "there must be one entry per spatial dimension"));
         }
         Ok(())
     }

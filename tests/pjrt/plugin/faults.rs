@@ -138,7 +138,7 @@ fn regions(plugin: &FakePlugin, seeds: std::ops::Range<u64>) {
                 // The error names the value's own op.
                 for error in lost.iter().filter_map(|&place| found[place].as_ref().err()) {
                     let ops = error.region().unwrap().ops;
-                    let words = format!("does not say by which of the {ops} ops");
+                    let words = format!("does not say which of the {ops} ops");
                     assert_eq!(error.to_string().contains(&words), ops > 1, "{error}");
                 }
             }

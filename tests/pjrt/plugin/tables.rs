@@ -30,10 +30,10 @@ fn files_that_are_no_plugins() {
 fn tables_that_are_not_like_the_header() {
     let plugin = FakePlugin::alone();
     for (table, words) in [
-        ("version 1.0", "speaks API 1.0 and this build API 0.54: major versions do not mix"),
+        ("version 1.0", "uses PJRT API 1.0, but this build uses 0.54: the major versions must match"),
         (
             "version 0.20 without PJRT_Event_OnReady",
-            "speaks API 0.20 and this build API 0.54: the plugin lacks PJRT_Event_OnReady",
+            "uses PJRT API 0.20, but this build uses 0.54: the plugin lacks PJRT_Event_OnReady",
         ),
         (
             "without PJRT_Client_Compile without PJRT_LoadedExecutable_Execute",

@@ -144,7 +144,10 @@ impl Writer {
             let mut writer = Writer(Graph::new());
             let params: Vec<Ref> = signature.operands().iter().map(|ty| writer.0.param(ty.clone())).collect();
             let returns = make(&mut writer, &params);
-            Arc::new(Body::new(writer.0, &returns).expect("bug: a branch returns what it does not make"))
+            Arc::new(
+                Body::new(writer.0, &returns)
+                    .expect("bug: a branch returns a value that it does not compute"),
+            )
         };
         let taken = branch(&|writer, params| {
             writer.0.push_signature(signature.clone(), params.iter().copied().collect()).to_vec()

@@ -50,7 +50,7 @@ pub fn carried(plain: Plain) -> Plain {
         return plain;
     }
     carried_function(&plain).unwrap_or_else(|error| {
-        debug_assert!(error.fault() == OpErrorKind::Limit, "bug: a carried op is refused: {error}");
+        debug_assert!(error.fault() == OpErrorKind::Limit, "bug: a widened op is rejected: {error}");
         plain
     })
 }
@@ -173,11 +173,11 @@ struct Carrying(Graph);
 
 impl Carrying {
     fn body(self, returns: &[Ref]) -> Body {
-        Body::new(self.0, returns).expect("bug: a function returns what it does not make")
+        Body::new(self.0, returns).expect("bug: a function returns a value that it does not compute")
     }
 
     fn ty(&self, value: Ref) -> &TensorType {
-        self.0.type_of(value).expect("bug: an operand that nothing makes")
+        self.0.type_of(value).expect("bug: an operand has no producer")
     }
 
     fn dtype(&self, value: Ref) -> DType {

@@ -174,7 +174,7 @@ impl<'a> Call<'a> {
             if axes.contains(&axis) {
                 return Err(self.attr_error(
                     format!("{attr} is {values:?}"),
-                    format!("dimension {axis} must not stand twice"),
+                    format!("dimension {axis} must not appear twice"),
                 ));
             }
             axes.push(axis);
@@ -240,14 +240,14 @@ impl<'a> Call<'a> {
                     format!("{name} takes {} values", params.len()),
                     format!("it must take {}, {rule}: {wanted:?}", wanted.len()),
                 )
-                .hint("a body sees nothing but its parameters"));
+                .hint("a body can use only its parameters"));
         }
         match params.iter().zip(wanted).position(|(param, wanted)| param != wanted) {
             None => Ok(()),
             Some(place) => Err(self.error(
                 OpErrorKind::Body,
                 format!(
-                    "parameter {place} of {name} is {} and stands for {}, which is {}",
+                    "parameter {place} of {name} is {}, but it corresponds to {}, which is {}",
                     params[place],
                     what(place),
                     wanted[place]

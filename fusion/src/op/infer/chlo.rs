@@ -130,8 +130,11 @@ impl<'a> RaggedDims<'a> {
                 }
                 if rhs.dims()[axis] != groups {
                     return Err(call.shape_error(
-                        format!("the group dimension of rhs is {}, group_sizes is {sizes}", rhs.dims()[axis]),
-                        "rhs has one part per group",
+                        format!(
+                            "the group dimension of rhs is {}, but group_sizes is {sizes}",
+                            rhs.dims()[axis]
+                        ),
+                        "rhs must have one part per group",
                     ));
                 }
                 Ragged::Free { group: axis }
@@ -145,7 +148,7 @@ impl<'a> RaggedDims<'a> {
                 };
                 return Err(call.attr_error(
                     format!(
-                        "the ragged dimension is {what}, rhs_group_dimensions has {} entries",
+                        "the ragged dimension is {what}, but rhs_group_dimensions has {} entries",
                         group_dims.len()
                     ),
                     format!("it must have {wanted}"),
@@ -168,8 +171,12 @@ pub(in crate::op) fn ragged_dot(call: &Call<'_>) -> Result<Results, OpError> {
     precision(call, 1)?;
     let dtype = result_dtype(call, call.attr().dtype(2))?;
     if !call.def.dtypes.contains(dtype) {
-        let given = format!("the result is asked for as {dtype}");
-        return Err(call.error(OpErrorKind::DType, given, "it must have a zero for what lies in no group"));
+        let given = format!("the requested result type is {dtype}");
+        return Err(call.error(
+            OpErrorKind::DType,
+            given,
+            "it must have a zero for elements outside of every group",
+        ));
     }
     let mut out: SmallVec<[u64; 8]> = SmallVec::new();
     if kind == Ragged::Contracting {
@@ -223,14 +230,14 @@ impl ScanDims {
             }
             ref given => Err(call.attr_error(
                 format!("{name} is {given:?}"),
-                format!("it must be two numbers that sum up to {len}"),
+                format!("it must be two numbers whose sum is {len}"),
             )),
         };
         let (inputs, inits) = segments("operandSegmentSizes", scan_attr::OPERANDS, call.operands.len())?;
         let (outputs, carries) = segments("resultSegmentSizes", scan_attr::RESULTS, returned)?;
         if inits != carries {
             return Err(call.attr_error(
-                format!("{inits} values are carried in and {carries} out"),
+                format!("{inits} values are carried in, but {carries} out"),
                 "as many must be carried in as out",
             ));
         }
@@ -252,11 +259,11 @@ impl ScanDims {
             if size.is_some_and(|size| size != dim) {
                 return Err(call.shape_error(
                     format!(
-                        "dimension {dimension} of {} is {dim}, there are {} steps",
+                        "dimension {dimension} of {} is {dim}, but there are {} steps",
                         call.name(index),
                         size.unwrap_or(0)
                     ),
-                    "it must be the same in all inputs, and scan_dim_size where that is given",
+                    "it must be the same in all inputs, and equal to scan_dim_size if that is given",
                 ));
             }
             size = Some(dim);
@@ -264,7 +271,7 @@ impl ScanDims {
         let size = size.ok_or_else(|| {
             call.attr_error(
                 "there are no inputs and no scan_dim_size",
-                "one of them must say how many steps there are",
+                "one of them must give the number of steps",
             )
         })?;
         let reverse = call.attrs.values()[scan_attr::REVERSE] == AttrValue::Bool(true);

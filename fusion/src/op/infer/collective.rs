@@ -45,13 +45,13 @@ pub(crate) fn fits(call: &Call<'_>, replicas: usize) -> Result<(), OpError> {
     match named(call) {
         Some(Named::All(count)) if count != replicas => Err(call
             .attr_error(
-                format!("its groups name {count} replicas, the program runs on {replicas}"),
+                format!("its groups name {count} replicas, but the program runs on {replicas}"),
                 "every replica of the program must be in a group",
             )
             .hint(format!("run it on {count} replicas, or group the replicas {}", listed(replicas)))),
         Some(Named::Some(count)) if count > replicas => Err(call
             .attr_error(
-                format!("it names replica {}, the program runs on {replicas}", count - 1),
+                format!("it names replica {}, but the program runs on {replicas}", count - 1),
                 format!("its replicas are {}", listed(replicas)),
             )
             .hint(format!("run it on {count} replicas or more"))),
@@ -79,7 +79,7 @@ fn replica(call: &Call<'_>, attr: &str, id: i64) -> Result<usize, OpError> {
 
 /// The error for a repeated replica.
 fn twice(call: &Call<'_>, attr: &str, id: usize, rule: &str) -> OpError {
-    call.attr_error(format!("replica {id} stands twice in {attr}"), rule)
+    call.attr_error(format!("replica {id} appears twice in {attr}"), rule)
 }
 
 /// The groups of a call: none is empty, and no replica is in two of them.
@@ -100,7 +100,7 @@ fn groups<'a>(call: &Call<'a>) -> Result<Vec<&'a [i64]>, OpError> {
             if id == -1 {
                 return Err(call.attr_error(
                     format!("group {index} is {group:?}"),
-                    "-1 fills up a group that is smaller than the others, at its end",
+                    "-1 may only pad the end of a group that is smaller than the others",
                 ));
             }
             let id = replica(call, ATTR, id)?;
@@ -108,7 +108,7 @@ fn groups<'a>(call: &Call<'a>) -> Result<Vec<&'a [i64]>, OpError> {
                 seen.resize(id + 1, false);
             }
             if std::mem::replace(&mut seen[id], true) {
-                return Err(twice(call, ATTR, id, "a replica is in one group, once"));
+                return Err(twice(call, ATTR, id, "a replica must be in one group, once"));
             }
         }
     }
@@ -117,7 +117,7 @@ fn groups<'a>(call: &Call<'a>) -> Result<Vec<&'a [i64]>, OpError> {
     {
         return Err(call
             .attr_error(
-                format!("replica {missing} is in no group, replica {} is", seen.len() - 1),
+                format!("replica {missing} is in no group, but replica {} is", seen.len() - 1),
                 "every replica of the program must be in a group",
             )
             .hint(format!("a replica that exchanges nothing is a group by itself: [{missing}]")));
@@ -133,7 +133,7 @@ fn group_size(call: &Call<'_>) -> Result<usize, OpError> {
         None => Ok(size),
         Some(other) => Err(call.attr_error(
             format!("replica_groups has groups of {size} and of {} replicas", other.len()),
-            "all groups must have equally many, since the result's size depends on it",
+            "all groups must have the same size, because the result's size depends on it",
         )),
     }
 }
@@ -150,7 +150,7 @@ fn channel(call: &Call<'_>, place: usize) -> Result<(), OpError> {
             if !matches!(channel.int(1), 0 | 1) {
                 return Err(call.attr_error(
                     format!("channel_handle has type {}", channel.int(1)),
-                    "channels between devices have type 0 or 1, and those to the host are not supported",
+                    "channels between devices have type 0 or 1; channels to the host are not supported",
                 ));
             }
             channel.int(0)
@@ -159,7 +159,7 @@ fn channel(call: &Call<'_>, place: usize) -> Result<(), OpError> {
     match call.attrs.values().get(place + 1) {
         Some(AttrValue::Bool(true)) if handle <= 0 => Err(call.attr_error(
             "use_global_device_ids is set without a channel",
-            "it takes a channel_handle whose handle is above 0",
+            "it needs a channel_handle whose handle is above 0",
         )),
         Some(_) => Ok(()),
         None if handle > 0 => Err(call
@@ -193,7 +193,7 @@ fn splits(call: &Call<'_>, index: usize, axis: usize, parts: usize) -> Result<()
         return Ok(());
     }
     Err(call.shape_error(
-        format!("dimension {axis} of {} is {size}, the groups have {parts} replicas", call.name(index)),
+        format!("dimension {axis} of {} is {size}, but the groups have {parts} replicas", call.name(index)),
         "it must split into one equal part per replica of a group",
     ))
 }
@@ -217,7 +217,7 @@ fn computation(call: &Call<'_>) -> Result<DType, OpError> {
         return Err(call.error(
             OpErrorKind::Body,
             format!("computation returns {} values", call.bodies[0].returns().len()),
-            "it must return one, which all operands are combined by",
+            "it must return one, the combination of its operands",
         ));
     };
     let (dtype, scalar) = (ty.dtype(), TensorType::scalar(ty.dtype()));
@@ -226,7 +226,7 @@ fn computation(call: &Call<'_>) -> Result<DType, OpError> {
         None => Ok(dtype),
         Some(index) => Err(call.error(
             OpErrorKind::Body,
-            format!("computation combines {dtype}, {} is {}", call.name(index), call.operand(index)),
+            format!("computation combines {dtype}, but {} is {}", call.name(index), call.operand(index)),
             "its type must be the operands', or a wider one of the same family",
         )),
     }
@@ -248,7 +248,7 @@ pub(in crate::op) fn all_to_all(call: &Call<'_>) -> Result<Results, OpError> {
     let (split, concat, count) = (call.attr().int(1), call.attr().int(2), call.attr().int(3));
     if count != size as i64 {
         return Err(call.attr_error(
-            format!("split_count is {count}, the groups have {size} replicas"),
+            format!("split_count is {count}, but the groups have {size} replicas"),
             "they must be equal: each replica of a group gets one part",
         ));
     }
@@ -290,7 +290,7 @@ pub(in crate::op) fn collective_permute(call: &Call<'_>) -> Result<Results, OpEr
                     call,
                     &attr,
                     id,
-                    "a replica sends to one at most and gets from one at most",
+                    "a replica may send to at most one replica and receive from at most one",
                 ));
             }
         }
@@ -352,16 +352,16 @@ mod tests {
             (vec![vec![0, 1], vec![]], "group 1 has no replica"),
             (
                 vec![vec![0, -1, 1]],
-                "group 0 is [0, -1, 1]; -1 fills up a group that is smaller than the others",
+                "group 0 is [0, -1, 1]; -1 may only pad the end of a group that is smaller than the others",
             ),
             (vec![vec![0, -2]], "replica_groups names replica -2; replicas are numbered from 0"),
             (
                 vec![vec![0, 1], vec![1, 2]],
-                "replica 1 stands twice in replica_groups; a replica is in one group",
+                "replica 1 appears twice in replica_groups; a replica must be in one group",
             ),
             (
                 vec![vec![0, 2]],
-                "replica 1 is in no group, replica 2 is; every replica of the program must be in a",
+                "replica 1 is in no group, but replica 2 is; every replica of the program must be in a",
             ),
             (vec![vec![0, 2]], "a replica that exchanges nothing is a group by itself: [1]"),
             (
@@ -391,23 +391,23 @@ mod tests {
             ),
             (
                 refusal(OpCode::AllToAll, split.into_iter().collect(), &[], &[6]),
-                "split_count is 3, the groups have 2 replicas; they must be equal",
+                "split_count is 3, but the groups have 2 replicas; they must be equal",
             ),
             (
                 refusal(OpCode::AllToAll, all_to_all.clone(), &[], &[3]),
-                "dimension 0 of operands 0 is 3, the groups have 2 replicas; it must split into one equal part",
+                "dimension 0 of operands 0 is 3, but the groups have 2 replicas; it must split into one equal part",
             ),
             (
                 refusal(OpCode::ReduceScatter, scatter, &add, &[3]),
-                "dimension 0 of operand is 3, the groups have 2 replicas",
+                "dimension 0 of operand is 3, but the groups have 2 replicas",
             ),
             (
                 refusal(OpCode::AllReduce, attrs::all_reduce(two()), &narrow, &[3]),
-                "computation combines bf16, operands 0 is f32[3]; its type must be the operands', or a wider one",
+                "computation combines bf16, but operands 0 is f32[3]; its type must be the operands', or a wider one",
             ),
             (
                 refusal(OpCode::CollectivePermute, attrs::collective_permute(&[(0, 1), (0, 2)]), &[], &[3]),
-                "replica 0 stands twice in source_target_pairs as a source; a replica sends to one at most",
+                "replica 0 appears twice in source_target_pairs as a source; a replica may send to at most one",
             ),
             (
                 refusal(OpCode::AllToAll, channel(&all_to_all, 4, 1, 0, None), &[], &[4]),

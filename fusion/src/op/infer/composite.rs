@@ -14,5 +14,9 @@ pub(in crate::op) fn composite(call: &Call<'_>) -> Result<Results, OpError> {
     }
     let name = call.attr().name(0);
     let (given, wanted) = (listed(call.operands), listed(body.graph().params()));
-    Err(call.error(OpErrorKind::Body, format!("{name} was given {given}"), format!("it takes {wanted}")))
+    Err(call.error(
+        OpErrorKind::Body,
+        format!("{name} was called with {given}"),
+        format!("it takes {wanted}"),
+    ))
 }

@@ -53,15 +53,15 @@ pub(super) fn paired(call: &Call<'_>, dims: DotDims<'_>) -> Result<(), OpError> 
     for (kind, left, right) in pairs {
         if left.len() != right.len() {
             return Err(call.attr_error(
-                format!("lhs has {} {kind} dimensions, rhs {}", left.len(), right.len()),
-                format!("{kind} dimensions come in pairs"),
+                format!("lhs has {} {kind} dimensions, but rhs has {}", left.len(), right.len()),
+                format!("{kind} dimensions must come in pairs"),
             ));
         }
         for (&l, &r) in left.iter().zip(right) {
             let (a, b) = (lhs.dims()[l as usize], rhs.dims()[r as usize]);
             if a != b {
                 let error = call.shape_error(
-                    format!("{kind} dimension {l} of lhs is {a}, dimension {r} of rhs is {b}"),
+                    format!("{kind} dimension {l} of lhs is {a}, but dimension {r} of rhs is {b}"),
                     format!("{kind} dimensions must be equal (lhs is {lhs}, rhs is {rhs})"),
                 );
                 let free = |operand: &TensorType, used: [&[i64]; 2], size: u64| {
@@ -197,8 +197,8 @@ pub(super) fn result_dtype(call: &Call<'_>, result: crate::DType) -> Result<crat
         if operand.is_float() && !result.is_float() {
             return Err(call.error(
                 OpErrorKind::DType,
-                format!("{} is {operand}, the result is asked for as {result}", call.name(index)),
-                "a product of floats is a float",
+                format!("{} is {operand}, but the requested result type is {result}", call.name(index)),
+                "a product of floats must be a float",
             ));
         }
     }
@@ -238,7 +238,7 @@ impl ConvDims {
         let rank = call.operand(0).rank();
         if call.operand(1).rank() != rank {
             return Err(call.shape_error(
-                format!("lhs has rank {rank}, rhs has rank {}", call.operand(1).rank()),
+                format!("lhs has rank {rank}, but rhs has rank {}", call.operand(1).rank()),
                 "input and kernel must have the same rank",
             ));
         }
@@ -325,7 +325,7 @@ pub(in crate::op) fn convolution(call: &Call<'_>) -> Result<Results, OpError> {
             return Ok(());
         }
         Err(call.shape_error(
-            format!("{what} is {size} and {name} is {by}"),
+            format!("{what} is {size}, but {name} is {by}"),
             format!("{what} must be a multiple of {name}"),
         ))
     };
@@ -335,7 +335,9 @@ pub(in crate::op) fn convolution(call: &Call<'_>) -> Result<Results, OpError> {
     divides("the output features of rhs", kernel_out, batch_groups, "batch_group_count")?;
     if features / feature_groups != kernel_in {
         return Err(call.shape_error(
-            format!("lhs has {features} features in {feature_groups} groups, the kernel takes {kernel_in}"),
+            format!(
+                "lhs has {features} features in {feature_groups} groups, but the kernel takes {kernel_in}"
+            ),
             "the kernel must take as many features as a group of lhs has",
         ));
     }

@@ -53,7 +53,7 @@ fn branches(call: &Call<'_>) -> Result<Results, OpError> {
     let first = call.body_name(0);
     for body in 1..call.bodies.len() {
         let what = |place: usize| format!("result {place} of {first}");
-        call.body_returns(body, &results, what, "all branches return the same types")?;
+        call.body_returns(body, &results, what, "all branches must return the same types")?;
     }
     Ok(results)
 }
@@ -114,7 +114,7 @@ pub(in crate::op) fn map(call: &Call<'_>) -> Result<Results, OpError> {
         return Err(call
             .attr_error(
                 format!("dimensions is {dimensions:?} and the operands have rank {rank}"),
-                "a function is mapped over all dimensions, in order",
+                "a function must be mapped over all dimensions, in order",
             )
             .hint(format!("give {:?}", (0..rank).collect::<Vec<_>>())));
     }

@@ -93,8 +93,8 @@ pub(crate) fn recorded_sizes(call: &Call<'_>) -> Result<Sizes, OpError> {
             let operand = call.operand(0);
             if operand.rank() != shape.rank() {
                 return Err(call.shape_error(
-                    format!("the operand is {operand}, the result is asked for as {shape}"),
-                    "padding keeps the number of dimensions",
+                    format!("the operand is {operand}, but the requested result shape is {shape}"),
+                    "padding must keep the number of dimensions",
                 ));
             }
             let zeros = vec![0; shape.rank()];
@@ -112,13 +112,13 @@ fn recorded_padding(call: &Call<'_>, shape: &Shape) -> Result<Vec<i64>, OpError>
     let rank = call.operand(0).rank();
     if shape.rank() != rank {
         return Err(call.shape_error(
-            format!("lhs is {}, the result is asked for as {shape}", call.operand(0)),
-            "a convolution keeps the number of dimensions",
+            format!("lhs is {}, but the requested result shape is {shape}", call.operand(0)),
+            "a convolution must keep the number of dimensions",
         ));
     }
     let dims = ConvDims::of(call)?;
     let unpadded = vec![0; 2 * dims.input_spatial.len()];
-    let plain = twin_attrs(call, &vec![unpadded]).expect("bug: no padding is refused");
+    let plain = twin_attrs(call, &vec![unpadded]).expect("bug: zero padding is rejected");
     let window = conv_window(&Call { attrs: &plain, ..*call }, &dims)?;
     let mut padding = Vec::new();
     for (place, dim) in window.iter().enumerate() {
@@ -132,7 +132,10 @@ fn recorded_padding(call: &Call<'_>, shape: &Shape) -> Result<Vec<i64>, OpError>
         let high = i64::try_from(reach - base).map_err(|_| {
             call.error(
                 OpErrorKind::Overflow,
-                format!("dimension {} of the result is asked for as {positions}", dims.output_spatial[place]),
+                format!(
+                    "the requested size of dimension {} of the result is {positions}",
+                    dims.output_spatial[place]
+                ),
                 "the padded operand has at most 2^63 - 1 elements per dimension",
             )
         })?;
@@ -165,7 +168,7 @@ pub(in crate::op) fn dynamic(call: &Call<'_>) -> Result<Results, OpError> {
             if call.operand(2).dims() != wanted {
                 return Err(call.shape_error(
                     format!("padding has shape {}", call.operand(2).shape()),
-                    format!("it must have a pair per spatial dimension, which is {wanted:?}"),
+                    format!("it must have one pair per spatial dimension, so {wanted:?}"),
                 ));
             }
         }
@@ -181,14 +184,18 @@ pub(in crate::op) fn dynamic(call: &Call<'_>) -> Result<Results, OpError> {
     }
     let sizes = recorded_sizes(call)?;
     let static_attrs = twin_attrs(call, &sizes).ok_or_else(|| {
-        call.error(OpErrorKind::Overflow, format!("the result is asked for as {shape}"), "it must be a shape")
+        call.error(
+            OpErrorKind::Overflow,
+            format!("the requested result shape is {shape}"),
+            "it must be a shape",
+        )
     })?;
     let operands = &call.operands[..shared];
     let results = (op.def().infer)(&Call { def: call.def, operands, attrs: &static_attrs, bodies: &[] })?;
     if results[0].shape() != shape {
         return Err(call.shape_error(
-            format!("the result is asked for as {shape}"),
-            format!("operands and attributes give {}", results[0].shape()),
+            format!("the requested result shape is {shape}"),
+            format!("the operands and attributes give {}", results[0].shape()),
         ));
     }
     Ok(results)

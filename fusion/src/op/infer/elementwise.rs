@@ -60,7 +60,7 @@ pub(in crate::op) fn compare(call: &Call<'_>) -> Result<Results, OpError> {
         return Err(call
             .attr_error(
                 format!("comparison_direction is {direction:?} for {}", call.operand(0).dtype()),
-                "complex numbers have no order: they can be compared by EQ and NE only",
+                "complex numbers have no order: they can only be compared by EQ and NE",
             )
             .hint("compare their real parts, imaginary parts or absolute values"));
     }
@@ -89,8 +89,9 @@ pub(in crate::op) fn clamp(call: &Call<'_>) -> Result<Results, OpError> {
     for bound in [0, 2] {
         call.same_dtype(bound, 1)?;
         if call.operand(bound).rank() != 0 {
-            call.same_shape(bound, 1)
-                .map_err(|error| error.hint(format!("make {} a scalar, or as large", call.name(bound))))?;
+            call.same_shape(bound, 1).map_err(|error| {
+                error.hint(format!("make {} a scalar, or give it the same shape", call.name(bound)))
+            })?;
         }
     }
     Ok(one(call.operand(1).clone()))
@@ -124,8 +125,8 @@ pub(in crate::op) fn bitcast_convert(call: &Call<'_>) -> Result<Results, OpError
         return Err(call
             .error(
                 OpErrorKind::DType,
-                format!("the operand is {operand} and the element type asked for is {to}"),
-                "complex numbers can be bit-cast to complex numbers only",
+                format!("the operand is {operand} and the requested element type is {to}"),
+                "complex numbers can only be bit-cast to complex numbers",
             )
             .hint("take the real and the imaginary part first"));
     }
@@ -143,7 +144,7 @@ pub(in crate::op) fn bitcast_convert(call: &Call<'_>) -> Result<Results, OpError
     }
     Err(call.error(
         OpErrorKind::Shape,
-        format!("the operand is {operand} and the element type asked for is {to}"),
+        format!("the operand is {operand} and the requested element type is {to}"),
         format!(
             "{parts} elements of {} make one {to}, so the last dimension must be {parts}",
             operand.dtype()

@@ -28,13 +28,13 @@ pub(in crate::op) fn custom_call(call: &Call<'_>) -> Result<Results, OpError> {
         return Err(call.error(
             OpErrorKind::Attribute,
             format!("has_side_effect is {stated}"),
-            format!("that of {name} is {}", target.has_side_effect()),
+            format!("the handler {name} is registered with {}", target.has_side_effect()),
         ));
     }
     let whole = |ty: &&TensorType| !DTypeSet::WHOLE_BYTES.contains(ty.dtype());
     let narrow = |ty: &TensorType| {
-        let what = format!("{name} is given or gives {ty}");
-        call.error(OpErrorKind::DType, what, "handlers work on elements of whole bytes")
+        let what = format!("{name} takes or returns {ty}");
+        call.error(OpErrorKind::DType, what, "handlers support only elements of whole bytes")
             .hint("convert elements of 2 and 4 bits to i8 or u8 first")
     };
     if let Some(ty) = call.operands.iter().find(whole) {

@@ -55,7 +55,11 @@ impl<'a> IndexDimensionNumbers<'a> {
     ) -> Result<(), OpError> {
         if self.index_vector < 0 || self.index_vector as usize > indices.rank() {
             return Err(call.attr_error(
-                format!("index_vector_dim is {} of indices of rank {}", self.index_vector, indices.rank()),
+                format!(
+                    "index_vector_dim is {}, but the indices have rank {}",
+                    self.index_vector,
+                    indices.rank()
+                ),
                 format!("it must be 0 to {}", indices.rank()),
             ));
         }
@@ -63,7 +67,7 @@ impl<'a> IndexDimensionNumbers<'a> {
         if self.index_map.len() as u64 != components {
             return Err(call.attr_error(
                 format!(
-                    "{} has {} entries, an index has {components} components",
+                    "{} has {} entries, but an index has {components} components",
                     names.index_map,
                     self.index_map.len()
                 ),
@@ -99,13 +103,13 @@ impl<'a> IndexDimensionNumbers<'a> {
         if self.operand_batching.len() != self.indices_batching.len() {
             return Err(call.attr_error(
                 format!(
-                    "{} has {} entries, {} has {}",
+                    "{} has {} entries, but {} has {}",
                     names.operand_batching,
                     self.operand_batching.len(),
                     names.indices_batching,
                     self.indices_batching.len()
                 ),
-                "batching dimensions come in pairs",
+                "batching dimensions must come in pairs",
             ));
         }
         for (&o, &i) in self.operand_batching.iter().zip(self.indices_batching) {
@@ -113,7 +117,7 @@ impl<'a> IndexDimensionNumbers<'a> {
             if a != b {
                 return Err(call.shape_error(
                     format!(
-                        "batching dimension {o} of the operand is {a}, dimension {i} of the indices is {b}"
+                        "batching dimension {o} of the operand is {a}, but dimension {i} of the indices is {b}"
                     ),
                     "batching dimensions must be equal",
                 ));
@@ -221,7 +225,7 @@ pub(in crate::op) fn scatter(call: &Call<'_>) -> Result<Results, OpError> {
         if part > whole {
             return Err(call.shape_error(
                 format!(
-                    "dimension {axis} of the updates is {part}, dimension {along} of the inputs is {whole}"
+                    "dimension {axis} of the updates is {part}, but dimension {along} of the inputs is {whole}"
                 ),
                 "an update must fit inside the input",
             ));
@@ -234,7 +238,10 @@ pub(in crate::op) fn scatter(call: &Call<'_>) -> Result<Results, OpError> {
     let wanted = dims.batch_dims(indices);
     if batch.as_slice() != wanted.as_slice() {
         return Err(call.shape_error(
-            format!("the updates have batch dimensions {batch:?}, the indices {:?}", wanted.as_slice()),
+            format!(
+                "the updates have batch dimensions {batch:?}, but the indices have {:?}",
+                wanted.as_slice()
+            ),
             "there must be one update per index vector",
         ));
     }

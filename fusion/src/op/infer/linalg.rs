@@ -30,7 +30,7 @@ pub(in crate::op) fn fft(call: &Call<'_>) -> Result<Results, OpError> {
     if !(1..=3).contains(&lengths.len()) || lengths.len() > operand.rank() {
         return Err(call.attr_error(
             format!("fft_length has {} entries and the operand has rank {}", lengths.len(), operand.rank()),
-            "there must be 1 to 3, at most one per dimension",
+            "it must have 1 to 3, and at most one per dimension",
         ));
     }
     let half = |length: u64| if length == 0 { 0 } else { length / 2 + 1 };
@@ -70,7 +70,7 @@ fn square(call: &Call<'_>) -> Result<u64, OpError> {
         [.., rows, columns] if rows == columns => Ok(rows),
         _ => Err(call.shape_error(
             format!("a has shape {}", a.shape()),
-            "it must have two dimensions or more, the last two of them equal",
+            "it must have at least two dimensions, and the last two must be equal",
         )),
     }
 }
@@ -89,7 +89,7 @@ pub(in crate::op) fn triangular_solve(call: &Call<'_>) -> Result<Results, OpErro
     let batch = a.rank() - 2;
     if a.rank() != b.rank() || a.dims()[..batch] != b.dims()[..batch] {
         return Err(call.shape_error(
-            format!("a has shape {}, b has shape {}", a.shape(), b.shape()),
+            format!("a has shape {}, but b has shape {}", a.shape(), b.shape()),
             "they must agree in all dimensions but the last two",
         ));
     }
@@ -97,12 +97,8 @@ pub(in crate::op) fn triangular_solve(call: &Call<'_>) -> Result<Results, OpErro
     let (along, other) = if left { (batch, batch + 1) } else { (batch + 1, batch) };
     if b.dims()[along] != size {
         let error = call.shape_error(
-            format!("a has {size} rows and columns, dimension {along} of b is {}", b.dims()[along]),
-            if left {
-                "with left_side the rows of b must be as many"
-            } else {
-                "the columns of b must be as many"
-            },
+            format!("a has {size} rows and columns, but dimension {along} of b is {}", b.dims()[along]),
+            if left { "with left_side, b must have as many rows" } else { "b must have as many columns" },
         );
         return Err(if b.dims()[other] == size {
             error.hint(format!("did you mean left_side = {}, or to transpose b?", !left))
@@ -128,7 +124,7 @@ fn features(call: &Call<'_>, whole: &[usize]) -> Result<(), OpError> {
             return Err(call.shape_error(
                 format!("{} has shape {}", call.name(index), call.operand(index).shape()),
                 format!(
-                    "it must have one element per feature, and dimension {axis} of the operand is {features}"
+                    "it must have one element per feature, but dimension {axis} of the operand is {features}"
                 ),
             ));
         }

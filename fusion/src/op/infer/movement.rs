@@ -47,8 +47,12 @@ pub(in crate::op) fn reshape(call: &Call<'_>) -> Result<Results, OpError> {
     let shape = call.attr().shape(0);
     if operand.elems() != shape.elems() {
         return Err(call.shape_error(
-            format!("{operand} has {} elements, shape {shape} has {}", operand.elems().0, shape.elems().0),
-            "a reshape keeps the number of elements",
+            format!(
+                "{operand} has {} elements, but shape {shape} has {}",
+                operand.elems().0,
+                shape.elems().0
+            ),
+            "a reshape must keep the number of elements",
         ));
     }
     Ok(one(TensorType::new(operand.dtype(), shape.clone())))
@@ -208,7 +212,7 @@ pub(in crate::op) fn dynamic_update_slice(call: &Call<'_>) -> Result<Results, Op
         && update.dims().iter().zip(operand.dims()).all(|(part, whole)| part <= whole);
     if !fits {
         return Err(call.shape_error(
-            format!("the update has shape {}, the operand {}", update.shape(), operand.shape()),
+            format!("the update has shape {}, but the operand has {}", update.shape(), operand.shape()),
             "the update must fit inside the operand",
         ));
     }

@@ -35,7 +35,7 @@ pub(in crate::op) fn combiner(
         if !promotes(operand.dtype(), dtype) {
             return Err(call.error(
                 OpErrorKind::Body,
-                format!("{} combines {dtype}, the operand is {operand}", call.body_name(index)),
+                format!("{} combines {dtype}, but the operand is {operand}", call.body_name(index)),
                 "the body's type must be the operand's, or a wider one of the same family",
             ));
         }
@@ -140,7 +140,7 @@ pub(in crate::op) fn select_and_scatter(call: &Call<'_>) -> Result<Results, OpEr
     if call.operand(1).dims() != wanted {
         return Err(call.shape_error(
             format!("the source has shape {}", call.operand(1).shape()),
-            format!("the window has {wanted:?} positions over the operand, so that must be its shape"),
+            format!("its shape must be {wanted:?}, the positions of the window over the operand"),
         ));
     }
     Ok(one(operand.with_dtype(types[0])))

@@ -19,7 +19,9 @@ pub(in crate::op) fn constant(call: &Call<'_>) -> Result<Results, OpError> {
             .error(
                 OpErrorKind::Limit,
                 format!("the constant {ty} has {}", ty.bytes()),
-                format!("a constant has at most {MAX_CONSTANT_BYTES} bytes, since it is part of the key"),
+                format!(
+                    "a constant may have at most {MAX_CONSTANT_BYTES} bytes, because it is part of the key"
+                ),
             )
             .hint("pass it as host data"));
     }

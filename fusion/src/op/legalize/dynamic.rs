@@ -29,7 +29,7 @@ pub(in crate::op) fn dynamic(call: &Call<'_>) -> Lowered {
 
 fn as_twin(call: &Call<'_>) -> Result<Lowered, OpError> {
     let (op, shared) = twin(call.def.code);
-    let attrs = twin_attrs(call, &recorded_sizes(call)?).expect("bug: a checked shape is refused");
+    let attrs = twin_attrs(call, &recorded_sizes(call)?).expect("bug: a checked shape is rejected");
     let (mut graph, params) = Builder::of(call);
     // The twin may itself need legalization.
     let operands = &call.operands[..shared];
@@ -69,7 +69,7 @@ fn bytewise(dtype: DType) -> DType {
 
 /// Type of a position or a step.
 fn index_type() -> TensorType {
-    TensorType::of(DType::I64, &[1]).expect("bug: one element is too large")
+    TensorType::of(DType::I64, &[1]).expect("bug: a shape of one element is rejected")
 }
 
 impl Builder {

@@ -446,7 +446,7 @@ impl Builder {
     }
 
     fn ty(&self, value: Ref) -> TensorType {
-        self.0.type_of(value).expect("bug: an expansion uses what it did not make").clone()
+        self.0.type_of(value).expect("bug: an expansion uses a value that it did not create").clone()
     }
 
     /// Converts a value to another element type.
@@ -543,7 +543,7 @@ impl Builder {
     }
 
     fn body(self, returns: &[Ref]) -> Body {
-        Body::new(self.0, returns).expect("bug: an expansion returns what it made")
+        Body::new(self.0, returns).expect("bug: an expansion returns a value that it did not create")
     }
 
     fn returning(self, values: &[Ref]) -> Lowered {
@@ -568,7 +568,10 @@ pub(crate) fn unsigned(bits: u32) -> DType {
 /// the op then.
 fn expanded(lowered: Result<Lowered, OpError>) -> Lowered {
     let too_large = |error: &OpError| matches!(error.fault(), OpErrorKind::Limit | OpErrorKind::Overflow);
-    debug_assert!(lowered.as_ref().err().is_none_or(too_large), "bug: an expansion was refused: {lowered:?}");
+    debug_assert!(
+        lowered.as_ref().err().is_none_or(too_large),
+        "bug: an expansion was rejected: {lowered:?}"
+    );
     lowered.unwrap_or(Lowered::Itself)
 }
 
@@ -596,7 +599,8 @@ fn scalar_from_bits(call: &Call<'_>, data: &Literal) -> Result<Lowered, OpError>
     let mut parts = Vec::new();
     for raw in data.bytes().chunks_exact(part.size()) {
         let word = TensorType::scalar(unsigned(part.bits()));
-        let bits = Literal::from_bytes(word, raw.to_vec()).expect("bug: a word is as long as what it holds");
+        let bits = Literal::from_bytes(word, raw.to_vec())
+            .expect("bug: a word must be as long as the bits that it holds");
         let bits = graph.op(OpCode::Constant, attrs::constant(Arc::new(bits)), &[])?;
         parts.push(graph.op(OpCode::BitcastConvert, attrs::convert(part), &[bits])?);
     }

@@ -110,7 +110,7 @@ fn normalized(call: &Call<'_>) -> Result<Lowered, OpError> {
         (_, &[operand, scale, mean, variance, gradient]) => {
             norm.gradients([operand, scale, mean, variance, gradient], epsilon)?
         }
-        _ => unreachable!("bug: {call:?} is no normalisation"),
+        _ => unreachable!("bug: {call:?} is not a normalisation"),
     };
     let mut graph = norm.graph;
     let mut narrow = Vec::new();

@@ -151,7 +151,8 @@ impl Builder {
 
     /// The value flattened to a row.
     fn flat(&mut self, value: Ref) -> Result<Ref, OpError> {
-        let row = Shape::new(&[self.ty(value).elems().0]).expect("bug: a row of what there is");
+        let row = Shape::new(&[self.ty(value).elems().0])
+            .expect("bug: the flattened shape of a valid value is rejected");
         self.reshaped(value, &row)
     }
 
