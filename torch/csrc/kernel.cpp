@@ -103,7 +103,7 @@ void fallback_kernel(const c10::OperatorHandle& op, Stack* stack) {
   const CallSite site;
   check_overlaps(op, *stack);
   check_fallback(op, *stack);
-  fall_back(op, stack, "it has no kernel");
+  fall_back(op, stack, "no kernel is registered for it");
 }
 
 class Kernel final : public c10::OperatorKernel {
