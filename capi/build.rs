@@ -26,6 +26,6 @@ fn main() {
         println!("cargo::rustc-cdylib-link-arg=-fuse-ld=bfd");
         println!("cargo::rustc-cdylib-link-arg=-Wl,--default-symver");
     } else {
-        println!("cargo::warning=ld.bfd is not here: the symbols of libfuseline.so have no versions");
+        println!("cargo::warning=ld.bfd was not found: the symbols of libfuseline.so have no versions");
     }
 }

@@ -66,12 +66,17 @@ fn main() -> anyhow::Result<()> {
         std::fs::remove_file(&path)?;
     }
 
-    ensure!(loaded.len() == tensors.len(), "{} tensors were saved, {} loaded", tensors.len(), loaded.len());
+    ensure!(
+        loaded.len() == tensors.len(),
+        "{} tensors were saved, but {} were loaded",
+        tensors.len(),
+        loaded.len()
+    );
     for (name, saved) in tensors {
         let loaded = loaded.get(name).with_context(|| format!("`{name}` is not in the file"))?;
         let (before, after) = (saved.to_literal()?, loaded.to_literal()?);
         ensure!(before.ty() == after.ty(), "`{name}` was {} and came back as {}", before.ty(), after.ty());
-        ensure!(before.bytes() == after.bytes(), "`{name}` came back with other bits");
+        ensure!(before.bytes() == after.bytes(), "`{name}` came back with different bits");
         println!("{name:<8} {:<10} {:>3} bytes, the same", after.ty().to_string(), after.bytes().len());
     }
     println!("{} tensors went through a file of {size} bytes and came back bit for bit.", tensors.len());
@@ -80,7 +85,7 @@ fn main() -> anyhow::Result<()> {
     let foreign = foreign_file()?;
     match checkpoint::from_bytes(&engine, &foreign) {
         Ok(_) => anyhow::bail!("a file with 8-bit floats was accepted"),
-        Err(error) => println!("A file with 8-bit floats is refused: {error:#}."),
+        Err(error) => println!("A file with 8-bit floats is rejected: {error:#}."),
     }
     Ok(())
 }

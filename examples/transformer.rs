@@ -212,7 +212,7 @@ fn main() -> anyhow::Result<()> {
     let steady: Counters = fused.engine.counters().since(&warm);
     let steps = (losses.len() - WARM_STEPS) as f64;
     println!(
-        "Fused after step {WARM_STEPS}: {:.0} ops and {:.1} executions per step, {} compiles asked for, {} misses.",
+        "Fused after step {WARM_STEPS}: {:.0} ops and {:.1} executions per step, {} compiles requested, {} misses.",
         steady.ops as f64 / steps,
         steady.executions as f64 / steps,
         steady.compiles_asked,
@@ -240,7 +240,7 @@ fn main() -> anyhow::Result<()> {
     anyhow::ensure!(last < first, "the loss did not fall: {first} at first, {last} at last");
     anyhow::ensure!(
         steady.compiles_asked == 0,
-        "{} compiles asked for after step {WARM_STEPS}",
+        "{} compiles were requested after step {WARM_STEPS}",
         steady.compiles_asked
     );
     anyhow::ensure!(difference < 1e-3, "the losses of Fused and Strict differ by {difference}");

@@ -42,7 +42,7 @@ def torch_folder():
 def torch_version(folder):
     found = re.search(r"__version__ = '(\d+)\.(\d+)", (folder / "version.py").read_text())
     if not found:
-        fail(f"the version of PyTorch in {folder} cannot be read")
+        fail(f"cannot read the version of PyTorch in {folder}")
     return f"{found[1]}.{found[2]}"
 
 
@@ -50,7 +50,7 @@ def run(*command, **kwargs):
     line = [str(word) for word in command]
     print("+", " ".join(line), flush=True)
     if subprocess.run(line, **kwargs).returncode != 0:
-        fail(f"this failed: {' '.join(line)}")
+        fail(f"command failed: {' '.join(line)}")
 
 
 def structured_header(torch):
@@ -77,14 +77,14 @@ def structured_header(torch):
             headers += [f"#include <ATen/ops/{name}_meta_dispatch.h>", f"#include <ATen/ops/{name}_ops.h>"]
             table += known
     if not table:
-        fail(f"no structured operators are found in {ops}")
+        fail(f"found no structured operators in {ops}")
     return "\n".join([*headers, "#define FUSELINE_STRUCTURED(X) \\", " \\\n".join(table), ""])
 
 
 def cargo():
     """Builds the engine's library and returns its path."""
     if shutil.which("cargo") is None:
-        fail("the engine is built with cargo, which is not on PATH; install Rust")
+        fail("cargo is needed to build the engine, and is not on PATH: install Rust")
     environment = {**os.environ, "CARGO_INCREMENTAL": "0"}
     run("cargo", "xtask", "setup", cwd=ROOT, env=environment)
     # Tests reuse what `cargo test` of the whole workspace has built. For one package, or without

@@ -121,7 +121,7 @@ impl Case {
     /// Those of the calls that make its data.
     pub(crate) fn make(&self, engine: &Engine) -> Result<Box<dyn Program>> {
         let found = PROGRAMS.iter().find(|(name, _)| *name == self.program);
-        found.expect("bug: cases.json names a program that is none").1(engine, &self.params)
+        found.expect("bug: cases.json names an unknown program").1(engine, &self.params)
     }
 }
 

@@ -282,7 +282,7 @@ class Value {
   template <typename T>
   std::vector<T> read() const {
     const fuseline_type type = this->type();
-    if (type.dtype != dtype_of<T>()) throw std::invalid_argument(std::string("the value is ") + fuseline_dtype_name(type.dtype));
+    if (type.dtype != dtype_of<T>()) throw std::invalid_argument(std::string("the value has elements of type ") + fuseline_dtype_name(type.dtype));
     static_assert(!std::is_same_v<T, bool>, "read bool as std::uint8_t by fuseline_read");
     std::vector<T> elements(fuseline_type_size(&type) / sizeof(T));
     check(fuseline_read(session_.get(), id_, reinterpret_cast<std::uint8_t *>(elements.data()), elements.size() * sizeof(T)));
@@ -357,7 +357,7 @@ class Session {
     std::vector<fuseline_value> results(16 + ids.size());
     std::size_t count = 0;
     check(fuseline_record(get(), stream_, &call, results.data(), nullptr, results.size(), &count));
-    if (count > results.size()) throw std::length_error("an op with more results than this function has room for");
+    if (count > results.size()) throw std::length_error("the op has more results than this function has room for");
     std::vector<Value> values;
     for (std::size_t i = 0; i < count; i++) values.emplace_back(session_, results[i]);
     return values;

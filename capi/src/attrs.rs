@@ -183,7 +183,7 @@ impl Looking {
     ) -> Result<Vec<(&'a str, Given<'a>)>> {
         if self.depth == MAX_DEPTH {
             let message =
-                format!("{name} is a group in {MAX_DEPTH} others, the most there may be; is it in itself?");
+                format!("{name} is nested in {MAX_DEPTH} groups, which is too deep; does it contain itself?");
             return Err(Fault::invalid(message));
         }
         self.take(count, name)?;
@@ -197,7 +197,7 @@ impl Looking {
             self.depth -= 1;
             let (name, value) = looked?;
             if !names.insert(name) {
-                return Err(Fault::invalid(format!("{name} is there twice")));
+                return Err(Fault::invalid(format!("{name} is given twice")));
             }
             out.push((name, value));
         }
@@ -251,7 +251,7 @@ impl Looking {
             }
             // SAFETY: the caller guarantees that the member that `kind` selects is set.
             FUSELINE_ATTR_ATTRS => Given::Attrs(unsafe { self.named(value.attrs, count, &what) }?),
-            kind => return Err(Fault::invalid(format!("{name} has kind {kind}, which there is not"))),
+            kind => return Err(Fault::invalid(format!("{name} has the unknown kind {kind}"))),
         };
         Ok((name, given))
     }
@@ -265,7 +265,9 @@ pub(crate) unsafe fn literal(tensor: &fuseline_tensor, what: &str) -> Result<Lit
     let ty = tensor.r#type.read()?;
     if ty.bytes().0 != tensor.size as u64 {
         let (wanted, given) = (ty.bytes().0, tensor.size);
-        return Err(Fault::invalid(format!("{what}: {ty} takes {wanted} bytes of data, {given} were given")));
+        return Err(Fault::invalid(format!(
+            "{what}: {ty} takes {wanted} bytes of data, but {given} were given"
+        )));
     }
     // SAFETY: the caller guarantees that `data` is null or `size` readable bytes.
     let bytes = unsafe { list(tensor.data, tensor.size, what) }?;
@@ -276,7 +278,7 @@ fn flag(number: i64, what: &str) -> Result<bool> {
     match number {
         0 => Ok(false),
         1 => Ok(true),
-        other => Err(Fault::invalid(format!("{what} is {other}, and a flag is 0 or 1"))),
+        other => Err(Fault::invalid(format!("{what} is {other}, but a flag must be 0 or 1"))),
     }
 }
 
@@ -298,13 +300,13 @@ fn in_order(schema: &[AttrDef], given: &[(&str, Given<'_>)], of: &str) -> Result
 fn of_kind(def: &AttrDef, given: &Given<'_>, of: &str) -> Result<AttrValue> {
     let wrong = || {
         let (name, kind) = (def.name, given.words());
-        Fault::bad_op(format!("the attribute {name} of {of} is {}; {kind} is none", def.kind))
+        Fault::bad_op(format!("the attribute {name} of {of} must be {}, not {kind}", def.kind))
     };
     let member = |members: &EnumDef, text: &str| {
         let place = members.members.iter().position(|member| *member == text);
         place.and_then(|place| u8::try_from(place).ok()).ok_or_else(|| {
             let (name, members) = (def.name, members.members.join(", "));
-            Fault::bad_op(format!("the attribute {name} of {of} is one of {members}; {text:?} is none"))
+            Fault::bad_op(format!("the attribute {name} of {of} must be one of {members}, not {text:?}"))
         })
     };
     Ok(match (def.kind, given) {
@@ -317,7 +319,7 @@ fn of_kind(def: &AttrDef, given: &Given<'_>, of: &str) -> Result<AttrValue> {
             let (pairs, rest) = numbers.as_chunks::<2>();
             if !rest.is_empty() {
                 let message = format!(
-                    "the attribute {} of {of} is a list of pairs, and {} numbers are none",
+                    "the attribute {} of {of} must be a list of pairs, but it has {} numbers",
                     def.name,
                     numbers.len()
                 );
@@ -341,7 +343,8 @@ fn of_kind(def: &AttrDef, given: &Given<'_>, of: &str) -> Result<AttrValue> {
             let sizes: Option<Vec<u64>> = sizes.iter().map(|&size| u64::try_from(size).ok()).collect();
             let shape = sizes.ok_or_else(|| format!("{given:?} has a negative size"));
             let shape = shape.and_then(|sizes| Shape::new(&sizes).map_err(|error| error.to_string()));
-            let wrong = |why| Fault::bad_op(format!("the attribute {} of {of} is a shape: {why}", def.name));
+            let wrong =
+                |why| Fault::bad_op(format!("the attribute {} of {of} must be a shape: {why}", def.name));
             AttrValue::Shape(shape.map_err(wrong)?)
         }
         (AttrKind::Dense, Given::Tensor(data)) => AttrValue::Dense(Arc::new(data.clone())),
@@ -367,7 +370,7 @@ fn config(entries: &[(&str, Given<'_>)]) -> Result<Config> {
             other => {
                 let kind = other.words();
                 return Err(Fault::bad_op(format!(
-                    "what a call says to its handler as {name} cannot be {kind}"
+                    "the configuration entry {name} of a handler call cannot be {kind}"
                 )));
             }
         };

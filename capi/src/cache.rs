@@ -58,7 +58,7 @@ pub unsafe extern "C" fn fuseline_cache_warm(
                     }
                     other => {
                         out.failed += 1;
-                        debug_assert!(false, "bug: {other:?} has no place here");
+                        debug_assert!(false, "bug: unexpected {other:?}");
                     }
                 }
             }

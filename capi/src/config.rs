@@ -92,7 +92,7 @@ macro_rules! settings {
 }
 
 settings! {
-    "device", "reference, or the path of a PJRT plugin", "where ops run; without it the first plugin that is found",
+    "device", "reference, or the path of a PJRT plugin", "device that runs the ops; the default is the first plugin found",
     |config, text| match text {
         "reference" => config.is_reference = true,
         path => {
@@ -100,22 +100,22 @@ settings! {
             config.change(|engine| engine.plugin(path));
         }
     };
-    "device_index", "a number from 0", "which of the plugin's devices",
+    "device_index", "a number from 0", "index of the device among the plugin's devices",
     |config, text| {
         let index = number(text)?;
         config.change(|engine| engine.device(index));
     };
-    "replicas", "a number from 1", "how many devices run each op, with other data each",
+    "replicas", "a number from 1", "number of devices that run each op, each on its own data",
     |config, text| {
         let count = number(text)?;
         config.change(|engine| engine.replicas(count));
     };
-    "mode", "fused, strict, debug", "the mode of ops where neither stream nor thread says otherwise",
+    "mode", "fused, strict, debug", "mode of ops, unless their stream or thread has its own",
     |config, text| {
-        let mode = Mode::from_name(text).ok_or("it is fused, strict or debug")?;
+        let mode = Mode::from_name(text).ok_or("it must be fused, strict or debug")?;
         config.change(|engine| engine.mode(mode));
     };
-    "numerics", "fast, exact", "what regions keep of the numbers that their ops give one by one",
+    "numerics", "fast, exact", "whether a region must return the same bits as its ops one by one",
     |config, text| {
         let numerics = one_of(text, &[("fast", Numerics::Fast), ("exact", Numerics::Exact)])?;
         config.change(|engine| engine.numerics(numerics));
@@ -130,28 +130,28 @@ settings! {
         let interpret = flag(text)?;
         config.change(|engine| engine.interpret_cold_regions(interpret));
     };
-    "reproducible", "true, false", "whether a program gives the same bits in each run",
+    "reproducible", "true, false", "whether a program returns the same bits in each run",
     |config, text| {
         let reproducible = flag(text)?;
         config.change(|engine| engine.reproducible(reproducible));
     };
-    "specialise_scalars", "true, false", "whether scalars that stay the same are compiled in",
+    "specialise_scalars", "true, false", "whether scalars that stay the same are compiled in as constants",
     |config, text| {
         let specialise = flag(text)?;
         config.change(|engine| engine.specialise_scalars(specialise));
     };
-    "quick_compiles", "true, false", "whether what is waited for is compiled quickly first, and well later",
+    "quick_compiles", "true, false", "whether a region that is waited for is compiled without optimizations first",
     |config, text| {
         let quick = flag(text)?;
         config.change(|engine| engine.quick_compiles(quick));
     };
-    "shape_classes", "off, unmasked, masked", "which regions run padded where their sizes vary",
+    "shape_classes", "off, unmasked, masked", "which regions of varying sizes run padded",
     |config, text| {
         let all = [("off", ShapeClasses::Off), ("unmasked", ShapeClasses::Unmasked), ("masked", ShapeClasses::Masked)];
         let classes = one_of(text, &all)?;
         config.change(|engine| engine.shape_classes(classes));
     };
-    "size_buckets", "halves, powers, or a number", "what sizes that vary are padded to; of a number, its multiples",
+    "size_buckets", "halves, powers, or a number", "sizes that varying sizes are padded to; a number means its multiples",
     |config, text| {
         let buckets = match text {
             "halves" => Buckets::Halves,
@@ -160,30 +160,30 @@ settings! {
         };
         config.change(|engine| engine.size_buckets(buckets));
     };
-    "check_finite", "true, false", "whether Debug mode refuses NaN and infinities",
+    "check_finite", "true, false", "whether NaN and infinities are errors in Debug mode",
     |config, text| {
         let check = flag(text)?;
         config.change(|engine| engine.check_finite(check));
     };
     "check_indices", "true, false",
-    "whether an index out of range is an error at the next read (default); in Debug mode always",
+    "whether an index out of range is an error at the next read (default: true); in Debug mode it always is",
     |config, text| {
         let check = flag(text)?;
         config.change(|engine| engine.check_indices(check));
     };
-    "replay", "true, false", "whether what a loop records again is not recorded again",
+    "replay", "true, false", "whether the trace cache recognizes ops that were recorded before",
     |config, text| {
         let replay = flag(text)?;
         config.change(|engine| engine.replay(replay));
     };
-    "region_ops", "a number", "most ops of a region", |config, text| config.budgets.ops = number(text)?;
-    "region_inputs", "a number", "most inputs of a region", |config, text| config.budgets.inputs = number(text)?;
-    "region_bytes", "bytes", "most bytes of results of a region", |config, text| config.budgets.bytes = Bytes(number(text)?);
-    "joined_ops", "a number", "most ops of a region that is joined from several", |config, text| config.budgets.joined_ops = number(text)?;
-    "joined_inputs", "a number", "most inputs of such a region", |config, text| config.budgets.joined_inputs = number(text)?;
-    "cache_entries", "a number", "most regions in the memory cache", |config, text| config.cache.entries = number(text)?;
-    "cache_bytes", "bytes", "most bytes of the memory cache", |config, text| config.cache.bytes = number(text)?;
-    "disk_cache", "off, or a folder", "where executables are kept between processes; without it as the environment says",
+    "region_ops", "a number", "maximum number of ops in a region", |config, text| config.budgets.ops = number(text)?;
+    "region_inputs", "a number", "maximum number of inputs of a region", |config, text| config.budgets.inputs = number(text)?;
+    "region_bytes", "bytes", "maximum size of the results of a region", |config, text| config.budgets.bytes = Bytes(number(text)?);
+    "joined_ops", "a number", "maximum number of ops in a merged region", |config, text| config.budgets.joined_ops = number(text)?;
+    "joined_inputs", "a number", "maximum number of inputs of a merged region", |config, text| config.budgets.joined_inputs = number(text)?;
+    "cache_entries", "a number", "maximum number of regions in the memory cache", |config, text| config.cache.entries = number(text)?;
+    "cache_bytes", "bytes", "maximum size of the memory cache", |config, text| config.cache.bytes = number(text)?;
+    "disk_cache", "off, or a folder", "folder of the disk cache; the default comes from the environment",
     |config, text| match text {
         "off" => {
             config.disk = None;
@@ -191,65 +191,65 @@ settings! {
         }
         folder => config.change_disk(|disk| disk.folder(folder)),
     };
-    "disk_cache_key_file", "a path", "where the key of the disk cache is", |config, text| config.change_disk(|disk| disk.key_file(text));
-    "disk_cache_bytes", "bytes", "most bytes of the disk cache",
+    "disk_cache_key_file", "a path", "key file of the disk cache", |config, text| config.change_disk(|disk| disk.key_file(text));
+    "disk_cache_bytes", "bytes", "maximum size of the disk cache",
     |config, text| {
         let size = Bytes(number(text)?);
         config.change_disk(|disk| disk.max_size(size));
     };
-    "disk_cache_read_only", "true, false", "whether the disk cache is used and not written to",
+    "disk_cache_read_only", "true, false", "whether the disk cache is only read, never written",
     |config, text| {
         let only = flag(text)?;
         config.change_disk(|disk| disk.read_only(only));
     };
-    "cache_only", "true, false", "whether nothing is compiled, and a miss of the disk cache is an error that says what differs",
+    "cache_only", "true, false", "whether compiles are forbidden; a miss of the disk cache is then an error that says what differs",
     |config, text| {
         let only = flag(text)?;
         config.change(|engine| engine.cache_only(only));
     };
-    "manifest", "a path", "where the run's regions are written to, to be compiled ahead of another run",
+    "manifest", "a path", "file to which the run writes its regions, to compile them before another run",
     |config, text| config.change(|engine| engine.manifest(text));
-    "regions_in_flight", "a number", "most regions that are ahead of the device", |config, text| config.regions = number(text)?;
-    "bytes_in_flight", "bytes", "most bytes of their results", |config, text| config.bytes = Bytes(number(text)?);
-    "memory_slack", "bytes", "device memory that is left to others",
+    "regions_in_flight", "a number", "maximum number of regions in flight", |config, text| config.regions = number(text)?;
+    "bytes_in_flight", "bytes", "maximum size of the results of regions in flight", |config, text| config.bytes = Bytes(number(text)?);
+    "memory_slack", "bytes", "device memory that is left for other users",
     |config, text| {
         let slack = Bytes(number(text)?);
         config.change(|engine| engine.memory_slack(slack));
     };
-    "compile_threads", "a number", "threads that compile",
+    "compile_threads", "a number", "number of threads that compile",
     |config, text| {
         let threads = number(text)?;
         config.change(|engine| engine.compile_threads(threads));
     };
-    "drive_threads", "a number", "threads that run streams",
+    "drive_threads", "a number", "number of threads that run streams",
     |config, text| {
         let threads = number(text)?;
         config.change(|engine| engine.drive_threads(threads));
     };
-    "wait_deadline", "seconds", "most that a call waits for the device", |config, text| config.deadlines = config.deadlines.wait(seconds(text)?);
-    "compile_deadline", "seconds", "most that a compile takes", |config, text| config.deadlines = config.deadlines.compile(seconds(text)?);
-    "promise_deadline", "seconds", "most that recording waits behind a placeholder that is not filled", |config, text| config.deadlines = config.deadlines.promise(seconds(text)?);
-    "call_deadline", "seconds", "most that a call of the plugin takes", |config, text| config.deadlines = config.deadlines.call(seconds(text)?);
+    "wait_deadline", "seconds", "maximum time that a call waits for the device", |config, text| config.deadlines = config.deadlines.wait(seconds(text)?);
+    "compile_deadline", "seconds", "maximum time of a compile", |config, text| config.deadlines = config.deadlines.compile(seconds(text)?);
+    "promise_deadline", "seconds", "maximum time that recording waits for a placeholder to be filled", |config, text| config.deadlines = config.deadlines.promise(seconds(text)?);
+    "call_deadline", "seconds", "maximum time of a call into the plugin", |config, text| config.deadlines = config.deadlines.call(seconds(text)?);
 }
 
 fn number<T: std::str::FromStr>(text: &str) -> Result<T, String> {
-    text.parse().map_err(|_| "it is a number from 0".to_owned())
+    text.parse().map_err(|_| "it must be an integer from 0".to_owned())
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
     let seconds = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-    seconds.ok_or_else(|| "it is a number of seconds".to_owned())
+    seconds.ok_or_else(|| "it must be a number of seconds".to_owned())
 }
 
 fn flag(text: &str) -> Result<bool, String> {
-    text.parse().map_err(|_| "it is true or false".to_owned())
+    text.parse().map_err(|_| "it must be true or false".to_owned())
 }
 
 fn one_of<T: Copy>(text: &str, all: &[(&str, T)]) -> Result<T, String> {
     let found = all.iter().find(|(name, _)| *name == text).map(|(_, value)| *value);
     found.ok_or_else(|| {
         let names: Vec<&str> = all.iter().map(|(name, _)| *name).collect();
-        format!("it is one of {}", names.join(", "))
+        format!("it must be one of {}", names.join(", "))
     })
 }
 
@@ -283,7 +283,7 @@ pub unsafe extern "C" fn fuseline_config_set(
         let Some(setting) = SETTINGS.iter().find(|setting| setting.name == name) else {
             let names: Vec<&str> = SETTINGS.iter().map(|setting| setting.name).collect();
             return Err(Fault::invalid(format!(
-                "there is no setting {name:?}; there are {}",
+                "there is no setting {name:?}; the settings are {}",
                 names.join(", ")
             )));
         };
@@ -328,7 +328,7 @@ pub unsafe extern "C" fn fuseline_config_client_option(
             Given::Integers(numbers) => Value::IntList(numbers.to_vec()),
             _ => {
                 return Err(Fault::invalid(format!(
-                    "the option {name} is INTEGER, REAL, FLAG, TEXT or INTEGERS"
+                    "the option {name} must be INTEGER, REAL, FLAG, TEXT or INTEGERS"
                 )));
             }
         };
@@ -352,7 +352,7 @@ pub unsafe extern "C" fn fuseline_config_compiler_flag(
             Given::Real(number) => Flag::Float(number),
             Given::Flag(flag) => Flag::Bool(flag),
             Given::Text(text) => Flag::String(text.to_owned()),
-            _ => return Err(Fault::invalid(format!("the flag {name} is INTEGER, REAL, FLAG or TEXT"))),
+            _ => return Err(Fault::invalid(format!("the flag {name} must be INTEGER, REAL, FLAG or TEXT"))),
         };
         config.change(|engine| engine.compiler_flag(name, value));
         Ok(())

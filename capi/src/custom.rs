@@ -85,7 +85,7 @@ pub struct fuseline_reason(Option<String>);
 pub unsafe extern "C" fn fuseline_reason_set(reason: Option<&mut fuseline_reason>, why: *const c_char) {
     crate::error::guarded((), || {
         // SAFETY: the caller passes null or a zero-terminated text (see the header).
-        let why = unsafe { text(why, "why") }.unwrap_or("it gave a reason that is not UTF-8");
+        let why = unsafe { text(why, "why") }.unwrap_or("the reason is not UTF-8");
         if let Some(reason) = reason {
             reason.0 = Some(why.to_owned());
         }
@@ -184,7 +184,7 @@ impl Handler for Foreign {
             return Err(why);
         }
         let results = results.get(..count).ok_or_else(|| {
-            format!("it has {count} results, and {FUSELINE_MAX_HANDLER_RESULTS} are the most")
+            format!("it has {count} results, but at most {FUSELINE_MAX_HANDLER_RESULTS} are allowed")
         })?;
         let read = |ty: &fuseline_type| ty.read().map_err(|fault| fuseline_error::from(fault).text());
         results.iter().map(read).collect()
@@ -238,7 +238,9 @@ pub unsafe extern "C" fn fuseline_handler_register(
         let handler = given(handler, "handler")?;
         if handler.struct_size < size_of::<fuseline_handler>() {
             let (given, wanted) = (handler.struct_size, size_of::<fuseline_handler>());
-            return Err(Fault::invalid(format!("handler.struct_size is {given}, and {wanted} is the least")));
+            return Err(Fault::invalid(format!(
+                "handler.struct_size is {given}, but must be at least {wanted}"
+            )));
         }
         let no_free: fuseline_free_fn = None;
         let foreign = Foreign {

@@ -235,7 +235,7 @@ pub(crate) fn guarded<R>(otherwise: R, call: impl FnOnce() -> R) -> R {
 
 fn words(panic: &(dyn std::any::Any + Send)) -> &str {
     let owned = || panic.downcast_ref::<String>().map(String::as_str);
-    panic.downcast_ref::<&str>().copied().or_else(owned).unwrap_or("without words")
+    panic.downcast_ref::<&str>().copied().or_else(owned).unwrap_or("no message")
 }
 
 /// The kind of an error; FUSELINE_OK for null.

@@ -111,17 +111,13 @@ pub unsafe extern "C" fn fuseline_read(
 /// Each room is null or as many bytes as it says, which nobody else uses.
 unsafe fn hand_out(data: &[Literal], rooms: &[fuseline_room]) -> Result<()> {
     if data.len() != rooms.len() {
-        return Err(Fault::invalid(format!(
-            "there is room for {}, and there are {}",
-            rooms.len(),
-            data.len()
-        )));
+        return Err(Fault::invalid(format!("{} rooms were given for {} values", rooms.len(), data.len())));
     }
     let mut places = Vec::with_capacity(rooms.len());
     for (data, room) in data.iter().zip(rooms) {
         if data.bytes().len() != room.size {
             let (ty, size, given) = (data.ty(), data.bytes().len(), room.size);
-            return Err(Fault::invalid(format!("{ty} takes {size} bytes, room for {given} was given")));
+            return Err(Fault::invalid(format!("{ty} takes {size} bytes, but the room has {given}")));
         }
         // SAFETY: the caller passes null or memory of that size that nothing else uses.
         places.push(unsafe { self::room(room.data, room.size, "room") }?);

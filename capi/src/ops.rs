@@ -40,7 +40,7 @@ pub unsafe extern "C" fn fuseline_op_find(
         put(op, "op", || {
             OpCode::from_name(name).map(number).ok_or_else(|| {
                 Fault::bad_op(format!(
-                    "there is no op {name:?}; `fuseline ops` lists all, and fuseline_op_at does"
+                    "there is no op {name:?}; `fuseline ops` and fuseline_op_at list all ops"
                 ))
             })
         })
@@ -72,7 +72,7 @@ pub(crate) fn op(number: fuseline_op) -> Result<OpCode> {
         (0..=last).map(|number| OpCode::ALL.iter().copied().find(|&op| self::number(op) == number)).collect()
     });
     ops.get(number as usize).copied().flatten().ok_or_else(|| {
-        Fault::bad_op(format!("{number} is the number of no op; fuseline_op_find gives those that there are"))
+        Fault::bad_op(format!("no op has the number {number}; fuseline_op_find returns the number of an op"))
     })
 }
 

@@ -83,13 +83,13 @@ pub(crate) unsafe fn room<'a, T>(data: *mut T, len: usize, name: &str) -> Result
 #[inline]
 fn check<T>(data: *const T, len: usize, name: &str) -> Result<()> {
     if data.is_null() {
-        return Err(Fault::invalid(format!("{name} is null, and {len} elements are said to be there")));
+        return Err(Fault::invalid(format!("{name} is null, but should have {len} elements")));
     }
     if !data.is_aligned() {
         return Err(Fault::invalid(format!("{name} is not aligned to {} bytes", align_of::<T>())));
     }
     if len.checked_mul(size_of::<T>().max(1)).is_none_or(|bytes| bytes > isize::MAX as usize) {
-        return Err(Fault::invalid(format!("{name} has {len} elements, more than there is memory")));
+        return Err(Fault::invalid(format!("{name} has {len} elements, more than fit into memory")));
     }
     Ok(())
 }

@@ -126,7 +126,7 @@ unsafe fn read<'a>(call: &fuseline_call) -> Result<Read<'a>> {
     static NONE: Attrs = Attrs::NONE;
     if call.struct_size < size_of::<fuseline_call>() {
         let (given, wanted) = (call.struct_size, size_of::<fuseline_call>());
-        return Err(Fault::invalid(format!("call.struct_size is {given}, and {wanted} is the least")));
+        return Err(Fault::invalid(format!("call.struct_size is {given}, but must be at least {wanted}")));
     }
     let op = op(call.op)?;
     // SAFETY: the caller guarantees that it is null or points to live attributes.
@@ -134,7 +134,7 @@ unsafe fn read<'a>(call: &fuseline_call) -> Result<Read<'a>> {
     if let Some(attrs) = attrs
         && attrs.op != op
     {
-        return Err(Fault::bad_op(format!("{op} was given attributes that were made for {}", attrs.op)));
+        return Err(Fault::bad_op(format!("{op} got attributes that were made for {}", attrs.op)));
     }
     // SAFETY: the caller passes null or that many elements (see the header).
     let operands = handles(unsafe { list(call.operands, call.num_operands, "call.operands") }?);
@@ -142,7 +142,9 @@ unsafe fn read<'a>(call: &fuseline_call) -> Result<Read<'a>> {
         FUSELINE_PURE => Effect::Pure,
         FUSELINE_ORDERED => Effect::Ordered,
         effect => {
-            return Err(Fault::invalid(format!("{effect} is no effect (FUSELINE_PURE, FUSELINE_ORDERED)")));
+            return Err(Fault::invalid(format!(
+                "{effect} is not an effect (FUSELINE_PURE, FUSELINE_ORDERED)"
+            )));
         }
     };
     // SAFETY: null or a site, and sites are never freed.
@@ -239,7 +241,7 @@ pub unsafe extern "C" fn fuseline_record_with(
         let open = unsafe { list(bodies, num_bodies, "bodies") }?;
         let returns = |open: &fuseline_open_body| {
             // SAFETY: the caller passes null or that many elements (see the header).
-            let returns = unsafe { list(open.returns, open.num_returns, "what a body returns") }?;
+            let returns = unsafe { list(open.returns, open.num_returns, "the list of returns of a body") }?;
             Ok((StreamHandle::from_raw(open.body), handles(returns)))
         };
         let open: Vec<(StreamHandle, &[ValueHandle])> = open.iter().map(returns).collect::<Result<_>>()?;

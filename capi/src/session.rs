@@ -46,7 +46,7 @@ fn mode_or_none(mode: fuseline_mode) -> Result<Option<Mode>> {
         FUSELINE_STRICT => Mode::Strict,
         FUSELINE_DEBUG => Mode::Debug,
         FUSELINE_INHERIT => return Ok(None),
-        mode => return Err(Fault::invalid(format!("{mode} is no mode (FUSELINE_FUSED and so on)"))),
+        mode => return Err(Fault::invalid(format!("{mode} is not a mode (FUSELINE_FUSED and so on)"))),
     }))
 }
 
@@ -145,7 +145,9 @@ pub extern "C" fn fuseline_device_at(
         };
         let Some(kind) = session.kinds.get(place) else {
             let count = session.kinds.len();
-            return Err(Fault::invalid(format!("there is no device {place}; there are {count}, from 0")));
+            return Err(Fault::invalid(format!(
+                "there is no device {place}; there are {count} devices, numbered from 0"
+            )));
         };
         put(info, "info", || {
             let device = devices.as_ref().and_then(|(_, all)| all.get(place));
@@ -312,8 +314,7 @@ pub extern "C" fn fuseline_set_mode(
     mode: fuseline_mode,
 ) -> *mut fuseline_error {
     guard("fuseline_set_mode", || {
-        let mode = mode_or_none(mode)?
-            .ok_or_else(|| Fault::invalid("an engine has nobody to inherit a mode from"))?;
+        let mode = mode_or_none(mode)?.ok_or_else(|| Fault::invalid("an engine cannot inherit a mode"))?;
         self::session(session)?.set_mode(mode);
         Ok(())
     })

@@ -75,7 +75,7 @@ pub struct fuseline_tensor {
 pub(crate) fn dtype(code: fuseline_dtype) -> Result<DType> {
     u8::try_from(code).ok().and_then(DType::from_code).ok_or_else(|| {
         Fault::invalid(format!(
-            "{code} is no element type; there are 1 to {FUSELINE_DTYPE_LAST} (FUSELINE_F32 and so on)"
+            "{code} is not an element type; the types are 1 to {FUSELINE_DTYPE_LAST} (FUSELINE_F32 and so on)"
         ))
     })
 }
@@ -84,7 +84,9 @@ impl fuseline_type {
     pub(crate) fn read(&self) -> Result<TensorType> {
         let rank = self.rank as usize;
         let dims = self.dims.get(..rank).ok_or_else(|| {
-            Fault::invalid(format!("a type has {rank} dimensions, and {FUSELINE_MAX_RANK} are the most"))
+            Fault::invalid(format!(
+                "a type has {rank} dimensions, but at most {FUSELINE_MAX_RANK} are allowed"
+            ))
         })?;
         TensorType::of(dtype(self.dtype)?, dims).map_err(|error| Fault::invalid(error.to_string()))
     }

@@ -57,7 +57,7 @@ pub unsafe extern "C" fn fuseline_upload_per_replica(
             let ty = tensor.r#type.read()?;
             if ty != first {
                 return Err(Fault::invalid(format!(
-                    "the tensors of all replicas have one type; there are {first} and {ty}"
+                    "the tensors of all replicas must have the same type, not {first} and {ty}"
                 )));
             }
         }
@@ -132,7 +132,7 @@ pub extern "C" fn fuseline_scalar(
         let session = self::session(session)?;
         let dtype = self::dtype(dtype)?;
         let scalar = Scalar::from_f64(dtype, number).ok_or_else(|| {
-            Fault::invalid(format!("a scalar of {dtype} cannot be lifted; make a constant of it"))
+            Fault::invalid(format!("a scalar of {dtype} cannot be lifted; make it a constant instead"))
         })?;
         put(value, "value", || Ok(session.scalar(StreamHandle::from_raw(stream), scalar)?.to_raw()))
     })
@@ -158,7 +158,7 @@ pub extern "C" fn fuseline_scalar_integer(
             _ => Scalar::from_f64(dtype, number as f64),
         };
         let scalar = scalar.ok_or_else(|| {
-            Fault::invalid(format!("a scalar of {dtype} cannot be lifted; make a constant of it"))
+            Fault::invalid(format!("a scalar of {dtype} cannot be lifted; make it a constant instead"))
         })?;
         put(value, "value", || Ok(session.scalar(StreamHandle::from_raw(stream), scalar)?.to_raw()))
     })

@@ -9,8 +9,8 @@ use crate::options::{Contract, DeviceChoice, DeviceOptions, ModeChoice};
 
 const EXIT_STATUS: &str = "\
 Exit status:
-  0  everything is as it should be
-  1  a result is not as expected, a run failed, or no plugin can be used
+  0  success
+  1  a result differs from the expected one, a run failed, or no plugin can be used
   2  the command line or the program file is wrong";
 
 /// Records eager tensor ops, fuses them, compiles them with XLA and runs them on any PJRT device.
@@ -23,13 +23,13 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Run a program file op by op, and compare its outputs with what it expects
+    /// Run a program file, and compare its outputs with the expected ones
     #[command(after_help = RUN_HELP)]
     Run(RunArgs),
-    /// Show which regions and kernels became of a program, and why
+    /// Show the regions and kernels of a program, and the reasons for them
     #[command(after_help = EXPLAIN_HELP)]
     Explain(ExplainArgs),
-    /// List the PJRT plugins and their problems, and check that the chosen one computes
+    /// List the PJRT plugins and their problems, and run a test computation on the chosen one
     #[command(after_help = DOCTOR_HELP)]
     Doctor(DoctorArgs),
     /// List the devices of the plugin that would be used
@@ -44,7 +44,7 @@ pub(crate) enum Command {
     /// Measure programs step by step: a transformer, a ResNet block, optimisers, simulations
     #[command(after_help = BENCH_HELP)]
     Bench(BenchArgs),
-    /// Manage the disk cache: compile ahead of time, list, verify, remove, ship
+    /// Manage the disk cache: compile ahead of time, list, verify, remove, export, import
     #[command(after_help = CACHE_HELP)]
     Cache(CacheArgs),
     /// Load one plugin and report on it; `doctor` probes each candidate in a process of its own
@@ -89,15 +89,15 @@ Examples:
   fuseline run step.json                          on the first usable plugin
   fuseline run step.json --device reference       on the reference interpreter, which needs no plugin
   fuseline run step.json --repeat 100             the first run compiles, the others hit the cache
-  fuseline run step.json --mode debug             each op by itself, waited for and checked
-  fuseline run step.json --dump stablehlo         what the compiler gets
-  fuseline run step.json --repeat 20 --timeline step.html    where the time goes, in words and as a page
-  fuseline run step.json --json | jq .time        for programs
+  fuseline run step.json --mode debug             one op per region, synchronous and checked
+  fuseline run step.json --dump stablehlo         the modules that the compiler gets
+  fuseline run step.json --repeat 20 --timeline step.html    where the time goes, as text and as a page
+  fuseline run step.json --json | jq .time        for scripts
 
 Exit status:
-  0  the program ran, and its outputs are as expected or nothing is expected
-  1  an output is not as expected, or the program could not be run
-  2  the command line or the program file is wrong; a wrong file is told as FILE:LINE:COLUMN: PLACE: PROBLEM";
+  0  the program ran, and its outputs match the expected ones, if the file has any
+  1  an output does not match, or the program could not be run
+  2  the command line or the program file is wrong; errors in a file are printed as FILE:LINE:COLUMN: PLACE: PROBLEM";
 
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
@@ -127,18 +127,18 @@ pub(crate) struct RunArgs {
 }
 
 const BENCH_HELP: &str = "\
-A step ends when its result is there, so its time is what a user waits. The first steps compile; a program is steady once
-its steps compile nothing and take no longer than those after them. `cargo xtask bench` compares with JAX, PyTorch and
-NumPy.
+A step ends when its result has arrived on the host, so its time is what a user waits for. The first steps compile. A
+program is steady as soon as its steps compile nothing and take no longer than later ones. `cargo xtask bench` compares with
+JAX, PyTorch and NumPy.
 
 Examples:
   fuseline bench                                  every program, in Fused and Strict
-  fuseline bench --list                           what there is
+  fuseline bench --list                           list the programs
   fuseline bench --only mlp --mode fused          one of them
   fuseline bench --device /path/to/plugin.so      on another device
 
 Exit status:
-  0  everything was measured
+  0  every program was measured
   1  a program could not be run
   2  the command line is wrong";
 
@@ -153,12 +153,12 @@ pub(crate) struct BenchArgs {
     /// How long each program is measured, in seconds, after it has become steady
     #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = seconds)]
     pub(crate) time: f64,
-    /// Run each program twice, in processes of their own, the second of which finds what the first
-    /// has compiled, and compare their first steps
+    /// Run each program in two processes that share a disk cache, one after the other, and compare
+    /// their first steps
     #[arg(long)]
     pub(crate) restart: bool,
-    /// Compile each region when it first comes, instead of running it op by op until its executable
-    /// is there
+    /// Compile each region before it first runs, instead of interpreting it until its executable is
+    /// ready
     #[arg(long)]
     pub(crate) compile_first: bool,
     /// List the programs instead
@@ -171,7 +171,7 @@ pub(crate) struct BenchArgs {
     pub(crate) contract: Contract,
     #[command(flatten)]
     pub(crate) place: DeviceOptions,
-    /// Only the program with this name, whatever other options say
+    /// Only the program with this name, regardless of other options
     #[arg(long, value_name = "CASE", hide = true)]
     pub(crate) case: Option<String>,
     /// Serve requests of the harness on standard input with the program of this name
@@ -185,14 +185,14 @@ pub(crate) struct BenchArgs {
 fn seconds(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(seconds) if (0.001..=3_600.0).contains(&seconds) => Ok(seconds),
-        _ => Err("it is a number from 0.001 to 3600".to_owned()),
+        _ => Err("expected a number from 0.001 to 3600".to_owned()),
     }
 }
 
 const EXPLAIN_HELP: &str = "\
-The program is run twice: the first run compiles, the second shows what the cache makes of it. Which ops became one
-kernel is read from the program that XLA returns; where a plugin does not return it, or on the reference interpreter,
-it is estimated from the op table, and the output says so.
+The program runs twice: the first run compiles, and the second shows what it finds in the cache. The kernels are read
+from the optimized program that XLA returns. If a plugin does not return it, and on the reference interpreter, they are
+estimated from the op table, and the output says so.
 
 Examples:
   fuseline explain step.json
@@ -224,13 +224,13 @@ pub(crate) struct ExplainArgs {
 }
 
 const DOCTOR_HELP: &str = "\
-Plugins are looked for in this order: --device, FUSELINE_PJRT_PLUGIN, PJRT_NAMES_AND_LIBRARY_PATHS, installed Python
-packages (xla_plugins.*, jax_plugins.*, libtpu), and what `cargo xtask setup` fetched (FUSELINE_SETUP_DIR). Each is
-loaded in a process of its own, so that one that crashes or hangs is a finding like any other.
+Plugins are searched in this order: --device, FUSELINE_PJRT_PLUGIN, PJRT_NAMES_AND_LIBRARY_PATHS, installed Python
+packages (xla_plugins.*, jax_plugins.*, libtpu), and the folder of `cargo xtask setup` (FUSELINE_SETUP_DIR). Each plugin
+is loaded in a process of its own, so that a crash or a hang is reported like any other problem.
 
 Exit status:
-  0  the chosen plugin computes
-  1  none can be used, or the chosen one computes wrongly
+  0  the test computation on the chosen plugin succeeded
+  1  no plugin can be used, or the test computation failed
   2  the command line is wrong";
 
 #[derive(Debug, Args)]
@@ -281,23 +281,24 @@ pub(crate) struct OpsArgs {
     /// Print one JSON document
     #[arg(long, conflicts_with = "markdown")]
     pub(crate) json: bool,
-    /// Print a page of the documentation
+    /// Print the op reference of the documentation (Markdown)
     #[arg(long)]
     pub(crate) markdown: bool,
 }
 
 const IMPORT_HELP: &str = "\
-The function's ops are checked and written out, calls in place. Its inputs become zeros, to be replaced in the file.
+The ops of the function are checked and written to the program file; calls are inlined. The inputs are zeros: replace
+them in the file.
 
 Examples:
   fuseline import step.mlir --output step.json
   fuseline import step.mlir | jq .n_ops
-  fuseline run step.mlir                          the same without a file
+  fuseline run step.mlir                          run it without writing a file
 
 Exit status:
   0  the program was written
   1  it could not be written
-  2  the command line or the module is wrong; a wrong module is told as FILE:LINE:COLUMN: PROBLEM";
+  2  the command line or the module is wrong; errors in a module are printed as FILE:LINE:COLUMN: PROBLEM";
 
 #[derive(Debug, Args)]
 pub(crate) struct ImportArgs {
@@ -313,7 +314,7 @@ pub(crate) struct ImportArgs {
 pub(crate) struct ProbeArgs {
     /// Path of the plugin
     pub(crate) plugin: PathBuf,
-    /// Also compute something
+    /// Also run a test computation
     #[arg(long)]
     pub(crate) smoke: bool,
 }
@@ -350,7 +351,7 @@ pub(crate) enum Dump {
     Regions,
     /// Each event of the engine
     Events,
-    /// The elements of each output of the first run; of large ones, those near the edges
+    /// The elements of each output of the first run; for large outputs, those near the edges
     Outputs,
 }
 

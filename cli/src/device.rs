@@ -117,7 +117,7 @@ impl Watched {
             }
             Err(error) => {
                 let hint = match place.device {
-                    None => "\n`fuseline doctor` tells more; `--device reference` needs no plugin",
+                    None => "\n`fuseline doctor` shows the reasons; `--device reference` needs no plugin",
                     Some(_) => "",
                 };
                 Err(Failure::Run(format!("{}{hint}", error.to_string().trim_end())))

@@ -53,7 +53,7 @@ pub(crate) fn run(args: &DoctorArgs, out: &mut String) -> Result<Status, Failure
             (None, Verdict::Unusable(problem)) => {
                 json!({"usable": false, "problem": problem, "advice": "write the variable as name:path,name:path"})
             }
-            (None, _) => json!({"usable": false, "problem": "it names no file", "advice": "name one"}),
+            (None, _) => json!({"usable": false, "problem": "it does not name a file", "advice": "name one"}),
         };
         let finding = Finding { candidate: candidate.clone(), answer };
         if considered && finding.is_usable() {
@@ -73,7 +73,7 @@ pub(crate) fn run(args: &DoctorArgs, out: &mut String) -> Result<Status, Failure
 }
 
 fn words(discovery: &Discovery, findings: &[Finding], chosen: Option<usize>, named: bool, out: &mut String) {
-    say!(out, "PJRT plugins, in the order in which they would be taken");
+    say!(out, "PJRT plugins, in the order in which they are tried");
     for (number, source) in (1..).zip(SOURCES) {
         say!(out);
         say!(out, "{number}. {source}");
@@ -115,7 +115,7 @@ fn words(discovery: &Discovery, findings: &[Finding], chosen: Option<usize>, nam
         let most = mappings::most();
         say!(
             out,
-            "memory mappings: {now} here, of {most} that a process may have (vm.max_map_count); executables of CPU plugins make room from {} on",
+            "memory mappings: {now} in this process, at most {most} (vm.max_map_count); with {} or more, executables of CPU plugins are evicted",
             most / 2
         );
     }
@@ -129,7 +129,7 @@ fn words(discovery: &Discovery, findings: &[Finding], chosen: Option<usize>, nam
             match smoke["ms"].as_f64() {
                 Some(ms) if smoke["passed"] == true => {
                     let took = time(std::time::Duration::from_secs_f64(ms / 1e3));
-                    say!(out, "test computation: right, in {took} with its compile");
+                    say!(out, "test computation: correct, in {took} with its compile");
                 }
                 _ => {
                     say!(out, "test computation: failed: {}", smoke["problem"].as_str().unwrap_or_default());

@@ -70,14 +70,18 @@ fn module(text: &str, name: &str, shown: &str) -> Result<Program, Failure> {
     let params = module.main().graph().params();
     let bytes = params.iter().map(|ty| ty.bytes()).fold(Bytes(0), Bytes::saturating_add);
     if bytes > MAX_ZEROS {
-        return Err(Failure::Input(format!("{shown}: the arguments of the function take {} bytes", bytes.0)));
+        return Err(Failure::Input(format!(
+            "{shown}: the arguments of the function take {} bytes, which is too much",
+            bytes.0
+        )));
     }
     let zeros = |ty: &TensorType| Literal::try_zeros(ty.clone()).map(Arc::new);
     let zeros = params.iter().map(zeros).collect::<Option<Vec<_>>>();
-    let none = || Failure::Run(format!("{shown}: there is no memory for {} bytes of arguments", bytes.0));
+    let none = || Failure::Run(format!("{shown}: not enough memory for {} bytes of arguments", bytes.0));
     let zeros = zeros.ok_or_else(none)?;
-    let mut program = Program::of_function(name, module.main(), zeros)
-        .ok_or_else(|| Failure::run("bug: zeros of other types than a function's parameters"))?;
+    let mut program = Program::of_function(name, module.main(), zeros).ok_or_else(|| {
+        Failure::run("bug: the zeros and the parameters of a function have different types")
+    })?;
     program.source = "StableHLO text, applied to zeros".to_owned();
     Ok(program)
 }

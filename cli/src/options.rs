@@ -71,9 +71,9 @@ fn device(text: &str) -> Result<DeviceChoice, String> {
 pub(crate) enum ModeChoice {
     /// Regions as large as the boundaries allow
     Fused,
-    /// Each op a region
+    /// One op per region
     Strict,
-    /// Each op a region, waited for and checked
+    /// One op per region, synchronous and checked
     Debug,
 }
 
@@ -89,9 +89,9 @@ impl From<ModeChoice> for Mode {
 
 /// Parses a client option: a number or a boolean if it looks like one, otherwise text.
 pub(crate) fn client_option(text: &str) -> Result<(String, Value), String> {
-    let (name, value) = text.split_once('=').ok_or("it is NAME=VALUE")?;
+    let (name, value) = text.split_once('=').ok_or("expected NAME=VALUE")?;
     if name.is_empty() {
-        return Err("it is NAME=VALUE".to_owned());
+        return Err("expected NAME=VALUE".to_owned());
     }
     let value = if let Ok(truth) = value.parse() {
         Value::Bool(truth)

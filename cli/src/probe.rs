@@ -43,9 +43,8 @@ fn look(path: &Path, smoke: bool) -> Value {
     {
         Ok(engine) => engine,
         Err(error) => {
-            let advice =
-                "see whether its device is there, its driver is loaded, and no other process has taken it";
-            return unusable(format!("{} started no client: {error}", path.display()), advice);
+            let advice = "check that the device is present, that its driver is loaded, and that no other process uses it";
+            return unusable(format!("{} could not start a client: {error}", path.display()), advice);
         }
     };
     let Some(device) = engine.pjrt_device() else {
@@ -73,7 +72,7 @@ fn compute(engine: &Engine) -> Result<Option<String>> {
     let greatest = product.max(&[0, 1])?;
     let actual = (product.to_vec::<f32>()?, total.to_vec::<f32>()?, greatest.to_vec::<f32>()?);
     let expected = (vec![4.0, 5.0, 10.0, 11.0], vec![116.0, 146.0], vec![11.0]);
-    Ok((actual != expected).then(|| format!("it computed {actual:?}, which should be {expected:?}")))
+    Ok((actual != expected).then(|| format!("it computed {actual:?}, expected {expected:?}")))
 }
 
 /// Advice about a file that cannot be used.
@@ -81,16 +80,18 @@ pub(crate) fn advice(fault: &OpenFault) -> &'static str {
     match fault {
         OpenFault::Missing(_) => "correct the path, or install the plugin there",
         OpenFault::NotALibrary => {
-            "name the plugin's shared library itself, or install it anew if it should be one"
+            "name the plugin's shared library itself, or reinstall it if this is its library"
         }
         OpenFault::CannotLoad(_) => {
-            "install the libraries that it names, or add their folder to LD_LIBRARY_PATH"
+            "install the libraries that the problem names, or add their folder to LD_LIBRARY_PATH"
         }
         OpenFault::NoEntryPoint => "name a library that is a PJRT plugin",
-        OpenFault::BadTable(_) => "install the plugin anew; if that does not help, report it to its makers",
+        OpenFault::BadTable(_) => {
+            "reinstall the plugin; if that does not help, report the problem to its developers"
+        }
         OpenFault::Version { .. } => "install a plugin of another version",
         OpenFault::Initialise(_) => {
-            "see whether its device is there, its driver is loaded, and no other process has taken it"
+            "check that the device is present, that its driver is loaded, and that no other process uses it"
         }
         _ => "choose another plugin",
     }
@@ -100,19 +101,19 @@ pub(crate) fn advice(fault: &OpenFault) -> &'static str {
 pub(crate) fn ask(path: &Path, smoke: bool) -> Value {
     let failed = |problem: String| {
         let advice =
-            "see what it prints when `fuseline devices --device` loads it with TF_CPP_MIN_LOG_LEVEL=0";
+            "run `fuseline devices --device` with TF_CPP_MIN_LOG_LEVEL=0 to see what the plugin prints";
         json!({"usable": false, "problem": problem, "advice": advice})
     };
     let program = match std::env::current_exe() {
         Ok(program) => program,
-        Err(error) => return failed(format!("this program does not find itself: {error}")),
+        Err(error) => return failed(format!("cannot find the path of this program: {error}")),
     };
     let mut command = Command::new(program);
     command.arg("probe").args(smoke.then_some("--smoke")).arg("--").arg(path);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = match command.spawn() {
         Ok(child) => child,
-        Err(error) => return failed(format!("no process could be started: {error}")),
+        Err(error) => return failed(format!("cannot start a process: {error}")),
     };
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
     let (ended, stdout, stderr) = std::thread::scope(|scope| {
@@ -127,9 +128,9 @@ pub(crate) fn ask(path: &Path, smoke: bool) -> Value {
     }
     let shown = path.display();
     let last = stderr.lines().rev().find(|line| !line.trim().is_empty());
-    let last = last.map(|line| format!("; it said: {}", line.trim())).unwrap_or_default();
+    let last = last.map(|line| format!("; its last output: {}", line.trim())).unwrap_or_default();
     match ended {
-        Some(status) => failed(format!("{shown} took its process down ({status}){last}")),
+        Some(status) => failed(format!("{shown} crashed its process ({status}){last}")),
         None => failed(format!("{shown} did not answer within {} seconds{last}", LIMIT.as_secs())),
     }
 }

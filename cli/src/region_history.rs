@@ -73,11 +73,11 @@ impl Region {
     /// How it got its executable, in words.
     pub(crate) fn source_words(&self) -> String {
         match &self.source {
-            _ if self.skipped => "left out: nobody uses its results".to_owned(),
+            _ if self.skipped => "skipped: its results are not used".to_owned(),
             Source::Hit { surplus: 0 } => "in the cache".to_owned(),
-            Source::Hit { surplus } => format!("in the cache, with {surplus} outputs more than needed"),
+            Source::Hit { surplus } => format!("in the cache, with {surplus} more outputs than needed"),
             Source::Miss(miss) => format!("not in the cache: {miss}"),
-            Source::None => "never looked for".to_owned(),
+            Source::None => "not looked up".to_owned(),
         }
     }
 
@@ -87,7 +87,7 @@ impl Region {
             None => format!("{} ({})", time(compile.took), compile.size),
             Some(then) => {
                 let (took, then) = (time(compile.took), time(then));
-                format!("loaded in {took}, instead of {then} ({})", compile.size)
+                format!("loaded in {took}, instead of compiled in {then} ({})", compile.size)
             }
         })
     }

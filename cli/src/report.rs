@@ -38,8 +38,8 @@ pub(crate) fn head(region: &Region, names: &Names, out: &mut String) {
     let mut title = "inputs";
     for (param, (input, ty)) in (0u32..).zip(contents.inputs().iter().zip(graph.params())) {
         let fate = match (input.lifted, region.donated.contains(&param), input.dies) {
-            (true, ..) => ", a lifted scalar: its value is not in the key",
-            (_, true, _) => ", dies here: its memory is given to an output",
+            (true, ..) => ", a lifted scalar: its value is not part of the key",
+            (_, true, _) => ", dies here: its memory is donated to an output",
             (_, _, true) => ", dies here",
             _ => "",
         };

@@ -67,7 +67,7 @@ pub(crate) fn run(args: &RunArgs, out: &mut String) -> Result<Status, Failure> {
             let mut runs = timeline.steps();
             runs.sort_by_key(|run| run.summary.took);
             if let Some(run) = runs.get(runs.len() / 2).filter(|_| runs.len() > 2) {
-                say!(out, "\nthe one in the middle, {}, {}", run.name, run.summary);
+                say!(out, "\nmedian run, {}, {}", run.name, run.summary);
             }
         }
         report::write_page(path, timeline.page(&prepared.program().name))?;
@@ -190,7 +190,7 @@ fn words(args: &RunArgs, watched: &Watched, prepared: &PreparedProgram, outcome:
         mode.name()
     );
     match &outcome.mismatches {
-        None => say!(out, "  outputs   {}; the file expects nothing", program.outputs.len()),
+        None => say!(out, "  outputs   {}; the file has no expected outputs", program.outputs.len()),
         Some((_, found)) if found.is_empty() => {
             say!(out, "  outputs   {}, as expected", program.outputs.len());
         }
@@ -232,7 +232,7 @@ fn words(args: &RunArgs, watched: &Watched, prepared: &PreparedProgram, outcome:
     if counters.compared > 0 {
         say!(
             out,
-            "  numerics  {} compared with {} ops, {} found to differ",
+            "  numerics  {} compared with {} ops, {} differ",
             count(counters.compared as usize, "region"),
             if counters.compared == 1 { "its" } else { "their" },
             counters.different

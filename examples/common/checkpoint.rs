@@ -30,7 +30,7 @@ pub(crate) fn to_safetensors(dtype: DType) -> anyhow::Result<Dtype> {
         DType::C64 => Dtype::C64,
         DType::F8E5M2 => Dtype::F8_E5M2,
         DType::F8E4M3FN => Dtype::F8_E4M3,
-        other => bail!("safetensors files have no name for elements of type {other}"),
+        other => bail!("the safetensors format does not support elements of type {other}"),
     })
 }
 
@@ -56,7 +56,7 @@ pub(crate) fn from_safetensors(dtype: Dtype) -> anyhow::Result<DType> {
         Dtype::C64 => DType::C64,
         Dtype::F8_E5M2 => DType::F8E5M2,
         Dtype::F8_E4M3 => DType::F8E4M3FN,
-        other => bail!("elements of type {other:?} have no counterpart in Fuseline"),
+        other => bail!("Fuseline does not support elements of type {other:?}"),
     })
 }
 
@@ -109,5 +109,5 @@ pub(crate) fn save<'a>(
 /// Reads the tensors of a file.
 pub(crate) fn load(engine: &Engine, path: &Path) -> anyhow::Result<BTreeMap<String, Tensor>> {
     let bytes = std::fs::read(path).with_context(|| format!("reading {}", path.display()))?;
-    from_bytes(engine, &bytes).with_context(|| format!("{} cannot be used", path.display()))
+    from_bytes(engine, &bytes).with_context(|| format!("cannot load {}", path.display()))
 }

@@ -65,7 +65,9 @@ struct Options {
 fn main() -> anyhow::Result<ExitCode> {
     let options = Options::parse();
     if options.device == Device::Reference {
-        eprintln!("The reference interpreter is made to be right, not fast: this will take many minutes.");
+        eprintln!(
+            "The reference interpreter is built for correctness, not for speed: this takes many minutes."
+        );
     }
     let (train, test) = data::load()?;
     let engine = options.device.build(EngineConfig::new())?;
@@ -156,7 +158,7 @@ fn training(options: &Options, engine: &Engine, train: &Set, test: &Set) -> anyh
         let number = epoch + 1;
         bar.suspend(|| {
             println!(
-                "epoch {number:>2}: loss {loss:.4}, held-out digits read right {:.2} %",
+                "epoch {number:>2}: loss {loss:.4}, accuracy on held-out digits {:.2} %",
                 accuracy * 100.0
             );
         });
@@ -193,7 +195,7 @@ fn verdict(trained: &Trained, comparison: &Comparison) -> ExitCode {
     check(
         trained.accuracy() >= WANTED_ACCURACY,
         format!(
-            "{percent:.2} % of the held-out digits are read right ({:.0} % wanted).",
+            "{percent:.2} % of the held-out digits are classified correctly ({:.0} % required).",
             WANTED_ACCURACY * 100.0
         ),
     );
@@ -211,8 +213,8 @@ fn verdict(trained: &Trained, comparison: &Comparison) -> ExitCode {
     check(
         compiles == 0 && misses == 0,
         match compiles {
-            0 => format!("Fused asked for no compile after epoch {WARM_EPOCHS}."),
-            _ => format!("Fused asked for {compiles} compiles after epoch {WARM_EPOCHS}; none was expected."),
+            0 => format!("Fused requested no compile after epoch {WARM_EPOCHS}."),
+            _ => format!("Fused requested {compiles} compiles after epoch {WARM_EPOCHS}; none was expected."),
         },
     );
     let speedup = comparison.speedup();

@@ -89,7 +89,7 @@ fn progress(area: &Area<'_>, epochs: &[Epoch]) -> anyhow::Result<()> {
     let errors: Vec<f64> = epochs.iter().map(|epoch| (1.0 - epoch.accuracy) * 100.0).collect();
     let largest = errors.iter().copied().fold(5.0, f64::max);
     let mut chart = ChartBuilder::on(area)
-        .caption("Training in Fused: held-out digits misread", TITLE)
+        .caption("Training in Fused: held-out digits misclassified", TITLE)
         .margin(12)
         .x_label_area_size(42)
         .y_label_area_size(56)
@@ -97,7 +97,7 @@ fn progress(area: &Area<'_>, epochs: &[Epoch]) -> anyhow::Result<()> {
     chart
         .configure_mesh()
         .x_desc("epoch")
-        .y_desc("misread (%)")
+        .y_desc("misclassified (%)")
         .x_labels(epochs.len().min(12))
         .x_label_formatter(&|x| format!("{x:.0}"))
         .y_label_formatter(&|y| format!("{y:.0}"))

@@ -56,7 +56,7 @@ def differences(name: str) -> list[str]:
         if key in ("expected", "checks", "check", "ulp", "tolerance"):
             continue
         if committed.get(key) != now.get(key):
-            found.append(f"{key} is not what the function is lowered to")
+            found.append(f"{key} differs from what the function is lowered to")
     if found:
         return found
     pairs = zip(committed["expected"], now["expected"], committed["checks"], now["checks"], strict=True)
@@ -64,7 +64,7 @@ def differences(name: str) -> list[str]:
         if check["check"] != new_check["check"]:
             found.append(f"output {index} has the check {check['check']}, and would get {new_check['check']}")
         elif not _passes(_array(new), _array(old), check):
-            found.append(f"output {index} is further from what JAX computes now than the file allows")
+            found.append(f"output {index} differs from what JAX computes now by more than the file allows")
     return found
 
 
@@ -85,7 +85,7 @@ def _passes(actual: np.ndarray, expected: np.ndarray, check: Json) -> bool:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("names", nargs="*", metavar="PROGRAM", help="programs to convert; all if none is named")
+    parser.add_argument("names", nargs="*", metavar="PROGRAM", help="programs to convert [default: all]")
     parser.add_argument("--check", action="store_true", help="compare with the files instead of writing them")
     return parser.parse_args()
 
@@ -95,7 +95,7 @@ def main() -> int:
     options = _options()
     unknown = sorted(set(options.names) - PROGRAMS.keys())
     if unknown:
-        print(f"error: there is no program {', '.join(unknown)}; there are {', '.join(PROGRAMS)}", file=sys.stderr)
+        print(f"error: there is no program {', '.join(unknown)}; the programs are {', '.join(PROGRAMS)}", file=sys.stderr)
         return 2
     failed = False
     for name in options.names or PROGRAMS:

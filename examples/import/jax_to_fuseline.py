@@ -124,7 +124,7 @@ def _load(path: Path) -> ModuleType:
     """Loads a user's Python file as a module."""
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None:
-        raise ConversionError(f"{path} is not a Python file", "Name one, as in model.py:train_step.")
+        raise ConversionError(f"{path} is not a Python file", "Name a Python file, as in model.py:train_step.")
     module = importlib.util.module_from_spec(spec)
     sys.modules[path.stem] = module
     sys.path.insert(0, str(path.parent))
@@ -135,7 +135,7 @@ def _load(path: Path) -> ModuleType:
 def _member(module: ModuleType, path: Path, name: str) -> Callable:
     found = getattr(module, name, None)
     if not callable(found):
-        raise ConversionError(f"{path} has no function {name}", "Name one that it defines at the top level.")
+        raise ConversionError(f"{path} has no function {name}", "Name a function that the file defines at the top level.")
     return found
 
 
@@ -145,14 +145,14 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--inputs",
         metavar="FUNCTION",
-        help="function of the same file that takes nothing and returns the tuple of arguments (FUNCTION_inputs)",
+        help="function of the same file that takes no arguments and returns the tuple of inputs (FUNCTION_inputs)",
     )
     parser.add_argument("--output", "-o", type=Path, metavar="FILE", help="where to write (FUNCTION.json)")
     parser.add_argument("--platform", default="cpu", help="platform whose lowering rules are used (cpu)")
     parser.add_argument(
         "--no-float64",
         action="store_true",
-        help="do not run the function in 64-bit floats to find tolerances: for one that computes something else there",
+        help="do not run the function in 64-bit floats to find tolerances, because it computes something else in them",
     )
     return parser.parse_args()
 
@@ -163,7 +163,7 @@ def main() -> int:
     file, _, name = options.function.rpartition(":")
     try:
         if not file:
-            raise ConversionError(f"{name!r} names no function", "Write FILE:FUNCTION, as in model.py:train_step.")
+            raise ConversionError(f"{name!r} does not name a function", "Write FILE:FUNCTION, as in model.py:train_step.")
         path = Path(file)
         module = _load(path)
         inputs = _member(module, path, options.inputs or f"{name}_inputs")

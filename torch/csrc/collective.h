@@ -23,7 +23,7 @@ class Coming {
   }
   Coming(Coming&& other) noexcept : promise_(std::exchange(other.promise_, nullptr)) {}
   Coming(const Coming&) = delete;
-  ~Coming() { fail("it was given up"); }
+  ~Coming() { fail("the operation was abandoned"); }
   void keep(const at::Tensor& cpu) {
     at::Tensor data = cpu.contiguous();
     check(flt_keep(std::exchange(promise_, nullptr), data.const_data_ptr(), data.nbytes()));

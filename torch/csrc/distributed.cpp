@@ -104,7 +104,7 @@ struct Reduction {
   at::Tensor operand(const at::Tensor& tensor) const {
     if (asked != ReduceOp::PREMUL_SUM) return tensor;
     auto* factor = dynamic_cast<c10d::PreMulSumSupplement*>(asked.supplement_.get());
-    TORCH_CHECK(factor != nullptr, "fuseline: a sum of multiples without the factor");
+    TORCH_CHECK(factor != nullptr, "fuseline: ReduceOp.PREMUL_SUM needs a factor");
     at::AutoDispatchBelowADInplaceOrView no_gradient;
     const at::Tensor multiple = factor->tensor_factor.defined() ? at::mul(tensor, factor->tensor_factor.reshape({}))
                                                                 : at::mul(tensor, c10::Scalar(factor->double_factor));
@@ -122,12 +122,12 @@ struct Reduction {
 };
 
 const at::Tensor& only(const Tensors& tensors, const char* name) {
-  TORCH_CHECK(tensors.size() == 1, "fuseline: ", name, " is about one tensor on each rank, not ", tensors.size());
+  TORCH_CHECK(tensors.size() == 1, "fuseline: ", name, " takes one tensor on each rank, not ", tensors.size());
   return tensors[0];
 }
 
 const Tensors& only(const std::vector<Tensors>& lists, const char* name) {
-  TORCH_CHECK(lists.size() == 1, "fuseline: ", name, " is about one list of tensors on each rank, not ", lists.size());
+  TORCH_CHECK(lists.size() == 1, "fuseline: ", name, " takes one list of tensors on each rank, not ", lists.size());
   return lists[0];
 }
 
@@ -219,7 +219,7 @@ class Gloo final : public c10d::Backend {
 
   c10::intrusive_ptr<c10d::Work> allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                                  const c10d::AllgatherOptions& opts) override {
-    TORCH_CHECK(outputs.size() == inputs.size(), "fuseline: all_gather_into_tensor: as many outputs as inputs");
+    TORCH_CHECK(outputs.size() == inputs.size(), "fuseline: all_gather_into_tensor needs as many outputs as inputs");
     return each(inputs.size(), OpType::ALLGATHER_INTO_TENSOR_COALESCED, outputs,
                 [&](size_t i) { return _allgather_base(outputs[i], inputs[i], opts); });
   }
@@ -228,7 +228,7 @@ class Gloo final : public c10d::Backend {
                                                      const c10d::AllgatherOptions& opts) override {
     Tensors all;
     for (const Tensors& list : outputs) {
-      TORCH_CHECK(list.size() == inputs.size(), "fuseline: all_gather: a list of as many tensors as inputs for each rank");
+      TORCH_CHECK(list.size() == inputs.size(), "fuseline: all_gather needs a list for each rank with as many tensors as there are inputs");
       all.insert(all.end(), list.begin(), list.end());
     }
     return each(inputs.size(), OpType::ALLGATHER_COALESCED, all, [&](size_t i) {
@@ -312,7 +312,7 @@ class Gloo final : public c10d::Backend {
 
   c10::intrusive_ptr<c10d::Work> reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                                  const c10d::ReduceScatterOptions& opts) override {
-    TORCH_CHECK(outputs.size() == inputs.size(), "fuseline: reduce_scatter_tensor: as many outputs as inputs");
+    TORCH_CHECK(outputs.size() == inputs.size(), "fuseline: reduce_scatter_tensor needs as many outputs as inputs");
     return each(inputs.size(), OpType::REDUCE_SCATTER_TENSOR_COALESCED, outputs,
                 [&](size_t i) { return _reduce_scatter_base(outputs[i], inputs[i], opts); });
   }
@@ -338,7 +338,7 @@ class Gloo final : public c10d::Backend {
 
   c10::intrusive_ptr<c10d::Work> alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& opts) override {
     TORCH_CHECK(static_cast<int>(outputs.size()) == size_ && static_cast<int>(inputs.size()) == size_,
-                "fuseline: all_to_all: one input and one output for each of the ", size_, " ranks");
+                "fuseline: all_to_all needs one input and one output for each of the ", size_, " ranks");
     std::vector<int64_t> to, from;
     for (const at::Tensor& output : outputs) to.push_back(bytes_of(output));
     for (const at::Tensor& input : inputs) from.push_back(bytes_of(input));
@@ -401,7 +401,7 @@ class Gloo final : public c10d::Backend {
   }
 
   static void check_bytes(const char* name, const at::Tensor& tensor, int64_t bytes) {
-    TORCH_CHECK(bytes_of(tensor) == bytes, "fuseline: ", name, ": a tensor of ", bytes_of(tensor), " bytes where ", bytes, " are needed");
+    TORCH_CHECK(bytes_of(tensor) == bytes, "fuseline: ", name, ": a tensor has ", bytes_of(tensor), " bytes, but ", bytes, " are needed");
   }
 
   // Gathers one part from each rank.
@@ -457,18 +457,18 @@ class Gloo final : public c10d::Backend {
 c10::intrusive_ptr<c10d::Work> Gloo::record(const char* name, OpType type, const Tensors& operands, const Tensors& results, Start start,
                                             const std::optional<Tensors>& shown) {
   const CallSite site;
-  TORCH_CHECK(replicas() == 1, "fuseline: ", name, " between processes, each with ", replicas(),
-              " replicas, of which it would move the data of the first: use the group of torch.fuseline.replica_group(), or one replica");
+  TORCH_CHECK(replicas() == 1, "fuseline: ", name, " between processes with ", replicas(),
+              " replicas each would transfer only the data of replica 0: use the group of torch.fuseline.replica_group(), or one replica per process");
   for (const Tensors* list : {&operands, &results}) {
     for (const at::Tensor& tensor : *list) {
-      TORCH_CHECK(is_ours(tensor), "fuseline: ", name, " of a tensor on the device ", tensor.device(),
-                  "; a group for it too is made by init_process_group(\"cpu:gloo,fuseline:fuseline\")");
+      TORCH_CHECK(is_ours(tensor), "fuseline: ", name, ": expected a tensor on the device fuseline, but got one on ", tensor.device(),
+                  "; init_process_group(\"cpu:gloo,fuseline:fuseline\") makes a group for both devices");
     }
   }
   std::scoped_lock one_at_a_time(recording_);
   {
     std::scoped_lock lock(group_->mutex);
-    TORCH_CHECK_WITH(DistBackendError, group_->broken.empty(), "fuseline: ", name, ": the group failed before: ", group_->broken);
+    TORCH_CHECK_WITH(DistBackendError, group_->broken.empty(), "fuseline: ", name, ": the group failed earlier: ", group_->broken);
     TORCH_CHECK(!group_->is_ending, "fuseline: ", name, ": the group was shut down");
   }
   ++number_;
@@ -484,7 +484,7 @@ c10::intrusive_ptr<c10d::Work> Gloo::record(const char* name, OpType type, const
   }
   call->missing = operands.size();
   for (size_t i = 0; i < results.size(); ++i) {
-    TORCH_CHECK(!results[i].is_conj() && !results[i].is_neg(), "fuseline: ", name, ": a result is a view that conjugates or negates");
+    TORCH_CHECK(!results[i].is_conj() && !results[i].is_neg(), "fuseline: ", name, ": a result must not be a conjugate or negative view");
     call->results.emplace_back(results[i].scalar_type(), results[i].sizes(), promised[i]);
   }
   for (size_t i = 0; i < operands.size(); ++i) {
@@ -506,7 +506,7 @@ c10::intrusive_ptr<c10d::Work> Gloo::record(const char* name, OpType type, const
     if (!is_broken) group_->queue.push_back(call);
     group_->changed.notify_all();
   }
-  if (is_broken) group_->fail(*call, "the group failed before");
+  if (is_broken) group_->fail(*call, "the group failed earlier");
   auto work = c10::make_intrusive<Recorded>(rank_, type, shown.value_or(results), number_, type == OpType::BARRIER);
   work->add(call->progress);
   return work;
@@ -525,7 +525,7 @@ void Gloo::run() {
       // First fail the calls that will not start, then disconnect from the peers.
       std::deque<std::shared_ptr<Call>> left = std::exchange(group.queue, {});
       auto gloo = std::exchange(gloo_, nullptr);
-      const std::string why = "the group failed before: " + group.broken;
+      const std::string why = "the group failed earlier: " + group.broken;
       lock.unlock();
       for (const auto& call : left) group.fail(*call, why);
       gloo.reset();
@@ -563,7 +563,7 @@ void Gloo::begin(c10d::Backend& gloo, const std::shared_ptr<Call>& call) {
           if (started.work->wait(kNoTimeout)) {
             group->finish(*call, started, call->results.empty() ? -1 : started.work->sourceRank());
           } else {
-            group->fail(*call, "it was aborted");
+            group->fail(*call, "the operation was aborted");
           }
         } catch (const std::exception& error) {
           group->fail(*call, what(error));

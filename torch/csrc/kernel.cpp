@@ -65,12 +65,12 @@ enum class Form { Functional, InPlace, Out };
 
 void fall_back(const c10::OperatorHandle& op, Stack* stack, const std::string& why) {
   if (decompose(op, stack)) return;
-  TORCH_CHECK(recording() == 0, "fuseline: a graph has ", op.operator_name(), ", which the CPU would compute (", why, ")");
+  TORCH_CHECK(recording() == 0, "fuseline: a graph cannot contain ", op.operator_name(), ", which the CPU would compute (", why, ")");
   TORCH_CHECK(may_fall_back(), "fuseline: ", op.operator_name(),
-              " has no kernel for such arguments on this device (", why, "), and fallbacks to the CPU are off"
-              " (torch.fuseline.set_fallback)");
-  TORCH_CHECK(replicas() == 1, "fuseline: ", op.operator_name(), " would be computed by the CPU (", why, "), and only with the data of replica 0 of ",
-              replicas(), ": compute it of tensors of the CPU, from torch.fuseline.per_replica");
+              " has no kernel for these arguments on this device (", why, "), and fallbacks to the CPU are off"
+              " (torch.fuseline.set_fallback(True) turns them on)");
+  TORCH_CHECK(replicas() == 1, "fuseline: ", op.operator_name(), " would be computed by the CPU (", why, "), with the data of only one of ",
+              replicas(), " replicas: compute it on CPU tensors from torch.fuseline.per_replica");
   fallbacks().add(c10::toString(op.operator_name()), why);
   // Random ops draw from a CPU generator that is seeded from the given one.
   const auto& args = op.schema().arguments();
@@ -103,7 +103,7 @@ void fallback_kernel(const c10::OperatorHandle& op, Stack* stack) {
   const CallSite site;
   check_overlaps(op, *stack);
   check_fallback(op, *stack);
-  fall_back(op, stack, "there is no row for it");
+  fall_back(op, stack, "no kernel is registered for it");
 }
 
 class Kernel final : public c10::OperatorKernel {
@@ -438,7 +438,7 @@ const char* Kernel::record(const c10::OperatorHandle& op, Stack* stack) {
   c10::ArrayRef<IValue> given(stack->data() + stack->size() - count, count);
   c10::ArrayRef<IValue> args = given.slice(0, std::min(inputs_, count));
   for (const IValue& arg : given) {
-    if (!is_known(arg)) return "a tensor of another layout or type, or truth values as indices";
+    if (!is_known(arg)) return "a tensor has an unsupported layout or dtype, or an index is boolean";
     TORCH_CHECK(!arg.isTensor() || !arg.toTensor().defined() || is_ours(arg.toTensor()) || arg.toTensor().dim() == 0,
                 "Expected all tensors to be on the same device, but found at least two devices, fuseline:0 and ",
                 arg.toTensor().device(), "! (in ", op.operator_name(), ")");
@@ -447,7 +447,7 @@ const char* Kernel::record(const c10::OperatorHandle& op, Stack* stack) {
   // `is_decomposing`, because check_types makes fewer checks for the calls of a decomposition. The
   // default dtype, because integers can produce results of it.
   Key key{is_decomposing(), static_cast<int64_t>(c10::get_default_dtype_as_scalartype())};
-  if (!key_of(args, key)) return "an argument of a kind that is not passed";
+  if (!key_of(args, key)) return "an argument has an unsupported kind";
   IValue dtype;
   // A factory takes the type of its `out=` argument.
   const auto& whole = functional_.schema().arguments();
@@ -468,7 +468,7 @@ const char* Kernel::record(const c10::OperatorHandle& op, Stack* stack) {
     std::unique_lock lock(mutex_);
     known_.emplace(std::move(key), outs);
   }
-  if (!outs) return "a result that is no tensor";
+  if (!outs) return "a result is not a tensor";
   if (form_ == Form::Out) {
     for (size_t at = 0; at < outs->size() && inputs_ + at < count; ++at) {
       const IValue& target = given[inputs_ + at];
@@ -484,7 +484,7 @@ const char* Kernel::record(const c10::OperatorHandle& op, Stack* stack) {
     } else if (scalars_.converts(at) && arg.isScalar() && !outs->empty()) {
       passed.add_number(scalars_.convert(at, arg.toScalar(), (*outs)[0].dtype));
     } else if (is_generator_[at] && recording() != 0) {
-      TORCH_CHECK(arg.isNone(), "fuseline: a graph draws from a generator of its own");
+      TORCH_CHECK(arg.isNone(), "fuseline: a graph cannot draw from an explicit generator");
       passed.add(FLT_DRAW);
     } else if (is_generator_[at]) {
       const auto [seed, offset] = next_random(arg.isNone() ? std::nullopt : arg.toOptional<at::Generator>());
@@ -519,14 +519,14 @@ const char* Kernel::record(const c10::OperatorHandle& op, Stack* stack) {
       const std::string& text = arg.toStringRef();
       passed.add(FLT_TEXT, text.size()).text = text.data();
     } else {
-      return "an argument of a kind that is not passed";
+      return "an argument has an unsupported kind";
     }
   }
   // The engine returns tensors only.
   c10::SmallVector<FltType, 2> types;
   for (const Out& out : *outs) {
     if (out.dtype == c10::ScalarType::Undefined) continue;
-    if (code_of(out.dtype) == 0) return "a result of a type that the engine has not";
+    if (code_of(out.dtype) == 0) return "a result has a dtype that the engine does not support";
     types.push_back(type_of(out.dtype, out.dims));
   }
   constexpr size_t kMore = 4;
@@ -645,7 +645,7 @@ void register_kernels() {
   for (const Row& row : rows()) {
     auto functional = dispatcher.findSchema({row.name, row.overload});
     TORCH_CHECK(functional, "fuseline: this PyTorch has no ", row.name, ".", row.overload);
-    TORCH_CHECK(!has_composite_kernel(*functional), "fuseline: ", row.name, ".", row.overload, " is made of other ops");
+    TORCH_CHECK(!has_composite_kernel(*functional), "fuseline: ", row.name, ".", row.overload, " is a composite op");
     const auto& schema = functional->schema();
     const bool is_functional = std::none_of(schema.arguments().begin(), schema.arguments().end(), is_written);
     TORCH_CHECK(is_functional, "fuseline: ", row.name, ".", row.overload, " writes to its arguments");

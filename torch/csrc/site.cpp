@@ -284,7 +284,7 @@ std::atomic<int> way{kOff};
 const Place* unnamed() {
   static const Place* place = [] {
     std::scoped_lock lock(mutex);
-    return place_of("a line that was not looked for (torch.fuseline.call_sites(True) has it named)");
+    return place_of("an unknown line (torch.fuseline.call_sites(True) records lines)");
   }();
   return place;
 }

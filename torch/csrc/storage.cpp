@@ -187,7 +187,7 @@ Buf& buf_of(c10::StorageImpl* storage) {
   if (C10_LIKELY(data.get_deleter() == &delete_buf)) return *static_cast<Buf*>(data.get_context());
   Buf* buf = buf_at(data.get());
   // Fake tensors have the device but no data.
-  TORCH_CHECK(buf != nullptr, "fuseline: a tensor without data is used as one of the device");
+  TORCH_CHECK(buf != nullptr, "fuseline: expected a tensor with data, but got one without, such as a fake tensor");
   return *buf;
 }
 
@@ -287,7 +287,8 @@ Value read_storage(const at::Tensor& tensor) {
   Buf& buf = buf_of(tensor);
   std::scoped_lock lock(buf.mutex);
   const Value& value = base_of(buf, tensor);
-  TORCH_CHECK(buf.dtype == tensor.scalar_type(), "fuseline: elements of ", buf.dtype, " are seen as ", tensor.scalar_type());
+  TORCH_CHECK(buf.dtype == tensor.scalar_type(), "fuseline: a storage with elements of type ", buf.dtype, " cannot be read as ",
+              tensor.scalar_type());
   return value.another();
 }
 
@@ -321,7 +322,7 @@ void write(const at::Tensor& tensor, Value value) {
   // Repeated elements are all equal, or the CPU leaves open which one is written.
   if (const auto few = without_repeats(tensor, value)) return write(*few, std::move(value));
   Buf& buf = buf_of(tensor);
-  TORCH_CHECK(recording() == 0 || buf.recording == recording(), "fuseline: a graph writes to a tensor that is none of its inputs");
+  TORCH_CHECK(recording() == 0 || buf.recording == recording(), "fuseline: a graph writes to a tensor that is not one of its inputs");
   std::scoped_lock lock(buf.mutex);
   if (covers(buf, tensor)) {
     buf.value = std::move(value);
@@ -361,7 +362,7 @@ Value upload(const at::Tensor& cpu) {
 }
 
 void resize_storage(c10::StorageImpl* storage, size_t bytes) {
-  TORCH_CHECK(is_own(storage), "fuseline: a storage that was made of a data pointer has no other size");
+  TORCH_CHECK(is_own(storage), "fuseline: a storage made from a data pointer cannot be resized");
   Buf& buf = buf_of(storage);
   std::scoped_lock lock(buf.mutex);
   const auto more = static_cast<int64_t>(bytes) - static_cast<int64_t>(buf.bytes);
@@ -395,7 +396,7 @@ void warn_of_troubles() {
   check(flt_warnings());
   std::istringstream lines(last_message());
   for (std::string line; std::getline(lines, line);)
-    TORCH_WARN("fuseline: ", line, " (torch.fuseline.explain() tells of further ones)");
+    TORCH_WARN("fuseline: ", line, " (torch.fuseline.explain() lists later ones)");
 }
 
 }  // namespace fuseline

@@ -71,7 +71,7 @@ def shards(count):
         refused("cannot share equally", lambda: fuseline.shard(wrong))
     refused("no dimension", lambda: fuseline.shard(torch.tensor(1.0)))
     refused("no dimension 2", lambda: fuseline.shard(odd, 2), IndexError)
-    refused("no replicas'", lambda: fuseline.unshard(odd))
+    refused("expected a replicated tensor", lambda: fuseline.unshard(odd))
     # Random numbers are those of one program: the same on all replicas.
     torch.manual_seed(3)
     x = torch.rand(5, device=DEVICE)
@@ -371,9 +371,9 @@ def refusals(count):
     from torch.distributed.fsdp import FullyShardedDataParallel
 
     group = fuseline.replica_group()
-    refused("at rank 0", lambda: DeviceMesh.from_group(group, DEVICE))
-    refused("at rank 0", lambda: FullyShardedDataParallel(network().to(DEVICE), group))
-    refused("at rank 0", lambda: FullyShardedDataParallel(network().to(DEVICE), process_group=group))
+    refused("rank 0", lambda: DeviceMesh.from_group(group, DEVICE))
+    refused("rank 0", lambda: FullyShardedDataParallel(network().to(DEVICE), group))
+    refused("rank 0", lambda: FullyShardedDataParallel(network().to(DEVICE), process_group=group))
     refused("1 or more", lambda: fuseline.configure(replicas=0))
     refused("open already", lambda: fuseline.configure(replicas=1))
 

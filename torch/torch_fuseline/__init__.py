@@ -132,7 +132,7 @@ class mode:
 
     def __init__(self, name):
         if name not in _MODES:
-            raise ValueError(f"a mode is one of {', '.join(_MODES)}, not {name!r}")
+            raise ValueError(f"the mode must be one of {', '.join(_MODES)}, not {name!r}")
         self._before = get_mode()
         _check(_shim.flt_set_mode(_MODES.index(name)))
 

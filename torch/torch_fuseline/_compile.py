@@ -44,10 +44,10 @@ class _Graph:
         self._module = _fit(module)
         self._is_recorded = not _returns_cpu(module)
         if not self._is_recorded:
-            apart[self.name] = "it returns a tensor of the CPU"
+            apart[self.name] = "it returns a CPU tensor"
         if _draws_again(module):
             self._is_recorded = False
-            apart[self.name] = "random numbers of the forward pass are drawn once more in the backward pass"
+            apart[self.name] = "the backward pass repeats random numbers of the forward pass"
         # The name is part of the executable's key. It is the same for all graphs, so that another
         # process finds the same graph in the cache.
         self._id = _ops.graph_new(f"torch.{name}", _has_symbols(inputs))
@@ -71,7 +71,7 @@ class _Graph:
             elif value is None:
                 numbers.append(_NONE)
             else:
-                return self._give_up(inputs, f"an input is {type(value).__name__}")
+                return self._give_up(inputs, f"an input has the unsupported type {type(value).__name__}")
         found, made = _ops.graph_call(self._id, tensors, numbers)
         if not found:
             why = self._record(inputs, tensors, numbers)
@@ -79,7 +79,7 @@ class _Graph:
                 return self._give_up(inputs, why)
             found, made = _ops.graph_call(self._id, tensors, numbers)
             if not found:
-                return self._give_up(inputs, "bug: what was recorded is not found")
+                return self._give_up(inputs, "bug: the recorded graph was not found")
         shape = self._shape[tuple(numbers)]
         # This frame must hold no input when the flush ends the region.
         inputs.clear()
@@ -242,7 +242,7 @@ def backend(module, example_inputs, **options):
     from torch._functorch.partitioners import min_cut_rematerialization_partition
 
     if options.get("options"):
-        warnings.warn(f"torch.compile: the device fuseline has no such options: {', '.join(options['options'])}", stacklevel=2)
+        warnings.warn(f"torch.compile: the backend fuseline does not have these options: {', '.join(options['options'])}", stacklevel=2)
     _take_random_ops()
     make = aot_autograd(
         fw_compiler=_compiler("forward"),

@@ -17,11 +17,11 @@ def _text_of(module):
     if isinstance(module, bytes):
         if module.startswith(_BYTECODE):
             raise ValueError(
-                "fuseline: a StableHLO module is read as text, and this is bytecode: give exported.mlir_module(), or what stablehlo-translate prints"
+                "fuseline: a StableHLO module must be text, but this is bytecode: pass exported.mlir_module(), or the output of stablehlo-translate"
             )
         module = module.decode()
     if not isinstance(module, str):
-        raise TypeError(f"fuseline: a StableHLO module is a text or has mlir_module(), unlike {type(module).__name__}")
+        raise TypeError(f"fuseline: expected a StableHLO module as a string or an object with mlir_module(), but got {type(module).__name__}")
     return module
 
 
@@ -35,7 +35,7 @@ class _Module:
         self.name, self.number, self.operands, self.results = name, number.value, operands.value, results.value
         told = getattr(module, "out_avals", None)
         if told is not None and len(told) != self.results:
-            raise ValueError(f"fuseline: {name} is said to have {len(told)} results, and its module has {self.results}")
+            raise ValueError(f"fuseline: {name} has {len(told)} out_avals, but its module has {self.results} results")
 
     def __call__(self, operands):
         return torch.ops.fuseline.custom_call(self.number, list(operands))
@@ -53,7 +53,7 @@ class _Call(torch.autograd.Function):
     def backward(ctx, *grads):
         op = ctx.op
         if op._backward is None:
-            raise RuntimeError(f"fuseline: the custom op {op.name} has no gradient; give custom_op a module for it as `backward`")
+            raise RuntimeError(f"fuseline: the custom op {op.name} has no gradient; pass a module for it to custom_op as `backward`")
         return None, *op._backward((*ctx.saved_tensors, *grads))
 
 
@@ -69,8 +69,8 @@ class CustomOp:
             wanted = (self._forward.operands + self._forward.results, self._forward.operands)
             if (self._backward.operands, self._backward.results) != wanted:
                 raise ValueError(
-                    f"fuseline: the backward of {name} takes its {self._forward.operands} operands and the gradients of its"
-                    f" {self._forward.results} results, and gives a gradient for each operand"
+                    f"fuseline: the backward of {name} must take its {self._forward.operands} operands and the gradients of its"
+                    f" {self._forward.results} results, and return a gradient for each operand"
                 )
 
     def __call__(self, *operands):

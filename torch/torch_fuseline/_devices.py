@@ -13,16 +13,16 @@ def index_of(device=None, optional=True):
     """Returns the index of a device. ``None``, the bare device type and -1 mean the only device.
     Any other device raises, as in PyTorch."""
     if device is None and not optional:
-        raise ValueError("fuseline: a device is expected, and None is none")
+        raise ValueError("fuseline: expected a device, but got None")
     if isinstance(device, str):
         device = torch.device(device)
     if isinstance(device, torch.device):
         if device.type != "fuseline":
-            raise ValueError(f"fuseline: a device of this type is expected, and {device} is none")
+            raise ValueError(f"fuseline: expected a fuseline device, but got {device}")
         device = device.index
     index = -1 if device is None else int(device)
     if index not in (-1, 0):
-        raise RuntimeError(f"fuseline: invalid device ordinal: there is one device, fuseline:0, and no fuseline:{index}")
+        raise RuntimeError(f"fuseline: invalid device ordinal: there is only one device, fuseline:0, and no fuseline:{index}")
     return 0
 
 

@@ -55,7 +55,7 @@ def _check_torch():
     here = ".".join(torch.__version__.split(".")[:2])
     if here != TORCH:
         raise ImportError(
-            f"torch-fuseline was built for PyTorch {TORCH} and this is {torch.__version__}: install torch-fuseline again"
+            f"torch-fuseline was built for PyTorch {TORCH}, but this is {torch.__version__}: reinstall torch-fuseline"
         )
 
 
@@ -91,7 +91,7 @@ def warn():
     if shim.flt_has_warnings():
         check(shim.flt_warnings())
         for line in message().splitlines():
-            warnings.warn(f"fuseline: {line} (torch.fuseline.explain() tells of further ones)", stacklevel=3)
+            warnings.warn(f"fuseline: {line} (torch.fuseline.explain() lists later ones)", stacklevel=3)
 
 
 def text(words):

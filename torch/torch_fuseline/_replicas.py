@@ -55,9 +55,9 @@ class _Unshard(torch.autograd.Function):
 def _dimension(tensor, dim, name):
     """Returns the dimension as a non-negative number."""
     if tensor.dim() == 0:
-        raise ValueError(f"fuseline: {name}: the tensor has no dimension along which the replicas could have parts")
+        raise ValueError(f"fuseline: {name}: the tensor has no dimensions, but at least one is required")
     if not -tensor.dim() <= dim < tensor.dim():
-        raise IndexError(f"fuseline: {name}: there is no dimension {dim}, the tensor has {tensor.dim()}")
+        raise IndexError(f"fuseline: {name}: there is no dimension {dim}, the tensor has {tensor.dim()} dimensions")
     return dim % tensor.dim()
 
 
@@ -71,7 +71,7 @@ def shard(tensor, dim=0):
     """
     dim = _dimension(tensor, dim, "shard")
     if tensor.device.type not in ("cpu", "fuseline"):
-        raise ValueError(f"fuseline: shard: a tensor on the device {tensor.device}; it is for those of the CPU and of fuseline")
+        raise ValueError(f"fuseline: shard: expected a tensor on the CPU or on the device fuseline, but got one on {tensor.device}")
     count = replica_count()
     if tensor.size(dim) % count != 0:
         raise ValueError(
@@ -85,7 +85,7 @@ def unshard(tensor, dim=0):
     """Concatenates the data of all replicas along ``dim``, on every replica. The gradient of each
     part is the sum of its gradients on all replicas."""
     if tensor.device.type != "fuseline":
-        raise ValueError(f"fuseline: unshard: a tensor on the device {tensor.device} is no replicas'")
+        raise ValueError(f"fuseline: unshard: expected a replicated tensor on the device fuseline, but got one on {tensor.device}")
     return _Unshard.apply(tensor, _dimension(tensor, dim, "unshard"))
 
 
@@ -157,8 +157,8 @@ def _refusing(plain, name, place):
             given = args[place]
         if _group is not None and any(one is _group[0] for one in (given if isinstance(given, (list, tuple)) else [given])):
             raise RuntimeError(
-                f"fuseline: {name} of the replicas: the one program is at rank 0, and all of them would get what is for rank 0. Use"
-                " DistributedDataParallel and torch.fuseline.shard, or a process for each device"
+                f"fuseline: {name} with the group of the replicas: the program has rank 0, so every replica would get the share of rank 0. Use"
+                " DistributedDataParallel and torch.fuseline.shard, or one process per device"
             )
         return plain(*args, **kwargs)
 

@@ -43,7 +43,7 @@ class Event:
 
     def __new__(cls, device=None, enable_timing=False, blocking=False, interprocess=False):
         if interprocess:
-            raise NotImplementedError("fuseline: an event is known to one process")
+            raise NotImplementedError("fuseline: events cannot be shared between processes")
         _check_device(device)
         # PyTorch measures times between instances of its own class only, not of subclasses.
         return torch.Event("fuseline", enable_timing=enable_timing, blocking=blocking)
@@ -62,7 +62,7 @@ def default_stream(device=None):
 def set_stream(stream):
     """Checks the device of the stream: there is one stream."""
     if stream is not None and stream.device.type != "fuseline":
-        raise RuntimeError(f"fuseline: {stream} is no stream of this device")
+        raise RuntimeError(f"fuseline: {stream} is not a stream of this device")
 
 
 @contextlib.contextmanager

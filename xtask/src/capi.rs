@@ -21,13 +21,14 @@ const HEADERS: [&str; 2] = ["fuseline.h", "fuseline.hpp"];
 pub(crate) fn run(host: &Host, prefix: &Path) -> anyhow::Result<ExitCode> {
     anyhow::ensure!(
         host.os == "linux",
-        "the C library is put in place on Linux only; cargo build -p fuseline-capi builds it"
+        "the C library can be installed on Linux only; `cargo build -p fuseline-capi` builds it"
     );
     host.build(&["--release", "--package", "fuseline-capi"])?;
-    let prefix = std::path::absolute(prefix).with_context(|| format!("{} is no folder", prefix.display()))?;
+    let prefix =
+        std::path::absolute(prefix).with_context(|| format!("{} is not a valid path", prefix.display()))?;
     let (include, lib) = (prefix.join("include"), prefix.join("lib"));
     for folder in [&include, &lib.join("pkgconfig")] {
-        std::fs::create_dir_all(folder).with_context(|| format!("could not make {}", folder.display()))?;
+        std::fs::create_dir_all(folder).with_context(|| format!("could not create {}", folder.display()))?;
     }
     for header in HEADERS {
         copy(&host.root.join("capi/include").join(header), &include.join(header))?;
@@ -37,12 +38,13 @@ pub(crate) fn run(host: &Host, prefix: &Path) -> anyhow::Result<ExitCode> {
     copy(&built.join("libfuseline.a"), &lib.join("libfuseline.a"))?;
     let link = lib.join("libfuseline.so");
     drop(std::fs::remove_file(&link));
-    std::os::unix::fs::symlink(NAME, &link).with_context(|| format!("could not make {}", link.display()))?;
+    std::os::unix::fs::symlink(NAME, &link)
+        .with_context(|| format!("could not create {}", link.display()))?;
     let description = lib.join("pkgconfig/fuseline.pc");
     let text = pkg_config(&prefix, env!("CARGO_PKG_VERSION"));
     std::fs::write(&description, text)
         .with_context(|| format!("could not write {}", description.display()))?;
-    println!("capi: libfuseline {} is in {}", env!("CARGO_PKG_VERSION"), prefix.display());
+    println!("capi: installed libfuseline {} in {}", env!("CARGO_PKG_VERSION"), prefix.display());
     Ok(ExitCode::SUCCESS)
 }
 

@@ -10,13 +10,13 @@ pub(crate) const USAGE: &str = "\
 usage: cargo xtask COMMAND
 
   demo [ARGUMENTS...]           set up, then build and run the example `digits` with these arguments
-  bench [ARGUMENTS...]          set up, then measure Fuseline beside JAX, PyTorch and NumPy (--help tells more)
+  bench [ARGUMENTS...]          set up, then measure Fuseline beside JAX, PyTorch and NumPy (see --help)
   micro [ARGUMENTS...]          set up, then measure Fuseline's own stages, in time and in instructions
-  capi --prefix FOLDER          set up, build the C library, and put it there with its headers
+  capi --prefix FOLDER          set up, build the C library, and install it with its headers
   test [STAGE...] [--quick]     set up, then run all stages, the named ones, or the quick ones
   test --list                   list the stages
-  test full [--shard K/N]       run the exhaustive forms of sampled tests; goes on where it ended
-  soak [--minutes N] [NAME...]  run the long runs, or the named ones, N minutes each where they go by time
+  test full [--shard K/N]       run the exhaustive forms of sampled tests; resumes an earlier run
+  soak [--minutes N] [NAME...]  run all long runs, or the named ones, N minutes each if limited by time
   soak --list                   list the long runs
   setup                         set up only: provide libclang, protoc and the CPU plugin for plain cargo commands
   env [--cargo FOLDER]          set up for crates outside of this checkout: print the variables that they need, for a
@@ -41,14 +41,14 @@ pub(crate) enum Command {
 /// Parses the arguments after the program's name. An error is a sentence for the user.
 pub(crate) fn parse(mut arguments: Vec<OsString>) -> Result<Command, String> {
     if arguments.is_empty() {
-        return Err("say what to do".to_owned());
+        return Err("no command was given".to_owned());
     }
     let rest = arguments.split_off(1);
     match arguments[0].to_str() {
         Some("help" | "--help" | "-h") => Ok(Command::Help),
         Some("setup") => match rest.first() {
             None => Ok(Command::Setup),
-            Some(extra) => Err(format!("setup takes no arguments, and was given {}", extra.display())),
+            Some(extra) => Err(format!("setup takes no arguments, but got {}", extra.display())),
         },
         Some("env") => match &*rest {
             [] => Ok(Command::Env(None)),
@@ -91,7 +91,7 @@ fn parse_test(arguments: &[OsString]) -> Result<Command, String> {
                 Some(stage) => stages.push(stage),
                 None => {
                     let known: Vec<&str> = Stage::ALL.iter().map(|stage| stage.name()).collect();
-                    return Err(format!("there is no stage {name}, only {}", known.join(", ")));
+                    return Err(format!("there is no stage {name}; the stages are {}", known.join(", ")));
                 }
             },
             None => return Err(format!("there is no stage {}", argument.display())),
@@ -101,7 +101,7 @@ fn parse_test(arguments: &[OsString]) -> Result<Command, String> {
         (true, true) => Ok(Command::Test(Selection::Quick)),
         (true, false) => Ok(Command::Test(Selection::All)),
         (false, false) => Ok(Command::Test(Selection::These(stages))),
-        (false, true) => Err("--quick chooses the stages itself".to_owned()),
+        (false, true) => Err("--quick cannot be combined with stage names".to_owned()),
     }
 }
 
@@ -140,14 +140,14 @@ mod tests {
     #[test]
     fn what_is_not_understood_is_said() {
         for (line, says) in [
-            ("", "what to do"),
+            ("", "no command was given"),
             ("tset", "no command tset"),
             ("setup now", "no arguments"),
             ("env --cargo", "--cargo FOLDER or nothing"),
             ("capi", "--prefix FOLDER"),
-            ("test frmt", "no stage frmt, only fmt, "),
+            ("test frmt", "no stage frmt; the stages are fmt, "),
             ("test --fast", "no stage --fast"),
-            ("test fmt --quick", "chooses the stages"),
+            ("test fmt --quick", "cannot be combined"),
         ] {
             let error = parsed(line).expect_err(line);
             assert!(error.contains(says), "{line}: {error}");

@@ -17,7 +17,7 @@ pub(crate) fn run(host: &Host, arguments: &[OsString]) -> anyhow::Result<ExitCod
     if !host.root.join("examples").join(EXAMPLE).is_dir()
         && !host.root.join(format!("examples/{EXAMPLE}.rs")).is_file()
     {
-        anyhow::bail!("this checkout has no example `{EXAMPLE}` yet");
+        anyhow::bail!("this checkout has no example `{EXAMPLE}`");
     }
     let start = Instant::now();
     host.build(&["--release", "--example", EXAMPLE])?;

@@ -19,7 +19,7 @@ pub(crate) fn host() -> anyhow::Result<Host> {
     }
     let folder = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let data = folder("XDG_DATA_HOME").or_else(|| Some(folder("HOME")?.join(".local/share")));
-    let root = data.context("neither XDG_DATA_HOME nor HOME says where data goes")?.join("fuseline");
+    let root = data.context("neither XDG_DATA_HOME nor HOME is set to an absolute path")?.join("fuseline");
     fs::create_dir_all(&root).with_context(|| format!("could not create {}", root.display()))?;
     Ok(Host::below(root))
 }
@@ -67,7 +67,7 @@ pub(crate) fn configure(root: &Path, folder: &Path) -> anyhow::Result<PathBuf> {
         return Ok(path);
     }
     if before.lines().any(|line| line.trim_start().starts_with("[env")) {
-        bail!("{} has an [env] table already: put these lines there\n\n{table}", path.display());
+        bail!("{} already has an [env] table: add these lines to it\n\n{table}", path.display());
     }
     let gap = if before.is_empty() { "" } else { "\n" };
     fs::create_dir_all(folder.join(".cargo"))
@@ -126,7 +126,7 @@ mod tests {
         let own = "[env]\nPROTOC = \"/opt/protoc\"\n";
         fs::write(&path, own).expect("write");
         let error = configure(root, folder.path()).expect_err("there is an [env]").to_string();
-        assert!(error.contains("has an [env] table already") && error.contains("LIBCLANG_PATH"), "{error}");
+        assert!(error.contains("already has an [env] table") && error.contains("LIBCLANG_PATH"), "{error}");
         assert_eq!(fs::read_to_string(&path).expect("a file"), own);
     }
 }

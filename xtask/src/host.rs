@@ -39,7 +39,7 @@ pub(crate) struct Host {
 pub(crate) fn exit_code(status: ExitStatus) -> anyhow::Result<ExitCode> {
     match status.code() {
         Some(code) => Ok(ExitCode::from(u8::try_from(code).unwrap_or(1))),
-        None => anyhow::bail!("it was ended by a signal ({status})"),
+        None => anyhow::bail!("a signal ended the process ({status})"),
     }
 }
 
@@ -47,7 +47,7 @@ impl Host {
     /// Describes this machine and the workspace in which `cargo xtask` was called.
     pub(crate) fn detect() -> anyhow::Result<Host> {
         let manifest = std::env::var_os("CARGO_MANIFEST_DIR")
-            .context("run this as `cargo xtask`, which says where the workspace is")?;
+            .context("run this as `cargo xtask`, which sets CARGO_MANIFEST_DIR")?;
         Ok(Host::below(
             Path::new(&manifest).parent().context("xtask lies below the workspace")?.to_path_buf(),
         ))
@@ -75,7 +75,7 @@ impl Host {
         let mut build = self.cargo();
         build.args(["build", "--locked"]).args(arguments);
         if !build.status().context("could not start cargo")?.success() {
-            anyhow::bail!("it does not build: cargo build {}", arguments.join(" "));
+            anyhow::bail!("the build failed: cargo build {}", arguments.join(" "));
         }
         Ok(())
     }

@@ -53,7 +53,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Setup => {
             let done = set_up(&Host::detect()?)?;
             if done == setup::Done::Ready {
-                println!("set-up: everything is there");
+                println!("set-up: nothing to do");
             }
             Ok(ExitCode::SUCCESS)
         }
@@ -64,7 +64,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
                 None => print!("{}", env::exports(&host.root)?),
                 Some(folder) => {
                     let path = env::configure(&host.root, &folder)?;
-                    println!("{} has the variables that a build needs", path.display());
+                    println!("{} sets the variables that a build needs", path.display());
                 }
             }
             Ok(ExitCode::SUCCESS)

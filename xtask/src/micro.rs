@@ -30,7 +30,7 @@ pub(crate) fn run(host: &Host, arguments: &[OsString]) -> anyhow::Result<ExitCod
         match host.which("valgrind") {
             Some(_) => drop(micro.arg("--counts").arg(count(host)?)),
             None => eprintln!(
-                "micro: instructions are not counted, because there is no valgrind (Debian: apt install valgrind)"
+                "micro: instructions are not counted, because valgrind is not installed (Debian: apt install valgrind)"
             ),
         }
     }
@@ -44,7 +44,7 @@ fn count(host: &Host) -> anyhow::Result<PathBuf> {
     if folder.exists() {
         fs::remove_dir_all(&folder).with_context(|| format!("{} cannot be removed", folder.display()))?;
     }
-    let bar = spinner("instructions are counted (about a minute)");
+    let bar = spinner("counting instructions (about a minute)");
     let mut bench = host.cargo();
     bench.args(["bench", "--quiet", "--locked", "--package", PACKAGE, "--bench", "counts", "--"]);
     bench.arg("--save-summary=json").arg(format!("--home={}", folder.display()));
@@ -67,7 +67,7 @@ fn runner(host: &Host) -> anyhow::Result<PathBuf> {
     if runner.exists() {
         return Ok(runner);
     }
-    let bar = spinner("gungraun's runner is built (once, minutes)");
+    let bar = spinner("building gungraun's runner (once, takes minutes)");
     let mut install = host.cargo();
     install.args(["install", "--quiet", "--locked", "gungraun-runner", "--version", &format!("={version}")]);
     install.arg("--root").arg(&folder);

@@ -58,7 +58,7 @@ const SOAKS: &[Soak] = &[
     },
     Soak {
         name: "compiles",
-        what: "20,000 distinct regions compiled in one process with default budgets, mappings and memory told",
+        what: "20,000 distinct regions compiled in one process with default budgets, with mappings and memory reported",
         package: "fuseline",
         binary: "robustness",
         test: "soak_memory::soak_compiles_with_default_budgets",
@@ -90,7 +90,7 @@ const SOAKS: &[Soak] = &[
     },
     Soak {
         name: "allocations",
-        what: "every allocation of five scenarios refused, each in a process of its own",
+        what: "every allocation of five scenarios fails once, each in a process of its own",
         package: "fuseline",
         binary: "robustness",
         test: "allocation::soak_every_allocation_is_refused",
@@ -98,7 +98,7 @@ const SOAKS: &[Soak] = &[
     },
     Soak {
         name: "mutations",
-        what: "every fuzz target on inputs changed at random, without coverage, for the minutes given each",
+        what: "every fuzz target on inputs changed at random, without coverage, for --minutes each",
         package: "fuseline",
         binary: "fuzz_regressions",
         test: "soak_mutations",
@@ -122,7 +122,7 @@ const SOAKS: &[Soak] = &[
     },
     Soak {
         name: "plugin-compiles",
-        what: "10,000 new regions, each asked for by many threads, compiled once each",
+        what: "10,000 new regions, each requested by many threads, compiled once each",
         package: "fuseline",
         binary: "pjrt",
         test: "plugin::compiles::ten_thousand_new_regions_are_compiled_once_each",
@@ -162,7 +162,7 @@ const SOAKS: &[Soak] = &[
     },
     Soak {
         name: "disk-kills",
-        what: "a thousand writers killed, entries looked at after each",
+        what: "a thousand writers killed, entries checked after each",
         package: "fuseline-cache",
         binary: "disk_processes",
         test: "a_thousand_writers_that_are_killed_leave_whole_entries",
@@ -198,7 +198,7 @@ pub(crate) enum Ended {
 fn list(targets: &[String]) -> String {
     let tests = SOAKS.iter().map(|soak| (soak.name.to_owned(), soak.what.to_owned()));
     let fuzz = targets.iter().map(|name| {
-        (format!("fuzz-{name}"), format!("cargo fuzz run {name}, for the minutes given (needs cargo-fuzz)"))
+        (format!("fuzz-{name}"), format!("cargo fuzz run {name}, for --minutes (needs cargo-fuzz)"))
     });
     tests.chain(fuzz).map(|(name, what)| format!("{name:<20}{what}\n")).collect()
 }
@@ -255,7 +255,7 @@ pub(crate) fn run(host: &Host, arguments: &[OsString]) -> anyhow::Result<ExitCod
             || name.strip_prefix("fuzz-").is_some_and(|name| targets.iter().any(|target| target == name))
     };
     if let Some(unknown) = wanted.names.iter().find(|name| !known(name)) {
-        bail!("there is no long run {unknown}, only\n{}", list(&targets));
+        bail!("there is no long run {unknown}; the long runs are\n{}", list(&targets));
     }
     crate::set_up(host)?;
     let is_wanted = |name: &str| wanted.names.is_empty() || wanted.names.iter().any(|wanted| wanted == name);
@@ -357,8 +357,8 @@ fn judge(lines: &[String]) -> Ended {
     let ran = lines.iter().any(|line| line.contains("test result: ok. 1 passed"));
     match figures.is_empty() {
         // A test without figures only asserts.
-        true if ran => Ended::Passed(vec!["nothing was wrong".to_owned()]),
-        true => Ended::Failed("no test has run: is there such a test?".to_owned()),
+        true if ran => Ended::Passed(vec!["no failures".to_owned()]),
+        true => Ended::Failed("no test ran: does the test exist?".to_owned()),
         false => Ended::Passed(figures),
     }
 }
@@ -417,7 +417,7 @@ fn fuzz(host: &Host, target: &str, minutes: f64) -> Ended {
     match spoken(command) {
         Ok((true, lines)) => match executions(&lines) {
             Some(count) => Ended::Passed(vec![format!("{count} executions, 0 failures")]),
-            None => Ended::Failed("libFuzzer does not say how many executions there were".to_owned()),
+            None => Ended::Failed("libFuzzer did not report its number of executions".to_owned()),
         },
         Ok((false, lines)) => {
             let artifact = lines.iter().rev().find(|line| line.contains("Test unit written to"));

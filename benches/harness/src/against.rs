@@ -32,7 +32,7 @@ pub(crate) fn compare(before: &Report, now: &Report) -> String {
     }
     let noisy = apart.iter().filter(|apart| apart.noisy).count();
     let mut lines = format!(
-        "{} of {compared} ratios are within {:.0} % of those of {} ({}); of the others {noisy} are flagged as noisy\n",
+        "{} of {compared} ratios are within {:.0} % of those of {} ({}); {noisy} of the others are noisy\n",
         compared - apart.len(),
         SAME * 100.0,
         before.started,

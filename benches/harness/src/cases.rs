@@ -42,7 +42,7 @@ pub(crate) fn chosen(options: &Options) -> anyhow::Result<Vec<Case>> {
         None => case.quick || !options.quick,
     };
     let chosen: Vec<Case> = all()?.into_iter().filter(is_asked).collect();
-    ensure!(!chosen.is_empty(), "no case has this in its name; `fuseline bench --list` lists them");
+    ensure!(!chosen.is_empty(), "no case name contains this text; `fuseline bench --list` lists the cases");
     Ok(chosen)
 }
 

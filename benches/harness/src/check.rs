@@ -37,7 +37,11 @@ impl Outputs {
             outputs.0.iter().map(|(name, data)| (name.clone(), data.len())).collect()
         };
         if form(self) != form(wanted) {
-            return Err(format!("its outputs are {:?}, Fuseline's {:?}", form(self), form(wanted)));
+            return Err(format!(
+                "its outputs are {:?}, those of Fuseline are {:?}",
+                form(self),
+                form(wanted)
+            ));
         }
         let mut worst = 0.0;
         for ((name, found), (_, wanted)) in self.0.iter().zip(&wanted.0) {
@@ -47,7 +51,7 @@ impl Outputs {
                 // NaN exceeds any tolerance.
                 if off.is_nan() || off > tolerance {
                     return Err(format!(
-                        "element {place} of {name} is {found:e}, and Fuseline's is {wanted:e}"
+                        "element {place} of {name} is {found:e}, that of Fuseline is {wanted:e}"
                     ));
                 }
                 worst = f64::max(worst, off);

@@ -19,7 +19,7 @@ pub(crate) struct Options {
     /// Fewer cases and shorter blocks: under 5 minutes once the peers are set up
     #[arg(long)]
     pub(crate) quick: bool,
-    /// Only cases whose names contain this
+    /// Only cases whose names contain this text
     #[arg(long, value_name = "NAME")]
     pub(crate) only: Option<String>,
     /// Peers to compare with
@@ -47,7 +47,7 @@ pub(crate) struct Options {
     /// Results of another run; changed ratios are printed at the end
     #[arg(long, value_name = "FILE")]
     pub(crate) against: Option<PathBuf>,
-    /// Measure nothing; make the page again from existing results
+    /// Measure nothing; write the page again from existing results
     #[arg(long)]
     pub(crate) render: bool,
     /// The command-line tool

@@ -156,7 +156,9 @@ impl Contenders {
                 }
                 command
             }
-            Start::Missing(why) => unreachable!("bug: {} is missing and is started: {why}", contender.id),
+            Start::Missing(why) => {
+                unreachable!("bug: {} is started although it is missing: {why}", contender.id)
+            }
         };
         command.envs(&self.environment);
         command

@@ -65,15 +65,17 @@ fn run(options: &Options) -> anyhow::Result<bool> {
     }
     let cases = cases::chosen(options)?;
     std::fs::create_dir_all(&options.output)
-        .with_context(|| format!("{} cannot be made", options.output.display()))?;
+        .with_context(|| format!("could not create {}", options.output.display()))?;
     ctrlc::set_handler(|| {
         // A second Ctrl-C exits at once.
         if STOP.swap(true, Ordering::Relaxed) {
             std::process::exit(130);
         }
-        machine::say(format_args!("bench: stopping; what was measured is kept (again to stop at once)"));
+        machine::say(format_args!(
+            "bench: stopping, finished measurements are kept (interrupt again to stop at once)"
+        ));
     })
-    .context("signals cannot be handled")?;
+    .context("could not install a signal handler")?;
     let contenders = Contenders::provide(options)?;
     let mut report = Report {
         format: FORMAT,

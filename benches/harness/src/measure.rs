@@ -102,7 +102,7 @@ fn merge(result: &mut CaseResult, mut more: CaseResult, sittings: usize) {
             }
             // A failure in any sitting counts.
             (Run::Measured(_), Some(other)) => *run = other,
-            (Run::Measured(_), None) => *run = Run::Failed("it was not there a second time".to_owned()),
+            (Run::Measured(_), None) => *run = Run::Failed("it was missing in a later sitting".to_owned()),
             (Run::Failed(_) | Run::LeftOut(_), _) => {}
         }
     }
@@ -151,7 +151,7 @@ fn sitting(
         let started = Worker::start(contenders.command(contender, case), &log);
         workers.push((contender, started.and_then(|mut worker| worker.make().map(|()| worker))));
     }
-    bar.set_message(format!("{}: programs are made", case.name));
+    bar.set_message(format!("{}: setting up programs", case.name));
     let mut made = Vec::new();
     for (contender, worker) in workers {
         let found = worker.and_then(|mut worker| worker.made().map(|found| (worker, found)));
@@ -171,7 +171,7 @@ fn sitting(
     let Some((contender, worker)) = made.pop().filter(|(contender, _)| contender.id == FUSED) else {
         return Ok(Some((result, versions)));
     };
-    bar.set_message(format!("{}: {} gets ready", case.name, contender.id));
+    bar.set_message(format!("{}: warming up {}", case.name, contender.id));
     let (fused, wanted) = match ready(case, contender, worker, None, &settings, hasty) {
         Ok(ready) => ready,
         Err(Trouble::Stopped) => return Ok(None),
@@ -188,7 +188,7 @@ fn sitting(
     }
     let ids: Vec<&str> = others.iter().map(|(contender, _)| contender.id).collect();
     let others = in_turn(others, at_once, |(contender, worker)| {
-        bar.set_message(format!("{}: {} gets ready", case.name, contender.id));
+        bar.set_message(format!("{}: warming up {}", case.name, contender.id));
         ready(case, contender, worker, wanted.as_ref(), &settings, hasty).map(|(runner, _)| runner)
     });
     for (id, ready) in ids.into_iter().zip(others) {

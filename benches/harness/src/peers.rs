@@ -27,7 +27,7 @@ fn requirements(group: Peers, device: Device) -> anyhow::Result<(&'static str, S
         Peers::Jax => ("jax", include_str!("../../peers/requirements-jax.txt")),
         Peers::Torch => ("torch", include_str!("../../peers/requirements-torch.txt")),
         Peers::TorchXla => ("torch-xla", include_str!("../../peers/requirements-torch-xla.txt")),
-        Peers::None | Peers::All => bail!("bug: {group:?} is no group of its own"),
+        Peers::None | Peers::All => bail!("bug: {group:?} is not a group"),
     };
     Ok(match (device, group) {
         (Device::Cpu, _) | (Device::Cuda, Peers::Numpy) => (name, list.to_owned()),
@@ -37,7 +37,7 @@ fn requirements(group: Peers, device: Device) -> anyhow::Result<(&'static str, S
         (Device::Cuda, Peers::Torch) => {
             ("torch-cuda", list.to_owned() + include_str!("../../peers/requirements-torch-cuda.txt"))
         }
-        (Device::Cuda, _) => bail!("{name} has no package for CUDA on the package index"),
+        (Device::Cuda, _) => bail!("the package index has no CUDA package of {name}"),
     })
 }
 

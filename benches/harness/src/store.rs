@@ -27,7 +27,7 @@ pub(crate) fn resume(options: &Options, report: &mut Report) {
     if !same {
         return;
     }
-    machine::say(format_args!("bench: going on where a run ended that began {}", earlier.started));
+    machine::say(format_args!("bench: continuing the run that began at {}", earlier.started));
     report.started = earlier.started;
     report.contenders = earlier.contenders;
     report.cases = earlier.cases;
@@ -36,9 +36,9 @@ pub(crate) fn resume(options: &Options, report: &mut Report) {
 /// Reads the results in a file.
 pub(crate) fn read(file: &Path) -> anyhow::Result<Report> {
     let text = fs::read_to_string(file).with_context(|| format!("{} cannot be read", file.display()))?;
-    let mut report: Report =
-        serde_json::from_str(&text).with_context(|| format!("{} holds no results", file.display()))?;
-    ensure!(report.format == FORMAT, "{} is of another version of the harness", file.display());
+    let mut report: Report = serde_json::from_str(&text)
+        .with_context(|| format!("{} does not contain results", file.display()))?;
+    ensure!(report.format == FORMAT, "{} was written by another version of the harness", file.display());
     let sittings = report.settings.sittings;
     for ratio in report.cases.iter_mut().flat_map(|case| &mut case.ratios) {
         // This version decides which ratios are noisy, whichever version measured them.

@@ -123,7 +123,7 @@ impl Worker {
             Err(error) => error.to_string(),
         };
         let log = fs::read_to_string(&self.log).unwrap_or_default();
-        let last = log.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("it said nothing");
+        let last = log.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("no output");
         Trouble::Failed(format!("the process ended ({status}): {last}"))
     }
 
@@ -151,7 +151,10 @@ impl Worker {
         };
         match steps.nanoseconds.len() == count {
             true => Ok(steps),
-            false => Err(Trouble::Failed(format!("{} times for {count} steps", steps.nanoseconds.len()))),
+            false => Err(Trouble::Failed(format!(
+                "{} times were returned for {count} steps",
+                steps.nanoseconds.len()
+            ))),
         }
     }
 

@@ -16,16 +16,16 @@ pub(crate) fn read(folder: &Path) -> anyhow::Result<Counts> {
     for file in summaries(folder)? {
         let text = fs::read_to_string(&file).with_context(|| format!("{} cannot be read", file.display()))?;
         let summary: Value =
-            serde_json::from_str(&text).with_context(|| format!("{} is no summary", file.display()))?;
+            serde_json::from_str(&text).with_context(|| format!("{} is not a summary", file.display()))?;
         let word = |name: &str| summary[name].as_str().unwrap_or_default();
         let (name, batch) = named(word("function_name"), word("id"))
-            .with_context(|| format!("{} is of a bench that is not known", file.display()))?;
+            .with_context(|| format!("{} belongs to an unknown benchmark", file.display()))?;
         let total = &summary["profiles"][0]["data"]["total"]["metrics"]["Ir"]["values"]["new"];
         let total = total.as_f64().with_context(|| format!("{} has no count", file.display()))?;
         counts.insert(name, total / batch as f64);
     }
     if counts.is_empty() {
-        bail!("nothing was counted below {}", folder.display());
+        bail!("there are no counts below {}", folder.display());
     }
     Ok(counts)
 }

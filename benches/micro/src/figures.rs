@@ -104,7 +104,7 @@ impl Baseline {
         }
         let text =
             std::fs::read_to_string(file).with_context(|| format!("{} cannot be read", file.display()))?;
-        serde_json::from_str(&text).map(Some).with_context(|| format!("{} is no baseline", file.display()))
+        serde_json::from_str(&text).map(Some).with_context(|| format!("{} is not a baseline", file.display()))
     }
 }
 

@@ -82,11 +82,14 @@ fn run(options: &Options) -> anyhow::Result<bool> {
     figures::write(&options.output, &report)?;
     println!("{}", options.output.display());
     if options.save || options.check {
-        ensure!(!counts.is_empty(), "nothing was counted: install valgrind (Debian: apt install valgrind)");
+        ensure!(
+            !counts.is_empty(),
+            "no instructions were counted: install valgrind (Debian: apt install valgrind)"
+        );
     }
     if options.save {
         figures::write(&options.baseline, &Baseline::of(counts))?;
-        println!("{} is the baseline now", options.baseline.display());
+        println!("{} is the new baseline", options.baseline.display());
         return Ok(true);
     }
     let Some(baseline) = Baseline::read(&options.baseline)? else {
@@ -117,5 +120,5 @@ struct Report<'a> {
 /// Creates the folder of a file.
 fn make_folder(file: &Path) -> anyhow::Result<()> {
     let Some(folder) = file.parent().filter(|folder| !folder.as_os_str().is_empty()) else { return Ok(()) };
-    std::fs::create_dir_all(folder).with_context(|| format!("{} cannot be made", folder.display()))
+    std::fs::create_dir_all(folder).with_context(|| format!("could not create {}", folder.display()))
 }

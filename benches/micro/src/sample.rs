@@ -45,7 +45,7 @@ pub(crate) fn everything(figures: &mut Figures) -> anyhow::Result<()> {
 /// The device of timed executions: a plugin's, if one is found.
 fn device() -> Engine {
     fuseline_micro::config().build().unwrap_or_else(|error| {
-        eprintln!("micro: executions run on the reference interpreter, since {error}");
+        eprintln!("micro: executions run on the reference interpreter: {error}");
         fuseline_micro::reference()
     })
 }

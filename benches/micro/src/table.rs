@@ -85,7 +85,7 @@ pub(crate) fn tables(figures: &Figures) -> Vec<Table> {
     let on =
         if figures.device.is_empty() { String::new() } else { format!(", executed on {}", figures.device) };
     let regions = Table {
-        title: format!("One region of so many ops{on}"),
+        title: format!("One region, by number of ops{on}"),
         columns: columns("stage", &mut SIZES.iter().map(|&size| grouped(size as f64))),
         rows: region::Stage::ALL
             .iter()
@@ -96,7 +96,7 @@ pub(crate) fn tables(figures: &Figures) -> Vec<Table> {
             .collect(),
     };
     let threads = Table {
-        title: "One op, handle and drop, by so many threads at once".to_owned(),
+        title: "Recording one op and dropping its handle, by number of threads".to_owned(),
         columns: columns("streams", &mut THREADS.iter().map(|&threads| grouped(threads as f64))),
         rows: STREAMS
             .iter()

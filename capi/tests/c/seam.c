@@ -132,7 +132,7 @@ static void op_table(void) {
 static void settings(void) {
   fuseline_config *config = new_config();
   FAILS(FUSELINE_INVALID, "there is no setting \"moed\"", fuseline_config_set(config, "moed", "fused"));
-  FAILS(FUSELINE_INVALID, "mode cannot be \"quick\": it is fused, strict or debug", fuseline_config_set(config, "mode", "quick"));
+  FAILS(FUSELINE_INVALID, "mode cannot be \"quick\": it must be fused, strict or debug", fuseline_config_set(config, "mode", "quick"));
   FAILS(FUSELINE_INVALID, "replicas cannot be \"two\"", fuseline_config_set(config, "replicas", "two"));
   FAILS(FUSELINE_INVALID, "wait_deadline cannot be \"-1\"", fuseline_config_set(config, "wait_deadline", "-1"));
   FAILS(FUSELINE_INVALID, "config is null", fuseline_config_set(NULL, "mode", "fused"));
@@ -229,9 +229,9 @@ static void refused_data(void) {
   FAILS(FUSELINE_INVALID, "null", fuseline_upload(session, stream, &tensor, &value));
   tensor.data = (const uint8_t *)data;
   tensor.type.rank = 17;
-  FAILS(FUSELINE_INVALID, "16 are the most", fuseline_upload(session, stream, &tensor, &value));
+  FAILS(FUSELINE_INVALID, "at most 16 are allowed", fuseline_upload(session, stream, &tensor, &value));
   tensor = (fuseline_tensor){.type = {.dtype = 77, .rank = 1, .dims = {2}}, .data = (const uint8_t *)data, .size = sizeof data};
-  FAILS(FUSELINE_INVALID, "77 is no element type", fuseline_upload(session, stream, &tensor, &value));
+  FAILS(FUSELINE_INVALID, "77 is not an element type", fuseline_upload(session, stream, &tensor, &value));
   tensor.type = (fuseline_type){.dtype = FUSELINE_F32, .rank = 3, .dims = {1ull << 40, 1ull << 40, 1ull << 40}};
   FAILS(FUSELINE_INVALID, "", fuseline_upload(session, stream, &tensor, &value));
   tensor.type = (fuseline_type){.dtype = FUSELINE_F32, .rank = 1, .dims = {2}};
@@ -240,7 +240,7 @@ static void refused_data(void) {
   FAILS(FUSELINE_INVALID, "tensor is null", fuseline_upload(session, stream, NULL, &value));
   float room[3] = {7, 7, 7};
   fuseline_value two = vector(data, 2);
-  FAILS(FUSELINE_INVALID, "takes 8 bytes, room for 12 was given", fuseline_read(session, two, (uint8_t *)room, sizeof room));
+  FAILS(FUSELINE_INVALID, "takes 8 bytes, but the room has 12", fuseline_read(session, two, (uint8_t *)room, sizeof room));
   FAILS(FUSELINE_INVALID, "null", fuseline_read(session, two, NULL, 8));
   IS(room[0] == 7 && room[2] == 7);
   release(two);
@@ -273,7 +273,7 @@ static void other_values(void) {
   const fuseline_room rooms[] = {{(uint8_t *)room, sizeof room}, {(uint8_t *)room, sizeof room}};
   OK(fuseline_read_replicas(session, value, rooms, 1));
   IS(room[3] == 4);
-  FAILS(FUSELINE_INVALID, "there is room for 2, and there are 1", fuseline_read_replicas(session, value, rooms, 2));
+  FAILS(FUSELINE_INVALID, "2 rooms were given for 1 values", fuseline_read_replicas(session, value, rooms, 2));
 
   OK(fuseline_constant(session, stream, &tensor, NULL, &constant));
   fuseline_value both = op("multiply", value, constant);
@@ -382,21 +382,21 @@ static void attributes(void) {
   FAILS(FUSELINE_BAD_OP, "needs the attribute comparison_direction", fuseline_attrs_new(find("compare"), less, 1, &none));
   FAILS(FUSELINE_BAD_OP, "add has no attribute \"value\"; it has none", fuseline_attrs_new(find("add"), value, 1, &none));
   const fuseline_attr member[] = {less[0], {.name = "comparison_direction", .kind = FUSELINE_ATTR_TEXT, .value.text = "LESS"}};
-  FAILS(FUSELINE_BAD_OP, "\"LESS\" is none", fuseline_attrs_new(find("compare"), member, 2, &none));
+  FAILS(FUSELINE_BAD_OP, "not \"LESS\"", fuseline_attrs_new(find("compare"), member, 2, &none));
   const fuseline_attr kind[] = {less[0], INTS("comparison_direction", 1)};
-  FAILS(FUSELINE_BAD_OP, "INTEGERS is none", fuseline_attrs_new(find("compare"), kind, 2, &none));
+  FAILS(FUSELINE_BAD_OP, "not INTEGERS", fuseline_attrs_new(find("compare"), kind, 2, &none));
   const fuseline_attr twice[] = {less[0], less[0]};
-  FAILS(FUSELINE_INVALID, "compare_type is there twice", fuseline_attrs_new(find("compare"), twice, 2, &none));
+  FAILS(FUSELINE_INVALID, "compare_type is given twice", fuseline_attrs_new(find("compare"), twice, 2, &none));
   const fuseline_attr shape[] = {INTS("shape", -1)};
   FAILS(FUSELINE_BAD_OP, "negative", fuseline_attrs_new(find("reshape"), shape, 1, &none));
   const fuseline_attr unnamed[] = {{.kind = FUSELINE_ATTR_INTEGER}};
   FAILS(FUSELINE_INVALID, "attrs[0].name is null", fuseline_attrs_new(find("add"), unnamed, 1, &none));
   const fuseline_attr unkind[] = {{.name = "x", .kind = 77}};
-  FAILS(FUSELINE_INVALID, "x has kind 77", fuseline_attrs_new(find("add"), unkind, 1, &none));
+  FAILS(FUSELINE_INVALID, "x has the unknown kind 77", fuseline_attrs_new(find("add"), unkind, 1, &none));
   const fuseline_attr flag[] = {{.name = "x", .kind = FUSELINE_ATTR_FLAG, .value.integer = 2}};
-  FAILS(FUSELINE_INVALID, "a flag is 0 or 1", fuseline_attrs_new(find("add"), flag, 1, &none));
-  FAILS(FUSELINE_INVALID, "attrs is null, and 3 elements", fuseline_attrs_new(find("add"), NULL, 3, &none));
-  FAILS(FUSELINE_BAD_OP, "4294967295 is the number of no op", fuseline_attrs_new(UINT32_MAX, NULL, 0, &none));
+  FAILS(FUSELINE_INVALID, "a flag must be 0 or 1", fuseline_attrs_new(find("add"), flag, 1, &none));
+  FAILS(FUSELINE_INVALID, "attrs is null, but should have 3 elements", fuseline_attrs_new(find("add"), NULL, 3, &none));
+  FAILS(FUSELINE_BAD_OP, "no op has the number 4294967295", fuseline_attrs_new(UINT32_MAX, NULL, 0, &none));
   fuseline_attrs_free(NULL);
 
   /* The op table refuses the call: the error names op and call site, and nothing is recorded. */
@@ -409,7 +409,7 @@ static void attributes(void) {
   fuseline_call call = {.struct_size = 8};
   FAILS(FUSELINE_INVALID, "call.struct_size is 8", fuseline_record(session, stream, &call, &result, NULL, 1, NULL));
   call.struct_size = sizeof call, call.op = find("add"), call.effect = 9;
-  FAILS(FUSELINE_INVALID, "9 is no effect", fuseline_record(session, stream, &call, &result, NULL, 1, NULL));
+  FAILS(FUSELINE_INVALID, "9 is not an effect", fuseline_record(session, stream, &call, &result, NULL, 1, NULL));
   FAILS(FUSELINE_INVALID, "call is null", fuseline_record(session, stream, NULL, &result, NULL, 1, NULL));
   const fuseline_value all[] = {a, one, nothing, padded, flipped, is_less, dot, constant, reduced};
   for (size_t i = 0; i < sizeof all / sizeof *all; i++) release(all[i]);
@@ -435,10 +435,10 @@ static void circular_attributes(void) {
   fuseline_attrs *none;
   fuseline_attr self = {.name = "again", .kind = FUSELINE_ATTR_ATTRS, .count = 1};
   self.value.attrs = &self;
-  FAILS(FUSELINE_INVALID, "is it in itself?", fuseline_attrs_new(find("slice"), &self, 1, &none));
+  FAILS(FUSELINE_INVALID, "does it contain itself?", fuseline_attrs_new(find("slice"), &self, 1, &none));
   fuseline_attr two[] = {{.name = "a", .kind = FUSELINE_ATTR_ATTRS, .count = 2}, {.name = "b", .kind = FUSELINE_ATTR_ATTRS, .count = 2}};
   two[0].value.attrs = two[1].value.attrs = two;
-  FAILS(FUSELINE_INVALID, "is it in itself?", fuseline_attrs_new(find("slice"), two, 2, &none));
+  FAILS(FUSELINE_INVALID, "does it contain itself?", fuseline_attrs_new(find("slice"), two, 2, &none));
   static fuseline_attr levels[7][100];
   static char names[100][4];
   for (int i = 0; i < 100; i++) snprintf(names[i], sizeof names[i], "n%d", i);
@@ -664,8 +664,8 @@ static void modes(void) {
   OK(fuseline_mode_of(session, stream, &mode));
   IS(mode == FUSELINE_STRICT);
   OK(fuseline_set_mode(session, FUSELINE_FUSED));
-  FAILS(FUSELINE_INVALID, "nobody to inherit", fuseline_set_mode(session, FUSELINE_INHERIT));
-  FAILS(FUSELINE_INVALID, "8 is no mode", fuseline_set_mode(session, 8));
+  FAILS(FUSELINE_INVALID, "cannot inherit a mode", fuseline_set_mode(session, FUSELINE_INHERIT));
+  FAILS(FUSELINE_INVALID, "8 is not a mode", fuseline_set_mode(session, 8));
   release(a), release(b);
 }
 

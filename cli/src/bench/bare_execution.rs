@@ -48,7 +48,7 @@ impl Floor {
         let mut warming = Warming::default();
         while steady_from(&times, &compiles).is_none() {
             if times.len() == MAX_WARM {
-                return Err(Failure::Run(format!("it compiles still after {MAX_WARM} steps")));
+                return Err(Failure::Run(format!("it still compiles after {MAX_WARM} steps")));
             }
             let start = std::time::Instant::now();
             program.step().map_err(Failure::run)?;
@@ -82,8 +82,8 @@ impl Floor {
         };
         let launch = |key: &RegionKey| {
             let executable = executables.get(key).cloned();
-            let executable =
-                executable.ok_or_else(|| Failure::Run("an executable was made before the run".to_owned()))?;
+            let executable = executable
+                .ok_or_else(|| Failure::Run("an executable was compiled before the run".to_owned()))?;
             let types = executable.parameters().unwrap_or_default();
             let args: Vec<Buffer> = types.iter().map(argument).collect::<Result<_, Failure>>()?;
             let kept = (0..args.len() as i64).collect();

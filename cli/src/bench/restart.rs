@@ -36,7 +36,7 @@ pub(super) fn run(args: &BenchArgs, cases: &[&Case], out: &mut String) -> Result
     let mut device = None;
     for &case in cases {
         let folder = tempfile::tempdir()
-            .map_err(|error| Failure::Run(format!("no folder for executables: {error}")))?;
+            .map_err(|error| Failure::Run(format!("cannot create a folder for executables: {error}")))?;
         let mut said = || -> Result<Value, Failure> {
             bar.set_message(case.name.clone());
             let mut document = process(args, case, folder.path())?;

@@ -71,7 +71,9 @@ impl Served<'_> {
     }
 
     fn running(&mut self) -> Result<&mut (Steps, Watched, Warming), Failure> {
-        self.running.as_mut().ok_or_else(|| Failure::Input("there is no program yet".to_owned()))
+        self.running
+            .as_mut()
+            .ok_or_else(|| Failure::Input("there is no program yet: request `make` first".to_owned()))
     }
 
     fn make(&mut self) -> Result<Value, Failure> {

@@ -9,18 +9,18 @@ use fuseline::pjrt::Value;
 use crate::options::{DeviceOptions, client_option};
 
 pub(crate) const CACHE_HELP: &str = "\
-The cache is in --cache-dir, or FUSELINE_CACHE_DIR, or $XDG_CACHE_HOME/fuseline, or ~/.cache/fuseline. What its entries are
-sealed with is in FUSELINE_CACHE_KEY_FILE, or $XDG_STATE_HOME/fuseline/cache.key, or ~/.local/state/fuseline/cache.key.
+The cache is in --cache-dir, or FUSELINE_CACHE_DIR, or $XDG_CACHE_HOME/fuseline, or ~/.cache/fuseline. The key that seals
+its entries is in FUSELINE_CACHE_KEY_FILE, or $XDG_STATE_HOME/fuseline/cache.key, or ~/.local/state/fuseline/cache.key.
 
 Examples:
-  fuseline cache ls                               what there is
-  fuseline cache warm run.jsonl                   compile what a run needs, before it runs
-  fuseline cache explain 5f3a                     what an entry is
-  fuseline cache prune --max-size 500M            make room
+  fuseline cache ls                               list the entries
+  fuseline cache warm run.jsonl                   compile the regions of a manifest before a run
+  fuseline cache explain 5f3a                     show everything about an entry
+  fuseline cache prune --max-size 500M            shrink the cache
 
 Exit status:
-  0  everything is as it should be
-  1  an entry is damaged, a region does not compile, or something could not be done
+  0  success
+  1  an entry is damaged, a region does not compile, or an operation failed
   2  the command line is wrong, or there is no such entry";
 
 #[derive(Debug, Args)]
@@ -31,7 +31,7 @@ pub(crate) struct CacheArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum CacheCommand {
-    /// Compile what a run needs and the cache lacks, for this machine
+    /// Compile the regions of a manifest that the cache lacks
     #[command(after_help = WARM_HELP)]
     Warm(WarmArgs),
     /// List the entries
@@ -98,21 +98,21 @@ pub(crate) struct CacheDir {
 }
 
 const WARM_HELP: &str = "\
-A run writes its manifest with EngineConfig::manifest. It is compiled as that run would: with its numeric contract and
-number of replicas, for this machine's devices; or with --target for others that the plugin knows by a name, which need not
-be here. Plugins for accelerators may have that, XLA's for CPUs has not. The runs have to use the same plugin file and client
-options. What an engine sets by EngineConfig::compiler_flag is not in a manifest: such a program calls Engine::warm_cache or
-EngineConfig::warm_cache_for itself.
+A run writes its manifest with EngineConfig::manifest. The regions are compiled as in that run, with its numerics and its
+number of replicas, for the devices of this machine. With --target, they are compiled for devices that need not be present,
+named as the plugin names them. Plugins for accelerators may support that; XLA's CPU plugin does not. Later runs have to use
+the same plugin file and client options. A manifest does not contain compiler flags (EngineConfig::compiler_flag): a program
+that sets them calls Engine::warm_cache or EngineConfig::warm_cache_for itself.
 
 Examples:
   fuseline cache warm run.jsonl
   fuseline cache warm run.jsonl --jobs 8 --device /path/to/plugin.so
-  fuseline cache warm run.jsonl --device libtpu.so --target v5e:2x2   then `fuseline cache export` takes it there
-  FUSELINE_CACHE=only ./program                   then runs without compiling anything
+  fuseline cache warm run.jsonl --device libtpu.so --target v5e:2x2   for other devices; then `fuseline cache export`
+  FUSELINE_CACHE=only ./program                   run without compiling anything
 
 Exit status:
-  0  the cache has all of it
-  1  something does not compile or cannot be stored
+  0  the cache has every region of the manifest
+  1  a region does not compile or cannot be stored
   2  the command line is wrong";
 
 #[derive(Debug, Args)]
@@ -153,11 +153,11 @@ pub(crate) struct StatsArgs {
 }
 
 const VERIFY_HELP: &str = "\
-A program that finds a damaged entry removes it and compiles: this is for knowing, not for safety.
+A check is not needed for safety: a program that finds a damaged entry removes it and compiles the region.
 
 Exit status:
-  0  every entry is whole
-  1  some are damaged, or cannot be read
+  0  every entry is intact
+  1  an entry is damaged or cannot be read
   2  the command line is wrong";
 
 #[derive(Debug, Args)]
@@ -170,13 +170,13 @@ pub(crate) struct VerifyArgs {
 }
 
 const PRUNE_HELP: &str = "\
-Several options together remove what any of them says. What some process compiles now stays.
+Several options together remove each entry that one of them selects. Entries that a process is compiling now stay.
 
 Examples:
-  fuseline cache prune --max-size 500M            the least recently used go, until so much is left
-  fuseline cache prune --max-age 30d --dry-run    say what it would remove
-  fuseline cache prune --environment 81c2         what another plugin or processor has made
-  fuseline cache prune --quarantine               try again what has crashed";
+  fuseline cache prune --max-size 500M            remove the least recently used, until this much is left
+  fuseline cache prune --max-age 30d --dry-run    show what would be removed
+  fuseline cache prune --environment 81c2         remove the entries of another plugin or processor
+  fuseline cache prune --quarantine               compile quarantined regions again";
 
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("what").required(true).multiple(true)
@@ -209,10 +209,10 @@ const EXPLAIN_HELP: &str = "\
 Examples:
   fuseline cache explain 5f3a
   fuseline cache explain 5f3a --module            as a StableHLO module too
-  fuseline cache explain 5f3a --device plugin.so  how its environment differs from that of this plugin here
+  fuseline cache explain 5f3a --device plugin.so  how its environment differs from this plugin on this machine
 
 Exit status:
-  0  it was found
+  0  the entry was found
   1  the cache or the plugin cannot be used
   2  the command line is wrong, or there is no such entry";
 
@@ -232,8 +232,8 @@ pub(crate) struct ExplainArgs {
 }
 
 const EXPORT_HELP: &str = "\
-The bundle is sealed with a key of its own: 32 random bytes in a file that only its owner may use, made if it is not there.
-Whoever has the key can make bundles that run what they like; the key of the cache does not leave.
+The bundle is sealed with a key of its own: 32 random bytes in a file to which only its owner has access. The file is
+created if it does not exist. Whoever has the key can make bundles that run any code. The key of the cache is not exported.
 
 Examples:
   fuseline cache export step.bundle --key-file bundle.key
@@ -255,14 +255,15 @@ pub(crate) struct ExportArgs {
 }
 
 const IMPORT_HELP: &str = "\
-Every entry is checked before the first is added, and sealed anew with the key of this cache. What is there already stays.
+Every entry is checked before the first one is added, and sealed again with the key of this cache. Entries that are already
+present stay.
 
 Examples:
   fuseline cache import step.bundle --key-file bundle.key
 
 Exit status:
-  0  the cache has all of it
-  1  something is wrong with the bundle, and nothing was added; or it could not be stored
+  0  the cache has every entry of the bundle
+  1  the bundle is not valid and nothing was added, or an entry could not be stored
   2  the command line is wrong";
 
 #[derive(Debug, Args)]
@@ -294,7 +295,7 @@ fn size(text: &str) -> Result<u64, String> {
         };
         number.checked_mul(1 << shift)
     });
-    bytes.ok_or_else(|| "it is a number of bytes, such as 500M".to_owned())
+    bytes.ok_or_else(|| "expected a number of bytes, such as 500M".to_owned())
 }
 
 fn age(text: &str) -> Result<Duration, String> {
@@ -308,14 +309,14 @@ fn age(text: &str) -> Result<Duration, String> {
         };
         number.checked_mul(seconds)
     });
-    seconds.map(Duration::from_secs).ok_or_else(|| "it is a time, such as 30d or 12h".to_owned())
+    seconds.map(Duration::from_secs).ok_or_else(|| "expected a duration, such as 30d or 12h".to_owned())
 }
 
 fn prefix(text: &str) -> Result<String, String> {
     let text = text.to_ascii_lowercase();
     match text.len() {
         1..=64 if text.bytes().all(|byte| byte.is_ascii_hexdigit()) => Ok(text),
-        _ => Err("it is the beginning of 64 hexadecimal digits".to_owned()),
+        _ => Err("expected 1 to 64 hexadecimal digits".to_owned()),
     }
 }
 

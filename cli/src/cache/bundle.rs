@@ -33,7 +33,7 @@ pub(super) fn export(args: &ExportArgs, out: &mut String) -> Result<Status, Fail
             let key = BundleKey::make(&key_file).map_err(Failure::run)?;
             let path = key_file.display();
             note(format_args!(
-                "fuseline: made the key {path}; whoever imports the bundle needs it, and nobody else"
+                "fuseline: created the key {path}; only those who import the bundle should get it"
             ));
             key
         }

@@ -73,7 +73,7 @@ fn here(plugin: &std::path::Path, config: DiskCacheConfig) -> Result<Environment
     let engine = EngineConfig::new().plugin(plugin).disk_cache(config).build().map_err(Failure::run)?;
     engine.cache_environment().ok_or_else(|| {
         Failure::Run(
-            "this machine's environment cannot be told: the cache or the plugin's file cannot be read"
+            "the environment of this machine is unknown: the cache or the plugin's file cannot be read"
                 .to_owned(),
         )
     })
@@ -97,10 +97,10 @@ fn words(
     out: &mut String,
 ) {
     let what = match entry.kind() {
-        EntryKind::Executable if entry.is_quick() => "an executable, compiled in a hurry",
+        EntryKind::Executable if entry.is_quick() => "a baseline executable, compiled without optimizations",
         EntryKind::Executable => "an executable",
         EntryKind::NotWorthIt => {
-            "an executable that is not kept, since it takes longer to load than to compile"
+            "an executable that is not kept, because it takes longer to load than to compile"
         }
         _ => "a note",
     };
@@ -119,10 +119,10 @@ fn words(
         for (index, ty) in canon.graph().params().iter().enumerate() {
             let lifted = if canon.lifted()[index] { ", a lifted scalar" } else { "" };
             let alias = entry.aliases().into_iter().find(|&(param, _)| param as usize == index);
-            let alias = alias.map(|(_, place)| format!(", its memory may be given to output {place}"));
+            let alias = alias.map(|(_, place)| format!(", may be donated to output {place}"));
             let constants = entry.constants();
             let constant = constants.iter().find(|(param, _)| *param as usize == index);
-            let constant = constant.map(|(_, value)| format!(", compiled in as {value}"));
+            let constant = constant.map(|(_, value)| format!(", compiled in as the constant {value}"));
             let (alias, constant) = (alias.unwrap_or_default(), constant.unwrap_or_default());
             say!(out, "  {title:<12} in{index}: {ty}{lifted}{alias}{constant}");
             title = "";
@@ -144,14 +144,14 @@ fn words(
     }
     say!(out, "  environment  {}", entry.environment());
     match (here, there) {
-        (_, None) if entry.kind() != EntryKind::Note => say!(out, "    nothing is known of it"),
+        (_, None) if entry.kind() != EntryKind::Note => say!(out, "    unknown"),
         (Some(_), Some(_)) => {
             let differing = differences(here, there).unwrap_or_default();
             for (part, was, is) in &differing {
                 say!(out, "    {part}: {was}; here {is}");
             }
             if differing.is_empty() {
-                say!(out, "    that of this machine");
+                say!(out, "    the same as on this machine");
             }
         }
         (None, Some(there)) => {

@@ -86,7 +86,7 @@ fn tell_damaged(opened: &Opened) {
     if !opened.damaged.is_empty() {
         let entries = opened.damaged.len();
         let words = if entries == 1 { "1 entry is".to_owned() } else { format!("{entries} entries are") };
-        note(format_args!("fuseline: {words} damaged; `fuseline cache verify` tells more"));
+        note(format_args!("fuseline: {words} damaged; `fuseline cache verify` shows the reasons"));
     }
 }
 
@@ -160,7 +160,7 @@ pub(super) fn stats(args: &StatsArgs, out: &mut String) -> Result<Status, Failur
     for (kind, sum) in &kinds {
         let words = match kind {
             EntryKind::Executable => "executables",
-            EntryKind::NotWorthIt => "not kept, since they take longer to load than to compile",
+            EntryKind::NotWorthIt => "not kept, because they take longer to load than to compile",
             _ => "notes of environments and plugins",
         };
         say!(out, "  {:<10} {words}, {}", sum.0, Bytes(sum.1));
@@ -176,7 +176,7 @@ pub(super) fn stats(args: &StatsArgs, out: &mut String) -> Result<Status, Failur
     }
     say!(out, "orphans      {orphans}, to be removed by the next run");
     if strangers > 0 {
-        say!(out, "strangers    {}", count(strangers, "file"));
+        say!(out, "other files  {}", count(strangers, "file"));
     }
     Ok(Status::Good)
 }

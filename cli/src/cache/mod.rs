@@ -110,8 +110,7 @@ fn key_file(given: Option<&PathBuf>) -> Result<PathBuf, Failure> {
     let variable = || std::env::var_os("FUSELINE_CACHE_BUNDLE_KEY_FILE").filter(|value| !value.is_empty());
     given.cloned().or_else(|| variable().map(PathBuf::from)).ok_or_else(|| {
         Failure::Input(
-            "a bundle has a key of its own: name its file by --key-file or FUSELINE_CACHE_BUNDLE_KEY_FILE"
-                .to_owned(),
+            "a bundle needs a key of its own: set --key-file or FUSELINE_CACHE_BUNDLE_KEY_FILE".to_owned(),
         )
     })
 }

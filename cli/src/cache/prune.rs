@@ -53,8 +53,8 @@ pub(super) fn run(args: &PruneArgs, out: &mut String) -> Result<Status, Failure>
         say!(out, "{}  {}, used {}", short(&file.name()), file.size, ago(file.used));
     }
     let (removes, releases) = match args.dry_run {
-        true => ("would remove", "would try again"),
-        false => ("removed", "tries again"),
+        true => ("would remove", "would release from quarantine:"),
+        false => ("removed", "released from quarantine:"),
     };
     say!(out, "{removes} {}, {}", entries(removed.len()), Bytes(bytes));
     for name in &released {

@@ -88,27 +88,27 @@ impl Kernels {
         };
         match (self.of_node(node), class) {
             ([], Fusibility::Source) => {
-                "in no kernel of its own: it stands in the kernels that use it".to_owned()
+                "in no kernel of its own: it is part of the kernels that use it".to_owned()
             }
             ([], Fusibility::Movement) => {
-                "in no kernel: it became a view, or part of how others read".to_owned()
+                "in no kernel: it became a view, or part of the indexing of other ops".to_owned()
             }
-            ([], _) => "in no kernel that tells: merged with an equal op, folded, or rewritten".to_owned(),
+            ([], _) => "in no kernel: merged with an equal op, folded, or rewritten".to_owned(),
             (&[kernel], class) => {
                 let others = self.all[kernel].nodes.len() - 1;
                 let letter = Kernels::letter(kernel);
                 match (others, class) {
                     (0, Fusibility::Contraction) => {
-                        format!("kernel {letter}, by itself: sums of products are not fused")
+                        format!("kernel {letter}, by itself: contractions are not fused")
                     }
-                    (0, Fusibility::Opaque) => format!("kernel {letter}, by itself: it fuses with nothing"),
+                    (0, Fusibility::Opaque) => format!("kernel {letter}, by itself: it does not fuse"),
                     (0, _) => format!("kernel {letter}, by itself"),
                     (1, _) => format!("kernel {letter}, fused with 1 other op"),
                     _ => format!("kernel {letter}, fused with {others} other ops"),
                 }
             }
             (several, _) => {
-                format!("kernels {}: computed in each of them rather than stored", list(several))
+                format!("kernels {}: computed in each of them instead of stored", list(several))
             }
         }
     }
@@ -238,7 +238,7 @@ impl Reader<'_> {
                     kind => format!("{} fusion", kind.to_lowercase()),
                 },
                 "custom-call" => format!("call of {}", instruction.custom_call_target),
-                opcode @ ("dot" | "convolution") => format!("{opcode}, a library call or a loop of its own"),
+                opcode @ ("dot" | "convolution") => format!("{opcode}, a library call or a separate loop"),
                 opcode => opcode.to_owned(),
             };
             let mut nodes = Vec::new();
@@ -330,8 +330,7 @@ fn estimate(graph: &Graph) -> Vec<Kernel> {
         let names: Vec<&str> =
             kernel.nodes.iter().map(|&node| graph.nodes()[node].signature().op().name()).collect();
         kernel.name = names.join("_");
-        kernel.kind =
-            if names.len() > 1 { "estimated fusion" } else { "estimated to be by itself" }.to_owned();
+        kernel.kind = if names.len() > 1 { "estimated fusion" } else { "estimated, not fused" }.to_owned();
     }
     kernels
 }

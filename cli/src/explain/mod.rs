@@ -42,7 +42,7 @@ pub(crate) fn run(args: &ExplainArgs, out: &mut String) -> Result<Status, Failur
     let watch = Watch { events: true, times: true };
     let watched = match Watched::afresh(&args.place, args.contract, mode, watch) {
         Err(failure) if args.place.device.is_none() => {
-            note(format_args!("fuseline: {failure}\nfuseline: going on with the reference interpreter"));
+            note(format_args!("fuseline: {failure}\nfuseline: continuing with the reference interpreter"));
             let reference = DeviceOptions { device: Some(DeviceChoice::Reference), options: Vec::new() };
             Watched::afresh(&reference, args.contract, mode, watch)?
         }

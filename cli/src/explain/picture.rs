@@ -209,10 +209,10 @@ fn draw(explanation: &Explanation, index: usize) -> Drawn {
         let name = names.get(input.value);
         let mut tip = format!("input {}", typed(&name, ty));
         if input.lifted {
-            tip += "\na lifted scalar: its value is not in the key";
+            tip += "\na lifted scalar: its value is not part of the key";
         }
         if region.donated.contains(&param) {
-            tip += "\ndies here; its memory is given to an output";
+            tip += "\ndies here; its memory is donated to an output";
         } else if input.dies {
             tip += "\ndies here";
         }

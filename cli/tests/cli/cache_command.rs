@@ -202,7 +202,9 @@ fn what_is_warmed_is_listed_verified_explained_and_runs() {
     let plugin = support::plugin(support::config().without_disk_cache()).unwrap();
     let plugin = plugin.pjrt_device().unwrap().client().plugin().path().to_str().unwrap().to_owned();
     let key = three["key"].as_str().unwrap();
-    home.cache(&["explain", key, "--device", &plugin]).ends_with(0).mentions(&["that of this machine"]);
+    home.cache(&["explain", key, "--device", &plugin])
+        .ends_with(0)
+        .mentions(&["the same as on this machine"]);
 }
 
 #[test]

@@ -300,7 +300,7 @@ fn equal_regions_share_a_module() {
             "outputs":[2]}"#,
     );
     let answer = reference("run", &program, &["--mode", "strict", "--dump", "stablehlo"]).ends_with(0);
-    answer.says(&["as region s0.r0", "the file expects nothing", "twice: 2 ops"]);
+    answer.says(&["as region s0.r0", "the file has no expected outputs", "twice: 2 ops"]);
     assert_eq!(answer.out.matches("module @region").count(), 1);
 }
 
@@ -505,7 +505,7 @@ fn an_explanation_says_why() {
         "second run",
         "in the cache",
         "starts with the program",
-        "by itself: sums of products are not fused",
+        "by itself: contractions are not fused",
         "at mlp_step: ops[0]",
     ]);
     let strict = reference("explain", &example("mlp_step"), &["--mode", "strict"]).ends_with(0);
@@ -642,7 +642,7 @@ fn the_doctor_survives_what_it_looks_at() {
     }
     let mut command = in_an_empty_world(&folder, &["doctor", "--device", library.to_str().expect("UTF-8")]);
     let answer = Answer::of(command.output().expect("the tool starts")).ends_with(1);
-    answer.says(&["1. explicit path\n", "took its process down (signal:", "what to do:"]);
+    answer.says(&["1. explicit path\n", "crashed its process (signal:", "what to do:"]);
 }
 
 #[test]
@@ -651,7 +651,7 @@ fn the_doctor_computes_on_the_chosen_plugin() {
         return;
     }
     let answer = fuseline(&["doctor"]).ends_with(0);
-    answer.says(&["usable, and chosen", "API ", "device 0: ", "extensions: ", "test computation: right"]);
+    answer.says(&["usable, and chosen", "API ", "device 0: ", "extensions: ", "test computation: correct"]);
     let document = fuseline(&["doctor", "--json"]).ends_with(0).json();
     let chosen: Vec<&Value> = document["candidates"]
         .as_array()
@@ -689,7 +689,7 @@ fn devices_are_listed() {
     let nothing = in_an_empty_world(&folder, &["devices"]).output().expect("the tool starts");
     let nothing = Answer::of(nothing).ends_with(1);
     assert!(nothing.err.contains("no usable PJRT plugin was found"), "{}", nothing.err);
-    assert!(nothing.err.contains("`fuseline doctor` tells more"), "{}", nothing.err);
+    assert!(nothing.err.contains("`fuseline doctor` shows the reasons"), "{}", nothing.err);
     if has_plugin() {
         let document = fuseline(&["devices", "--json"]).ends_with(0).json();
         let device = &document["devices"][0];
@@ -718,7 +718,7 @@ fn without_a_plugin_an_explanation_uses_the_reference() {
     let program = program.to_str().expect("UTF-8");
     let answer = in_an_empty_world(&folder, &["explain", program]).output().expect("the tool starts");
     let answer = Answer::of(answer).ends_with(0);
-    assert!(answer.err.contains("going on with the reference interpreter"), "{}", answer.err);
+    assert!(answer.err.contains("continuing with the reference interpreter"), "{}", answer.err);
     let answer = in_an_empty_world(&folder, &["run", program]).output().expect("the tool starts");
     Answer::of(answer).ends_with(1);
 }

@@ -32,7 +32,7 @@ fn a_run_says_where_the_time_went_and_writes_a_page() {
             " % ",
             "the program itself, and recording",
             "all runs, ",
-            "the one in the middle, run ",
+            "median run, run ",
             "host reads",
             "mlp_step: outputs[0]: 5 times",
         ],

@@ -113,11 +113,11 @@ def _widened(leaf: Any) -> Any:
 
 def _output(label: str, expected: np.ndarray, by_op: np.ndarray, wide: np.ndarray, coarsest: float) -> Output:
     if not expected.shape == by_op.shape == wide.shape:
-        raise ConversionError(f"{label} has another shape when run in another way", "Shapes must not depend on that.")
+        raise ConversionError(f"{label} has a different shape in another run", "Shapes must not depend on how the function is run.")
     if not _is_float(expected.dtype):
         if not (np.array_equal(expected, by_op) and np.array_equal(expected, wide)):
             raise ConversionError(
-                f"{label} is of integers that come out differently when compiled, op by op and in 64-bit floats",
+                f"{label} has integers that differ between the compiled run, the run op by op and the run in 64-bit floats",
                 "They depend on rounding. Return what they are made from, choose inputs away from the edge, or leave "
                 "the run in 64-bit floats out (in_float64=False, --no-float64) if the function means something else "
                 "there.",
@@ -157,7 +157,7 @@ def _distance(label: str, expected: np.ndarray, other: np.ndarray) -> float:
     finite = np.isfinite(a)
     if not np.array_equal(a[~finite], b[~finite], equal_nan=True) or not np.isfinite(b[finite]).all():
         raise ConversionError(
-            f"{label} is infinite or no number in one run and finite in another",
+            f"{label} is infinite or NaN in one run and finite in another",
             "Choose inputs away from overflow.",
         )
     return float(np.max(np.abs(a[finite] - b[finite]), initial=0.0))

@@ -320,7 +320,7 @@ def _may_be_left_out(op: ir.Operation, name: str) -> None:
         mode = str(stablehlo.ResultAccuracyAttr(op.attributes[name]).mode)
         if mode == "DEFAULT":
             return
-        raise refuse(op, f"asks for the accuracy {mode}", "Only the default accuracy can be imported.")
+        raise refuse(op, f"requests the accuracy {mode}", "Only the default accuracy can be imported.")
     raise refuse(
         op,
         f"has the attribute {name} = {op.attributes[name]}, which the program format does not have",

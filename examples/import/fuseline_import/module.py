@@ -29,9 +29,9 @@ _TERMINATORS = ("func.return", "stablehlo.return")
 _REFUSED = {
     "stablehlo.infeed": "Pass the data as an argument.",
     "stablehlo.outfeed": "Return the data.",
-    "stablehlo.send": "Programs do not talk to the host: return the data.",
-    "stablehlo.recv": "Programs do not talk to the host: pass the data as an argument.",
-    "stablehlo.create_token": "Take effects such as printing out of the function.",
+    "stablehlo.send": "Programs cannot communicate with the host: return the data.",
+    "stablehlo.recv": "Programs cannot communicate with the host: pass the data as an argument.",
+    "stablehlo.create_token": "Remove side effects such as printing from the function.",
     "stablehlo.uniform_quantize": "Quantised types are not supported: compute with integers or floats.",
     "stablehlo.uniform_dequantize": "Quantised types are not supported: compute with integers or floats.",
 }
@@ -63,15 +63,15 @@ class Importer:
         block = main.regions[0].blocks[0]
         if len(block.arguments) != len(arguments):
             raise ConversionError(
-                f"the lowered function takes {len(block.arguments)} arrays, {len(arguments)} were given",
-                "Take effects such as printing out of the function; pass arrays that it closes over as arguments.",
+                f"the lowered function takes {len(block.arguments)} arrays, but {len(arguments)} were given",
+                "Remove side effects such as printing from the function; pass arrays that it closes over as arguments.",
             )
         env = {}
         for parameter, array in zip(block.arguments, arguments, strict=True):
             kind = type_of(parameter, main)
             if kind != type_of_array(array):
                 raise ConversionError(
-                    f"argument {parameter.arg_number} is {type_of_array(array)}, the lowered function takes {kind}",
+                    f"argument {parameter.arg_number} is {type_of_array(array)}, but the lowered function takes {kind}",
                     "Pass an array of that type.",
                 )
             env[parameter] = self._value("input", kind, bytes_of_array(array))
@@ -190,8 +190,8 @@ class Importer:
             target = _text(op, "call_target_name")
             raise refuse(
                 op,
-                f"to {target!r} is code outside StableHLO",
-                "Callbacks and debug printing have to go. For linear algebra lower with platform='tpu' (--platform "
+                f"to {target!r} is code outside of StableHLO",
+                "Remove callbacks and debug printing. For linear algebra lower with platform='tpu' (--platform "
                 "tpu), whose rules use StableHLO's own ops where there are any; or compute that step outside and pass "
                 "its result in.",
             )

@@ -80,14 +80,14 @@ def type_of(value: ir.Value, op: ir.Operation) -> Type:
         raise refuse(
             op,
             f"has a value of type {kind}",
-            "Programs consist of tensors; take effects (printing, callbacks) and tuples out of the function.",
+            "Programs consist of tensors; remove side effects (printing, callbacks) and tuples from the function.",
         ) from None
     if not tensor.has_static_shape or tensor.encoding is not None:
         raise refuse(op, f"has a value of type {kind}", "Sizes must be known: lower with arguments of fixed shape.")
     name = str(tensor.element_type)
     name = _COMPLEX.get(name, name)
     if name not in DTYPES:
-        raise refuse(op, f"has elements of type {name}", f"The format has {', '.join(DTYPES)}.")
+        raise refuse(op, f"has elements of type {name}", f"The format supports {', '.join(DTYPES)}.")
     return {"shape": list(tensor.shape), "dtype": name}
 
 
@@ -119,7 +119,7 @@ def bytes_of_constant(op: ir.Operation, kind: Type) -> bytes:
         return bytes_of_array(np.array(op.attributes["value"]).astype(dtype, copy=False))
     text = _LITERAL.search(str(op.get_asm(use_local_scope=True)))
     if text is None:
-        raise refuse(op, "has data in a form that is not understood", "Pass the array as an argument.")
+        raise refuse(op, "has data in an unknown format", "Pass the array as an argument.")
     elements = _elements(text.group(1), kind["dtype"])
     return bytes_of_array(np.broadcast_to(elements, (int(np.prod(shape)),)))
 

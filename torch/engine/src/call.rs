@@ -125,7 +125,7 @@ impl<'a> Call<'a> {
     pub fn out(&self, at: usize) -> Result<&TensorType> {
         match self.outs.get(at) {
             Some(ty) => Ok(ty),
-            None => unsupported(format!("a result {at} of {}", self.outs.len())),
+            None => unsupported(format!("there is no result {at}: the call has {}", self.outs.len())),
         }
     }
 
@@ -176,7 +176,7 @@ impl<'a> Call<'a> {
         let Arg::Tensors(list) = self.arg(at) else { return self.wrong(at, "a list of tensors") };
         match list.iter().map(|tensor| tensor.cloned()).collect() {
             Some(tensors) => Ok(tensors),
-            None => self.wrong(at, "a list without gaps"),
+            None => self.wrong(at, "a list of tensors without None"),
         }
     }
 
@@ -209,7 +209,7 @@ impl<'a> Call<'a> {
         };
         match scalar {
             Some(scalar) => Ok(self.stream.lift(scalar)),
-            None => unsupported(format!("a number of type {dtype}")),
+            None => unsupported(format!("numbers of type {dtype} are not supported")),
         }
     }
 
@@ -223,7 +223,7 @@ impl<'a> Call<'a> {
         }
         match scalar_of(dtype, value, None) {
             Some(scalar) => Ok(self.stream.lift(scalar)),
-            None => unsupported(format!("a number of type {dtype}")),
+            None => unsupported(format!("numbers of type {dtype} are not supported")),
         }
     }
 
@@ -268,7 +268,7 @@ impl<'a> Call<'a> {
         match *self.arg(at) {
             Arg::Bool(value) => Ok(value),
             Arg::Int(value) => Ok(value != 0),
-            _ => self.wrong(at, "a truth value"),
+            _ => self.wrong(at, "a boolean"),
         }
     }
 
@@ -312,7 +312,7 @@ impl<'a> Call<'a> {
         match self.arg(at) {
             Arg::Text(text) => Ok(Some(text)),
             Arg::None => Ok(None),
-            _ => self.wrong(at, "a text"),
+            _ => self.wrong(at, "a string"),
         }
     }
 }

@@ -113,7 +113,7 @@ pub(crate) fn disk_trouble() -> Option<String> {
 pub(crate) fn configure(name: &str, value: &str) -> Result<()> {
     apply(EngineConfig::new(), name, value)?;
     if ENGINE.get().is_some() {
-        return unsupported(format!("{name} is set before the first op: the engine is open already"));
+        return unsupported(format!("{name} must be set before the first op: the engine is open already"));
     }
     OPTIONS.lock().insert(name.to_owned(), value.to_owned());
     Ok(())
@@ -123,7 +123,7 @@ fn apply(config: EngineConfig, name: &str, value: &str) -> Result<EngineConfig> 
     let flag = || match value {
         "True" | "true" | "1" => Ok(true),
         "False" | "false" | "0" => Ok(false),
-        _ => unsupported(format!("{name} is True or False, not {value}")),
+        _ => unsupported(format!("{name} must be True or False, not {value}")),
     };
     Ok(match name {
         "interpret_cold" => config.interpret_cold_regions(flag()?),
@@ -135,24 +135,24 @@ fn apply(config: EngineConfig, name: &str, value: &str) -> Result<EngineConfig> 
         "cache" => config.disk_cache(DiskCacheConfig::new().folder(value)),
         "replicas" => match value.parse() {
             Ok(count) if count > 0 => config.replicas(count),
-            _ => return unsupported(format!("replicas are a number, 1 or more, not {value}")),
+            _ => return unsupported(format!("replicas must be an integer, 1 or more, not {value}")),
         },
         "numerics" => match value {
             "fast" => config.numerics(Numerics::Fast),
             "exact" => config.numerics(Numerics::Exact),
-            _ => return unsupported(format!("numerics are fast or exact, not {value}")),
+            _ => return unsupported(format!("numerics must be fast or exact, not {value}")),
         },
         "shape_classes" => config.shape_classes(match value {
             "off" => ShapeClasses::Off,
             "unmasked" => ShapeClasses::Unmasked,
             "masked" => ShapeClasses::Masked,
-            _ => return unsupported(format!("shape_classes are off, unmasked or masked, not {value}")),
+            _ => return unsupported(format!("shape_classes must be off, unmasked or masked, not {value}")),
         }),
         "size_buckets" => config.size_buckets(match (value, value.parse()) {
             ("halves", _) => Buckets::Halves,
             ("powers", _) => Buckets::Powers,
             (_, Ok(step)) => Buckets::Multiples(step),
-            _ => return unsupported(format!("size_buckets are halves, powers or a number, not {value}")),
+            _ => return unsupported(format!("size_buckets must be halves, powers or a number, not {value}")),
         }),
         flag if flag.starts_with("xla_") => match (value, value.parse::<i64>()) {
             ("True" | "true", _) => config.compiler_flag(flag, true),
@@ -162,7 +162,7 @@ fn apply(config: EngineConfig, name: &str, value: &str) -> Result<EngineConfig> 
         },
         _ => {
             return unsupported(format!(
-                "there is no option {name}; there are cache, cache_only, check_finite, check_indices, interpret_cold, manifest, numerics, replicas, shape_classes, size_buckets, and flags of the compiler, xla_.."
+                "there is no option {name}; the options are cache, cache_only, check_finite, check_indices, interpret_cold, manifest, numerics, replicas, shape_classes, size_buckets, and compiler flags (xla_...)"
             ));
         }
     })

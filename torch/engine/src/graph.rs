@@ -65,7 +65,7 @@ pub(crate) fn begin(name: &str) -> Result<()> {
     let base = device::stream()?;
     RECORDING.with_borrow_mut(|recording| {
         if recording.is_some() {
-            return unsupported("a graph is recorded while another one is");
+            return unsupported("this thread is already recording a graph");
         }
         let trace = base.begin_function(name);
         let stream = trace.stream();
@@ -82,7 +82,7 @@ pub(crate) fn recording() -> Option<Stream> {
 fn with<R>(work: impl FnOnce(&mut Recording) -> Result<R>) -> Result<R> {
     RECORDING.with_borrow_mut(|recording| match recording.as_mut() {
         Some(recording) => work(recording),
-        None => unsupported("no graph is recorded on this thread"),
+        None => unsupported("this thread is not recording a graph"),
     })
 }
 
@@ -93,7 +93,7 @@ fn with<R>(work: impl FnOnce(&mut Recording) -> Result<R>) -> Result<R> {
 pub(crate) fn param(ty: &TensorType) -> Result<Tensor> {
     with(|recording| match recording.draws {
         0 => Ok(recording.trace.param(ty)?),
-        _ => unsupported("an input behind random numbers"),
+        _ => unsupported("a graph input must come before its random numbers"),
     })
 }
 
@@ -115,7 +115,7 @@ pub(crate) fn draw() -> Result<[Tensor; 2]> {
 /// If a value cannot be returned. The recording ends anyway.
 pub(crate) fn end(returns: &[Tensor]) -> Result<(u64, usize)> {
     let Some(Recording { trace, draws, .. }) = RECORDING.take() else {
-        return unsupported("no graph is recorded on this thread");
+        return unsupported("this thread is not recording a graph");
     };
     let graph = Graph { function: trace.end(returns)?, draws };
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -143,7 +143,11 @@ pub(crate) fn call(number: u64, is_apart: bool, inputs: &[&Tensor], draws: &[[u6
     let graph = GRAPHS.lock().as_ref().and_then(|graphs| graphs.get(&number).cloned());
     let Some(graph) = graph else { return unsupported(format!("there is no graph {number}")) };
     if draws.len() != graph.draws {
-        return unsupported(format!("a call that draws {} times, not {}", graph.draws, draws.len()));
+        return unsupported(format!(
+            "the graph draws random numbers {} times, but the call has {} draws",
+            graph.draws,
+            draws.len()
+        ));
     }
     let stream = device::stream()?;
     let state = draws.iter().flat_map(|&[seed, offset]| [seed, offset.wrapping_mul(APART)]);

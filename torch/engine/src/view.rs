@@ -248,7 +248,7 @@ fn check(view: &View<'_>, base: &Tensor) -> Result<()> {
     let has = base.shape().elems().0 as i64;
     if view.offset < 0 || view.strides.iter().any(|stride| *stride < 0) || view.offset + reach(view) > has {
         return unsupported(format!(
-            "a view of {} elements from {} on, of a storage of {has}",
+            "a view spans {} elements from offset {}, but the storage has {has}",
             reach(view),
             view.offset
         ));
@@ -349,7 +349,7 @@ pub fn write(base: &Tensor, view: &View<'_>, value: &Tensor) -> Result<Tensor> {
     let base = if base.dtype() == view.ty.dtype() { base.clone() } else { row(base, view.ty.dtype())? };
     check(view, &base)?;
     if view.ty.sizes().iter().zip(view.strides).any(|(size, stride)| *size > 1 && *stride == 0) {
-        return unsupported("a write to a view that names an element twice");
+        return unsupported("a view with overlapping elements cannot be written to");
     }
     let Some(levels) = view.levels() else {
         let places = places(view, &base.on_stream())?;

@@ -76,59 +76,59 @@ impl fmt::Display for Failure {
             ),
             Failure::NoHeaders { compiler } => write!(
                 f,
-                "{} does not say where its own headers are (-print-file-name=include): {}",
+                "{} does not print the folder of its own headers (-print-file-name=include): {}",
                 compiler.display(),
                 ByHand(&[Piece::Headers])
             ),
             Failure::NoPython { missing } => write!(
                 f,
-                "found no Python 3 on PATH, whose pip fetches what is missing: install Python 3 with pip (Debian: \
+                "found no Python 3 on PATH; its pip fetches the missing parts: install Python 3 with pip (Debian: \
                  python3-pip), or {}",
                 ByHand(missing)
             ),
             Failure::NoPip { python, missing } => write!(
                 f,
-                "{} has no pip, which fetches what is missing: install pip (Debian: python3-pip), or {}",
+                "{} has no pip, which fetches the missing parts: install pip (Debian: python3-pip), or {}",
                 python.display(),
                 ByHand(missing)
             ),
             Failure::Platform { platform, missing } => write!(
                 f,
-                "nothing to fetch for {platform} (only for Linux with glibc on x86_64 and aarch64): {}",
+                "there are no packages for {platform} (only for Linux with glibc on x86_64 and aarch64): {}",
                 ByHand(missing)
             ),
             Failure::NoWheel { platform, missing, log } => write!(
                 f,
                 "the package index that pip uses has no wheel of {} for this machine ({platform}; there are wheels for \
-                 Linux with glibc on x86_64 and aarch64; pip said: {}): {}",
+                 Linux with glibc on x86_64 and aarch64; log: {}): {}",
                 missing.first().map_or("it", |piece| piece.what()),
                 log.display(),
                 ByHand(missing)
             ),
             Failure::NoNetwork { missing, log } => write!(
                 f,
-                "pip could not reach the Python package index (it said: {}): connect or configure pip and run this \
-                 again, which goes on where it stopped, or {}",
+                "pip could not reach the Python package index (log: {}): check the network and pip's configuration and \
+                 run this again, which continues where it stopped, or {}",
                 log.display(),
                 ByHand(missing)
             ),
             Failure::HashMismatch { piece, log } => write!(
                 f,
-                "pip was given {} with another SHA-256 than xtask/requirements.txt pins, so nothing of it was installed \
-                 (it said: {}): clear pip's cache or mend the mirror it uses, or {}",
+                "pip got {} with another SHA-256 than xtask/requirements.txt pins, so it was not installed (log: {}): \
+                 clear pip's cache or repair the mirror that it uses, or {}",
                 piece.what(),
                 log.display(),
                 ByHand(&[*piece])
             ),
             Failure::Pip { missing, said, log } => write!(
                 f,
-                "pip failed with \"{said}\" (all it said: {}): mend that and run this again, or {}",
+                "pip failed with \"{said}\" (log: {}): fix that and run this again, or {}",
                 log.display(),
                 ByHand(missing)
             ),
             Failure::DiskFull { place } => write!(
                 f,
-                "the disk of {} is full: free about 700 MB there and run this again, which goes on where it stopped",
+                "the disk of {} is full: free about 700 MB there and run this again, which continues where it stopped",
                 place.display()
             ),
             Failure::Variable { piece, value, why } => write!(

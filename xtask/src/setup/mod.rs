@@ -136,7 +136,7 @@ impl Setup<'_> {
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
-                eprintln!("set-up: another one runs in this checkout; waiting for it");
+                eprintln!("set-up: waiting for another set-up in this checkout");
                 file.lock().map_err(refused)?;
             }
             Err(TryLockError::Error(error)) => return Err(refused(error)),

@@ -503,7 +503,7 @@ fn the_real_pip_installs_a_wheel_of_the_right_hash_only() {
     // A user's configuration that contradicts --target.
     sandbox.set("PIP_USER", "1");
     let sentence = sandbox.fails();
-    assert!(sentence.contains("given libclang with another SHA-256"), "{sentence}");
+    assert!(sentence.contains("got libclang with another SHA-256"), "{sentence}");
     assert!(!sandbox.host.root.join(Piece::Libclang.place()).exists());
 
     let mut pinned = String::new();

@@ -33,7 +33,7 @@ pub(crate) fn run(host: &Host) -> Tally {
     println!("built in {}", time::human(start.elapsed()));
     let tally = isolate::run_all(host, &binaries, "", LIMIT, &[]);
     if tally == Tally::default() {
-        return Tally::failed("cases", "the program lists none");
+        return Tally::failed("cases", "the program lists no cases");
     }
     tally
 }

@@ -58,7 +58,7 @@ fn compare_all(host: &Host) -> anyhow::Result<Tally> {
         let api = match rendered {
             Rendered::Api(api) => api,
             Rendered::OtherFormat(found) => {
-                tally.skip(name, format!("no Rust 1.95: this rustdoc writes format {found} of its JSON, and format {FORMAT} is read: use that version, or have xtask use the `public-api` for that format"));
+                tally.skip(name, format!("no Rust 1.95: this rustdoc writes JSON format {found}, but format {FORMAT} is needed: use that version of Rust, or update the `public-api` crate of xtask"));
                 continue;
             }
         };
@@ -84,7 +84,7 @@ fn document(host: &Host, crates: &[String]) -> anyhow::Result<std::path::PathBuf
     // Removes the output of earlier runs, so that neither this stage nor cargo takes it for new.
     match fs::remove_dir_all(&pages) {
         Err(error) if error.kind() != ErrorKind::NotFound => {
-            return Err(error).with_context(|| format!("{} stays", pages.display()));
+            return Err(error).with_context(|| format!("could not remove {}", pages.display()));
         }
         _ => {}
     }
@@ -96,14 +96,15 @@ fn document(host: &Host, crates: &[String]) -> anyhow::Result<std::path::PathBuf
     }
     command.args(["doc", "--locked", "--no-deps", "--lib", "--target-dir"]).arg(&target);
     command.args(crates.iter().flat_map(|name| ["--package", name]));
-    let status = command.status().context("cargo did not start")?;
+    let status = command.status().context("could not start cargo")?;
     anyhow::ensure!(status.success(), "`cargo doc` with rustdoc's JSON ended with {status}");
     Ok(pages)
 }
 
 /// The API in a file of rustdoc.
 fn render(json: &Path) -> anyhow::Result<Rendered> {
-    let text = fs::read_to_string(json).with_context(|| format!("rustdoc left no {}", json.display()))?;
+    let text =
+        fs::read_to_string(json).with_context(|| format!("rustdoc did not write {}", json.display()))?;
     let format = format_of(&text).with_context(|| format!("{} does not say its format", json.display()))?;
     if format != FORMAT {
         return Ok(Rendered::OtherFormat(format));
@@ -154,9 +155,9 @@ fn explain(kept: &str, wanted: &str) -> String {
     let changes = changes(kept, wanted);
     let count = |sign| changes.iter().filter(|change| change.starts_with(sign)).count();
     let mut text = match (count('-'), count('+')) {
-        (0, 0) => "the lines are those that are kept, in another order".to_owned(),
+        (0, 0) => "the lines are those of the committed file, in another order".to_owned(),
         (gone, new) => {
-            format!("the public API is not the one that is kept: {gone} gone (-), {new} new (+)")
+            format!("the public API differs from the committed file: {gone} removed (-), {new} added (+)")
         }
     };
     for change in changes.iter().take(MAX_LINES) {
@@ -167,7 +168,7 @@ fn explain(kept: &str, wanted: &str) -> String {
         text += &format!("\n  and {} more", changes.len() - MAX_LINES);
     }
     text += &format!(
-        "\nA line that is gone may break who uses the crate. If all of it is meant: {BLESS}=1 cargo xtask test api, and commit {FOLDER}/"
+        "\nA removed line may break users of the crate. If all changes are intended: {BLESS}=1 cargo xtask test api, and commit {FOLDER}/"
     );
     text
 }
@@ -202,12 +203,15 @@ mod tests {
         let file = folder.path().join("api").join("a.txt");
         let before = lines("pub fn a::f(u8)\npub mod a\n");
         let why = check(&file, "# a", &before, false).expect_err("there is no file");
-        assert!(why.contains("0 gone (-), 3 new (+)"), "{why}");
+        assert!(why.contains("0 removed (-), 3 added (+)"), "{why}");
         assert_eq!(check(&file, "# a", &before, true), Ok("now in"));
         assert_eq!(check(&file, "# a", &before, false), Ok("as in"));
         let after = lines("pub fn a::f(u16)\npub mod a\n");
         let why = check(&file, "# a", &after, false).expect_err("it has changed");
-        assert!(why.contains("1 gone (-), 1 new (+)\n  + pub fn a::f(u16)\n  - pub fn a::f(u8)\n"), "{why}");
+        assert!(
+            why.contains("1 removed (-), 1 added (+)\n  + pub fn a::f(u16)\n  - pub fn a::f(u8)\n"),
+            "{why}"
+        );
         assert!(why.contains("FUSELINE_BLESS=1 cargo xtask test api"), "{why}");
         assert_eq!(check(&file, "# a", &before, false), Ok("as in"), "a look changes nothing");
     }
@@ -216,7 +220,7 @@ mod tests {
     fn lines_that_are_there_twice_count_twice() {
         assert_eq!(changes("a\nb\nb\n", "b\na\nc\n"), ["- b", "+ c"]);
         let why = explain("a\nb\n", "b\na\n");
-        assert!(why.starts_with("the lines are those that are kept, in another order\n"), "{why}");
+        assert!(why.starts_with("the lines are those of the committed file, in another order\n"), "{why}");
     }
 
     #[test]

@@ -97,7 +97,7 @@ fn succeeds(command: &mut Command) -> Result<(), String> {
     match command.status() {
         Ok(status) if status.success() => Ok(()),
         Ok(status) => Err(format!("`{}` ended with {status}", spelled(command))),
-        Err(error) => Err(format!("`{}` did not start: {error}", spelled(command))),
+        Err(error) => Err(format!("could not start `{}`: {error}", spelled(command))),
     }
 }
 

@@ -80,13 +80,14 @@ fn parse(arguments: &[OsString]) -> anyhow::Result<(usize, usize)> {
         _ => bail!("test full takes --shard K/N, or nothing"),
     };
     let parsed = shard.split_once('/').and_then(|(k, n)| Some((k.parse().ok()?, n.parse().ok()?)));
-    parsed.filter(|(k, n)| (1..=*n).contains(k)).with_context(|| format!("{shard} is no shard K/N"))
+    parsed.filter(|(k, n)| (1..=*n).contains(k)).with_context(|| format!("{shard} is not a shard K/N"))
 }
 
 /// Runs the parts of a shard that have not yet passed at this commit.
 pub(crate) fn run(host: &Host, arguments: &[OsString]) -> anyhow::Result<ExitCode> {
     let (shard, shards) = parse(arguments)?;
-    let commit = clean_commit(host).context("the checkout has changes, or git does not say its commit")?;
+    let commit =
+        clean_commit(host).context("the checkout has uncommitted changes, or git cannot name its commit")?;
     crate::set_up(host)?;
     let folder = host.target_dir().join("full").join(&commit);
     fs::create_dir_all(&folder)?;
@@ -94,7 +95,7 @@ pub(crate) fn run(host: &Host, arguments: &[OsString]) -> anyhow::Result<ExitCod
     for (_, part) in parts().enumerate().filter(|(place, _)| place % shards == shard - 1) {
         let file = part.result_file(&folder);
         if file.exists() {
-            println!("{} has passed before", part.name());
+            println!("{} passed in an earlier run", part.name());
             continue;
         }
         println!("\n=== {}", part.name());
@@ -146,7 +147,7 @@ fn write_record(host: &Host, commit: &str, folder: &Path) -> anyhow::Result<()> 
     let mut seconds = 0;
     for part in parts() {
         let file = part.result_file(folder);
-        let said = fs::read_to_string(&file).with_context(|| format!("{} is gone", file.display()))?;
+        let said = fs::read_to_string(&file).with_context(|| format!("{} is missing", file.display()))?;
         seconds += said.split(' ').next().and_then(|number| number.parse::<u64>().ok()).unwrap_or(0);
         text += &format!("{}: {said}\n", part.name());
     }

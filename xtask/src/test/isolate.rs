@@ -61,9 +61,9 @@ fn built(mut command: Command, is_meant: fn(&Value) -> bool) -> Result<Vec<Binar
     let output = command
         .spawn()
         .and_then(Child::wait_with_output)
-        .map_err(|error| format!("cargo did not start: {error}"))?;
+        .map_err(|error| format!("could not start cargo: {error}"))?;
     if !output.status.success() {
-        return Err(format!("it does not build ({})", output.status));
+        return Err(format!("the build failed ({})", output.status));
     }
     Ok(binaries(&String::from_utf8_lossy(&output.stdout), is_meant))
 }

@@ -53,14 +53,14 @@ pub(crate) fn judge(stage: &str, least: Least, mut tally: Tally) -> Tally {
         let had = least.checks;
         tally.fail(
             "count",
-            format!("{checks} checks, and {had} are known: see what is missing, or write {FILE}"),
+            format!("{checks} checks ran, but at least {had} are expected: find out what is missing, or update {FILE}"),
         );
     }
     if ignored > least.ignored {
         let had = least.ignored;
         tally.fail(
             "ignored",
-            format!("{ignored} tests are ignored, and {had} are known: see which, or write {FILE}"),
+            format!("{ignored} tests are ignored, but at most {had} are expected: find out which, or update {FILE}"),
         );
     }
     tally

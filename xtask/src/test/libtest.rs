@@ -15,7 +15,7 @@ pub(crate) fn doctests(host: &Host) -> Tally {
     command.args(["--", "--show-output"]).stdout(Stdio::piped());
     let mut child = match command.spawn() {
         Ok(child) => child,
-        Err(error) => return Tally::failed("doctest", format!("cargo did not start: {error}")),
+        Err(error) => return Tally::failed("doctest", format!("could not start cargo: {error}")),
     };
     let mut output = String::new();
     for line in BufReader::new(child.stdout.take().expect("piped")).lines().map_while(Result::ok) {
@@ -27,7 +27,7 @@ pub(crate) fn doctests(host: &Host) -> Tally {
     match child.wait() {
         Ok(status) if status.success() || !tally.failed.is_empty() => {}
         Ok(status) => tally.fail("doctest", format!("cargo test --doc ended with {status}")),
-        Err(error) => tally.fail("doctest", format!("cargo test --doc was lost: {error}")),
+        Err(error) => tally.fail("doctest", format!("could not wait for cargo test --doc: {error}")),
     }
     tally
 }
@@ -70,7 +70,7 @@ pub(crate) fn tally(output: &str) -> Tally {
     }
     let seen = tally.passed + tally.failed.len() + tally.skipped.len();
     if seen != announced {
-        tally.fail("counts", format!("the harness counts {announced} tests, and {seen} were seen"));
+        tally.fail("counts", format!("the harness reports {announced} tests, but {seen} were seen"));
     }
     tally
 }
@@ -144,6 +144,6 @@ test result: ok. 0 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; fini
     #[test]
     fn a_test_that_vanished_is_a_failure() {
         let cut = OUTPUT.replace("test src/lib.rs - (line 3) ... ok\n", "");
-        assert_eq!(tally(&cut).failed[1], note("counts", "the harness counts 5 tests, and 4 were seen"));
+        assert_eq!(tally(&cut).failed[1], note("counts", "the harness reports 5 tests, but 4 were seen"));
     }
 }

@@ -110,7 +110,7 @@ impl Stage {
         match self {
             Stage::Fmt => "every file is formatted",
             Stage::Tidy => {
-                "rules on files: sizes, paths, unsafe code, what documents name, who depends on whom"
+                "rules on files: sizes, paths, unsafe code, references in documents, dependencies of crates"
             }
             Stage::Deny => "licences, bans and sources of dependencies (needs cargo-deny)",
             Stage::Clippy => "no lint warns, in any target, with all features",
@@ -119,11 +119,9 @@ impl Stage {
             Stage::Nextest => "unit and integration tests, each in its own process",
             Stage::Doctest => "examples in the documentation",
             Stage::Features => {
-                "the crate builds without warnings with sets of features: every two together and apart"
+                "the crate builds without warnings with sets of features that have every two together and apart"
             }
-            Stage::PanicAbort => {
-                "the library where panics end the process, and how one in the user's code does"
-            }
+            Stage::PanicAbort => "the library with panic=abort, including panics in the user's code",
             Stage::Loom => {
                 "models of the lock-free parts (tests `loom_*`), all schedules with at most 3 preemptions"
             }
@@ -131,11 +129,11 @@ impl Stage {
             Stage::Shuttle => "larger concurrent scenarios (tests `shuttle_*`), random schedules",
             Stage::Tsan => "stress tests (`stress_*`) under the thread sanitizer",
             Stage::Asan => {
-                "these, the PJRT layer on fake plugins, and programs in C, under the address and the leak \
+                "stress tests, the PJRT layer on fake plugins, and programs in C, under the address and the leak \
                  sanitizer"
             }
             Stage::Torch => {
-                "PyTorch's device: its wheel, built and installed, and its tests (fetches PyTorch)"
+                "the PyTorch device: builds and installs its wheel, and runs its tests (fetches PyTorch)"
             }
         }
     }
@@ -237,8 +235,8 @@ pub(crate) fn run(host: &Host, selection: &Selection) -> anyhow::Result<ExitCode
 fn limit(host: &Host) -> anyhow::Result<Option<Duration>> {
     let Some(text) = host.var(LIMIT) else { return Ok(None) };
     let minutes = text.to_str().and_then(|text| text.parse().ok());
-    let minutes: u64 =
-        minutes.with_context(|| format!("{LIMIT} is {}, no number of minutes", text.display()))?;
+    let minutes: u64 = minutes
+        .with_context(|| format!("{LIMIT} is {}, which is not a number of minutes", text.display()))?;
     Ok(Some(Duration::from_secs(minutes * 60)))
 }
 
@@ -247,7 +245,7 @@ fn too_late(stage: Stage, gone: Duration, limit: Duration) -> Option<String> {
     let takes = Duration::from_secs(stage.minutes() * 60);
     (gone + takes > limit).then(|| {
         let (gone, takes, limit) = (time::human(gone), time::human(takes), time::human(limit));
-        format!("no time: it may take {takes}, and {gone} of {limit} are gone ({LIMIT})")
+        format!("no time: it may take {takes}, and {gone} of {limit} have passed ({LIMIT})")
     })
 }
 

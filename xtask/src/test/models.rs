@@ -166,11 +166,14 @@ fn test_build(host: &Host, packages: &[&str], flags: &str) -> Result<Command, St
 
 /// The machine's target triple.
 pub(crate) fn triple(host: &Host) -> Result<String, String> {
-    let output =
-        host.command("rustc").arg("-vV").output().map_err(|error| format!("rustc did not start: {error}"))?;
+    let output = host
+        .command("rustc")
+        .arg("-vV")
+        .output()
+        .map_err(|error| format!("could not start rustc: {error}"))?;
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     let triple = said.lines().find_map(|line| line.strip_prefix("host: "));
-    triple.map(str::to_owned).ok_or_else(|| "rustc does not say its host".to_owned())
+    triple.map(str::to_owned).ok_or_else(|| "rustc does not print its host".to_owned())
 }
 
 fn loom_vars<'a>(host: &Host) -> Vec<(&'a str, &'a str)> {
@@ -233,7 +236,9 @@ pub(crate) fn loom_weakened(host: &Host) -> Tally {
     // preemption is enough here.
     let control = weakened(host, &models, &[("FUSELINE_WEAKEN", "no ordering's name"), (PREEMPTIONS.0, "1")]);
     match control {
-        Ok(failed) => return Tally::failed("control", format!("{failed} fails with nothing weakened")),
+        Ok(failed) => {
+            return Tally::failed("control", format!("{failed} fails although nothing is weakened"));
+        }
         Err(_) => tally.pass(),
     }
     for (name, (library, module)) in named {
@@ -280,10 +285,8 @@ fn weakened(host: &Host, models: &[(Binary, Vec<Test>)], vars: &[(&str, &str)]) 
     let count: usize = models.iter().map(|(_, tests)| tests.len()).sum();
     match (caught_by, undecided.is_empty()) {
         (Some(test), _) => Ok(test),
-        (None, true) => Err(format!("none of {count} models fails")),
-        (None, false) => {
-            Err(format!("no model fails, and these did not end in time: {}", undecided.join(", ")))
-        }
+        (None, true) => Err(format!("none of {count} models failed")),
+        (None, false) => Err(format!("no model failed, and these timed out: {}", undecided.join(", "))),
     }
 }
 

@@ -37,7 +37,7 @@ enum Outcome {
 pub(crate) fn run(host: &Host) -> Tally {
     if !cargo::has(host, "nextest") {
         println!(
-            "cargo-nextest is not installed (cargo install --locked cargo-nextest): using cargo test's binaries"
+            "cargo-nextest is not installed (cargo install --locked cargo-nextest): running the test binaries of cargo instead"
         );
         return without_nextest(host);
     }
@@ -56,15 +56,16 @@ fn with_nextest(host: &Host) -> anyhow::Result<Tally> {
     // Removes the report of an earlier run, so that it is not taken for this one's.
     match fs::remove_file(&report) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            return Err(error).context("an old report stays");
+            return Err(error).context("could not remove an old report");
         }
         _ => {}
     }
     let mut command = host.cargo();
     command.args(["nextest", "run"]).args(SCOPE).args(["--profile", PROFILE, "--no-fail-fast"]);
     let status = command.status().context("could not start cargo nextest")?;
-    let report = fs::read_to_string(&report)
-        .with_context(|| format!("nextest ended with {status} and left no report at {}", report.display()))?;
+    let report = fs::read_to_string(&report).with_context(|| {
+        format!("nextest ended with {status} and wrote no report to {}", report.display())
+    })?;
     let mut tally = tally(&listed, parse_report(&report)?)?;
     if !status.success() && tally.failed.is_empty() && !listed_nothing(&listed) {
         tally.fail("nextest", format!("cargo nextest run ended with {status}"));
@@ -118,12 +119,12 @@ fn tally(listed: &Value, mut outcomes: BTreeMap<(String, String), Outcome>) -> a
                 Some(Outcome::Failed(why)) => tally.fail(name, why),
                 Some(Outcome::Skipped(why)) => tally.skip(name, why),
                 None if case["ignored"] == true => tally.skip(name, "ignored"),
-                None => tally.fail(name, "nextest lists it and did not run it"),
+                None => tally.fail(name, "nextest listed it but did not run it"),
             }
         }
     }
     for ((binary, test), _) in outcomes {
-        tally.fail(format!("{binary} {test}"), "nextest ran it and does not list it");
+        tally.fail(format!("{binary} {test}"), "nextest ran it but did not list it");
     }
     Ok(tally)
 }
@@ -202,8 +203,8 @@ no</failure>
         let missing = REPORT.replace("tests::good", "tests::other");
         let tally = tally(&listed(), parse_report(&missing).expect("a report")).expect("a list");
         let failed: Vec<&str> = tally.failed.iter().map(|note| note.why.as_str()).collect();
-        assert!(failed.contains(&"nextest lists it and did not run it"), "{failed:?}");
-        assert!(failed.contains(&"nextest ran it and does not list it"), "{failed:?}");
+        assert!(failed.contains(&"nextest listed it but did not run it"), "{failed:?}");
+        assert!(failed.contains(&"nextest ran it but did not list it"), "{failed:?}");
     }
 
     #[test]

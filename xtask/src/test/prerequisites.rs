@@ -95,9 +95,9 @@ fn named(why: &str) -> Option<&'static Prerequisite> {
 /// Why a check may not be skipped for this reason; `None` if it may.
 fn wrong(host: &Host, why: &str) -> Option<String> {
     match named(why) {
-        None => Some(format!("skipped, and the reason is no missing prerequisite: {why}")),
+        None => Some(format!("skipped, but the reason is not a known prerequisite: {why}")),
         Some(prerequisite) if (prerequisite.is_here)(host) => {
-            Some(format!("skipped, and this machine has what it is said to lack: {why}"))
+            Some(format!("skipped, but this machine has the prerequisite: {why}"))
         }
         Some(_) => None,
     }

@@ -110,7 +110,7 @@ fn provide(host: &Host, python: &Path, environment: &Path, requirements: &str) -
     eprint!("{said}");
     if !output.status.success() {
         let what = if crate::setup::is_without_network(&said) { "no network: " } else { "" };
-        return Err(format!("{what}this ended with {}: {command:?}", output.status));
+        return Err(format!("{what}the command ended with {}: {command:?}", output.status));
     }
     succeed(host.command(interpreter(environment)).arg(host.root.join("torch/tests/cuda_stubs.py")))?;
     std::fs::write(&stamp, wanted).map_err(|error| format!("{}: {error}", stamp.display()))
@@ -173,5 +173,5 @@ fn pip(host: &Host, python: &Path, environment: &Path) -> Command {
 /// Runs a command that prints its own progress.
 fn succeed(command: &mut Command) -> Result<(), String> {
     let status = command.status().map_err(|error| format!("{command:?}: {error}"))?;
-    if status.success() { Ok(()) } else { Err(format!("this ended with {status}: {command:?}")) }
+    if status.success() { Ok(()) } else { Err(format!("the command ended with {status}: {command:?}")) }
 }

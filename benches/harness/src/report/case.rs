@@ -29,7 +29,7 @@ pub(super) fn panel(report: &Report, place: usize, stem: &str) -> Markup {
             header {
                 div { h3 { (case.name) } p.soft { (case.about) } }
                 @if let Some(fused) = times(case, FUSED) {
-                    div.lead { (time(fused.step.median)) " " span { "a step with Fuseline Fused" } }
+                    div.lead { (time(fused.step.median)) " " span { "per step with Fuseline Fused" } }
                 }
             }
             div.figure { (warmup::chart(report, case, Medium::Page)) }
@@ -58,7 +58,7 @@ fn table(report: &Report, case: &CaseResult) -> Markup {
                     th scope="col" { "first step" }
                     th scope="col" { "until steady" }
                     th scope="col" { "peak memory" }
-                    th scope="col" { "results apart" br; "from Fused" }
+                    th scope="col" { "difference" br; "from Fused" }
                 }
             }
             tbody {
@@ -102,10 +102,10 @@ fn measured(case: &CaseResult, contender: &Contender, times: &Times, axis: &Log)
                     Some(from) => {
                         (count(from, "step")) ", " (time(times.warm.iter().take(from).sum::<u64>() as f64))
                     }
-                    None => { "not in " (count(times.warm.len(), "step")) }
+                    None => { "not within " (count(times.warm.len(), "step")) }
                 }
             }
-            td { (times.peak_kib.map_or_else(|| "not told".to_owned(), |kib| bytes(kib as f64 * 1024.0))) }
+            td { (times.peak_kib.map_or_else(|| "unknown".to_owned(), |kib| bytes(kib as f64 * 1024.0))) }
             td {
                 @if contender.id == FUSED { span.soft { "–" } }
                 @else if let Some(deviation) = times.deviation {
@@ -172,14 +172,14 @@ pub(super) fn flags(report: &Report, case: &CaseResult) -> Vec<String> {
         };
         if times.steady_from.is_none() {
             flags.push(format!(
-                "{} had not become steady after {}, when the rounds began: its steady step is what it was then.",
+                "{} had not become steady after {}, when the rounds began: its steady step is the time at that point.",
                 contender.name,
                 count(times.warm.len(), "step")
             ));
         }
         if let Some(engine) = times.engine.as_ref().filter(|engine| engine.steady_compiles > 0) {
             flags.push(format!(
-                "{} compiled {} in the rounds, so its steady step has compiles in it.",
+                "{} compiled {} in the rounds, so its steady step includes compiles.",
                 contender.name,
                 count(usize::try_from(engine.steady_compiles).unwrap_or(usize::MAX), "region")
             ));
@@ -225,7 +225,7 @@ fn engines(report: &Report, case: &CaseResult) -> Markup {
                             td { (engine.compiles) }
                             td { (time(engine.compile_seconds * 1e9)) }
                             td { (engine.executables) }
-                            td { (engine.longest_wait.map_or_else(|| "not told".to_owned(), |wait| time(wait as f64))) }
+                            td { (engine.longest_wait.map_or_else(|| "unknown".to_owned(), |wait| time(wait as f64))) }
                             td { (engine.steady_compiles) }
                             td { (rate(engine.ops)) }
                             td { (rate(engine.regions)) }

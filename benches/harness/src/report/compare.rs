@@ -79,7 +79,7 @@ pub(super) fn chart(report: &Report, medium: Medium) -> Markup {
     let one = axis.at(1.0);
     html! {
         svg.plot.compare xmlns="http://www.w3.org/2000/svg" role="img" width=(px(WIDTH)) height=(px(height))
-            viewBox=(format!("0 0 {} {}", px(WIDTH), px(height))) aria-label="Each contender's time over that of Fuseline Fused, by case"
+            viewBox=(format!("0 0 {} {}", px(WIDTH), px(height))) aria-label="Time of each contender relative to Fuseline Fused, by case"
         {
             @if medium == Medium::File {
                 style { (PreEscaped(file_style())) }
@@ -88,7 +88,7 @@ pub(super) fn chart(report: &Report, medium: Medium) -> Markup {
             g transform="translate(10 6)" { (legend.markup) }
             text.soft.small.end x=(px(one - 12.0)) y=(px(top - 28.0)) { "← faster than Fused" }
             text.soft.small x=(px(one + 12.0)) y=(px(top - 28.0)) { "slower than Fused →" }
-            text.soft.small.end x=(px(WIDTH - right + 78.0)) y=(px(top - 10.0)) { "Fused, a step" }
+            text.soft.small.end x=(px(WIDTH - right + 78.0)) y=(px(top - 10.0)) { "Fused, per step" }
             @if most_absent > 0 { text.soft.small x=(px(WIDTH - right + 98.0)) y=(px(top - 10.0)) { "no figure" } }
             // Stripes first, so that the grid lines are on top.
             @for row in &rows {
@@ -104,7 +104,7 @@ pub(super) fn chart(report: &Report, medium: Medium) -> Markup {
                 text.soft.small.mid x=(px(x)) y=(px(bottom + 18.0)) { (tick_words(tick)) }
             }
             text.soft.small.mid x=(px(f64::midpoint(left, WIDTH - right))) y=(px(bottom + 36.0)) {
-                "time of a step over that of Fuseline Fused, logarithmic"
+                "time of a step relative to Fuseline Fused, logarithmic"
             }
             line.one x1=(px(one)) x2=(px(one)) y1=(px(top - 4.0)) y2=(px(bottom + 4.0)) {}
             @for (place, row) in rows.iter().enumerate() {

@@ -124,7 +124,7 @@ pub(super) fn absence(report: &Report, case: &CaseResult, contender: &Contender)
         Some(Run::LeftOut(why)) => (Kind::LeftOut, why.clone()),
         Some(Run::Failed(why)) => (Kind::Failed, why.clone()),
         None if contender.missing.is_some() => return None,
-        None if report.interrupted => (Kind::NotRun, "the run was interrupted before".to_owned()),
+        None if report.interrupted => (Kind::NotRun, "the run was interrupted before this case".to_owned()),
         None => (Kind::NotRun, "no result was recorded".to_owned()),
     };
     Some(Absence { kind, why })

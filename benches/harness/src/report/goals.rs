@@ -86,7 +86,13 @@ const GOALS: [Goal; 10] = [
     steady("a chain of 50 ops on 1,024 elements", "jax", is_chain, Take::Largest, 1.5),
     steady("a chain of 50 ops on 1,024 elements", "jax-eager", is_chain, Take::Largest, 1.0 / 40.0),
     steady("training, layers of 256 and more", "jax", is_wide, Take::Largest, 1.15),
-    steady("training, all else", "jax", |case| is_training(case) && !is_wide(case), Take::Largest, 1.4),
+    steady(
+        "training, all other cases",
+        "jax",
+        |case| is_training(case) && !is_wide(case),
+        Take::Largest,
+        1.4,
+    ),
     steady("each program", "fuseline-strict", is_program, Take::Largest, 0.5),
     steady("all programs", "fuseline-strict", is_program, Take::Mean, 0.2),
     steady("where jax.jit is faster than PyTorch eager", "torch", is_for_compilers, Take::Largest, 1.0),
@@ -189,7 +195,7 @@ fn longest_wait(report: &Report) -> Figure {
 
 /// The figures in lines, for the terminal.
 pub(crate) fn lines(report: &Report) -> String {
-    let mut lines = String::from("what Fused takes over what another does\n");
+    let mut lines = String::from("time of Fused divided by the time of another contender\n");
     for figure in figures(report) {
         let found = figure.found.as_deref().unwrap_or("open");
         let goal = figure.goal.as_deref().unwrap_or("");

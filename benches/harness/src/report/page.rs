@@ -38,22 +38,22 @@ pub(super) fn page(report: &Report, stems: &[String], stages: Option<&Stages>) -
                     a href="#how" { "How it was measured" }
                 }
                 @if report.interrupted {
-                    p.banner { strong { "Interrupted." } " The run ended before everything was measured; what is missing is said below." }
+                    p.banner { strong { "Interrupted." } " The run ended before everything was measured; missing cases are listed below." }
                 }
                 @if report.settings.quick {
-                    p.banner { strong { "A quick run." } " It shows that everything runs; its figures are of too few rounds to quote." }
+                    p.banner { strong { "A quick run." } " It shows that everything runs; its figures have too few rounds to be quoted." }
                 }
                 p.claim {
-                    "What a step takes in Fuseline's Fused mode, over what it takes with …"
-                    span.soft { "A ratio of times, as a geometric mean over the cases: below 1, Fuseline is faster. Noisy ratios are not counted." }
+                    "The time of a step in Fuseline's Fused mode, divided by its time with …"
+                    span.soft { "Geometric mean of the ratios of all cases: below 1, Fuseline is faster. Noisy ratios are not counted." }
                 }
                 ul.tiles { @for headline in &headlines(report) { (tile(headline)) } }
                 h2 #goals { "Goals" }
                 (goals(report))
                 h2 #all { "All cases" }
                 p.soft {
-                    "How long each contender takes for a steady step, as a multiple of what Fused takes for the same: to the right of the \
-                     line it is slower than Fused, to the left faster. Dots that would cover each other stand below each other."
+                    "The time of each contender for a steady step, as a multiple of the time of Fused: to the right of the \
+                     line it is slower than Fused, to the left it is faster. Dots that would overlap are drawn below each other."
                 }
                 div.figure { (compare::chart(report, Medium::Page)) }
                 p.files { a href="plots/comparison.svg" { "SVG" } " · " a href="plots/comparison.png" { "PNG" } }
@@ -128,14 +128,14 @@ fn speed(ratio: f64) -> String {
 fn goals(report: &Report) -> Markup {
     html! {
         p.soft {
-            "What Fused takes over what another contender does: of a steady step, or of the first ten steps of a new process with whatever is \
-             compiled in them. Noisy ratios are not counted."
+            "The time of Fused divided by that of another contender: for a steady step, or for the first ten steps of a new process with all \
+             compiles in them. Noisy ratios are not counted."
         }
         div.scroll {
             table {
                 thead {
                     tr {
-                        th scope="col" { "of what" } th.left scope="col" { "figure" } th.left scope="col" { "goal" } th.left scope="col" { "" }
+                        th scope="col" { "measurement" } th.left scope="col" { "figure" } th.left scope="col" { "goal" } th.left scope="col" { "" }
                         th scope="col" { "cases" } th scope="col" { "noisy" }
                     }
                 }
@@ -203,7 +203,7 @@ fn without(report: &Report) -> Markup {
                     @if number > 0 { ", " }
                     (link(report, place)) @if flags > 1 { " (" (flags) ")" }
                 }
-                ". Each warning stands with its case."
+                ". The warnings are shown with their cases."
             }
         }
     }
@@ -233,27 +233,27 @@ fn method(report: &Report) -> Markup {
                 (three(settings.block_seconds))
                 " s right beside a block of Fuseline's, which is first in one round and second in the next: what slows the \
                  machine for longer than two blocks slows both. "
-                "A ratio is of two such blocks; its median and quartiles are over the rounds."
+                "A ratio compares two such blocks; its median and quartiles are taken over the rounds."
             }
             dt { "noisy" }
             dd {
                 "A ratio whose pairs are so far apart that their median is not known to a tenth (1.57 interquartile ranges over the \
                  root of their number), or whose sittings are a tenth apart: something else was running, or a process was fast or \
-                 slow by luck. It is drawn hollow and counts nowhere."
+                 slow by chance. It is drawn hollow and is not counted."
             }
             dt { "results" }
-            dd { "What each contender computes is compared with Fused first, and one that is further apart than the case allows has failed." }
+            dd { "The outputs of each contender are compared with those of Fused first. A contender whose outputs differ by more than the case allows has failed." }
             dt { "contenders" }
             dd { @if names.is_empty() { "none" } @else { (list(&names)) } }
             dt { "peers" }
             dd {
-                "From pinned packages of the package index, in environments of their own. Its PyTorch is built for CUDA and does not start                  without CUDA's libraries, so those that its loader asks for are installed too, whatever it computes on."
+                "Pinned packages of the package index, in environments of their own. The PyTorch package is built for CUDA and does not start without the CUDA libraries that its loader needs, so these are installed for every device."
             }
-            dt { "device" } dd { (settings.device) @if settings.device != "cpu" { ", but for NumPy" } }
+            dt { "device" } dd { (settings.device) @if settings.device != "cpu" { ", except for NumPy" } }
             dt { "threads" } dd { (settings.threads) " for each contender" }
             dt { "environment" }
             dd {
-                @if settings.environment.is_empty() { "nothing set" }
+                @if settings.environment.is_empty() { "no variables set" }
                 @for (key, value) in &settings.environment { div { code { (key) "=" (value) } } }
             }
             dt { "machine" }
@@ -268,12 +268,12 @@ fn method(report: &Report) -> Markup {
                     div {
                         (contender.name) ": "
                         @if contender.missing.is_some() { "missing" }
-                        @else if versions.is_empty() { "not told" }
+                        @else if versions.is_empty() { "unknown" }
                         @else { (list(&versions)) }
                     }
                 }
             }
-            dt { "commit" } dd { @if report.commit.is_empty() { "not in a checkout" } @else { code { (report.commit) } } @if report.commit.ends_with('+') { ", with changes on top" } }
+            dt { "commit" } dd { @if report.commit.is_empty() { "not in a checkout" } @else { code { (report.commit) } } @if report.commit.ends_with('+') { ", with uncommitted changes" } }
             dt { "when" } dd { (report.started) " to " (report.finished) }
             dt { "samples" }
             dd {

@@ -33,12 +33,12 @@ impl Painter {
 
     /// The picture as PNG.
     pub(super) fn png(&self, svg: &str) -> Result<Vec<u8>> {
-        let tree = Tree::from_str(svg, &self.options).context("the picture is no SVG")?;
+        let tree = Tree::from_str(svg, &self.options).context("the picture is not an SVG")?;
         let size = tree.size().to_int_size();
         let size = size.scale_by(SCALE).context("the picture has no size")?;
         let mut pixels = Pixmap::new(size.width(), size.height()).context("the picture is too large")?;
         resvg::render(&tree, Transform::from_scale(SCALE, SCALE), &mut pixels.as_mut());
-        pixels.encode_png().context("no PNG of the picture")
+        pixels.encode_png().context("could not write the picture as PNG")
     }
 }
 

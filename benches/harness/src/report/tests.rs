@@ -76,7 +76,7 @@ fn the_page_names_everything() {
     for said in [
         "not a figure to quote",
         "had not become steady",
-        "not told",
+        "unknown",
         "Interrupted",
         "the run was interrupted before",
     ] {

@@ -76,9 +76,15 @@ pub extern "C" fn flt_custom_type(
     guarded(|| {
         let op = op(number)?;
         let types: &[TensorType] = if is_result { op.results() } else { op.operands() };
-        let Some(of) = types.get(at) else { return unsupported(format!("{} has no type {at}", op.name())) };
+        let Some(of) = types.get(at) else {
+            return unsupported(format!("{} has no operand or result {at}", op.name()));
+        };
         if of.rank() > dims.len() {
-            return unsupported(format!("{} has a tensor of {} dimensions", op.name(), of.rank()));
+            return unsupported(format!(
+                "{} has a tensor of {} dimensions, more than 8",
+                op.name(),
+                of.rank()
+            ));
         }
         for (to, &from) in dims.iter_mut().zip(of.dims()) {
             *to = from as i64;

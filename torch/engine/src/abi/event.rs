@@ -78,9 +78,9 @@ pub extern "C" fn flt_event_elapsed(from: u64, to: u64, milliseconds: &mut f64) 
         let time = |event| match times.get(&EventHandle::from_raw(event)) {
             Some(Some(time)) => Ok(*time),
             Some(None) => {
-                unsupported("an event has not been reached yet: synchronize it before its time is asked")
+                unsupported("the device has not reached an event yet: synchronize both events first")
             }
-            None => unsupported("an event has no time: make both with enable_timing=True"),
+            None => unsupported("an event has no time: create both with enable_timing=True"),
         };
         let (from, to) = (time(from)?, time(to)?);
         let seconds = match to.checked_duration_since(from) {

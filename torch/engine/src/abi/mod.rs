@@ -173,7 +173,7 @@ fn type_of(ty: &FltType) -> Result<TensorType> {
 fn dtype_of(code: u32) -> Result<DType> {
     match u8::try_from(code).ok().and_then(DType::from_code) {
         Some(dtype) => Ok(dtype),
-        None => unsupported(format!("element type {code}")),
+        None => unsupported(format!("there is no element type {code}")),
     }
 }
 
@@ -202,15 +202,15 @@ fn arg(arg: &FltArg) -> Result<Arg<'_>> {
         // SAFETY: the tag says that `count` such elements are there.
         8 => match std::str::from_utf8(unsafe { list(arg.address(), count) }) {
             Ok(text) => Arg::Text(text),
-            Err(_) => return unsupported("a text that is not UTF-8"),
+            Err(_) => return unsupported("a string is not UTF-8"),
         },
         9 => Arg::DType(dtype_of(payload as u32)?),
         10 => match floats() {
             [re, im] => Arg::Complex(*re, *im),
-            _ => return unsupported("a complex number of other than two parts"),
+            _ => return unsupported("a complex number must have two parts"),
         },
         11 => Arg::Draw,
-        other => return unsupported(format!("an argument of kind {other}")),
+        other => return unsupported(format!("there is no argument kind {other}")),
     })
 }
 
@@ -266,14 +266,17 @@ pub extern "C" fn flt_record(
         let types = unsafe { list(outs, out_count) };
         let args: SmallVec<[Arg<'_>; 8]> = args.iter().map(arg).collect::<Result<_>>()?;
         let outs: SmallVec<[TensorType; 2]> = types.iter().map(type_of).collect::<Result<_>>()?;
-        let Some(row) = ROWS.get(op) else { return unsupported(format!("row {op}")) };
+        let Some(row) = ROWS.get(op) else { return unsupported(format!("there is no row {op}")) };
         let values = lowered(row, &args, &outs)?;
         let is_right = values.len() >= outs.len()
             && values.len() <= room
             && values.iter().zip(&outs).all(|(value, ty)| value.ty() == ty);
         if !is_right {
             let types: Vec<_> = values.iter().map(Tensor::ty).collect();
-            return unsupported(format!("bug: the lowering of {} gives {types:?} for {outs:?}", row.name));
+            return unsupported(format!(
+                "bug: the lowering of {} returns {types:?} instead of {outs:?}",
+                row.name
+            ));
         }
         *made = values.len();
         // SAFETY: the shim provides `room` writable places, and `values` is not longer.
@@ -366,7 +369,10 @@ pub extern "C" fn flt_download(value: &Tensor, bytes: *mut u8, len: usize) -> St
     guarded(|| {
         let data = value.to_literal()?;
         if data.bytes().len() != len {
-            return unsupported(format!("{len} bytes for a value of {}", data.bytes().len()));
+            return unsupported(format!(
+                "the buffer has {len} bytes, but the value has {}",
+                data.bytes().len()
+            ));
         }
         if len > 0 {
             // SAFETY: the shim provides `len` writable bytes, which need not be initialised, and
@@ -600,7 +606,10 @@ pub extern "C" fn flt_graph_call(
         let draws = unsafe { list(draws, draw_count) };
         let made = graph::call(number, is_apart, inputs, draws)?;
         if made.len() != room {
-            return unsupported(format!("bug: graph {number} gives {} results for {room}", made.len()));
+            return unsupported(format!(
+                "bug: graph {number} returns {} results instead of {room}",
+                made.len()
+            ));
         }
         // SAFETY: the shim provides that many writable places, which hold no value.
         unsafe { give(results, made.into_iter()) };
@@ -651,7 +660,7 @@ pub extern "C" fn flt_set_mode(mode: u32) -> Status {
             device::engine()?.set_mode(mode);
             Ok(())
         }
-        None => unsupported(format!("mode {mode}")),
+        None => unsupported(format!("there is no mode {mode}")),
     })
 }
 

@@ -40,7 +40,7 @@ pub extern "C" fn flt_upload_replicas(
         let (engine, size) = (device::engine()?, ty.bytes().0 as usize);
         if size.checked_mul(engine.replicas()) != Some(len) {
             return unsupported(format!(
-                "{len} bytes for a value of {size} on each of {} replicas",
+                "the buffer has {len} bytes, but a value has {size} on each of {} replicas",
                 engine.replicas()
             ));
         }
@@ -63,7 +63,7 @@ pub extern "C" fn flt_download_replicas(value: &Tensor, bytes: *mut u8, len: usi
         let size = value.ty().bytes().0 as usize;
         if size.checked_mul(parts.len()) != Some(len) {
             return unsupported(format!(
-                "{len} bytes for a value of {size} on each of {} replicas",
+                "the buffer has {len} bytes, but a value has {size} on each of {} replicas",
                 parts.len()
             ));
         }

@@ -39,7 +39,7 @@ pub extern "C" fn flt_profile_end(path: *const u8, len: usize) -> Status {
     guarded(|| {
         let Some(timeline) = device::end_timeline() else {
             return unsupported(
-                "no timeline is kept: another profile began meanwhile, or this one has ended",
+                "there is no timeline: another profile has begun, or this one has already ended",
             );
         };
         // SAFETY: the shim passes that many readable bytes, which live through the call.

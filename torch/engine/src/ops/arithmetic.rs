@@ -39,7 +39,11 @@ pub(crate) static ROWS: &[Row] = &[
     Row {
         name: "sgn",
         lower: |call| {
-            if call.tensor(0)?.dtype().is_complex() { unsupported("complex numbers") } else { sign(call) }
+            if call.tensor(0)?.dtype().is_complex() {
+                unsupported("complex numbers are not supported")
+            } else {
+                sign(call)
+            }
         },
     },
     Row { name: "signbit", lower: sign_bit },
@@ -216,7 +220,7 @@ fn unary(call: &Call<'_>, op: Unary) -> Result<Results> {
     let dtype = call.out(0)?.dtype();
     let given = call.tensor(0)?.dtype();
     if dtype == DType::Bool || given.is_complex() {
-        return unsupported(format!("elements of type {given}"));
+        return unsupported(format!("elements of type {given} are not supported"));
     }
     result(call, op(&as_type(call, 0, accumulated(dtype))?)?)
 }
@@ -224,7 +228,7 @@ fn unary(call: &Call<'_>, op: Unary) -> Result<Results> {
 fn any(call: &Call<'_>, op: Unary) -> Result<Results> {
     let dtype = call.out(0)?.dtype();
     if dtype == DType::Bool {
-        return unsupported("truth values");
+        return unsupported("boolean elements are not supported");
     }
     result(call, op(&as_type(call, 0, accumulated(dtype))?)?)
 }
@@ -396,7 +400,7 @@ fn has_other_sign(rest: &Tensor, b: &Tensor) -> fuseline::Result<Tensor> {
 fn rest(call: &Call<'_>, op: Binary) -> Result<Results> {
     let dtype = call.out(0)?.dtype();
     if dtype == DType::Bool || dtype.is_complex() {
-        return unsupported(format!("remainders of {dtype}"));
+        return unsupported(format!("remainders of {dtype} are not supported"));
     }
     let (a, b) = pair(call, accumulated(dtype))?;
     divides(call, &b)?;
@@ -408,7 +412,7 @@ fn rest(call: &Call<'_>, op: Binary) -> Result<Results> {
 fn divide(call: &Call<'_>, mode: Option<&str>) -> Result<Results> {
     let dtype = call.out(0)?.dtype();
     if dtype == DType::Bool || dtype.is_complex() || (mode.is_none() && !dtype.is_float()) {
-        return unsupported(format!("rounded quotients of {dtype}"));
+        return unsupported(format!("rounded quotients of {dtype} are not supported"));
     }
     let (a, b) = pair(call, accumulated(dtype))?;
     divides(call, &b)?;
@@ -421,7 +425,7 @@ fn divide(call: &Call<'_>, mode: Option<&str>) -> Result<Results> {
             let is_above = has_other_sign(&a.rem(&b)?, &b)?.and(&b.not_equal(&number(call, 0.0, &b)?)?)?;
             a.div(&b)?.sub(&cast(&is_above, dtype)?)?
         }
-        Some(other) => return unsupported(format!("quotients rounded by {other}")),
+        Some(other) => return unsupported(format!("the rounding mode {other} is not supported")),
     };
     result(call, quotient)
 }
@@ -445,7 +449,7 @@ fn floor_of_quotient(a: &Tensor, b: &Tensor) -> fuseline::Result<Tensor> {
 }
 
 /// PyTorch's error for integers divided by zero.
-const BY_ZERO: &str = "ZeroDivisionError: integers are divided by zero";
+const BY_ZERO: &str = "ZeroDivisionError: integer division by zero";
 
 /// Integers divided by zero are an error in PyTorch. For a number the call raises it, and in debug
 /// mode for data too. In the other modes `check_indices` reports it at the next read. Otherwise the
@@ -478,7 +482,7 @@ fn divides(call: &Call<'_>, b: &Tensor) -> Result<()> {
 fn powers(call: &Call<'_>) -> Result<Results> {
     let dtype = call.out(0)?.dtype();
     if dtype == DType::Bool || dtype.is_complex() {
-        return unsupported(format!("powers of {dtype}"));
+        return unsupported(format!("powers of {dtype} are not supported"));
     }
     binary(call, Tensor::pow)
 }
@@ -490,7 +494,7 @@ fn pow(call: &Call<'_>) -> Result<Results> {
     let x = as_type(call, 0, ty.dtype())?;
     let exponent = call.float(1)?;
     if ty.dtype().is_complex() || ty.dtype() == DType::Bool {
-        return unsupported(format!("powers of {}", ty.dtype()));
+        return unsupported(format!("powers of {} are not supported", ty.dtype()));
     }
     if !ty.dtype().is_float() && exponent < 0.0 {
         return wrong("Integers to negative integer powers are not allowed.");

@@ -60,7 +60,7 @@ fn turned_back(kernel: &Tensor) -> Result<Tensor> {
 /// dilation, transposed, output padding, groups.
 fn window(call: &Call<'_>, at: usize, rank: usize) -> Result<(Convolution, bool)> {
     if rank < 3 {
-        return unsupported("a convolution over no dimension");
+        return unsupported("a convolution needs at least one spatial dimension");
     }
     let whole = |at| -> Result<Vec<i64>> {
         let given = call.ints(at)?;
@@ -143,7 +143,7 @@ impl Patches {
         }
         match sum {
             Some(sum) => Ok(sum.swap_axes(0, 1)?),
-            None => unsupported("a kernel of no places"),
+            None => unsupported("the kernel is empty"),
         }
     }
 
@@ -171,7 +171,7 @@ impl Patches {
 /// XLA has no convolutions without summands or results.
 fn not_empty(tensors: &[&Tensor]) -> Result<()> {
     match tensors.iter().any(|tensor| tensor.shape().elems().0 == 0) {
-        true => unsupported("a convolution of nothing"),
+        true => unsupported("convolutions of empty tensors are not supported"),
         false => Ok(()),
     }
 }
@@ -209,7 +209,7 @@ fn convolution_backward(call: &Call<'_>) -> Result<Results> {
     let mut give = |value: Tensor| -> Result<()> {
         match outs.next() {
             Some(ty) => results.push(fitted(&value, ty)?),
-            None => return unsupported("more gradients than types"),
+            None => return unsupported("there are more gradients than result types"),
         }
         Ok(())
     };

@@ -36,7 +36,7 @@ pub(crate) static ROWS: &[Row] = &[
 fn assert(call: &Call<'_>, rule: &str) -> Result<Results> {
     let x = call.tensor(0)?;
     if x.shape().elems().0 != 1 {
-        return unsupported("an assertion of several elements, or of none");
+        return unsupported("the asserted tensor must have one element");
     }
     x.not_equal(&number(call, 0.0, &x)?)?.check_all("_assert_async", rule.to_owned())?;
     Ok(Results::new())
@@ -62,7 +62,7 @@ impl Plan {
         let named: Vec<usize> = (0..given.len()).filter(|&axis| given[axis].is_some()).collect();
         let indices: Vec<&Tensor> = given.iter().flatten().collect();
         if named.is_empty() || indices.iter().any(|index| matches!(index.dtype(), DType::Bool | DType::U8)) {
-            return unsupported("truth values as indices, or none");
+            return unsupported("boolean indices are not supported, and at least one index is required");
         }
         let rank = indices.iter().map(|index| index.rank()).max().unwrap_or(0);
         let mut lists = vec![1; rank];
@@ -87,7 +87,7 @@ impl Plan {
                 Some(places) => places.mul(&stretched(&size, &lists)?)?.add(&index)?,
             });
         }
-        let Some(places) = places else { return unsupported("no indices") };
+        let Some(places) = places else { return unsupported("at least one index is required") };
         let others: Vec<usize> = (0..x.rank()).filter(|axis| !named.contains(axis)).collect();
         let is_together = named.windows(2).all(|pair| pair[0] + 1 == pair[1]);
         let one: usize = named.iter().map(|&axis| x.dims()[axis]).product();

@@ -50,11 +50,15 @@ fn empty(call: &Call<'_>) -> Result<Option<Results>> {
 }
 
 fn no_checks(call: &Call<'_>, at: usize) -> Result<()> {
-    if call.flag_or(at, false)? { unsupported("what has to be checked at once") } else { Ok(()) }
+    if call.flag_or(at, false)? { unsupported("check_errors=True is not supported") } else { Ok(()) }
 }
 
 fn real(x: &Tensor) -> Result<()> {
-    if x.dtype().is_float() { Ok(()) } else { unsupported(format!("matrices of {}", x.dtype())) }
+    if x.dtype().is_float() {
+        Ok(())
+    } else {
+        unsupported(format!("matrices of {} are not supported", x.dtype()))
+    }
 }
 
 /// Rows and columns.
@@ -185,7 +189,7 @@ fn lu_factor(call: &Call<'_>) -> Result<Results> {
     let a = call.tensor(0)?;
     no_checks(call, 2)?;
     if !call.flag_or(1, true)? {
-        return unsupported("factors without exchanges");
+        return unsupported("LU factorization without pivoting is not supported");
     }
     if a.shape().elems().0 == 0 {
         return nothing_wrong(call);
@@ -215,7 +219,7 @@ fn lu(call: &Call<'_>) -> Result<Results> {
         return Ok(nothing);
     }
     if !call.flag_or(1, true)? {
-        return unsupported("factors without exchanges");
+        return unsupported("LU factorization without pivoting is not supported");
     }
     let lu = linalg::lu(&call.tensor(0)?)?;
     let [lower, upper] = triangles(call, &lu.factors)?;

@@ -124,7 +124,7 @@ fn targets(
     let target = call.tensor(target)?;
     let (rank, classes) = (scores.rank(), scores.dims()[scores.rank() - 1]);
     if rank > 2 || target.rank() + 1 != rank {
-        return unsupported("targets of other ranks");
+        return unsupported("the ranks of input and target are not supported");
     }
     let is_ignored = target.equal(&stretched(&call.number(ignored, target.dtype())?, target.dims())?)?;
     if is_checked && call.stream.checks_indices() {
@@ -219,7 +219,7 @@ fn group_norm(call: &Call<'_>) -> Result<Results> {
     let [batch, channels, places] = [3, 4, 5].map(|at| call.int(at).map(|size| size as usize));
     let (batch, channels, places, groups) = (batch?, channels?, places?, call.int(6)? as usize);
     if input.shape().elems().0 == 0 || groups == 0 {
-        return unsupported("groups of nothing");
+        return unsupported("empty groups are not supported");
     }
     let dims = [batch * groups, channels / groups * places];
     let x = input.reshape(&dims)?;
@@ -269,7 +269,7 @@ fn masked(call: &Call<'_>, mask: usize, parts: [Tensor; 3]) -> Result<Results> {
 pub(super) fn asked(call: &Call<'_>, mask: usize) -> Result<[bool; 3]> {
     match call.arg(mask) {
         Arg::Ints([input, weight, bias]) => Ok([*input != 0, *weight != 0, *bias != 0]),
-        _ => unsupported("no mask of the gradients"),
+        _ => unsupported("the output mask is missing"),
     }
 }
 
@@ -287,7 +287,7 @@ pub(super) fn per_channel(part: &Tensor, dims: &[usize]) -> Result<Tensor> {
 fn batch_norm(call: &Call<'_>) -> Result<Results> {
     let input = float(call, 0)?;
     if input.rank() < 2 {
-        return unsupported("a batch without channels");
+        return unsupported("the input has no channel dimension");
     }
     let dims = channels(input.dims());
     let x = input.reshape(&dims)?;
@@ -304,7 +304,7 @@ fn batch_norm(call: &Call<'_>) -> Result<Results> {
         (false, Some(mean), Some(variance)) => {
             (mean.clone(), variance.clone(), x.sub(&per_channel(mean, &dims)?)?)
         }
-        (false, ..) => return unsupported("evaluation without running statistics"),
+        (false, ..) => return unsupported("evaluation without running statistics is not supported"),
         (true, ..) => {
             let (mean, deviations) = mean_and_deviations(call, &x, &[0, 2])?;
             let squares = deviations.square()?.sum(&[0, 2])?;
@@ -342,7 +342,7 @@ fn batch_norm(call: &Call<'_>) -> Result<Results> {
 fn batch_norm_backward(call: &Call<'_>) -> Result<Results> {
     let (grad, input) = (float(call, 0)?, float(call, 1)?);
     if input.rank() < 2 {
-        return unsupported("a batch without channels");
+        return unsupported("the input has no channel dimension");
     }
     let dims = channels(input.dims());
     let (grad, x) = (grad.reshape(&dims)?, input.reshape(&dims)?);
@@ -388,7 +388,7 @@ fn index_select(call: &Call<'_>) -> Result<Results> {
 fn embedding_backward(call: &Call<'_>) -> Result<Results> {
     let (mut grad, indices) = (float(call, 0)?, call.tensor(1)?);
     if call.flag(4)? {
-        return unsupported("gradients scaled by frequency");
+        return unsupported("scale_grad_by_freq is not supported");
     }
     let padding = call.int(3)?;
     if padding >= 0 {

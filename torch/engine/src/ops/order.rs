@@ -29,7 +29,7 @@ pub(crate) static ROWS: &[Row] = &[
         lower: |call| {
             let x = at_least_1d(&call.tensor(0)?)?;
             if !x.dtype().is_float() {
-                return unsupported(format!("running sums of {}", x.ty()));
+                return unsupported(format!("logcumsumexp of {} is not supported", x.ty()));
             }
             result(call, x.cumlogsumexp(axis(call.int(1)?, x.rank()) as i64)?)
         },
@@ -113,7 +113,7 @@ fn is_positive(call: &Call<'_>, x: &Tensor) -> Result<Tensor> {
 
 /// An empty tensor is an error, which the CPU reports.
 fn not_empty(x: &Tensor) -> Result<()> {
-    if x.shape().elems().0 == 0 { unsupported("an extreme of nothing") } else { Ok(()) }
+    if x.shape().elems().0 == 0 { unsupported("an empty tensor has no maximum or minimum") } else { Ok(()) }
 }
 
 fn extreme(
@@ -170,7 +170,7 @@ fn values_and_places(call: &Call<'_>, values: &Tensor, places: &Tensor) -> Resul
 fn sort(call: &Call<'_>) -> Result<Results> {
     let x = at_least_1d(&call.tensor(0)?)?;
     if x.dtype().is_complex() {
-        return unsupported("the order of complex numbers");
+        return unsupported("complex numbers have no order");
     }
     let (values, places) = sorted(&x, axis(call.int_or(2, -1)?, x.rank()) as i64, call.flag_or(3, false)?)?;
     values_and_places(call, &values, &places)
@@ -251,7 +251,7 @@ fn mode(call: &Call<'_>) -> Result<Results> {
     let x = at_least_1d(&call.tensor(0)?)?;
     not_empty(&x)?;
     if x.dtype().is_complex() {
-        return unsupported("the order of complex numbers");
+        return unsupported("complex numbers have no order");
     }
     let along = axis(call.int_or(1, -1)?, x.rank()) as i64;
     let size = x.dims()[along as usize] as i64;
@@ -272,7 +272,7 @@ fn mode(call: &Call<'_>) -> Result<Results> {
 fn running(call: &Call<'_>, op: fn(&Tensor, i64) -> fuseline::Result<Tensor>) -> Result<Results> {
     let x = at_least_1d(&call.tensor(0)?)?;
     if x.shape().elems().0 == 0 || x.dtype() == DType::Bool {
-        return unsupported(format!("running extremes of {}", x.ty()));
+        return unsupported(format!("cumulative maxima and minima of {} are not supported", x.ty()));
     }
     let along = axis(call.int(1)?, x.rank()) as i64;
     let best = op(&x, along)?;
@@ -290,7 +290,7 @@ fn gather(call: &Call<'_>) -> Result<Results> {
         return result(call, call.stream.zeros(ty.dtype(), ty.sizes())?);
     }
     if index.rank() != x.rank() {
-        return unsupported("indices of another rank");
+        return unsupported("the index and the tensor must have the same rank");
     }
     let along = axis(call.int(1)?, x.rank());
     call.check_indices(&index, x.dims()[along], "gather")?;
@@ -333,7 +333,7 @@ fn rolled(x: &Tensor, shift: i64, along: usize) -> Result<Tensor> {
 fn spread(call: &Call<'_>, is_root: bool, has_mean: bool) -> Result<Results> {
     let given = call.tensor(0)?;
     if !given.dtype().is_float() {
-        return unsupported(format!("the variance of {}", given.dtype()));
+        return unsupported(format!("the variance of {} is not supported", given.dtype()));
     }
     let x = cast(&given, accumulated(given.dtype()))?;
     let axes = reduced(call, 1)?;
@@ -358,7 +358,7 @@ fn norm(call: &Call<'_>) -> Result<Results> {
     let x = call.tensor(0)?;
     let ty = call.out(0)?;
     if !x.dtype().is_float() || x.shape().elems().0 == 0 {
-        return unsupported(format!("the norm of {}", x.ty()));
+        return unsupported(format!("the norm of {} is not supported", x.ty()));
     }
     let x = cast(&cast(&x, ty.dtype())?, accumulated(ty.dtype()))?;
     let axes = reduced(call, 2)?;
@@ -369,7 +369,7 @@ fn norm(call: &Call<'_>) -> Result<Results> {
         0.0 => cast(&x.not_equal(&number(call, 0.0, &x)?)?, x.dtype())?.sum(&axes)?,
         f64::INFINITY => x.abs()?.max(&axes)?,
         f64::NEG_INFINITY => x.abs()?.min(&axes)?,
-        _ => return unsupported(format!("a norm of order {order}")),
+        _ => return unsupported(format!("norms of order {order} are not supported")),
     };
     result(call, value)
 }
@@ -378,7 +378,7 @@ fn norm(call: &Call<'_>) -> Result<Results> {
 fn mse(call: &Call<'_>) -> Result<Results> {
     let (a, b) = (call.tensor(0)?, call.tensor(1)?);
     if a.dims() != b.dims() || !a.dtype().is_float() {
-        return unsupported("operands of two shapes");
+        return unsupported("input and target must be float tensors of the same shape");
     }
     let squares = a.sub(&b)?.square()?;
     let axes: Vec<i64> = (0..squares.rank() as i64).collect();
@@ -396,7 +396,7 @@ fn mse(call: &Call<'_>) -> Result<Results> {
 fn mse_backward(call: &Call<'_>) -> Result<Results> {
     let (grad, a, b) = (call.tensor(0)?, call.tensor(1)?, call.tensor(2)?);
     if a.dims() != b.dims() || !a.dtype().is_float() {
-        return unsupported("operands of two shapes");
+        return unsupported("input and target must be float tensors of the same shape");
     }
     let factor = if call.int_or(3, 1)? == 1 { 2.0 / a.shape().elems().0 as f64 } else { 2.0 };
     result(call, a.sub(&b)?.mul(&number(call, factor, &a)?)?.mul(&stretched(&grad, a.dims())?)?)

@@ -26,16 +26,16 @@ fn window(call: &Call<'_>, at: usize, input: &[usize], output: &[usize]) -> Resu
             [] => otherwise.to_vec(),
             [one] => vec![one; 2],
             [height, width] => vec![height, width],
-            _ => return unsupported("a window of more than two dimensions"),
+            _ => return unsupported("windows of more than two dimensions are not supported"),
         })
     };
     let last = |dims: &[usize]| match *dims {
         [.., height, width] => Ok(vec![height as i64, width as i64]),
-        _ => unsupported("fewer than two dimensions"),
+        _ => unsupported("the input needs at least two dimensions"),
     };
     let size = both(at, &[1; 2])?;
     if size.iter().product::<i64>() > MAX_PLACES {
-        return unsupported("a window of many places");
+        return unsupported("windows with so many elements are not supported");
     }
     Ok(Window {
         stride: both(at + 1, &size)?,
@@ -65,7 +65,7 @@ fn max_pool(call: &Call<'_>) -> Result<Results> {
     let x = call.tensor(0)?;
     let ty = call.out(0)?;
     if !x.dtype().is_float() {
-        return unsupported(format!("elements of type {}", x.dtype()));
+        return unsupported(format!("elements of type {} are not supported", x.dtype()));
     }
     let window = window(call, 1, x.dims(), ty.sizes())?;
     let padded = window.padded(&x, &call.constant(f64::NEG_INFINITY, x.dtype())?)?;
@@ -81,7 +81,7 @@ fn max_pool(call: &Call<'_>) -> Result<Results> {
             }
         });
     }
-    let Some((value, position)) = best else { return unsupported("a window of no places") };
+    let Some((value, position)) = best else { return unsupported("the window is empty") };
     Ok(SmallVec::from_iter([fitted(&value, ty)?, fitted(&position, call.out(1)?)?]))
 }
 
@@ -101,6 +101,6 @@ fn max_pool_backward(call: &Call<'_>) -> Result<Results> {
     }
     match sum {
         Some(sum) => result(call, sum),
-        None => unsupported("a window of no places"),
+        None => unsupported("the window is empty"),
     }
 }

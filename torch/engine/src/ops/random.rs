@@ -113,7 +113,7 @@ fn permutation(call: &Call<'_>) -> Result<Results> {
     let ty = call.out(0)?;
     let (count, dtype) = (ty.elems().get(), ty.dtype());
     if dtype == DType::Bool {
-        return unsupported("permutations of bool");
+        return unsupported("permutations of type bool are not supported");
     }
     let most = match dtype.float_format() {
         Some(format) => (1 << (format.mantissa + 1)) + 1,
@@ -132,7 +132,7 @@ fn generator(call: &Call<'_>, at: usize) -> Result<Generator> {
             [word(seed), word(offset.wrapping_mul(APART as i64))]
         }
         Arg::Draw => graph::draw()?,
-        _ => return unsupported("no generator"),
+        _ => return unsupported("the generator is missing"),
     };
     let state = Tensor::concatenate(&[&seed.reshape(&[1])?, &start.reshape(&[1])?], 0)?;
     Ok(Generator::from_state(state)?)
@@ -145,7 +145,7 @@ fn trials(call: &Call<'_>, probability: &Tensor, at: usize) -> Result<Results> {
     if call.stream.checks_indices() {
         let (zero, one) = (number(call, 0.0, probability)?, number(call, 1.0, probability)?);
         let is_one = probability.greater_equal(&zero)?.and(&probability.less_equal(&one)?)?;
-        is_one.check_all("bernoulli", "a probability is not from 0 to 1")?;
+        is_one.check_all("bernoulli", "a probability is not between 0 and 1")?;
     }
     let unit = generator(call, at)?.uniform(wide, dims, 0.0, 1.0)?;
     result(call, unit.less(&stretched(&cast(probability, wide)?, dims)?)?)
@@ -166,11 +166,11 @@ fn whole(call: &Call<'_>, start: Option<i64>, end: Option<i64>, at: usize) -> Re
         DType::BF16 => 1 << 8,
         DType::F32 => 1 << 24,
         DType::F64 => 1 << 53,
-        other => return unsupported(format!("whole numbers of {other}")),
+        other => return unsupported(format!("random integers of type {other} are not supported")),
     };
     let (start, end) = (start.unwrap_or(0), end.unwrap_or(most + 1));
     if start >= end {
-        return unsupported("an empty range");
+        return unsupported("the range is empty");
     }
     result(call, generator(call, at)?.randint(DType::I64, ty.sizes(), start, end)?)
 }
@@ -198,7 +198,7 @@ fn around(
 fn around_tensors(call: &Call<'_>) -> Result<Results> {
     let ty = call.out(0)?;
     if !ty.dtype().is_float() {
-        return unsupported(format!("normally distributed {}", ty.dtype()));
+        return unsupported(format!("normally distributed numbers of type {} are not supported", ty.dtype()));
     }
     let wide = if ty.dtype() == DType::F64 { DType::F64 } else { DType::F32 };
     let parameter = |at| stretched(&as_type(call, at, wide)?, ty.sizes());

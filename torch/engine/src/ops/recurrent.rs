@@ -21,7 +21,12 @@ fn parts<const COUNT: usize>(x: &Tensor) -> Result<[Tensor; COUNT]> {
     let size = x.dims()[x.rank() - 1] as i64 / COUNT as i64;
     let part = |at: i64| Ok(x.narrow(axis, at * size, (at + 1) * size)?);
     let found = (0..COUNT as i64).map(part).collect::<Result<Vec<Tensor>>>()?;
-    found.try_into().map_err(|_| crate::call::Fault::Unsupported(format!("{COUNT} parts of {}", x.ty())))
+    found.try_into().map_err(|_| {
+        crate::call::Fault::Unsupported(format!(
+            "the last dimension of {} cannot be split into {COUNT} parts",
+            x.ty()
+        ))
+    })
 }
 
 fn joined(parts: &[&Tensor]) -> Result<Tensor> {

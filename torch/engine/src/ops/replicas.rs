@@ -30,7 +30,7 @@ fn combiner(call: &Call<'_>, at: usize, dtype: DType) -> Result<OpCode> {
         Some("and" | "product" | "min") => OpCode::And,
         Some("or" | "sum" | "max") => OpCode::Or,
         Some("xor") => OpCode::Xor,
-        other => return unsupported(format!("elements of type {dtype} combined by {other:?}")),
+        other => return unsupported(format!("elements of type {dtype} cannot be reduced by {other:?}")),
     })
 }
 

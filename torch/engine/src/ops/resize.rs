@@ -51,7 +51,7 @@ pub(crate) static ROWS: &[Row] = &[
 /// Adds a batch dimension if there is none.
 fn batched(x: &Tensor, space: usize) -> Result<Tensor> {
     match x.dtype().is_float() {
-        false => unsupported(format!("a window over {}", x.ty())),
+        false => unsupported(format!("windows over {} are not supported", x.ty())),
         true if x.rank() == space + 2 => Ok(x.clone()),
         true => Ok(x.unsqueeze(0)?),
     }
@@ -89,7 +89,7 @@ fn pool(call: &Call<'_>, at: usize, space: usize) -> Result<(Pool, f64)> {
         return Ok((pool, 1.0));
     }
     if pool.ceil_mode {
-        return unsupported("another divisor for windows that stick out");
+        return unsupported("divisor_override with ceil_mode is not supported");
     }
     pool.count_padding = true;
     Ok((pool, size.iter().product::<usize>() as f64 / call.float(at + 5)?))
@@ -124,12 +124,12 @@ fn settings(call: &Call<'_>, method: Method, at: usize, from: &[usize], to: &[us
     let has_corners = matches!(method, Method::Linear | Method::Cubic);
     let align_corners = has_corners && call.flag(at)?;
     if from.contains(&0) || to.contains(&0) {
-        return unsupported("an image of nothing");
+        return unsupported("empty images are not supported");
     }
     for (axis, (&from, &to)) in from.iter().zip(to).enumerate() {
         let at = at + usize::from(has_corners) + axis;
         if !align_corners && !call.is_none(at) && call.float(at)? * from as f64 != to as f64 {
-            return unsupported("a scale that is not that of the sizes");
+            return unsupported("scale factors that differ from the ratio of the sizes are not supported");
         }
     }
     Ok(Resize { method, align_corners, layout: Layout::ChannelsFirst })
@@ -138,7 +138,7 @@ fn settings(call: &Call<'_>, method: Method, at: usize, from: &[usize], to: &[us
 fn resized(call: &Call<'_>, method: Method) -> Result<Results> {
     let x = float(call, 0)?;
     if !x.dtype().is_float() {
-        return unsupported(format!("an image of {}", x.dtype()));
+        return unsupported(format!("images of {} are not supported", x.dtype()));
     }
     let sizes = &call.out(0)?.sizes()[2..];
     let settings = settings(call, method, 2, &x.dims()[2..], sizes)?;

@@ -50,7 +50,7 @@ fn places(call: &Call<'_>, index: &Tensor, dims: &[usize], along: usize) -> Resu
     }
     match sum {
         Some(sum) => Ok(sum),
-        None => unsupported("a tensor without dimensions"),
+        None => unsupported("the tensor has no dimensions"),
     }
 }
 
@@ -94,7 +94,7 @@ impl Writes {
             new = stretched(&new, index.dims())?;
         }
         if index.rank() != x.rank().max(1) {
-            return unsupported("indices of another rank");
+            return unsupported("the index and the tensor must have the same rank");
         }
         check(call, &x, &index, op)?;
         Writes::of(call, &x, &index, &new).map(Some)
@@ -108,7 +108,7 @@ impl Writes {
             return Ok(None);
         }
         if source.rank() != x.rank().max(1) || index.rank() > 1 {
-            return unsupported("what is written has another rank");
+            return unsupported("the ranks of source and index are not supported");
         }
         let along = axis(call.int(1)?, source.rank());
         check(call, &x, &index, op)?;
@@ -157,10 +157,10 @@ fn reduced(call: &Call<'_>, writes: Option<Writes>) -> Result<Results> {
         ("prod" | "multiply", _) => 1.0,
         ("amax", true) => f64::NEG_INFINITY,
         ("amin", true) => f64::INFINITY,
-        _ => return unsupported(format!("{how} of {dtype}")),
+        _ => return unsupported(format!("the reduction {how} of {dtype} is not supported")),
     };
     if how == "mean" && !dtype.is_float() {
-        return unsupported("means of integers");
+        return unsupported("means of integers are not supported");
     }
     let old = writes.list.clone();
     let none = call.stream.zeros(dtype, old.dims())?;

@@ -21,7 +21,7 @@ type Transform = fn(&Tensor, usize) -> fuseline::Result<Tensor>;
 
 fn dims(call: &Call<'_>, x: &Tensor) -> Result<Vec<usize>> {
     if x.shape().elems().0 == 0 || !matches!(x.dtype(), DType::F32 | DType::F64 | DType::C64 | DType::C128) {
-        return unsupported(format!("a transform of {}", x.ty()));
+        return unsupported(format!("Fourier transforms of {} are not supported", x.ty()));
     }
     Ok(call.ints(1)?.iter().map(|&at| axis(at, x.rank())).collect())
 }
@@ -65,7 +65,9 @@ fn c2c(call: &Call<'_>) -> Result<Results> {
 fn r2c(call: &Call<'_>) -> Result<Results> {
     let x = call.tensor(0)?;
     let dims = dims(call, &x)?;
-    let Some((last, others)) = dims.split_last() else { return unsupported("no dimensions") };
+    let Some((last, others)) = dims.split_last() else {
+        return unsupported("at least one dimension is required");
+    };
     let y = match call.flag(3)? {
         true => over(&over(&x, &[*last], fft::rfft)?, others, fft::fft)?,
         false => over(&cast(&x, call.out(0)?.dtype())?, &dims, fft::fft)?,
@@ -77,7 +79,9 @@ fn r2c(call: &Call<'_>) -> Result<Results> {
 fn c2r(call: &Call<'_>) -> Result<Results> {
     let x = call.tensor(0)?;
     let dims = dims(call, &x)?;
-    let Some((last, others)) = dims.split_last() else { return unsupported("no dimensions") };
+    let Some((last, others)) = dims.split_last() else {
+        return unsupported("at least one dimension is required");
+    };
     let size = call.out(0)?.sizes()[*last];
     // Drops what exceeds the needed half.
     let half = x.narrow(*last as i64, 0, (size / 2 + 1) as i64)?;

@@ -23,7 +23,7 @@ pub(crate) fn document_length(tree: &Tree) -> Verdict {
         match tree.text(file).map(|text| text.lines().count()) {
             None => findings.push(format!("there is no {file}")),
             Some(lines) if lines > limit => {
-                findings.push(format!("{file}: {lines} lines, and {limit} are the limit"));
+                findings.push(format!("{file}: {lines} lines; the limit is {limit}"));
             }
             Some(_) => {}
         }
@@ -142,8 +142,8 @@ mod tests {
         };
         assert_eq!(verdict(150, 300), Verdict::Passed);
         let findings = [
-            "README.md: 151 lines, and 150 are the limit".to_owned(),
-            "ARCHITECTURE.md: 301 lines, and 300 are the limit".to_owned(),
+            "README.md: 151 lines; the limit is 150".to_owned(),
+            "ARCHITECTURE.md: 301 lines; the limit is 300".to_owned(),
         ];
         assert_eq!(verdict(151, 301), Verdict::Failed(findings.to_vec()));
     }

@@ -31,7 +31,7 @@ pub(crate) fn file_length(tree: &Tree) -> Verdict {
         sources
             .map(|(path, text)| (path, text.lines().count()))
             .filter(|(_, lines)| *lines > MAX_LINES)
-            .map(|(path, lines)| format!("{path}: {lines} lines, and {MAX_LINES} are the limit"))
+            .map(|(path, lines)| format!("{path}: {lines} lines; the limit is {MAX_LINES}"))
             .collect(),
     )
 }
@@ -94,7 +94,7 @@ mod tests {
     fn a_file_may_reach_the_limit_and_not_pass_it() {
         let long = "x\n".repeat(801);
         assert_eq!(file_length(&Tree::of([("a.rs", &long[2..]), ("b.md", &long)])), Verdict::Passed);
-        let finding = "src/a.rs: 801 lines, and 800 are the limit".to_owned();
+        let finding = "src/a.rs: 801 lines; the limit is 800".to_owned();
         assert_eq!(file_length(&Tree::of([("src/a.rs", &long)])), Verdict::Failed(vec![finding]));
     }
 
