@@ -303,7 +303,8 @@ impl PaddedRegion {
         }
     }
 
-    /// Counts an execution of the region. Whether it has come so often that its own executable pays.
+    /// Counts an execution of the region. Whether it has come so often that its own executable
+    /// pays.
     pub(super) fn count_run(&self) -> bool {
         self.runs.fetch_add(1, Ordering::Relaxed) + 1 >= self.patience.max(MAX_RUNS)
     }

@@ -77,7 +77,7 @@ fn make(recipe: &Recipe, stream: &Arc<StreamShared>) -> Result<Ahead, String> {
     let info = Arc::new(RegionInfo::new(reference, canon, Arc::default()));
     let compile = Compile { spec: recipe.spec.clone(), otherwise: MemoryFallback::Parts(None) };
     let asked =
-        compile.ask(compile.spec.tier, &info, store).ok_or("it is not known which environment this is")?;
+        compile.ask(compile.spec.tier, &info, store).ok_or("the compile environment cannot be determined")?;
     match store.load(&asked).map(|record| record.kind) {
         Some(SealedKind::Artifact) => return Ok(Ahead::Present),
         // Whoever asks ahead of time wants no note that the entry is not worth loading.

@@ -102,7 +102,7 @@ pub(super) enum CacheState {
     Unknown,
 }
 
-/// All that decides how a region runs.
+/// All that decides how a region runs. The default is a new region that is not interpreted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Situation {
     pub(super) history: History,
@@ -113,6 +113,18 @@ pub(super) struct Situation {
     pub(super) is_reproducible: bool,
     /// Interpreting the region takes less time than loading its executable.
     pub(super) is_interpreted_before_a_load: bool,
+}
+
+impl Default for Situation {
+    fn default() -> Situation {
+        Situation {
+            history: History::New { planned: 0 },
+            cache: CacheState::Missing,
+            is_merged: false,
+            is_reproducible: false,
+            is_interpreted_before_a_load: false,
+        }
+    }
 }
 
 /// A compile to start.
@@ -170,7 +182,7 @@ pub(super) fn choose(situation: Situation) -> Plan {
             _ => Plan::AwaitCompile { compile: None },
         },
         CacheState::Failed => Plan::Fall,
-        // Without a claim the executable is for this job only, and nothing would replace a baseline.
+        // Without a claim the executable is for this job only, and nothing replaces a baseline.
         CacheState::Collision => {
             Plan::AwaitCompile { compile: Some(CompileStart::foreground(Tier::Optimized)) }
         }

@@ -6,8 +6,8 @@
 //! count of its values. After [`STEADY`] consecutive executions with the same value, another
 //! executable is compiled in which it is a constant.
 //!
-//! Input: the scalars of an execution that is about to be launched. Output: constants that are worth
-//! a compile, and the executable with constants that serves the launch.
+//! Input: the scalars of an execution that is about to be launched. Output: constants that are
+//! worth a compile, and the executable with constants that serves the launch.
 //!
 //! Invariants:
 //! - VARIANT-1: an executable with constants runs only where the scalars have the same bits.

@@ -1,8 +1,8 @@
 //! Obtains an executable: loads one that another process has made, or compiles it and stores it.
 //!
 //! ```text
-//! disk? ─► another process compiling? ─► shared: asked, for part of a compile's time ─► compile ──────────────┐
-//!                                             └─ late answer: loaded on another thread ─► the first of both ─► stored, uploaded
+//! disk ─► another process ─► shared tier, for part of a compile's time ─► compile ─┐
+//!                     └─ late answer: loaded on another thread ─► the first of both ─► stored
 //! ```
 //!
 //! Input: a [`Compile`]. Output: an executable, compiled or loaded; and an entry, once the
@@ -128,14 +128,7 @@ impl Compile {
             return Ok(loaded);
         }
         if engine.config().is_cache_only() {
-            // There is nothing else to do meanwhile.
-            let record = store.fetch(&asked).and_then(|fetch| fetch.within(MIN_PATIENCE));
-            if let Some(loaded) = record.and_then(|record| loader.load_fetched(&record, &asked)) {
-                return Ok(loaded);
-            }
-            let baseline = self.ask(Tier::Baseline, info, store);
-            let baseline = baseline.and_then(|baseline| loader.load_kept(&baseline, Tier::Baseline));
-            return baseline.ok_or_else(|| DeviceError::uncached(store.missing(&asked, info)));
+            return self.load_only(&loader, &asked);
         }
         let (mut in_a_hurry, mut instead_of) = (None, None);
         if let Some(baseline) = self.ask(Tier::Baseline, info, store) {
@@ -148,9 +141,8 @@ impl Compile {
                 instead_of = Some(baseline);
             }
         }
-        let estimate = compile_time(info.canon.graph());
         let asked_for = in_a_hurry.as_ref().unwrap_or(&asked);
-        let flight = match store.join(asked_for, (estimate * PATIENCE).max(MIN_PATIENCE)) {
+        let flight = match store.join(asked_for, (loader.estimate() * PATIENCE).max(MIN_PATIENCE)) {
             JoinOutcome::Leader(flight) => Some(flight),
             JoinOutcome::NoLock => None,
             JoinOutcome::Ready(_) => match loader.load_kept(asked_for, self.spec.tier) {
@@ -160,25 +152,34 @@ impl Compile {
         };
         let fetch = store.fetch(&asked);
         if let Some(fetch) = &fetch {
-            if let Some(record) = fetch.within(estimate / HEAD_START)
+            if let Some(record) = fetch.within(loader.estimate() / HEAD_START)
                 && let Some(loaded) = loader.load_fetched(&record, &asked)
             {
                 return Ok(loaded);
             }
             fetch.then(self.racer(info, stream, landing));
         }
-        let mark = store.mark(Attempt::Make, suspect, asked_for.name());
-        let (mut executable, took) = self.compile(info, engine)?;
-        drop(mark);
+        let (executable, took) = loader.compile(asked_for)?;
         // A later answer of the shared tier is too late.
         fetch.into_iter().for_each(Fetching::take_back);
-        let tried = asked_for.name();
-        self.watch(&mut executable, suspect, tried, store);
         let unstored = executable.pjrt().cloned().map(|pjrt| {
             let (asked, what) = (in_a_hurry.unwrap_or(asked), What::Compiled(pjrt));
             PendingStore { store: store.clone(), asked, what, flight, instead_of, _storing: store.storing() }
         });
         Ok(ObtainedExecutable { executable, source: Source::Compiled, took, unstored })
+    }
+
+    /// Loads an executable in a run that compiles nothing, if `asked` is not on disk.
+    fn load_only(&self, loader: &Loader<'_>, asked: &StoreKey) -> Result<ObtainedExecutable, DeviceError> {
+        let (info, store) = (loader.info, loader.store);
+        // There is nothing else to do meanwhile.
+        let record = store.fetch(asked).and_then(|fetch| fetch.within(MIN_PATIENCE));
+        if let Some(loaded) = record.and_then(|record| loader.load_fetched(&record, asked)) {
+            return Ok(loaded);
+        }
+        let baseline = self.ask(Tier::Baseline, info, store);
+        let baseline = baseline.and_then(|baseline| loader.load_kept(&baseline, Tier::Baseline));
+        baseline.ok_or_else(|| DeviceError::uncached(store.missing(asked, info)))
     }
 
     /// Returns the function that takes a late answer of the shared tier and publishes the
@@ -243,6 +244,20 @@ struct Loader<'a> {
 }
 
 impl Loader<'_> {
+    /// The estimated time of the compile.
+    fn estimate(&self) -> Duration {
+        compile_time(self.info.canon.graph())
+    }
+
+    /// Compiles under a crash mark, which names the entry that is tried.
+    fn compile(&self, tried: &StoreKey) -> Result<(Executable, Duration), DeviceError> {
+        let mark = self.store.mark(Attempt::Make, self.suspect, tried.name());
+        let (mut executable, took) = self.compile.compile(self.info, self.engine)?;
+        drop(mark);
+        self.compile.watch(&mut executable, self.suspect, tried.name(), self.store);
+        Ok((executable, took))
+    }
+
     /// Loads the entry on disk, if it is worth loading.
     fn load_kept(&self, asked: &StoreKey, tier: Tier) -> Option<ObtainedExecutable> {
         let record = self.store.load(asked)?;

@@ -4,9 +4,10 @@
 //! (`job/variants.rs`), and for several sizes (`job/pad.rs`).
 //!
 //! ```text
-//! requested, counted ─► Lowered ─► CompileStarted ─► compiled ─► CompileFinished ─► memory plan checked ─► published, counted
-//!                                                       │                                  └──► Oversized ─► counted, not used
-//!                                                       └──► counted ─► CompileFailed
+//! requested, counted ─► Lowered ─► CompileStarted ─┬─► compiled ─► CompileFinished ─► plan checked
+//!                                                  └─► counted ─► CompileFailed
+//! plan checked ─┬─► published, counted
+//!               └─► Oversized ─► counted, not used
 //! ```
 //!
 //! Input: what a compile depends on, and a function that publishes the executable or receives the
@@ -53,7 +54,8 @@ use crate::value::RegionInfo;
 /// The result of a compile for the job that waits for it.
 pub(in crate::execute) type Compiled = Result<Hit<Executable>, Arc<DeviceError>>;
 
-/// Returns a channel that gets a message when a compile of another job ends. The stream is notified.
+/// Returns a channel that gets a message when a compile of another job ends. The stream is
+/// notified.
 pub(in crate::execute) fn follow(
     flight: Flight<Executable, DeviceError>,
     stream: &Arc<StreamShared>,

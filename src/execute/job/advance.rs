@@ -7,8 +7,8 @@
 //!      └─► Split ───► parts
 //! ```
 //!
-//! [`Job::advance`] makes a transition for as long as none has to wait. A step returns the job to go
-//! on with, or the [`Progress`] to return to the driver.
+//! [`Job::advance`] makes transitions until one has to wait. A transition returns the job to go on
+//! with, or the [`Progress`] to return to the driver.
 
 use std::sync::Arc;
 use std::time::Instant;

@@ -14,8 +14,7 @@ use fuseline_fusion::{Literal, Scalar, TensorType};
 use fuseline_sync::oneshot::{self, Receiver};
 use fuseline_sync::schedule::Pool;
 
-use super::quarantine::QuarantineScope;
-use super::{Job, Progress};
+use super::{Job, Progress, QuarantineScope};
 use crate::device::{Buffer, DeviceError};
 use crate::engine::Task;
 use crate::error::{RegionRef, Stage};

@@ -1,7 +1,7 @@
 //! A job: one region on its way to the device.
 //!
-//! Input: a sealed region. Output: results, or smaller regions that run instead. This module has the
-//! job and its states; the modules below have what a job does, each with what it needs to know.
+//! Input: a sealed region. Output: results, or smaller regions that run instead. This module has
+//! the job and its states; each module below has one thing that a job does.
 
 mod advance;
 mod differential_check;
@@ -30,7 +30,6 @@ use self::interpret::Interpreted;
 pub(super) use self::launch::BoundArguments;
 use self::partition::Partition;
 pub(super) use self::partition::Parts;
-use self::quarantine::QuarantineScope;
 use super::EngineRegion;
 use super::compile::Compiled;
 use super::padded_regions::PaddedRegion;
@@ -52,8 +51,8 @@ pub(super) enum JobState {
     Ready(Runner),
     /// Its executable cannot be had.
     Refused(Refusal),
-    /// It runs as several regions: the units of a merged region that has no executable yet, or parts
-    /// of a region whose sizes vary.
+    /// It runs as several regions: the units of a merged region that has no executable yet, or
+    /// parts of a region whose sizes vary.
     Split(Partition),
 }
 
@@ -127,6 +126,17 @@ pub(super) enum Progress {
     Blocked(Box<Job>),
     /// The region runs as several instead.
     Parts(Parts),
+}
+
+/// Whether a job is kept from the plugin's compiler.
+#[derive(Clone, Debug, Default)]
+pub(super) enum QuarantineScope {
+    #[default]
+    None,
+    /// It is one op of a region in quarantine.
+    Part(Arc<DeviceError>),
+    /// It is in quarantine itself.
+    Itself(Arc<DeviceError>),
 }
 
 /// The key of a region in the memory cache.

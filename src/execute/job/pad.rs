@@ -119,32 +119,35 @@ impl Job {
         let tier = engine.interpreter_tier();
         let counted = tier.and_then(|tier| tier.count(bucket));
         if let Some(claim) = claim.take_if(|_| padded.count_run()) {
-            // It has come so often that its own executable pays.
-            let start = CompileStart { priority: CompilePriority::Background, tier: Tier::Baseline };
-            drop(self.compile(Some(claim), start, stream));
+            self.compile_own(claim, stream);
         }
         let planned = if tier.is_some() { padded.patience } else { 0 };
         let history = counted.unwrap_or(History::New { planned });
+        let is_reproducible = engine.config().is_reproducible();
         loop {
             let found = engine.cache().lookup(&key, padded.info.canon.bytes(), &needed);
-            let plan = choose(Situation {
-                history,
-                cache: CacheState::of(&found),
-                is_merged: false,
-                is_reproducible: engine.config().is_reproducible(),
-                is_interpreted_before_a_load: false,
-            });
-            match (plan, found) {
+            let cache = CacheState::of(&found);
+            let plan = choose(Situation { history, cache, is_reproducible, ..Situation::default() });
+            return match (plan, found) {
                 (Plan::Execute, Lookup::Hit(hit)) => {
                     if let Some(tier) = tier.filter(|_| counted.is_some()) {
                         tier.promote(bucket);
                     }
                     engine.counters().hits.add(1);
-                    return Ok(JobState::Ready(Runner::Padded(padded, hit)));
+                    Ok(JobState::Ready(Runner::Padded(padded, hit)))
+                }
+                // The next lookup finds it in flight.
+                (Plan::AwaitCompile { .. }, Lookup::Claimed(claim)) => {
+                    padded.compile(claim, CompilePriority::Foreground, stream);
+                    continue;
+                }
+                (Plan::AwaitCompile { .. }, Lookup::InFlight(flight)) => {
+                    engine.compile_pool().hasten(bucket.as_bytes());
+                    Ok(JobState::Waiting(Pending::OtherCompile(follow(flight, stream))))
                 }
                 (Plan::Interpret { run, is_until_compiled: true, .. }, Lookup::InFlight(flight)) => {
                     engine.compile_pool().hasten(bucket.as_bytes());
-                    return Ok(JobState::Ready(Runner::Interpreter(run, Some(follow(flight, stream)))));
+                    Ok(JobState::Ready(Runner::Interpreter(run, Some(follow(flight, stream)))))
                 }
                 (Plan::Interpret { run, compile, .. }, found) => {
                     if let (Some(start), Lookup::Claimed(claim)) = (compile, found) {
@@ -153,23 +156,21 @@ impl Job {
                     if let Some(tier) = tier.filter(|_| counted.is_none()) {
                         tier.begin(bucket, run);
                     }
-                    return Ok(JobState::Ready(Runner::Interpreter(run, None)));
-                }
-                (Plan::AwaitCompile { .. }, Lookup::InFlight(flight)) => {
-                    engine.compile_pool().hasten(bucket.as_bytes());
-                    return Ok(JobState::Waiting(Pending::OtherCompile(follow(flight, stream))));
-                }
-                // The next lookup finds it in flight.
-                (Plan::AwaitCompile { .. }, Lookup::Claimed(claim)) => {
-                    padded.compile(claim, CompilePriority::Foreground, stream);
+                    Ok(JobState::Ready(Runner::Interpreter(run, None)))
                 }
                 // It failed, or has a key in common with another region.
                 _ => {
                     self.leave_bucket(stream);
-                    return Err(claim);
+                    Err(claim)
                 }
-            }
+            };
         }
+    }
+
+    /// Compiles an executable of the region's own: it has come so often that this pays.
+    fn compile_own(&self, claim: CompileClaim, stream: &Arc<StreamShared>) {
+        let start = CompileStart { priority: CompilePriority::Background, tier: Tier::Baseline };
+        drop(self.compile(Some(claim), start, stream));
     }
 
     /// Runs the region by the executable of its bucket. Its inputs have data.

@@ -6,8 +6,7 @@
 use fuseline_fusion::Bytes;
 use fuseline_fusion::region::Boundary;
 
-use super::quarantine::QuarantineScope;
-use super::{Job, Progress};
+use super::{Job, Progress, QuarantineScope};
 use crate::device::{Cause, DeviceError};
 use crate::event::Event;
 use crate::execute::EngineRegion;

@@ -5,7 +5,7 @@
 //! results:
 //!
 //! ```text
-//! several ops ─► op by op; each by an existing executable, or interpreted if that is quick, or compiled by itself
+//! several ops ─► op by op; each by its executable, or interpreted if that is quick, or compiled
 //! one op ──────► interpreted, however long that takes; an error if the interpreter cannot run it
 //! ```
 //!
@@ -31,23 +31,12 @@ use fuseline_fusion::Literal;
 use fuseline_sync::oneshot::Receiver;
 
 use super::interpret::{Interpreted, Param, operand};
-use super::{Job, JobState, Progress, Refusal, Runner, cache_key};
+use super::{Job, JobState, Progress, QuarantineScope, Refusal, Runner, cache_key};
 use crate::device::{Cause, DeviceError};
 use crate::event::Event;
 use crate::execute::cost::is_interpreted_before_a_compile;
 use crate::stream::StreamShared;
 use crate::value::RegionInfo;
-
-/// Whether a job is kept from the plugin's compiler.
-#[derive(Clone, Debug, Default)]
-pub(in crate::execute) enum QuarantineScope {
-    #[default]
-    None,
-    /// It is one op of a region in quarantine.
-    Part(Arc<DeviceError>),
-    /// It is in quarantine itself.
-    Itself(Arc<DeviceError>),
-}
 
 impl Job {
     /// How an op of a region in quarantine runs without a compile. `None` if it is compiled.

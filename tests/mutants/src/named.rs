@@ -38,7 +38,7 @@ const CAPI: &[&str] = &["package(fuseline-capi)"];
 const NAMED: &[Named] = &[
     Named {
         description: "Job::may_reuse asks nothing of other readers",
-        file: "src/execute/launch.rs",
+        file: "src/execute/job/launch.rs",
         original: "input.dies && input.value.is_last()",
         replacement: "input.dies && (MUTANT_IS_ACTIVE || input.value.is_last())",
         tests: STREAMS,

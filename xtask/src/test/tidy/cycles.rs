@@ -21,21 +21,6 @@ const KNOWN: &[Known] = &[
         ],
     ),
     ("src/lib.rs", &["embed::trace", "embed::value"]),
-    (
-        "src/lib.rs",
-        &[
-            "execute::shape_split",
-            "execute::padded_regions",
-            "execute::interpreter_tier",
-            "execute::compile",
-            "execute::job",
-            "execute::completion",
-            "execute::memory",
-            "execute::baseline",
-            "execute::quarantine",
-            "execute::compile_or_load",
-        ],
-    ),
 ];
 
 /// No modules of a crate form a cycle, except the known ones.
