@@ -10,17 +10,15 @@ use fuseline_cache::disk::DiskConfig;
 use fuseline_cache::shared::SharedConfig;
 use fuseline_fusion::Bytes;
 use fuseline_fusion::lower::Numerics;
-use fuseline_fusion::region::{BoundaryRule, Budgets, ContentChunking, Mode};
+use fuseline_fusion::region::{BoundaryRule, Budgets, Mode};
 
 use crate::deadlines::Deadlines;
 use crate::device::{Fault, FaultPoint, Faults};
-use crate::engine::{Engine, Telemetry};
-use crate::error::Result;
-use crate::event::{EventSink, Guest};
-use crate::execute::PanicGuardedRule;
+use crate::event::EventSink;
 use crate::limits::MEMORY_SLACK;
 use crate::pjrt::{ClientOptions, Flag, Value};
-use crate::store::DiskCacheConfig;
+use crate::store::{DiskCacheConfig, StoreConfig};
+use crate::user_code::Guest;
 
 /// Creates the soft boundary rule of a new stream.
 type NewRule = Arc<dyn Fn() -> Box<dyn BoundaryRule> + Send + Sync>;
@@ -548,23 +546,6 @@ impl EngineConfig {
         self
     }
 
-    /// Builds the engine on a PJRT device.
-    ///
-    /// # Errors
-    /// When no plugin is found or it cannot be used, or the device does not exist.
-    pub fn build(self) -> Result<Engine> {
-        Engine::with_config(self)
-    }
-
-    /// Builds the engine on the reference interpreter, which needs no plugin: every op in plain
-    /// Rust, one at a time. For tests and for judging results, not for speed.
-    ///
-    /// # Errors
-    /// When threads cannot be started.
-    pub fn build_reference(self) -> Result<Engine> {
-        Engine::reference_with_config(self)
-    }
-
     // ----- for the engine -----
 
     pub(crate) fn replays(&self) -> bool {
@@ -668,17 +649,20 @@ impl EngineConfig {
         self.max_mappings
     }
 
-    /// The shared cache to use, if any.
-    #[cfg(feature = "shared-cache")]
-    pub(crate) fn shared_cache_config(&self) -> std::result::Result<Option<SharedConfig>, String> {
-        if let Some(config) = &self.shared {
-            return Ok(Some(config.clone()));
+    /// The stores of executables to use.
+    pub(crate) fn store(&self) -> StoreConfig {
+        StoreConfig {
+            disk: self.disk_cache_place(),
+            #[cfg(feature = "shared-cache")]
+            shared: match &self.shared {
+                Some(config) => Ok(Some(config.clone())),
+                None => crate::store::shared_of_variables(|name| std::env::var_os(name)),
+            },
         }
-        crate::store::shared_of_variables(|name| std::env::var_os(name))
     }
 
     /// The disk cache to use, if any.
-    pub(crate) fn disk_cache_place(&self) -> std::result::Result<Option<DiskConfig>, String> {
+    fn disk_cache_place(&self) -> Result<Option<DiskConfig>, String> {
         let variable = |name: &str| std::env::var_os(name);
         let config = match &self.disk {
             DiskChoice::Off => None,
@@ -708,12 +692,9 @@ impl EngineConfig {
         &self.flags
     }
 
-    /// Creates the rule of a new stream. Panics of the user's rule go to `reports`.
-    pub(crate) fn new_boundary_rule(&self, reports: &Telemetry) -> Box<dyn BoundaryRule> {
-        match &self.rule {
-            None => Box::new(ContentChunking::default()),
-            Some(rule) => Box::new(PanicGuardedRule::new(rule(), reports.clone())),
-        }
+    /// The user's boundary rule for a new stream, if there is one.
+    pub(crate) fn new_boundary_rule(&self) -> Option<Box<dyn BoundaryRule>> {
+        self.rule.as_ref().map(|rule| rule())
     }
 
     pub(crate) fn sink(&self) -> Option<Arc<dyn EventSink>> {

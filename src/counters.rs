@@ -4,8 +4,8 @@ use std::ffi::CStr;
 use std::time::{Duration, Instant};
 
 use fuseline_fusion::Bytes;
-
-use crate::value::Counter;
+use fuseline_sync::StatCounter;
+use fuseline_sync::atomic::Ordering;
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
@@ -204,5 +204,28 @@ impl Drop for Stall<'_> {
         self.counters.stalls.add(1);
         self.counters.stall_nanos.add(took);
         self.counters.longest_stall_nanos.raise(took);
+    }
+}
+
+/// A statistics counter that any thread may add to and read.
+#[derive(Debug)]
+pub(crate) struct Counter(StatCounter);
+
+impl Counter {
+    pub(crate) fn new() -> Counter {
+        Counter(StatCounter::new(0))
+    }
+
+    pub(crate) fn add(&self, amount: u64) {
+        self.0.fetch_add(amount, Ordering::Relaxed);
+    }
+
+    /// Raises the counter to at least `to`.
+    pub(crate) fn raise(&self, to: u64) {
+        self.0.fetch_max(to, Ordering::Relaxed);
+    }
+
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
     }
 }

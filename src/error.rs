@@ -8,15 +8,14 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fuseline_fusion::canon::RegionKey;
 use fuseline_fusion::handler::TargetError;
 use fuseline_fusion::program::ProgramError;
 use fuseline_fusion::text::TextError;
-use fuseline_fusion::{LiteralError, OpCode, OpError, Printable, RegionSeq, ShapeError, Site, StreamId};
+use fuseline_fusion::{LiteralError, OpCode, OpError, Printable, ShapeError, Site};
 use fuseline_sync::fork::is_forked;
 
-use crate::event::{Took, Wait};
 use crate::pjrt;
+use crate::region::{RegionRef, Wait};
 
 /// The result of this crate's calls.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -63,25 +62,6 @@ impl fmt::Display for Stage {
             Stage::Transfer => "transferring",
             Stage::Wait => "waiting",
         })
-    }
-}
-
-/// Identifies a region.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RegionRef {
-    /// The stream.
-    pub stream: StreamId,
-    /// The region's number within the stream.
-    pub seq: RegionSeq,
-    /// Its key.
-    pub key: RegionKey,
-    /// Number of its ops.
-    pub ops: usize,
-}
-
-impl fmt::Display for RegionRef {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "region {}.{} (key {}, {} ops)", self.stream, self.seq, self.key.short(), self.ops)
     }
 }
 
@@ -521,3 +501,23 @@ macro_rules! bug {
     }};
 }
 pub(crate) use bug;
+
+/// A duration with three digits, for people.
+#[derive(Clone, Copy)]
+pub(crate) struct Took(pub(crate) Duration);
+
+impl fmt::Display for Took {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seconds = self.0.as_secs_f64();
+        let (value, unit) = match seconds {
+            s if s >= 1.0 => (s, "s"),
+            s if s >= 1e-3 => (s * 1e3, "ms"),
+            s => (s * 1e6, "µs"),
+        };
+        match value {
+            v if v >= 100.0 => write!(f, "{v:.0} {unit}"),
+            v if v >= 10.0 => write!(f, "{v:.1} {unit}"),
+            v => write!(f, "{v:.2} {unit}"),
+        }
+    }
+}

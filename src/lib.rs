@@ -129,14 +129,17 @@ pub mod nn;
 mod promised;
 pub mod random;
 mod record;
+mod region;
 mod run;
 #[cfg(all(test, not(loom)))]
 mod scenarios;
 mod store;
 mod stream;
 mod tensor;
+mod tier;
 mod timeline;
 mod trace;
+mod user_code;
 mod value;
 
 pub use check::unchecked;
@@ -146,12 +149,12 @@ pub use deadlines::Deadlines;
 pub use device::{Fault, FaultPoint, MemoryPlan};
 pub use einsum::einsum;
 pub use engine::Engine;
-pub use error::{Error, Origin, RegionRef, Result, Stage};
+pub use error::{Error, Origin, Result, Stage};
 #[cfg(feature = "tracing")]
 pub use event::TracingSink;
 pub use event::{
     Asked, CacheTier, Change, Event, EventSink, LeakSite, Miss, OpsDiffer, Remedy, SealedRegion, Varies,
-    Varying, Wait,
+    Varying,
 };
 #[cfg(feature = "stages")]
 #[doc(hidden)]
@@ -172,6 +175,7 @@ pub use fuseline_pjrt as pjrt;
 pub use num_complex::Complex;
 pub use promised::Promised;
 pub use record::with_mode;
+pub use region::{RegionRef, Wait};
 pub use run::PreparedProgram;
 pub use store::DiskCacheConfig;
 pub use stream::{Stream, Tensors};

@@ -19,8 +19,8 @@ use std::time::{Duration, Instant};
 use fuseline_fusion::{Site, TensorType, ValueId};
 use fuseline_sync::{Mutex, Rank};
 
+use crate::error::Took;
 use crate::error::{Failure, Result, Stage};
-use crate::event::Took;
 use crate::stream::Stream;
 use crate::tensor::{Tensor, here};
 use crate::value::{Outcome, ValueCell, ValuePromise};

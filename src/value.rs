@@ -4,16 +4,14 @@
 
 use std::sync::Arc;
 
-use fuseline_fusion::canon::CanonRegion;
 use fuseline_fusion::ir::Ref;
 use fuseline_fusion::{OpCode, Scalar, Site};
 use fuseline_record::value;
-use fuseline_sync::StatCounter;
-use fuseline_sync::atomic::{AtomicU64, Ordering};
 use fuseline_sync::once::Abandoned;
 
 use crate::device::Buffer;
-use crate::error::{Failure, RegionRef};
+use crate::error::Failure;
+use crate::region::RegionInfo;
 use crate::trace::BodyPosition;
 
 /// A value.
@@ -24,39 +22,6 @@ pub(crate) type ValuePromise = value::ValuePromise<Outcome>;
 
 /// A reference to a value, as regions hold it.
 pub(crate) type ValueRef = value::ValueRef<Outcome>;
-
-/// The description of a sealed region, for events, errors and explanations.
-#[derive(Debug)]
-pub(crate) struct RegionInfo {
-    pub(crate) reference: RegionRef,
-    pub(crate) canon: Arc<CanonRegion>,
-    /// Where each op was recorded.
-    pub(crate) sites: Arc<Vec<Site>>,
-    /// Its number among the launched regions of its stream, from 1 on; 0 before the launch.
-    launched: AtomicU64,
-}
-
-impl RegionInfo {
-    pub(crate) fn new(reference: RegionRef, canon: Arc<CanonRegion>, sites: Arc<Vec<Site>>) -> RegionInfo {
-        RegionInfo { reference, canon, sites, launched: AtomicU64::new(0) }
-    }
-
-    /// Sets the number of the launch, before any result is visible.
-    pub(crate) fn set_launched(&self, number: u64) {
-        self.launched.store(number, Ordering::Relaxed);
-    }
-
-    /// The number of the launch. Set once any result is visible.
-    pub(crate) fn launched(&self) -> u64 {
-        self.launched.load(Ordering::Relaxed)
-    }
-
-    /// Op and call site of a node.
-    pub(crate) fn address(&self, node: usize) -> (Option<OpCode>, Site) {
-        let op = self.canon.graph().nodes().get(node).map(|node| node.signature().op());
-        (op, self.sites.get(node).cloned().unwrap_or_default())
-    }
-}
 
 /// The region that produced a value, and the index of the result.
 #[derive(Clone, Debug)]
@@ -122,28 +87,5 @@ impl value::Outcome for Outcome {
             Outcome::Traced(position) => Some(position),
             _ => None,
         }
-    }
-}
-
-/// A statistics counter that any thread may add to and read.
-#[derive(Debug)]
-pub(crate) struct Counter(StatCounter);
-
-impl Counter {
-    pub(crate) fn new() -> Counter {
-        Counter(StatCounter::new(0))
-    }
-
-    pub(crate) fn add(&self, amount: u64) {
-        self.0.fetch_add(amount, Ordering::Relaxed);
-    }
-
-    /// Raises the counter to at least `to`.
-    pub(crate) fn raise(&self, to: u64) {
-        self.0.fetch_max(to, Ordering::Relaxed);
-    }
-
-    pub(crate) fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
     }
 }

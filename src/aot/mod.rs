@@ -19,8 +19,6 @@
 
 mod bundle;
 mod inspect;
-mod manifest;
-mod manifest_writer;
 mod target;
 mod warm;
 
@@ -28,10 +26,9 @@ use std::fmt;
 
 pub use self::bundle::{BundleKey, Exported, Imported, export, import};
 pub use self::inspect::{Entry, EntryFile, EntryKind, Folder, Quarantined};
-pub use self::manifest::{Manifest, ManifestRegion};
-pub(crate) use self::manifest_writer::ManifestWriter;
 pub use self::target::Target;
 pub use self::warm::Warmed;
+pub use crate::store::{Manifest, ManifestRegion};
 
 use crate::store;
 

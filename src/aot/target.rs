@@ -166,7 +166,7 @@ impl EngineConfig {
 
     /// The disk cache, for the environment of a compiler.
     fn store_for(&self, compiler: &Compiler) -> Result<Arc<Store>> {
-        let (store, why) = Store::open(self, &Events::to(self.sink()));
+        let (store, why) = Store::open(&self.store(), &Events::to(self.sink()));
         let Some(store) = store.filter(|store| store.has_disk()) else {
             let why = why.as_deref().unwrap_or("it is not configured");
             return Err(Error::setup(format!("the disk cache is off: {why}")));

@@ -376,7 +376,7 @@ impl Checks {
     /// after the value that is read. The driver itself, and callbacks that it calls meanwhile, do
     /// not wait.
     fn await_launch(&self, number: u64) {
-        if crate::execute::is_driving() {
+        if crate::user_code::is_driving() {
             return;
         }
         // A number from another stream may be arbitrary.
@@ -464,7 +464,7 @@ impl Checks {
         };
         if engine.device().replicas() > 1 {
             // Only the data of the first replica arrives without waiting.
-            if due.len() > MANY_OF_REPLICAS && !crate::execute::is_driving() {
+            if due.len() > MANY_OF_REPLICAS && !crate::user_code::is_driving() {
                 let half = &due[..due.len() / 2];
                 for entry in half {
                     let flags = entry.look(engine).unwrap_or_default();

@@ -48,9 +48,9 @@ pub(crate) use self::pjrt::PjrtDevice;
 use self::scalar_args::ScalarArgs;
 pub(crate) use self::variants::{Observation, Placement, Proposal, Reason, Subject, VariantSet};
 use crate::error::Stage;
-use crate::event::call_user;
 use crate::mappings;
 use crate::pjrt as sys;
+use crate::user_code::call_user;
 
 /// A point at which a fault can be injected; see [`crate::EngineConfig::inject_faults`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -15,12 +15,12 @@ use crate::config::EngineConfig;
 use crate::counters::Counters;
 use crate::device::{Device, PerReplica, PjrtDevice};
 use crate::error::{Error, Result};
-use crate::execute::is_driving;
 use crate::pjrt::{self, Plugin, discover};
 use crate::stream::{Stream, StreamShared};
 use crate::tensor::here;
+use crate::user_code::is_driving;
 
-pub(crate) use self::shared::{EngineShared, HandOver, Task, Telemetry};
+pub(crate) use self::shared::{EngineShared, HandOver, Task};
 
 struct Handle {
     shared: Arc<EngineShared>,
@@ -216,6 +216,25 @@ impl Engine {
     #[must_use]
     pub fn pjrt_device(&self) -> Option<&pjrt::Device> {
         self.0.shared.device().pjrt().map(PjrtDevice::device)
+    }
+}
+
+impl EngineConfig {
+    /// Builds the engine on a PJRT device.
+    ///
+    /// # Errors
+    /// When no plugin is found or it cannot be used, or the device does not exist.
+    pub fn build(self) -> Result<Engine> {
+        Engine::with_config(self)
+    }
+
+    /// Builds the engine on the reference interpreter, which needs no plugin: every op in plain
+    /// Rust, one at a time. For tests and for judging results, not for speed.
+    ///
+    /// # Errors
+    /// When threads cannot be started.
+    pub fn build_reference(self) -> Result<Engine> {
+        Engine::reference_with_config(self)
     }
 }
 

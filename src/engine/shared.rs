@@ -15,21 +15,24 @@ use fuseline_sync::oneshot;
 use fuseline_sync::schedule::{CompilePool, Pool, Priority, Stuck, Watchdog, Work};
 use fuseline_sync::{Mutex, Rank, WeakSet};
 
-use crate::aot::ManifestWriter;
 use crate::capture::Captures;
 use crate::config::EngineConfig;
 use crate::counters::AtomicCounters;
 use crate::custom::CustomOps;
 use crate::device::{Device, DeviceError, Executable};
 use crate::error::{Error, Failure, Result};
-use crate::event::{Event, Events, call_user};
-use crate::execute::{HostEval, InFlight, InterpreterTier, MissHistory, PaddedRegions};
+use crate::event::{Event, Events, Telemetry};
+use crate::execute::InFlight;
 use crate::limits::{MAX_KEPT_FAILURES, MAX_PLUGIN_CALLS};
 use crate::mappings::{self, Mappings};
 use crate::pjrt::{PluginScope, ShutdownTimeout};
 use crate::promised::Promises;
-use crate::store::Store;
+use crate::store::{ManifestWriter, Store};
 use crate::stream::StreamShared;
+use crate::tier::host_eval::HostEval;
+use crate::tier::interpreter::InterpreterTier;
+use crate::tier::miss_history::MissHistory;
+use crate::tier::padded_regions::PaddedRegions;
 
 /// With fewer streams than this, the list of streams is not searched for dead ones.
 pub(super) const MIN_WEAK_SET: usize = 16;
@@ -39,15 +42,6 @@ pub(crate) type Task = Box<dyn FnOnce() + Send>;
 
 /// Receives the result of a call.
 pub(crate) type HandOver<R> = Box<dyn FnOnce(R) + Send>;
-
-/// The event sink and the counters of an engine. Threads of the plugin hold this instead of the
-/// engine. Dropping an engine waits for its threads, and these may be waiting for the plugin's
-/// threads.
-#[derive(Clone)]
-pub(crate) struct Telemetry {
-    events: Events,
-    counters: Arc<AtomicCounters>,
-}
 
 /// The part of an engine that its streams share. It lives as long as any stream or tensor of the
 /// engine.
@@ -127,8 +121,7 @@ impl EngineShared {
         let plugin_calls = Pool::start("plugin-call", 0, Priority::Normal, run).map_err(threads)?;
         let drive = Arc::new(drive.map_err(threads)?);
         let compile = Arc::new(compile.map_err(threads)?);
-        let telemetry =
-            Telemetry { events: Events::to(config.sink()), counters: Arc::new(AtomicCounters::new()) };
+        let telemetry = Telemetry::to(config.sink());
         let watch = watch(&config, &telemetry, &drive, &compile, &interpret).map_err(threads)?;
         let shutdown_timeout = shutdown_timeout(&config, &telemetry);
         if let (Some(device), Some(shutdown_timeout)) = (device.pjrt(), &shutdown_timeout) {
@@ -136,7 +129,7 @@ impl EngineShared {
             device.device().client().set_shutdown_timeout(shutdown_timeout.weak());
         }
         let (store, no_disk) = match device.pjrt() {
-            Some(_) => Store::open(&config, &telemetry.events),
+            Some(_) => Store::open(&config.store(), telemetry.events()),
             None => (None, None),
         };
         if config.is_cache_only() && store.as_ref().is_none_or(|store| !store.has_disk()) {
@@ -145,10 +138,10 @@ impl EngineShared {
             ));
         }
         if let Some(why) = &no_disk {
-            telemetry.events.emit(|| Event::CacheTrouble { what: format!("the disk cache is off: {why}") });
+            telemetry.events().emit(|| Event::CacheTrouble { what: format!("the disk cache is off: {why}") });
         }
         let recorder = config.manifest_path().map(|path| {
-            ManifestWriter::open(path, device.numerics(), device.replicas(), telemetry.events.clone())
+            ManifestWriter::open(path, device.numerics(), device.replicas(), telemetry.events().clone())
         });
         let recorder = recorder.transpose().map_err(Error::setup)?;
         let shared = Arc::new(EngineShared {
@@ -255,7 +248,7 @@ impl EngineShared {
     }
 
     pub(crate) fn counters(&self) -> &AtomicCounters {
-        &self.telemetry.counters
+        self.telemetry.counters()
     }
 
     /// The event sink and the counters, for holders that must not keep the engine alive.
@@ -362,17 +355,17 @@ impl EngineShared {
 
     /// Whether there is an event sink.
     pub(crate) fn is_observed(&self) -> bool {
-        self.telemetry.events.is_observed()
+        self.telemetry.events().is_observed()
     }
 
     #[cfg_attr(debug_assertions, track_caller)]
     pub(crate) fn emit(&self, event: impl FnOnce() -> Event) {
-        self.telemetry.events.emit(event);
+        self.telemetry.events().emit(event);
     }
 
     /// The event sink, for holders that outlive the engine.
     pub(crate) fn events(&self) -> &Events {
-        &self.telemetry.events
+        self.telemetry.events()
     }
 
     /// Keeps a failure for [`EngineShared::take_failures`], once, however many values it poisons.
@@ -456,22 +449,6 @@ impl EngineShared {
     }
 }
 
-impl Telemetry {
-    /// Counts data that was copied to the host.
-    pub(crate) fn note_down(&self, bytes: usize) {
-        self.counters.bytes_down.add(bytes as u64);
-    }
-
-    /// Calls a callback of the user from any thread of the engine; see [`call_user`].
-    #[cfg_attr(debug_assertions, track_caller)]
-    pub(crate) fn call_back(&self, callback: &'static str, f: impl FnOnce()) {
-        if let Err(message) = call_user(f) {
-            self.counters.panics.add(1);
-            self.events.emit(|| Event::Panicked { callback, message });
-        }
-    }
-}
-
 impl Drop for EngineShared {
     fn drop(&mut self) {
         // No stream is left, so no thread waits for queued work. The pools finish it and end. A
@@ -500,8 +477,8 @@ fn shutdown_timeout(config: &EngineConfig, telemetry: &Telemetry) -> Option<Shut
     let limit = limits.wait.or(limits.call)?;
     let telemetry = telemetry.clone();
     Some(ShutdownTimeout::new(limit, move |took| {
-        telemetry.counters.stuck.add(1);
-        telemetry.events.emit(|| Event::Stuck { thread: "end", took, stuck: 1, is_replaced: false });
+        telemetry.counters().stuck.add(1);
+        telemetry.events().emit(|| Event::Stuck { thread: "end", took, stuck: 1, is_replaced: false });
     }))
 }
 
@@ -521,10 +498,10 @@ fn watch(
     let interpret = interpret.clone();
     let look = move |now| {
         let tell = |thread, Stuck { took, stuck, is_replaced }| {
-            telemetry.counters.stuck.add(1);
-            telemetry.events.emit(|| Event::Stuck { thread, took, stuck, is_replaced });
+            telemetry.counters().stuck.add(1);
+            telemetry.events().emit(|| Event::Stuck { thread, took, stuck, is_replaced });
         };
-        let report_closed = |stuck| telemetry.events.emit(|| Event::CompilesStopped { stuck });
+        let report_closed = |stuck| telemetry.events().emit(|| Event::CompilesStopped { stuck });
         let mut next = [None; 3];
         if let Some(limit) = limits.compile {
             next[0] = compile.give_up(now, limit, tell, report_closed);

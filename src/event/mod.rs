@@ -6,6 +6,7 @@
 
 mod parts;
 mod sink;
+mod telemetry;
 
 use std::fmt;
 use std::time::Duration;
@@ -15,17 +16,17 @@ use fuseline_fusion::lower::Module;
 use fuseline_fusion::region::{Boundary, Mode};
 use fuseline_fusion::{Bytes, Printable, Scalar, Site, StreamId};
 
-pub use parts::{
-    Asked, CacheTier, Change, LeakSite, Miss, OpsDiffer, Remedy, SealedRegion, Varies, Varying, Wait,
-};
+pub use parts::{Asked, CacheTier, Change, LeakSite, Miss, OpsDiffer, Remedy, SealedRegion, Varies, Varying};
 pub use sink::EventSink;
 #[cfg(feature = "tracing")]
 pub use sink::TracingSink;
-pub(crate) use sink::{Events, Guest, call_user, is_counted, is_telling};
+pub(crate) use sink::{Events, is_counted, is_telling};
+pub(crate) use telemetry::Telemetry;
 
 use crate::device::MemoryPlan;
-use crate::error::{RegionRef, Stage};
+use crate::error::{Stage, Took};
 use crate::pjrt;
+use crate::region::{RegionRef, Wait};
 
 /// Something that happened in the engine.
 #[derive(Clone, Debug)]
@@ -684,26 +685,6 @@ impl fmt::Display for DisplayEvent<'_> {
                     ": drop values after their last use; of values kept for later, read the numbers and keep those",
                 )
             }
-        }
-    }
-}
-
-/// A duration with three digits, for people.
-#[derive(Clone, Copy)]
-pub(crate) struct Took(pub(crate) Duration);
-
-impl fmt::Display for Took {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let seconds = self.0.as_secs_f64();
-        let (value, unit) = match seconds {
-            s if s >= 1.0 => (s, "s"),
-            s if s >= 1e-3 => (s * 1e3, "ms"),
-            s => (s * 1e6, "µs"),
-        };
-        match value {
-            v if v >= 100.0 => write!(f, "{v:.0} {unit}"),
-            v if v >= 10.0 => write!(f, "{v:.1} {unit}"),
-            v => write!(f, "{v:.2} {unit}"),
         }
     }
 }

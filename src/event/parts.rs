@@ -7,8 +7,8 @@ use fuseline_fusion::canon::{CanonRegion, Difference};
 use fuseline_fusion::region::{Input, Output};
 use fuseline_fusion::{Bytes, OpCode, Site};
 
-use crate::error::RegionRef;
-use crate::value::RegionInfo;
+use crate::region::RegionInfo;
+use crate::region::RegionRef;
 
 /// One difference between a missed region and the most similar earlier one.
 #[derive(Clone, Debug)]
@@ -152,44 +152,6 @@ impl fmt::Display for Varying {
             Varies::Attribute { .. } => "if it is a position, pass it as an operand (dynamic_slice, gather)",
         };
         write!(f, " was recently {}, recorded at {}: {advice}", self.latest.join(", "), self.site)
-    }
-}
-
-/// What a sealed region waited for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[non_exhaustive]
-pub enum Wait {
-    /// The compile of its executable.
-    Compile,
-    /// The interpreter.
-    Interpreter,
-    /// An input that another stream computes.
-    Input,
-    /// The in-flight limit. Or memory had run out, and regions in flight had to end.
-    InFlight,
-}
-
-impl Wait {
-    /// A short name for logs and reports (`in_flight`).
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Wait::Compile => "compile",
-            Wait::Interpreter => "interpreter",
-            Wait::Input => "input",
-            Wait::InFlight => "in_flight",
-        }
-    }
-}
-
-impl fmt::Display for Wait {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Wait::Compile => "its compile",
-            Wait::Interpreter => "the interpreter",
-            Wait::Input => "an input from another stream",
-            Wait::InFlight => "earlier regions in flight",
-        })
     }
 }
 

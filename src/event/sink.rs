@@ -2,15 +2,14 @@
 
 use std::cell::RefCell;
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use fuseline_sync::lock_rank::before_user_code;
 
 use super::Event;
-use crate::execute::without_waiting;
+use crate::counters::Counter;
 use crate::limits::MAX_SINK_OPS;
-use crate::value::Counter;
+use crate::user_code::{Guest, call_user};
 
 /// Receives events. It is called on the thread on which the event happens, possibly on several at
 /// once, and should return quickly. A panic in it, or in its `Drop`, is caught, counted and
@@ -29,21 +28,6 @@ impl<F: Fn(&Event) + Send + Sync> EventSink for F {
     fn event(&self, event: &Event) {
         self(event);
     }
-}
-
-/// Calls user code on a thread of the engine or the plugin. The code must not wait for a stream,
-/// and its panics are caught. The error is the message of the panic.
-#[cfg_attr(debug_assertions, track_caller)]
-pub(crate) fn call_user<R>(f: impl FnOnce() -> R) -> Result<R, String> {
-    before_user_code();
-    let called = without_waiting(|| catch_unwind(AssertUnwindSafe(f)));
-    called.map_err(|payload| {
-        let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
-        let text = text.or_else(|| payload.downcast_ref::<String>().cloned());
-        // Dropping the payload of a panic may panic too.
-        let _ = catch_unwind(AssertUnwindSafe(|| drop(payload)));
-        text.unwrap_or_else(|| "no message".to_owned())
-    })
 }
 
 fuseline_sync::thread_local! {
@@ -152,32 +136,6 @@ impl Events {
     /// How often the sink panicked.
     pub(crate) fn panics(&self) -> u64 {
         self.0.as_ref().map_or(0, |observer| observer.panics.get())
-    }
-}
-
-/// A user's object that the engine keeps. A panic in its `Drop` is caught, so that dropping an
-/// engine never panics.
-pub(crate) struct Guest<T>(Option<T>);
-
-impl<T> Guest<T> {
-    pub(crate) fn new(guest: T) -> Guest<T> {
-        Guest(Some(guest))
-    }
-
-    pub(crate) fn get(&self) -> &T {
-        self.0.as_ref().expect("bug: a guest object is used after it was dropped")
-    }
-
-    pub(crate) fn get_mut(&mut self) -> &mut T {
-        self.0.as_mut().expect("bug: a guest object is used after it was dropped")
-    }
-}
-
-impl<T> Drop for Guest<T> {
-    fn drop(&mut self) {
-        if let Some(guest) = self.0.take() {
-            let _ = call_user(|| drop(guest));
-        }
     }
 }
 

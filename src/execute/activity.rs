@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use fuseline_sync::{Mutex, Rank};
 
 use crate::error::{Activity, StallReport};
-use crate::event::Wait;
-use crate::value::RegionInfo;
+use crate::region::RegionInfo;
+use crate::region::Wait;
 
 type At = Option<(Activity, Arc<RegionInfo>, Instant)>;
 

@@ -29,11 +29,12 @@ use std::sync::Arc;
 use fuseline_fusion::Bytes;
 use fuseline_sync::oneshot;
 
-use super::is_driving;
 use crate::device::{DeviceError, after};
 use crate::engine::EngineShared;
-use crate::error::{RegionRef, Stage, bug};
+use crate::error::{Stage, bug};
 use crate::event::{Event, Remedy};
+use crate::region::RegionRef;
+use crate::user_code::is_driving;
 use crate::value::{Outcome, ValueCell};
 
 /// The result of a copy to the host.

@@ -26,28 +26,17 @@
 //! alike.
 
 mod activity;
-mod baseline;
-mod bounded_map;
 mod compile;
-mod cost;
 mod deferred_free;
 mod diagnostics;
-mod host_eval;
 mod in_flight;
-mod interpreter_tier;
 mod job;
 mod memory;
-mod miss_history;
-mod padded_regions;
 mod panic_guarded_rule;
 mod precompile;
-mod recompile_storm;
-mod shape_split;
 #[cfg(feature = "stages")]
 pub mod stages;
-mod tier;
 
-use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -61,17 +50,14 @@ pub(crate) use activity::CurrentActivity;
 pub(crate) use compile::guarded;
 pub(crate) use deferred_free::DeferredFrees;
 pub(crate) use diagnostics::ReadSites;
-pub(crate) use host_eval::HostEval;
 pub(crate) use in_flight::InFlight;
-pub(crate) use interpreter_tier::InterpreterTier;
-pub(crate) use miss_history::MissHistory;
-pub(crate) use padded_regions::PaddedRegions;
-pub(crate) use panic_guarded_rule::PanicGuardedRule;
+pub(crate) use panic_guarded_rule::boundary_rule;
 pub(crate) use precompile::{Ahead, compile_ahead};
 
 use crate::limits::MAX_QUEUED_REGIONS;
 use crate::record::{Entry, ReplayTrace, TraceEntry};
 use crate::stream::StreamShared;
+use crate::user_code::without_waiting;
 use crate::value::ValuePromise;
 use diagnostics::Diagnostics;
 use job::{Job, Parts, Progress};
@@ -118,29 +104,6 @@ enum Launched {
     All,
     /// The first job waits for something that will notify the stream.
     Blocked,
-}
-
-fuseline_sync::thread_local! {
-    /// This thread is running a driver, or user code that a driver or a device may be waiting for.
-    static DRIVING: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Whether the calling thread is inside a driver, an event sink, a callback or a handler, and so
-/// must not wait for a stream.
-pub(crate) fn is_driving() -> bool {
-    DRIVING.try_with(Cell::get).unwrap_or(false)
-}
-
-/// Calls `f` while marking this thread as one that must not wait for a stream.
-pub(crate) fn without_waiting<R>(f: impl FnOnce() -> R) -> R {
-    struct Restore(bool);
-    impl Drop for Restore {
-        fn drop(&mut self) {
-            let _ = DRIVING.try_with(|driving| driving.set(self.0));
-        }
-    }
-    let _restore = Restore(DRIVING.try_with(|driving| driving.replace(true)).unwrap_or(false));
-    f()
 }
 
 impl Driver {

@@ -6,20 +6,29 @@
 use std::fmt;
 
 use fuseline_fusion::Signature;
-use fuseline_fusion::region::{BoundaryRule, Cut, OperandDistance, PendingStats};
+use fuseline_fusion::region::{BoundaryRule, ContentChunking, Cut, OperandDistance, PendingStats};
 
-use crate::engine::Telemetry;
-use crate::event::Guest;
+use crate::config::EngineConfig;
+use crate::event::Telemetry;
+use crate::user_code::Guest;
 
 /// Wraps a boundary rule so that a panic disables it.
-pub(crate) struct PanicGuardedRule {
+struct PanicGuardedRule {
     /// `None` once it has panicked.
     rule: Option<Guest<Box<dyn BoundaryRule>>>,
     telemetry: Telemetry,
 }
 
+/// The boundary rule of a new stream.
+pub(crate) fn boundary_rule(config: &EngineConfig, telemetry: &Telemetry) -> Box<dyn BoundaryRule> {
+    match config.new_boundary_rule() {
+        None => Box::new(ContentChunking::default()),
+        Some(rule) => Box::new(PanicGuardedRule::new(rule, telemetry.clone())),
+    }
+}
+
 impl PanicGuardedRule {
-    pub(crate) fn new(rule: Box<dyn BoundaryRule>, telemetry: Telemetry) -> PanicGuardedRule {
+    fn new(rule: Box<dyn BoundaryRule>, telemetry: Telemetry) -> PanicGuardedRule {
         PanicGuardedRule { rule: Some(Guest::new(rule)), telemetry }
     }
 

@@ -18,10 +18,10 @@ use fuseline_sync::schedule::{Refused, Work};
 use super::compile::{Compile, Landing, MemoryFallback, ObtainedExecutable, Source, guarded};
 use crate::device::Tier;
 use crate::engine::EngineShared;
-use crate::error::RegionRef;
+use crate::region::RegionInfo;
+use crate::region::RegionRef;
 use crate::store::{Recipe, encode};
 use crate::stream::StreamShared;
-use crate::value::RegionInfo;
 
 /// The outcome of a recipe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

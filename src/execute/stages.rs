@@ -71,7 +71,7 @@ impl BenchDriver {
         let stream = engine.new_stream();
         assert!(stream.shared().hold(), "bug: somebody works on a new stream");
         let engine = stream.shared().engine();
-        let rule = || engine.config().new_boundary_rule(engine.telemetry());
+        let rule = || super::panic_guarded_rule::boundary_rule(engine.config(), engine.telemetry());
         let driver = |_| Driver::new(RegionBuilder::new(rule(), engine.config().budgets()));
         let drivers = (0..drivers).map(driver).collect();
         BenchDriver { stream, drivers }

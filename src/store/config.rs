@@ -8,7 +8,18 @@ use std::time::Duration;
 
 use fuseline_cache::Secret;
 use fuseline_cache::disk::{DiskConfig, SecretSource};
+#[cfg(feature = "shared-cache")]
+use fuseline_cache::shared::SharedConfig;
 use fuseline_fusion::Bytes;
+
+/// The stores that an engine uses.
+pub(crate) struct StoreConfig {
+    /// The disk cache, if any, or why there is none.
+    pub(crate) disk: Result<Option<DiskConfig>, String>,
+    /// The shared cache, if any, or why there is none.
+    #[cfg(feature = "shared-cache")]
+    pub(crate) shared: Result<Option<SharedConfig>, String>,
+}
 
 /// Configures the disk cache, for [`EngineConfig::disk_cache`](crate::EngineConfig::disk_cache).
 ///
@@ -174,7 +185,7 @@ impl DiskCacheConfig {
 #[cfg(feature = "shared-cache")]
 pub(crate) fn shared_of_variables(
     variable: impl Fn(&str) -> Option<OsString>,
-) -> Result<Option<fuseline_cache::shared::SharedConfig>, String> {
+) -> Result<Option<SharedConfig>, String> {
     let set = |name: &str| variable(name).filter(|value| !value.is_empty());
     let Some(url) = set("FUSELINE_SHARED_CACHE") else { return Ok(None) };
     let url = url.into_string().map_err(|_| "FUSELINE_SHARED_CACHE is no text".to_owned())?;
@@ -183,7 +194,7 @@ pub(crate) fn shared_of_variables(
     };
     let key = fuseline_cache::disk::read_key(Path::new(&file))
         .map_err(|off| format!("the shared cache has no key: {off}"))?;
-    let mut config = fuseline_cache::shared::SharedConfig::new(url, Secret::new(key));
+    let mut config = SharedConfig::new(url, Secret::new(key));
     config.read_only = set("FUSELINE_SHARED_CACHE_READ_ONLY").is_some_and(|value| value != "0");
     Ok(Some(config))
 }

@@ -12,7 +12,7 @@ use fuseline_fusion::{OpCode, Site};
 
 use super::{Environment, Recipe, Store, StoreKey};
 use crate::limits::MAX_TOLD_DIFFERENCES;
-use crate::value::RegionInfo;
+use crate::region::RegionInfo;
 
 /// Maximum number of bytes of entries that are read for one explanation.
 const MAX_READ: u64 = 256 << 20;

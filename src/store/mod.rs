@@ -21,6 +21,8 @@
 
 mod config;
 mod environment;
+mod manifest;
+mod manifest_writer;
 mod miss_explanation;
 mod recipe;
 mod shared;
@@ -35,14 +37,16 @@ use fuseline_fusion::encode::Writer;
 use fuseline_sync::{Condvar, Mutex, Rank};
 
 pub use self::config::DiskCacheConfig;
+pub(crate) use self::config::StoreConfig;
 #[cfg(feature = "shared-cache")]
 pub(crate) use self::config::shared_of_variables;
 pub(crate) use self::environment::Environment;
+pub use self::manifest::{Manifest, ManifestRegion};
+pub(crate) use self::manifest_writer::ManifestWriter;
 pub(crate) use self::recipe::Recipe;
 pub(crate) use self::shared::Fetching;
 use self::shared::Shared;
 
-use crate::config::EngineConfig;
 use crate::device::{CompileSpec, Compiler, Tier};
 use crate::event::{Event, Events};
 use crate::pjrt::named_files::NamedFiles;
@@ -170,7 +174,7 @@ pub(crate) fn encode(canon: &CanonRegion, spec: &CompileSpec) -> Vec<u8> {
 
 impl Store {
     /// Opens the configured tiers. Also returns why there is no disk cache, if one was configured.
-    pub(crate) fn open(config: &EngineConfig, events: &Events) -> (Option<Arc<Store>>, Option<String>) {
+    pub(crate) fn open(config: &StoreConfig, events: &Events) -> (Option<Arc<Store>>, Option<String>) {
         let (disk, no_disk) = match open_disk(config, events) {
             Ok(disk) => (disk, None),
             Err(why) => (None, Some(why)),
@@ -375,8 +379,8 @@ impl Store {
     }
 }
 
-fn open_disk(config: &EngineConfig, events: &Events) -> Result<Option<DiskCache>, String> {
-    let Some(place) = config.disk_cache_place()? else { return Ok(None) };
+fn open_disk(config: &StoreConfig, events: &Events) -> Result<Option<DiskCache>, String> {
+    let Some(place) = config.disk.clone()? else { return Ok(None) };
     let teller = events.clone();
     let observer = move |told: &DiskEvent<'_>| {
         teller.emit(|| Event::CacheTrouble {

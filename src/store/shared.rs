@@ -17,7 +17,7 @@ mod with {
     use fuseline_cache::shared::{Fetch, Fetched, SharedCache};
     use fuseline_cache::{Record, Request};
 
-    use crate::config::EngineConfig;
+    use super::super::StoreConfig;
     use crate::event::{Event, Events};
 
     pub(crate) struct Shared(SharedCache);
@@ -26,10 +26,10 @@ mod with {
     pub(crate) struct Fetching(Fetch);
 
     impl Shared {
-        pub(crate) fn open(config: &EngineConfig, events: &Events) -> Option<Shared> {
+        pub(crate) fn open(config: &StoreConfig, events: &Events) -> Option<Shared> {
             let tell = |what: String, events: &Events| events.emit(|| Event::CacheTrouble { what });
-            let config = match config.shared_cache_config() {
-                Ok(config) => config?,
+            let config = match &config.shared {
+                Ok(config) => config.clone()?,
                 Err(why) => {
                     tell(format!("the shared cache is off: {why}"), events);
                     return None;
@@ -96,7 +96,7 @@ mod without {
 
     use fuseline_cache::{Record, Request};
 
-    use crate::config::EngineConfig;
+    use super::super::StoreConfig;
     use crate::event::Events;
 
     /// Has no values in this build.
@@ -107,7 +107,7 @@ mod without {
     pub(crate) enum Fetching {}
 
     impl Shared {
-        pub(crate) fn open(_: &EngineConfig, _: &Events) -> Option<Shared> {
+        pub(crate) fn open(_: &StoreConfig, _: &Events) -> Option<Shared> {
             None
         }
 

@@ -31,11 +31,12 @@ use crate::counters::Stall;
 use crate::engine::EngineShared;
 use crate::error::{Error, Result};
 use crate::event::{Event, is_counted};
-use crate::execute::{CurrentActivity, DeferredFrees, Driver, InFlight, ReadSites, is_driving};
+use crate::execute::{CurrentActivity, DeferredFrees, Driver, InFlight, ReadSites};
 use crate::limits::{ENTRIES_PER_HINT, LARGE_RELEASE};
 use crate::record::{Entry, RecordCall, Replay};
 use crate::tensor::{Tensor, here};
 use crate::trace::{self, Trace};
+use crate::user_code::is_driving;
 use crate::value::{ValueCell, ValuePromise, ValueRef};
 
 /// One stream: its log, its driver and their state.
@@ -77,7 +78,8 @@ impl StreamShared {
 
     fn with_trace(id: StreamId, engine: Arc<EngineShared>, trace: Option<Arc<Trace>>) -> Arc<StreamShared> {
         let config = engine.config();
-        let builder = RegionBuilder::new(config.new_boundary_rule(engine.telemetry()), config.budgets());
+        let builder =
+            RegionBuilder::new(crate::execute::boundary_rule(config, engine.telemetry()), config.budgets());
         let (max_regions, max_bytes) = config.in_flight();
         let in_flight = Arc::new(InFlight::new(max_regions, max_bytes));
         // The stream of a body launches nothing.

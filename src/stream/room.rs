@@ -17,10 +17,11 @@ use fuseline_fusion::Site;
 use fuseline_record::entry::TraceEnd;
 
 use crate::error::{Activity, Error, Failure, Stage, StallReport};
-use crate::event::{Wait, is_telling};
+use crate::event::is_telling;
 use crate::limits::MAX_SINK_OPS;
 use crate::promised::after;
 use crate::record::Entry;
+use crate::region::Wait;
 use crate::stream::StreamShared;
 use crate::tensor::Tensor;
 use crate::value::Outcome;

@@ -14,8 +14,9 @@ use fuseline_sync::{Mutex, Rank};
 
 use super::{Tensor, here};
 use crate::device::{Buffer, DeviceError};
-use crate::engine::{EngineShared, HandOver, Telemetry};
+use crate::engine::{EngineShared, HandOver};
 use crate::error::{Error, Failure, Result, Stage};
+use crate::event::Telemetry;
 use crate::event::{Asked, Event, Events, is_telling};
 use crate::execute::CurrentActivity;
 use crate::stream::may_wait;

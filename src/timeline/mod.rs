@@ -30,8 +30,9 @@ use fuseline_sync::{Mutex, Rank};
 use rustc_hash::FxHashMap;
 
 pub use self::summary::{ReadsAt, RegionTimes, Spent, Step, Summary};
-use crate::error::RegionRef;
-use crate::event::{Asked, Event, EventSink, SealedRegion, Wait};
+use crate::event::{Asked, Event, EventSink, SealedRegion};
+use crate::region::RegionRef;
+use crate::region::Wait;
 
 /// Default number of events that are kept: about 10 MB.
 const ROOM: usize = 1 << 16;

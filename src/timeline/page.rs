@@ -14,8 +14,9 @@ use serde_json::{Value, json};
 use super::Nanos;
 use super::spans::{Cause, Range, Spans};
 use super::summary::{Step, Summary};
-use crate::error::RegionRef;
-use crate::event::{Asked, Took};
+use crate::error::Took;
+use crate::event::Asked;
+use crate::region::RegionRef;
 
 /// Maximum number of rows of a table. The page says how many are left out.
 const ROWS: usize = 100;

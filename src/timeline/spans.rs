@@ -13,8 +13,9 @@ use fuseline_fusion::{Bytes, Site, StreamId};
 use rustc_hash::FxHashMap;
 
 use super::{Described, Moment, Nanos, RegionId, What, place};
-use crate::error::RegionRef;
-use crate::event::{Asked, Wait};
+use crate::event::Asked;
+use crate::region::RegionRef;
+use crate::region::Wait;
 
 /// The cause of a span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -9,8 +9,10 @@ use rustc_hash::FxHashMap;
 
 use super::Nanos;
 use super::spans::{Cause, End, Pause, Range, Spans, Work};
-use crate::error::RegionRef;
-use crate::event::{Asked, Took, Wait};
+use crate::error::Took;
+use crate::event::Asked;
+use crate::region::RegionRef;
+use crate::region::Wait;
 
 /// Maximum number of call sites and regions that are printed.
 const PRINTED: usize = 8;
@@ -477,7 +479,7 @@ mod tests {
 
     use super::super::{HostRead, Moment, What};
     use super::*;
-    use crate::event::Wait;
+    use crate::region::Wait;
 
     /// A step of 100 ns that waits from 20 to 90 ns: until 80 for the given cause, and then for the
     /// device.

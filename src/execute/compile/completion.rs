@@ -13,9 +13,10 @@ use super::CompileResult;
 use crate::device::{Cause, DeviceError};
 use crate::engine::EngineShared;
 use crate::error::Stage;
-use crate::event::{Event, Took};
+use crate::error::Took;
+use crate::event::Event;
+use crate::region::RegionInfo;
 use crate::stream::StreamShared;
-use crate::value::RegionInfo;
 
 /// Called when a compile ends.
 pub(in crate::execute) type OnCompiled = Box<dyn for<'a> FnOnce(CompileResult<'a>, &'a EngineShared) + Send>;

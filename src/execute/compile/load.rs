@@ -26,11 +26,11 @@ use crate::device::{Cause, DeviceError, Executable, FirstRunMark, Tier};
 use crate::engine::EngineShared;
 use crate::error::Stage;
 use crate::event::CacheTier;
-use crate::execute::cost::compile_time;
 use crate::pjrt;
+use crate::region::RegionInfo;
 use crate::store::{Fetching, QuarantineKey, Store, StoreGuard, StoreKey};
 use crate::stream::StreamShared;
-use crate::value::RegionInfo;
+use crate::tier::cost::compile_time;
 
 /// How long to wait for another process that compiles the same, per second of estimated compile
 /// time, and at least.

@@ -48,8 +48,9 @@ use crate::device::{Cause, CompileSpec, DeviceError, Executable, MemoryPlan, Tie
 use crate::engine::EngineShared;
 use crate::error::Stage;
 use crate::event::Event;
+use crate::region::RegionInfo;
 use crate::stream::StreamShared;
-use crate::value::RegionInfo;
+use crate::tier::CompilePriority;
 
 /// The result of a compile for the job that waits for it.
 pub(in crate::execute) type Compiled = Result<Hit<Executable>, Arc<DeviceError>>;
@@ -67,15 +68,6 @@ pub(in crate::execute) fn follow(
         stream.notify();
     });
     ended
-}
-
-/// Whether a job waits for a compile.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::execute) enum CompilePriority {
-    /// A region cannot run before the compile has ended.
-    Foreground,
-    /// The region runs by other means until then.
-    Background,
 }
 
 /// Which failures of a compile are cached with the key. After any other failure the next lookup may

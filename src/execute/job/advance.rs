@@ -19,7 +19,8 @@ use fuseline_sync::oneshot::RecvError;
 use super::{Job, JobState, Pending, Progress, Refusal, Runner};
 use crate::device::{Cause, DeviceError, Executable};
 use crate::error::Stage;
-use crate::event::{Event, Wait};
+use crate::event::Event;
+use crate::region::Wait;
 use crate::stream::StreamShared;
 
 /// The job to go on with, or what the driver has to know.

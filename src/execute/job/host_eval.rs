@@ -10,8 +10,8 @@ use fuseline_interp::SumOrder;
 use super::Job;
 use super::interpret::failed;
 use crate::device::{Buffer, DeviceError};
-use crate::execute::HostEval;
 use crate::stream::StreamShared;
+use crate::tier::host_eval::HostEval;
 use crate::value::{Outcome, Producer};
 
 impl Job {

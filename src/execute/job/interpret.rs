@@ -17,11 +17,13 @@ use fuseline_sync::schedule::Pool;
 use super::{Job, Progress, QuarantineScope};
 use crate::device::{Buffer, DeviceError};
 use crate::engine::Task;
-use crate::error::{RegionRef, Stage};
+use crate::error::Stage;
 use crate::event::Event;
-use crate::execute::tier::InterpretedRun;
+use crate::region::RegionInfo;
+use crate::region::RegionRef;
 use crate::stream::StreamShared;
-use crate::value::{Outcome, Producer, RegionInfo, ValueCell};
+use crate::tier::InterpretedRun;
+use crate::value::{Outcome, Producer, ValueCell};
 
 /// The requested results in order, or the error.
 pub(in crate::execute) type Interpreted = Result<Vec<Buffer>, DeviceError>;

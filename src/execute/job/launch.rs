@@ -11,7 +11,8 @@ use smallvec::SmallVec;
 use super::{Job, Progress, cache_key};
 use crate::device::{Buffer, Device, DeviceError, DonatedBuffer, Done, Executable, Executed};
 use crate::error::{Stage, bug};
-use crate::event::{Event, Wait};
+use crate::event::Event;
+use crate::region::Wait;
 use crate::stream::StreamShared;
 use crate::value::{Outcome, Producer};
 

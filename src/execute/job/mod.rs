@@ -32,14 +32,17 @@ use self::partition::Partition;
 pub(super) use self::partition::Parts;
 use super::EngineRegion;
 use super::compile::Compiled;
-use super::padded_regions::PaddedRegion;
-use super::tier::InterpretedRun;
 use crate::device::{Cause, DeviceError, Executable};
-use crate::error::{Failure, RegionRef, Stage};
-use crate::event::{Event, SealedRegion, Wait};
+use crate::error::{Failure, Stage};
+use crate::event::{Event, SealedRegion};
 use crate::record::{RecordedRegion, ReplayTrace};
+use crate::region::RegionInfo;
+use crate::region::RegionRef;
+use crate::region::Wait;
 use crate::stream::StreamShared;
-use crate::value::{Outcome, RegionInfo, ValueCell, ValuePromise, ValueRef};
+use crate::tier::InterpretedRun;
+use crate::tier::padded_regions::PaddedRegion;
+use crate::value::{Outcome, ValueCell, ValuePromise, ValueRef};
 
 /// The state of a job. `advance.rs` has the transitions.
 pub(super) enum JobState {

@@ -17,11 +17,12 @@ use super::{Job, JobState, Pending, Runner, cache_key};
 use crate::device::{Buffer, CompileSpec, DeviceError, Executable, Tier};
 use crate::engine::Task;
 use crate::event::Event;
-use crate::execute::compile::{Compile, CompilePriority, FailureCaching, MemoryFallback, follow};
-use crate::execute::interpreter_tier::ShapeCount;
-use crate::execute::padded_regions::{PaddedRegion, Refusal, SizePlan};
-use crate::execute::tier::{CacheState, CompileStart, History, Plan, Situation, choose};
+use crate::execute::compile::{Compile, FailureCaching, MemoryFallback, follow};
 use crate::stream::StreamShared;
+use crate::tier::CompilePriority;
+use crate::tier::interpreter::ShapeCount;
+use crate::tier::padded_regions::{PaddedRegion, Refusal, SizePlan};
+use crate::tier::{CacheState, CompileStart, History, Plan, Situation, choose};
 use crate::value::{Outcome, ValueCell, ValuePromise};
 
 impl Job {

@@ -14,13 +14,14 @@ use super::{Job, JobState, Pending, Refusal, Runner, cache_key};
 use crate::device::{CompileSpec, DeviceError, Executable, Tier};
 use crate::error::Stage;
 use crate::event::Event;
-use crate::execute::baseline;
-use crate::execute::compile::{Compile, CompilePriority, Compiled, FailureCaching, MemoryFallback, follow};
-use crate::execute::cost;
-use crate::execute::interpreter_tier::{InterpreterTier, ShapeCount, planned_runs};
-use crate::execute::miss_history::MissReport;
-use crate::execute::tier::{CacheState, CompileStart, History, InterpretedRun, Plan, Situation, choose};
+use crate::execute::compile::{Compile, Compiled, FailureCaching, MemoryFallback, follow};
 use crate::stream::StreamShared;
+use crate::tier::CompilePriority;
+use crate::tier::baseline;
+use crate::tier::cost;
+use crate::tier::interpreter::{InterpreterTier, ShapeCount, planned_runs};
+use crate::tier::miss_history::MissReport;
+use crate::tier::{CacheState, CompileStart, History, InterpretedRun, Plan, Situation, choose};
 use crate::value::ValueRef;
 
 /// What the cache answers to the lookup of an executable.
@@ -232,8 +233,14 @@ impl Job {
             true => FailureCaching::All,
             false => FailureCaching::ButForMemory,
         };
-        let pays = || baseline::pays(self.info.canon.graph(), stream.engine());
-        let tier = if start.tier == Tier::Baseline && pays() { Tier::Baseline } else { Tier::Optimized };
+        let engine = stream.engine();
+        let may_be_baseline = start.tier == Tier::Baseline
+            && engine.config().compiles_quickly()
+            && engine.device().has_quick_compiles();
+        let tier = match may_be_baseline && baseline::pays(self.info.canon.graph()) {
+            true => Tier::Baseline,
+            false => Tier::Optimized,
+        };
         let spec = CompileSpec { outputs, donated: self.dying(), tier, ..CompileSpec::default() };
         let compile = Compile { spec, otherwise: MemoryFallback::Parts(self.part_of) };
         compile.start(claim, start.priority, caching, &self.info, stream)

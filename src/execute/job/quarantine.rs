@@ -34,9 +34,9 @@ use super::interpret::{Interpreted, Param, operand};
 use super::{Job, JobState, Progress, QuarantineScope, Refusal, Runner, cache_key};
 use crate::device::{Cause, DeviceError};
 use crate::event::Event;
-use crate::execute::cost::is_interpreted_before_a_compile;
+use crate::region::RegionInfo;
 use crate::stream::StreamShared;
-use crate::value::RegionInfo;
+use crate::tier::cost::is_interpreted_before_a_compile;
 
 impl Job {
     /// How an op of a region in quarantine runs without a compile. `None` if it is compiled.

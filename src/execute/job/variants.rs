@@ -8,9 +8,10 @@ use fuseline_cache::Hit;
 use super::{Job, cache_key};
 use crate::device::{Executable, Observation, Placement, Proposal, Reason, Subject};
 use crate::event::Event;
-use crate::execute::compile::{Compile, CompilePriority, FailureCaching, MemoryFallback};
-use crate::execute::cost::compile_time;
+use crate::execute::compile::{Compile, FailureCaching, MemoryFallback};
 use crate::stream::StreamShared;
+use crate::tier::CompilePriority;
+use crate::tier::cost::compile_time;
 
 impl Job {
     /// Reports a lookup to the policies of the executable that it found.

@@ -1,4 +1,5 @@
-//! Chooses the tier of a region: how it runs this time, and what is compiled meanwhile.
+//! Chooses the tier of a region: how it runs this time, and what is compiled meanwhile. The modules
+//! below have what the choice is made from: estimates, and the history of regions.
 //!
 //! | tier | runs by | when |
 //! |---|---|---|
@@ -9,7 +10,7 @@
 //!
 //! Input: the [`Situation`] of a region: its history in the interpreter tier, what the cache has,
 //! and the configuration. Output: a [`Plan`]. [`choose`] is a pure function of its input; its table
-//! of cases is the test below. `job/prepare.rs` gathers the situation and carries out the plan.
+//! of cases is the test below. `execute/job/prepare.rs` gathers the situation and carries out the plan.
 //!
 //! The compile runs beside the interpreter. It starts at the second execution, or at the first if
 //! the region is interpreted fewer than [`FEW_RUNS`] times because that takes long. So a region
@@ -26,23 +27,41 @@
 //!   are interpreted, so numbers are the same in each run. (If several streams record the same ops
 //!   at several sizes, it depends on whose came first.)
 
-use super::compile::CompilePriority;
+pub(crate) mod baseline;
+mod bounded_map;
+pub(crate) mod cost;
+pub(crate) mod host_eval;
+pub(crate) mod interpreter;
+pub(crate) mod miss_history;
+pub(crate) mod padded_regions;
+mod recompile_storm;
+mod shape_split;
+
 use crate::device::Tier;
+
+/// Whether a job waits for a compile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CompilePriority {
+    /// A region cannot run before the compile has ended.
+    Foreground,
+    /// The region runs by other means until then.
+    Background,
+}
 
 /// Maximum number of interpreted executions of a region. It is small under shuttle, so that a small
 /// scenario exceeds it.
-pub(super) const MAX_RUNS: u32 = if cfg!(shuttle) { 2 } else { 10 };
+pub(crate) const MAX_RUNS: u32 = if cfg!(shuttle) { 2 } else { 10 };
 
 /// Below this number of executions the compile starts at the first, in case there is another.
-pub(super) const FEW_RUNS: u32 = 4;
+pub(crate) const FEW_RUNS: u32 = 4;
 
 /// One interpreted execution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct InterpretedRun {
+pub(crate) struct InterpretedRun {
     /// The number of this execution, from 1.
-    pub(super) number: u32,
+    pub(crate) number: u32,
     /// How many are planned.
-    pub(super) of: u32,
+    pub(crate) of: u32,
 }
 
 impl InterpretedRun {
@@ -61,7 +80,7 @@ impl InterpretedRun {
     }
 
     /// Whether the compile starts with this execution.
-    pub(super) fn starts_compile(self) -> bool {
+    pub(crate) fn starts_compile(self) -> bool {
         let at = match self.of {
             of if of < FEW_RUNS.min(MAX_RUNS) => 1,
             ..=MAX_RUNS => 2,
@@ -74,7 +93,7 @@ impl InterpretedRun {
 
 /// What the interpreter tier knows of a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum History {
+pub(crate) enum History {
     /// It is new, and may be interpreted this often; 0 if it is not interpreted.
     New { planned: u32 },
     /// This is one of the planned executions.
@@ -85,7 +104,7 @@ pub(super) enum History {
 
 /// What the cache has of a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum CacheState {
+pub(crate) enum CacheState {
     /// An executable.
     Hit,
     /// An executable that is being compiled.
@@ -104,15 +123,15 @@ pub(super) enum CacheState {
 
 /// All that decides how a region runs. The default is a new region that is not interpreted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Situation {
-    pub(super) history: History,
-    pub(super) cache: CacheState,
+pub(crate) struct Situation {
+    pub(crate) history: History,
+    pub(crate) cache: CacheState,
     /// The region was merged from units, which can run instead.
-    pub(super) is_merged: bool,
+    pub(crate) is_merged: bool,
     /// `EngineConfig::reproducible`: nothing may depend on when a compile ends.
-    pub(super) is_reproducible: bool,
+    pub(crate) is_reproducible: bool,
     /// Interpreting the region takes less time than loading its executable.
-    pub(super) is_interpreted_before_a_load: bool,
+    pub(crate) is_interpreted_before_a_load: bool,
 }
 
 impl Default for Situation {
@@ -129,15 +148,15 @@ impl Default for Situation {
 
 /// A compile to start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct CompileStart {
-    pub(super) priority: CompilePriority,
+pub(crate) struct CompileStart {
+    pub(crate) priority: CompilePriority,
     /// The lowest tier that may be compiled: [`Tier::Baseline`] if a quick compile may pay.
-    pub(super) tier: Tier,
+    pub(crate) tier: Tier,
 }
 
 /// How a region runs this time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Plan {
+pub(crate) enum Plan {
     /// By the executable that was found.
     Execute,
     /// By the interpreter. `is_until_compiled`: unless the compile in flight ends before that.
@@ -163,7 +182,7 @@ impl CompileStart {
 }
 
 /// Chooses how a region runs.
-pub(super) fn choose(situation: Situation) -> Plan {
+pub(crate) fn choose(situation: Situation) -> Plan {
     let Situation { history, cache, is_merged, is_reproducible, .. } = situation;
     if let History::Planned(run) = history {
         return planned(run, cache, is_reproducible);

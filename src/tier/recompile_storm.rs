@@ -10,7 +10,7 @@ use crate::event::Varies;
 
 /// Number of misses of the same ops that make a storm. (`torch.compile` gives up on a frame after
 /// as many by default: `recompile_limit`.)
-pub(super) const MISSES: u32 = 8;
+pub(crate) const MISSES: u32 = 8;
 
 /// Maximum number of reported causes, and of values per cause.
 const TOLD: usize = 4;
@@ -26,14 +26,14 @@ struct Seen {
 
 /// The misses of one sequence of ops.
 #[derive(Debug, Default)]
-pub(super) struct Storm {
+pub(crate) struct Storm {
     misses: u32,
     seen: FxHashMap<Varies, Seen>,
 }
 
 impl Storm {
     /// Adds a miss with these differences. Returns what varies, if this makes it a storm.
-    pub(super) fn missed(&mut self, differences: &[Difference]) -> Option<Often> {
+    pub(crate) fn missed(&mut self, differences: &[Difference]) -> Option<Often> {
         if self.misses >= MISSES {
             return None;
         }

@@ -24,12 +24,12 @@ const LOAD: Duration = Duration::from_millis(1);
 const LOADS: u32 = 12;
 
 /// Estimates the time to compile a region.
-pub(super) fn compile_time(graph: &Graph) -> Duration {
+pub(crate) fn compile_time(graph: &Graph) -> Duration {
     compile_time_of(graph.nodes())
 }
 
 /// Estimates the time to compile a region of these ops.
-pub(super) fn compile_time_of(nodes: &[Node]) -> Duration {
+pub(crate) fn compile_time_of(nodes: &[Node]) -> Duration {
     let op = |node: &Node| match node.signature().def().fusibility {
         Fusibility::Reduction => COMPILE_REDUCTION,
         Fusibility::Contraction => COMPILE_CONTRACTION,
@@ -39,18 +39,18 @@ pub(super) fn compile_time_of(nodes: &[Node]) -> Duration {
 }
 
 /// How often a region can be interpreted in the time of its compile. 0 if it cannot be interpreted.
-pub(super) fn break_even(graph: &Graph) -> u32 {
+pub(crate) fn break_even(graph: &Graph) -> u32 {
     let Some(once) = interp::estimate(graph) else { return 0 };
     let runs = compile_time(graph).as_nanos() / once.as_nanos().max(1);
     u32::try_from(runs).unwrap_or(u32::MAX)
 }
 
 /// Whether interpreting a region takes less time than loading its executable.
-pub(super) fn is_interpreted_before_a_load(graph: &Graph) -> bool {
+pub(crate) fn is_interpreted_before_a_load(graph: &Graph) -> bool {
     interp::estimate(graph).is_some_and(|once| once <= LOAD + compile_time(graph) / LOADS)
 }
 
 /// Whether interpreting a region takes at most as long as compiling it.
-pub(super) fn is_interpreted_before_a_compile(graph: &Graph) -> bool {
+pub(crate) fn is_interpreted_before_a_compile(graph: &Graph) -> bool {
     interp::estimate(graph).is_some_and(|once| once <= compile_time(graph))
 }

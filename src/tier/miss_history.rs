@@ -10,7 +10,7 @@ use super::bounded_map::BoundedFifoMap;
 use super::recompile_storm::{MISSES, Storm};
 use crate::event::{Change, Miss, OpsDiffer, Varies, Varying};
 use crate::limits::{MAX_KNOWN_KEYS, MAX_KNOWN_REGIONS, MAX_TOLD_DIFFERENCES};
-use crate::value::RegionInfo;
+use crate::region::RegionInfo;
 
 /// The regions of one sequence of ops.
 struct SequenceHistory {
@@ -20,11 +20,11 @@ struct SequenceHistory {
 }
 
 /// Why a region is not in the cache.
-pub(super) struct MissReport {
-    pub(super) why: Miss,
+pub(crate) struct MissReport {
+    pub(crate) why: Miss,
     /// The number of misses of the same ops and what varies about them, if that calls for a
     /// warning.
-    pub(super) storm: Option<(u32, Vec<Varying>)>,
+    pub(crate) storm: Option<(u32, Vec<Varying>)>,
 }
 
 /// A bounded memory of missed regions: their keys, and the latest region of each sequence of ops.
@@ -44,7 +44,7 @@ impl MissHistory {
     /// Explains why this region is not in the cache, and remembers it. `is_first`: the cache has no
     /// executable of the region, whatever its results. `explain`: the explanation is reported, so a
     /// search pays.
-    pub(super) fn miss(&self, info: &Arc<RegionInfo>, is_first: bool, explain: bool) -> MissReport {
+    pub(crate) fn miss(&self, info: &Arc<RegionInfo>, is_first: bool, explain: bool) -> MissReport {
         let skeleton = info.canon.skeleton();
         let mut latest = self.latest.lock();
         let (mut before, mut others) = (None, Vec::new());

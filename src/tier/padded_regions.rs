@@ -38,13 +38,13 @@ use fuseline_sync::atomic::{AtomicU32, Ordering};
 use fuseline_sync::{Mutex, Rank};
 
 use super::bounded_map::BoundedFifoMap;
-use super::interpreter_tier::{ShapeCount, patience};
+use super::interpreter::{ShapeCount, patience};
 use super::shape_split;
-use super::tier::{FEW_RUNS, MAX_RUNS};
+use super::{FEW_RUNS, MAX_RUNS};
 use crate::config::{Buckets, ShapeClasses};
-use crate::error::RegionRef;
 use crate::limits::{MAX_BUCKETS, MAX_INTERPRETED_REGIONS, MAX_KNOWN_REGIONS};
-use crate::value::RegionInfo;
+use crate::region::RegionInfo;
+use crate::region::RegionRef;
 
 /// Number of sizes of the same ops that are compiled like other regions if they are not padded.
 /// Jobs wait for these compiles one by one, so more of them would take long: a decoder waited 10 s
@@ -56,17 +56,17 @@ const FEW_SIZES: u32 = 8;
 const MAX_TRIES: u32 = 8;
 
 /// A region and its padding.
-pub(super) struct PaddedRegion {
+pub(crate) struct PaddedRegion {
     /// The padded region, shared by regions of the same bucket.
-    pub(super) info: Arc<RegionInfo>,
+    pub(crate) info: Arc<RegionInfo>,
     /// For each result of the region, the number of the corresponding result of the padded region.
-    pub(super) results: Vec<u32>,
+    pub(crate) results: Vec<u32>,
     /// The values of the parameters that the padded region has in addition.
-    pub(super) scalars: Vec<Scalar>,
+    pub(crate) scalars: Vec<Scalar>,
     /// The sizes that vary, each with its padded size.
-    pub(super) sizes: Vec<(u64, u64)>,
+    pub(crate) sizes: Vec<(u64, u64)>,
     /// How often the bucket is interpreted before a job waits for its executable.
-    pub(super) patience: u32,
+    pub(crate) patience: u32,
     /// Executions of this region, including interpreted ones.
     runs: AtomicU32,
 }
@@ -102,7 +102,7 @@ pub(crate) struct PaddedRegions {
 }
 
 /// How a missed region can run.
-pub(super) enum SizePlan {
+pub(crate) enum SizePlan {
     Pad(Arc<PaddedRegion>),
     /// It is not padded although its sizes vary. Holds how many sizes there are, and the reason if
     /// it has not been reported.
@@ -113,7 +113,7 @@ pub(super) enum SizePlan {
 }
 
 /// Why regions with varying sizes are not padded.
-pub(super) enum Refusal {
+pub(crate) enum Refusal {
     NoRule {
         node: usize,
         op: OpCode,
@@ -139,13 +139,13 @@ impl PaddedRegions {
     }
 
     /// The bucket of a region that was padded before.
-    pub(super) fn known(&self, key: RegionKey) -> Option<Arc<PaddedRegion>> {
+    pub(crate) fn known(&self, key: RegionKey) -> Option<Arc<PaddedRegion>> {
         self.known.lock().regions.get_mut(&key).cloned()
     }
 
     /// Where the region is cut if it was cut before. `Some(None)` once it has been cut often
     /// enough.
-    pub(super) fn count_split(&self, key: RegionKey) -> Option<Option<Vec<usize>>> {
+    pub(crate) fn count_split(&self, key: RegionKey) -> Option<Option<Vec<usize>>> {
         let mut known = self.known.lock();
         let (places, times) = known.apart.get_mut(&key)?;
         if *times >= MAX_RUNS {
@@ -157,7 +157,7 @@ impl PaddedRegions {
 
     /// The executable of the bucket failed. The region runs without it, and so do regions of the
     /// same ops that have not been padded.
-    pub(super) fn remove(&self, info: &RegionInfo) {
+    pub(crate) fn remove(&self, info: &RegionInfo) {
         let mut known = self.known.lock();
         if known.regions.get_mut(&info.reference.key).is_none() {
             return;
@@ -170,7 +170,7 @@ impl PaddedRegions {
     }
 
     /// Decides how a missed region runs.
-    pub(super) fn miss(&self, info: &RegionInfo, environment: &EnvFingerprint) -> SizePlan {
+    pub(crate) fn miss(&self, info: &RegionInfo, environment: &EnvFingerprint) -> SizePlan {
         let (canon, skeleton) = (&info.canon, info.canon.skeleton());
         let mut known = self.known.lock();
         let Some(family) = known.families.get_mut(&skeleton) else {
@@ -305,12 +305,12 @@ impl PaddedRegion {
 
     /// Counts an execution of the region. Whether it has come so often that its own executable
     /// pays.
-    pub(super) fn count_run(&self) -> bool {
+    pub(crate) fn count_run(&self) -> bool {
         self.runs.fetch_add(1, Ordering::Relaxed) + 1 >= self.patience.max(MAX_RUNS)
     }
 
     /// The numbers of the padded results that correspond to results of the region.
-    pub(super) fn outputs(&self, of_region: &OutputSet) -> OutputSet {
+    pub(crate) fn outputs(&self, of_region: &OutputSet) -> OutputSet {
         of_region.iter().map(|output| self.results[output as usize]).collect()
     }
 }

@@ -25,7 +25,6 @@ use fuseline_fusion::op::Fusibility;
 use fuseline_fusion::{Graph, OpCode, Ref};
 
 use super::cost::compile_time;
-use crate::engine::EngineShared;
 
 /// Minimum compile time for which a baseline compile pays. It saves about 0.4 of that time.
 const LONG: Duration = Duration::from_millis(50);
@@ -39,10 +38,7 @@ const SLOWER: Duration = Duration::from_nanos(5);
 const SHARE: u32 = 5;
 
 /// Whether the region is first compiled to a baseline executable.
-pub(super) fn pays(graph: &Graph, engine: &EngineShared) -> bool {
-    if !engine.config().compiles_quickly() || !engine.device().has_quick_compiles() {
-        return false;
-    }
+pub(crate) fn pays(graph: &Graph) -> bool {
     let compile = compile_time(graph);
     compile >= LONG && slower(graph).is_some_and(|slower| slower <= compile / SHARE)
 }

@@ -25,7 +25,7 @@ const LEAST: usize = 16;
 const MAX_PARTS: usize = 8;
 
 /// The ops before which the region is cut, in order. `None` if that does not pay.
-pub(super) fn places(before: &Graph, now: &Graph) -> Option<Vec<usize>> {
+pub(crate) fn places(before: &Graph, now: &Graph) -> Option<Vec<usize>> {
     let (before, nodes) = (before.nodes(), now.nodes());
     let is_same = |at: usize| before.get(at).is_some_and(|node| node.signature() == nodes[at].signature());
     let mut places = Vec::new();

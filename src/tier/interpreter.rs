@@ -19,7 +19,7 @@ use fuseline_sync::{Mutex, Rank};
 
 use super::bounded_map::BoundedFifoMap;
 use super::cost::break_even;
-use super::tier::{History, InterpretedRun, MAX_RUNS};
+use super::{History, InterpretedRun, MAX_RUNS};
 use crate::limits::MAX_INTERPRETED_REGIONS;
 
 /// Maximum for a region that comes at many sizes, however little time an execution takes.
@@ -27,14 +27,14 @@ const MAX_PATIENCE: u32 = 1_000;
 
 /// How many sizes a region has that is not padded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ShapeCount {
+pub(crate) enum ShapeCount {
     /// Too many to compile each.
     Many,
     Few,
 }
 
 /// How often a new region is interpreted before it is compiled.
-pub(super) fn planned_runs(graph: &Graph, sizes: ShapeCount) -> u32 {
+pub(crate) fn planned_runs(graph: &Graph, sizes: ShapeCount) -> u32 {
     match sizes {
         ShapeCount::Many => patience(graph),
         ShapeCount::Few => break_even(graph).min(MAX_RUNS),
@@ -42,7 +42,7 @@ pub(super) fn planned_runs(graph: &Graph, sizes: ShapeCount) -> u32 {
 }
 
 /// How often a region is interpreted that is one of many sizes, each of which is rare.
-pub(super) fn patience(graph: &Graph) -> u32 {
+pub(crate) fn patience(graph: &Graph) -> u32 {
     break_even(graph).min(MAX_PATIENCE)
 }
 
@@ -56,7 +56,7 @@ impl InterpreterTier {
 
     /// Counts the next execution of a region. `None` if it was not interpreted recently or has been
     /// [promoted](InterpreterTier::promote).
-    pub(super) fn count(&self, key: RegionKey) -> Option<History> {
+    pub(crate) fn count(&self, key: RegionKey) -> Option<History> {
         let mut runs = self.0.lock();
         let run = runs.get_mut(&key)?;
         run.number = run.number.saturating_add(1);
@@ -64,12 +64,12 @@ impl InterpreterTier {
     }
 
     /// The region is not interpreted any more.
-    pub(super) fn promote(&self, key: RegionKey) {
+    pub(crate) fn promote(&self, key: RegionKey) {
         self.0.lock().remove(&key);
     }
 
     /// A new region begins the executions of its plan.
-    pub(super) fn begin(&self, key: RegionKey, first: InterpretedRun) {
+    pub(crate) fn begin(&self, key: RegionKey, first: InterpretedRun) {
         self.0.lock().insert(key, first);
     }
 }

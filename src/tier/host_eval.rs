@@ -37,7 +37,7 @@ const MAX_ELEMENTS: usize = 64;
 const LONGEST: Duration = Duration::from_micros(50);
 
 /// The ops that make one result of a region.
-pub(super) struct BackwardSlice {
+pub(crate) struct BackwardSlice {
     graph: Graph,
     /// The parameters of the region that correspond to those of the graph. They are lifted.
     params: Vec<u32>,
@@ -58,7 +58,7 @@ impl HostEval {
     }
 
     /// The ops that make a result, if the host can evaluate them.
-    pub(super) fn slice(
+    pub(crate) fn slice(
         &self,
         key: RegionKey,
         graph: &Graph,
@@ -95,12 +95,12 @@ fn is_exact_op(signature: &Signature) -> bool {
 
 impl BackwardSlice {
     /// The parameters of the region that it reads, in the order of its operands.
-    pub(super) fn params(&self) -> &[u32] {
+    pub(crate) fn params(&self) -> &[u32] {
         &self.params
     }
 
     /// Computes the result. The error is a description.
-    pub(super) fn run(
+    pub(crate) fn run(
         &self,
         operands: &[Arc<Literal>],
         arithmetic: Arithmetic,

@@ -15,7 +15,7 @@ use fuseline_sync::{Mutex, Rank};
 
 use super::manifest::{Digest, Manifest, head_line, region_line};
 use crate::event::{Event, Events};
-use crate::value::RegionInfo;
+use crate::region::RegionInfo;
 
 /// The manifest of a run.
 pub(crate) struct ManifestWriter {

@@ -7,7 +7,7 @@ use rustc_hash::FxHashMap;
 
 /// At most `room` entries by key. A key that is removed early keeps its place in the order, so the
 /// map may hold slightly fewer.
-pub(super) struct BoundedFifoMap<K, V> {
+pub(crate) struct BoundedFifoMap<K, V> {
     map: FxHashMap<K, V>,
     /// Keys in the order of insertion.
     order: VecDeque<K>,
@@ -15,20 +15,20 @@ pub(super) struct BoundedFifoMap<K, V> {
 }
 
 impl<K: Copy + Eq + Hash, V> BoundedFifoMap<K, V> {
-    pub(super) fn with_room(room: usize) -> BoundedFifoMap<K, V> {
+    pub(crate) fn with_room(room: usize) -> BoundedFifoMap<K, V> {
         BoundedFifoMap { map: FxHashMap::default(), order: VecDeque::new(), room }
     }
 
-    pub(super) fn get_mut(&mut self, key: &K) -> Option<&mut V> {
+    pub(crate) fn get_mut(&mut self, key: &K) -> Option<&mut V> {
         self.map.get_mut(key)
     }
 
-    pub(super) fn values(&self) -> impl Iterator<Item = &V> {
+    pub(crate) fn values(&self) -> impl Iterator<Item = &V> {
         self.map.values()
     }
 
     /// Inserts a key that is not in the map.
-    pub(super) fn insert(&mut self, key: K, value: V) {
+    pub(crate) fn insert(&mut self, key: K, value: V) {
         self.map.insert(key, value);
         self.order.push_back(key);
         if self.order.len() > self.room
@@ -38,7 +38,7 @@ impl<K: Copy + Eq + Hash, V> BoundedFifoMap<K, V> {
         }
     }
 
-    pub(super) fn remove(&mut self, key: &K) {
+    pub(crate) fn remove(&mut self, key: &K) {
         self.map.remove(key);
     }
 }

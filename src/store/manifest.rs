@@ -27,8 +27,8 @@ use fuseline_cache::disk::open_given;
 use fuseline_fusion::lower::Numerics;
 use serde_json::{Value, json};
 
+use super::Recipe;
 use crate::error::{Error, Result};
-use crate::store::Recipe;
 
 /// The version of the format.
 const VERSION: u64 = 1;
