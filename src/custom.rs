@@ -8,54 +8,18 @@
 //! A [`crate::handler`] does what ops cannot express. It is a host function that XLA calls in the
 //! middle of a region.
 
-use std::collections::HashMap;
-use std::fmt;
 use std::sync::Arc;
 
 use fuseline_fusion::op::{Effect, attrs};
-use fuseline_fusion::{CustomOp, OpCode, Site};
-use fuseline_sync::fork::is_forked;
-use fuseline_sync::{Mutex, Rank};
+use fuseline_fusion::{CustomOp, OpCode};
 
 use crate::engine::Engine;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::handler::{Config, Target};
-use crate::record::RecordCall;
-use crate::stream::{Stream, Tensors};
-use crate::tensor::{Tensor, here};
-
-/// The custom ops of an engine, by name.
-pub(crate) struct CustomOps(Mutex<HashMap<String, Arc<CustomOp>>>);
-
-impl CustomOps {
-    pub(crate) fn new() -> CustomOps {
-        CustomOps(Mutex::new(Rank::CustomOps, HashMap::new()))
-    }
-
-    fn add(&self, op: CustomOp) -> Result<Arc<CustomOp>> {
-        Error::unless_forked(&Site::Unknown)?;
-        let mut ops = self.0.lock();
-        match ops.get(op.name()) {
-            Some(known) if known.fingerprint() == op.fingerprint() => Ok(known.clone()),
-            Some(known) => {
-                let message = format!(
-                    "register_op: the name {} is taken by another function, {known:?}, not {op:?}; choose another name",
-                    op.name()
-                );
-                Err(Error::misuse(message, Site::Unknown))
-            }
-            None => {
-                let op = Arc::new(op);
-                ops.insert(op.name().to_owned(), op.clone());
-                Ok(op)
-            }
-        }
-    }
-
-    pub(crate) fn get(&self, name: &str) -> Option<Arc<CustomOp>> {
-        if is_forked() { None } else { self.0.lock().get(name).cloned() }
-    }
-}
+use crate::runtime::RecordCall;
+use crate::runtime::here;
+use crate::runtime::stream::Tensor;
+use crate::runtime::stream::{Stream, Tensors};
 
 impl Engine {
     /// Registers an op under its name, for all streams and sessions of the engine. If the same
@@ -158,11 +122,5 @@ impl Stream {
         let op = OpCode::CustomCall;
         let effect = Effect::Pure;
         self.shared().record(RecordCall { op, attrs: &attrs, bodies: &[], operands, effect, site: &site })
-    }
-}
-
-impl fmt::Debug for CustomOps {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.0.lock().values()).finish()
     }
 }

@@ -102,7 +102,6 @@
 
 pub mod aot;
 mod capture;
-mod check;
 mod config;
 mod counters;
 mod creation;
@@ -131,18 +130,16 @@ pub mod random;
 mod record;
 mod region;
 mod run;
+mod runtime;
 #[cfg(all(test, not(loom)))]
 mod scenarios;
 mod store;
-mod stream;
 mod tensor;
 mod tier;
 mod timeline;
 mod trace;
 mod user_code;
-mod value;
 
-pub use check::unchecked;
 pub use config::{Buckets, EngineConfig, ShapeClasses};
 pub use counters::Counters;
 pub use deadlines::Deadlines;
@@ -177,8 +174,9 @@ pub use promised::Promised;
 pub use record::with_mode;
 pub use region::{RegionRef, Wait};
 pub use run::PreparedProgram;
+pub use runtime::stream::checks::unchecked;
+pub use runtime::stream::{Stream, Tensors};
 pub use store::DiskCacheConfig;
-pub use stream::{Stream, Tensors};
 pub use tensor::{Order, Read, Tensor, Unique, promote};
 pub use timeline::{ReadsAt, RegionTimes, Spent, Step, Summary, Timeline};
 pub use trace::{Function, FunctionTrace, TensorTree};

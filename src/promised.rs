@@ -11,106 +11,17 @@
 //! its call fails with an error that names the promise, which it finds in a list of them
 //! ([`Promises`]).
 
-use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
-use fuseline_fusion::{Site, TensorType, ValueId};
-use fuseline_sync::{Mutex, Rank};
+use fuseline_fusion::{Site, TensorType};
 
-use crate::error::Took;
 use crate::error::{Failure, Result, Stage};
-use crate::stream::Stream;
-use crate::tensor::{Tensor, here};
-use crate::value::{Outcome, ValueCell, ValuePromise};
-
-/// The promised values of an engine that have no data yet.
-#[derive(Clone)]
-pub(crate) struct Promises(Arc<Mutex<HashMap<ValueId, Due>>>);
-
-struct Due {
-    ty: TensorType,
-    /// The call site of the promise.
-    site: Site,
-    /// Since when a stream has been blocked by it.
-    since: Option<Instant>,
-}
-
-impl Promises {
-    pub(crate) fn new() -> Promises {
-        Promises(Arc::new(Mutex::new(Rank::Promises, HashMap::new())))
-    }
-
-    /// Lists a promise until it is resolved or dropped.
-    pub(crate) fn list(&self, promise: ValuePromise, site: Site) -> Listed {
-        let (id, ty) = (promise.holder().id(), promise.holder().ty().clone());
-        self.0.lock().insert(id, Due { ty, site, since: None });
-        Listed { promise: Some(promise), id, promises: self.clone() }
-    }
-
-    /// Notes that a stream is blocked by this value, which may be a promised one.
-    pub(crate) fn note_awaited(&self, value: ValueId) {
-        if let Some(due) = self.0.lock().get_mut(&value) {
-            due.since.get_or_insert_with(Instant::now);
-        }
-    }
-
-    /// A description of the promise that has blocked a stream longest, if that is at least `most`.
-    ///
-    /// # Errors
-    /// Returns the earliest time at which a promise can be overdue.
-    pub(crate) fn overdue(&self, most: Duration) -> std::result::Result<String, Instant> {
-        let listed = self.0.lock();
-        let awaited = listed.values().filter_map(|due| due.since.map(|since| (since, due)));
-        let now = Instant::now();
-        let Some((since, due)) = awaited.min_by_key(|&(since, _)| since) else {
-            return Err(after(now, most));
-        };
-        match after(since, most) {
-            end if end <= now => Ok(format!(
-                "waits for {}, promised at {} and not delivered for {}; keep the promise or break it, on another thread if this thread was to do that, or record fewer ops that depend on it (Deadlines::promise sets the limit)",
-                due.ty,
-                due.site,
-                Took(now - since)
-            )),
-            end => Err(end),
-        }
-    }
-}
-
-/// The time `time` after `start`, or one day after it if that overflows.
-pub(crate) fn after(start: Instant, time: Duration) -> Instant {
-    start.checked_add(time).unwrap_or_else(|| start + Duration::from_secs(86_400))
-}
-
-/// A promise that is listed in [`Promises`] until it is resolved or dropped.
-pub(crate) struct Listed {
-    /// Present until then.
-    promise: Option<ValuePromise>,
-    id: ValueId,
-    promises: Promises,
-}
-
-impl Listed {
-    /// The promised value.
-    pub(crate) fn value(&self) -> Option<&Arc<ValueCell>> {
-        self.promise.as_ref().map(ValuePromise::holder)
-    }
-
-    pub(crate) fn resolve(mut self, outcome: Outcome) {
-        if let Some(promise) = self.promise.take() {
-            drop(promise.resolve(outcome));
-        }
-    }
-}
-
-impl Drop for Listed {
-    fn drop(&mut self) {
-        let gone = self.promises.0.lock().remove(&self.id);
-        drop(gone);
-    }
-}
+use crate::runtime::here;
+use crate::runtime::promises::Listed;
+use crate::runtime::stream::Stream;
+use crate::runtime::stream::Tensor;
+use crate::runtime::value::{Outcome, ValueCell};
 
 /// The promise to deliver the data of a tensor ([`Stream::promised`]). If it is dropped
 /// unfulfilled, everything that depends on the tensor fails.

@@ -34,7 +34,7 @@ use variate::Variate;
 
 use crate::error::{Error, Result};
 use crate::promote::Number;
-use crate::stream::Stream;
+use crate::runtime::stream::Stream;
 use crate::tensor::{Tensor, constant_like, scalar_as, times};
 use crate::trace::TensorTree;
 use crate::{DType, OpCode, Order};

@@ -1,29 +1,7 @@
 //! The recorder's types, instantiated for the engine.
 
 use fuseline_fusion::region::Mode;
-use fuseline_record::{call, entry, mode, replay_trace, trace_cache};
-
-use crate::stream::StreamShared;
-use crate::tensor::Tensor;
-use crate::value::Outcome;
-
-/// An entry of a stream's log.
-pub(crate) type Entry = entry::Entry<Outcome>;
-
-/// A call to be recorded.
-pub(crate) type RecordCall<'a> = call::RecordCall<'a, Tensor>;
-
-/// Recorded calls that follow a template.
-pub(crate) type ReplayTrace = replay_trace::ReplayTrace<Outcome>;
-
-/// One of the entries that a trace stands for.
-pub(crate) type TraceEntry = replay_trace::TraceEntry<Outcome>;
-
-/// The parts of a region whose ops are those of a whole template.
-pub(crate) type RecordedRegion = replay_trace::RecordedRegion<Outcome>;
-
-/// The trace cache of a stream.
-pub(crate) type Replay = trace_cache::Replay<StreamShared>;
+use fuseline_record::mode;
 
 /// Calls `f`. Every op that this thread records meanwhile, on any stream, has the given mode.
 /// Scopes nest, and end when `f` returns or panics. An op captures its mode when it is recorded, so

@@ -11,8 +11,8 @@ use fuseline_fusion::{Literal, OpCode, Site, ValueId};
 
 use crate::engine::Engine;
 use crate::error::{Error, Result};
-use crate::record::RecordCall;
-use crate::stream::Stream;
+use crate::runtime::RecordCall;
+use crate::runtime::stream::Stream;
 use crate::tensor::Tensor;
 
 /// A program with its inputs on the device, which can be run any number of times.

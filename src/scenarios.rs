@@ -333,8 +333,8 @@ fn poisoning(size: Size) {
 }
 
 /// A value whose promise has been dropped.
-fn abandoned(stream: &crate::stream::Stream, ty: &TensorType) -> Tensor {
-    let (cell, promise) = crate::value::ValueCell::promised(ty.clone());
+fn abandoned(stream: &crate::runtime::stream::Stream, ty: &TensorType) -> Tensor {
+    let (cell, promise) = crate::runtime::value::ValueCell::promised(ty.clone());
     drop(promise);
     Tensor::new(cell, stream.shared().clone())
 }

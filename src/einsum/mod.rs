@@ -22,7 +22,8 @@ use self::parse::Equation;
 use self::plan::{Names, Plan};
 use crate::error::{Error, Result};
 use crate::promote::promote_types;
-use crate::tensor::{Tensor, here};
+use crate::runtime::here;
+use crate::tensor::Tensor;
 
 /// The name of a dimension.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

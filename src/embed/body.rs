@@ -7,10 +7,11 @@ use fuseline_fusion::{Body, OpCode, Site};
 use smallvec::SmallVec;
 
 use super::report::told;
-use super::value::{EmbeddedValue, tensors_of};
+use super::trace::EmbeddedValue;
+use super::value::tensors_of;
 use super::{Call, Lane, RecordedResult, Session, StreamHandle, ValueHandle};
 use crate::error::{Error, Result};
-use crate::record::RecordCall;
+use crate::runtime::RecordCall;
 use crate::tensor::Tensor;
 use crate::trace::{self, Open, Recorded};
 

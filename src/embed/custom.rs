@@ -3,8 +3,9 @@
 use fuseline_fusion::{CustomOp, OpCode, Site};
 use smallvec::SmallVec;
 
+use super::RecordedResult;
 use super::report::told;
-use super::value::{Call, RecordedResult};
+use super::value::Call;
 use super::{Session, StreamHandle, ValueHandle};
 use crate::error::{Error, Result};
 

@@ -17,7 +17,7 @@ use super::table::Missing;
 use super::{Session, StreamHandle, asking, handles};
 use crate::error::{Error, Result};
 
-use crate::stream::may_wait;
+use crate::runtime::stream::may_wait;
 
 handles! {
     /// Id of an event of a session.

@@ -115,8 +115,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fuseline_fusion::Site;
 use fuseline_fusion::region::{Boundary, Mode};
+use fuseline_fusion::{Site, TensorType};
 use fuseline_record::entry::Fence;
 use fuseline_record::mode::{self, swap_scoped_mode};
 use fuseline_sync::atomic::{AtomicU64, Ordering};
@@ -126,20 +126,29 @@ pub use event::EventHandle;
 pub use host::BorrowedBuffer;
 pub use report::{ErrorReport, take_last_error};
 pub use trace::FunctionHandle;
-pub use value::{Call, CallRef, RecordedResult};
+pub use value::{Call, CallRef};
 
 use crate::config::EngineConfig;
 use crate::counters::Counters;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
-use crate::promised::Listed;
+use crate::runtime::promises::Listed;
 
-use crate::stream::Stream;
+/// A result of a call: its id, of which the caller owns one reference, and its type.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecordedResult {
+    /// The id.
+    pub id: ValueHandle,
+    /// Element type and shape.
+    pub ty: TensorType,
+}
+
+use crate::runtime::stream::Stream;
 use crate::trace::Open;
 use report::told;
 use table::{Missing, Table};
+use trace::EmbeddedValue;
 use trace::{Function, Trace};
-use value::EmbeddedValue;
 
 macro_rules! handles {
     ($($(#[$doc:meta])* $name:ident, $what:literal;)*) => {

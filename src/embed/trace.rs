@@ -15,15 +15,40 @@ use smallvec::SmallVec;
 
 use super::report::told;
 use super::table::Missing;
-use super::value::{EmbeddedValue, Traced};
 use super::{Lane, RecordedResult, Session, StreamHandle, ValueHandle, handles};
 use crate::error::{Error, Result};
-
-use crate::stream::Stream;
+use crate::runtime::stream::Stream;
+use crate::tensor::Tensor;
 
 handles! {
     /// Id of a function of a session.
     FunctionHandle, "function";
+}
+
+/// What the id of a value refers to.
+#[derive(Clone)]
+pub(super) enum EmbeddedValue {
+    /// A value that is, or will be, on the device.
+    Tensor(Tensor),
+    /// A value of a program that is being traced. Behind a pointer, because slots are copied for
+    /// each recorded op and should be small.
+    Traced(Arc<Traced>),
+}
+
+/// A value of a program that is being traced.
+pub(super) struct Traced {
+    pub(super) trace: Arc<Trace>,
+    pub(super) id: ProgramId,
+    pub(super) ty: TensorType,
+}
+
+impl EmbeddedValue {
+    pub(super) fn ty(&self) -> &TensorType {
+        match self {
+            EmbeddedValue::Tensor(tensor) => tensor.ty(),
+            EmbeddedValue::Traced(traced) => &traced.ty,
+        }
+    }
 }
 
 #[derive(Default)]

@@ -3,47 +3,19 @@
 use std::sync::Arc;
 
 use fuseline_fusion::op::{Effect, attrs};
-use fuseline_fusion::program::ProgramId;
 use fuseline_fusion::{Attrs, Body, Literal, OpCode, Scalar, Site, TensorType};
 use fuseline_record::mode::caller;
 use smallvec::SmallVec;
 
 use super::report::told;
-use super::trace::Trace;
-use super::{Lane, Session, StreamHandle, ValueHandle};
+use super::trace::{EmbeddedValue, Traced};
+use super::{Lane, RecordedResult, Session, StreamHandle, ValueHandle};
 use crate::error::{Error, Result};
 use crate::pjrt::HostData;
-
-use crate::record::RecordCall;
-use crate::stream::{Stream, StreamShared};
+use crate::runtime::RecordCall;
+use crate::runtime::stream::{Stream, StreamShared};
+use crate::runtime::value::{Outcome, ValueCell};
 use crate::tensor::Tensor;
-use crate::value::{Outcome, ValueCell};
-
-/// What the id of a value refers to.
-#[derive(Clone)]
-pub(super) enum EmbeddedValue {
-    /// A value that is, or will be, on the device.
-    Tensor(Tensor),
-    /// A value of a program that is being traced. Behind a pointer, because slots are copied for
-    /// each recorded op and should be small.
-    Traced(Arc<Traced>),
-}
-
-/// A value of a program that is being traced.
-pub(super) struct Traced {
-    pub(super) trace: Arc<Trace>,
-    pub(super) id: ProgramId,
-    pub(super) ty: TensorType,
-}
-
-impl EmbeddedValue {
-    pub(super) fn ty(&self) -> &TensorType {
-        match self {
-            EmbeddedValue::Tensor(tensor) => tensor.ty(),
-            EmbeddedValue::Traced(traced) => &traced.ty,
-        }
-    }
-}
 
 /// An op to be recorded.
 #[derive(Clone, Debug)]
@@ -102,15 +74,6 @@ pub struct CallRef<'a> {
     /// Call site in the user's program. A shared [`Site::Host`] is compared and copied as a
     /// pointer.
     pub site: &'a Site,
-}
-
-/// A result of a call: its id, of which the caller owns one reference, and its type.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RecordedResult {
-    /// The id.
-    pub id: ValueHandle,
-    /// Element type and shape.
-    pub ty: TensorType,
 }
 
 impl Session {

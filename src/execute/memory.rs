@@ -30,12 +30,12 @@ use fuseline_fusion::Bytes;
 use fuseline_sync::oneshot;
 
 use crate::device::{DeviceError, after};
-use crate::engine::EngineShared;
 use crate::error::{Stage, bug};
 use crate::event::{Event, Remedy};
 use crate::region::RegionRef;
+use crate::runtime::EngineShared;
+use crate::runtime::value::{Outcome, ValueCell};
 use crate::user_code::is_driving;
-use crate::value::{Outcome, ValueCell};
 
 /// The result of a copy to the host.
 type Copied = Result<Vec<u8>, DeviceError>;

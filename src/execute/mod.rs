@@ -25,11 +25,8 @@
 //! The mode of an op was captured when it was recorded. The driver treats regions of all modes
 //! alike.
 
-mod activity;
 mod compile;
-mod deferred_free;
 mod diagnostics;
-mod in_flight;
 mod job;
 mod memory;
 mod panic_guarded_rule;
@@ -46,20 +43,19 @@ use fuseline_fusion::{RegionSeq, Site, ValueId};
 use fuseline_record::entry::{Fence, FenceOutcome, FencePromise, TraceEnd};
 use fuseline_record::template::StreamPosition;
 
-pub(crate) use activity::CurrentActivity;
 pub(crate) use compile::guarded;
-pub(crate) use deferred_free::DeferredFrees;
-pub(crate) use diagnostics::ReadSites;
-pub(crate) use in_flight::InFlight;
-pub(crate) use panic_guarded_rule::boundary_rule;
 pub(crate) use precompile::{Ahead, compile_ahead};
 
 use crate::limits::MAX_QUEUED_REGIONS;
-use crate::record::{Entry, ReplayTrace, TraceEntry};
-use crate::stream::StreamShared;
+use crate::runtime::EngineShared;
+use crate::runtime::stream::Drive;
+use crate::runtime::stream::StreamShared;
+use crate::runtime::value::ValuePromise;
+use crate::runtime::{Entry, ReplayTrace, TraceEntry};
 use crate::user_code::without_waiting;
-use crate::value::ValuePromise;
 use diagnostics::Diagnostics;
+use panic_guarded_rule::boundary_rule;
+
 use job::{Job, Parts, Progress};
 
 /// A region whose results are promises of this engine.
@@ -106,8 +102,23 @@ enum Launched {
     Blocked,
 }
 
+/// Creates a stream of an engine, with its driver.
+pub(crate) fn new_stream(engine: &Arc<EngineShared>) -> Arc<StreamShared> {
+    StreamShared::new(engine.next_stream(), engine.clone(), Box::new(Driver::of(engine)))
+}
+
+impl Drive for Driver {
+    fn run(&mut self, is_reader: bool, stream: &Arc<StreamShared>) -> bool {
+        without_waiting(|| self.work(stream, is_reader))
+    }
+}
+
 impl Driver {
-    pub(crate) fn new(builder: RegionBuilder<ValuePromise>) -> Driver {
+    /// The driver of a new stream.
+    fn of(engine: &EngineShared) -> Driver {
+        let config = engine.config();
+        let rule = boundary_rule(config, engine.telemetry());
+        let builder = RegionBuilder::new(rule, config.budgets());
         let (sealed, queue) = (Vec::new(), VecDeque::new());
         let late = Vec::new();
         Driver {
@@ -120,13 +131,6 @@ impl Driver {
             watch: Diagnostics::default(),
             asked: None,
         }
-    }
-
-    /// Works until nothing is left, or until the rest waits for something that will notify the
-    /// stream. With `is_reader` it stops as soon as the value being read is available, if that is
-    /// before its region is launched. Returns whether there is more to do.
-    pub(crate) fn run(&mut self, is_reader: bool, stream: &Arc<StreamShared>) -> bool {
-        without_waiting(|| self.work(stream, is_reader))
     }
 
     fn work(&mut self, stream: &Arc<StreamShared>, is_reader: bool) -> bool {
@@ -355,7 +359,7 @@ impl Driver {
     fn launch(&mut self, stream: &Arc<StreamShared>) -> Launched {
         while let Some(work) = self.queue.pop_front() {
             match work {
-                Work::Fence(promise) => match stream.in_flight().drained(stream) {
+                Work::Fence(promise) => match stream.in_flight().drained() {
                     true => drop(promise.resolve(FenceOutcome::Done)),
                     false => {
                         self.queue.push_front(Work::Fence(promise));

@@ -17,11 +17,11 @@ use fuseline_sync::schedule::{Refused, Work};
 
 use super::compile::{Compile, Landing, MemoryFallback, ObtainedExecutable, Source, guarded};
 use crate::device::Tier;
-use crate::engine::EngineShared;
 use crate::region::RegionInfo;
 use crate::region::RegionRef;
+use crate::runtime::EngineShared;
+use crate::runtime::stream::StreamShared;
 use crate::store::{Recipe, encode};
-use crate::stream::StreamShared;
 
 /// The outcome of a recipe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,20 +10,19 @@ use std::sync::Arc;
 
 use fuseline_cache::Hit;
 use fuseline_fusion::op::Effect;
-use fuseline_fusion::region::{Boundary, Operands, RegionBuilder, Results, TraceOp};
+use fuseline_fusion::region::{Boundary, Operands, Results, TraceOp};
 use fuseline_fusion::{RegionSeq, Signature, Site};
 
 use super::job::{BoundArguments, Job};
-use super::{Driver, EngineRegion};
+use super::{Drive, Driver, EngineRegion};
 use crate::device::{self, Executable};
-use crate::engine::Engine;
 use crate::error::Result;
 use fuseline_record::memo;
 
-use crate::record::Entry;
-use crate::stream::{Stream, StreamShared, Tensors};
-use crate::tensor::Tensor;
-use crate::value::ValuePromise;
+use crate::runtime::Entry;
+use crate::runtime::stream::Tensor;
+use crate::runtime::stream::{Stream, StreamShared, Tensors};
+use crate::runtime::value::ValuePromise;
 
 /// A stream whose driver stages are called one at a time.
 pub struct BenchDriver {
@@ -62,18 +61,15 @@ pub struct Executed {
 }
 
 impl BenchDriver {
-    /// Creates a stream of the engine with this number of drivers.
+    /// Takes over a new stream, with this number of drivers.
     ///
     /// # Panics
-    /// Never: nobody else knows the stream yet.
+    /// When a thread works on the stream.
     #[must_use]
-    pub fn new(engine: &Engine, drivers: usize) -> BenchDriver {
-        let stream = engine.new_stream();
-        assert!(stream.shared().hold(), "bug: somebody works on a new stream");
+    pub fn new(stream: Stream, drivers: usize) -> BenchDriver {
+        assert!(stream.shared().hold(), "a thread works on the stream");
         let engine = stream.shared().engine();
-        let rule = || super::panic_guarded_rule::boundary_rule(engine.config(), engine.telemetry());
-        let driver = |_| Driver::new(RegionBuilder::new(rule(), engine.config().budgets()));
-        let drivers = (0..drivers).map(driver).collect();
+        let drivers = (0..drivers).map(|_| Driver::of(engine)).collect();
         BenchDriver { stream, drivers }
     }
 

@@ -10,7 +10,7 @@ use ndarray::{ArrayD, ArrayView, Dimension, IxDyn};
 
 use crate::engine::Engine;
 use crate::error::{Error, Result};
-use crate::stream::Stream;
+use crate::runtime::stream::Stream;
 use crate::tensor::Tensor;
 
 impl Stream {

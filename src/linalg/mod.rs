@@ -34,7 +34,7 @@ use fuseline_fusion::{DType, OpCode, OpError, OpErrorKind, Shape, Site};
 
 use crate::error::{Error, Result};
 use crate::promote::{broadcast_shapes, promote_types};
-use crate::stream::Stream;
+use crate::runtime::stream::Stream;
 use crate::tensor::{Tensor, constant_like};
 
 #[track_caller]

@@ -252,7 +252,7 @@ fn from_labels(
     }
     // A label that the type does not hold cannot occur.
     let ignored = settings.ignored.and_then(|label| Number::Int(label).element(labels.dtype()));
-    labels.check_labels_where_asked(classes, ignored, op, &crate::tensor::here())?;
+    labels.check_labels_where_asked(classes, ignored, op, &crate::runtime::here())?;
     let zero = logs.on_stream().zeros(logs.dtype(), &[])?;
     let wanted = labels.one_hot_or_none(classes, crate::DType::Bool)?;
     let weights = match settings.weights {

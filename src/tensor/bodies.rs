@@ -11,8 +11,8 @@ use fuseline_fusion::{Attrs, OpCode, OpError, OpErrorKind, Site, TensorType};
 use super::array::axis_of;
 use super::{Tensor, here};
 use crate::error::{Error, Result};
-use crate::record::RecordCall;
-use crate::stream::Tensors;
+use crate::runtime::RecordCall;
+use crate::runtime::stream::Tensors;
 use crate::trace::{self, Open, Recorded, TensorTree, with_tensors};
 
 /// A call with scalar functions.

@@ -1,4 +1,4 @@
-//! Records the ops that compute the flag of a check ([`crate::check`]).
+//! Records the ops that compute the flag of a check (`runtime::stream::checks`).
 
 use std::borrow::Cow;
 
@@ -8,9 +8,9 @@ use fuseline_fusion::{Attrs, DType, DTypeClass, Literal, OpCode, OpError, OpErro
 use smallvec::smallvec;
 
 use super::{Tensor, here};
-use crate::check::{self, Expected, Rule, is_unchecked};
 use crate::error::{Error, Result};
-use crate::stream::{Stream, StreamShared};
+use crate::runtime::stream::checks::{self, Expected, Rule, is_unchecked};
+use crate::runtime::stream::{Stream, StreamShared};
 
 /// Whether methods check indices on a stream now.
 #[inline]
@@ -92,7 +92,7 @@ impl Tensor {
         }
         let is_broken = self.record(OpCode::Not, Attrs::none(), &[self], site.clone())?;
         let flags = is_broken.as_dtype(DType::U64, self, &site)?.largest(&site)?;
-        check::expect(flags, smallvec![expected])
+        checks::expect(flags, smallvec![expected])
     }
 
     /// [`Tensor::check_indices`] for a method, if checks are on. The method's own op rejects
@@ -159,7 +159,7 @@ impl Tensor {
             let attrs = attrs::convert(DType::U64);
             bits = bits.record(OpCode::BitcastConvert, attrs, &[&bits], site.clone())?;
         }
-        check::expect(bits.largest(site)?, smallvec![expected])?;
+        checks::expect(bits.largest(site)?, smallvec![expected])?;
         self.cell().set_known_below(size, round);
         Ok(())
     }

@@ -13,7 +13,7 @@ use super::array::axis_of;
 use super::reduce::combiner;
 use super::{Tensor, here};
 use crate::error::{Error, Result};
-use crate::stream::Tensors;
+use crate::runtime::stream::Tensors;
 
 impl Tensor {
     /// The groups given, or one of all replicas.
@@ -119,7 +119,7 @@ impl Tensor {
     }
 }
 
-impl crate::stream::Stream {
+impl crate::runtime::stream::Stream {
     /// The number of the replica, counted from 0, on each: a scalar of type `u32`.
     ///
     /// # Errors

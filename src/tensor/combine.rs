@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 use super::promote::{broadcast_shapes, common_dtype};
 use super::{AttrsByType, Tensor, here};
 use crate::error::Result;
-use crate::record::RecordCall;
+use crate::runtime::RecordCall;
 
 /// The attributes of the product of two matrices, which are always the same.
 fn of_matrices(dtype: DType) -> &'static Attrs {

@@ -7,8 +7,8 @@ use fuseline_fusion::{Attrs, Literal, OpCode, OpError, OpErrorKind, Site};
 
 use super::{Tensor, here};
 use crate::error::{Error, Result};
-use crate::record::RecordCall;
-use crate::stream::Stream;
+use crate::runtime::RecordCall;
+use crate::runtime::stream::Stream;
 use crate::trace::{self, Open, Recorded, TensorTree, with_tensors};
 
 /// A loop under construction: the names of its closures, and the call site.

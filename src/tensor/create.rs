@@ -11,12 +11,12 @@ use fuseline_fusion::{
 use super::dims::type_of;
 use super::{Tensor, here};
 use crate::device::{Buffer, DeviceError};
-use crate::engine::EngineShared;
 use crate::error::{Error, Failure, Result};
 use crate::pjrt::{self, HostData, bytes_of};
-use crate::record::RecordCall;
-use crate::stream::Stream;
-use crate::value::{Outcome, ValueCell};
+use crate::runtime::EngineShared;
+use crate::runtime::RecordCall;
+use crate::runtime::stream::Stream;
+use crate::runtime::value::{Outcome, ValueCell};
 
 /// The error of a transfer.
 fn refused(error: DeviceError) -> Error {

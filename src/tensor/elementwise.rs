@@ -9,7 +9,7 @@ use fuseline_fusion::{Attrs, DType, OpCode, OpError, OpErrorKind, Site};
 use super::promote::{Number, common_dtype, common_shape, promote_number};
 use super::{AttrsByType, NO_ATTRS, Tensor, constant_like, here, scalar_as};
 use crate::error::{Error, Result};
-use crate::record::RecordCall;
+use crate::runtime::RecordCall;
 
 /// Attributes of a comparison. They are made once instead of on each call.
 fn comparison_attrs(direction: Comparison, dtype: DType) -> &'static Attrs {

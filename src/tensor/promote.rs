@@ -47,7 +47,7 @@ use smallvec::SmallVec;
 
 use super::Tensor;
 use crate::error::{Error, Result};
-use crate::value::ValueCell;
+use crate::runtime::value::ValueCell;
 
 /// The family of a number that has no element type of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -14,13 +14,14 @@ use fuseline_sync::{Mutex, Rank};
 
 use super::{Tensor, here};
 use crate::device::{Buffer, DeviceError};
-use crate::engine::{EngineShared, HandOver};
 use crate::error::{Error, Failure, Result, Stage};
 use crate::event::Telemetry;
 use crate::event::{Asked, Event, Events, is_telling};
-use crate::execute::CurrentActivity;
-use crate::stream::may_wait;
-use crate::value::{Outcome, Producer, ValueCell};
+use crate::runtime::activity::CurrentActivity;
+use crate::runtime::copy::copy_replicas;
+use crate::runtime::stream::may_wait;
+use crate::runtime::value::{Outcome, Producer, ValueCell};
+use crate::runtime::{EngineShared, HandOver};
 
 /// Adds op, call site and region of a value to a device error.
 fn failure(error: DeviceError, maker: Option<&Producer>) -> Failure {
@@ -44,33 +45,6 @@ fn data<'a>(outcome: &'a Outcome, site: &Site) -> Result<(&'a Buffer, Option<&'a
         Outcome::Failed(failure) => Err(Error::device(failure.clone())),
         Outcome::Abandoned => Err(Error::abandoned()),
         Outcome::Scalar(_) => Err(crate::error::bug!("a lifted scalar has no device data")),
-    }
-}
-
-/// The data of each replica.
-fn copy_replicas(
-    engine: &EngineShared,
-    buffer: &Buffer,
-    replicas: usize,
-) -> std::result::Result<Vec<Vec<u8>>, DeviceError> {
-    let copy = |replica| engine.with_room(buffer.ty().bytes(), || engine.device().download(buffer, replica));
-    (0..replicas).map(copy).collect()
-}
-
-/// The data of a launched value on each replica. Waits for it. `None` if there is no data, or not
-/// in time.
-pub(crate) fn copied(value: &Arc<ValueCell>, engine: &Arc<EngineShared>) -> Option<Vec<Vec<u8>>> {
-    let replicas = engine.device().replicas();
-    let copy = move |engine: &EngineShared, value: &ValueCell| match value.outcome().get() {
-        Some(Outcome::Data { buffer, .. }) => copy_replicas(engine, buffer, replicas).ok(),
-        _ => None,
-    };
-    match engine.deadline() {
-        None => copy(engine, value),
-        Some(deadline) => {
-            let (owner, value) = (engine.clone(), value.clone());
-            engine.run_with_deadline(deadline, move |hand_over| hand_over(copy(&owner, &value))).flatten()
-        }
     }
 }
 

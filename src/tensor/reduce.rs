@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 use super::array::axis_of;
 use super::{Tensor, here};
 use crate::error::{Error, Result};
-use crate::stream::Tensors;
+use crate::runtime::stream::Tensors;
 
 /// The name of a common body: the function and its variant.
 pub(super) type BodyName = (&'static str, u8);

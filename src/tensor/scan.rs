@@ -10,9 +10,10 @@ use super::control::Loop;
 use super::dims::type_of;
 use super::{Tensor, here};
 use crate::error::{Error, Result};
-use crate::record::RecordCall;
-use crate::stream::{Stream, StreamShared};
-use crate::trace::{self, TensorTree, with_tensors};
+use crate::runtime::RecordCall;
+use crate::runtime::stream::trace::home;
+use crate::runtime::stream::{Stream, StreamShared};
+use crate::trace::{TensorTree, with_tensors};
 
 impl Stream {
     /// Iterates over the first dimension of `xs`, whose length all of them share. `step` gets the
@@ -145,7 +146,7 @@ impl Loop<'_> {
         let site = self.site.clone();
         let (carried, inputs) = (init.tensors(), xs.tensors());
         let length = length(&inputs, &site)?;
-        let home = trace::home(self.stream.shared(), carried.iter().chain(&inputs)).clone();
+        let home = home(self.stream.shared(), carried.iter().chain(&inputs)).clone();
         let along = |result: &Tensor| type_of(result.dtype(), &[&[length], result.dims()].concat());
         let index = TensorType::scalar(DType::I32);
         let number = |i: &Tensor, number: usize| i.constant_like(Literal::scalar(number as i32), &site);

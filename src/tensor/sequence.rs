@@ -8,7 +8,7 @@ use fuseline_fusion::{DType, DTypeClass, OpError, OpErrorKind, RealElement, Scal
 
 use super::{Tensor, here};
 use crate::error::{Error, Result};
-use crate::stream::Stream;
+use crate::runtime::stream::Stream;
 
 /// The op that errors of this module name.
 const NAME: &str = "iota";

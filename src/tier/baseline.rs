@@ -7,7 +7,7 @@
 //! region that runs once costs less, and no job waits for the second compile. A longer program
 //! reaches full speed later, by at most the time of the baseline compile and the slower executions
 //! until then. A region that is interpreted for as long as its compile takes
-//! (`interpreter_tier.rs`) is compiled once.
+//! (`interpreter.rs`) is compiled once.
 //!
 //! Input: a region about to be compiled, or a hit. Output: the options of its compile, and the
 //! second compile.

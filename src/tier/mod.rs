@@ -10,7 +10,8 @@
 //!
 //! Input: the [`Situation`] of a region: its history in the interpreter tier, what the cache has,
 //! and the configuration. Output: a [`Plan`]. [`choose`] is a pure function of its input; its table
-//! of cases is the test below. `execute/job/prepare.rs` gathers the situation and carries out the plan.
+//! of cases is the test below. `execute/job/prepare.rs` gathers the situation and carries out the
+//! plan.
 //!
 //! The compile runs beside the interpreter. It starts at the second execution, or at the first if
 //! the region is interpreted fewer than [`FEW_RUNS`] times because that takes long. So a region

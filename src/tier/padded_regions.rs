@@ -8,13 +8,13 @@
 //! that stays gets its own executable in the background.
 //!
 //! A region that is quick to interpret is interpreted until that has taken as long as a compile, by
-//! estimate. The limit of a single region (`interpreter_tier.rs`) does not apply, because each size
+//! estimate. The limit of a single region (`interpreter.rs`) does not apply, because each size
 //! of a triangular loop comes once. By the same measure a size gets its own executable. Where
 //! regions are not padded, because an op has no rule or masks were not requested, that limit is
 //! lifted too from the ninth size on. A region that takes too long to interpret is split so that
 //! little of it is new (`shape_split.rs`).
 //!
-//! Input: a region that was missed. Output: a [`SizePlan`], which `job/pad.rs` carries out.
+//! Input: a region that was missed. Output: a [`SizePlan`], which `execute/job/pad.rs` carries out.
 //!
 //! Invariants:
 //! - PAD-4: how often the regions of a bucket are interpreted before a job waits for its executable

@@ -15,11 +15,12 @@ use fuseline_fusion::{Body, CustomOp, OpCode, Site, TensorType};
 use smallvec::SmallVec;
 
 use super::{Captures, Open};
-use crate::check::{self, Expected};
 use crate::error::{Error, Result};
-use crate::record::RecordCall;
-use crate::stream::{Stream, Tensors};
-use crate::tensor::{Tensor, here};
+use crate::runtime::RecordCall;
+use crate::runtime::here;
+use crate::runtime::stream::Tensor;
+use crate::runtime::stream::checks::{self, Expected};
+use crate::runtime::stream::{Stream, Tensors};
 
 /// A function that is being recorded, from [`Stream::begin_function`] on.
 #[derive(Debug)]
@@ -135,7 +136,7 @@ impl Function {
         if !self.expected.is_empty()
             && let Some(flags) = results.pop()
         {
-            check::expect(flags, self.expected.clone())?;
+            checks::expect(flags, self.expected.clone())?;
         }
         Ok(results)
     }

@@ -3,7 +3,7 @@
 use std::array;
 
 use crate::error::{Error, Result};
-use crate::tensor::Tensor;
+use crate::runtime::stream::Tensor;
 
 /// A structure of tensors: the state of a loop, the result of a branch, the operands of a
 /// reduction. In JAX this is a pytree.

@@ -272,7 +272,7 @@ fn programs_with_several_streams_are_reproducible() {
     }
 }
 
-/// Programs compiled to baseline executables (`src/execute/baseline.rs`), which omit optimizations
+/// Programs compiled to baseline executables (`src/tier/baseline.rs`), which omit optimizations
 /// of LLVM, have the same results.
 #[test]
 fn programs_that_are_compiled_in_a_hurry() {

@@ -156,7 +156,7 @@ impl Rig {
     #[must_use]
     pub fn new(class: Class) -> Rig {
         let engine = crate::reference();
-        let hand = BenchDriver::new(&engine, 0);
+        let hand = BenchDriver::new(engine.new_stream(), 0);
         let op = Op::new(class, hand.stream());
         drop(op.call());
         let mut calls = hand.discard();

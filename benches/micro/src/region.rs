@@ -111,7 +111,7 @@ impl Rig {
     #[must_use]
     pub fn new(engine: &Engine, ops: usize) -> Rig {
         let regions = batch_size(ops);
-        let hand = BenchDriver::new(engine, regions);
+        let hand = BenchDriver::new(engine.new_stream(), regions);
         let input = |stream: &Stream| stream.tensor(&[1.0f32; 16], &[16]).expect("it fits");
         let inputs = [input(hand.stream()), input(hand.stream())];
         let environment = EnvFingerprint::of(b"benchmark");

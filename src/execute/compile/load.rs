@@ -23,13 +23,13 @@ use fuseline_cache::{Name, Record, SealedKind};
 
 use super::{Compile, Landing};
 use crate::device::{Cause, DeviceError, Executable, FirstRunMark, Tier};
-use crate::engine::EngineShared;
 use crate::error::Stage;
 use crate::event::CacheTier;
 use crate::pjrt;
 use crate::region::RegionInfo;
+use crate::runtime::EngineShared;
+use crate::runtime::stream::StreamShared;
 use crate::store::{Fetching, QuarantineKey, Store, StoreGuard, StoreKey};
-use crate::stream::StreamShared;
 use crate::tier::cost::compile_time;
 
 /// How long to wait for another process that compiles the same, per second of estimated compile

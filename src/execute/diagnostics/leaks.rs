@@ -22,7 +22,7 @@ use fuseline_fusion::{Bytes, Site};
 use rustc_hash::FxHashMap;
 
 use crate::event::LeakSite;
-use crate::value::ValueCell;
+use crate::runtime::value::ValueCell;
 
 /// Boundaries per window, of which the minimum is taken: more than the steps over which programs
 /// gather something, such as gradients.

@@ -7,47 +7,19 @@
 //! only while the engine is observed, and nothing depends on them.
 //!
 //! The log does not hold the call sites of reads, because its entries are kept small. They are in
-//! [`ReadSites`].
+//! [`ReadSites`](crate::runtime::read_sites::ReadSites).
 
 mod leaks;
 mod read_sites;
 
-use fuseline_fusion::{Graph, Site, ValueId};
-use fuseline_sync::{Mutex, Rank};
-use rustc_hash::FxHashMap;
+use fuseline_fusion::{Graph, Site};
 
 use self::leaks::LiveValueLeak;
 use self::read_sites::{Load, Reads};
 use super::job::Job;
 use crate::event::{Event, LeakSite};
-use crate::stream::StreamShared;
-use crate::value::Producer;
-
-/// Call sites of reads, until the driver handles the read.
-pub(crate) struct ReadSites(Mutex<FxHashMap<ValueId, Site>>);
-
-impl ReadSites {
-    pub(crate) fn new() -> ReadSites {
-        ReadSites(Mutex::new(Rank::ReadSites, FxHashMap::default()))
-    }
-
-    /// The host reads a value at this call site. The log entry follows.
-    pub(crate) fn put(&self, value: ValueId, site: Site) {
-        self.0.lock().insert(value, site);
-    }
-
-    /// Returns the call site of the first of these values that was read, and forgets them all.
-    pub(super) fn take(&self, values: impl IntoIterator<Item = ValueId>) -> Option<Site> {
-        let mut read_sites = self.0.lock();
-        if read_sites.is_empty() {
-            return None;
-        }
-        let mut asked = values.into_iter().filter_map(|value| read_sites.remove(&value));
-        let first = asked.next();
-        asked.for_each(drop);
-        first
-    }
-}
+use crate::runtime::stream::StreamShared;
+use crate::runtime::value::Producer;
 
 /// The diagnostics of one stream.
 #[derive(Default)]

@@ -21,7 +21,7 @@ use crate::device::{Cause, DeviceError, Executable};
 use crate::error::Stage;
 use crate::event::Event;
 use crate::region::Wait;
-use crate::stream::StreamShared;
+use crate::runtime::stream::StreamShared;
 
 /// The job to go on with, or what the driver has to know.
 type Transition = Result<Box<Job>, Progress>;

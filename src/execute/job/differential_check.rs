@@ -30,8 +30,8 @@ use super::{BoundArguments, Job, Progress};
 use crate::device::{Buffer, Device, DeviceError, Executable, Verdict, after};
 use crate::event::Event;
 use crate::region::RegionInfo;
-use crate::stream::StreamShared;
-use crate::value::{Outcome, ValueCell};
+use crate::runtime::stream::StreamShared;
+use crate::runtime::value::{Outcome, ValueCell};
 
 /// How close a result of a region has to be to that of its ops.
 #[derive(Clone, Copy, Debug, PartialEq)]

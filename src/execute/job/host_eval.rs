@@ -1,4 +1,4 @@
-//! Answers the reads of a job by host evaluation (TIER-7 of `execute::host_eval`).
+//! Answers the reads of a job by host evaluation (TIER-7 of `tier::host_eval`).
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -10,9 +10,9 @@ use fuseline_interp::SumOrder;
 use super::Job;
 use super::interpret::failed;
 use crate::device::{Buffer, DeviceError};
-use crate::stream::StreamShared;
+use crate::runtime::stream::StreamShared;
+use crate::runtime::value::{Outcome, Producer};
 use crate::tier::host_eval::HostEval;
-use crate::value::{Outcome, Producer};
 
 impl Job {
     /// Computes the values that are being read, where the host can.

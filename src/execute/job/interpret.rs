@@ -16,14 +16,14 @@ use fuseline_sync::schedule::Pool;
 
 use super::{Job, Progress, QuarantineScope};
 use crate::device::{Buffer, DeviceError};
-use crate::engine::Task;
 use crate::error::Stage;
 use crate::event::Event;
 use crate::region::RegionInfo;
 use crate::region::RegionRef;
-use crate::stream::StreamShared;
+use crate::runtime::Task;
+use crate::runtime::stream::StreamShared;
+use crate::runtime::value::{Outcome, Producer, ValueCell};
 use crate::tier::InterpretedRun;
-use crate::value::{Outcome, Producer, ValueCell};
 
 /// The requested results in order, or the error.
 pub(in crate::execute) type Interpreted = Result<Vec<Buffer>, DeviceError>;

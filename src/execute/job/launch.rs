@@ -13,8 +13,8 @@ use crate::device::{Buffer, Device, DeviceError, DonatedBuffer, Done, Executable
 use crate::error::{Stage, bug};
 use crate::event::Event;
 use crate::region::Wait;
-use crate::stream::StreamShared;
-use crate::value::{Outcome, Producer};
+use crate::runtime::stream::StreamShared;
+use crate::runtime::value::{Outcome, Producer};
 
 /// The arguments of an execution.
 pub(in crate::execute) struct BoundArguments<'a> {
@@ -173,7 +173,13 @@ impl Job {
         done.on_ready(move || {
             drop(mark);
             tell();
-            in_flight.land(bytes, &owner);
+            // This may be a plugin thread, where nothing may be torn down. If this is the last
+            // reference to the stream, a thread of ours drops it.
+            if in_flight.land(bytes)
+                && let Some(stream) = owner.upgrade()
+            {
+                StreamShared::notify_from_outside(stream);
+            }
         });
     }
 

@@ -10,7 +10,7 @@ use super::{Job, JobState, Pending, Progress, cache_key};
 use crate::device::{DeviceError, Executable};
 use crate::error::Stage;
 use crate::event::Remedy;
-use crate::stream::StreamShared;
+use crate::runtime::stream::StreamShared;
 
 impl Job {
     /// Handles a region that could not be compiled or executed for lack of memory. With `hit` it

@@ -35,14 +35,14 @@ use super::compile::Compiled;
 use crate::device::{Cause, DeviceError, Executable};
 use crate::error::{Failure, Stage};
 use crate::event::{Event, SealedRegion};
-use crate::record::{RecordedRegion, ReplayTrace};
 use crate::region::RegionInfo;
 use crate::region::RegionRef;
 use crate::region::Wait;
-use crate::stream::StreamShared;
+use crate::runtime::stream::StreamShared;
+use crate::runtime::value::{Outcome, ValueCell, ValuePromise, ValueRef};
+use crate::runtime::{RecordedRegion, ReplayTrace};
 use crate::tier::InterpretedRun;
 use crate::tier::padded_regions::PaddedRegion;
-use crate::value::{Outcome, ValueCell, ValuePromise, ValueRef};
 
 /// The state of a job. `advance.rs` has the transitions.
 pub(super) enum JobState {

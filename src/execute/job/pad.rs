@@ -1,5 +1,5 @@
 //! Runs a region by the executable of a larger one, or cut where its sizes vary
-//! (PAD-4 to PAD-7 of `execute::padded_regions` and `execute::shape_split`).
+//! (PAD-4 to PAD-7 of `tier::padded_regions` and `tier::shape_split`).
 
 use std::sync::Arc;
 
@@ -15,15 +15,15 @@ use super::partition::Partition;
 use super::prepare::{CompileClaim, Found};
 use super::{Job, JobState, Pending, Runner, cache_key};
 use crate::device::{Buffer, CompileSpec, DeviceError, Executable, Tier};
-use crate::engine::Task;
 use crate::event::Event;
 use crate::execute::compile::{Compile, FailureCaching, MemoryFallback, follow};
-use crate::stream::StreamShared;
+use crate::runtime::Task;
+use crate::runtime::stream::StreamShared;
+use crate::runtime::value::{Outcome, ValueCell, ValuePromise};
 use crate::tier::CompilePriority;
 use crate::tier::interpreter::ShapeCount;
 use crate::tier::padded_regions::{PaddedRegion, Refusal, SizePlan};
 use crate::tier::{CacheState, CompileStart, History, Plan, Situation, choose};
-use crate::value::{Outcome, ValueCell, ValuePromise};
 
 impl Job {
     /// The state of the job if its region was padded or cut before and has no executable of its own.

@@ -10,7 +10,7 @@ use super::{Job, Progress, QuarantineScope};
 use crate::device::{Cause, DeviceError};
 use crate::event::Event;
 use crate::execute::EngineRegion;
-use crate::stream::StreamShared;
+use crate::runtime::stream::StreamShared;
 
 /// How a region is partitioned.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -15,14 +15,14 @@ use crate::device::{CompileSpec, DeviceError, Executable, Tier};
 use crate::error::Stage;
 use crate::event::Event;
 use crate::execute::compile::{Compile, Compiled, FailureCaching, MemoryFallback, follow};
-use crate::stream::StreamShared;
+use crate::runtime::stream::StreamShared;
+use crate::runtime::value::ValueRef;
 use crate::tier::CompilePriority;
 use crate::tier::baseline;
 use crate::tier::cost;
 use crate::tier::interpreter::{InterpreterTier, ShapeCount, planned_runs};
 use crate::tier::miss_history::MissReport;
 use crate::tier::{CacheState, CompileStart, History, InterpretedRun, Plan, Situation, choose};
-use crate::value::ValueRef;
 
 /// What the cache answers to the lookup of an executable.
 pub(super) type Found = Lookup<Executable, DeviceError>;

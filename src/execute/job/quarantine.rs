@@ -35,7 +35,7 @@ use super::{Job, JobState, Progress, QuarantineScope, Refusal, Runner, cache_key
 use crate::device::{Cause, DeviceError};
 use crate::event::Event;
 use crate::region::RegionInfo;
-use crate::stream::StreamShared;
+use crate::runtime::stream::StreamShared;
 use crate::tier::cost::is_interpreted_before_a_compile;
 
 impl Job {

@@ -9,7 +9,7 @@ use super::{Job, cache_key};
 use crate::device::{Executable, Observation, Placement, Proposal, Reason, Subject};
 use crate::event::Event;
 use crate::execute::compile::{Compile, FailureCaching, MemoryFallback};
-use crate::stream::StreamShared;
+use crate::runtime::stream::StreamShared;
 use crate::tier::CompilePriority;
 use crate::tier::cost::compile_time;
 

@@ -41,7 +41,8 @@ use fuseline_fusion::{Body, OpCode, TensorType};
 use super::{CrossEntropy, Reduction, unfit};
 use crate::error::{Error, Result};
 use crate::random::Generator;
-use crate::tensor::{Tensor, constant_like, here, plus, times};
+use crate::runtime::here;
+use crate::tensor::{Tensor, constant_like, plus, times};
 
 /// Of broadcasting, to an operand with sizes `dims`: the sum over the dimensions along which it was
 /// repeated.

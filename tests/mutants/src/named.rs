@@ -45,14 +45,14 @@ const NAMED: &[Named] = &[
     },
     Named {
         description: "Flow::admits has no limit of bytes",
-        file: "src/execute/in_flight.rs",
+        file: "src/runtime/in_flight.rs",
         original: "state.bytes.saturating_add(bytes) <= self.max_bytes",
         replacement: "(MUTANT_IS_ACTIVE || state.bytes.saturating_add(bytes) <= self.max_bytes)",
         tests: ENGINE,
     },
     Named {
         description: "Flow::take_off counts no bytes",
-        file: "src/execute/in_flight.rs",
+        file: "src/runtime/in_flight.rs",
         original: "state.bytes = state.bytes.saturating_add(bytes);",
         replacement: "if !MUTANT_IS_ACTIVE { state.bytes = state.bytes.saturating_add(bytes); }",
         tests: ENGINE,
@@ -138,14 +138,14 @@ const NAMED: &[Named] = &[
     },
     Named {
         description: "an operand of another stream submits nothing there",
-        file: "src/stream/mod.rs",
+        file: "src/runtime/stream/mod.rs",
         original: "owner.need(cell, Boundary::CrossStream);",
         replacement: "if !MUTANT_IS_ACTIVE { owner.need(cell, Boundary::CrossStream); }",
         tests: STREAMS,
     },
     Named {
         description: "a stream does not run after an event of another",
-        file: "src/stream/mod.rs",
+        file: "src/runtime/stream/mod.rs",
         original: "self.replay.submit(Entry::After(fence), self);",
         replacement: "if !MUTANT_IS_ACTIVE { self.replay.submit(Entry::After(fence), self); }",
         tests: STREAMS,

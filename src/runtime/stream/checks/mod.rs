@@ -5,8 +5,8 @@
 //! flag with the expected condition, and a read looks at the flags first.
 //!
 //! ```text
-//! take(x, i) ─► bits of i as u64 ─► max ─► flag ─► Checks ─┬─ a read, a wait ─► Error, or the data
-//!           └─► gather                                     └─ many are pending ─► copied to the host
+//! take(x, i) ─► bits of i as u64 ─► max ─► flag ─► Checks ─┬─ read, wait ─► Error, or the data
+//!           └─► gather                                     └─ many pending ─► copied to the host
 //! ```
 //!
 //! Input: tensors and conditions on their elements. Output: an error that names the op, the line
@@ -42,11 +42,11 @@ use fuseline_sync::{Condvar, Mutex, Rank};
 use smallvec::SmallVec;
 
 use crate::device::DeviceError;
-use crate::engine::EngineShared;
 use crate::error::{Error, Result};
-use crate::stream::StreamShared;
-use crate::tensor::Tensor;
-use crate::value::{Outcome, Producer, ValueCell};
+use crate::runtime::EngineShared;
+use crate::runtime::stream::StreamShared;
+use crate::runtime::stream::Tensor;
+use crate::runtime::value::{Outcome, Producer, ValueCell};
 
 /// Number of pending checks above which available flags are copied and dropped.
 const MANY: usize = 64;
@@ -314,7 +314,7 @@ impl Entry {
             Reading::Told => Some(Vec::new()),
             Reading::Pending | Reading::Started => None,
         };
-        known.or_else(|| Some(numbers(crate::tensor::copied(&self.flags, engine)?.iter())))
+        known.or_else(|| Some(numbers(crate::runtime::copy::copied(&self.flags, engine)?.iter())))
     }
 
     /// Copies the flags to the host without waiting, and calls `arrived` when they are available.

@@ -1,7 +1,5 @@
 //! The engine: one device, or one for each replica, its caches and threads.
 
-mod shared;
-
 use std::fmt;
 use std::sync::Arc;
 
@@ -15,12 +13,12 @@ use crate::config::EngineConfig;
 use crate::counters::Counters;
 use crate::device::{Device, PerReplica, PjrtDevice};
 use crate::error::{Error, Result};
+use crate::execute::new_stream;
 use crate::pjrt::{self, Plugin, discover};
-use crate::stream::{Stream, StreamShared};
-use crate::tensor::here;
+use crate::runtime::here;
+use crate::runtime::stream::{Stream, StreamShared};
+use crate::runtime::{EngineShared, MIN_WEAK_SET};
 use crate::user_code::is_driving;
-
-pub(crate) use self::shared::{EngineShared, HandOver, Task};
 
 struct Handle {
     shared: Arc<EngineShared>,
@@ -105,15 +103,14 @@ impl Engine {
         Error::unless_forked(&Site::Unknown)?;
         let shared = EngineShared::new(config, device)?;
         let stream = Engine::open_stream(&shared);
-        let mut streams = WeakSet::new(shared::MIN_WEAK_SET);
+        let mut streams = WeakSet::new(MIN_WEAK_SET);
         streams.push(Arc::downgrade(stream.shared()));
         let streams = Mutex::new(Rank::Streams, streams);
         Ok(Engine(Arc::new(Handle { shared, stream, streams })))
     }
 
     fn open_stream(shared: &Arc<EngineShared>) -> Stream {
-        let id = shared.next_stream();
-        Stream::of(StreamShared::new(id, shared.clone()))
+        Stream::of(new_stream(shared))
     }
 
     pub(crate) fn shared(&self) -> &Arc<EngineShared> {

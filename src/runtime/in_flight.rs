@@ -4,14 +4,10 @@
 //! of regions or bytes of results the driver stops launching. In the end the recording thread waits
 //! too: memory is bounded by the limits and not by how far the program is ahead.
 
-use std::fmt;
-use std::sync::{Arc, Weak};
-
 use fuseline_fusion::Bytes;
 use fuseline_sync::{Mutex, Rank};
 use smallvec::SmallVec;
-
-use crate::stream::StreamShared;
+use std::fmt;
 
 #[derive(Default)]
 struct InFlightState {
@@ -43,7 +39,7 @@ impl InFlight {
     /// Whether a region with this many bytes of results may be launched. If not, the stream is
     /// notified when that may have changed. A region larger than the limit is admitted when nothing
     /// else is in flight.
-    pub(super) fn admits(&self, bytes: Bytes) -> bool {
+    pub(crate) fn admits(&self, bytes: Bytes) -> bool {
         let mut state = self.state.lock();
         let fits = state.regions < self.max_regions && state.bytes.saturating_add(bytes) <= self.max_bytes;
         if fits || state.regions == 0 {
@@ -55,7 +51,7 @@ impl InFlight {
 
     /// Whether nothing is in flight. If something is, the stream is notified when that may have
     /// changed.
-    pub(super) fn drained(&self, _stream: &StreamShared) -> bool {
+    pub(crate) fn drained(&self) -> bool {
         let mut state = self.state.lock();
         state.waiting = state.regions > 0;
         state.regions == 0
@@ -64,7 +60,7 @@ impl InFlight {
     /// Calls `landed` when as many regions are done as are in flight now. These are the same
     /// regions unless the device reorders them. The call comes on any thread, at once if nothing is
     /// in flight. Returns the number of regions.
-    pub(super) fn when_landed(&self, landed: impl FnOnce() + Send + 'static) -> usize {
+    pub(crate) fn when_landed(&self, landed: impl FnOnce() + Send + 'static) -> usize {
         let mut state = self.state.lock();
         let regions = state.regions;
         if regions > 0 {
@@ -77,7 +73,7 @@ impl InFlight {
     }
 
     /// Counts a launched region. Each call needs one of [`InFlight::land`].
-    pub(super) fn take_off(&self, bytes: Bytes) {
+    pub(crate) fn take_off(&self, bytes: Bytes) {
         let mut state = self.state.lock();
         state.regions += 1;
         state.launched += 1;
@@ -85,13 +81,14 @@ impl InFlight {
     }
 
     /// How many regions were ever launched, and how many of these are done.
-    pub(super) fn progress(&self) -> (u64, u64) {
+    pub(crate) fn progress(&self) -> (u64, u64) {
         let state = self.state.lock();
         (state.launched, state.launched - state.regions as u64)
     }
 
-    /// A region is done.
-    pub(super) fn land(self: &Arc<Self>, bytes: Bytes, stream: &Weak<StreamShared>) {
+    /// A region is done. Whether the stream waits for that, and has to be notified.
+    #[must_use]
+    pub(crate) fn land(&self, bytes: Bytes) -> bool {
         let mut state = self.state.lock();
         state.regions -= 1;
         state.bytes = state.bytes.saturating_sub(bytes);
@@ -107,11 +104,7 @@ impl InFlight {
         }
         drop(state);
         landed.into_iter().for_each(|landed| landed());
-        // This may be a plugin thread, where nothing may be torn down. If this is the last
-        // reference to the stream, a thread of ours drops it.
-        if waiting && let Some(stream) = stream.upgrade() {
-            StreamShared::notify_from_outside(stream);
-        }
+        waiting
     }
 }
 
@@ -130,8 +123,10 @@ mod tests {
     /// runs alone.
     #[test]
     fn as_much_is_in_flight_as_the_limits_say() {
-        let in_flight = Arc::new(InFlight::new(3, Bytes(100)));
-        let land = |bytes| in_flight.land(Bytes(bytes), &Weak::new());
+        let in_flight = InFlight::new(3, Bytes(100));
+        let land = |bytes| {
+            let _is_awaited = in_flight.land(Bytes(bytes));
+        };
         assert!(in_flight.admits(Bytes(1_000)), "nothing else is in flight");
         in_flight.take_off(Bytes(60));
         assert!(in_flight.admits(Bytes(40)) && !in_flight.admits(Bytes(41)));

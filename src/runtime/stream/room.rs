@@ -19,12 +19,12 @@ use fuseline_record::entry::TraceEnd;
 use crate::error::{Activity, Error, Failure, Stage, StallReport};
 use crate::event::is_telling;
 use crate::limits::MAX_SINK_OPS;
-use crate::promised::after;
-use crate::record::Entry;
 use crate::region::Wait;
-use crate::stream::StreamShared;
-use crate::tensor::Tensor;
-use crate::value::Outcome;
+use crate::runtime::Entry;
+use crate::runtime::promises::after;
+use crate::runtime::stream::StreamShared;
+use crate::runtime::stream::Tensor;
+use crate::runtime::value::Outcome;
 
 impl StreamShared {
     /// The deadline of an entry that waits for room in the log; `None` if it waits forever.

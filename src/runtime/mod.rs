@@ -1,4 +1,19 @@
-//! The part of an engine that its streams share.
+//! The runtime: engines, streams, values and handles as the driver and the API share them.
+//!
+//! This module has the part of an engine that its streams share. The modules below have the state
+//! of a stream and of its values. `execute` has the driver, which a stream knows as a
+//! [`Drive`](stream::Drive).
+
+pub(crate) mod activity;
+pub(crate) mod captures;
+pub(crate) mod copy;
+pub(crate) mod custom_ops;
+pub(crate) mod deferred_free;
+pub(crate) mod in_flight;
+pub(crate) mod promises;
+pub(crate) mod read_sites;
+pub(crate) mod stream;
+pub(crate) mod value;
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
@@ -6,36 +21,81 @@ use std::time::Instant;
 
 use fuseline_cache::{Evicted, MemoryCache};
 use fuseline_fusion::canon::RegionKey;
+use fuseline_fusion::ir::Ref;
 use fuseline_fusion::region::Mode;
-use fuseline_fusion::{Bytes, StreamId};
-use fuseline_record::mode::{mode_code, mode_of};
+use fuseline_fusion::{Bytes, Site, StreamId};
+use fuseline_record::mode::{caller, mode_code, mode_of};
+use fuseline_record::{call, entry, replay_trace, trace_cache};
 use fuseline_sync::atomic::{AtomicU32, Ordering};
 use fuseline_sync::fork::is_forked;
 use fuseline_sync::oneshot;
 use fuseline_sync::schedule::{CompilePool, Pool, Priority, Stuck, Watchdog, Work};
 use fuseline_sync::{Mutex, Rank, WeakSet};
 
-use crate::capture::Captures;
+use self::stream::trace::Trace;
+use self::stream::{StreamShared, Tensor};
+use self::value::Outcome;
 use crate::config::EngineConfig;
 use crate::counters::AtomicCounters;
-use crate::custom::CustomOps;
 use crate::device::{Device, DeviceError, Executable};
 use crate::error::{Error, Failure, Result};
 use crate::event::{Event, Events, Telemetry};
-use crate::execute::InFlight;
 use crate::limits::{MAX_KEPT_FAILURES, MAX_PLUGIN_CALLS};
 use crate::mappings::{self, Mappings};
 use crate::pjrt::{PluginScope, ShutdownTimeout};
-use crate::promised::Promises;
+use crate::runtime::captures::Captures;
+use crate::runtime::custom_ops::CustomOps;
+use crate::runtime::in_flight::InFlight;
+use crate::runtime::promises::Promises;
 use crate::store::{ManifestWriter, Store};
-use crate::stream::StreamShared;
 use crate::tier::host_eval::HostEval;
 use crate::tier::interpreter::InterpreterTier;
 use crate::tier::miss_history::MissHistory;
 use crate::tier::padded_regions::PaddedRegions;
 
+/// An entry of a stream's log.
+pub(crate) type Entry = entry::Entry<Outcome>;
+
+/// A call to be recorded.
+pub(crate) type RecordCall<'a> = call::RecordCall<'a, Tensor>;
+
+/// Recorded calls that follow a template.
+pub(crate) type ReplayTrace = replay_trace::ReplayTrace<Outcome>;
+
+/// One of the entries that a trace stands for.
+pub(crate) type TraceEntry = replay_trace::TraceEntry<Outcome>;
+
+/// The parts of a region whose ops are those of a whole template.
+pub(crate) type RecordedRegion = replay_trace::RecordedRegion<Outcome>;
+
+/// The trace cache of a stream.
+pub(crate) type Replay = trace_cache::Replay<StreamShared>;
+
+/// The position of a value in a trace.
+#[derive(Clone, Debug)]
+pub(crate) struct BodyPosition {
+    pub(crate) trace: Arc<Trace>,
+    pub(crate) value: Ref,
+}
+
+impl BodyPosition {
+    /// The trace that the value belongs to.
+    pub(crate) fn trace(&self) -> &Arc<Trace> {
+        &self.trace
+    }
+}
+
+/// The call site of a public method, or the one that the front end has set.
+#[track_caller]
+pub(crate) fn here() -> Site {
+    match caller() {
+        Some(site) => site.clone(),
+        None => Site::Rust(std::panic::Location::caller()),
+    }
+}
+
 /// With fewer streams than this, the list of streams is not searched for dead ones.
-pub(super) const MIN_WEAK_SET: usize = 16;
+pub(crate) const MIN_WEAK_SET: usize = 16;
 
 /// A task for a thread of a pool.
 pub(crate) type Task = Box<dyn FnOnce() + Send>;
@@ -63,7 +123,7 @@ pub(crate) struct EngineShared {
     failures: Mutex<VecDeque<Arc<Failure>>>,
     mode: AtomicU32,
     streams: AtomicU32,
-    /// Counts reported check failures; see [`Checks::round`](crate::check::Checks::round).
+    /// Counts reported check failures; see [`Checks::round`](crate::runtime::stream::checks::Checks::round).
     check_round: Arc<AtomicU32>,
     /// The regions in flight of each stream, for threads that wait for memory.
     all_in_flight: Mutex<WeakSet<InFlight>>,
@@ -89,7 +149,7 @@ pub(crate) struct EngineShared {
 }
 
 impl EngineShared {
-    pub(super) fn new(config: EngineConfig, device: Device) -> Result<Arc<EngineShared>> {
+    pub(crate) fn new(config: EngineConfig, device: Device) -> Result<Arc<EngineShared>> {
         let config = config.on_device(device.pjrt().is_some());
         let threads = |error: std::io::Error| Error::setup(format!("threads could not be started: {error}"));
         let (drive_threads, compile_threads) = config.threads();
@@ -424,17 +484,17 @@ impl EngineShared {
     }
 
     /// Number of memory mappings of the process at the last count.
-    pub(super) fn counted_mappings(&self) -> u64 {
+    pub(crate) fn counted_mappings(&self) -> u64 {
         self.mappings.counted()
     }
 
     /// The id of the next stream.
-    pub(super) fn next_stream(&self) -> StreamId {
+    pub(crate) fn next_stream(&self) -> StreamId {
         StreamId(self.streams.fetch_add(1, Ordering::Relaxed))
     }
 
     /// Sets the mode of streams without a mode of their own.
-    pub(super) fn set_mode(&self, mode: Mode) {
+    pub(crate) fn set_mode(&self, mode: Mode) {
         self.mode.store(mode_code(Some(mode)), Ordering::Relaxed);
     }
 

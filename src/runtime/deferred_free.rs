@@ -33,7 +33,7 @@ impl DeferredFrees {
     }
 
     /// Keeps what the latest execution took, and destroys what finished executions took.
-    pub(super) fn keep(&self, latest: SmallVec<[DonatedBuffer; 8]>, in_flight: &InFlight) {
+    pub(crate) fn keep(&self, latest: SmallVec<[DonatedBuffer; 8]>, in_flight: &InFlight) {
         let (launched, landed) = in_flight.progress();
         let mut kept = self.0.lock();
         kept.extend(latest.into_iter().map(|remains| (launched, remains)));

@@ -16,23 +16,23 @@ type At = Option<(Activity, Arc<RegionInfo>, Instant)>;
 pub(crate) struct CurrentActivity(Mutex<At>);
 
 /// The device has the region until this is dropped.
-pub(super) struct Executing<'a>(&'a CurrentActivity);
+pub(crate) struct Executing<'a>(&'a CurrentActivity);
 
 impl CurrentActivity {
     pub(crate) fn new() -> CurrentActivity {
         CurrentActivity(Mutex::new(Rank::Activity, None))
     }
 
-    pub(super) fn waits(&self, wait: Wait, info: &Arc<RegionInfo>, since: Instant) {
+    pub(crate) fn waits(&self, wait: Wait, info: &Arc<RegionInfo>, since: Instant) {
         *self.0.lock() = Some((Activity::Waits(wait), info.clone(), since));
     }
 
-    pub(super) fn executes(&self, info: &Arc<RegionInfo>) -> Executing<'_> {
+    pub(crate) fn executes(&self, info: &Arc<RegionInfo>) -> Executing<'_> {
         *self.0.lock() = Some((Activity::Executed, info.clone(), Instant::now()));
         Executing(self)
     }
 
-    pub(super) fn goes_on(&self) {
+    pub(crate) fn goes_on(&self) {
         let before = self.0.lock().take();
         drop(before);
     }

@@ -4,14 +4,17 @@
 //! may use values of other streams of its engine. The device-side work of the using stream then
 //! waits for that of the producing stream, and no host thread waits.
 
+pub(crate) mod checks;
+mod handle;
 mod room;
+pub(crate) mod trace;
 
 use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use fuseline_fusion::op::Effect;
-use fuseline_fusion::region::{Boundary, Mode, Operand, Operands, RegionBuilder, Results, TraceOp};
+use fuseline_fusion::region::{Boundary, Mode, Operand, Operands, Results, TraceOp};
 use fuseline_fusion::{Attrs, Body, OpCode, Site, StreamId};
 use fuseline_record::entry::{Fence, FenceOutcome};
 use fuseline_record::handle::TakeResults;
@@ -26,18 +29,30 @@ use fuseline_sync::schedule::actor::{Actor, Finished, Notified, Unwinding};
 use fuseline_sync::{Mutex, Rank};
 use smallvec::SmallVec;
 
-use crate::check::Checks;
+pub use self::handle::Tensor;
 use crate::counters::Stall;
-use crate::engine::EngineShared;
 use crate::error::{Error, Result};
 use crate::event::{Event, is_counted};
-use crate::execute::{CurrentActivity, DeferredFrees, Driver, InFlight, ReadSites};
 use crate::limits::{ENTRIES_PER_HINT, LARGE_RELEASE};
-use crate::record::{Entry, RecordCall, Replay};
-use crate::tensor::{Tensor, here};
-use crate::trace::{self, Trace};
+use crate::runtime::EngineShared;
+use crate::runtime::activity::CurrentActivity;
+use crate::runtime::deferred_free::DeferredFrees;
+use crate::runtime::here;
+use crate::runtime::in_flight::InFlight;
+use crate::runtime::read_sites::ReadSites;
+use crate::runtime::stream::checks::Checks;
+use crate::runtime::stream::trace::Trace;
+use crate::runtime::value::{ValueCell, ValuePromise, ValueRef};
+use crate::runtime::{Entry, RecordCall, Replay};
 use crate::user_code::is_driving;
-use crate::value::{ValueCell, ValuePromise, ValueRef};
+
+/// The reading side of a stream.
+pub(crate) trait Drive: Send {
+    /// Works until nothing is left, or until the rest waits for something that will notify the
+    /// stream. With `is_reader` it stops as soon as the value being read is available, if that is
+    /// before its region is launched. Returns whether there is more to do.
+    fn run(&mut self, is_reader: bool, stream: &Arc<StreamShared>) -> bool;
+}
 
 /// One stream: its log, its driver and their state.
 pub(crate) struct StreamShared {
@@ -47,8 +62,8 @@ pub(crate) struct StreamShared {
     /// written.
     demanded: AtomicU64,
     actor: Actor,
-    /// Present until the stream ends.
-    driver: Mutex<Option<Driver>>,
+    /// Present until the stream ends. The stream of a body has none.
+    driver: Mutex<Option<Box<dyn Drive>>>,
     in_flight: Arc<InFlight>,
     donated: DeferredFrees,
     activity: CurrentActivity,
@@ -66,20 +81,23 @@ pub(crate) struct StreamShared {
 pub type Tensors = SmallVec<[Tensor; 1]>;
 
 impl StreamShared {
-    pub(crate) fn new(id: StreamId, engine: Arc<EngineShared>) -> Arc<StreamShared> {
-        StreamShared::with_trace(id, engine, None)
+    pub(crate) fn new(id: StreamId, engine: Arc<EngineShared>, driver: Box<dyn Drive>) -> Arc<StreamShared> {
+        StreamShared::with_trace(id, engine, Some(driver), None)
     }
 
     /// A stream whose ops go into a body.
     pub(crate) fn tracing(trace: Arc<Trace>) -> Arc<StreamShared> {
         let base = trace.base();
-        StreamShared::with_trace(base.id, base.engine.clone(), Some(trace))
+        StreamShared::with_trace(base.id, base.engine.clone(), None, Some(trace))
     }
 
-    fn with_trace(id: StreamId, engine: Arc<EngineShared>, trace: Option<Arc<Trace>>) -> Arc<StreamShared> {
+    fn with_trace(
+        id: StreamId,
+        engine: Arc<EngineShared>,
+        driver: Option<Box<dyn Drive>>,
+        trace: Option<Arc<Trace>>,
+    ) -> Arc<StreamShared> {
         let config = engine.config();
-        let builder =
-            RegionBuilder::new(crate::execute::boundary_rule(config, engine.telemetry()), config.budgets());
         let (max_regions, max_bytes) = config.in_flight();
         let in_flight = Arc::new(InFlight::new(max_regions, max_bytes));
         // The stream of a body launches nothing.
@@ -92,7 +110,7 @@ impl StreamShared {
             log: Log::new(),
             demanded: AtomicU64::new(0),
             actor: Actor::new(),
-            driver: Mutex::new(Rank::Driver, Some(Driver::new(builder))),
+            driver: Mutex::new(Rank::Driver, driver),
             in_flight,
             donated: DeferredFrees::new(),
             activity: CurrentActivity::new(),

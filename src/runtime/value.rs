@@ -12,7 +12,7 @@ use fuseline_sync::once::Abandoned;
 use crate::device::Buffer;
 use crate::error::Failure;
 use crate::region::RegionInfo;
-use crate::trace::BodyPosition;
+use crate::runtime::BodyPosition;
 
 /// A value.
 pub(crate) type ValueCell = value::ValueCell<Outcome>;
