@@ -196,14 +196,16 @@ impl EngineConfig {
         self
     }
 
-    /// Number of replicas, at least 1, at most [`fuseline_fusion::limits::MAX_REPLICAS`]. Default: 1.
+    /// Number of replicas, at least 1, at most [`fuseline_fusion::limits::MAX_REPLICAS`]. Default:
+    /// 1.
     ///
     /// An engine with several replicas runs the recorded program on that many devices of the
     /// plugin's client at once, from [`EngineConfig::device`] on. Every value has data on each of
-    /// them: the same if it comes from [`Engine::tensor`], its own if it comes from
-    /// [`Engine::tensor_per_replica`]. Ops compute on each replica separately, collectives such as
-    /// [`crate::Tensor::all_reduce`] exchange data between them, and
-    /// [`crate::Tensor::read_replicas`] reads all. A value that fails on one replica has failed.
+    /// them: the same if it comes from [`Engine::tensor`](crate::Engine::tensor), its own if it
+    /// comes from [`Engine::tensor_per_replica`](crate::Engine::tensor_per_replica). Ops compute on
+    /// each replica separately, collectives such as [`crate::Tensor::all_reduce`] exchange data
+    /// between them, and [`crate::Tensor::read_replicas`] reads all. A value that fails on one
+    /// replica has failed.
     ///
     /// ```
     /// # fn main() -> fuseline::Result<()> {
@@ -222,7 +224,7 @@ impl EngineConfig {
     }
 
     /// Sets the mode of ops for which neither the stream nor [`crate::with_mode`] sets one.
-    /// Default: Fused. [`Engine::set_mode`] can change it later.
+    /// Default: Fused. [`Engine::set_mode`](crate::Engine::set_mode) can change it later.
     #[must_use]
     pub fn mode(mut self, mode: Mode) -> EngineConfig {
         self.mode = mode;
@@ -448,8 +450,9 @@ impl EngineConfig {
     }
 
     /// Appends the requested regions to a file, one line each, with what another process or machine
-    /// needs to compile them ahead of time, by `fuseline cache warm` or [`Engine::warm_cache`]. See
-    /// [`crate::aot::Manifest`]. Default: no file.
+    /// needs to compile them ahead of time, by `fuseline cache warm` or
+    /// [`Engine::warm_cache`](crate::Engine::warm_cache). See [`crate::aot::Manifest`]. Default: no
+    /// file.
     #[must_use]
     pub fn manifest(mut self, file: impl Into<PathBuf>) -> EngineConfig {
         self.manifest = Some(file.into());
@@ -506,8 +509,8 @@ impl EngineConfig {
     }
 
     /// Sets the soft boundary rule. `rule` is called once for each stream. A rule that panics is
-    /// not asked again. Default: [`ContentChunking`]. With [`crate::HardOnly`] regions end where
-    /// the program requests it and at budgets.
+    /// not asked again. Default: [`ContentChunking`](crate::ContentChunking). With
+    /// [`crate::HardOnly`] regions end where the program requests it and at budgets.
     #[must_use]
     pub fn boundary_rule(
         mut self,

@@ -47,7 +47,8 @@ use crate::runtime::value::{Outcome, ValueCell};
 ///
 /// Tensors are `Send + Sync`. An op is recorded on the stream of its first operand. If an operand
 /// is a placeholder of a closure that describes a loop, branch or function of elements
-/// ([`Stream::while_loop`], [`Tensor::reduce_with`]), the op becomes part of that body.
+/// ([`Stream::while_loop`](crate::Stream::while_loop), [`Tensor::reduce_with`]), the op becomes
+/// part of that body.
 ///
 /// ```
 /// # fn main() -> fuseline::Result<()> {
