@@ -51,7 +51,7 @@ impl EngineShared {
         let landed = after(all_in_flight.len() + 1, move |_| then());
         let in_flight = all_in_flight.iter().map(|in_flight| {
             let landed = landed.clone();
-            in_flight.when_landed(move || landed(Ok(())))
+            in_flight.on_done(move || landed(Ok(())))
         });
         let in_flight = in_flight.sum();
         landed(Ok(()));

@@ -15,7 +15,7 @@ use fuseline_cache::SealedKind;
 use fuseline_fusion::RegionSeq;
 use fuseline_sync::schedule::{Refused, Work};
 
-use super::compile::{Compile, Landing, MemoryFallback, ObtainedExecutable, Source, guarded};
+use super::compile::{Compile, Completion, MemoryFallback, ObtainedExecutable, Source, guarded};
 use crate::device::Tier;
 use crate::region::RegionInfo;
 use crate::region::RegionRef;
@@ -85,8 +85,8 @@ fn make(recipe: &Recipe, stream: &Arc<StreamShared>) -> Result<Ahead, String> {
         None => {}
     }
     // A late answer of the shared tier is stored. Nobody else waits for it.
-    let landing = Landing::new(|_, _| {});
-    let obtained = compile.obtain(&info, stream, &landing).map_err(|error| error.message)?;
+    let completion = Completion::new(|_, _| {});
+    let obtained = compile.obtain(&info, stream, &completion).map_err(|error| error.message)?;
     let ObtainedExecutable { executable, source, took, unstored } = obtained;
     drop(executable);
     let made = match source {

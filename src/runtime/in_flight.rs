@@ -18,11 +18,11 @@ struct InFlightState {
     /// The driver waits for a region to be done.
     waiting: bool,
     /// Callbacks, each with the number of regions that still have to be done.
-    landings: Vec<(usize, Landed)>,
+    waiters: Vec<(usize, OnDone)>,
 }
 
 /// Called when the awaited regions are done.
-type Landed = Box<dyn FnOnce() + Send>;
+type OnDone = Box<dyn FnOnce() + Send>;
 
 /// The regions of one stream that are in flight.
 pub(crate) struct InFlight {
@@ -57,23 +57,23 @@ impl InFlight {
         state.regions == 0
     }
 
-    /// Calls `landed` when as many regions are done as are in flight now. These are the same
+    /// Calls `done` when as many regions are done as are in flight now. These are the same
     /// regions unless the device reorders them. The call comes on any thread, at once if nothing is
     /// in flight. Returns the number of regions.
-    pub(crate) fn when_landed(&self, landed: impl FnOnce() + Send + 'static) -> usize {
+    pub(crate) fn on_done(&self, done: impl FnOnce() + Send + 'static) -> usize {
         let mut state = self.state.lock();
         let regions = state.regions;
         if regions > 0 {
-            state.landings.push((regions, Box::new(landed)));
+            state.waiters.push((regions, Box::new(done)));
             return regions;
         }
         drop(state);
-        landed();
+        done();
         0
     }
 
-    /// Counts a launched region. Each call needs one of [`InFlight::land`].
-    pub(crate) fn take_off(&self, bytes: Bytes) {
+    /// Counts a launched region. Each call needs one of [`InFlight::release`].
+    pub(crate) fn acquire(&self, bytes: Bytes) {
         let mut state = self.state.lock();
         state.regions += 1;
         state.launched += 1;
@@ -88,22 +88,22 @@ impl InFlight {
 
     /// A region is done. Whether the stream waits for that, and has to be notified.
     #[must_use]
-    pub(crate) fn land(&self, bytes: Bytes) -> bool {
+    pub(crate) fn release(&self, bytes: Bytes) -> bool {
         let mut state = self.state.lock();
         state.regions -= 1;
         state.bytes = state.bytes.saturating_sub(bytes);
         let waiting = std::mem::take(&mut state.waiting);
-        let mut landed: SmallVec<[Landed; 1]> = SmallVec::new();
-        if !state.landings.is_empty() {
-            for (left, waiter) in std::mem::take(&mut state.landings) {
+        let mut done: SmallVec<[OnDone; 1]> = SmallVec::new();
+        if !state.waiters.is_empty() {
+            for (left, waiter) in std::mem::take(&mut state.waiters) {
                 match left - 1 {
-                    0 => landed.push(waiter),
-                    left => state.landings.push((left, waiter)),
+                    0 => done.push(waiter),
+                    left => state.waiters.push((left, waiter)),
                 }
             }
         }
         drop(state);
-        landed.into_iter().for_each(|landed| landed());
+        done.into_iter().for_each(|done| done());
         waiting
     }
 }
@@ -125,17 +125,17 @@ mod tests {
     fn as_much_is_in_flight_as_the_limits_say() {
         let in_flight = InFlight::new(3, Bytes(100));
         let land = |bytes| {
-            let _is_awaited = in_flight.land(Bytes(bytes));
+            let _is_awaited = in_flight.release(Bytes(bytes));
         };
         assert!(in_flight.admits(Bytes(1_000)), "nothing else is in flight");
-        in_flight.take_off(Bytes(60));
+        in_flight.acquire(Bytes(60));
         assert!(in_flight.admits(Bytes(40)) && !in_flight.admits(Bytes(41)));
-        in_flight.take_off(Bytes(40));
+        in_flight.acquire(Bytes(40));
         assert!(
             in_flight.admits(Bytes(0)) && !in_flight.admits(Bytes(1)),
             "the third region has no bytes to spare"
         );
-        in_flight.take_off(Bytes(0));
+        in_flight.acquire(Bytes(0));
         assert!(!in_flight.admits(Bytes(0)), "three are in flight");
         land(60);
         assert!(in_flight.admits(Bytes(60)) && !in_flight.admits(Bytes(61)));
@@ -144,7 +144,7 @@ mod tests {
         assert_eq!(in_flight.progress(), (3, 2));
         land(0);
         assert!(in_flight.admits(Bytes(1_000)));
-        in_flight.take_off(Bytes(1_000));
+        in_flight.acquire(Bytes(1_000));
         assert!(!in_flight.admits(Bytes(0)), "it is larger than all");
     }
 }

@@ -22,13 +22,13 @@ use crate::runtime::stream::StreamShared;
 pub(in crate::execute) type OnCompiled = Box<dyn for<'a> FnOnce(CompileResult<'a>, &'a EngineShared) + Send>;
 
 /// The callback of a compile, until somebody takes it.
-pub(in crate::execute) struct Landing(Mutex<Option<OnCompiled>>);
+pub(in crate::execute) struct Completion(Mutex<Option<OnCompiled>>);
 
-impl Landing {
+impl Completion {
     pub(in crate::execute) fn new(
-        land: impl for<'a> FnOnce(CompileResult<'a>, &'a EngineShared) + Send + 'static,
-    ) -> Arc<Landing> {
-        Arc::new(Landing(Mutex::new(Rank::Completion, Some(Box::new(land)))))
+        on_compiled: impl for<'a> FnOnce(CompileResult<'a>, &'a EngineShared) + Send + 'static,
+    ) -> Arc<Completion> {
+        Arc::new(Completion(Mutex::new(Rank::Completion, Some(Box::new(on_compiled)))))
     }
 
     /// Takes the callback. The caller has to call it and to count the compile as ended. `None` if
@@ -43,10 +43,11 @@ impl Landing {
         info: &Arc<RegionInfo>,
         stream: &Arc<StreamShared>,
     ) -> impl FnOnce(Refused) + Send + use<> {
-        let (landing, info, stream) = (self.clone(), info.clone(), Arc::downgrade(stream));
+        let (completion, info, stream) = (self.clone(), info.clone(), Arc::downgrade(stream));
         move |refused| {
             // Without the stream the task is gone, and its callback with it.
-            let Some((stream, land)) = stream.upgrade().and_then(|stream| Some((stream, landing.take()?)))
+            let Some((stream, on_compiled)) =
+                stream.upgrade().and_then(|stream| Some((stream, completion.take()?)))
             else {
                 return;
             };
@@ -54,7 +55,7 @@ impl Landing {
             let error = error(refused);
             engine.counters().compile_failures.add(1);
             engine.emit(|| Event::CompileFailed { region, message: error.message.clone() });
-            land(Err(Arc::new(error)), engine);
+            on_compiled(Err(Arc::new(error)), engine);
         }
     }
 }

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use fuseline_cache::disk::{Flight, JoinOutcome, Stage as Attempt};
 use fuseline_cache::{Name, Record, SealedKind};
 
-use super::{Compile, Landing};
+use super::{Compile, Completion};
 use crate::device::{Cause, DeviceError, Executable, FirstRunMark, Tier};
 use crate::error::Stage;
 use crate::event::CacheTier;
@@ -104,7 +104,7 @@ impl Compile {
         &self,
         info: &Arc<RegionInfo>,
         stream: &Arc<StreamShared>,
-        landing: &Arc<Landing>,
+        completion: &Arc<Completion>,
     ) -> Result<ObtainedExecutable, DeviceError> {
         let engine = stream.engine();
         let since = Instant::now();
@@ -157,7 +157,7 @@ impl Compile {
             {
                 return Ok(loaded);
             }
-            fetch.then(self.racer(info, stream, landing));
+            fetch.then(self.racer(info, stream, completion));
         }
         let (executable, took) = loader.compile(asked_for)?;
         // A later answer of the shared tier is too late.
@@ -188,9 +188,9 @@ impl Compile {
         &self,
         info: &Arc<RegionInfo>,
         stream: &Arc<StreamShared>,
-        landing: &Arc<Landing>,
+        completion: &Arc<Completion>,
     ) -> impl FnOnce(Arc<Record>) + Send + 'static {
-        let (compile, info, landing) = (self.clone(), info.clone(), landing.clone());
+        let (compile, info, completion) = (self.clone(), info.clone(), completion.clone());
         // Holds weak references: a thread of the tier must not drop the stream or the engine.
         let stream = Arc::downgrade(stream);
         let since = Instant::now();
@@ -206,8 +206,8 @@ impl Compile {
                 let suspect = asked.suspect(&info.canon);
                 let loader = Loader { compile: &compile, info: &info, store, engine, suspect, since };
                 let Some(loaded) = loader.load_fetched(&record, &asked) else { return };
-                if let Some(land) = landing.take() {
-                    compile.finish(loaded, Some(land), &info, engine);
+                if let Some(on_compiled) = completion.take() {
+                    compile.finish(loaded, Some(on_compiled), &info, engine);
                 }
             };
             pool.push(load.into());

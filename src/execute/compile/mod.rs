@@ -19,8 +19,8 @@
 //! - EXEC-7: no executable can be found before its memory plan was checked. One that needs too much
 //!   is reported and not used. The region runs by its present executable, or else in parts.
 //! - EXEC-8: the function is called once however the compile ends, also if it panics or its thread
-//!   is abandoned ([`Landing`]). So channels get the result, and claims are used or returned. Claims
-//!   of a task that the pool drops at shutdown are returned too.
+//!   is abandoned ([`Completion`]). So channels get the result, and claims are used or returned.
+//!   Claims of a task that the pool drops at shutdown are returned too.
 //!
 //! An executable with constants is reported only at the end, when it is used
 //! ([`Event::Specialised`]). An oversized executable from a background compile is not used if it
@@ -41,7 +41,7 @@ use fuseline_fusion::{Bytes, lower};
 use fuseline_sync::oneshot::{self, Receiver};
 use fuseline_sync::schedule::Work;
 
-pub(in crate::execute) use self::completion::Landing;
+pub(in crate::execute) use self::completion::Completion;
 use self::completion::OnCompiled;
 pub(in crate::execute) use self::load::{ObtainedExecutable, Source};
 use crate::device::{Cause, CompileSpec, DeviceError, Executable, MemoryPlan, Tier, check_module_size};
@@ -196,15 +196,15 @@ impl Compile {
         receiver
     }
 
-    /// Starts a background compile of an executable that no lookup asks for. `land` is called when
-    /// it has ended.
+    /// Starts a background compile of an executable that no lookup asks for. `on_compiled` is called
+    /// when it has ended.
     pub(in crate::execute) fn start_beside(
         self,
         info: &Arc<RegionInfo>,
         stream: &Arc<StreamShared>,
-        land: impl for<'a> FnOnce(CompileResult<'a>, &'a EngineShared) + Send + 'static,
+        on_compiled: impl for<'a> FnOnce(CompileResult<'a>, &'a EngineShared) + Send + 'static,
     ) {
-        let task = self.task(info, stream, land);
+        let task = self.task(info, stream, on_compiled);
         stream.engine().compile_pool().push_background(None, task);
     }
 
@@ -213,17 +213,17 @@ impl Compile {
         self,
         info: &Arc<RegionInfo>,
         stream: &Arc<StreamShared>,
-        land: impl for<'a> FnOnce(CompileResult<'a>, &'a EngineShared) + Send + 'static,
+        on_compiled: impl for<'a> FnOnce(CompileResult<'a>, &'a EngineShared) + Send + 'static,
     ) -> Work {
         stream.engine().counters().compiles_asked.add(1);
-        let landing = Landing::new(land);
-        let refusal = landing.refusal(info, stream);
+        let completion = Completion::new(on_compiled);
+        let refusal = completion.refusal(info, stream);
         let (info, owner) = (info.clone(), stream.clone());
-        Work::refusable(move || self.run(&info, &owner, &landing), refusal)
+        Work::refusable(move || self.run(&info, &owner, &completion), refusal)
     }
 
     /// Compiles on this thread.
-    fn run(&self, info: &Arc<RegionInfo>, stream: &Arc<StreamShared>, landing: &Arc<Landing>) {
+    fn run(&self, info: &Arc<RegionInfo>, stream: &Arc<StreamShared>, completion: &Arc<Completion>) {
         let engine = stream.engine();
         let region = info.reference;
         let is_special = !self.spec.constants.is_empty();
@@ -234,28 +234,28 @@ impl Compile {
             if !is_special {
                 engine.emit(|| Event::CompileStarted { region });
             }
-            self.obtain(info, stream, landing)
+            self.obtain(info, stream, completion)
         });
-        let landed = landing.take();
+        let callback = completion.take();
         match compiled {
-            Ok(obtained) => self.finish(obtained, landed, info, engine),
+            Ok(obtained) => self.finish(obtained, callback, info, engine),
             Err(error) => {
                 // Without a callback, the compile has already ended otherwise and was counted and
                 // reported.
-                let Some(land) = landed else { return };
+                let Some(on_compiled) = callback else { return };
                 engine.counters().compile_failures.add(1);
                 engine.emit(|| Event::CompileFailed { region, message: error.message.clone() });
-                land(Err(Arc::new(error)), engine);
+                on_compiled(Err(Arc::new(error)), engine);
             }
         }
     }
 
-    /// Hands out an executable or reports why it is not used, then stores it. Without `land` the
-    /// compile came too late, and the executable is only stored.
+    /// Hands out an executable or reports why it is not used, then stores it. Without `on_compiled`
+    /// the compile came too late, and the executable is only stored.
     pub(in crate::execute) fn finish(
         &self,
         obtained: ObtainedExecutable,
-        land: Option<OnCompiled>,
+        on_compiled: Option<OnCompiled>,
         info: &RegionInfo,
         engine: &EngineShared,
     ) {
@@ -264,7 +264,7 @@ impl Compile {
         let is_special = !self.spec.constants.is_empty();
         self.note(info, engine, Some(source.compile_time(took)));
         let mappings = executable.mappings();
-        if let Some(land) = land {
+        if let Some(on_compiled) = on_compiled {
             let eager = EagerMemory::of(info.canon.graph(), &self.request(info)).peak();
             let size = Bytes(executable.bytes());
             let memory = executable.memory();
@@ -290,9 +290,9 @@ impl Compile {
                     format!("it needs {peak} of memory at once as a whole, and its ops one by one {eager}");
                 let cause = Cause::Oversized(peak);
                 let error = DeviceError { cause, ..DeviceError::new(Stage::Compile, message) };
-                return land(Err(Arc::new(error)), engine);
+                return on_compiled(Err(Arc::new(error)), engine);
             }
-            land(Ok((executable, tally)), engine);
+            on_compiled(Ok((executable, tally)), engine);
             if is_special {
                 let scalars = self.spec.constants.to_vec();
                 engine.emit(|| Event::Specialised { region, scalars, took, size });

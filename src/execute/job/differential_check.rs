@@ -117,7 +117,7 @@ impl Job {
         // Donate nothing: the ops have yet to read the inputs.
         let all: Vec<i64> = executable.reusable().iter().map(|&(place, _)| place).collect();
         let executed = engine.device().execute(executable, &args, scalars.into_iter(), &all)?;
-        self.take_off(executed.done, executed.mark, None, stream);
+        self.track_in_flight(executed.done, executed.mark, None, stream);
         let bars = bars(self.info.canon.graph(), engine.device().numerics());
         let mut needed = self.outputs.iter().peekable();
         let mut subjects = Vec::with_capacity(self.outputs.len());

@@ -151,7 +151,7 @@ impl Job {
 
     /// Counts an execution as in flight until it is done, and keeps its crash mark until then.
     /// `since` is when it was handed to the device, if the engine is observed.
-    pub(super) fn take_off(
+    pub(super) fn track_in_flight(
         &self,
         done: Option<Done>,
         mark: Option<Mark>,
@@ -169,13 +169,13 @@ impl Job {
         let Some(done) = done else { return tell() };
         let (in_flight, owner, bytes) =
             (stream.in_flight().clone(), Arc::downgrade(stream), self.output_bytes);
-        in_flight.take_off(bytes);
+        in_flight.acquire(bytes);
         done.on_ready(move || {
             drop(mark);
             tell();
             // This may be a plugin thread, where nothing may be torn down. If this is the last
             // reference to the stream, a thread of ours drops it.
-            if in_flight.land(bytes)
+            if in_flight.release(bytes)
                 && let Some(stream) = owner.upgrade()
             {
                 StreamShared::notify_from_outside(stream);
@@ -222,7 +222,7 @@ impl Job {
             let donated = reusable.iter().filter(|(place, _)| !kept.contains(place));
             Event::Launched { region, donated: donated.map(|&(_, param)| param).collect() }
         });
-        self.take_off(executed.done, executed.mark, since, stream);
+        self.track_in_flight(executed.done, executed.mark, since, stream);
         let launch = stream.checks().begin_launch();
         self.info.set_launched(launch.number);
         // Both lists are in ascending order.

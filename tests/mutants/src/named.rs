@@ -51,7 +51,7 @@ const NAMED: &[Named] = &[
         tests: ENGINE,
     },
     Named {
-        description: "Flow::take_off counts no bytes",
+        description: "InFlight::acquire counts no bytes",
         file: "src/runtime/in_flight.rs",
         original: "state.bytes = state.bytes.saturating_add(bytes);",
         replacement: "if !MUTANT_IS_ACTIVE { state.bytes = state.bytes.saturating_add(bytes); }",
@@ -146,8 +146,8 @@ const NAMED: &[Named] = &[
     Named {
         description: "a stream does not run after an event of another",
         file: "src/runtime/stream/mod.rs",
-        original: "self.replay.submit(Entry::After(fence), self);",
-        replacement: "if !MUTANT_IS_ACTIVE { self.replay.submit(Entry::After(fence), self); }",
+        original: "self.replay.submit(Entry::WaitFor(fence), self);",
+        replacement: "if !MUTANT_IS_ACTIVE { self.replay.submit(Entry::WaitFor(fence), self); }",
         tests: STREAMS,
     },
 ];
