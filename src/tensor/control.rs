@@ -31,7 +31,7 @@ impl Loop<'_> {
             return Ok(());
         }
         let given = format!("{} returns {found} tensors", self.body);
-        let rule = format!("the body must return the carried values, which are {wanted} tensors");
+        let rule = format!("the body must return as many tensors as are carried, which is {wanted}");
         let error = OpError::new(OpCode::While.name(), OpErrorKind::Body, given, rule);
         Err(Error::op(error, self.site.clone()))
     }
