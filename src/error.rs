@@ -75,6 +75,8 @@ pub(crate) struct Failure {
     pub(crate) region: Option<RegionRef>,
     pub(crate) message: String,
     pub(crate) resource_exhausted: bool,
+    /// The error of the plugin's call, if one failed.
+    pub(crate) plugin: Option<pjrt::Error>,
 }
 
 impl fmt::Display for Failure {
@@ -141,7 +143,7 @@ enum ErrorKind {
     Program(ProgramError),
     Text(TextError),
     Plugin(pjrt::OpenError),
-    Setup { message: String, resource_exhausted: bool },
+    Setup { message: String, plugin: Option<pjrt::Error> },
     NoPlugin(String),
     Device(Arc<Failure>),
     NonFinite { failure: Failure, nans: usize, infinities: usize },
@@ -185,7 +187,7 @@ impl Error {
 
     #[cold]
     pub(crate) fn setup(message: impl Into<String>) -> Error {
-        Error(Box::new(ErrorKind::Setup { message: message.into(), resource_exhausted: false }))
+        Error(Box::new(ErrorKind::Setup { message: message.into(), plugin: None }))
     }
 
     #[cold]
@@ -328,7 +330,9 @@ impl Error {
     #[must_use]
     pub fn is_resource_exhausted(&self) -> bool {
         match &*self.0 {
-            ErrorKind::Setup { resource_exhausted, .. } => *resource_exhausted,
+            ErrorKind::Setup { plugin, .. } => {
+                plugin.as_ref().is_some_and(pjrt::Error::is_resource_exhausted)
+            }
             _ => self.failure().is_some_and(|failure| failure.resource_exhausted),
         }
     }
@@ -443,7 +447,29 @@ impl fmt::Debug for Error {
     }
 }
 
-impl std::error::Error for Error {}
+impl std::error::Error for Error {
+    /// The error of the layer below: of the op table, of a file's format, or of the PJRT call that
+    /// failed ([`pjrt::Error`], which has its status code). The message of this error includes it.
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match &*self.0 {
+            ErrorKind::Op { error, .. } => Some(error),
+            ErrorKind::Literal(error) => Some(error),
+            ErrorKind::Program(error) => Some(error),
+            ErrorKind::Text(error) => Some(error),
+            ErrorKind::Plugin(error) => Some(error),
+            ErrorKind::Setup { plugin, .. } => plugin.as_ref().map(|error| error as _),
+            ErrorKind::Device(failure) => failure.plugin.as_ref().map(|error| error as _),
+            ErrorKind::NonFinite { failure, .. } => failure.plugin.as_ref().map(|error| error as _),
+            ErrorKind::NoPlugin(_)
+            | ErrorKind::Check { .. }
+            | ErrorKind::Misuse { .. }
+            | ErrorKind::Timeout { .. }
+            | ErrorKind::Abandoned
+            | ErrorKind::Forked { .. }
+            | ErrorKind::Bug { .. } => None,
+        }
+    }
+}
 
 impl From<LiteralError> for Error {
     fn from(error: LiteralError) -> Error {
@@ -483,8 +509,7 @@ impl From<pjrt::OpenError> for Error {
 
 impl From<pjrt::Error> for Error {
     fn from(error: pjrt::Error) -> Error {
-        let resource_exhausted = error.is_resource_exhausted();
-        Error(Box::new(ErrorKind::Setup { message: error.to_string(), resource_exhausted }))
+        Error(Box::new(ErrorKind::Setup { message: error.to_string(), plugin: Some(error) }))
     }
 }
 

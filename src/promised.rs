@@ -89,7 +89,9 @@ impl Promised {
 
     fn fail(&self, promise: Listed, stage: Stage, message: String) {
         let (op, region, site) = (None, None, self.site.clone());
-        let failure = Arc::new(Failure { stage, op, site, region, message, resource_exhausted: false });
+        let (resource_exhausted, plugin) = (false, None);
+        let failure = Failure { stage, op, site, region, message, resource_exhausted, plugin };
+        let failure = Arc::new(failure);
         self.stream.shared().engine().keep_failure(&failure);
         promise.resolve(Outcome::Failed(failure));
     }

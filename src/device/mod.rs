@@ -163,12 +163,14 @@ pub(crate) struct DeviceError {
     pub(crate) stage: Stage,
     pub(crate) message: String,
     pub(crate) cause: Cause,
+    /// The error of the plugin's call, if one failed.
+    pub(crate) plugin: Option<sys::Error>,
 }
 
 impl DeviceError {
     /// An error other than running out of memory.
     pub(crate) fn new(stage: Stage, message: impl Into<String>) -> DeviceError {
-        DeviceError { stage, message: message.into(), cause: Cause::Other }
+        DeviceError { stage, message: message.into(), cause: Cause::Other, plugin: None }
     }
 
     /// There is no memory to compile in.
@@ -183,7 +185,7 @@ impl DeviceError {
 
     fn pjrt(stage: Stage, error: &sys::Error) -> DeviceError {
         let cause = if error.is_resource_exhausted() { Cause::Memory } else { Cause::Other };
-        DeviceError { stage, message: error.to_string(), cause }
+        DeviceError { stage, message: error.to_string(), cause, plugin: Some(error.clone()) }
     }
 
     /// Whether memory ran out.

@@ -21,9 +21,9 @@ use crate::runtime::value::{Outcome, ValueCell};
 /// The error of a transfer.
 fn refused(error: DeviceError) -> Error {
     let resource_exhausted = error.is_out_of_memory();
-    let DeviceError { stage, message, .. } = error;
+    let DeviceError { stage, message, plugin, .. } = error;
     let site = fuseline_fusion::Site::Unknown;
-    let failure = Failure { stage, op: None, site, region: None, message, resource_exhausted };
+    let failure = Failure { stage, op: None, site, region: None, message, resource_exhausted, plugin };
     Error::device(Arc::new(failure))
 }
 

@@ -26,7 +26,7 @@ use crate::runtime::{EngineShared, HandOver};
 /// Adds op, call site and region of a value to a device error.
 fn failure(error: DeviceError, maker: Option<&Producer>) -> Failure {
     let resource_exhausted = error.is_out_of_memory();
-    let DeviceError { stage, mut message, .. } = error;
+    let DeviceError { stage, mut message, plugin, .. } = error;
     let (op, site) = maker.map_or((None, Site::Unknown), Producer::address);
     let region = maker.map(|maker| maker.region.reference);
     if let Some(region) = region.filter(|region| stage == Stage::Execute && region.ops > 1) {
@@ -35,7 +35,7 @@ fn failure(error: DeviceError, maker: Option<&Producer>) -> Failure {
             " (the plugin does not say which of the {ops} ops failed, or whether an input of theirs did)"
         ));
     }
-    Failure { stage, op, site, region, message, resource_exhausted }
+    Failure { stage, op, site, region, message, resource_exhausted, plugin }
 }
 
 fn data<'a>(outcome: &'a Outcome, site: &Site) -> Result<(&'a Buffer, Option<&'a Producer>), Error> {

@@ -351,6 +351,7 @@ impl Job {
             region: Some(self.info.reference),
             message,
             resource_exhausted: error.is_out_of_memory(),
+            plugin: error.plugin.clone(),
         })
     }
 
@@ -404,6 +405,7 @@ impl Job {
                 region: None,
                 message: "an input was given up: the stream that makes it was dropped".to_owned(),
                 resource_exhausted: false,
+                plugin: None,
             })),
             _ => None,
         })

@@ -116,6 +116,7 @@ impl StreamShared {
                 self.id()
             ),
             resource_exhausted: false,
+            plugin: None,
         });
         for promise in op.results {
             drop(promise.resolve(Outcome::Failed(failure.clone())));

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use fuseline::pjrt::Code;
 use fuseline::{Mode, Origin, Stage, Tensor};
 use fuseline_testgen::{Entropy, Seeded};
 
@@ -187,6 +188,13 @@ fn in_debug_mode_the_call_that_records_an_op_fails() {
     plugin.assert_clean();
 }
 
+/// The error of the plugin's call that an error stems from.
+#[track_caller]
+fn plugin_error(error: &fuseline::Error) -> &fuseline::pjrt::Error {
+    let source = std::error::Error::source(error).and_then(|source| source.downcast_ref());
+    source.unwrap_or_else(|| panic!("{error} does not say which call failed"))
+}
+
 /// Data that does not arrive on the device is lost; earlier results are not.
 #[test]
 fn an_upload_that_fails() {
@@ -199,6 +207,9 @@ fn an_upload_that_fails() {
     let error = engine.tensor(&[3.0f32, 4.0], &[2]).unwrap_err();
     assert_eq!((error.stage(), error.origin()), (Stage::Transfer, Origin::Device));
     assert!(error.to_string().contains("UNAVAILABLE: planned: the bus is on strike"), "{error}");
+    let source = plugin_error(&error);
+    assert_eq!((source.code(), source.function()), (Code::Unavailable, "PJRT_Client_BufferFromHostBuffer"));
+    assert_eq!(source.message(), "planned: the bus is on strike");
     // The call is accepted and the data never arrives.
     for plan in [
         "CopyIn@1 = fail(DATA_LOSS, \"planned: lost\")",
@@ -213,6 +224,7 @@ fn an_upload_that_fails() {
         }
         let error = lost.to_vec::<f32>().unwrap_err();
         assert_eq!((error.op_name(), error.region().is_some()), (Some("add"), true), "{error}");
+        assert_eq!(plugin_error(&error).code(), Code::DataLoss);
         // In one region with a lost value it is lost too; op by op it is not.
         drop(kept);
         let kept = x.mul(&x).unwrap();
@@ -245,6 +257,7 @@ fn a_download_that_fails() {
             let error = read(&y).unwrap_err();
             assert_eq!(plugin.fired(DOWNLOAD) + plugin.fired("CopyOut") - before, 1);
             assert!(error.to_string().contains("UNAVAILABLE: planned"), "{plan}, read {way}: {error}");
+            assert_eq!(plugin_error(&error).code(), Code::Unavailable, "{plan}, read {way}: {error}");
             // An asynchronous read gets the error from an event, which does not say whether the
             // copy or the computation failed.
             let unknown = way == 1 && error.stage() == Stage::Execute;
