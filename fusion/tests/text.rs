@@ -304,7 +304,7 @@ fn what_is_not_supported_is_said_as_such() {
     let cases = [
         ("%0 = stablehlo.negate %x : tensor<?xf32>", "dynamic sizes"),
         ("%0 = stablehlo.negate %x : tensor<*xf32>", "unranked tensors"),
-        ("%0 = stablehlo.negate %x : tensor<2x!quant.uniform<i8:f32, 1.0>>", "quantised"),
+        ("%0 = stablehlo.negate %x : tensor<2x!quant.uniform<i8:f32, 1.0>>", "quantized"),
         ("%0 = stablehlo.negate %x : tensor<2xf32, #stablehlo.bounds<3>>", "encodings"),
         ("%0 = \"stablehlo.negate\"(%x) : (tensor<2xf32>) -> !stablehlo.token", "tokens"),
         ("%0 = \"stablehlo.negate\"(%x) : (tensor<2xf32>) -> tuple<tensor<f32>>", "tuples"),

@@ -319,7 +319,7 @@ fn of_a_bundle_that_is_wrong_nothing_is_imported() {
     refused(&changed(8), key, "");
     refused(&changed(12), key, "entry 1 of 3");
     refused(&changed(20), key, "entry 1 of 3: its header has another name");
-    refused(&changed(good.len() / 2), key, "of 3: it ");
+    refused(&changed(good.len() / 2), key, "of 3: it");
     refused(&changed(good.len() - 1), key, "entry 3 of 3: it was changed, or written with another cache key");
     refused(&good[..good.len() - 1], key, "truncated");
     refused(&good[..5], key, "truncated");

@@ -227,7 +227,7 @@ mod tests {
     fn a_long_difference_is_cut() {
         let many: String = (0..100).map(|i| format!("line {i}\n")).collect();
         let why = explain("", &many);
-        assert!(why.contains("100 new (+)") && why.contains("\n  and 70 more\n"), "{why}");
+        assert!(why.contains("100 added (+)") && why.contains("\n  and 70 more\n"), "{why}");
     }
 
     #[test]
