@@ -1,22 +1,23 @@
-// Checks of types, numbers and memory overlap that PyTorch's CPU makes and its meta kernels omit.
+// Checks of types and numbers that PyTorch's CPU makes and its meta kernels omit.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/ivalue.h>
-#include <ATen/core/stack.h>
 
 #include <string_view>
 #include <vector>
 
 namespace fuseline {
 
-// Throws if a written tensor overlaps itself, or overlaps an operand without being identical to it.
-void check_overlaps(const c10::OperatorHandle& op, const torch::jit::Stack& stack);
 // Throws if the overload does not take the element types of its tensors. `args` has no `out=`
 // tensors.
 void check_types(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> args);
 // Throws if the operator does not write a result of type `result` to a tensor of type `given`.
 void check_out(const c10::OperatorHandle& op, c10::ScalarType given, c10::ScalarType result);
+// Whether the result has the type of the `out=` tensor if the argument `dtype` is not given.
+bool takes_type_of_out(const c10::OperatorHandle& op);
+// Whether the result is converted to the type of the `out=` tensor, whatever it is.
+bool converts_to_out(const c10::OperatorHandle& op);
 // The operator's name without namespace and without the trailing underscore of in-place variants.
 std::string_view base_of(const c10::OperatorHandle& op);
 

@@ -7,6 +7,7 @@
 #include <ATen/native/TensorFactories.h>
 #include <ATen/ops/native_batch_norm.h>
 #include <ATen/ops/_copy_from.h>
+#include <ATen/ops/addr.h>
 #include <ATen/ops/_reshape_alias_native.h>
 #include <ATen/ops/alias_native.h>
 #include <ATen/ops/all.h>
@@ -21,6 +22,7 @@
 
 #include "device.h"
 #include "kernel.h"
+#include "overlap.h"
 #include "replicas.h"
 #include "site.h"
 #include "storage.h"
@@ -188,8 +190,26 @@ at::Tensor& set_nothing(at::Tensor& self) {
 at::Tensor& conj_physical_(at::Tensor& self) { return self.is_complex() ? self.copy_(self.conj()) : self; }
 
 at::Tensor& conj_physical_out(const at::Tensor& self, at::Tensor& out) {
+  check_target(out, {self});
+  TORCH_CHECK(out.scalar_type() == self.scalar_type(), "Found dtype ", out.scalar_type(), " but expected ", self.scalar_type());
   prepare_target(out, self.scalar_type(), self.sizes(), true);
   return out.copy_(self.conj());
+}
+
+// PyTorch's kernel for devices other than the CPU composes this op, without a check of the result.
+at::Tensor& addr_out(const at::Tensor& self, const at::Tensor& first, const at::Tensor& second, const at::Scalar& beta,
+                     const at::Scalar& alpha, at::Tensor& out) {
+  check_target(out, {self, first, second});
+  const at::Tensor sum = at::addr(self, first, second, beta, alpha);
+  prepare_target(out, sum.scalar_type(), sum.sizes(), true);
+  return out.copy_(sum);
+}
+
+// The CPU's checks.
+at::Tensor narrow_copy(const at::Tensor& self, int64_t dim, int64_t start, int64_t length) {
+  TORCH_CHECK(dim < self.dim(), "Expected dim < self.dim() to be true, but got false.");
+  TORCH_CHECK(length >= 0, "narrow(): length must be non-negative.");
+  return self.narrow(dim, start, length).clone(at::MemoryFormat::Contiguous);
 }
 
 }  // namespace
@@ -239,6 +259,8 @@ void register_basics() {
   library.impl("_reshape_alias", &reshape_alias);
   library.impl("conj_physical_", &conj_physical_);
   library.impl("conj_physical.out", &conj_physical_out);
+  library.impl("addr.out", &addr_out);
+  library.impl("narrow_copy", &narrow_copy);
   library.impl("unfold", &at::native::unfold);
   library.impl("alias", &at::native::alias);
   library.impl("view_as_real", &at::native::view_as_real);
@@ -265,6 +287,7 @@ extern "C" __attribute__((visibility("default"))) const char* fuseline_torch_ini
     fuseline::register_device();
     fuseline::register_fallback();
     fuseline::register_basics();
+    fuseline::register_composites();
     fuseline::register_kernels();
   } catch (const std::exception& error) {
     wrong = error.what();

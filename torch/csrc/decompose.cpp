@@ -8,6 +8,7 @@
 
 #include "arguments.h"
 #include "device.h"
+#include "overlap.h"
 
 namespace fuseline {
 namespace {
@@ -123,8 +124,9 @@ bool decompose(const c10::OperatorHandle& op, Stack* stack) {
     const at::Tensor& result = results[at].toTensor();
     if (is_out) check_out(op, targets[at].scalar_type(), result.scalar_type());
     prepare_target(targets[at], result.scalar_type(), result.sizes(), is_out);
-    targets[at].copy_(result);
   }
+  if (is_out) check_overlaps(op, *stack, true);
+  for (size_t at = 0; at < targets.size(); ++at) targets[at].copy_(results[at].toTensor());
   torch::jit::drop(*stack, count);
   for (const at::Tensor& target : targets) stack->emplace_back(target);
   return true;

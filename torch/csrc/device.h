@@ -22,5 +22,6 @@ std::pair<uint64_t, uint64_t> next_random(std::optional<at::Generator> generator
 
 void register_device();
 void register_basics();
+void register_composites();
 
 }  // namespace fuseline

@@ -117,6 +117,8 @@ FltStatus flt_set_mode(uint32_t mode);
 FltStatus flt_mode(uint32_t* mode);
 FltStatus flt_counters();
 bool flt_has_warnings();
+// Whether values are checked that only reads can check, such as indices.
+bool flt_checks();
 FltStatus flt_warnings();
 bool flt_is_open();
 void flt_pause_background_compiles();

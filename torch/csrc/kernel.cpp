@@ -40,6 +40,7 @@
 #include "arguments.h"
 #include "decompose.h"
 #include "device.h"
+#include "overlap.h"
 #include "quick.h"
 #include "replicas.h"
 #include "site.h"
@@ -102,6 +103,7 @@ void check_fallback(const c10::OperatorHandle& op, const Stack& stack) {
 void fallback_kernel(const c10::OperatorHandle& op, Stack* stack) {
   const CallSite site;
   check_overlaps(op, *stack);
+  if (write_overlapping(op, stack)) return;
   check_fallback(op, *stack);
   fall_back(op, stack, "no kernel is registered for it");
 }
@@ -126,7 +128,11 @@ class Kernel final : public c10::OperatorKernel {
 
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) {
     const CallSite site;
-    if (form_ != Form::Functional) check_overlaps(op, *stack);
+    if (form_ != Form::Functional) {
+      check_overlaps(op, *stack);
+      if (write_overlapping(op, stack)) return;
+      if (form_ == Form::Out && takes_type_of_out(op)) take_type_of_out(op, stack);
+    }
     if (const char* why = record(op, stack)) fall_back(op, stack, *why != 0 ? std::string(why) : last_message());
   }
 
@@ -135,6 +141,14 @@ class Kernel final : public c10::OperatorKernel {
   // message says why.
   const char* record(const c10::OperatorHandle& op, Stack* stack);
   bool key_of(c10::ArrayRef<IValue> args, Key& key) const;
+  // Sets the argument `dtype` to the type of the `out=` tensor, if it is not given.
+  void take_type_of_out(const c10::OperatorHandle& op, Stack* stack) const {
+    const size_t count = op.schema().arguments().size();
+    IValue* given = stack->data() + stack->size() - count;
+    for (size_t at = 0; at < inputs_; ++at)
+      if (is_place_[at] && given[at].isNone() && functional_.schema().arguments()[at].name() == "dtype")
+        given[at] = static_cast<int64_t>(given[inputs_].toTensor().scalar_type());
+  }
   // Result types for these arguments, and for a factory also for the type that it writes.
   std::shared_ptr<const Outs> infer(c10::ArrayRef<IValue> args, const IValue& dtype);
 
@@ -570,11 +584,14 @@ const char* Kernel::record(const c10::OperatorHandle& op, Stack* stack) {
   std::vector<at::Tensor> targets;
   for (size_t at = form_ == Form::InPlace ? 0 : inputs_; targets.size() < outs->size() && at < count; ++at)
     targets.push_back(given[at].toTensor());
+  for (size_t at = 0; at < targets.size(); ++at)
+    if (const Out& out = (*outs)[at]; out.dtype != c10::ScalarType::Undefined)
+      prepare_target(targets[at], form_ == Form::Out && converts_to_out(op) ? targets[at].scalar_type() : out.dtype, out.dims, form_ == Form::Out);
+  if (form_ == Form::Out) check_overlaps(op, *stack, true);
   for (size_t at = 0; at < targets.size(); ++at) {
     const Out& out = (*outs)[at];
     const at::Tensor& target = targets[at];
     if (out.dtype == c10::ScalarType::Undefined) continue;
-    prepare_target(target, out.dtype, out.dims, form_ == Form::Out);
     Value value = std::move(results[next++]);
     if (out.dtype != target.scalar_type()) value = converted(std::move(value), target.scalar_type(), target.sizes());
     write(target, with_bits(std::move(value), target));

@@ -295,7 +295,7 @@ Value read_storage(const at::Tensor& tensor) {
 namespace {
 
 // A view of the tensor in which dimensions of stride zero, which repeat elements, have size one. Of
-// the value, the first of the repeated elements are kept.
+// the value, the last of the repeated elements are kept.
 std::optional<at::Tensor> without_repeats(const at::Tensor& tensor, Value& value) {
   c10::SmallVector<int64_t, 5> sizes(tensor.sizes());
   bool repeats = false;
@@ -309,9 +309,11 @@ std::optional<at::Tensor> without_repeats(const at::Tensor& tensor, Value& value
   few.unsafeGetTensorImpl()->set_storage_offset(tensor.storage_offset());
   few.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, tensor.strides());
   const auto strides = c10::contiguous_strides(tensor.sizes());
+  int64_t last = 0;
+  for (int64_t axis = 0; axis < tensor.dim(); ++axis) last += (tensor.size(axis) - sizes[axis]) * strides[axis];
   FltType type = type_of(tensor.scalar_type(), sizes);
   Value part;
-  check(flt_read(value.get(), &type, strides.data(), 0, part.out()));
+  check(flt_read(value.get(), &type, strides.data(), last, part.out()));
   value = std::move(part);
   return few;
 }
@@ -319,7 +321,7 @@ std::optional<at::Tensor> without_repeats(const at::Tensor& tensor, Value& value
 }  // namespace
 
 void write(const at::Tensor& tensor, Value value) {
-  // Repeated elements are all equal, or the CPU leaves open which one is written.
+  // Of elements at one place the last one is written, as on the CPU (overlap.h).
   if (const auto few = without_repeats(tensor, value)) return write(*few, std::move(value));
   Buf& buf = buf_of(tensor);
   TORCH_CHECK(recording() == 0 || buf.recording == recording(), "fuseline: a graph writes to a tensor that is not one of its inputs");

@@ -20,6 +20,14 @@
 #include "decompose.h"
 
 namespace fuseline {
+
+std::string_view base_of(const c10::OperatorHandle& op) {
+  std::string_view name = op.operator_name().name;
+  name.remove_prefix(name.find(':') + 2);
+  if (name.size() > 1 && name.back() == '_' && name.front() != '_') name.remove_suffix(1);
+  return name;
+}
+
 namespace {
 
 using c10::IValue;
@@ -160,7 +168,7 @@ const Table<Unsupported>& unsupported() {
        "triangular_solve",
        {TypeSource::First, types_of("builh")}},
       {"multi_margin_loss multilabel_margin_loss_forward", {TypeSource::First, types_of("builhc")}},
-      {"_unique2 amax amin bernoulli deg2rad digamma erf erfc erfinv fractional_max_pool3d "
+      {"_unique2 amax amin bernoulli cummax cummin deg2rad digamma erf erfc erfinv fractional_max_pool3d "
        "i0 lgamma logit max min polygamma rad2deg sign signbit special_entr special_i0e "
        "special_i1 special_i1e unique_consecutive unique_dim",
        {TypeSource::First, types_of("c")}},
@@ -389,6 +397,28 @@ void check_random(const c10::OperatorHandle& op, Args args) {
   if (const IValue* to = named(op, args, "to")) check(to->toInt() - 1, "to - 1");
 }
 
+// Probabilities are floats. They are the first tensor, unless there is another argument for them.
+void check_bernoulli(const c10::OperatorHandle& op, Args args) {
+  const IValue* given = named(op, args, "p");
+  if (given != nullptr && !given->isTensor()) return;
+  const ScalarType type = (given != nullptr ? *given : args[0]).toTensor().scalar_type();
+  const bool is_in_place = is_written(op.schema().arguments()[0]);
+  if (given == nullptr && is_in_place) return;
+  TORCH_CHECK_NOT_IMPLEMENTED(at::isFloatingType(type), "\"bernoulli\" not implemented for '", type, "'");
+}
+
+// Running sums and products. They have no kernel for bool, and in place their type is the tensor's.
+void check_running(const c10::OperatorHandle& op, Args args) {
+  const ScalarType own = args[0].toTensor().scalar_type();
+  const IValue* dtype = named(op, args, "dtype");
+  const ScalarType type = dtype != nullptr ? static_cast<ScalarType>(dtype->toInt()) : own;
+  const bool is_in_place = is_written(op.schema().arguments()[0]);
+  TORCH_CHECK(!is_in_place || type == own, "Bad in-place call: input tensor dtype ", own, " and output tensor dtype ", type,
+              " should match");
+  TORCH_CHECK_NOT_IMPLEMENTED(type != at::kBool || (dtype == nullptr && !is_in_place), '"', base_of(op),
+                              "\" not implemented for 'Bool'");
+}
+
 using Check = void (*)(const c10::OperatorHandle&, Args);
 
 const Table<Check>& checks() {
@@ -403,6 +433,8 @@ const Table<Check>& checks() {
       {"normal", check_normal},
       {"_cdist_forward", check_cdist},
       {"random", check_random},
+      {"bernoulli", check_bernoulli},
+      {"cumsum cumprod", check_running},
   };
   return table;
 }
@@ -411,16 +443,16 @@ const Table<Check>& checks() {
 const Table<bool>& exact_out() {
   static const auto& table = *new Table<bool>{
       {"_linalg_det _linalg_eigh _linalg_slogdet _linalg_solve_ex _linalg_svd _log_softmax "
-       "_softmax abs addbmm addmm addmv amax amin aminmax argmax argmin "
-       "avg_pool3d baddbmm bmm bucketize ceil complex conj_physical cummax cummin dot floor frac "
+       "_native_batch_norm_legit _softmax abs addbmm addmm addmv amax amin aminmax argmax argmin "
+       "avg_pool2d avg_pool3d baddbmm bitwise_not bmm bucketize ceil complex conj_physical cummax cummin cumprod cumsum dot floor frac "
        "frexp gather gelu hardshrink heaviside index_add index_copy index_reduce index_select "
        "isin isneginf isposinf kthvalue linalg_cholesky_ex linalg_cross linalg_inv_ex linalg_lu "
        "linalg_lu_factor_ex linalg_lu_solve linalg_polar linalg_qr linalg_solve_triangular "
        "linalg_vector_norm log_sigmoid_forward lu_unpack masked_select max.dim_max min.dim_min mm "
        "mode "
        "multinomial mv nan_to_num narrow_copy native_batch_norm neg nonzero norm ormqr polar "
-       "renorm round scatter scatter_add scatter_reduce searchsorted sgn sign signbit softplus "
-       "softshrink sort take topk triangular_solve tril triu trunc vdot where",
+       "prod renorm round scatter scatter_add scatter_reduce searchsorted sgn sign signbit softplus "
+       "softshrink sort sum take topk triangular_solve tril triu trunc vdot where",
        true},
   };
   return table;
@@ -492,8 +524,18 @@ void check_types(const c10::OperatorHandle& op, Args args) {
                       "(): Expected reduction dim to be specified for input.numel() == 0.");
 }
 
+bool takes_type_of_out(const c10::OperatorHandle& op) {
+  const std::string_view base = base_of(op);
+  return base == "cumsum" || base == "cumprod" || base == "sum" || base == "prod";
+}
+
+bool converts_to_out(const c10::OperatorHandle& op) { return base_of(op) == "bernoulli"; }
+
 void check_out(const c10::OperatorHandle& op, ScalarType given, ScalarType result) {
   const std::string_view base = base_of(op);
+  TORCH_CHECK_NOT_IMPLEMENTED(base != "bernoulli" || !at::isComplexType(given), "\"bernoulli\" not implemented for '", given, "'");
+  TORCH_CHECK_TYPE(base != "cat" || c10::canCast(result, given),
+                   "torch.cat(): input types can't be cast to the desired output type ", given);
   TORCH_CHECK((base != "all" && base != "any") || given == at::kBool || given == at::kByte, base,
               " only supports bool tensor for result, got: ", given);
   TORCH_CHECK(given == result || exact_out().find(op) == nullptr,

@@ -80,6 +80,11 @@ def cases(device):
         "remainder": lambda: of(4, 1) % of(2, 0),
         "remainder of the dividend's sign": lambda: torch.fmod(of(4, 1), of(2, 0)),
         "binary_cross_entropy": lambda: F.binary_cross_entropy(of(1.5), of(0.5)),
+        "quantile": lambda: torch.quantile(ones(3), of(0.5, 1.5)),
+        "quantile, negative": lambda: torch.quantile(ones(2, 3), of(-0.1), dim=1, keepdim=True),
+        "quantile, NaN": lambda: torch.quantile(ones(3), torch.tensor(nothing, device=device)),
+        "nanquantile": lambda: torch.nanquantile(ones(3), of(0.5, -1.5)),
+        "nanquantile into a result": lambda: torch.nanquantile(ones(3), of(2.0), out=ones(1)),
         "assert_async": lambda: torch._assert_async(torch.tensor(False, device=device)),
         "assert_async, in words": lambda: torch._assert_async(torch.tensor(0, device=device), "words"),
     }

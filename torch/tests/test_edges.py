@@ -281,6 +281,24 @@ class Values(Case):
         self.alike(lambda device: x.to(device).trunc(), "trunc")
         self.alike(lambda device: x[2:].to(device).frac(), "frac")
 
+    def test_places_that_are_not_finite_are_sampled_as_on_the_cpu(self):
+        image = torch.arange(1.0, 17.0).view(1, 1, 4, 4)
+        grid = torch.tensor([[[[NAN, 0.0], [0.0, NAN], [NAN, NAN], [0.1, 0.2], [INF, 0.0], [0.0, -INF], [3.0, -1.5]]]])
+        for mode in ("bilinear", "nearest", "bicubic"):
+            for padding in ("zeros", "border", "reflection"):
+                for corners in (True, False):
+                    how = {"mode": mode, "padding_mode": padding, "align_corners": corners}
+                    for dtype in (torch.float32, torch.float64):
+                        self.alike(lambda d: F.grid_sample(image.to(d, dtype), grid.to(d, dtype), **how), f"{dtype} {how}")
+                    if mode != "bicubic":
+                        cube, places = image.expand(1, 4, 4, 4)[None], torch.cat([grid, grid[..., :1]], -1)[:, None]
+                        self.alike(lambda d: F.grid_sample(cube.to(d), places.to(d), **how), f"3 dimensions {how}")
+
+    def test_the_logarithm_of_gamma_is_zero_at_one_and_two(self):
+        for dtype in FLOATS:
+            x = torch.tensor([1.0, 2.0, 3.0, 0.5, -0.5, 0.0, -1.0, INF, -INF, NAN] * 4, dtype=dtype)
+            self.alike(lambda device: x.to(device).lgamma(), f"{dtype}")
+
     def test_an_empty_batch_is_resized_and_pooled(self):
         for rank, modes in {1: ("nearest", "linear", "area"), 2: ("nearest", "nearest-exact", "bilinear", "bicubic", "area"), 3: ("nearest", "trilinear")}.items():
             x = torch.empty(0, 3, *(4,) * rank)

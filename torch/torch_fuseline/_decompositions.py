@@ -285,6 +285,23 @@ def _solve_ex(a, b, *, left=True, check_errors=False):
     return x.squeeze(-1) if is_vector else x, factors, pivots, info
 
 
+@_ours("grid_sampler_2d")
+def _grid_sampler_2d(x, grid, interpolation_mode, padding_mode, align_corners):
+    """PyTorch's decomposition, with what the CPU does about places that are not finite."""
+    op = torch.ops.aten.grid_sampler_2d.default
+    place = grid
+    if padding_mode == 1:
+        # NaN is clipped to the border where places begin.
+        place = torch.where(grid.isnan(), -torch.inf, grid)
+    elif padding_mode == 2 and interpolation_mode != 2:
+        place = torch.where(grid.isfinite(), grid, -1.0)
+    y = torch._decomp.global_decomposition_table["post_autograd"][op](x, place, interpolation_mode, padding_mode, align_corners)
+    if padding_mode == 0 and interpolation_mode == 0:
+        # The weights of the neighbours are NaN.
+        y = torch.where(grid.isfinite().all(-1).unsqueeze(1), y, torch.nan)
+    return y
+
+
 @_ours("binary_cross_entropy")
 def _binary_cross_entropy(x, target, weight=None, reduction=1):
     """PyTorch's decomposition, preceded by a check that probabilities are in range."""
