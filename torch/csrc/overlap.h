@@ -11,9 +11,9 @@ namespace fuseline {
 bool overlaps_itself(const at::Tensor& tensor);
 // Throws if the tensor overlaps itself, or overlaps an operand without being identical to it.
 void check_target(const at::Tensor& target, at::TensorList operands);
-// Throws if a written tensor of a call overlaps itself, or overlaps an operand without being identical to it,
-// and the CPU reports that or leaves the result open. Operators that resize their results before
-// the CPU checks them are checked if `is_resized`, all others if not.
+// Throws if a written tensor of a call overlaps itself, or overlaps an operand without being
+// identical to it, and the CPU reports that or leaves the result open. Operators that resize their
+// results before the CPU checks them are checked if `is_resized`, all others if not.
 void check_overlaps(const c10::OperatorHandle& op, const torch::jit::Stack& stack, bool is_resized = false);
 // Computes a call whose written tensor overlaps itself, if the result depends on that. Returns
 // false, with the stack unchanged, if the call is to be computed like any other.
