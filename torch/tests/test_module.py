@@ -122,8 +122,8 @@ class Lines(unittest.TestCase):
             """,
             FUSELINE_TORCH_CHECK_FINITE="1",
         ).splitlines()
-        self.assertRegex(told[0], r"log, recorded at <string>:4 in step, gave 1 NaN")
-        self.assertRegex(told[1], r"recorded at <string>:11, backward \(SqrtBackward0\), gave .* 2 infinite")
+        self.assertRegex(told[0], r"log, recorded at <string>:4 in step, produced 1 NaN")
+        self.assertRegex(told[1], r"recorded at <string>:11, backward \(SqrtBackward0\), produced .* 2 infinite")
 
 
 class Forks(unittest.TestCase):
