@@ -45,7 +45,7 @@ fn bodies_that_do_not_fit_are_refused() {
         let error = stream.for_range(0..3, vec![x.clone()], |_, x| Ok([x.clone(), x].concat()));
         let words = [
             "while: the body of for_range returns 3 tensors",
-            "the carried values, which are 2",
+            "as many tensors as are carried, which is 2",
             "tests/engine/trace_refused.rs",
         ];
         says(error, &words);
