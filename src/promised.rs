@@ -18,7 +18,7 @@ use fuseline_fusion::{Site, TensorType};
 
 use crate::error::{Failure, Result, Stage};
 use crate::runtime::here;
-use crate::runtime::promises::Listed;
+use crate::runtime::promises::PromiseGuard;
 use crate::runtime::stream::Stream;
 use crate::runtime::stream::Tensor;
 use crate::runtime::value::{Outcome, ValueCell};
@@ -27,7 +27,7 @@ use crate::runtime::value::{Outcome, ValueCell};
 /// unfulfilled, everything that depends on the tensor fails.
 pub struct Promised {
     /// Present until the promise is kept or broken.
-    promise: Option<Listed>,
+    promise: Option<PromiseGuard>,
     stream: Stream,
     site: Site,
 }
@@ -87,7 +87,7 @@ impl Promised {
         }
     }
 
-    fn fail(&self, promise: Listed, stage: Stage, message: String) {
+    fn fail(&self, promise: PromiseGuard, stage: Stage, message: String) {
         let (op, region, site) = (None, None, self.site.clone());
         let (resource_exhausted, plugin) = (false, None);
         let failure = Failure { stage, op, site, region, message, resource_exhausted, plugin };

@@ -132,7 +132,7 @@ use crate::config::EngineConfig;
 use crate::counters::Counters;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
-use crate::runtime::promises::Listed;
+use crate::runtime::promises::PromiseGuard;
 
 /// A result of a call: its id, of which the caller owns one reference, and its type.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -231,7 +231,7 @@ struct Shared {
 struct Unfilled {
     /// Number of placeholders. Every release checks it, and it is usually 0.
     count: AtomicU64,
-    promises: Mutex<HashMap<ValueHandle, Listed>>,
+    promises: Mutex<HashMap<ValueHandle, PromiseGuard>>,
 }
 
 impl Unfilled {
@@ -239,7 +239,7 @@ impl Unfilled {
         Unfilled { count: AtomicU64::new(0), promises: Mutex::new(Rank::Unfilled, HashMap::new()) }
     }
 
-    fn insert(&self, value: ValueHandle, promise: Listed) {
+    fn insert(&self, value: ValueHandle, promise: PromiseGuard) {
         // Counted first. The thread that releases a placeholder has its id from the thread that
         // created it, and so sees the count.
         self.count.fetch_add(1, Ordering::Relaxed);
@@ -252,7 +252,7 @@ impl Unfilled {
 
     /// Takes the promise of a placeholder, if it was not filled and nobody else has taken it. Drop
     /// the result without holding a lock.
-    fn take(&self, value: ValueHandle) -> Option<Listed> {
+    fn take(&self, value: ValueHandle) -> Option<PromiseGuard> {
         if self.count.load(Ordering::Relaxed) == 0 {
             return None;
         }

@@ -28,10 +28,10 @@ impl Promises {
     }
 
     /// Lists a promise until it is resolved or dropped.
-    pub(crate) fn list(&self, promise: ValuePromise, site: Site) -> Listed {
+    pub(crate) fn list(&self, promise: ValuePromise, site: Site) -> PromiseGuard {
         let (id, ty) = (promise.holder().id(), promise.holder().ty().clone());
         self.0.lock().insert(id, Due { ty, site, since: None });
-        Listed { promise: Some(promise), id, promises: self.clone() }
+        PromiseGuard { promise: Some(promise), id, promises: self.clone() }
     }
 
     /// Notes that a stream is blocked by this value, which may be a promised one.
@@ -70,14 +70,14 @@ pub(crate) fn after(start: Instant, time: Duration) -> Instant {
 }
 
 /// A promise that is listed in [`Promises`] until it is resolved or dropped.
-pub(crate) struct Listed {
+pub(crate) struct PromiseGuard {
     /// Present until then.
     promise: Option<ValuePromise>,
     id: ValueId,
     promises: Promises,
 }
 
-impl Listed {
+impl PromiseGuard {
     /// The promised value.
     pub(crate) fn value(&self) -> Option<&Arc<ValueCell>> {
         self.promise.as_ref().map(ValuePromise::holder)
@@ -90,7 +90,7 @@ impl Listed {
     }
 }
 
-impl Drop for Listed {
+impl Drop for PromiseGuard {
     fn drop(&mut self) {
         let gone = self.promises.0.lock().remove(&self.id);
         drop(gone);

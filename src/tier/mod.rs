@@ -169,7 +169,7 @@ pub(crate) enum Plan {
     /// As the units that it was merged from.
     RunUnits { compile: Option<CompileStart> },
     /// As the failure of its compile demands.
-    Fall,
+    FallBack,
 }
 
 impl CompileStart {
@@ -201,7 +201,7 @@ pub(crate) fn choose(situation: Situation) -> Plan {
             }
             _ => Plan::AwaitCompile { compile: None },
         },
-        CacheState::Failed => Plan::Fall,
+        CacheState::Failed => Plan::FallBack,
         // Without a claim the executable is for this job only, and nothing replaces a baseline.
         CacheState::Collision => {
             Plan::AwaitCompile { compile: Some(CompileStart::foreground(Tier::Optimized)) }
@@ -278,7 +278,7 @@ mod tests {
         for (cache, plan) in [
             (Hit, Plan::Execute),
             (Compiling, wait(None)),
-            (Failed, Plan::Fall),
+            (Failed, Plan::FallBack),
             (Collision, wait(start(Foreground, Optimized))),
             (Missing, wait(start(Foreground, Baseline))),
             (Stored, wait(start(Foreground, Baseline))),
@@ -360,7 +360,7 @@ mod tests {
             (overdue(MAX_RUNS + 1, MAX_RUNS, Compiling, true), wait(None)),
             (overdue(FEW_RUNS, FEW_RUNS - 1, Compiling, false), wait(None)),
             (overdue(MAX_RUNS + 1, MAX_RUNS, Hit, false), Plan::Execute),
-            (overdue(MAX_RUNS + 1, MAX_RUNS, Failed, false), Plan::Fall),
+            (overdue(MAX_RUNS + 1, MAX_RUNS, Failed, false), Plan::FallBack),
             (overdue(MAX_RUNS + 1, MAX_RUNS, Missing, false), wait(start(Foreground, Baseline))),
         ] {
             assert_eq!(choose(situation), plan, "{situation:?}");

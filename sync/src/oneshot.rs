@@ -12,24 +12,24 @@ use crate::once::{Abandoned, Once, Promise};
 use crate::{Mutex, Rank};
 
 /// The value until it is taken; empty in a closed channel.
-struct Sent<T>(Mutex<Option<T>>);
+struct Message<T>(Mutex<Option<T>>);
 
-impl<T> Abandoned for Sent<T> {
-    fn abandoned() -> Sent<T> {
-        Sent(Mutex::new(Rank::Oneshot, None))
+impl<T> Abandoned for Message<T> {
+    fn abandoned() -> Message<T> {
+        Message(Mutex::new(Rank::Oneshot, None))
     }
 }
 
-struct Channel<T>(Once<Sent<T>>);
+struct Channel<T>(Once<Message<T>>);
 
-impl<T> AsRef<Once<Sent<T>>> for Channel<T> {
-    fn as_ref(&self) -> &Once<Sent<T>> {
+impl<T> AsRef<Once<Message<T>>> for Channel<T> {
+    fn as_ref(&self) -> &Once<Message<T>> {
         &self.0
     }
 }
 
 /// The sending end. Dropping it closes the channel.
-pub struct Sender<T>(Promise<Sent<T>, Channel<T>>);
+pub struct Sender<T>(Promise<Message<T>, Channel<T>>);
 
 /// The receiving end.
 pub struct Receiver<T>(Arc<Channel<T>>);
@@ -52,7 +52,7 @@ pub fn channel<T>() -> (Sender<T>, Receiver<T>) {
 impl<T> Sender<T> {
     /// Sends the value. The receiver may take it from now on.
     pub fn send(self, value: T) {
-        drop(self.0.resolve(Sent(Mutex::new(Rank::Oneshot, Some(value)))));
+        drop(self.0.resolve(Message(Mutex::new(Rank::Oneshot, Some(value)))));
     }
 }
 
@@ -74,8 +74,8 @@ impl<T> Receiver<T> {
     }
 }
 
-fn take<T>(sent: Option<&Sent<T>>) -> Result<T, RecvError> {
-    sent.ok_or(RecvError::Empty)?.0.lock().take().ok_or(RecvError::Closed)
+fn take<T>(message: Option<&Message<T>>) -> Result<T, RecvError> {
+    message.ok_or(RecvError::Empty)?.0.lock().take().ok_or(RecvError::Closed)
 }
 
 impl<T> fmt::Debug for Sender<T> {

@@ -2,6 +2,19 @@
 
 use crate::attr::AttrValue;
 
+/// Makes enumerations attribute values: their code is the variant's number.
+macro_rules! attr_values {
+    ($($name:ident),+) => {
+        $(impl From<$name> for AttrValue {
+            fn from(value: $name) -> Self {
+                AttrValue::Enum(value as u8)
+            }
+        })+
+    };
+}
+
+attr_values!(Comparison, ComparisonType, RngAlgorithm, RngDistribution, FftType, Transpose);
+
 /// How `compare` relates two elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
@@ -26,12 +39,6 @@ impl Comparison {
         [Comparison::Eq, Comparison::Ne, Comparison::Ge, Comparison::Gt, Comparison::Le, Comparison::Lt];
 }
 
-impl From<Comparison> for AttrValue {
-    fn from(direction: Comparison) -> Self {
-        AttrValue::Enum(direction as u8)
-    }
-}
-
 /// The order that `compare` uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
@@ -44,12 +51,6 @@ pub enum ComparisonType {
     Signed,
     /// Unsigned integers and `bool`.
     Unsigned,
-}
-
-impl From<ComparisonType> for AttrValue {
-    fn from(order: ComparisonType) -> Self {
-        AttrValue::Enum(order as u8)
-    }
 }
 
 /// Which generator `rng_bit_generator` runs.
@@ -65,12 +66,6 @@ pub enum RngAlgorithm {
     Philox,
 }
 
-impl From<RngAlgorithm> for AttrValue {
-    fn from(algorithm: RngAlgorithm) -> Self {
-        AttrValue::Enum(algorithm as u8)
-    }
-}
-
 /// Which distribution `rng` draws from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
@@ -79,12 +74,6 @@ pub enum RngDistribution {
     Uniform,
     /// Normal with mean `a` and standard deviation `b`.
     Normal,
-}
-
-impl From<RngDistribution> for AttrValue {
-    fn from(distribution: RngDistribution) -> Self {
-        AttrValue::Enum(distribution as u8)
-    }
 }
 
 /// Which transform `fft` is.
@@ -107,12 +96,6 @@ impl FftType {
     pub const ALL: [FftType; 4] = [FftType::Fft, FftType::Ifft, FftType::Rfft, FftType::Irfft];
 }
 
-impl From<FftType> for AttrValue {
-    fn from(fft_type: FftType) -> Self {
-        AttrValue::Enum(fft_type as u8)
-    }
-}
-
 /// What `triangular_solve` does to the matrix before it solves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
@@ -128,10 +111,4 @@ pub enum Transpose {
 impl Transpose {
     /// Every choice, in code order.
     pub const ALL: [Transpose; 3] = [Transpose::No, Transpose::Transpose, Transpose::Adjoint];
-}
-
-impl From<Transpose> for AttrValue {
-    fn from(transpose: Transpose) -> Self {
-        AttrValue::Enum(transpose as u8)
-    }
 }

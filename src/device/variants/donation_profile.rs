@@ -142,8 +142,8 @@ impl Policy for DonationProfile {
         if spec.aliases(region).1.pairs().len() <= executable.reusable().len() {
             return None;
         }
-        let reason = Reason::Died { params, executions };
-        Some(Proposal { spec, placement: Placement::Instead, reason })
+        let reason = Reason::MissedDonations { params, executions };
+        Some(Proposal { spec, placement: Placement::Replace, reason })
     }
 }
 

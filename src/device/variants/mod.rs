@@ -32,6 +32,7 @@ use std::time::Duration;
 use fuseline_cache::OutputSet;
 use fuseline_fusion::Scalar;
 use fuseline_fusion::canon::CanonRegion;
+use fuseline_fusion::lower::Specializable;
 use fuseline_sync::atomic::{AtomicBool, Ordering};
 
 use self::donation_profile::DonationProfile;
@@ -74,24 +75,24 @@ pub(crate) enum Observation<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Placement {
     /// In place of the executable.
-    Instead,
+    Replace,
     /// Beside it in the cache, for jobs that need no more than it returns.
-    Beside,
+    Narrower,
     /// In launches of the executable whose scalars have the values of its constants.
-    Inside,
+    Guarded,
 }
 
 /// Why a variant is proposed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Reason {
     /// A baseline executable is used again.
-    UsedAgain,
+    BaselineReuse,
     /// No counted execution needed some of the results.
-    Unused { executions: u64 },
+    UnusedOutputs { executions: u64 },
     /// These parameters died in all counted executions.
-    Died { params: Vec<u32>, executions: u64 },
+    MissedDonations { params: Vec<u32>, executions: u64 },
     /// Scalars had the same values in many executions.
-    Steady,
+    SteadyScalars,
 }
 
 /// A variant that is worth compiling.
@@ -123,7 +124,7 @@ impl Policy for Baseline {
         // An input that this execution keeps may die in others: it died in the execution that the
         // baseline executable was compiled for.
         let spec = subject.executable.spec_with(donated());
-        Some(Proposal { spec, placement: Placement::Instead, reason: Reason::UsedAgain })
+        Some(Proposal { spec, placement: Placement::Replace, reason: Reason::BaselineReuse })
     }
 }
 
@@ -156,7 +157,7 @@ impl VariantSet {
         outputs: &[u32],
         reused: impl Iterator<Item = u32>,
         donates: bool,
-        specializable: Vec<fuseline_fusion::lower::Specializable>,
+        specializable: Vec<Specializable>,
     ) -> VariantSet {
         VariantSet {
             baseline: None,
@@ -180,26 +181,20 @@ impl VariantSet {
         observation: Observation<'_>,
         compile: &mut dyn FnMut(Proposal),
     ) {
-        match observation {
-            Observation::Lookup { .. } => {
-                self.baseline
-                    .iter()
-                    .filter_map(|policy| policy.observe(subject, observation))
-                    .for_each(&mut *compile);
-                if let Some(policy) = &self.unused_outputs {
-                    policy.observe(subject, observation).into_iter().for_each(compile);
-                }
-            }
-            Observation::Launch { specializes, .. } => {
-                self.donations
-                    .iter()
-                    .filter_map(|policy| policy.observe(subject, observation))
-                    .for_each(&mut *compile);
-                if let Some(policy) = self.scalars.as_deref().filter(|_| specializes) {
-                    policy.observe(subject, observation).into_iter().for_each(compile);
-                }
-            }
+        fn ask<P: Policy>(of: Option<&P>, subject: Subject<'_>, seen: Observation<'_>) -> Option<Proposal> {
+            of?.observe(subject, seen)
         }
+        let proposals = match observation {
+            Observation::Lookup { .. } => [
+                ask(self.baseline.as_ref(), subject, observation),
+                ask(self.unused_outputs.as_ref(), subject, observation),
+            ],
+            Observation::Launch { specializes, .. } => [
+                ask(self.donations.as_ref(), subject, observation),
+                ask(self.scalars.as_deref().filter(|_| specializes), subject, observation),
+            ],
+        };
+        proposals.into_iter().flatten().for_each(compile);
     }
 
     /// The variant with constants that serves a launch with these scalars.

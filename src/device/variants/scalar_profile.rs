@@ -146,7 +146,7 @@ impl Policy for ScalarProfile {
         let Observation::Launch { scalar, .. } = observation else { return None };
         let constants = self.note(scalar)?;
         let spec = CompileSpec { constants, ..subject.executable.spec_with(Vec::new()) };
-        Some(Proposal { spec, placement: Placement::Inside, reason: Reason::Steady })
+        Some(Proposal { spec, placement: Placement::Guarded, reason: Reason::SteadyScalars })
     }
 }
 

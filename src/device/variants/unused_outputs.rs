@@ -95,7 +95,7 @@ impl Policy for UnusedOutputs {
         let Subject { region, executable, compile_time } = subject;
         let (outputs, executions) = self.note(region, executable.outputs(), needed, compile_time)?;
         let spec = CompileSpec { outputs, donated: donated(), ..CompileSpec::default() };
-        Some(Proposal { spec, placement: Placement::Beside, reason: Reason::Unused { executions } })
+        Some(Proposal { spec, placement: Placement::Narrower, reason: Reason::UnusedOutputs { executions } })
     }
 }
 

@@ -35,7 +35,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fuseline_cache::{Artifact as _, Claim, Flight, Hit};
-use fuseline_fusion::canon::CanonRegion;
+use fuseline_fusion::canon::{CanonRegion, RegionKey};
 use fuseline_fusion::region::{EagerMemory, Liveness};
 use fuseline_fusion::{Bytes, lower};
 use fuseline_sync::oneshot::{self, Receiver};
@@ -53,14 +53,16 @@ use crate::runtime::stream::StreamShared;
 use crate::tier::CompilePriority;
 
 /// The result of a compile for the job that waits for it.
-pub(in crate::execute) type Compiled = Result<Hit<Executable>, Arc<DeviceError>>;
+pub(in crate::execute) type CompileOutcome = Result<Hit<Executable>, Arc<DeviceError>>;
 
-/// Returns a channel that gets a message when a compile of another job ends. The stream is
-/// notified.
+/// Hastens the compile of another job, because this job needs it too. The channel gets a message
+/// when the compile ends, and the stream is notified.
 pub(in crate::execute) fn follow(
+    key: RegionKey,
     flight: Flight<Executable, DeviceError>,
     stream: &Arc<StreamShared>,
 ) -> Receiver<()> {
+    stream.engine().compile_pool().hasten(key.as_bytes());
     let (sender, ended) = oneshot::channel();
     let stream = stream.clone();
     flight.subscribe(move || {
@@ -153,7 +155,7 @@ impl Compile {
         remembered: FailureCaching,
         info: &Arc<RegionInfo>,
         stream: &Arc<StreamShared>,
-    ) -> Receiver<Compiled> {
+    ) -> Receiver<CompileOutcome> {
         let (sender, receiver) = oneshot::channel();
         let (owner, outputs) = (stream.clone(), self.spec.outputs.clone());
         let pool = stream.engine().compile_pool();

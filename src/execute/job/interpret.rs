@@ -26,7 +26,7 @@ use crate::runtime::value::{Outcome, Producer, ValueCell};
 use crate::tier::InterpretedRun;
 
 /// The requested results in order, or the error.
-pub(in crate::execute) type Interpreted = Result<Vec<Buffer>, DeviceError>;
+pub(in crate::execute) type InterpreterResult = Result<Vec<Buffer>, DeviceError>;
 
 /// A parameter of a region.
 pub(super) enum Param {
@@ -41,7 +41,7 @@ impl Job {
         run: InterpretedRun,
         pool: &Pool<Task>,
         stream: &Arc<StreamShared>,
-    ) -> Receiver<Interpreted> {
+    ) -> Receiver<InterpreterResult> {
         let engine = stream.engine();
         let region = self.info.reference;
         engine.counters().interpreted.add(1);
@@ -52,10 +52,10 @@ impl Job {
     /// Runs the region by `run` on a thread of the pool.
     pub(super) fn interpret_by(
         &self,
-        run: impl FnOnce(&RegionInfo, &[Param], &[u32], &StreamShared) -> Interpreted + Send + 'static,
+        run: impl FnOnce(&RegionInfo, &[Param], &[u32], &StreamShared) -> InterpreterResult + Send + 'static,
         pool: &Pool<Task>,
         stream: &Arc<StreamShared>,
-    ) -> Receiver<Interpreted> {
+    ) -> Receiver<InterpreterResult> {
         let params: Vec<Param> = self.inputs.iter().map(|input| param(input.value.cell())).collect();
         let outputs: Vec<u32> = self.outputs.iter().map(|&(index, _)| index).collect();
         let (info, owner) = (self.info.clone(), stream.clone());
@@ -70,7 +70,7 @@ impl Job {
     /// Hands out the interpreted results. Returns the job if it has to be compiled instead.
     pub(super) fn fulfil_interpreted(
         mut self: Box<Self>,
-        interpreted: Interpreted,
+        interpreted: InterpreterResult,
         stream: &StreamShared,
     ) -> Result<Box<Job>, Progress> {
         match interpreted {
@@ -105,8 +105,8 @@ pub(super) fn spawn(
     region: RegionRef,
     pool: &Pool<Task>,
     stream: &Arc<StreamShared>,
-    work: impl FnOnce() -> Interpreted + Send + 'static,
-) -> Receiver<Interpreted> {
+    work: impl FnOnce() -> InterpreterResult + Send + 'static,
+) -> Receiver<InterpreterResult> {
     let (sender, results) = oneshot::channel();
     let owner = stream.clone();
     let task: Task = Box::new(move || {
@@ -142,7 +142,12 @@ pub(super) fn param(value: &Arc<ValueCell>) -> Param {
 
 /// Computes the results of a region on this thread. It waits for inputs that are still being
 /// computed.
-fn interpreted(info: &RegionInfo, params: &[Param], outputs: &[u32], stream: &StreamShared) -> Interpreted {
+fn interpreted(
+    info: &RegionInfo,
+    params: &[Param],
+    outputs: &[u32],
+    stream: &StreamShared,
+) -> InterpreterResult {
     let device = stream.engine().device();
     let data = |param: &Param| operand(param, |buffer, _| device.download(buffer, 0));
     let operands = params.iter().map(data).collect::<Result<Vec<_>, _>>()?;

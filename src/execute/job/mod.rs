@@ -26,12 +26,12 @@ use fuseline_fusion::{Bytes, RegionSeq, Site, ValueId};
 use fuseline_record::template::{LoopIteration, Template};
 use fuseline_sync::oneshot::Receiver;
 
-use self::interpret::Interpreted;
+use self::interpret::InterpreterResult;
 pub(super) use self::launch::BoundArguments;
 use self::partition::Partition;
 pub(super) use self::partition::Parts;
 use super::EngineRegion;
-use super::compile::Compiled;
+use super::compile::CompileOutcome;
 use crate::device::{Cause, DeviceError, Executable};
 use crate::error::{Failure, Stage};
 use crate::event::{Event, SealedRegion};
@@ -62,13 +62,13 @@ pub(super) enum JobState {
 /// What a job waits for.
 pub(super) enum Pending {
     /// The compile for this job.
-    Compile(Receiver<Compiled>),
+    Compile(Receiver<CompileOutcome>),
     /// The compile for another job. When that ends, this job looks its executable up again.
     OtherCompile(Receiver<()>),
     /// Free memory. The job goes on with the executable, if it had one.
     Memory(Receiver<()>, Option<Hit<Executable>>),
     /// Results that another thread computes.
-    Results(Receiver<Interpreted>),
+    Results(Receiver<InterpreterResult>),
 }
 
 /// What runs the region.

@@ -10,9 +10,9 @@ use fuseline_sync::oneshot::Receiver;
 use fuseline_sync::schedule::Pool;
 use smallvec::SmallVec;
 
-use super::interpret::{Interpreted, Param, failed, param, spawn};
+use super::interpret::{InterpreterResult, Param, failed, param, spawn};
 use super::partition::Partition;
-use super::prepare::{CompileClaim, Found};
+use super::prepare::{CompileClaim, LookupResult};
 use super::{Job, JobState, Pending, Runner, cache_key};
 use crate::device::{Buffer, CompileSpec, DeviceError, Executable, Tier};
 use crate::event::Event;
@@ -28,11 +28,11 @@ use crate::tier::{CacheState, CompileStart, History, Plan, Situation, choose};
 impl Job {
     /// The state of the job if its region was padded or cut before and has no executable of its own.
     /// Otherwise returns the result of the lookup.
-    pub(super) fn by_known_sizes(
+    pub(super) fn reuse_size_plan(
         &mut self,
-        found: Found,
+        found: LookupResult,
         stream: &Arc<StreamShared>,
-    ) -> Result<JobState, Found> {
+    ) -> Result<JobState, LookupResult> {
         let padded_regions = stream.engine().padded_regions().filter(|_| self.may_be_interpreted());
         // An executable of its own is better.
         let padded_regions = padded_regions.filter(|_| !matches!(found, Lookup::Hit(_)));
@@ -53,7 +53,7 @@ impl Job {
             Lookup::Claimed(claim) => (Some(claim), None),
             other => (None, Some(other)),
         };
-        match self.by_bucket(padded, claim, stream) {
+        match self.run_in_bucket(padded, claim, stream) {
             Ok(state) => Ok(state),
             Err(claim) => Err(claim.map(Lookup::Claimed).or(other).expect("bug: what was found is lost")),
         }
@@ -61,11 +61,11 @@ impl Job {
 
     /// Reports a miss. The state of the job if its region is padded or cut; otherwise returns the
     /// result of the lookup, with the number of sizes.
-    pub(super) fn by_new_sizes(
+    pub(super) fn make_size_plan(
         &mut self,
-        found: Found,
+        found: LookupResult,
         stream: &Arc<StreamShared>,
-    ) -> Result<JobState, (Found, ShapeCount)> {
+    ) -> Result<JobState, (LookupResult, ShapeCount)> {
         let claim = match found {
             Lookup::Claimed(claim) if !self.is_past_interpreter => claim,
             found => return Err((found, ShapeCount::Few)),
@@ -76,7 +76,7 @@ impl Job {
             return Err((Lookup::Claimed(claim), ShapeCount::Few));
         };
         match padded_regions.miss(&self.info, engine.device().environment()) {
-            SizePlan::Pad(padded) => match self.by_bucket(padded, Some(claim), stream) {
+            SizePlan::Pad(padded) => match self.run_in_bucket(padded, Some(claim), stream) {
                 Ok(state) => Ok(state),
                 Err(claim) => Err((Lookup::Claimed(claim.expect("bug: a claim is lost")), ShapeCount::Few)),
             },
@@ -108,7 +108,7 @@ impl Job {
 
     /// The state of the job with a bucket. `claim` is for the region itself, if no executable of it
     /// exists or is being compiled. It is returned if the bucket cannot be used.
-    fn by_bucket(
+    fn run_in_bucket(
         &mut self,
         padded: Arc<PaddedRegion>,
         mut claim: Option<CompileClaim>,
@@ -143,12 +143,10 @@ impl Job {
                     continue;
                 }
                 (Plan::AwaitCompile { .. }, Lookup::InFlight(flight)) => {
-                    engine.compile_pool().hasten(bucket.as_bytes());
-                    Ok(JobState::Waiting(Pending::OtherCompile(follow(flight, stream))))
+                    Ok(JobState::Waiting(Pending::OtherCompile(follow(bucket, flight, stream))))
                 }
                 (Plan::Interpret { run, is_until_compiled: true, .. }, Lookup::InFlight(flight)) => {
-                    engine.compile_pool().hasten(bucket.as_bytes());
-                    Ok(JobState::Ready(Runner::Interpreter(run, Some(follow(flight, stream)))))
+                    Ok(JobState::Ready(Runner::Interpreter(run, Some(follow(bucket, flight, stream)))))
                 }
                 (Plan::Interpret { run, compile, .. }, found) => {
                     if let (Some(start), Lookup::Claimed(claim)) = (compile, found) {
@@ -181,7 +179,7 @@ impl Job {
         hit: Hit<Executable>,
         pool: &Pool<Task>,
         stream: &Arc<StreamShared>,
-    ) -> Receiver<Interpreted> {
+    ) -> Receiver<InterpreterResult> {
         let engine = stream.engine();
         let region = self.info.reference;
         engine.counters().padded.add(1);
@@ -229,7 +227,7 @@ fn run(
     params: Vec<Param>,
     outputs: &[(u32, TensorType)],
     stream: &StreamShared,
-) -> Interpreted {
+) -> InterpreterResult {
     let device = stream.engine().device();
     let resize = |buffer: &Buffer, to: &TensorType| {
         let bytes = device.download(buffer, 0)?;

@@ -14,7 +14,7 @@ use super::{Job, JobState, Pending, Refusal, Runner, cache_key};
 use crate::device::{CompileSpec, DeviceError, Executable, Tier};
 use crate::error::Stage;
 use crate::event::Event;
-use crate::execute::compile::{Compile, Compiled, FailureCaching, MemoryFallback, follow};
+use crate::execute::compile::{Compile, CompileOutcome, FailureCaching, MemoryFallback, follow};
 use crate::runtime::stream::StreamShared;
 use crate::runtime::value::ValueRef;
 use crate::tier::CompilePriority;
@@ -25,7 +25,7 @@ use crate::tier::miss_history::MissReport;
 use crate::tier::{CacheState, CompileStart, History, InterpretedRun, Plan, Situation, choose};
 
 /// What the cache answers to the lookup of an executable.
-pub(super) type Found = Lookup<Executable, DeviceError>;
+pub(super) type LookupResult = Lookup<Executable, DeviceError>;
 
 /// The right to compile an executable for the cache.
 pub(super) type CompileClaim = Claim<Executable, DeviceError>;
@@ -37,13 +37,13 @@ impl Job {
         if !matches!(self.state, JobState::New) {
             return;
         }
-        self.state = match self.in_quarantine(stream) {
+        self.state = match self.quarantined_state(stream) {
             Some(state) => state,
-            None => self.by_plan(stream),
+            None => self.choose_runner(stream),
         };
     }
 
-    fn by_plan(&mut self, stream: &Arc<StreamShared>) -> JobState {
+    fn choose_runner(&mut self, stream: &Arc<StreamShared>) -> JobState {
         let engine = stream.engine();
         let region = self.info.reference;
         let tier = engine.interpreter_tier().filter(|_| self.may_be_interpreted());
@@ -60,15 +60,14 @@ impl Job {
             Lookup::Claimed(claim) => engine.recorder().map(|_| claim.outputs().clone()),
             _ => None,
         };
-        let found = match self.by_known_sizes(found, stream).or_else(|found| self.by_new_sizes(found, stream))
-        {
+        let plan = self.reuse_size_plan(found, stream).or_else(|found| self.make_size_plan(found, stream));
+        let (found, sizes) = match plan {
             Ok(state) => {
                 self.note_request(requested, stream);
                 return state;
             }
-            Err(found) => found,
+            Err(unplanned) => unplanned,
         };
-        let (found, sizes) = found;
         let tier = tier.filter(|_| !self.is_past_interpreter);
         let (cache, planned) = self.cache_state(&found, tier, sizes, stream);
         let plan = choose(self.situation(history.unwrap_or(History::New { planned }), cache, stream));
@@ -83,14 +82,14 @@ impl Job {
         self.carry_out(plan, Some(found), tier, stream)
     }
 
-    fn look_up(&self, stream: &StreamShared) -> Found {
+    fn look_up(&self, stream: &StreamShared) -> LookupResult {
         stream.engine().cache().lookup(&cache_key(&self.info), self.info.canon.bytes(), &self.needed)
     }
 
     /// What the cache has, and how often the region may be interpreted if it has nothing.
     fn cache_state(
         &self,
-        found: &Found,
+        found: &LookupResult,
         tier: Option<&InterpreterTier>,
         sizes: ShapeCount,
         stream: &StreamShared,
@@ -116,15 +115,14 @@ impl Job {
     fn carry_out(
         &mut self,
         plan: Plan,
-        found: Option<Found>,
+        found: Option<LookupResult>,
         tier: Option<&InterpreterTier>,
         stream: &Arc<StreamShared>,
     ) -> JobState {
-        let engine = stream.engine();
         let key = self.info.reference.key;
         match (plan, found) {
             (Plan::Execute, Some(Lookup::Hit(hit))) => self.hit(hit, stream),
-            (Plan::Fall, Some(Lookup::Failed(error))) => {
+            (Plan::FallBack, Some(Lookup::Failed(error))) => {
                 JobState::Refused(Refusal { error, is_cached: true })
             }
             (Plan::RunUnits { compile }, found) => {
@@ -134,8 +132,7 @@ impl Job {
                 JobState::Split(Partition::Units)
             }
             (Plan::AwaitCompile { .. }, Some(Lookup::InFlight(flight))) => {
-                engine.compile_pool().hasten(key.as_bytes());
-                JobState::Waiting(Pending::OtherCompile(follow(flight, stream)))
+                JobState::Waiting(Pending::OtherCompile(follow(key, flight, stream)))
             }
             (Plan::AwaitCompile { compile: Some(start) }, Some(Lookup::Collision)) => {
                 self.report_miss(true, stream);
@@ -145,13 +142,12 @@ impl Job {
                 JobState::Waiting(Pending::Compile(self.compile(Some(claim), start, stream)))
             }
             (Plan::Interpret { run, is_until_compiled: true, .. }, Some(Lookup::InFlight(flight))) => {
-                engine.compile_pool().hasten(key.as_bytes());
-                JobState::Ready(Runner::Interpreter(run, Some(follow(flight, stream))))
+                JobState::Ready(Runner::Interpreter(run, Some(follow(key, flight, stream))))
             }
             (Plan::Interpret { run, compile, hastens, .. }, found) => {
                 self.begin_interpreting(run, compile, found, tier, stream);
                 if hastens {
-                    engine.compile_pool().hasten(key.as_bytes());
+                    stream.engine().compile_pool().hasten(key.as_bytes());
                 }
                 JobState::Ready(Runner::Interpreter(run, None))
             }
@@ -164,7 +160,7 @@ impl Job {
         &self,
         run: InterpretedRun,
         compile: Option<CompileStart>,
-        found: Option<Found>,
+        found: Option<LookupResult>,
         tier: Option<&InterpreterTier>,
         stream: &Arc<StreamShared>,
     ) {
@@ -179,7 +175,7 @@ impl Job {
     }
 
     /// A plan that the cache's answer does not allow is a bug. The region runs op by op.
-    fn refuse_plan(&self, plan: Plan, found: Option<&Found>) -> JobState {
+    fn refuse_plan(&self, plan: Plan, found: Option<&LookupResult>) -> JobState {
         debug_assert!(false, "bug: {plan:?} after the cache has answered {found:?}");
         let message = format!("bug: {} cannot be run by the plan {plan:?}", self.info.reference);
         let error = Arc::new(DeviceError::new(Stage::Compile, message));
@@ -225,7 +221,7 @@ impl Job {
         claim: Option<CompileClaim>,
         start: CompileStart,
         stream: &Arc<StreamShared>,
-    ) -> Receiver<Compiled> {
+    ) -> Receiver<CompileOutcome> {
         let outputs = claim.as_ref().map_or(&self.needed, Claim::outputs).clone();
         // A job that waits for the compile frees memory first, and a single op is always tried
         // again. Nobody ever waits for a merged region.
@@ -269,7 +265,7 @@ impl Job {
 
 impl CacheState {
     /// What the cache has. It does not look into the store.
-    pub(super) fn of(found: &Found) -> CacheState {
+    pub(super) fn of(found: &LookupResult) -> CacheState {
         match found {
             Lookup::Hit(_) => CacheState::Hit,
             Lookup::InFlight(_) => CacheState::Compiling,

@@ -30,7 +30,7 @@ use fuseline_cache::Lookup;
 use fuseline_fusion::Literal;
 use fuseline_sync::oneshot::Receiver;
 
-use super::interpret::{Interpreted, Param, operand};
+use super::interpret::{InterpreterResult, Param, operand};
 use super::{Job, JobState, Progress, QuarantineScope, Refusal, Runner, cache_key};
 use crate::device::{Cause, DeviceError};
 use crate::event::Event;
@@ -40,7 +40,7 @@ use crate::tier::cost::is_interpreted_before_a_compile;
 
 impl Job {
     /// How an op of a region in quarantine runs without a compile. `None` if it is compiled.
-    pub(super) fn in_quarantine(&mut self, stream: &Arc<StreamShared>) -> Option<JobState> {
+    pub(super) fn quarantined_state(&mut self, stream: &Arc<StreamShared>) -> Option<JobState> {
         let QuarantineScope::Part(..) = self.quarantine else { return None };
         if !is_interpreted_before_a_compile(self.info.canon.graph()) {
             self.quarantine = QuarantineScope::None;
@@ -77,7 +77,7 @@ impl Job {
     }
 
     /// Interprets the op. Its inputs have data.
-    pub(super) fn interpret_quarantined(&self, stream: &Arc<StreamShared>) -> Receiver<Interpreted> {
+    pub(super) fn interpret_quarantined(&self, stream: &Arc<StreamShared>) -> Receiver<InterpreterResult> {
         let engine = stream.engine();
         let region = self.info.reference;
         engine.counters().interpreted.add(1);
@@ -117,7 +117,12 @@ impl Job {
 
 /// Computes the results of a region on each replica, on this thread. It waits for inputs that are
 /// still being computed.
-fn interpreted(info: &RegionInfo, params: &[Param], outputs: &[u32], stream: &StreamShared) -> Interpreted {
+fn interpreted(
+    info: &RegionInfo,
+    params: &[Param],
+    outputs: &[u32],
+    stream: &StreamShared,
+) -> InterpreterResult {
     let engine = stream.engine();
     let device = engine.device();
     let data = |param: &Param, replica: usize| {

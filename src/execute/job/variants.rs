@@ -62,39 +62,39 @@ impl Job {
         let Proposal { mut spec, placement, reason } = proposal;
         let key = cache_key(&self.info);
         let claim = match placement {
-            Placement::Beside => {
+            Placement::Narrower => {
                 let claim = engine.cache().claim_narrower(&key, self.info.canon.bytes(), spec.outputs);
                 // None, if the region has as many executables as it may have.
                 let Some(claim) = claim else { return };
                 spec.outputs = claim.outputs().clone();
                 Some(claim)
             }
-            Placement::Instead | Placement::Inside => None,
+            Placement::Replace | Placement::Guarded => None,
         };
         match reason {
-            Reason::Unused { executions } => engine.emit(|| {
+            Reason::UnusedOutputs { executions } => engine.emit(|| {
                 let surplus = hit.outputs.len() - spec.outputs.len();
                 Event::OutputsPruned { region, surplus, executions }
             }),
-            Reason::Died { params: inputs, executions } => {
+            Reason::MissedDonations { params: inputs, executions } => {
                 engine.emit(|| Event::DonationExtended { region, inputs, executions });
             }
             // Reported when it is compiled.
-            Reason::UsedAgain | Reason::Steady => {}
+            Reason::BaselineReuse | Reason::SteadyScalars => {}
         }
         let compile = Compile { spec, otherwise: MemoryFallback::Executable(old.memory()) };
         match placement {
-            Placement::Beside => {
+            Placement::Narrower => {
                 let (priority, caching) = (CompilePriority::Background, FailureCaching::Nothing);
                 drop(compile.start(claim, priority, caching, &self.info, stream));
             }
-            Placement::Instead => compile.start_beside(&self.info, stream, move |compiled, engine| {
+            Placement::Replace => compile.start_beside(&self.info, stream, move |compiled, engine| {
                 let Ok((executable, counted)) = compiled else { return };
                 let evicted = engine.cache().replace(&key, &old, executable);
                 drop(counted);
                 engine.report_evicted(&evicted.unwrap_or_default());
             }),
-            Placement::Inside => compile.start_beside(&self.info, stream, move |compiled, _| {
+            Placement::Guarded => compile.start_beside(&self.info, stream, move |compiled, _| {
                 let (variant, _counted) = compiled.ok().unzip();
                 old.variants().set_specialized(variant.map(Arc::new));
             }),
