@@ -193,7 +193,8 @@ impl Error {
     #[cold]
     pub(crate) fn cache_only(why: &str) -> Error {
         Error::setup(format!(
-            "only executables from the disk cache may run (EngineConfig::cache_only or FUSELINE_CACHE=only), but the disk cache is off: {why}"
+            "only executables from the disk cache may run (EngineConfig::cache_only or \
+             FUSELINE_CACHE=only), but the disk cache is off: {why}"
         ))
     }
 
@@ -422,7 +423,8 @@ impl fmt::Display for DisplayError<'_> {
                     write!(f, ": {stand}")?;
                 }
                 f.write_str(
-                    "; it may still arrive: wait again, or drop it; if the device hangs, everything that depends on it hangs too",
+                    "; it may still arrive: wait again, or drop it; if the device hangs, \
+                     everything that depends on it hangs too",
                 )
             }
             ErrorKind::Abandoned => f.write_str(
@@ -430,7 +432,9 @@ impl fmt::Display for DisplayError<'_> {
             ),
             ErrorKind::Forked { site } => {
                 f.write_str(
-                    "forked: this process is a copy of one that had an engine, without the engine's threads; create the first engine after the fork, or start a new program instead (in Python, use the start method \"spawn\")",
+                    "forked: this process is a copy of one that had an engine, without the \
+                     engine's threads; create the first engine after the fork, or start a new \
+                     program instead (in Python, use the start method \"spawn\")",
                 )?;
                 if *site == Site::Unknown { Ok(()) } else { write!(f, " (at {site})") }
             }

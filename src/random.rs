@@ -199,7 +199,8 @@ impl Generator {
         let largest = scalar_as(&self.state, Number::Int(high.saturating_sub(1)), dtype);
         let (Some(first), Some(_), true) = (limits, largest, dtype.is_int() && low < high) else {
             let given = format!("{dtype} from {low} to below {high} were requested");
-            let rule = "the type must be an integer type that holds both limits, and the first limit must be below the second";
+            let rule = "the type must be an integer type that holds both limits, and the first \
+                        limit must be below the second";
             return Err(refused(OpError::new(NAME, OpErrorKind::Attribute, given, rule)));
         };
         let span = self.state.on_stream().scalar(high.wrapping_sub(low) as u64);

@@ -282,7 +282,10 @@ class Value {
   template <typename T>
   std::vector<T> read() const {
     const fuseline_type type = this->type();
-    if (type.dtype != dtype_of<T>()) throw std::invalid_argument(std::string("the value has elements of type ") + fuseline_dtype_name(type.dtype));
+    if (type.dtype != dtype_of<T>()) {
+      throw std::invalid_argument(std::string("the value has elements of type ") +
+                                  fuseline_dtype_name(type.dtype));
+    }
     static_assert(!std::is_same_v<T, bool>, "read bool as std::uint8_t by fuseline_read");
     std::vector<T> elements(fuseline_type_size(&type) / sizeof(T));
     check(fuseline_read(session_.get(), id_, reinterpret_cast<std::uint8_t *>(elements.data()), elements.size() * sizeof(T)));

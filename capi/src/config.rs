@@ -92,7 +92,8 @@ macro_rules! settings {
 }
 
 settings! {
-    "device", "reference, or the path of a PJRT plugin", "device that runs the ops; the default is the first plugin found",
+    "device", "reference, or the path of a PJRT plugin",
+    "device that runs the ops; the default is the first plugin found",
     |config, text| match text {
         "reference" => config.is_reference = true,
         path => {
@@ -125,7 +126,8 @@ settings! {
         let compare = flag(text)?;
         config.change(|engine| engine.compare_regions(compare));
     };
-    "interpret_cold_regions", "true, false", "whether new small regions are interpreted while they are compiled",
+    "interpret_cold_regions", "true, false",
+    "whether new small regions are interpreted while they are compiled",
     |config, text| {
         let interpret = flag(text)?;
         config.change(|engine| engine.interpret_cold_regions(interpret));
@@ -135,12 +137,14 @@ settings! {
         let reproducible = flag(text)?;
         config.change(|engine| engine.reproducible(reproducible));
     };
-    "specialise_scalars", "true, false", "whether scalars that stay the same are compiled in as constants",
+    "specialise_scalars", "true, false",
+    "whether scalars that stay the same are compiled in as constants",
     |config, text| {
         let specialise = flag(text)?;
         config.change(|engine| engine.specialise_scalars(specialise));
     };
-    "quick_compiles", "true, false", "whether a region that is waited for is compiled without optimizations first",
+    "quick_compiles", "true, false",
+    "whether a region that is waited for is compiled without optimizations first",
     |config, text| {
         let quick = flag(text)?;
         config.change(|engine| engine.quick_compiles(quick));
@@ -151,7 +155,8 @@ settings! {
         let classes = one_of(text, &all)?;
         config.change(|engine| engine.shape_classes(classes));
     };
-    "size_buckets", "halves, powers, or a number", "sizes that varying sizes are padded to; a number means its multiples",
+    "size_buckets", "halves, powers, or a number",
+    "sizes that varying sizes are padded to; a number means its multiples",
     |config, text| {
         let buckets = match text {
             "halves" => Buckets::Halves,
@@ -176,14 +181,22 @@ settings! {
         let replay = flag(text)?;
         config.change(|engine| engine.replay(replay));
     };
-    "region_ops", "a number", "maximum number of ops in a region", |config, text| config.budgets.ops = number(text)?;
-    "region_inputs", "a number", "maximum number of inputs of a region", |config, text| config.budgets.inputs = number(text)?;
-    "region_bytes", "bytes", "maximum size of the results of a region", |config, text| config.budgets.bytes = Bytes(number(text)?);
-    "joined_ops", "a number", "maximum number of ops in a merged region", |config, text| config.budgets.joined_ops = number(text)?;
-    "joined_inputs", "a number", "maximum number of inputs of a merged region", |config, text| config.budgets.joined_inputs = number(text)?;
-    "cache_entries", "a number", "maximum number of regions in the memory cache", |config, text| config.cache.entries = number(text)?;
-    "cache_bytes", "bytes", "maximum size of the memory cache", |config, text| config.cache.bytes = number(text)?;
-    "disk_cache", "off, or a folder", "folder of the disk cache; the default comes from the environment",
+    "region_ops", "a number", "maximum number of ops in a region",
+    |config, text| config.budgets.ops = number(text)?;
+    "region_inputs", "a number", "maximum number of inputs of a region",
+    |config, text| config.budgets.inputs = number(text)?;
+    "region_bytes", "bytes", "maximum size of the results of a region",
+    |config, text| config.budgets.bytes = Bytes(number(text)?);
+    "joined_ops", "a number", "maximum number of ops in a merged region",
+    |config, text| config.budgets.joined_ops = number(text)?;
+    "joined_inputs", "a number", "maximum number of inputs of a merged region",
+    |config, text| config.budgets.joined_inputs = number(text)?;
+    "cache_entries", "a number", "maximum number of regions in the memory cache",
+    |config, text| config.cache.entries = number(text)?;
+    "cache_bytes", "bytes", "maximum size of the memory cache",
+    |config, text| config.cache.bytes = number(text)?;
+    "disk_cache", "off, or a folder",
+    "folder of the disk cache; the default comes from the environment",
     |config, text| match text {
         "off" => {
             config.disk = None;
@@ -191,7 +204,8 @@ settings! {
         }
         folder => config.change_disk(|disk| disk.folder(folder)),
     };
-    "disk_cache_key_file", "a path", "key file of the disk cache", |config, text| config.change_disk(|disk| disk.key_file(text));
+    "disk_cache_key_file", "a path", "key file of the disk cache",
+    |config, text| config.change_disk(|disk| disk.key_file(text));
     "disk_cache_bytes", "bytes", "maximum size of the disk cache",
     |config, text| {
         let size = Bytes(number(text)?);
@@ -202,15 +216,19 @@ settings! {
         let only = flag(text)?;
         config.change_disk(|disk| disk.read_only(only));
     };
-    "cache_only", "true, false", "whether compiles are forbidden; a miss of the disk cache is then an error that says what differs",
+    "cache_only", "true, false",
+    "whether compiles are forbidden; a miss of the disk cache is then an error that says what differs",
     |config, text| {
         let only = flag(text)?;
         config.change(|engine| engine.cache_only(only));
     };
-    "manifest", "a path", "file to which the run writes its regions, to compile them before another run",
+    "manifest", "a path",
+    "file to which the run writes its regions, to compile them before another run",
     |config, text| config.change(|engine| engine.manifest(text));
-    "regions_in_flight", "a number", "maximum number of regions in flight", |config, text| config.regions = number(text)?;
-    "bytes_in_flight", "bytes", "maximum size of the results of regions in flight", |config, text| config.bytes = Bytes(number(text)?);
+    "regions_in_flight", "a number", "maximum number of regions in flight",
+    |config, text| config.regions = number(text)?;
+    "bytes_in_flight", "bytes", "maximum size of the results of regions in flight",
+    |config, text| config.bytes = Bytes(number(text)?);
     "memory_slack", "bytes", "device memory that is left for other users",
     |config, text| {
         let slack = Bytes(number(text)?);
@@ -226,10 +244,15 @@ settings! {
         let threads = number(text)?;
         config.change(|engine| engine.drive_threads(threads));
     };
-    "wait_deadline", "seconds", "maximum time that a call waits for the device", |config, text| config.deadlines = config.deadlines.wait(seconds(text)?);
-    "compile_deadline", "seconds", "maximum time of a compile", |config, text| config.deadlines = config.deadlines.compile(seconds(text)?);
-    "promise_deadline", "seconds", "maximum time that recording waits for a placeholder to be filled", |config, text| config.deadlines = config.deadlines.promise(seconds(text)?);
-    "call_deadline", "seconds", "maximum time of a call into the plugin", |config, text| config.deadlines = config.deadlines.call(seconds(text)?);
+    "wait_deadline", "seconds", "maximum time that a call waits for the device",
+    |config, text| config.deadlines = config.deadlines.wait(seconds(text)?);
+    "compile_deadline", "seconds", "maximum time of a compile",
+    |config, text| config.deadlines = config.deadlines.compile(seconds(text)?);
+    "promise_deadline", "seconds",
+    "maximum time that recording waits for a placeholder to be filled",
+    |config, text| config.deadlines = config.deadlines.promise(seconds(text)?);
+    "call_deadline", "seconds", "maximum time of a call into the plugin",
+    |config, text| config.deadlines = config.deadlines.call(seconds(text)?);
 }
 
 fn number<T: std::str::FromStr>(text: &str) -> Result<T, String> {

@@ -127,9 +127,9 @@ pub(crate) struct RunArgs {
 }
 
 const BENCH_HELP: &str = "\
-A step ends when its result has arrived on the host, so its time is what a user waits for. The first steps compile. A
-program is steady as soon as its steps compile nothing and take no longer than later ones. `cargo xtask bench` compares with
-JAX, PyTorch and NumPy.
+A step ends when its result has arrived on the host, so its time is what a user waits for. The first
+steps compile. A program is steady as soon as its steps compile nothing and take no longer than
+later ones. `cargo xtask bench` compares with JAX, PyTorch and NumPy.
 
 Examples:
   fuseline bench                                  every program, in Fused and Strict
@@ -190,9 +190,9 @@ fn seconds(text: &str) -> Result<f64, String> {
 }
 
 const EXPLAIN_HELP: &str = "\
-The program runs twice: the first run compiles, and the second shows what it finds in the cache. The kernels are read
-from the optimized program that XLA returns. If a plugin does not return it, and on the reference interpreter, they are
-estimated from the op table, and the output says so.
+The program runs twice: the first run compiles, and the second shows what it finds in the cache. The
+kernels are read from the optimized program that XLA returns. If a plugin does not return it, and on
+the reference interpreter, they are estimated from the op table, and the output says so.
 
 Examples:
   fuseline explain step.json
@@ -224,9 +224,10 @@ pub(crate) struct ExplainArgs {
 }
 
 const DOCTOR_HELP: &str = "\
-Plugins are searched in this order: --device, FUSELINE_PJRT_PLUGIN, PJRT_NAMES_AND_LIBRARY_PATHS, installed Python
-packages (xla_plugins.*, jax_plugins.*, libtpu), and the folder of `cargo xtask setup` (FUSELINE_SETUP_DIR). Each plugin
-is loaded in a process of its own, so that a crash or a hang is reported like any other problem.
+Plugins are searched in this order: --device, FUSELINE_PJRT_PLUGIN, PJRT_NAMES_AND_LIBRARY_PATHS,
+installed Python packages (xla_plugins.*, jax_plugins.*, libtpu), and the folder of `cargo xtask
+setup` (FUSELINE_SETUP_DIR). Each plugin is loaded in a process of its own, so that a crash or a
+hang is reported like any other problem.
 
 Exit status:
   0  the test computation on the chosen plugin succeeded
@@ -287,8 +288,8 @@ pub(crate) struct OpsArgs {
 }
 
 const IMPORT_HELP: &str = "\
-The ops of the function are checked and written to the program file; calls are inlined. The inputs are zeros: replace
-them in the file.
+The ops of the function are checked and written to the program file; calls are inlined. The inputs
+are zeros: replace them in the file.
 
 Examples:
   fuseline import step.mlir --output step.json

@@ -115,7 +115,8 @@ fn words(discovery: &Discovery, findings: &[Finding], chosen: Option<usize>, nam
         let most = mappings::most();
         say!(
             out,
-            "memory mappings: {now} in this process, at most {most} (vm.max_map_count); with {} or more, executables of CPU plugins are evicted",
+            "memory mappings: {now} in this process, at most {most} (vm.max_map_count); with {} \
+             or more, executables of CPU plugins are evicted",
             most / 2
         );
     }

@@ -35,18 +35,15 @@ fn look(path: &Path, smoke: bool) -> Value {
     if let Err(error) = Plugin::open(path) {
         return unusable(error.to_string(), advice(error.fault()));
     }
-    let engine = match EngineConfig::new()
-        .interpret_cold_regions(false)
-        .quick_compiles(false)
-        .plugin(path)
-        .build()
-    {
-        Ok(engine) => engine,
-        Err(error) => {
-            let advice = "check that the device is present, that its driver is loaded, and that no other process uses it";
-            return unusable(format!("{} could not start a client: {error}", path.display()), advice);
-        }
-    };
+    let engine =
+        match EngineConfig::new().interpret_cold_regions(false).quick_compiles(false).plugin(path).build() {
+            Ok(engine) => engine,
+            Err(error) => {
+                let advice = "check that the device is present, that its driver is loaded, and that \
+                          no other process uses it";
+                return unusable(format!("{} could not start a client: {error}", path.display()), advice);
+            }
+        };
     let Some(device) = engine.pjrt_device() else {
         return unusable(format!("{} has no device", path.display()), "choose another plugin");
     };

@@ -95,7 +95,8 @@ def main() -> int:
     options = _options()
     unknown = sorted(set(options.names) - PROGRAMS.keys())
     if unknown:
-        print(f"error: there is no program {', '.join(unknown)}; the programs are {', '.join(PROGRAMS)}", file=sys.stderr)
+        print(f"error: there is no program {', '.join(unknown)}; the programs are "
+              f"{', '.join(PROGRAMS)}", file=sys.stderr)
         return 2
     failed = False
     for name in options.names or PROGRAMS:

@@ -135,7 +135,8 @@ def _load(path: Path) -> ModuleType:
 def _member(module: ModuleType, path: Path, name: str) -> Callable:
     found = getattr(module, name, None)
     if not callable(found):
-        raise ConversionError(f"{path} has no function {name}", "Name a function that the file defines at the top level.")
+        raise ConversionError(f"{path} has no function {name}", "Name a function that the file "
+             "defines at the top level.")
     return found
 
 
@@ -163,7 +164,8 @@ def main() -> int:
     file, _, name = options.function.rpartition(":")
     try:
         if not file:
-            raise ConversionError(f"{name!r} does not name a function", "Write FILE:FUNCTION, as in model.py:train_step.")
+            raise ConversionError(f"{name!r} does not name a function", "Write FILE:FUNCTION, as "
+                 "in model.py:train_step.")
         path = Path(file)
         module = _load(path)
         inputs = _member(module, path, options.inputs or f"{name}_inputs")

@@ -42,13 +42,17 @@ fn shapes_that_do_not_fit() {
             OpCode::DotGeneral,
             product(),
             vec![f32(&[32, 64]), f32(&[10, 64])],
-            "dot_general: contracting dimension 1 of lhs is 64, but dimension 0 of rhs is 10; contracting dimensions must be equal (lhs is f32[32, 64], rhs is f32[10, 64]); did you mean to transpose rhs?",
+            "dot_general: contracting dimension 1 of lhs is 64, but dimension 0 of rhs is 10; \
+             contracting dimensions must be equal (lhs is f32[32, 64], rhs is f32[10, 64]); did \
+             you mean to transpose rhs?",
         ),
         (
             OpCode::DotGeneral,
             product(),
             vec![f32(&[32, 64]), f32(&[32, 10])],
-            "dot_general: contracting dimension 1 of lhs is 64, but dimension 0 of rhs is 32; contracting dimensions must be equal (lhs is f32[32, 64], rhs is f32[32, 10]); did you mean to transpose lhs?",
+            "dot_general: contracting dimension 1 of lhs is 64, but dimension 0 of rhs is 32; \
+             contracting dimensions must be equal (lhs is f32[32, 64], rhs is f32[32, 10]); did \
+             you mean to transpose lhs?",
         ),
         (
             OpCode::Add,
@@ -109,7 +113,8 @@ fn shapes_that_do_not_fit() {
             OpCode::Clamp,
             none(),
             vec![f32(&[3]), f32(&[4]), f32(&[])],
-            "clamp: min has shape [3] and operand has shape [4]; they must have the same shape; make min a scalar, or give it the same shape",
+            "clamp: min has shape [3] and operand has shape [4]; they must have the same shape; \
+             make min a scalar, or give it the same shape",
         ),
         (
             OpCode::Pad,
@@ -181,7 +186,8 @@ fn bodies_that_do_not_fit() {
     reduce(
         1,
         &[f64(&[4, 5]), f64(&[])],
-        "reduce: body combines f32, but the operand is f64[4, 5]; the body's type must be the operand's, or a wider one of the same family",
+        "reduce: body combines f32, but the operand is f64[4, 5]; the body's type must be the \
+         operand's, or a wider one of the same family",
     );
     let bodies = [add.clone(), add.clone()];
     says(
@@ -189,6 +195,7 @@ fn bodies_that_do_not_fit() {
         Attrs::none(),
         &bodies,
         &[f32(&[])],
-        "while: cond takes 2 values; it must take 1, one per carried value: [f32[]]; a body can use only its parameters",
+        "while: cond takes 2 values; it must take 1, one per carried value: [f32[]]; a body can \
+         use only its parameters",
     );
 }

@@ -293,8 +293,8 @@ mod tests {
             call_replicated(Arithmetic::REFERENCE, &four, &operands).expect_err("two are there").to_string();
         assert_eq!(
             error,
-            "all_gather: its groups name 4 replicas, but the program runs on 2; every replica of the program must be in a \
-             group; run it on 4 replicas, or group the replicas 0 to 1"
+            "all_gather: its groups name 4 replicas, but the program runs on 2; every replica of \
+             the program must be in a group; run it on 4 replicas, or group the replicas 0 to 1"
         );
         assert_eq!(four.check_replicas(2).expect_err("two are there").to_string(), error);
         assert!(call(&four, &operands[0]).is_err() && four.check_replicas(4).is_ok());

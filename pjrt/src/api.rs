@@ -109,7 +109,8 @@ impl Api {
         }
         if self.version > COMPARED_UP_TO {
             notes.push(format!(
-                "the plugin's PJRT API {} is newer than {COMPARED_UP_TO}, the newest version that this build was checked against",
+                "the plugin's PJRT API {} is newer than {COMPARED_UP_TO}, the newest version that \
+                 this build was checked against",
                 self.version
             ));
         }

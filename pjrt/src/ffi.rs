@@ -235,7 +235,8 @@ fn register(plugin: Plugin, target: &str, platform: &str) -> Result<(), Error> {
     const FUNCTION: &str = "PJRT_FFI_Register_Handler";
     if platform != "cpu" {
         let text = format!(
-            "{target} is a handler, which runs on the host and needs its operands in host memory, which platform {platform} does not use"
+            "{target} is a handler, which runs on the host and needs its operands in host memory, \
+             which platform {platform} does not use"
         );
         return Err(Error::layer(Code::Unimplemented, FUNCTION, text));
     }

@@ -81,14 +81,16 @@ impl fmt::Display for DisplayError<'_> {
             OpenFault::BadTable(words) => write!(f, "the PJRT plugin {path} is broken: {words}"),
             OpenFault::Version { theirs, missing } if missing.is_empty() => write!(
                 f,
-                "the PJRT plugin {path} uses PJRT API {theirs}, but this build uses {OUR_VERSION}: the major versions must match"
+                "the PJRT plugin {path} uses PJRT API {theirs}, but this build uses \
+                 {OUR_VERSION}: the major versions must match"
             ),
             OpenFault::Version { theirs, missing } => {
                 let shown = missing[..missing.len().min(3)].join(", ");
                 let more = missing.len().saturating_sub(3);
                 write!(
                     f,
-                    "the PJRT plugin {path} uses PJRT API {theirs}, but this build uses {OUR_VERSION}: the plugin lacks {shown}"
+                    "the PJRT plugin {path} uses PJRT API {theirs}, but this build uses \
+                     {OUR_VERSION}: the plugin lacks {shown}"
                 )?;
                 if more > 0 { write!(f, " and {more} more functions") } else { Ok(()) }
             }

@@ -87,7 +87,9 @@ impl Loading {
         let file = if is_mapped { Ok((self.file, self.identity)) } else { Err(replaced()) };
         let variables = self.variables.and_then(|now| match initial().map(relevant) {
             Some(initial) if now.files.parts().next().is_none() && initial == now.values => Ok(now),
-            _ => Err("the plugin was loaded by another part of the program, possibly with other environment variables".to_owned()),
+            _ => Err("the plugin was loaded by another part of the program, possibly with other \
+                      environment variables"
+                .to_owned()),
         });
         Origin::new(file, variables)
     }
@@ -162,10 +164,9 @@ impl Origin {
         }
         self.look(variables);
         if self.is_lost.load(Ordering::Relaxed) {
-            return Err(
-                "environment variables that the plugin reads were changed after it was loaded, and it is unknown which values it read"
-                    .to_owned(),
-            );
+            return Err("environment variables that the plugin reads were changed after it was loaded, \
+                 and it is unknown which values it read"
+                .to_owned());
         }
         variables.files.check()
     }

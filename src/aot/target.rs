@@ -229,7 +229,8 @@ impl Elsewhere {
             true => Ok(Ahead::Compiled(took)),
             // Another process may have been faster.
             false if self.store.may_have(&asked) => Ok(Ahead::Present),
-            false => Err("it was compiled but cannot be stored: the cache folder is not writable, or FUSELINE_CACHE=read-only is set"
+            false => Err("it was compiled but cannot be stored: the cache folder is not writable, \
+                          or FUSELINE_CACHE=read-only is set"
                 .to_owned()),
         }
     }

@@ -77,7 +77,8 @@ pub(super) fn check(manifest: &Manifest, config: &EngineConfig, here: (Numerics,
     if !manifest.is_for(here) {
         let (numerics, replicas) = manifest.contract();
         return Err(Error::setup(format!(
-            "the manifest was written by a run with {numerics} numerics and {replicas} replicas, but this engine has {} numerics and {} replicas",
+            "the manifest was written by a run with {numerics} numerics and {replicas} replicas, \
+             but this engine has {} numerics and {} replicas",
             here.0, here.1
         )));
     }

@@ -174,7 +174,8 @@ impl Sizes {
                         let types: Vec<String> =
                             operands.iter().map(|operand| operand.ty().to_string()).collect();
                         let given = format!(
-                            "{name} has size {common} before operand {place} and size {size} in it; the operands are {}",
+                            "{name} has size {common} before operand {place} and size {size} in \
+                             it; the operands are {}",
                             types.join(", ")
                         );
                         let rule = "dimensions with the same label must have the same size, or 1";

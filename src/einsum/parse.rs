@@ -38,7 +38,8 @@ impl Subscripts {
                 None => Ok(text.chars().collect()),
                 Some(other) => {
                     let given = format!("the equation {equation:?} contains {other:?}");
-                    let rule = "it may contain letters, `...` once per operand, `,` between operands and `->` before the result";
+                    let rule = "it may contain letters, `...` once per operand, `,` between \
+                                operands and `->` before the result";
                     Err(refused(OpErrorKind::Attribute, given, rule, site))
                 }
             }

@@ -133,7 +133,8 @@ impl Session {
         let alone = open.end(&returns)?.alone();
         alone.map(Arc::new).map_err(|tensor| {
             let message = format!(
-                "end_body: the body uses a value from outside, {}; make it a parameter, or record the op with record_with, which does that",
+                "end_body: the body uses a value from outside, {}; make it a parameter, or record \
+                 the op with record_with, which does that",
                 tensor.ty()
             );
             Error::misuse(message, Site::Unknown)

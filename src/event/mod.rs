@@ -558,7 +558,8 @@ impl fmt::Display for DisplayEvent<'_> {
             Event::CompileFailed { region, message } => write!(f, "{region} was not compiled: {message}"),
             Event::Specialised { region, scalars, took, .. } => write!(
                 f,
-                "{region} was compiled in {:.1} ms with {} of its scalars as constants, because their values stay the same",
+                "{region} was compiled in {:.1} ms with {} of its scalars as constants, because \
+                 their values stay the same",
                 took.as_secs_f64() * 1e3,
                 scalars.len()
             ),
@@ -588,7 +589,8 @@ impl fmt::Display for DisplayEvent<'_> {
             Event::RecompileStorm { region, misses, varying } => {
                 write!(
                     f,
-                    "{region}: the same ops missed the cache {misses} times, and each miss has to be compiled, interpreted or padded"
+                    "{region}: the same ops missed the cache {misses} times, and each miss has to \
+                     be compiled, interpreted or padded"
                 )?;
                 for varying in varying {
                     write!(f, "; {varying}")?;
@@ -661,16 +663,22 @@ impl fmt::Display for DisplayEvent<'_> {
                 let took = Took(*took);
                 write!(
                     f,
-                    "a {thread} thread has not returned from the plugin for {took} and is given up; {stuck} threads are stuck; {then}"
+                    "a {thread} thread has not returned from the plugin for {took} and is given \
+                     up; {stuck} threads are stuck; {then}"
                 )
             }
             Event::CompilesStopped { stuck } => write!(
                 f,
-                "no more compiles start, because {stuck} threads are stuck in the plugin: until one returns, regions run only on existing executables, as a whole or op by op, and all other results fail; if none returns, restart the process"
+                "no more compiles start, because {stuck} threads are stuck in the plugin: until \
+                 one returns, regions run only on existing executables, as a whole or op by op, \
+                 and all other results fail; if none returns, restart the process"
             ),
             Event::HotReads { site, reads, ops, .. } => write!(
                 f,
-                "the read at {site} has ended {reads} regions, of {} ops each on average, and each costs a device call and a wait; record more ops before each read, read less often, keep the decision on the device (select, while_loop), or read without waiting (Tensor::read)",
+                "the read at {site} has ended {reads} regions, of {} ops each on average, and \
+                 each costs a device call and a wait; record more ops before each read, read less \
+                 often, keep the decision on the device (select, while_loop), or read without \
+                 waiting (Tensor::read)",
                 ops / u64::from(*reads).max(1),
             ),
             Event::Growth { stream, boundaries, more, kept } => {

@@ -60,7 +60,10 @@ impl fmt::Display for Miss {
                 Ok(())
             }
             Miss::Outputs => f.write_str("other values are alive after it than when it was compiled"),
-            Miss::Gone => f.write_str("it is known, but none of its executables is in the cache: it was not compiled, or was evicted"),
+            Miss::Gone => f.write_str(
+                "it is known, but none of its executables is in the cache: \
+                                       it was not compiled, or was evicted",
+            ),
         }
     }
 }
@@ -253,7 +256,8 @@ impl fmt::Display for Remedy {
         match self {
             Remedy::Freed { executables, bytes, in_flight } => write!(
                 f,
-                "dropped {executables} cached executables ({bytes}); it is retried when {in_flight} regions in flight have ended"
+                "dropped {executables} cached executables ({bytes}); it is retried when \
+                 {in_flight} regions in flight have ended"
             ),
             Remedy::Parts => f.write_str("it runs in parts"),
             Remedy::None => f.write_str("no remedy is left"),

@@ -54,7 +54,8 @@ pub fn attention(q: &Tensor, k: &Tensor, v: &Tensor, settings: Attention<'_>) ->
     let fits = k.dims() == [batch, groups, keys, width] && v.dims() == [batch, groups, keys, features];
     if !fits || groups == 0 || !heads.is_multiple_of(groups) {
         let given = format!("q is {}, k is {}, v is {}", q.ty(), k.ty(), v.ty());
-        let rule = "q and k must have the same batch and width, k and v the same batch, heads and positions, and the number of heads of q must be a multiple of theirs";
+        let rule = "q and k must have the same batch and width, k and v the same batch, heads and \
+                    positions, and the number of heads of q must be a multiple of theirs";
         return Err(unfit("attention", given, rule));
     }
     let common = promote_types(q.dtype(), k.dtype()).and_then(|dtype| promote_types(dtype, v.dtype()));

@@ -79,7 +79,8 @@ pub(super) fn positions(op: &'static str, x: &TensorType, pool: &Pool) -> Result
     let lists = [&pool.stride, &pool.padding, &pool.dilation];
     if x.shape().rank() != space + 2 || space == 0 || lists.iter().any(|list| list.len() != space) {
         let given = format!("the tensor is {x} and the pool {pool:?}");
-        let rule = "the tensor needs batch, feature and spatial dimensions, and each list one entry per spatial dimension";
+        let rule = "the tensor needs batch, feature and spatial dimensions, and each list one \
+                    entry per spatial dimension";
         return Err(unfit(op, given, rule));
     }
     let mut all = Vec::with_capacity(space);
@@ -284,7 +285,8 @@ fn stretched(x: &Tensor, axis: usize, count: usize) -> Result<(Tensor, Vec<f64>)
 pub(super) fn check_sizes(op: &'static str, x: &Tensor, sizes: &[usize]) -> Result<()> {
     if x.rank() != sizes.len() + 2 || sizes.contains(&0) || x.dims().contains(&0) {
         let given = format!("the tensor is {} and the sizes {sizes:?}", x.ty());
-        let rule = "the tensor needs batch, feature and spatial dimensions, none of them empty, and the sizes one entry per spatial dimension";
+        let rule = "the tensor needs batch, feature and spatial dimensions, none of them empty, \
+                    and the sizes one entry per spatial dimension";
         return Err(unfit(op, given, rule));
     }
     Ok(())

@@ -98,7 +98,8 @@ pub(super) fn taps(settings: Resize, from: usize, to: usize) -> Vec<Tap> {
 pub fn resize(x: &Tensor, sizes: &[usize], settings: Resize) -> Result<Tensor> {
     if x.rank() != sizes.len() + 2 || sizes.contains(&0) || x.dims().contains(&0) {
         let given = format!("the tensor is {} and the sizes {sizes:?}", x.ty());
-        let rule = "the tensor needs batch, feature and spatial dimensions, none of them empty, and the sizes one entry per spatial dimension";
+        let rule = "the tensor needs batch, feature and spatial dimensions, none of them empty, \
+                    and the sizes one entry per spatial dimension";
         return Err(unfit("resize", given, rule));
     }
     let nearest = matches!(settings.method, Method::Nearest | Method::NearestExact);

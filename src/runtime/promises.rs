@@ -54,7 +54,9 @@ impl Promises {
         };
         match after(since, most) {
             end if end <= now => Ok(format!(
-                "waits for {}, promised at {} and not delivered for {}; keep the promise or break it, on another thread if this thread was to do that, or record fewer ops that depend on it (Deadlines::promise sets the limit)",
+                "waits for {}, promised at {} and not delivered for {}; keep the promise or break \
+                 it, on another thread if this thread was to do that, or record fewer ops that \
+                 depend on it (Deadlines::promise sets the limit)",
                 due.ty,
                 due.site,
                 Took(now - since)

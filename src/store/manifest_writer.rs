@@ -52,7 +52,9 @@ impl ManifestWriter {
             if !before.is_for((numerics, replicas)) {
                 let (theirs, count) = before.contract();
                 return Err(format!(
-                    "the manifest {} was written by a run with {theirs} numerics and {count} replicas, but this run has {numerics} numerics and {replicas} replicas: give it a file of its own",
+                    "the manifest {} was written by a run with {theirs} numerics and {count} \
+                     replicas, but this run has {numerics} numerics and {replicas} replicas: give \
+                     it a file of its own",
                     path.display()
                 ));
             }

@@ -168,7 +168,7 @@ pub(crate) enum Plan {
     AwaitCompile { compile: Option<CompileStart> },
     /// As the units that it was merged from.
     RunUnits { compile: Option<CompileStart> },
-    /// As the failure of its compile demands.
+    /// By the fallback for the failure of its compile.
     FallBack,
 }
 

@@ -417,9 +417,9 @@ fn picture(out: &mut String, spans: &Spans) {
     let data = data.to_string().replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026");
     let _ = writeln!(
         out,
-        "<p class=\"soft\">Scroll to zoom, drag to move, double-click to see everything. Hover over a span for details.</p>\n\
-         <div class=\"picture\"><canvas></canvas><div class=\"tip\"></div></div>\n\
-         <script>\nconst TIMELINE = {data};\n{}</script>",
+        "<p class=\"soft\">Scroll to zoom, drag to move, double-click to see everything. Hover \
+         over a span for details.</p>\n<div class=\"picture\"><canvas></canvas><div \
+         class=\"tip\"></div></div>\n<script>\nconst TIMELINE = {data};\n{}</script>",
         include_str!("page.js")
     );
 }

@@ -372,29 +372,43 @@ impl Summary {
             Cause::Program => {
                 let each = time.as_nanos() / u128::from(self.ops.max(1));
                 format!(
-                    "the program takes the largest part of the time: {} for each op that it records, although recording one takes only 0.1 to 0.3 µs; look at what it does between its ops",
+                    "the program takes the largest part of the time: {} for each op that it \
+                     records, although recording one takes only 0.1 to 0.3 µs; look at what it \
+                     does between its ops",
                     Took(Duration::from_nanos(u64::try_from(each).unwrap_or(u64::MAX)))
                 )
             }
-            Cause::Compile => "compiles take the largest part of the time; a loop whose steps record the same ops on the same shapes compiles nothing after its first steps: if compiles go on, each region says how it differs from a known one"
+            Cause::Compile => "compiles take the largest part of the time; a loop whose steps \
+                               record the same ops on the same shapes compiles nothing after its \
+                               first steps: if compiles go on, each region says how it differs \
+                               from a known one"
                 .to_owned(),
-            Cause::Interpreter => "new regions take the largest part of the time, because they are interpreted while they compile; they are fast from the eleventh execution on"
+            Cause::Interpreter => "new regions take the largest part of the time, because they \
+                                   are interpreted while they compile; they are fast from the \
+                                   eleventh execution on"
                 .to_owned(),
             Cause::Device => format!(
-                "the device takes the largest part of the time, and the program waits for it, longest at {first}; read results one step later, so that the program records the next step meanwhile, and see the table of regions for the slow ones"
+                "the device takes the largest part of the time, and the program waits for it, \
+                 longest at {first}; read results one step later, so that the program records the \
+                 next step meanwhile, and see the table of regions for the slow ones"
             ),
             Cause::Transfer => format!(
-                "transfers to the host take the largest part of the time, longest at {first}; read less data (sums, maxima, the last rows), or read without waiting (Tensor::read)"
+                "transfers to the host take the largest part of the time, longest at {first}; \
+                 read less data (sums, maxima, the last rows), or read without waiting \
+                 (Tensor::read)"
             ),
-            Cause::Input => "streams wait for each other for the largest part of the time; a value used on the stream that computes it needs no wait"
+            Cause::Input => "streams wait for each other for the largest part of the time; a \
+                             value used on the stream that computes it needs no wait"
                 .to_owned(),
-            Cause::InFlight => "the device is behind, which is normal; larger limits (EngineConfig::in_flight_limits) let the program \
-                 run further ahead"
+            Cause::InFlight => "the device is behind, which is normal; larger limits \
+                                (EngineConfig::in_flight_limits) let the program run further ahead"
                 .to_owned(),
             Cause::Engine => {
-                let (regions, each) = (count(self.regions, "region"), count(self.ops / self.regions.max(1), "op"));
+                let (regions, each) =
+                    (count(self.regions, "region"), count(self.ops / self.regions.max(1), "op"));
                 format!(
-                    "launching {regions} of {each} each takes the largest part of the time; record more ops before each read; the longest reads are at {first}"
+                    "launching {regions} of {each} each takes the largest part of the time; \
+                     record more ops before each read; the longest reads are at {first}"
                 )
             }
         })

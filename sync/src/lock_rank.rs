@@ -155,7 +155,9 @@ mod checked {
         static IS_OVER: Cell<bool> = const { Cell::new(false) };
     }
 
-    const WHAT_TO_DO: &str = "Locks nest in the order of ARCHITECTURE.md, \"Threads and locks\": release the held lock first, or do the work that needs it before. If the order is wrong, change it there and in sync/src/lock_rank.rs.";
+    const WHAT_TO_DO: &str = "Locks nest in the order of ARCHITECTURE.md, \"Threads and locks\": \
+                              release the held lock first, or do the work that needs it before. \
+                              If the order is wrong, change it there and in sync/src/lock_rank.rs.";
 
     impl Stack {
         fn held(&self) -> impl Iterator<Item = (Rank, CallSite)> {
@@ -169,7 +171,8 @@ mod checked {
             }
             if let Some((other, there)) = self.held().find(|(other, _)| other.parts().0 >= rank.parts().0) {
                 return Err(format!(
-                    "lock order: at {place} this thread takes {rank:?} while it holds {other:?}, taken at {there}. {WHAT_TO_DO}"
+                    "lock order: at {place} this thread takes {rank:?} while it holds {other:?}, \
+                     taken at {there}. {WHAT_TO_DO}"
                 ));
             }
             self.held[self.count] = Some((rank, place));
@@ -196,7 +199,8 @@ mod checked {
             match self.held().find(|&(rank, _)| rank.parts().0 > most && Some(rank) != except) {
                 None => Ok(()),
                 Some((rank, there)) => Err(format!(
-                    "lock order: at {place} this thread {before} while it holds {rank:?}, taken at {there}. {WHAT_TO_DO}"
+                    "lock order: at {place} this thread {before} while it holds {rank:?}, taken \
+                     at {there}. {WHAT_TO_DO}"
                 )),
             }
         }

@@ -361,14 +361,14 @@ fn bodies_that_do_not_fit_are_refused_with_words() {
     });
     refused(
         stream.record(OpCode::While, Attrs::none(), &[cond, narrow.clone()], &[&n, &x]),
-        "while: body returns bf16[3] for carried value 1, which is f32[3]; a step returns every carried value in its \
-         type; convert it to f32 before returning it",
+        "while: body returns bf16[3] for carried value 1, which is f32[3]; a step returns every \
+         carried value in its type; convert it to f32 before returning it",
     );
     let counts = body(&types, |_, params| vec![params[0]]);
     refused(
         stream.record(OpCode::While, Attrs::none(), &[counts, narrow.clone()], &[&n, &x]),
-        "while: cond returns [i32[]]; it must return one bool[], which says whether there is another step; compare it \
-         with 0",
+        "while: cond returns [i32[]]; it must return one bool[], which says whether there is \
+         another step; compare it with 0",
     );
     let first = body(&types, |_, params| vec![params[1]]);
     let second = body(&types, |graph, params| {
@@ -376,13 +376,13 @@ fn bodies_that_do_not_fit_are_refused_with_words() {
     });
     refused(
         stream.record(OpCode::Case, Attrs::none(), &[first.clone(), second.clone()], &[&n, &n, &x]),
-        "case: branch 1 returns f32[] for result 0 of branch 0, which is f32[3]; all branches must return the same types; \
-         broadcast it to [3] before returning it",
+        "case: branch 1 returns f32[] for result 0 of branch 0, which is f32[3]; all branches must \
+         return the same types; broadcast it to [3] before returning it",
     );
     refused(
         stream.record(OpCode::Case, Attrs::none(), &[first, second], &[&n, &x]),
-        "case: branch 0 takes 2 values; it must take 1, one per captured operand, whether the branch uses it or not: \
-         [f32[3]]; a body can use only its parameters",
+        "case: branch 0 takes 2 values; it must take 1, one per captured operand, whether the \
+         branch uses it or not: [f32[3]]; a body can use only its parameters",
     );
     let swapped = [scalar(DType::F32), scalar(DType::I32), scalar(DType::F32), scalar(DType::I32)];
     let swapped = body(&swapped, |graph, params| {
@@ -392,8 +392,9 @@ fn bodies_that_do_not_fit_are_refused_with_words() {
     let y = engine.full(1i32, &[3]).unwrap();
     refused(
         stream.record(OpCode::Sort, attrs::sort(0, true), &[swapped], &[&x, &y]),
-        "sort: parameter 1 of comparator is i32[], but it corresponds to the right element of inputs 0, which is f32[]; they \
-         must have the same type, two elements per operand, left and right of one operand after the other",
+        "sort: parameter 1 of comparator is i32[], but it corresponds to the right element of \
+         inputs 0, which is f32[]; they must have the same type, two elements per operand, left \
+         and right of one operand after the other",
     );
     assert_eq!(OpCode::Case.def().bodies.words(), "at least 1 (branch...)");
     assert!(matches!(OpCode::While.def().bodies, Bodies::Fixed([_, _])));

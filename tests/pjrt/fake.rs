@@ -97,7 +97,8 @@ fn versions_that_do_not_fit_are_one_sentence() {
     let mut table = fake::table();
     table.pjrt_api_version.major_version = 1;
     let error = fake::open(table, &OpenOptions::new()).expect_err("another major");
-    let words = "the PJRT plugin /fake/plugin.so uses PJRT API 1.54, but this build uses 0.54: the major versions must match";
+    let words = "the PJRT plugin /fake/plugin.so uses PJRT API 1.54, but this build uses 0.54: \
+                 the major versions must match";
     assert_eq!(error.to_string(), words);
     let mut table = fake::table();
     table.pjrt_api_version.minor_version = 12;

@@ -49,7 +49,8 @@ at::Tensor empty_strided(c10::IntArrayRef size, c10::IntArrayRef stride, std::op
 // Copies the elements of a tensor of the device to the CPU.
 at::Tensor download(const at::Tensor& tensor) {
   TORCH_CHECK(!is_decomposing() || replicas() == 1,
-              "fuseline: the op depends on data that only replica 0 would supply: compute it on CPU tensors from torch.fuseline.per_replica");
+              "fuseline: the op depends on data that only replica 0 would supply: compute it on "
+              "CPU tensors from torch.fuseline.per_replica");
   at::Tensor cpu = at::empty(tensor.sizes(), tensor.options().device(c10::kCPU));
   if (tensor.numel() == 0) return cpu;
   // If the tensor is its whole storage, read the storage as it is: reading it as another type would
@@ -162,7 +163,9 @@ bool equal(const at::Tensor& a, const at::Tensor& b) {
 
 at::Tensor& set_storage(at::Tensor& self, at::Storage source, int64_t offset, c10::IntArrayRef size, c10::IntArrayRef stride) {
   auto* impl = self.unsafeGetTensorImpl();
-  TORCH_CHECK(source.device().type() == kDevice, "fuseline: expected a storage on the device fuseline, but got one on ", source.device());
+  TORCH_CHECK(source.device().type() == kDevice,
+              "fuseline: expected a storage on the device fuseline, but got one on ",
+              source.device());
   impl->set_storage_keep_dtype(source);
   impl->set_storage_offset(offset);
   c10::SmallVector<int64_t, 5> strides(stride.begin(), stride.end());
@@ -191,7 +194,8 @@ at::Tensor& conj_physical_(at::Tensor& self) { return self.is_complex() ? self.c
 
 at::Tensor& conj_physical_out(const at::Tensor& self, at::Tensor& out) {
   check_target(out, {self});
-  TORCH_CHECK(out.scalar_type() == self.scalar_type(), "Found dtype ", out.scalar_type(), " but expected ", self.scalar_type());
+  TORCH_CHECK(out.scalar_type() == self.scalar_type(), "Found dtype ", out.scalar_type(),
+              " but expected ", self.scalar_type());
   prepare_target(out, self.scalar_type(), self.sizes(), true);
   return out.copy_(self.conj());
 }

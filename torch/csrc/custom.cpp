@@ -27,7 +27,8 @@ Type type_at(size_t op, bool is_result, size_t at) {
   found.dims.assign(dims.begin(), dims.begin() + type.rank);
   for (int8_t one = 0; one < static_cast<int8_t>(c10::ScalarType::NumOptions); ++one)
     if (code_of(static_cast<c10::ScalarType>(one)) == type.dtype) found.dtype = static_cast<c10::ScalarType>(one);
-  TORCH_CHECK(found.dtype != c10::ScalarType::Undefined, "fuseline: a custom op has an element type that PyTorch lacks");
+  TORCH_CHECK(found.dtype != c10::ScalarType::Undefined,
+              "fuseline: a custom op has an element type that PyTorch lacks");
   return found;
 }
 
@@ -59,7 +60,9 @@ std::vector<at::Tensor> call(int64_t op, at::TensorList operands) {
   const std::vector<Type> types = results_of(op, operands);
   std::vector<Value> values, results(types.size());
   for (const at::Tensor& operand : operands) {
-    TORCH_CHECK(is_ours(operand), "fuseline: a custom op takes tensors on the device fuseline, not on ", operand.device());
+    TORCH_CHECK(is_ours(operand),
+                "fuseline: a custom op takes tensors on the device fuseline, not on ",
+                operand.device());
     values.push_back(read(operand));
   }
   check(flt_custom_call(static_cast<size_t>(op), values.empty() ? nullptr : values[0].get(), values.size(),

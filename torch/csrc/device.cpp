@@ -92,7 +92,8 @@ struct Guard final : public c10::impl::DeviceGuardImplInterface {
     if (event != nullptr) check(flt_event_wait(*static_cast<uint64_t*>(event)));
   }
   double elapsedTime(void* from, void* to, const c10::DeviceIndex) const override {
-    TORCH_CHECK(from != nullptr && to != nullptr, "fuseline: record both events before you measure the time between them");
+    TORCH_CHECK(from != nullptr && to != nullptr,
+                "fuseline: record both events before you measure the time between them");
     double milliseconds = 0;
     check(flt_event_elapsed(*static_cast<uint64_t*>(from), *static_cast<uint64_t*>(to), &milliseconds));
     return milliseconds;
@@ -175,7 +176,9 @@ struct Hooks final : public at::PrivateUse1HooksInterface {
 }  // namespace
 
 void check_device(c10::Device device) {
-  TORCH_CHECK(device.index() <= 0, "fuseline: invalid device ordinal: there is only one device, fuseline:0, and no ", device);
+  TORCH_CHECK(device.index() <= 0,
+              "fuseline: invalid device ordinal: there is only one device, fuseline:0, and no ",
+              device);
 }
 
 bool may_fall_back() { return fallbacks.load(std::memory_order_relaxed); }

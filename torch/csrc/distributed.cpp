@@ -228,7 +228,9 @@ class Gloo final : public c10d::Backend {
                                                      const c10d::AllgatherOptions& opts) override {
     Tensors all;
     for (const Tensors& list : outputs) {
-      TORCH_CHECK(list.size() == inputs.size(), "fuseline: all_gather needs a list for each rank with as many tensors as there are inputs");
+      TORCH_CHECK(list.size() == inputs.size(),
+                  "fuseline: all_gather needs a list for each rank with as many tensors as there "
+                  "are inputs");
       all.insert(all.end(), list.begin(), list.end());
     }
     return each(inputs.size(), OpType::ALLGATHER_COALESCED, all, [&](size_t i) {
@@ -401,7 +403,8 @@ class Gloo final : public c10d::Backend {
   }
 
   static void check_bytes(const char* name, const at::Tensor& tensor, int64_t bytes) {
-    TORCH_CHECK(bytes_of(tensor) == bytes, "fuseline: ", name, ": a tensor has ", bytes_of(tensor), " bytes, but ", bytes, " are needed");
+    TORCH_CHECK(bytes_of(tensor) == bytes, "fuseline: ", name, ": a tensor has ", bytes_of(tensor),
+                " bytes, but ", bytes, " are needed");
   }
 
   // Gathers one part from each rank.
@@ -458,17 +461,20 @@ c10::intrusive_ptr<c10d::Work> Gloo::record(const char* name, OpType type, const
                                             const std::optional<Tensors>& shown) {
   const CallSite site;
   TORCH_CHECK(replicas() == 1, "fuseline: ", name, " between processes with ", replicas(),
-              " replicas each would transfer only the data of replica 0: use the group of torch.fuseline.replica_group(), or one replica per process");
+              " replicas each would transfer only the data of replica 0: use the group of "
+              "torch.fuseline.replica_group(), or one replica per process");
   for (const Tensors* list : {&operands, &results}) {
     for (const at::Tensor& tensor : *list) {
-      TORCH_CHECK(is_ours(tensor), "fuseline: ", name, ": expected a tensor on the device fuseline, but got one on ", tensor.device(),
+      TORCH_CHECK(is_ours(tensor), "fuseline: ", name,
+                  ": expected a tensor on the device fuseline, but got one on ", tensor.device(),
                   "; init_process_group(\"cpu:gloo,fuseline:fuseline\") makes a group for both devices");
     }
   }
   std::scoped_lock one_at_a_time(recording_);
   {
     std::scoped_lock lock(group_->mutex);
-    TORCH_CHECK_WITH(DistBackendError, group_->broken.empty(), "fuseline: ", name, ": the group failed earlier: ", group_->broken);
+    TORCH_CHECK_WITH(DistBackendError, group_->broken.empty(), "fuseline: ", name,
+                     ": the group failed earlier: ", group_->broken);
     TORCH_CHECK(!group_->is_ending, "fuseline: ", name, ": the group was shut down");
   }
   ++number_;
@@ -484,7 +490,8 @@ c10::intrusive_ptr<c10d::Work> Gloo::record(const char* name, OpType type, const
   }
   call->missing = operands.size();
   for (size_t i = 0; i < results.size(); ++i) {
-    TORCH_CHECK(!results[i].is_conj() && !results[i].is_neg(), "fuseline: ", name, ": a result must not be a conjugate or negative view");
+    TORCH_CHECK(!results[i].is_conj() && !results[i].is_neg(), "fuseline: ", name,
+                ": a result must not be a conjugate or negative view");
     call->results.emplace_back(results[i].scalar_type(), results[i].sizes(), promised[i]);
   }
   for (size_t i = 0; i < operands.size(); ++i) {

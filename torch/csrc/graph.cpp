@@ -58,7 +58,9 @@ struct Input {
     TORCH_CHECK(tensor.layout() == c10::kStrided && !tensor.is_conj() && !tensor.is_neg(),
                 "fuseline: a graph input must be a strided tensor that is not a conjugate or negative view");
     if (!is_ours(tensor)) {
-      TORCH_CHECK(tensor.device().is_cpu(), "fuseline: a graph input must be on the CPU or on the device fuseline, not on ", tensor.device());
+      TORCH_CHECK(tensor.device().is_cpu(),
+                  "fuseline: a graph input must be on the CPU or on the device fuseline, not on ",
+                  tensor.device());
       input.kind = kHost;
       input.view.offset = 0;
     } else if (tensor.is_contiguous()) {

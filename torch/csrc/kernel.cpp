@@ -66,11 +66,13 @@ enum class Form { Functional, InPlace, Out };
 
 void fall_back(const c10::OperatorHandle& op, Stack* stack, const std::string& why) {
   if (decompose(op, stack)) return;
-  TORCH_CHECK(recording() == 0, "fuseline: a graph cannot contain ", op.operator_name(), ", which the CPU would compute (", why, ")");
+  TORCH_CHECK(recording() == 0, "fuseline: a graph cannot contain ", op.operator_name(),
+              ", which the CPU would compute (", why, ")");
   TORCH_CHECK(may_fall_back(), "fuseline: ", op.operator_name(),
               " has no kernel for these arguments on this device (", why, "), and fallbacks to the CPU are off"
               " (torch.fuseline.set_fallback(True) turns them on)");
-  TORCH_CHECK(replicas() == 1, "fuseline: ", op.operator_name(), " would be computed by the CPU (", why, "), with the data of only one of ",
+  TORCH_CHECK(replicas() == 1, "fuseline: ", op.operator_name(), " would be computed by the CPU (",
+              why, "), with the data of only one of ",
               replicas(), " replicas: compute it on CPU tensors from torch.fuseline.per_replica");
   fallbacks().add(c10::toString(op.operator_name()), why);
   // Random ops draw from a CPU generator that is seeded from the given one.
@@ -584,9 +586,13 @@ const char* Kernel::record(const c10::OperatorHandle& op, Stack* stack) {
   std::vector<at::Tensor> targets;
   for (size_t at = form_ == Form::InPlace ? 0 : inputs_; targets.size() < outs->size() && at < count; ++at)
     targets.push_back(given[at].toTensor());
-  for (size_t at = 0; at < targets.size(); ++at)
-    if (const Out& out = (*outs)[at]; out.dtype != c10::ScalarType::Undefined)
-      prepare_target(targets[at], form_ == Form::Out && converts_to_out(op) ? targets[at].scalar_type() : out.dtype, out.dims, form_ == Form::Out);
+  const bool converts = form_ == Form::Out && converts_to_out(op);
+  for (size_t at = 0; at < targets.size(); ++at) {
+    const Out& out = (*outs)[at];
+    if (out.dtype == c10::ScalarType::Undefined) continue;
+    const at::ScalarType type = converts ? targets[at].scalar_type() : out.dtype;
+    prepare_target(targets[at], type, out.dims, form_ == Form::Out);
+  }
   if (form_ == Form::Out) check_overlaps(op, *stack, true);
   for (size_t at = 0; at < targets.size(); ++at) {
     const Out& out = (*outs)[at];

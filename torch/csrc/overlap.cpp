@@ -56,7 +56,8 @@ constexpr std::array<std::string_view, 30> kOnlyWrites{
     "amax",     "amin", "cummax", "cummin",            "_softmax", "mv",            "set",       "dot",
     "vdot",     "where", "resize", "resize_as",        "record_stream", "fill_diagonal"};
 // Ops that compute each element by itself. Most are tagged so in PyTorch.
-constexpr std::array<std::string_view, 9> kPointwise{"eq", "ne", "lt", "le", "gt", "ge", "floor_divide", "threshold", "heaviside"};
+constexpr std::array<std::string_view, 9> kPointwise{
+    "eq", "ne", "lt", "le", "gt", "ge", "floor_divide", "threshold", "heaviside"};
 // Ops whose CPU kernels do not check operands, since they write to a temporary, or whose result the
 // CPU leaves open then, while this device computes it before it writes.
 constexpr std::array<std::string_view, 7> kHasCopy{"bmm", "mm", "dot", "set", "resize", "resize_as", "record_stream"};
@@ -102,7 +103,8 @@ bool is_pointwise(const c10::OperatorHandle& op, std::string_view name) {
 }
 
 void refuse_if(bool overlaps) {
-  TORCH_CHECK(!overlaps, "unsupported operation: more than one element of the written-to tensor refers to a single memory location."
+  TORCH_CHECK(!overlaps, "unsupported operation: more than one element of the written-to tensor "
+                         "refers to a single memory location."
                      " Please clone() the tensor before performing the operation.");
 }
 
@@ -136,7 +138,9 @@ void fill_selected(const at::Tensor& target, const at::Tensor& mask, const IValu
   const Span span(target);
   const at::Tensor flags = mask.expand(target.sizes()).reshape(-1).to(at::kByte);
   const at::Tensor is_selected =
-      at::zeros(span.row.sizes(), flags.options()).scatter_reduce(0, span.places.reshape(-1), flags, "amax").to(at::kBool);
+      at::zeros(span.row.sizes(), flags.options())
+          .scatter_reduce(0, span.places.reshape(-1), flags, "amax")
+          .to(at::kBool);
   at::Tensor row = span.row;
   if (value.isTensor()) {
     row.masked_fill_(is_selected, value.toTensor());

@@ -15,7 +15,8 @@ namespace {
 void set_data(const at::Tensor& self, const at::Tensor& source) {
   for (const at::Tensor* tensor : {&self, &source}) {
     const c10::Device device = tensor->device();
-    TORCH_CHECK(device.is_cpu() || device.is_privateuseone(), "fuseline: data must be on the CPU or on the device fuseline, not on ", device);
+    TORCH_CHECK(device.is_cpu() || device.is_privateuseone(),
+                "fuseline: data must be on the CPU or on the device fuseline, not on ", device);
   }
   TORCH_CHECK(!self.requires_grad() || torch::autograd::isDifferentiableType(source.scalar_type()),
               "fuseline: the data of a tensor that requires gradients must have a floating point or complex dtype");

@@ -102,7 +102,8 @@ at::Tensor same_meta(const at::Tensor& self) { return at::empty(self.sizes(), se
 
 at::Tensor resized_meta(const at::Tensor& self, int64_t dim, bool is_whole) {
   std::vector<c10::SymInt> sizes = self.sym_sizes().vec();
-  TORCH_CHECK(0 <= dim && dim < self.dim(), "fuseline: dimension ", dim, " is out of range: the number of dimensions is ", self.dim());
+  TORCH_CHECK(0 <= dim && dim < self.dim(), "fuseline: dimension ", dim,
+              " is out of range: the number of dimensions is ", self.dim());
   if (is_whole) {
     sizes[dim] = sizes[dim] * count();
   } else {
@@ -141,7 +142,8 @@ TORCH_LIBRARY_IMPL(fuseline, Meta, m) {
 // A tensor whose data on replica `i` is part `i` of the first dimension.
 at::Tensor upload_each(const at::Tensor& parts) {
   const CallSite site;
-  TORCH_CHECK(parts.dim() > 0 && parts.size(0) == count(), "fuseline: the first dimension must have a part for each of the ", count(),
+  TORCH_CHECK(parts.dim() > 0 && parts.size(0) == count(),
+              "fuseline: the first dimension must have a part for each of the ", count(),
               " replicas, but the sizes are ", parts.sizes());
   TORCH_CHECK(recording() == 0, "fuseline: a graph cannot upload data to replicas");
   const at::Tensor data = parts.resolve_conj().resolve_neg().contiguous();
@@ -156,7 +158,9 @@ at::Tensor upload_each(const at::Tensor& parts) {
 
 at::Tensor download_each(const at::Tensor& tensor) {
   const CallSite site;
-  TORCH_CHECK(is_ours(tensor), "fuseline: expected a replicated tensor on the device fuseline, but got one on ", tensor.device());
+  TORCH_CHECK(is_ours(tensor),
+              "fuseline: expected a replicated tensor on the device fuseline, but got one on ",
+              tensor.device());
   const at::Tensor plain = tensor.resolve_conj().resolve_neg();
   std::vector<int64_t> sizes = plain.sizes().vec();
   sizes.insert(sizes.begin(), count());
@@ -168,9 +172,12 @@ at::Tensor download_each(const at::Tensor& tensor) {
 at::Scalar agreed(const at::Tensor& tensor) {
   const at::Tensor each = download_each(tensor).reshape({-1});
   for (int64_t replica = 1; replica < each.numel(); ++replica) {
-    TORCH_CHECK(each[replica].equal(each[0]), "fuseline: the host reads an integer or boolean that is not the same on all replicas: ",
+    TORCH_CHECK(each[replica].equal(each[0]),
+                "fuseline: the host reads an integer or boolean that is not the same on all "
+                "replicas: ",
                 each[0].item(), " on replica 0 and ", each[replica].item(), " on replica ", replica,
-                ". torch.fuseline.per_replica returns all values; for a single one, combine them first with all_reduce or unshard");
+                ". torch.fuseline.per_replica returns all values; for a single one, combine them "
+                "first with all_reduce or unshard");
   }
   return each[0].item();
 }
@@ -378,7 +385,8 @@ class Replicas final : public c10d::Backend {
   static c10::intrusive_ptr<c10d::Work> done(OpType type, Tensors results) { return c10::make_intrusive<Done>(type, std::move(results)); }
 
   static void check_ours(const at::Tensor& tensor, const char* name) {
-    TORCH_CHECK(is_ours(tensor), "fuseline: ", name, " of replicas takes tensors on the device fuseline, not on ", tensor.device());
+    TORCH_CHECK(is_ours(tensor), "fuseline: ", name,
+                " of replicas takes tensors on the device fuseline, not on ", tensor.device());
   }
 
   static const at::Tensor& only(const Tensors& tensors, const char* name) {
@@ -389,7 +397,8 @@ class Replicas final : public c10d::Backend {
 
   const Tensors& one_list(const std::vector<Tensors>& lists, const char* name) const {
     const size_t found = lists.size() == 1 ? lists[0].size() : 0;
-    TORCH_CHECK(found == replicas(), "fuseline: ", name, ": expected a list of ", size_, " tensors, one for each replica, but got ", found);
+    TORCH_CHECK(found == replicas(), "fuseline: ", name, ": expected a list of ", size_,
+                " tensors, one for each replica, but got ", found);
     return lists[0];
   }
 
@@ -398,23 +407,27 @@ class Replicas final : public c10d::Backend {
     check_ours(less, name);
     check_ours(more, name);
     TORCH_CHECK(less.scalar_type() == more.scalar_type(), "fuseline: ", name, ": input and output have different types");
-    TORCH_CHECK(less.numel() * times == more.numel(), "fuseline: ", name, ": a tensor has ", more.numel(), " elements, but ",
+    TORCH_CHECK(less.numel() * times == more.numel(), "fuseline: ", name, ": a tensor has ",
+                more.numel(), " elements, but ",
                 less.numel() * times, " are needed");
   }
 
   int64_t source(const char* name, int64_t rank) const {
-    TORCH_CHECK(0 <= rank && rank < size_, "fuseline: ", name, ": there are replicas 0 to ", size_ - 1, ", but no replica ", rank);
+    TORCH_CHECK(0 <= rank && rank < size_, "fuseline: ", name, ": there are replicas 0 to ",
+                size_ - 1, ", but no replica ", rank);
     return rank;
   }
 
   // Only rank 0, which is the program's rank, can have the list.
   static void check_root(const char* name, int64_t root, const char* instead) {
-    TORCH_CHECK(root == 0, "fuseline: ", name, ": replica ", root, " has no list of its own, because the program has rank 0: use ", instead);
+    TORCH_CHECK(root == 0, "fuseline: ", name, ": replica ", root,
+                " has no list of its own, because the program has rank 0: use ", instead);
   }
 
   [[noreturn]] static void no_pairs(const char* name) {
     TORCH_CHECK(false, "fuseline: ", name,
-                ": all replicas run the same program, so two of them cannot communicate without the others: use all_to_all_single,"
+                ": all replicas run the same program, so two of them cannot communicate without "
+                "the others: use all_to_all_single,"
                 " broadcast, or one process per device");
   }
 

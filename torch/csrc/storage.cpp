@@ -287,7 +287,8 @@ Value read_storage(const at::Tensor& tensor) {
   Buf& buf = buf_of(tensor);
   std::scoped_lock lock(buf.mutex);
   const Value& value = base_of(buf, tensor);
-  TORCH_CHECK(buf.dtype == tensor.scalar_type(), "fuseline: a storage with elements of type ", buf.dtype, " cannot be read as ",
+  TORCH_CHECK(buf.dtype == tensor.scalar_type(), "fuseline: a storage with elements of type ",
+              buf.dtype, " cannot be read as ",
               tensor.scalar_type());
   return value.another();
 }
@@ -324,7 +325,8 @@ void write(const at::Tensor& tensor, Value value) {
   // Of elements at one place the last one is written, as on the CPU (overlap.h).
   if (const auto few = without_repeats(tensor, value)) return write(*few, std::move(value));
   Buf& buf = buf_of(tensor);
-  TORCH_CHECK(recording() == 0 || buf.recording == recording(), "fuseline: a graph writes to a tensor that is not one of its inputs");
+  TORCH_CHECK(recording() == 0 || buf.recording == recording(),
+              "fuseline: a graph writes to a tensor that is not one of its inputs");
   std::scoped_lock lock(buf.mutex);
   if (covers(buf, tensor)) {
     buf.value = std::move(value);

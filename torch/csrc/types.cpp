@@ -413,7 +413,8 @@ void check_running(const c10::OperatorHandle& op, Args args) {
   const IValue* dtype = named(op, args, "dtype");
   const ScalarType type = dtype != nullptr ? static_cast<ScalarType>(dtype->toInt()) : own;
   const bool is_in_place = is_written(op.schema().arguments()[0]);
-  TORCH_CHECK(!is_in_place || type == own, "Bad in-place call: input tensor dtype ", own, " and output tensor dtype ", type,
+  TORCH_CHECK(!is_in_place || type == own, "Bad in-place call: input tensor dtype ", own,
+              " and output tensor dtype ", type,
               " should match");
   TORCH_CHECK_NOT_IMPLEMENTED(type != at::kBool || (dtype == nullptr && !is_in_place), '"', base_of(op),
                               "\" not implemented for 'Bool'");
@@ -444,7 +445,8 @@ const Table<bool>& exact_out() {
   static const auto& table = *new Table<bool>{
       {"_linalg_det _linalg_eigh _linalg_slogdet _linalg_solve_ex _linalg_svd _log_softmax "
        "_native_batch_norm_legit _softmax abs addbmm addmm addmv amax amin aminmax argmax argmin "
-       "avg_pool2d avg_pool3d baddbmm bitwise_not bmm bucketize ceil complex conj_physical cummax cummin cumprod cumsum dot floor frac "
+       "avg_pool2d avg_pool3d baddbmm bitwise_not bmm bucketize ceil complex conj_physical cummax "
+       "cummin cumprod cumsum dot floor frac "
        "frexp gather gelu hardshrink heaviside index_add index_copy index_reduce index_select "
        "isin isneginf isposinf kthvalue linalg_cholesky_ex linalg_cross linalg_inv_ex linalg_lu "
        "linalg_lu_factor_ex linalg_lu_solve linalg_polar linalg_qr linalg_solve_triangular "
@@ -533,7 +535,8 @@ bool converts_to_out(const c10::OperatorHandle& op) { return base_of(op) == "ber
 
 void check_out(const c10::OperatorHandle& op, ScalarType given, ScalarType result) {
   const std::string_view base = base_of(op);
-  TORCH_CHECK_NOT_IMPLEMENTED(base != "bernoulli" || !at::isComplexType(given), "\"bernoulli\" not implemented for '", given, "'");
+  TORCH_CHECK_NOT_IMPLEMENTED(base != "bernoulli" || !at::isComplexType(given),
+                              "\"bernoulli\" not implemented for '", given, "'");
   TORCH_CHECK_TYPE(base != "cat" || c10::canCast(result, given),
                    "torch.cat(): input types can't be cast to the desired output type ", given);
   TORCH_CHECK((base != "all" && base != "any") || given == at::kBool || given == at::kByte, base,

@@ -289,7 +289,9 @@ class Values(Case):
                 for corners in (True, False):
                     how = {"mode": mode, "padding_mode": padding, "align_corners": corners}
                     for dtype in (torch.float32, torch.float64):
-                        self.alike(lambda d: F.grid_sample(image.to(d, dtype), grid.to(d, dtype), **how), f"{dtype} {how}")
+                        self.alike(
+                            lambda d: F.grid_sample(image.to(d, dtype), grid.to(d, dtype), **how), f"{dtype} {how}"
+                        )
                     if mode != "bicubic":
                         cube, places = image.expand(1, 4, 4, 4)[None], torch.cat([grid, grid[..., :1]], -1)[:, None]
                         self.alike(lambda d: F.grid_sample(cube.to(d), places.to(d), **how), f"3 dimensions {how}")

@@ -188,7 +188,9 @@ class Types(Case):
 
     def test_results_are_converted_where_the_cpu_converts_them(self):
         calls = {
-            "bernoulli": lambda x, out: torch.bernoulli(x.abs() > 9, out=out) if x.dtype == torch.bool else torch.bernoulli(x * 0, out=out),
+            "bernoulli": lambda x, out: torch.bernoulli(
+                x.abs() > 9 if x.dtype == torch.bool else x * 0, out=out
+            ),
             "cumsum": lambda x, out: torch.cumsum(x, 0, out=out),
             "cumprod": lambda x, out: torch.cumprod(x, 0, out=out),
             "cumsum in int64": lambda x, out: torch.cumsum(x, 0, dtype=torch.int64, out=out),
@@ -216,7 +218,9 @@ class Types(Case):
                     found, wanted = refusal(lambda: written(DEVICE)), refusal(lambda: written("cpu"))
                     self.assertEqual(found is None, wanted is None, f"{text}: {found} {wanted}")
                     if wanted is None:
-                        torch.testing.assert_close(written(DEVICE).cpu(), written("cpu"), msg=lambda why: f"{text}: {why}")
+                        torch.testing.assert_close(
+                            written(DEVICE).cpu(), written("cpu"), msg=lambda why: f"{text}: {why}"
+                        )
 
 
 NUMBERS = (300, -1, -300, 2**40, 2**63 - 1, 1.5, INF, NAN, 1e300, 70000.0, True)

@@ -242,7 +242,8 @@ def backend(module, example_inputs, **options):
     from torch._functorch.partitioners import min_cut_rematerialization_partition
 
     if options.get("options"):
-        warnings.warn(f"torch.compile: the backend fuseline does not have these options: {', '.join(options['options'])}", stacklevel=2)
+        warnings.warn(f"torch.compile: the backend fuseline does not have these options: "
+                      f"{', '.join(options['options'])}", stacklevel=2)
     _take_random_ops()
     make = aot_autograd(
         fw_compiler=_compiler("forward"),

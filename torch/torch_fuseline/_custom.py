@@ -17,11 +17,13 @@ def _text_of(module):
     if isinstance(module, bytes):
         if module.startswith(_BYTECODE):
             raise ValueError(
-                "fuseline: a StableHLO module must be text, but this is bytecode: pass exported.mlir_module(), or the output of stablehlo-translate"
+                "fuseline: a StableHLO module must be text, but this is bytecode: pass "
+                "exported.mlir_module(), or the output of stablehlo-translate"
             )
         module = module.decode()
     if not isinstance(module, str):
-        raise TypeError(f"fuseline: expected a StableHLO module as a string or an object with mlir_module(), but got {type(module).__name__}")
+        raise TypeError(f"fuseline: expected a StableHLO module as a string or an object with "
+                        f"mlir_module(), but got {type(module).__name__}")
     return module
 
 
@@ -53,7 +55,8 @@ class _Call(torch.autograd.Function):
     def backward(ctx, *grads):
         op = ctx.op
         if op._backward is None:
-            raise RuntimeError(f"fuseline: the custom op {op.name} has no gradient; pass a module for it to custom_op as `backward`")
+            raise RuntimeError(f"fuseline: the custom op {op.name} has no gradient; pass a module "
+                               f"for it to custom_op as `backward`")
         return None, *op._backward((*ctx.saved_tensors, *grads))
 
 
@@ -69,7 +72,8 @@ class CustomOp:
             wanted = (self._forward.operands + self._forward.results, self._forward.operands)
             if (self._backward.operands, self._backward.results) != wanted:
                 raise ValueError(
-                    f"fuseline: the backward of {name} must take its {self._forward.operands} operands and the gradients of its"
+                    f"fuseline: the backward of {name} must take its {self._forward.operands} "
+                    f"operands and the gradients of its"
                     f" {self._forward.results} results, and return a gradient for each operand"
                 )
 

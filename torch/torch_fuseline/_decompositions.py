@@ -295,7 +295,8 @@ def _grid_sampler_2d(x, grid, interpolation_mode, padding_mode, align_corners):
         place = torch.where(grid.isnan(), -torch.inf, grid)
     elif padding_mode == 2 and interpolation_mode != 2:
         place = torch.where(grid.isfinite(), grid, -1.0)
-    y = torch._decomp.global_decomposition_table["post_autograd"][op](x, place, interpolation_mode, padding_mode, align_corners)
+    decompose = torch._decomp.global_decomposition_table["post_autograd"][op]
+    y = decompose(x, place, interpolation_mode, padding_mode, align_corners)
     if padding_mode == 0 and interpolation_mode == 0:
         # The weights of the neighbours are NaN.
         y = torch.where(grid.isfinite().all(-1).unsqueeze(1), y, torch.nan)

@@ -22,7 +22,8 @@ def index_of(device=None, optional=True):
         device = device.index
     index = -1 if device is None else int(device)
     if index not in (-1, 0):
-        raise RuntimeError(f"fuseline: invalid device ordinal: there is only one device, fuseline:0, and no fuseline:{index}")
+        raise RuntimeError(f"fuseline: invalid device ordinal: there is only one device, "
+                           f"fuseline:0, and no fuseline:{index}")
     return 0
 
 

@@ -38,7 +38,8 @@ def _adapt_dlpack():
                 raise BufferError("Can't export tensors that require gradient, use tensor.detach()")
             if dl_device is None or tuple(dl_device) == _CPU:
                 if copy is False:
-                    raise BufferError("fuseline: exporting a tensor of this device requires a copy, but copy=False forbids it")
+                    raise BufferError("fuseline: exporting a tensor of this device requires a "
+                                      "copy, but copy=False forbids it")
                 return export(self.resolve_conj().resolve_neg().cpu(), max_version=max_version, **options)
             return export(_from_start(self), max_version=max_version, dl_device=dl_device, copy=copy, **options)
         return export(self, stream=stream, max_version=max_version, dl_device=dl_device, copy=copy, **options)

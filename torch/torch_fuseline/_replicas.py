@@ -71,7 +71,8 @@ def shard(tensor, dim=0):
     """
     dim = _dimension(tensor, dim, "shard")
     if tensor.device.type not in ("cpu", "fuseline"):
-        raise ValueError(f"fuseline: shard: expected a tensor on the CPU or on the device fuseline, but got one on {tensor.device}")
+        raise ValueError(f"fuseline: shard: expected a tensor on the CPU or on the device "
+                         f"fuseline, but got one on {tensor.device}")
     count = replica_count()
     if tensor.size(dim) % count != 0:
         raise ValueError(
@@ -85,7 +86,8 @@ def unshard(tensor, dim=0):
     """Concatenates the data of all replicas along ``dim``, on every replica. The gradient of each
     part is the sum of its gradients on all replicas."""
     if tensor.device.type != "fuseline":
-        raise ValueError(f"fuseline: unshard: expected a replicated tensor on the device fuseline, but got one on {tensor.device}")
+        raise ValueError(f"fuseline: unshard: expected a replicated tensor on the device fuseline, "
+                         f"but got one on {tensor.device}")
     return _Unshard.apply(tensor, _dimension(tensor, dim, "unshard"))
 
 
@@ -157,7 +159,8 @@ def _refusing(plain, name, place):
             given = args[place]
         if _group is not None and any(one is _group[0] for one in (given if isinstance(given, (list, tuple)) else [given])):
             raise RuntimeError(
-                f"fuseline: {name} with the group of the replicas: the program has rank 0, so every replica would get the share of rank 0. Use"
+                f"fuseline: {name} with the group of the replicas: the program has rank 0, so "
+                f"every replica would get the share of rank 0. Use"
                 " DistributedDataParallel and torch.fuseline.shard, or one process per device"
             )
         return plain(*args, **kwargs)

@@ -173,13 +173,15 @@ impl fmt::Display for DiskDisabled {
             Reason::OthersWrite => {
                 write!(
                     f,
-                    "other users can replace what is in {path}: choose another folder for the cache, or run `chmod go-w {path}`"
+                    "other users can replace what is in {path}: choose another folder for the \
+                     cache, or run `chmod go-w {path}`"
                 )
             }
             Reason::Link(owner) => {
                 write!(
                     f,
-                    "{path} is a link of user {owner} in a folder where other users can create links: it is not followed"
+                    "{path} is a link of user {owner} in a folder where other users can create \
+                     links: it is not followed"
                 )
             }
             Reason::OthersChange(mode) => {

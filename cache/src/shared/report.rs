@@ -66,7 +66,8 @@ impl fmt::Display for SharedEvent {
         match self {
             SharedEvent::Offline { why, retry_in } => write!(
                 f,
-                "the shared cache is not used: {why}; everything is compiled locally, and the cache is tried again in {retry_in:.1?}"
+                "the shared cache is not used: {why}; everything is compiled locally, and the \
+                 cache is tried again in {retry_in:.1?}"
             ),
             SharedEvent::Online { after } => write!(f, "the shared cache is used again, after {after:.1?}"),
             SharedEvent::WritesPaused { why, retry_in } => {
@@ -82,7 +83,8 @@ impl fmt::Display for SharedEvent {
                 write!(f, "entry {name:?} of the shared cache was damaged and is written again")
             }
             SharedEvent::OtherKey => f.write_str(
-                "the entries of the shared cache are sealed with another key: use the same key on every machine of the fleet, or a separate prefix for this machine",
+                "the entries of the shared cache are sealed with another key: use the same key on \
+                 every machine of the fleet, or a separate prefix for this machine",
             ),
             SharedEvent::NotWritten { name, why } => {
                 write!(f, "entry {name:?} could not be written to the shared cache: {why}")

@@ -59,7 +59,8 @@ impl fmt::Display for Trouble {
             TroubleKind::TimedOut => write!(f, "it does not answer in time ({said})"),
             TroubleKind::Refused => write!(
                 f,
-                "it refuses the request ({said}): check that the credentials allow reading and listing this prefix, and writing unless the cache is read-only"
+                "it refuses the request ({said}): check that the credentials allow reading and \
+                 listing this prefix, and writing unless the cache is read-only"
             ),
             TroubleKind::NoStore => {
                 write!(f, "there is no such bucket or folder ({said}): check the URL, or create it")

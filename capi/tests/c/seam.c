@@ -132,7 +132,8 @@ static void op_table(void) {
 static void settings(void) {
   fuseline_config *config = new_config();
   FAILS(FUSELINE_INVALID, "there is no setting \"moed\"", fuseline_config_set(config, "moed", "fused"));
-  FAILS(FUSELINE_INVALID, "mode cannot be \"quick\": it must be fused, strict or debug", fuseline_config_set(config, "mode", "quick"));
+  FAILS(FUSELINE_INVALID, "mode cannot be \"quick\": it must be fused, strict or debug",
+        fuseline_config_set(config, "mode", "quick"));
   FAILS(FUSELINE_INVALID, "replicas cannot be \"two\"", fuseline_config_set(config, "replicas", "two"));
   FAILS(FUSELINE_INVALID, "wait_deadline cannot be \"-1\"", fuseline_config_set(config, "wait_deadline", "-1"));
   FAILS(FUSELINE_INVALID, "config is null", fuseline_config_set(NULL, "mode", "fused"));
@@ -240,7 +241,8 @@ static void refused_data(void) {
   FAILS(FUSELINE_INVALID, "tensor is null", fuseline_upload(session, stream, NULL, &value));
   float room[3] = {7, 7, 7};
   fuseline_value two = vector(data, 2);
-  FAILS(FUSELINE_INVALID, "takes 8 bytes, but the room has 12", fuseline_read(session, two, (uint8_t *)room, sizeof room));
+  FAILS(FUSELINE_INVALID, "takes 8 bytes, but the room has 12",
+        fuseline_read(session, two, (uint8_t *)room, sizeof room));
   FAILS(FUSELINE_INVALID, "null", fuseline_read(session, two, NULL, 8));
   IS(room[0] == 7 && room[2] == 7);
   release(two);
@@ -620,7 +622,8 @@ static void traces(void) {
   OK(fuseline_function_call(session, stream, function, &a, 1, NULL, &result, NULL, 1, NULL));
   HAS(result, 1, 2);
   release(result);
-  FAILS(FUSELINE_INVALID, "it takes 1 inputs, but 0 were given", fuseline_function_call(session, stream, function, NULL, 0, NULL, &result, NULL, 1, NULL));
+  FAILS(FUSELINE_INVALID, "it takes 1 inputs, but 0 were given",
+        fuseline_function_call(session, stream, function, NULL, 0, NULL, &result, NULL, 1, NULL));
   char *program;
   OK(fuseline_function_program(session, function, &program));
   IS(strstr(program, "exponential"));

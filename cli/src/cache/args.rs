@@ -9,8 +9,9 @@ use fuseline::pjrt::Value;
 use crate::options::{DeviceOptions, client_option};
 
 pub(crate) const CACHE_HELP: &str = "\
-The cache is in --cache-dir, or FUSELINE_CACHE_DIR, or $XDG_CACHE_HOME/fuseline, or ~/.cache/fuseline. The key that seals
-its entries is in FUSELINE_CACHE_KEY_FILE, or $XDG_STATE_HOME/fuseline/cache.key, or ~/.local/state/fuseline/cache.key.
+The cache is in --cache-dir, or FUSELINE_CACHE_DIR, or $XDG_CACHE_HOME/fuseline, or
+~/.cache/fuseline. The key that seals its entries is in FUSELINE_CACHE_KEY_FILE, or
+$XDG_STATE_HOME/fuseline/cache.key, or ~/.local/state/fuseline/cache.key.
 
 Examples:
   fuseline cache ls                               list the entries
@@ -98,11 +99,12 @@ pub(crate) struct CacheDir {
 }
 
 const WARM_HELP: &str = "\
-A run writes its manifest with EngineConfig::manifest. The regions are compiled as in that run, with its numerics and its
-number of replicas, for the devices of this machine. With --target, they are compiled for devices that need not be present,
-named as the plugin names them. Plugins for accelerators may support that; XLA's CPU plugin does not. Later runs have to use
-the same plugin file and client options. A manifest does not contain compiler flags (EngineConfig::compiler_flag): a program
-that sets them calls Engine::warm_cache or EngineConfig::warm_cache_for itself.
+A run writes its manifest with EngineConfig::manifest. The regions are compiled as in that run, with
+its numerics and its number of replicas, for the devices of this machine. With --target, they are
+compiled for devices that need not be present, named as the plugin names them. Plugins for
+accelerators may support that; XLA's CPU plugin does not. Later runs have to use the same plugin
+file and client options. A manifest does not contain compiler flags (EngineConfig::compiler_flag): a
+program that sets them calls Engine::warm_cache or EngineConfig::warm_cache_for itself.
 
 Examples:
   fuseline cache warm run.jsonl
@@ -153,7 +155,8 @@ pub(crate) struct StatsArgs {
 }
 
 const VERIFY_HELP: &str = "\
-A check is not needed for safety: a program that finds a damaged entry removes it and compiles the region.
+A check is not needed for safety: a program that finds a damaged entry removes it and compiles the
+region.
 
 Exit status:
   0  every entry is intact
@@ -170,7 +173,8 @@ pub(crate) struct VerifyArgs {
 }
 
 const PRUNE_HELP: &str = "\
-Several options together remove each entry that one of them selects. Entries that a process is compiling now stay.
+Several options together remove each entry that one of them selects. Entries that a process is
+compiling now stay.
 
 Examples:
   fuseline cache prune --max-size 500M            remove the least recently used, until this much is left
@@ -232,8 +236,9 @@ pub(crate) struct ExplainArgs {
 }
 
 const EXPORT_HELP: &str = "\
-The bundle is sealed with a key of its own: 32 random bytes in a file to which only its owner has access. The file is
-created if it does not exist. Whoever has the key can make bundles that run any code. The key of the cache is not exported.
+The bundle is sealed with a key of its own: 32 random bytes in a file to which only its owner has
+access. The file is created if it does not exist. Whoever has the key can make bundles that run any
+code. The key of the cache is not exported.
 
 Examples:
   fuseline cache export step.bundle --key-file bundle.key
@@ -255,8 +260,8 @@ pub(crate) struct ExportArgs {
 }
 
 const IMPORT_HELP: &str = "\
-Every entry is checked before the first one is added, and sealed again with the key of this cache. Entries that are already
-present stay.
+Every entry is checked before the first one is added, and sealed again with the key of this cache.
+Entries that are already present stay.
 
 Examples:
   fuseline cache import step.bundle --key-file bundle.key

@@ -18,7 +18,8 @@ pub(super) fn run(args: &WarmArgs, out: &mut String) -> Result<Status, Failure> 
     let manifest = Manifest::read(&args.manifest).map_err(Failure::run)?;
     if manifest.is_cut_off() {
         note(format_args!(
-            "fuseline: the last line of {} is incomplete, which happens if the run was killed; the other lines are used",
+            "fuseline: the last line of {} is incomplete, which happens if the run was killed; \
+             the other lines are used",
             args.manifest.display()
         ));
     }

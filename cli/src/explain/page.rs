@@ -57,8 +57,10 @@ pub(super) fn page(explanation: &Explanation) -> String {
                     p.alarm { (region.title()) " of the second run: " (region.source_words()) }
                 }
                 p.soft {
-                    (explanation.basis_words()) " Ops of the same colour and letter run as one kernel; a dashed box is in none; a \
-                     thick border marks an output of its region. Hold the pointer over a box to see types, call sites and reasons."
+                    (explanation.basis_words()) " Ops of the same colour and letter run as one \
+                                                 kernel; a dashed box is in none; a thick border \
+                                                 marks an output of its region. Hold the pointer \
+                                                 over a box to see types, call sites and reasons."
                 }
                 div.scroll { (diagram(explanation, false)) }
                 @for index in 0..regions.len() { (section(explanation, index)) }
@@ -98,7 +100,8 @@ fn section(explanation: &Explanation, index: usize) -> Markup {
                         div {
                             code { (names.get(input.value)) ": " (ty) }
                             @if input.lifted { span.soft { " a lifted scalar: its value is not part of the key" } }
-                            @if region.donated.contains(&param) { span.soft { " dies here; its memory is donated to an output" } }
+                            @if region.donated.contains(&param) { span.soft { " dies here; its \
+                                 memory is donated to an output" } }
                             @else if input.dies { span.soft { " dies here" } }
                         }
                     }

@@ -113,11 +113,13 @@ def _widened(leaf: Any) -> Any:
 
 def _output(label: str, expected: np.ndarray, by_op: np.ndarray, wide: np.ndarray, coarsest: float) -> Output:
     if not expected.shape == by_op.shape == wide.shape:
-        raise ConversionError(f"{label} has a different shape in another run", "Shapes must not depend on how the function is run.")
+        raise ConversionError(f"{label} has a different shape in another run", "Shapes must not "
+             "depend on how the function is run.")
     if not _is_float(expected.dtype):
         if not (np.array_equal(expected, by_op) and np.array_equal(expected, wide)):
             raise ConversionError(
-                f"{label} has integers that differ between the compiled run, the run op by op and the run in 64-bit floats",
+                f"{label} has integers that differ between the compiled run, the run op by op and "
+                f"the run in 64-bit floats",
                 "They depend on rounding. Return what they are made from, choose inputs away from the edge, or leave "
                 "the run in 64-bit floats out (in_float64=False, --no-float64) if the function means something else "
                 "there.",

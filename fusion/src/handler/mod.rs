@@ -195,7 +195,8 @@ impl fmt::Display for TargetError {
             TargetError::Taken(name) => {
                 write!(
                     f,
-                    "the handler name {name} is already taken, and a handler stays registered for the life of the process; choose another name"
+                    "the handler name {name} is already taken, and a handler stays registered for \
+                     the life of the process; choose another name"
                 )
             }
         }

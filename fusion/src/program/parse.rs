@@ -265,7 +265,8 @@ impl Reader {
         let Some(data) = self.data.get(&id) else {
             self.defined(at, id)?;
             return Err(at.error(format!(
-                "id {} is computed outside the region, which can only use constants from there; make it an operand of the op and an argument of its regions",
+                "id {} is computed outside the region, which can only use constants from there; \
+                 make it an operand of the op and an argument of its regions",
                 id.0
             )));
         };

@@ -2,7 +2,7 @@
 //!
 //! An executable serves every execution of its region, but may not be the best for it: it was
 //! compiled quickly, it returns results that nobody needs, it does not reuse inputs that die, or it
-//! takes as arguments what is always the same. Each of these is a [`Policy`], which observes the
+//! takes constant values as arguments. Each of these is a [`Policy`], which observes the
 //! executions and proposes another executable, a *variant*. All policies of an executable are its
 //! [`VariantSet`].
 //!
@@ -41,7 +41,7 @@ use self::unused_outputs::UnusedOutputs;
 use super::compile_spec::CompileSpec;
 use super::{Executable, SpecializedScalars};
 
-/// The executable that a policy is about, and its region.
+/// The executable that a policy observes, and its region.
 #[derive(Clone, Copy)]
 pub(crate) struct Subject<'a> {
     pub(crate) region: &'a CanonRegion,
@@ -50,7 +50,7 @@ pub(crate) struct Subject<'a> {
     pub(crate) compile_time: &'a dyn Fn() -> Duration,
 }
 
-/// What an execution is observed to need.
+/// What a policy sees of an execution.
 #[derive(Clone, Copy)]
 pub(crate) enum Observation<'a> {
     /// A job has found the executable, which returns more than the job needs or is a baseline one.
@@ -105,12 +105,13 @@ pub(crate) struct Proposal {
 
 /// Observes the executions of an executable and proposes variants.
 ///
-/// Nothing is proposed twice at once: whoever gets a proposal has to compile it.
+/// A policy proposes nothing while an earlier proposal is pending. The caller compiles each
+/// proposal.
 trait Policy {
     fn observe(&self, subject: Subject<'_>, observation: Observation<'_>) -> Option<Proposal>;
 }
 
-/// Proposes to replace a baseline executable that is used again, once.
+/// Proposes once to replace a baseline executable, when it is used again.
 struct Baseline {
     is_proposed: AtomicBool,
 }

@@ -47,7 +47,7 @@ impl Job {
         }
     }
 
-    /// Looks whether what the job waits for has come.
+    /// Polls what the job waits for.
     fn poll(mut self: Box<Self>, pending: Pending, stream: &Arc<StreamShared>) -> Transition {
         self.state = match pending {
             Pending::Compile(receiver) => match receiver.try_recv() {
@@ -128,7 +128,7 @@ impl Job {
         Ok(self)
     }
 
-    /// Runs the region without the executable that could not be had.
+    /// Runs the region without an executable of its own, as the cause of the refusal demands.
     fn fall_back(mut self: Box<Self>, refusal: Refusal, stream: &Arc<StreamShared>) -> Transition {
         let Refusal { error, is_cached } = refusal;
         self.end_wait(stream);

@@ -52,7 +52,7 @@ pub(super) enum JobState {
     Waiting(Pending),
     /// It runs as soon as its inputs have data.
     Ready(Runner),
-    /// Its executable cannot be had.
+    /// No executable is available.
     Refused(Refusal),
     /// It runs as several regions: the units of a merged region that has no executable yet, or
     /// parts of a region whose sizes vary.
@@ -82,7 +82,7 @@ pub(super) enum Runner {
     Quarantined,
 }
 
-/// Why there is no executable.
+/// Why no executable is available.
 pub(super) struct Refusal {
     error: Arc<DeviceError>,
     /// An earlier compile failed, and the cache has its error.

@@ -27,7 +27,7 @@ use crate::tier::{CacheState, CompileStart, History, InterpretedRun, Plan, Situa
 /// What the cache answers to the lookup of an executable.
 pub(super) type LookupResult = Lookup<Executable, DeviceError>;
 
-/// The right to compile an executable for the cache.
+/// The exclusive right to compile an executable for the cache.
 pub(super) type CompileClaim = Claim<Executable, DeviceError>;
 
 impl Job {
@@ -174,7 +174,7 @@ impl Job {
         }
     }
 
-    /// A plan that the cache's answer does not allow is a bug. The region runs op by op.
+    /// Reports a plan that contradicts the cache, which is a bug. The region runs op by op.
     fn refuse_plan(&self, plan: Plan, found: Option<&LookupResult>) -> JobState {
         debug_assert!(false, "bug: {plan:?} after the cache has answered {found:?}");
         let message = format!("bug: {} cannot be run by the plan {plan:?}", self.info.reference);

@@ -137,13 +137,13 @@ impl Trace {
     pub(crate) fn no_data(&self, call: &str, site: Site) -> Error {
         let message = match self.is_open() {
             true => format!(
-                "{call}: the value belongs to {self}, which is being recorded and has no data yet; return it from the \
-                 closure and read what the call returns, or decide on the device: by the condition of `while_loop`, by \
-                 `cond` or by `select`"
+                "{call}: the value belongs to {self}, which is being recorded and has no data yet; \
+                 return it from the closure and read what the call returns, or decide on the \
+                 device: by the condition of `while_loop`, by `cond` or by `select`"
             ),
             false => format!(
-                "{call}: the value belonged to {self}, which has ended, and it never has data; return it from the closure and \
-                 read what the call returns"
+                "{call}: the value belonged to {self}, which has ended, and it never has data; \
+                 return it from the closure and read what the call returns"
             ),
         };
         Error::misuse(message, site)
@@ -172,8 +172,9 @@ impl Trace {
                 let rule =
                     "such a function can only use its parameters, numbers and values computed from them";
                 OpError::new(op.name(), OpErrorKind::Body, given, rule).hint(
-                    "pass it to the call as one more operand, apply it before or after the call, or, if it is a \
-                     constant, make it inside with `a.on_stream().constant(..)`, `a` being a parameter",
+                    "pass it to the call as one more operand, apply it before or after the call, \
+                     or, if it is a constant, make it inside with `a.on_stream().constant(..)`, \
+                     `a` being a parameter",
                 )
             }
         };

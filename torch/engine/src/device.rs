@@ -162,7 +162,9 @@ fn apply(config: EngineConfig, name: &str, value: &str) -> Result<EngineConfig> 
         },
         _ => {
             return unsupported(format!(
-                "there is no option {name}; the options are cache, cache_only, check_finite, check_indices, interpret_cold, manifest, numerics, replicas, shape_classes, size_buckets, and compiler flags (xla_...)"
+                "there is no option {name}; the options are cache, cache_only, check_finite, \
+                 check_indices, interpret_cold, manifest, numerics, replicas, shape_classes, \
+                 size_buckets, and compiler flags (xla_...)"
             ));
         }
     })

@@ -58,7 +58,14 @@ fn compare_all(host: &Host) -> anyhow::Result<Tally> {
         let api = match rendered {
             Rendered::Api(api) => api,
             Rendered::OtherFormat(found) => {
-                tally.skip(name, format!("no Rust 1.95: this rustdoc writes JSON format {found}, but format {FORMAT} is needed: use that version of Rust, or update the `public-api` crate of xtask"));
+                tally.skip(
+                    name,
+                    format!(
+                        "no Rust 1.95: this rustdoc writes JSON format {found}, \
+                                          but format {FORMAT} is needed: use that version of \
+                                          Rust, or update the `public-api` crate of xtask"
+                    ),
+                );
                 continue;
             }
         };
@@ -168,7 +175,8 @@ fn explain(kept: &str, wanted: &str) -> String {
         text += &format!("\n  and {} more", changes.len() - MAX_LINES);
     }
     text += &format!(
-        "\nA removed line may break users of the crate. If all changes are intended: {BLESS}=1 cargo xtask test api, and commit {FOLDER}/"
+        "\nA removed line may break users of the crate. If all changes are intended: {BLESS}=1 \
+         cargo xtask test api, and commit {FOLDER}/"
     );
     text
 }

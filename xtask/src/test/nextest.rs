@@ -37,7 +37,8 @@ enum Outcome {
 pub(crate) fn run(host: &Host) -> Tally {
     if !cargo::has(host, "nextest") {
         println!(
-            "cargo-nextest is not installed (cargo install --locked cargo-nextest): running the test binaries of cargo instead"
+            "cargo-nextest is not installed (cargo install --locked cargo-nextest): running the \
+             test binaries of cargo instead"
         );
         return without_nextest(host);
     }

@@ -79,7 +79,8 @@ pub(super) fn chart(report: &Report, medium: Medium) -> Markup {
     let one = axis.at(1.0);
     html! {
         svg.plot.compare xmlns="http://www.w3.org/2000/svg" role="img" width=(px(WIDTH)) height=(px(height))
-            viewBox=(format!("0 0 {} {}", px(WIDTH), px(height))) aria-label="Time of each contender relative to Fuseline Fused, by case"
+            viewBox=(format!("0 0 {} {}", px(WIDTH), px(height))) aria-label="Time of each \
+                 contender relative to Fuseline Fused, by case"
         {
             @if medium == Medium::File {
                 style { (PreEscaped(file_style())) }

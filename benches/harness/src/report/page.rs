@@ -38,22 +38,28 @@ pub(super) fn page(report: &Report, stems: &[String], stages: Option<&Stages>) -
                     a href="#how" { "How it was measured" }
                 }
                 @if report.interrupted {
-                    p.banner { strong { "Interrupted." } " The run ended before everything was measured; missing cases are listed below." }
+                    p.banner { strong { "Interrupted." } " The run ended before everything was \
+                                                          measured; missing cases are listed \
+                                                          below." }
                 }
                 @if report.settings.quick {
-                    p.banner { strong { "A quick run." } " It shows that everything runs; its figures have too few rounds to be quoted." }
+                    p.banner { strong { "A quick run." } " It shows that everything runs; its \
+                                                          figures have too few rounds to be \
+                                                          quoted." }
                 }
                 p.claim {
                     "The time of a step in Fuseline's Fused mode, divided by its time with …"
-                    span.soft { "Geometric mean of the ratios of all cases: below 1, Fuseline is faster. Noisy ratios are not counted." }
+                    span.soft { "Geometric mean of the ratios of all cases: below 1, Fuseline is \
+                                 faster. Noisy ratios are not counted." }
                 }
                 ul.tiles { @for headline in &headlines(report) { (tile(headline)) } }
                 h2 #goals { "Goals" }
                 (goals(report))
                 h2 #all { "All cases" }
                 p.soft {
-                    "The time of each contender for a steady step, as a multiple of the time of Fused: to the right of the \
-                     line it is slower than Fused, to the left it is faster. Dots that would overlap are drawn below each other."
+                    "The time of each contender for a steady step, as a multiple of the time of \
+                     Fused: to the right of the line it is slower than Fused, to the left it is \
+                     faster. Dots that would overlap are drawn below each other."
                 }
                 div.figure { (compare::chart(report, Medium::Page)) }
                 p.files { a href="plots/comparison.svg" { "SVG" } " · " a href="plots/comparison.png" { "PNG" } }
@@ -61,8 +67,9 @@ pub(super) fn page(report: &Report, stems: &[String], stages: Option<&Stages>) -
                 (without(report))
                 h2 #cases { "Case by case" }
                 p.soft {
-                    "The charts show every step before the rounds, from the first one on, in which everything is compiled; both axes are \
-                     logarithmic. The dotted line is the steady step, the upright one where it begins, the pale trace Fused."
+                    "The charts show every step before the rounds, from the first one on, in which \
+                     everything is compiled; both axes are logarithmic. The dotted line is the \
+                     steady step, the upright one where it begins, the pale trace Fused."
                 }
                 @if report.cases.is_empty() { p { "No case was measured." } }
                 @for (place, stem) in stems.iter().enumerate() { (case::panel(report, place, stem)) }
@@ -128,14 +135,18 @@ fn speed(ratio: f64) -> String {
 fn goals(report: &Report) -> Markup {
     html! {
         p.soft {
-            "The time of Fused divided by that of another contender: for a steady step, or for the first ten steps of a new process with all \
-             compiles in them. Noisy ratios are not counted."
+            "The time of Fused divided by that of another contender: for a steady step, or for the \
+             first ten steps of a new process with all compiles in them. Noisy ratios are not \
+             counted."
         }
         div.scroll {
             table {
                 thead {
                     tr {
-                        th scope="col" { "measurement" } th.left scope="col" { "figure" } th.left scope="col" { "goal" } th.left scope="col" { "" }
+                        th scope="col" { "measurement" }
+                        th.left scope="col" { "figure" }
+                        th.left scope="col" { "goal" }
+                        th.left scope="col" { "" }
                         th scope="col" { "cases" } th scope="col" { "noisy" }
                     }
                 }
@@ -231,23 +242,27 @@ fn method(report: &Report) -> Markup {
                 @if settings.sittings > 1 { ", shared among " (settings.sittings) " sittings with new processes" }
                 ", in each of which every other contender runs one block of steps of about "
                 (three(settings.block_seconds))
-                " s right beside a block of Fuseline's, which is first in one round and second in the next: what slows the \
-                 machine for longer than two blocks slows both. "
+                " s right beside a block of Fuseline's, which is first in one round and second in \
+                 the next: what slows the machine for longer than two blocks slows both. "
                 "A ratio compares two such blocks; its median and quartiles are taken over the rounds."
             }
             dt { "noisy" }
             dd {
-                "A ratio whose pairs are so far apart that their median is not known to a tenth (1.57 interquartile ranges over the \
-                 root of their number), or whose sittings are a tenth apart: something else was running, or a process was fast or \
-                 slow by chance. It is drawn hollow and is not counted."
+                "A ratio whose pairs are so far apart that their median is not known to a tenth \
+                 (1.57 interquartile ranges over the root of their number), or whose sittings are \
+                 a tenth apart: something else was running, or a process was fast or slow by \
+                 chance. It is drawn hollow and is not counted."
             }
             dt { "results" }
-            dd { "The outputs of each contender are compared with those of Fused first. A contender whose outputs differ by more than the case allows has failed." }
+            dd { "The outputs of each contender are compared with those of Fused first. A \
+                  contender whose outputs differ by more than the case allows has failed." }
             dt { "contenders" }
             dd { @if names.is_empty() { "none" } @else { (list(&names)) } }
             dt { "peers" }
             dd {
-                "Pinned packages of the package index, in environments of their own. The PyTorch package is built for CUDA and does not start without the CUDA libraries that its loader needs, so these are installed for every device."
+                "Pinned packages of the package index, in environments of their own. The PyTorch \
+                 package is built for CUDA and does not start without the CUDA libraries that its \
+                 loader needs, so these are installed for every device."
             }
             dt { "device" } dd { (settings.device) @if settings.device != "cpu" { ", except for NumPy" } }
             dt { "threads" } dd { (settings.threads) " for each contender" }
@@ -273,7 +288,11 @@ fn method(report: &Report) -> Markup {
                     }
                 }
             }
-            dt { "commit" } dd { @if report.commit.is_empty() { "not in a checkout" } @else { code { (report.commit) } } @if report.commit.ends_with('+') { ", with uncommitted changes" } }
+            dt { "commit" }
+            dd {
+                @if report.commit.is_empty() { "not in a checkout" } @else { code { (report.commit) } }
+                @if report.commit.ends_with('+') { ", with uncommitted changes" }
+            }
             dt { "when" } dd { (report.started) " to " (report.finished) }
             dt { "samples" }
             dd {

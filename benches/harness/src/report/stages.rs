@@ -44,8 +44,9 @@ pub(super) fn read(folder: &Path) -> Option<Stages> {
 pub(super) fn section(stages: &Stages) -> Markup {
     html! {
         p.soft {
-            "Medians for one op, one region, one read; below them the instruction counts of Callgrind, which are the same in every \
-             run. Measured " (stages.taken) " at commit " code { (stages.commit) } "."
+            "Medians for one op, one region, one read; below them the instruction counts of \
+             Callgrind, which are the same in every run. Measured "
+            (stages.taken) " at commit " code { (stages.commit) } "."
         }
         @for table in &stages.tables { (show(table)) }
     }
