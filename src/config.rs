@@ -1,68 +1,22 @@
-//! Configuration of an engine.
+//! The builder of an engine's configuration.
 
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use fuseline_cache::Budget;
-use fuseline_cache::disk::DiskConfig;
 #[cfg(feature = "shared-cache")]
 use fuseline_cache::shared::SharedConfig;
 use fuseline_fusion::Bytes;
 use fuseline_fusion::lower::Numerics;
 use fuseline_fusion::region::{BoundaryRule, Budgets, Mode};
-
-use crate::deadlines::Deadlines;
-use crate::device::{Fault, FaultPoint, Faults};
-use crate::event::EventSink;
-use crate::limits::MEMORY_SLACK;
-use crate::pjrt::{ClientOptions, Flag, Value};
-use crate::store::{DiskCacheConfig, StoreConfig};
-use crate::user_code::Guest;
-
-/// Creates the soft boundary rule of a new stream.
-type NewRule = Arc<dyn Fn() -> Box<dyn BoundaryRule> + Send + Sync>;
-
-/// Which regions are padded when a dimension varies; see [`EngineConfig::shape_classes`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum ShapeClasses {
-    /// None: each size is compiled by itself.
-    Off,
-    /// Regions in which no float combines several elements along a varying dimension. Each float is
-    /// computed from the same numbers, padded or not. A plugin may round depending on the position
-    /// of an element (docs/numerics.md), so its last digit may differ, as in any region under
-    /// [`Numerics::Fast`].
-    #[default]
-    Unmasked,
-    /// Also regions that sum or multiply floats along such a dimension. The part beyond the true
-    /// size is masked. Sums may be taken in another order, and so differ in their last digits.
-    Masked,
-}
-
-/// The padded sizes of a varying dimension; see [`EngineConfig::size_buckets`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Buckets {
-    /// 8, 12, 16, 24, 32, 48 and so on: each power of two and one and a half times it. At most half
-    /// is wasted, and a size that grows to `n` has `2 log2(n)` executables.
-    #[default]
-    Halves,
-    /// 8, 16, 32 and so on.
-    Powers,
-    /// Multiples of a number. With 0, sizes are not padded.
-    Multiples(u64),
-}
-
-impl Buckets {
-    /// The padded size.
-    #[must_use]
-    pub fn of(self, size: u64) -> u64 {
-        match self {
-            Buckets::Halves => fuseline_fusion::shape_class::bucket(size),
-            Buckets::Powers => size.max(8).checked_next_power_of_two().unwrap_or(size),
-            Buckets::Multiples(step) => size.checked_next_multiple_of(step).unwrap_or(size),
-        }
-    }
-}
+use fuseline_pjrt::{Flag, Value};
+use fuseline_runtime::deadlines::Deadlines;
+use fuseline_runtime::device::{Fault, FaultPoint};
+use fuseline_runtime::event::EventSink;
+use fuseline_runtime::settings::{Buckets, DiskCacheSetting, Settings, ShapeClasses};
+use fuseline_runtime::store::DiskCacheConfig;
+use fuseline_runtime::user_code::Guest;
 
 /// The configuration of an engine. Every setting has a reasonable default.
 ///
@@ -76,108 +30,23 @@ impl Buckets {
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub struct EngineConfig {
-    plugin: Option<PathBuf>,
-    client: ClientOptions,
-    device: usize,
-    replicas: usize,
-    mode: Mode,
-    numerics: Numerics,
-    compare_regions: Option<bool>,
-    interpret_cold: bool,
-    reproducible: bool,
-    specialise: bool,
-    quick: bool,
-    classes: ShapeClasses,
-    buckets: Buckets,
-    check_finite: bool,
-    check_indices: bool,
-    budgets: Budgets,
-    cache: Budget,
-    max_mappings: Option<u64>,
-    max_regions_in_flight: usize,
-    max_bytes_in_flight: Bytes,
-    compile_threads: usize,
-    drive_threads: usize,
-    flags: Vec<(String, Flag)>,
-    /// Set by the user.
-    rule: Option<NewRule>,
-    sink: Option<Arc<dyn EventSink>>,
-    faults: Option<Faults>,
-    replays: bool,
-    slack: Bytes,
-    deadlines: Deadlines,
-    disk: DiskChoice,
-    cache_only: bool,
-    manifest: Option<PathBuf>,
-    #[cfg(feature = "shared-cache")]
-    shared: Option<SharedConfig>,
-}
-
-/// The setting of the disk cache.
-#[derive(Clone, Debug)]
-enum DiskChoice {
-    /// Not set: environment variables decide.
-    Unsaid,
-    Off,
-    At(DiskCacheConfig),
-}
-
-impl Default for EngineConfig {
-    fn default() -> EngineConfig {
-        EngineConfig::new()
-    }
+    settings: Settings,
 }
 
 impl EngineConfig {
     /// The defaults.
     #[must_use]
     pub fn new() -> EngineConfig {
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        EngineConfig {
-            plugin: None,
-            client: ClientOptions::new(),
-            device: 0,
-            replicas: 1,
-            mode: Mode::Fused,
-            numerics: Numerics::Fast,
-            compare_regions: None,
-            interpret_cold: true,
-            reproducible: false,
-            specialise: true,
-            quick: true,
-            classes: ShapeClasses::default(),
-            buckets: Buckets::default(),
-            check_finite: false,
-            check_indices: true,
-            budgets: Budgets::default(),
-            cache: Budget::default(),
-            max_mappings: None,
-            max_regions_in_flight: 32,
-            max_bytes_in_flight: Bytes(4 << 30),
-            compile_threads: cores.saturating_sub(1).clamp(2, 4),
-            drive_threads: 1,
-            flags: Vec::new(),
-            rule: None,
-            sink: None,
-            faults: None,
-            replays: true,
-            slack: MEMORY_SLACK,
-            disk: DiskChoice::Unsaid,
-            cache_only: false,
-            manifest: None,
-            #[cfg(feature = "shared-cache")]
-            shared: None,
-            deadlines: Deadlines::new(),
-        }
+        EngineConfig { settings: Settings::default() }
     }
 
     /// Sets the path of the PJRT plugin. Default: the first that is found, in the order of
     /// [`crate::pjrt::discover`].
     #[must_use]
     pub fn plugin(mut self, path: impl Into<PathBuf>) -> EngineConfig {
-        self.plugin = Some(path.into());
+        self.settings.plugin = Some(path.into());
         self
     }
 
@@ -185,14 +54,14 @@ impl EngineConfig {
     /// plugin as many devices as are needed, elsewhere the plugin's own choice.
     #[must_use]
     pub fn client_option(mut self, name: impl Into<String>, value: impl Into<Value>) -> EngineConfig {
-        self.client = self.client.set(name, value);
+        self.settings.client_options = self.settings.client_options.set(name, value);
         self
     }
 
     /// Sets the index of the device to run on, among the client's addressable devices. Default: 0.
     #[must_use]
     pub fn device(mut self, index: usize) -> EngineConfig {
-        self.device = index;
+        self.settings.device = index;
         self
     }
 
@@ -219,7 +88,7 @@ impl EngineConfig {
     /// ```
     #[must_use]
     pub fn replicas(mut self, replicas: usize) -> EngineConfig {
-        self.replicas = replicas.max(1);
+        self.settings.replicas = replicas.max(1);
         self
     }
 
@@ -227,7 +96,7 @@ impl EngineConfig {
     /// Default: Fused. [`Engine::set_mode`](crate::Engine::set_mode) can change it later.
     #[must_use]
     pub fn mode(mut self, mode: Mode) -> EngineConfig {
-        self.mode = mode;
+        self.settings.mode = mode;
         self
     }
 
@@ -235,7 +104,7 @@ impl EngineConfig {
     /// ops. Default: [`Numerics::Fast`].
     #[must_use]
     pub fn numerics(mut self, numerics: Numerics) -> EngineConfig {
-        self.numerics = numerics;
+        self.settings.numerics = numerics;
         self
     }
 
@@ -248,7 +117,7 @@ impl EngineConfig {
     /// a compile for each distinct op, and a copy of the results to the host.
     #[must_use]
     pub fn compare_regions(mut self, compare: bool) -> EngineConfig {
-        self.compare_regions = Some(compare);
+        self.settings.compare_regions = Some(compare);
         self
     }
 
@@ -266,7 +135,7 @@ impl EngineConfig {
     /// region. `counters().host_evaluated` counts these values.
     #[must_use]
     pub fn interpret_cold_regions(mut self, interpret: bool) -> EngineConfig {
-        self.interpret_cold = interpret;
+        self.settings.interpret_cold = interpret;
         self
     }
 
@@ -283,7 +152,7 @@ impl EngineConfig {
     /// steps take longer. With [`Numerics::Exact`] results have the same bits anyway.
     #[must_use]
     pub fn reproducible(mut self, reproducible: bool) -> EngineConfig {
-        self.reproducible = reproducible;
+        self.settings.reproducible = reproducible;
         self
     }
 
@@ -296,7 +165,7 @@ impl EngineConfig {
     /// region.
     #[must_use]
     pub fn specialise_scalars(mut self, specialise: bool) -> EngineConfig {
-        self.specialise = specialise;
+        self.settings.specialise_scalars = specialise;
         self
     }
 
@@ -307,7 +176,7 @@ impl EngineConfig {
     /// comparison of regions.
     #[must_use]
     pub fn quick_compiles(mut self, quick: bool) -> EngineConfig {
-        self.quick = quick;
+        self.settings.baseline_tier = quick;
         self
     }
 
@@ -323,14 +192,14 @@ impl EngineConfig {
     /// regions.
     #[must_use]
     pub fn shape_classes(mut self, which: ShapeClasses) -> EngineConfig {
-        self.classes = which;
+        self.settings.shape_classes = which;
         self
     }
 
     /// Sets the sizes that varying sizes are padded to. Default: [`Buckets::Halves`].
     #[must_use]
     pub fn size_buckets(mut self, buckets: Buckets) -> EngineConfig {
-        self.buckets = buckets;
+        self.settings.buckets = buckets;
         self
     }
 
@@ -338,7 +207,7 @@ impl EngineConfig {
     /// copy to the host of every result. Default: no.
     #[must_use]
     pub fn check_finite(mut self, check: bool) -> EngineConfig {
-        self.check_finite = check;
+        self.settings.check_finite = check;
         self
     }
 
@@ -365,14 +234,14 @@ impl EngineConfig {
     /// ```
     #[must_use]
     pub fn check_indices(mut self, check: bool) -> EngineConfig {
-        self.check_indices = check;
+        self.settings.check_indices = check;
         self
     }
 
     /// Sets the maximum number of ops, inputs and bytes of a region. Default: [`Budgets::default`].
     #[must_use]
     pub fn region_budgets(mut self, budgets: Budgets) -> EngineConfig {
-        self.budgets = budgets;
+        self.settings.budgets = budgets;
         self
     }
 
@@ -380,7 +249,7 @@ impl EngineConfig {
     /// [`Budget::default`].
     #[must_use]
     pub fn cache_budget(mut self, budget: Budget) -> EngineConfig {
-        self.cache = budget;
+        self.settings.cache_budget = budget;
         self
     }
 
@@ -391,7 +260,7 @@ impl EngineConfig {
     /// `counters().mappings` is the number at the latest count.
     #[must_use]
     pub fn max_mappings(mut self, mappings: u64) -> EngineConfig {
-        self.max_mappings = Some(mappings);
+        self.settings.max_mappings = Some(mappings);
         self
     }
 
@@ -411,7 +280,7 @@ impl EngineConfig {
     /// not use it.
     #[must_use]
     pub fn disk_cache(mut self, config: DiskCacheConfig) -> EngineConfig {
-        self.disk = DiskChoice::At(config);
+        self.settings.disk_cache = DiskCacheSetting::At(config);
         self
     }
 
@@ -424,14 +293,14 @@ impl EngineConfig {
     #[cfg(feature = "shared-cache")]
     #[must_use]
     pub fn shared_cache(mut self, config: SharedConfig) -> EngineConfig {
-        self.shared = Some(config);
+        self.settings.shared_cache = Some(config);
         self
     }
 
     /// Disables the disk cache, whatever the environment variables say.
     #[must_use]
     pub fn without_disk_cache(mut self) -> EngineConfig {
-        self.disk = DiskChoice::Off;
+        self.settings.disk_cache = DiskCacheSetting::Off;
         self
     }
 
@@ -445,7 +314,7 @@ impl EngineConfig {
     /// reference device ignores this.
     #[must_use]
     pub fn cache_only(mut self, only: bool) -> EngineConfig {
-        self.cache_only = only;
+        self.settings.cache_only = only;
         self
     }
 
@@ -455,7 +324,7 @@ impl EngineConfig {
     /// file.
     #[must_use]
     pub fn manifest(mut self, file: impl Into<PathBuf>) -> EngineConfig {
-        self.manifest = Some(file.into());
+        self.settings.manifest = Some(file.into());
         self
     }
 
@@ -463,8 +332,8 @@ impl EngineConfig {
     /// device at once. Beyond that the stream waits. Default: 32 regions, 4 GiB.
     #[must_use]
     pub fn in_flight_limits(mut self, regions: usize, bytes: Bytes) -> EngineConfig {
-        self.max_regions_in_flight = regions.max(1);
-        self.max_bytes_in_flight = bytes;
+        self.settings.max_regions_in_flight = regions.max(1);
+        self.settings.max_bytes_in_flight = bytes;
         self
     }
 
@@ -473,7 +342,7 @@ impl EngineConfig {
     /// ([`crate::Event::Oversized`]). Default: 16 MiB.
     #[must_use]
     pub fn memory_slack(mut self, bytes: Bytes) -> EngineConfig {
-        self.slack = bytes;
+        self.settings.memory_slack = bytes;
         self
     }
 
@@ -482,7 +351,7 @@ impl EngineConfig {
     /// number of cores minus one, but at least 2 and at most 4.
     #[must_use]
     pub fn compile_threads(mut self, threads: usize) -> EngineConfig {
-        self.compile_threads = threads.max(1);
+        self.settings.compile_threads = threads.max(1);
         self
     }
 
@@ -490,21 +359,21 @@ impl EngineConfig {
     /// 1; more pay off with several busy streams.
     #[must_use]
     pub fn drive_threads(mut self, threads: usize) -> EngineConfig {
-        self.drive_threads = threads.max(1);
+        self.settings.drive_threads = threads.max(1);
         self
     }
 
     /// Sets how long to wait for a plugin that may not answer. Default: [`Deadlines::new`].
     #[must_use]
     pub fn deadlines(mut self, deadlines: Deadlines) -> EngineConfig {
-        self.deadlines = deadlines;
+        self.settings.deadlines = deadlines;
         self
     }
 
     /// Adds a compiler flag for every region, with a value of the type that XLA expects.
     #[must_use]
     pub fn compiler_flag(mut self, name: impl Into<String>, value: impl Into<Flag>) -> EngineConfig {
-        self.flags.push((name.into(), value.into()));
+        self.settings.flags.push((name.into(), value.into()));
         self
     }
 
@@ -517,7 +386,7 @@ impl EngineConfig {
         rule: impl Fn() -> Box<dyn BoundaryRule> + Send + Sync + 'static,
     ) -> EngineConfig {
         let rule = Guest::new(rule);
-        self.rule = Some(Arc::new(move || rule.get()()));
+        self.settings.boundary_rule = Some(Arc::new(move || rule.get()()));
         self
     }
 
@@ -525,14 +394,14 @@ impl EngineConfig {
     /// then not recorded again. This changes the cost of recording, not what runs. Default: true.
     #[must_use]
     pub fn replay(mut self, replay: bool) -> EngineConfig {
-        self.replays = replay;
+        self.settings.replays = replay;
         self
     }
 
     /// Sets the event sink. Default: none.
     #[must_use]
     pub fn event_sink(mut self, sink: impl EventSink + 'static) -> EngineConfig {
-        self.sink = Some(Arc::new(Guest::new(sink)));
+        self.settings.sink = Some(Arc::new(Guest::new(sink)));
         self
     }
 
@@ -545,184 +414,23 @@ impl EngineConfig {
         plan: impl Fn(FaultPoint) -> Option<Fault> + Send + Sync + 'static,
     ) -> EngineConfig {
         let plan = Guest::new(plan);
-        self.faults = Some(Arc::new(move |point| plan.get()(point)));
+        self.settings.faults = Some(Arc::new(move |point| plan.get()(point)));
         self
     }
 
-    // ----- for the engine -----
-
-    pub(crate) fn replays(&self) -> bool {
-        self.replays
+    /// The settings.
+    pub(crate) fn settings(&self) -> &Settings {
+        &self.settings
     }
 
-    pub(crate) fn plugin_path(&self) -> Option<&PathBuf> {
-        self.plugin.as_ref()
-    }
-
-    pub(crate) fn client_options(&self) -> &ClientOptions {
-        &self.client
-    }
-
-    pub(crate) fn device_index(&self) -> usize {
-        self.device
-    }
-
-    pub(crate) fn replica_count(&self) -> usize {
-        self.replicas
-    }
-
-    pub(crate) fn initial_mode(&self) -> Mode {
-        self.mode
-    }
-
-    pub(crate) fn numeric_contract(&self) -> Numerics {
-        self.numerics
-    }
-
-    pub(crate) fn compares_regions(&self) -> bool {
-        self.compare_regions.unwrap_or(self.numerics == Numerics::Exact)
-    }
-
-    pub(crate) fn is_reproducible(&self) -> bool {
-        self.reproducible
-    }
-
-    /// Whether only stored executables may run.
-    pub(crate) fn is_cache_only(&self) -> bool {
-        self.cache_only
-    }
-
-    /// Whether executables may be compiled that the record does not ask for.
-    pub(crate) fn is_free_to_compile(&self) -> bool {
-        !self.reproducible && !self.cache_only
-    }
-
-    /// Applies the environment variables for a device that loads executables (`loads`), or does
-    /// not.
-    pub(crate) fn on_device(mut self, loads: bool) -> EngineConfig {
-        let unsaid = matches!(self.disk, DiskChoice::Unsaid);
-        let by_variable = || DiskCacheConfig::is_only(|name| std::env::var_os(name));
-        self.cache_only = loads && (self.cache_only || unsaid && by_variable());
-        self
-    }
-
-    pub(crate) fn manifest_path(&self) -> Option<&PathBuf> {
-        self.manifest.as_ref()
-    }
-
-    pub(crate) fn specialises_scalars(&self) -> bool {
-        self.specialise
-            && self.is_free_to_compile()
-            && self.numerics == Numerics::Fast
-            && !self.compares_regions()
-    }
-
-    pub(crate) fn compiles_quickly(&self) -> bool {
-        self.quick && self.is_free_to_compile() && self.numerics == Numerics::Fast && !self.compares_regions()
-    }
-
-    pub(crate) fn interprets_cold_regions(&self) -> bool {
-        self.interpret_cold && !self.cache_only && self.numerics == Numerics::Fast && !self.compares_regions()
-    }
-
-    /// Which regions are padded, and to what.
-    pub(crate) fn classes(&self) -> (ShapeClasses, Buckets) {
-        let is_fast = self.numerics == Numerics::Fast && self.is_free_to_compile();
-        let is_free = is_fast && !self.compares_regions() && self.replicas == 1;
-        (if is_free { self.classes } else { ShapeClasses::Off }, self.buckets)
-    }
-
-    pub(crate) fn checks_finite(&self) -> bool {
-        self.check_finite
-    }
-
-    pub(crate) fn checks_indices(&self) -> bool {
-        self.check_indices
-    }
-
-    pub(crate) fn budgets(&self) -> Budgets {
-        self.budgets
-    }
-
-    pub(crate) fn cache(&self) -> Budget {
-        self.cache
-    }
-
-    pub(crate) fn most_mappings(&self) -> Option<u64> {
-        self.max_mappings
-    }
-
-    /// The stores of executables to use.
-    pub(crate) fn store(&self) -> StoreConfig {
-        StoreConfig {
-            disk: self.disk_cache_place(),
-            #[cfg(feature = "shared-cache")]
-            shared: match &self.shared {
-                Some(config) => Ok(Some(config.clone())),
-                None => crate::store::shared_of_variables(|name| std::env::var_os(name)),
-            },
-        }
-    }
-
-    /// The disk cache to use, if any.
-    fn disk_cache_place(&self) -> Result<Option<DiskConfig>, String> {
-        let variable = |name: &str| std::env::var_os(name);
-        let config = match &self.disk {
-            DiskChoice::Off => None,
-            DiskChoice::At(config) => Some(config.clone()),
-            DiskChoice::Unsaid => DiskCacheConfig::of_variables(variable)?,
-        };
-        config.map(|config| config.resolve(variable)).transpose()
-    }
-
-    pub(crate) fn in_flight(&self) -> (usize, Bytes) {
-        (self.max_regions_in_flight, self.max_bytes_in_flight)
-    }
-
-    pub(crate) fn slack(&self) -> Bytes {
-        self.slack
-    }
-
-    pub(crate) fn waits(&self) -> &Deadlines {
-        &self.deadlines
-    }
-
-    pub(crate) fn threads(&self) -> (usize, usize) {
-        (self.drive_threads, self.compile_threads)
-    }
-
-    pub(crate) fn flags(&self) -> &[(String, Flag)] {
-        &self.flags
-    }
-
-    /// The user's boundary rule for a new stream, if there is one.
-    pub(crate) fn new_boundary_rule(&self) -> Option<Box<dyn BoundaryRule>> {
-        self.rule.as_ref().map(|rule| rule())
-    }
-
-    pub(crate) fn sink(&self) -> Option<Arc<dyn EventSink>> {
-        self.sink.clone()
-    }
-
-    pub(crate) fn faults(&self) -> Option<Faults> {
-        self.faults.clone()
+    /// The settings, for a new engine.
+    pub(crate) fn into_settings(self) -> Settings {
+        self.settings
     }
 }
 
 impl fmt::Debug for EngineConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("EngineConfig")
-            .field("plugin", &self.plugin)
-            .field("device", &self.device)
-            .field("replicas", &self.replicas)
-            .field("mode", &self.mode)
-            .field("numerics", &self.numerics)
-            .field("check_finite", &self.check_finite)
-            .field("check_indices", &self.check_indices)
-            .field("budgets", &self.budgets)
-            .field("cache", &self.cache)
-            .field("compile_threads", &self.compile_threads)
-            .field("flags", &self.flags)
-            .finish_non_exhaustive()
+        self.settings.fmt(f)
     }
 }

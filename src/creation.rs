@@ -4,7 +4,7 @@
 use fuseline_fusion::{DType, Element, Literal, RealElement, Scalar};
 
 use crate::engine::Engine;
-use crate::error::Result;
+use fuseline_runtime::error::Result;
 use crate::random::Generator;
 use crate::tensor::Tensor;
 

@@ -13,13 +13,15 @@ use std::sync::Arc;
 use fuseline_fusion::op::{Effect, attrs};
 use fuseline_fusion::{CustomOp, OpCode};
 
+use crate::tensor::{handles, record};
 use crate::engine::Engine;
-use crate::error::Result;
+use fuseline_runtime::error::Result;
 use crate::handler::{Config, Target};
-use crate::runtime::RecordCall;
-use crate::runtime::here;
-use crate::runtime::stream::Tensor;
-use crate::runtime::stream::{Stream, Tensors};
+use fuseline_runtime::engine::RecordCall;
+use fuseline_runtime::engine::here;
+use crate::tensor::Tensor;
+use crate::stream::Stream;
+use crate::tensor::Tensors;
 
 impl Engine {
     /// Registers an op under its name, for all streams and sessions of the engine. If the same
@@ -65,14 +67,9 @@ impl Stream {
     pub fn call(&self, op: &CustomOp, operands: &[&Tensor]) -> Result<Tensors> {
         let site = here();
         let bodies = std::slice::from_ref(op.body());
-        self.shared().record(RecordCall {
-            op: OpCode::Composite,
-            attrs: op.attrs(),
-            bodies,
-            operands,
-            effect: Effect::Pure,
-            site: &site,
-        })
+        let operands = handles(operands);
+        let (attrs, effect) = (op.attrs(), Effect::Pure);
+        record(self.shared(), RecordCall { op: OpCode::Composite, attrs, bodies, operands, effect, site: &site })
     }
 }
 
@@ -121,6 +118,7 @@ impl Stream {
         let attrs = attrs::custom_call(target.name(), config, target.has_side_effect());
         let op = OpCode::CustomCall;
         let effect = Effect::Pure;
-        self.shared().record(RecordCall { op, attrs: &attrs, bodies: &[], operands, effect, site: &site })
+        let operands = handles(operands);
+        record(self.shared(), RecordCall { op, attrs: &attrs, bodies: &[], operands, effect, site: &site })
     }
 }

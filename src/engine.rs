@@ -10,15 +10,16 @@ use fuseline_sync::fork::is_forked;
 use fuseline_sync::{Mutex, Rank, WeakSet};
 
 use crate::config::EngineConfig;
-use crate::counters::Counters;
-use crate::device::{Device, PerReplica, PjrtDevice};
-use crate::error::{Error, Result};
-use crate::execute::new_stream;
+use fuseline_runtime::counters::Counters;
+use fuseline_runtime::device::{Device, PerReplica, PjrtDevice};
+use fuseline_runtime::error::{Error, Result};
+use fuseline_runtime::execute::new_stream;
 use crate::pjrt::{self, Plugin, discover};
-use crate::runtime::here;
-use crate::runtime::stream::{Stream, StreamShared};
-use crate::runtime::{EngineShared, MIN_WEAK_SET};
-use crate::user_code::is_driving;
+use fuseline_runtime::engine::here;
+use crate::stream::Stream;
+use fuseline_runtime::engine::stream::StreamShared;
+use fuseline_runtime::engine::{EngineShared, MIN_WEAK_SET};
+use fuseline_runtime::user_code::is_driving;
 
 struct Handle {
     shared: Arc<EngineShared>,
@@ -66,18 +67,18 @@ impl Engine {
         Error::unless_forked(&Site::Unknown)?;
         check_replicas(&config)?;
         let plugin = open_plugin(&config)?;
-        let mut options = config.client_options().clone();
+        let mut options = config.settings().client_options.clone();
         let sets_count = options.values().iter().any(|(name, _)| name == "cpu_device_count");
         if !sets_count && is_cpu_plugin(&plugin) {
             // By default, XLA's CPU plugin creates several devices (4 on 2 cores). The threads of
             // the unused ones would only compete for the cores.
             options =
-                options.set("cpu_device_count", (config.device_index() + config.replica_count()) as i64);
+                options.set("cpu_device_count", (config.settings().device + config.settings().replicas) as i64);
         }
         let client = plugin.client(&options)?;
         let devices = client.addressable_devices();
         let count = devices.len();
-        let (first, replicas) = (config.device_index(), config.replica_count());
+        let (first, replicas) = (config.settings().device, config.settings().replicas);
         let devices: PerReplica<pjrt::Device> = devices.into_iter().skip(first).take(replicas).collect();
         if devices.len() < replicas {
             let asked = match replicas {
@@ -87,21 +88,21 @@ impl Engine {
             return Err(Error::setup(format!("{asked} asked for, but the plugin has {count} devices here")));
         }
         let device = Device::on_pjrt(
-            PjrtDevice::new(devices, config.flags(), config.numeric_contract())?,
-            config.faults(),
+            PjrtDevice::new(devices, &config.settings().flags, config.settings().numerics)?,
+            config.settings().faults.clone(),
         );
         Engine::on(config, device)
     }
 
     pub(crate) fn reference_with_config(config: EngineConfig) -> Result<Engine> {
         check_replicas(&config)?;
-        let device = Device::reference(config.replica_count(), config.faults());
+        let device = Device::reference(config.settings().replicas, config.settings().faults.clone());
         Engine::on(config, device)
     }
 
     pub(crate) fn on(config: EngineConfig, device: Device) -> Result<Engine> {
         Error::unless_forked(&Site::Unknown)?;
-        let shared = EngineShared::new(config, device)?;
+        let shared = EngineShared::new(config.into_settings(), device)?;
         let stream = Engine::open_stream(&shared);
         let mut streams = WeakSet::new(MIN_WEAK_SET);
         streams.push(Arc::downgrade(stream.shared()));
@@ -236,7 +237,7 @@ impl EngineConfig {
 }
 
 fn check_replicas(config: &EngineConfig) -> Result<()> {
-    match config.replica_count() {
+    match config.settings().replicas {
         0..=MAX_REPLICAS => Ok(()),
         count => Err(Error::setup(format!(
             "{count} replicas were asked for, an engine has at most {MAX_REPLICAS}"
@@ -246,7 +247,7 @@ fn check_replicas(config: &EngineConfig) -> Result<()> {
 
 /// The configured plugin, or the first usable one.
 pub(crate) fn open_plugin(config: &EngineConfig) -> Result<Plugin> {
-    match config.plugin_path() {
+    match &config.settings().plugin {
         Some(path) => Ok(Plugin::open(path)?),
         None => find_plugin(),
     }

@@ -103,60 +103,32 @@
 pub mod aot;
 mod capture;
 mod config;
-mod counters;
 mod creation;
 mod custom;
-mod deadlines;
-mod device;
 mod einsum;
 pub mod embed;
 mod engine;
-mod error;
-mod event;
-mod execute;
 pub mod fft;
 #[doc(hidden)]
 pub mod files;
 pub mod handler;
 #[cfg(feature = "ndarray")]
 mod interop;
-mod limits;
 pub mod linalg;
-#[doc(hidden)]
-pub mod mappings;
 pub mod nn;
 mod promised;
 pub mod random;
 mod record;
-mod region;
 mod run;
-mod runtime;
 #[cfg(all(test, not(loom)))]
 mod scenarios;
-mod store;
+mod stream;
 mod tensor;
-mod tier;
-mod timeline;
 mod trace;
-mod user_code;
 
-pub use config::{Buckets, EngineConfig, ShapeClasses};
-pub use counters::Counters;
-pub use deadlines::Deadlines;
-pub use device::{Fault, FaultPoint, MemoryPlan};
+pub use config::EngineConfig;
 pub use einsum::einsum;
 pub use engine::Engine;
-pub use error::{Error, Origin, Result, Stage};
-#[cfg(feature = "tracing")]
-pub use event::TracingSink;
-pub use event::{
-    Asked, CacheTier, Change, Event, EventSink, LeakSite, Miss, OpsDiffer, Remedy, SealedRegion, Varies,
-    Varying,
-};
-#[cfg(feature = "stages")]
-#[doc(hidden)]
-pub use execute::stages;
-pub use fuseline_cache::Budget;
 #[cfg(feature = "shared-cache")]
 pub use fuseline_cache::{Secret, shared};
 pub use fuseline_fusion as fusion;
@@ -168,17 +140,46 @@ pub use fuseline_fusion::{
 };
 pub use fuseline_interp as interp;
 pub use fuseline_pjrt as pjrt;
+#[doc(inline)]
+pub use fuseline_runtime::counters::Counters;
+#[doc(inline)]
+pub use fuseline_runtime::deadlines::Deadlines;
+#[doc(inline)]
+pub use fuseline_runtime::device::{Fault, FaultPoint, MemoryPlan};
+#[doc(inline)]
+pub use fuseline_runtime::engine::stream::checks::unchecked;
+#[doc(inline)]
+pub use fuseline_runtime::error::{Error, Origin, Result, Stage};
+#[cfg(feature = "tracing")]
+#[doc(inline)]
+pub use fuseline_runtime::event::TracingSink;
+#[doc(inline)]
+pub use fuseline_runtime::event::{
+    Asked, CacheTier, Change, Event, EventSink, LeakSite, Miss, OpsDiffer, Remedy, SealedRegion, Varies,
+    Varying,
+};
+#[cfg(feature = "stages")]
+#[doc(hidden)]
+pub use fuseline_runtime::execute::stages;
+#[doc(hidden)]
+pub use fuseline_runtime::mappings;
+#[doc(inline)]
+pub use fuseline_runtime::region::{RegionRef, Wait};
+#[doc(inline)]
+pub use fuseline_runtime::settings::{Buckets, ShapeClasses};
+#[doc(inline)]
+pub use fuseline_runtime::store::DiskCacheConfig;
+#[doc(inline)]
+pub use fuseline_runtime::timeline::{ReadsAt, RegionTimes, Spent, Step, Summary, Timeline};
+/// The limits of the memory cache.
+pub use fuseline_cache::Budget;
 /// The host type of elements of `complex<f32>` and `complex<f64>` tensors.
 pub use num_complex::Complex;
 pub use promised::Promised;
 pub use record::with_mode;
-pub use region::{RegionRef, Wait};
 pub use run::PreparedProgram;
-pub use runtime::stream::checks::unchecked;
-pub use runtime::stream::{Stream, Tensors};
-pub use store::DiskCacheConfig;
-pub use tensor::{Order, Read, Tensor, Unique, promote};
-pub use timeline::{ReadsAt, RegionTimes, Spent, Step, Summary, Timeline};
+pub use stream::Stream;
+pub use tensor::{Order, Read, Tensor, Tensors, Unique, promote};
 pub use trace::{Function, FunctionTrace, TensorTree};
 
 /// The examples of README.md and of the pages in `docs/` run.

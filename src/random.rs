@@ -32,9 +32,9 @@ use fuseline_fusion::op::RngAlgorithm;
 use fuseline_fusion::{Literal, OpError, OpErrorKind, Site};
 use variate::Variate;
 
-use crate::error::{Error, Result};
+use fuseline_runtime::error::{Error, Result};
 use crate::promote::Number;
-use crate::runtime::stream::Stream;
+use crate::stream::Stream;
 use crate::tensor::{Tensor, constant_like, scalar_as, times};
 use crate::trace::TensorTree;
 use crate::{DType, OpCode, Order};
@@ -438,7 +438,7 @@ fn made(variate: Variate, of: &Tensor) -> Result<Tensor> {
     let op = variate.op(of.ty()).map_err(refused)?;
     match of.on_stream().call(&op, &[of])?.pop() {
         Some(result) => Ok(result),
-        None => Err(crate::error::bug!("a variate is one result")),
+        None => Err(fuseline_runtime::error::bug!("a variate is one result")),
     }
 }
 

@@ -9,10 +9,11 @@ use fuseline_fusion::op::attrs;
 use fuseline_fusion::program::{Mismatch, Program, ProgramId, Role};
 use fuseline_fusion::{Literal, OpCode, Site, ValueId};
 
+use crate::tensor::{handles, record};
 use crate::engine::Engine;
-use crate::error::{Error, Result};
-use crate::runtime::RecordCall;
-use crate::runtime::stream::Stream;
+use fuseline_runtime::error::{Error, Result};
+use fuseline_runtime::engine::RecordCall;
+use crate::stream::Stream;
 use crate::tensor::Tensor;
 
 /// A program with its inputs on the device, which can be run any number of times.
@@ -122,8 +123,8 @@ impl PreparedProgram {
                 effect: fuseline_fusion::op::Effect::Pure,
                 site,
             };
-            let made = self.stream.shared().record(call)?.pop();
-            values.insert(value.id, made.ok_or_else(|| crate::error::bug!("a constant has one result"))?);
+            let made = record(self.stream.shared(), call)?.pop();
+            values.insert(value.id, made.ok_or_else(|| fuseline_runtime::error::bug!("a constant has one result"))?);
         }
         for (index, op) in self.program.ops.iter().enumerate() {
             let operands: Vec<&Tensor> =
@@ -132,11 +133,11 @@ impl PreparedProgram {
                 op: op.signature.op(),
                 attrs: op.signature.attrs(),
                 bodies: op.signature.bodies(),
-                operands: &operands,
+                operands: handles(&operands),
                 effect: fuseline_fusion::op::Effect::Pure,
                 site: &self.sites[index],
             };
-            let results = self.stream.shared().record(call)?;
+            let results = record(self.stream.shared(), call)?;
             values.extend(op.results.iter().copied().zip(results));
             for id in &self.dying[index] {
                 values.remove(id);
@@ -157,7 +158,7 @@ impl PreparedProgram {
     /// When an op is rejected or fails.
     pub fn results(&self) -> Result<Vec<Literal>> {
         let outputs = self.run()?;
-        outputs.iter().zip(&self.reads).map(|(output, site)| output.literal_at(site.clone())).collect()
+        outputs.iter().zip(&self.reads).map(|(output, site)| output.handle().literal_at(site.clone())).collect()
     }
 
     /// Compares results with the expected ones. `None` if the program expects nothing. Otherwise

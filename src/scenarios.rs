@@ -25,12 +25,12 @@ use fuseline_sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use fuseline_sync::{Condvar, Mutex, Rank, thread};
 
 use crate::config::EngineConfig;
-use crate::counters::Counters;
-use crate::device::{Device, Fault, FaultPoint};
+use fuseline_runtime::counters::Counters;
+use fuseline_runtime::device::{Device, Fault, FaultPoint};
 use crate::embed::{Call, Session, ValueHandle};
 use crate::engine::Engine;
-use crate::error::Result;
-use crate::event::Event;
+use fuseline_runtime::error::Result;
+use fuseline_runtime::event::Event;
 
 use crate::tensor::Tensor;
 
@@ -333,8 +333,8 @@ fn poisoning(size: Size) {
 }
 
 /// A value whose promise has been dropped.
-fn abandoned(stream: &crate::runtime::stream::Stream, ty: &TensorType) -> Tensor {
-    let (cell, promise) = crate::runtime::value::ValueCell::promised(ty.clone());
+fn abandoned(stream: &fuseline_runtime::engine::stream::Stream, ty: &TensorType) -> Tensor {
+    let (cell, promise) = fuseline_runtime::engine::value::ValueCell::promised(ty.clone());
     drop(promise);
     Tensor::new(cell, stream.shared().clone())
 }

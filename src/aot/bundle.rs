@@ -28,8 +28,8 @@ use fuseline_cache::{HEADER, Name, Record, SealedKind, Sealer, Secret, announced
 use fuseline_fusion::Bytes;
 
 use super::inspect::{EntryFile, Folder};
-use crate::error::{Error, Result};
-use crate::store::{self, Recipe};
+use fuseline_runtime::error::{Error, Result};
+use fuseline_runtime::store::{self, Recipe};
 
 const MAGIC: [u8; 8] = *b"FUSEBNDL";
 

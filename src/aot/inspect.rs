@@ -16,9 +16,9 @@ use fuseline_fusion::canon::CanonRegion;
 use fuseline_fusion::lower::{self, Numerics};
 
 use super::Environment;
-use crate::device::Tier;
-use crate::error::{Error, Result};
-use crate::store::{self, DiskCacheConfig, QuarantineKey, Recipe};
+use fuseline_runtime::device::Tier;
+use fuseline_runtime::error::{Error, Result};
+use fuseline_runtime::store::{self, DiskCacheConfig, QuarantineKey, Recipe};
 
 /// A file of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -28,9 +28,9 @@ pub use self::bundle::{BundleKey, Exported, Imported, export, import};
 pub use self::inspect::{Entry, EntryFile, EntryKind, Folder, Quarantined};
 pub use self::target::Target;
 pub use self::warm::Warmed;
-pub use crate::store::{Manifest, ManifestRegion};
+pub use fuseline_runtime::store::{Manifest, ManifestRegion};
 
-use crate::store;
+use fuseline_runtime::store;
 
 /// Everything outside a region that its executables depend on, by name: plugin, device, processor,
 /// options.

@@ -16,18 +16,18 @@ use fuseline_cache::SealedKind;
 use fuseline_cache::disk::{JoinOutcome, Stage as Attempt};
 use fuseline_fusion::Site;
 use fuseline_fusion::canon::EnvFingerprint;
-use fuseline_sync::schedule::{CompilePool, Work};
 
+use fuseline_runtime::engine::compile_pool;
 use super::warm::{check, gather, in_order};
 use super::{Environment, Manifest, Warmed};
 use crate::config::EngineConfig;
-use crate::device::{Compiler, Machine, check_module_size, fingerprint};
+use fuseline_runtime::device::{Compiler, Machine, check_module_size, fingerprint};
 use crate::engine::open_plugin;
-use crate::error::{Error, Result};
-use crate::event::Events;
-use crate::execute::{Ahead, guarded};
-use crate::pjrt::{PluginScope, Topology, Value};
-use crate::store::{Recipe, Store};
+use fuseline_runtime::error::{Error, Result};
+use fuseline_runtime::event::Events;
+use fuseline_runtime::execute::{Ahead, guarded};
+use crate::pjrt::{Topology, Value};
+use fuseline_runtime::store::{Recipe, Store};
 
 /// How long to wait for another process that compiles the same.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -98,12 +98,7 @@ impl EngineConfig {
         let elsewhere = Arc::new(self.elsewhere(target, manifest)?);
         let threads =
             |error: std::io::Error| Error::setup(format!("cannot start the compile threads: {error}"));
-        let workers =
-            CompilePool::start("compile", self.threads().1, self.waits().most_stuck, |work: Work| {
-                let _inside = PluginScope::enter();
-                work.run();
-            });
-        let workers = workers.map_err(threads)?;
+        let workers = compile_pool(self.settings()).map_err(threads)?;
         let (send, receive) = mpsc::channel();
         for place in in_order(manifest) {
             let (elsewhere, send) = (elsewhere.clone(), send.clone());
@@ -135,7 +130,7 @@ impl EngineConfig {
     }
 
     fn elsewhere(&self, target: &Target, manifest: &Manifest) -> Result<Elsewhere> {
-        check(manifest, self, (self.numeric_contract(), self.replica_count()))?;
+        check(manifest, self.settings(), (self.settings().numerics, self.settings().replicas))?;
         let (topology, compiler) = self.compiler_for(target)?;
         let store = self.store_for(&compiler)?;
         let environment = fingerprint(&compiler.describe());
@@ -152,7 +147,7 @@ impl EngineConfig {
                 "the plugin {path} cannot compile for \"{name}\" without such a device on this machine: {error}"
             ))
         })?;
-        let (first, replicas) = (self.device_index(), self.replica_count());
+        let (first, replicas) = (self.settings().device, self.settings().replicas);
         let machine = Machine::of(&topology, first, replicas).ok_or_else(|| {
             let (name, count) = (topology.name(), topology.devices().len());
             Error::setup(format!(
@@ -160,18 +155,18 @@ impl EngineConfig {
             ))
         })?;
         let asked = |module: &str, options: &_| topology.compile(module, options).map(drop);
-        let compiler = Compiler::new(machine, self.flags(), self.numeric_contract(), asked)?;
+        let compiler = Compiler::new(machine, &self.settings().flags, self.settings().numerics, asked)?;
         Ok((topology, compiler))
     }
 
     /// The disk cache, for the environment of a compiler.
     fn store_for(&self, compiler: &Compiler) -> Result<Arc<Store>> {
-        let (store, why) = Store::open(&self.store(), &Events::to(self.sink()));
+        let (store, why) = Store::open(&self.settings().store(), &Events::to(self.settings().sink.clone()));
         let Some(store) = store.filter(|store| store.has_disk()) else {
             let why = why.as_deref().unwrap_or("it is not configured");
             return Err(Error::setup(format!("the disk cache is off: {why}")));
         };
-        store.settle(compiler, self.client_options());
+        store.settle(compiler, &self.settings().client_options);
         if store.environment().is_none() {
             let why = store.why_unknown().unwrap_or("the compile environment cannot be determined");
             return Err(Error::setup(format!("the disk cache is off: {why}")));

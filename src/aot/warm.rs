@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use fuseline_fusion::lower::Numerics;
 
+use fuseline_runtime::settings::Settings;
 use super::{Environment, Manifest};
-use crate::config::EngineConfig;
 use crate::engine::Engine;
-use crate::error::{Error, Result};
-use crate::execute::{Ahead, compile_ahead};
+use fuseline_runtime::error::{Error, Result};
+use fuseline_runtime::execute::{Ahead, compile_ahead};
 
 /// The outcome of a region of a manifest.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,8 +70,8 @@ impl Engine {
 
 /// Checks that a manifest can be compiled with this configuration, numeric contract and number of
 /// replicas.
-pub(super) fn check(manifest: &Manifest, config: &EngineConfig, here: (Numerics, usize)) -> Result<()> {
-    if config.is_cache_only() {
+pub(super) fn check(manifest: &Manifest, config: &Settings, here: (Numerics, usize)) -> Result<()> {
+    if config.cache_only {
         return Err(Error::setup("this engine does not compile (EngineConfig::cache_only)"));
     }
     if !manifest.is_for(here) {

@@ -20,9 +20,9 @@ use smallvec::SmallVec;
 
 use self::parse::Equation;
 use self::plan::{Names, Plan};
-use crate::error::{Error, Result};
+use fuseline_runtime::error::{Error, Result};
 use crate::promote::promote_types;
-use crate::runtime::here;
+use fuseline_runtime::engine::here;
 use crate::tensor::Tensor;
 
 /// The name of a dimension.
@@ -139,7 +139,7 @@ pub fn einsum(equation: &str, operands: &[&Tensor]) -> Result<Tensor> {
         terms.push(product(lhs, rhs, &wanted, order)?);
     }
     let Some(last) = terms.pop() else {
-        return Err(crate::error::bug!("an equation needs at least one operand"));
+        return Err(fuseline_runtime::error::bug!("an equation needs at least one operand"));
     };
     last.arranged(&named.result, &sizes)
 }

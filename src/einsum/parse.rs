@@ -4,7 +4,7 @@ use fuseline_fusion::{OpErrorKind, Site};
 use smallvec::SmallVec;
 
 use super::{Name, refused};
-use crate::error::Result;
+use fuseline_runtime::error::Result;
 use crate::tensor::Tensor;
 
 /// The names of one operand or of the result, as written.

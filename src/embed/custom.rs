@@ -7,7 +7,7 @@ use super::RecordedResult;
 use super::report::told;
 use super::value::Call;
 use super::{Session, StreamHandle, ValueHandle};
-use crate::error::{Error, Result};
+use fuseline_runtime::error::{Error, Result};
 
 impl Session {
     /// Registers an op under its name, for all sessions of the engine; see

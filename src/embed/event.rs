@@ -15,9 +15,9 @@ use fuseline_record::entry::{Fence, FenceOutcome};
 use super::report::told;
 use super::table::Missing;
 use super::{Session, StreamHandle, asking, handles};
-use crate::error::{Error, Result};
+use fuseline_runtime::error::{Error, Result};
 
-use crate::runtime::stream::may_wait;
+use fuseline_runtime::engine::stream::may_wait;
 
 handles! {
     /// Id of an event of a session.

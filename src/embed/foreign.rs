@@ -6,7 +6,7 @@ use std::ffi::c_void;
 use fuseline_fusion::{Site, TensorType};
 
 use super::{Session, StreamHandle, ValueHandle};
-use crate::error::{Error, Result};
+use fuseline_runtime::error::{Error, Result};
 use crate::pjrt::HostData;
 
 impl Session {

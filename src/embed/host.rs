@@ -8,7 +8,7 @@ use fuseline_fusion::{Literal, Site};
 
 use super::report::told;
 use super::{Session, ValueHandle, asking};
-use crate::error::{Error, Result};
+use fuseline_runtime::error::{Error, Result};
 use crate::pjrt;
 use crate::tensor::Tensor;
 
@@ -25,7 +25,7 @@ impl BorrowedBuffer {
     /// # Errors
     /// When the value failed, or has no buffer.
     pub fn buffer(&self) -> Result<&pjrt::Buffer> {
-        self.tensor.pjrt_buffer()
+        self.tensor.handle().pjrt_buffer()
     }
 
     /// The `PJRT_Buffer *`. It may be read, but never destroyed, deleted or donated.
@@ -58,7 +58,7 @@ impl Session {
         callback: impl FnOnce(ValueHandle, Result<()>) + Send + 'static,
     ) -> Result<()> {
         told(self.tensor(value, "on_ready")).map(|tensor| {
-            tensor.on_computed(move |outcome| callback(value, outcome));
+            tensor.handle().on_computed(move |outcome| callback(value, outcome));
         })
     }
 
@@ -68,7 +68,7 @@ impl Session {
     /// When the id is invalid, the value failed, the timeout has passed, or in a callback.
     pub fn wait(&self, value: ValueHandle, timeout: Option<Duration>) -> Result<()> {
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        told(self.tensor(value, "wait").and_then(|tensor| tensor.wait_until(deadline, &asking())))
+        told(self.tensor(value, "wait").and_then(|tensor| tensor.handle().wait_until(deadline, &asking())))
     }
 
     /// Reads a value on the first replica. Waits until it has been computed.
@@ -77,7 +77,7 @@ impl Session {
     /// When the id is invalid, the value failed (the error names op, call site and region), or in a
     /// callback.
     pub fn read(&self, value: ValueHandle) -> Result<Literal> {
-        told(self.tensor(value, "read").and_then(|tensor| tensor.literal_at(asking())))
+        told(self.tensor(value, "read").and_then(|tensor| tensor.handle().literal_at(asking())))
     }
 
     /// Reads a value on each replica, in their order. Waits until all have computed it.
@@ -85,7 +85,7 @@ impl Session {
     /// # Errors
     /// As [`Session::read`].
     pub fn read_replicas(&self, value: ValueHandle) -> Result<Vec<Literal>> {
-        told(self.tensor(value, "read_replicas").and_then(|tensor| tensor.read_replicas_at(&asking())))
+        told(self.tensor(value, "read_replicas").and_then(|tensor| tensor.handle().read_replicas_at(&asking())))
     }
 
     /// Reads a value, dense and row-major, into the caller's memory. Waits until it has been
@@ -104,7 +104,7 @@ impl Session {
                 );
                 return Err(Error::misuse(message, Site::Unknown));
             }
-            out.copy_from_slice(tensor.literal_at(asking())?.bytes());
+            out.copy_from_slice(tensor.handle().literal_at(asking())?.bytes());
             Ok(())
         }))
     }
@@ -118,7 +118,7 @@ impl Session {
         self.flush_values(values)?;
         told(self.tensors(values, "read_all"))?
             .iter()
-            .map(|tensor| told(tensor.literal_at(asking())))
+            .map(|tensor| told(tensor.handle().literal_at(asking())))
             .collect()
     }
 
@@ -133,7 +133,7 @@ impl Session {
     ) -> Result<()> {
         told(self.tensor(value, "read_async")).map(|tensor| {
             let telemetry = tensor.stream().engine().telemetry().clone();
-            tensor.deliver(asking(), move |data| telemetry.call_back("read", || callback(value, data)));
+            tensor.handle().deliver(asking(), move |data| telemetry.call_back("read", || callback(value, data)));
         })
     }
 

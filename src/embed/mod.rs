@@ -129,10 +129,10 @@ pub use trace::FunctionHandle;
 pub use value::{Call, CallRef};
 
 use crate::config::EngineConfig;
-use crate::counters::Counters;
+use fuseline_runtime::counters::Counters;
 use crate::engine::Engine;
-use crate::error::{Error, Result};
-use crate::runtime::promises::PromiseGuard;
+use fuseline_runtime::error::{Error, Result};
+use fuseline_runtime::engine::promises::PromiseGuard;
 
 /// A result of a call: its id, of which the caller owns one reference, and its type.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -143,7 +143,7 @@ pub struct RecordedResult {
     pub ty: TensorType,
 }
 
-use crate::runtime::stream::Stream;
+use crate::stream::Stream;
 use crate::trace::Open;
 use report::told;
 use table::{Missing, Table};

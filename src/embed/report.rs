@@ -3,9 +3,9 @@
 use std::cell::RefCell;
 use std::fmt;
 
-use crate::error::{Error, Origin, Result, Stage};
+use fuseline_runtime::error::{Error, Origin, Result, Stage};
 
-use crate::region::RegionRef;
+use fuseline_runtime::region::RegionRef;
 
 /// An [`Error`] as plain data: for a foreign interface, a log, or another thread.
 #[derive(Clone, Debug, PartialEq, Eq)]

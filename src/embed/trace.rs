@@ -16,8 +16,8 @@ use smallvec::SmallVec;
 use super::report::told;
 use super::table::Missing;
 use super::{Lane, RecordedResult, Session, StreamHandle, ValueHandle, handles};
-use crate::error::{Error, Result};
-use crate::runtime::stream::Stream;
+use fuseline_runtime::error::{Error, Result};
+use crate::stream::Stream;
 use crate::tensor::Tensor;
 
 handles! {
@@ -371,7 +371,7 @@ fn bind(lane: &Lane, value: &ProgramValue, scalar: Option<Scalar>, site: &Site) 
     let constant = |lane: &Lane| {
         let attrs = attrs::constant(data.clone());
         let mut made = lane.record(OpCode::Constant, attrs, &[], &[], Effect::Pure, site.clone())?;
-        made.pop().ok_or_else(|| crate::error::bug!("a constant has one result"))
+        made.pop().ok_or_else(|| fuseline_runtime::error::bug!("a constant has one result"))
     };
     let small = data.ty().bytes().0 <= MAX_CONSTANT_BYTES;
     match (lane, value.role) {

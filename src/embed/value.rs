@@ -7,14 +7,16 @@ use fuseline_fusion::{Attrs, Body, Literal, OpCode, Scalar, Site, TensorType};
 use fuseline_record::mode::caller;
 use smallvec::SmallVec;
 
+use crate::tensor::{handles, record};
 use super::report::told;
 use super::trace::{EmbeddedValue, Traced};
 use super::{Lane, RecordedResult, Session, StreamHandle, ValueHandle};
-use crate::error::{Error, Result};
+use fuseline_runtime::error::{Error, Result};
 use crate::pjrt::HostData;
-use crate::runtime::RecordCall;
-use crate::runtime::stream::{Stream, StreamShared};
-use crate::runtime::value::{Outcome, ValueCell};
+use fuseline_runtime::engine::RecordCall;
+use crate::stream::Stream;
+use fuseline_runtime::engine::stream::StreamShared;
+use fuseline_runtime::engine::value::{Outcome, ValueCell};
 use crate::tensor::Tensor;
 
 /// An op to be recorded.
@@ -286,11 +288,11 @@ impl Session {
             }
         }
         let operands: SmallVec<[&Tensor; 4]> = tensors.iter().collect();
-        let call = RecordCall { op, attrs, bodies, operands: &operands, effect, site };
+        let call = RecordCall { op, attrs, bodies, operands: handles(&operands), effect, site };
         if let Some(result) = on.record_fast(&call) {
-            return self.hand_out(EmbeddedValue::Tensor(result), made);
+            return self.hand_out(EmbeddedValue::Tensor(result.into()), made);
         }
-        on.record(call)?.into_iter().try_for_each(|result| self.hand_out(EmbeddedValue::Tensor(result), made))
+        record(on, call)?.into_iter().try_for_each(|result| self.hand_out(EmbeddedValue::Tensor(result), made))
     }
 
     /// Gives a result an id, and passes that on.
@@ -445,6 +447,6 @@ fn record_on(
     site: Site,
 ) -> Result<SmallVec<[EmbeddedValue; 1]>> {
     let operands = tensors_of(op, operands, &site)?;
-    let call = RecordCall { op, attrs: &attrs, bodies, operands: &operands, effect, site: &site };
-    Ok(stream.record(call)?.into_iter().map(EmbeddedValue::Tensor).collect())
+    let call = RecordCall { op, attrs: &attrs, bodies, operands: handles(&operands), effect, site: &site };
+    Ok(record(stream, call)?.into_iter().map(EmbeddedValue::Tensor).collect())
 }

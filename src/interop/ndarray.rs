@@ -9,8 +9,8 @@ use fuseline_fusion::{Element, Shape, Site};
 use ndarray::{ArrayD, ArrayView, Dimension, IxDyn};
 
 use crate::engine::Engine;
-use crate::error::{Error, Result};
-use crate::runtime::stream::Stream;
+use fuseline_runtime::error::{Error, Result};
+use crate::stream::Stream;
 use crate::tensor::Tensor;
 
 impl Stream {

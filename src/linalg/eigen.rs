@@ -4,7 +4,7 @@ use fuseline_fusion::DType;
 
 use super::{batched, computed, epsilon, eye, places, scale_of, square, tril};
 use crate::Order;
-use crate::error::Result;
+use fuseline_runtime::error::Result;
 use crate::tensor::{Tensor, constant_like};
 
 /// Eigenvalues in ascending order, and their eigenvectors.

@@ -9,7 +9,7 @@
 use fuseline_fusion::OpErrorKind;
 
 use super::{Triangular, refused, square, tril, triu};
-use crate::error::Result;
+use fuseline_runtime::error::Result;
 use crate::nn::grad::unbroadcast;
 use crate::tensor::{Tensor, times};
 

@@ -6,7 +6,7 @@ use super::{
     Triangular, batched, column, computed, eye, matrix, places, refused, row, square, system_of,
     triangular_solve,
 };
-use crate::error::Result;
+use fuseline_runtime::error::Result;
 use crate::promote::promote_types;
 use crate::tensor::{Tensor, constant_like};
 

@@ -32,9 +32,9 @@ pub use svd::{Svd, lstsq, pinv, svd};
 use fuseline_fusion::op::{Transpose, attrs};
 use fuseline_fusion::{DType, OpCode, OpError, OpErrorKind, Shape, Site};
 
-use crate::error::{Error, Result};
+use fuseline_runtime::error::{Error, Result};
 use crate::promote::{broadcast_shapes, promote_types};
-use crate::runtime::stream::Stream;
+use crate::stream::Stream;
 use crate::tensor::{Tensor, constant_like};
 
 #[track_caller]
@@ -256,7 +256,7 @@ pub fn cholesky_solve(factor: &Tensor, b: &Tensor) -> Result<Tensor> {
 #[track_caller]
 fn one(on: &Tensor, op: OpCode, attrs: crate::Attrs, operands: &[&Tensor]) -> Result<Tensor> {
     let mut results = on.on_stream().record(op, attrs, &[], operands)?;
-    results.pop().ok_or_else(|| crate::error::bug!("{op} has a result"))
+    results.pop().ok_or_else(|| fuseline_runtime::error::bug!("{op} has a result"))
 }
 
 /// Both sides of a system in one type of at least 32 bits and with one batch.

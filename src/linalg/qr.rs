@@ -1,7 +1,7 @@
 //! Orthogonal and triangular factors.
 
 use super::{batched, column, computed, eye, matrix, part, places, scale_of, triu};
-use crate::error::Result;
+use fuseline_runtime::error::Result;
 use crate::tensor::{Tensor, constant_like};
 
 /// `a = q r` with orthonormal columns of `q`, `[batch..., rows, least]`, and upper triangular `r`,

@@ -5,7 +5,7 @@ use fuseline_fusion::{DType, OpErrorKind};
 use super::eigen::{Rotation, halves, padded, turned};
 use super::{batched, computed, epsilon, eye, matrix, qr, refused, scale_of};
 use crate::Order;
-use crate::error::Result;
+use fuseline_runtime::error::Result;
 use crate::promote::promote_types;
 use crate::tensor::{Tensor, constant_like, plus, times};
 

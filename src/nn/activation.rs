@@ -2,7 +2,7 @@
 
 use std::f64::consts::PI;
 
-use crate::error::Result;
+use fuseline_runtime::error::Result;
 use crate::tensor::{Tensor, constant_like, plus, times};
 
 /// `max(x, 0)`.

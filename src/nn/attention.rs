@@ -4,7 +4,7 @@ use fuseline_fusion::DType;
 use fuseline_fusion::op::attrs::DotDimensionNumbers;
 
 use super::{dropout, masked_softmax, softmax, unfit};
-use crate::error::Result;
+use fuseline_runtime::error::Result;
 use crate::promote::promote_types;
 use crate::random::Generator;
 use crate::tensor::{Tensor, constant_like, times};

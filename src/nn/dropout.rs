@@ -1,7 +1,7 @@
 //! Dropout.
 
 use super::unset;
-use crate::error::Result;
+use fuseline_runtime::error::Result;
 use crate::random::Generator;
 use crate::tensor::Tensor;
 

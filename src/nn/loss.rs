@@ -3,7 +3,7 @@
 use fuseline_fusion::{DTypeClass, OpCode};
 
 use super::{log_softmax, unfit};
-use crate::error::Result;
+use fuseline_runtime::error::Result;
 use crate::promote::Number;
 use crate::tensor::{Tensor, constant_like, plus, times};
 
@@ -252,7 +252,7 @@ fn from_labels(
     }
     // A label that the type does not hold cannot occur.
     let ignored = settings.ignored.and_then(|label| Number::Int(label).element(labels.dtype()));
-    labels.check_labels_where_asked(classes, ignored, op, &crate::runtime::here())?;
+    labels.check_labels_where_asked(classes, ignored, op, &fuseline_runtime::engine::here())?;
     let zero = logs.on_stream().zeros(logs.dtype(), &[])?;
     let wanted = labels.one_hot_or_none(classes, crate::DType::Bool)?;
     let weights = match settings.weights {

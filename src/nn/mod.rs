@@ -42,7 +42,7 @@ pub use softmax::{log_softmax, logsumexp, masked_softmax, softmax};
 
 use fuseline_fusion::{OpError, OpErrorKind, Site};
 
-use crate::error::{Error, Result};
+use fuseline_runtime::error::{Error, Result};
 use crate::tensor::Tensor;
 
 // Closures must not record ops here: `#[track_caller]` does not reach into closures, so an error

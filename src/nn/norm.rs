@@ -3,7 +3,7 @@
 use fuseline_fusion::{DType, OpCode};
 
 use super::{unfit, unset};
-use crate::error::Result;
+use fuseline_runtime::error::Result;
 use crate::promote::promote_types;
 use crate::tensor::{Tensor, plus};
 use crate::trace::TensorTree;

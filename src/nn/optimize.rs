@@ -1,7 +1,7 @@
 //! Optimisers.
 
 use super::unfit;
-use crate::error::Result;
+use fuseline_runtime::error::Result;
 use crate::tensor::{Tensor, constant_like};
 use crate::trace::TensorTree;
 

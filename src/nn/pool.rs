@@ -3,7 +3,7 @@
 use fuseline_fusion::{DType, Literal, OpCode, TensorType};
 
 use super::{Layout, unfit, unset};
-use crate::error::Result;
+use fuseline_runtime::error::Result;
 use crate::tensor::dims::literal;
 use crate::tensor::{Tensor, constant_like, plain, times};
 

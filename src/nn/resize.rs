@@ -2,7 +2,7 @@
 
 use super::pool::along;
 use super::{Layout, unfit};
-use crate::error::Result;
+use fuseline_runtime::error::Result;
 use crate::tensor::dims::literal;
 use crate::tensor::{Tensor, plain};
 
@@ -121,7 +121,7 @@ pub fn resize(x: &Tensor, sizes: &[usize], settings: Resize) -> Result<Tensor> {
                 None => part,
             });
         }
-        result = sum.ok_or_else(|| crate::error::bug!("every method has a tap"))?;
+        result = sum.ok_or_else(|| fuseline_runtime::error::bug!("every method has a tap"))?;
     }
     if nearest { Ok(result) } else { result.narrowed(x.dtype()) }
 }

@@ -3,7 +3,7 @@
 //! All of them subtract the largest element first, so that nothing overflows. The maximum may
 //! ignore NaN, because the sum contains it.
 
-use crate::error::Result;
+use fuseline_runtime::error::Result;
 use crate::tensor::Tensor;
 
 /// `x` minus its largest element along `axis`, in at least 32 bits.

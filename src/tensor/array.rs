@@ -5,7 +5,7 @@ use fuseline_fusion::{DType, DTypeClass, OpCode, OpError, OpErrorKind, Shape, Si
 
 use super::promote::{common_dtype, promote_types};
 use super::{Tensor, here};
-use crate::error::{Error, Result};
+use fuseline_runtime::error::{Error, Result};
 
 /// A dimension counted from the front, or from the back if negative, as an index.
 pub(super) fn axis_of(op: OpCode, axis: i64, rank: usize, site: &Site) -> Result<usize> {

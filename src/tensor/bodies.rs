@@ -8,11 +8,12 @@
 use fuseline_fusion::op::attrs::{self, IndexDimensionNumbers};
 use fuseline_fusion::{Attrs, OpCode, OpError, OpErrorKind, Site, TensorType};
 
+use crate::tensor::handles;
 use super::array::axis_of;
 use super::{Tensor, here};
-use crate::error::{Error, Result};
-use crate::runtime::RecordCall;
-use crate::runtime::stream::Tensors;
+use fuseline_runtime::error::{Error, Result};
+use fuseline_runtime::engine::RecordCall;
+use crate::tensor::Tensors;
 use crate::trace::{self, Open, Recorded, TensorTree, with_tensors};
 
 /// A call with scalar functions.
@@ -78,7 +79,7 @@ impl<'a, T: TensorTree> Applied<'a, T> {
     /// Records the op on the inputs and these further operands.
     fn record(&self, attrs: Attrs, more: &[Tensor], bodies: Vec<Recorded>) -> Result<Tensors> {
         let operands: Vec<&Tensor> = self.tensors.iter().chain(more).collect();
-        let call = RecordCall::new(self.op, &attrs, &operands, &self.site);
+        let call = RecordCall::new(self.op, &attrs, handles(&operands), &self.site);
         trace::record_with(self.first().stream(), call, bodies)
     }
 
@@ -90,7 +91,7 @@ impl<'a, T: TensorTree> Applied<'a, T> {
     /// As [`Applied::record`], for an op with one result.
     fn record_one(&self, attrs: Attrs, more: &[Tensor], bodies: Vec<Recorded>) -> Result<Tensor> {
         let result = self.record(attrs, more, bodies)?.pop();
-        result.ok_or_else(|| crate::error::bug!("{} has no result", self.op))
+        result.ok_or_else(|| fuseline_runtime::error::bug!("{} has no result", self.op))
     }
 }
 

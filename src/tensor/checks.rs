@@ -8,15 +8,16 @@ use fuseline_fusion::{Attrs, DType, DTypeClass, Literal, OpCode, OpError, OpErro
 use smallvec::smallvec;
 
 use super::{Tensor, here};
-use crate::error::{Error, Result};
-use crate::runtime::stream::checks::{self, Expected, Rule, is_unchecked};
-use crate::runtime::stream::{Stream, StreamShared};
+use fuseline_runtime::error::{Error, Result};
+use fuseline_runtime::engine::stream::checks::{self, Expected, Rule, is_unchecked};
+use crate::stream::Stream;
+use fuseline_runtime::engine::stream::StreamShared;
 
 /// Whether methods check indices on a stream now.
 #[inline]
 fn is_on(stream: &StreamShared) -> bool {
     let is_asked =
-        stream.engine().config().checks_indices() || (!stream.is_fused() && stream.mode() == Mode::Debug);
+        stream.engine().config().check_indices || (!stream.is_fused() && stream.mode() == Mode::Debug);
     is_asked && !is_unchecked()
 }
 
@@ -92,7 +93,7 @@ impl Tensor {
         }
         let is_broken = self.record(OpCode::Not, Attrs::none(), &[self], site.clone())?;
         let flags = is_broken.as_dtype(DType::U64, self, &site)?.largest(&site)?;
-        checks::expect(flags, smallvec![expected])
+        checks::expect(flags.into_handle(), smallvec![expected])
     }
 
     /// [`Tensor::check_indices`] for a method, if checks are on. The method's own op rejects
@@ -159,7 +160,7 @@ impl Tensor {
             let attrs = attrs::convert(DType::U64);
             bits = bits.record(OpCode::BitcastConvert, attrs, &[&bits], site.clone())?;
         }
-        checks::expect(bits.largest(site)?, smallvec![expected])?;
+        checks::expect(bits.largest(site)?.into_handle(), smallvec![expected])?;
         self.cell().set_known_below(size, round);
         Ok(())
     }

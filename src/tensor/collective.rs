@@ -12,8 +12,8 @@ use fuseline_fusion::{Attrs, Body, Groups, OpCode};
 use super::array::axis_of;
 use super::reduce::combiner;
 use super::{Tensor, here};
-use crate::error::{Error, Result};
-use crate::runtime::stream::Tensors;
+use fuseline_runtime::error::{Error, Result};
+use crate::tensor::Tensors;
 
 impl Tensor {
     /// The groups given, or one of all replicas.
@@ -119,7 +119,7 @@ impl Tensor {
     }
 }
 
-impl crate::runtime::stream::Stream {
+impl crate::stream::Stream {
     /// The number of the replica, counted from 0, on each: a scalar of type `u32`.
     ///
     /// # Errors
@@ -127,6 +127,6 @@ impl crate::runtime::stream::Stream {
     #[track_caller]
     pub fn replica_id(&self) -> Result<Tensor> {
         let mut results = self.record(OpCode::ReplicaId, Attrs::none(), &[], &[])?;
-        results.pop().ok_or_else(|| crate::error::bug!("replica_id has one result"))
+        results.pop().ok_or_else(|| fuseline_runtime::error::bug!("replica_id has one result"))
     }
 }

@@ -5,10 +5,11 @@ use std::ops::Range;
 use fuseline_fusion::op::{Comparison, attrs};
 use fuseline_fusion::{Attrs, Literal, OpCode, OpError, OpErrorKind, Site};
 
+use crate::tensor::handles;
 use super::{Tensor, here};
-use crate::error::{Error, Result};
-use crate::runtime::RecordCall;
-use crate::runtime::stream::Stream;
+use fuseline_runtime::error::{Error, Result};
+use fuseline_runtime::engine::RecordCall;
+use crate::stream::Stream;
 use crate::trace::{self, Open, Recorded, TensorTree, with_tensors};
 
 /// A loop under construction: the names of its closures, and the call site.
@@ -43,7 +44,7 @@ impl Loop<'_> {
         body: Recorded,
     ) -> Result<Vec<Tensor>> {
         let carried: Vec<&Tensor> = carried.iter().collect();
-        let call = RecordCall::new(OpCode::While, &super::NO_ATTRS, &carried, &self.site);
+        let call = RecordCall::new(OpCode::While, &super::NO_ATTRS, handles(&carried), &self.site);
         Ok(trace::record_with(self.stream.shared(), call, vec![condition, body])?.into_vec())
     }
 
@@ -287,11 +288,11 @@ impl<'a, T: TensorTree, R: TensorTree> Choice<'a, T, R> {
 
     fn record(self, selector: &Tensor) -> Result<R> {
         let operands: Vec<&Tensor> = [selector].into_iter().chain(&self.tensors).collect();
-        let call = RecordCall::new(self.op, &super::NO_ATTRS, &operands, &self.site);
+        let call = RecordCall::new(self.op, &super::NO_ATTRS, handles(&operands), &self.site);
         let results = trace::record_with(self.stream.shared(), call, self.bodies)?;
         match self.first {
             Some(first) => with_tensors(&first, results),
-            None => Err(crate::error::bug!("{} was recorded without branches", self.op)),
+            None => Err(fuseline_runtime::error::bug!("{} was recorded without branches", self.op)),
         }
     }
 }

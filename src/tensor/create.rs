@@ -8,15 +8,16 @@ use fuseline_fusion::{
     Attrs, Bytes, DType, Element, Literal, OpCode, RealElement, Scalar, Shape, TensorType,
 };
 
+use crate::tensor::{handles, record};
 use super::dims::type_of;
 use super::{Tensor, here};
-use crate::device::{Buffer, DeviceError};
-use crate::error::{Error, Failure, Result};
+use fuseline_runtime::device::{Buffer, DeviceError};
+use fuseline_runtime::error::{Error, Failure, Result};
 use crate::pjrt::{self, HostData, bytes_of};
-use crate::runtime::EngineShared;
-use crate::runtime::RecordCall;
-use crate::runtime::stream::Stream;
-use crate::runtime::value::{Outcome, ValueCell};
+use fuseline_runtime::engine::EngineShared;
+use fuseline_runtime::engine::RecordCall;
+use crate::stream::Stream;
+use fuseline_runtime::engine::value::{Outcome, ValueCell};
 
 /// The error of a transfer.
 fn refused(error: DeviceError) -> Error {
@@ -80,7 +81,7 @@ impl Stream {
             return Err(Error::misuse(message, fuseline_fusion::Site::Unknown));
         }
         parts.iter().try_for_each(|part| check_bytes(&ty, part.len()))?;
-        engine.counters().bytes_up.add(parts.iter().map(|part| part.len() as u64).sum());
+        engine.telemetry().note_up(parts.iter().map(|part| part.len()).sum());
         let buffer = match engine.deadline() {
             None => upload_each(engine, &ty, &mut || parts.iter().copied()),
             Some(deadline) => {
@@ -98,7 +99,7 @@ impl Stream {
         Error::unless_forked(&fuseline_fusion::Site::Unknown)?;
         check_bytes(ty, bytes.len())?;
         let engine = self.shared().engine();
-        engine.counters().bytes_up.add((bytes.len() * engine.device().replicas()) as u64);
+        engine.telemetry().note_up(bytes.len() * engine.device().replicas());
         let asked = bytes_on(ty, engine.device().replicas());
         let buffer = match engine.deadline() {
             None => engine.with_room(asked, || engine.device().upload(ty, bytes)),
@@ -134,7 +135,7 @@ impl Stream {
         Error::unless_forked(&fuseline_fusion::Site::Unknown)?;
         check_bytes(ty, data.len())?;
         let engine = self.shared().engine();
-        engine.counters().bytes_up.add((data.len() * engine.device().replicas()) as u64);
+        engine.telemetry().note_up(data.len() * engine.device().replicas());
         let buffer = match engine.deadline() {
             None => engine.device().upload_owned(ty, data),
             Some(deadline) => {
@@ -222,9 +223,9 @@ impl Stream {
     #[track_caller]
     fn source(&self, op: OpCode, attrs: Attrs, operands: &[&Tensor]) -> Result<Tensor> {
         let effect = fuseline_fusion::op::Effect::Pure;
-        let call = RecordCall { op, attrs: &attrs, bodies: &[], operands, effect, site: &here() };
-        let mut results = self.shared().record(call)?;
-        results.pop().ok_or_else(|| crate::error::bug!("{op} has no result"))
+        let call = RecordCall { op, attrs: &attrs, bodies: &[], operands: handles(operands), effect, site: &here() };
+        let mut results = record(self.shared(), call)?;
+        results.pop().ok_or_else(|| fuseline_runtime::error::bug!("{op} has no result"))
     }
 
     /// A constant: its data is part of the key and compiled in, so the compiler can compute with
@@ -315,7 +316,7 @@ impl Stream {
         let mut results = self.record(OpCode::RngBitGenerator, attrs, &[], &[state])?;
         match (results.pop(), results.pop()) {
             (Some(bits), Some(state)) => Ok((state, bits)),
-            _ => Err(crate::error::bug!("rng_bit_generator has two results")),
+            _ => Err(fuseline_runtime::error::bug!("rng_bit_generator has two results")),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use fuseline_fusion::{DType, Element, Literal, Shape, TensorType};
 
-use crate::error::Result;
+use fuseline_runtime::error::Result;
 
 /// The type of tensors of these sizes.
 pub(crate) fn type_of(dtype: DType, dims: &[usize]) -> Result<TensorType> {

@@ -42,7 +42,7 @@ const MAX_COLUMNS: usize = 80;
 /// ```
 impl fmt::Display for Tensor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.literal_at(caller().cloned().unwrap_or(Site::Unknown)) {
+        match self.handle().literal_at(caller().cloned().unwrap_or(Site::Unknown)) {
             Ok(data) => ElementPrinter::of(&data, f).write(f),
             Err(error) => write!(f, "{error}"),
         }

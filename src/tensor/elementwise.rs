@@ -6,10 +6,11 @@ use std::sync::LazyLock;
 use fuseline_fusion::op::{Comparison, attrs};
 use fuseline_fusion::{Attrs, DType, OpCode, OpError, OpErrorKind, Site};
 
+use crate::tensor::handles;
 use super::promote::{Number, common_dtype, common_shape, promote_number};
 use super::{AttrsByType, NO_ATTRS, Tensor, constant_like, here, scalar_as};
-use crate::error::{Error, Result};
-use crate::runtime::RecordCall;
+use fuseline_runtime::error::{Error, Result};
+use fuseline_runtime::engine::RecordCall;
 
 /// Attributes of a comparison. They are made once instead of on each call.
 fn comparison_attrs(direction: Comparison, dtype: DType) -> &'static Attrs {
@@ -33,9 +34,9 @@ impl Tensor {
     #[inline(never)]
     fn binary_unusual(&self, rhs: &Tensor, at: &'static Location<'static>, op: OpCode) -> Result<Tensor> {
         let (site, operands) = (Site::Rust(at), [self, rhs]);
-        let call = RecordCall::new(op, &NO_ATTRS, &operands, &site);
-        match self.stream().record_same_type(&call, operands) {
-            Some(result) => result,
+        let call = RecordCall::new(op, &NO_ATTRS, handles(&operands), &site);
+        match self.stream().record_same_type(&call, operands.map(Tensor::handle)) {
+            Some(result) => result.map(Tensor::from),
             None => self.binary_promoted(op, &NO_ATTRS, rhs, &site),
         }
     }
@@ -50,7 +51,7 @@ impl Tensor {
         site: &Site,
     ) -> Result<Tensor> {
         let [lhs, rhs] = Tensor::alike(op.name(), [("lhs", self), ("rhs", rhs)], site)?;
-        lhs.record_call(&RecordCall::new(op, attrs, &[&lhs, &rhs], site))
+        lhs.record_call(&RecordCall::new(op, attrs, handles(&[&lhs, &rhs]), site))
     }
 
     /// Records an op of one operand.
@@ -63,7 +64,7 @@ impl Tensor {
 
     #[inline(never)]
     fn unary_unusual(&self, at: &'static Location<'static>, op: OpCode) -> Result<Tensor> {
-        self.stream().record_slow(&RecordCall::new(op, &NO_ATTRS, &[self], &Site::Rust(at)))
+        self.stream().record_slow(&RecordCall::new(op, &NO_ATTRS, handles(&[self]), &Site::Rust(at))).map(Tensor::from)
     }
 
     /// Records a binary op with a number, which is a lifted scalar.
@@ -104,9 +105,9 @@ impl Tensor {
     ) -> Result<Tensor> {
         let (site, operands) = (Site::Rust(at), [self, rhs]);
         let attrs = comparison_attrs(direction, self.dtype());
-        let call = RecordCall::new(OpCode::Compare, attrs, &operands, &site);
+        let call = RecordCall::new(OpCode::Compare, attrs, handles(&operands), &site);
         match self.stream().record_fast(&call) {
-            Some(result) => Ok(result),
+            Some(result) => Ok(Tensor::from(result)),
             None => self.comparison_unusual(direction, rhs, &site),
         }
     }
@@ -115,7 +116,7 @@ impl Tensor {
     fn comparison_unusual(&self, direction: Comparison, rhs: &Tensor, site: &Site) -> Result<Tensor> {
         let [lhs, rhs] = Tensor::alike(OpCode::Compare.name(), [("lhs", self), ("rhs", rhs)], site)?;
         let attrs = comparison_attrs(direction, lhs.dtype());
-        lhs.record_call(&RecordCall::new(OpCode::Compare, attrs, &[&lhs, &rhs], site))
+        lhs.record_call(&RecordCall::new(OpCode::Compare, attrs, handles(&[&lhs, &rhs]), site))
     }
 }
 

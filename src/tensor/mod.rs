@@ -14,6 +14,7 @@ mod create;
 pub(crate) mod dims;
 mod display;
 mod elementwise;
+mod handle;
 mod operators;
 mod order;
 pub mod promote;
@@ -30,17 +31,19 @@ use fuseline_fusion::limits::MAX_CONSTANT_BYTES;
 use fuseline_fusion::op::Effect;
 use fuseline_fusion::{Attrs, Body, DType, Literal, OpCode, OpError, Shape, Site, TensorType, ValueId};
 
+pub use handle::{Tensor, Tensors};
+pub(crate) use handle::{handles, record};
 pub use order::{Order, Unique};
 pub use read::Read;
 
-use crate::error::{Error, Result};
+use fuseline_runtime::error::{Error, Result};
 use crate::promote::Number;
-use crate::runtime::here;
-pub use crate::runtime::stream::Tensor;
+use fuseline_runtime::engine::here;
 
-use crate::runtime::RecordCall;
-use crate::runtime::stream::{Stream, Tensors};
-use crate::runtime::value::ValueCell;
+
+use fuseline_runtime::engine::RecordCall;
+use crate::stream::Stream;
+use fuseline_runtime::engine::value::ValueCell;
 
 /// The attributes of most elementwise ops.
 static NO_ATTRS: Attrs = Attrs::NONE;
@@ -112,27 +115,27 @@ impl Tensor {
         operands: &[&Tensor],
         site: Site,
     ) -> Result<Tensors> {
-        let call = RecordCall { op, attrs: &attrs, bodies, operands, effect: Effect::Pure, site: &site };
-        self.stream().record(call)
+        let call = RecordCall { op, attrs: &attrs, bodies, operands: handles(operands), effect: Effect::Pure, site: &site };
+        record(self.stream(), call)
     }
 
     /// Records an op with one result and without attributes on the fast path of the trace cache
     /// ([`StreamShared::record_fast`]), if it is the expected op.
     #[inline(always)]
     fn record_fast(&self, op: OpCode, operands: &[&Tensor], site: &Site) -> Option<Tensor> {
-        self.stream().record_fast(&RecordCall::new(op, &NO_ATTRS, operands, site))
+        self.stream().record_fast(&RecordCall::new(op, &NO_ATTRS, handles(operands), site)).map(Tensor::from)
     }
 
     /// Records an op with one result and without attributes.
     #[inline(always)]
     fn record_plain(&self, op: OpCode, operands: &[&Tensor], site: &Site) -> Result<Tensor> {
-        self.stream().record_one(RecordCall::new(op, &NO_ATTRS, operands, site))
+        self.stream().record_one(RecordCall::new(op, &NO_ATTRS, handles(operands), site)).map(Tensor::from)
     }
 
     /// Records an op with one result.
     #[inline(never)]
     fn record_call(&self, call: &RecordCall<'_>) -> Result<Tensor> {
-        self.stream().record_one(*call)
+        self.stream().record_one(*call).map(Tensor::from)
     }
 
     /// Records an op with one result.
@@ -152,7 +155,7 @@ impl Tensor {
         operands: &[&Tensor],
         site: Site,
     ) -> Result<Tensor> {
-        let call = RecordCall { op, attrs: &attrs, bodies, operands, effect: Effect::Pure, site: &site };
+        let call = RecordCall { op, attrs: &attrs, bodies, operands: handles(operands), effect: Effect::Pure, site: &site };
         self.record_call(&call)
     }
 

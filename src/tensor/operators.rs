@@ -12,7 +12,7 @@ use fuseline_fusion::OpCode;
 use num_complex::Complex;
 
 use super::{Tensor, here};
-use crate::error::Result;
+use fuseline_runtime::error::Result;
 
 macro_rules! binary {
     ($($trait:ident::$method:ident => $code:ident),* $(,)?) => {$(

@@ -13,7 +13,7 @@ use fuseline_fusion::{
 use super::array::axis_of;
 use super::reduce::{body_of, combiner};
 use super::{Tensor, constant_like, here, scalar_as, times};
-use crate::error::Result;
+use fuseline_runtime::error::Result;
 use crate::promote::Number;
 
 /// Which elements come first.
@@ -81,7 +81,7 @@ impl Tensor {
         let mut results = self.record_all(OpCode::Sort, attrs::sort(axis, true), &[body], &operands, site)?;
         match (results.pop(), results.pop()) {
             (Some(places), Some(sorted)) => Ok((sorted, places)),
-            _ => Err(crate::error::bug!("a sort of two operands has two results")),
+            _ => Err(fuseline_runtime::error::bug!("a sort of two operands has two results")),
         }
     }
 
@@ -103,7 +103,7 @@ impl Tensor {
             (Some(places), Some(values)) => {
                 Ok((values.swap_axes(axis as i64, -1)?, places.swap_axes(axis as i64, -1)?))
             }
-            _ => Err(crate::error::bug!("top_k has two results")),
+            _ => Err(fuseline_runtime::error::bug!("top_k has two results")),
         }
     }
 

@@ -46,8 +46,8 @@ use num_complex::Complex;
 use smallvec::SmallVec;
 
 use super::Tensor;
-use crate::error::{Error, Result};
-use crate::runtime::value::ValueCell;
+use fuseline_runtime::error::{Error, Result};
+use fuseline_runtime::engine::value::ValueCell;
 
 /// The family of a number that has no element type of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -342,7 +342,7 @@ pub(crate) fn common_dtype<const N: usize>(
         };
         common = Some(joined);
     }
-    common.ok_or_else(|| crate::error::bug!("{op} has no operands"))
+    common.ok_or_else(|| fuseline_runtime::error::bug!("{op} has no operands"))
 }
 
 /// The shape common to the operands.
@@ -485,7 +485,7 @@ impl Tensor {
         let scalar = match number {
             Number::Complex(Complex { re, im }) => {
                 let (re, im) = (lift(Scalar::from_f64(part, re)), lift(Scalar::from_f64(part, im)));
-                let parts = re.zip(im).ok_or_else(|| crate::error::bug!("a part of a number is complex"))?;
+                let parts = re.zip(im).ok_or_else(|| fuseline_runtime::error::bug!("a part of a number is complex"))?;
                 self.record(OpCode::Complex, Attrs::none(), &[&parts.0, &parts.1], site.clone())?
             }
             real => {

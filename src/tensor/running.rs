@@ -10,7 +10,7 @@ use fuseline_fusion::{Attrs, Body, DType, Graph, OpCode, OpError, TensorType};
 use super::array::axis_of;
 use super::reduce::{body_of, combiner};
 use super::{Tensor, here};
-use crate::error::Result;
+use fuseline_runtime::error::Result;
 
 impl Tensor {
     /// The running sum along dimension `axis`. Integers wrap, bool counts as `i32`, floats below 32

@@ -6,13 +6,15 @@ use std::sync::Arc;
 use fuseline_fusion::op::{Comparison, attrs};
 use fuseline_fusion::{Attrs, DType, Literal, OpCode, OpError, OpErrorKind, Site, TensorType};
 
+use crate::tensor::record;
 use super::control::Loop;
 use super::dims::type_of;
 use super::{Tensor, here};
-use crate::error::{Error, Result};
-use crate::runtime::RecordCall;
-use crate::runtime::stream::trace::home;
-use crate::runtime::stream::{Stream, StreamShared};
+use fuseline_runtime::error::{Error, Result};
+use fuseline_runtime::engine::RecordCall;
+use fuseline_runtime::engine::stream::trace::home;
+use crate::stream::Stream;
+use fuseline_runtime::engine::stream::StreamShared;
 use crate::trace::{TensorTree, with_tensors};
 
 impl Stream {
@@ -102,7 +104,7 @@ fn zeros(stream: &Arc<StreamShared>, ty: &TensorType, site: &Site) -> Result<Ten
     let zero = Arc::new(Literal::zeros(TensorType::scalar(ty.dtype())));
     let attrs = attrs::constant(zero);
     let call = RecordCall::new(OpCode::Constant, &attrs, &[], site);
-    let zero = stream.record(call)?.pop().ok_or_else(|| crate::error::bug!("a constant has one result"))?;
+    let zero = record(stream, call)?.pop().ok_or_else(|| fuseline_runtime::error::bug!("a constant has one result"))?;
     zero.stretched(ty.shape(), &zero, site)
 }
 
@@ -146,7 +148,7 @@ impl Loop<'_> {
         let site = self.site.clone();
         let (carried, inputs) = (init.tensors(), xs.tensors());
         let length = length(&inputs, &site)?;
-        let home = home(self.stream.shared(), carried.iter().chain(&inputs)).clone();
+        let home = home(self.stream.shared(), carried.iter().chain(&inputs).map(Tensor::handle)).clone();
         let along = |result: &Tensor| type_of(result.dtype(), &[&[length], result.dims()].concat());
         let index = TensorType::scalar(DType::I32);
         let number = |i: &Tensor, number: usize| i.constant_like(Literal::scalar(number as i32), &site);

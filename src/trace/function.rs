@@ -14,13 +14,15 @@ use fuseline_fusion::{Body, CustomOp, OpCode, Site, TensorType};
 
 use smallvec::SmallVec;
 
+use crate::tensor::{handles, record};
 use super::{Captures, Open};
-use crate::error::{Error, Result};
-use crate::runtime::RecordCall;
-use crate::runtime::here;
-use crate::runtime::stream::Tensor;
-use crate::runtime::stream::checks::{self, Expected};
-use crate::runtime::stream::{Stream, Tensors};
+use fuseline_runtime::error::{Error, Result};
+use fuseline_runtime::engine::RecordCall;
+use fuseline_runtime::engine::here;
+use crate::tensor::Tensor;
+use fuseline_runtime::engine::stream::checks::{self, Expected};
+use crate::stream::Stream;
+use crate::tensor::Tensors;
 
 /// A function that is being recorded, from [`Stream::begin_function`] on.
 #[derive(Debug)]
@@ -136,7 +138,7 @@ impl Function {
         if !self.expected.is_empty()
             && let Some(flags) = results.pop()
         {
-            checks::expect(flags, self.expected.clone())?;
+            checks::expect(flags.into_handle(), self.expected.clone())?;
         }
         Ok(results)
     }
@@ -169,11 +171,11 @@ impl Function {
                 op: signature.op(),
                 attrs: signature.attrs(),
                 bodies: signature.bodies(),
-                operands: &operands,
+                operands: handles(&operands),
                 effect: Effect::Pure,
                 site: &site,
             };
-            let results = stream.shared().record(call)?;
+            let results = record(stream.shared(), call)?;
             made.extend(results.into_iter().map(Some));
             dying.iter().for_each(|&result| made[result] = None);
         }

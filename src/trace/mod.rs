@@ -57,13 +57,15 @@ pub use function::{Function, FunctionTrace};
 pub use tree::TensorTree;
 pub(crate) use tree::with_tensors;
 
-use crate::error::{Error, Result};
-use crate::runtime::BodyPosition;
-use crate::runtime::RecordCall;
-use crate::runtime::stream::Tensor;
-use crate::runtime::stream::checks::Expected;
-use crate::runtime::stream::trace::{CaptureMode, Trace, TraceState};
-use crate::runtime::stream::{StreamShared, Tensors};
+use crate::tensor::record;
+use fuseline_runtime::error::{Error, Result};
+use fuseline_runtime::engine::BodyPosition;
+use fuseline_runtime::engine::RecordCall;
+use crate::tensor::Tensor;
+use fuseline_runtime::engine::stream::checks::Expected;
+use fuseline_runtime::engine::stream::trace::{CaptureMode, Trace, TraceState};
+use crate::tensor::Tensors;
+use fuseline_runtime::engine::stream::{StreamShared, TensorHandle};
 
 /// Keeps a trace open; dropping it ends the trace.
 #[derive(Debug)]
@@ -100,7 +102,7 @@ impl Open {
             state.graph.param(ty.clone())
         });
         match value {
-            Some(value) => Ok(self.trace.tensor(&self.stream, ty, value)),
+            Some(value) => Ok(self.trace.tensor(&self.stream, ty, value).into()),
             None => Err(Error::misuse(format!("{} has ended", self.trace), Site::Unknown)),
         }
     }
@@ -116,7 +118,7 @@ impl Open {
             } else {
                 TensorType::of(DType::U64, &[count as u64])?
             };
-            flags.push(self.trace.tensor(&self.stream, ty, value).reshape(&[count])?);
+            flags.push(Tensor::from(self.trace.tensor(&self.stream, ty, value)).reshape(&[count])?);
             all.extend(expected);
         }
         let flags: Vec<&Tensor> = flags.iter().collect();
@@ -153,7 +155,7 @@ impl Open {
         };
         let mut refs = Refs::new();
         for tensor in returns {
-            let value = state.value(&self.trace, tensor).map_err(|unusable| {
+            let value = state.value(&self.trace, tensor.handle()).map_err(|unusable| {
                 let given = format!("a value returned, {},", tensor.ty());
                 self.trace.refuse(unusable, self.op, &given, site)
             })?;
@@ -174,19 +176,19 @@ impl Drop for Open {
 pub(crate) struct Recorded {
     graph: Graph,
     /// As in [`TraceState`].
-    params: Vec<Option<Tensor>>,
+    params: Vec<Option<TensorHandle>>,
     returns: Refs,
 }
 
 impl Recorded {
     /// The body, if it uses no outside value; otherwise the first such value.
     pub(crate) fn alone(self) -> Result<Body, Tensor> {
-        let used = self.captures().next().cloned();
+        let used = self.captures().next().cloned().map(Tensor::from);
         used.map_or_else(|| Ok(self.close(&Captures::default(), false)), Err)
     }
 
     /// The outside values that the body uses.
-    fn captures(&self) -> impl Iterator<Item = &Tensor> {
+    fn captures(&self) -> impl Iterator<Item = &TensorHandle> {
         self.params.iter().flatten()
     }
 
@@ -237,7 +239,7 @@ struct Captures {
 }
 
 impl Captures {
-    fn of<'a>(used: impl Iterator<Item = &'a Tensor>, stream: &Arc<StreamShared>) -> Captures {
+    fn of<'a>(used: impl Iterator<Item = &'a TensorHandle>, stream: &Arc<StreamShared>) -> Captures {
         let mut captures = Captures::default();
         for tensor in used {
             let place = captures.tensors.len() as u32;
@@ -270,8 +272,9 @@ pub(crate) fn record_with(
         .map(|(index, body)| Arc::new(body.close(&captures, carries && index == 1)))
         .collect();
     let own = call.operands.len();
-    let operands: Vec<&Tensor> = call.operands.iter().copied().chain(&captures.tensors).collect();
-    let mut results = stream.record(RecordCall { bodies: &bodies, operands: &operands, ..call })?;
+    let captured = captures.tensors.iter().map(Tensor::handle);
+    let operands: Vec<&TensorHandle> = call.operands.iter().copied().chain(captured).collect();
+    let mut results = record(stream, RecordCall { bodies: &bodies, operands: &operands, ..call })?;
     if carries {
         results.truncate(own);
     }

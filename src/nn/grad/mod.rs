@@ -39,9 +39,9 @@ use fuseline_fusion::op::attrs::{DotDimensionNumbers, IndexDimensionNumbers};
 use fuseline_fusion::{Body, OpCode, TensorType};
 
 use super::{CrossEntropy, Reduction, unfit};
-use crate::error::{Error, Result};
+use fuseline_runtime::error::{Error, Result};
 use crate::random::Generator;
-use crate::runtime::here;
+use fuseline_runtime::engine::here;
 use crate::tensor::{Tensor, constant_like, plus, times};
 
 /// Of broadcasting, to an operand with sizes `dims`: the sum over the dimensions along which it was
@@ -293,7 +293,7 @@ pub fn embedding(words: usize, indices: &Tensor, gradient: &Tensor) -> Result<Te
     let attrs = fuseline_fusion::op::attrs::scatter(dims, false, false);
     let operands = [&zeros, indices, gradient];
     let mut results = gradient.on_stream().record(OpCode::Scatter, attrs, &[add.into()], &operands)?;
-    results.pop().ok_or_else(|| crate::error::bug!("scatter has a result"))
+    results.pop().ok_or_else(|| fuseline_runtime::error::bug!("scatter has a result"))
 }
 
 // ----- products -----

@@ -3,7 +3,7 @@
 use fuseline_fusion::op::attrs::{ConvDimensionNumbers, ConvOptions, DotDimensionNumbers};
 use fuseline_fusion::{DType, OpCode};
 
-use crate::error::Result;
+use fuseline_runtime::error::Result;
 use crate::nn::pool::{Windows, along, check_sizes, divided, positions, stretches};
 use crate::nn::resize::{Tap, taps};
 use crate::nn::{self, Layout, Pool, Resize, unfit};
@@ -172,7 +172,7 @@ fn weights(like: &Tensor, taps: &[Tap], from: usize) -> Result<Tensor> {
             None => part,
         });
     }
-    matrix.ok_or_else(|| crate::error::bug!("every method has a tap"))
+    matrix.ok_or_else(|| fuseline_runtime::error::bug!("every method has a tap"))
 }
 
 /// The matrix of the means of `count` equal stretches of `length` elements, `[count, length]`.
