@@ -6,8 +6,8 @@ use fuseline_fusion::program::{Check, Program, ProgramValue, Role};
 use fuseline_fusion::{Literal, Site};
 
 use crate::engine::Engine;
-use fuseline_runtime::error::{Error, Result};
 use crate::tensor::Tensor;
+use fuseline_runtime::error::{Error, Result};
 
 /// The data of a tensor, which must be the same on all replicas.
 fn common(tensor: &Tensor) -> Result<Literal> {
@@ -51,7 +51,11 @@ impl Engine {
         // A tensor that was created before is an input that is returned unchanged.
         let ids = outputs.iter().map(|tensor| state.id_of(tensor.handle())).collect();
         for (id, tensor) in &state.inputs {
-            values.push(ProgramValue { id: *id, role: Role::Input, data: Arc::new(common(&Tensor::from(tensor.clone()))?) });
+            values.push(ProgramValue {
+                id: *id,
+                role: Role::Input,
+                data: Arc::new(common(&Tensor::from_handle(tensor.clone()))?),
+            });
         }
         let expected = outputs.iter().map(common).collect::<Result<Vec<_>>>()?;
         let program = Program {

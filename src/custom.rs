@@ -13,15 +13,15 @@ use std::sync::Arc;
 use fuseline_fusion::op::{Effect, attrs};
 use fuseline_fusion::{CustomOp, OpCode};
 
-use crate::tensor::{handles, record};
 use crate::engine::Engine;
-use fuseline_runtime::error::Result;
 use crate::handler::{Config, Target};
+use crate::stream::Stream;
+use crate::tensor::Tensor;
+use crate::tensor::Tensors;
+use crate::tensor::{handles, record};
 use fuseline_runtime::engine::RecordCall;
 use fuseline_runtime::engine::here;
-use crate::tensor::Tensor;
-use crate::stream::Stream;
-use crate::tensor::Tensors;
+use fuseline_runtime::error::Result;
 
 impl Engine {
     /// Registers an op under its name, for all streams and sessions of the engine. If the same
@@ -69,7 +69,10 @@ impl Stream {
         let bodies = std::slice::from_ref(op.body());
         let operands = handles(operands);
         let (attrs, effect) = (op.attrs(), Effect::Pure);
-        record(self.shared(), RecordCall { op: OpCode::Composite, attrs, bodies, operands, effect, site: &site })
+        record(
+            self.shared(),
+            RecordCall { op: OpCode::Composite, attrs, bodies, operands, effect, site: &site },
+        )
     }
 }
 

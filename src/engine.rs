@@ -10,15 +10,15 @@ use fuseline_sync::fork::is_forked;
 use fuseline_sync::{Mutex, Rank, WeakSet};
 
 use crate::config::EngineConfig;
+use crate::pjrt::{self, Plugin, discover};
+use crate::stream::Stream;
 use fuseline_runtime::counters::Counters;
 use fuseline_runtime::device::{Device, PerReplica, PjrtDevice};
-use fuseline_runtime::error::{Error, Result};
-use fuseline_runtime::execute::new_stream;
-use crate::pjrt::{self, Plugin, discover};
 use fuseline_runtime::engine::here;
-use crate::stream::Stream;
 use fuseline_runtime::engine::stream::StreamShared;
 use fuseline_runtime::engine::{EngineShared, MIN_WEAK_SET};
+use fuseline_runtime::error::{Error, Result};
+use fuseline_runtime::execute::new_stream;
 use fuseline_runtime::user_code::is_driving;
 
 struct Handle {
@@ -72,8 +72,8 @@ impl Engine {
         if !sets_count && is_cpu_plugin(&plugin) {
             // By default, XLA's CPU plugin creates several devices (4 on 2 cores). The threads of
             // the unused ones would only compete for the cores.
-            options =
-                options.set("cpu_device_count", (config.settings().device + config.settings().replicas) as i64);
+            options = options
+                .set("cpu_device_count", (config.settings().device + config.settings().replicas) as i64);
         }
         let client = plugin.client(&options)?;
         let devices = client.addressable_devices();

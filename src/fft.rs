@@ -4,9 +4,9 @@
 use fuseline_fusion::op::{FftType, attrs};
 use fuseline_fusion::{OpCode, OpError, OpErrorKind, Site};
 
-use fuseline_runtime::error::{Error, Result};
 use crate::promote::{Weak, promote_number};
 use crate::tensor::Tensor;
+use fuseline_runtime::error::{Error, Result};
 
 /// The transform over the last `count` dimensions, 1 to 3. Real elements count as complex ones.
 ///

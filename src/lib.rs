@@ -120,8 +120,13 @@ mod promised;
 pub mod random;
 mod record;
 mod run;
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod runtime_tests;
 #[cfg(all(test, not(loom)))]
 mod scenarios;
+#[cfg(feature = "stages")]
+#[doc(hidden)]
+pub mod stages;
 mod stream;
 mod tensor;
 mod trace;
@@ -129,6 +134,8 @@ mod trace;
 pub use config::EngineConfig;
 pub use einsum::einsum;
 pub use engine::Engine;
+/// The limits of the memory cache.
+pub use fuseline_cache::Budget;
 #[cfg(feature = "shared-cache")]
 pub use fuseline_cache::{Secret, shared};
 pub use fuseline_fusion as fusion;
@@ -158,9 +165,6 @@ pub use fuseline_runtime::event::{
     Asked, CacheTier, Change, Event, EventSink, LeakSite, Miss, OpsDiffer, Remedy, SealedRegion, Varies,
     Varying,
 };
-#[cfg(feature = "stages")]
-#[doc(hidden)]
-pub use fuseline_runtime::execute::stages;
 #[doc(hidden)]
 pub use fuseline_runtime::mappings;
 #[doc(inline)]
@@ -171,8 +175,6 @@ pub use fuseline_runtime::settings::{Buckets, ShapeClasses};
 pub use fuseline_runtime::store::DiskCacheConfig;
 #[doc(inline)]
 pub use fuseline_runtime::timeline::{ReadsAt, RegionTimes, Spent, Step, Summary, Timeline};
-/// The limits of the memory cache.
-pub use fuseline_cache::Budget;
 /// The host type of elements of `complex<f32>` and `complex<f64>` tensors.
 pub use num_complex::Complex;
 pub use promised::Promised;

@@ -9,12 +9,12 @@ use fuseline_fusion::op::attrs;
 use fuseline_fusion::program::{Mismatch, Program, ProgramId, Role};
 use fuseline_fusion::{Literal, OpCode, Site, ValueId};
 
-use crate::tensor::{handles, record};
 use crate::engine::Engine;
-use fuseline_runtime::error::{Error, Result};
-use fuseline_runtime::engine::RecordCall;
 use crate::stream::Stream;
 use crate::tensor::Tensor;
+use crate::tensor::{handles, record};
+use fuseline_runtime::engine::RecordCall;
+use fuseline_runtime::error::{Error, Result};
 
 /// A program with its inputs on the device, which can be run any number of times.
 pub struct PreparedProgram {
@@ -124,7 +124,10 @@ impl PreparedProgram {
                 site,
             };
             let made = record(self.stream.shared(), call)?.pop();
-            values.insert(value.id, made.ok_or_else(|| fuseline_runtime::error::bug!("a constant has one result"))?);
+            values.insert(
+                value.id,
+                made.ok_or_else(|| fuseline_runtime::error::bug!("a constant has one result"))?,
+            );
         }
         for (index, op) in self.program.ops.iter().enumerate() {
             let operands: Vec<&Tensor> =
@@ -158,7 +161,11 @@ impl PreparedProgram {
     /// When an op is rejected or fails.
     pub fn results(&self) -> Result<Vec<Literal>> {
         let outputs = self.run()?;
-        outputs.iter().zip(&self.reads).map(|(output, site)| output.handle().literal_at(site.clone())).collect()
+        outputs
+            .iter()
+            .zip(&self.reads)
+            .map(|(output, site)| output.handle().literal_at(site.clone()))
+            .collect()
     }
 
     /// Compares results with the expected ones. `None` if the program expects nothing. Otherwise

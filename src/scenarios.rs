@@ -25,10 +25,10 @@ use fuseline_sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use fuseline_sync::{Condvar, Mutex, Rank, thread};
 
 use crate::config::EngineConfig;
-use fuseline_runtime::counters::Counters;
-use fuseline_runtime::device::{Device, Fault, FaultPoint};
 use crate::embed::{Call, Session, ValueHandle};
 use crate::engine::Engine;
+use fuseline_runtime::counters::Counters;
+use fuseline_runtime::device::{Device, Fault, FaultPoint};
 use fuseline_runtime::error::Result;
 use fuseline_runtime::event::Event;
 
@@ -162,7 +162,7 @@ fn interpreted_at_first(size: Size, config: EngineConfig) -> Counters {
         }
         _ => None,
     });
-    let device = Device::near(config.faults());
+    let device = Device::near(config.settings().faults.clone());
     let engine = Engine::on(config, device).unwrap();
     let held = engine.clone();
     on_threads(size.threads, move |me| {
@@ -333,7 +333,7 @@ fn poisoning(size: Size) {
 }
 
 /// A value whose promise has been dropped.
-fn abandoned(stream: &fuseline_runtime::engine::stream::Stream, ty: &TensorType) -> Tensor {
+fn abandoned(stream: &crate::stream::Stream, ty: &TensorType) -> Tensor {
     let (cell, promise) = fuseline_runtime::engine::value::ValueCell::promised(ty.clone());
     drop(promise);
     Tensor::new(cell, stream.shared().clone())
@@ -538,7 +538,7 @@ fn results_are_let_go_as_they_are_asked_for(size: Size) {
             0 => {
                 let slot = Arc::new((Mutex::new(Rank::Test, None), Condvar::new()));
                 let filled = slot.clone();
-                value.deliver(Site::Unknown, move |data| {
+                value.handle().deliver(Site::Unknown, move |data| {
                     *filled.0.lock() = Some(data);
                     filled.1.notify_all();
                 });

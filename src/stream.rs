@@ -94,7 +94,14 @@ impl Stream {
         operands: &[&Tensor],
     ) -> Result<Tensors> {
         let site = here();
-        let call = RecordCall { op, attrs: &attrs, bodies, operands: handles(operands), effect: Effect::Pure, site: &site };
+        let call = RecordCall {
+            op,
+            attrs: &attrs,
+            bodies,
+            operands: handles(operands),
+            effect: Effect::Pure,
+            site: &site,
+        };
         record(&self.0, call)
     }
 }

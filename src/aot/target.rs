@@ -17,16 +17,16 @@ use fuseline_cache::disk::{JoinOutcome, Stage as Attempt};
 use fuseline_fusion::Site;
 use fuseline_fusion::canon::EnvFingerprint;
 
-use fuseline_runtime::engine::compile_pool;
 use super::warm::{check, gather, in_order};
 use super::{Environment, Manifest, Warmed};
 use crate::config::EngineConfig;
-use fuseline_runtime::device::{Compiler, Machine, check_module_size, fingerprint};
 use crate::engine::open_plugin;
+use crate::pjrt::{Topology, Value};
+use fuseline_runtime::device::{Compiler, Machine, check_module_size, fingerprint};
+use fuseline_runtime::engine::compile_pool;
 use fuseline_runtime::error::{Error, Result};
 use fuseline_runtime::event::Events;
 use fuseline_runtime::execute::{Ahead, guarded};
-use crate::pjrt::{Topology, Value};
 use fuseline_runtime::store::{Recipe, Store};
 
 /// How long to wait for another process that compiles the same.

@@ -20,10 +20,10 @@ use smallvec::SmallVec;
 
 use self::parse::Equation;
 use self::plan::{Names, Plan};
-use fuseline_runtime::error::{Error, Result};
 use crate::promote::promote_types;
-use fuseline_runtime::engine::here;
 use crate::tensor::Tensor;
+use fuseline_runtime::engine::here;
+use fuseline_runtime::error::{Error, Result};
 
 /// The name of a dimension.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

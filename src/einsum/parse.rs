@@ -4,8 +4,8 @@ use fuseline_fusion::{OpErrorKind, Site};
 use smallvec::SmallVec;
 
 use super::{Name, refused};
-use fuseline_runtime::error::Result;
 use crate::tensor::Tensor;
+use fuseline_runtime::error::Result;
 
 /// The names of one operand or of the result, as written.
 struct Subscripts {

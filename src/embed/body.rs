@@ -6,15 +6,15 @@ use std::sync::Arc;
 use fuseline_fusion::{Body, OpCode, Site};
 use smallvec::SmallVec;
 
-use crate::tensor::handles;
 use super::report::told;
 use super::trace::EmbeddedValue;
 use super::value::tensors_of;
 use super::{Call, Lane, RecordedResult, Session, StreamHandle, ValueHandle};
-use fuseline_runtime::error::{Error, Result};
-use fuseline_runtime::engine::RecordCall;
 use crate::tensor::Tensor;
+use crate::tensor::handles;
 use crate::trace::{self, Open, Recorded};
+use fuseline_runtime::engine::RecordCall;
+use fuseline_runtime::error::{Error, Result};
 
 impl Session {
     /// Begins a body of an op that will be recorded: the condition or body of a `while`, a branch,
@@ -113,7 +113,8 @@ impl Session {
         let recorded = open.iter().map(|(body, returns)| body.end(returns));
         let recorded: Vec<Recorded> = recorded.collect::<Result<_>>()?;
         let operands = tensors_of(op, &operands, &site)?;
-        let call = RecordCall { op, attrs: &attrs, bodies: &[], operands: handles(&operands), effect, site: &site };
+        let call =
+            RecordCall { op, attrs: &attrs, bodies: &[], operands: handles(&operands), effect, site: &site };
         let results = trace::record_with(&lane, call, recorded)?;
         self.keep_all(results.into_iter().map(EmbeddedValue::Tensor))
     }

@@ -6,8 +6,8 @@ use std::ffi::c_void;
 use fuseline_fusion::{Site, TensorType};
 
 use super::{Session, StreamHandle, ValueHandle};
-use fuseline_runtime::error::{Error, Result};
 use crate::pjrt::HostData;
+use fuseline_runtime::error::{Error, Result};
 
 impl Session {
     /// As [`Session::upload_shared`], for memory of the caller. `release` is called, on any thread,

@@ -8,9 +8,9 @@ use fuseline_fusion::{Literal, Site};
 
 use super::report::told;
 use super::{Session, ValueHandle, asking};
-use fuseline_runtime::error::{Error, Result};
 use crate::pjrt;
 use crate::tensor::Tensor;
+use fuseline_runtime::error::{Error, Result};
 
 /// A value's PJRT buffer, lent to other code. As long as this lives, the value is alive and its
 /// memory is not reused.
@@ -85,7 +85,10 @@ impl Session {
     /// # Errors
     /// As [`Session::read`].
     pub fn read_replicas(&self, value: ValueHandle) -> Result<Vec<Literal>> {
-        told(self.tensor(value, "read_replicas").and_then(|tensor| tensor.handle().read_replicas_at(&asking())))
+        told(
+            self.tensor(value, "read_replicas")
+                .and_then(|tensor| tensor.handle().read_replicas_at(&asking())),
+        )
     }
 
     /// Reads a value, dense and row-major, into the caller's memory. Waits until it has been
@@ -133,7 +136,9 @@ impl Session {
     ) -> Result<()> {
         told(self.tensor(value, "read_async")).map(|tensor| {
             let telemetry = tensor.stream().engine().telemetry().clone();
-            tensor.handle().deliver(asking(), move |data| telemetry.call_back("read", || callback(value, data)));
+            tensor
+                .handle()
+                .deliver(asking(), move |data| telemetry.call_back("read", || callback(value, data)));
         })
     }
 

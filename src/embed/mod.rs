@@ -129,10 +129,10 @@ pub use trace::FunctionHandle;
 pub use value::{Call, CallRef};
 
 use crate::config::EngineConfig;
-use fuseline_runtime::counters::Counters;
 use crate::engine::Engine;
-use fuseline_runtime::error::{Error, Result};
+use fuseline_runtime::counters::Counters;
 use fuseline_runtime::engine::promises::PromiseGuard;
+use fuseline_runtime::error::{Error, Result};
 
 /// A result of a call: its id, of which the caller owns one reference, and its type.
 #[derive(Clone, Debug, PartialEq, Eq)]

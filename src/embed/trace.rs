@@ -16,9 +16,9 @@ use smallvec::SmallVec;
 use super::report::told;
 use super::table::Missing;
 use super::{Lane, RecordedResult, Session, StreamHandle, ValueHandle, handles};
-use fuseline_runtime::error::{Error, Result};
 use crate::stream::Stream;
 use crate::tensor::Tensor;
+use fuseline_runtime::error::{Error, Result};
 
 handles! {
     /// Id of a function of a session.

@@ -7,17 +7,17 @@ use fuseline_fusion::{Attrs, Body, Literal, OpCode, Scalar, Site, TensorType};
 use fuseline_record::mode::caller;
 use smallvec::SmallVec;
 
-use crate::tensor::{handles, record};
 use super::report::told;
 use super::trace::{EmbeddedValue, Traced};
 use super::{Lane, RecordedResult, Session, StreamHandle, ValueHandle};
-use fuseline_runtime::error::{Error, Result};
 use crate::pjrt::HostData;
-use fuseline_runtime::engine::RecordCall;
 use crate::stream::Stream;
+use crate::tensor::Tensor;
+use crate::tensor::{handles, record};
+use fuseline_runtime::engine::RecordCall;
 use fuseline_runtime::engine::stream::StreamShared;
 use fuseline_runtime::engine::value::{Outcome, ValueCell};
-use crate::tensor::Tensor;
+use fuseline_runtime::error::{Error, Result};
 
 /// An op to be recorded.
 #[derive(Clone, Debug)]
@@ -290,9 +290,11 @@ impl Session {
         let operands: SmallVec<[&Tensor; 4]> = tensors.iter().collect();
         let call = RecordCall { op, attrs, bodies, operands: handles(&operands), effect, site };
         if let Some(result) = on.record_fast(&call) {
-            return self.hand_out(EmbeddedValue::Tensor(result.into()), made);
+            return self.hand_out(EmbeddedValue::Tensor(Tensor::from_handle(result)), made);
         }
-        record(on, call)?.into_iter().try_for_each(|result| self.hand_out(EmbeddedValue::Tensor(result), made))
+        record(on, call)?
+            .into_iter()
+            .try_for_each(|result| self.hand_out(EmbeddedValue::Tensor(result), made))
     }
 
     /// Gives a result an id, and passes that on.

@@ -9,9 +9,9 @@ use fuseline_fusion::{Element, Shape, Site};
 use ndarray::{ArrayD, ArrayView, Dimension, IxDyn};
 
 use crate::engine::Engine;
-use fuseline_runtime::error::{Error, Result};
 use crate::stream::Stream;
 use crate::tensor::Tensor;
+use fuseline_runtime::error::{Error, Result};
 
 impl Stream {
     /// A tensor with the elements and the shape of an array of any memory layout. The data is

@@ -4,8 +4,8 @@ use fuseline_fusion::DType;
 
 use super::{batched, computed, epsilon, eye, places, scale_of, square, tril};
 use crate::Order;
-use fuseline_runtime::error::Result;
 use crate::tensor::{Tensor, constant_like};
+use fuseline_runtime::error::Result;
 
 /// Eigenvalues in ascending order, and their eigenvectors.
 #[derive(Clone, Debug)]

@@ -9,9 +9,9 @@
 use fuseline_fusion::OpErrorKind;
 
 use super::{Triangular, refused, square, tril, triu};
-use fuseline_runtime::error::Result;
 use crate::nn::grad::unbroadcast;
 use crate::tensor::{Tensor, times};
+use fuseline_runtime::error::Result;
 
 /// Fails for complex matrices, whose rules would have to conjugate.
 #[track_caller]

@@ -6,9 +6,9 @@ use super::{
     Triangular, batched, column, computed, eye, matrix, places, refused, row, square, system_of,
     triangular_solve,
 };
-use fuseline_runtime::error::Result;
 use crate::promote::promote_types;
 use crate::tensor::{Tensor, constant_like};
+use fuseline_runtime::error::Result;
 
 /// The factors of `p a = l u`.
 #[derive(Clone, Debug)]

@@ -1,8 +1,8 @@
 //! Orthogonal and triangular factors.
 
 use super::{batched, column, computed, eye, matrix, part, places, scale_of, triu};
-use fuseline_runtime::error::Result;
 use crate::tensor::{Tensor, constant_like};
+use fuseline_runtime::error::Result;
 
 /// `a = q r` with orthonormal columns of `q`, `[batch..., rows, least]`, and upper triangular `r`,
 /// `[batch..., least, columns]`, where `least` is the smaller of the sizes; by Householder

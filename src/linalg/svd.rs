@@ -5,9 +5,9 @@ use fuseline_fusion::{DType, OpErrorKind};
 use super::eigen::{Rotation, halves, padded, turned};
 use super::{batched, computed, epsilon, eye, matrix, qr, refused, scale_of};
 use crate::Order;
-use fuseline_runtime::error::Result;
 use crate::promote::promote_types;
 use crate::tensor::{Tensor, constant_like, plus, times};
+use fuseline_runtime::error::Result;
 
 /// `a = u diag(s) v^T`.
 #[derive(Clone, Debug)]

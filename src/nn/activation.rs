@@ -2,8 +2,8 @@
 
 use std::f64::consts::PI;
 
-use fuseline_runtime::error::Result;
 use crate::tensor::{Tensor, constant_like, plus, times};
+use fuseline_runtime::error::Result;
 
 /// `max(x, 0)`.
 ///

@@ -4,10 +4,10 @@ use fuseline_fusion::DType;
 use fuseline_fusion::op::attrs::DotDimensionNumbers;
 
 use super::{dropout, masked_softmax, softmax, unfit};
-use fuseline_runtime::error::Result;
 use crate::promote::promote_types;
 use crate::random::Generator;
 use crate::tensor::{Tensor, constant_like, times};
+use fuseline_runtime::error::Result;
 
 /// Settings of [`attention`].
 #[derive(Debug, Default)]

@@ -3,9 +3,9 @@
 use fuseline_fusion::{DTypeClass, OpCode};
 
 use super::{log_softmax, unfit};
-use fuseline_runtime::error::Result;
 use crate::promote::Number;
 use crate::tensor::{Tensor, constant_like, plus, times};
+use fuseline_runtime::error::Result;
 
 /// How the losses of single elements or samples are reduced.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -42,8 +42,8 @@ pub use softmax::{log_softmax, logsumexp, masked_softmax, softmax};
 
 use fuseline_fusion::{OpError, OpErrorKind, Site};
 
-use fuseline_runtime::error::{Error, Result};
 use crate::tensor::Tensor;
+use fuseline_runtime::error::{Error, Result};
 
 // Closures must not record ops here: `#[track_caller]` does not reach into closures, so an error
 // would name this file.

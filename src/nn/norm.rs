@@ -3,10 +3,10 @@
 use fuseline_fusion::{DType, OpCode};
 
 use super::{unfit, unset};
-use fuseline_runtime::error::Result;
 use crate::promote::promote_types;
 use crate::tensor::{Tensor, plus};
 use crate::trace::TensorTree;
+use fuseline_runtime::error::Result;
 
 /// `(x - mean) / sqrt(variance + epsilon)` over the given dimensions, and the factor `1 /
 /// sqrt(variance + epsilon)`, which a gradient needs and which has size 1 in those dimensions. The

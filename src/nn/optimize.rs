@@ -1,9 +1,9 @@
 //! Optimisers.
 
 use super::unfit;
-use fuseline_runtime::error::Result;
 use crate::tensor::{Tensor, constant_like};
 use crate::trace::TensorTree;
+use fuseline_runtime::error::Result;
 
 /// Settings of [`adam`].
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -3,9 +3,9 @@
 use fuseline_fusion::{DType, Literal, OpCode, TensorType};
 
 use super::{Layout, unfit, unset};
-use fuseline_runtime::error::Result;
 use crate::tensor::dims::literal;
 use crate::tensor::{Tensor, constant_like, plain, times};
+use fuseline_runtime::error::Result;
 
 /// A window and how it moves, with one entry per spatial dimension. The conventions are PyTorch's.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,9 +2,9 @@
 
 use super::pool::along;
 use super::{Layout, unfit};
-use fuseline_runtime::error::Result;
 use crate::tensor::dims::literal;
 use crate::tensor::{Tensor, plain};
+use fuseline_runtime::error::Result;
 
 /// The interpolation method.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

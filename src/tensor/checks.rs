@@ -8,10 +8,10 @@ use fuseline_fusion::{Attrs, DType, DTypeClass, Literal, OpCode, OpError, OpErro
 use smallvec::smallvec;
 
 use super::{Tensor, here};
-use fuseline_runtime::error::{Error, Result};
-use fuseline_runtime::engine::stream::checks::{self, Expected, Rule, is_unchecked};
 use crate::stream::Stream;
 use fuseline_runtime::engine::stream::StreamShared;
+use fuseline_runtime::engine::stream::checks::{self, Expected, Rule, is_unchecked};
+use fuseline_runtime::error::{Error, Result};
 
 /// Whether methods check indices on a stream now.
 #[inline]

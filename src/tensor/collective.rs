@@ -12,8 +12,8 @@ use fuseline_fusion::{Attrs, Body, Groups, OpCode};
 use super::array::axis_of;
 use super::reduce::combiner;
 use super::{Tensor, here};
-use fuseline_runtime::error::{Error, Result};
 use crate::tensor::Tensors;
+use fuseline_runtime::error::{Error, Result};
 
 impl Tensor {
     /// The groups given, or one of all replicas.

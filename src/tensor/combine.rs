@@ -6,11 +6,11 @@ use fuseline_fusion::op::attrs::{self, ConvDimensionNumbers, ConvOptions, DotDim
 use fuseline_fusion::{Attrs, DType, OpCode, OpError, OpErrorKind, Shape, Site};
 use smallvec::SmallVec;
 
-use crate::tensor::handles;
 use super::promote::{broadcast_shapes, common_dtype};
 use super::{AttrsByType, Tensor, here};
-use fuseline_runtime::error::Result;
+use crate::tensor::handles;
 use fuseline_runtime::engine::RecordCall;
+use fuseline_runtime::error::Result;
 
 /// The attributes of the product of two matrices, which are always the same.
 fn of_matrices(dtype: DType) -> &'static Attrs {
@@ -48,7 +48,12 @@ impl Tensor {
         // The common case, in which nothing is promoted, broadcast or transposed.
         if self.rank() == 2 && rhs.rank() == 2 && self.dtype() == rhs.dtype() {
             let attrs = of_matrices(self.dtype());
-            return self.record_call(&RecordCall::new(OpCode::DotGeneral, attrs, handles(&[self, rhs]), &site));
+            return self.record_call(&RecordCall::new(
+                OpCode::DotGeneral,
+                attrs,
+                handles(&[self, rhs]),
+                &site,
+            ));
         }
         let operands = [("lhs", self), ("rhs", rhs)];
         let given = || format!("lhs is {}, rhs is {}", self.ty(), rhs.ty());

@@ -8,16 +8,16 @@ use fuseline_fusion::{
     Attrs, Bytes, DType, Element, Literal, OpCode, RealElement, Scalar, Shape, TensorType,
 };
 
-use crate::tensor::{handles, record};
 use super::dims::type_of;
 use super::{Tensor, here};
-use fuseline_runtime::device::{Buffer, DeviceError};
-use fuseline_runtime::error::{Error, Failure, Result};
 use crate::pjrt::{self, HostData, bytes_of};
+use crate::stream::Stream;
+use crate::tensor::{handles, record};
+use fuseline_runtime::device::{Buffer, DeviceError};
 use fuseline_runtime::engine::EngineShared;
 use fuseline_runtime::engine::RecordCall;
-use crate::stream::Stream;
 use fuseline_runtime::engine::value::{Outcome, ValueCell};
+use fuseline_runtime::error::{Error, Failure, Result};
 
 /// The error of a transfer.
 fn refused(error: DeviceError) -> Error {
@@ -223,7 +223,8 @@ impl Stream {
     #[track_caller]
     fn source(&self, op: OpCode, attrs: Attrs, operands: &[&Tensor]) -> Result<Tensor> {
         let effect = fuseline_fusion::op::Effect::Pure;
-        let call = RecordCall { op, attrs: &attrs, bodies: &[], operands: handles(operands), effect, site: &here() };
+        let call =
+            RecordCall { op, attrs: &attrs, bodies: &[], operands: handles(operands), effect, site: &here() };
         let mut results = record(self.shared(), call)?;
         results.pop().ok_or_else(|| fuseline_runtime::error::bug!("{op} has no result"))
     }

@@ -6,11 +6,11 @@ use std::sync::LazyLock;
 use fuseline_fusion::op::{Comparison, attrs};
 use fuseline_fusion::{Attrs, DType, OpCode, OpError, OpErrorKind, Site};
 
-use crate::tensor::handles;
 use super::promote::{Number, common_dtype, common_shape, promote_number};
 use super::{AttrsByType, NO_ATTRS, Tensor, constant_like, here, scalar_as};
-use fuseline_runtime::error::{Error, Result};
+use crate::tensor::handles;
 use fuseline_runtime::engine::RecordCall;
+use fuseline_runtime::error::{Error, Result};
 
 /// Attributes of a comparison. They are made once instead of on each call.
 fn comparison_attrs(direction: Comparison, dtype: DType) -> &'static Attrs {
@@ -36,7 +36,7 @@ impl Tensor {
         let (site, operands) = (Site::Rust(at), [self, rhs]);
         let call = RecordCall::new(op, &NO_ATTRS, handles(&operands), &site);
         match self.stream().record_same_type(&call, operands.map(Tensor::handle)) {
-            Some(result) => result.map(Tensor::from),
+            Some(result) => result.map(Tensor::from_handle),
             None => self.binary_promoted(op, &NO_ATTRS, rhs, &site),
         }
     }
@@ -64,7 +64,9 @@ impl Tensor {
 
     #[inline(never)]
     fn unary_unusual(&self, at: &'static Location<'static>, op: OpCode) -> Result<Tensor> {
-        self.stream().record_slow(&RecordCall::new(op, &NO_ATTRS, handles(&[self]), &Site::Rust(at))).map(Tensor::from)
+        self.stream()
+            .record_slow(&RecordCall::new(op, &NO_ATTRS, handles(&[self]), &Site::Rust(at)))
+            .map(Tensor::from_handle)
     }
 
     /// Records a binary op with a number, which is a lifted scalar.
@@ -107,7 +109,7 @@ impl Tensor {
         let attrs = comparison_attrs(direction, self.dtype());
         let call = RecordCall::new(OpCode::Compare, attrs, handles(&operands), &site);
         match self.stream().record_fast(&call) {
-            Some(result) => Ok(Tensor::from(result)),
+            Some(result) => Ok(Tensor::from_handle(result)),
             None => self.comparison_unusual(direction, rhs, &site),
         }
     }

@@ -80,6 +80,11 @@ impl Tensor {
     }
 
     #[inline(always)]
+    pub(crate) fn from_handle(handle: TensorHandle) -> Tensor {
+        Tensor(handle)
+    }
+
+    #[inline(always)]
     pub(crate) fn handle(&self) -> &TensorHandle {
         &self.0
     }
@@ -96,13 +101,6 @@ impl Tensor {
     #[inline(always)]
     pub(crate) fn stream(&self) -> &Arc<StreamShared> {
         self.0.stream()
-    }
-}
-
-impl From<TensorHandle> for Tensor {
-    #[inline(always)]
-    fn from(handle: TensorHandle) -> Tensor {
-        Tensor(handle)
     }
 }
 

@@ -36,13 +36,12 @@ pub(crate) use handle::{handles, record};
 pub use order::{Order, Unique};
 pub use read::Read;
 
-use fuseline_runtime::error::{Error, Result};
 use crate::promote::Number;
 use fuseline_runtime::engine::here;
+use fuseline_runtime::error::{Error, Result};
 
-
-use fuseline_runtime::engine::RecordCall;
 use crate::stream::Stream;
+use fuseline_runtime::engine::RecordCall;
 use fuseline_runtime::engine::value::ValueCell;
 
 /// The attributes of most elementwise ops.
@@ -115,7 +114,14 @@ impl Tensor {
         operands: &[&Tensor],
         site: Site,
     ) -> Result<Tensors> {
-        let call = RecordCall { op, attrs: &attrs, bodies, operands: handles(operands), effect: Effect::Pure, site: &site };
+        let call = RecordCall {
+            op,
+            attrs: &attrs,
+            bodies,
+            operands: handles(operands),
+            effect: Effect::Pure,
+            site: &site,
+        };
         record(self.stream(), call)
     }
 
@@ -123,19 +129,23 @@ impl Tensor {
     /// ([`StreamShared::record_fast`]), if it is the expected op.
     #[inline(always)]
     fn record_fast(&self, op: OpCode, operands: &[&Tensor], site: &Site) -> Option<Tensor> {
-        self.stream().record_fast(&RecordCall::new(op, &NO_ATTRS, handles(operands), site)).map(Tensor::from)
+        self.stream()
+            .record_fast(&RecordCall::new(op, &NO_ATTRS, handles(operands), site))
+            .map(Tensor::from_handle)
     }
 
     /// Records an op with one result and without attributes.
     #[inline(always)]
     fn record_plain(&self, op: OpCode, operands: &[&Tensor], site: &Site) -> Result<Tensor> {
-        self.stream().record_one(RecordCall::new(op, &NO_ATTRS, handles(operands), site)).map(Tensor::from)
+        self.stream()
+            .record_one(RecordCall::new(op, &NO_ATTRS, handles(operands), site))
+            .map(Tensor::from_handle)
     }
 
     /// Records an op with one result.
     #[inline(never)]
     fn record_call(&self, call: &RecordCall<'_>) -> Result<Tensor> {
-        self.stream().record_one(*call).map(Tensor::from)
+        self.stream().record_one(*call).map(Tensor::from_handle)
     }
 
     /// Records an op with one result.
@@ -155,7 +165,14 @@ impl Tensor {
         operands: &[&Tensor],
         site: Site,
     ) -> Result<Tensor> {
-        let call = RecordCall { op, attrs: &attrs, bodies, operands: handles(operands), effect: Effect::Pure, site: &site };
+        let call = RecordCall {
+            op,
+            attrs: &attrs,
+            bodies,
+            operands: handles(operands),
+            effect: Effect::Pure,
+            site: &site,
+        };
         self.record_call(&call)
     }
 

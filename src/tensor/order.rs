@@ -13,8 +13,8 @@ use fuseline_fusion::{
 use super::array::axis_of;
 use super::reduce::{body_of, combiner};
 use super::{Tensor, constant_like, here, scalar_as, times};
-use fuseline_runtime::error::Result;
 use crate::promote::Number;
+use fuseline_runtime::error::Result;
 
 /// Which elements come first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -46,8 +46,8 @@ use num_complex::Complex;
 use smallvec::SmallVec;
 
 use super::Tensor;
-use fuseline_runtime::error::{Error, Result};
 use fuseline_runtime::engine::value::ValueCell;
+use fuseline_runtime::error::{Error, Result};
 
 /// The family of a number that has no element type of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -485,7 +485,9 @@ impl Tensor {
         let scalar = match number {
             Number::Complex(Complex { re, im }) => {
                 let (re, im) = (lift(Scalar::from_f64(part, re)), lift(Scalar::from_f64(part, im)));
-                let parts = re.zip(im).ok_or_else(|| fuseline_runtime::error::bug!("a part of a number is complex"))?;
+                let parts = re
+                    .zip(im)
+                    .ok_or_else(|| fuseline_runtime::error::bug!("a part of a number is complex"))?;
                 self.record(OpCode::Complex, Attrs::none(), &[&parts.0, &parts.1], site.clone())?
             }
             real => {

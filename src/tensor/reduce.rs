@@ -8,8 +8,8 @@ use smallvec::SmallVec;
 
 use super::array::axis_of;
 use super::{Tensor, here};
-use fuseline_runtime::error::{Error, Result};
 use crate::tensor::Tensors;
+use fuseline_runtime::error::{Error, Result};
 
 /// The name of a common body: the function and its variant.
 pub(super) type BodyName = (&'static str, u8);

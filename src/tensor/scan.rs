@@ -6,16 +6,16 @@ use std::sync::Arc;
 use fuseline_fusion::op::{Comparison, attrs};
 use fuseline_fusion::{Attrs, DType, Literal, OpCode, OpError, OpErrorKind, Site, TensorType};
 
-use crate::tensor::record;
 use super::control::Loop;
 use super::dims::type_of;
 use super::{Tensor, here};
-use fuseline_runtime::error::{Error, Result};
-use fuseline_runtime::engine::RecordCall;
-use fuseline_runtime::engine::stream::trace::home;
 use crate::stream::Stream;
-use fuseline_runtime::engine::stream::StreamShared;
+use crate::tensor::record;
 use crate::trace::{TensorTree, with_tensors};
+use fuseline_runtime::engine::RecordCall;
+use fuseline_runtime::engine::stream::StreamShared;
+use fuseline_runtime::engine::stream::trace::home;
+use fuseline_runtime::error::{Error, Result};
 
 impl Stream {
     /// Iterates over the first dimension of `xs`, whose length all of them share. `step` gets the
@@ -104,7 +104,9 @@ fn zeros(stream: &Arc<StreamShared>, ty: &TensorType, site: &Site) -> Result<Ten
     let zero = Arc::new(Literal::zeros(TensorType::scalar(ty.dtype())));
     let attrs = attrs::constant(zero);
     let call = RecordCall::new(OpCode::Constant, &attrs, &[], site);
-    let zero = record(stream, call)?.pop().ok_or_else(|| fuseline_runtime::error::bug!("a constant has one result"))?;
+    let zero = record(stream, call)?
+        .pop()
+        .ok_or_else(|| fuseline_runtime::error::bug!("a constant has one result"))?;
     zero.stretched(ty.shape(), &zero, site)
 }
 

@@ -7,8 +7,8 @@
 use fuseline_fusion::{DType, DTypeClass, OpError, OpErrorKind, RealElement, Scalar, element};
 
 use super::{Tensor, here};
-use fuseline_runtime::error::{Error, Result};
 use crate::stream::Stream;
+use fuseline_runtime::error::{Error, Result};
 
 /// The op that errors of this module name.
 const NAME: &str = "iota";
@@ -33,7 +33,8 @@ impl Stream {
     /// for a shape.
     #[track_caller]
     pub fn arange<T: RealElement>(&self, start: T, end: T) -> Result<Tensor> {
-        let one = Scalar::from_f64(T::DTYPE, 1.0).ok_or_else(|| fuseline_runtime::error::bug!("a real type has a 1"))?;
+        let one = Scalar::from_f64(T::DTYPE, 1.0)
+            .ok_or_else(|| fuseline_runtime::error::bug!("a real type has a 1"))?;
         let start = Scalar::new(start);
         let count = count(start, Scalar::new(end), one)?;
         self.spaced(start, None, count)

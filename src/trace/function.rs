@@ -14,15 +14,15 @@ use fuseline_fusion::{Body, CustomOp, OpCode, Site, TensorType};
 
 use smallvec::SmallVec;
 
-use crate::tensor::{handles, record};
 use super::{Captures, Open};
-use fuseline_runtime::error::{Error, Result};
+use crate::stream::Stream;
+use crate::tensor::Tensor;
+use crate::tensor::Tensors;
+use crate::tensor::{handles, record};
 use fuseline_runtime::engine::RecordCall;
 use fuseline_runtime::engine::here;
-use crate::tensor::Tensor;
 use fuseline_runtime::engine::stream::checks::{self, Expected};
-use crate::stream::Stream;
-use crate::tensor::Tensors;
+use fuseline_runtime::error::{Error, Result};
 
 /// A function that is being recorded, from [`Stream::begin_function`] on.
 #[derive(Debug)]

@@ -57,15 +57,15 @@ pub use function::{Function, FunctionTrace};
 pub use tree::TensorTree;
 pub(crate) use tree::with_tensors;
 
+use crate::tensor::Tensor;
+use crate::tensor::Tensors;
 use crate::tensor::record;
-use fuseline_runtime::error::{Error, Result};
 use fuseline_runtime::engine::BodyPosition;
 use fuseline_runtime::engine::RecordCall;
-use crate::tensor::Tensor;
 use fuseline_runtime::engine::stream::checks::Expected;
 use fuseline_runtime::engine::stream::trace::{CaptureMode, Trace, TraceState};
-use crate::tensor::Tensors;
 use fuseline_runtime::engine::stream::{StreamShared, TensorHandle};
+use fuseline_runtime::error::{Error, Result};
 
 /// Keeps a trace open; dropping it ends the trace.
 #[derive(Debug)]
@@ -102,7 +102,7 @@ impl Open {
             state.graph.param(ty.clone())
         });
         match value {
-            Some(value) => Ok(self.trace.tensor(&self.stream, ty, value).into()),
+            Some(value) => Ok(Tensor::from_handle(self.trace.tensor(&self.stream, ty, value))),
             None => Err(Error::misuse(format!("{} has ended", self.trace), Site::Unknown)),
         }
     }
@@ -118,7 +118,7 @@ impl Open {
             } else {
                 TensorType::of(DType::U64, &[count as u64])?
             };
-            flags.push(Tensor::from(self.trace.tensor(&self.stream, ty, value)).reshape(&[count])?);
+            flags.push(Tensor::from_handle(self.trace.tensor(&self.stream, ty, value)).reshape(&[count])?);
             all.extend(expected);
         }
         let flags: Vec<&Tensor> = flags.iter().collect();
@@ -183,7 +183,7 @@ pub(crate) struct Recorded {
 impl Recorded {
     /// The body, if it uses no outside value; otherwise the first such value.
     pub(crate) fn alone(self) -> Result<Body, Tensor> {
-        let used = self.captures().next().cloned().map(Tensor::from);
+        let used = self.captures().next().cloned().map(Tensor::from_handle);
         used.map_or_else(|| Ok(self.close(&Captures::default(), false)), Err)
     }
 

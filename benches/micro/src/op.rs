@@ -18,7 +18,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use fuseline::fusion::Signature;
-use fuseline::stages::{BenchDriver, Handles, InferredCall};
+use fuseline::stages::{BenchDriver, Handles, InferredCall, tensor};
 use fuseline::{Body, DType, Engine, OpCode, Stream, Tensor, TensorType};
 
 /// Calls in a batch: few enough that the log never fills up.
@@ -297,7 +297,7 @@ impl Rig {
                 let operands: Vec<&Tensor> = self.op.operands.iter().collect();
                 for (known, handles) in batch.known.drain(..).zip(batch.handles.drain(..)) {
                     let made = self.hand.record(known, &operands, handles).expect("same engine");
-                    let mut made = made.into_iter();
+                    let mut made = made.into_iter().map(tensor);
                     batch.called.push(match (made.next(), made.next()) {
                         (Some(one), Some(two)) => Called::Two(one, two),
                         (Some(one), None) => Called::One(one),

@@ -208,10 +208,11 @@ impl Compiler {
         let named = |name: &str| flags.iter().any(|(given, _)| given == name);
         let cpu = machine.platform == "cpu";
         // The user's flags take precedence over ours.
-        let with = |options: &CompileOptions, name: &str, value: fuseline_pjrt::Flag| match cpu && !named(name) {
-            true => options.clone().flag(name, value),
-            false => options.clone(),
-        };
+        let with =
+            |options: &CompileOptions, name: &str, value: fuseline_pjrt::Flag| match cpu && !named(name) {
+                true => options.clone().flag(name, value),
+                false => options.clone(),
+            };
         for (name, value) in MEMORY_ORDER {
             let ordered = with(&base, name, value());
             if ordered == base || takes(&ordered).is_ok() {

@@ -49,8 +49,8 @@ use self::scalar_args::ScalarArgs;
 pub(crate) use self::variants::{Observation, Placement, Proposal, Reason, Subject, VariantSet};
 use crate::error::Stage;
 use crate::mappings;
-use fuseline_pjrt as sys;
 use crate::user_code::call_user;
+use fuseline_pjrt as sys;
 
 /// A point at which a fault can be injected; see [`crate::EngineConfig::inject_faults`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -169,7 +169,7 @@ pub struct DeviceError {
 
 impl DeviceError {
     /// An error other than running out of memory.
-    pub(crate) fn new(stage: Stage, message: impl Into<String>) -> DeviceError {
+    pub fn new(stage: Stage, message: impl Into<String>) -> DeviceError {
         DeviceError { stage, message: message.into(), cause: Cause::Other, plugin: None }
     }
 
@@ -208,10 +208,10 @@ pub struct Device {
     faults: Option<Faults>,
     environment: EnvFingerprint,
     live: Arc<LiveMemory>,
-    #[cfg(test)]
+    #[cfg(any(test, feature = "testing"))]
     later: Option<Later>,
     /// Test setting: a reference device that uses the interpreter tier.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "testing"))]
     is_near: bool,
 }
 
@@ -274,14 +274,14 @@ pub(crate) struct Executed {
 pub(crate) enum Done {
     Plugin(PerReplica<sys::Event>),
     /// A test decides when.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "testing"))]
     Later(Later),
 }
 
 /// Receives the completion callback of an execution of the reference device, so that a test can act
 /// as a slow device.
-#[cfg(test)]
-pub(crate) type Later = Arc<dyn Fn(Box<dyn FnOnce() + Send>) + Send + Sync>;
+#[cfg(any(test, feature = "testing"))]
+pub type Later = Arc<dyn Fn(Box<dyn FnOnce() + Send>) + Send + Sync>;
 
 impl Done {
     /// Calls `callback` when the device is done, on any thread.
@@ -298,7 +298,7 @@ impl Done {
                     }
                 }
             },
-            #[cfg(test)]
+            #[cfg(any(test, feature = "testing"))]
             Done::Later(later) => later(Box::new(callback)),
         }
     }
@@ -312,9 +312,9 @@ impl Device {
             faults,
             environment,
             live: LiveMemory::new(),
-            #[cfg(test)]
+            #[cfg(any(test, feature = "testing"))]
             later: None,
-            #[cfg(test)]
+            #[cfg(any(test, feature = "testing"))]
             is_near: false,
         }
     }
@@ -328,22 +328,22 @@ impl Device {
             faults,
             environment: fingerprint(&description),
             live: LiveMemory::new(),
-            #[cfg(test)]
+            #[cfg(any(test, feature = "testing"))]
             later: None,
-            #[cfg(test)]
+            #[cfg(any(test, feature = "testing"))]
             is_near: false,
         }
     }
 
     /// Creates a reference device whose executions end when a test says so.
-    #[cfg(all(test, not(loom)))]
-    pub(crate) fn slow(faults: Option<Faults>, later: Later) -> Device {
+    #[cfg(any(test, feature = "testing"))]
+    pub fn slow(faults: Option<Faults>, later: Later) -> Device {
         Device { later: Some(later), ..Device::reference(1, faults) }
     }
 
     /// Creates a reference device with the interpreter tier, as on a plugin for the host.
-    #[cfg(all(test, not(loom)))]
-    pub(crate) fn near(faults: Option<Faults>) -> Device {
+    #[cfg(any(test, feature = "testing"))]
+    pub fn near(faults: Option<Faults>) -> Device {
         Device { is_near: true, ..Device::reference(1, faults) }
     }
 
@@ -519,7 +519,7 @@ impl Device {
             _ => {
                 let (region, outputs) = (&executable.region, &executable.outputs);
                 let ran = reference::execute(region, outputs, args, scalars, self.replicas(), &self.live)?;
-                #[cfg(test)]
+                #[cfg(any(test, feature = "testing"))]
                 let ran = Executed { done: self.later.clone().map(Done::Later), ..ran };
                 Ok(ran)
             }
@@ -544,7 +544,7 @@ impl Device {
     /// Whether a plugin computes on a single replica in the host's memory, so that the interpreter
     /// can use the data.
     pub(crate) fn is_near_host(&self) -> bool {
-        #[cfg(test)]
+        #[cfg(any(test, feature = "testing"))]
         if self.is_near {
             return true;
         }
@@ -593,11 +593,7 @@ impl Device {
     }
 
     /// Copies host data to the device; `parts` has the data of each replica.
-    pub fn upload_each(
-        &self,
-        ty: &TensorType,
-        parts: &mut dyn Iterator<Item = &[u8]>,
-    ) -> Result<Buffer> {
+    pub fn upload_each(&self, ty: &TensorType, parts: &mut dyn Iterator<Item = &[u8]>) -> Result<Buffer> {
         self.transfer_fault(FaultPoint::Upload { bytes: ty.bytes().0 })?;
         let data = match &self.kind {
             DeviceKind::Pjrt(device) => device.upload(ty, parts),

@@ -70,7 +70,12 @@ impl Captures {
     }
 
     /// Adds an op.
-    pub(crate) fn record(&self, signature: &Arc<Signature>, operands: &[&TensorHandle], results: &[TensorHandle]) {
+    pub(crate) fn record(
+        &self,
+        signature: &Arc<Signature>,
+        operands: &[&TensorHandle],
+        results: &[TensorHandle],
+    ) {
         let mut guard = self.state.lock();
         let Some(state) = guard.as_mut() else { return };
         let operands = operands.iter().map(|tensor| state.id_of(tensor)).collect();

@@ -35,23 +35,23 @@ use fuseline_sync::{Mutex, Rank, WeakSet};
 use self::stream::trace::Trace;
 use self::stream::{StreamShared, TensorHandle};
 use self::value::Outcome;
-use crate::settings::Settings;
 use crate::counters::AtomicCounters;
 use crate::device::{Device, DeviceError, Executable};
-use crate::error::{Error, Failure, Result};
-use crate::event::{Event, Events, Telemetry};
-use crate::limits::{MAX_KEPT_FAILURES, MAX_PLUGIN_CALLS};
-use crate::mappings::{self, Mappings};
-use fuseline_pjrt::{PluginScope, ShutdownTimeout};
 use crate::engine::captures::Captures;
 use crate::engine::custom_ops::CustomOps;
 use crate::engine::in_flight::InFlight;
 use crate::engine::promises::Promises;
+use crate::error::{Error, Failure, Result};
+use crate::event::{Event, Events, Telemetry};
+use crate::limits::{MAX_KEPT_FAILURES, MAX_PLUGIN_CALLS};
+use crate::mappings::{self, Mappings};
+use crate::settings::Settings;
 use crate::store::{ManifestWriter, Store};
 use crate::tier::host_eval::HostEval;
 use crate::tier::interpreter::InterpreterTier;
 use crate::tier::miss_history::MissHistory;
 use crate::tier::padded_regions::PaddedRegions;
+use fuseline_pjrt::{PluginScope, ShutdownTimeout};
 
 /// An entry of a stream's log.
 pub(crate) type Entry = entry::Entry<Outcome>;
@@ -152,13 +152,14 @@ impl EngineShared {
     pub fn new(config: Settings, device: Device) -> Result<Arc<EngineShared>> {
         let config = config.on_device(device.pjrt().is_some());
         let threads = |error: std::io::Error| Error::setup(format!("threads could not be started: {error}"));
-        let drive = Pool::start("drive", config.drive_threads, Priority::Normal, |stream: Arc<StreamShared>| {
-            let inside = PluginScope::enter();
-            stream.run_queued();
-            // This may be the last reference to the engine, so drop it inside the scope.
-            drop(stream);
-            drop(inside);
-        });
+        let drive =
+            Pool::start("drive", config.drive_threads, Priority::Normal, |stream: Arc<StreamShared>| {
+                let inside = PluginScope::enter();
+                stream.run_queued();
+                // This may be the last reference to the engine, so drop it inside the scope.
+                drop(stream);
+                drop(inside);
+            });
         let run = |task: Task| {
             let _inside = PluginScope::enter();
             task();

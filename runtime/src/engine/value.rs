@@ -10,9 +10,9 @@ use fuseline_record::value;
 use fuseline_sync::once::Abandoned;
 
 use crate::device::Buffer;
+use crate::engine::BodyPosition;
 use crate::error::Failure;
 use crate::region::RegionInfo;
-use crate::engine::BodyPosition;
 
 /// A value.
 pub type ValueCell = value::ValueCell<Outcome>;

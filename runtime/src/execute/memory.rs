@@ -30,11 +30,11 @@ use fuseline_fusion::Bytes;
 use fuseline_sync::oneshot;
 
 use crate::device::{DeviceError, after};
+use crate::engine::EngineShared;
+use crate::engine::value::{Outcome, ValueCell};
 use crate::error::{Stage, bug};
 use crate::event::{Event, Remedy};
 use crate::region::RegionRef;
-use crate::engine::EngineShared;
-use crate::engine::value::{Outcome, ValueCell};
 use crate::user_code::is_driving;
 
 /// The result of a copy to the host.
@@ -183,104 +183,5 @@ impl EngineShared {
                 put(Err(DeviceError::new(Stage::Transfer, error.to_string())));
             }
         }
-    }
-}
-
-#[cfg(all(test, not(loom), not(shuttle)))]
-mod tests {
-    use std::sync::mpsc;
-
-    use fuseline_fusion::TensorType;
-    use fuseline_sync::atomic::{AtomicU32, Ordering};
-    use fuseline_sync::{Mutex, Rank};
-
-    use super::*;
-    use crate::device::{Cause, Device, Fault, FaultPoint, Later};
-    use crate::engine::Engine;
-    use crate::{DType, EngineConfig};
-
-    type Ended = Box<dyn FnOnce() + Send>;
-
-    /// What a computation says that ran out of memory is passed on; what a copy says is acted upon.
-    #[test]
-    fn only_the_copy_is_tried_again() {
-        let (send, told) = mpsc::channel();
-        let config = EngineConfig::new().event_sink(move |event: &Event| {
-            if let Event::OutOfMemory { remedy, .. } = event {
-                let _ = send.send(*remedy);
-            }
-        });
-        let engine = config.build_reference().unwrap();
-        let fails = |stage| {
-            let mut attempts = 0;
-            let error = DeviceError { cause: Cause::Memory, ..DeviceError::new(stage, "none left") };
-            let outcome = engine.shared().with_room(Bytes(4), || {
-                attempts += 1;
-                Err::<(), _>(error.clone())
-            });
-            (attempts, outcome.unwrap_err().message, told.try_iter().count())
-        };
-        assert_eq!(fails(Stage::Execute), (1, "none left".to_owned(), 0));
-        let (attempts, message, told) = fails(Stage::Transfer);
-        assert!((attempts, told) == (2, 2) && message.contains("4 B were asked for"), "{message}");
-        assert_eq!(engine.counters().out_of_memory, 1);
-    }
-
-    /// MEMORY-2: a job that is short of memory waits for what another stream has in flight, and for
-    /// nothing else.
-    #[test]
-    fn what_is_in_flight_is_waited_for() {
-        let ended = Arc::new(Mutex::new(Rank::Test, Vec::<Ended>::new()));
-        let device = ended.clone();
-        let later: Later = Arc::new(move |done| device.lock().push(done));
-        let land = || std::mem::take(&mut *ended.lock()).into_iter().for_each(|done| done());
-        let asked = Arc::new(AtomicU32::new(0));
-        let counted = asked.clone();
-        let faults = move |point| match point {
-            FaultPoint::Execute { .. } => {
-                (counted.fetch_add(1, Ordering::Relaxed) == 1).then(|| Fault::out_of_memory("none left"))
-            }
-            FaultPoint::Upload { bytes: 8 } => {
-                (counted.fetch_add(1, Ordering::Relaxed) == 3).then(|| Fault::out_of_memory("none left"))
-            }
-            _ => None,
-        };
-        let (send, told) = mpsc::channel();
-        let config = EngineConfig::new().inject_faults(faults).event_sink(move |event: &Event| {
-            if let Event::OutOfMemory { remedy, .. } = event {
-                let _ = send.send(*remedy);
-            }
-        });
-        let faults = config.faults();
-        let engine = Engine::on(config, Device::slow(faults, later)).unwrap();
-        let x = engine.tensor(&[1.0f32], &[1]).unwrap();
-        let flying = x.neg().unwrap();
-        // Launched, and not done.
-        assert_eq!(flying.to_vec::<f32>().unwrap(), [-1.0]);
-        let other = engine.new_stream();
-        let y = other.tensor(&[2.0f32], &[1]).unwrap();
-        let short = y.neg().unwrap();
-        other.flush();
-        let Remedy::Freed { in_flight, .. } = told.recv().unwrap() else { panic!("nothing was freed") };
-        assert_eq!((in_flight, short.is_resolved()), (1, false));
-        // The driver is free: the other stream's ops go on.
-        assert_eq!(x.abs().unwrap().to_vec::<f32>().unwrap(), [1.0]);
-        assert!(!short.is_resolved() && asked.load(Ordering::Relaxed) == 3, "it did not wait");
-        land();
-        assert_eq!(short.to_vec::<f32>().unwrap(), [-2.0]);
-
-        // An upload waits on its own thread.
-        asked.store(3, Ordering::Relaxed);
-        let ty = TensorType::of(DType::F32, &[2]).unwrap();
-        let uploads = engine.clone();
-        let (uploaded, arrived) = mpsc::channel();
-        let upload = fuseline_sync::thread::spawn("upload".to_owned(), move || {
-            let _ = uploaded.send(uploads.stream().upload(ty, &[0; 8]).map(|x| x.ty().bytes().0));
-        });
-        let Remedy::Freed { in_flight, .. } = told.recv().unwrap() else { panic!("nothing was freed") };
-        assert_eq!((in_flight, asked.load(Ordering::Relaxed)), (1, 4));
-        land();
-        assert_eq!(arrived.recv().unwrap().unwrap(), 8);
-        upload.unwrap().join().unwrap();
     }
 }

@@ -8,8 +8,8 @@ use std::fmt;
 use fuseline_fusion::Signature;
 use fuseline_fusion::region::{BoundaryRule, ContentChunking, Cut, OperandDistance, PendingStats};
 
-use crate::settings::Settings;
 use crate::event::Telemetry;
+use crate::settings::Settings;
 use crate::user_code::Guest;
 
 /// Wraps a boundary rule so that a panic disables it.

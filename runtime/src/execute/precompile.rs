@@ -17,10 +17,10 @@ use fuseline_sync::schedule::{Refused, Work};
 
 use super::compile::{Compile, Completion, MemoryFallback, ObtainedExecutable, Source, guarded};
 use crate::device::Tier;
-use crate::region::RegionInfo;
-use crate::region::RegionRef;
 use crate::engine::EngineShared;
 use crate::engine::stream::StreamShared;
+use crate::region::RegionInfo;
+use crate::region::RegionRef;
 use crate::store::{Recipe, encode};
 
 /// The outcome of a recipe.

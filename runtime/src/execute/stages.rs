@@ -21,12 +21,12 @@ use fuseline_record::memo;
 
 use crate::engine::Entry;
 use crate::engine::stream::TensorHandle;
-use crate::engine::stream::{Stream, StreamShared, Tensors};
+use crate::engine::stream::{StreamShared, TensorHandles};
 use crate::engine::value::ValuePromise;
 
 /// A stream whose driver stages are called one at a time.
 pub struct BenchDriver {
-    stream: Stream,
+    stream: Arc<StreamShared>,
     /// Each takes in its own regions, so that many can be between two stages.
     drivers: Vec<Driver>,
 }
@@ -39,7 +39,7 @@ pub struct InferredCall(memo::InferredCall);
 pub struct Handles {
     promises: Results<ValuePromise>,
     /// The handles.
-    pub tensors: Tensors,
+    pub tensors: TensorHandles,
 }
 
 /// A sealed region.
@@ -66,21 +66,15 @@ impl BenchDriver {
     /// # Panics
     /// When a thread works on the stream.
     #[must_use]
-    pub fn new(stream: Stream, drivers: usize) -> BenchDriver {
-        assert!(stream.shared().hold(), "a thread works on the stream");
-        let engine = stream.shared().engine();
+    pub fn new(stream: Arc<StreamShared>, drivers: usize) -> BenchDriver {
+        assert!(stream.hold(), "a thread works on the stream");
+        let engine = stream.engine();
         let drivers = (0..drivers).map(|_| Driver::of(engine)).collect();
         BenchDriver { stream, drivers }
     }
 
-    /// The stream.
-    #[must_use]
-    pub fn stream(&self) -> &Stream {
-        &self.stream
-    }
-
     fn shared(&self) -> &Arc<StreamShared> {
-        self.stream.shared()
+        &self.stream
     }
 
     // ----- recording -----
@@ -114,7 +108,7 @@ impl BenchDriver {
     /// Creates handles on the results of a call.
     #[must_use]
     pub fn handles(&self, call: &InferredCall) -> Handles {
-        let mut tensors = Tensors::new();
+        let mut tensors = TensorHandles::new();
         let promises = self.shared().promise(&call.0, &mut tensors);
         Handles { promises, tensors }
     }
@@ -123,7 +117,12 @@ impl BenchDriver {
     ///
     /// # Errors
     /// When an operand belongs to another engine.
-    pub fn record(&self, call: InferredCall, operands: &[&TensorHandle], handles: Handles) -> Result<Tensors> {
+    pub fn record(
+        &self,
+        call: InferredCall,
+        operands: &[&TensorHandle],
+        handles: Handles,
+    ) -> Result<TensorHandles> {
         let signature = call.0.signature;
         let stream = self.shared();
         let site = Site::Rust(std::panic::Location::caller());
@@ -145,7 +144,7 @@ impl BenchDriver {
 
     /// Moves the next recorded region from the log into this driver.
     pub fn take_in(&mut self, driver: usize) {
-        let stream = self.stream.shared();
+        let stream = &self.stream;
         let mut reader = stream.log().read();
         let driver = &mut self.drivers[driver];
         while let Some(entry) = reader.pop() {
@@ -212,7 +211,7 @@ impl BenchDriver {
 
     /// Takes everything in the log through all stages, as a driving thread does.
     pub fn drive(&mut self) {
-        let stream = self.stream.shared();
+        let stream = &self.stream;
         let Some(driver) = self.drivers.first_mut() else { return };
         driver.run(false, stream);
         // The in-flight limit is reached. The notification goes to the stream, on which nobody

@@ -41,10 +41,10 @@ use super::bounded_map::BoundedFifoMap;
 use super::interpreter::{ShapeCount, patience};
 use super::shape_split;
 use super::{FEW_RUNS, MAX_RUNS};
-use crate::settings::{Buckets, ShapeClasses};
 use crate::limits::{MAX_BUCKETS, MAX_INTERPRETED_REGIONS, MAX_KNOWN_REGIONS};
 use crate::region::RegionInfo;
 use crate::region::RegionRef;
+use crate::settings::{Buckets, ShapeClasses};
 
 /// Number of sizes of the same ops that are compiled like other regions if they are not padded.
 /// Jobs wait for these compiles one by one, so more of them would take long: a decoder waited 10 s

@@ -39,10 +39,10 @@ use fuseline_fusion::op::attrs::{DotDimensionNumbers, IndexDimensionNumbers};
 use fuseline_fusion::{Body, OpCode, TensorType};
 
 use super::{CrossEntropy, Reduction, unfit};
-use fuseline_runtime::error::{Error, Result};
 use crate::random::Generator;
-use fuseline_runtime::engine::here;
 use crate::tensor::{Tensor, constant_like, plus, times};
+use fuseline_runtime::engine::here;
+use fuseline_runtime::error::{Error, Result};
 
 /// Of broadcasting, to an operand with sizes `dims`: the sum over the dimensions along which it was
 /// repeated.

@@ -32,9 +32,6 @@ use smallvec::SmallVec;
 
 pub use self::handle::TensorHandle;
 use crate::counters::Stall;
-use crate::error::{Error, Result};
-use crate::event::{Event, is_counted};
-use crate::limits::{ENTRIES_PER_HINT, LARGE_RELEASE};
 use crate::engine::EngineShared;
 use crate::engine::activity::CurrentActivity;
 use crate::engine::deferred_free::DeferredFrees;
@@ -44,6 +41,9 @@ use crate::engine::stream::checks::Checks;
 use crate::engine::stream::trace::Trace;
 use crate::engine::value::{ValueCell, ValuePromise, ValueRef};
 use crate::engine::{Entry, RecordCall, Replay};
+use crate::error::{Error, Result};
+use crate::event::{Event, is_counted};
+use crate::limits::{ENTRIES_PER_HINT, LARGE_RELEASE};
 use crate::user_code::is_driving;
 
 /// The reading side of a stream.
@@ -78,7 +78,7 @@ pub struct StreamShared {
 }
 
 /// The results of a recorded op.
-pub type Tensors = SmallVec<[TensorHandle; 1]>;
+pub type TensorHandles = SmallVec<[TensorHandle; 1]>;
 
 impl StreamShared {
     pub(crate) fn new(id: StreamId, engine: Arc<EngineShared>, driver: Box<dyn Drive>) -> Arc<StreamShared> {
@@ -145,7 +145,7 @@ impl StreamShared {
         self.trace.as_ref().map_or(self, |trace| trace.base())
     }
 
-    pub(crate) fn log(&self) -> &Log<Entry> {
+    pub fn log(&self) -> &Log<Entry> {
         &self.log
     }
 
@@ -606,7 +606,12 @@ impl StreamShared {
     /// Makes a tensor of another stream usable as an operand on this one. False if an operand
     /// belongs to a body, and therefore the op.
     #[cold]
-    fn borrow(self: &Arc<Self>, tensor: &TensorHandle, operands: &[&TensorHandle], site: &Site) -> Result<bool> {
+    fn borrow(
+        self: &Arc<Self>,
+        tensor: &TensorHandle,
+        operands: &[&TensorHandle],
+        site: &Site,
+    ) -> Result<bool> {
         if operands.iter().any(|operand| operand.cell().place().is_some()) {
             return Ok(false);
         }

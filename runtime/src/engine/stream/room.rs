@@ -16,15 +16,15 @@ use fuseline_fusion::Site;
 
 use fuseline_record::entry::TraceEnd;
 
-use crate::error::{Activity, Error, Failure, Stage, StallReport};
-use crate::event::is_telling;
-use crate::limits::MAX_SINK_OPS;
-use crate::region::Wait;
 use crate::engine::Entry;
 use crate::engine::promises::after;
 use crate::engine::stream::StreamShared;
 use crate::engine::stream::TensorHandle;
 use crate::engine::value::Outcome;
+use crate::error::{Activity, Error, Failure, Stage, StallReport};
+use crate::event::is_telling;
+use crate::limits::MAX_SINK_OPS;
+use crate::region::Wait;
 
 impl StreamShared {
     /// The deadline of an entry that waits for room in the log; `None` if it waits forever.

@@ -13,10 +13,10 @@ use smallvec::SmallVec;
 
 use super::checks::Expected;
 use super::handle::TensorHandle;
-use super::{StreamShared, Tensors};
-use crate::error::{Error, Result};
+use super::{StreamShared, TensorHandles};
 use crate::engine::BodyPosition;
 use crate::engine::value::{Outcome, ValueCell};
+use crate::error::{Error, Result};
 
 /// How a body treats the outside values that it uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -222,7 +222,7 @@ pub(crate) fn record(
     operands: &[&TensorHandle],
     effect: Effect,
     site: &Site,
-) -> Result<Tensors> {
+) -> Result<TensorHandles> {
     let op = signature.op();
     let refuse = |error| Err(Error::op(error, site.clone()));
     if let Some(trace) = stream.trace()
@@ -246,7 +246,7 @@ pub(crate) fn record(
         let rule = "inside a body an op has only the effects of its row in the op table";
         return refuse(OpError::new(op.name(), OpErrorKind::Body, given, rule).hint("record it outside"));
     }
-    let made = trace.with(|state| -> Result<Tensors> {
+    let made = trace.with(|state| -> Result<TensorHandles> {
         let mut refs = Refs::new();
         for (index, tensor) in operands.iter().enumerate() {
             let value = state.value(trace, tensor).map_err(|unusable| {

@@ -11,12 +11,12 @@ use fuseline_sync::{Mutex, Rank};
 
 use super::CompileResult;
 use crate::device::{Cause, DeviceError};
+use crate::engine::EngineShared;
+use crate::engine::stream::StreamShared;
 use crate::error::Stage;
 use crate::error::Took;
 use crate::event::Event;
 use crate::region::RegionInfo;
-use crate::engine::EngineShared;
-use crate::engine::stream::StreamShared;
 
 /// Called when a compile ends.
 pub(in crate::execute) type OnCompiled = Box<dyn for<'a> FnOnce(CompileResult<'a>, &'a EngineShared) + Send>;

@@ -23,11 +23,11 @@ use fuseline_cache::{Name, Record, SealedKind};
 
 use super::{Compile, Completion};
 use crate::device::{Cause, DeviceError, Executable, FirstRunMark, Tier};
+use crate::engine::EngineShared;
+use crate::engine::stream::StreamShared;
 use crate::error::Stage;
 use crate::event::CacheTier;
 use crate::region::RegionInfo;
-use crate::engine::EngineShared;
-use crate::engine::stream::StreamShared;
 use crate::store::{Fetching, QuarantineKey, Store, StoreGuard, StoreKey};
 use crate::tier::cost::compile_time;
 

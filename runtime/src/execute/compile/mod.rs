@@ -45,11 +45,11 @@ pub(in crate::execute) use self::completion::Completion;
 use self::completion::OnCompiled;
 pub(in crate::execute) use self::load::{ObtainedExecutable, Source};
 use crate::device::{Cause, CompileSpec, DeviceError, Executable, MemoryPlan, Tier, check_module_size};
+use crate::engine::EngineShared;
+use crate::engine::stream::StreamShared;
 use crate::error::Stage;
 use crate::event::Event;
 use crate::region::RegionInfo;
-use crate::engine::EngineShared;
-use crate::engine::stream::StreamShared;
 use crate::tier::CompilePriority;
 
 /// The result of a compile for the job that waits for it.

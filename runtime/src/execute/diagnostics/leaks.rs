@@ -21,8 +21,8 @@ use std::sync::{Arc, Weak};
 use fuseline_fusion::{Bytes, Site};
 use rustc_hash::FxHashMap;
 
-use crate::event::LeakSite;
 use crate::engine::value::ValueCell;
+use crate::event::LeakSite;
 
 /// Boundaries per window, of which the minimum is taken: more than the steps over which programs
 /// gather something, such as gradients.

@@ -17,9 +17,9 @@ use fuseline_fusion::{Graph, Site};
 use self::leaks::LiveValueLeak;
 use self::read_sites::{Load, Reads};
 use super::job::Job;
-use crate::event::{Event, LeakSite};
 use crate::engine::stream::StreamShared;
 use crate::engine::value::Producer;
+use crate::event::{Event, LeakSite};
 
 /// The diagnostics of one stream.
 #[derive(Default)]

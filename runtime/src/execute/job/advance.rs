@@ -18,10 +18,10 @@ use fuseline_sync::oneshot::RecvError;
 
 use super::{Job, JobState, Pending, Progress, Refusal, Runner};
 use crate::device::{Cause, DeviceError, Executable};
+use crate::engine::stream::StreamShared;
 use crate::error::Stage;
 use crate::event::Event;
 use crate::region::Wait;
-use crate::engine::stream::StreamShared;
 
 /// The job to go on with, or what the driver has to know.
 type Transition = Result<Box<Job>, Progress>;

@@ -28,10 +28,10 @@ use fuseline_fusion::{DType, Graph, Ref, Signature, TensorType};
 
 use super::{BoundArguments, Job, Progress};
 use crate::device::{Buffer, Device, DeviceError, Executable, Verdict, after};
-use crate::event::Event;
-use crate::region::RegionInfo;
 use crate::engine::stream::StreamShared;
 use crate::engine::value::{Outcome, ValueCell};
+use crate::event::Event;
+use crate::region::RegionInfo;
 
 /// How close a result of a region has to be to that of its ops.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -16,13 +16,13 @@ use fuseline_sync::schedule::Pool;
 
 use super::{Job, Progress, QuarantineScope};
 use crate::device::{Buffer, DeviceError};
+use crate::engine::Task;
+use crate::engine::stream::StreamShared;
+use crate::engine::value::{Outcome, Producer, ValueCell};
 use crate::error::Stage;
 use crate::event::Event;
 use crate::region::RegionInfo;
 use crate::region::RegionRef;
-use crate::engine::Task;
-use crate::engine::stream::StreamShared;
-use crate::engine::value::{Outcome, Producer, ValueCell};
 use crate::tier::InterpretedRun;
 
 /// The requested results in order, or the error.

@@ -10,11 +10,11 @@ use smallvec::SmallVec;
 
 use super::{Job, Progress, cache_key};
 use crate::device::{Buffer, Device, DeviceError, DonatedBuffer, Done, Executable, Executed};
+use crate::engine::stream::StreamShared;
+use crate::engine::value::{Outcome, Producer};
 use crate::error::{Stage, bug};
 use crate::event::Event;
 use crate::region::Wait;
-use crate::engine::stream::StreamShared;
-use crate::engine::value::{Outcome, Producer};
 
 /// The arguments of an execution.
 pub(in crate::execute) struct BoundArguments<'a> {

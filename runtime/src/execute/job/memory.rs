@@ -8,9 +8,9 @@ use fuseline_sync::oneshot;
 
 use super::{Job, JobState, Pending, Progress, cache_key};
 use crate::device::{DeviceError, Executable};
+use crate::engine::stream::StreamShared;
 use crate::error::Stage;
 use crate::event::Remedy;
-use crate::engine::stream::StreamShared;
 
 impl Job {
     /// Handles a region that could not be compiled or executed for lack of memory. With `hit` it

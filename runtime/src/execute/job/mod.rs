@@ -33,14 +33,14 @@ pub(super) use self::partition::Parts;
 use super::EngineRegion;
 use super::compile::CompileOutcome;
 use crate::device::{Cause, DeviceError, Executable};
+use crate::engine::stream::StreamShared;
+use crate::engine::value::{Outcome, ValueCell, ValuePromise, ValueRef};
+use crate::engine::{RecordedRegion, ReplayTrace};
 use crate::error::{Failure, Stage};
 use crate::event::{Event, SealedRegion};
 use crate::region::RegionInfo;
 use crate::region::RegionRef;
 use crate::region::Wait;
-use crate::engine::stream::StreamShared;
-use crate::engine::value::{Outcome, ValueCell, ValuePromise, ValueRef};
-use crate::engine::{RecordedRegion, ReplayTrace};
 use crate::tier::InterpretedRun;
 use crate::tier::padded_regions::PaddedRegion;
 

@@ -8,9 +8,9 @@ use fuseline_fusion::region::Boundary;
 
 use super::{Job, Progress, QuarantineScope};
 use crate::device::{Cause, DeviceError};
+use crate::engine::stream::StreamShared;
 use crate::event::Event;
 use crate::execute::EngineRegion;
-use crate::engine::stream::StreamShared;
 
 /// How a region is partitioned.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -33,9 +33,9 @@ use fuseline_sync::oneshot::Receiver;
 use super::interpret::{InterpreterResult, Param, operand};
 use super::{Job, JobState, Progress, QuarantineScope, Refusal, Runner, cache_key};
 use crate::device::{Cause, DeviceError};
+use crate::engine::stream::StreamShared;
 use crate::event::Event;
 use crate::region::RegionInfo;
-use crate::engine::stream::StreamShared;
 use crate::tier::cost::is_interpreted_before_a_compile;
 
 impl Job {

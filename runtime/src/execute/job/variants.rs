@@ -7,9 +7,9 @@ use fuseline_cache::Hit;
 
 use super::{Job, cache_key};
 use crate::device::{Executable, Observation, Placement, Proposal, Reason, Subject};
+use crate::engine::stream::StreamShared;
 use crate::event::Event;
 use crate::execute::compile::{Compile, FailureCaching, MemoryFallback};
-use crate::engine::stream::StreamShared;
 use crate::tier::CompilePriority;
 use crate::tier::cost::compile_time;
 

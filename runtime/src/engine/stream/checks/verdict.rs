@@ -6,9 +6,9 @@ use fuseline_sync::atomic::AtomicU32;
 use fuseline_sync::{Mutex, Rank};
 
 use super::{Checks, Entry, OpErrorKind, Reading, UpTo};
-use crate::error::Error;
 use crate::engine::EngineShared;
 use crate::engine::value::Producer;
+use crate::error::Error;
 
 /// Called with an error if a check has failed.
 type Then = Box<dyn FnOnce(Option<Error>) + Send>;
