@@ -9,7 +9,7 @@
 //! behind the tensor that the log is full. The latter may be the thread that was to deliver the
 //! data. So it waits for a bounded time ([`Deadlines::promise`](crate::Deadlines::promise)). Then
 //! its call fails with an error that names the promise, which it finds in a list of them
-//! ([`Promises`]).
+//! (`fuseline_runtime::engine::promises`).
 
 use std::fmt;
 use std::sync::Arc;

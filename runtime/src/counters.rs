@@ -29,10 +29,12 @@ macro_rules! counters {
             }
 
             /// Counts a recording thread as waiting until the result is dropped.
+            #[inline]
             pub(crate) fn stall(&self) -> Stall<'_> {
                 Stall { counters: self, since: Instant::now() }
             }
 
+            /// The current values.
             pub fn read(&self) -> Counters {
                 let ended = self.compiles.get() + self.loads.get() + self.compile_failures.get();
                 Counters {
@@ -74,7 +76,7 @@ macro_rules! counters {
             /// CPU plugins.
             pub cached_mappings: u64,
             /// Memory mappings of the process when last counted, which happens after some compiles
-            /// ([`crate::EngineConfig::max_mappings`]).
+            /// (`EngineConfig::max_mappings`).
             pub mappings: u64,
             /// Number of values that have data on the device now.
             pub live_values: u64,
@@ -178,7 +180,7 @@ counters! {
     /// Panics caught in event sinks and callbacks.
     panics,
     /// Threads that were abandoned because they did not return from the plugin
-    /// ([`crate::Deadlines`]).
+    /// ([`Deadlines`](crate::deadlines::Deadlines)).
     stuck,
     /// Times that a call which records an op had to wait ([`Counters::stall_time`]).
     stalls,
@@ -193,6 +195,7 @@ const fn name(text: &'static str) -> &'static CStr {
 }
 
 /// Measures the wait of a recording thread.
+#[derive(Debug)]
 pub struct Stall<'a> {
     counters: &'a AtomicCounters,
     since: Instant,
@@ -216,6 +219,7 @@ impl Counter {
         Counter(StatCounter::new(0))
     }
 
+    #[inline]
     pub(crate) fn add(&self, amount: u64) {
         self.0.fetch_add(amount, Ordering::Relaxed);
     }

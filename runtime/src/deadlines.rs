@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 /// How long an engine waits for its plugin, which may hang in a compile, an execution or a
-/// transfer. See [`EngineConfig::deadlines`](crate::EngineConfig::deadlines).
+/// transfer. See `EngineConfig::deadlines`.
 ///
 /// A plugin call cannot be stopped from outside. A thread that does not return is abandoned with
-/// everything it holds, and another replaces it ([`Event::Stuck`](crate::Event::Stuck)). Dropping
+/// everything it holds, and another replaces it ([`Event::Stuck`](crate::event::Event::Stuck)). Dropping
 /// an engine never waits for such a thread.
 ///
 /// ```
@@ -61,9 +61,9 @@ impl Deadlines {
 
     /// Limits each call that needs an answer of the device: reads, waits, `synchronize`, uploads,
     /// ops in Debug mode. After that time it returns an error
-    /// ([`Error::is_timeout`](crate::Error::is_timeout)) that says what it was waiting for, and may
+    /// ([`Error::is_timeout`](crate::error::Error::is_timeout)) that says what it was waiting for, and may
     /// be repeated. Calls with their own timeout
-    /// ([`Tensor::to_literal_for`](crate::Tensor::to_literal_for)) keep it. Default: no limit.
+    /// (`Tensor::to_literal_for`) keep it. Default: no limit.
     ///
     /// A call with a deadline makes plugin calls that may hang on other threads, which costs some
     /// tens of microseconds. Recording only waits for room in a full log, and no longer than this.
@@ -96,10 +96,10 @@ impl Deadlines {
     }
 
     /// Limits how long one promised value that is not supplied
-    /// ([`Stream::promised`](crate::Stream::promised), a placeholder of [`embed`](crate::embed))
+    /// (`Stream::promised`, a placeholder of `embed`)
     /// may hold up a stream while a call that records an op finds the log full. That call may come
     /// from the thread that has to supply the value. After that time the op is not recorded, and
-    /// its call returns an error ([`Error::is_timeout`](crate::Error::is_timeout)) that names the
+    /// its call returns an error ([`Error::is_timeout`](crate::error::Error::is_timeout)) that names the
     /// promise. So does each further call until there is room. With [`Deadlines::wait`] recording
     /// waits that long instead. Default: a minute.
     #[must_use]
@@ -109,7 +109,7 @@ impl Deadlines {
     }
 
     /// Sets the number of stuck compile threads at which no more compiles start
-    /// ([`Event::CompilesStopped`](crate::Event::CompilesStopped)). Until a thread returns, regions
+    /// ([`Event::CompilesStopped`](crate::event::Event::CompilesStopped)). Until a thread returns, regions
     /// run op by op with existing executables, and the results of others fail at once. The same
     /// number of stuck threads of each other kind is replaced. At least 1. Default: 4.
     #[must_use]

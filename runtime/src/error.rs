@@ -67,12 +67,17 @@ impl fmt::Display for Stage {
 /// A failure on the device, with its address. Shared by every value that it poisons.
 #[derive(Clone, Debug)]
 pub struct Failure {
+    /// The stage that failed.
     pub stage: Stage,
     /// The op that failed, or the last one of the region if that is unknown.
     pub op: Option<OpCode>,
+    /// Where the op was called.
     pub site: Site,
+    /// The region of the op.
     pub region: Option<RegionRef>,
+    /// What happened.
     pub message: String,
+    /// Whether memory or another resource ran out.
     pub resource_exhausted: bool,
     /// The error of the plugin's call, if one failed.
     pub plugin: Option<fuseline_pjrt::Error>,
@@ -158,12 +163,16 @@ enum ErrorKind {
 pub struct Error(Box<ErrorKind>);
 
 impl Error {
+    /// The op table refuses a call.
     #[cold]
+    #[doc(hidden)]
     pub fn op(error: OpError, site: Site) -> Error {
         Error(Box::new(ErrorKind::Op { error, site }))
     }
 
+    /// A value failed.
     #[cold]
+    #[doc(hidden)]
     pub fn device(failure: Arc<Failure>) -> Error {
         Error(Box::new(ErrorKind::Device(failure)))
     }
@@ -175,16 +184,21 @@ impl Error {
 
     /// With `is_late`, later ops have already used the results of the op.
     #[cold]
+    #[doc(hidden)]
     pub fn failed_check(op: &'static str, site: Site, what: String, is_late: bool) -> Error {
         Error(Box::new(ErrorKind::Check { op, site, what, is_late }))
     }
 
+    /// A call is invalid.
     #[cold]
+    #[doc(hidden)]
     pub fn misuse(message: impl Into<String>, site: Site) -> Error {
         Error(Box::new(ErrorKind::Misuse { message: message.into(), site }))
     }
 
+    /// The engine cannot be built as requested.
     #[cold]
+    #[doc(hidden)]
     pub fn setup(message: impl Into<String>) -> Error {
         Error(Box::new(ErrorKind::Setup { message: message.into(), plugin: None }))
     }
@@ -197,17 +211,23 @@ impl Error {
         ))
     }
 
+    /// No plugin is usable.
     #[cold]
+    #[doc(hidden)]
     pub fn no_plugin(what_was_tried: impl Into<String>) -> Error {
         Error(Box::new(ErrorKind::NoPlugin(what_was_tried.into())))
     }
 
+    /// A wait took too long.
     #[cold]
+    #[doc(hidden)]
     pub fn timeout(waited: Duration, what: impl Into<String>, stand: Option<StallReport>) -> Error {
         Error(Box::new(ErrorKind::Timeout { waited, what: what.into(), stand }))
     }
 
+    /// A value will never be computed.
     #[cold]
+    #[doc(hidden)]
     pub fn abandoned() -> Error {
         Error(Box::new(ErrorKind::Abandoned))
     }
@@ -215,16 +235,22 @@ impl Error {
     /// Returns an error if this process is a child that cannot use the library
     /// ([`fuseline_sync::fork`]).
     #[inline]
+    #[doc(hidden)]
+    #[inline]
     pub fn unless_forked(site: &Site) -> Result<()> {
         if is_forked() { Err(Error::forked(site.clone())) } else { Ok(()) }
     }
 
+    /// The process is a fork of the one that made the engine.
     #[cold]
+    #[doc(hidden)]
     pub fn forked(site: Site) -> Error {
         Error(Box::new(ErrorKind::Forked { site }))
     }
 
+    /// A state that cannot happen.
     #[cold]
+    #[doc(hidden)]
     pub fn bug(message: impl Into<String>, place: &'static str) -> Error {
         Error(Box::new(ErrorKind::Bug { message: message.into(), place }))
     }
@@ -344,7 +370,7 @@ impl Error {
     }
 
     /// Whether an index was out of range, or another condition on data did not hold
-    /// ([`EngineConfig::check_indices`](crate::EngineConfig::check_indices)).
+    /// (`EngineConfig::check_indices`).
     #[must_use]
     pub fn is_failed_check(&self) -> bool {
         matches!(*self.0, ErrorKind::Check { .. })

@@ -7,12 +7,12 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | [`settings`], [`limits`], [`deadlines`] | what an engine is configured with |
+//! | [`settings`], `limits`, [`deadlines`] | what an engine is configured with |
 //! | [`region`], [`error`] | descriptions of regions; errors and failures |
 //! | [`device`] | compiles and runs regions on a PJRT device or the reference interpreter |
 //! | [`event`], [`counters`], [`timeline`] | what the engine reports |
 //! | [`store`] | executables of other processes |
-//! | [`tier`] | how a region runs |
+//! | `tier` | how a region runs |
 //! | [`engine`] | what engines and streams consist of |
 //! | [`execute`] | the driver: from log entries to launched regions |
 //!

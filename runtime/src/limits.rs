@@ -31,7 +31,7 @@ pub(crate) const MAX_TOLD_DIFFERENCES: usize = 4;
 /// program's ops. A sink that records ops for each event would otherwise never end.
 pub(crate) const MAX_SINK_OPS: u64 = 4_096;
 
-/// Maximum number of failures kept for [`crate::embed::Session::take_failures`]. Older ones are
+/// Maximum number of failures kept for `embed::Session::take_failures`. Older ones are
 /// forgotten.
 pub(crate) const MAX_KEPT_FAILURES: usize = 64;
 
@@ -57,7 +57,7 @@ pub(crate) const MAX_MORE_SHARE: u64 = 4;
 /// 1.5 times what its ops hold, whether it has 120 ops or 12).
 pub(crate) const MIN_SAVED_SHARE: u64 = 4;
 
-/// Default of [`crate::EngineConfig::memory_slack`]. Of the measured programs, a region needs at
+/// Default of `EngineConfig::memory_slack`. Of the measured programs, a region needs at
 /// most 14 MiB more as a whole, at up to 3.7 times what its ops hold (`lstm`, docs/memory.md).
 /// Running it in halves that need less costs more compiles than memory of that size is worth.
 pub(crate) const MEMORY_SLACK: Bytes = Bytes(16 << 20);

@@ -22,7 +22,7 @@ use crate::store::{DiskCacheConfig, StoreConfig};
 /// Creates the soft boundary rule of a new stream.
 pub type NewRule = Arc<dyn Fn() -> Box<dyn BoundaryRule> + Send + Sync>;
 
-/// Which regions are padded when a dimension varies; see [`EngineConfig::shape_classes`].
+/// Which regions are padded when a dimension varies; see `EngineConfig::shape_classes`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum ShapeClasses {
     /// None: each size is compiled by itself.
@@ -38,7 +38,7 @@ pub enum ShapeClasses {
     Masked,
 }
 
-/// The padded sizes of a varying dimension; see [`EngineConfig::size_buckets`].
+/// The padded sizes of a varying dimension; see `EngineConfig::size_buckets`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Buckets {
     /// 8, 12, 16, 24, 32, 48 and so on: each power of two and one and a half times it. At most half

@@ -15,6 +15,7 @@ fuseline_sync::thread_local! {
 
 /// Whether the calling thread is inside a driver, an event sink, a callback or a handler, and so
 /// must not wait for a stream.
+#[inline]
 pub fn is_driving() -> bool {
     DRIVING.try_with(Cell::get).unwrap_or(false)
 }
@@ -48,13 +49,16 @@ pub(crate) fn call_user<R>(f: impl FnOnce() -> R) -> Result<R, String> {
 
 /// A user's object that the engine keeps. A panic in its `Drop` is caught, so that dropping an
 /// engine never panics.
+#[derive(Debug)]
 pub struct Guest<T>(Option<T>);
 
 impl<T> Guest<T> {
+    /// Takes ownership of the value.
     pub fn new(guest: T) -> Guest<T> {
         Guest(Some(guest))
     }
 
+    /// The value.
     pub fn get(&self) -> &T {
         self.0.as_ref().expect("bug: a guest object is used after it was dropped")
     }

@@ -126,7 +126,7 @@ impl Tensor {
     }
 
     /// Records an op with one result and without attributes on the fast path of the trace cache
-    /// ([`StreamShared::record_fast`]), if it is the expected op.
+    /// (`StreamShared::record_fast`), if it is the expected op.
     #[inline(always)]
     fn record_fast(&self, op: OpCode, operands: &[&Tensor], site: &Site) -> Option<Tensor> {
         self.stream()

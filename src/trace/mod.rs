@@ -13,7 +13,7 @@
 //! A [`Trace`] is a graph under construction. Ops reach it through a *tracing stream*, a
 //! [`StreamShared`] that has a trace and whose log and driver stay idle. Its values are tensors
 //! like any others: type and shape are known at once, and the op table rejects invalid calls as
-//! usual. Their outcome is [`Outcome::Traced`], which holds their position in the trace.
+//! usual. Their outcome is `Outcome::Traced`, which holds their position in the trace.
 //!
 //! Invariants:
 //! - BODY-1: an op belongs to the trace that was begun last among those of its receiver and its

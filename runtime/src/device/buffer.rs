@@ -28,6 +28,7 @@ pub struct Buffer {
 
 /// What remains of data that an execution took. It has no memory. Destroying it may wait for the
 /// execution.
+#[derive(Debug)]
 pub struct DonatedBuffer(#[expect(dead_code, reason = "to be dropped")] sys::Buffer);
 
 /// Where the data is.

@@ -14,6 +14,7 @@ pub type SpecializedScalars = SmallVec<[(u32, Scalar); 2]>;
 pub enum Tier {
     /// Without LLVM's optimizations.
     Baseline,
+    /// All of the compiler's optimizations.
     #[default]
     Optimized,
 }
@@ -27,6 +28,7 @@ pub struct CompileSpec {
     pub(crate) donated: Vec<u32>,
     /// Lifted scalars that are compiled in as constants.
     pub constants: SpecializedScalars,
+    /// How much the compiler optimizes.
     pub tier: Tier,
 }
 

@@ -52,7 +52,7 @@ use crate::mappings;
 use crate::user_code::call_user;
 use fuseline_pjrt as sys;
 
-/// A point at which a fault can be injected; see [`crate::EngineConfig::inject_faults`].
+/// A point at which a fault can be injected; see `EngineConfig::inject_faults`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum FaultPoint {
@@ -154,14 +154,18 @@ pub enum Cause {
     Stuck,
     /// The plugin was not called, because too many threads are stuck in it.
     Closed,
+    /// Anything else.
     Other,
 }
 
 /// An error of a device.
 #[derive(Clone, Debug)]
 pub struct DeviceError {
+    /// The stage that failed.
     pub stage: Stage,
+    /// What happened.
     pub message: String,
+    /// The kind of failure, as far as the runtime handles it.
     pub cause: Cause,
     /// The error of the plugin's call, if one failed.
     pub plugin: Option<sys::Error>,
@@ -305,6 +309,7 @@ impl Done {
 }
 
 impl Device {
+    /// Creates a device on PJRT.
     pub fn on_pjrt(device: PjrtDevice, faults: Option<Faults>) -> Device {
         let environment = fingerprint(&device.compiler().describe());
         Device {

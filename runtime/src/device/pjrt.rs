@@ -81,6 +81,7 @@ impl PjrtDevice {
         &self.devices[0]
     }
 
+    /// Number of replicas.
     pub fn replicas(&self) -> usize {
         self.devices.len()
     }

@@ -12,7 +12,7 @@ use fuseline_sync::{Mutex, Rank};
 use super::stream::TensorHandle;
 
 /// What was captured.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub struct CaptureState {
     /// The program's ids of values, and the next id.
     ids: HashMap<ValueId, ProgramId>,
@@ -53,6 +53,7 @@ impl Captures {
     }
 
     /// Whether ops are captured. One relaxed load in every record.
+    #[inline]
     pub(crate) fn is_on(&self) -> bool {
         self.on.load(Ordering::Relaxed)
     }
@@ -85,6 +86,7 @@ impl Captures {
 }
 
 /// A capture in progress. Dropping it ends the capture.
+#[derive(Debug)]
 pub struct CaptureGuard<'a>(&'a Captures);
 
 impl CaptureGuard<'_> {

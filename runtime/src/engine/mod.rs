@@ -2,7 +2,7 @@
 //!
 //! This module has the part of an engine that its streams share. The modules below have the state
 //! of a stream and of its values. `execute` has the driver, which a stream knows as a
-//! [`Drive`](stream::Drive).
+//! `stream::Drive`.
 
 pub(crate) mod activity;
 pub(crate) mod captures;
@@ -16,6 +16,7 @@ pub mod stream;
 pub mod value;
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
@@ -74,7 +75,9 @@ pub(crate) type Replay = trace_cache::Replay<StreamShared>;
 /// The position of a value in a trace.
 #[derive(Clone, Debug)]
 pub struct BodyPosition {
+    /// The trace that the value belongs to.
     pub trace: Arc<Trace>,
+    /// The value in the graph of the trace.
     pub value: Ref,
 }
 
@@ -87,6 +90,7 @@ impl BodyPosition {
 
 /// The call site of a public method, or the one that the front end has set.
 #[track_caller]
+#[inline]
 pub fn here() -> Site {
     match caller() {
         Some(site) => site.clone(),
@@ -149,6 +153,10 @@ pub struct EngineShared {
 }
 
 impl EngineShared {
+    /// Starts the threads of an engine and opens its caches.
+    ///
+    /// # Errors
+    /// When a thread cannot be started, or the settings need a disk cache and there is none.
     pub fn new(config: Settings, device: Device) -> Result<Arc<EngineShared>> {
         let config = config.on_device(device.pjrt().is_some());
         let threads = |error: std::io::Error| Error::setup(format!("threads could not be started: {error}"));
@@ -263,6 +271,7 @@ impl EngineShared {
     }
 
     /// The store, for callers that must not wait for its environment.
+    #[inline]
     pub fn store(&self) -> Option<&Arc<Store>> {
         self.store.as_ref()
     }
@@ -286,43 +295,60 @@ impl EngineShared {
         self.recorder.as_ref()
     }
 
+    /// The settings.
+    #[inline]
     pub fn config(&self) -> &Settings {
         &self.config
     }
 
+    /// The device.
+    #[inline]
     pub fn device(&self) -> &Device {
         &self.device
     }
 
+    /// The memory cache.
+    #[inline]
     pub fn cache(&self) -> &MemoryCache<Executable, DeviceError> {
         &self.cache
     }
 
+    #[inline]
     pub(crate) fn miss_history(&self) -> &MissHistory {
         &self.known
     }
 
+    /// The counters.
+    #[inline]
     pub fn counters(&self) -> &AtomicCounters {
         self.telemetry.counters()
     }
 
     /// The event sink and the counters, for holders that must not keep the engine alive.
+    #[inline]
     pub fn telemetry(&self) -> &Telemetry {
         &self.telemetry
     }
 
+    /// The capture in progress, if there is one.
+    #[inline]
     pub fn captures(&self) -> &Captures {
         &self.captures
     }
 
+    /// The registered custom ops.
+    #[inline]
     pub fn custom_ops(&self) -> &CustomOps {
         &self.custom_ops
     }
 
+    #[inline]
     pub(crate) fn drive_pool(&self) -> &Arc<Pool<Arc<StreamShared>>> {
         &self.drive
     }
 
+    /// The compile threads.
+    #[inline]
     pub fn compile_pool(&self) -> &Arc<CompilePool<Work>> {
         &self.compile
     }
@@ -339,16 +365,19 @@ impl EngineShared {
     }
 
     /// Host evaluation of small results. `None` if it is off, and on the reference device.
+    #[inline]
     pub(crate) fn host_eval(&self) -> Option<&HostEval> {
         self.host_eval.as_ref()
     }
 
     /// The interpreter tier, if it is on.
+    #[inline]
     pub(crate) fn interpreter_tier(&self) -> Option<&InterpreterTier> {
         self.interpreter_tier.as_ref()
     }
 
     /// The padded regions, if shape classes are on.
+    #[inline]
     pub(crate) fn padded_regions(&self) -> Option<&PaddedRegions> {
         self.padded_regions.as_ref()
     }
@@ -409,6 +438,7 @@ impl EngineShared {
     }
 
     /// Whether there is an event sink.
+    #[inline]
     pub(crate) fn is_observed(&self) -> bool {
         self.telemetry.events().is_observed()
     }
@@ -493,6 +523,8 @@ impl EngineShared {
         self.mode.store(mode_code(Some(mode)), Ordering::Relaxed);
     }
 
+    /// The mode of streams without a mode of their own.
+    #[inline]
     pub fn mode(&self) -> Mode {
         mode_of(self.mode_code()).unwrap_or_default()
     }
@@ -526,10 +558,17 @@ impl Drop for EngineShared {
     }
 }
 
+impl fmt::Debug for EngineShared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "EngineShared({:?})", self.device)
+    }
+}
+
 /// Threads for compiles.
 ///
 /// # Errors
 /// When a thread cannot be started.
+#[inline]
 pub fn compile_pool(config: &Settings) -> std::io::Result<CompilePool<Work>> {
     let most_stuck = config.deadlines.most_stuck;
     CompilePool::start("compile", config.compile_threads, most_stuck, |work: Work| {

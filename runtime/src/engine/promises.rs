@@ -11,9 +11,10 @@ use super::value::{Outcome, ValueCell, ValuePromise};
 use crate::error::Took;
 
 /// The promised values of an engine that have no data yet.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct Promises(Arc<Mutex<HashMap<ValueId, Due>>>);
 
+#[derive(Debug)]
 struct Due {
     ty: TensorType,
     /// The call site of the promise.
@@ -72,6 +73,7 @@ pub fn after(start: Instant, time: Duration) -> Instant {
 }
 
 /// A promise that is listed in [`Promises`] until it is resolved or dropped.
+#[derive(Debug)]
 pub struct PromiseGuard {
     /// Present until then.
     promise: Option<ValuePromise>,
@@ -85,6 +87,7 @@ impl PromiseGuard {
         self.promise.as_ref().map(ValuePromise::holder)
     }
 
+    /// Resolves the promise and takes it off the list.
     pub fn resolve(mut self, outcome: Outcome) {
         if let Some(promise) = self.promise.take() {
             drop(promise.resolve(outcome));

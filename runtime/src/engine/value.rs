@@ -45,6 +45,7 @@ impl Producer {
 pub enum Outcome {
     /// The data is on the device, or on its way there.
     Data {
+        /// The data.
         buffer: Buffer,
         /// `None` for data from the host.
         maker: Option<Producer>,

@@ -362,7 +362,7 @@ pub enum Event {
         took: Duration,
     },
     /// A thread of the engine has worked on one task for longer than
-    /// [`Deadlines`](crate::Deadlines) allows, most likely inside the plugin. The thread is
+    /// [`Deadlines`](crate::deadlines::Deadlines) allows, most likely inside the plugin. The thread is
     /// abandoned. [`Event::CompileFailed`] reports the region that it was compiling.
     Stuck {
         /// The kind of thread: `compile`, `later` (background compiles), `drive`, `interpret`, or

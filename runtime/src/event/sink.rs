@@ -40,7 +40,7 @@ fuseline_sync::thread_local! {
 #[allow(clippy::disallowed_types, reason = "no model is about it, and a static has no constructor there")]
 static HAS_SINK: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
 
-/// Whether the ops of this thread have to be counted one by one ([`Events::admits_op`]). Such ops
+/// Whether the ops of this thread have to be counted one by one (`Events::admits_op`). Such ops
 /// are not replayed: an op of a replayed trace is never looked at alone.
 #[inline(always)]
 pub fn is_counted() -> bool {
@@ -48,6 +48,7 @@ pub fn is_counted() -> bool {
 }
 
 /// Whether the thread is inside an event sink.
+#[inline]
 pub fn is_telling() -> bool {
     TELLING.try_with(|telling| !telling.borrow().is_empty()).unwrap_or(false)
 }
@@ -98,6 +99,7 @@ impl Observer {
 pub struct Events(Option<Arc<Observer>>);
 
 impl Events {
+    /// Passes events to a sink. `None` discards them.
     pub fn to(sink: Option<Arc<dyn EventSink>>) -> Events {
         if sink.is_some() {
             HAS_SINK.store(true, std::sync::atomic::Ordering::Relaxed);
@@ -107,6 +109,7 @@ impl Events {
     }
 
     /// Whether there is a sink.
+    #[inline]
     pub(crate) fn is_observed(&self) -> bool {
         self.0.is_some()
     }

@@ -9,7 +9,7 @@ use crate::user_code::call_user;
 /// The event sink and the counters of an engine. Threads of the plugin hold this instead of the
 /// engine. Dropping an engine waits for its threads, and these may be waiting for the plugin's
 /// threads.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct Telemetry {
     events: Events,
     counters: Arc<AtomicCounters>,

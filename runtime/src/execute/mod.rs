@@ -1,7 +1,7 @@
 //! Turns log entries into running regions.
 //!
 //! Input: the entries of one stream's log, in order. Output: values with data. Each stream has one
-//! [`Driver`]. The thread that runs the stream's actor (`schedule`) works with it, one thread at a
+//! `Driver`. The thread that runs the stream's actor (`schedule`) works with it, one thread at a
 //! time.
 //!
 //! ```text

@@ -13,6 +13,7 @@ use fuseline_cache::shared::SharedConfig;
 use fuseline_fusion::Bytes;
 
 /// The stores that an engine uses.
+#[derive(Debug)]
 pub struct StoreConfig {
     /// The disk cache, if any, or why there is none.
     pub(crate) disk: Result<Option<DiskConfig>, String>,
@@ -21,7 +22,7 @@ pub struct StoreConfig {
     pub(crate) shared: Result<Option<SharedConfig>, String>,
 }
 
-/// Configures the disk cache, for [`EngineConfig::disk_cache`](crate::EngineConfig::disk_cache).
+/// Configures the disk cache, for `EngineConfig::disk_cache`.
 ///
 /// By default, entries are in `$XDG_CACHE_HOME/fuseline`, or `~/.cache/fuseline`, and the key that
 /// seals them is in `$XDG_STATE_HOME/fuseline/cache.key`, or `~/.local/state/fuseline/cache.key`.
@@ -148,6 +149,7 @@ impl DiskCacheConfig {
     }
 
     /// Fills in the user's default folders.
+    #[doc(hidden)]
     pub fn resolve(&self, variable: impl Fn(&str) -> Option<OsString>) -> Result<DiskConfig, String> {
         // The XDG Base Directory Specification says that relative paths are ignored.
         let absolute = |name: &str| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());

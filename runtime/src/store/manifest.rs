@@ -48,6 +48,8 @@ const MAX_LINES: usize = 100_000;
 /// A region that a run has requested.
 #[derive(Clone, Debug)]
 pub struct ManifestRegion {
+    /// How to compile it.
+    #[doc(hidden)]
     pub recipe: Recipe,
     key: String,
     site: String,
@@ -80,7 +82,7 @@ impl ManifestRegion {
     }
 }
 
-/// What a run has requested. See [`EngineConfig::manifest`](crate::EngineConfig::manifest).
+/// What a run has requested. See `EngineConfig::manifest`.
 #[derive(Clone, Debug)]
 pub struct Manifest {
     numerics: Numerics,
@@ -181,10 +183,14 @@ impl Manifest {
         self.is_cut_off
     }
 
+    /// Numeric contract and number of replicas of the run.
+    #[doc(hidden)]
     pub fn contract(&self) -> (Numerics, usize) {
         (self.numerics, self.replicas)
     }
 
+    /// Whether the manifest fits an engine with this contract.
+    #[doc(hidden)]
     pub fn is_for(&self, contract: (Numerics, usize)) -> bool {
         self.contract() == contract
     }

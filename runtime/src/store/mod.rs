@@ -118,6 +118,7 @@ impl StoreKey {
         Request { region: self.region, environment: self.environment, bytes: &self.bytes }
     }
 
+    /// The name of the entry.
     pub fn name(&self) -> Name {
         self.name
     }
@@ -135,6 +136,7 @@ impl StoreKey {
 pub struct QuarantineKey(Name);
 
 impl QuarantineKey {
+    /// The key of a region in an environment.
     pub fn of(region: Key, environment: Fingerprint, canon: &CanonRegion) -> QuarantineKey {
         let mut bytes = Writer::with_capacity(canon.bytes().len() + 16);
         bytes.byte(REGION);
@@ -309,6 +311,7 @@ impl Store {
         self.disk.as_ref().is_some_and(|disk| disk.may_have(&asked.name))
     }
 
+    /// Marks a region as one that may end the process.
     pub fn quarantine(&self, suspect: QuarantineKey) -> Option<Quarantine> {
         self.disk.as_ref()?.quarantine(&suspect.0)
     }
@@ -318,10 +321,12 @@ impl Store {
         self.disk.as_ref()?.mark(stage, &suspect.0, &tried)
     }
 
+    /// The entry of the disk cache, if there is one.
     pub fn load(&self, asked: &StoreKey) -> Option<Record> {
         self.disk.as_ref()?.load(&asked.request()).found()
     }
 
+    /// Joins the processes that want the same entry.
     pub fn join(&self, asked: &StoreKey, patience: Duration) -> JoinOutcome {
         self.disk.as_ref().map_or(JoinOutcome::NoLock, |disk| disk.join(&asked.request(), patience))
     }

@@ -20,11 +20,17 @@ use crate::device::{CompileSpec, SpecializedScalars, Tier};
 /// A region and how to compile it.
 #[derive(Clone, Debug)]
 pub struct Recipe {
+    /// The region.
     pub canon: Arc<CanonRegion>,
+    /// The requested executable.
     pub spec: CompileSpec,
 }
 
 impl Recipe {
+    /// Reads an encoded recipe.
+    ///
+    /// # Errors
+    /// When the bytes are not a recipe.
     pub fn decode(bytes: &[u8]) -> Result<Recipe, String> {
         let words = |error: DecodeError| format!("the request is no request of this build: {error}");
         let mut input = Reader::new(bytes);

@@ -16,7 +16,7 @@
 //! A variant is compiled in the background, and no job waits for it. A compile pays once the
 //! executable has lost as much time as it takes: the ski rental of competitive analysis, which
 //! costs at most about twice the optimum (Karlin et al., Competitive snoopy caching, Algorithmica
-//! 3, 1988). [`Budget`] is that rule.
+//! 3, 1988). [`Reason`] names the loss, and the budget rule is `Budget` in `budget.rs`.
 //!
 //! Input: an [`Observation`] of an execution. Output: a [`Proposal`], which
 //! `src/execute/job/variants.rs` compiles.

@@ -26,6 +26,7 @@ impl Handle<StreamShared> for TensorHandle {
         TensorHandle { cell: Some(cell), stream }
     }
 
+    #[inline]
     fn another(cell: &Arc<ValueCell>, stream: &Arc<StreamShared>) -> TensorHandle {
         TensorHandle::another(cell, stream)
     }
@@ -43,42 +44,51 @@ impl Handle<StreamShared> for TensorHandle {
 
 impl TensorHandle {
     /// The first handle on a new cell, which is already counted.
+    #[inline]
     pub fn new(cell: Arc<ValueCell>, stream: Arc<StreamShared>) -> TensorHandle {
         TensorHandle { cell: Some(cell), stream }
     }
 
     /// Another handle on a value that has at least one.
+    #[inline]
     pub fn another(cell: &Arc<ValueCell>, stream: &Arc<StreamShared>) -> TensorHandle {
         cell.handles().retain();
         TensorHandle::new(cell.clone(), stream.clone())
     }
 
+    /// The value.
+    #[inline]
     pub fn cell(&self) -> &Arc<ValueCell> {
         self.cell.as_ref().expect("bug: a handle is used after it was dropped")
     }
 
     /// The value, still counting this handle. [`StreamShared::drop_handle`] must be called with it.
+    #[inline]
     pub(crate) fn into_cell(mut self) -> Arc<ValueCell> {
         self.cell.take().expect("bug: a handle is used after it was dropped")
     }
 
     /// Element type and shape of the value.
+    #[inline]
     pub(crate) fn ty(&self) -> &TensorType {
         self.cell().ty()
     }
 
     /// The id of the value.
+    #[inline]
     pub fn id(&self) -> ValueId {
         self.cell().id()
     }
 
     /// The stream that the value belongs to.
+    #[inline]
     pub fn stream(&self) -> &Arc<StreamShared> {
         &self.stream
     }
 }
 
 impl Clone for TensorHandle {
+    #[inline]
     fn clone(&self) -> TensorHandle {
         TensorHandle::another(self.cell(), &self.stream)
     }

@@ -128,48 +128,63 @@ impl StreamShared {
         stream
     }
 
+    /// The number of the stream within the engine.
+    #[inline]
     pub fn id(&self) -> StreamId {
         self.id
     }
 
+    /// The engine.
+    #[inline]
     pub fn engine(&self) -> &Arc<EngineShared> {
         &self.engine
     }
 
+    #[inline]
     pub(crate) fn trace(&self) -> Option<&Arc<Trace>> {
         self.trace.as_ref()
     }
 
     /// The stream that has a log: this one, or the one below a tracing stream.
+    #[inline]
     pub fn base(self: &Arc<Self>) -> &Arc<StreamShared> {
         self.trace.as_ref().map_or(self, |trace| trace.base())
     }
 
+    /// The log.
+    #[inline]
     pub fn log(&self) -> &Log<Entry> {
         &self.log
     }
 
+    #[inline]
     pub(crate) fn replay(&self) -> &Replay {
         &self.replay
     }
 
+    #[inline]
     pub(crate) fn read_sites(&self) -> &ReadSites {
         &self.read_sites
     }
 
+    /// The pending checks.
+    #[inline]
     pub fn checks(&self) -> &Arc<Checks> {
         &self.checks
     }
 
+    #[inline]
     pub(crate) fn in_flight(&self) -> &Arc<InFlight> {
         &self.in_flight
     }
 
+    #[inline]
     pub(crate) fn donated(&self) -> &DeferredFrees {
         &self.donated
     }
 
     /// What the first unfinished region of the stream is doing.
+    #[inline]
     pub(crate) fn activity(&self) -> &CurrentActivity {
         &self.activity
     }
@@ -192,6 +207,7 @@ impl StreamShared {
     }
 
     /// The mode in force for an op that this thread records now.
+    #[inline]
     pub fn mode(&self) -> Mode {
         scoped_mode()
             .or_else(|| mode_of(self.mode.load(Ordering::Relaxed)))
@@ -700,6 +716,7 @@ impl Drop for StreamShared {
 }
 
 /// Fails on a thread that a driver may be waiting for, because such a thread must not wait.
+#[inline]
 pub fn may_wait() -> Result<()> {
     if is_driving() {
         return Err(Error::misuse(

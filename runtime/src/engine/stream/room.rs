@@ -1,13 +1,13 @@
 //! What a recording thread does when the log of its stream is full.
 //!
 //! The log of a stream is bounded, and the driver makes room in it as fast as the device computes.
-//! A thread that records meanwhile waits for at most [`Deadlines::wait`](crate::Deadlines::wait).
+//! A thread that records meanwhile waits for at most [`Deadlines::wait`](crate::deadlines::Deadlines::wait).
 //! Without that deadline it waits until there is room, with one exception. The stream may be
 //! blocked by a promised value that is not delivered, possibly by this very thread. Then the limit
-//! is [`Deadlines::promise`](crate::Deadlines::promise).
+//! is [`Deadlines::promise`](crate::deadlines::Deadlines::promise).
 //!
 //! When the limit has passed, the op is given up and its call returns an error. An event sink must
-//! not wait. What it records is limited in another way ([`crate::EventSink`]).
+//! not wait. What it records is limited in another way ([`EventSink`](crate::event::EventSink)).
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -47,7 +47,7 @@ impl StreamShared {
     }
 
     /// The deadline of a recording thread that waits for room; `None` if it waits forever. Without
-    /// [`Deadlines::wait`](crate::Deadlines::wait) it is the time of the next check for an overdue
+    /// [`Deadlines::wait`](crate::deadlines::Deadlines::wait) it is the time of the next check for an overdue
     /// promise, or now if one is overdue already.
     #[cold]
     pub(crate) fn room_deadline(&self) -> Option<Instant> {

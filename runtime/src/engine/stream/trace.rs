@@ -47,6 +47,7 @@ pub struct Trace {
     pub order: u64,
     /// The stream that is not a tracing one, for uploads.
     pub base: Arc<StreamShared>,
+    /// How the body treats outside values.
     pub outside: CaptureMode,
     /// A description for messages, such as `the body of while_loop`.
     pub what: &'static str,
@@ -56,8 +57,10 @@ pub struct Trace {
     pub state: Mutex<Option<TraceState>>,
 }
 
-#[derive(Default)]
+/// The contents of a trace.
+#[derive(Debug, Default)]
 pub struct TraceState {
+    /// The ops so far.
     pub graph: Graph,
     /// For each parameter of the graph, the outside value that it stands for; `None` for a
     /// parameter of the op itself.
@@ -69,13 +72,21 @@ pub struct TraceState {
 }
 
 /// Why a value cannot be used in a trace.
+#[derive(Debug)]
 pub enum Unusable {
+    /// It belongs to another engine.
     OtherEngine,
+    /// The body takes no outside value.
     CaptureMode,
+    /// The op table refuses it.
     Refused(OpError),
 }
 
 impl TraceState {
+    /// The graph value of a tensor. An outside value becomes a parameter or a constant.
+    ///
+    /// # Errors
+    /// When the tensor cannot be used in the trace.
     pub fn value(&mut self, trace: &Trace, tensor: &TensorHandle) -> Result<Ref, Unusable> {
         let cell = tensor.cell();
         if let Some(place) = cell.place()
@@ -107,6 +118,7 @@ impl TraceState {
 }
 
 impl Trace {
+    /// Whether the trace has not ended.
     pub fn is_open(&self) -> bool {
         self.state.lock().is_some()
     }
@@ -158,6 +170,7 @@ impl Trace {
             .hint("return it from the closure and use what the call returns")
     }
 
+    /// The error of an op that uses an unusable value.
     #[cold]
     pub fn refuse(&self, unusable: Unusable, op: OpCode, given: &str, site: &Site) -> Error {
         let error = match unusable {
@@ -263,6 +276,7 @@ pub(crate) fn record(
 }
 
 impl Trace {
+    /// A handle on a value of the trace.
     pub fn tensor(self: &Arc<Self>, stream: &Arc<StreamShared>, ty: TensorType, value: Ref) -> TensorHandle {
         let place = BodyPosition { trace: self.clone(), value };
         TensorHandle::new(ValueCell::known(ty, Outcome::Traced(place)), stream.clone())

@@ -32,6 +32,7 @@ mod verdict;
 use std::borrow::Cow;
 use std::cell::Cell;
 use std::collections::VecDeque;
+use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
@@ -63,7 +64,9 @@ pub enum Rule {
     /// They are indices below `size`. The flag is the largest as `u64`, in which a negative one is
     /// large.
     Below {
+        /// The size of the dimension.
         size: u64,
+        /// Whether the indices are signed.
         is_signed: bool,
         /// The size was added to negative indices.
         is_wrapped: bool,
@@ -75,8 +78,11 @@ pub enum Rule {
 /// A check, with its op and call site.
 #[derive(Clone, Debug)]
 pub struct Expected {
+    /// The op or method that the check is for.
     pub op: &'static str,
+    /// Where it was called.
     pub site: Site,
+    /// What the elements must satisfy.
     pub rule: Rule,
 }
 
@@ -211,9 +217,9 @@ fuseline_sync::thread_local! {
 }
 
 /// Calls `f`, in which methods of tensors do not check indices, regardless of
-/// [`EngineConfig::check_indices`](crate::EngineConfig::check_indices) and the mode. It is for
+/// `EngineConfig::check_indices` and the mode. It is for
 /// indices that are valid, and for those that are meant to be out of range.
-/// [`TensorHandle::check_indices`] and [`TensorHandle::check_all`] still check.
+/// `Tensor::check_indices` and `Tensor::check_all` still check.
 ///
 /// ```
 /// # fn main() -> fuseline::Result<()> {
@@ -343,6 +349,12 @@ impl Entry {
 fn numbers<'a>(copies: impl Iterator<Item = &'a Vec<u8>>) -> Vec<u64> {
     let words = copies.flat_map(|bytes| bytes.as_chunks::<8>().0);
     words.map(|&bytes| u64::from_le_bytes(bytes)).collect()
+}
+
+impl fmt::Debug for Checks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Checks")
+    }
 }
 
 impl Checks {
