@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use fuseline_fusion::program::{Check, Program, ProgramValue, Role};
 use fuseline_fusion::{Literal, Site};
+use fuseline_runtime::error::{Error, Result};
 
 use crate::engine::Engine;
-use crate::tensor::Tensor;
-use fuseline_runtime::error::{Error, Result};
+use crate::handle::Tensor;
 
 /// The data of a tensor, which must be the same on all replicas.
 fn common(tensor: &Tensor) -> Result<Literal> {

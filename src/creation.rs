@@ -2,11 +2,11 @@
 //! numbers.
 
 use fuseline_fusion::{DType, Element, Literal, RealElement, Scalar};
+use fuseline_runtime::error::Result;
 
 use crate::engine::Engine;
+use crate::handle::Tensor;
 use crate::random::Generator;
-use crate::tensor::Tensor;
-use fuseline_runtime::error::Result;
 
 impl Engine {
     /// A tensor of the given sizes, outermost first, from its elements in row-major order. The data

@@ -12,16 +12,13 @@ use std::sync::Arc;
 
 use fuseline_fusion::op::{Effect, attrs};
 use fuseline_fusion::{CustomOp, OpCode};
+use fuseline_runtime::engine::{RecordCall, here};
+use fuseline_runtime::error::Result;
 
 use crate::engine::Engine;
+use crate::handle::{Tensor, Tensors, handles, record};
 use crate::handler::{Config, Target};
 use crate::stream::Stream;
-use crate::tensor::Tensor;
-use crate::tensor::Tensors;
-use crate::tensor::{handles, record};
-use fuseline_runtime::engine::RecordCall;
-use fuseline_runtime::engine::here;
-use fuseline_runtime::error::Result;
 
 impl Engine {
     /// Registers an op under its name, for all streams and sessions of the engine. If the same

@@ -6,20 +6,19 @@ use std::sync::Arc;
 use fuseline_fusion::limits::MAX_REPLICAS;
 use fuseline_fusion::region::Mode;
 use fuseline_fusion::{Bytes, Site};
+use fuseline_runtime::counters::Counters;
+use fuseline_runtime::device::{Device, PerReplica, PjrtDevice};
+use fuseline_runtime::engine::stream::StreamShared;
+use fuseline_runtime::engine::{EngineShared, MIN_WEAK_SET, here};
+use fuseline_runtime::error::{Error, Result};
+use fuseline_runtime::execute::new_stream;
+use fuseline_runtime::user_code::is_driving;
 use fuseline_sync::fork::is_forked;
 use fuseline_sync::{Mutex, Rank, WeakSet};
 
 use crate::config::EngineConfig;
 use crate::pjrt::{self, Plugin, discover};
 use crate::stream::Stream;
-use fuseline_runtime::counters::Counters;
-use fuseline_runtime::device::{Device, PerReplica, PjrtDevice};
-use fuseline_runtime::engine::here;
-use fuseline_runtime::engine::stream::StreamShared;
-use fuseline_runtime::engine::{EngineShared, MIN_WEAK_SET};
-use fuseline_runtime::error::{Error, Result};
-use fuseline_runtime::execute::new_stream;
-use fuseline_runtime::user_code::is_driving;
 
 struct Handle {
     shared: Arc<EngineShared>,

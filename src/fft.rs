@@ -3,10 +3,10 @@
 
 use fuseline_fusion::op::{FftType, attrs};
 use fuseline_fusion::{OpCode, OpError, OpErrorKind, Site};
-
-use crate::promote::{Weak, promote_number};
-use crate::tensor::Tensor;
 use fuseline_runtime::error::{Error, Result};
+
+use crate::handle::Tensor;
+use crate::promote::{Weak, promote_number};
 
 /// The transform over the last `count` dimensions, 1 to 3. Real elements count as complex ones.
 ///

@@ -111,6 +111,7 @@ mod engine;
 pub mod fft;
 #[doc(hidden)]
 pub mod files;
+mod handle;
 pub mod handler;
 #[cfg(feature = "ndarray")]
 mod interop;
@@ -175,13 +176,14 @@ pub use fuseline_runtime::settings::{Buckets, ShapeClasses};
 pub use fuseline_runtime::store::DiskCacheConfig;
 #[doc(inline)]
 pub use fuseline_runtime::timeline::{ReadsAt, RegionTimes, Spent, Step, Summary, Timeline};
+pub use handle::{Tensor, Tensors};
 /// The host type of elements of `complex<f32>` and `complex<f64>` tensors.
 pub use num_complex::Complex;
 pub use promised::Promised;
 pub use record::with_mode;
 pub use run::PreparedProgram;
 pub use stream::Stream;
-pub use tensor::{Order, Read, Tensor, Tensors, Unique, promote};
+pub use tensor::{Order, Read, Unique, promote};
 pub use trace::{Function, FunctionTrace, TensorTree};
 
 /// The examples of README.md and of the pages in `docs/` run.

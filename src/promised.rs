@@ -15,13 +15,13 @@ use std::fmt;
 use std::sync::Arc;
 
 use fuseline_fusion::{Site, TensorType};
-
-use crate::stream::Stream;
-use crate::tensor::Tensor;
 use fuseline_runtime::engine::here;
 use fuseline_runtime::engine::promises::PromiseGuard;
 use fuseline_runtime::engine::value::{Outcome, ValueCell};
 use fuseline_runtime::error::{Failure, Result, Stage};
+
+use crate::handle::Tensor;
+use crate::stream::Stream;
 
 /// The promise to deliver the data of a tensor ([`Stream::promised`]). If it is dropped
 /// unfulfilled, everything that depends on the tensor fails.

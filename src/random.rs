@@ -30,14 +30,15 @@ mod variate;
 
 use fuseline_fusion::op::RngAlgorithm;
 use fuseline_fusion::{Literal, OpError, OpErrorKind, Site};
-use variate::Variate;
+use fuseline_runtime::error::{Error, Result};
 
+use crate::handle::Tensor;
 use crate::promote::Number;
 use crate::stream::Stream;
-use crate::tensor::{Tensor, constant_like, scalar_as, times};
+use crate::tensor::{constant_like, scalar_as, times};
 use crate::trace::TensorTree;
 use crate::{DType, OpCode, Order};
-use fuseline_runtime::error::{Error, Result};
+use variate::Variate;
 
 /// The op that errors of this module name.
 const NAME: &str = "rng_bit_generator";

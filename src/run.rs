@@ -8,13 +8,12 @@ use fuseline_fusion::limits::MAX_CONSTANT_BYTES;
 use fuseline_fusion::op::attrs;
 use fuseline_fusion::program::{Mismatch, Program, ProgramId, Role};
 use fuseline_fusion::{Literal, OpCode, Site, ValueId};
-
-use crate::engine::Engine;
-use crate::stream::Stream;
-use crate::tensor::Tensor;
-use crate::tensor::{handles, record};
 use fuseline_runtime::engine::RecordCall;
 use fuseline_runtime::error::{Error, Result};
+
+use crate::engine::Engine;
+use crate::handle::{Tensor, handles, record};
+use crate::stream::Stream;
 
 /// A program with its inputs on the device, which can be run any number of times.
 pub struct PreparedProgram {

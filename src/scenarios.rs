@@ -21,18 +21,17 @@ use fuseline_cache::Budget;
 use fuseline_fusion::region::{Budgets, Mode};
 use fuseline_fusion::{Bytes, DType, OpCode, Site, TensorType};
 use fuseline_record::mode::with_mode;
+use fuseline_runtime::counters::Counters;
+use fuseline_runtime::device::{Device, Fault, FaultPoint};
+use fuseline_runtime::error::Result;
+use fuseline_runtime::event::Event;
 use fuseline_sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use fuseline_sync::{Condvar, Mutex, Rank, thread};
 
 use crate::config::EngineConfig;
 use crate::embed::{Call, Session, ValueHandle};
 use crate::engine::Engine;
-use fuseline_runtime::counters::Counters;
-use fuseline_runtime::device::{Device, Fault, FaultPoint};
-use fuseline_runtime::error::Result;
-use fuseline_runtime::event::Event;
-
-use crate::tensor::Tensor;
+use crate::handle::Tensor;
 
 /// The size of a scenario.
 #[derive(Clone, Copy)]

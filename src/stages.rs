@@ -8,8 +8,8 @@ use fuseline_runtime::error::Result;
 use fuseline_runtime::execute::stages;
 pub use fuseline_runtime::execute::stages::{BoundRegion, Executed, Handles, InferredCall, Sealed, Work};
 
+use crate::handle::{Tensor, handles};
 use crate::stream::Stream;
-use crate::tensor::{Tensor, handles};
 
 /// A stream whose driver stages are called one at a time.
 #[derive(Debug)]

@@ -4,16 +4,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fuseline_fusion::op::Effect;
+use fuseline_fusion::StreamId;
 use fuseline_fusion::region::{Boundary, Mode};
-use fuseline_fusion::{Attrs, Body, OpCode, StreamId};
 use fuseline_runtime::engine::here;
 use fuseline_runtime::engine::stream::StreamShared;
-
-use fuseline_runtime::engine::RecordCall;
 use fuseline_runtime::error::Result;
-
-use crate::tensor::{Tensor, Tensors, handles, record};
 
 /// A program-ordered sequence of ops on the engine's device.
 ///
@@ -76,33 +71,6 @@ impl Stream {
     #[track_caller]
     pub fn synchronize_for(&self, timeout: Duration) -> Result<()> {
         self.0.synchronize(Instant::now().checked_add(timeout), &here())
-    }
-
-    /// Records an op of the op table on this stream. Every tensor method ends here.
-    ///
-    /// The operands may belong to any stream of this engine. This layer neither broadcasts nor
-    /// promotes.
-    ///
-    /// # Errors
-    /// When the op table refuses the call; in Debug mode, when the op fails.
-    #[track_caller]
-    pub fn record(
-        &self,
-        op: OpCode,
-        attrs: Attrs,
-        bodies: &[Arc<Body>],
-        operands: &[&Tensor],
-    ) -> Result<Tensors> {
-        let site = here();
-        let call = RecordCall {
-            op,
-            attrs: &attrs,
-            bodies,
-            operands: handles(operands),
-            effect: Effect::Pure,
-            site: &site,
-        };
-        record(&self.0, call)
     }
 }
 

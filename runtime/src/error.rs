@@ -236,7 +236,6 @@ impl Error {
     /// ([`fuseline_sync::fork`]).
     #[inline]
     #[doc(hidden)]
-    #[inline]
     pub fn unless_forked(site: &Site) -> Result<()> {
         if is_forked() { Err(Error::forked(site.clone())) } else { Ok(()) }
     }
@@ -478,7 +477,8 @@ impl fmt::Debug for Error {
 
 impl std::error::Error for Error {
     /// The error of the layer below: of the op table, of a file's format, or of the PJRT call that
-    /// failed ([`fuseline_pjrt::Error`], which has its status code). The message of this error includes it.
+    /// failed ([`fuseline_pjrt::Error`], which has its status code). The message of this error
+    /// includes it.
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match &*self.0 {
             ErrorKind::Op { error, .. } => Some(error),

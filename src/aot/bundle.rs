@@ -26,10 +26,10 @@ use std::path::{Path, PathBuf};
 use fuseline_cache::disk::Output;
 use fuseline_cache::{HEADER, Name, Record, SealedKind, Sealer, Secret, announced, disk};
 use fuseline_fusion::Bytes;
-
-use super::inspect::{EntryFile, Folder};
 use fuseline_runtime::error::{Error, Result};
 use fuseline_runtime::store::{self, Recipe};
+
+use super::inspect::{EntryFile, Folder};
 
 const MAGIC: [u8; 8] = *b"FUSEBNDL";
 

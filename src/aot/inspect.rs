@@ -14,11 +14,11 @@ use fuseline_cache::{Name, Record, SealedKind};
 use fuseline_fusion::Bytes;
 use fuseline_fusion::canon::CanonRegion;
 use fuseline_fusion::lower::{self, Numerics};
-
-use super::Environment;
 use fuseline_runtime::device::Tier;
 use fuseline_runtime::error::{Error, Result};
 use fuseline_runtime::store::{self, DiskCacheConfig, QuarantineKey, Recipe};
+
+use super::Environment;
 
 /// A file of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,7 +7,7 @@
 //! Invariant:
 //! - No executable is loaded or run here. It is stored under the request of a run on the target, as
 //!   far as the plugin reports the same of its topology and of its client (D1 in
-//!   `src/device/compiler.rs`). Where it does not, that run misses and compiles.
+//!   `runtime/src/device/compiler.rs`). Where it does not, that run misses and compiles.
 
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
@@ -16,18 +16,18 @@ use fuseline_cache::SealedKind;
 use fuseline_cache::disk::{JoinOutcome, Stage as Attempt};
 use fuseline_fusion::Site;
 use fuseline_fusion::canon::EnvFingerprint;
-
-use super::warm::{check, gather, in_order};
-use super::{Environment, Manifest, Warmed};
-use crate::config::EngineConfig;
-use crate::engine::open_plugin;
-use crate::pjrt::{Topology, Value};
 use fuseline_runtime::device::{Compiler, Machine, check_module_size, fingerprint};
 use fuseline_runtime::engine::compile_pool;
 use fuseline_runtime::error::{Error, Result};
 use fuseline_runtime::event::Events;
 use fuseline_runtime::execute::{Ahead, guarded};
 use fuseline_runtime::store::{Recipe, Store};
+
+use super::warm::{check, gather, in_order};
+use super::{Environment, Manifest, Warmed};
+use crate::config::EngineConfig;
+use crate::engine::open_plugin;
+use crate::pjrt::{Topology, Value};
 
 /// How long to wait for another process that compiles the same.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -4,12 +4,12 @@ use std::sync::mpsc::{self, Receiver};
 use std::time::Duration;
 
 use fuseline_fusion::lower::Numerics;
-
-use super::{Environment, Manifest};
-use crate::engine::Engine;
 use fuseline_runtime::error::{Error, Result};
 use fuseline_runtime::execute::{Ahead, compile_ahead};
 use fuseline_runtime::settings::Settings;
+
+use super::{Environment, Manifest};
+use crate::engine::Engine;
 
 /// The outcome of a region of a manifest.
 #[derive(Clone, Debug, PartialEq, Eq)]

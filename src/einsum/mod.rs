@@ -16,14 +16,14 @@ use std::fmt;
 
 use fuseline_fusion::op::attrs::DotDimensionNumbers;
 use fuseline_fusion::{OpError, OpErrorKind, Shape, Site};
+use fuseline_runtime::engine::here;
+use fuseline_runtime::error::{Error, Result};
 use smallvec::SmallVec;
 
 use self::parse::Equation;
 use self::plan::{Names, Plan};
+use crate::handle::Tensor;
 use crate::promote::promote_types;
-use crate::tensor::Tensor;
-use fuseline_runtime::engine::here;
-use fuseline_runtime::error::{Error, Result};
 
 /// The name of a dimension.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

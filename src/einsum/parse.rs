@@ -1,11 +1,11 @@
 //! Parses the notation and matches it with the operands.
 
 use fuseline_fusion::{OpErrorKind, Site};
+use fuseline_runtime::error::Result;
 use smallvec::SmallVec;
 
 use super::{Name, refused};
-use crate::tensor::Tensor;
-use fuseline_runtime::error::Result;
+use crate::handle::Tensor;
 
 /// The names of one operand or of the result, as written.
 struct Subscripts {

@@ -4,17 +4,16 @@
 use std::sync::Arc;
 
 use fuseline_fusion::{Body, OpCode, Site};
+use fuseline_runtime::engine::RecordCall;
+use fuseline_runtime::error::{Error, Result};
 use smallvec::SmallVec;
 
 use super::report::told;
 use super::trace::EmbeddedValue;
 use super::value::tensors_of;
 use super::{Call, Lane, RecordedResult, Session, StreamHandle, ValueHandle};
-use crate::tensor::Tensor;
-use crate::tensor::handles;
+use crate::handle::{Tensor, handles};
 use crate::trace::{self, Open, Recorded};
-use fuseline_runtime::engine::RecordCall;
-use fuseline_runtime::error::{Error, Result};
 
 impl Session {
     /// Begins a body of an op that will be recorded: the condition or body of a `while`, a branch,

@@ -1,13 +1,12 @@
 //! Ops by name: functions registered with the engine.
 
 use fuseline_fusion::{CustomOp, OpCode, Site};
+use fuseline_runtime::error::{Error, Result};
 use smallvec::SmallVec;
 
-use super::RecordedResult;
 use super::report::told;
 use super::value::Call;
-use super::{Session, StreamHandle, ValueHandle};
-use fuseline_runtime::error::{Error, Result};
+use super::{RecordedResult, Session, StreamHandle, ValueHandle};
 
 impl Session {
     /// Registers an op under its name, for all sessions of the engine; see

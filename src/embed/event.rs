@@ -11,13 +11,12 @@ use std::time::{Duration, Instant};
 
 use fuseline_fusion::Site;
 use fuseline_record::entry::{Fence, FenceOutcome};
+use fuseline_runtime::engine::stream::may_wait;
+use fuseline_runtime::error::{Error, Result};
 
 use super::report::told;
 use super::table::Missing;
 use super::{Session, StreamHandle, asking, handles};
-use fuseline_runtime::error::{Error, Result};
-
-use fuseline_runtime::engine::stream::may_wait;
 
 handles! {
     /// Id of an event of a session.

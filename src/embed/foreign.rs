@@ -4,10 +4,10 @@
 use std::ffi::c_void;
 
 use fuseline_fusion::{Site, TensorType};
+use fuseline_runtime::error::{Error, Result};
 
 use super::{Session, StreamHandle, ValueHandle};
 use crate::pjrt::HostData;
-use fuseline_runtime::error::{Error, Result};
 
 impl Session {
     /// As [`Session::upload_shared`], for memory of the caller. `release` is called, on any thread,

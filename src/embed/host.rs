@@ -5,12 +5,12 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use fuseline_fusion::{Literal, Site};
+use fuseline_runtime::error::{Error, Result};
 
 use super::report::told;
 use super::{Session, ValueHandle, asking};
+use crate::handle::Tensor;
 use crate::pjrt;
-use crate::tensor::Tensor;
-use fuseline_runtime::error::{Error, Result};
 
 /// A value's PJRT buffer, lent to other code. As long as this lives, the value is alive and its
 /// memory is not reused.

@@ -128,11 +128,12 @@ pub use report::{ErrorReport, take_last_error};
 pub use trace::FunctionHandle;
 pub use value::{Call, CallRef};
 
-use crate::config::EngineConfig;
-use crate::engine::Engine;
 use fuseline_runtime::counters::Counters;
 use fuseline_runtime::engine::promises::PromiseGuard;
 use fuseline_runtime::error::{Error, Result};
+
+use crate::config::EngineConfig;
+use crate::engine::Engine;
 
 /// A result of a call: its id, of which the caller owns one reference, and its type.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -147,8 +148,7 @@ use crate::stream::Stream;
 use crate::trace::Open;
 use report::told;
 use table::{Missing, Table};
-use trace::EmbeddedValue;
-use trace::{Function, Trace};
+use trace::{EmbeddedValue, Function, Trace};
 
 macro_rules! handles {
     ($($(#[$doc:meta])* $name:ident, $what:literal;)*) => {

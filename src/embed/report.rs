@@ -4,7 +4,6 @@ use std::cell::RefCell;
 use std::fmt;
 
 use fuseline_runtime::error::{Error, Origin, Result, Stage};
-
 use fuseline_runtime::region::RegionRef;
 
 /// An [`Error`] as plain data: for a foreign interface, a log, or another thread.

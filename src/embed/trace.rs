@@ -10,15 +10,15 @@ use fuseline_fusion::program::{Program, ProgramId, ProgramOp, ProgramValue, Role
 use fuseline_fusion::{Attrs, Body, Bytes, Literal, OpCode, Scalar, Site, TensorType};
 use fuseline_interp::MAX_VALUE_BYTES;
 use fuseline_record::memo;
+use fuseline_runtime::error::{Error, Result};
 use fuseline_sync::{Mutex, Rank};
 use smallvec::SmallVec;
 
 use super::report::told;
 use super::table::Missing;
 use super::{Lane, RecordedResult, Session, StreamHandle, ValueHandle, handles};
+use crate::handle::Tensor;
 use crate::stream::Stream;
-use crate::tensor::Tensor;
-use fuseline_runtime::error::{Error, Result};
 
 handles! {
     /// Id of a function of a session.

@@ -5,19 +5,18 @@ use std::sync::Arc;
 use fuseline_fusion::op::{Effect, attrs};
 use fuseline_fusion::{Attrs, Body, Literal, OpCode, Scalar, Site, TensorType};
 use fuseline_record::mode::caller;
+use fuseline_runtime::engine::RecordCall;
+use fuseline_runtime::engine::stream::StreamShared;
+use fuseline_runtime::engine::value::{Outcome, ValueCell};
+use fuseline_runtime::error::{Error, Result};
 use smallvec::SmallVec;
 
 use super::report::told;
 use super::trace::{EmbeddedValue, Traced};
 use super::{Lane, RecordedResult, Session, StreamHandle, ValueHandle};
+use crate::handle::{Tensor, handles, record};
 use crate::pjrt::HostData;
 use crate::stream::Stream;
-use crate::tensor::Tensor;
-use crate::tensor::{handles, record};
-use fuseline_runtime::engine::RecordCall;
-use fuseline_runtime::engine::stream::StreamShared;
-use fuseline_runtime::engine::value::{Outcome, ValueCell};
-use fuseline_runtime::error::{Error, Result};
 
 /// An op to be recorded.
 #[derive(Clone, Debug)]

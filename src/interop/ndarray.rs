@@ -6,12 +6,12 @@
 //! fixed rank.
 
 use fuseline_fusion::{Element, Shape, Site};
+use fuseline_runtime::error::{Error, Result};
 use ndarray::{ArrayD, ArrayView, Dimension, IxDyn};
 
 use crate::engine::Engine;
+use crate::handle::Tensor;
 use crate::stream::Stream;
-use crate::tensor::Tensor;
-use fuseline_runtime::error::{Error, Result};
 
 impl Stream {
     /// A tensor with the elements and the shape of an array of any memory layout. The data is

@@ -1,11 +1,12 @@
 //! Eigenvalues and eigenvectors of symmetric matrices.
 
 use fuseline_fusion::DType;
+use fuseline_runtime::error::Result;
 
 use super::{batched, computed, epsilon, eye, places, scale_of, square, tril};
 use crate::Order;
-use crate::tensor::{Tensor, constant_like};
-use fuseline_runtime::error::Result;
+use crate::handle::Tensor;
+use crate::tensor::constant_like;
 
 /// Eigenvalues in ascending order, and their eigenvectors.
 #[derive(Clone, Debug)]

@@ -7,11 +7,12 @@
 //! for Cholesky's factor of Murray, "Differentiation of the Cholesky decomposition" (2016).
 
 use fuseline_fusion::OpErrorKind;
+use fuseline_runtime::error::Result;
 
 use super::{Triangular, refused, square, tril, triu};
+use crate::handle::Tensor;
 use crate::nn::grad::unbroadcast;
-use crate::tensor::{Tensor, times};
-use fuseline_runtime::error::Result;
+use crate::tensor::times;
 
 /// Fails for complex matrices, whose rules would have to conjugate.
 #[track_caller]

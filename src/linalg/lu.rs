@@ -1,14 +1,15 @@
 //! Gaussian elimination, and the functions based on it.
 
 use fuseline_fusion::{DType, OpErrorKind};
+use fuseline_runtime::error::Result;
 
 use super::{
     Triangular, batched, column, computed, eye, matrix, places, refused, row, square, system_of,
     triangular_solve,
 };
+use crate::handle::Tensor;
 use crate::promote::promote_types;
-use crate::tensor::{Tensor, constant_like};
-use fuseline_runtime::error::Result;
+use crate::tensor::constant_like;
 
 /// The factors of `p a = l u`.
 #[derive(Clone, Debug)]

@@ -31,11 +31,12 @@ pub use svd::{Svd, lstsq, pinv, svd};
 
 use fuseline_fusion::op::{Transpose, attrs};
 use fuseline_fusion::{DType, OpCode, OpError, OpErrorKind, Shape, Site};
+use fuseline_runtime::error::{Error, Result};
 
+use crate::handle::Tensor;
 use crate::promote::{broadcast_shapes, promote_types};
 use crate::stream::Stream;
-use crate::tensor::{Tensor, constant_like};
-use fuseline_runtime::error::{Error, Result};
+use crate::tensor::constant_like;
 
 #[track_caller]
 fn refused(op: &'static str, fault: OpErrorKind, given: String, rule: impl Into<String>) -> Error {

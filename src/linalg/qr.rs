@@ -1,8 +1,10 @@
 //! Orthogonal and triangular factors.
 
-use super::{batched, column, computed, eye, matrix, part, places, scale_of, triu};
-use crate::tensor::{Tensor, constant_like};
 use fuseline_runtime::error::Result;
+
+use super::{batched, column, computed, eye, matrix, part, places, scale_of, triu};
+use crate::handle::Tensor;
+use crate::tensor::constant_like;
 
 /// `a = q r` with orthonormal columns of `q`, `[batch..., rows, least]`, and upper triangular `r`,
 /// `[batch..., least, columns]`, where `least` is the smaller of the sizes; by Householder

@@ -1,13 +1,14 @@
 //! Singular values, and the functions based on them.
 
 use fuseline_fusion::{DType, OpErrorKind};
+use fuseline_runtime::error::Result;
 
 use super::eigen::{Rotation, halves, padded, turned};
 use super::{batched, computed, epsilon, eye, matrix, qr, refused, scale_of};
 use crate::Order;
+use crate::handle::Tensor;
 use crate::promote::promote_types;
-use crate::tensor::{Tensor, constant_like, plus, times};
-use fuseline_runtime::error::Result;
+use crate::tensor::{constant_like, plus, times};
 
 /// `a = u diag(s) v^T`.
 #[derive(Clone, Debug)]

@@ -2,8 +2,10 @@
 
 use std::f64::consts::PI;
 
-use crate::tensor::{Tensor, constant_like, plus, times};
 use fuseline_runtime::error::Result;
+
+use crate::handle::Tensor;
+use crate::tensor::{constant_like, plus, times};
 
 /// `max(x, 0)`.
 ///

@@ -2,12 +2,13 @@
 
 use fuseline_fusion::DType;
 use fuseline_fusion::op::attrs::DotDimensionNumbers;
+use fuseline_runtime::error::Result;
 
 use super::{dropout, masked_softmax, softmax, unfit};
+use crate::handle::Tensor;
 use crate::promote::promote_types;
 use crate::random::Generator;
-use crate::tensor::{Tensor, constant_like, times};
-use fuseline_runtime::error::Result;
+use crate::tensor::{constant_like, times};
 
 /// Settings of [`attention`].
 #[derive(Debug, Default)]

@@ -1,9 +1,10 @@
 //! Dropout.
 
-use super::unset;
-use crate::random::Generator;
-use crate::tensor::Tensor;
 use fuseline_runtime::error::Result;
+
+use super::unset;
+use crate::handle::Tensor;
+use crate::random::Generator;
 
 /// Replaces each element by zero with probability `rate` and divides the others by `1 - rate`, so
 /// that the mean is preserved (Srivastava et al., "Dropout: a simple way to prevent neural networks

@@ -1,11 +1,12 @@
 //! Loss functions.
 
 use fuseline_fusion::{DTypeClass, OpCode};
+use fuseline_runtime::error::Result;
 
 use super::{log_softmax, unfit};
+use crate::handle::Tensor;
 use crate::promote::Number;
-use crate::tensor::{Tensor, constant_like, plus, times};
-use fuseline_runtime::error::Result;
+use crate::tensor::{constant_like, plus, times};
 
 /// How the losses of single elements or samples are reduced.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

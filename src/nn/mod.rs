@@ -41,9 +41,9 @@ pub use resize::{Method, Resize, resize};
 pub use softmax::{log_softmax, logsumexp, masked_softmax, softmax};
 
 use fuseline_fusion::{OpError, OpErrorKind, Site};
-
-use crate::tensor::Tensor;
 use fuseline_runtime::error::{Error, Result};
+
+use crate::handle::Tensor;
 
 // Closures must not record ops here: `#[track_caller]` does not reach into closures, so an error
 // would name this file.

@@ -1,12 +1,13 @@
 //! Normalisation: mean 0 and variance 1 over some of the dimensions.
 
 use fuseline_fusion::{DType, OpCode};
+use fuseline_runtime::error::Result;
 
 use super::{unfit, unset};
+use crate::handle::Tensor;
 use crate::promote::promote_types;
-use crate::tensor::{Tensor, plus};
+use crate::tensor::plus;
 use crate::trace::TensorTree;
-use fuseline_runtime::error::Result;
 
 /// `(x - mean) / sqrt(variance + epsilon)` over the given dimensions, and the factor `1 /
 /// sqrt(variance + epsilon)`, which a gradient needs and which has size 1 in those dimensions. The

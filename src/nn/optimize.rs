@@ -1,9 +1,11 @@
 //! Optimisers.
 
-use super::unfit;
-use crate::tensor::{Tensor, constant_like};
-use crate::trace::TensorTree;
 use fuseline_runtime::error::Result;
+
+use super::unfit;
+use crate::handle::Tensor;
+use crate::tensor::constant_like;
+use crate::trace::TensorTree;
 
 /// Settings of [`adam`].
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -1,11 +1,12 @@
 //! Pooling: combines the elements under each position of a window.
 
 use fuseline_fusion::{DType, Literal, OpCode, TensorType};
+use fuseline_runtime::error::Result;
 
 use super::{Layout, unfit, unset};
+use crate::handle::Tensor;
 use crate::tensor::dims::literal;
-use crate::tensor::{Tensor, constant_like, plain, times};
-use fuseline_runtime::error::Result;
+use crate::tensor::{constant_like, plain, times};
 
 /// A window and how it moves, with one entry per spatial dimension. The conventions are PyTorch's.
 #[derive(Clone, Debug, PartialEq, Eq)]

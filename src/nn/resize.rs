@@ -1,10 +1,12 @@
 //! Resizing of images.
 
+use fuseline_runtime::error::Result;
+
 use super::pool::along;
 use super::{Layout, unfit};
+use crate::handle::Tensor;
 use crate::tensor::dims::literal;
-use crate::tensor::{Tensor, plain};
-use fuseline_runtime::error::Result;
+use crate::tensor::plain;
 
 /// The interpolation method.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

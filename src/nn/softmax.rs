@@ -3,8 +3,9 @@
 //! All of them subtract the largest element first, so that nothing overflows. The maximum may
 //! ignore NaN, because the sum contains it.
 
-use crate::tensor::Tensor;
 use fuseline_runtime::error::Result;
+
+use crate::handle::Tensor;
 
 /// `x` minus its largest element along `axis`, in at least 32 bits.
 #[track_caller]

@@ -2,10 +2,10 @@
 
 use fuseline_fusion::op::attrs::{self, IndexDimensionNumbers};
 use fuseline_fusion::{DType, DTypeClass, OpCode, OpError, OpErrorKind, Shape, Site};
+use fuseline_runtime::error::{Error, Result};
 
 use super::promote::{common_dtype, promote_types};
 use super::{Tensor, here};
-use fuseline_runtime::error::{Error, Result};
 
 /// A dimension counted from the front, or from the back if negative, as an index.
 pub(super) fn axis_of(op: OpCode, axis: i64, rank: usize, site: &Site) -> Result<usize> {

@@ -7,14 +7,13 @@
 
 use fuseline_fusion::op::attrs::{self, IndexDimensionNumbers};
 use fuseline_fusion::{Attrs, OpCode, OpError, OpErrorKind, Site, TensorType};
+use fuseline_runtime::engine::RecordCall;
+use fuseline_runtime::error::{Error, Result};
 
 use super::array::axis_of;
 use super::{Tensor, here};
-use crate::tensor::Tensors;
-use crate::tensor::handles;
+use crate::handle::{Tensors, handles};
 use crate::trace::{self, Open, Recorded, TensorTree, with_tensors};
-use fuseline_runtime::engine::RecordCall;
-use fuseline_runtime::error::{Error, Result};
 
 /// A call with scalar functions.
 struct Applied<'a, T> {

@@ -5,13 +5,13 @@ use std::borrow::Cow;
 use fuseline_fusion::op::attrs;
 use fuseline_fusion::region::Mode;
 use fuseline_fusion::{Attrs, DType, DTypeClass, Literal, OpCode, OpError, OpErrorKind, Scalar, Site};
+use fuseline_runtime::engine::stream::StreamShared;
+use fuseline_runtime::engine::stream::checks::{self, Expected, Rule, is_unchecked};
+use fuseline_runtime::error::{Error, Result};
 use smallvec::smallvec;
 
 use super::{Tensor, here};
 use crate::stream::Stream;
-use fuseline_runtime::engine::stream::StreamShared;
-use fuseline_runtime::engine::stream::checks::{self, Expected, Rule, is_unchecked};
-use fuseline_runtime::error::{Error, Result};
 
 /// Whether methods check indices on a stream now.
 #[inline]

@@ -8,12 +8,12 @@ use std::sync::Arc;
 
 use fuseline_fusion::op::attrs;
 use fuseline_fusion::{Attrs, Body, Groups, OpCode};
+use fuseline_runtime::error::{Error, Result};
 
 use super::array::axis_of;
 use super::reduce::combiner;
 use super::{Tensor, here};
-use crate::tensor::Tensors;
-use fuseline_runtime::error::{Error, Result};
+use crate::handle::Tensors;
 
 impl Tensor {
     /// The groups given, or one of all replicas.

@@ -4,13 +4,13 @@ use std::sync::LazyLock;
 
 use fuseline_fusion::op::attrs::{self, ConvDimensionNumbers, ConvOptions, DotDimensionNumbers};
 use fuseline_fusion::{Attrs, DType, OpCode, OpError, OpErrorKind, Shape, Site};
+use fuseline_runtime::engine::RecordCall;
+use fuseline_runtime::error::Result;
 use smallvec::SmallVec;
 
 use super::promote::{broadcast_shapes, common_dtype};
 use super::{AttrsByType, Tensor, here};
-use crate::tensor::handles;
-use fuseline_runtime::engine::RecordCall;
-use fuseline_runtime::error::Result;
+use crate::handle::handles;
 
 /// The attributes of the product of two matrices, which are always the same.
 fn of_matrices(dtype: DType) -> &'static Attrs {

@@ -4,13 +4,13 @@ use std::ops::Range;
 
 use fuseline_fusion::op::{Comparison, attrs};
 use fuseline_fusion::{Attrs, Literal, OpCode, OpError, OpErrorKind, Site};
-
-use super::{Tensor, here};
-use crate::stream::Stream;
-use crate::tensor::handles;
-use crate::trace::{self, Open, Recorded, TensorTree, with_tensors};
 use fuseline_runtime::engine::RecordCall;
 use fuseline_runtime::error::{Error, Result};
+
+use super::{Tensor, here};
+use crate::handle::handles;
+use crate::stream::Stream;
+use crate::trace::{self, Open, Recorded, TensorTree, with_tensors};
 
 /// A loop under construction: the names of its closures, and the call site.
 pub(super) struct Loop<'a> {

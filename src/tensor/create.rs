@@ -7,17 +7,16 @@ use fuseline_fusion::op::{RngAlgorithm, attrs};
 use fuseline_fusion::{
     Attrs, Bytes, DType, Element, Literal, OpCode, RealElement, Scalar, Shape, TensorType,
 };
+use fuseline_runtime::device::{Buffer, DeviceError};
+use fuseline_runtime::engine::value::{Outcome, ValueCell};
+use fuseline_runtime::engine::{EngineShared, RecordCall};
+use fuseline_runtime::error::{Error, Failure, Result};
 
 use super::dims::type_of;
 use super::{Tensor, here};
+use crate::handle::{handles, record};
 use crate::pjrt::{self, HostData, bytes_of};
 use crate::stream::Stream;
-use crate::tensor::{handles, record};
-use fuseline_runtime::device::{Buffer, DeviceError};
-use fuseline_runtime::engine::EngineShared;
-use fuseline_runtime::engine::RecordCall;
-use fuseline_runtime::engine::value::{Outcome, ValueCell};
-use fuseline_runtime::error::{Error, Failure, Result};
 
 /// The error of a transfer.
 fn refused(error: DeviceError) -> Error {

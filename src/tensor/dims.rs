@@ -1,7 +1,6 @@
 //! Makes types and literals of the record layer from `usize` sizes.
 
 use fuseline_fusion::{DType, Element, Literal, Shape, TensorType};
-
 use fuseline_runtime::error::Result;
 
 /// The type of tensors of these sizes.

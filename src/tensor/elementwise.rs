@@ -5,12 +5,12 @@ use std::sync::LazyLock;
 
 use fuseline_fusion::op::{Comparison, attrs};
 use fuseline_fusion::{Attrs, DType, OpCode, OpError, OpErrorKind, Site};
+use fuseline_runtime::engine::RecordCall;
+use fuseline_runtime::error::{Error, Result};
 
 use super::promote::{Number, common_dtype, common_shape, promote_number};
 use super::{AttrsByType, NO_ATTRS, Tensor, constant_like, here, scalar_as};
-use crate::tensor::handles;
-use fuseline_runtime::engine::RecordCall;
-use fuseline_runtime::error::{Error, Result};
+use crate::handle::handles;
 
 /// Attributes of a comparison. They are made once instead of on each call.
 fn comparison_attrs(direction: Comparison, dtype: DType) -> &'static Attrs {
@@ -35,8 +35,8 @@ impl Tensor {
     fn binary_unusual(&self, rhs: &Tensor, at: &'static Location<'static>, op: OpCode) -> Result<Tensor> {
         let (site, operands) = (Site::Rust(at), [self, rhs]);
         let call = RecordCall::new(op, &NO_ATTRS, handles(&operands), &site);
-        match self.stream().record_same_type(&call, operands.map(Tensor::handle)) {
-            Some(result) => result.map(Tensor::from_handle),
+        match self.stream().record_same_type(&call, operands.map(Tensor::handle), Tensor::from_handle) {
+            Some(result) => result,
             None => self.binary_promoted(op, &NO_ATTRS, rhs, &site),
         }
     }
@@ -64,9 +64,10 @@ impl Tensor {
 
     #[inline(never)]
     fn unary_unusual(&self, at: &'static Location<'static>, op: OpCode) -> Result<Tensor> {
-        self.stream()
-            .record_slow(&RecordCall::new(op, &NO_ATTRS, handles(&[self]), &Site::Rust(at)))
-            .map(Tensor::from_handle)
+        self.stream().record_slow(
+            &RecordCall::new(op, &NO_ATTRS, handles(&[self]), &Site::Rust(at)),
+            Tensor::from_handle,
+        )
     }
 
     /// Records a binary op with a number, which is a lifted scalar.

@@ -14,7 +14,6 @@ mod create;
 pub(crate) mod dims;
 mod display;
 mod elementwise;
-mod handle;
 mod operators;
 mod order;
 pub mod promote;
@@ -31,18 +30,16 @@ use fuseline_fusion::limits::MAX_CONSTANT_BYTES;
 use fuseline_fusion::op::Effect;
 use fuseline_fusion::{Attrs, Body, DType, Literal, OpCode, OpError, Shape, Site, TensorType, ValueId};
 
-pub use handle::{Tensor, Tensors};
-pub(crate) use handle::{handles, record};
 pub use order::{Order, Unique};
 pub use read::Read;
 
-use crate::promote::Number;
-use fuseline_runtime::engine::here;
+use fuseline_runtime::engine::value::ValueCell;
+use fuseline_runtime::engine::{RecordCall, here};
 use fuseline_runtime::error::{Error, Result};
 
+use crate::handle::{Tensor, Tensors, handles, record};
+use crate::promote::Number;
 use crate::stream::Stream;
-use fuseline_runtime::engine::RecordCall;
-use fuseline_runtime::engine::value::ValueCell;
 
 /// The attributes of most elementwise ops.
 static NO_ATTRS: Attrs = Attrs::NONE;
@@ -137,15 +134,13 @@ impl Tensor {
     /// Records an op with one result and without attributes.
     #[inline(always)]
     fn record_plain(&self, op: OpCode, operands: &[&Tensor], site: &Site) -> Result<Tensor> {
-        self.stream()
-            .record_one(RecordCall::new(op, &NO_ATTRS, handles(operands), site))
-            .map(Tensor::from_handle)
+        self.stream().record_one(RecordCall::new(op, &NO_ATTRS, handles(operands), site), Tensor::from_handle)
     }
 
     /// Records an op with one result.
     #[inline(never)]
     fn record_call(&self, call: &RecordCall<'_>) -> Result<Tensor> {
-        self.stream().record_one(*call).map(Tensor::from_handle)
+        self.stream().record_one(*call, Tensor::from_handle)
     }
 
     /// Records an op with one result.

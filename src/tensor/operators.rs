@@ -9,10 +9,10 @@ use std::ops::{Add, BitAnd, BitOr, BitXor, Div, Mul, Neg, Not, Rem, Sub};
 use std::panic::Location;
 
 use fuseline_fusion::OpCode;
+use fuseline_runtime::error::Result;
 use num_complex::Complex;
 
 use super::{Tensor, here};
-use fuseline_runtime::error::Result;
 
 macro_rules! binary {
     ($($trait:ident::$method:ident => $code:ident),* $(,)?) => {$(

@@ -9,12 +9,12 @@ use fuseline_fusion::op::{Comparison, attrs};
 use fuseline_fusion::{
     Attrs, Body, DType, DTypeClass, Graph, OpCode, OpError, OpErrorKind, Site, TensorType,
 };
+use fuseline_runtime::error::Result;
 
 use super::array::axis_of;
 use super::reduce::{body_of, combiner};
 use super::{Tensor, constant_like, here, scalar_as, times};
 use crate::promote::Number;
-use fuseline_runtime::error::Result;
 
 /// Which elements come first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

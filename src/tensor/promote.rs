@@ -42,12 +42,12 @@ use std::fmt;
 
 use fuseline_fusion::op::attrs;
 use fuseline_fusion::{Attrs, DType, DTypeClass, OpCode, OpError, OpErrorKind, Scalar, Shape, Site};
+use fuseline_runtime::engine::value::ValueCell;
+use fuseline_runtime::error::{Error, Result};
 use num_complex::Complex;
 use smallvec::SmallVec;
 
 use super::Tensor;
-use fuseline_runtime::engine::value::ValueCell;
-use fuseline_runtime::error::{Error, Result};
 
 /// The family of a number that has no element type of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use fuseline_fusion::op::{Comparison, attrs, neutral};
 use fuseline_fusion::{Attrs, Body, DType, Graph, Literal, OpCode, OpError, Site, TensorType};
+use fuseline_runtime::error::{Error, Result};
 use smallvec::SmallVec;
 
 use super::array::axis_of;
 use super::{Tensor, here};
-use crate::tensor::Tensors;
-use fuseline_runtime::error::{Error, Result};
+use crate::handle::Tensors;
 
 /// The name of a common body: the function and its variant.
 pub(super) type BodyName = (&'static str, u8);

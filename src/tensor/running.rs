@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use fuseline_fusion::op::{Comparison, attrs, neutral};
 use fuseline_fusion::{Attrs, Body, DType, Graph, OpCode, OpError, TensorType};
+use fuseline_runtime::error::Result;
 
 use super::array::axis_of;
 use super::reduce::{body_of, combiner};
 use super::{Tensor, here};
-use fuseline_runtime::error::Result;
 
 impl Tensor {
     /// The running sum along dimension `axis`. Integers wrap, bool counts as `i32`, floats below 32

@@ -5,17 +5,17 @@ use std::sync::Arc;
 
 use fuseline_fusion::op::{Comparison, attrs};
 use fuseline_fusion::{Attrs, DType, Literal, OpCode, OpError, OpErrorKind, Site, TensorType};
-
-use super::control::Loop;
-use super::dims::type_of;
-use super::{Tensor, here};
-use crate::stream::Stream;
-use crate::tensor::record;
-use crate::trace::{TensorTree, with_tensors};
 use fuseline_runtime::engine::RecordCall;
 use fuseline_runtime::engine::stream::StreamShared;
 use fuseline_runtime::engine::stream::trace::home;
 use fuseline_runtime::error::{Error, Result};
+
+use super::control::Loop;
+use super::dims::type_of;
+use super::{Tensor, here};
+use crate::handle::record;
+use crate::stream::Stream;
+use crate::trace::{TensorTree, with_tensors};
 
 impl Stream {
     /// Iterates over the first dimension of `xs`, whose length all of them share. `step` gets the

@@ -5,10 +5,10 @@
 //! so that errors do not add up. Integers are exact: those below 32 bits are computed in `i32`.
 
 use fuseline_fusion::{DType, DTypeClass, OpError, OpErrorKind, RealElement, Scalar, element};
+use fuseline_runtime::error::{Error, Result};
 
 use super::{Tensor, here};
 use crate::stream::Stream;
-use fuseline_runtime::error::{Error, Result};
 
 /// The op that errors of this module name.
 const NAME: &str = "iota";

@@ -2,11 +2,11 @@
 
 use fuseline_fusion::op::{Comparison, attrs, neutral};
 use fuseline_fusion::{Attrs, Body, DType, Graph, Literal, OpCode, OpError, TensorType};
+use fuseline_runtime::error::Result;
 
 use super::array::axis_of;
 use super::reduce::body_of;
 use super::{Tensor, here};
-use fuseline_runtime::error::Result;
 
 impl Tensor {
     /// Number of elements over the given dimensions, which exist.

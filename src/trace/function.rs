@@ -11,18 +11,14 @@ use std::fmt;
 use fuseline_fusion::ir::Ref;
 use fuseline_fusion::op::Effect;
 use fuseline_fusion::{Body, CustomOp, OpCode, Site, TensorType};
-
+use fuseline_runtime::engine::stream::checks::{self, Expected};
+use fuseline_runtime::engine::{RecordCall, here};
+use fuseline_runtime::error::{Error, Result};
 use smallvec::SmallVec;
 
 use super::{Captures, Open};
+use crate::handle::{Tensor, Tensors, handles, record};
 use crate::stream::Stream;
-use crate::tensor::Tensor;
-use crate::tensor::Tensors;
-use crate::tensor::{handles, record};
-use fuseline_runtime::engine::RecordCall;
-use fuseline_runtime::engine::here;
-use fuseline_runtime::engine::stream::checks::{self, Expected};
-use fuseline_runtime::error::{Error, Result};
 
 /// A function that is being recorded, from [`Stream::begin_function`] on.
 #[derive(Debug)]

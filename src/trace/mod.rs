@@ -57,15 +57,13 @@ pub use function::{Function, FunctionTrace};
 pub use tree::TensorTree;
 pub(crate) use tree::with_tensors;
 
-use crate::tensor::Tensor;
-use crate::tensor::Tensors;
-use crate::tensor::record;
-use fuseline_runtime::engine::BodyPosition;
-use fuseline_runtime::engine::RecordCall;
 use fuseline_runtime::engine::stream::checks::Expected;
 use fuseline_runtime::engine::stream::trace::{CaptureMode, Trace, TraceState};
 use fuseline_runtime::engine::stream::{StreamShared, TensorHandle};
+use fuseline_runtime::engine::{BodyPosition, RecordCall};
 use fuseline_runtime::error::{Error, Result};
+
+use crate::handle::{Tensor, Tensors, record};
 
 /// Keeps a trace open; dropping it ends the trace.
 #[derive(Debug)]
@@ -283,10 +281,11 @@ pub(crate) fn record_with(
 
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
-    use super::*;
-    use crate::engine::Engine;
     use fuseline_fusion::DType;
     use fuseline_fusion::region::Boundary;
+
+    use super::*;
+    use crate::engine::Engine;
 
     /// BODY-2: recording, dropping, flushing and demanding inside a trace append nothing to any log
     /// and take no ticket.

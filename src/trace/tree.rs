@@ -2,8 +2,9 @@
 
 use std::array;
 
-use crate::tensor::Tensor;
 use fuseline_runtime::error::{Error, Result};
+
+use crate::handle::Tensor;
 
 /// A structure of tensors: the state of a loop, the result of a branch, the operands of a
 /// reduction. In JAX this is a pytree.

@@ -272,8 +272,8 @@ fn programs_with_several_streams_are_reproducible() {
     }
 }
 
-/// Programs compiled to baseline executables (`src/tier/baseline.rs`), which omit optimizations
-/// of LLVM, have the same results.
+/// Programs compiled to baseline executables (`runtime/src/tier/baseline.rs`), which omit
+/// optimizations of LLVM, have the same results.
 #[test]
 fn programs_that_are_compiled_in_a_hurry() {
     let config = support::config().compiler_flag("xla_backend_optimization_level", 0i64);

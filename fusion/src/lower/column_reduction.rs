@@ -8,8 +8,8 @@
 //! along a row. Down a column consecutive elements are a row apart, and the loop stays scalar. A
 //! window of a few elements is unrolled, and LLVM vectorizes the loop around it, over the columns.
 //! XLA has a pass that splits every reduction like this, rows included, and thereby turns their
-//! vector loops into scalar ones. That pass is disabled (`src/device/compiler.rs`); this module
-//! keeps its benefit.
+//! vector loops into scalar ones. That pass is disabled (`runtime/src/device/compiler.rs`); this
+//! module keeps its benefit.
 //!
 //! With and without the pass on the same module, in turns (2 cores of an AMD EPYC, 2026-11-23, best
 //! of 1,200 runs): sums of rows of 64x256 in the benchmark's `norms` 449 and 92 µs a step, maxima

@@ -8,13 +8,13 @@ use std::fmt;
 use std::sync::Arc;
 
 use fuseline_fusion::{Literal, TensorType};
+use fuseline_pjrt as sys;
 use fuseline_sync::{Mutex, Rank};
 use smallvec::SmallVec;
 
 use super::memory::{LiveMemory, LiveMemoryGuard};
 use super::{DeviceError, Result};
 use crate::error::Stage;
-use fuseline_pjrt as sys;
 
 /// One item for each replica, in their order.
 pub type PerReplica<T> = SmallVec<[T; 1]>;

@@ -5,7 +5,8 @@
 //! a [`Compiler`]: modules, options for each region, and descriptions for keys.
 //!
 //! Invariant:
-//! - COMPILER-1: a device that is present and the same device as a target ([`fuseline_pjrt::Topology`]) have
+//! - COMPILER-1: a device that is present and the same device as a target
+//!   ([`fuseline_pjrt::Topology`]) have
 //!   the same description, as far as the plugin reports the same of both. So what is compiled for
 //!   one is found by the other.
 
@@ -18,10 +19,10 @@ use fuseline_fusion::limits::MAX_GRAPH_OPS;
 use fuseline_fusion::lower::{self, Aliases, Numerics, Target, Verified};
 use fuseline_fusion::op::Rounding;
 use fuseline_fusion::{Body, DTypeSet, OpCode, Signature};
+use fuseline_pjrt::{Client, CompileOptions, Plugin, Topology};
 
 use super::{Cause, DeviceError, Result, SpecializedScalars, Tier};
 use crate::error::Stage;
-use fuseline_pjrt::{Client, CompileOptions, Plugin, Topology};
 
 /// Number of multiplications of a region's largest product above which threads pay. At 32x128x128
 /// (0.5 million) handing over to another thread costs as much as the product; at 128x512x512 (34

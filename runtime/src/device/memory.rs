@@ -4,10 +4,10 @@ use std::fmt;
 use std::sync::Arc;
 
 use fuseline_fusion::Bytes;
+use fuseline_pjrt::CompiledMemoryStats;
 use fuseline_sync::atomic::{AtomicU64, Ordering};
 
 use crate::limits::{MAX_MORE_SHARE, MIN_SAVED_SHARE};
-use fuseline_pjrt::CompiledMemoryStats;
 
 /// Memory that one execution of a region needs on each replica, in bytes, as planned by the
 /// compiler. It is read once, after the compile and before the region runs.

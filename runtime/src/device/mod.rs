@@ -47,10 +47,11 @@ use self::pjrt::Compiled;
 pub use self::pjrt::PjrtDevice;
 use self::scalar_args::ScalarArgs;
 pub(crate) use self::variants::{Observation, Placement, Proposal, Reason, Subject, VariantSet};
+use fuseline_pjrt as sys;
+
 use crate::error::Stage;
 use crate::mappings;
 use crate::user_code::call_user;
-use fuseline_pjrt as sys;
 
 /// A point at which a fault can be injected; see `EngineConfig::inject_faults`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -6,17 +6,16 @@ use fuseline_cache::Record;
 use fuseline_fusion::canon::CanonRegion;
 use fuseline_fusion::lower::{Aliases, Numerics, Target};
 use fuseline_fusion::{DType, Ref, TensorType};
+use fuseline_pjrt::{Client, CompileOptions};
 use fuseline_sync::{Mutex, Rank};
 use smallvec::SmallVec;
 
 use super::buffer::Data;
 use super::compiler::{Compiler, Machine};
 use super::memory::{LiveMemory, MemoryPlan};
-use super::probe;
 use super::scalar_args::ScalarBuffer;
-use super::{Buffer, CompileSpec, DeviceError, Done, Executed, PerReplica, Result};
+use super::{Buffer, CompileSpec, DeviceError, Done, Executed, PerReplica, Result, probe};
 use crate::error::Stage;
-use fuseline_pjrt::{Client, CompileOptions};
 
 /// A device of a PJRT client, or one for each replica, and the compiler for it.
 #[derive(Debug)]
@@ -143,7 +142,8 @@ impl PjrtDevice {
         let parameters = self.compiler.parameters(region);
         // SAFETY: holds because records come from our caches only. These return what was sealed
         // with the user's key, for the same environment: the same plugin file, device and options
-        // (STORE-1 in `src/store/mod.rs`). What they seal was returned by `Executable::serialize`.
+        // (STORE-1 in `runtime/src/store/mod.rs`). What they seal was returned by
+        // `Executable::serialize`.
         let loaded = unsafe { self.client().deserialize_as(&record.artifact, None, parameters) };
         let executable = loaded.map_err(|error| failed(&error))?;
         let graph = region.graph();

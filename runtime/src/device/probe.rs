@@ -5,7 +5,6 @@
 //! numbers, so a small module finds out.
 
 use fuseline_fusion::{DType, DTypeSet, TensorType};
-
 use fuseline_pjrt::{Client, CompileOptions, Device, Error, ExecuteOptions};
 
 /// For each float type whose subnormal numbers a processor may flush to zero: the sum of the least

@@ -11,11 +11,11 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use fuseline_pjrt as sys;
 use fuseline_sync::{Mutex, Rank};
 use smallvec::SmallVec;
 
 use super::{PerReplica, Result};
-use fuseline_pjrt as sys;
 
 /// The words of one or several scalars, on each replica.
 pub(super) type ScalarBuffer = Arc<PerReplica<sys::Buffer>>;

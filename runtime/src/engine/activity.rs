@@ -6,8 +6,7 @@ use std::time::{Duration, Instant};
 use fuseline_sync::{Mutex, Rank};
 
 use crate::error::{Activity, StallReport};
-use crate::region::RegionInfo;
-use crate::region::Wait;
+use crate::region::{RegionInfo, Wait};
 
 type At = Option<(Activity, Arc<RegionInfo>, Instant)>;
 

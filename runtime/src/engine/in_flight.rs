@@ -4,10 +4,11 @@
 //! of regions or bytes of results the driver stops launching. In the end the recording thread waits
 //! too: memory is bounded by the limits and not by how far the program is ahead.
 
+use std::fmt;
+
 use fuseline_fusion::Bytes;
 use fuseline_sync::{Mutex, Rank};
 use smallvec::SmallVec;
-use std::fmt;
 
 #[derive(Default)]
 struct InFlightState {

@@ -25,13 +25,13 @@ use fuseline_fusion::canon::RegionKey;
 use fuseline_fusion::ir::Ref;
 use fuseline_fusion::region::Mode;
 use fuseline_fusion::{Bytes, Site, StreamId};
+use fuseline_pjrt::{PluginScope, ShutdownTimeout};
 use fuseline_record::mode::{caller, mode_code, mode_of};
 use fuseline_record::{call, entry, replay_trace, trace_cache};
 use fuseline_sync::atomic::{AtomicU32, Ordering};
 use fuseline_sync::fork::is_forked;
-use fuseline_sync::oneshot;
 use fuseline_sync::schedule::{CompilePool, Pool, Priority, Stuck, Watchdog, Work};
-use fuseline_sync::{Mutex, Rank, WeakSet};
+use fuseline_sync::{Mutex, Rank, WeakSet, oneshot};
 
 use self::stream::trace::Trace;
 use self::stream::{StreamShared, TensorHandle};
@@ -52,7 +52,6 @@ use crate::tier::host_eval::HostEval;
 use crate::tier::interpreter::InterpreterTier;
 use crate::tier::miss_history::MissHistory;
 use crate::tier::padded_regions::PaddedRegions;
-use fuseline_pjrt::{PluginScope, ShutdownTimeout};
 
 /// An entry of a stream's log.
 pub(crate) type Entry = entry::Entry<Outcome>;

@@ -7,8 +7,7 @@ use fuseline_fusion::canon::{CanonRegion, Difference};
 use fuseline_fusion::region::{Input, Output};
 use fuseline_fusion::{Bytes, OpCode, Site};
 
-use crate::region::RegionInfo;
-use crate::region::RegionRef;
+use crate::region::{RegionInfo, RegionRef};
 
 /// One difference between a missed region and the most similar earlier one.
 #[derive(Clone, Debug)]

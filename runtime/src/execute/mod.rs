@@ -46,17 +46,14 @@ use fuseline_record::template::StreamPosition;
 pub use compile::guarded;
 pub use precompile::{Ahead, compile_ahead};
 
-use crate::engine::EngineShared;
-use crate::engine::stream::Drive;
-use crate::engine::stream::StreamShared;
+use crate::engine::stream::{Drive, StreamShared};
 use crate::engine::value::ValuePromise;
-use crate::engine::{Entry, ReplayTrace, TraceEntry};
+use crate::engine::{EngineShared, Entry, ReplayTrace, TraceEntry};
 use crate::limits::MAX_QUEUED_REGIONS;
 use crate::user_code::without_waiting;
 use diagnostics::Diagnostics;
-use panic_guarded_rule::boundary_rule;
-
 use job::{Job, Parts, Progress};
+use panic_guarded_rule::boundary_rule;
 
 /// A region whose results are promises of this engine.
 pub(crate) type EngineRegion = Region<ValuePromise>;

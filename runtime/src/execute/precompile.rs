@@ -19,8 +19,7 @@ use super::compile::{Compile, Completion, MemoryFallback, ObtainedExecutable, So
 use crate::device::Tier;
 use crate::engine::EngineShared;
 use crate::engine::stream::StreamShared;
-use crate::region::RegionInfo;
-use crate::region::RegionRef;
+use crate::region::{RegionInfo, RegionRef};
 use crate::store::{Recipe, encode};
 
 /// The outcome of a recipe.

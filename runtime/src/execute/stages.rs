@@ -12,17 +12,15 @@ use fuseline_cache::Hit;
 use fuseline_fusion::op::Effect;
 use fuseline_fusion::region::{Boundary, Operands, Results, TraceOp};
 use fuseline_fusion::{RegionSeq, Signature, Site};
+use fuseline_record::memo;
 
 use super::job::{BoundArguments, Job};
 use super::{Drive, Driver, EngineRegion};
 use crate::device::{self, Executable};
-use crate::error::Result;
-use fuseline_record::memo;
-
 use crate::engine::Entry;
-use crate::engine::stream::TensorHandle;
-use crate::engine::stream::{StreamShared, TensorHandles};
+use crate::engine::stream::{StreamShared, TensorHandle, TensorHandles};
 use crate::engine::value::ValuePromise;
+use crate::error::Result;
 
 /// A stream whose driver stages are called one at a time.
 pub struct BenchDriver {

@@ -12,9 +12,9 @@ use fuseline_cache::{Fingerprint, Key, Record, Request, SealedKind};
 use fuseline_fusion::canon;
 use fuseline_fusion::encode::{Reader, Writer};
 use fuseline_fusion::lower::LOWERING;
+use fuseline_pjrt::named_files::NamedFiles;
 
 use crate::device::Compiler;
-use fuseline_pjrt::named_files::NamedFiles;
 
 /// A part of an environment: name and value.
 pub(crate) type Part = (String, String);

@@ -45,12 +45,12 @@ pub use self::manifest::{Manifest, ManifestRegion};
 pub(crate) use self::manifest_writer::ManifestWriter;
 pub use self::recipe::Recipe;
 pub(crate) use self::shared::Fetching;
-use self::shared::Shared;
-
-use crate::device::{CompileSpec, Compiler, Tier};
-use crate::event::{Event, Events};
 use fuseline_pjrt::named_files::NamedFiles;
 use fuseline_pjrt::{ClientOptions, CrashNote, Flag, Plugin, Value};
+
+use self::shared::Shared;
+use crate::device::{CompileSpec, Compiler, Tier};
+use crate::event::{Event, Events};
 
 /// The version of the format of requests and artifacts.
 const REQUEST: u8 = 1;

@@ -39,11 +39,9 @@ use fuseline_sync::{Mutex, Rank};
 
 use super::bounded_map::BoundedFifoMap;
 use super::interpreter::{ShapeCount, patience};
-use super::shape_split;
-use super::{FEW_RUNS, MAX_RUNS};
+use super::{FEW_RUNS, MAX_RUNS, shape_split};
 use crate::limits::{MAX_BUCKETS, MAX_INTERPRETED_REGIONS, MAX_KNOWN_REGIONS};
-use crate::region::RegionInfo;
-use crate::region::RegionRef;
+use crate::region::{RegionInfo, RegionRef};
 use crate::settings::{Buckets, ShapeClasses};
 
 /// Number of sizes of the same ops that are compiled like other regions if they are not padded.

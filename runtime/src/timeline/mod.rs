@@ -31,8 +31,7 @@ use rustc_hash::FxHashMap;
 
 pub use self::summary::{ReadsAt, RegionTimes, Spent, Step, Summary};
 use crate::event::{Asked, Event, EventSink, SealedRegion};
-use crate::region::RegionRef;
-use crate::region::Wait;
+use crate::region::{RegionRef, Wait};
 
 /// Default number of events that are kept: about 10 MB.
 const ROOM: usize = 1 << 16;

@@ -14,8 +14,7 @@ use rustc_hash::FxHashMap;
 
 use super::{Described, Moment, Nanos, RegionId, What, place};
 use crate::event::Asked;
-use crate::region::RegionRef;
-use crate::region::Wait;
+use crate::region::{RegionRef, Wait};
 
 /// The cause of a span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -11,8 +11,7 @@ use super::Nanos;
 use super::spans::{Cause, End, Pause, Range, Spans, Work};
 use crate::error::Took;
 use crate::event::Asked;
-use crate::region::RegionRef;
-use crate::region::Wait;
+use crate::region::{RegionRef, Wait};
 
 /// Maximum number of call sites and regions that are printed.
 const PRINTED: usize = 8;

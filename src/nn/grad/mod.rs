@@ -37,12 +37,13 @@ pub use space::{Convolution, adaptive_avg_pool, avg_pool, max_pool, resize};
 
 use fuseline_fusion::op::attrs::{DotDimensionNumbers, IndexDimensionNumbers};
 use fuseline_fusion::{Body, OpCode, TensorType};
-
-use super::{CrossEntropy, Reduction, unfit};
-use crate::random::Generator;
-use crate::tensor::{Tensor, constant_like, plus, times};
 use fuseline_runtime::engine::here;
 use fuseline_runtime::error::{Error, Result};
+
+use super::{CrossEntropy, Reduction, unfit};
+use crate::handle::Tensor;
+use crate::random::Generator;
+use crate::tensor::{constant_like, plus, times};
 
 /// Of broadcasting, to an operand with sizes `dims`: the sum over the dimensions along which it was
 /// repeated.

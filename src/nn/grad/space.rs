@@ -2,13 +2,14 @@
 
 use fuseline_fusion::op::attrs::{ConvDimensionNumbers, ConvOptions, DotDimensionNumbers};
 use fuseline_fusion::{DType, OpCode};
+use fuseline_runtime::error::Result;
 
+use crate::handle::Tensor;
 use crate::nn::pool::{Windows, along, check_sizes, divided, positions, stretches};
 use crate::nn::resize::{Tap, taps};
 use crate::nn::{self, Layout, Pool, Resize, unfit};
 use crate::tensor::dims::{literal, type_of};
-use crate::tensor::{Tensor, constant_like, plain};
-use fuseline_runtime::error::Result;
+use crate::tensor::{constant_like, plain};
 
 /// Fails if the shape of the gradient is not that of the result.
 #[track_caller]

@@ -152,6 +152,7 @@ impl Tree {
             "fuseline-cache",
             "fuseline-pjrt",
             "fuseline-record",
+            "fuseline-runtime",
             "fuseline-capi",
         ] {
             command.args(["--package", package]);

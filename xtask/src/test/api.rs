@@ -263,6 +263,7 @@ mod tests {
                 "fuseline-interp",
                 "fuseline-pjrt",
                 "fuseline-record",
+                "fuseline-runtime",
                 "fuseline-sync"
             ]
         );

@@ -19,7 +19,7 @@
 //! 3, 1988). [`Reason`] names the loss, and the budget rule is `Budget` in `budget.rs`.
 //!
 //! Input: an [`Observation`] of an execution. Output: a [`Proposal`], which
-//! `src/execute/job/variants.rs` compiles.
+//! `runtime/src/execute/job/variants.rs` compiles.
 
 mod budget;
 mod donation_profile;

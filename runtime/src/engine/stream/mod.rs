@@ -32,7 +32,6 @@ use smallvec::SmallVec;
 
 pub use self::handle::TensorHandle;
 use crate::counters::Stall;
-use crate::engine::EngineShared;
 use crate::engine::activity::CurrentActivity;
 use crate::engine::deferred_free::DeferredFrees;
 use crate::engine::in_flight::InFlight;
@@ -40,7 +39,7 @@ use crate::engine::read_sites::ReadSites;
 use crate::engine::stream::checks::Checks;
 use crate::engine::stream::trace::Trace;
 use crate::engine::value::{ValueCell, ValuePromise, ValueRef};
-use crate::engine::{Entry, RecordCall, Replay};
+use crate::engine::{EngineShared, Entry, RecordCall, Replay};
 use crate::error::{Error, Result};
 use crate::event::{Event, is_counted};
 use crate::limits::{ENTRIES_PER_HINT, LARGE_RELEASE};
@@ -471,15 +470,20 @@ impl StreamShared {
         }
     }
 
-    /// As [`StreamShared::record_into`], for an op with one result.
+    /// As [`StreamShared::record_into`], for an op with one result. `wrap` makes the caller's type of
+    /// its handle, here instead of behind the call, where it would copy the result.
     #[inline(always)]
-    pub fn record_one(self: &Arc<Self>, call: RecordCall<'_>) -> Result<TensorHandle> {
+    pub fn record_one<T>(
+        self: &Arc<Self>,
+        call: RecordCall<'_>,
+        wrap: impl Fn(TensorHandle) -> T,
+    ) -> Result<T> {
         match self.record_fast(&call) {
-            Some(result) => Ok(result),
+            Some(result) => Ok(wrap(result)),
             None => {
                 #[expect(clippy::redundant_locals, reason = "a copy, so that the one above has no address")]
                 let call = call;
-                self.record_slow(&call)
+                self.record_slow(&call, wrap)
             }
         }
     }
@@ -493,32 +497,38 @@ impl StreamShared {
 
     /// Records an op with one result when the fast path did not apply.
     #[inline(never)]
-    pub fn record_slow(self: &Arc<Self>, call: &RecordCall<'_>) -> Result<TensorHandle> {
-        self.record_single(call, || call.inferred())
+    pub fn record_slow<T>(
+        self: &Arc<Self>,
+        call: &RecordCall<'_>,
+        wrap: impl Fn(TensorHandle) -> T,
+    ) -> Result<T> {
+        self.record_single(call, || call.inferred(), wrap)
     }
 
     /// Records an op with one result and two operands, if the operands have the same type. `None`
     /// means that it still has to be recorded; the expected trace is unaffected.
     #[inline(never)]
-    pub fn record_same_type(
+    pub fn record_same_type<T>(
         self: &Arc<Self>,
         call: &RecordCall<'_>,
         [lhs, rhs]: [&TensorHandle; 2],
-    ) -> Option<Result<TensorHandle>> {
+        wrap: impl Fn(TensorHandle) -> T,
+    ) -> Option<Result<T>> {
         let known = call.inferred();
         // A memoized call proves that the types fit, so they need not be compared.
         if known.is_none() && lhs.ty() != rhs.ty() {
             return None;
         }
-        Some(self.record_single(call, || known))
+        Some(self.record_single(call, || known, wrap))
     }
 
     #[inline(always)]
-    fn record_single(
+    fn record_single<T>(
         self: &Arc<Self>,
         call: &RecordCall<'_>,
         known: impl FnOnce() -> Option<InferredCall>,
-    ) -> Result<TensorHandle> {
+        wrap: impl Fn(TensorHandle) -> T,
+    ) -> Result<T> {
         Error::unless_forked(call.site)?;
         let mut result = None;
         match self.replay.record(call, self, &mut result) {
@@ -526,7 +536,7 @@ impl StreamShared {
             ReplayOutcome::No => self.record_new(call, known(), &mut result)?,
             ReplayOutcome::TooMany => return Err(self.no_room(call.site)),
         }
-        result.ok_or_else(|| crate::error::bug!("{} has no result", call.op))
+        result.map(wrap).ok_or_else(|| crate::error::bug!("{} has no result", call.op))
     }
 
     #[inline(always)]

@@ -19,8 +19,7 @@ use crate::engine::copy::copy_replicas;
 use crate::engine::value::{Outcome, Producer, ValueCell};
 use crate::engine::{EngineShared, HandOver};
 use crate::error::{Error, Failure, Result, Stage};
-use crate::event::Telemetry;
-use crate::event::{Asked, Event, Events, is_telling};
+use crate::event::{Asked, Event, Events, Telemetry, is_telling};
 
 /// Adds op, call site and region of a value to a device error.
 fn failure(error: DeviceError, maker: Option<&Producer>) -> Failure {
@@ -423,8 +422,8 @@ impl TensorHandle {
         self.wait_as(deadline, site, |_| site.clone())
     }
 
-    /// As [`TensorHandle::wait_until`]. `told` maps the op that produces the value to the call site that
-    /// the event names.
+    /// As [`TensorHandle::wait_until`]. `told` maps the op that produces the value to the call site
+    /// that the event names.
     fn wait_as(
         &self,
         deadline: Option<Instant>,

@@ -13,13 +13,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use fuseline_fusion::Site;
-
 use fuseline_record::entry::TraceEnd;
 
 use crate::engine::Entry;
 use crate::engine::promises::after;
-use crate::engine::stream::StreamShared;
-use crate::engine::stream::TensorHandle;
+use crate::engine::stream::{StreamShared, TensorHandle};
 use crate::engine::value::Outcome;
 use crate::error::{Activity, Error, Failure, Stage, StallReport};
 use crate::event::is_telling;

@@ -13,8 +13,7 @@ use super::CompileResult;
 use crate::device::{Cause, DeviceError};
 use crate::engine::EngineShared;
 use crate::engine::stream::StreamShared;
-use crate::error::Stage;
-use crate::error::Took;
+use crate::error::{Stage, Took};
 use crate::event::Event;
 use crate::region::RegionInfo;
 

@@ -8,7 +8,7 @@
 //! Input: a [`Compile`]. Output: an executable, compiled or loaded; and an entry, once the
 //! executable has been handed out.
 //!
-//! Invariants, with those of `src/store/mod.rs`:
+//! Invariants, with those of `runtime/src/store/mod.rs`:
 //! - EXEC-9: a loaded executable is what would have been compiled. The request contains what the
 //!   optimized compile depends on. A baseline executable is loaded only if one would be compiled
 //!   now.

@@ -21,8 +21,7 @@ use crate::engine::stream::StreamShared;
 use crate::engine::value::{Outcome, Producer, ValueCell};
 use crate::error::Stage;
 use crate::event::Event;
-use crate::region::RegionInfo;
-use crate::region::RegionRef;
+use crate::region::{RegionInfo, RegionRef};
 use crate::tier::InterpretedRun;
 
 /// The requested results in order, or the error.

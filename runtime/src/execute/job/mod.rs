@@ -38,9 +38,7 @@ use crate::engine::value::{Outcome, ValueCell, ValuePromise, ValueRef};
 use crate::engine::{RecordedRegion, ReplayTrace};
 use crate::error::{Failure, Stage};
 use crate::event::{Event, SealedRegion};
-use crate::region::RegionInfo;
-use crate::region::RegionRef;
-use crate::region::Wait;
+use crate::region::{RegionInfo, RegionRef, Wait};
 use crate::tier::InterpretedRun;
 use crate::tier::padded_regions::PaddedRegion;
 

@@ -20,10 +20,9 @@ use crate::engine::stream::StreamShared;
 use crate::engine::value::{Outcome, ValueCell, ValuePromise};
 use crate::event::Event;
 use crate::execute::compile::{Compile, FailureCaching, MemoryFallback, follow};
-use crate::tier::CompilePriority;
 use crate::tier::interpreter::ShapeCount;
 use crate::tier::padded_regions::{PaddedRegion, Refusal, SizePlan};
-use crate::tier::{CacheState, CompileStart, History, Plan, Situation, choose};
+use crate::tier::{CacheState, CompilePriority, CompileStart, History, Plan, Situation, choose};
 
 impl Job {
     /// The state of the job if its region was padded or cut before and has no executable of its own.

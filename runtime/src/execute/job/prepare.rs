@@ -17,12 +17,12 @@ use crate::engine::value::ValueRef;
 use crate::error::Stage;
 use crate::event::Event;
 use crate::execute::compile::{Compile, CompileOutcome, FailureCaching, MemoryFallback, follow};
-use crate::tier::CompilePriority;
-use crate::tier::baseline;
-use crate::tier::cost;
 use crate::tier::interpreter::{InterpreterTier, ShapeCount, planned_runs};
 use crate::tier::miss_history::MissReport;
-use crate::tier::{CacheState, CompileStart, History, InterpretedRun, Plan, Situation, choose};
+use crate::tier::{
+    CacheState, CompilePriority, CompileStart, History, InterpretedRun, Plan, Situation, baseline, choose,
+    cost,
+};
 
 /// What the cache answers to the lookup of an executable.
 pub(super) type LookupResult = Lookup<Executable, DeviceError>;

@@ -20,7 +20,8 @@
 //!   in the order of the record, so the flag of a check is available when the results of the op
 //!   are.
 //! - CHECK-3: a failed check is reported once.
-//! - CHECK-4: flags do not accumulate: beyond [`MAX_PENDING`] the available ones are copied to the host
+//! - CHECK-4: flags do not accumulate: beyond [`MAX_PENDING`] the available ones are copied to the
+//!   host
 //!   and dropped. The number of those that are not available is limited by what a stream may have
 //!   in its log and in flight.
 //!
@@ -44,8 +45,7 @@ use smallvec::SmallVec;
 
 use crate::device::DeviceError;
 use crate::engine::EngineShared;
-use crate::engine::stream::StreamShared;
-use crate::engine::stream::TensorHandle;
+use crate::engine::stream::{StreamShared, TensorHandle};
 use crate::engine::value::{Outcome, Producer, ValueCell};
 use crate::error::{Error, Result};
 

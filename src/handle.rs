@@ -3,12 +3,16 @@
 use std::fmt;
 use std::sync::Arc;
 
+use fuseline_fusion::op::Effect;
+use fuseline_fusion::{Attrs, Body, OpCode};
 use fuseline_record::handle::TakeResults;
-use fuseline_runtime::engine::RecordCall;
 use fuseline_runtime::engine::stream::{StreamShared, TensorHandle};
 use fuseline_runtime::engine::value::ValueCell;
+use fuseline_runtime::engine::{RecordCall, here};
 use fuseline_runtime::error::Result;
 use smallvec::SmallVec;
+
+use crate::stream::Stream;
 
 /// A handle on a value: an n-dimensional array of elements of one type, computed or about to be.
 ///
@@ -146,4 +150,33 @@ pub(crate) fn record(stream: &Arc<StreamShared>, call: RecordCall<'_>) -> Result
     let mut results = TensorResults(Tensors::new());
     stream.record_into(&call, &mut results)?;
     Ok(results.0)
+}
+
+impl Stream {
+    /// Records an op of the op table on this stream. Every tensor method ends here.
+    ///
+    /// The operands may belong to any stream of this engine. This layer neither broadcasts nor
+    /// promotes.
+    ///
+    /// # Errors
+    /// When the op table refuses the call; in Debug mode, when the op fails.
+    #[track_caller]
+    pub fn record(
+        &self,
+        op: OpCode,
+        attrs: Attrs,
+        bodies: &[Arc<Body>],
+        operands: &[&Tensor],
+    ) -> Result<Tensors> {
+        let site = here();
+        let call = RecordCall {
+            op,
+            attrs: &attrs,
+            bodies,
+            operands: handles(operands),
+            effect: Effect::Pure,
+            site: &site,
+        };
+        record(self.shared(), call)
+    }
 }
