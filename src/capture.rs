@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use fuseline_fusion::program::{Check, Program, ProgramValue, Role};
 use fuseline_fusion::{Literal, Site};
-use fuseline_runtime::error::{Error, Result};
+use fuseline_runtime::{Error, Result};
 
 use crate::engine::Engine;
 use crate::handle::Tensor;

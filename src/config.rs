@@ -11,12 +11,13 @@ use fuseline_fusion::Bytes;
 use fuseline_fusion::lower::Numerics;
 use fuseline_fusion::region::{BoundaryRule, Budgets, Mode};
 use fuseline_pjrt::{Flag, Value};
-use fuseline_runtime::deadlines::Deadlines;
-use fuseline_runtime::device::{Fault, FaultPoint};
-use fuseline_runtime::event::EventSink;
-use fuseline_runtime::settings::{Buckets, DiskCacheSetting, Settings, ShapeClasses};
-use fuseline_runtime::store::DiskCacheConfig;
-use fuseline_runtime::user_code::Guest;
+use fuseline_runtime::Deadlines;
+use fuseline_runtime::DiskCacheConfig;
+use fuseline_runtime::EventSink;
+use fuseline_runtime::internals::Guest;
+use fuseline_runtime::internals::{DiskCacheSetting, Settings};
+use fuseline_runtime::{Buckets, ShapeClasses};
+use fuseline_runtime::{Fault, FaultPoint};
 
 /// The configuration of an engine. Every setting has a reasonable default.
 ///

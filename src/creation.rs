@@ -2,7 +2,7 @@
 //! numbers.
 
 use fuseline_fusion::{DType, Element, Literal, RealElement, Scalar};
-use fuseline_runtime::error::Result;
+use fuseline_runtime::Result;
 
 use crate::engine::Engine;
 use crate::handle::Tensor;

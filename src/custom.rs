@@ -12,8 +12,8 @@ use std::sync::Arc;
 
 use fuseline_fusion::op::{Effect, attrs};
 use fuseline_fusion::{CustomOp, OpCode};
-use fuseline_runtime::engine::{RecordCall, here};
-use fuseline_runtime::error::Result;
+use fuseline_runtime::Result;
+use fuseline_runtime::internals::{RecordCall, here};
 
 use crate::engine::Engine;
 use crate::handle::{Tensor, Tensors, handles, record};

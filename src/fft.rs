@@ -3,7 +3,7 @@
 
 use fuseline_fusion::op::{FftType, attrs};
 use fuseline_fusion::{OpCode, OpError, OpErrorKind, Site};
-use fuseline_runtime::error::{Error, Result};
+use fuseline_runtime::{Error, Result};
 
 use crate::handle::Tensor;
 use crate::promote::{Weak, promote_number};
@@ -76,5 +76,5 @@ fn transformed(kind: FftType, x: &Tensor, count: usize, last: Option<usize>) -> 
         lengths.resize(count.min(4), 1);
     }
     let mut results = x.on_stream().record(OpCode::Fft, attrs::fft(kind, &lengths), &[], &[x])?;
-    results.pop().ok_or_else(|| fuseline_runtime::error::bug!("fft has a result"))
+    results.pop().ok_or_else(|| fuseline_runtime::internals::bug!("fft has a result"))
 }

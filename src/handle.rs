@@ -6,10 +6,10 @@ use std::sync::Arc;
 use fuseline_fusion::op::Effect;
 use fuseline_fusion::{Attrs, Body, OpCode};
 use fuseline_record::handle::TakeResults;
-use fuseline_runtime::engine::stream::{StreamShared, TensorHandle};
-use fuseline_runtime::engine::value::ValueCell;
-use fuseline_runtime::engine::{RecordCall, here};
-use fuseline_runtime::error::Result;
+use fuseline_runtime::Result;
+use fuseline_runtime::internals::ValueCell;
+use fuseline_runtime::internals::{RecordCall, here};
+use fuseline_runtime::internals::{StreamShared, TensorHandle};
 use smallvec::SmallVec;
 
 use crate::stream::Stream;

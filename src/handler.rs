@@ -10,7 +10,7 @@ pub use fuseline_fusion::handler::{
     allow, is_key, target, target_names,
 };
 
-use fuseline_runtime::user_code::without_waiting;
+use fuseline_runtime::internals::without_waiting;
 
 /// Wraps a handler so that calls that wait for a stream are errors in it: the stream may be waiting
 /// for the handler.

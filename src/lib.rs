@@ -135,7 +135,6 @@ mod trace;
 pub use config::EngineConfig;
 pub use einsum::einsum;
 pub use engine::Engine;
-/// The limits of the memory cache.
 pub use fuseline_cache::Budget;
 #[cfg(feature = "shared-cache")]
 pub use fuseline_cache::{Secret, shared};
@@ -148,34 +147,18 @@ pub use fuseline_fusion::{
 };
 pub use fuseline_interp as interp;
 pub use fuseline_pjrt as pjrt;
-#[doc(inline)]
-pub use fuseline_runtime::counters::Counters;
-#[doc(inline)]
-pub use fuseline_runtime::deadlines::Deadlines;
-#[doc(inline)]
-pub use fuseline_runtime::device::{Fault, FaultPoint, MemoryPlan};
-#[doc(inline)]
-pub use fuseline_runtime::engine::stream::checks::unchecked;
-#[doc(inline)]
-pub use fuseline_runtime::error::{Error, Origin, Result, Stage};
 #[cfg(feature = "tracing")]
 #[doc(inline)]
-pub use fuseline_runtime::event::TracingSink;
-#[doc(inline)]
-pub use fuseline_runtime::event::{
-    Asked, CacheTier, Change, Event, EventSink, LeakSite, Miss, OpsDiffer, Remedy, SealedRegion, Varies,
-    Varying,
-};
+pub use fuseline_runtime::TracingSink;
 #[doc(hidden)]
 pub use fuseline_runtime::mappings;
 #[doc(inline)]
-pub use fuseline_runtime::region::{RegionRef, Wait};
-#[doc(inline)]
-pub use fuseline_runtime::settings::{Buckets, ShapeClasses};
-#[doc(inline)]
-pub use fuseline_runtime::store::DiskCacheConfig;
-#[doc(inline)]
-pub use fuseline_runtime::timeline::{ReadsAt, RegionTimes, Spent, Step, Summary, Timeline};
+pub use fuseline_runtime::{
+    Asked, Buckets, CacheTier, Change, Counters, Deadlines, DiskCacheConfig, Error, Event, EventSink, Fault,
+    FaultPoint, LeakSite, MemoryPlan, Miss, OpsDiffer, Origin, ReadsAt, RegionRef, RegionTimes, Remedy,
+    Result, SealedRegion, ShapeClasses, Spent, Stage, Step, Summary, Timeline, Varies, Varying, Wait,
+    unchecked,
+};
 pub use handle::{Tensor, Tensors};
 /// The host type of elements of `complex<f32>` and `complex<f64>` tensors.
 pub use num_complex::Complex;

@@ -15,10 +15,11 @@ use std::fmt;
 use std::sync::Arc;
 
 use fuseline_fusion::{Site, TensorType};
-use fuseline_runtime::engine::here;
-use fuseline_runtime::engine::promises::PromiseGuard;
-use fuseline_runtime::engine::value::{Outcome, ValueCell};
-use fuseline_runtime::error::{Failure, Result, Stage};
+use fuseline_runtime::internals::Failure;
+use fuseline_runtime::internals::PromiseGuard;
+use fuseline_runtime::internals::here;
+use fuseline_runtime::internals::{Outcome, ValueCell};
+use fuseline_runtime::{Result, Stage};
 
 use crate::handle::Tensor;
 use crate::stream::Stream;

@@ -8,8 +8,8 @@ use fuseline_fusion::limits::MAX_CONSTANT_BYTES;
 use fuseline_fusion::op::attrs;
 use fuseline_fusion::program::{Mismatch, Program, ProgramId, Role};
 use fuseline_fusion::{Literal, OpCode, Site, ValueId};
-use fuseline_runtime::engine::RecordCall;
-use fuseline_runtime::error::{Error, Result};
+use fuseline_runtime::internals::RecordCall;
+use fuseline_runtime::{Error, Result};
 
 use crate::engine::Engine;
 use crate::handle::{Tensor, handles, record};
@@ -125,7 +125,7 @@ impl PreparedProgram {
             let made = record(self.stream.shared(), call)?.pop();
             values.insert(
                 value.id,
-                made.ok_or_else(|| fuseline_runtime::error::bug!("a constant has one result"))?,
+                made.ok_or_else(|| fuseline_runtime::internals::bug!("a constant has one result"))?,
             );
         }
         for (index, op) in self.program.ops.iter().enumerate() {

@@ -5,11 +5,12 @@
 use std::sync::{Arc, mpsc};
 
 use fuseline_fusion::TensorType;
-use fuseline_runtime::device::{Cause, Device, DeviceError, Fault, FaultPoint, Later};
-use fuseline_runtime::engine::stream::StreamShared;
-use fuseline_runtime::engine::stream::checks::{COPY_INTERVAL, MAX_PENDING};
-use fuseline_runtime::error::Stage;
-use fuseline_runtime::event::{Event, Remedy};
+use fuseline_runtime::Stage;
+use fuseline_runtime::internals::StreamShared;
+use fuseline_runtime::internals::{COPY_INTERVAL, MAX_PENDING};
+use fuseline_runtime::internals::{Cause, Device, DeviceError, Later};
+use fuseline_runtime::{Event, Remedy};
+use fuseline_runtime::{Fault, FaultPoint};
 use fuseline_sync::atomic::{AtomicU32, Ordering};
 use fuseline_sync::{Mutex, Rank};
 

@@ -21,10 +21,11 @@ use fuseline_cache::Budget;
 use fuseline_fusion::region::{Budgets, Mode};
 use fuseline_fusion::{Bytes, DType, OpCode, Site, TensorType};
 use fuseline_record::mode::with_mode;
-use fuseline_runtime::counters::Counters;
-use fuseline_runtime::device::{Device, Fault, FaultPoint};
-use fuseline_runtime::error::Result;
-use fuseline_runtime::event::Event;
+use fuseline_runtime::Counters;
+use fuseline_runtime::Event;
+use fuseline_runtime::Result;
+use fuseline_runtime::internals::Device;
+use fuseline_runtime::{Fault, FaultPoint};
 use fuseline_sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use fuseline_sync::{Condvar, Mutex, Rank, thread};
 
@@ -333,7 +334,7 @@ fn poisoning(size: Size) {
 
 /// A value whose promise has been dropped.
 fn abandoned(stream: &crate::stream::Stream, ty: &TensorType) -> Tensor {
-    let (cell, promise) = fuseline_runtime::engine::value::ValueCell::promised(ty.clone());
+    let (cell, promise) = fuseline_runtime::internals::ValueCell::promised(ty.clone());
     drop(promise);
     Tensor::new(cell, stream.shared().clone())
 }

@@ -3,10 +3,10 @@
 use std::ops::{Deref, DerefMut};
 
 use fuseline_fusion::Signature;
-use fuseline_runtime::engine::stream::{TensorHandle, TensorHandles};
-use fuseline_runtime::error::Result;
-use fuseline_runtime::execute::stages;
-pub use fuseline_runtime::execute::stages::{BoundRegion, Executed, Handles, InferredCall, Sealed, Work};
+use fuseline_runtime::Result;
+use fuseline_runtime::internals::stages;
+pub use fuseline_runtime::internals::stages::{BoundRegion, Executed, Handles, InferredCall, Sealed, Work};
+use fuseline_runtime::internals::{TensorHandle, TensorHandles};
 
 use crate::handle::{Tensor, handles};
 use crate::stream::Stream;

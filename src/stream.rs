@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use fuseline_fusion::StreamId;
 use fuseline_fusion::region::{Boundary, Mode};
-use fuseline_runtime::engine::here;
-use fuseline_runtime::engine::stream::StreamShared;
-use fuseline_runtime::error::Result;
+use fuseline_runtime::Result;
+use fuseline_runtime::internals::StreamShared;
+use fuseline_runtime::internals::here;
 
 /// A program-ordered sequence of ops on the engine's device.
 ///

@@ -553,7 +553,7 @@ macro_rules! bug {
         if cfg!(debug_assertions) {
             panic!("bug: {message}");
         }
-        $crate::error::Error::bug(message, concat!(file!(), ":", line!()))
+        $crate::Error::bug(message, concat!(file!(), ":", line!()))
     }};
 }
 #[doc(hidden)]

@@ -1,35 +1,79 @@
 //! The runtime: from the entries of a stream's log to values with data.
 //!
-//! Input: a [`Device`](device::Device), [`Settings`](settings::Settings) and the calls of ops.
+//! Input: a device, settings and the calls of ops.
 //! Output: handles on the results at once, and their data later. The crate knows ops and values,
 //! and no tensor methods. The crate `fuseline` has those, and re-exports the public types of this
 //! one.
 //!
 //! | module | contents |
 //! |---|---|
-//! | [`settings`], `limits`, [`deadlines`] | what an engine is configured with |
-//! | [`region`], [`error`] | descriptions of regions; errors and failures |
-//! | [`device`] | compiles and runs regions on a PJRT device or the reference interpreter |
-//! | [`event`], [`counters`], [`timeline`] | what the engine reports |
-//! | [`store`] | executables of other processes |
+//! | `settings`, `limits`, `deadlines` | what an engine is configured with |
+//! | `region`, `error` | descriptions of regions; errors and failures |
+//! | `device` | compiles and runs regions on a PJRT device or the reference interpreter |
+//! | `event`, `counters`, `timeline` | what the engine reports |
+//! | `store` | executables of other processes |
 //! | `tier` | how a region runs |
-//! | [`engine`] | what engines and streams consist of |
-//! | [`execute`] | the driver: from log entries to launched regions |
+//! | `engine` | what engines and streams consist of |
+//! | `execute` | the driver: from log entries to launched regions |
 //!
-//! The crate is published for `fuseline` only, and its API follows the needs of that crate.
+//! The crate is published for `fuseline` only. The types below are public there. The modules follow
+//! the needs of that crate and are hidden.
 
-pub mod counters;
-pub mod deadlines;
-pub mod device;
-pub mod engine;
-pub mod error;
-pub mod event;
-pub mod execute;
+mod counters;
+mod deadlines;
+mod device;
+mod engine;
+mod error;
+mod event;
+mod execute;
 mod limits;
+#[doc(hidden)]
 pub mod mappings;
-pub mod region;
-pub mod settings;
-pub mod store;
+mod region;
+mod settings;
+mod store;
 mod tier;
-pub mod timeline;
-pub mod user_code;
+mod timeline;
+mod user_code;
+
+pub use counters::Counters;
+pub use deadlines::Deadlines;
+pub use device::{Fault, FaultPoint, MemoryPlan};
+pub use engine::stream::checks::unchecked;
+pub use engine::stream::read::Read;
+pub use error::{Error, Origin, Result, Stage};
+#[cfg(feature = "tracing")]
+pub use event::TracingSink;
+pub use event::{
+    Asked, CacheTier, Change, Event, EventSink, LeakSite, Miss, OpsDiffer, Remedy, SealedRegion, Varies,
+    Varying,
+};
+pub use region::{RegionRef, Wait};
+pub use settings::{Buckets, ShapeClasses};
+pub use store::{DiskCacheConfig, Manifest, ManifestRegion};
+pub use timeline::{ReadsAt, RegionTimes, Spent, Step, Summary, Timeline};
+
+/// What `fuseline` uses beside the public types.
+#[doc(hidden)]
+pub mod internals {
+    #[cfg(any(test, feature = "testing"))]
+    pub use crate::device::Later;
+    pub use crate::device::{
+        Buffer, Cause, Compiler, Device, DeviceError, Machine, PerReplica, PjrtDevice, Tier,
+        check_module_size, fingerprint,
+    };
+    pub use crate::engine::promises::PromiseGuard;
+    pub use crate::engine::stream::checks::{COPY_INTERVAL, Expected, MAX_PENDING, Rule, is_unchecked};
+    pub use crate::engine::stream::trace::{CaptureMode, Trace, TraceState, home};
+    pub use crate::engine::stream::{StreamShared, TensorHandle, TensorHandles, checks, may_wait};
+    pub use crate::engine::value::{Outcome, ValueCell};
+    pub use crate::engine::{BodyPosition, EngineShared, MIN_WEAK_SET, RecordCall, compile_pool, here};
+    pub use crate::error::{Failure, bug};
+    pub use crate::event::Events;
+    #[cfg(feature = "stages")]
+    pub use crate::execute::stages;
+    pub use crate::execute::{Ahead, compile_ahead, guarded, new_stream};
+    pub use crate::settings::{DiskCacheSetting, Settings};
+    pub use crate::store::{Environment as StoreEnvironment, QuarantineKey, Recipe, Store};
+    pub use crate::user_code::{Guest, is_driving, without_waiting};
+}

@@ -20,7 +20,7 @@ use crate::limits::MEMORY_SLACK;
 use crate::store::{DiskCacheConfig, StoreConfig};
 
 /// Creates the soft boundary rule of a new stream.
-pub type NewRule = Arc<dyn Fn() -> Box<dyn BoundaryRule> + Send + Sync>;
+pub(crate) type NewRule = Arc<dyn Fn() -> Box<dyn BoundaryRule> + Send + Sync>;
 
 /// Which regions are padded when a dimension varies; see `EngineConfig::shape_classes`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

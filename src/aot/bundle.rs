@@ -26,8 +26,8 @@ use std::path::{Path, PathBuf};
 use fuseline_cache::disk::Output;
 use fuseline_cache::{HEADER, Name, Record, SealedKind, Sealer, Secret, announced, disk};
 use fuseline_fusion::Bytes;
-use fuseline_runtime::error::{Error, Result};
-use fuseline_runtime::store::{self, Recipe};
+use fuseline_runtime::internals::{Recipe, StoreEnvironment};
+use fuseline_runtime::{Error, Result};
 
 use super::inspect::{EntryFile, Folder};
 
@@ -156,7 +156,7 @@ pub fn export(
             exported.executables += 1;
         }
         for environment in environments {
-            if let Some(record) = read(&store::Environment::request(environment).name())? {
+            if let Some(record) = read(&StoreEnvironment::request(environment).name())? {
                 put(&record)?;
                 exported.environments += 1;
             }
@@ -281,10 +281,10 @@ fn each(
 fn check(record: &Record) -> std::result::Result<(), String> {
     match record.kind {
         SealedKind::Artifact => Recipe::decode(&record.request).map(drop),
-        SealedKind::Note => match store::Environment::of_note(record) {
+        SealedKind::Note => match StoreEnvironment::of_note(record) {
             Some(environment)
                 if environment.fingerprint() == record.environment
-                    && store::Environment::request(record.environment) == record.request() =>
+                    && StoreEnvironment::request(record.environment) == record.request() =>
             {
                 Ok(())
             }

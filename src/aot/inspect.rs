@@ -14,9 +14,10 @@ use fuseline_cache::{Name, Record, SealedKind};
 use fuseline_fusion::Bytes;
 use fuseline_fusion::canon::CanonRegion;
 use fuseline_fusion::lower::{self, Numerics};
-use fuseline_runtime::device::Tier;
-use fuseline_runtime::error::{Error, Result};
-use fuseline_runtime::store::{self, DiskCacheConfig, QuarantineKey, Recipe};
+use fuseline_runtime::DiskCacheConfig;
+use fuseline_runtime::internals::Tier;
+use fuseline_runtime::internals::{QuarantineKey, Recipe, StoreEnvironment};
+use fuseline_runtime::{Error, Result};
 
 use super::Environment;
 
@@ -284,9 +285,9 @@ impl Folder {
     pub fn environments(&self, entries: &[Entry]) -> BTreeMap<String, Environment> {
         let wanted: HashSet<&str> = entries.iter().map(Entry::environment).collect();
         let read = |fingerprint: &str| {
-            let name = store::Environment::request(fuseline_cache::Fingerprint::parse(fingerprint)?).name();
+            let name = StoreEnvironment::request(fuseline_cache::Fingerprint::parse(fingerprint)?).name();
             let record = self.disk.open_entry(&name).ok()??;
-            Some((fingerprint.to_owned(), Environment::new(store::Environment::of_note(&record)?)))
+            Some((fingerprint.to_owned(), Environment::new(StoreEnvironment::of_note(&record)?)))
         };
         wanted.into_iter().filter_map(read).collect()
     }

@@ -28,17 +28,17 @@ pub use self::bundle::{BundleKey, Exported, Imported, export, import};
 pub use self::inspect::{Entry, EntryFile, EntryKind, Folder, Quarantined};
 pub use self::target::Target;
 pub use self::warm::Warmed;
-pub use fuseline_runtime::store::{Manifest, ManifestRegion};
+pub use fuseline_runtime::{Manifest, ManifestRegion};
 
-use fuseline_runtime::store;
+use fuseline_runtime::internals::StoreEnvironment;
 
 /// Everything outside a region that its executables depend on, by name: plugin, device, processor,
 /// options.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Environment(store::Environment);
+pub struct Environment(StoreEnvironment);
 
 impl Environment {
-    pub(crate) fn new(environment: store::Environment) -> Environment {
+    pub(crate) fn new(environment: StoreEnvironment) -> Environment {
         Environment(environment)
     }
 

@@ -16,12 +16,12 @@ use fuseline_cache::SealedKind;
 use fuseline_cache::disk::{JoinOutcome, Stage as Attempt};
 use fuseline_fusion::Site;
 use fuseline_fusion::canon::EnvFingerprint;
-use fuseline_runtime::device::{Compiler, Machine, check_module_size, fingerprint};
-use fuseline_runtime::engine::compile_pool;
-use fuseline_runtime::error::{Error, Result};
-use fuseline_runtime::event::Events;
-use fuseline_runtime::execute::{Ahead, guarded};
-use fuseline_runtime::store::{Recipe, Store};
+use fuseline_runtime::internals::Events;
+use fuseline_runtime::internals::compile_pool;
+use fuseline_runtime::internals::{Ahead, guarded};
+use fuseline_runtime::internals::{Compiler, Machine, check_module_size, fingerprint};
+use fuseline_runtime::internals::{Recipe, Store};
+use fuseline_runtime::{Error, Result};
 
 use super::warm::{check, gather, in_order};
 use super::{Environment, Manifest, Warmed};

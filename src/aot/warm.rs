@@ -4,9 +4,9 @@ use std::sync::mpsc::{self, Receiver};
 use std::time::Duration;
 
 use fuseline_fusion::lower::Numerics;
-use fuseline_runtime::error::{Error, Result};
-use fuseline_runtime::execute::{Ahead, compile_ahead};
-use fuseline_runtime::settings::Settings;
+use fuseline_runtime::internals::Settings;
+use fuseline_runtime::internals::{Ahead, compile_ahead};
+use fuseline_runtime::{Error, Result};
 
 use super::{Environment, Manifest};
 use crate::engine::Engine;

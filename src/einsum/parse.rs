@@ -1,7 +1,7 @@
 //! Parses the notation and matches it with the operands.
 
 use fuseline_fusion::{OpErrorKind, Site};
-use fuseline_runtime::error::Result;
+use fuseline_runtime::Result;
 use smallvec::SmallVec;
 
 use super::{Name, refused};

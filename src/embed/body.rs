@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use fuseline_fusion::{Body, OpCode, Site};
-use fuseline_runtime::engine::RecordCall;
-use fuseline_runtime::error::{Error, Result};
+use fuseline_runtime::internals::RecordCall;
+use fuseline_runtime::{Error, Result};
 use smallvec::SmallVec;
 
 use super::report::told;

@@ -1,7 +1,7 @@
 //! Ops by name: functions registered with the engine.
 
 use fuseline_fusion::{CustomOp, OpCode, Site};
-use fuseline_runtime::error::{Error, Result};
+use fuseline_runtime::{Error, Result};
 use smallvec::SmallVec;
 
 use super::report::told;

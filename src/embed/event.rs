@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use fuseline_fusion::Site;
 use fuseline_record::entry::{Fence, FenceOutcome};
-use fuseline_runtime::engine::stream::may_wait;
-use fuseline_runtime::error::{Error, Result};
+use fuseline_runtime::internals::may_wait;
+use fuseline_runtime::{Error, Result};
 
 use super::report::told;
 use super::table::Missing;

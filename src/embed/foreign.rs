@@ -4,7 +4,7 @@
 use std::ffi::c_void;
 
 use fuseline_fusion::{Site, TensorType};
-use fuseline_runtime::error::{Error, Result};
+use fuseline_runtime::{Error, Result};
 
 use super::{Session, StreamHandle, ValueHandle};
 use crate::pjrt::HostData;

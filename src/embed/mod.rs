@@ -128,9 +128,9 @@ pub use report::{ErrorReport, take_last_error};
 pub use trace::FunctionHandle;
 pub use value::{Call, CallRef};
 
-use fuseline_runtime::counters::Counters;
-use fuseline_runtime::engine::promises::PromiseGuard;
-use fuseline_runtime::error::{Error, Result};
+use fuseline_runtime::Counters;
+use fuseline_runtime::internals::PromiseGuard;
+use fuseline_runtime::{Error, Result};
 
 use crate::config::EngineConfig;
 use crate::engine::Engine;

@@ -3,8 +3,8 @@
 use std::cell::RefCell;
 use std::fmt;
 
-use fuseline_runtime::error::{Error, Origin, Result, Stage};
-use fuseline_runtime::region::RegionRef;
+use fuseline_runtime::RegionRef;
+use fuseline_runtime::{Error, Origin, Result, Stage};
 
 /// An [`Error`] as plain data: for a foreign interface, a log, or another thread.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use fuseline_fusion::op::{Effect, attrs};
 use fuseline_fusion::{Attrs, Body, Literal, OpCode, Scalar, Site, TensorType};
 use fuseline_record::mode::caller;
-use fuseline_runtime::engine::RecordCall;
-use fuseline_runtime::engine::stream::StreamShared;
-use fuseline_runtime::engine::value::{Outcome, ValueCell};
-use fuseline_runtime::error::{Error, Result};
+use fuseline_runtime::internals::RecordCall;
+use fuseline_runtime::internals::StreamShared;
+use fuseline_runtime::internals::{Outcome, ValueCell};
+use fuseline_runtime::{Error, Result};
 use smallvec::SmallVec;
 
 use super::report::told;

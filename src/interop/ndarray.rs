@@ -6,7 +6,7 @@
 //! fixed rank.
 
 use fuseline_fusion::{Element, Shape, Site};
-use fuseline_runtime::error::{Error, Result};
+use fuseline_runtime::{Error, Result};
 use ndarray::{ArrayD, ArrayView, Dimension, IxDyn};
 
 use crate::engine::Engine;

@@ -1,7 +1,7 @@
 //! Eigenvalues and eigenvectors of symmetric matrices.
 
 use fuseline_fusion::DType;
-use fuseline_runtime::error::Result;
+use fuseline_runtime::Result;
 
 use super::{batched, computed, epsilon, eye, places, scale_of, square, tril};
 use crate::Order;

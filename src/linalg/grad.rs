@@ -7,7 +7,7 @@
 //! for Cholesky's factor of Murray, "Differentiation of the Cholesky decomposition" (2016).
 
 use fuseline_fusion::OpErrorKind;
-use fuseline_runtime::error::Result;
+use fuseline_runtime::Result;
 
 use super::{Triangular, refused, square, tril, triu};
 use crate::handle::Tensor;

@@ -1,7 +1,7 @@
 //! Gaussian elimination, and the functions based on it.
 
 use fuseline_fusion::{DType, OpErrorKind};
-use fuseline_runtime::error::Result;
+use fuseline_runtime::Result;
 
 use super::{
     Triangular, batched, column, computed, eye, matrix, places, refused, row, square, system_of,

@@ -31,7 +31,7 @@ pub use svd::{Svd, lstsq, pinv, svd};
 
 use fuseline_fusion::op::{Transpose, attrs};
 use fuseline_fusion::{DType, OpCode, OpError, OpErrorKind, Shape, Site};
-use fuseline_runtime::error::{Error, Result};
+use fuseline_runtime::{Error, Result};
 
 use crate::handle::Tensor;
 use crate::promote::{broadcast_shapes, promote_types};
@@ -257,7 +257,7 @@ pub fn cholesky_solve(factor: &Tensor, b: &Tensor) -> Result<Tensor> {
 #[track_caller]
 fn one(on: &Tensor, op: OpCode, attrs: crate::Attrs, operands: &[&Tensor]) -> Result<Tensor> {
     let mut results = on.on_stream().record(op, attrs, &[], operands)?;
-    results.pop().ok_or_else(|| fuseline_runtime::error::bug!("{op} has a result"))
+    results.pop().ok_or_else(|| fuseline_runtime::internals::bug!("{op} has a result"))
 }
 
 /// Both sides of a system in one type of at least 32 bits and with one batch.

@@ -1,6 +1,6 @@
 //! Orthogonal and triangular factors.
 
-use fuseline_runtime::error::Result;
+use fuseline_runtime::Result;
 
 use super::{batched, column, computed, eye, matrix, part, places, scale_of, triu};
 use crate::handle::Tensor;

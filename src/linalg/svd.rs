@@ -1,7 +1,7 @@
 //! Singular values, and the functions based on them.
 
 use fuseline_fusion::{DType, OpErrorKind};
-use fuseline_runtime::error::Result;
+use fuseline_runtime::Result;
 
 use super::eigen::{Rotation, halves, padded, turned};
 use super::{batched, computed, epsilon, eye, matrix, qr, refused, scale_of};

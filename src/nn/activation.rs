@@ -2,7 +2,7 @@
 
 use std::f64::consts::PI;
 
-use fuseline_runtime::error::Result;
+use fuseline_runtime::Result;
 
 use crate::handle::Tensor;
 use crate::tensor::{constant_like, plus, times};

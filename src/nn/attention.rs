@@ -2,7 +2,7 @@
 
 use fuseline_fusion::DType;
 use fuseline_fusion::op::attrs::DotDimensionNumbers;
-use fuseline_runtime::error::Result;
+use fuseline_runtime::Result;
 
 use super::{dropout, masked_softmax, softmax, unfit};
 use crate::handle::Tensor;

@@ -1,6 +1,6 @@
 //! Dropout.
 
-use fuseline_runtime::error::Result;
+use fuseline_runtime::Result;
 
 use super::unset;
 use crate::handle::Tensor;

@@ -1,7 +1,7 @@
 //! Loss functions.
 
 use fuseline_fusion::{DTypeClass, OpCode};
-use fuseline_runtime::error::Result;
+use fuseline_runtime::Result;
 
 use super::{log_softmax, unfit};
 use crate::handle::Tensor;
@@ -253,7 +253,7 @@ fn from_labels(
     }
     // A label that the type does not hold cannot occur.
     let ignored = settings.ignored.and_then(|label| Number::Int(label).element(labels.dtype()));
-    labels.check_labels_where_asked(classes, ignored, op, &fuseline_runtime::engine::here())?;
+    labels.check_labels_where_asked(classes, ignored, op, &fuseline_runtime::internals::here())?;
     let zero = logs.on_stream().zeros(logs.dtype(), &[])?;
     let wanted = labels.one_hot_or_none(classes, crate::DType::Bool)?;
     let weights = match settings.weights {

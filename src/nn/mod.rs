@@ -41,7 +41,7 @@ pub use resize::{Method, Resize, resize};
 pub use softmax::{log_softmax, logsumexp, masked_softmax, softmax};
 
 use fuseline_fusion::{OpError, OpErrorKind, Site};
-use fuseline_runtime::error::{Error, Result};
+use fuseline_runtime::{Error, Result};
 
 use crate::handle::Tensor;
 

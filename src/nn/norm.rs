@@ -1,7 +1,7 @@
 //! Normalisation: mean 0 and variance 1 over some of the dimensions.
 
 use fuseline_fusion::{DType, OpCode};
-use fuseline_runtime::error::Result;
+use fuseline_runtime::Result;
 
 use super::{unfit, unset};
 use crate::handle::Tensor;

@@ -1,6 +1,6 @@
 //! Optimisers.
 
-use fuseline_runtime::error::Result;
+use fuseline_runtime::Result;
 
 use super::unfit;
 use crate::handle::Tensor;

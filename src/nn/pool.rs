@@ -1,7 +1,7 @@
 //! Pooling: combines the elements under each position of a window.
 
 use fuseline_fusion::{DType, Literal, OpCode, TensorType};
-use fuseline_runtime::error::Result;
+use fuseline_runtime::Result;
 
 use super::{Layout, unfit, unset};
 use crate::handle::Tensor;

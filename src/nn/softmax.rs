@@ -3,7 +3,7 @@
 //! All of them subtract the largest element first, so that nothing overflows. The maximum may
 //! ignore NaN, because the sum contains it.
 
-use fuseline_runtime::error::Result;
+use fuseline_runtime::Result;
 
 use crate::handle::Tensor;
 

@@ -2,7 +2,7 @@
 
 use fuseline_fusion::op::attrs::{self, IndexDimensionNumbers};
 use fuseline_fusion::{DType, DTypeClass, OpCode, OpError, OpErrorKind, Shape, Site};
-use fuseline_runtime::error::{Error, Result};
+use fuseline_runtime::{Error, Result};
 
 use super::promote::{common_dtype, promote_types};
 use super::{Tensor, here};

@@ -5,9 +5,9 @@ use std::borrow::Cow;
 use fuseline_fusion::op::attrs;
 use fuseline_fusion::region::Mode;
 use fuseline_fusion::{Attrs, DType, DTypeClass, Literal, OpCode, OpError, OpErrorKind, Scalar, Site};
-use fuseline_runtime::engine::stream::StreamShared;
-use fuseline_runtime::engine::stream::checks::{self, Expected, Rule, is_unchecked};
-use fuseline_runtime::error::{Error, Result};
+use fuseline_runtime::internals::StreamShared;
+use fuseline_runtime::internals::{Expected, Rule, checks, is_unchecked};
+use fuseline_runtime::{Error, Result};
 use smallvec::smallvec;
 
 use super::{Tensor, here};

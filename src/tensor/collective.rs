@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use fuseline_fusion::op::attrs;
 use fuseline_fusion::{Attrs, Body, Groups, OpCode};
-use fuseline_runtime::error::{Error, Result};
+use fuseline_runtime::{Error, Result};
 
 use super::array::axis_of;
 use super::reduce::combiner;
@@ -127,6 +127,6 @@ impl crate::stream::Stream {
     #[track_caller]
     pub fn replica_id(&self) -> Result<Tensor> {
         let mut results = self.record(OpCode::ReplicaId, Attrs::none(), &[], &[])?;
-        results.pop().ok_or_else(|| fuseline_runtime::error::bug!("replica_id has one result"))
+        results.pop().ok_or_else(|| fuseline_runtime::internals::bug!("replica_id has one result"))
     }
 }

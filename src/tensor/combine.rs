@@ -4,8 +4,8 @@ use std::sync::LazyLock;
 
 use fuseline_fusion::op::attrs::{self, ConvDimensionNumbers, ConvOptions, DotDimensionNumbers};
 use fuseline_fusion::{Attrs, DType, OpCode, OpError, OpErrorKind, Shape, Site};
-use fuseline_runtime::engine::RecordCall;
-use fuseline_runtime::error::Result;
+use fuseline_runtime::Result;
+use fuseline_runtime::internals::RecordCall;
 use smallvec::SmallVec;
 
 use super::promote::{broadcast_shapes, common_dtype};

@@ -1,7 +1,7 @@
 //! Makes types and literals of the record layer from `usize` sizes.
 
 use fuseline_fusion::{DType, Element, Literal, Shape, TensorType};
-use fuseline_runtime::error::Result;
+use fuseline_runtime::Result;
 
 /// The type of tensors of these sizes.
 pub(crate) fn type_of(dtype: DType, dims: &[usize]) -> Result<TensorType> {

@@ -5,8 +5,8 @@ use std::sync::LazyLock;
 
 use fuseline_fusion::op::{Comparison, attrs};
 use fuseline_fusion::{Attrs, DType, OpCode, OpError, OpErrorKind, Site};
-use fuseline_runtime::engine::RecordCall;
-use fuseline_runtime::error::{Error, Result};
+use fuseline_runtime::internals::RecordCall;
+use fuseline_runtime::{Error, Result};
 
 use super::promote::{Number, common_dtype, common_shape, promote_number};
 use super::{AttrsByType, NO_ATTRS, Tensor, constant_like, here, scalar_as};

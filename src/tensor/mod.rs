@@ -33,9 +33,9 @@ use fuseline_fusion::{Attrs, Body, DType, Literal, OpCode, OpError, Shape, Site,
 pub use order::{Order, Unique};
 pub use read::Read;
 
-use fuseline_runtime::engine::value::ValueCell;
-use fuseline_runtime::engine::{RecordCall, here};
-use fuseline_runtime::error::{Error, Result};
+use fuseline_runtime::internals::ValueCell;
+use fuseline_runtime::internals::{RecordCall, here};
+use fuseline_runtime::{Error, Result};
 
 use crate::handle::{Tensor, Tensors, handles, record};
 use crate::promote::Number;

@@ -9,7 +9,7 @@ use std::ops::{Add, BitAnd, BitOr, BitXor, Div, Mul, Neg, Not, Rem, Sub};
 use std::panic::Location;
 
 use fuseline_fusion::OpCode;
-use fuseline_runtime::error::Result;
+use fuseline_runtime::Result;
 use num_complex::Complex;
 
 use super::{Tensor, here};

@@ -3,10 +3,11 @@
 use std::time::{Duration, Instant};
 
 use fuseline_fusion::{Element, Literal};
-use fuseline_runtime::engine::here;
-use fuseline_runtime::engine::stream::may_wait;
-pub use fuseline_runtime::engine::stream::read::Read;
-use fuseline_runtime::error::{Error, Result, bug};
+pub use fuseline_runtime::Read;
+use fuseline_runtime::internals::bug;
+use fuseline_runtime::internals::here;
+use fuseline_runtime::internals::may_wait;
+use fuseline_runtime::{Error, Result};
 
 use super::Tensor;
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use fuseline_fusion::op::{Comparison, attrs, neutral};
 use fuseline_fusion::{Attrs, Body, DType, Graph, Literal, OpCode, OpError, Site, TensorType};
-use fuseline_runtime::error::{Error, Result};
+use fuseline_runtime::{Error, Result};
 use smallvec::SmallVec;
 
 use super::array::axis_of;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use fuseline_fusion::op::{Comparison, attrs, neutral};
 use fuseline_fusion::{Attrs, Body, DType, Graph, OpCode, OpError, TensorType};
-use fuseline_runtime::error::Result;
+use fuseline_runtime::Result;
 
 use super::array::axis_of;
 use super::reduce::{body_of, combiner};

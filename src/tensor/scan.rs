@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use fuseline_fusion::op::{Comparison, attrs};
 use fuseline_fusion::{Attrs, DType, Literal, OpCode, OpError, OpErrorKind, Site, TensorType};
-use fuseline_runtime::engine::RecordCall;
-use fuseline_runtime::engine::stream::StreamShared;
-use fuseline_runtime::engine::stream::trace::home;
-use fuseline_runtime::error::{Error, Result};
+use fuseline_runtime::internals::RecordCall;
+use fuseline_runtime::internals::StreamShared;
+use fuseline_runtime::internals::home;
+use fuseline_runtime::{Error, Result};
 
 use super::control::Loop;
 use super::dims::type_of;
@@ -106,7 +106,7 @@ fn zeros(stream: &Arc<StreamShared>, ty: &TensorType, site: &Site) -> Result<Ten
     let call = RecordCall::new(OpCode::Constant, &attrs, &[], site);
     let zero = record(stream, call)?
         .pop()
-        .ok_or_else(|| fuseline_runtime::error::bug!("a constant has one result"))?;
+        .ok_or_else(|| fuseline_runtime::internals::bug!("a constant has one result"))?;
     zero.stretched(ty.shape(), &zero, site)
 }
 

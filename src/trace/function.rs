@@ -11,9 +11,9 @@ use std::fmt;
 use fuseline_fusion::ir::Ref;
 use fuseline_fusion::op::Effect;
 use fuseline_fusion::{Body, CustomOp, OpCode, Site, TensorType};
-use fuseline_runtime::engine::stream::checks::{self, Expected};
-use fuseline_runtime::engine::{RecordCall, here};
-use fuseline_runtime::error::{Error, Result};
+use fuseline_runtime::internals::{Expected, checks};
+use fuseline_runtime::internals::{RecordCall, here};
+use fuseline_runtime::{Error, Result};
 use smallvec::SmallVec;
 
 use super::{Captures, Open};

@@ -57,11 +57,11 @@ pub use function::{Function, FunctionTrace};
 pub use tree::TensorTree;
 pub(crate) use tree::with_tensors;
 
-use fuseline_runtime::engine::stream::checks::Expected;
-use fuseline_runtime::engine::stream::trace::{CaptureMode, Trace, TraceState};
-use fuseline_runtime::engine::stream::{StreamShared, TensorHandle};
-use fuseline_runtime::engine::{BodyPosition, RecordCall};
-use fuseline_runtime::error::{Error, Result};
+use fuseline_runtime::internals::Expected;
+use fuseline_runtime::internals::{BodyPosition, RecordCall};
+use fuseline_runtime::internals::{CaptureMode, Trace, TraceState};
+use fuseline_runtime::internals::{StreamShared, TensorHandle};
+use fuseline_runtime::{Error, Result};
 
 use crate::handle::{Tensor, Tensors, record};
 

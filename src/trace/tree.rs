@@ -2,7 +2,7 @@
 
 use std::array;
 
-use fuseline_runtime::error::{Error, Result};
+use fuseline_runtime::{Error, Result};
 
 use crate::handle::Tensor;
 

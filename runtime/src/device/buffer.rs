@@ -29,7 +29,7 @@ pub struct Buffer {
 /// What remains of data that an execution took. It has no memory. Destroying it may wait for the
 /// execution.
 #[derive(Debug)]
-pub struct DonatedBuffer(#[expect(dead_code, reason = "to be dropped")] sys::Buffer);
+pub(crate) struct DonatedBuffer(#[expect(dead_code, reason = "to be dropped")] sys::Buffer);
 
 /// Where the data is.
 pub(super) enum Data {
@@ -39,7 +39,7 @@ pub(super) enum Data {
 
 /// Returns a function that accepts `count` outcomes. After the last one it calls `callback` once,
 /// with the first failure.
-pub fn after<F>(count: usize, callback: F) -> impl Fn(Result<()>) + Clone + Send + 'static
+pub(crate) fn after<F>(count: usize, callback: F) -> impl Fn(Result<()>) + Clone + Send + 'static
 where
     F: FnOnce(Result<()>) + Send + 'static,
 {

@@ -7,7 +7,7 @@ use fuseline_fusion::lower::Aliases;
 use smallvec::SmallVec;
 
 /// Lifted scalars that are compiled in, by parameter, ascending.
-pub type SpecializedScalars = SmallVec<[(u32, Scalar); 2]>;
+pub(crate) type SpecializedScalars = SmallVec<[(u32, Scalar); 2]>;
 
 /// How much a compiler optimizes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

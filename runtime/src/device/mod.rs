@@ -37,8 +37,10 @@ use fuseline_sync::atomic::{AtomicBool, Ordering};
 use smallvec::SmallVec;
 
 use self::buffer::Data;
-pub use self::buffer::{Buffer, DonatedBuffer, PerReplica, after};
-pub use self::compile_spec::{CompileSpec, SpecializedScalars, Tier};
+pub use self::buffer::{Buffer, PerReplica};
+pub(crate) use self::buffer::{DonatedBuffer, after};
+pub use self::compile_spec::Tier;
+pub(crate) use self::compile_spec::{CompileSpec, SpecializedScalars};
 pub use self::compiler::{Compiler, Machine, check_module_size};
 pub(crate) use self::equivalence::{Equivalence, Verdict};
 pub(crate) use self::memory::LiveMemory;

@@ -10,10 +10,10 @@ pub(crate) mod copy;
 pub(crate) mod custom_ops;
 pub(crate) mod deferred_free;
 pub(crate) mod in_flight;
-pub mod promises;
+pub(crate) mod promises;
 pub(crate) mod read_sites;
-pub mod stream;
-pub mod value;
+pub(crate) mod stream;
+pub(crate) mod value;
 
 use std::collections::VecDeque;
 use std::fmt;

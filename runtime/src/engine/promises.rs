@@ -68,11 +68,11 @@ impl Promises {
 }
 
 /// The time `time` after `start`, or one day after it if that overflows.
-pub fn after(start: Instant, time: Duration) -> Instant {
+pub(crate) fn after(start: Instant, time: Duration) -> Instant {
     start.checked_add(time).unwrap_or_else(|| start + Duration::from_secs(86_400))
 }
 
-/// A promise that is listed in [`Promises`] until it is resolved or dropped.
+/// A promise that is listed in `Promises` until it is resolved or dropped.
 #[derive(Debug)]
 pub struct PromiseGuard {
     /// Present until then.

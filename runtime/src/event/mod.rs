@@ -18,9 +18,10 @@ use fuseline_fusion::{Bytes, Printable, Scalar, Site, StreamId};
 
 pub use parts::{Asked, CacheTier, Change, LeakSite, Miss, OpsDiffer, Remedy, SealedRegion, Varies, Varying};
 pub use sink::EventSink;
+pub use sink::Events;
 #[cfg(feature = "tracing")]
 pub use sink::TracingSink;
-pub use sink::{Events, is_counted, is_telling};
+pub(crate) use sink::{is_counted, is_telling};
 pub(crate) use telemetry::Telemetry;
 
 use crate::device::MemoryPlan;

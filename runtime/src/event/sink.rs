@@ -43,13 +43,13 @@ static HAS_SINK: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::
 /// Whether the ops of this thread have to be counted one by one (`Events::admits_op`). Such ops
 /// are not replayed: an op of a replayed trace is never looked at alone.
 #[inline(always)]
-pub fn is_counted() -> bool {
+pub(crate) fn is_counted() -> bool {
     HAS_SINK.load(std::sync::atomic::Ordering::Relaxed) && is_telling()
 }
 
 /// Whether the thread is inside an event sink.
 #[inline]
-pub fn is_telling() -> bool {
+pub(crate) fn is_telling() -> bool {
     TELLING.try_with(|telling| !telling.borrow().is_empty()).unwrap_or(false)
 }
 

@@ -6,9 +6,9 @@
 
 pub mod checks;
 mod handle;
-pub mod read;
+pub(crate) mod read;
 mod room;
-pub mod trace;
+pub(crate) mod trace;
 
 use std::fmt;
 use std::sync::{Arc, Weak};
