@@ -30,7 +30,7 @@ struct Handle {
 impl Drop for Handle {
     fn drop(&mut self) {
         // Not on threads that must not wait.
-        if let Some(store) = self.shared.store().filter(|_| !is_driving() && !is_forked()) {
+        if let Some(store) = self.shared.stores().store().filter(|_| !is_driving() && !is_forked()) {
             store.wait();
         }
     }
@@ -176,7 +176,7 @@ impl Engine {
     /// A running compile continues, and one that a read needs still runs. The pause cannot be
     /// undone.
     pub fn pause_background_compiles(&self) {
-        self.0.shared.compile_pool().pause_background();
+        self.0.shared.threads().compile().pause_background();
     }
 
     // ----- looking at the engine -----

@@ -116,10 +116,10 @@ pub mod handler;
 #[cfg(feature = "ndarray")]
 mod interop;
 pub mod linalg;
+mod mode;
 pub mod nn;
 mod promised;
 pub mod random;
-mod record;
 mod run;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod runtime_tests;
@@ -160,10 +160,10 @@ pub use fuseline_runtime::{
     unchecked,
 };
 pub use handle::{Tensor, Tensors};
+pub use mode::with_mode;
 /// The host type of elements of `complex<f32>` and `complex<f64>` tensors.
 pub use num_complex::Complex;
 pub use promised::Promised;
-pub use record::with_mode;
 pub use run::PreparedProgram;
 pub use stream::Stream;
 pub use tensor::{Order, Read, Unique, promote};

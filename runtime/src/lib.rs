@@ -66,8 +66,9 @@ pub mod internals {
     pub use crate::engine::stream::checks::{COPY_INTERVAL, Expected, MAX_PENDING, Rule, is_unchecked};
     pub use crate::engine::stream::trace::{CaptureMode, Trace, TraceState, home};
     pub use crate::engine::stream::{StreamShared, TensorHandle, TensorHandles, checks, may_wait};
+    pub use crate::engine::threads::compile_pool;
     pub use crate::engine::value::{Outcome, ValueCell};
-    pub use crate::engine::{BodyPosition, EngineShared, MIN_WEAK_SET, RecordCall, compile_pool, here};
+    pub use crate::engine::{BodyPosition, EngineShared, MIN_WEAK_SET, RecordCall, here};
     pub use crate::error::{Failure, bug};
     pub use crate::event::Events;
     #[cfg(feature = "stages")]

@@ -37,7 +37,7 @@ impl Engine {
     /// [`Event::CacheTrouble`](crate::Event::CacheTrouble) reports the same.
     #[must_use]
     pub fn why_no_disk_cache(&self) -> Option<&str> {
-        self.shared().no_disk()
+        self.shared().stores().no_disk()
     }
 
     /// Compiles what a manifest lists and the disk cache does not have, on the engine's compile

@@ -123,7 +123,8 @@ impl Stream {
     ) -> Result<Uploaded> {
         let (engine, start) = (self.shared().engine(), Instant::now());
         let owner = engine.clone();
-        let uploaded = engine.run_with_deadline(deadline, move |hand_over| hand_over(upload(&owner)));
+        let uploaded =
+            engine.threads().run_with_deadline(deadline, move |hand_over| hand_over(upload(&owner)));
         uploaded.ok_or_else(|| {
             Error::timeout(start.elapsed(), format!("the transfer of {ty} to the device"), None)
         })

@@ -28,7 +28,10 @@ pub(crate) fn copied(value: &Arc<ValueCell>, engine: &Arc<EngineShared>) -> Opti
         None => copy(engine, value),
         Some(deadline) => {
             let (owner, value) = (engine.clone(), value.clone());
-            engine.run_with_deadline(deadline, move |hand_over| hand_over(copy(&owner, &value))).flatten()
+            engine
+                .threads()
+                .run_with_deadline(deadline, move |hand_over| hand_over(copy(&owner, &value)))
+                .flatten()
         }
     }
 }

@@ -12,7 +12,10 @@ pub(crate) mod deferred_free;
 pub(crate) mod in_flight;
 pub(crate) mod promises;
 pub(crate) mod read_sites;
+pub(crate) mod stores;
 pub(crate) mod stream;
+pub(crate) mod threads;
+pub(crate) mod tiers;
 pub(crate) mod value;
 
 use std::collections::VecDeque;
@@ -25,16 +28,18 @@ use fuseline_fusion::canon::RegionKey;
 use fuseline_fusion::ir::Ref;
 use fuseline_fusion::region::Mode;
 use fuseline_fusion::{Bytes, Site, StreamId};
-use fuseline_pjrt::{PluginScope, ShutdownTimeout};
+use fuseline_pjrt::ShutdownTimeout;
 use fuseline_record::mode::{caller, mode_code, mode_of};
 use fuseline_record::{call, entry, replay_trace, trace_cache};
 use fuseline_sync::atomic::{AtomicU32, Ordering};
 use fuseline_sync::fork::is_forked;
-use fuseline_sync::schedule::{CompilePool, Pool, Priority, Stuck, Watchdog, Work};
-use fuseline_sync::{Mutex, Rank, WeakSet, oneshot};
+use fuseline_sync::{Mutex, Rank, WeakSet};
 
+use self::stores::Stores;
 use self::stream::trace::Trace;
 use self::stream::{StreamShared, TensorHandle};
+use self::threads::Threads;
+use self::tiers::Tiers;
 use self::value::Outcome;
 use crate::counters::AtomicCounters;
 use crate::device::{Device, DeviceError, Executable};
@@ -44,14 +49,10 @@ use crate::engine::in_flight::InFlight;
 use crate::engine::promises::Promises;
 use crate::error::{Error, Failure, Result};
 use crate::event::{Event, Events, Telemetry};
-use crate::limits::{MAX_KEPT_FAILURES, MAX_PLUGIN_CALLS};
+use crate::limits::MAX_KEPT_FAILURES;
 use crate::mappings::{self, Mappings};
 use crate::settings::Settings;
-use crate::store::{ManifestWriter, Store};
-use crate::tier::host_eval::HostEval;
-use crate::tier::interpreter::InterpreterTier;
-use crate::tier::miss_history::MissHistory;
-use crate::tier::padded_regions::PaddedRegions;
+use crate::store::Store;
 
 /// An entry of a stream's log.
 pub(crate) type Entry = entry::Entry<Outcome>;
@@ -112,16 +113,11 @@ pub struct EngineShared {
     config: Settings,
     device: Device,
     cache: MemoryCache<Executable, DeviceError>,
-    known: MissHistory,
+    tiers: Tiers,
     telemetry: Telemetry,
     captures: Captures,
     custom_ops: CustomOps,
-    /// The store of executables from other processes, if one is configured.
-    store: Option<Arc<Store>>,
-    /// Why there is no disk cache, if one was requested.
-    no_disk: Option<String>,
-    /// Writes the manifest of requested executables, if one is configured.
-    recorder: Option<ManifestWriter>,
+    stores: Stores,
     /// The latest failures, for callers that ask the engine instead of the values.
     failures: Mutex<VecDeque<Arc<Failure>>>,
     mode: AtomicU32,
@@ -133,20 +129,7 @@ pub struct EngineShared {
     /// The promised values that have no data yet.
     promises: Promises,
     mappings: Mappings,
-    drive: Arc<Pool<Arc<StreamShared>>>,
-    compile: Arc<CompilePool<Work>>,
-    /// The interpreter tier, if it is on.
-    interpreter_tier: Option<InterpreterTier>,
-    host_eval: Option<HostEval>,
-    /// The padded regions, if shape classes are on.
-    padded_regions: Option<PaddedRegions>,
-    /// The thread of the interpreter tier, of padding and of quarantined regions. Without the first
-    /// two it is started on demand.
-    interpret: Arc<Pool<Task>>,
-    /// Threads for plugin calls that a thread awaits with a deadline.
-    plugin_calls: Pool<Task>,
-    /// Abandons threads that do not return from the plugin, if deadlines are set.
-    watch: Option<Watchdog>,
+    threads: Threads,
     /// How long the end of the engine waits for the plugin; `None` if forever.
     shutdown_timeout: Option<ShutdownTimeout>,
 }
@@ -158,61 +141,22 @@ impl EngineShared {
     /// When a thread cannot be started, or the settings need a disk cache and there is none.
     pub fn new(config: Settings, device: Device) -> Result<Arc<EngineShared>> {
         let config = config.on_device(device.pjrt().is_some());
-        let threads = |error: std::io::Error| Error::setup(format!("threads could not be started: {error}"));
-        let drive =
-            Pool::start("drive", config.drive_threads, Priority::Normal, |stream: Arc<StreamShared>| {
-                let inside = PluginScope::enter();
-                stream.run_queued();
-                // This may be the last reference to the engine, so drop it inside the scope.
-                drop(stream);
-                drop(inside);
-            });
-        let run = |task: Task| {
-            let _inside = PluginScope::enter();
-            task();
-        };
-        let compile = compile_pool(&config);
-        let is_near = device.is_near_host();
-        let interpreter_tier = (is_near && config.interprets_cold_regions()).then(InterpreterTier::new);
-        let is_apart = device.pjrt().is_some() && config.interprets_cold_regions();
-        let host_eval = is_apart.then(HostEval::new);
-        let padded_regions = PaddedRegions::new(config.padded_classes(), config.buckets).filter(|_| is_near);
-        let is_needed = interpreter_tier.is_some() || padded_regions.is_some();
-        let interpret = Pool::start("interpret", usize::from(is_needed), Priority::Normal, run);
-        let interpret = Arc::new(interpret.map_err(threads)?);
-        let plugin_calls = Pool::start("plugin-call", 0, Priority::Normal, run).map_err(threads)?;
-        let drive = Arc::new(drive.map_err(threads)?);
-        let compile = Arc::new(compile.map_err(threads)?);
         let telemetry = Telemetry::to(config.sink.clone());
-        let watch = watch(&config, &telemetry, &drive, &compile, &interpret).map_err(threads)?;
+        let tiers = Tiers::new(&config, &device);
+        let threads = Threads::start(&config, &telemetry, tiers.use_interpreter());
+        let threads =
+            threads.map_err(|error| Error::setup(format!("threads could not be started: {error}")))?;
         let shutdown_timeout = shutdown_timeout(&config, &telemetry);
         if let (Some(device), Some(shutdown_timeout)) = (device.pjrt(), &shutdown_timeout) {
             // The sink may keep events that hold executables, and executables hold the client.
             device.device().client().set_shutdown_timeout(shutdown_timeout.weak());
         }
-        let (store, no_disk) = match device.pjrt() {
-            Some(_) => Store::open(&config.store(), telemetry.events()),
-            None => (None, None),
-        };
-        if config.cache_only && store.as_ref().is_none_or(|store| !store.has_disk()) {
-            return Err(Error::cache_only(
-                no_disk.as_deref().unwrap_or("it was asked for that there is none"),
-            ));
-        }
-        if let Some(why) = &no_disk {
-            telemetry.events().emit(|| Event::CacheTrouble { what: format!("the disk cache is off: {why}") });
-        }
-        let recorder = config.manifest.as_ref().map(|path| {
-            ManifestWriter::open(path, device.numerics(), device.replicas(), telemetry.events().clone())
-        });
-        let recorder = recorder.transpose().map_err(Error::setup)?;
+        let stores = Stores::open(&config, &device, telemetry.events())?;
         let shared = Arc::new(EngineShared {
             device,
-            store,
-            no_disk,
-            recorder,
+            stores,
             cache: MemoryCache::new(config.cache_budget),
-            known: MissHistory::new(),
+            tiers,
             telemetry,
             captures: Captures::new(),
             custom_ops: CustomOps::new(),
@@ -223,75 +167,48 @@ impl EngineShared {
             all_in_flight: Mutex::new(Rank::InFlightLists, WeakSet::new(MIN_WEAK_SET)),
             promises: Promises::new(),
             mappings: Mappings::new(config.max_mappings),
-            drive,
-            compile,
-            interpreter_tier,
-            host_eval,
-            padded_regions,
-            interpret,
-            plugin_calls,
-            watch,
+            threads,
             shutdown_timeout,
             config,
         });
-        if shared.config.cache_only
-            && shared.settled_store().is_none_or(|store| store.environment().is_none())
-        {
-            return Err(Error::cache_only(shared.no_disk().unwrap_or("the plugin's file cannot be read")));
-        }
-        shared.prepare_store();
+        Stores::prepare(&shared)?;
         Ok(shared)
     }
 
-    /// Determines the environment before the first compile, then removes what dead processes left
-    /// behind.
-    fn prepare_store(self: &Arc<Self>) {
-        let (Some(store), Some(device)) = (&self.store, self.device.pjrt()) else { return };
-        store.settle_quickly(device.compiler(), &self.config.client_options);
-        if store.environment().is_none() {
-            let engine = Arc::downgrade(self);
-            let settle = move || {
-                if let Some(engine) = engine.upgrade() {
-                    engine.settled_store();
-                }
-            };
-            self.compile.push(settle.into());
-        }
-        let store = store.clone();
-        self.compile.push_background(None, (move || store.sweep(true)).into());
+    /// The threads.
+    #[inline]
+    pub fn threads(&self) -> &Threads {
+        &self.threads
+    }
+
+    /// The state of the tiers.
+    #[inline]
+    pub(crate) fn tiers(&self) -> &Tiers {
+        &self.tiers
+    }
+
+    /// The executables of other processes.
+    pub fn stores(&self) -> &Stores {
+        &self.stores
     }
 
     /// The store, after its environment has been determined. The first call may read the plugin's
     /// file.
     pub fn settled_store(&self) -> Option<&Arc<Store>> {
-        let (store, device) = (self.store.as_ref()?, self.device.pjrt()?);
+        let (store, device) = (self.stores.store()?, self.device.pjrt()?);
         store.settle(device.compiler(), &self.config.client_options);
         Some(store)
     }
 
-    /// The store, for callers that must not wait for its environment.
-    #[inline]
-    pub fn store(&self) -> Option<&Arc<Store>> {
-        self.store.as_ref()
-    }
-
-    /// The store with a usable disk cache, or the error that says why there is none.
+    /// The store with a usable disk cache.
+    ///
+    /// # Errors
+    /// When there is none. The error says why.
     pub fn needed_store(&self) -> Result<&Arc<Store>> {
-        let why = self.no_disk().unwrap_or("there is none for this engine");
+        let why = self.stores.no_disk().unwrap_or("there is none for this engine");
         let is_usable = |store: &&Arc<Store>| store.has_disk() && store.environment().is_some();
         let store = self.settled_store().filter(is_usable);
         store.ok_or_else(|| Error::setup(format!("the disk cache is off: {why}")))
-    }
-
-    /// Why there is no disk cache, if one was requested.
-    pub fn no_disk(&self) -> Option<&str> {
-        let unknown = || self.store.as_ref().filter(|store| store.has_disk())?.why_unknown();
-        self.no_disk.as_deref().or_else(unknown)
-    }
-
-    /// The writer of the manifest, if one is configured.
-    pub(crate) fn recorder(&self) -> Option<&ManifestWriter> {
-        self.recorder.as_ref()
     }
 
     /// The settings.
@@ -310,11 +227,6 @@ impl EngineShared {
     #[inline]
     pub fn cache(&self) -> &MemoryCache<Executable, DeviceError> {
         &self.cache
-    }
-
-    #[inline]
-    pub(crate) fn miss_history(&self) -> &MissHistory {
-        &self.known
     }
 
     /// The counters.
@@ -341,72 +253,20 @@ impl EngineShared {
         &self.custom_ops
     }
 
-    #[inline]
-    pub(crate) fn drive_pool(&self) -> &Arc<Pool<Arc<StreamShared>>> {
-        &self.drive
-    }
-
-    /// The compile threads.
-    #[inline]
-    pub fn compile_pool(&self) -> &Arc<CompilePool<Work>> {
-        &self.compile
-    }
-
     /// Runs `task` on a thread of the engine. If the engine is gone, runs it at once with `None`.
     pub(crate) fn on_own_thread(
         engine: &Weak<EngineShared>,
         task: impl FnOnce(Option<Arc<EngineShared>>) + Send + 'static,
     ) {
         let Some(engine) = engine.upgrade() else { return task(None) };
-        let pool = engine.compile.clone();
+        let pool = engine.threads.compile().clone();
         // The upgraded reference moves there, because it may be the last one by then.
         pool.push((move || task(Some(engine))).into());
-    }
-
-    /// Host evaluation of small results. `None` if it is off, and on the reference device.
-    #[inline]
-    pub(crate) fn host_eval(&self) -> Option<&HostEval> {
-        self.host_eval.as_ref()
-    }
-
-    /// The interpreter tier, if it is on.
-    #[inline]
-    pub(crate) fn interpreter_tier(&self) -> Option<&InterpreterTier> {
-        self.interpreter_tier.as_ref()
-    }
-
-    /// The padded regions, if shape classes are on.
-    #[inline]
-    pub(crate) fn padded_regions(&self) -> Option<&PaddedRegions> {
-        self.padded_regions.as_ref()
-    }
-
-    /// The thread of the interpreter tier and of padding, if either is on.
-    pub(crate) fn interpret_pool(&self) -> Option<&Pool<Task>> {
-        (self.interpreter_tier.is_some() || self.padded_regions.is_some()).then_some(&*self.interpret)
-    }
-
-    /// The thread that interprets quarantined regions.
-    pub(crate) fn quarantine_pool(&self) -> &Pool<Task> {
-        &self.interpret
     }
 
     /// The deadline of a call that has no time-out of its own.
     pub fn deadline(&self) -> Option<Instant> {
         self.config.deadlines.wait.and_then(|most| Instant::now().checked_add(most))
-    }
-
-    /// Runs a call of the plugin, which may not return, on another thread. Returns what `call`
-    /// hands over, or `None` if the deadline passes first.
-    pub fn run_with_deadline<R: Send + 'static>(
-        &self,
-        deadline: Instant,
-        call: impl FnOnce(HandOver<R>) + Send + 'static,
-    ) -> Option<R> {
-        let (sender, result) = oneshot::channel();
-        let hand_over: HandOver<R> = Box::new(move |value| sender.send(value));
-        self.plugin_calls.push_elastic(Box::new(move || call(hand_over)), MAX_PLUGIN_CALLS);
-        result.recv(Some(deadline)).ok()
     }
 
     /// Reports that an object of the plugin was not released in time.
@@ -540,19 +400,13 @@ impl Drop for EngineShared {
         // No stream is left, so no thread waits for queued work. The pools finish it and end. A
         // thread inside the plugin holds a stream or the engine, so the threads awaited here are
         // outside the plugin.
-        if let Some(watch) = &self.watch {
-            watch.shut_down();
-        }
-        self.plugin_calls.shut_down();
-        self.compile.shut_down();
-        self.interpret.shut_down();
-        self.drive.shut_down();
+        self.threads.shut_down();
         // This destroys the remaining objects of the plugin, and the client unless it is held
         // elsewhere.
         let (Some(shutdown_timeout), Some(_)) = (&self.shutdown_timeout, self.device.pjrt()) else { return };
         let device = std::mem::replace(&mut self.device, Device::reference(1, None));
         let cache = std::mem::replace(&mut self.cache, MemoryCache::new(self.config.cache_budget));
-        let padded_regions = self.padded_regions.take();
+        let padded_regions = self.tiers.take_padded_regions();
         shutdown_timeout.wait_for(move || drop((padded_regions, cache, device)));
     }
 }
@@ -561,19 +415,6 @@ impl fmt::Debug for EngineShared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "EngineShared({:?})", self.device)
     }
-}
-
-/// Threads for compiles.
-///
-/// # Errors
-/// When a thread cannot be started.
-#[inline]
-pub fn compile_pool(config: &Settings) -> std::io::Result<CompilePool<Work>> {
-    let most_stuck = config.deadlines.most_stuck;
-    CompilePool::start("compile", config.compile_threads, most_stuck, |work: Work| {
-        let _inside = PluginScope::enter();
-        work.run();
-    })
 }
 
 /// The limit for the wait for the plugin when the engine ends.
@@ -585,38 +426,4 @@ fn shutdown_timeout(config: &Settings, telemetry: &Telemetry) -> Option<Shutdown
         telemetry.counters().stuck.add(1);
         telemetry.events().emit(|| Event::Stuck { thread: "end", took, stuck: 1, is_replaced: false });
     }))
-}
-
-/// The watchdog, if deadlines are set.
-fn watch(
-    config: &Settings,
-    telemetry: &Telemetry,
-    drive: &Arc<Pool<Arc<StreamShared>>>,
-    compile: &Arc<CompilePool<Work>>,
-    interpret: &Arc<Pool<Task>>,
-) -> std::io::Result<Option<Watchdog>> {
-    let limits = config.deadlines;
-    let period = limits.compile.into_iter().chain(limits.call).min();
-    // Concurrency models have no clock.
-    let Some(period) = period.filter(|_| cfg!(not(any(loom, shuttle)))) else { return Ok(None) };
-    let (telemetry, drive, compile) = (telemetry.clone(), drive.clone(), compile.clone());
-    let interpret = interpret.clone();
-    let look = move |now| {
-        let tell = |thread, Stuck { took, stuck, is_replaced }| {
-            telemetry.counters().stuck.add(1);
-            telemetry.events().emit(|| Event::Stuck { thread, took, stuck, is_replaced });
-        };
-        let report_closed = |stuck| telemetry.events().emit(|| Event::CompilesStopped { stuck });
-        let mut next = [None; 3];
-        if let Some(limit) = limits.compile {
-            next[0] = compile.give_up(now, limit, tell, report_closed);
-        }
-        if let Some(limit) = limits.call {
-            next[1] = drive.give_up(now, limit, limits.most_stuck, || (), |stuck| tell("drive", stuck));
-            next[2] =
-                interpret.give_up(now, limit, limits.most_stuck, || (), |stuck| tell("interpret", stuck));
-        }
-        next.into_iter().flatten().min()
-    };
-    Watchdog::start(period, look).map(Some)
 }

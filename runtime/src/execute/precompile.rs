@@ -35,7 +35,7 @@ impl Compile {
     /// Writes the request to the manifest, if one is recorded. `took` is the time of its compile,
     /// if it was compiled.
     pub(super) fn note(&self, info: &RegionInfo, engine: &EngineShared, took: Option<Duration>) {
-        let Some(recorder) = engine.recorder() else { return };
+        let Some(recorder) = engine.stores().recorder() else { return };
         recorder.note(info, &encode(&info.canon, &self.spec.in_tier(Tier::Optimized)), took);
     }
 }
@@ -60,7 +60,7 @@ pub fn compile_ahead(
             Refused::Closed(stuck) => format!("{stuck} threads are stuck in the plugin, so it was not asked"),
         }));
     };
-    stream.engine().compile_pool().push(Work::refusable(work, refusal));
+    stream.engine().threads().compile().push(Work::refusable(work, refusal));
 }
 
 fn make(recipe: &Recipe, stream: &Arc<StreamShared>) -> Result<Ahead, String> {

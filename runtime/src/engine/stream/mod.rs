@@ -223,7 +223,7 @@ impl StreamShared {
     /// Schedules the stream on the driver pool, unless a thread is driving it already.
     pub(crate) fn notify(self: &Arc<Self>) {
         if self.actor.notify() == Notified::Enqueue {
-            self.engine.drive_pool().push(self.clone());
+            self.engine.threads().drive().push(self.clone());
         }
     }
 
@@ -232,7 +232,7 @@ impl StreamShared {
         // Push the stream even if a thread is driving it: the thread of the pool finds out, and the
         // stream is dropped there.
         let _ = this.actor.notify();
-        let pool = this.engine.drive_pool().clone();
+        let pool = this.engine.threads().drive().clone();
         pool.push(this);
     }
 
@@ -714,7 +714,7 @@ impl Drop for StreamShared {
         let rest = (log, self.driver.lock().take(), replay, donated);
         // If the call does not return, keep the engine alive: its end would wait for that thread.
         let (engine, since) = (self.engine.clone(), Instant::now());
-        let ended = self.engine.run_with_deadline(deadline, move |hand_over| {
+        let ended = self.engine.threads().run_with_deadline(deadline, move |hand_over| {
             drop(rest);
             drop(engine);
             hand_over(());

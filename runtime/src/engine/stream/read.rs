@@ -205,11 +205,14 @@ impl TensorHandle {
         let (engine, start) = (self.stream().engine(), Instant::now());
         // Not a handle, because only the program may decide when handles are dropped.
         let (owner, value) = (engine.clone(), self.cell().clone());
-        engine.run_with_deadline(deadline, move |hand_over| ask(&owner, &value, hand_over)).ok_or_else(|| {
-            let since = start.elapsed();
-            let stand = maker.map(|maker| CurrentActivity::copied(&maker.region, maker.address(), since));
-            Error::timeout(since, self.asked_at(site), stand)
-        })
+        engine
+            .threads()
+            .run_with_deadline(deadline, move |hand_over| ask(&owner, &value, hand_over))
+            .ok_or_else(|| {
+                let since = start.elapsed();
+                let stand = maker.map(|maker| CurrentActivity::copied(&maker.region, maker.address(), since));
+                Error::timeout(since, self.asked_at(site), stand)
+            })
     }
 
     /// The data, row-major, of the first replica. Waits until it has been computed.

@@ -195,10 +195,11 @@ impl Compile {
         let since = Instant::now();
         move |record| {
             let Some(stream) = stream.upgrade() else { return };
-            let pool = stream.engine().compile_pool().clone();
+            let pool = stream.engine().threads().compile().clone();
             let load = move || {
                 let engine = stream.engine();
                 let asked = engine
+                    .stores()
                     .store()
                     .and_then(|store| Some((store, compile.ask(Tier::Optimized, &info, store)?)));
                 let Some((store, asked)) = asked else { return };

@@ -62,7 +62,7 @@ pub(in crate::execute) fn follow(
     flight: Flight<Executable, DeviceError>,
     stream: &Arc<StreamShared>,
 ) -> Receiver<()> {
-    stream.engine().compile_pool().hasten(key.as_bytes());
+    stream.engine().threads().compile().hasten(key.as_bytes());
     let (sender, ended) = oneshot::channel();
     let stream = stream.clone();
     flight.subscribe(move || {
@@ -158,7 +158,7 @@ impl Compile {
     ) -> Receiver<CompileOutcome> {
         let (sender, receiver) = oneshot::channel();
         let (owner, outputs) = (stream.clone(), self.spec.outputs.clone());
-        let pool = stream.engine().compile_pool();
+        let pool = stream.engine().threads().compile();
         let tag = *info.reference.key.as_bytes();
         let task = self.task(info, stream, move |made, engine| {
             let compiled = match (made, claim) {
@@ -207,7 +207,7 @@ impl Compile {
         on_compiled: impl for<'a> FnOnce(CompileResult<'a>, &'a EngineShared) + Send + 'static,
     ) {
         let task = self.task(info, stream, on_compiled);
-        stream.engine().compile_pool().push_background(None, task);
+        stream.engine().threads().compile().push_background(None, task);
     }
 
     /// Counts the compile as requested and makes it a task of the pool.

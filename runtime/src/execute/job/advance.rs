@@ -117,7 +117,7 @@ impl Job {
         }
         self = self.unless_an_input_failed(stream)?;
         let engine = stream.engine();
-        let results = match (runner, engine.interpret_pool()) {
+        let results = match (runner, engine.threads().interpret()) {
             (Runner::Quarantined, _) => self.interpret_quarantined(stream),
             (Runner::Interpreter(run, _), Some(pool)) => self.interpret(run, pool, stream),
             (Runner::Padded(padded, hit), Some(pool)) => self.run_padded(padded, hit, pool, stream),

@@ -141,7 +141,7 @@ impl Comparison {
             // Without a stream nobody is left to run the region.
             let Some(stream) = owner.upgrade() else { return };
             let engine = stream.clone();
-            engine.engine().compile_pool().push_background(None, (move || self.compare(&stream)).into());
+            engine.engine().threads().compile().push_background(None, (move || self.compare(&stream)).into());
         });
         for cell in cells {
             let launched = launched.clone();

@@ -18,7 +18,8 @@ impl Job {
     /// Computes the values that are being read, where the host can.
     pub(in crate::execute) fn answer(&mut self, stream: &StreamShared) {
         let engine = stream.engine();
-        let host_eval = engine.host_eval().filter(|_| self.boundary == Boundary::HostRead && self.is_fused());
+        let host_eval =
+            engine.tiers().host_eval().filter(|_| self.boundary == Boundary::HostRead && self.is_fused());
         let Some(host_eval) =
             host_eval.filter(|_| self.effect == Effect::Pure && engine.device().replicas() == 1)
         else {

@@ -89,7 +89,7 @@ impl Job {
                 let region = self.info.reference;
                 let engine = stream.engine();
                 engine.emit(|| Event::NotInterpreted { region, why: error.message });
-                if let Some(tier) = engine.interpreter_tier() {
+                if let Some(tier) = engine.tiers().interpreter() {
                     tier.promote(region.key);
                 }
                 self.leave_bucket(stream);

@@ -32,7 +32,7 @@ impl Job {
         found: LookupResult,
         stream: &Arc<StreamShared>,
     ) -> Result<JobState, LookupResult> {
-        let padded_regions = stream.engine().padded_regions().filter(|_| self.may_be_interpreted());
+        let padded_regions = stream.engine().tiers().padded_regions().filter(|_| self.may_be_interpreted());
         // An executable of its own is better.
         let padded_regions = padded_regions.filter(|_| !matches!(found, Lookup::Hit(_)));
         let Some(padded_regions) = padded_regions else { return Err(found) };
@@ -71,7 +71,8 @@ impl Job {
         };
         self.report_miss(claim.is_first(), stream);
         let engine = stream.engine();
-        let Some(padded_regions) = engine.padded_regions().filter(|_| self.may_be_interpreted()) else {
+        let Some(padded_regions) = engine.tiers().padded_regions().filter(|_| self.may_be_interpreted())
+        else {
             return Err((Lookup::Claimed(claim), ShapeCount::Few));
         };
         match padded_regions.miss(&self.info, engine.device().environment()) {
@@ -116,7 +117,7 @@ impl Job {
         let engine = stream.engine();
         let bucket = padded.info.reference.key;
         let (key, needed) = (cache_key(&padded.info), padded.outputs(&self.needed));
-        let tier = engine.interpreter_tier();
+        let tier = engine.tiers().interpreter();
         let counted = tier.and_then(|tier| tier.count(bucket));
         if let Some(claim) = claim.take_if(|_| padded.count_run()) {
             self.compile_own(claim, stream);
@@ -203,7 +204,7 @@ impl Job {
 
     /// The bucket has failed, so the region runs without it.
     pub(super) fn leave_bucket(&self, stream: &StreamShared) {
-        if let Some(padded_regions) = stream.engine().padded_regions() {
+        if let Some(padded_regions) = stream.engine().tiers().padded_regions() {
             padded_regions.remove(&self.info);
         }
     }

@@ -46,7 +46,7 @@ impl Job {
     fn choose_runner(&mut self, stream: &Arc<StreamShared>) -> JobState {
         let engine = stream.engine();
         let region = self.info.reference;
-        let tier = engine.interpreter_tier().filter(|_| self.may_be_interpreted());
+        let tier = engine.tiers().interpreter().filter(|_| self.may_be_interpreted());
         let history = tier.and_then(|tier| tier.count(region.key));
         if let Some(history @ History::Planned(run)) = history {
             let found = run.starts_compile().then(|| self.look_up(stream));
@@ -57,7 +57,7 @@ impl Job {
         let found = self.look_up(stream);
         // For the manifest of a run that compiles nothing, and so neither interprets nor pads.
         let requested = match &found {
-            Lookup::Claimed(claim) => engine.recorder().map(|_| claim.outputs().clone()),
+            Lookup::Claimed(claim) => engine.stores().recorder().map(|_| claim.outputs().clone()),
             _ => None,
         };
         let plan = self.reuse_size_plan(found, stream).or_else(|found| self.make_size_plan(found, stream));
@@ -74,7 +74,7 @@ impl Job {
         if let Plan::Interpret { compile: None, .. } = plan {
             self.note_request(requested, stream);
         }
-        if let (Some(History::Overdue(_)), Some(tier)) = (history, engine.interpreter_tier())
+        if let (Some(History::Overdue(_)), Some(tier)) = (history, engine.tiers().interpreter())
             && !matches!(plan, Plan::Interpret { .. })
         {
             tier.promote(region.key);
@@ -147,7 +147,7 @@ impl Job {
             (Plan::Interpret { run, compile, hastens, .. }, found) => {
                 self.begin_interpreting(run, compile, found, tier, stream);
                 if hastens {
-                    stream.engine().compile_pool().hasten(key.as_bytes());
+                    stream.engine().threads().compile().hasten(key.as_bytes());
                 }
                 JobState::Ready(Runner::Interpreter(run, None))
             }
@@ -186,7 +186,9 @@ impl Job {
     /// engine, whose runs must not depend on that.
     fn is_stored(&self, claim: &CompileClaim, stream: &StreamShared) -> bool {
         let engine = stream.engine();
-        let Some(store) = engine.store().filter(|_| !engine.config().reproducible) else { return false };
+        let Some(store) = engine.stores().store().filter(|_| !engine.config().reproducible) else {
+            return false;
+        };
         let compile = self.compile_of(claim.outputs().clone());
         compile.ask(Tier::Optimized, &self.info, store).is_some_and(|asked| store.may_have(&asked))
     }
@@ -248,7 +250,7 @@ impl Job {
         let engine = stream.engine();
         engine.counters().misses.add(1);
         let MissReport { why, storm } =
-            engine.miss_history().miss(&self.info, is_first, engine.is_observed());
+            engine.tiers().history().miss(&self.info, is_first, engine.is_observed());
         let region = self.info.reference;
         engine.emit(|| Event::Miss { region, why });
         if let Some((misses, varying)) = storm {

@@ -88,7 +88,7 @@ impl Job {
             };
             Event::Quarantined { region, why }
         });
-        self.interpret_by(interpreted, engine.quarantine_pool(), stream)
+        self.interpret_by(interpreted, engine.threads().quarantine(), stream)
     }
 
     /// How a quarantined job proceeds after the interpreter failed. Returns the job if it is

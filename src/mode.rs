@@ -1,4 +1,4 @@
-//! The recorder's types, instantiated for the engine.
+//! Modes in force for a scope of the program.
 
 use fuseline_fusion::region::Mode;
 use fuseline_record::mode;

@@ -1,0 +1,100 @@
+//! The executables of other processes: the store, and the manifest of what is requested of it.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::EngineShared;
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::event::{Event, Events};
+use crate::settings::Settings;
+use crate::store::{ManifestWriter, Store};
+
+/// The store of an engine and its manifest.
+pub struct Stores {
+    /// The store of executables from other processes, if one is configured.
+    store: Option<Arc<Store>>,
+    /// Why there is no disk cache, if one was requested.
+    no_disk: Option<String>,
+    /// Writes the manifest of requested executables, if one is configured.
+    recorder: Option<ManifestWriter>,
+}
+
+impl fmt::Debug for Stores {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Stores({:?})", self.no_disk)
+    }
+}
+
+impl Stores {
+    /// Opens what is configured.
+    ///
+    /// # Errors
+    /// When only stored executables may run and there is no disk cache; when the manifest cannot be
+    /// written.
+    pub(crate) fn open(config: &Settings, device: &Device, events: &Events) -> Result<Stores> {
+        let (store, no_disk) = match device.pjrt() {
+            Some(_) => Store::open(&config.store(), events),
+            None => (None, None),
+        };
+        if config.cache_only && store.as_ref().is_none_or(|store| !store.has_disk()) {
+            return Err(Error::cache_only(no_disk.as_deref().unwrap_or("there is none for this engine")));
+        }
+        if let Some(why) = &no_disk {
+            events.emit(|| Event::CacheTrouble { what: format!("the disk cache is off: {why}") });
+        }
+        let recorder = config
+            .manifest
+            .as_ref()
+            .map(|path| ManifestWriter::open(path, device.numerics(), device.replicas(), events.clone()));
+        Ok(Stores { store, no_disk, recorder: recorder.transpose().map_err(Error::setup)? })
+    }
+
+    /// Determines the environment before the first compile, then removes what dead processes left
+    /// behind.
+    ///
+    /// # Errors
+    /// When only stored executables may run and the environment is unknown.
+    pub(crate) fn prepare(engine: &Arc<EngineShared>) -> Result<()> {
+        if engine.config().cache_only
+            && engine.settled_store().is_none_or(|store| store.environment().is_none())
+        {
+            let why = engine.stores().no_disk().unwrap_or("the plugin's file cannot be read");
+            return Err(Error::cache_only(why));
+        }
+        let (Some(store), Some(device)) = (engine.stores().store(), engine.device().pjrt()) else {
+            return Ok(());
+        };
+        let compile = engine.threads().compile();
+        store.settle_quickly(device.compiler(), &engine.config().client_options);
+        if store.environment().is_none() {
+            let engine = Arc::downgrade(engine);
+            let settle = move || {
+                if let Some(engine) = engine.upgrade() {
+                    engine.settled_store();
+                }
+            };
+            compile.push(settle.into());
+        }
+        let store = store.clone();
+        compile.push_background(None, (move || store.sweep(true)).into());
+        Ok(())
+    }
+
+    /// The store, for callers that must not wait for its environment.
+    #[inline]
+    pub fn store(&self) -> Option<&Arc<Store>> {
+        self.store.as_ref()
+    }
+
+    /// Why there is no disk cache, if one was requested.
+    pub fn no_disk(&self) -> Option<&str> {
+        let unknown = || self.store.as_ref().filter(|store| store.has_disk())?.why_unknown();
+        self.no_disk.as_deref().or_else(unknown)
+    }
+
+    /// The writer of the manifest, if one is configured.
+    pub(crate) fn recorder(&self) -> Option<&ManifestWriter> {
+        self.recorder.as_ref()
+    }
+}
