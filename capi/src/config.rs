@@ -229,7 +229,7 @@ settings! {
     |config, text| config.regions = number(text)?;
     "bytes_in_flight", "bytes", "maximum size of the results of regions in flight",
     |config, text| config.bytes = Bytes(number(text)?);
-    "memory_slack", "bytes", "device memory that is left for other users",
+    "memory_slack", "bytes", "how much more memory than its ops a region may need",
     |config, text| {
         let slack = Bytes(number(text)?);
         config.change(|engine| engine.memory_slack(slack));

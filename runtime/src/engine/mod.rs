@@ -109,6 +109,9 @@ pub(crate) type HandOver<R> = Box<dyn FnOnce(R) + Send>;
 
 /// The part of an engine that its streams share. It lives as long as any stream or tensor of the
 /// engine.
+///
+/// Each field is one service with a type of its own. There are more than ten, because a stream
+/// reaches all of them by one reference, whose count keeps the engine alive.
 pub struct EngineShared {
     config: Settings,
     device: Device,

@@ -66,6 +66,7 @@ fn turned_off(event: &Event) -> Option<&str> {
         Event::Compared { difference: Some(_), .. } => Some("different"),
         Event::CompileFailed { .. }
         | Event::CompilesStopped { .. }
+        | Event::Fallback { .. }
         | Event::NotInterpreted { .. }
         | Event::Panicked { .. }
         | Event::Quarantined { .. }
