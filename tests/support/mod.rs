@@ -109,16 +109,16 @@ impl Log {
     }
 }
 
-/// The tests' configuration: every region is compiled when it first occurs, so that the plugin is
-/// tested. For interpreted regions see `tests/engine/cold.rs`.
+/// The tests' configuration: the product as it ships. On the plugin, a small region is interpreted
+/// until it is compiled, so a test that runs it a few times never runs it on the plugin.
 pub(crate) fn config() -> EngineConfig {
-    optimized_only()
+    EngineConfig::new()
 }
 
 /// Without the interpreter tier: a new region is compiled before its first run, and runs on the
 /// plugin. For tests of what the plugin computes or does.
 pub(crate) fn compiled_first() -> EngineConfig {
-    EngineConfig::new().interpret_cold_regions(false)
+    config().interpret_cold_regions(false)
 }
 
 /// Without the interpreter, baseline and padded tiers: a region runs by an optimized executable of
