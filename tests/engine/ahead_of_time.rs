@@ -92,7 +92,8 @@ fn what_a_run_needs_is_compiled_ahead_of_it() {
 fn sizes_that_were_padded_are_compiled_ahead_too() {
     let root = tempfile::tempdir().unwrap();
     let sizes = |engine: &Engine| (3..9).chain(3..6).try_for_each(|size| another(engine, size).map(drop));
-    let config = || EngineConfig::new().interpret_cold_regions(false).quick_compiles(false);
+    // A region that is interpreted is not padded.
+    let config = support::compiled_first;
     let Some(manifest) = recorded(root.path(), config(), sizes) else { return };
     let made = warmed(root.path(), &manifest, config());
     assert!(made.iter().all(|one| matches!(one, Warmed::Compiled(_))), "{made:?}");

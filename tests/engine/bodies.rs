@@ -9,7 +9,7 @@ use fuseline::fusion::{Graph, OpErrorKind, Ref};
 use fuseline::{Attrs, Body, DType, Engine, Mode, OpCode, Result, Tensor, TensorType, with_mode};
 use fuseline_testgen::{Aim, ProgramOptions, ProgramSampler, Seeded};
 
-use crate::support::{self, engines, number, on_engines};
+use crate::support::{self, engines_of_all_tiers, number, on_all_tiers};
 
 /// A body from the types of its parameters and a closure that builds it.
 fn body(params: &[TensorType], make: impl FnOnce(&mut Graph, &[Ref]) -> Vec<Ref>) -> Arc<Body> {
@@ -52,7 +52,9 @@ fn sampled_programs_agree() {
         !def.bodies.is_empty() || matches!(def.code, OpCode::Constant | OpCode::Add | OpCode::Compare)
     }
     let options = ProgramOptions { accepts, ..ProgramOptions::new(Aim::Portable) };
-    for engine in engines(support::config) {
+    // In Strict mode nothing is interpreted.
+    const MODES: &[Mode] = &[Mode::Fused, Mode::Strict];
+    for (engine, modes) in engines_of_all_tiers(support::config).iter().zip([MODES, MODES, &MODES[..1]]) {
         let mut calls = std::collections::BTreeMap::<&str, usize>::new();
         let first = number::<u64>("FUSELINE_SEED").unwrap_or(0) << 32;
         for seed in first..first + 40 * number("FUSELINE_PROGRAMS").unwrap_or(1) {
@@ -61,7 +63,7 @@ fn sampled_programs_agree() {
                 *calls.entry(op.signature.op().name()).or_default() += 1;
             }
             let prepared = engine.prepare(Arc::new(sampled.program.clone())).unwrap();
-            for mode in [Mode::Fused, Mode::Strict] {
+            for &mode in modes {
                 let text =
                     || format!("{engine:?}, seed {seed}, {}:\n{}", mode.name(), sampled.program.to_json());
                 let results = with_mode(mode, || prepared.results());
@@ -81,7 +83,7 @@ fn sampled_programs_agree() {
 /// A loop whose bound depends on data and may be zero.
 #[test]
 fn loops_take_as_many_steps_as_the_data_says() {
-    on_engines(support::config, |engine| {
+    on_all_tiers(support::config, |engine| {
         let types = [scalar(DType::I32), scalar(DType::I32), TensorType::of(DType::F32, &[2]).unwrap()];
         let cond = body(&types, |graph, params| {
             let below = attrs::compare_for(Comparison::Lt, DType::I32);
@@ -109,7 +111,7 @@ fn loops_take_as_many_steps_as_the_data_says() {
 /// An index without a branch takes the last branch, whether it is known at compile time or not.
 #[test]
 fn indices_without_a_branch_take_the_last() {
-    on_engines(support::config, |engine| {
+    on_all_tiers(support::config, |engine| {
         let x = engine.tensor(&[10i32, 20], &[2])?;
         let ty = [x.ty().clone()];
         let branch = |times: usize| {
@@ -155,7 +157,7 @@ fn indices_without_a_branch_take_the_last() {
 /// The total order gives a position to NaN of either sign, and to both zeros.
 #[test]
 fn floats_are_sorted_by_the_total_order() {
-    on_engines(support::config, |engine| {
+    on_all_tiers(support::config, |engine| {
         let wanted =
             [-f32::NAN, f32::NEG_INFINITY, -1.0, -1e-45, -0.0, 0.0, 1e-45, 0.5, f32::INFINITY, f32::NAN];
         let mut mixed = wanted;
@@ -182,7 +184,7 @@ fn floats_are_sorted_by_the_total_order() {
 /// `bool`, an empty dimension.
 #[test]
 fn operands_of_all_types_are_sorted_together() {
-    on_engines(support::config, |engine| {
+    on_all_tiers(support::config, |engine| {
         const COUNT: u32 = 100;
         let keys: Vec<bool> = (0..COUNT).map(|i| (i * i / 3) % 2 == 0).collect();
         let places: Vec<u32> = (0..COUNT).collect();
@@ -221,7 +223,7 @@ fn operands_of_all_types_are_sorted_together() {
 /// process survives.
 #[test]
 fn comparators_that_contradict_themselves_give_a_permutation() {
-    on_engines(support::config, |engine| {
+    on_all_tiers(support::config, |engine| {
         let always = {
             let yes = attrs::constant(Arc::new(fuseline::Literal::scalar(true)));
             body(&[scalar(DType::F32), scalar(DType::F32)], |graph, _| {
@@ -275,7 +277,7 @@ fn counted_sum() -> Arc<Body> {
 /// Bodies with a loop inside, on which XLA's CPU backend would abort the process.
 #[test]
 fn bodies_may_hold_any_op() {
-    on_engines(support::config, |engine| {
+    on_all_tiers(support::config, |engine| {
         let stream = engine.stream();
         let x = engine.tensor(&[1i32, 2, 3, 4, 5, 6], &[2, 3])?;
         let zero = engine.tensor(&[0i32], &[])?;
@@ -306,7 +308,7 @@ fn bodies_may_hold_any_op() {
 /// Two inputs with the same value are still two inputs.
 #[test]
 fn scatters_keep_equal_inputs_apart() {
-    on_engines(support::config, |engine| {
+    on_all_tiers(support::config, |engine| {
         let stream = engine.stream();
         let x = engine.tensor(&[1i32, 2, 3, 4], &[4])?;
         let indices = engine.tensor(&[0i32, 2, 0], &[3, 1])?;

@@ -10,11 +10,11 @@ use fuseline::{
     Buckets, Engine, EngineConfig, Event, Fault, FaultPoint, Mode, Result, ShapeClasses, Tensor, with_mode,
 };
 
-use crate::support::{Log, close, plugin, wait_until};
+use crate::support::{Log, close, optimized_only, plugin, wait_until};
 
 /// One compile for each new region, and no baseline compiles, so that compiles can be counted.
 fn counted(which: ShapeClasses) -> EngineConfig {
-    EngineConfig::new().interpret_cold_regions(false).quick_compiles(false).shape_classes(which)
+    optimized_only().shape_classes(which)
 }
 
 fn numbers(count: usize, step: f32) -> Vec<f32> {

@@ -17,7 +17,7 @@ use fuseline_testgen::{Aim, SampleOperand, Sampler, Seeded, fill};
 
 use crate::support;
 use crate::support::judge::Float;
-use crate::support::{Log, close, engines, on_engines, plugin};
+use crate::support::{Log, close, engines, on_all_tiers, on_engines, plugin};
 
 const MODES: [Mode; 3] = [Mode::Fused, Mode::Strict, Mode::Debug];
 
@@ -345,7 +345,7 @@ fn bodies_that_the_plugin_does_not_combine_by() {
 
 #[test]
 fn an_engine_of_one_replica_exchanges_nothing() {
-    on_engines(support::config, |engine| {
+    on_all_tiers(support::config, |engine| {
         assert_eq!(engine.replicas(), 1);
         let x = engine.tensor(&[1.0f32, 2.0, 3.0, 4.0], &[2, 2])?;
         for same in [

@@ -9,7 +9,7 @@ use fuseline::{
 };
 
 use crate::exported::{check, exported};
-use crate::support::{self, Log, on_engines};
+use crate::support::{self, Log, on_all_tiers, warm_up};
 
 /// `(x, y) -> (tanh(x * y), x)`.
 const GATE: &str = "module @gate {
@@ -30,7 +30,7 @@ fn gate() -> CustomOp {
 
 #[test]
 fn functions_from_jax_are_ops_in_every_mode() {
-    on_engines(support::config, |engine| {
+    on_all_tiers(support::config, |engine| {
         for function in exported() {
             let op = engine.register_op(CustomOp::from_stablehlo(&function.name, &function.text)?)?;
             for mode in [Mode::Fused, Mode::Strict, Mode::Debug] {
@@ -56,23 +56,28 @@ fn functions_from_jax_are_ops_in_every_mode() {
 fn an_op_fuses_with_its_neighbours() {
     let log = Log::default();
     let softmax = exported().into_iter().find(|function| function.name == "softmax").unwrap();
-    on_engines(
+    on_all_tiers(
         || support::config().event_sink(log.sink()),
         |engine| {
             let op = CustomOp::from_stablehlo("jax.softmax", &softmax.text)?;
             let x = engine.from_literal(&softmax.inputs[0])?;
-            log.take();
-            let before = engine.counters();
-            for _ in 0..3 {
+            let step = || {
                 let y = (&x + &x)?;
                 let y = engine.stream().call(&op, &[&(&y - &x)?])?.remove(0);
                 let z = y.neg()?.neg()?;
                 check(&z.to_literal()?, &softmax.outputs[0]).unwrap_or_else(|error| panic!("{error}"));
-            }
+                Ok(())
+            };
+            let start = engine.counters();
+            warm_up(engine, step)?;
+            let before = engine.counters();
+            assert_eq!(before.since(&start).misses, 1);
+            log.take();
+            (0..3).try_for_each(|_| step())?;
             assert_eq!(log.regions(), vec![("host_read".to_owned(), 5); 3]);
             let done = engine.counters().since(&before);
-            assert_eq!((done.regions, done.compiles, done.hits), (3, 1, 2));
-            assert_eq!((done.executions, done.fallbacks), (3, 0));
+            assert_eq!((done.regions, done.compiles, done.misses, done.hits), (3, 0, 0, 3));
+            assert_eq!((done.executions, engine.counters().fallbacks), (3, 0));
             Ok(())
         },
     );
@@ -86,7 +91,7 @@ fn refused(error: &Error, words: [&str; 2]) {
 
 #[test]
 fn calls_of_other_types_are_refused_with_both() {
-    on_engines(support::config, |engine| {
+    on_all_tiers(support::config, |engine| {
         let (x, wide) = (engine.tensor(&[1.0f32; 3], &[3])?, engine.tensor(&[1.0f32; 4], &[4])?);
         let line = line!() + 1;
         let error = engine.stream().call(&gate(), &[&x, &wide]).unwrap_err();
@@ -103,7 +108,7 @@ fn calls_of_other_types_are_refused_with_both() {
 
 #[test]
 fn a_name_stands_for_one_function() {
-    on_engines(support::config, |engine| {
+    on_all_tiers(support::config, |engine| {
         let op = engine.register_op(gate())?;
         assert!(Arc::ptr_eq(&op, &engine.register_op(gate())?));
         assert!(Arc::ptr_eq(&op, &engine.custom_op("test.gate").unwrap()));
@@ -131,7 +136,7 @@ fn a_name_stands_for_one_function() {
 /// By name, on streams, in traces, and as an op of the table.
 #[test]
 fn sessions_call_ops_by_name() {
-    on_engines(support::config, |engine| {
+    on_all_tiers(support::config, |engine| {
         let session = Session::on(engine.clone());
         let stream = session.open_stream()?;
         session.register_op(gate())?;

@@ -6,7 +6,8 @@ use std::process::{Command, Stdio};
 
 use fuseline::{Bytes, Counters, Engine, EngineConfig, Event, Numerics, Result};
 
-use crate::support::{self, Log, config as eager, place, vector};
+// A region that is interpreted, or padded to another one, has no executable to be found.
+use crate::support::{self, Log, optimized_only as eager, place, vector};
 
 /// An engine on the plugin, if there is one.
 fn engine(root: &Path, log: &Log, config: EngineConfig) -> Option<Engine> {

@@ -11,11 +11,11 @@ use fuseline::handler::{Config, Handler, HandlerCall};
 use fuseline::pjrt::bytes_of;
 use fuseline::{DType, EngineConfig, OpCode, Result, TensorType};
 
-use crate::support::{self, on_engines};
+use crate::support::{self, on_all_tiers};
 
 /// Runs a test on a session on every engine, with two streams, and checks for leaks.
 fn on_sessions(test: impl Fn(&Session, [StreamHandle; 2]) -> Result<()>) {
-    on_engines(support::config, |engine| {
+    on_all_tiers(support::config, |engine| {
         let session = Session::on(engine.clone());
         let streams = [session.open_stream()?, session.open_stream()?];
         test(&session, streams)?;

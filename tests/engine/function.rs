@@ -1,13 +1,8 @@
 //! Functions that are recorded once and called as one op, or inlined.
 
-use fuseline::{DType, Engine, EngineConfig, Mode, OpCode, Result, Tensor, TensorType, nn, with_mode};
+use fuseline::{DType, Engine, Mode, OpCode, Result, Tensor, TensorType, nn, with_mode};
 
-use crate::support::{close, plugin};
-
-fn engines() -> Vec<Engine> {
-    let config = || EngineConfig::new().interpret_cold_regions(false).quick_compiles(false);
-    [Some(Engine::reference()), plugin(config())].into_iter().flatten().collect()
-}
+use crate::support::{self, close, engines_of_all_tiers, plugin, warm_up};
 
 /// A network of two layers that contains an iota, a number, a sum and a tensor from outside.
 fn network(x: &Tensor, weights: &Tensor, outside: &Tensor) -> Result<[Tensor; 2]> {
@@ -24,7 +19,7 @@ fn inputs(engine: &Engine) -> [Tensor; 3] {
 
 #[test]
 fn a_function_is_what_it_was_recorded_from() {
-    for engine in engines() {
+    for engine in engines_of_all_tiers(support::config) {
         let [x, weights, outside] = inputs(&engine);
         let expected = network(&x, &weights, &outside).unwrap().map(|value| value.to_vec::<f32>().unwrap());
         let trace = engine.stream().begin_function("test.network");
@@ -53,22 +48,26 @@ fn a_function_is_what_it_was_recorded_from() {
 
 #[test]
 fn a_call_is_one_op_and_one_executable() {
-    let config = EngineConfig::new().interpret_cold_regions(false).quick_compiles(false);
-    let Some(engine) = plugin(config) else { return };
+    let Some(engine) = plugin(support::config()) else { return };
     let [x, weights, outside] = inputs(&engine);
     let trace = engine.stream().begin_function("test.network");
     let params = [&x, &weights].map(|tensor| trace.param(tensor.ty()).unwrap());
     let function = trace.end(&network(&params[0], &params[1], &outside).unwrap()).unwrap();
     engine.synchronize().unwrap();
-    let before = engine.counters();
-    for _ in 0..3 {
-        let results = function.call(engine.stream(), &[&x, &weights]).unwrap();
+    let call = || {
+        let results = function.call(engine.stream(), &[&x, &weights])?;
         engine.stream().flush();
-        results[0].to_vec::<f32>().unwrap();
+        results[0].to_vec::<f32>().map(drop)
+    };
+    let start = engine.counters();
+    warm_up(&engine, call).unwrap();
+    let before = engine.counters();
+    assert_eq!(before.since(&start).misses, 1);
+    for _ in 0..3 {
+        call().unwrap();
     }
-    let after = engine.counters();
-    assert_eq!((after.ops - before.ops, after.regions - before.regions), (3, 3));
-    assert_eq!(after.compiles - before.compiles, 1);
+    let did = engine.counters().since(&before);
+    assert_eq!((did.ops, did.regions, did.executions, did.compiles), (3, 3, 3, 0));
     assert!(function.op().body().graph().nodes().iter().any(|node| node.signature().op() == OpCode::Iota));
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use fuseline::fusion::DType;
 use fuseline::{Engine, EngineConfig, Tensor, TensorType};
 
-use crate::support::{Gate, Shut, plugin, vector};
+use crate::support::{Gate, Shut, compiled_first, plugin, vector};
 
 /// The time limit of a read that does not wait. A read that waits for the gate waits until the test
 /// opens it.
@@ -105,7 +105,7 @@ fn a_steady_loop_that_reads_a_mask_compiles_nothing() {
 
 #[test]
 fn where_nothing_is_interpreted_the_device_computes_it() {
-    let Some(engine) = plugin(EngineConfig::new().interpret_cold_regions(false)) else { return };
+    let Some(engine) = plugin(compiled_first()) else { return };
     let places = engine.stream().iota(DType::I64, &[8], 0).unwrap();
     assert_eq!(is_full(&engine, &places).to_vec::<bool>().unwrap(), [true]);
     assert_eq!((engine.counters().host_evaluated, engine.counters().executions), (0, 1));

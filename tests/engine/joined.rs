@@ -69,6 +69,8 @@ fn a_step_of_several_units_becomes_one_region() {
                     _ => assert_eq!(sealed(events)[1..], sealed(&steps[0])),
                 }
             }
+            // The units' own, which may come later.
+            wait_until(engine, |counters| counters.pending_compiles == 0);
             let before = engine.counters();
             for _ in 0..5 {
                 let (next, sum) = step(&x, 20)?;

@@ -400,7 +400,8 @@ fn a_failure_of_what_is_replayed_reaches_its_dependants() {
 #[test]
 fn a_failure_on_the_plugin_reaches_its_dependants() {
     let interpreted = (EngineConfig::new(), 60, &STAGES[..1]);
-    for (config, programs, stages) in [interpreted, (support::config(), 12, &STAGES)] {
+    let compiled = (support::compiled_first(), 12, &STAGES[..]);
+    for (config, programs, stages) in [interpreted, compiled] {
         let plan = Plan::default();
         let config = config.inject_faults(plan.faults());
         let Some(engine) = plugin_for("poison on a plugin", config) else { return };

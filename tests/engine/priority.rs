@@ -10,7 +10,7 @@ use std::{fs, thread};
 
 use fuseline::{Engine, EngineConfig, Event};
 
-use crate::support::{plugin, step, vector, wait_until};
+use crate::support::{compiled_first, plugin, step, vector, wait_until};
 
 /// A thread of this process.
 #[derive(Clone, Debug)]
@@ -81,7 +81,8 @@ fn products(engine: &Engine, side: usize) -> Vec<f32> {
 fn what_is_waited_for_is_compiled_at_normal_priority() {
     let compiled: Arc<Mutex<Vec<(bool, String)>>> = Arc::default();
     let sink = compiled.clone();
-    let config = EngineConfig::new().interpret_cold_regions(false).event_sink(move |event: &Event| {
+    // A region that is interpreted for as long as its compile takes has no baseline executable.
+    let config = compiled_first().event_sink(move |event: &Event| {
         if let Event::CompileFinished { quick, .. } = event {
             let name = thread::current().name().unwrap().trim_end_matches(char::is_numeric).to_owned();
             sink.lock().unwrap().push((*quick, name));
@@ -102,7 +103,7 @@ fn what_is_waited_for_is_compiled_at_normal_priority() {
 #[ignore = "figures: `cargo test --release --test engine priority:: -- --ignored --nocapture`"]
 fn a_loop_beside_compiles() {
     const SIDES: usize = 24;
-    let Some(engine) = plugin(EngineConfig::new().interpret_cold_regions(false)) else { return };
+    let Some(engine) = plugin(compiled_first()) else { return };
     let x = vector(&engine, &[1.0, 2.0]);
     // Records without a request.
     let rounds = |until: &dyn Fn() -> bool| {

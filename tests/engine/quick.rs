@@ -5,10 +5,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use fuseline::{Bytes, Engine, EngineConfig, Event, Fault, FaultPoint, Numerics, Tensor};
 
-use crate::support::{Log, plugin, wait_until};
+use crate::support::{Log, compiled_first, plugin, wait_until};
 
+/// A region that is interpreted for as long as its compile takes has no baseline executable.
 fn config() -> EngineConfig {
-    EngineConfig::new().interpret_cold_regions(false)
+    compiled_first()
 }
 
 /// Products and sums whose compile is estimated at more than 100 ms.

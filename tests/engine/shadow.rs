@@ -152,7 +152,7 @@ fn a_region_that_differs_is_not_fused_again() {
     );
 
     // Without the check the difference reaches the program, so this is what the check finds.
-    let unchecked = support::config().build().unwrap();
+    let unchecked = support::compiled_first().build().unwrap();
     assert!(!run(&unchecked).unwrap());
     // With exact numerics there is nothing to find.
     let exact = engine(Numerics::Exact).expect("as before");

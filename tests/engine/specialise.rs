@@ -3,9 +3,9 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use fuseline::{Bytes, Event, Fault, FaultPoint, Numerics, Tensor};
+use fuseline::{Bytes, Engine, Event, Fault, FaultPoint, Numerics, Tensor};
 
-use crate::support::{self, Log, plugin, vector, wait_until};
+use crate::support::{self, Log, plugin, vector, wait_until, warm_up};
 
 /// More executions than a scalar needs to count as steady.
 const MANY: usize = 1_100;
@@ -14,6 +14,15 @@ fn step(x: &Tensor, exponent: f32, rate: f32) -> Vec<f32> {
     let engine = x.on_stream();
     let powers = x.pow(&engine.scalar(exponent)).unwrap();
     (&powers * &engine.scalar(rate)).unwrap().to_vec::<f32>().unwrap()
+}
+
+/// Runs the step by its executable from now on.
+fn steady(engine: &Engine, step: impl Fn() -> Vec<f32>) {
+    let step = || {
+        step();
+        Ok(())
+    };
+    warm_up(engine, step).unwrap();
 }
 
 fn wanted(exponent: f32, rate: f32) -> Vec<f32> {
@@ -46,6 +55,7 @@ fn a_scalar_that_stays_is_compiled_in_behind_a_guard() {
     let log = Log::default();
     let Some(engine) = plugin(support::config().event_sink(log.sink())) else { return };
     let x = vector(&engine, &[1.0, 2.0, 3.0]);
+    steady(&engine, || step(&x, 2.0, 0.0));
     // The rate is a schedule, the exponent is steady.
     for i in 0..MANY {
         let rate = i as f32;
@@ -80,12 +90,14 @@ fn exact_numbers_and_schedules_are_left_alone() {
     let off = plugin(support::config().specialise_scalars(false));
     for engine in exact.into_iter().chain(compared).chain(off) {
         let x = vector(&engine, &[1.0, 2.0, 3.0]);
+        steady(&engine, || step(&x, 2.0, 1.0));
         (0..MANY).for_each(|_| drop(step(&x, 2.0, 1.0)));
         engine.synchronize().unwrap();
         assert_eq!(engine.counters().specialised, 0);
     }
     let Some(engine) = plugin(support::config()) else { return };
     let x = vector(&engine, &[1.0, 2.0, 3.0]);
+    steady(&engine, || step(&x, 0.0, 1.0));
     for i in 0..2 * MANY {
         let exponent = (i / 500 % 2) as f32;
         assert_eq!(step(&x, exponent, 1.0), wanted(exponent, 1.0));
@@ -105,6 +117,7 @@ fn one_that_needs_too_much_is_not_used() {
     };
     let Some(engine) = plugin(support::config().inject_faults(faults).event_sink(log.sink())) else { return };
     let x = vector(&engine, &[1.0, 2.0, 3.0]);
+    steady(&engine, || step(&x, 2.0, 0.0));
     for rate in 0..MANY {
         drop(step(&x, 2.0, rate as f32));
     }

@@ -29,7 +29,8 @@ fn a_summary_says_what_a_step_waited_for() {
     let config = || {
         let timeline = Timeline::new();
         timelines.borrow_mut().push(timeline.clone());
-        support::config().event_sink(timeline)
+        // The first step compiles.
+        support::optimized_only().event_sink(timeline)
     };
     let next = std::cell::Cell::new(0);
     on_engines(config, |engine| {
@@ -119,7 +120,8 @@ fn a_read_with_a_deadline_is_of_the_thread_that_waits() {
     let config = || {
         let timeline = Timeline::new();
         timelines.borrow_mut().push(timeline.clone());
-        support::config().inject_faults(gate.at_compiles()).event_sink(timeline)
+        // A region waits for its compile.
+        support::compiled_first().inject_faults(gate.at_compiles()).event_sink(timeline)
     };
     let next = std::cell::Cell::new(0);
     on_engines(config, |engine| {

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use fuseline::{Bytes, Counters, Engine, Event, Fault, FaultPoint, Tensor};
 
-use crate::support::{self, Log, plugin, wait_until};
+// The first run of a region decides which results its first executable returns.
+use crate::support::{Log, compiled_first, plugin, wait_until};
 
 /// The number of elements of values that may be kept: 200 executions with them waste a compile.
 const SIZE: usize = 1 << 16;
@@ -50,7 +51,7 @@ fn all_compiled(counters: &Counters) -> bool {
 #[test]
 fn what_is_never_needed_is_soon_not_returned() {
     let log = Log::default();
-    let Some(engine) = plugin(support::config().event_sink(log.sink())) else { return };
+    let Some(engine) = plugin(compiled_first().event_sink(log.sink())) else { return };
     let x = input(&engine, SIZE);
     step(&x, [true, true]);
     for _ in 0..500 {
@@ -80,7 +81,7 @@ fn what_is_never_needed_is_soon_not_returned() {
 #[test]
 fn values_that_are_dropped_late_compile_nothing() {
     let log = Log::default();
-    let Some(engine) = plugin(support::config().event_sink(log.sink())) else { return };
+    let Some(engine) = plugin(compiled_first().event_sink(log.sink())) else { return };
     let x = input(&engine, SIZE);
     step(&x, [true, true]);
     let mut random = 1u32;
@@ -103,7 +104,7 @@ fn values_that_are_dropped_late_compile_nothing() {
 #[test]
 fn two_executables_take_turns() {
     let log = Log::default();
-    let Some(engine) = plugin(support::config().event_sink(log.sink())) else { return };
+    let Some(engine) = plugin(compiled_first().event_sink(log.sink())) else { return };
     let x = input(&engine, SIZE);
     let rounds = || (0..1_000).for_each(|round| step(&x, [round % 50 == 0; 2]));
     rounds();
@@ -119,7 +120,7 @@ fn two_executables_take_turns() {
 #[test]
 fn phases_of_any_kind_compile_a_few_times() {
     let log = Log::default();
-    let Some(engine) = plugin(support::config().event_sink(log.sink())) else { return };
+    let Some(engine) = plugin(compiled_first().event_sink(log.sink())) else { return };
     let x = input(&engine, SIZE);
     step(&x, [true, true]);
     for phase in 0..12 {
@@ -138,7 +139,7 @@ fn phases_of_any_kind_compile_a_few_times() {
 #[test]
 fn a_narrower_one_that_does_not_compile_is_forgotten() {
     let count = AtomicU32::new(0);
-    let config = support::config().inject_faults(move |point| match point {
+    let config = compiled_first().inject_faults(move |point| match point {
         FaultPoint::Compile { .. } if count.fetch_add(1, Ordering::Relaxed) == 1 => {
             Some(Fault::new("the compiler is tired"))
         }
@@ -185,7 +186,7 @@ fn a_narrower_one_that_needs_too_much_is_not_used() {
             }
             _ => None,
         };
-        let config = support::config().memory_slack(Bytes(SLACK)).inject_faults(faults);
+        let config = compiled_first().memory_slack(Bytes(SLACK)).inject_faults(faults);
         let Some(engine) = plugin(config.event_sink(log.sink())) else { return };
         let x = input(&engine, SIZE);
         step(&x, true);
@@ -234,8 +235,8 @@ fn cost_of_a_surplus() {
         drop(last.to_vec::<f32>().unwrap());
     };
     for size in [1, 1 << 10, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22] {
-        let Some(wide) = plugin(support::config()) else { return };
-        let exact = support::config().build().unwrap();
+        let Some(wide) = plugin(compiled_first()) else { return };
+        let exact = compiled_first().build().unwrap();
         let inputs = [input(&exact, size), input(&wide, size)];
         step(&inputs[0], false);
         step(&inputs[1], true);

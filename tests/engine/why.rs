@@ -95,7 +95,8 @@ fn a_read_is_told_with_its_place_and_the_region_that_it_ends() {
 fn what_a_region_waits_for_is_told_and_when_it_is_done() {
     let log = Log::default();
     let gate = Gate::new();
-    let config = || support::config().inject_faults(gate.at_compiles()).event_sink(log.sink());
+    // A region waits for its compile.
+    let config = || support::compiled_first().inject_faults(gate.at_compiles()).event_sink(log.sink());
     on_engines(config, |engine| {
         log.take();
         let x = vector(engine, &[1.0; 8]);

@@ -6,7 +6,7 @@ use fuseline::{DType, Engine, Error, Event, Literal, Result, Scalar, Shape, Site
 use half::{bf16, f16};
 use proptest::prelude::*;
 
-use crate::support::{self, on_engines, refused};
+use crate::support::{self, on_all_tiers, refused};
 
 #[test]
 fn zeros_and_ones_are_those_of_every_type() -> Result<()> {
@@ -51,7 +51,7 @@ fn sizes_are_literals_lengths_and_sizes_of_tensors() -> Result<()> {
 
 #[test]
 fn identity_matrices_leave_what_they_multiply() {
-    on_engines(support::config, |engine| {
+    on_all_tiers(support::config, |engine| {
         let x = engine.tensor(&[1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0], &[3, 2])?;
         assert_eq!(engine.eye(DType::F32, 3)?.matmul(&x)?.to_vec::<f32>()?, x.to_vec::<f32>()?);
         assert_eq!(engine.eye(DType::I8, 2)?.to_vec::<i8>()?, [1, 0, 0, 1]);
@@ -62,7 +62,7 @@ fn identity_matrices_leave_what_they_multiply() {
 
 #[test]
 fn sequences_have_the_numbers_type_and_end_before_the_limit() {
-    on_engines(support::config, |engine| {
+    on_all_tiers(support::config, |engine| {
         assert_eq!(engine.arange(0, 5)?.to_vec::<i32>()?, [0, 1, 2, 3, 4]);
         assert_eq!(engine.arange(-2.5f32, 1.0)?.to_vec::<f32>()?, [-2.5, -1.5, -0.5, 0.5]);
         assert!(engine.arange(5u8, 5)?.to_vec::<u8>()?.is_empty());
@@ -128,7 +128,7 @@ proptest! {
 
 #[test]
 fn even_distances_of_few_numbers() {
-    on_engines(support::config, |engine| {
+    on_all_tiers(support::config, |engine| {
         assert_eq!(engine.linspace(1.0f32, 2.0, 5)?.to_vec::<f32>()?, [1.0, 1.25, 1.5, 1.75, 2.0]);
         assert_eq!(engine.linspace(2.0f64, -2.0, 3)?.to_vec::<f64>()?, [2.0, 0.0, -2.0]);
         assert_eq!(engine.linspace(3.0f32, 9.0, 1)?.to_vec::<f32>()?, [3.0]);
@@ -210,7 +210,7 @@ fn ops_are_recorded_at_the_line_of_the_call() -> Result<()> {
 
 #[test]
 fn random_numbers_are_a_function_of_the_seed() {
-    on_engines(support::config, |engine| {
+    on_all_tiers(support::config, |engine| {
         let draw = |seed| engine.randn(DType::F32, &[50, 40], seed)?.to_vec::<f32>();
         let numbers = draw(1)?;
         assert_eq!(numbers, draw(1)?);

@@ -2,7 +2,7 @@
 
 use fuseline::{Complex, DType, Engine, Fault, FaultPoint, Result, Tensor};
 
-use crate::support::{self, on_engines};
+use crate::support::{self, on_all_tiers};
 
 fn numbers(engine: &Engine, dims: &[usize]) -> Result<Tensor> {
     let count = dims.iter().product::<usize>() as i32;
@@ -22,7 +22,7 @@ fn a_scalar_is_printed_as_its_element() -> Result<()> {
 
 #[test]
 fn rows_are_lines_and_elements_stand_below_each_other() {
-    on_engines(support::config, |engine| {
+    on_all_tiers(support::config, |engine| {
         let x = engine.tensor(&[0.5f32, -1.0, 20.25, 3.0], &[2, 2])?;
         assert_eq!((&x * &x)?.to_string(), "[[    0.25,      1.0],\n [410.0625,      9.0]]");
         assert_eq!(format!("{x:.1}"), "[[ 0.5, -1.0],\n [20.2,  3.0]]");

@@ -111,7 +111,7 @@ fn compare(def: &OpDef, dtype: DType, actual: &Literal, wanted: &Literal) -> Fin
 #[test]
 fn every_short_float_through_every_elementwise_op() {
     let what = "every short float through every op";
-    let Some(engine) = plugin_for(what, support::config()) else { return };
+    let Some(engine) = plugin_for(what, support::optimized_only()) else { return };
     let (mut report, mut failures) = (String::new(), String::new());
     let (mut count, mut excepted) = (0, BTreeSet::new());
     let arithmetic = Target::CPU.arithmetic(SumOrder::InOrder);
@@ -175,7 +175,7 @@ fn pairs(dtype: DType) -> [Arc<Literal>; 2] {
 #[test]
 fn every_narrow_element_through_every_elementwise_op() {
     let what = "every element of 2 and 4 bits through every op";
-    let Some(engine) = plugin_for(what, support::config()) else { return };
+    let Some(engine) = plugin_for(what, support::optimized_only()) else { return };
     let mut calls = 0;
     for dtype in DTypeSet::NARROW.iter() {
         let operands = pairs(dtype);

@@ -30,7 +30,14 @@ fn files(folder: &Path, ending: &str) -> Vec<PathBuf> {
 
 #[test]
 fn programs_give_what_jax_gives() {
-    let engines = support::engines(support::config);
+    let engines = support::engines_of_all_tiers(support::config);
+    // Nothing is interpreted in the other modes.
+    let (modes, fused) = ([Mode::Fused, Mode::Strict, Mode::Debug], [Mode::Fused]);
+    let devices: [(&str, &[Mode]); 3] = [
+        ("the reference device", &modes),
+        ("the plugin", &modes),
+        ("the plugin without the interpreter tier", &fused),
+    ];
     let mut failures = Vec::new();
     let files = files(&folder().join("programs"), "json");
     assert!(files.len() >= 11, "programs are missing: {files:?}");
@@ -46,8 +53,8 @@ fn programs_give_what_jax_gives() {
         };
         assert_eq!(program.name, name, "a program is named as its file");
         assert!(!program.expected.is_empty(), "{name} expects nothing");
-        for (engine, device) in engines.iter().zip(["the reference device", "the plugin"]) {
-            match check_program(engine, &program, &[Mode::Fused, Mode::Strict, Mode::Debug]) {
+        for (engine, (device, modes)) in engines.iter().zip(devices) {
+            match check_program(engine, &program, modes) {
                 Ok(()) => println!("{name}: {} ops as expected on {device}", program.op_count()),
                 Err(error) => failures.push(format!("{name} on {device}: {error}")),
             }

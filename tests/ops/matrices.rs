@@ -10,7 +10,7 @@ use fuseline::{Complex, DType, Engine, Literal, Mode, Order, Result, Tensor, unc
 use crate::examples::random::Random;
 use crate::support;
 use crate::support::reference::{Case, cases};
-use crate::support::{in_each_mode, on_engines, refused};
+use crate::support::{in_each_mode, on_all_tiers, refused};
 
 fn call(case: &Case, x: &[Tensor]) -> Result<Vec<Tensor>> {
     let one = |result: Result<Tensor>| Ok(vec![result?]);
@@ -185,7 +185,7 @@ fn units(dtype: DType) -> f64 {
 
 #[test]
 fn factors_multiply_to_their_matrix() {
-    on_engines(support::config, |engine| {
+    on_all_tiers(support::config, |engine| {
         let shapes: &[&[usize]] = match engine.pjrt_device() {
             Some(_) => &[&[2, 5, 3]],
             None => &[&[1, 1], &[4, 4], &[7, 7], &[6, 3], &[3, 6], &[2, 3, 5, 2], &[9, 1], &[1, 5]],
@@ -269,7 +269,7 @@ fn small_singular_values_are_as_precise_as_large_ones() -> Result<()> {
 
 #[test]
 fn elimination_swaps_rows_and_takes_complex_matrices() -> Result<()> {
-    on_engines(support::config, |engine| {
+    on_all_tiers(support::config, |engine| {
         let a = matrix(engine, DType::F64, &[2, 4, 4], 4);
         let linalg::Lu { factors, permutation, pivots, odd } = linalg::lu(&a)?;
         let unit = linalg::eye(engine.stream(), DType::F64, 4, 4)?;
@@ -392,7 +392,7 @@ fn what_does_not_fit_is_refused() -> Result<()> {
 
 #[test]
 fn descending_orders_are_stable_too() {
-    on_engines(support::config, |engine| {
+    on_all_tiers(support::config, |engine| {
         let x = engine.tensor(&[2.0f32, f32::NAN, 5.0, 2.0, f32::INFINITY, -0.0, 0.0], &[7])?;
         let (sorted, places) = x.sort_with_places(0, Order::Descending)?;
         assert_eq!(places.to_vec::<i32>()?, [1, 4, 2, 0, 3, 5, 6]);

@@ -7,7 +7,7 @@ use fuseline::nn::{
 use fuseline::random::Generator;
 use fuseline::{DType, Engine, EngineConfig, Result, Tensor};
 
-use crate::support::{self, on_engines, refused};
+use crate::support::{self, on_all_tiers, refused};
 
 fn count_up(engine: &Engine, dims: &[usize]) -> Tensor {
     let data: Vec<f32> =
@@ -29,7 +29,7 @@ fn numbers(x: &Tensor) -> Vec<f64> {
 /// overflow or stall.
 #[test]
 fn narrow_floats_are_computed_in_f32() {
-    on_engines(support::config, |engine| {
+    on_all_tiers(support::config, |engine| {
         type Function = fn(&Tensor) -> Result<Tensor>;
         let functions: &[(&str, Function)] = &[
             ("softmax", |x| nn::softmax(x, -1)),
@@ -129,7 +129,7 @@ fn statistics_of_too_few_are_nan() -> Result<()> {
 
 #[test]
 fn rows_of_minus_infinity() {
-    on_engines(support::config, |engine| {
+    on_all_tiers(support::config, |engine| {
         let low = f32::NEG_INFINITY;
         let x = engine.tensor(&[1.0f32, low, low, low], &[2, 2])?;
         assert_eq!(nn::logsumexp(&x, &[1])?.to_vec::<f32>()?, [1.0, low]);
@@ -147,7 +147,7 @@ fn rows_of_minus_infinity() {
 
 #[test]
 fn queries_that_see_no_key_get_zeros() {
-    on_engines(support::config, |engine| {
+    on_all_tiers(support::config, |engine| {
         let x = count_up(engine, &[1, 1, 3, 2]);
         let mask = engine.tensor(&[true, false, false, false, false, false, true, true, true], &[3, 3])?;
         let added = mask.select(&engine.scalar(0.0f32), &engine.scalar(f32::NEG_INFINITY))?;
@@ -180,7 +180,7 @@ fn queries_that_see_no_key_get_zeros() {
 
 #[test]
 fn attention_in_narrow_floats_with_dropout() {
-    on_engines(support::config, |engine| {
+    on_all_tiers(support::config, |engine| {
         let x = count_up(engine, &[1, 4, 3, 2]).convert(DType::BF16)?;
         let k = x.narrow(1, 0, 2)?;
         let mut generator = Generator::new(engine.stream(), 1)?;
@@ -305,7 +305,7 @@ fn norms_refuse_weights_that_do_not_fit() -> Result<()> {
 
 #[test]
 fn pools_of_integers_and_of_nan() {
-    on_engines(support::config, |engine| {
+    on_all_tiers(support::config, |engine| {
         let x = engine.tensor(&[3i8, -7, 9, -128, 0, 1], &[1, 1, 6])?;
         let mut pool = Pool::new(&[3]);
         pool.padding = vec![1];

@@ -10,7 +10,7 @@ use fuseline::random::Generator;
 use fuseline::{DType, Engine, Result, Tensor};
 
 use crate::examples::random::Random;
-use crate::support::{self, everywhere, on_engines, refused};
+use crate::support::{self, everywhere, on_all_tiers, refused};
 
 /// One shared engine, because the rules capture its tensors.
 fn engine() -> &'static Engine {
@@ -437,7 +437,7 @@ fn rules_are_the_same_on_every_device_and_in_every_mode() {
     };
     everywhere(|engine| check(engine, DType::F32, 1e-5));
     for (dtype, unit) in [(DType::F64, 1e-13), (DType::BF16, 2e-2)] {
-        on_engines(support::config, |engine| check(engine, dtype, unit));
+        on_all_tiers(support::config, |engine| check(engine, dtype, unit));
     }
 }
 

@@ -2,11 +2,11 @@
 
 use fuseline::{DType, Engine, Result, Site, Tensor};
 
-use crate::support::{self, on_engines, refused};
+use crate::support::{self, on_all_tiers, refused};
 
 #[test]
 fn an_expression_needs_one_question_mark() {
-    on_engines(support::config, |engine| {
+    on_all_tiers(support::config, |engine| {
         let x = engine.tensor(&[0.0f32, 1.0, 2.0, 3.0], &[4])?;
         let target = engine.tensor(&[1.0f32, 3.0, 5.0, 7.0], &[4])?;
         let (slope, offset) = (engine.tensor(&[3.0f32], &[])?, engine.tensor(&[0.5f32], &[])?);
@@ -117,7 +117,7 @@ fn recorded_ops_carry_the_line_of_the_operator() -> Result<()> {
 
 #[test]
 fn scalars_of_rank_0_broadcast_and_promote() {
-    on_engines(support::config, |engine| {
+    on_all_tiers(support::config, |engine| {
         let x = engine.tensor(&[1.0f32, 2.0, 3.0, 4.0], &[2, 2])?;
         // Data on the device, a lifted scalar, and one of another type.
         for scalar in [engine.tensor(&[2.0f32], &[])?, engine.scalar(2.0f32), engine.scalar(2i8)] {

@@ -276,7 +276,7 @@ fn programs_with_several_streams_are_reproducible() {
 /// optimizations of LLVM, have the same results.
 #[test]
 fn programs_that_are_compiled_in_a_hurry() {
-    let config = support::config().compiler_flag("xla_backend_optimization_level", 0i64);
+    let config = support::optimized_only().compiler_flag("xla_backend_optimization_level", 0i64);
     let Some(engine) = plugin_for("the programs that are compiled in a hurry", config) else { return };
     let batch = Batch { programs: 40, ops: 16, modes: &[Mode::Fused], rounds: 2, is_counted: true };
     on_engine(&engine, &[batch], 200);
@@ -288,7 +288,9 @@ const UNCOMPILED: &[(&str, &str)] = &[];
 #[test]
 fn programs_on_the_plugin() {
     let what = "the plugin half of the random programs";
-    let Some(engine) = plugin_for(what, support::config()) else { return };
+    // Every program has other regions, so the default engine would interpret them all
+    // (`programs_that_are_interpreted_first`).
+    let Some(engine) = plugin_for(what, support::optimized_only()) else { return };
     let batches = [
         Batch { programs: 36, ops: 8, modes: &MODES, rounds: 2, is_counted: true },
         Batch { programs: 24, ops: 24, modes: &[Mode::Fused], rounds: 2, is_counted: true },
@@ -308,7 +310,7 @@ fn programs_on_the_plugin() {
 /// crash on these.
 #[test]
 fn constants_are_divided_as_data_is() {
-    for engine in support::engines(support::config) {
+    for engine in support::engines_of_all_tiers(support::config) {
         let stream = engine.stream();
         macro_rules! divided {
             ($($ty:ident),*) => {$(
@@ -333,7 +335,7 @@ fn constants_are_divided_as_data_is() {
 /// elements, that is converted to real numbers.
 #[test]
 fn complex_constants_become_real_ones() {
-    for engine in support::engines(support::config) {
+    for engine in support::engines_of_all_tiers(support::config) {
         let stream = engine.stream();
         for (dims, data) in [
             (&[2u64][..], &[Complex::new(2.25f32, -2.75), Complex::new(0.0, 1.0)][..]),
@@ -355,7 +357,7 @@ fn complex_constants_become_real_ones() {
 /// width. A lifted `f64` is passed as two words.
 #[test]
 fn bitcasts_of_bitcasts_compile() {
-    for engine in support::engines(support::config) {
+    for engine in support::engines_of_all_tiers(support::config) {
         let bytes = 1.5f64.to_le_bytes().map(|byte| byte as i8);
         let lifted = engine.scalar(1.5f64).bitcast(DType::I8).unwrap();
         assert_eq!(lifted.to_vec::<i8>().unwrap(), bytes);
@@ -369,7 +371,7 @@ fn bitcasts_of_bitcasts_compile() {
 /// XLA's simplifier makes one slice of two, and clamps only the sum of their positions.
 #[test]
 fn a_slice_of_a_slice_stays_inside() {
-    for engine in support::engines(support::config) {
+    for engine in support::engines_of_all_tiers(support::config) {
         let x = engine.tensor(&[0.0f32, 1.0, 2.0, 3.0, 4.0], &[5]).unwrap();
         let [zero, two] = [0i32, 2].map(|place| engine.tensor(&[place], &[]).unwrap());
         let four = x.dynamic_slice(&[&zero], &[4]).unwrap();
@@ -380,7 +382,7 @@ fn a_slice_of_a_slice_stays_inside() {
 /// XLA's simplifier takes the magnitude of a complex iota for the iota, and aborts the process.
 #[test]
 fn a_complex_iota_has_a_magnitude() {
-    for engine in support::engines(support::config) {
+    for engine in support::engines_of_all_tiers(support::config) {
         let iota = engine.stream().iota(DType::C64, &[2, 3], 1).unwrap();
         assert_eq!(iota.abs().unwrap().to_vec::<f32>().unwrap(), [0.0, 1.0, 2.0, 0.0, 1.0, 2.0]);
     }

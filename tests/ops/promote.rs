@@ -6,7 +6,7 @@ use fuseline::{Attrs, Complex, DType, Engine, Literal, OpCode, Result, Shape, Te
 use proptest::prelude::*;
 use serde_json::Value;
 
-use crate::support::{self, on_engines, refused};
+use crate::support::{self, on_all_tiers, refused};
 
 /// JAX's result types for two operands, by StableHLO's names; written by
 /// `data/generate_promotion.py`.
@@ -30,7 +30,7 @@ fn entry(value: &Value) -> Option<DType> {
 
 #[test]
 fn whole_powers_are_products() {
-    on_engines(support::config, |engine| {
+    on_all_tiers(support::config, |engine| {
         let x = engine.tensor(&[2.0f32, -3.0, 0.5], &[3])?;
         for exponent in [-3, -1, 0, 1, 2, 3, 7, 10] {
             let wanted = [2.0f32, -3.0, 0.5].map(|x| x.powi(exponent));
@@ -86,7 +86,7 @@ fn promotion_is_a_join() {
 
 #[test]
 fn operators_record_in_the_promoted_type() {
-    on_engines(support::config, |engine| {
+    on_all_tiers(support::config, |engine| {
         let tensors: Vec<(Tensor, Tensor)> = DType::ALL
             .into_iter()
             .map(|dtype| Ok((of(engine, dtype, &[1.0, 1.0])?, of(engine, dtype, &[1.0])?)))
@@ -176,7 +176,7 @@ fn another_number_compiles_nothing() -> Result<()> {
 
 #[test]
 fn selections_limits_and_concatenations_promote() {
-    on_engines(support::config, |engine| {
+    on_all_tiers(support::config, |engine| {
         let pred = engine.tensor(&[true, false], &[2, 1])?;
         let ints = engine.tensor(&[1i32, 2, 3], &[3])?;
         let float = engine.tensor(&[0.5f32], &[])?;
@@ -384,7 +384,7 @@ proptest! {
 /// that promote.
 #[test]
 fn matrix_products_agree_on_both_devices() {
-    on_engines(support::config, |engine| {
+    on_all_tiers(support::config, |engine| {
         let ones = |dtype: DType, dims: &[usize]| {
             let one = Literal::from_slice(&[], &[1.0f64])?;
             engine.stream().splat(one, dims)?.convert(dtype)

@@ -165,7 +165,7 @@ fn impossible_sizes_are_refused_where_they_are_asked_for() {
 /// are needed.
 #[test]
 fn what_fits_no_memory_is_an_error_of_its_readers() {
-    for engine in support::engines(support::config) {
+    for engine in support::engines_of_all_tiers(support::config) {
         let x = engine.tensor(&[1.0f32, 2.0], &[2]).unwrap();
         for dims in [&[1usize << 58][..], &[1 << 40, 1 << 18], &[2, 1 << 57]] {
             let axis = dims.len() as i64 - 1;
@@ -224,7 +224,7 @@ fn placeholders_of_any_size_take_no_memory() {
 /// An empty tensor is a tensor like any other, whatever its other sizes are.
 #[test]
 fn tensors_without_elements_work() {
-    for engine in support::engines(support::config) {
+    for engine in support::engines_of_all_tiers(support::config) {
         for dims in [&[0usize][..], &[0, 7], &[1 << 40, 0], &[0, 1 << 31, 1 << 20]] {
             let x = engine.tensor::<f32>(&[], dims).unwrap();
             let y = x.neg().unwrap().add(&x).unwrap();
@@ -430,7 +430,7 @@ const METHODS: [(&str, Method); 8] = [
 
 #[test]
 fn indices_out_of_range_are_told_at_the_next_read() {
-    support::on_engines(checking, |engine| {
+    support::on_all_tiers(checking, |engine| {
         let x = engine.tensor(&[1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0], &[3, 2])?;
         for (op, method) in METHODS {
             for (bad, words) in [([0i64, 3], "the index 3"), ([-1, 2], "the index -1")] {
@@ -537,7 +537,7 @@ fn indices_of_every_type_are_checked() {
 
 #[test]
 fn what_must_be_true_is_checked_whatever_the_mode() {
-    support::on_engines(support::config, |engine| {
+    support::on_all_tiers(support::config, |engine| {
         let x = engine.tensor(&[0.5f32, 1.5], &[2])?;
         let is_low = x.less_equal(&engine.scalar(1.0f32))?;
         is_low.narrow(0, 0, 1)?.check_all("rates", "a rate is above 1")?;
@@ -558,7 +558,7 @@ fn what_must_be_true_is_checked_whatever_the_mode() {
 /// VC2: for every kind of read. Ops recorded after the fault do not hide it.
 #[test]
 fn a_failed_check_is_told_however_it_is_read_and_however_late() {
-    support::on_engines(checking, |engine| {
+    support::on_all_tiers(checking, |engine| {
         let x = engine.tensor(&[1.0f32, 2.0, 3.0], &[3])?;
         let bad = engine.tensor(&[0i32, 7], &[2])?;
         let fault = || x.take(&bad, 0);
@@ -600,7 +600,7 @@ fn a_failed_check_is_told_however_it_is_read_and_however_late() {
 /// index.
 #[test]
 fn checks_of_a_steady_loop_are_replayed() {
-    support::on_engines(checking, |engine| {
+    support::on_all_tiers(checking, |engine| {
         let table = engine.tensor(&[0.5f32; 20], &[10, 2])?;
         let places = engine.tensor(&[1i32, 0], &[2])?;
         let mut state = engine.full(0.0f32, &[2, 2])?;
@@ -645,7 +645,7 @@ fn checks_of_a_steady_loop_are_replayed() {
 /// A failed check is reported on streams that use the stream's values, and on no other.
 #[test]
 fn checks_follow_values_from_stream_to_stream() {
-    support::on_engines(checking, |engine| {
+    support::on_all_tiers(checking, |engine| {
         let [one, two, three, apart] = std::array::from_fn(|_| engine.new_stream());
         for _ in 0..20 {
             let x = one.tensor(&[1.0f32, 2.0, 3.0], &[3])?;
@@ -678,7 +678,7 @@ fn checks_follow_values_from_stream_to_stream() {
 /// A function returns its checks as one more result; bodies of loops have none.
 #[test]
 fn functions_are_checked_and_loops_are_not() {
-    support::on_engines(checking, |engine| {
+    support::on_all_tiers(checking, |engine| {
         let x = engine.tensor(&[1.0f32, 2.0, 3.0], &[3])?;
         let ty = |dtype, dims: &[u64]| TensorType::of(dtype, dims);
         let trace = engine.stream().begin_function("test.rows");

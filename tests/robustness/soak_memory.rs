@@ -120,8 +120,9 @@ fn stays_flat(name: &str, engine: &Engine) {
     assert!(grows <= MAX_SLOPE, "{name}: memory grows by {grows:.3} KiB/s");
 }
 
+/// Each region has an executable of its own.
 fn config() -> EngineConfig {
-    support::config().cache_budget(Budget { entries: 64, bytes: 64 << 20 })
+    support::optimized_only().cache_budget(Budget { entries: 64, bytes: 64 << 20 })
 }
 
 #[test]
@@ -153,7 +154,7 @@ fn soak_on_the_default_engine() {
 #[ignore = "soak: `cargo xtask soak compiles`"]
 fn soak_compiles_with_default_budgets() {
     let limit: Option<u64> = support::number("FUSELINE_MAPPINGS");
-    let config = EngineConfig::new().without_disk_cache().interpret_cold_regions(false);
+    let config = support::compiled_first().without_disk_cache();
     let config = limit.into_iter().fold(config, EngineConfig::max_mappings);
     let Some(engine) = support::plugin(config.shape_classes(ShapeClasses::Off)) else { return };
     let regions: usize = support::number("FUSELINE_REGIONS").unwrap_or(20_000);

@@ -51,7 +51,8 @@ impl FakePlugin {
         plugin
     }
 
-    /// Compiles every region when it first occurs, on the plugin.
+    /// The tests' configuration, on the plugin. Unless the plugin says that it is a CPU, nothing is
+    /// interpreted, padded or compiled twice.
     pub(crate) fn config(&self) -> EngineConfig {
         super::config().plugin(&self.path)
     }

@@ -20,6 +20,7 @@ use std::str::FromStr;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
+use fuseline::fusion::canon::RegionKey;
 use fuseline::fusion::program::Program;
 use fuseline::pjrt::discover::{Discovery, Sources};
 use fuseline::{
@@ -89,6 +90,15 @@ impl Log {
         std::mem::take(&mut self.0.lock().unwrap())
     }
 
+    /// The key of each region sealed since the previous call.
+    pub(crate) fn keys(&self) -> Vec<RegionKey> {
+        let sealed = |event: Event| match event {
+            Event::Sealed { region, .. } => Some(region.key),
+            _ => None,
+        };
+        self.take().into_iter().filter_map(sealed).collect()
+    }
+
     /// Boundary reason and number of ops of each region sealed since the previous call.
     pub(crate) fn regions(&self) -> Vec<(String, usize)> {
         let sealed = |event: Event| match event {
@@ -99,10 +109,23 @@ impl Log {
     }
 }
 
-/// The tests' configuration: every region is compiled when it first occurs, so that the plugin is
-/// tested. For interpreted regions see `tests/engine/cold.rs`.
+/// The tests' configuration: the product as it ships. On the plugin, a small region is interpreted
+/// until it is compiled, so a test that runs it a few times never runs it on the plugin.
 pub(crate) fn config() -> EngineConfig {
-    EngineConfig::new().interpret_cold_regions(false).quick_compiles(false).shape_classes(ShapeClasses::Off)
+    EngineConfig::new()
+}
+
+/// Without the interpreter tier: a new region is compiled before its first run, and runs on the
+/// plugin. For tests of what the plugin computes or does.
+pub(crate) fn compiled_first() -> EngineConfig {
+    config().interpret_cold_regions(false)
+}
+
+/// Without the interpreter, baseline and padded tiers: a region runs by an optimized executable of
+/// its own, which is compiled before its first run. For tests that count compiles, executions or
+/// the regions in memory.
+pub(crate) fn optimized_only() -> EngineConfig {
+    compiled_first().quick_compiles(false).shape_classes(ShapeClasses::Off)
 }
 
 /// A disk cache in a folder of the test, with the key elsewhere, like the user's.
@@ -143,9 +166,33 @@ pub(crate) fn engines(config: impl Fn() -> EngineConfig) -> Vec<Engine> {
     std::iter::once(reference).chain(plugin_for("the plugin half of this test", config())).collect()
 }
 
+/// An engine on the plugin that is found, and one without the interpreter tier: on the first, a
+/// small region that a test runs a few times is interpreted. Prints a message if there is no plugin.
+pub(crate) fn plugins_of_all_tiers(what: &str, config: impl Fn() -> EngineConfig) -> Vec<Engine> {
+    let as_it_ships = plugin_for(what, config());
+    let compiled = as_it_ships.is_some().then(|| config().interpret_cold_regions(false));
+    as_it_ships.into_iter().chain(compiled.and_then(|config| plugin_for(what, config))).collect()
+}
+
+/// A reference engine and [`plugins_of_all_tiers`].
+pub(crate) fn engines_of_all_tiers(config: impl Fn() -> EngineConfig) -> Vec<Engine> {
+    let reference = config().build_reference().expect("the reference engine needs nothing");
+    let plugins = plugins_of_all_tiers("the plugin half of this test", config);
+    std::iter::once(reference).chain(plugins).collect()
+}
+
+/// Runs a test on every engine of [`engines_of_all_tiers`].
+pub(crate) fn on_all_tiers(config: impl Fn() -> EngineConfig, test: impl Fn(&Engine) -> Result<()>) {
+    run_on(engines_of_all_tiers(config), test);
+}
+
 /// Runs a test on every engine.
 pub(crate) fn on_engines(config: impl Fn() -> EngineConfig, test: impl Fn(&Engine) -> Result<()>) {
-    for engine in engines(config) {
+    run_on(engines(config), test);
+}
+
+fn run_on(engines: Vec<Engine>, test: impl Fn(&Engine) -> Result<()>) {
+    for engine in engines {
         if let Err(error) = test(&engine) {
             panic!("{engine:?}: {error}");
         }
@@ -214,6 +261,23 @@ pub(crate) fn wait_until(engine: &Engine, is_counted: impl Fn(&Counters) -> bool
         assert!(start.elapsed() < Duration::from_secs(240), "{:?}", engine.counters());
         std::thread::sleep(Duration::from_millis(1));
     }
+}
+
+/// Runs a step until nothing of it is interpreted or compiled: the start of a program is over, and
+/// the step runs by the executables that it keeps.
+pub(crate) fn warm_up(engine: &Engine, mut step: impl FnMut() -> Result<()>) -> Result<()> {
+    // Ten interpreted runs, a baseline executable, one for merged units and a few variants.
+    for _ in 0..100 {
+        let before = engine.counters();
+        step()?;
+        engine.synchronize()?;
+        wait_until(engine, |counters| counters.pending_compiles == 0);
+        let did = engine.counters().since(&before);
+        if (did.interpreted, did.compiles, did.loads) == (0, 0, 0) {
+            return Ok(());
+        }
+    }
+    panic!("it never gets steady: {:?}", engine.counters());
 }
 
 /// A gate, open at first. Waiting at a shut gate makes the order of events deterministic.

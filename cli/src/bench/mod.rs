@@ -260,6 +260,7 @@ mod tests {
             let mut engines = Vec::new();
             for mode in [Mode::Fused, Mode::Strict] {
                 let config = EngineConfig::new().mode(mode).numerics(numerics).compare_regions(false);
+                // Two steps of the default engine would be the interpreter's.
                 let Ok(engine) = config.interpret_cold_regions(false).build() else {
                     println!("skipped: programs on the plugin: there is none");
                     return Ok(());

@@ -20,7 +20,7 @@ use fuseline::pjrt::bytes_of;
 use fuseline::pjrt::discover::{Discovery, Sources};
 use fuseline::{
     BoundaryRule, Budgets, DType, Engine, EngineConfig, Event, Fault, FaultPoint, Mode, OpCode, Result,
-    ShapeClasses, Tensor, TensorType, with_mode,
+    Tensor, TensorType, with_mode,
 };
 
 /// The message of planned panics.
@@ -107,9 +107,10 @@ fn or_skipped<T>(made: Result<T>) -> T {
     })
 }
 
-/// Every region is compiled when it first occurs.
-fn config() -> EngineConfig {
-    EngineConfig::new().interpret_cold_regions(false).quick_compiles(false).shape_classes(ShapeClasses::Off)
+/// Without the interpreter tier, for cases on the plugin's threads or in a compile: every region is
+/// compiled before its first run, and runs on the plugin.
+fn compiled_first() -> EngineConfig {
+    EngineConfig::new().interpret_cold_regions(false)
 }
 
 fn engine(device: Device, config: EngineConfig) -> Engine {
@@ -181,15 +182,15 @@ fn works(engine: &Engine) {
 }
 
 fn it_works(device: Device) {
-    let engine = engine(device, config());
+    let engine = engine(device, EngineConfig::new());
     works(&engine);
     let counters = engine.counters();
     assert!(counters.compiles > 0 && counters.panics == 0, "{counters:?}");
-    // With work in flight, and in the way most programs do it.
+    // With work in flight, and on the plugin.
     let y = vector(&engine, &[1.0]).neg().unwrap();
     engine.stream().flush();
     drop((y, engine));
-    works(&self::engine(device, EngineConfig::new()));
+    works(&self::engine(device, compiled_first()));
 }
 
 /// Failures are values; none of them is a panic that is caught on the way.
@@ -200,7 +201,7 @@ fn errors_are_errors(device: Device) {
         let is_meant = matches!(point, FaultPoint::Compile { .. } | FaultPoint::Download { .. });
         (on.load(Ordering::SeqCst) && is_meant).then(|| Fault::new("planned to fail"))
     };
-    let engine = engine(device, config().inject_faults(fails));
+    let engine = engine(device, EngineConfig::new().inject_faults(fails));
     let x = vector(&engine, &[1.0, -2.0]);
     assert!(x.add(&vector(&engine, &[1.0, 2.0, 3.0])).is_err(), "the shapes do not fit");
     is_on.store(true, Ordering::SeqCst);
@@ -226,7 +227,7 @@ fn a_sink_on_the_thread_that_reads(device: Device) {
     let reads = thread::current().id();
     let engine = engine(
         device,
-        config().event_sink(move |_: &Event| {
+        EngineConfig::new().event_sink(move |_: &Event| {
             if thread::current().id() == reads {
                 explode();
             }
@@ -240,7 +241,7 @@ fn a_sink_on_another_thread(device: Device) {
     let records = thread::current().id();
     let engine = engine(
         device,
-        config().event_sink(move |_: &Event| {
+        EngineConfig::new().event_sink(move |_: &Event| {
             if thread::current().id() != records {
                 explode();
             }
@@ -259,7 +260,7 @@ fn a_sink_that_is_told_of_an_end(device: Device) {
             explode();
         }
     };
-    let engine = engine(device, config().event_sink(sink));
+    let engine = engine(device, compiled_first().event_sink(sink));
     drop(vector(&engine, &[1.0]).neg().unwrap().to_vec::<f32>());
 }
 
@@ -271,7 +272,7 @@ fn forever() -> ! {
 }
 
 fn a_readiness_callback_at_once(device: Device) {
-    let engine = engine(device, config());
+    let engine = engine(device, EngineConfig::new());
     let x = vector(&engine, &[1.0]);
     engine.synchronize().unwrap();
     x.on_ready(|_| explode());
@@ -279,7 +280,7 @@ fn a_readiness_callback_at_once(device: Device) {
 
 fn a_readiness_callback_later(device: Device) {
     let gate = Gate::default();
-    let engine = engine(device, config().inject_faults(gate.at_compiles()));
+    let engine = engine(device, compiled_first().inject_faults(gate.at_compiles()));
     let y = vector(&engine, &[1.0]).neg().unwrap();
     y.on_ready(|_| explode());
     gate.open();
@@ -294,7 +295,7 @@ fn a_waker(device: Device) {
         }
     }
     let gate = Gate::default();
-    let engine = engine(device, config().inject_faults(gate.at_compiles()));
+    let engine = engine(device, compiled_first().inject_faults(gate.at_compiles()));
     let y = vector(&engine, &[1.0]).neg().unwrap();
     let mut read = pin!(y.read());
     assert!(matches!(read.as_mut().poll(&mut Context::from_waker(&Arc::new(Bomb).into())), Poll::Pending));
@@ -303,7 +304,7 @@ fn a_waker(device: Device) {
 }
 
 fn a_boundary_rule_that_is_made(device: Device) {
-    let engine = engine(device, config().boundary_rule(|| explode()));
+    let engine = engine(device, EngineConfig::new().boundary_rule(|| explode()));
     drop(vector(&engine, &[1.0]).neg().unwrap().to_vec::<f32>());
 }
 
@@ -341,7 +342,7 @@ impl BoundaryRule for Brittle {
 
 fn a_boundary_rule(device: Device, at: &'static str) {
     let budgets = Budgets { ops: 4, joined_ops: 0, ..Budgets::default() };
-    let rule = config().region_budgets(budgets).boundary_rule(move || Box::new(Brittle(at)));
+    let rule = EngineConfig::new().region_budgets(budgets).boundary_rule(move || Box::new(Brittle(at)));
     let engine = engine(device, rule);
     let mut x = vector(&engine, &[1.0, -2.0]);
     for _ in 0..30 {
@@ -357,7 +358,7 @@ fn a_plan_of_faults(device: Device, is_meant: fn(FaultPoint) -> bool) {
         }
         None
     };
-    let engine = engine(device, config().inject_faults(plan));
+    let engine = engine(device, compiled_first().inject_faults(plan));
     drop(vector(&engine, &[1.0]).neg().unwrap().to_vec::<f32>());
 }
 
@@ -393,20 +394,20 @@ fn register(
 /// On the plugin, XLA calls it through a function of the C ABI.
 fn a_handler(device: Device, is_brittle: bool) {
     let target = handler::register("test.handler", Of { is_brittle, run: |_: HandlerCall<'_>| explode() });
-    let engine = engine(device, config());
+    let engine = engine(device, compiled_first());
     let x = vector(&engine, &[1.0]);
     let made = engine.stream().call_handler(target.unwrap(), &[&x], Config::none());
     drop(made.and_then(|made| made[0].to_vec::<f32>()));
 }
 
 fn a_closure_that_describes_a_body(device: Device) {
-    let engine = engine(device, config());
+    let engine = engine(device, EngineConfig::new());
     drop(Tensor::map_with(&vector(&engine, &[1.0]), |_| explode()));
 }
 
 fn a_callback_of_a_read(device: Device) {
     let gate = Gate::default();
-    let (session, stream) = session(device, config().inject_faults(gate.at_compiles()));
+    let (session, stream) = session(device, compiled_first().inject_faults(gate.at_compiles()));
     let ty = TensorType::of(DType::F32, &[1]).unwrap();
     let x = session.upload(stream, &ty, bytes_of(&[1.0f32])).unwrap();
     let y = session.record(stream, Call::new(OpCode::Negate, &[x])).unwrap()[0].id;
@@ -427,7 +428,7 @@ fn an_owner_of_memory_that_is_lent(device: Device) {
             explode();
         }
     }
-    let (session, stream) = session(device, config());
+    let (session, stream) = session(device, EngineConfig::new());
     let ty = TensorType::of(DType::F32, &[1]).unwrap();
     let x = session.upload_shared(stream, &ty, Owner(2f32.to_le_bytes().to_vec())).unwrap();
     let y = session.record(stream, Call::new(OpCode::Negate, &[x])).unwrap()[0].id;

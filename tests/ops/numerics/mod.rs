@@ -16,9 +16,10 @@ use fuseline_testgen::{Entropy, Seeded};
 
 use crate::support::{self, number};
 
-/// An engine with a contract, on the plugin. Prints a message if there is none.
+/// An engine with a contract, on the plugin. Prints a message if there is none. With fast numerics
+/// the interpreter, which runs a region as its ops, would hide what exact numerics avoid.
 fn engine(numerics: Numerics) -> Option<Engine> {
-    support::plugin(support::config().numerics(numerics).compare_regions(false))
+    support::plugin(support::compiled_first().numerics(numerics).compare_regions(false))
 }
 
 /// The numbers of a test's programs.

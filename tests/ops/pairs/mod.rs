@@ -188,14 +188,15 @@ fn plugin(config: EngineConfig) -> Option<Engine> {
     support::plugin_for("every op on every element type", config)
 }
 
-/// The configurations that compile the regions of a family, in turns. For ops that move and
+/// The configurations that compile the regions of a family, in turns. The interpreter, which makes
+/// the expected results, runs none of them. For ops that move and
 /// combine, LLVM takes half of the time, so every second region of these has no optimizations.
 /// Elementwise ops are vectorized only at the higher level, and some of the opaque ones share a
 /// region.
 fn engines(family: Family) -> Option<Vec<Engine>> {
-    let mut engines = vec![plugin(support::config())?];
+    let mut engines = vec![plugin(support::optimized_only())?];
     if matches!(family, Family::Moved | Family::Indexed | Family::Combined) {
-        let quick = support::config()
+        let quick = support::optimized_only()
             .compiler_flag("xla_backend_optimization_level", 0i64)
             .compiler_flag("xla_cpu_parallel_codegen_split_count", 1i64);
         engines.push(plugin(quick)?);
@@ -272,7 +273,7 @@ const MAX_CONSTANT: usize = 2;
 /// XLA folds constants at compile time with other code than it generates.
 fn compare_constants(extent: Extent) {
     let folded = |pair: &Pair| !pair.def.exchanges();
-    let Some(engine) = plugin(support::config()) else { return };
+    let Some(engine) = plugin(support::optimized_only()) else { return };
     let (pairs, _) = asked(extent, 4_000, folded);
     let mut findings = Findings::default();
     // All types of an op in one region, since compiles are expensive.

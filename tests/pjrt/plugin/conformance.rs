@@ -99,7 +99,7 @@ fn random_programs_give_the_interpreters_results() {
 #[test]
 fn random_programs_on_a_plugin_that_says_it_is_a_cpu() {
     let plugin = FakePlugin::alone();
-    random_programs(&plugin, EngineConfig::new().plugin(path()).client_option("platform", "cpu"), 200);
+    random_programs(&plugin, plugin.config().client_option("platform", "cpu"), 200);
     assert!(plugin.calls("PJRT_Buffer_OpaqueDeviceMemoryDataPointer") > 100);
 }
 
@@ -108,7 +108,7 @@ fn random_programs_on_a_plugin_that_says_it_is_a_cpu() {
 fn many_random_programs() {
     let plugin = FakePlugin::alone();
     random_programs(&plugin, plugin.config(), 5_000);
-    random_programs(&plugin, EngineConfig::new().plugin(path()).client_option("platform", "cpu"), 5_000);
+    random_programs(&plugin, plugin.config().client_option("platform", "cpu"), 5_000);
 }
 
 const MODULE: &str = "module @sum { func.func public @main(%a: tensor<2xf32> {tf.aliasing_output = 0 : i32}, %b: tensor<2xf32>) -> tensor<2xf32> {

@@ -9,7 +9,7 @@ use fuseline_testgen::{Entropy, Seeded};
 
 use super::{COMPILE, Graph, three};
 
-use crate::support::fakeplugin::{FakePlugin, path, wait_for};
+use crate::support::fakeplugin::{FakePlugin, wait_for};
 
 /// The number of threads of engines, clients and the plugin in this process.
 fn engine_threads() -> usize {
@@ -147,8 +147,8 @@ fn in_any_order(plugin: &FakePlugin, seeds: std::ops::Range<u64>) {
             _ => "",
         });
         let config = match random.draw(3) {
-            0 => EngineConfig::new().plugin(path()).client_option("platform", "cpu"),
-            1 => EngineConfig::new().plugin(path()),
+            0 => plugin.config().client_option("platform", "cpu"),
+            1 => plugin.config().client_option("platform", "cpu").interpret_cold_regions(false),
             _ => plugin.config(),
         };
         let things = things(config, &mut random);

@@ -9,7 +9,7 @@ use fuseline::{Engine, EngineConfig, Result};
 
 use super::{three, three_of};
 
-use crate::support::fakeplugin::{FakePlugin, path, wait_for};
+use crate::support::fakeplugin::{FakePlugin, wait_for};
 
 /// Functions that an engine calls, and their asynchronous work.
 const POINTS: &[&str] = &[
@@ -166,7 +166,7 @@ fn one_fault(plugin: &FakePlugin, config: EngineConfig, point: &str, action: &st
 /// interprets new regions.
 fn configs(plugin: &FakePlugin) -> [EngineConfig; 3] {
     let cpu = |config: EngineConfig| config.client_option("platform", "cpu");
-    [plugin.config(), cpu(plugin.config()), cpu(EngineConfig::new().plugin(path()))]
+    [plugin.config(), cpu(plugin.config().interpret_cold_regions(false)), cpu(plugin.config())]
 }
 
 fn sweep(plugin: &FakePlugin, calls: u32) {
