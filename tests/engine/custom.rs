@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use fuseline::embed::Session;
 use fuseline::{
-    CustomOp, DType, Error, Mode, OpCode, Origin, Result, Site, Stage, Tensor, TensorType, with_mode,
+    CustomOp, DType, Engine, Error, Mode, OpCode, Origin, Result, Site, Stage, Tensor, TensorType, with_mode,
 };
 
 use crate::exported::{check, exported};
-use crate::support::{self, Log, on_all_tiers, warm_up};
+use crate::support::{self, Log, on_all_tiers, on_engines, plugin, warm_up};
 
 /// `(x, y) -> (tanh(x * y), x)`.
 const GATE: &str = "module @gate {
@@ -30,24 +30,29 @@ fn gate() -> CustomOp {
 
 #[test]
 fn functions_from_jax_are_ops_in_every_mode() {
-    on_all_tiers(support::config, |engine| {
-        for function in exported() {
-            let op = engine.register_op(CustomOp::from_stablehlo(&function.name, &function.text)?)?;
-            for mode in [Mode::Fused, Mode::Strict, Mode::Debug] {
-                let inputs: Vec<Tensor> =
-                    function.inputs.iter().map(|data| engine.from_literal(data)).collect::<Result<_>>()?;
-                let inputs: Vec<&Tensor> = inputs.iter().collect();
-                let results = with_mode(mode, || engine.stream().call(&op, &inputs))?;
-                assert_eq!(results.len(), function.outputs.len());
-                for (index, (result, wanted)) in results.iter().zip(&function.outputs).enumerate() {
-                    check(&result.to_literal()?, wanted).unwrap_or_else(|error| {
-                        panic!("{}, {mode:?}, output {index}: {error}", function.name)
-                    });
-                }
+    on_engines(support::config, |engine| are_ops(engine, &[Mode::Fused, Mode::Strict, Mode::Debug]));
+    // Only in Fused mode is anything interpreted.
+    if let Some(engine) = plugin(support::compiled_first()) {
+        are_ops(&engine, &[Mode::Fused]).unwrap();
+    }
+}
+
+fn are_ops(engine: &Engine, modes: &[Mode]) -> Result<()> {
+    for function in exported() {
+        let op = engine.register_op(CustomOp::from_stablehlo(&function.name, &function.text)?)?;
+        for &mode in modes {
+            let inputs: Vec<Tensor> =
+                function.inputs.iter().map(|data| engine.from_literal(data)).collect::<Result<_>>()?;
+            let inputs: Vec<&Tensor> = inputs.iter().collect();
+            let results = with_mode(mode, || engine.stream().call(&op, &inputs))?;
+            assert_eq!(results.len(), function.outputs.len());
+            for (index, (result, wanted)) in results.iter().zip(&function.outputs).enumerate() {
+                check(&result.to_literal()?, wanted)
+                    .unwrap_or_else(|error| panic!("{}, {mode:?}, output {index}: {error}", function.name));
             }
         }
-        Ok(())
-    });
+    }
+    Ok(())
 }
 
 /// Neighbours before and after are in one region and one executable with the op, whatever it

@@ -19,7 +19,7 @@ use crate::support::{self, Log, on_all_tiers, warm_up};
 
 const MODES: [Mode; 3] = [Mode::Fused, Mode::Strict, Mode::Debug];
 
-/// Runs a test on a session on every engine, and checks for leaks. The plugin runs it in every tier.
+/// Runs a test on a session on every engine and in every tier, and checks for leaks.
 fn on_sessions(config: impl Fn() -> EngineConfig, test: impl Fn(&Session, StreamHandle) -> Result<()>) {
     on_all_tiers(config, |engine| {
         let session = Session::on(engine.clone());

@@ -10,11 +10,8 @@ use fuseline::{
     Tensor, TensorType, mappings,
 };
 
-// What the interpreter has no memory for is compiled, so nothing is interpreted where the remedies
-// for the plugin are tested.
-use crate::support::{
-    self, Log, block_on, close, compiled_first, on_engines, optimized_only, plugin_for, vector, wait_until,
-};
+// What the interpreter fails on is compiled. The remedies here are for the plugin.
+use crate::support::{self, Log, block_on, close, on_engines, plugin_for, vector, wait_until};
 
 fn none_left() -> Option<Fault> {
     Some(Fault::out_of_memory("no memory today"))
@@ -79,7 +76,7 @@ fn reads_ten(engine: &Engine) -> Result<()> {
 fn what_does_not_fit_runs_in_halves_until_it_does() {
     let log = Log::default();
     let config = || {
-        compiled_first().event_sink(log.sink()).inject_faults(|point| match point {
+        support::compiled_first().event_sink(log.sink()).inject_faults(|point| match point {
             FaultPoint::Execute { ops } if ops > 3 => none_left(),
             _ => None,
         })
@@ -131,7 +128,7 @@ fn what_fits_after_memory_was_freed_runs_as_a_whole() {
         (Stage::Compile, |point| matches!(point, FaultPoint::Compile { ops: 10 })),
     ];
     for (at, meant) in points {
-        let config = || compiled_first().event_sink(log.sink()).inject_faults(first(1, meant));
+        let config = || support::compiled_first().event_sink(log.sink()).inject_faults(first(1, meant));
         on_engines(config, |engine| {
             // Two unused executables when memory runs out.
             let x = vector(engine, &[1.0]);
@@ -164,7 +161,7 @@ fn what_fits_after_memory_was_freed_runs_as_a_whole() {
 fn what_does_not_compile_for_want_of_memory_runs_in_halves() {
     let log = Log::default();
     let config = || {
-        compiled_first().event_sink(log.sink()).inject_faults(|point| match point {
+        support::compiled_first().event_sink(log.sink()).inject_faults(|point| match point {
             FaultPoint::Compile { ops } if ops > 8 => none_left(),
             _ => None,
         })
@@ -190,7 +187,7 @@ fn what_does_not_compile_for_want_of_memory_runs_in_halves() {
 fn what_compiles_but_does_not_run_is_tried_three_times() {
     let log = Log::default();
     let config = || {
-        compiled_first().event_sink(log.sink()).inject_faults(|point| match point {
+        support::compiled_first().event_sink(log.sink()).inject_faults(|point| match point {
             FaultPoint::Execute { ops } if ops > 8 => none_left(),
             _ => None,
         })
@@ -216,7 +213,7 @@ fn what_has_run_is_believed_again() {
     let is_short = fits.clone();
     let config = || {
         let is_short = is_short.clone();
-        compiled_first().inject_faults(move |point| match point {
+        support::compiled_first().inject_faults(move |point| match point {
             FaultPoint::Execute { ops } if ops > 8 && !is_short.load(Ordering::Relaxed) => none_left(),
             _ => None,
         })
@@ -251,7 +248,7 @@ fn an_op_that_never_fits_fails_and_what_depends_on_it() {
     let log = Log::default();
     // Values of 400 bytes.
     let config = || {
-        compiled_first().event_sink(log.sink()).inject_faults(|point| match point {
+        support::compiled_first().event_sink(log.sink()).inject_faults(|point| match point {
             FaultPoint::Execute { ops: 1 } => None,
             FaultPoint::Execute { .. } => none_left(),
             _ => None,
@@ -264,7 +261,7 @@ fn an_op_that_never_fits_fails_and_what_depends_on_it() {
     });
     let config = || {
         let count = AtomicUsize::new(0);
-        compiled_first().event_sink(log.sink()).inject_faults(move |point| match point {
+        support::compiled_first().event_sink(log.sink()).inject_faults(move |point| match point {
             FaultPoint::Execute { ops: 1 } => {
                 // The second op of the stream, whenever it is tried.
                 let asked = count.fetch_add(1, Ordering::Relaxed);
@@ -390,7 +387,7 @@ fn inputs_survive() {
     for tries in [1, 2] {
         let faults = || first(tries, |point| matches!(point, FaultPoint::Execute { ops } if ops > 2));
         on_engines(
-            || compiled_first().inject_faults(faults()),
+            || support::compiled_first().inject_faults(faults()),
             |engine| {
                 let mut x = vector(engine, &[1.0, 2.0]);
                 for _ in 0..5 {
@@ -414,7 +411,7 @@ fn the_plugin_runs_out_of_memory() {
     let log = Log::default();
     // One region, whatever its size.
     let budgets = Budgets { bytes: Bytes(u64::MAX), ..Budgets::default() };
-    let config = compiled_first().region_budgets(budgets).event_sink(log.sink());
+    let config = support::compiled_first().region_budgets(budgets).event_sink(log.sink());
     let Some(engine) = plugin_for("memory of the plugin", config) else { return };
     let x = vector(&engine, &[1.0, 2.0]);
     let state = (&x + 1.0).unwrap();
@@ -458,7 +455,7 @@ impl Handler for Fails {
 fn what_fails_on_the_device_is_told_where_it_is_asked_for() {
     let target = handler::register("test.fails_later", Fails).unwrap();
     let log = Log::default();
-    let Some(engine) = support::plugin(compiled_first().event_sink(log.sink())) else { return };
+    let Some(engine) = support::plugin(support::compiled_first().event_sink(log.sink())) else { return };
     // Too much to be done within the call.
     let x = engine.tensor(&vec![1.0f32; 1 << 16], &[1 << 16]).unwrap();
     let made = engine.stream().call_handler(target, &[&x], Config::none()).unwrap();
@@ -562,7 +559,7 @@ fn what_was_joined_runs_in_units() {
     let log = Log::default();
     let config = || {
         let budgets = Budgets { ops: 16, ..Budgets::default() };
-        compiled_first().region_budgets(budgets).event_sink(log.sink())
+        support::compiled_first().region_budgets(budgets).event_sink(log.sink())
     };
     let config = || {
         config().inject_faults(|point| match point {
@@ -608,8 +605,7 @@ fn sweep(plate: &Tensor, inside: &Tensor) -> Result<Tensor> {
 #[test]
 fn what_needs_much_more_than_its_ops_runs_in_halves() -> Result<()> {
     let log = Log::default();
-    // A baseline executable plans as much, and is compiled again.
-    let config = || optimized_only().event_sink(log.sink());
+    let config = || support::optimized_only().event_sink(log.sink());
     let Some(engine) = plugin_for("plans of the plugin", config().memory_slack(Bytes(0))) else {
         return Ok(());
     };
@@ -666,7 +662,7 @@ fn what_plans_too_much_runs_in_halves() {
     let log = Log::default();
     for (scratch, is_cut) in [(15 << 20, false), (17 << 20, true)] {
         let config = || {
-            compiled_first().event_sink(log.sink()).inject_faults(move |point| match point {
+            support::compiled_first().event_sink(log.sink()).inject_faults(move |point| match point {
                 FaultPoint::Compile { ops } if ops > 5 => Some(Fault::oversized(Bytes(scratch))),
                 _ => None,
             })
@@ -702,7 +698,7 @@ fn numbered(engine: &Engine, number: usize) -> Result<()> {
 /// few hundred more than it has. Each region has its own executable.
 #[test]
 fn executables_make_room_for_mappings() {
-    let Some(engine) = support::plugin(optimized_only()) else { return };
+    let Some(engine) = support::plugin(support::optimized_only()) else { return };
     numbered(&engine, 0).unwrap();
     let Some(now) = mappings::count() else {
         println!("skipped: no /proc/self/maps here");
@@ -710,7 +706,7 @@ fn executables_make_room_for_mappings() {
     };
     drop(engine);
     let limit = now + 300;
-    let Some(engine) = support::plugin(optimized_only().max_mappings(limit)) else { return };
+    let Some(engine) = support::plugin(support::optimized_only().max_mappings(limit)) else { return };
     let mut most = 0;
     for number in 0..120 {
         numbered(&engine, number).unwrap();
@@ -771,7 +767,7 @@ impl Drop for Taken {
 /// works once there is room.
 #[test]
 fn without_a_mapping_executables_make_room() {
-    let Some(engine) = support::plugin(optimized_only().max_mappings(u64::MAX)) else { return };
+    let Some(engine) = support::plugin(support::optimized_only().max_mappings(u64::MAX)) else { return };
     for number in 0..4 {
         numbered(&engine, number).unwrap();
     }

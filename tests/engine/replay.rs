@@ -293,7 +293,7 @@ fn steps_of_several_units_do_what_they_do_without_replay() {
 fn programs_that_go_astray_on_a_plugin_do_what_they_do_without_replay() {
     let on_plugin: Build = |config| plugin_for("replay on a plugin", config);
     // Two tiers round differently, so in both the tier of a run must not depend on the time.
-    compare(support::config().reproducible(true), on_plugin, Budgets::default(), 60, 16);
+    compare(support::config().reproducible(true), on_plugin, Budgets::default(), 20, 16);
     compare(support::optimized_only(), on_plugin, Budgets::default(), 60, 16);
 }
 

@@ -167,11 +167,13 @@ pub(crate) fn engines(config: impl Fn() -> EngineConfig) -> Vec<Engine> {
 }
 
 /// An engine on the plugin that is found, and one without the interpreter tier: on the first, a
-/// small region that a test runs a few times is interpreted. Prints a message if there is no plugin.
+/// small region that a test runs a few times is interpreted in Fused mode. Prints a message if there
+/// is no plugin.
 pub(crate) fn plugins_of_all_tiers(what: &str, config: impl Fn() -> EngineConfig) -> Vec<Engine> {
-    let as_it_ships = plugin_for(what, config());
-    let compiled = as_it_ships.is_some().then(|| config().interpret_cold_regions(false));
-    as_it_ships.into_iter().chain(compiled.and_then(|config| plugin_for(what, config))).collect()
+    let Some(as_it_ships) = plugin_for(what, config()) else { return Vec::new() };
+    let is_interpreted = as_it_ships.mode() == Mode::Fused;
+    let compiled = is_interpreted.then(|| config().interpret_cold_regions(false));
+    std::iter::once(as_it_ships).chain(compiled.and_then(|config| plugin_for(what, config))).collect()
 }
 
 /// A reference engine and [`plugins_of_all_tiers`].
