@@ -52,7 +52,7 @@ impl Watched {
     /// Opens an engine with the default configuration, as in a first process: the disk cache is
     /// used only if its folder is set. With `compile_first`, each region is compiled when it first
     /// occurs.
-    pub(crate) fn as_usual(
+    pub(crate) fn with_tiers(
         place: &DeviceOptions,
         contract: Contract,
         mode: Mode,

@@ -1,7 +1,7 @@
 //! `fuseline ops`: the op table for people, for programs, and as a page of the documentation.
 
 use fuseline::fusion::attr::{AttrDef, AttrKind, Presence};
-use fuseline::fusion::op::{Bodies, BodyDef, Effect, OPS, OpDef};
+use fuseline::fusion::op::{Bodies, BodyDef, Effect, OPS, OpDef, Operands};
 use serde_json::{Value, json};
 
 use crate::Status;
@@ -70,18 +70,18 @@ fn list(rows: &[&'static OpDef], out: &mut String) {
 fn presence(def: &AttrDef) -> &'static str {
     match def.presence {
         Presence::Required => "",
-        Presence::Optional => ", optional",
-        Presence::FromResult => ", written as the type of the result",
+        Presence::Optional => "; optional",
+        Presence::FromResult => "; given by the result type",
     }
 }
 
-/// The values of an attribute, with the members of a group one by one.
+/// The values of an attribute. For a group of attributes, these are the kinds of its members.
 fn kind(kind: AttrKind) -> String {
     match kind {
         AttrKind::Struct(group) => {
             let fields: Vec<String> =
-                group.fields.iter().map(|field| format!("{}: {}", field.name, field.kind)).collect();
-            format!("a group of {}", fields.join("; "))
+                group.fields.iter().map(|field| format!("{} ({})", field.name, field.kind)).collect();
+            format!("a group of {}", fields.join(", "))
         }
         other => other.to_string(),
     }
@@ -151,17 +151,20 @@ fn page(rows: &[&'static OpDef], out: &mut String) {
     say!(out, "# Ops\n");
     say!(
         out,
-        "Every op that Fuseline records, from the op table (`fusion/src/op/table/`). This page is written by"
+        "This page lists every op that Fuseline records, as the op table (`fusion/src/op/table/`) has it. The"
     );
     say!(
         out,
-        "`fuseline ops --markdown`; a test compares them. *Types* are those of the first operand, or of the result where"
+        "command `fuseline ops --markdown` writes the page. *Types* are the element types of the first"
     );
-    say!(out, "there is no operand.\n");
+    say!(out, "operand, or of the result if there are no operands.\n");
     for def in rows {
         say!(out, "## {}\n", def.code.qualified());
         say!(out, "{}\n", def.summary);
-        say!(out, "- operands: {}", def.operand_words());
+        match def.operands {
+            Operands::Fixed([]) => say!(out, "- operands: none"),
+            _ => say!(out, "- operands: {}", def.operand_words()),
+        }
         say!(out, "- types: {}", def.dtypes);
         for attr in def.attrs {
             say!(out, "- attribute `{}`: {}{}", attr.name, kind(attr.kind), presence(attr));

@@ -230,52 +230,13 @@ fn named<'a>(attrs: impl Iterator<Item = (&'a AttrDef, &'a AttrValue)>) -> Strin
 fn attribute(kind: AttrKind, value: &AttrValue) -> Option<String> {
     Some(match (value, kind) {
         (AttrValue::Absent, _) => return None,
-        (AttrValue::Int(value), _) => value.to_string(),
-        (AttrValue::Bool(value), _) => value.to_string(),
-        (AttrValue::Float(value), _) => value.get().to_string(),
         (AttrValue::Ints(values), _) if values.is_empty() => return None,
-        (AttrValue::Ints(values), _) => format!("{:?}", values.as_slice()),
-        (AttrValue::Bools(values), _) => format!("{:?}", values.as_slice()),
-        (AttrValue::Pairs(pairs), _) => format!("{:?}", pairs.as_slice()),
-        (AttrValue::Groups(groups), _) => format!("{groups:?}"),
-        (AttrValue::Enum(member), AttrKind::Enum(def)) => def.members[usize::from(*member)].to_owned(),
-        (AttrValue::Enums(members), AttrKind::Enums(def)) => {
-            members.iter().map(|&member| def.members[usize::from(member)]).collect::<Vec<_>>().join(" ")
-        }
-        (AttrValue::DType(dtype), _) => dtype.to_string(),
-        (AttrValue::Name(name), _) => name.to_string(),
         (AttrValue::Config(config), _) if config.entries().is_empty() => return None,
-        (AttrValue::Config(config), _) => {
-            let entries = config.entries().iter().map(|(name, value)| format!("{name}: {value}"));
-            format!("{{{}}}", entries.collect::<Vec<_>>().join(", "))
-        }
-        (AttrValue::Shape(shape), _) => shape.to_string(),
-        (AttrValue::Dense(data), _) if data.ty().elems().0 == 1 => element(data),
-        (AttrValue::Dense(data), _) => data.ty().to_string(),
         (AttrValue::Struct(values), AttrKind::Struct(def)) => {
             format!("({})", named(def.fields.iter().zip(values)))
         }
-        (other, _) => format!("{other:?}"),
+        (value, kind) => kind.text(value).to_string(),
     })
-}
-
-/// A constant of one element.
-fn element(data: &fuseline::Literal) -> String {
-    use fuseline::DType;
-    fn first<T: fuseline::Element + std::fmt::Debug>(data: &fuseline::Literal) -> Option<String> {
-        Some(format!("{:?}", data.to_vec::<T>().ok()?.first()?))
-    }
-    let shown = match data.dtype() {
-        DType::F32 => first::<f32>(data),
-        DType::F64 => first::<f64>(data),
-        DType::I32 => first::<i32>(data),
-        DType::I64 => first::<i64>(data),
-        DType::U32 => first::<u32>(data),
-        DType::U64 => first::<u64>(data),
-        DType::Bool => first::<bool>(data),
-        _ => None,
-    };
-    shown.unwrap_or_else(|| data.ty().to_string())
 }
 
 /// A value in a list of inputs or outputs: name and type.

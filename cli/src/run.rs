@@ -136,23 +136,53 @@ fn progress(times: u32) -> ProgressBar {
     bar
 }
 
+/// The report of a run as text.
 fn words(args: &RunArgs, watched: &Watched, prepared: &PreparedProgram, outcome: &Outcome, out: &mut String) {
     let program = prepared.program();
-    match args.dump {
-        None => {}
-        Some(Dump::Events) => {
+    if let Some(what) = args.dump {
+        dump(what, prepared, outcome, out);
+    }
+    let mode = watched.engine.mode();
+    say!(
+        out,
+        "{}: {} on {}, {} mode",
+        program.name,
+        count(program.ops.len(), "op"),
+        watched.place(),
+        mode.name()
+    );
+    output_words(args, prepared, outcome, out);
+    if args.repeat > 1 {
+        say!(
+            out,
+            "  time      first {}, median {}, min {} ({} runs)",
+            time(outcome.first_time()),
+            time(outcome.median()),
+            time(outcome.least()),
+            args.repeat
+        );
+    } else {
+        say!(out, "  time      {}", time(outcome.first_time()));
+    }
+    counter_words(&outcome.counters, out);
+}
+
+/// Prints what `--dump` requests.
+fn dump(what: Dump, prepared: &PreparedProgram, outcome: &Outcome, out: &mut String) {
+    match what {
+        Dump::Events => {
             for event in outcome.first.iter().chain(&outcome.later) {
                 say!(out, "{:<16} {event}", event.name());
             }
             say!(out);
         }
-        Some(Dump::Outputs) => {
-            for (id, output) in program.outputs.iter().zip(&outcome.outputs) {
+        Dump::Outputs => {
+            for (id, output) in prepared.program().outputs.iter().zip(&outcome.outputs) {
                 say!(out, "{id}: {output}");
             }
             say!(out);
         }
-        Some(Dump::Stablehlo) => {
+        Dump::Stablehlo => {
             let story = Story::of(&outcome.first);
             for index in 0..story.regions.len() {
                 let region = &story.regions[index];
@@ -169,7 +199,7 @@ fn words(args: &RunArgs, watched: &Watched, prepared: &PreparedProgram, outcome:
                 say!(out);
             }
         }
-        Some(Dump::Regions) => {
+        Dump::Regions => {
             let story = Story::of(&outcome.first);
             let names = Names::of(prepared, &story);
             for region in &story.regions {
@@ -180,15 +210,11 @@ fn words(args: &RunArgs, watched: &Watched, prepared: &PreparedProgram, outcome:
             }
         }
     }
-    let mode = watched.engine.mode();
-    say!(
-        out,
-        "{}: {} on {}, {} mode",
-        program.name,
-        count(program.ops.len(), "op"),
-        watched.place(),
-        mode.name()
-    );
+}
+
+/// Compares the outputs with those of the file, in words.
+fn output_words(args: &RunArgs, prepared: &PreparedProgram, outcome: &Outcome, out: &mut String) {
+    let program = prepared.program();
     match &outcome.mismatches {
         None => say!(out, "  outputs   {}; the file has no expected outputs", program.outputs.len()),
         Some((_, found)) if found.is_empty() => {
@@ -204,19 +230,10 @@ fn words(args: &RunArgs, watched: &Watched, prepared: &PreparedProgram, outcome:
             }
         }
     }
-    if args.repeat > 1 {
-        say!(
-            out,
-            "  time      first {}, median {}, min {} ({} runs)",
-            time(outcome.first_time()),
-            time(outcome.median()),
-            time(outcome.least()),
-            args.repeat
-        );
-    } else {
-        say!(out, "  time      {}", time(outcome.first_time()));
-    }
-    let counters = &outcome.counters;
+}
+
+/// What the engine did, in words.
+fn counter_words(counters: &Counters, out: &mut String) {
     say!(
         out,
         "  regions   {} ({} from the cache, {} compiled, {} loaded)",

@@ -402,7 +402,8 @@ impl DTypeSet {
 }
 
 impl fmt::Display for DTypeSet {
-    /// The set in words, for messages: `a float`, `an integer or bool`, or the list of names.
+    /// The set in words, for messages: `a float`, `an integer or bool`, or the list of names. A set
+    /// that lacks a single type is `any type but` that one.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let words = [
             (DTypeSet::NONE, "no type"),
@@ -420,15 +421,23 @@ impl fmt::Display for DTypeSet {
             (DTypeSet::SIGNED, "a signed integer"),
             (DTypeSet::UNSIGNED, "an unsigned integer"),
             (DTypeSet::BOOL, "bool"),
+            (DTypeSet::WHOLE_BYTES, "a type of whole bytes"),
         ];
         if let Some((_, name)) = words.iter().find(|(set, _)| set == self) {
             return f.write_str(name);
         }
+        let mut absent = DTypeSet::ANY.iter().filter(|&dtype| !self.contains(dtype));
+        if let (Some(dtype), None) = (absent.next(), absent.next()) {
+            return write!(f, "any type but {dtype}");
+        }
+        let count = self.iter().count();
         for (i, dtype) in self.iter().enumerate() {
-            if i > 0 {
-                f.write_str(" or ")?;
-            }
-            write!(f, "{dtype}")?;
+            let separator = match i {
+                0 => "",
+                i if i + 1 == count => " or ",
+                _ => ", ",
+            };
+            write!(f, "{separator}{dtype}")?;
         }
         Ok(())
     }

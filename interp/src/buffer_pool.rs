@@ -22,7 +22,7 @@ const MOST: usize = 8;
 
 thread_local! {
     /// The blocks, while a graph runs.
-    static KEPT: RefCell<Option<Vec<Vec<u8>>>> = const { RefCell::new(None) };
+    static BLOCKS: RefCell<Option<Vec<Vec<u8>>>> = const { RefCell::new(None) };
 }
 
 /// While it lives, this thread keeps blocks. A second one on a thread does nothing.
@@ -32,7 +32,7 @@ pub(super) struct Reuse {
 
 impl Reuse {
     pub(super) fn new() -> Reuse {
-        KEPT.with_borrow_mut(|kept| {
+        BLOCKS.with_borrow_mut(|kept| {
             let is_first = kept.is_none();
             kept.get_or_insert_default();
             Reuse { is_first }
@@ -43,7 +43,7 @@ impl Reuse {
 impl Drop for Reuse {
     fn drop(&mut self) {
         if self.is_first {
-            KEPT.with_borrow_mut(Option::take);
+            BLOCKS.with_borrow_mut(Option::take);
         }
     }
 }
@@ -54,7 +54,7 @@ pub(super) fn free(result: Arc<Literal>) {
         return;
     }
     let Some(literal) = Arc::into_inner(result) else { return };
-    KEPT.with_borrow_mut(|kept| {
+    BLOCKS.with_borrow_mut(|kept| {
         if let Some(kept) = kept {
             if kept.len() == MOST {
                 kept.remove(0);
@@ -67,7 +67,7 @@ pub(super) fn free(result: Arc<Literal>) {
 /// A buffer of `len` bytes with arbitrary contents, to be overwritten.
 pub(super) fn room(len: usize) -> Vec<u8> {
     let kept = (len >= LEAST).then(|| {
-        KEPT.with_borrow_mut(|kept| {
+        BLOCKS.with_borrow_mut(|kept| {
             let kept = kept.as_mut()?;
             let fits = |block: &Vec<u8>| (len..=2 * len).contains(&block.capacity());
             let place = kept.iter().rposition(fits)?;
@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn memory_is_kept_while_a_graph_is_run() {
-        let kept = || KEPT.with_borrow(|kept| kept.as_ref().map(Vec::len));
+        let kept = || BLOCKS.with_borrow(|kept| kept.as_ref().map(Vec::len));
         let at = |block: &Vec<u8>| block.as_ptr();
         free(literal(vec![1; LEAST]));
         assert_eq!(kept(), None);

@@ -39,8 +39,8 @@ const PRODUCT: u64 = 20;
 const OTHER_PRODUCT: u64 = 100;
 const OTHER_CONVOLVED: u64 = 400;
 /// An element of a convolution's window, and each of its features.
-const SEEN: u64 = 700;
-const SEEN_FEATURE: u64 = 100;
+const WINDOW_ELEMENT: u64 = 700;
+const WINDOW_FEATURE: u64 = 100;
 const PER_NANO: u64 = 100;
 
 /// The time to interpret a graph. `None` if it is unknown: for loops and branches, functions of
@@ -138,7 +138,7 @@ fn convolved(signature: &Signature) -> Option<u64> {
         false => PRODUCT,
     };
     let seen = positions.saturating_mul(groups).saturating_mul(terms / depth.max(1));
-    let windows = seen.saturating_mul(depth.saturating_mul(SEEN_FEATURE).saturating_add(SEEN));
+    let windows = seen.saturating_mul(depth.saturating_mul(WINDOW_FEATURE).saturating_add(WINDOW_ELEMENT));
     Some(products.saturating_mul(each).saturating_add(windows))
 }
 

@@ -34,7 +34,7 @@ fn words(literal: &Literal) -> &[Word] {
 }
 
 /// A literal from its elements, as in memory.
-pub(super) fn made(ty: &TensorType, bytes: Vec<u8>) -> Literal {
+pub(super) fn literal(ty: &TensorType, bytes: Vec<u8>) -> Literal {
     Literal::from_bytes(ty.clone(), bytes).expect("bug: the interpreter computed data of the wrong type")
 }
 
@@ -62,7 +62,7 @@ pub(super) fn map(kernel: Kernel, call: &EvalCall<'_>) -> Option<Literal> {
         Kernel::Select if call.result().dtype().size() == size_of::<Word>() => Some(select(call)),
         _ => None,
     }?;
-    Some(made(call.result(), bytes))
+    Some(literal(call.result(), bytes))
 }
 
 fn unary(op: OpCode, call: &EvalCall<'_>) -> Option<Vec<u8>> {
@@ -361,7 +361,7 @@ fn add_products(factors: &[f32], rhs: &[f32], sums: &mut [f32]) {
 /// A literal with these elements.
 pub(super) fn of_floats(ty: &TensorType, elements: impl Iterator<Item = f32>) -> Literal {
     let bytes: Vec<Word> = elements.map(f32::to_le_bytes).collect();
-    made(ty, bytes.into_flattened())
+    literal(ty, bytes.into_flattened())
 }
 
 /// The elements of an `f32` literal at the offsets of a walk.

@@ -8,7 +8,7 @@ use super::{EvalCall, EvalError, fast_f32};
 
 /// The operand's elements at the offsets of a walk, in order.
 fn pick(ty: &TensorType, operand: &Literal, walk: Walk) -> Vec<Literal> {
-    vec![fast_f32::made(ty, fast_f32::gather(operand, walk))]
+    vec![fast_f32::literal(ty, fast_f32::gather(operand, walk))]
 }
 
 /// Copies elements of `from` at the offsets of one walk to `to` at the offsets of another.

@@ -310,7 +310,7 @@ impl Discovery {
     }
 
     fn python(&mut self, program: &Path) {
-        match ask_python(program) {
+        match list_python_plugins(program) {
             Ok(found) if found.is_empty() => {
                 self.note(Source::Python, format!("{} finds none", program.display()));
             }
@@ -403,7 +403,7 @@ print("\nfuseline-pjrt-plugins:" + json.dumps(found))
 "#;
 
 /// Asks an interpreter for the installed plugins: package names and files.
-fn ask_python(program: &Path) -> Result<Vec<(String, PathBuf)>, String> {
+fn list_python_plugins(program: &Path) -> Result<Vec<(String, PathBuf)>, String> {
     let mut child = Command::new(program)
         .args(["-c", SCRIPT])
         .stdin(Stdio::null())

@@ -381,7 +381,7 @@ unsafe fn answer(frame: *const Frame) -> Result<(), String> {
         return Ok(());
     }
     // SAFETY: holds because the attributes are the frame's.
-    let (target, config) = unsafe { told(&frame.attrs) }?;
+    let (target, config) = unsafe { target_and_config(&frame.attrs) }?;
     let target = target.ok_or("a handler: the call does not name its target")?;
     // SAFETY: holds because the operands are the frame's.
     let operands = unsafe { buffers(&frame.args) }?.into_iter().map(|(ty, data, len)| {
@@ -436,7 +436,7 @@ unsafe fn buffers(all: &Buffers) -> Result<Vec<(TensorType, *mut u8, usize)>, St
 ///
 /// # Safety
 /// The list is a frame's.
-unsafe fn told(attrs: &FrameAttrs) -> Result<(Option<String>, Config), String> {
+unsafe fn target_and_config(attrs: &FrameAttrs) -> Result<(Option<String>, Config), String> {
     let count = usize::try_from(attrs.size).unwrap_or(0);
     // SAFETY: holds because the lists are as long as they say.
     let (kinds, names) = (unsafe { list(attrs.kinds, count) }, unsafe { list(attrs.names, count) });

@@ -26,7 +26,7 @@ const MAX_FILES: usize = 64;
 const MAX_FILES_IN_FOLDER: usize = 20_000;
 
 /// With this flag XLA reads its flags again each time.
-const READ_ANEW: &[u8] = b"xla_flags_reset";
+const RESET_FLAG: &[u8] = b"xla_flags_reset";
 
 /// A name and its value.
 pub(crate) type Part = (String, String);
@@ -90,7 +90,7 @@ impl NamedFiles {
         let mut left = VecDeque::from([(value.to_vec(), setting)]);
         let first = self.files.len();
         while let Some((text, setting)) = left.pop_front() {
-            self.are_flags_read_anew |= text.windows(READ_ANEW.len()).any(|part| part == READ_ANEW);
+            self.are_flags_read_anew |= text.windows(RESET_FLAG.len()).any(|part| part == RESET_FLAG);
             for (path, has_flags) in paths(&text, setting) {
                 let Ok(metadata) = std::fs::metadata(&path) else { continue };
                 let is_known = self.files[first..].iter().any(|file| file.path == path);

@@ -21,13 +21,13 @@ use super::error::leak;
 use super::plugin_scope::PluginScope;
 
 /// Receives the time of a wait that was given up.
-type Tell = Arc<dyn Fn(Duration) + Send + Sync>;
+type ReportTimeout = Arc<dyn Fn(Duration) + Send + Sync>;
 
 /// How long to wait for a shutdown.
 #[derive(Clone)]
 pub struct ShutdownTimeout {
     limit: Duration,
-    tell: Tell,
+    report: ReportTimeout,
 }
 
 fuseline_sync::thread_local! {
@@ -36,18 +36,18 @@ fuseline_sync::thread_local! {
 }
 
 impl ShutdownTimeout {
-    /// Creates a limit. `tell` is called when something has not ended by then.
-    pub fn new(limit: Duration, tell: impl Fn(Duration) + Send + Sync + 'static) -> ShutdownTimeout {
-        ShutdownTimeout { limit, tell: Arc::new(tell) }
+    /// Creates a limit. `report` is called when something has not ended by then.
+    pub fn new(limit: Duration, report: impl Fn(Duration) + Send + Sync + 'static) -> ShutdownTimeout {
+        ShutdownTimeout { limit, report: Arc::new(report) }
     }
 
     /// The same, but with a weak reference to the receiver of reports. For owners that the receiver
     /// may itself hold.
     pub fn weak(&self) -> ShutdownTimeout {
-        let tell = Arc::downgrade(&self.tell);
+        let report = Arc::downgrade(&self.report);
         ShutdownTimeout::new(self.limit, move |took| {
-            if let Some(tell) = tell.upgrade() {
-                tell(took);
+            if let Some(report) = report.upgrade() {
+                report(took);
             }
         })
     }
@@ -89,7 +89,7 @@ impl ShutdownTimeout {
     /// Counts and reports a shutdown that took too long.
     pub fn report_late(&self, took: Duration) {
         leak(());
-        (self.tell)(took);
+        (self.report)(took);
     }
 }
 

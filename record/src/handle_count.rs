@@ -1,39 +1,39 @@
 //! The number of handles of a value, and who owns the last handle's reference after it is dropped.
 //!
-//! The end of a value's life has a place in the program, so the last drop of a handle appends a
-//! release to the log. While the value is on an open trace, the trace notes that place itself. The
-//! drop stores the trace position in the state word and leaves the handle's reference to the trace,
-//! which finds both when it is closed. This takes one compare-exchange and does not involve the
-//! combining lock.
+//! The end of a value's lifetime has a position in the program, so the last drop of a handle
+//! appends a release to the log. While the value is on an open trace, the trace notes that position
+//! itself. The drop stores the trace position in the state word and leaves the handle's reference
+//! to the trace, which finds both when it is closed. This takes one compare-exchange and does not
+//! involve the combining lock.
 //!
 //! # State word
 //!
 //! One atomic integer. The lower half is the number of handles. Two bits say that the value is on a
-//! trace, as a result (`MADE`) or as a parameter (`BOUND`). The bits above hold its index among the
-//! results or parameters of the trace, or, once the last handle is gone, the position of the trace
-//! at that time.
+//! trace, as a result (`RESULT`) or as a parameter (`PARAMETER`). The bits above hold its index
+//! among the results or parameters of the trace, or, once the last handle is gone, the position of
+//! the trace at that time.
 //!
 //! | transition | who | ordering |
 //! |---|---|---|
 //! | `n -> n + 1`, with or without bits | owner of a handle, [`HandleCount::retain`] | add, relaxed: the handle keeps it alive |
 //! | `n -> n - 1`, not to 0, with or without bits | owner of a handle, [`HandleCount::drop_one`] | compare-exchange, `Release` for the thread that drops the last one |
 //! | `1 -> 0`, no bits | owner of the last handle, [`HandleCount::drop_one`] | store, after a load with `Acquire` |
-//! | `bits, 1 -> bits, 0, place` | owner of the last handle, [`HandleCount::drop_one`] | compare-exchange, `Release` publishes what it did with the value |
-//! | anything `-> MADE, 1, number` | the trace, for a value that no other thread knows, [`HandleCount::make`] | store, relaxed |
-//! | `n -> BOUND, n, number` | holder of the combining lock, [`HandleCount::bind`] | or, relaxed |
-//! | `BOUND, n -> n` | the same, [`HandleCount::take_off`] | as below |
-//! | `bits, n -> n` | holder of the combining lock, when the trace is closed, [`HandleCount::take_off`] | and, `Acquire` gets what the last owner did; so does the load of [`HandleCount::given`] |
+//! | `bits, 1 -> bits, 0, position` | owner of the last handle, [`HandleCount::drop_one`] | compare-exchange, `Release` publishes what it did with the value |
+//! | anything `-> RESULT, 1, index` | the trace, for a value that no other thread knows, [`HandleCount::set_result`] | store, relaxed |
+//! | `n -> PARAMETER, n, index` | holder of the combining lock, [`HandleCount::bind`] | or, relaxed |
+//! | `PARAMETER, n -> n` | the same, [`HandleCount::detach`] | as below |
+//! | `bits, n -> n` | holder of the combining lock, when the trace is closed, [`HandleCount::detach`] | and, `Acquire` gets what the last owner did; so does the load of [`HandleCount::drop_position`] |
 //!
 //! # Safety argument
 //!
 //! - HANDLE-1: *The reference of the last handle has exactly one next owner.* Bits are set while
 //!   there is a handle that its owner is not dropping: it is an operand of the call, or has not
 //!   been handed out. One read-modify-write clears them. So the last drop has two cases. If it
-//!   finds the bits, its compare-exchange gives the reference to the trace, which `given` or
-//!   `take_off` then sees. If it does not find them, it keeps the reference.
+//!   finds the bits, its compare-exchange gives the reference to the trace, which `drop_position`
+//!   or `detach` then sees. If it does not find them, it keeps the reference.
 //! - HANDLE-2: *While bits are set, a reference exists*: that of a handle or, after it was given
 //!   away, that of the trace.
-//! - HANDLE-3: *The stored position is a valid place for the drop.* The last drop comes after all
+//! - HANDLE-3: *The stored position is a valid position of the drop.* The last drop comes after all
 //!   calls that had the value as an operand, and the position of a trace is written before such a
 //!   call returns. So the position that the drop reads is not before any of them. Whatever follows
 //!   from the drop is recorded after the position was read.
@@ -42,12 +42,12 @@ use fuseline_sync::atomic::{AtomicU64, Ordering};
 use fuseline_sync::ordering;
 
 const HANDLES: u64 = u32::MAX as u64;
-const MADE: u64 = 1 << 32;
-const BOUND: u64 = 1 << 33;
-const ON_TAPE: u64 = MADE | BOUND;
-const PLACE: u32 = 34;
+const RESULT: u64 = 1 << 32;
+const PARAMETER: u64 = 1 << 33;
+const ON_TRACE: u64 = RESULT | PARAMETER;
+const POSITION_SHIFT: u32 = 34;
 /// Positions of a trace are stored modulo this number.
-const PLACES: u32 = 1 << (u64::BITS - PLACE);
+const POSITIONS: u32 = 1 << (u64::BITS - POSITION_SHIFT);
 
 /// The result of dropping a handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,7 +90,7 @@ impl HandleCount {
     /// on one.
     #[inline(always)]
     pub fn drop_one(&self, at: impl Fn() -> u32) -> Dropped {
-        let mut word = self.0.load(ordering!(Acquire, "life_drop"));
+        let mut word = self.0.load(ordering!(Acquire, "handles_drop"));
         loop {
             if word == 1 {
                 // Without a handle, no thread can make another one or put the value on a trace.
@@ -98,14 +98,14 @@ impl HandleCount {
                 return Dropped::Last;
             }
             let (next, dropped) = match word & HANDLES {
-                1 => (word & ON_TAPE | u64::from(at()) << PLACE, Dropped::MovedToTrace),
+                1 => (word & ON_TRACE | u64::from(at()) << POSITION_SHIFT, Dropped::MovedToTrace),
                 _ => (word - 1, Dropped::Shared),
             };
             match self.0.compare_exchange_weak(
                 word,
                 next,
-                ordering!(Release, "life_give"),
-                ordering!(Acquire, "life_drop"),
+                ordering!(Release, "handles_move"),
+                ordering!(Acquire, "handles_drop"),
             ) {
                 Ok(_) => return dropped,
                 Err(now) => word = now,
@@ -121,76 +121,76 @@ impl HandleCount {
 
     /// Whether the value is a result of a trace. The caller holds the combining lock.
     #[inline]
-    pub fn is_made(&self) -> bool {
-        self.0.load(Ordering::Relaxed) & MADE != 0
+    pub fn is_result(&self) -> bool {
+        self.0.load(Ordering::Relaxed) & RESULT != 0
     }
 
     /// Which result or parameter of a trace the value is, if it is on one. The caller holds the
     /// combining lock and a handle.
     #[inline]
-    pub fn number(&self) -> Option<Number> {
+    pub fn trace_index(&self) -> Option<TraceIndex> {
         let word = self.0.load(Ordering::Relaxed);
-        let number = (word >> PLACE) as u32;
-        match word & ON_TAPE {
+        let index = (word >> POSITION_SHIFT) as u32;
+        match word & ON_TRACE {
             0 => None,
-            MADE => Some(Number::Made(number)),
-            _ => Some(Number::Bound(number)),
+            RESULT => Some(TraceIndex::Result(index)),
+            _ => Some(TraceIndex::Parameter(index)),
         }
     }
 
     /// Makes the value a result of a trace, with one handle. No other thread knows the value.
     #[inline]
-    pub fn make(&self, number: u32) {
-        self.0.store(MADE | 1 | u64::from(number) << PLACE, Ordering::Relaxed);
+    pub fn set_result(&self, index: u32) {
+        self.0.store(RESULT | 1 | u64::from(index) << POSITION_SHIFT, Ordering::Relaxed);
     }
 
     /// Makes the value, which is on no trace, a parameter of one. The caller holds the combining
     /// lock and knows of a handle that is kept.
     #[inline]
-    pub fn bind(&self, number: u32) {
-        self.0.fetch_or(BOUND | u64::from(number) << PLACE, Ordering::Relaxed);
+    pub fn bind(&self, index: u32) {
+        self.0.fetch_or(PARAMETER | u64::from(index) << POSITION_SHIFT, Ordering::Relaxed);
     }
 
     /// The position of the trace when the last handle was dropped, if it was dropped.
     #[inline]
-    pub fn given(&self) -> Option<TracePosition> {
-        place(self.0.load(ordering!(Acquire, "life_given")))
+    pub fn drop_position(&self) -> Option<TracePosition> {
+        position(self.0.load(ordering!(Acquire, "handles_position")))
     }
 
     /// Takes the value off its trace. Returns the position of the trace when the last handle was
     /// dropped, if it was dropped.
     #[inline]
-    pub fn take_off(&self) -> Option<TracePosition> {
-        place(self.0.fetch_and(HANDLES, ordering!(Acquire, "life_take_off")))
+    pub fn detach(&self) -> Option<TracePosition> {
+        position(self.0.fetch_and(HANDLES, ordering!(Acquire, "handles_detach")))
     }
 }
 
 /// Which result or parameter of its trace a value is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Number {
+pub enum TraceIndex {
     /// The index of a result.
-    Made(u32),
+    Result(u32),
     /// The index of a parameter.
-    Bound(u32),
+    Parameter(u32),
 }
 
-/// A position of a trace, modulo `PLACES`.
+/// A position of a trace, modulo `POSITIONS`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TracePosition(u32);
 
 impl TracePosition {
     /// Number of ops since `first`; 0 if the position is before it. The difference must be less
-    /// than half of `PLACES`.
+    /// than half of `POSITIONS`.
     #[inline]
     pub fn since(self, first: u32) -> u32 {
-        let ops = self.0.wrapping_sub(first) % PLACES;
-        if ops < PLACES / 2 { ops } else { 0 }
+        let ops = self.0.wrapping_sub(first) % POSITIONS;
+        if ops < POSITIONS / 2 { ops } else { 0 }
     }
 }
 
 #[inline]
-fn place(word: u64) -> Option<TracePosition> {
-    (word & HANDLES == 0).then_some(TracePosition((word >> PLACE) as u32))
+fn position(word: u64) -> Option<TracePosition> {
+    (word & HANDLES == 0).then_some(TracePosition((word >> POSITION_SHIFT) as u32))
 }
 
 #[cfg(test)]
@@ -198,7 +198,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_drop_of_what_is_on_no_tape_is_told() {
+    fn the_last_drop_of_a_value_on_no_trace_is_reported() {
         let handles = HandleCount::new();
         handles.retain();
         assert_eq!(handles.drop_one(|| unreachable!()), Dropped::Shared);
@@ -208,38 +208,39 @@ mod tests {
     }
 
     #[test]
-    fn the_last_drop_of_what_is_on_a_tape_leaves_its_place() {
+    fn the_last_drop_of_a_value_on_a_trace_stores_its_position() {
         let handles = HandleCount::new();
-        handles.make(7);
-        assert_eq!(handles.number(), Some(Number::Made(7)));
+        handles.set_result(7);
+        assert_eq!(handles.trace_index(), Some(TraceIndex::Result(7)));
         handles.retain();
         assert_eq!(handles.drop_one(|| unreachable!()), Dropped::Shared);
-        assert_eq!(handles.given(), None);
+        assert_eq!(handles.drop_position(), None);
         assert_eq!(handles.drop_one(|| 65_536), Dropped::MovedToTrace);
-        assert!(!handles.has_handles() && handles.is_made());
-        assert_eq!(handles.given(), Some(TracePosition(65_536)));
-        assert_eq!(handles.take_off(), Some(TracePosition(65_536)));
-        assert!(!handles.is_made());
+        assert!(!handles.has_handles() && handles.is_result());
+        assert_eq!(handles.drop_position(), Some(TracePosition(65_536)));
+        assert_eq!(handles.detach(), Some(TracePosition(65_536)));
+        assert!(!handles.is_result());
 
         let handles = HandleCount::new();
-        assert_eq!(handles.number(), None);
+        assert_eq!(handles.trace_index(), None);
         handles.bind(3);
-        assert_eq!(handles.number(), Some(Number::Bound(3)));
-        assert_eq!(handles.take_off(), None);
+        assert_eq!(handles.trace_index(), Some(TraceIndex::Parameter(3)));
+        assert_eq!(handles.detach(), None);
         handles.bind(4);
-        assert_eq!(handles.number(), Some(Number::Bound(4)));
-        assert_eq!(handles.take_off(), None);
+        assert_eq!(handles.trace_index(), Some(TraceIndex::Parameter(4)));
+        assert_eq!(handles.detach(), None);
         assert_eq!(handles.drop_one(|| unreachable!()), Dropped::Last);
     }
 
     #[test]
-    fn places_go_round() {
-        let first = PLACES - 5;
-        for (at, since) in [(first, 0), (PLACES + 3, 8), (first - 1, 0), (first.wrapping_add(5 << 30), 0)] {
+    fn positions_wrap() {
+        let first = POSITIONS - 5;
+        for (at, since) in [(first, 0), (POSITIONS + 3, 8), (first - 1, 0), (first.wrapping_add(5 << 30), 0)]
+        {
             let handles = HandleCount::new();
-            handles.make(0);
+            handles.set_result(0);
             assert_eq!(handles.drop_one(|| at), Dropped::MovedToTrace);
-            assert_eq!(handles.given().map(|stood| stood.since(first)), Some(since), "{at}");
+            assert_eq!(handles.drop_position().map(|position| position.since(first)), Some(since), "{at}");
         }
     }
 }
@@ -270,7 +271,7 @@ mod loom_tests {
         fn new() -> Arc<Value> {
             let value =
                 Value { handles: HandleCount::new(), touched: UnsafeCell::new(0), ops: AtomicU32::new(0) };
-            value.handles.make(0);
+            value.handles.set_result(0);
             Arc::new(value)
         }
 
@@ -309,22 +310,22 @@ mod loom_tests {
                     })
                 })
                 .collect();
-            let given = value.handles.given().or_else(|| value.handles.take_off());
-            if given.is_some() {
+            let position = value.handles.drop_position().or_else(|| value.handles.detach());
+            if position.is_some() {
                 value.write();
             }
             let dropped: Vec<_> =
                 threads.into_iter().map(|thread| thread.join().expect("no panic")).collect();
             let last = dropped.iter().filter(|&&dropped| dropped == Dropped::Last).count();
-            let gave = dropped.iter().filter(|&&dropped| dropped == Dropped::MovedToTrace).count();
-            assert_eq!((last, gave), if given.is_some() { (0, 1) } else { (1, 0) });
+            let moved = dropped.iter().filter(|&&dropped| dropped == Dropped::MovedToTrace).count();
+            assert_eq!((last, moved), if position.is_some() { (0, 1) } else { (1, 0) });
         });
     }
 
     /// The same for a handle that is dropped before the trace looks. Seeing the drop is enough for
     /// the trace to own the value.
     #[test]
-    fn loom_who_finds_a_value_given_comes_after_its_owner() {
+    fn loom_a_stored_position_comes_after_the_drop() {
         loom::model(|| {
             let value = Value::new();
             let other = {
@@ -336,7 +337,7 @@ mod loom_tests {
             // Loom backtracks to the last access before a write only, which is the other thread's
             // own load. Without the yield it misses the schedule in which the trace looks last.
             loom::thread::yield_now();
-            if value.handles.given().is_some() {
+            if value.handles.drop_position().is_some() {
                 value.write();
             }
             other.join().expect("no panic");
@@ -346,10 +347,10 @@ mod loom_tests {
     /// A value is bound at the third op while another thread drops a handle on it. Then the last
     /// handle is dropped, and its position is not before that op.
     #[test]
-    fn loom_a_place_is_not_above_what_is_known() {
+    fn loom_a_position_is_not_before_the_bind() {
         loom::model(|| {
             let value = Value::new();
-            let _ = value.handles.take_off();
+            let _ = value.handles.detach();
             value.handles.retain();
             let other = {
                 let value = value.clone();
@@ -361,7 +362,7 @@ mod loom_tests {
             value.handles.bind(0);
             let _ = value.drop_one();
             other.join().expect("no panic");
-            assert_eq!(value.handles.given(), Some(TracePosition(2)));
+            assert_eq!(value.handles.drop_position(), Some(TracePosition(2)));
         });
     }
 }

@@ -180,7 +180,7 @@ pub struct PushOutcome {
 
 /// Entries whose append ran out of time, with their tickets. They are boxed to keep an idle log
 /// small: usually there are none.
-struct Left<T>(Vec<(u64, T)>);
+struct EntryList<T>(Vec<(u64, T)>);
 
 /// A multi-producer, single-consumer log. See the module's documentation.
 pub struct Log<T> {
@@ -195,8 +195,8 @@ pub struct Log<T> {
     place: Mutex<u64>,
     /// The consumer holds the lock while it moves `head`, and producers while they decide to wait
     /// for that. It guards the entries whose append ran out of time.
-    room: Mutex<Option<Box<Left<T>>>>,
-    made_room: Condvar,
+    room: Mutex<Option<Box<EntryList<T>>>>,
+    room_freed: Condvar,
     /// Entries that did not fit and whose threads must not wait, each with its bound (LOG-5).
     late: Mutex<VecDeque<(u64, T)>>,
     /// Whether `late` may hold something.
@@ -244,7 +244,7 @@ impl<T> Log<T> {
             spare: AtomicPtr::new(ptr::null_mut()),
             place: Mutex::new(Rank::Reader, 0),
             room: Mutex::new(Rank::LogRoom, None),
-            made_room: Condvar::new(),
+            room_freed: Condvar::new(),
             late: Mutex::new(Rank::LateEntries, VecDeque::new()),
             has_late: AtomicBool::new(false),
         }
@@ -307,10 +307,10 @@ impl<T> Log<T> {
         if !has_room {
             // Outside the lock, because this may run foreign code.
             entry = give_up(entry);
-            let mut left = self.room.lock();
+            let mut list = self.room.lock();
             // Relaxed: `head` is stored under this lock.
             if ticket >= self.head.load(Ordering::Relaxed) + CAPACITY {
-                left.get_or_insert_with(|| Box::new(Left(Vec::new()))).0.push((ticket, entry));
+                list.get_or_insert_with(|| Box::new(EntryList(Vec::new()))).0.push((ticket, entry));
                 return PushOutcome { ticket: Ticket(ticket), awaited: true };
             }
         }
@@ -357,8 +357,8 @@ impl<T> Log<T> {
         // Relaxed: `head` is stored under this lock.
         while ticket >= self.head.load(Ordering::Relaxed) + CAPACITY {
             guard = match until {
-                None => self.made_room.wait(guard),
-                Some(until) if Instant::now() < until => self.made_room.wait_until(guard, until),
+                None => self.room_freed.wait(guard),
+                Some(until) if Instant::now() < until => self.room_freed.wait_until(guard, until),
                 Some(_) => return false,
             };
         }
@@ -386,15 +386,15 @@ impl<T> Log<T> {
         ) {
             Ok(_) => fresh,
             Err(theirs) => {
-                self.keep_spare(fresh);
+                self.store_spare(fresh);
                 theirs
             }
         }
     }
 
     /// Keeps an unused segment, all of whose slots are `EMPTY`, for the next `install`.
-    fn keep_spare(&self, segment: *mut Segment<T>) {
-        let old = self.spare.swap(segment, ordering!(AcqRel, "log_spare_keep"));
+    fn store_spare(&self, segment: *mut Segment<T>) {
+        let old = self.spare.swap(segment, ordering!(AcqRel, "log_spare_store"));
         if !old.is_null() {
             // SAFETY: holds because a spare segment was made by `Box::into_raw`, is in no directory
             // entry, and the swap made us its only owner.
@@ -469,17 +469,17 @@ impl<'a, T> Reader<'a, T> {
         for slot in &recycled.slots {
             slot.state.store(EMPTY, Ordering::Relaxed);
         }
-        self.log.keep_spare(segment);
-        let mut left = self.log.room.lock();
+        self.log.store_spare(segment);
+        let mut list = self.log.room.lock();
         self.log.head.store(head, ordering!(Release, "log_head_store"));
-        self.log.made_room.notify_all();
-        let Some(all) = left.take() else { return };
+        self.log.room_freed.notify_all();
+        let Some(all) = list.take() else { return };
         let (fits, late): (Vec<_>, Vec<_>) =
             all.0.into_iter().partition(|(ticket, _)| *ticket < head + CAPACITY);
         if !late.is_empty() {
-            *left = Some(Box::new(Left(late)));
+            *list = Some(Box::new(EntryList(late)));
         }
-        drop(left);
+        drop(list);
         for (ticket, entry) in fits {
             // No wake-up is needed: this thread is the consumer that awaits it.
             let _ = self.log.fill(ticket, entry);

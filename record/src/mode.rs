@@ -43,7 +43,7 @@ pub fn swap_scoped_mode(mode: Option<Mode>) -> Option<Mode> {
 /// Whether any thread of the process has ever set a caller. Rust programs never do, and then
 /// [`caller`] reads only this flag.
 #[allow(clippy::disallowed_types, reason = "no model is about it, and a static has no constructor there")]
-static IS_CALLER_SAID: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
+static HAS_CALLER: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
 
 fuseline_sync::thread_local! {
     static CALLER: Cell<Option<&'static Site>> = const { Cell::new(None) };
@@ -53,7 +53,7 @@ fuseline_sync::thread_local! {
 /// (`embed::swap_caller`).
 #[inline(always)]
 pub fn caller() -> Option<&'static Site> {
-    if !IS_CALLER_SAID.load(std::sync::atomic::Ordering::Relaxed) {
+    if !HAS_CALLER.load(std::sync::atomic::Ordering::Relaxed) {
         return None;
     }
     CALLER.try_with(Cell::get).ok().flatten()
@@ -62,8 +62,8 @@ pub fn caller() -> Option<&'static Site> {
 /// Sets the call site of the calling thread and returns the previous one.
 pub fn swap_caller(site: Option<&'static Site>) -> Option<&'static Site> {
     // Write it only once, because all threads read it.
-    if site.is_some() && !IS_CALLER_SAID.load(std::sync::atomic::Ordering::Relaxed) {
-        IS_CALLER_SAID.store(true, std::sync::atomic::Ordering::Relaxed);
+    if site.is_some() && !HAS_CALLER.load(std::sync::atomic::Ordering::Relaxed) {
+        HAS_CALLER.store(true, std::sync::atomic::Ordering::Relaxed);
     }
     CALLER.try_with(|caller| caller.replace(site)).ok().flatten()
 }

@@ -12,7 +12,7 @@ use fuseline_fusion::{Site, ValueId};
 
 use crate::call::RecordCall;
 use crate::handle::{Handle, TakeResults};
-use crate::handle_count::Number;
+use crate::handle_count::TraceIndex;
 use crate::limits::MAX_OTHERS;
 use crate::template::{Sites, Template};
 use crate::value::{Outcome, ValueCell, ValuePromise, ValueRef};
@@ -20,7 +20,7 @@ use crate::value::{Outcome, ValueCell, ValuePromise, ValueRef};
 /// A value on a trace. Until the trace is closed, the reference belongs to the value's handles.
 /// After the last handle was dropped it belongs to the trace, although `own` is still empty
 /// ([`crate::handle_count`]).
-struct Placed<O: Outcome> {
+struct TraceValue<O: Outcome> {
     cell: NonNull<ValueCell<O>>,
     /// The reference, once the value has been taken off the trace. Beyond the results of the trace,
     /// the reference to a cell that can be reused.
@@ -31,16 +31,16 @@ struct Placed<O: Outcome> {
 }
 
 // SAFETY: holds because `cell` is the address of a value, which is `Send` and `Sync`, and a
-// reference to it exists wherever it is used (`Placed::close`).
-unsafe impl<O: Outcome> Send for Placed<O> {}
+// reference to it exists wherever it is used (`TraceValue::close`).
+unsafe impl<O: Outcome> Send for TraceValue<O> {}
 // SAFETY: holds for the same reason.
-unsafe impl<O: Outcome> Sync for Placed<O> {}
+unsafe impl<O: Outcome> Sync for TraceValue<O> {}
 
-impl<O: Outcome> Placed<O> {
-    fn new(cell: &Arc<ValueCell<O>>) -> Placed<O> {
+impl<O: Outcome> TraceValue<O> {
+    fn new(cell: &Arc<ValueCell<O>>) -> TraceValue<O> {
         // A pointer from `Arc::as_ptr` is not null and may become an `Arc` again.
         let cell = NonNull::new(Arc::as_ptr(cell).cast_mut()).expect("bug: a value has a null address");
-        Placed { cell, own: None, released: None }
+        TraceValue { cell, own: None, released: None }
     }
 
     /// Takes the value off the trace that began at `first`, unless that was done before. The trace
@@ -52,18 +52,18 @@ impl<O: Outcome> Placed<O> {
         let cell = self.cell.as_ptr().cast_const();
         // SAFETY: holds because the value is on the trace, so a reference to it exists (HANDLE-2).
         let handles = unsafe { &*cell }.handles();
-        let mut stood = handles.given();
-        if stood.is_none() {
+        let mut position = handles.drop_position();
+        if position.is_none() {
             // SAFETY: holds for the same reason.
             unsafe { Arc::increment_strong_count(cell) };
-            stood = handles.take_off();
-            if stood.is_some() {
+            position = handles.detach();
+            if position.is_some() {
                 // The last handle was dropped between the two checks.
                 // SAFETY: holds because the reference was given to the trace (HANDLE-1).
                 drop(unsafe { Arc::from_raw(cell) });
             }
         }
-        self.released = stood.map(|stood| stood.since(first));
+        self.released = position.map(|position| position.since(first));
         // SAFETY: holds because this is the reference that was made above, or the one that was
         // given to the trace (HANDLE-1).
         self.own = Some(unsafe { Arc::from_raw(cell) });
@@ -71,7 +71,7 @@ impl<O: Outcome> Placed<O> {
 
     /// The reference. The trace must be closed.
     fn own(&self) -> &Arc<ValueCell<O>> {
-        self.own.as_ref().expect("bug: the tape of a value is still open")
+        self.own.as_ref().expect("bug: the trace of a value is still open")
     }
 }
 
@@ -90,8 +90,8 @@ pub struct ReplayTrace<O: Outcome> {
     results: usize,
     /// The address of the value at each place of the template ([`Template::next`]); 0 if unknown.
     known: Vec<usize>,
-    made: Vec<Placed<O>>,
-    bound: Vec<Placed<O>>,
+    made: Vec<TraceValue<O>>,
+    bound: Vec<TraceValue<O>>,
     /// Released values that are not on the trace, each with the number of ops recorded before.
     others: Vec<(u32, Arc<ValueCell<O>>)>,
     /// Call sites of the ops: those of the template, unless the ops were recorded elsewhere.
@@ -138,7 +138,7 @@ fn is_same_site(one: &Site, other: &Site) -> bool {
 impl<O: Outcome> ReplayTrace<O> {
     /// Makes this an empty trace of a template.
     pub(crate) fn begin(&mut self, template: Arc<Template>) {
-        debug_assert!(self.results == 0 && self.bound.is_empty(), "bug: a tape that is in use is reused");
+        debug_assert!(self.results == 0 && self.bound.is_empty(), "bug: a trace that is in use is reused");
         if self.was_for(&template) {
             self.known[..template.params()].fill(0);
         } else {
@@ -193,7 +193,7 @@ impl<O: Outcome> ReplayTrace<O> {
     /// The template that this trace follows.
     #[must_use]
     pub fn template(&self) -> &Arc<Template> {
-        self.template.as_ref().expect("bug: a tape has no template")
+        self.template.as_ref().expect("bug: a trace has no template")
     }
 
     /// The template, and how many of its ops and parameters are known.
@@ -292,9 +292,9 @@ impl<O: Outcome> ReplayTrace<O> {
         let place = template.params() + self.results;
         let ty = template.canon.graph().nodes()[self.ops].signature().results()[index].clone();
         let cell = Arc::new(ValueCell::pending(ty));
-        cell.handles().make(self.results as u32);
+        cell.handles().set_result(self.results as u32);
         self.known[place] = address(&cell);
-        let made = Placed::new(&cell);
+        let made = TraceValue::new(&cell);
         match self.made.get_mut(self.results) {
             Some(slot) => *slot = made,
             None => self.made.push(made),
@@ -314,23 +314,23 @@ impl<O: Outcome> ReplayTrace<O> {
         let template = self.template().clone();
         let places = template.operands(at);
         let before = self.bound.len();
-        let is_meant = operands.iter().zip(places).all(|(tensor, &place)| {
+        let is_match = operands.iter().zip(places).all(|(tensor, &place)| {
             let place = place as usize;
             self.known[place] == address(tensor.cell())
                 || (place == self.bound.len()
                     && place < template.params()
                     && self.bind::<S, H>(&template, tensor, stream))
         });
-        if !is_meant {
+        if !is_match {
             for bound in self.bound.drain(before..) {
                 self.known[before..template.params()].fill(0);
                 // SAFETY: holds because the value is an operand of the call, which holds a handle
                 // on it.
-                let stood = unsafe { bound.cell.as_ref() }.handles().take_off();
-                debug_assert_eq!(stood, None, "bug: an operand without a handle");
+                let position = unsafe { bound.cell.as_ref() }.handles().detach();
+                debug_assert_eq!(position, None, "bug: an operand without a handle");
             }
         }
-        is_meant
+        is_match
     }
 
     /// Binds a tensor to the next parameter, if it has the right type and is not on the trace
@@ -346,27 +346,27 @@ impl<O: Outcome> ReplayTrace<O> {
         if !Arc::ptr_eq(tensor.stream(), stream) || cell.ty() != ty || cell.is_scalar() != is_lifted {
             return false;
         }
-        if let Some(number) = cell.handles().number()
-            && !self.before.as_mut().is_some_and(|before| before.let_go(number, cell))
+        if let Some(index) = cell.handles().trace_index()
+            && !self.before.as_mut().is_some_and(|before| before.detach(index, cell))
         {
             return false;
         }
         cell.handles().bind(self.bound.len() as u32);
         self.known[self.bound.len()] = address(cell);
-        self.bound.push(Placed::new(cell));
+        self.bound.push(TraceValue::new(cell));
         true
     }
 
     /// Takes a value off this trace because the next iteration uses it. The value stays alive, and
     /// the next iteration notes its release. False if it is not on this trace.
-    fn let_go(&mut self, number: Number, cell: &Arc<ValueCell<O>>) -> bool {
-        let placed = match number {
-            Number::Made(index) => self.made[..self.results].get_mut(index as usize),
-            Number::Bound(index) => self.bound.get_mut(index as usize),
+    fn detach(&mut self, index: TraceIndex, cell: &Arc<ValueCell<O>>) -> bool {
+        let value = match index {
+            TraceIndex::Result(index) => self.made[..self.results].get_mut(index as usize),
+            TraceIndex::Parameter(index) => self.bound.get_mut(index as usize),
         };
-        let is_cell = |placed: &&mut Placed<O>| std::ptr::eq(placed.cell.as_ptr(), Arc::as_ptr(cell));
-        let Some(placed) = placed.filter(is_cell) else { return false };
-        placed.close(self.first);
+        let is_cell = |value: &&mut TraceValue<O>| std::ptr::eq(value.cell.as_ptr(), Arc::as_ptr(cell));
+        let Some(value) = value.filter(is_cell) else { return false };
+        value.close(self.first);
         true
     }
 
@@ -384,7 +384,7 @@ impl<O: Outcome> ReplayTrace<O> {
     /// Takes all values off the trace and finds out which of them have been released.
     pub(crate) fn close(&mut self) {
         let values = self.made[..self.results].iter_mut().chain(&mut self.bound);
-        values.for_each(|placed| placed.close(self.first));
+        values.for_each(|value| value.close(self.first));
     }
 
     /// The ids of all results, and whether they are still alive. The trace must be closed.
@@ -443,12 +443,12 @@ impl<O: Outcome> ReplayTrace<O> {
         // A stable sort keeps the order of releases between the same two ops.
         releases.sort_by_key(|&(when, _)| when);
         let mut releases = releases.into_iter().peekable();
-        let mut steps = Vec::with_capacity(self.ops + releases.len());
+        let mut entries = Vec::with_capacity(self.ops + releases.len());
         let cells: Vec<_> = self.made[..self.results].iter_mut().filter_map(|made| made.own.take()).collect();
         let mut results = 0;
         for (at, node) in template.canon.graph().nodes()[..self.ops].iter().enumerate() {
             while let Some((_, value)) = releases.next_if(|&(when, _)| when as usize <= at) {
-                steps.push(TraceEntry::Release(value));
+                entries.push(TraceEntry::Release(value));
             }
             let operands = node.operands().iter().map(|place| match *place {
                 Ref::Result(index) => Operand::Tensor(ValueRef::of(cells[index as usize].clone())),
@@ -465,7 +465,7 @@ impl<O: Outcome> ReplayTrace<O> {
             let made = cells[results..results + count].iter().cloned().map(ValuePromise::of);
             let made: Results<ValuePromise<O>> = made.collect();
             results += count;
-            steps.push(TraceEntry::Op(TraceOp {
+            entries.push(TraceEntry::Op(TraceOp {
                 signature: node.signature().clone(),
                 operands,
                 results: made,
@@ -476,13 +476,13 @@ impl<O: Outcome> ReplayTrace<O> {
         }
         for (when, value) in releases {
             match (when as usize).checked_sub(self.ops) {
-                None | Some(0) => steps.push(TraceEntry::Release(value)),
+                None | Some(0) => entries.push(TraceEntry::Release(value)),
                 Some(after) => late.push((after as u32, value)),
             }
         }
         (self.ops, self.results) = (0, 0);
         self.bound.clear();
-        steps
+        entries
     }
 }
 

@@ -127,7 +127,7 @@ impl<O: Outcome> ValueCell<O> {
             return false;
         }
         self.id.store(fresh_id().to_raw(), Ordering::Relaxed);
-        self.handles.make(number);
+        self.handles.set_result(number);
         self.boundary_passed.store(false, Ordering::Relaxed);
         self.read.store(false, Ordering::Relaxed);
         self.known_below.store(0, Ordering::Relaxed);
@@ -144,7 +144,7 @@ impl<O: Outcome> ValueCell<O> {
     pub fn promised_to_nobody(ty: TensorType) -> ValuePromise<O> {
         let (cell, promise) = ValueCell::promised(ty);
         let dropped = cell.handles.drop_one(|| 0);
-        debug_assert_eq!(dropped, Dropped::Last, "bug: a new value is on a tape");
+        debug_assert_eq!(dropped, Dropped::Last, "bug: a new value is on a trace");
         promise
     }
 
@@ -370,7 +370,7 @@ mod loom_tests {
 
     /// Another thread accesses a value and drops its reference. This thread calls `last` if its
     /// reference is the only one left.
-    fn beside(other: fn(&Counted), last: fn(&Counted)) {
+    fn with_concurrent_reader(other: fn(&Counted), last: fn(&Counted)) {
         loom::model(move || {
             let cell = Arc::new(ValueCell::pending(TensorType::scalar(DType::F32)));
             let _ = cell.handles().drop_one(|| 0);
@@ -395,7 +395,7 @@ mod loom_tests {
     /// A value that a thread has waited for is not recycled.
     #[test]
     fn loom_what_was_waited_for_is_not_renewed() {
-        beside(
+        with_concurrent_reader(
             |counted| counted.value.0.outcome().subscribe(|| ()),
             |counted| assert!(!counted.value.0.recycle(1), "somebody waits for it"),
         );
@@ -404,7 +404,7 @@ mod loom_tests {
     /// VALUE-2: memory is overwritten after all accesses of other threads.
     #[test]
     fn loom_the_last_reader_comes_after_the_others() {
-        beside(
+        with_concurrent_reader(
             // SAFETY: holds because the other thread writes only after this reference has been
             // dropped.
             |counted| counted.memory.with(|memory| assert_eq!(unsafe { *memory }, 0)),

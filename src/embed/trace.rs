@@ -280,7 +280,37 @@ impl Session {
     ) -> Result<SmallVec<[RecordedResult; 1]>> {
         let lane = self.lane(stream, "call", &site)?;
         let function = self.function(function, "call", &site)?;
-        let Function { program, inputs, scalars } = &*function;
+        let mut values = self.arguments(&lane, &function, operands, &site)?;
+        let program = &function.program;
+        let undefined = |uses: &str, id: &ProgramId| {
+            let message = format!("call of {}: it {uses} {id}, which it does not define", program.name);
+            Error::misuse(message, site.clone())
+        };
+        for op in &program.ops {
+            let read = |id: &ProgramId| values.get(id).cloned().ok_or_else(|| undefined("uses", id));
+            let operands: Vec<EmbeddedValue> = op.operands.iter().map(read).collect::<Result<_>>()?;
+            let signature = &op.signature;
+            let (attrs, bodies) = (Attrs::clone(signature.attrs()), signature.bodies());
+            let results =
+                lane.record(signature.op(), attrs, bodies, &operands, Effect::Pure, site.clone())?;
+            values.extend(op.results.iter().copied().zip(results));
+        }
+        let output = |id: &ProgramId| values.get(id).cloned().ok_or_else(|| undefined("returns", id));
+        let outputs: SmallVec<[EmbeddedValue; 4]> =
+            program.outputs.iter().map(output).collect::<Result<_>>()?;
+        drop(values);
+        self.keep_all(outputs)
+    }
+
+    /// The values that a call of a function begins with: its inputs, scalars and constants.
+    fn arguments(
+        &self,
+        lane: &Lane,
+        function: &Function,
+        operands: &[ValueHandle],
+        site: &Site,
+    ) -> Result<HashMap<ProgramId, EmbeddedValue>> {
+        let Function { program, inputs, scalars } = function;
         let refuse = |message: String| Err(Error::misuse(message, site.clone()));
         if operands.len() != inputs.len() {
             let (wanted, given) = (inputs.len(), operands.len());
@@ -291,7 +321,7 @@ impl Session {
         }
         let mut values: HashMap<ProgramId, EmbeddedValue> = HashMap::new();
         for ((id, wanted), &operand) in inputs.iter().zip(operands) {
-            let held = self.held(operand, &program.name, &site)?;
+            let held = self.held(operand, &program.name, site)?;
             if held.ty() != wanted {
                 let given = held.ty();
                 return refuse(format!(
@@ -306,37 +336,9 @@ impl Session {
                 continue;
             }
             let scalar = scalars.get(&value.id).copied();
-            values.insert(value.id, bind(&lane, value, scalar, &site)?);
+            values.insert(value.id, bind(lane, value, scalar, site)?);
         }
-        for op in &program.ops {
-            let read = |id: &ProgramId| {
-                let value = values.get(id).cloned();
-                value.ok_or_else(|| {
-                    let message = format!("call of {}: it uses {id}, which it does not define", program.name);
-                    Error::misuse(message, site.clone())
-                })
-            };
-            let operands: Vec<EmbeddedValue> = op.operands.iter().map(read).collect::<Result<_>>()?;
-            let signature = &op.signature;
-            let (attrs, bodies) = (Attrs::clone(signature.attrs()), signature.bodies());
-            let results =
-                lane.record(signature.op(), attrs, bodies, &operands, Effect::Pure, site.clone())?;
-            values.extend(op.results.iter().copied().zip(results));
-        }
-        let mut outputs: SmallVec<[EmbeddedValue; 4]> = SmallVec::new();
-        for id in &program.outputs {
-            match values.get(id) {
-                Some(value) => outputs.push(value.clone()),
-                None => {
-                    return refuse(format!(
-                        "call of {}: it returns {id}, which it does not define",
-                        program.name
-                    ));
-                }
-            }
-        }
-        drop(values);
-        self.keep_all(outputs)
+        Ok(values)
     }
 }
 

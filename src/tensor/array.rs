@@ -24,7 +24,7 @@ pub(super) fn axis_of(op: OpCode, axis: i64, rank: usize, site: &Site) -> Result
 }
 
 impl Tensor {
-    /// The same elements in row-major order under another shape.
+    /// The same elements, in row-major order, with another shape.
     ///
     /// # Errors
     /// When the number of elements differs.
@@ -138,8 +138,8 @@ impl Tensor {
         self.record(OpCode::BroadcastInDim, attrs, &[self], here())
     }
 
-    /// The dimensions in another order: dimension `i` of the result is dimension `permutation[i]`
-    /// of this.
+    /// The tensor with its dimensions in another order: dimension `i` of the result is dimension
+    /// `permutation[i]` of `self`.
     ///
     /// # Errors
     /// When `permutation` is not a permutation of the dimensions.

@@ -31,6 +31,62 @@ fn batch_rank(tensor: &Tensor) -> usize {
     tensor.rank().saturating_sub(2)
 }
 
+/// Whether lhs and rhs have each batch dimension of a matrix product with a size other than 1.
+struct BatchAxes(SmallVec<[(bool, bool); 4]>);
+
+impl BatchAxes {
+    /// For the batch dimensions `of_lhs` and `of_rhs`, which broadcast to `batch`.
+    fn of(batch: &Shape, of_lhs: &Shape, of_rhs: &Shape) -> BatchAxes {
+        let has = |shape: &Shape, axis: usize| {
+            let missing = batch.rank() - shape.rank();
+            axis >= missing && shape.dim(axis - missing) != 1
+        };
+        BatchAxes((0..batch.rank()).map(|axis| (has(of_lhs, axis), has(of_rhs, axis))).collect())
+    }
+
+    fn count(&self, is_counted: impl Fn((bool, bool)) -> bool) -> usize {
+        self.0.iter().filter(|&&owners| is_counted(owners)).count()
+    }
+
+    /// The positions in lhs and in rhs of the batch dimensions that both have.
+    fn shared(&self) -> (SmallVec<[i64; 4]>, SmallVec<[i64; 4]>) {
+        let (mut lhs, mut rhs) = (SmallVec::new(), SmallVec::new());
+        let (mut of_lhs, mut of_rhs) = (0, 0);
+        for &(in_lhs, in_rhs) in &self.0 {
+            if in_lhs && in_rhs {
+                lhs.push(of_lhs);
+                rhs.push(of_rhs);
+            }
+            of_lhs += i64::from(in_lhs);
+            of_rhs += i64::from(in_rhs);
+        }
+        (lhs, rhs)
+    }
+
+    /// The dimensions of the product in the order of the result. The product has the shared batch
+    /// dimensions, then those of lhs and its rows, then those of rhs and its columns.
+    fn order(&self, rows: usize, columns: usize) -> SmallVec<[i64; 8]> {
+        let shared = self.count(|owners| owners == (true, true));
+        let only_lhs = self.count(|owners| owners == (true, false));
+        let only_rhs = self.count(|owners| owners == (false, true));
+        let (mut at_shared, mut at_lhs, mut at_rhs) = (0, shared, shared + only_lhs + rows);
+        let mut order: SmallVec<[i64; 8]> = SmallVec::new();
+        for owners in &self.0 {
+            let position = match owners {
+                (true, true) => &mut at_shared,
+                (true, false) => &mut at_lhs,
+                (false, true) => &mut at_rhs,
+                (false, false) => continue,
+            };
+            order.push(*position as i64);
+            *position += 1;
+        }
+        order.extend((0..rows).map(|_| (shared + only_lhs) as i64));
+        order.extend((0..columns).map(|_| (shared + only_lhs + rows + only_rhs) as i64));
+        order
+    }
+}
+
 impl Tensor {
     /// The matrix product: the last dimension of this with the last but one of `rhs`, all
     /// dimensions before those being batch dimensions, which broadcast. A vector counts as a matrix
@@ -73,61 +129,28 @@ impl Tensor {
             );
             return Err(Tensor::refuse(OpError::new("dot_general", OpErrorKind::Shape, given(), rule), site));
         };
-        // Which operand has batch dimension `axis` of the result with a size other than 1: lhs,
-        // rhs.
-        let rank = batch.rank();
-        let has = |shape: &Shape, axis: usize| {
-            let missing = rank - shape.rank();
-            axis >= missing && shape.dim(axis - missing) != 1
-        };
-        let owners: SmallVec<[(bool, bool); 4]> =
-            (0..rank).map(|axis| (has(&of_lhs, axis), has(&of_rhs, axis))).collect();
+        let axes = BatchAxes::of(&batch, &of_lhs, &of_rhs);
         let lhs = self.as_dtype(dtype, self, &site)?.without_ones(&of_lhs, self, &site)?;
         let rhs = rhs.as_dtype(dtype, self, &site)?.without_ones(&of_rhs, self, &site)?;
-        let (mut lhs_batching, mut rhs_batching) = (SmallVec::<[i64; 4]>::new(), SmallVec::<[i64; 4]>::new());
-        let (mut of_lhs, mut of_rhs) = (0, 0);
-        for &(in_lhs, in_rhs) in &owners {
-            if in_lhs && in_rhs {
-                lhs_batching.push(of_lhs);
-                rhs_batching.push(of_rhs);
-            }
-            of_lhs += i64::from(in_lhs);
-            of_rhs += i64::from(in_rhs);
-        }
+        let (lhs_batching, rhs_batching) = axes.shared();
+        let of_rhs = axes.count(|(_, in_rhs)| in_rhs);
         let numbers = DotDimensionNumbers {
             lhs_batching: &lhs_batching,
             rhs_batching: &rhs_batching,
             lhs_contracting: &[lhs.rank() as i64 - 1],
-            rhs_contracting: &[of_rhs],
+            rhs_contracting: &[of_rhs as i64],
         };
         let attrs = attrs::dot_general(numbers, dtype);
         let product = self.record(OpCode::DotGeneral, attrs, &[&lhs, &rhs], site.clone())?;
 
-        // The product has the shared batch dimensions, those of lhs and its rows, those of rhs and
-        // its columns.
-        let (rows, columns) = (usize::from(self.rank() > 1), usize::from(rhs.rank() > of_rhs as usize + 1));
-        let count = |owner: (bool, bool)| owners.iter().filter(|&&other| other == owner).count();
-        let (shared, only_lhs, only_rhs) = (count((true, true)), count((true, false)), count((false, true)));
-        let (mut at_shared, mut at_lhs, mut at_rhs) = (0, shared, shared + only_lhs + rows);
-        let mut order: SmallVec<[i64; 8]> = SmallVec::new();
-        for owner in &owners {
-            let place = match owner {
-                (true, true) => &mut at_shared,
-                (true, false) => &mut at_lhs,
-                (false, true) => &mut at_rhs,
-                (false, false) => continue,
-            };
-            order.push(*place as i64);
-            *place += 1;
-        }
-        order.extend((0..rows).map(|_| (shared + only_lhs) as i64));
-        order.extend((0..columns).map(|_| (shared + only_lhs + rows + only_rhs) as i64));
+        let (rows, columns) = (usize::from(self.rank() > 1), usize::from(rhs.rank() > of_rhs + 1));
+        let order = axes.order(rows, columns);
         let ordered = if order.iter().enumerate().all(|(to, &from)| to as i64 == from) {
             product
         } else {
             self.record(OpCode::Transpose, attrs::transpose(&order), &[&product], site.clone())?
         };
-        if ordered.rank() == rank + rows + columns {
+        if ordered.rank() == batch.rank() + rows + columns {
             return Ok(ordered);
         }
         // Dimensions of size 1 in both operands.

@@ -228,7 +228,7 @@ impl Tensor {
         }
     }
 
-    /// Whether each element is neither infinite nor NaN.
+    /// Whether each element is finite, that is neither infinite nor NaN.
     ///
     /// # Errors
     /// When the elements are not floats.
@@ -237,7 +237,7 @@ impl Tensor {
         self.unary(Location::caller(), OpCode::IsFinite)
     }
 
-    /// The real part of each element; a float is its own.
+    /// The real part of each element. The real part of a float is the float itself.
     ///
     /// # Errors
     /// When the elements are neither floats nor complex.
@@ -246,7 +246,7 @@ impl Tensor {
         self.unary(Location::caller(), OpCode::Real)
     }
 
-    /// The imaginary part of each element; 0 of a float.
+    /// The imaginary part of each element. The imaginary part of a float is 0.
     ///
     /// # Errors
     /// When the elements are neither floats nor complex.
@@ -255,8 +255,8 @@ impl Tensor {
         self.unary(Location::caller(), OpCode::Imag)
     }
 
-    /// Complex numbers with these real and the given imaginary parts. The operands promote and
-    /// broadcast.
+    /// Complex numbers with the elements of `self` as real parts and those of `imag` as imaginary
+    /// parts. The operands promote and broadcast.
     ///
     /// # Errors
     /// When the operands do not promote or broadcast, or are neither `f32` nor `f64`.
@@ -265,8 +265,8 @@ impl Tensor {
         self.binary(imag, Location::caller(), OpCode::Complex)
     }
 
-    /// The element of `on_true` where this tensor, of bool, is true, else that of `on_false`. Those
-    /// two promote, and all three broadcast.
+    /// The element of `on_true` where `self`, a bool tensor, is true, and of `on_false` elsewhere.
+    /// `on_true` and `on_false` promote, and all three operands broadcast.
     ///
     /// # Errors
     /// When this is no bool tensor, or the operands do not promote or broadcast.
@@ -286,7 +286,8 @@ impl Tensor {
         self.record_plain(OpCode::Select, &[pred, on_true, on_false], &site)
     }
 
-    /// Each element raised to `min` and then lowered to `max`. The operands promote and broadcast.
+    /// Each element limited to the range from `min` to `max`. If `min` is above `max`, the result
+    /// is `max`. The operands promote and broadcast.
     ///
     /// # Errors
     /// When the operands do not promote or broadcast.
@@ -313,7 +314,8 @@ impl Tensor {
         self.record_plain(OpCode::Clamp, &[min, &operand, max], &site)
     }
 
-    /// The same values in another element type. Floats become integers by rounding towards zero.
+    /// Each element converted to another element type. Conversions from floats to integers round
+    /// towards zero.
     ///
     /// # Errors
     /// When the size in bytes overflows.
@@ -322,8 +324,8 @@ impl Tensor {
         self.record(OpCode::Convert, attrs::convert(dtype), &[self], here())
     }
 
-    /// The same bits as another element type. Between types of different width the last dimension
-    /// holds the parts.
+    /// The bits of the elements read as another element type. If the types have different widths,
+    /// the last dimension of the tensor of the narrower type holds the parts of an element.
     ///
     /// # Errors
     /// When the shape does not fit.

@@ -30,7 +30,7 @@ mod real {
     use crate::WeakSet;
 
     /// An object that stays alive in a child.
-    type Kept = Weak<dyn Send + Sync>;
+    type ForkObject = Weak<dyn Send + Sync>;
 
     struct List {
         kept: WeakSet<dyn Send + Sync>,
@@ -74,7 +74,7 @@ mod real {
     }
 
     /// Keeps an object alive in a child (FORK-2).
-    pub fn keep_in_child(kept: Kept) {
+    pub fn keep_in_child(kept: ForkObject) {
         watch();
         list().0.kept.push(kept);
     }

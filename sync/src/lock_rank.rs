@@ -207,21 +207,21 @@ mod checked {
     }
 
     /// Maximum number of reported violations.
-    const MAX_TOLD: u32 = 8;
+    const MAX_REPORTS: u32 = 8;
 
     /// Reports a violation, or ends the process. Not through `eprintln`, which tests capture.
     fn refuse(message: &str) {
-        static TOLD: AtomicU32 = AtomicU32::new(0);
-        let goes_on = std::env::var_os("FUSELINE_LOCK_ORDER").is_none_or(|way| way != "end");
-        if goes_on && TOLD.fetch_add(1, Ordering::Relaxed) >= MAX_TOLD {
+        static REPORTS: AtomicU32 = AtomicU32::new(0);
+        let continues = std::env::var_os("FUSELINE_LOCK_ORDER").is_none_or(|way| way != "end");
+        if continues && REPORTS.fetch_add(1, Ordering::Relaxed) >= MAX_REPORTS {
             return;
         }
-        IS_OVER.set(!goes_on);
+        IS_OVER.set(!continues);
         let thread = std::thread::current();
         let name = thread.name().unwrap_or("without a name");
         let trace = std::backtrace::Backtrace::capture();
         let _ = writeln!(std::io::stderr(), "\nthread {name}: {message}\n{trace}");
-        if !goes_on {
+        if !continues {
             std::process::abort();
         }
     }

@@ -64,7 +64,7 @@ void pass() {
   }
 }
 
-struct Passed {
+struct IdleSignal {
   std::mutex mutex;
   std::condition_variable changed;
   bool is_over = false;
@@ -102,7 +102,7 @@ void deprioritize_other_threads() {
 extern "C" __attribute__((visibility("default"))) void fuseline_torch_settle(int milliseconds) {
   flt_pause_background_compiles();
   if (Engine::has_threads(torch::autograd::Engine::get_default_engine())) {
-    const auto passed = std::make_shared<Passed>();
+    const auto passed = std::make_shared<IdleSignal>();
     std::thread([passed] {
       pass();
       std::scoped_lock lock(passed->mutex);

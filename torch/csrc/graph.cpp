@@ -98,7 +98,7 @@ struct Output {
 };
 
 // The value of a storage that a call makes.
-struct Made {
+struct NewStorage {
   c10::ScalarType dtype;
   Dims dims;
 };
@@ -110,7 +110,7 @@ struct Variant {
   std::vector<Input> inputs;
   std::vector<Output> outputs;
   // Results of a call: the storages of outputs, then the new values of the inputs in `written`.
-  std::vector<Made> made;
+  std::vector<NewStorage> made;
   std::vector<size_t> written;
 
   Variant() = default;
@@ -309,7 +309,7 @@ std::tuple<bool, std::vector<at::Tensor>> graph_call(int64_t number, std::vector
   for (size_t at = 0; at < variant->written.size(); ++at) {
     // CGRAPH-3. The value is the storage's if the storage was passed, and otherwise the tensor's.
     const size_t input = variant->written[at];
-    const Made& type = variant->made[fresh + at];
+    const NewStorage& type = variant->made[fresh + at];
     at::Tensor target = inputs[input];
     if (variant->inputs[input].kind == Input::kStorage) {
       Dims strides(c10::contiguous_strides(type.dims));

@@ -348,7 +348,7 @@ Value with_bits(Value value, const at::Tensor& tensor) {
 }
 
 // Arguments in the engine's form, and the objects that keep them alive.
-struct Passed {
+struct EngineArgs {
   c10::SmallVector<FltArg, 8> args;
   // Reserved up front, so that no element moves.
   c10::SmallVector<Value, 4> values;
@@ -356,7 +356,7 @@ struct Passed {
   std::vector<std::vector<int64_t>> ints;
   std::vector<std::vector<double>> numbers;
 
-  Passed(size_t tensors, size_t count) {
+  EngineArgs(size_t tensors, size_t count) {
     values.reserve(tensors);
     if (tensors > count) lists.reserve(count);
   }
@@ -492,7 +492,7 @@ const char* Kernel::record(const c10::OperatorHandle& op, Stack* stack) {
     }
   }
 
-  Passed passed(count_tensors(args), count);
+  EngineArgs passed(count_tensors(args), count);
   for (size_t at = 0; at < args.size(); ++at) {
     const IValue& arg = args[at];
     if (is_place_[at]) {

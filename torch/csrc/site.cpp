@@ -194,25 +194,25 @@ struct Latest {
 };
 
 // State of this thread.
-struct Here {
+struct ThreadState {
   bool is_inside = false;
   uint32_t thread = static_cast<uint32_t>(at::RecordFunction::currentThreadId() * 0x9e3779b97f4a7c15u >> 32);
   std::array<Latest, kLatest> latest{};
 };
 // A plain pointer is fast to read; `Owner` frees the state.
-thread_local Here* this_here = nullptr;
-Here& make_here() {
+thread_local ThreadState* thread_state = nullptr;
+ThreadState& make_here() {
   static thread_local struct Owner {
-    Here here;
-    ~Owner() { this_here = nullptr; }
+    ThreadState here;
+    ~Owner() { thread_state = nullptr; }
   } owner;
-  this_here = &owner.here;
+  thread_state = &owner.here;
   return owner.here;
 }
-Here& here() { return C10_LIKELY(this_here != nullptr) ? *this_here : make_here(); }
+ThreadState& here() { return C10_LIKELY(thread_state != nullptr) ? *thread_state : make_here(); }
 
 // The call site of an instruction, or null if it is not cached.
-const Place* known(Here& here, const void* instruction) {
+const Place* known(ThreadState& here, const void* instruction) {
   const auto bits = reinterpret_cast<uintptr_t>(instruction);
   Latest& latest = here.latest[(bits >> 1 ^ bits >> 10) % kLatest];
   if (latest.instruction == instruction) return latest.place;
@@ -223,7 +223,7 @@ const Place* known(Here& here, const void* instruction) {
   return found->second;
 }
 
-const Place* walk(Here& here) {
+const Place* walk(ThreadState& here) {
   for (const void* frame = top(); frame != nullptr; frame = word<const void*>(frame, layout.back)) {
     if (!is_pythons(frame)) continue;
     const Place* place = known(here, word<const void*>(frame, layout.instruction));
@@ -244,7 +244,7 @@ uint32_t number_of(uint64_t sequence, uint32_t thread) {
   return static_cast<uint32_t>(sequence * 0x2127599bf4325c37u >> 24) ^ static_cast<uint32_t>(sequence) ^ thread;
 }
 
-void note_forward(const Here& here, const Place* place) {
+void note_forward(const ThreadState& here, const Place* place) {
   const uint64_t next = at::sequence_number::peek();
   if (next == 0) return;
   const uint32_t number = number_of(next - 1, here.thread);
@@ -294,7 +294,7 @@ bool is_debug() {
   return flt_mode(&mode) == FLT_OK && mode == 2;
 }
 
-const Place* find_place(Here& here) {
+const Place* find_place(ThreadState& here) {
   const int by = way.load(std::memory_order_relaxed), said = wanted.load(std::memory_order_relaxed);
   if (by == kOff) return &kNone;
   if (said == 0 || (by == kAsk && said != 1 && !is_debug())) return unnamed();
@@ -308,7 +308,7 @@ const Place* find_place(Here& here) {
 }  // namespace
 
 CallSite::CallSite() {
-  Here& here = fuseline::here();
+  ThreadState& here = fuseline::here();
   if (here.is_inside) return;
   here.is_inside = true;
   is_inside_ = &here.is_inside;

@@ -55,7 +55,7 @@ impl Host {
 
     /// This machine, with this folder in the place of the workspace.
     pub(crate) fn below(root: PathBuf) -> Host {
-        let vars = as_given(std::env::vars_os().collect(), &root);
+        let vars = without_cargo_vars(std::env::vars_os().collect(), &root);
         Host {
             root,
             system: PathBuf::from("/"),
@@ -124,7 +124,7 @@ fn is_executable(path: &Path) -> bool {
 }
 
 /// Removes from an environment what `cargo run` added.
-fn as_given(mut vars: BTreeMap<OsString, OsString>, root: &Path) -> BTreeMap<OsString, OsString> {
+fn without_cargo_vars(mut vars: BTreeMap<OsString, OsString>, root: &Path) -> BTreeMap<OsString, OsString> {
     for (name, place) in CONFIGURED {
         if vars.get(OsStr::new(name)).is_some_and(|value| Path::new(value) == root.join(place)) {
             vars.remove(OsStr::new(name));
@@ -173,13 +173,13 @@ mod tests {
             ("RUST_RECURSION_COUNT", "1"),
             ("LD_LIBRARY_PATH", "/ws/target/debug/deps:/rustup/toolchains/stable/lib:/opt/lib"),
         ]));
-        assert_eq!(as_given(seen, Path::new("/ws")), given);
+        assert_eq!(without_cargo_vars(seen, Path::new("/ws")), given);
     }
 
     #[test]
     fn a_library_path_made_by_cargo_alone_disappears() {
         let seen = vars(&[("LD_LIBRARY_PATH", "/ws/target/debug/deps")]);
-        assert_eq!(as_given(seen, Path::new("/ws")), vars(&[]));
+        assert_eq!(without_cargo_vars(seen, Path::new("/ws")), vars(&[]));
     }
 
     #[test]

@@ -217,15 +217,15 @@ fn targets(host: &Host) -> anyhow::Result<Vec<String>> {
 
 /// The options of the command line.
 #[derive(Debug, Default, PartialEq)]
-struct Wanted {
+struct SoakOptions {
     list: bool,
     /// Minutes of each run that is limited by time.
     minutes: Option<f64>,
     names: Vec<String>,
 }
 
-fn parse(arguments: &[OsString]) -> anyhow::Result<Wanted> {
-    let mut wanted = Wanted::default();
+fn parse(arguments: &[OsString]) -> anyhow::Result<SoakOptions> {
+    let mut wanted = SoakOptions::default();
     let mut arguments = arguments.iter().map(|argument| argument.to_string_lossy().into_owned());
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
@@ -453,13 +453,13 @@ fn spoken(mut command: Command) -> std::io::Result<(bool, Vec<String>)> {
 mod tests {
     use super::*;
 
-    fn parsed(line: &str) -> anyhow::Result<Wanted> {
+    fn parsed(line: &str) -> anyhow::Result<SoakOptions> {
         parse(&line.split_whitespace().map(OsString::from).collect::<Vec<_>>())
     }
 
     #[test]
     fn the_command_line_is_read() {
-        let wanted = |list, minutes, names: &[&str]| Wanted {
+        let wanted = |list, minutes, names: &[&str]| SoakOptions {
             list,
             minutes,
             names: names.iter().map(|&name| name.to_owned()).collect(),

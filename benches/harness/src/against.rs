@@ -9,7 +9,7 @@ const SAME: f64 = 0.1;
 
 /// A ratio that has changed.
 #[derive(Debug, PartialEq)]
-struct Apart<'a> {
+struct RatioChange<'a> {
     case: &'a str,
     to: &'a str,
     before: f64,
@@ -51,9 +51,9 @@ pub(crate) fn compare(before: &Report, now: &Report) -> String {
     lines
 }
 
-fn difference<'a>(case: &'a str, before: &Ratio, now: &'a Ratio) -> Option<Apart<'a>> {
+fn difference<'a>(case: &'a str, before: &Ratio, now: &'a Ratio) -> Option<RatioChange<'a>> {
     let (earlier, later) = (before.quartiles.median, now.quartiles.median);
-    ((later / earlier - 1.0).abs() > SAME).then(|| Apart {
+    ((later / earlier - 1.0).abs() > SAME).then(|| RatioChange {
         case,
         to: &now.to,
         before: earlier,
@@ -62,7 +62,7 @@ fn difference<'a>(case: &'a str, before: &Ratio, now: &'a Ratio) -> Option<Apart
     })
 }
 
-impl Apart<'_> {
+impl RatioChange<'_> {
     fn size(&self) -> f64 {
         (self.now / self.before).ln().abs()
     }

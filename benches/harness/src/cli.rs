@@ -95,7 +95,7 @@ pub(crate) enum Peers {
 
 impl Options {
     /// Whether these peers are requested.
-    pub(crate) fn asks_for(&self, peers: Peers) -> bool {
+    pub(crate) fn includes(&self, peers: Peers) -> bool {
         self.peers.contains(&Peers::All) || self.peers.contains(&peers)
     }
 

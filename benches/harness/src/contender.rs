@@ -79,7 +79,7 @@ impl Contenders {
             .collect();
         let mut pythons: BTreeMap<Peers, Result<PathBuf, String>> = BTreeMap::new();
         for (id, name, group) in PEERS {
-            if !options.asks_for(group) {
+            if !options.includes(group) {
                 continue;
             }
             let python = pythons

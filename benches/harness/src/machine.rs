@@ -29,7 +29,7 @@ pub(crate) fn describe() -> Machine {
         cpu: field(&read("/proc/cpuinfo"), "model name").unwrap_or_else(|| std::env::consts::ARCH.to_owned()),
         cores: cores(),
         memory_bytes: kib.unwrap_or(0) * 1024,
-        system: said("uname", &["-srm"]).unwrap_or_else(|| std::env::consts::OS.to_owned()),
+        system: output_of("uname", &["-srm"]).unwrap_or_else(|| std::env::consts::OS.to_owned()),
         load: read("/proc/loadavg")
             .split_whitespace()
             .next()
@@ -40,19 +40,19 @@ pub(crate) fn describe() -> Machine {
 
 /// The current time, to the minute.
 pub(crate) fn now() -> String {
-    said("date", &["-u", "+%Y-%m-%d %H:%M UTC"]).unwrap_or_default()
+    output_of("date", &["-u", "+%Y-%m-%d %H:%M UTC"]).unwrap_or_default()
 }
 
 /// The commit of the tree, followed by `+` if the tree has changes. Empty outside a checkout.
 pub(crate) fn commit() -> String {
-    let Some(commit) = said("git", &["rev-parse", "--short=12", "HEAD"]) else { return String::new() };
-    let changed =
-        said("git", &["status", "--porcelain", "--untracked-files=no"]).is_some_and(|text| !text.is_empty());
+    let Some(commit) = output_of("git", &["rev-parse", "--short=12", "HEAD"]) else { return String::new() };
+    let changed = output_of("git", &["status", "--porcelain", "--untracked-files=no"])
+        .is_some_and(|text| !text.is_empty());
     if changed { commit + "+" } else { commit }
 }
 
 /// The output of a program, if it exists and succeeds.
-fn said(program: &str, arguments: &[&str]) -> Option<String> {
+fn output_of(program: &str, arguments: &[&str]) -> Option<String> {
     let output = Command::new(program).args(arguments).output().ok()?;
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }

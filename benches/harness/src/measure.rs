@@ -136,25 +136,11 @@ fn sitting(
     };
     let mut versions = Versions::new();
     let mut runners: Vec<Runner<'_>> = Vec::new();
-    let logs = options.output.join("logs");
-    std::fs::create_dir_all(&logs)?;
-    // All are started at the same time, since this mostly loads libraries, before any of them runs
-    // a step.
-    let mut workers = Vec::new();
-    for contender in contenders.present() {
-        if let Some(why) = case.without.get(library(contender.id)).or(case.without.get(contender.id)) {
-            result.runs.insert(contender.id.to_owned(), Run::LeftOut(why.clone()));
-            continue;
-        }
-        let again = if number == 0 { String::new() } else { format!(".{}", number + 1) };
-        let log = logs.join(format!("{}.{}{again}.log", case.name.replace(['/', ' '], "_"), contender.id));
-        let started = Worker::start(contenders.command(contender, case), &log);
-        workers.push((contender, started.and_then(|mut worker| worker.make().map(|()| worker))));
-    }
+    let workers = start_workers(case, contenders, options, number, &mut result)?;
     bar.set_message(format!("{}: setting up programs", case.name));
     let mut made = Vec::new();
     for (contender, worker) in workers {
-        let found = worker.and_then(|mut worker| worker.made().map(|found| (worker, found)));
+        let found = worker.and_then(|mut worker| worker.wait_made().map(|found| (worker, found)));
         match found {
             Ok((worker, found)) => {
                 versions.insert(contender.id.to_owned(), found);
@@ -206,18 +192,42 @@ fn sitting(
     if STOP.load(Ordering::Relaxed) {
         return Ok(None);
     }
-    for runner in runners {
-        let id = runner.contender.id.to_owned();
-        let run = match &runner.failed {
-            Some(why) => Run::Failed(why.clone()),
-            None if runner.rounds.is_empty() => {
-                Run::Failed("Fuseline failed before its first round".to_owned())
-            }
-            None => Run::Measured(Box::new(runner.times())),
-        };
-        result.runs.insert(id, run);
-    }
+    result.runs.extend(runners.into_iter().map(|runner| (runner.contender.id.to_owned(), outcome(runner))));
     Ok(Some((result, versions)))
+}
+
+/// Starts a process for each contender that runs the case, and requests its program. All start at
+/// the same time, since this mostly loads libraries, before any of them runs a step.
+fn start_workers<'a>(
+    case: &Case,
+    contenders: &'a Contenders,
+    options: &Options,
+    sitting: usize,
+    result: &mut CaseResult,
+) -> anyhow::Result<Vec<(&'a Contender, Result<Worker, Trouble>)>> {
+    let logs = options.output.join("logs");
+    std::fs::create_dir_all(&logs)?;
+    let mut workers = Vec::new();
+    for contender in contenders.present() {
+        if let Some(why) = case.without.get(library(contender.id)).or(case.without.get(contender.id)) {
+            result.runs.insert(contender.id.to_owned(), Run::LeftOut(why.clone()));
+            continue;
+        }
+        let again = if sitting == 0 { String::new() } else { format!(".{}", sitting + 1) };
+        let log = logs.join(format!("{}.{}{again}.log", case.name.replace(['/', ' '], "_"), contender.id));
+        let started = Worker::start(contenders.command(contender, case), &log);
+        workers.push((contender, started.and_then(|mut worker| worker.make().map(|()| worker))));
+    }
+    Ok(workers)
+}
+
+/// The outcome of a contender after the rounds.
+fn outcome(runner: Runner<'_>) -> Run {
+    match &runner.failed {
+        Some(why) => Run::Failed(why.clone()),
+        None if runner.rounds.is_empty() => Run::Failed("Fuseline failed before its first round".to_owned()),
+        None => Run::Measured(Box::new(runner.times())),
+    }
 }
 
 /// Compares the program's results with `wanted`, and steps until it is steady. Returns the results,

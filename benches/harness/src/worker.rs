@@ -134,7 +134,7 @@ impl Worker {
     }
 
     /// Waits until the program is made. Returns the versions of its libraries.
-    pub(crate) fn made(&mut self) -> Result<BTreeMap<String, String>, Trouble> {
+    pub(crate) fn wait_made(&mut self) -> Result<BTreeMap<String, String>, Trouble> {
         let answer = self.answer(&json!({"do": "make"}))?;
         serde_json::from_value(answer["versions"].clone()).map_err(|error| Trouble::Failed(error.to_string()))
     }

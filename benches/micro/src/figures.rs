@@ -54,8 +54,8 @@ impl Time {
 impl Figures {
     pub(crate) fn new() -> Figures {
         Figures {
-            taken: said("date", &["-u", "+%Y-%m-%d %H:%M UTC"]),
-            commit: said("git", &["describe", "--always", "--dirty=+", "--abbrev=12", "--exclude=*"]),
+            taken: output_of("date", &["-u", "+%Y-%m-%d %H:%M UTC"]),
+            commit: output_of("git", &["describe", "--always", "--dirty=+", "--abbrev=12", "--exclude=*"]),
             device: String::new(),
             figures: BTreeMap::new(),
         }
@@ -91,8 +91,8 @@ impl Baseline {
         Baseline {
             taken,
             commit,
-            rustc: said("rustc", &["--version"]),
-            valgrind: said("valgrind", &["--version"]),
+            rustc: output_of("rustc", &["--version"]),
+            valgrind: output_of("valgrind", &["--version"]),
             instructions: counts.into_iter().map(|(name, count)| (name, rounded(count))).collect(),
         }
     }
@@ -116,7 +116,7 @@ pub(crate) fn write(file: &Path, what: &impl Serialize) -> anyhow::Result<()> {
 }
 
 /// The output of a program, or an empty text if there is no such program.
-fn said(program: &str, arguments: &[&str]) -> String {
+fn output_of(program: &str, arguments: &[&str]) -> String {
     let output = Command::new(program).args(arguments).output();
     let said = output.ok().filter(|output| output.status.success()).map(|output| output.stdout);
     said.map(|words| String::from_utf8_lossy(&words).trim().to_owned()).unwrap_or_default()

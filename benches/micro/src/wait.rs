@@ -17,13 +17,13 @@ pub(crate) const THREADS: [usize; 3] = [1, 2, 4];
 pub(crate) const STREAMS: [&str; 2] = ["one stream", "a stream each"];
 
 /// Values that are ready, with this many `f32`.
-const THERE: [(&str, usize); 3] = [("4 B", 1), ("4 KiB", 1 << 10), ("4 MiB", 1 << 20)];
+const READY: [(&str, usize); 3] = [("4 B", 1), ("4 KiB", 1 << 10), ("4 MiB", 1 << 20)];
 
 /// A value that an op has yet to make.
-const AFTER: &str = "4 B, after one op";
+const AFTER_ONE_OP: &str = "4 B, after one op";
 
 /// The reads that are timed.
-pub(crate) const READS: [&str; 4] = [THERE[0].0, THERE[1].0, THERE[2].0, AFTER];
+pub(crate) const READS: [&str; 4] = [READY[0].0, READY[1].0, READY[2].0, AFTER_ONE_OP];
 
 /// Ops that a thread records between two uncounted waits: too few to fill the log of a stream that
 /// four threads write to.
@@ -77,7 +77,7 @@ fn together(streams: &[(Stream, Tensor)]) -> Duration {
 
 /// Reads values on the host: values that are ready, and one that an op has yet to make.
 pub(crate) fn reads(engine: &Engine, figures: &mut Figures, bar: &ProgressBar) -> anyhow::Result<()> {
-    for (name, elements) in THERE {
+    for (name, elements) in READY {
         bar.set_message(format!("read of {name}"));
         let x = engine.tensor(&vec![1.0f32; elements], &[elements])?;
         x.wait()?;
@@ -97,7 +97,7 @@ pub(crate) fn reads(engine: &Engine, figures: &mut Figures, bar: &ProgressBar) -
         drop(x.add(&x).and_then(|sum| sum.to_vec::<f32>()).expect("it runs"));
         start.elapsed().as_nanos() as f64
     });
-    figures.add_time(format!("read/{AFTER}"), time);
+    figures.add_time(format!("read/{AFTER_ONE_OP}"), time);
     bar.inc(1);
     Ok(())
 }

@@ -275,7 +275,7 @@ impl DeadProcess {
         dirs: &Dirs,
         name: &str,
     ) -> io::Result<Option<(OwnedFd, DeadProcess)>> {
-        let Some(file) = flight::take_left_behind(files, &dirs.marks, name)? else { return Ok(None) };
+        let Some(file) = flight::take_abandoned(files, &dirs.marks, name)? else { return Ok(None) };
         let most = SLOTS_AT as usize + MAX_SLOTS as usize * SLOT;
         let dead = DeadProcess::read(&read_up_to(files, &file, most)?);
         Ok(Some((file, dead)))

@@ -65,7 +65,7 @@ impl Dirs {
                 CreatePolicy::Refuse => false,
                 CreatePolicy::Make => match files.make_dir(at, name) {
                     Ok(()) => true,
-                    Err(error) if is_there(&error) => false,
+                    Err(error) if already_exists(&error) => false,
                     Err(error) => return Err(DiskDisabled::io("make", path, error)),
                 },
             };
@@ -86,7 +86,7 @@ impl Dirs {
     }
 }
 
-fn is_there(error: &io::Error) -> bool {
+fn already_exists(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::AlreadyExists
 }
 
@@ -241,14 +241,14 @@ fn check_above(files: &dyn Files, path: &Path, stat: &Stat) -> Result<(), DiskDi
 fn make(files: &dyn Files, path: &Path) -> io::Result<bool> {
     match files.make_root(path) {
         Ok(()) => Ok(true),
-        Err(error) if is_there(&error) => Ok(false),
+        Err(error) if already_exists(&error) => Ok(false),
         Err(error) if is_absent(&error) => {
             let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) else {
                 return Err(error);
             };
             make(files, parent)?;
             match files.make_root(path) {
-                Err(error) if is_there(&error) => Ok(false),
+                Err(error) if already_exists(&error) => Ok(false),
                 result => result.map(|()| true),
             }
         }

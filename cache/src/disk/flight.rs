@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use super::dirs::Dirs;
 use super::files::Files;
-use super::{DiskCache, clear_strange, is_absent, is_gone};
+use super::{DiskCache, clear_strange, is_absent, is_folder_removed};
 use crate::name::{Name, Request};
 use crate::sealed::Record;
 
@@ -75,7 +75,7 @@ pub(super) fn take(files: &Arc<dyn Files>, dirs: &Arc<Dirs>, name: String) -> io
 
 /// Locks an existing file. `None` if another process holds the lock, or held it and has removed the
 /// file. While the result lives, no other process uses or removes the file.
-pub(super) fn take_left_behind(files: &dyn Files, dir: &OwnedFd, name: &str) -> io::Result<Option<OwnedFd>> {
+pub(super) fn take_abandoned(files: &dyn Files, dir: &OwnedFd, name: &str) -> io::Result<Option<OwnedFd>> {
     let file = match files.open_to_lock(dir, name) {
         Ok(file) => file,
         Err(error) if is_absent(&error) => return Ok(None),
@@ -117,7 +117,7 @@ impl DiskCache {
                     };
                 }
                 Ok(None) => {}
-                Err(error) if is_gone(&error) && !reopened => {
+                Err(error) if is_folder_removed(&error) && !reopened => {
                     reopened = true;
                     self.reopen();
                     continue;

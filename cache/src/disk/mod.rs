@@ -308,7 +308,7 @@ pub struct DiskCache {
     known: Mutex<HashSet<Name>>,
     quarantined: Mutex<HashMap<Name, Quarantine>>,
     /// Reported problems: the purpose of the call, and the error with its number if it has one.
-    told: Mutex<HashSet<(&'static str, Option<i32>, io::ErrorKind)>>,
+    reported: Mutex<HashSet<(&'static str, Option<i32>, io::ErrorKind)>>,
     pause: Mutex<Pause>,
     observer: Observer,
     counters: Counters,
@@ -344,7 +344,7 @@ impl DiskCache {
             marks: None,
             known: Mutex::new(HashSet::new()),
             quarantined: Mutex::new(HashMap::new()),
-            told: Mutex::new(HashSet::new()),
+            reported: Mutex::new(HashSet::new()),
             pause: Mutex::new(Pause::default()),
             observer,
             counters: Counters::default(),
@@ -546,7 +546,7 @@ impl DiskCache {
         }
         let written = match self.write(&name, &bytes) {
             // The folder may be gone, or a sweep removed the file before it was locked.
-            Err((_, error)) if is_gone(&error) => {
+            Err((_, error)) if is_folder_removed(&error) => {
                 self.reopen();
                 self.write(&name, &bytes)
             }
@@ -658,7 +658,7 @@ impl DiskCache {
 
     /// Reports a problem, once.
     fn trouble(&self, doing: &'static str, error: &io::Error) {
-        if self.told.lock().insert((doing, error.raw_os_error(), error.kind())) {
+        if self.reported.lock().insert((doing, error.raw_os_error(), error.kind())) {
             (self.observer)(&DiskEvent::Trouble { doing, error });
         }
     }
@@ -765,7 +765,7 @@ fn is_absent(error: &io::Error) -> bool {
 }
 
 /// Whether this is the error of a name in a removed folder.
-fn is_gone(error: &io::Error) -> bool {
+fn is_folder_removed(error: &io::Error) -> bool {
     is_absent(error) || error.kind() == io::ErrorKind::StaleNetworkFileHandle
 }
 

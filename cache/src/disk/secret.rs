@@ -92,7 +92,7 @@ fn clear(files: &dyn Files, dir: &OwnedFd, name: &str) {
         random.is_some_and(|random| random.len() == 32 && random.bytes().all(|byte| byte.is_ascii_hexdigit()))
     };
     for temp in files.list(dir).unwrap_or_default().iter().filter(|other| is_temp(other)) {
-        if let Ok(Some(_lock)) = flight::take_left_behind(files, dir, temp) {
+        if let Ok(Some(_lock)) = flight::take_abandoned(files, dir, temp) {
             drop(files.unlink(dir, temp));
         }
     }

@@ -10,7 +10,7 @@ use std::time::SystemTime;
 
 use super::dirs::Dirs;
 use super::files::Files;
-use super::{DiskCache, clear, clear_strange, crash_marks, flight, is_absent, is_gone, is_link};
+use super::{DiskCache, clear, clear_strange, crash_marks, flight, is_absent, is_folder_removed, is_link};
 use crate::name::Name;
 use crate::sync::Ordering;
 
@@ -19,7 +19,7 @@ const SHARE: u64 = 16;
 
 /// The percentage of the maximum that an eviction leaves, so that the next store does not need
 /// another.
-const LEFT: u64 = 90;
+const PERCENT_AFTER_EVICTION: u64 = 90;
 
 /// The file in the folder of flights that the sweeping process locks.
 const SWEEP: &str = "sweep";
@@ -68,7 +68,7 @@ impl DiskCache {
         let take = |dirs: &_| flight::take(&self.files, dirs, SWEEP.to_owned());
         let mut dirs = self.dirs();
         let mut only = take(&dirs);
-        if only.as_ref().is_err_and(is_gone) {
+        if only.as_ref().is_err_and(is_folder_removed) {
             self.reopen();
             dirs = self.dirs();
             only = take(&dirs);
@@ -96,7 +96,7 @@ impl DiskCache {
         // Files with holes may have any length.
         let mut left: u128 = entries.iter().map(|entry| u128::from(entry.size)).sum();
         let mut swept = Swept::default();
-        let goal = if left > max_bytes.into() { max_bytes / 100 * LEFT } else { max_bytes };
+        let goal = if left > max_bytes.into() { max_bytes / 100 * PERCENT_AFTER_EVICTION } else { max_bytes };
         for entry in &entries {
             let is_old = now.duration_since(entry.used).is_ok_and(|age| age > self.config.max_age);
             let goes = (is_old || left > goal.into()) && !self.is_under_way(dirs, &entry.name);
@@ -151,7 +151,7 @@ impl DiskCache {
         let names = self.names(dir, "list leftover files").unwrap_or_default();
         let mut taken = 0;
         for name in names.iter().filter(|name| *name != SWEEP) {
-            let removed = match flight::take_left_behind(files, dir, name) {
+            let removed = match flight::take_abandoned(files, dir, name) {
                 // While it is locked: a process that then locks a file without a name creates
                 // another.
                 Ok(Some(_lock)) => files.unlink(dir, name),

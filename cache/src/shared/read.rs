@@ -49,14 +49,14 @@ impl Read {
             let turn = pin!(self.tier.turns.acquire());
             match select(turn, pin!(self.abandoned())).await {
                 Either::Left((turn, _)) => turn,
-                Either::Right(_) => return Ended::GivenUp { answered: false },
+                Either::Right(_) => return Ended::Abandoned { answered: false },
             }
         };
         if self.tier.is_offline_for(self.admission) {
             return Ended::Offline;
         }
         let limit = self.tier.config.timeout;
-        let ended = match tokio::time::timeout(limit, self.ask()).await {
+        let ended = match tokio::time::timeout(limit, self.send_request()).await {
             Ok(ended) => ended,
             Err(_) => Ended::Failed(Trouble {
                 kind: TroubleKind::TimedOut,
@@ -72,7 +72,7 @@ impl Read {
 
     /// Once a request is sent, the beginning of its answer is awaited even if the read is
     /// abandoned. Only this way a store that does not answer is noticed.
-    async fn ask(&self) -> Ended {
+    async fn send_request(&self) -> Ended {
         let tier = &*self.tier;
         // The server answers, but incorrectly: with redirect loops, or with truncated bodies.
         let failed = |error: &object_store::Error, bad: TroubleKind| {
@@ -102,7 +102,7 @@ impl Read {
         loop {
             let piece = match select(pieces.next(), abandoned.as_mut()).await {
                 Either::Left((piece, _)) => piece,
-                Either::Right(_) => return Ended::GivenUp { answered: true },
+                Either::Right(_) => return Ended::Abandoned { answered: true },
             };
             match piece {
                 Some(Ok(bytes)) => {
@@ -136,7 +136,7 @@ impl Read {
 impl Drop for Read {
     fn drop(&mut self) {
         if !self.settled {
-            self.tier.settle(&self.flight, self.admission, Ended::GivenUp { answered: false });
+            self.tier.settle(&self.flight, self.admission, Ended::Abandoned { answered: false });
         }
     }
 }

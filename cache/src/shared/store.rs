@@ -1,7 +1,8 @@
 //! The client of a store, created from a URL and options.
 //!
 //! It never retries: a read races with a compile, and the queue retries writes. Error bodies are
-//! truncated after [`MAX_SAID`] bytes, because a malicious server may send them without an end.
+//! truncated after [`MAX_ERROR_BODY`] bytes, because a malicious server may send them without an
+//! end.
 
 use std::pin::Pin;
 use std::str::FromStr;
@@ -29,7 +30,7 @@ use super::config::{SharedConfig, SharedError, shown};
 use super::trouble::Redactor;
 
 /// Maximum number of bytes of an error body.
-const MAX_SAID: usize = 64 << 10;
+const MAX_ERROR_BODY: usize = 64 << 10;
 
 /// A store, and the prefix of the entries in it.
 pub(crate) struct StoreLocation {
@@ -47,6 +48,13 @@ pub(crate) fn open(config: &SharedConfig) -> Result<StoreLocation, SharedError> 
     let (scheme, prefix) = ObjectStoreScheme::parse(&url)
         .map_err(|_| bad_url("its scheme is not that of an object store".to_owned()))?;
     let is_folder = matches!(scheme, ObjectStoreScheme::Local);
+    let scrub = redactor(config, &url);
+    let store = client(config, &scheme, &url, &scrub)?;
+    Ok(StoreLocation { store, prefix, is_folder, scrub })
+}
+
+/// Knows the secrets in the URL, the environment and the options.
+fn redactor(config: &SharedConfig, url: &Url) -> Redactor {
     let mut scrub = Redactor::default();
     if let Some(password) = url.password() {
         scrub.add_secret(password);
@@ -57,6 +65,16 @@ pub(crate) fn open(config: &SharedConfig) -> Result<StoreLocation, SharedError> 
     for (name, value) in environment.chain(config.options.iter().cloned()) {
         scrub.add(&name, &value);
     }
+    scrub
+}
+
+/// Creates the client of a store.
+fn client(
+    config: &SharedConfig,
+    scheme: &ObjectStoreScheme,
+    url: &Url,
+    scrub: &Redactor,
+) -> Result<Arc<dyn ObjectStore>, SharedError> {
     let client = ClientOptions::new()
         .with_timeout(config.timeout)
         .with_connect_timeout(config.timeout.min(Duration::from_secs(5)));
@@ -65,7 +83,7 @@ pub(crate) fn open(config: &SharedConfig) -> Result<StoreLocation, SharedError> 
         url: shown(&config.url),
         why: scrub.clean(&error.to_string()),
     };
-    let store: Arc<dyn ObjectStore> = match scheme {
+    Ok(match scheme {
         ObjectStoreScheme::AmazonS3 => {
             let mut builder = AmazonS3Builder::from_env()
                 .with_client_options(client)
@@ -127,9 +145,11 @@ pub(crate) fn open(config: &SharedConfig) -> Result<StoreLocation, SharedError> 
             }
             Arc::new(LocalFileSystem::new())
         }
-        _ => return Err(bad_url(format!("{} is not a store that machines can share", url.scheme()))),
-    };
-    Ok(StoreLocation { store, prefix, is_folder, scrub })
+        _ => {
+            let why = format!("{} is not a store that machines can share", url.scheme());
+            return Err(SharedError::Url { url: shown(&config.url), why });
+        }
+    })
 }
 
 impl StoreLocation {
@@ -190,7 +210,7 @@ impl HttpService for Ending {
             // An object; its reader counts the bytes.
             return Ok(answer);
         }
-        Ok(answer.map(|body| HttpResponseBody::new(Cut { body, left: MAX_SAID })))
+        Ok(answer.map(|body| HttpResponseBody::new(Cut { body, left: MAX_ERROR_BODY })))
     }
 }
 

@@ -56,7 +56,7 @@ struct TierState {
     flights: HashMap<Name, Shared>,
     next_handle: u64,
     misses: Memo<Instant>,
-    there: Memo<()>,
+    present: Memo<()>,
     bad: Memo<Bad>,
     reads: Breaker,
     writes: Breaker,
@@ -119,7 +119,7 @@ pub(super) enum Ended {
     /// Reads were paused while it waited for its turn.
     Offline,
     /// No handles were left; whether the store had answered.
-    GivenUp {
+    Abandoned {
         answered: bool,
     },
 }
@@ -127,7 +127,7 @@ pub(super) enum Ended {
 /// How a write ended.
 pub(super) enum Put {
     Written,
-    AlreadyThere,
+    AlreadyStored,
     Failed(Trouble),
 }
 
@@ -162,7 +162,7 @@ impl Tier {
                 flights: HashMap::new(),
                 next_handle: 0,
                 misses: Memo::new(REMEMBERED),
-                there: Memo::new(REMEMBERED),
+                present: Memo::new(REMEMBERED),
                 bad: Memo::new(REMEMBERED),
                 reads: Breaker::new(backoff),
                 writes: Breaker::new(backoff),
@@ -188,7 +188,7 @@ impl Tier {
     }
 
     /// Reports events. The panic hook has reported a panic of the sink; the tier continues.
-    fn tell(&self, events: impl IntoIterator<Item = SharedEvent>) {
+    fn report(&self, events: impl IntoIterator<Item = SharedEvent>) {
         for event in events {
             let _ = std::panic::catch_unwind(AssertUnwindSafe(|| (self.sink)(event)));
         }
@@ -282,10 +282,10 @@ impl Tier {
             ended => ended,
         };
         let offline = match &ended {
-            Ended::Entry(_) | Ended::Absent | Ended::GivenUp { answered: true } => None,
+            Ended::Entry(_) | Ended::Absent | Ended::Abandoned { answered: true } => None,
             Ended::Bad(SharedDamage::Answer(trouble)) | Ended::Failed(trouble) => Some(trouble.clone()),
             Ended::Bad(_) => None,
-            Ended::GivenUp { answered: false } | Ended::Offline => {
+            Ended::Abandoned { answered: false } | Ended::Offline => {
                 state.reads.abandon(admission);
                 drop(state);
                 let counters = &self.counters;
@@ -316,12 +316,12 @@ impl Tier {
                 count(&self.counters.hits);
                 state.proven = true;
                 state.strangers = 0;
-                state.there.put(flight.name, ());
+                state.present.put(flight.name, ());
                 Fetched::Hit(Arc::new(record))
             }
             Ended::Absent => {
                 count(&self.counters.misses);
-                state.there.remove(&flight.name);
+                state.present.remove(&flight.name);
                 state.misses.put(flight.name, now);
                 Fetched::Miss
             }
@@ -334,13 +334,13 @@ impl Tier {
                 count(&self.counters.read_errors);
                 Fetched::Failed(trouble)
             }
-            Ended::GivenUp { .. } | Ended::Offline => {
+            Ended::Abandoned { .. } | Ended::Offline => {
                 count(&self.counters.cancelled);
                 Fetched::Offline
             }
         };
         drop(state);
-        self.tell(events);
+        self.report(events);
         flight.answer(answer);
     }
 
@@ -359,7 +359,7 @@ impl Tier {
                 events.push(SharedEvent::OtherKey);
             }
         }
-        state.there.remove(&name);
+        state.present.remove(&name);
         if matches!(why, SharedDamage::Entry(_) | SharedDamage::TooLong) && !state.bad.has(&name) {
             state.bad.put(name, Bad { other_key, healed: false });
         }
@@ -376,7 +376,7 @@ impl Tier {
         if state.closed {
             return Offered::Closed;
         }
-        if state.there.has(&name) || state.queue.iter().any(|item| item.name == name) {
+        if state.present.has(&name) || state.queue.iter().any(|item| item.name == name) {
             return Offered::Known;
         }
         if bytes > self.config.max_entry.min(self.config.max_queued_bytes) || self.config.max_queued == 0 {
@@ -390,7 +390,7 @@ impl Tier {
         add(&self.counters.dropped, dropped.len() as u64);
         self.work.notify_one();
         if tell {
-            self.tell([SharedEvent::QueueFull]);
+            self.report([SharedEvent::QueueFull]);
         }
         Offered::Queued
     }
@@ -436,13 +436,13 @@ impl Tier {
         let mut state = self.state.lock();
         state.in_hand -= 1;
         match put {
-            Put::Written | Put::AlreadyThere => {
+            Put::Written | Put::AlreadyStored => {
                 if let Some(after) = state.writes.succeed(now) {
                     events.push(SharedEvent::WritesResumed { after });
                 }
                 state.misses.remove(&name);
-                state.there.put(name, ());
-                if let Put::AlreadyThere = put {
+                state.present.put(name, ());
+                if let Put::AlreadyStored = put {
                     count(&self.counters.already_there);
                 } else {
                     state.proven = true;
@@ -481,7 +481,7 @@ impl Tier {
         drop(state);
         add(&self.counters.dropped, dropped.len() as u64);
         self.work.notify_waiters();
-        self.tell(events);
+        self.report(events);
     }
 
     /// A write was cut short because the thread ended or it panicked.

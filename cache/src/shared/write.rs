@@ -87,7 +87,7 @@ async fn put(tier: &Tier, item: &Item, heals: bool) -> Put {
         match store.put_opts(&path, payload.clone(), as_mode(PutMode::Create)).await {
             Ok(_) => return Put::Written,
             Err(object_store::Error::AlreadyExists { .. } | object_store::Error::Precondition { .. }) => {
-                return Put::AlreadyThere;
+                return Put::AlreadyStored;
             }
             Err(error) if is_unsupported(&error) => tier.no_create.store(true, Ordering::Relaxed),
             Err(error) => return failed(&error),
@@ -95,7 +95,7 @@ async fn put(tier: &Tier, item: &Item, heals: bool) -> Put {
     }
     if !heals {
         match store.head(&path).await {
-            Ok(_) => return Put::AlreadyThere,
+            Ok(_) => return Put::AlreadyStored,
             Err(error) if is_absent(&error) => {}
             Err(error) => return failed(&error),
         }

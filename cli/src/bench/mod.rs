@@ -107,7 +107,7 @@ pub(crate) fn run(args: &BenchArgs, out: &mut String) -> Result<Status, Failure>
         for &mode in &modes {
             bar.set_message(format!("{} in {}", case.name, Mode::from(mode).name()));
             // A new engine, so that nothing is compiled before the first step.
-            let watched = Watched::as_usual(&args.place, args.contract, mode.into(), args.compile_first)?;
+            let watched = Watched::with_tiers(&args.place, args.contract, mode.into(), args.compile_first)?;
             let measured = measure(&watched, case, mode.into(), args.time)
                 .map_err(|error| Failure::Run(format!("{}: {error}", case.name)))?;
             place.get_or_insert_with(|| (watched.place(), watched.place_json()));
@@ -138,7 +138,7 @@ fn progress(runs: usize) -> indicatif::ProgressBar {
 }
 
 /// The number of steps after which a program has requested nearly all its compiles.
-const ASKED: usize = 10;
+const WARM_UP_STEPS: usize = 10;
 
 /// Counts events that a steady program does not have, and waits until the program is steady.
 #[derive(Default)]
@@ -147,12 +147,12 @@ struct Warming {
 }
 
 impl Warming {
-    /// Returns the number of compiles and of interpreted regions so far. From step [`ASKED`] on it
-    /// waits for background compiles: the measurement is about the steady state, not how soon it
-    /// begins, and a compiler would take a core from it.
+    /// Returns the number of compiles and of interpreted regions so far. From step
+    /// [`WARM_UP_STEPS`] on it waits for background compiles: the measurement is about the steady
+    /// state, not how soon it begins, and a compiler would take a core from it.
     fn after_step(&mut self, engine: &Engine) -> u64 {
         self.steps += 1;
-        while self.steps >= ASKED && engine.counters().pending_compiles > 0 {
+        while self.steps >= WARM_UP_STEPS && engine.counters().pending_compiles > 0 {
             std::thread::sleep(Duration::from_millis(1));
         }
         let counters = engine.counters();

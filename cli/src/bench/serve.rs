@@ -82,7 +82,7 @@ impl Served<'_> {
         let watched = match self.args.floor {
             // Every region has its best executable from the first step on.
             true => Watched::afresh(place, contract, mode.into(), Watch { events: true, times: false })?,
-            false => Watched::as_usual(place, contract, mode.into(), self.args.compile_first)?,
+            false => Watched::with_tiers(place, contract, mode.into(), self.args.compile_first)?,
         };
         let steps = match self.args.floor {
             true => Steps::Floor(Floor::of(&watched, self.case)?),

@@ -59,7 +59,7 @@ pub(super) fn import(args: &ImportArgs, out: &mut String) -> Result<Status, Fail
     if args.common.json {
         say!(out, "{:#}", json!({"added": added, "present": present, "environments": environments}));
     } else {
-        say!(out, "added {}, {present} already there", count(added, "executable"));
+        say!(out, "added {}, {present} already stored", count(added, "executable"));
     }
     Ok(Status::Good)
 }

@@ -48,7 +48,7 @@ pub(super) fn ls(args: &LsArgs, out: &mut String) -> Result<Status, Failure> {
             ]
         });
         table(&std::iter::once(head).chain(rows).collect::<Vec<_>>(), out);
-        tell_damaged(&opened);
+        report_damaged(&opened);
     }
     Ok(Status::Good)
 }
@@ -82,7 +82,7 @@ fn damaged_json(opened: &Opened) -> Vec<Value> {
     opened.damaged.iter().map(row).collect()
 }
 
-fn tell_damaged(opened: &Opened) {
+fn report_damaged(opened: &Opened) {
     if !opened.damaged.is_empty() {
         let entries = opened.damaged.len();
         let words = if entries == 1 { "1 entry is".to_owned() } else { format!("{entries} entries are") };

@@ -23,6 +23,26 @@ pub(super) fn run(args: &WarmArgs, out: &mut String) -> Result<Status, Failure> 
             args.manifest.display()
         ));
     }
+    let config = engine_config(args, &manifest)?;
+    let since = Instant::now();
+    let bar = progress(manifest.regions().len() as u64);
+    let on_warmed = |_, _: &Warmed| bar.inc(1);
+    let warmed = match &args.target {
+        None => config.build().and_then(|engine| engine.warm_cache(&manifest, on_warmed)),
+        Some(name) => {
+            let described = args.target_options.iter();
+            let target =
+                described.fold(Target::new(name), |target, (name, value)| target.option(name, value.clone()));
+            config.warm_cache_for(&target, &manifest, on_warmed)
+        }
+    };
+    let warmed = warmed.map_err(Failure::run)?;
+    bar.finish_and_clear();
+    Ok(report(args, &manifest, &warmed, since.elapsed(), out))
+}
+
+/// The configuration that the manifest and the command line describe.
+fn engine_config(args: &WarmArgs, manifest: &Manifest) -> Result<EngineConfig, Failure> {
     let mut config = EngineConfig::new()
         .numerics(manifest.numerics())
         .replicas(manifest.replicas())
@@ -38,35 +58,30 @@ pub(super) fn run(args: &WarmArgs, out: &mut String) -> Result<Status, Failure> 
     for (name, value) in &args.place.options {
         config = config.client_option(name, value.clone());
     }
-    let config = match &args.place.device {
+    match &args.place.device {
         Some(DeviceChoice::Reference) => {
-            return Err(Failure::Input("the reference interpreter compiles nothing".to_owned()));
+            Err(Failure::Input("the reference interpreter compiles nothing".to_owned()))
         }
-        Some(DeviceChoice::Plugin(path)) => config.plugin(path),
-        None => config,
-    };
-    let since = Instant::now();
-    let bar = progress(manifest.regions().len() as u64);
-    let told = |_, _: &Warmed| bar.inc(1);
-    let warmed = match &args.target {
-        None => config.build().and_then(|engine| engine.warm_cache(&manifest, told)),
-        Some(name) => {
-            let described = args.target_options.iter();
-            let target =
-                described.fold(Target::new(name), |target, (name, value)| target.option(name, value.clone()));
-            config.warm_cache_for(&target, &manifest, told)
-        }
-    };
-    let warmed = warmed.map_err(Failure::run)?;
-    bar.finish_and_clear();
-    let took = since.elapsed();
+        Some(DeviceChoice::Plugin(path)) => Ok(config.plugin(path)),
+        None => Ok(config),
+    }
+}
+
+/// Reports what became of each region.
+fn report(
+    args: &WarmArgs,
+    manifest: &Manifest,
+    warmed: &[Warmed],
+    took: Duration,
+    out: &mut String,
+) -> Status {
     let compiles = warmed.iter().filter_map(|one| match one {
         Warmed::Compiled(took) => Some(*took),
         _ => None,
     });
     let compiles: Vec<Duration> = compiles.collect();
     let present = warmed.iter().filter(|one| **one == Warmed::Present).count();
-    let rows = manifest.regions().iter().zip(&warmed);
+    let rows = manifest.regions().iter().zip(warmed);
     let failed: Vec<_> = rows
         .filter_map(|(region, warmed)| match warmed {
             Warmed::Failed(why) => Some((region, why)),
@@ -96,14 +111,14 @@ pub(super) fn run(args: &WarmArgs, out: &mut String) -> Result<Status, Failure> 
         }
         say!(
             out,
-            "{}: {} compiled in {}, {present} already there, {} failed",
+            "{}: {} compiled in {}, {present} already stored, {} failed",
             count(warmed.len(), "region"),
             compiles.len(),
             time(took),
             failed.len()
         );
     }
-    Ok(if is_good { Status::Good } else { Status::Bad })
+    if is_good { Status::Good } else { Status::Bad }
 }
 
 /// A progress bar on standard error, shown on terminals only.

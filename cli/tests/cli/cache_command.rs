@@ -166,7 +166,7 @@ fn what_is_warmed_is_listed_verified_explained_and_runs() {
     assert_eq!((&second["compiled"], &second["present"]), (&0.into(), &2.into()), "{second}");
     home.cache(&["warm", &manifest])
         .ends_with(0)
-        .mentions(&["2 regions: 0 compiled", "2 already there, 0 failed"]);
+        .mentions(&["2 regions: 0 compiled", "2 already stored, 0 failed"]);
     assert_eq!(runs(&home).unwrap().len(), 6);
 
     let listed = home.json(&["ls"]);

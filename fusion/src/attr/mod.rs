@@ -12,6 +12,7 @@
 //!   rule disagree, which is a bug in this crate and cannot be reached from user input.
 
 pub(crate) mod config;
+mod text;
 
 use std::fmt;
 use std::sync::Arc;
@@ -19,6 +20,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use self::config::Config;
+pub use self::text::AttrText;
 use crate::dtype::DType;
 use crate::error::{OpError, OpErrorKind};
 use crate::groups::Groups;
@@ -407,7 +409,7 @@ pub fn check(op: &'static str, schema: &[AttrDef], attrs: &Attrs) -> Result<(), 
         if !value.meets(def) {
             let given = match value {
                 AttrValue::Absent => format!("attribute {} is missing", def.name),
-                value => format!("attribute {} is {value:?}", def.name),
+                value => format!("attribute {} is {}", def.name, def.kind.text(value)),
             };
             return Err(OpError::new(op, OpErrorKind::Attribute, given, format!("it must be {}", def.kind)));
         }

@@ -94,7 +94,7 @@ fn read_value(input: &mut Reader<'_>, depth: usize) -> Result<AttrValue, DecodeE
         tag::CONFIG => {
             let len = input.count()?;
             let entries: Vec<(Arc<str>, ConfigValue)> = (0..len)
-                .map(|_| Ok((read_name(input)?, read_said(input)?)))
+                .map(|_| Ok((read_name(input)?, read_config_value(input)?)))
                 .collect::<Result<_, DecodeError>>()?;
             AttrValue::Config(Config::of(entries))
         }
@@ -121,7 +121,7 @@ fn read_name(input: &mut Reader<'_>) -> Result<Arc<str>, DecodeError> {
 }
 
 /// A value of a handler's configuration.
-fn read_said(input: &mut Reader<'_>) -> Result<ConfigValue, DecodeError> {
+fn read_config_value(input: &mut Reader<'_>) -> Result<ConfigValue, DecodeError> {
     Ok(match input.byte()? {
         tag::FALSE => ConfigValue::Bool(false),
         tag::TRUE => ConfigValue::Bool(true),

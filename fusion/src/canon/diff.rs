@@ -167,7 +167,12 @@ impl fmt::Display for Difference {
                 None => write!(f, "the region ends at op {node}"),
             },
             Difference::Attribute { node, op, name, was, is } => {
-                write!(f, "op {node} ({op}): {name} {was:?} became {is:?}")
+                let def = op.def().attrs.iter().find(|def| def.name == *name);
+                let text = |value| def.map(|def| def.kind.text(value).to_string()).unwrap_or_default();
+                match (text(was), text(is)) {
+                    (was, is) if was == is => write!(f, "op {node} ({op}): {name} has a different value"),
+                    (was, is) => write!(f, "op {node} ({op}): {name} {was} became {is}"),
+                }
             }
             Difference::Body { node, op } => write!(f, "op {node} ({op}) has a different body"),
             Difference::Operand { node, op, operand, was, is } => {

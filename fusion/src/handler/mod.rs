@@ -324,10 +324,10 @@ fn run_checked(
 fn shielded<R>(body: impl FnOnce() -> Result<R, String>) -> Result<R, String> {
     // Unwind safety: on an error, everything that the body writes to is discarded.
     catch_unwind(AssertUnwindSafe(body))
-        .unwrap_or_else(|panic| Err(format!("it panicked: {}", said(panic.as_ref()))))
+        .unwrap_or_else(|panic| Err(format!("it panicked: {}", panic_message(panic.as_ref()))))
 }
 
-fn said(panic: &(dyn Any + Send)) -> &str {
+fn panic_message(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
 }

@@ -136,7 +136,7 @@ fn write_value(out: &mut Writer, value: &AttrValue) {
             out.len(config.entries().len());
             for (name, value) in config.entries() {
                 out.bytes(name.as_bytes());
-                write_said(out, value);
+                write_config_value(out, value);
             }
         }
     }
@@ -144,7 +144,7 @@ fn write_value(out: &mut Writer, value: &AttrValue) {
 
 /// A value of a handler's configuration, encoded as an attribute value of its kind; a float has 8
 /// bytes.
-fn write_said(out: &mut Writer, value: &ConfigValue) {
+fn write_config_value(out: &mut Writer, value: &ConfigValue) {
     match value {
         ConfigValue::Bool(value) => write_flag(out, *value),
         ConfigValue::Int(value) => write_int(out, *value),

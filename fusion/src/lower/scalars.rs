@@ -38,7 +38,7 @@ pub struct ScalarPack {
 const MANY_OPS: usize = 32;
 
 /// Maximum number of separate scalars: compile time grows with the arguments, by a second at 512.
-const MAX_APART: usize = 128;
+const MAX_SEPARATE: usize = 128;
 
 /// Minimum number of elements that the region computes per separate scalar: at 0.1 ns or more each,
 /// they take 80 times as long as the argument.
@@ -137,7 +137,7 @@ impl ScalarPack {
 /// Whether the region's ops take so long that the time for `scalars` arguments is negligible.
 fn is_long(region: &CanonRegion, scalars: usize) -> bool {
     let nodes = region.graph().nodes();
-    if nodes.len() < MANY_OPS || scalars > MAX_APART {
+    if nodes.len() < MANY_OPS || scalars > MAX_SEPARATE {
         return false;
     }
     let results = nodes.iter().flat_map(|node| node.signature().results());

@@ -126,7 +126,7 @@ fn attribute(dialect: Dialect, def: &AttrDef, value: &AttrValue) -> String {
 }
 
 /// A value of a handler's configuration, in the types of XLA's typed FFI.
-fn said(value: &ConfigValue) -> String {
+fn config_value(value: &ConfigValue) -> String {
     match value {
         ConfigValue::Bool(value) => value.to_string(),
         ConfigValue::Int(value) => format!("{value} : i64"),
@@ -149,7 +149,7 @@ fn convention(signature: &Signature) -> Vec<String> {
     let layouts = |types: &[TensorType]| format!("[{}]", list(types, layout));
     let config = signature.attrs().view().config(at::CONFIG);
     let target = signature.handler().map(|target| format!("{TARGET_KEY} = \"{}\"", target.name()));
-    let entries = config.entries().iter().map(|(name, value)| format!("{name} = {}", said(value)));
+    let entries = config.entries().iter().map(|(name, value)| format!("{name} = {}", config_value(value)));
     let entries: Vec<String> = target.into_iter().chain(entries).collect();
     vec![
         format!("backend_config = {{{}}}", entries.join(", ")),

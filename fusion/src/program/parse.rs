@@ -375,14 +375,14 @@ fn attribute(at: &At<'_>, kind: AttrKind) -> Result<AttrValue> {
         AttrKind::Name => AttrValue::Name(at.string()?.into()),
         AttrKind::Config => {
             let entries: Vec<_> =
-                at.keys().map(|key| Ok((key, said(&at.get(key)?)?))).collect::<Result<_>>()?;
+                at.keys().map(|key| Ok((key, config_value(&at.get(key)?)?))).collect::<Result<_>>()?;
             AttrValue::Config(Config::of(entries))
         }
     })
 }
 
 /// A value of a handler's configuration.
-fn said(at: &At<'_>) -> Result<ConfigValue> {
+fn config_value(at: &At<'_>) -> Result<ConfigValue> {
     Ok(match at.value {
         Value::Bool(value) => (*value).into(),
         Value::Number(number) if number.is_f64() => at.number()?.into(),

@@ -80,7 +80,7 @@ fn float(value: f32) -> Value {
 
 /// A value of a handler's configuration. A float is a number with a point, or an object if JSON has
 /// no such number.
-fn said(value: &ConfigValue) -> Value {
+fn config_value(value: &ConfigValue) -> Value {
     match value {
         ConfigValue::Bool(value) => json!(value),
         ConfigValue::Int(value) => json!(value),
@@ -109,7 +109,7 @@ fn attribute(kind: AttrKind, value: &AttrValue) -> Value {
         (AttrValue::Dense(data), _) => Value::Object(literal(data)),
         (AttrValue::Name(name), _) => json!(&**name),
         (AttrValue::Config(config), _) => Value::Object(
-            config.entries().iter().map(|(name, value)| (name.to_string(), said(value))).collect(),
+            config.entries().iter().map(|(name, value)| (name.to_string(), config_value(value))).collect(),
         ),
         (AttrValue::Struct(values), AttrKind::Struct(def)) => Value::Object(
             def.fields

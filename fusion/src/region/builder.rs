@@ -19,7 +19,7 @@ pub struct RegionBuilder<R: TraceResult = ValueId> {
     rule: Box<dyn BoundaryRule>,
     budgets: Budgets,
     window: Window<R>,
-    plans: MergeTrie,
+    merge_trie: MergeTrie,
     /// Units that are held back for merging, and the bytes of their results.
     held: Vec<Unit>,
     held_bytes: u64,
@@ -36,9 +36,9 @@ pub struct RegionBuilder<R: TraceResult = ValueId> {
 /// The last expected loop body.
 #[derive(Debug)]
 struct Latest {
-    round: Arc<LoopBody>,
+    body: Arc<LoopBody>,
     /// The position in a loop body of the last user boundary.
-    asked_at: Option<(LoopFingerprint, usize)>,
+    requested_at: Option<(LoopFingerprint, usize)>,
 }
 
 impl<R: TraceResult> RegionBuilder<R> {
@@ -49,7 +49,7 @@ impl<R: TraceResult> RegionBuilder<R> {
             rule,
             budgets,
             window: Window::new(),
-            plans: MergeTrie::new(budgets.joined_ops),
+            merge_trie: MergeTrie::new(budgets.joined_ops),
             held: Vec::new(),
             held_bytes: 0,
             expected: None,
@@ -71,7 +71,7 @@ impl<R: TraceResult> RegionBuilder<R> {
     /// Otherwise a soft cut before the read would shift all later ones.
     #[must_use]
     pub fn is_recent(&self, value: ValueId) -> bool {
-        self.window.makes(value) || self.recent.contains(&value)
+        self.window.produces(value) || self.recent.contains(&value)
     }
 
     /// Adds an op. Regions that end because of it are appended to `sealed`.
@@ -82,31 +82,31 @@ impl<R: TraceResult> RegionBuilder<R> {
         let (effect, mode) = (op.effect, op.mode);
         self.mode = mode;
         self.window.push(op);
-        let stands_alone = match mode {
+        let single_op_boundary = match mode {
             _ if effect == Effect::Ordered => Some(Boundary::Effect),
             Mode::Strict => Some(Boundary::Strict),
             Mode::Debug => Some(Boundary::Debug),
             Mode::Fused => None,
         };
-        if let Some(reason) = stands_alone {
+        if let Some(reason) = single_op_boundary {
             self.expected = None;
             let region = self.window.take(1, reason, mode, effect);
             self.deliver(region, sealed);
             return;
         }
-        self.look(sealed);
+        self.examine(sealed);
     }
 
     /// Examines new ops: compares them with the expected loop body or, if there is none, asks the
     /// rule where a unit ends.
-    fn look(&mut self, sealed: &mut Vec<Region<R>>) {
+    fn examine(&mut self, sealed: &mut Vec<Region<R>>) {
         loop {
             match self.expected.as_mut().map(|expected| expected.compare(&self.window)) {
                 Some(LoopMatch::AsExpected) => return,
-                Some(LoopMatch::LoopBody) => self.seal_round(sealed),
-                Some(LoopMatch::Other) => self.give_up_rounds(sealed),
+                Some(LoopMatch::LoopBody) => self.seal_iteration(sealed),
+                Some(LoopMatch::Other) => self.abandon_loop(sealed),
                 None => {
-                    if !self.ask_rule(sealed) {
+                    if !self.apply_rule(sealed) {
                         return;
                     }
                 }
@@ -115,7 +115,7 @@ impl<R: TraceResult> RegionBuilder<R> {
     }
 
     /// Passes the next unseen op to the rule. False if there is none.
-    fn ask_rule(&mut self, sealed: &mut Vec<Region<R>>) -> bool {
+    fn apply_rule(&mut self, sealed: &mut Vec<Region<R>>) -> bool {
         let Some(fresh) = self.window.fresh() else { return false };
         let stats = self.stats();
         if stats.ops > 0 && stats.inputs + fresh > self.budgets.inputs {
@@ -125,7 +125,7 @@ impl<R: TraceResult> RegionBuilder<R> {
         }
         let Some(mentions) = self.window.see() else { return false };
         let stats = self.stats();
-        let Some(op) = self.window.last_seen() else { return false };
+        let Some(op) = self.window.last_examined() else { return false };
         if let Some(cut) = self.rule.after(op, &mentions, stats) {
             self.cut(Some(cut.len), cut.reason, sealed);
         } else if stats.ops >= self.budgets.ops {
@@ -139,48 +139,48 @@ impl<R: TraceResult> RegionBuilder<R> {
     }
 
     /// Starts to expect a loop body at the first pending op. The rule's current unit is dropped.
-    fn expect(&mut self, round: Arc<LoopBody>) {
+    fn expect(&mut self, body: Arc<LoopBody>) {
         self.rule.reset();
         self.window.unsee();
         match &mut self.latest {
-            Some(latest) => latest.round = round.clone(),
-            None => self.latest = Some(Box::new(Latest { round: round.clone(), asked_at: None })),
+            Some(latest) => latest.body = body.clone(),
+            None => self.latest = Some(Box::new(Latest { body: body.clone(), requested_at: None })),
         }
-        self.expected = Some(Expected::new(round));
+        self.expected = Some(Expected::new(body));
     }
 
-    fn latest_round(&self) -> Option<&Arc<LoopBody>> {
-        self.latest.as_ref().map(|latest| &latest.round)
+    fn latest_body(&self) -> Option<&Arc<LoopBody>> {
+        self.latest.as_ref().map(|latest| &latest.body)
     }
 
     /// Seals the first complete iteration as a region.
-    fn seal_round(&mut self, sealed: &mut Vec<Region<R>>) {
+    fn seal_iteration(&mut self, sealed: &mut Vec<Region<R>>) {
         let Some(expected) = &mut self.expected else { return };
         expected.sealed();
-        let round = expected.round.clone();
-        self.pass_round(&round);
-        let region = self.window.take(round.ops(), round.boundary(), self.mode, Effect::Pure);
+        let body = expected.body.clone();
+        self.note_iteration(&body);
+        let region = self.window.take(body.ops(), body.boundary(), self.mode, Effect::Pure);
         // Tokens do not identify inputs from before the loop body, so this iteration may have more
         // distinct inputs than earlier ones.
         if region.inputs.iter().filter(|input| !input.lifted).count() <= self.budgets.joined_inputs {
-            self.deliver(Region { units: round.joined(), round: Some(round.fingerprint), ..region }, sealed);
+            self.deliver(Region { units: body.joined(), round: Some(body.fingerprint), ..region }, sealed);
         } else {
             (self.expected, self.latest) = (None, None);
-            let region = Region { units: round.joined(), ..region };
+            let region = Region { units: body.joined(), ..region };
             region.into_units().into_iter().for_each(|unit| self.deliver(unit, sealed));
         }
     }
 
-    fn pass_round(&mut self, round: &LoopBody) {
-        let units: Vec<UnitFingerprint> = round.units.iter().map(Unit::passed).collect();
-        self.plans.round(&units);
+    fn note_iteration(&mut self, body: &LoopBody) {
+        let units: Vec<UnitFingerprint> = body.units.iter().map(Unit::merge_fingerprint).collect();
+        self.merge_trie.iteration(&units);
     }
 
     /// An op differs from the expected loop body: seals the complete iterations, and leaves the
     /// other ops to the rule.
-    fn give_up_rounds(&mut self, sealed: &mut Vec<Region<R>>) {
+    fn abandon_loop(&mut self, sealed: &mut Vec<Region<R>>) {
         while self.expected.as_ref().is_some_and(Expected::is_complete) {
-            self.seal_round(sealed);
+            self.seal_iteration(sealed);
         }
         self.expected = None;
     }
@@ -193,18 +193,18 @@ impl<R: TraceResult> RegionBuilder<R> {
 
     /// Seals all pending ops, if there are any.
     pub fn seal(&mut self, reason: Boundary, sealed: &mut Vec<Region<R>>) {
-        let within = self.expected.as_ref().map(|expected| (expected.round.clone(), expected.place()));
+        let within = self.expected.as_ref().map(|expected| (expected.body.clone(), expected.position()));
         while self.expected.is_some() {
-            self.give_up_rounds(sealed);
-            self.look(sealed);
+            self.abandon_loop(sealed);
+            self.examine(sealed);
         }
         let ops = self.stats().ops;
-        let (since, before) = (self.plans.since() + ops, sealed.len());
+        let (since, before) = (self.merge_trie.since() + ops, sealed.len());
         // A single unit is never merged (MERGE-3), so its hash is not needed.
-        let fingerprint = || if self.plans.is_fresh() { 0 } else { self.window.fingerprint(ops) };
+        let fingerprint = || if self.merge_trie.is_fresh() { 0 } else { self.window.fingerprint(ops) };
         let unit = (ops > 0).then(|| UnitFingerprint { fingerprint: fingerprint(), ops });
         if unit.is_some() || !self.held.is_empty() {
-            let next = self.plans.boundary(unit);
+            let next = self.merge_trie.boundary(unit);
             let _ = self.end(unit, reason, next, sealed);
             self.rule.reset();
             // Only the region that ends at this boundary may have waited for it; soft cuts end
@@ -216,7 +216,7 @@ impl<R: TraceResult> RegionBuilder<R> {
                 region.spans_user_boundaries = region.graph.nodes().len() == since;
             }
         } else {
-            let _ = self.plans.boundary(None);
+            let _ = self.merge_trie.boundary(None);
         }
         if reason.is_asked_for() {
             self.recent.clear();
@@ -224,23 +224,25 @@ impl<R: TraceResult> RegionBuilder<R> {
         // If more ops lie between user boundaries than fit in a region, the loop that ran before
         // the boundary is expected to continue after it.
         if since > self.budgets.joined_ops {
-            if let Some((round, place)) = within.filter(|&(_, place)| place > 0 && reason.is_asked_for()) {
-                self.turn(&round, place);
+            if let Some((body, position)) =
+                within.filter(|&(_, position)| position > 0 && reason.is_asked_for())
+            {
+                self.rotate(&body, position);
             }
-            if let Some(round) = self.latest_round().cloned() {
-                self.expect(round);
+            if let Some(body) = self.latest_body().cloned() {
+                self.expect(body);
             }
         }
     }
 
     /// Handles a user boundary within a loop body. If the previous one was at the same position,
     /// the loop body is rotated to begin there.
-    fn turn(&mut self, round: &LoopBody, place: usize) {
+    fn rotate(&mut self, body: &LoopBody, position: usize) {
         let Some(latest) = &mut self.latest else { return };
-        if latest.asked_at.replace((round.fingerprint, place)) == Some((round.fingerprint, place))
-            && let Some(turned) = round.turned(place)
+        if latest.requested_at.replace((body.fingerprint, position)) == Some((body.fingerprint, position))
+            && let Some(rotated) = body.rotated(position)
         {
-            latest.round = turned;
+            latest.body = rotated;
         }
     }
 
@@ -251,22 +253,22 @@ impl<R: TraceResult> RegionBuilder<R> {
     pub fn replay(&mut self, ops: usize, units: &[Unit], reason: Boundary) -> bool {
         // An expected loop body would cut these ops differently.
         let is_fresh = self.window.is_empty()
-            && self.plans.is_fresh()
+            && self.merge_trie.is_fresh()
             && self.expected.is_none()
             && reason.is_asked_for();
-        if !is_fresh || !self.plans.would_join(units) {
+        if !is_fresh || !self.merge_trie.would_merge(units) {
             return false;
         }
         let (last, before, wanted) = match units.split_last() {
-            Some((last, before)) => (last.passed(), before, MergeAction::Join),
+            Some((last, before)) => (last.merge_fingerprint(), before, MergeAction::Merge),
             None => (UnitFingerprint { fingerprint: 0, ops }, units, MergeAction::Alone),
         };
         for unit in before {
-            let next = self.plans.unit(unit.passed());
-            debug_assert_eq!(next, MergeAction::Hold, "bug: the merge trie gives another plan than before");
+            let next = self.merge_trie.unit(unit.merge_fingerprint());
+            debug_assert_eq!(next, MergeAction::Hold, "bug: the merge trie gives another action than before");
         }
-        let next = self.plans.boundary(Some(last));
-        debug_assert_eq!(next, wanted, "bug: the merge trie gives another plan than before");
+        let next = self.merge_trie.boundary(Some(last));
+        debug_assert_eq!(next, wanted, "bug: the merge trie gives another action than before");
         self.recent.clear();
         true
     }
@@ -280,7 +282,7 @@ impl<R: TraceResult> RegionBuilder<R> {
     /// Whether this loop body is expected, and the pending ops began with it.
     #[must_use]
     pub fn expects(&self, fingerprint: LoopFingerprint) -> bool {
-        self.expected.as_ref().is_some_and(|expected| expected.round.fingerprint == fingerprint)
+        self.expected.as_ref().is_some_and(|expected| expected.body.fingerprint == fingerprint)
     }
 
     /// The loop body that is expected from the next op on, if nothing is pending.
@@ -288,7 +290,7 @@ impl<R: TraceResult> RegionBuilder<R> {
     pub fn expects_next(&self) -> Option<LoopFingerprint> {
         let expected =
             self.expected.as_ref().filter(|expected| self.window.is_empty() && expected.is_between())?;
-        Some(expected.round.fingerprint)
+        Some(expected.body.fingerprint)
     }
 
     /// Whether this loop body is expected, and the pending ops are complete iterations of it.
@@ -296,7 +298,7 @@ impl<R: TraceResult> RegionBuilder<R> {
     pub fn is_at_round(&self, fingerprint: LoopFingerprint) -> bool {
         self.expected
             .as_ref()
-            .is_some_and(|expected| expected.round.fingerprint == fingerprint && expected.is_between())
+            .is_some_and(|expected| expected.body.fingerprint == fingerprint && expected.is_between())
     }
 
     /// Notes that an iteration was recorded without passing its ops through the builder, and that
@@ -312,7 +314,7 @@ impl<R: TraceResult> RegionBuilder<R> {
         sealed: &mut Vec<Region<R>>,
     ) {
         if self.expected.as_ref().is_some_and(Expected::is_twice) {
-            self.seal_round(sealed);
+            self.seal_iteration(sealed);
         }
         for value in released {
             // Either no op needs it any more, or the region that is sealed now holds its own
@@ -320,10 +322,10 @@ impl<R: TraceResult> RegionBuilder<R> {
             let _ = self.release(value);
         }
         if !self.window.is_empty() {
-            self.seal_round(sealed);
+            self.seal_iteration(sealed);
         }
-        if let Some(round) = self.latest_round().cloned() {
-            self.pass_round(&round);
+        if let Some(body) = self.latest_body().cloned() {
+            self.note_iteration(&body);
         }
         for value in dying {
             self.recent.remove(&value);
@@ -336,28 +338,31 @@ impl<R: TraceResult> RegionBuilder<R> {
         let stats = self.stats();
         let ops = len.unwrap_or(stats.ops).clamp(1, stats.ops.max(1));
         let unit = UnitFingerprint { fingerprint: self.window.fingerprint(ops), ops };
-        let mut next = self.plans.unit(unit);
+        let mut next = self.merge_trie.unit(unit);
         let would_hold = self.held_bytes.saturating_add(stats.bytes.0);
-        if matches!(next, MergeAction::Hold | MergeAction::HoldAnew) && would_hold >= self.budgets.bytes.0 {
-            self.plans.let_go();
+        if matches!(next, MergeAction::Hold | MergeAction::ReleaseAndHold)
+            && would_hold >= self.budgets.bytes.0
+        {
+            self.merge_trie.release_held();
             next = MergeAction::Alone;
         }
-        let round = (next == MergeAction::LoopBody).then(|| self.round_of(unit, reason)).flatten();
-        let is_round = self.end(Some(unit), reason, next, sealed);
+        let body =
+            (next == MergeAction::LoopBody).then(|| self.loop_body_ending_with(unit, reason)).flatten();
+        let is_loop = self.end(Some(unit), reason, next, sealed);
         self.rule.cut(ops);
-        if let Some(round) = round.filter(|_| is_round) {
-            self.expect(round);
+        if let Some(body) = body.filter(|_| is_loop) {
+            self.expect(body);
         }
     }
 
     /// The loop body that ends with this unit.
-    fn round_of(&self, last: UnitFingerprint, reason: Boundary) -> Option<Arc<LoopBody>> {
+    fn loop_body_ending_with(&self, last: UnitFingerprint, reason: Boundary) -> Option<Arc<LoopBody>> {
         let last = Unit { ops: last.ops, boundary: reason, fingerprint: last.fingerprint };
         let units = self.held.iter().copied().chain([last]).collect();
-        let round = LoopBody::of(&self.window, units, self.budgets.bytes)?;
+        let body = LoopBody::of(&self.window, units, self.budgets.bytes)?;
         // Reuses the known loop body with its learned cycle.
-        let known = self.latest_round().filter(|known| known.fingerprint == round.fingerprint);
-        Some(known.cloned().unwrap_or(round))
+        let known = self.latest_body().filter(|known| known.fingerprint == body.fingerprint);
+        Some(known.cloned().unwrap_or(body))
     }
 
     /// Carries out a merge action for the unit that ends, if there is one, and for those that are
@@ -374,17 +379,17 @@ impl<R: TraceResult> RegionBuilder<R> {
         // A single unit is not merged (MERGE-3).
         let next =
             if next == MergeAction::LoopBody && self.held.is_empty() { MergeAction::Alone } else { next };
-        if matches!(next, MergeAction::Alone | MergeAction::HoldAnew) {
-            self.let_go(sealed);
+        if matches!(next, MergeAction::Alone | MergeAction::ReleaseAndHold) {
+            self.release_held(sealed);
         }
         match (next, unit) {
-            (MergeAction::Hold | MergeAction::HoldAnew, Some(unit)) => {
+            (MergeAction::Hold | MergeAction::ReleaseAndHold, Some(unit)) => {
                 let before = self.stats().bytes.0;
                 self.window.pass(unit.ops);
                 self.held_bytes = self.held_bytes.saturating_add(before.saturating_sub(self.stats().bytes.0));
                 self.held.push(unit);
             }
-            (MergeAction::Join | MergeAction::LoopBody, unit) => {
+            (MergeAction::Merge | MergeAction::LoopBody, unit) => {
                 self.held.extend(unit);
                 self.held_bytes = 0;
                 let units = mem::take(&mut self.held);
@@ -394,7 +399,7 @@ impl<R: TraceResult> RegionBuilder<R> {
                 if region.inputs.iter().filter(|input| !input.lifted).count() <= self.budgets.joined_inputs {
                     self.deliver(region, sealed);
                 } else {
-                    self.plans.refuse(&region.units);
+                    self.merge_trie.refuse(&region.units);
                     region.into_units().into_iter().for_each(|unit| self.deliver(unit, sealed));
                     return false;
                 }
@@ -409,7 +414,7 @@ impl<R: TraceResult> RegionBuilder<R> {
     }
 
     /// Seals each unit that is held back as a region.
-    fn let_go(&mut self, sealed: &mut Vec<Region<R>>) {
+    fn release_held(&mut self, sealed: &mut Vec<Region<R>>) {
         self.held_bytes = 0;
         for unit in mem::take(&mut self.held) {
             let region = self.window.take(unit.ops, unit.boundary, self.mode, Effect::Pure);

@@ -70,7 +70,7 @@ struct Score {
 
 /// The record of a pending op.
 #[derive(Clone, Copy, Debug)]
-struct Seen {
+struct PendingOp {
     token: u64,
     is_fused: bool,
     /// The crossing bytes after this op minus those before it, as far as known.
@@ -85,7 +85,7 @@ type Makers = SmallVec<[usize; 2]>;
 pub struct ContentChunking {
     settings: Settings,
     /// The pending ops.
-    seen: VecDeque<Seen>,
+    seen: VecDeque<PendingOp>,
     /// The score of the place after each pending op, for all places that are fully known.
     scores: VecDeque<Score>,
     /// The bytes that cross the last scored place.
@@ -141,7 +141,7 @@ impl ContentChunking {
             }
             change = i64::saturating_sub(change, weight);
         }
-        self.seen.push_back(Seen { token: token.get(), is_fused, change });
+        self.seen.push_back(PendingOp { token: token.get(), is_fused, change });
     }
 
     /// The length of the set-up, if it has ended before the op that was just seen and is long

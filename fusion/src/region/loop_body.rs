@@ -12,7 +12,7 @@
 //!
 //! A program that repeats a step and reads a result after every hundredth has its user boundaries
 //! at one position of the loop body, mostly not where the rule had it begin. After such a boundary
-//! the loop body is *rotated* to begin there ([`LoopBody::turned`]). It is expected from the first
+//! the loop body is *rotated* to begin there ([`LoopBody::rotated`]). It is expected from the first
 //! op on if the previous user boundary was at the same position. A read then costs one cut, instead
 //! of the steps in which the rule would detect the loop again.
 //!
@@ -24,7 +24,8 @@
 //! - LOOP-6: at most two complete iterations are pending.
 //! - LOOP-7: a rotated loop body has the tokens that it would have if it had been detected at its
 //!   new start. Which operands were mentioned in the iteration before is known once an iteration
-//!   was sealed after another ([`LoopBody::see_cycle`]), and no iteration is replayed before that.
+//!   was sealed after another ([`LoopBody::record_cycle`]), and no iteration is replayed before
+//!   that.
 
 use std::sync::{Arc, OnceLock};
 
@@ -73,7 +74,7 @@ impl LoopBody {
 
     /// Records how ops mention values of the iteration before. The pending ops begin with two
     /// iterations.
-    fn see_cycle<R: TraceResult>(&self, window: &Window<R>) {
+    fn record_cycle<R: TraceResult>(&self, window: &Window<R>) {
         let ops = self.ops();
         self.cycle.get_or_init(|| (ops..2 * ops).map(|at| window.mentioned(at)).collect());
     }
@@ -84,12 +85,12 @@ impl LoopBody {
     }
 
     /// The loop body rotated to begin at op `start`. `None` if it was not seen to follow itself.
-    pub(super) fn turned(&self, start: usize) -> Option<Arc<LoopBody>> {
+    pub(super) fn rotated(&self, start: usize) -> Option<Arc<LoopBody>> {
         let mut cycle = self.cycle.get()?.clone();
         cycle.rotate_left(start);
         let tokens = cycle.iter().enumerate().map(|(since, op)| op.token(since)).collect();
-        let round = LoopBody::new(turned_units(&self.units, start), tokens);
-        Some(Arc::new(LoopBody { cycle: cycle.into(), ..round }))
+        let body = LoopBody::new(rotated_units(&self.units, start), tokens);
+        Some(Arc::new(LoopBody { cycle: cycle.into(), ..body }))
     }
 
     pub(super) fn ops(&self) -> usize {
@@ -109,12 +110,12 @@ impl LoopBody {
 
 /// The units of a loop body rotated to begin at op `start`. A unit that the start divides becomes
 /// two.
-fn turned_units(units: &[Unit], start: usize) -> Vec<Unit> {
-    let (mut before, mut behind, mut first) = (Vec::new(), Vec::new(), 0);
+fn rotated_units(units: &[Unit], start: usize) -> Vec<Unit> {
+    let (mut before, mut after, mut first) = (Vec::new(), Vec::new(), 0);
     for &unit in units {
         let end = first + unit.ops;
         if first >= start {
-            behind.push(unit);
+            after.push(unit);
         } else if end <= start {
             before.push(unit);
         } else {
@@ -124,18 +125,18 @@ fn turned_units(units: &[Unit], start: usize) -> Vec<Unit> {
                 Unit { ops, fingerprint: fingerprint.get(), ..unit }
             };
             before.push(part(start - first, 0));
-            behind.push(part(end - start, 1));
+            after.push(part(end - start, 1));
         }
         first = end;
     }
-    behind.extend(before);
-    behind
+    after.extend(before);
+    after
 }
 
 /// The expected loop body.
 #[derive(Debug)]
 pub(super) struct Expected {
-    pub(super) round: Arc<LoopBody>,
+    pub(super) body: Arc<LoopBody>,
     /// Number of pending ops that were compared and match.
     matched: usize,
 }
@@ -152,20 +153,20 @@ pub(super) enum LoopMatch {
 }
 
 impl Expected {
-    pub(super) fn new(round: Arc<LoopBody>) -> Expected {
-        Expected { round, matched: 0 }
+    pub(super) fn new(body: Arc<LoopBody>) -> Expected {
+        Expected { body, matched: 0 }
     }
 
     /// Compares the pending ops that were not compared before.
     pub(super) fn compare<R: TraceResult>(&mut self, window: &Window<R>) -> LoopMatch {
-        let ops = self.round.ops();
+        let ops = self.body.ops();
         while self.matched < window.len() {
             if self.matched == 2 * ops {
-                self.round.see_cycle(window);
+                self.body.record_cycle(window);
                 return LoopMatch::LoopBody;
             }
             let from = if self.matched < ops { 0 } else { ops };
-            if window.token(self.matched, from) != self.round.tokens[self.matched - from] {
+            if window.token(self.matched, from) != self.body.tokens[self.matched - from] {
                 return LoopMatch::Other;
             }
             self.matched += 1;
@@ -175,27 +176,27 @@ impl Expected {
 
     /// Whether an iteration is complete.
     pub(super) fn is_complete(&self) -> bool {
-        self.matched >= self.round.ops()
+        self.matched >= self.body.ops()
     }
 
     /// Notes that the first iteration was sealed.
     pub(super) fn sealed(&mut self) {
-        self.matched -= self.round.ops();
+        self.matched -= self.body.ops();
     }
 
     /// Number of ops in the incomplete iteration. All pending ops must have been compared.
-    pub(super) fn place(&self) -> usize {
-        self.matched % self.round.ops()
+    pub(super) fn position(&self) -> usize {
+        self.matched % self.body.ops()
     }
 
     /// Whether the pending ops are complete iterations of a loop body that was seen to follow
     /// itself. All pending ops must have been compared.
     pub(super) fn is_between(&self) -> bool {
-        self.place() == 0 && self.round.is_cycle()
+        self.position() == 0 && self.body.is_cycle()
     }
 
     /// Whether two iterations are complete.
     pub(super) fn is_twice(&self) -> bool {
-        self.matched == 2 * self.round.ops()
+        self.matched == 2 * self.body.ops()
     }
 }

@@ -25,12 +25,12 @@ use smallvec::SmallVec;
 use super::Unit;
 
 /// How often a sequence must occur between user boundaries before it is learned.
-const OFTEN: u32 = 2;
+const MIN_OCCURRENCES: u32 = 2;
 
 /// Minimum number of ops of a learned sequence without user boundaries; it contains several
 /// repetitions of a shorter sequence. Launching a region costs as much as recording some hundred
 /// ops.
-const FEWEST_OPS: usize = 512;
+const MIN_OPS: usize = 512;
 
 /// Maximum number of remembered units of a stream without user boundaries: two iterations of the
 /// longest sequence of the shortest units, with the default settings.
@@ -49,7 +49,7 @@ pub(super) struct UnitFingerprint {
 
 impl Unit {
     /// Its identity for merging.
-    pub(super) fn passed(&self) -> UnitFingerprint {
+    pub(super) fn merge_fingerprint(&self) -> UnitFingerprint {
         UnitFingerprint { fingerprint: self.fingerprint, ops: self.ops }
     }
 }
@@ -62,9 +62,9 @@ pub(super) enum MergeAction {
     /// Hold it back with the others.
     Hold,
     /// Seal each unit that is held back; then hold this one back.
-    HoldAnew,
+    ReleaseAndHold,
     /// Merge it with all units that are held back.
-    Join,
+    Merge,
     /// Merge it with all units that are held back, if there are any. The result is a loop body
     /// without user boundaries.
     LoopBody,
@@ -78,13 +78,13 @@ const ROOT: NodeIndex = 0;
 struct Node {
     children: SmallVec<[(u64, NodeIndex); 2]>,
     /// How often a user boundary followed it.
-    asked: u32,
+    requested: u32,
     /// It is a complete sequence that repeats without user boundaries.
     repeated: bool,
     /// A learned sequence continues from here.
-    goes_on: bool,
+    continues: bool,
     /// A learned sequence that ends at a user boundary continues from here.
-    goes_on_to_asked: bool,
+    continues_to_request: bool,
     /// It was too large for a region.
     refused: bool,
 }
@@ -101,7 +101,7 @@ struct Walk {
 #[derive(Debug)]
 pub(super) struct MergeTrie {
     /// Maximum number of ops of a learned sequence.
-    most_ops: usize,
+    max_ops: usize,
     nodes: Vec<Node>,
     walk: Option<Walk>,
     /// Units since the last user boundary, or the latest of them.
@@ -109,21 +109,21 @@ pub(super) struct MergeTrie {
     /// Ops since then.
     since: usize,
     /// Where in the path to look for repetitions.
-    fresh: usize,
+    unexamined: usize,
     /// Maximum number of ops between two user boundaries so far, among sequences that can be
     /// learned.
     longest: usize,
 }
 
 impl MergeTrie {
-    pub(super) fn new(most_ops: usize) -> MergeTrie {
+    pub(super) fn new(max_ops: usize) -> MergeTrie {
         MergeTrie {
-            most_ops,
+            max_ops,
             nodes: vec![Node::default()],
             walk: None,
             path: Vec::new(),
             since: 0,
-            fresh: 0,
+            unexamined: 0,
             longest: 0,
         }
     }
@@ -140,62 +140,63 @@ impl MergeTrie {
 
     /// Whether these units would be merged if a user boundary followed them now. Without units:
     /// whether a single unit would stay alone.
-    pub(super) fn would_join(&self, units: &[Unit]) -> bool {
+    pub(super) fn would_merge(&self, units: &[Unit]) -> bool {
         let Some((last, before)) = units.split_last() else { return self.child(ROOT, 0).is_none() };
         let mut node = ROOT;
         for (at, unit) in before.iter().enumerate() {
             let Some(child) = self.child(node, unit.fingerprint) else { return false };
             let known = &self.nodes[child as usize];
             let is_joined_already = at > 0 && known.repeated && !known.refused;
-            if is_joined_already || !known.goes_on {
+            if is_joined_already || !known.continues {
                 return false;
             }
             node = child;
         }
         let end = self.child(node, last.fingerprint).map(|end| &self.nodes[end as usize]);
-        !before.is_empty() && end.is_some_and(|end| !end.refused && end.asked >= OFTEN)
+        !before.is_empty() && end.is_some_and(|end| !end.refused && end.requested >= MIN_OCCURRENCES)
     }
 
     /// A unit has ended at a soft boundary.
     pub(super) fn unit(&mut self, unit: UnitFingerprint) -> MergeAction {
-        self.pass(unit);
-        let next = self.follow(unit, false);
+        self.push(unit);
+        let next = self.advance(unit, false);
         if next == MergeAction::LoopBody {
-            self.fresh = self.path.len();
+            self.unexamined = self.path.len();
             return next;
         }
         let is_repeated_alone = self.find_repetition();
         if is_repeated_alone && next == MergeAction::Alone { MergeAction::LoopBody } else { next }
     }
 
-    /// An iteration of these units of a loop body has passed, without any unit having ended.
-    pub(super) fn round(&mut self, units: &[UnitFingerprint]) {
-        units.iter().for_each(|&unit| self.pass(unit));
-        (self.fresh, self.walk) = (self.path.len(), None);
+    /// An iteration with these units of a loop body was recorded without passing its ops through
+    /// the builder.
+    pub(super) fn iteration(&mut self, units: &[UnitFingerprint]) {
+        units.iter().for_each(|&unit| self.push(unit));
+        (self.unexamined, self.walk) = (self.path.len(), None);
     }
 
     /// A user boundary was reached; `unit` ends there, if there is an op since the last boundary.
     pub(super) fn boundary(&mut self, unit: Option<UnitFingerprint>) -> MergeAction {
         let next = match unit {
             Some(unit) => {
-                self.pass(unit);
-                self.follow(unit, true)
+                self.push(unit);
+                self.advance(unit, true)
             }
-            None => self.ends_here(true),
+            None => self.next_action(true),
         };
-        if self.path.len() > 1 && self.since <= self.most_ops {
+        if self.path.len() > 1 && self.since <= self.max_ops {
             self.longest = self.longest.max(self.since);
             let path = std::mem::take(&mut self.path);
             self.learn(&path);
             self.path = path;
         }
         self.path.clear();
-        (self.since, self.fresh, self.walk) = (0, 0, None);
+        (self.since, self.unexamined, self.walk) = (0, 0, None);
         next
     }
 
     /// The units held back were sealed for another reason.
-    pub(super) fn let_go(&mut self) {
+    pub(super) fn release_held(&mut self) {
         self.walk = None;
     }
 
@@ -207,13 +208,13 @@ impl MergeTrie {
         }
     }
 
-    fn pass(&mut self, unit: UnitFingerprint) {
+    fn push(&mut self, unit: UnitFingerprint) {
         self.since += unit.ops;
         self.path.push(unit);
         if self.path.len() > MAX_UNITS {
-            let gone = self.path.len() / 2;
-            self.path.drain(..gone);
-            self.fresh = self.fresh.saturating_sub(gone);
+            let dropped = self.path.len() / 2;
+            self.path.drain(..dropped);
+            self.unexamined = self.unexamined.saturating_sub(dropped);
         }
     }
 
@@ -223,29 +224,30 @@ impl MergeTrie {
     }
 
     /// Continues the walk with a unit, or starts a new one.
-    fn follow(&mut self, unit: UnitFingerprint, asked: bool) -> MergeAction {
+    fn advance(&mut self, unit: UnitFingerprint, requested: bool) -> MergeAction {
         let held = self.walk;
         let on = held.and_then(|walk| {
             Some(Walk { node: self.child(walk.node, unit.fingerprint)?, units: walk.units + 1 })
         });
         self.walk = on.or_else(|| Some(Walk { node: self.child(ROOT, unit.fingerprint)?, units: 1 }));
-        match self.ends_here(asked) {
+        match self.next_action(requested) {
             // Only units that continue the walk may be merged with it.
-            MergeAction::Hold if on.is_none() && held.is_some() => MergeAction::HoldAnew,
+            MergeAction::Hold if on.is_none() && held.is_some() => MergeAction::ReleaseAndHold,
             next => next,
         }
     }
 
     /// Whether the units held back form a learned sequence, or may become one.
-    fn ends_here(&mut self, asked: bool) -> MergeAction {
+    fn next_action(&mut self, requested: bool) -> MergeAction {
         let Some(walk) = self.walk else { return MergeAction::Alone };
         let node = &self.nodes[walk.node as usize];
-        let is_plan = !node.refused && if asked { node.asked >= OFTEN } else { node.repeated };
-        if is_plan && walk.units > 1 {
+        let is_learned =
+            !node.refused && if requested { node.requested >= MIN_OCCURRENCES } else { node.repeated };
+        if is_learned && walk.units > 1 {
             self.walk = None;
-            return if asked { MergeAction::Join } else { MergeAction::LoopBody };
+            return if requested { MergeAction::Merge } else { MergeAction::LoopBody };
         }
-        if asked || !node.goes_on {
+        if requested || !node.continues {
             self.walk = None;
             return MergeAction::Alone;
         }
@@ -255,14 +257,14 @@ impl MergeTrie {
     /// Records that a user boundary followed these units.
     fn learn(&mut self, units: &[UnitFingerprint]) {
         let Some(nodes) = self.insert(units) else { return };
-        let (&last, before) = nodes.split_last().expect("bug: a plan without units");
+        let (&last, before) = nodes.split_last().expect("bug: a sequence without units");
         let end = &mut self.nodes[last as usize];
-        end.asked = end.asked.saturating_add(1);
-        if end.asked >= OFTEN {
+        end.requested = end.requested.saturating_add(1);
+        if end.requested >= MIN_OCCURRENCES {
             for &node in before {
                 // Sequences that end at user boundaries take precedence over repetitions within.
                 let node = &mut self.nodes[node as usize];
-                (node.repeated, node.goes_on, node.goes_on_to_asked) = (false, true, true);
+                (node.repeated, node.continues, node.continues_to_request) = (false, true, true);
             }
         }
     }
@@ -271,39 +273,39 @@ impl MergeTrie {
     /// repeated, which is not a sequence (MERGE-3).
     fn find_repetition(&mut self) -> bool {
         // Within the usual distance between user boundaries, the next boundary decides.
-        if self.since <= (2 * FEWEST_OPS).max(self.longest + self.longest / 2) {
+        if self.since <= (2 * MIN_OPS).max(self.longest + self.longest / 2) {
             return false;
         }
-        let path = &self.path[self.fresh..];
+        let path = &self.path[self.unexamined..];
         let (mut ops, mut found) = (0, None);
         for units in 1..=path.len() / 2 {
             let (before, last) = path.split_at(path.len() - units);
             ops += last[0].ops;
-            if ops > self.most_ops {
+            if ops > self.max_ops {
                 break;
             }
-            if ops >= FEWEST_OPS && before.ends_with(last) {
+            if ops >= MIN_OPS && before.ends_with(last) {
                 found = Some(last.to_vec());
                 break;
             }
         }
         let Some(mut units) = found else { return false };
-        self.fresh = self.path.len();
+        self.unexamined = self.path.len();
         if units.len() < 2 {
             return true;
         }
         let first = least_rotation(&units);
         units.rotate_left(first);
         let Some(nodes) = self.insert(&units) else { return false };
-        let (&last, before) = nodes.split_last().expect("bug: a plan without units");
+        let (&last, before) = nodes.split_last().expect("bug: a sequence without units");
         // Sequences that end at user boundaries take precedence. Of two with a common start, the
         // older one does.
-        let is_taken = nodes.iter().any(|&node| self.nodes[node as usize].goes_on_to_asked)
+        let is_taken = nodes.iter().any(|&node| self.nodes[node as usize].continues_to_request)
             || before.iter().any(|&node| self.nodes[node as usize].repeated)
-            || self.nodes[last as usize].goes_on;
+            || self.nodes[last as usize].continues;
         if !is_taken {
             self.nodes[last as usize].repeated = true;
-            before.iter().for_each(|&node| self.nodes[node as usize].goes_on = true);
+            before.iter().for_each(|&node| self.nodes[node as usize].continues = true);
         }
         false
     }
@@ -367,11 +369,11 @@ mod tests {
     }
 
     /// Passes the units of a step, the last of which ends at a user boundary.
-    fn step(plans: &mut MergeTrie, units: &[UnitFingerprint]) -> Vec<MergeAction> {
+    fn step(merge_trie: &mut MergeTrie, units: &[UnitFingerprint]) -> Vec<MergeAction> {
         let (last, before) = units.split_last().unwrap();
-        let mut told: Vec<MergeAction> = before.iter().map(|&unit| plans.unit(unit)).collect();
-        told.push(plans.boundary(Some(*last)));
-        told
+        let mut actions: Vec<MergeAction> = before.iter().map(|&unit| merge_trie.unit(unit)).collect();
+        actions.push(merge_trie.boundary(Some(*last)));
+        actions
     }
 
     #[test]
@@ -394,104 +396,110 @@ mod tests {
 
     #[test]
     fn a_step_that_was_seen_twice_is_one_region_from_the_third_on() {
-        let mut plans = MergeTrie::new(5_000);
+        let mut merge_trie = MergeTrie::new(5_000);
         let steady = units(&[1, 2, 3], 200);
         for _ in 0..2 {
-            assert_eq!(step(&mut plans, &steady), [MergeAction::Alone; 3]);
+            assert_eq!(step(&mut merge_trie, &steady), [MergeAction::Alone; 3]);
         }
         for _ in 0..3 {
-            assert_eq!(step(&mut plans, &steady), [MergeAction::Hold, MergeAction::Hold, MergeAction::Join]);
+            assert_eq!(
+                step(&mut merge_trie, &steady),
+                [MergeAction::Hold, MergeAction::Hold, MergeAction::Merge]
+            );
         }
         // A different step that starts and ends like the learned one.
         assert_eq!(
-            step(&mut plans, &units(&[1, 5, 3], 200)),
+            step(&mut merge_trie, &units(&[1, 5, 3], 200)),
             [MergeAction::Hold, MergeAction::Alone, MergeAction::Alone]
         );
         assert_eq!(
-            step(&mut plans, &units(&[5, 1, 2, 3], 200)),
-            [MergeAction::Alone, MergeAction::Hold, MergeAction::Hold, MergeAction::Join]
+            step(&mut merge_trie, &units(&[5, 1, 2, 3], 200)),
+            [MergeAction::Alone, MergeAction::Hold, MergeAction::Hold, MergeAction::Merge]
         );
         assert_eq!(
-            step(&mut plans, &units(&[1, 1, 2, 3], 200)),
-            [MergeAction::Hold, MergeAction::HoldAnew, MergeAction::Hold, MergeAction::Join]
+            step(&mut merge_trie, &units(&[1, 1, 2, 3], 200)),
+            [MergeAction::Hold, MergeAction::ReleaseAndHold, MergeAction::Hold, MergeAction::Merge]
         );
         // The user boundary comes earlier.
-        assert_eq!(step(&mut plans, &units(&[1, 2], 200)), [MergeAction::Hold, MergeAction::Alone]);
-        assert_eq!(step(&mut plans, &steady), [MergeAction::Hold, MergeAction::Hold, MergeAction::Join]);
+        assert_eq!(step(&mut merge_trie, &units(&[1, 2], 200)), [MergeAction::Hold, MergeAction::Alone]);
+        assert_eq!(
+            step(&mut merge_trie, &steady),
+            [MergeAction::Hold, MergeAction::Hold, MergeAction::Merge]
+        );
     }
 
     #[test]
     fn what_repeats_without_boundaries_becomes_a_plan_of_one_phase() {
-        let round = units(&[7, 3, 9, 4], 200);
+        let body = units(&[7, 3, 9, 4], 200);
         for offset in 0..4 {
-            let mut plans = MergeTrie::new(5_000);
-            let told: Vec<(u64, MergeAction)> = (0..40)
+            let mut merge_trie = MergeTrie::new(5_000);
+            let actions: Vec<(u64, MergeAction)> = (0..40)
                 .map(|index| {
-                    let unit = round[(index + offset) % 4];
-                    (unit.fingerprint, plans.unit(unit))
+                    let unit = body[(index + offset) % 4];
+                    (unit.fingerprint, merge_trie.unit(unit))
                 })
                 .collect();
             // 3 has the lowest hash, so the learned rotation begins there.
             assert_eq!(
-                told[36..].iter().filter(|(_, next)| *next == MergeAction::LoopBody).count(),
+                actions[36..].iter().filter(|(_, next)| *next == MergeAction::LoopBody).count(),
                 1,
-                "{told:?}"
+                "{actions:?}"
             );
-            for (fingerprint, next) in &told[20..] {
+            for (fingerprint, next) in &actions[20..] {
                 let wanted = if *fingerprint == 7 { MergeAction::LoopBody } else { MergeAction::Hold };
-                assert_eq!(*next, wanted, "{fingerprint} in {told:?}");
+                assert_eq!(*next, wanted, "{fingerprint} in {actions:?}");
             }
         }
     }
 
     #[test]
-    fn short_rounds_are_joined_to_some_hundred_ops() {
-        let mut plans = MergeTrie::new(5_000);
-        let told: Vec<MergeAction> =
-            (0..60).map(|_| plans.unit(UnitFingerprint { fingerprint: 1, ops: 60 })).collect();
-        let joined: Vec<usize> = (0..60).filter(|&at| told[at] == MergeAction::LoopBody).collect();
-        assert!(joined.len() >= 3, "{told:?}");
+    fn short_loop_bodies_are_merged_to_some_hundred_ops() {
+        let mut merge_trie = MergeTrie::new(5_000);
+        let actions: Vec<MergeAction> =
+            (0..60).map(|_| merge_trie.unit(UnitFingerprint { fingerprint: 1, ops: 60 })).collect();
+        let joined: Vec<usize> = (0..60).filter(|&at| actions[at] == MergeAction::LoopBody).collect();
+        assert!(joined.len() >= 3, "{actions:?}");
         // Nine units of 60 ops are the first sequence with at least 512 ops.
         assert!(joined.windows(2).all(|pair| pair[1] - pair[0] == 9), "{joined:?}");
     }
 
     #[test]
     fn what_the_program_asks_for_goes_before_what_repeats_within() {
-        let mut plans = MergeTrie::new(5_000);
+        let mut merge_trie = MergeTrie::new(5_000);
         let mut adam = units(&[1; 50], 52);
         adam.push(UnitFingerprint { fingerprint: 2, ops: 10 });
         for _ in 0..3 {
-            let _ = step(&mut plans, &adam);
+            let _ = step(&mut merge_trie, &adam);
         }
-        let told = step(&mut plans, &adam);
-        assert_eq!(told.iter().filter(|&&next| next == MergeAction::Join).count(), 1, "{told:?}");
-        assert_eq!(told.last(), Some(&MergeAction::Join));
+        let actions = step(&mut merge_trie, &adam);
+        assert_eq!(actions.iter().filter(|&&next| next == MergeAction::Merge).count(), 1, "{actions:?}");
+        assert_eq!(actions.last(), Some(&MergeAction::Merge));
     }
 
     #[test]
     fn a_sequence_that_is_refused_is_not_held_back_to_its_end_again() {
-        let mut plans = MergeTrie::new(5_000);
+        let mut merge_trie = MergeTrie::new(5_000);
         let steady = units(&[1, 2], 200);
-        (0..3).for_each(|_| drop(step(&mut plans, &steady)));
+        (0..3).for_each(|_| drop(step(&mut merge_trie, &steady)));
         let joined = |&UnitFingerprint { fingerprint, ops }: &UnitFingerprint| Unit {
             ops,
             boundary: Boundary::Content,
             fingerprint,
         };
-        plans.refuse(&steady.iter().map(joined).collect::<Vec<_>>());
-        assert_eq!(step(&mut plans, &steady).last(), Some(&MergeAction::Alone));
+        merge_trie.refuse(&steady.iter().map(joined).collect::<Vec<_>>());
+        assert_eq!(step(&mut merge_trie, &steady).last(), Some(&MergeAction::Alone));
     }
 
     #[test]
     fn plans_are_bounded() {
-        let mut plans = MergeTrie::new(5_000);
+        let mut merge_trie = MergeTrie::new(5_000);
         for fingerprint in 0..20_000 {
-            let _ = step(&mut plans, &units(&[fingerprint, fingerprint + 1, fingerprint], 10));
-            assert!(plans.nodes.len() <= MAX_NODES);
+            let _ = step(&mut merge_trie, &units(&[fingerprint, fingerprint + 1, fingerprint], 10));
+            assert!(merge_trie.nodes.len() <= MAX_NODES);
         }
         for fingerprint in 0..20_000 {
-            let _ = plans.unit(UnitFingerprint { fingerprint, ops: 40 });
-            assert!(plans.path.len() <= MAX_UNITS);
+            let _ = merge_trie.unit(UnitFingerprint { fingerprint, ops: 40 });
+            assert!(merge_trie.path.len() <= MAX_UNITS);
         }
     }
 }

@@ -188,7 +188,7 @@ impl<R: TraceResult> Window<R> {
     }
 
     /// Whether a pending op produces the value.
-    pub(super) fn makes(&self, value: ValueId) -> bool {
+    pub(super) fn produces(&self, value: ValueId) -> bool {
         self.known(value).is_some_and(|known| known.promise.is_some())
     }
 
@@ -273,7 +273,7 @@ impl<R: TraceResult> Window<R> {
     }
 
     /// The op seen last, if it is still pending.
-    pub(super) fn last_seen(&self) -> Option<&Arc<Signature>> {
+    pub(super) fn last_examined(&self) -> Option<&Arc<Signature>> {
         let at = self.unseen.since(self.start).checked_sub(1)?;
         Some(&self.ops[at].signature)
     }

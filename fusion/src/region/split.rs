@@ -14,7 +14,7 @@ impl<R: TraceResult> Region<R> {
     pub fn split(self) -> Vec<Region<R>> {
         let single = Unit { ops: 1, boundary: Boundary::Fallback, fingerprint: 0 };
         let units = vec![single; self.sites.len()];
-        self.apart(&units)
+        self.split_into(&units)
     }
 
     /// Splits the region in two at the place in its middle where the fewest bytes are held
@@ -41,7 +41,7 @@ impl<R: TraceResult> Region<R> {
             Unit { ops: end - begin, boundary, fingerprint: 0 }
         };
         let units: Vec<Unit> = begins.zip(ends).map(unit).collect();
-        self.apart(&units)
+        self.split_into(&units)
     }
 
     /// Splits the region into the units that it was merged from, in order; a single unit is
@@ -50,11 +50,11 @@ impl<R: TraceResult> Region<R> {
     pub fn into_units(mut self) -> Vec<Region<R>> {
         match std::mem::take(&mut self.units) {
             units if units.is_empty() => vec![self],
-            units => self.apart(&units),
+            units => self.split_into(&units),
         }
     }
 
-    fn apart(self, units: &[Unit]) -> Vec<Region<R>> {
+    fn split_into(self, units: &[Unit]) -> Vec<Region<R>> {
         let Region { graph, inputs, outputs, sites, mode, effect, .. } = self;
         let values: Vec<R::Value> = outputs.iter().map(|output| output.value.value()).collect();
         let dying = inputs.iter().filter(|input| input.dies).map(|input| input.value.id());

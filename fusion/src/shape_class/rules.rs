@@ -35,12 +35,12 @@ pub(super) fn write(writer: &mut Writer<'_>, index: usize, node: &Node) -> Resul
         OpCode::Reshape => reshape(writer, node),
         OpCode::Concatenate => concatenate(writer, node),
         OpCode::Pad => pad(writer, node),
-        OpCode::Reverse => apart(writer, node, signature.attrs().view().ints(0)),
+        OpCode::Reverse => by_dimension(writer, node, signature.attrs().view().ints(0)),
         OpCode::DynamicSlice => dynamic_slice(writer, node),
         OpCode::DynamicUpdateSlice => dynamic_update_slice(writer, node),
         OpCode::Reduce => reduce(writer, node),
         OpCode::DotGeneral => dot_general(writer, node),
-        OpCode::Sort => apart(writer, node, &[signature.attrs().view().int(0)]),
+        OpCode::Sort => by_dimension(writer, node, &[signature.attrs().view().int(0)]),
         OpCode::Gather => gather(writer, node),
         // Each matrix is independent.
         OpCode::Cholesky | OpCode::TriangularSolve => matrices(writer, node),
@@ -272,7 +272,7 @@ fn pad(writer: &mut Writer<'_>, node: &Node) -> Result<Refs> {
 }
 
 /// An op on fixed axes that treats all positions of the other axes independently.
-fn apart(writer: &mut Writer<'_>, node: &Node, along: &[i64]) -> Result<Refs> {
+fn by_dimension(writer: &mut Writer<'_>, node: &Node, along: &[i64]) -> Result<Refs> {
     let fixed = |&operand: &Ref| along.iter().all(|&axis| symbol(writer, operand, axis as usize).is_none());
     if !node.operands().iter().all(fixed) {
         return Err(NoRule);

@@ -153,7 +153,7 @@ impl<'t> Scanner<'t> {
     /// Reads an integer, decimal or hexadecimal.
     fn wide_integer(&mut self) -> Result<i128> {
         let start = self.place();
-        let negative = self.take_here(b'-');
+        let negative = self.take_adjacent(b'-');
         let digits = self.run(|byte| byte.is_ascii_alphanumeric());
         let parsed = match digits.strip_prefix("0x") {
             Some(digits) => i128::from_str_radix(digits, 16),
@@ -173,18 +173,18 @@ impl<'t> Scanner<'t> {
     /// Reads the bits of a float: a decimal number with a point, or the bits in hexadecimal.
     pub(super) fn float(&mut self, dtype: DType) -> Result<Bits> {
         let start = self.place();
-        let negative = self.take_here(b'-');
+        let negative = self.take_adjacent(b'-');
         let integer = self.run(|byte| byte.is_ascii_digit());
-        if integer == "0" && !negative && self.take_here(b'x') {
+        if integer == "0" && !negative && self.take_adjacent(b'x') {
             let digits = self.run(|byte| byte.is_ascii_hexdigit());
             return match Bits::from_str_radix(digits, 16) {
                 Ok(bits) if bits <= mask(dtype) => Ok(bits),
                 _ => Err(other(start, format!("these are not the bits of an element of {dtype}"))),
             };
         }
-        let has_point = !integer.is_empty() && self.take_here(b'.');
+        let has_point = !integer.is_empty() && self.take_adjacent(b'.');
         self.run(|byte| byte.is_ascii_digit());
-        if matches!(self.here(), Some(b'e' | b'E')) {
+        if matches!(self.peek_adjacent(), Some(b'e' | b'E')) {
             self.run(|byte| matches!(byte, b'e' | b'E'));
             self.run(|byte| matches!(byte, b'+' | b'-'));
             self.run(|byte| byte.is_ascii_digit());

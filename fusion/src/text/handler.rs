@@ -30,7 +30,7 @@ impl Scanner<'_> {
             if entries.iter().any(|(name, _)| **name == *key) {
                 return Err(other(at, format!("{} is given twice", Shown(key))));
             }
-            entries.push((key.into(), scanner.said()?));
+            entries.push((key.into(), scanner.config_value()?));
             Ok(())
         })?;
         Ok(Config::of(entries))
@@ -38,7 +38,7 @@ impl Scanner<'_> {
 
     /// Reads `true`, `"text"`, `array<i64: 1, 2>`, `1 : i64` or `1.5 : f64`. Integers and floats of
     /// other widths become 64 bits wide.
-    fn said(&mut self) -> Result<ConfigValue> {
+    fn config_value(&mut self) -> Result<ConfigValue> {
         let at = self.place();
         match self.peek() {
             Some(b't' | b'f') if self.eat_word("true") => Ok(true.into()),
@@ -52,12 +52,12 @@ impl Scanner<'_> {
                 }
             }
             Some(b'a' | b'd' | b'[') => Ok(ConfigValue::Ints(self.integers()?)),
-            Some(b'-' | b'0'..=b'9') => self.said_number(),
+            Some(b'-' | b'0'..=b'9') => self.config_number(),
             _ => Err(self.expected("a flag, a number, a name or a list of integers")),
         }
     }
 
-    fn said_number(&mut self) -> Result<ConfigValue> {
+    fn config_number(&mut self) -> Result<ConfigValue> {
         // The type or the decimal point distinguishes floats from integers.
         let mut ahead = *self;
         let is_float = ahead.float(DType::F64).is_ok();

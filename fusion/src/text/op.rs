@@ -92,7 +92,7 @@ impl<'t> Reader<'t> {
         while more {
             let at = self.scan.place();
             let name = self.scan.value_name()?;
-            let count = if self.scan.take_here(b':') { self.scan.integer()? } else { 1 };
+            let count = if self.scan.take_adjacent(b':') { self.scan.integer()? } else { 1 };
             names.push((at, name, usize::try_from(count).unwrap_or(usize::MAX)));
             more = self.scan.eat(",");
             if !more {
@@ -106,7 +106,7 @@ impl<'t> Reader<'t> {
     pub(super) fn operand(&mut self) -> Result<Ref> {
         let at = self.scan.place();
         let name = self.scan.value_name()?;
-        let index = if self.scan.take_here(b'#') {
+        let index = if self.scan.take_adjacent(b'#') {
             Some(usize::try_from(self.scan.integer()?).unwrap_or(usize::MAX))
         } else {
             None

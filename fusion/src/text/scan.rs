@@ -63,13 +63,13 @@ impl<'t> Scanner<'t> {
     }
 
     /// The character at the current offset.
-    pub(super) fn here(&self) -> Option<u8> {
+    pub(super) fn peek_adjacent(&self) -> Option<u8> {
         self.bytes().first().copied()
     }
 
     /// Consumes a character at the current offset, if it matches.
-    pub(super) fn take_here(&mut self, wanted: u8) -> bool {
-        let found = self.here() == Some(wanted);
+    pub(super) fn take_adjacent(&mut self, wanted: u8) -> bool {
+        let found = self.peek_adjacent() == Some(wanted);
         self.at += usize::from(found);
         found
     }
@@ -138,7 +138,11 @@ impl<'t> Scanner<'t> {
         if !self.eat("@") {
             return Err(self.expected("a name with `@`"));
         }
-        if self.here() == Some(b'"') { self.string() } else { Ok(Cow::Borrowed(self.suffix("a name")?)) }
+        if self.peek_adjacent() == Some(b'"') {
+            self.string()
+        } else {
+            Ok(Cow::Borrowed(self.suffix("a name")?))
+        }
     }
 
     /// Consumes a quoted string.
@@ -157,12 +161,12 @@ impl<'t> Scanner<'t> {
     /// Skips a quoted string.
     fn skip_string(&mut self) -> Result<()> {
         let start = self.place();
-        if !self.take_here(b'"') {
+        if !self.take_adjacent(b'"') {
             return Err(self.expected("a string"));
         }
         loop {
             self.run(|byte| !matches!(byte, b'"' | b'\\' | b'\n'));
-            match self.here() {
+            match self.peek_adjacent() {
                 Some(b'"') => {
                     self.at += 1;
                     return Ok(());
@@ -181,7 +185,7 @@ impl<'t> Scanner<'t> {
     /// Consumes a decimal number.
     pub(super) fn integer(&mut self) -> Result<i64> {
         let start = self.place();
-        self.take_here(b'-');
+        self.take_adjacent(b'-');
         self.run(|byte| byte.is_ascii_digit());
         let digits = self.since(start);
         digits.parse().map_err(|_| {

@@ -22,7 +22,7 @@ impl<'t> Scanner<'t> {
     /// Reads an element type, as in `tensor<...>`.
     pub(super) fn dtype(&mut self) -> Result<DType> {
         let start = self.place();
-        if self.here() == Some(b'!') {
+        if self.peek_adjacent() == Some(b'!') {
             return Err(unsupported(
                 start,
                 "dialect types (`!...`), such as quantized ones, are not supported",
@@ -31,7 +31,7 @@ impl<'t> Scanner<'t> {
         if self.word().is_none() {
             return Err(self.expected("an element type"));
         }
-        let is_complex = self.since(start) == "complex" && self.take_here(b'<');
+        let is_complex = self.since(start) == "complex" && self.take_adjacent(b'<');
         if is_complex {
             self.word();
             self.expect(">")?;
@@ -45,7 +45,7 @@ impl<'t> Scanner<'t> {
     pub(super) fn ty(&mut self) -> Result<TensorType> {
         let start = self.place();
         if !self.eat_word("tensor") {
-            return match self.here() {
+            return match self.peek_adjacent() {
                 Some(b'!') => Err(unsupported(
                     start,
                     "only tensors are supported, not tokens or other types of a dialect",
@@ -58,7 +58,7 @@ impl<'t> Scanner<'t> {
         let mut dims = SmallVec::<[u64; 6]>::new();
         loop {
             let place = self.place();
-            match self.here() {
+            match self.peek_adjacent() {
                 Some(b'?') => {
                     return Err(unsupported(
                         place,
@@ -75,7 +75,7 @@ impl<'t> Scanner<'t> {
                         dim.parse()
                             .map_err(|_| other(place, format!("the size {} is too large", Shown(dim))))?,
                     );
-                    if !self.take_here(b'x') {
+                    if !self.take_adjacent(b'x') {
                         return Err(self.expected("`x`"));
                     }
                 }

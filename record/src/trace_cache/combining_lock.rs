@@ -23,10 +23,10 @@
 //! | transition | who | ordering |
 //! |---|---|---|
 //! | `OPEN -> READY`, `OPEN, READY -> FRESH`, `READY, FRESH -> OPEN` | any thread; hints | compare-exchange, relaxed: a read-modify-write continues the release sequence of `release` |
-//! | `READY, FRESH, CLOSED -> HELD` | a thread that acquires the lock, [`CombiningLock::hold`] | compare-exchange, `Acquire` synchronises with the previous holder |
-//! | `HELD -> HELD` with one more entry | a thread that finds the lock held, [`CombiningLock::leave`] | compare-exchange, `Release` publishes the entry |
+//! | `READY, FRESH, CLOSED -> HELD` | a thread that acquires the lock, [`CombiningLock::acquire`] | compare-exchange, `Acquire` synchronises with the previous holder |
+//! | `HELD -> HELD` with one more entry | a thread that finds the lock held, [`CombiningLock::defer`] | compare-exchange, `Release` publishes the entry |
 //! | stack `-> HELD` | the holder, when it takes the deferred entries | swap, `Acquire` gets the entries |
-//! | `HELD -> OPEN, READY, FRESH, CLOSED` | the holder, [`Held::release`] | compare-exchange, `Release` publishes what it did |
+//! | `HELD -> OPEN, READY, FRESH, CLOSED` | the holder, [`LockGuard::release`] | compare-exchange, `Release` publishes what it did |
 //!
 //! # Safety argument
 //!
@@ -92,7 +92,7 @@ fn is_held(word: usize) -> bool {
 /// A lock whose holder handles the entries of other threads. See the module's documentation.
 pub(crate) struct CombiningLock<S, E> {
     word: AtomicPtr<DeferredEntry<E>>,
-    inside: UnsafeCell<S>,
+    data: UnsafeCell<S>,
 }
 
 // SAFETY: holds because one thread at a time accesses the guarded data (LOCK-1), and entries move
@@ -102,21 +102,21 @@ unsafe impl<S: Send, E: Send> Send for CombiningLock<S, E> {}
 unsafe impl<S: Send, E: Send> Sync for CombiningLock<S, E> {}
 
 /// Exclusive access to the guarded data.
-pub(crate) struct Held<'a, S, E> {
+pub(crate) struct LockGuard<'a, S, E> {
     lock: &'a CombiningLock<S, E>,
 }
 
 impl<S, E> CombiningLock<S, E> {
     /// An open lock.
-    pub(crate) fn new(inside: S) -> CombiningLock<S, E> {
-        CombiningLock { word: AtomicPtr::new(word(OPEN)), inside: UnsafeCell::new(inside) }
+    pub(crate) fn new(data: S) -> CombiningLock<S, E> {
+        CombiningLock { word: AtomicPtr::new(word(OPEN)), data: UnsafeCell::new(data) }
     }
 
     /// The current state. A thread that sees the lock open comes after everything that the last
     /// holder did.
     #[inline(always)]
     pub(crate) fn state(&self) -> LockState {
-        match self.word.load(ordering!(Acquire, "gate_state")).addr() {
+        match self.word.load(ordering!(Acquire, "lock_state")).addr() {
             OPEN => LockState::Open,
             READY => LockState::Ready,
             FRESH => LockState::Fresh,
@@ -147,30 +147,30 @@ impl<S, E> CombiningLock<S, E> {
 
     /// Acquires the lock if it is in the state `from`, which means that no thread holds it.
     #[inline(always)]
-    pub(crate) fn hold(&self, from: LockState) -> Option<Held<'_, S, E>> {
-        debug_assert_ne!(from, LockState::Open, "an open gate is not held");
+    pub(crate) fn acquire(&self, from: LockState) -> Option<LockGuard<'_, S, E>> {
+        debug_assert_ne!(from, LockState::Open, "an open lock is not acquired");
         self.word
-            .compare_exchange(from.word(), word(HELD), ordering!(Acquire, "gate_hold"), Ordering::Relaxed)
+            .compare_exchange(from.word(), word(HELD), ordering!(Acquire, "lock_acquire"), Ordering::Relaxed)
             .is_ok()
-            .then(|| Held { lock: self })
+            .then(|| LockGuard { lock: self })
     }
 
     /// Defers an entry to the lock holder.
     ///
     /// # Errors
     /// Returns the entry if no thread holds the lock.
-    pub(crate) fn leave(&self, entry: E) -> Result<(), E> {
-        let left = Box::into_raw(Box::new(DeferredEntry { entry, below: ptr::null_mut() }));
+    pub(crate) fn defer(&self, entry: E) -> Result<(), E> {
+        let deferred = Box::into_raw(Box::new(DeferredEntry { entry, below: ptr::null_mut() }));
         // Relaxed: this thread does not read the entries below.
         let mut top = self.word.load(Ordering::Relaxed);
         while is_held(top.addr()) {
             // SAFETY: holds because this thread owns the entry until the compare-exchange below
             // succeeds.
-            unsafe { (*left).below = top };
+            unsafe { (*deferred).below = top };
             match self.word.compare_exchange_weak(
                 top,
-                left,
-                ordering!(Release, "gate_leave"),
+                deferred,
+                ordering!(Release, "lock_defer"),
                 Ordering::Relaxed,
             ) {
                 Ok(_) => return Ok(()),
@@ -178,49 +178,53 @@ impl<S, E> CombiningLock<S, E> {
             }
         }
         // SAFETY: holds because the entry was not pushed, so this thread still owns it.
-        Err(unsafe { Box::from_raw(left) }.entry)
+        Err(unsafe { Box::from_raw(deferred) }.entry)
     }
 
     /// Takes the deferred entries, the latest first.
-    fn take_left(&self) -> Vec<E> {
-        let mut top = self.word.swap(word(HELD), ordering!(Acquire, "gate_take"));
+    fn take_deferred(&self) -> Vec<E> {
+        let mut top = self.word.swap(word(HELD), ordering!(Acquire, "lock_take_deferred"));
         let mut entries = Vec::new();
         while top.addr() > HELD {
             // SAFETY: holds because the swap took the stack, so this thread owns everything in it
             // (LOCK-2).
-            let left = unsafe { Box::from_raw(top) };
-            top = left.below;
-            entries.push(left.entry);
+            let deferred = unsafe { Box::from_raw(top) };
+            top = deferred.below;
+            entries.push(deferred.entry);
         }
         entries
     }
 }
 
-impl<S, E> Held<'_, S, E> {
+impl<S, E> LockGuard<'_, S, E> {
     /// The guarded data.
     #[inline(always)]
-    pub(crate) fn inside(&mut self) -> &mut S {
-        let inside = self.lock.inside.with_mut(|inside| inside);
+    pub(crate) fn data(&mut self) -> &mut S {
+        let data = self.lock.data.with_mut(|data| data);
         // SAFETY: holds because one thread at a time holds the lock (LOCK-1), which is this thread,
         // and `&mut self` excludes a second borrow.
-        unsafe { &mut *inside }
+        unsafe { &mut *data }
     }
 
-    /// Releases the lock into the state `next`. If entries were deferred, calls `see_to` with each
-    /// of them first, in order; the last call decides the state.
+    /// Releases the lock into the state `next`. If entries were deferred, calls `handle_deferred`
+    /// with each of them first, in order; the last call decides the state.
     #[inline(always)]
-    pub(crate) fn release(mut self, next: LockState, see_to: impl FnMut(&mut S, E) -> LockState) {
+    pub(crate) fn release(mut self, next: LockState, handle_deferred: impl FnMut(&mut S, E) -> LockState) {
         if !self.try_release(next) {
-            self.release_left(next, see_to);
+            self.release_deferred(next, handle_deferred);
         }
         std::mem::forget(self);
     }
 
     #[cold]
-    fn release_left(&mut self, mut next: LockState, mut see_to: impl FnMut(&mut S, E) -> LockState) {
+    fn release_deferred(
+        &mut self,
+        mut next: LockState,
+        mut handle_deferred: impl FnMut(&mut S, E) -> LockState,
+    ) {
         while !self.try_release(next) {
-            for entry in self.lock.take_left().into_iter().rev() {
-                next = see_to(self.inside(), entry);
+            for entry in self.lock.take_deferred().into_iter().rev() {
+                next = handle_deferred(self.data(), entry);
             }
         }
     }
@@ -229,24 +233,24 @@ impl<S, E> Held<'_, S, E> {
     fn try_release(&self, next: LockState) -> bool {
         self.lock
             .word
-            .compare_exchange(word(HELD), next.word(), ordering!(Release, "gate_release"), Ordering::Relaxed)
+            .compare_exchange(word(HELD), next.word(), ordering!(Release, "lock_release"), Ordering::Relaxed)
             .is_ok()
     }
 }
 
-impl<S, E> Drop for Held<'_, S, E> {
+impl<S, E> Drop for LockGuard<'_, S, E> {
     /// Runs only after a panic, which is a bug. The deferred entries are lost and their promises
     /// broken, which their waiters see. The stream goes on without a trace.
     fn drop(&mut self) {
         while !self.try_release(LockState::Open) {
-            drop(self.lock.take_left());
+            drop(self.lock.take_deferred());
         }
     }
 }
 
 impl<S, E> Drop for CombiningLock<S, E> {
     fn drop(&mut self) {
-        drop(self.take_left());
+        drop(self.take_deferred());
     }
 }
 
@@ -259,42 +263,42 @@ mod tests {
     type Numbers = CombiningLock<Vec<u32>, u32>;
 
     #[test]
-    fn what_is_left_is_seen_to_in_order_before_the_gate_opens() {
+    fn deferred_entries_are_handled_in_order_before_the_lock_opens() {
         let lock = Numbers::new(Vec::new());
-        assert_eq!(lock.leave(1), Err(1), "nobody holds it");
-        assert!(lock.hold(LockState::Ready).is_none());
+        assert_eq!(lock.defer(1), Err(1), "nobody holds it");
+        assert!(lock.acquire(LockState::Ready).is_none());
         lock.make_ready();
-        let mut held = lock.hold(LockState::Ready).unwrap();
+        let mut guard = lock.acquire(LockState::Ready).unwrap();
         assert_eq!(lock.state(), LockState::Closed);
-        assert!(lock.hold(LockState::Closed).is_none());
-        held.inside().push(0);
-        assert_eq!([lock.leave(1), lock.leave(2), lock.leave(3)], [Ok(()); 3]);
-        held.release(LockState::Closed, |seen, entry| {
+        assert!(lock.acquire(LockState::Closed).is_none());
+        guard.data().push(0);
+        assert_eq!([lock.defer(1), lock.defer(2), lock.defer(3)], [Ok(()); 3]);
+        guard.release(LockState::Closed, |seen, entry| {
             // Deferred while other entries are handled.
             if entry == 1 {
-                assert_eq!(lock.leave(4), Ok(()));
+                assert_eq!(lock.defer(4), Ok(()));
             }
             seen.push(entry);
             LockState::Open
         });
         assert_eq!(lock.state(), LockState::Open);
         lock.make_ready();
-        assert_eq!(*lock.hold(LockState::Ready).unwrap().inside(), [0, 1, 2, 3, 4]);
+        assert_eq!(*lock.acquire(LockState::Ready).unwrap().data(), [0, 1, 2, 3, 4]);
         assert_eq!(lock.state(), LockState::Open, "dropped without a word");
     }
 
     #[test]
-    fn what_nobody_saw_to_is_dropped() {
+    fn deferred_entries_are_dropped_with_the_lock() {
         let lock = CombiningLock::<(), Arc<()>>::new(());
         let entry = Arc::new(());
         lock.make_ready();
-        let held = lock.hold(LockState::Ready).unwrap();
-        lock.leave(entry.clone()).unwrap();
-        drop(held);
+        let guard = lock.acquire(LockState::Ready).unwrap();
+        lock.defer(entry.clone()).unwrap();
+        drop(guard);
         assert_eq!(Arc::strong_count(&entry), 1);
         lock.make_ready();
-        std::mem::forget(lock.hold(LockState::Ready).unwrap());
-        lock.leave(entry.clone()).unwrap();
+        std::mem::forget(lock.acquire(LockState::Ready).unwrap());
+        lock.defer(entry.clone()).unwrap();
         drop(lock);
         assert_eq!(Arc::strong_count(&entry), 1);
     }
@@ -309,37 +313,37 @@ mod loom_tests {
     use super::*;
 
     /// An entry. The cell lets loom check who may access it.
-    struct Paper(UnsafeCell<u32>);
+    struct TestEntry(UnsafeCell<u32>);
 
-    // SAFETY: holds because a paper is passed on through the lock, which the models check.
-    unsafe impl Send for Paper {}
+    // SAFETY: holds because an entry is passed on through the lock, which the models check.
+    unsafe impl Send for TestEntry {}
 
-    impl Paper {
+    impl TestEntry {
         fn read(&self) -> u32 {
-            // SAFETY: holds because the thread that has the paper is its only owner.
+            // SAFETY: holds because the thread that has the entry is its only owner.
             self.0.with(|number| unsafe { *number })
         }
     }
 
-    struct Line {
-        lock: CombiningLock<u32, Paper>,
+    struct TestStream {
+        lock: CombiningLock<u32, TestEntry>,
         /// What lock holders put into the log.
         log: UnsafeCell<Vec<u32>>,
     }
 
     // SAFETY: holds because the log is accessed by lock holders and by threads that come after
     // them, which the models check.
-    unsafe impl Sync for Line {}
+    unsafe impl Sync for TestStream {}
     // SAFETY: holds for the same reason.
-    unsafe impl Send for Line {}
+    unsafe impl Send for TestStream {}
 
-    impl Line {
-        fn closed() -> Arc<Line> {
-            let line = Line { lock: CombiningLock::new(0), log: UnsafeCell::new(Vec::new()) };
-            line.lock.make_ready();
-            let held = line.lock.hold(LockState::Ready).expect("nobody else");
-            held.release(LockState::Closed, |_, _| LockState::Closed);
-            Arc::new(line)
+    impl TestStream {
+        fn closed() -> Arc<TestStream> {
+            let stream = TestStream { lock: CombiningLock::new(0), log: UnsafeCell::new(Vec::new()) };
+            stream.lock.make_ready();
+            let guard = stream.lock.acquire(LockState::Ready).expect("nobody else");
+            guard.release(LockState::Closed, |_, _| LockState::Closed);
+            Arc::new(stream)
         }
 
         fn log(&self, entry: u32) {
@@ -352,19 +356,19 @@ mod loom_tests {
         fn enter(&self, entry: u32) {
             let next = |entry: u32| if entry % 2 == 1 { LockState::Open } else { LockState::Closed };
             let number = entry;
-            let mut entry = Paper(UnsafeCell::new(number));
+            let mut entry = TestEntry(UnsafeCell::new(number));
             loop {
-                if let Some(mut held) = self.lock.hold(LockState::Closed) {
-                    *held.inside() += 1;
+                if let Some(mut guard) = self.lock.acquire(LockState::Closed) {
+                    *guard.data() += 1;
                     self.log(number);
-                    held.release(next(number), |count, entry| {
+                    guard.release(next(number), |count, entry| {
                         *count += 1;
                         self.log(entry.read());
                         LockState::Open
                     });
                     return;
                 }
-                match self.lock.leave(entry) {
+                match self.lock.defer(entry) {
                     Ok(()) => return,
                     Err(back) => entry = back,
                 }
@@ -377,17 +381,17 @@ mod loom_tests {
 
     /// Two threads bring an entry each. Both entries are handled, and neither thread waits.
     #[test]
-    fn loom_what_is_left_at_the_gate_is_seen_to() {
+    fn loom_deferred_entries_are_handled() {
         loom::model(|| {
-            let line = Line::closed();
+            let stream = TestStream::closed();
             let other = {
-                let line = line.clone();
-                loom::thread::spawn(move || line.enter(2))
+                let stream = stream.clone();
+                loom::thread::spawn(move || stream.enter(2))
             };
-            line.enter(4);
+            stream.enter(4);
             other.join().expect("no panic");
             // SAFETY: holds because the other thread has ended.
-            let mut seen = line.log.with(|log| unsafe { (*log).clone() });
+            let mut seen = stream.log.with(|log| unsafe { (*log).clone() });
             seen.sort_unstable();
             assert_eq!(seen, [2, 4]);
         });
@@ -395,15 +399,15 @@ mod loom_tests {
 
     /// A thread that sees the lock open comes after what the holder put into the log.
     #[test]
-    fn loom_who_sees_the_gate_open_comes_after_the_holder() {
+    fn loom_a_thread_that_sees_the_lock_open_comes_after_the_holder() {
         loom::model(|| {
-            let line = Line::closed();
+            let stream = TestStream::closed();
             let other = {
-                let line = line.clone();
-                loom::thread::spawn(move || line.enter(1))
+                let stream = stream.clone();
+                loom::thread::spawn(move || stream.enter(1))
             };
-            if line.lock.state() == LockState::Open {
-                line.log(3);
+            if stream.lock.state() == LockState::Open {
+                stream.log(3);
             }
             other.join().expect("no panic");
         });
@@ -412,29 +416,29 @@ mod loom_tests {
     /// The same for deferred entries: an op that uses the result of a deferred op finds that op in
     /// the log, or the lock closed.
     #[test]
-    fn loom_what_was_left_comes_before_what_follows_from_it() {
+    fn loom_a_deferred_entry_comes_before_its_consequences() {
         loom::model(|| {
-            let line = Line::closed();
-            let made = Arc::new(AtomicU32::new(0));
+            let stream = TestStream::closed();
+            let is_recorded = Arc::new(AtomicU32::new(0));
             let holder = {
-                let line = line.clone();
-                loom::thread::spawn(move || line.enter(1))
+                let stream = stream.clone();
+                loom::thread::spawn(move || stream.enter(1))
             };
-            let maker = {
-                let (line, made) = (line.clone(), made.clone());
+            let producer = {
+                let (stream, is_recorded) = (stream.clone(), is_recorded.clone());
                 loom::thread::spawn(move || {
-                    line.enter(5);
-                    made.store(1, Ordering::Release);
+                    stream.enter(5);
+                    is_recorded.store(1, Ordering::Release);
                 })
             };
-            if made.load(Ordering::Acquire) == 1 && line.lock.state() == LockState::Open {
+            if is_recorded.load(Ordering::Acquire) == 1 && stream.lock.state() == LockState::Open {
                 // SAFETY: holds because the thread that opened the lock has handled the deferred
                 // entries (LOCK-3).
-                let seen = line.log.with(|log| unsafe { (*log).clone() });
-                assert!(!seen.is_empty(), "somebody opened the gate");
+                let seen = stream.log.with(|log| unsafe { (*log).clone() });
+                assert!(!seen.is_empty(), "a thread opened the lock");
             }
             holder.join().expect("no panic");
-            maker.join().expect("no panic");
+            producer.join().expect("no panic");
         });
     }
 }

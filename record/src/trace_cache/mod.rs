@@ -133,7 +133,7 @@ pub struct Replay<S: Stream> {
     templates: Mutex<TemplateCache<OutcomeOf<S>>>,
     /// Whether so many traces are in the log that the program has to wait.
     is_crowded: AtomicBool,
-    came_back: Condvar,
+    returned: Condvar,
 }
 
 impl<S: Stream> fmt::Debug for Replay<S> {
@@ -156,7 +156,7 @@ impl<S: Stream> Replay<S> {
             is_off: AtomicBool::new(false),
             templates: Mutex::new(Rank::TemplateCache, TemplateCache::default()),
             is_crowded: AtomicBool::new(false),
-            came_back: Condvar::new(),
+            returned: Condvar::new(),
         }
     }
 
@@ -175,14 +175,14 @@ impl<S: Stream> Replay<S> {
         if self.lock.state() != LockState::Closed || is_forked() || !is_fit(call, &**stream) {
             return None;
         }
-        let mut held = self.lock.hold(LockState::Closed)?;
-        let mut made = None;
-        if let Some(trace) = &mut held.inside().trace {
-            made = trace.record_fast(call, stream);
+        let mut guard = self.lock.acquire(LockState::Closed)?;
+        let mut result = None;
+        if let Some(trace) = &mut guard.data().trace {
+            result = trace.record_fast(call, stream);
             self.at.store(trace.at(), Ordering::Relaxed);
         }
-        held.release(LockState::Closed, |session, entry| self.see_to(session, entry, stream));
-        made
+        guard.release(LockState::Closed, |session, entry| self.handle_deferred(session, entry, stream));
+        result
     }
 
     /// Records a call if it is the expected one.
@@ -228,16 +228,16 @@ impl<S: Stream> Replay<S> {
         stream: &Arc<S>,
         results: &mut impl TakeResults<S::Handle>,
     ) -> ReplayOutcome {
-        let Some(mut held) = self.lock.hold(LockState::Closed) else { return ReplayOutcome::No };
-        let session = held.inside();
+        let Some(mut guard) = self.lock.acquire(LockState::Closed) else { return ReplayOutcome::No };
+        let session = guard.data();
         let is_next = session.trace.as_mut().is_some_and(|trace| trace.record(call, stream, results));
         let is_recorded = is_next
             || self.record_iteration(session, call, stream, results)
             || self.switch_template(session, call, stream, results);
-        self.note_place(session);
+        self.publish_position(session);
         let next = if is_recorded { LockState::Closed } else { LockState::Open };
-        held.release(next, |session, entry| self.see_to(session, entry, stream));
-        if self.is_crowded.load(Ordering::Relaxed) && !self.wait_for_tapes(stream) && is_recorded {
+        guard.release(next, |session, entry| self.handle_deferred(session, entry, stream));
+        if self.is_crowded.load(Ordering::Relaxed) && !self.wait_for_traces(stream) && is_recorded {
             return ReplayOutcome::TooMany;
         }
         is_recorded.into()
@@ -251,21 +251,21 @@ impl<S: Stream> Replay<S> {
         stream: &Arc<S>,
         results: &mut impl TakeResults<S::Handle>,
     ) -> ReplayOutcome {
-        if self.is_crowded.load(Ordering::Relaxed) && !self.wait_for_tapes(stream) {
+        if self.is_crowded.load(Ordering::Relaxed) && !self.wait_for_traces(stream) {
             return ReplayOutcome::TooMany;
         }
-        let Some(mut held) = self.lock.hold(from) else { return ReplayOutcome::No };
-        let session = held.inside();
+        let Some(mut guard) = self.lock.acquire(from) else { return ReplayOutcome::No };
+        let session = guard.data();
         let is_recorded = self.begin(session, from == LockState::Fresh, call, stream, results)
             || self.begin_iteration(session, call, stream, results);
-        self.note_place(session);
+        self.publish_position(session);
         let next = if is_recorded { LockState::Closed } else { LockState::Open };
-        held.release(next, |session, entry| self.see_to(session, entry, stream));
+        guard.release(next, |session, entry| self.handle_deferred(session, entry, stream));
         is_recorded.into()
     }
 
     /// Publishes the position of the trace to threads that drop handles.
-    fn note_place(&self, session: &Session<S>) {
+    fn publish_position(&self, session: &Session<S>) {
         if let Some(trace) = &session.trace {
             self.at.store(trace.at(), Ordering::Relaxed);
         }
@@ -308,12 +308,12 @@ impl<S: Stream> Replay<S> {
         results: &mut impl TakeResults<S::Handle>,
     ) -> bool {
         self.lock.make_ready();
-        let Some(mut held) = self.lock.hold(LockState::Ready) else { return false };
-        let session = held.inside();
+        let Some(mut guard) = self.lock.acquire(LockState::Ready) else { return false };
+        let session = guard.data();
         let is_recorded = self.begin_iteration(session, call, stream, results);
-        self.note_place(session);
+        self.publish_position(session);
         let next = if is_recorded { LockState::Closed } else { LockState::Open };
-        held.release(next, |session, entry| self.see_to(session, entry, stream));
+        guard.release(next, |session, entry| self.handle_deferred(session, entry, stream));
         is_recorded
     }
 
@@ -417,7 +417,7 @@ impl<S: Stream> Replay<S> {
     #[inline(always)]
     pub fn submit_with(&self, entry: Entry<OutcomeOf<S>>, operands: &[&S::Handle], stream: &Arc<S>) {
         match self.lock.state() {
-            LockState::Closed => self.go_through(entry, operands, stream),
+            LockState::Closed => self.submit_locked(entry, operands, stream),
             state => {
                 if state != LockState::Open && matches!(entry, Entry::Op(_)) {
                     self.lock.make_open();
@@ -432,12 +432,12 @@ impl<S: Stream> Replay<S> {
     }
 
     #[inline(never)]
-    fn go_through(&self, mut entry: Entry<OutcomeOf<S>>, operands: &[&S::Handle], stream: &Arc<S>) {
+    fn submit_locked(&self, mut entry: Entry<OutcomeOf<S>>, operands: &[&S::Handle], stream: &Arc<S>) {
         let mut is_late = false;
         loop {
-            if let Some(mut held) = self.lock.hold(LockState::Closed) {
-                let next = self.accept(held.inside(), entry, stream);
-                held.release(next, |session, entry| self.see_to(session, entry, stream));
+            if let Some(mut guard) = self.lock.acquire(LockState::Closed) {
+                let next = self.accept(guard.data(), entry, stream);
+                guard.release(next, |session, entry| self.handle_deferred(session, entry, stream));
                 break;
             }
             // Another thread holds the lock and will handle the entry, or has just released the
@@ -465,7 +465,7 @@ impl<S: Stream> Replay<S> {
                 // The demanding thread holds a handle.
                 mentions.push(S::Handle::another(value, stream));
             }
-            match self.lock.leave(DeferredEntry { entry, mentions, permit }) {
+            match self.lock.defer(DeferredEntry { entry, mentions, permit }) {
                 Ok(()) => return,
                 Err(back) => entry = back.entry,
             }
@@ -476,14 +476,19 @@ impl<S: Stream> Replay<S> {
         }
         if self.is_crowded.load(Ordering::Relaxed) {
             // If this times out, the next op reports it.
-            let _ = self.wait_for_tapes(stream);
+            let _ = self.wait_for_traces(stream);
         }
     }
 
     /// As [`Replay::accept`], for an entry that another thread deferred.
     #[cold]
-    fn see_to(&self, session: &mut Session<S>, left: DeferredEntry<S>, stream: &Arc<S>) -> LockState {
-        let DeferredEntry { entry, mentions, permit } = left;
+    fn handle_deferred(
+        &self,
+        session: &mut Session<S>,
+        deferred: DeferredEntry<S>,
+        stream: &Arc<S>,
+    ) -> LockState {
+        let DeferredEntry { entry, mentions, permit } = deferred;
         let is_demanded = entry.is_demanded();
         let next = self.accept(session, entry, stream);
         // Releases that follow from this drop are deferred in turn.
@@ -502,7 +507,7 @@ impl<S: Stream> Replay<S> {
         };
         // A step that ends earlier than the expected one may match another template.
         let is_end = match &entry {
-            Entry::Demand(value, _) => value.handles().is_made(),
+            Entry::Demand(value, _) => value.handles().is_result(),
             Entry::Flush(_) | Entry::Fence(_) => true,
             _ => false,
         };
@@ -529,13 +534,13 @@ impl<S: Stream> Replay<S> {
                 }
                 LockState::Closed
             }
-            Entry::Demand(value, boundary) if is_complete && value.handles().is_made() => {
+            Entry::Demand(value, boundary) if is_complete && value.handles().is_result() => {
                 self.hand_over(session, boundary, stream)
             }
             // If only the trace is pending, a demand for a value that is not on it is no boundary
             // for the trace. A thread that saw the lock open a moment before may have recorded
             // another op. The driver decides whether the demand is a boundary for that op.
-            Entry::Demand(value, boundary) if session.is_clean && !value.handles().is_made() => {
+            Entry::Demand(value, boundary) if session.is_clean && !value.handles().is_result() => {
                 let _ = self.append(Entry::Demand(value, boundary), stream);
                 LockState::Closed
             }
@@ -558,7 +563,7 @@ impl<S: Stream> Replay<S> {
                 // A demand for a value of an iteration is a boundary. For other values the driver
                 // decides.
                 let ends_iterations =
-                    !matches!(&entry, Entry::Demand(value, _) if !value.handles().is_made());
+                    !matches!(&entry, Entry::Demand(value, _) if !value.handles().is_result());
                 self.hand_over_part(session, ends_iterations, stream);
                 self.append(entry, stream)
             }
@@ -572,13 +577,13 @@ impl<S: Stream> Replay<S> {
         trace.close();
         let mut templates = self.templates.lock();
         // At the limit of traces, the next op waits for room and then begins the trace.
-        let may_go_on = templates.away() + 1 < MAX_TRACES;
+        let may_go_on = templates.in_log() + 1 < MAX_TRACES;
         let next = templates.completed(trace.template()).filter(|_| may_go_on);
         session.trace = next.map(|template| templates.trace(template));
         session.is_clean = true;
-        self.note_place(session);
-        self.send_away(templates);
-        self.append_tape(trace, TraceEnd::Boundary(boundary), stream);
+        self.publish_position(session);
+        self.count_in_log(templates);
+        self.append_trace(trace, TraceEnd::Boundary(boundary), stream);
         if session.trace.is_some() { LockState::Closed } else { LockState::Fresh }
     }
 
@@ -587,8 +592,8 @@ impl<S: Stream> Replay<S> {
         trace.close();
         let mut templates = self.templates.lock();
         templates.completed_iteration(trace.template());
-        self.send_away(templates);
-        self.append_tape(trace, end, stream);
+        self.count_in_log(templates);
+        self.append_trace(trace, end, stream);
         // There is no demand, but the device may be idle.
         stream.notify();
     }
@@ -616,11 +621,11 @@ impl<S: Stream> Replay<S> {
         }
         let mut templates = self.templates.lock();
         templates.missed(trace.template());
-        self.send_away(templates);
-        self.append_tape(trace, TraceEnd::Mismatch, stream);
+        self.count_in_log(templates);
+        self.append_trace(trace, TraceEnd::Mismatch, stream);
     }
 
-    fn append_tape(&self, trace: Box<ReplayTrace<OutcomeOf<S>>>, end: TraceEnd, stream: &Arc<S>) {
+    fn append_trace(&self, trace: Box<ReplayTrace<OutcomeOf<S>>>, end: TraceEnd, stream: &Arc<S>) {
         self.ops.fetch_add(trace.ops() as u64, Ordering::Relaxed);
         let entry = Entry::Trace(trace, end);
         self.requests.fetch_add(u64::from(entry.is_boundary_request()), Ordering::Relaxed);
@@ -645,9 +650,9 @@ impl<S: Stream> Replay<S> {
     }
 
     /// Counts a trace before it is handed over, because the driver may return it at once.
-    fn send_away(&self, mut templates: MutexGuard<'_, TemplateCache<OutcomeOf<S>>>) {
-        templates.send_away();
-        if templates.away() >= MAX_TRACES {
+    fn count_in_log(&self, mut templates: MutexGuard<'_, TemplateCache<OutcomeOf<S>>>) {
+        templates.count_in_log();
+        if templates.in_log() >= MAX_TRACES {
             self.is_crowded.store(true, Ordering::Relaxed);
         }
     }
@@ -655,7 +660,7 @@ impl<S: Stream> Replay<S> {
     /// Waits until fewer traces are in the log. Each stands for many log entries, so their number
     /// is limited. False if the deadline passes first.
     #[cold]
-    fn wait_for_tapes(&self, stream: &Arc<S>) -> bool {
+    fn wait_for_traces(&self, stream: &Arc<S>) -> bool {
         // The driver may be waiting for this thread, so this thread must not wait for the driver.
         if S::is_driving() {
             return true;
@@ -664,10 +669,10 @@ impl<S: Stream> Replay<S> {
         let _stall = stream.stall();
         let mut until = stream.room_deadline();
         let mut templates = self.templates.lock();
-        while templates.away() >= MAX_TRACES {
+        while templates.in_log() >= MAX_TRACES {
             templates = match until {
-                None => self.came_back.wait(templates),
-                Some(until) if Instant::now() < until => self.came_back.wait_until(templates, until),
+                None => self.returned.wait(templates),
+                Some(until) if Instant::now() < until => self.returned.wait_until(templates, until),
                 Some(_) => {
                     drop(templates);
                     until = stream.waits_longer();
@@ -727,7 +732,7 @@ impl<S: Stream> Replay<S> {
         let mut templates = self.templates.lock();
         templates.take_back(trace);
         if self.is_crowded.load(Ordering::Relaxed) {
-            self.came_back.notify_all();
+            self.returned.notify_all();
         }
     }
 }

@@ -21,7 +21,7 @@ use crate::limits::MAX_DEFERRED;
 /// The permits of one stream.
 pub(super) struct Permits {
     /// Number of permits in use. A thread that is about to wait has one for a moment.
-    given: AtomicU32,
+    in_use: AtomicU32,
     lock: Mutex<()>,
     returned: Condvar,
 }
@@ -42,7 +42,7 @@ pub(super) enum PermitOutcome {
 impl Permits {
     pub(super) fn new() -> Arc<Permits> {
         Arc::new(Permits {
-            given: AtomicU32::new(0),
+            in_use: AtomicU32::new(0),
             lock: Mutex::new(Rank::Permits, ()),
             returned: Condvar::new(),
         })
@@ -57,15 +57,15 @@ impl Permits {
         mut waits_on: impl FnMut() -> Option<Instant>,
     ) -> PermitOutcome {
         // Relaxed: it is only a number, and waiting threads read it under the lock.
-        let given = self.given.fetch_add(1, Ordering::Relaxed);
+        let in_use = self.in_use.fetch_add(1, Ordering::Relaxed);
         let permit = Permit(self.clone());
-        if given < MAX_DEFERRED || !may_wait {
+        if in_use < MAX_DEFERRED || !may_wait {
             return PermitOutcome::Permit(permit);
         }
         drop(permit);
         let mut until = deadline();
         let mut lock = self.lock.lock();
-        while self.given.load(Ordering::Relaxed) >= MAX_DEFERRED {
+        while self.in_use.load(Ordering::Relaxed) >= MAX_DEFERRED {
             lock = match until {
                 None => self.returned.wait(lock),
                 Some(until) if Instant::now() < until => self.returned.wait_until(lock, until),
@@ -85,7 +85,7 @@ impl Permits {
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        if self.0.given.fetch_sub(1, Ordering::Relaxed) >= MAX_DEFERRED {
+        if self.0.in_use.fetch_sub(1, Ordering::Relaxed) >= MAX_DEFERRED {
             // Under the lock, so that no thread is between its check and its wait.
             let _lock = self.0.lock.lock();
             self.0.returned.notify_all();
@@ -104,15 +104,15 @@ mod tests {
 
     /// TRACE-7.
     #[test]
-    fn who_finds_none_waits_until_one_is_given_back() {
+    fn a_thread_without_a_permit_waits_until_one_is_returned() {
         let permits = Permits::new();
         let permit = |may_wait, until: Option<Instant>| match permits.get(may_wait, || until, || None) {
             PermitOutcome::Permit(permit) => Some(permit),
             PermitOutcome::Waited | PermitOutcome::Late => None,
         };
-        let mut given: Vec<Permit> = (0..MAX_DEFERRED).map(|_| permit(true, None).unwrap()).collect();
+        let mut in_use: Vec<Permit> = (0..MAX_DEFERRED).map(|_| permit(true, None).unwrap()).collect();
         // A thread that must not wait gets one more.
-        given.push(permit(false, None).unwrap());
+        in_use.push(permit(false, None).unwrap());
         // A thread whose deadline passes gets none.
         let until = Instant::now() + Duration::from_millis(1);
         assert!(
@@ -120,15 +120,15 @@ mod tests {
                 && Instant::now() >= until
         );
         let (send, waited) = mpsc::channel();
-        let theirs = permits.clone();
+        let shared = permits.clone();
         let thread = thread::spawn("waits".into(), move || {
-            send.send(matches!(theirs.get(true, || None, || None), PermitOutcome::Waited)).unwrap();
+            send.send(matches!(shared.get(true, || None, || None), PermitOutcome::Waited)).unwrap();
         })
         .unwrap();
         assert!(waited.recv_timeout(Duration::from_millis(50)).is_err(), "it did not wait");
-        given.pop();
+        in_use.pop();
         assert!(waited.recv_timeout(Duration::from_millis(50)).is_err(), "there is none yet");
-        given.pop();
+        in_use.pop();
         assert_eq!(waited.recv_timeout(Duration::from_secs(20)), Ok(true));
         thread.join().unwrap();
         assert!(permit(true, None).is_some());

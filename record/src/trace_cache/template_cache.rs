@@ -15,7 +15,7 @@ use crate::value::Outcome;
 const MAX_TEMPLATES: usize = 16;
 
 /// Number of keys that are kept of regions that were seen once.
-const MAX_SEEN: usize = 32;
+const MAX_SINGLE_KEYS: usize = 32;
 
 /// Number of traces kept for reuse: one for each region that is usually in progress.
 const MAX_SPARE: usize = 4;
@@ -47,7 +47,7 @@ pub(crate) struct TemplateCache<O: Outcome> {
     #[allow(clippy::vec_box, reason = "they go into the log and come back as they are")]
     spare: Vec<Box<ReplayTrace<O>>>,
     /// Number of traces that were handed over and not returned yet.
-    away: usize,
+    in_log: usize,
 }
 
 impl<O: Outcome> Default for TemplateCache<O> {
@@ -58,7 +58,7 @@ impl<O: Outcome> Default for TemplateCache<O> {
             last: None,
             expected_loop: None,
             spare: Vec::new(),
-            away: 0,
+            in_log: 0,
         }
     }
 }
@@ -79,7 +79,7 @@ impl<O: Outcome> TemplateCache<O> {
         match self.seen.iter().position(|&seen| seen == name) {
             None => {
                 self.seen.push_back(name);
-                if self.seen.len() > MAX_SEEN {
+                if self.seen.len() > MAX_SINGLE_KEYS {
                     self.seen.pop_front();
                 }
                 None
@@ -193,7 +193,7 @@ impl<O: Outcome> TemplateCache<O> {
         {
             before.next = Some(name);
         }
-        let next = self.came_true(name)?.next.unwrap_or(name);
+        let next = self.matched(name)?.next.unwrap_or(name);
         let next = self.find(next)?;
         if next.skip > 0 {
             next.skip -= 1;
@@ -205,10 +205,10 @@ impl<O: Outcome> TemplateCache<O> {
     /// Notes that an iteration was recorded to its end. It predicts nothing about the step after a
     /// requested boundary.
     pub(crate) fn completed_iteration(&mut self, template: &Template) {
-        let _ = self.came_true(template.name());
+        let _ = self.matched(template.name());
     }
 
-    fn came_true(&mut self, name: TemplateName) -> Option<&mut TemplateEntry> {
+    fn matched(&mut self, name: TemplateName) -> Option<&mut TemplateEntry> {
         self.touch(name);
         let known = self.find(name)?;
         (known.penalty, known.skip) = (0, 0);
@@ -224,18 +224,18 @@ impl<O: Outcome> TemplateCache<O> {
     }
 
     /// Number of traces that were handed over and not returned yet.
-    pub(crate) fn away(&self) -> usize {
-        self.away
+    pub(crate) fn in_log(&self) -> usize {
+        self.in_log
     }
 
     /// Notes that a trace is handed over.
-    pub(crate) fn send_away(&mut self) {
-        self.away += 1;
+    pub(crate) fn count_in_log(&mut self) {
+        self.in_log += 1;
     }
 
     /// Takes a trace that was returned.
     pub(crate) fn take_back(&mut self, trace: Box<ReplayTrace<O>>) {
-        self.away -= 1;
+        self.in_log -= 1;
         self.keep(trace);
     }
 

@@ -176,13 +176,13 @@ mod loom_tests {
 
         /// Requests something and makes sure that a thread looks. Returns true if that has to be
         /// another thread, later.
-        fn ask(&self, who: usize) -> bool {
+        fn request(&self, who: usize) -> bool {
             self.demanded[who].store(1, Ordering::Relaxed);
             self.actor.notify() == Notified::Enqueue
         }
 
         /// As [`Desk::ask`], for a thread that is about to wait and works on the actor itself.
-        fn ask_here(&self, who: usize) {
+        fn request_and_run(&self, who: usize) {
             self.demanded[who].store(1, Ordering::Relaxed);
             if self.actor.start() {
                 self.run();
@@ -199,18 +199,18 @@ mod loom_tests {
     /// The actor waits for a thread of the pool while another thread requests more. Whoever takes
     /// it over sees that, or the requester is told to find another thread.
     #[test]
-    fn loom_what_is_asked_of_a_queued_actor_is_seen() {
+    fn loom_a_request_to_a_queued_actor_is_served() {
         loom::model(|| {
             let desk = Desk::new();
-            assert!(desk.ask(0));
-            let asker = {
+            assert!(desk.request(0));
+            let requester = {
                 let desk = desk.clone();
-                loom::thread::spawn(move || desk.ask(1))
+                loom::thread::spawn(move || desk.request(1))
             };
             if desk.actor.start_queued() {
                 desk.run();
             }
-            let again = asker.join().expect("no panic");
+            let again = requester.join().expect("no panic");
             if again {
                 assert!(desk.actor.start_queued());
                 desk.run();
@@ -221,18 +221,18 @@ mod loom_tests {
 
     /// The same, but a thread that is about to wait takes the actor over from the pool.
     #[test]
-    fn loom_what_is_asked_of_an_actor_that_is_taken_over_is_seen() {
+    fn loom_a_request_to_an_actor_that_is_taken_over_is_served() {
         loom::model(|| {
             let desk = Desk::new();
-            assert!(desk.ask(0));
-            let asker = {
+            assert!(desk.request(0));
+            let requester = {
                 let desk = desk.clone();
-                loom::thread::spawn(move || desk.ask(1))
+                loom::thread::spawn(move || desk.request(1))
             };
             if desk.actor.start() {
                 desk.run();
             }
-            if asker.join().expect("no panic") {
+            if requester.join().expect("no panic") {
                 assert!(desk.actor.start_queued());
                 desk.run();
             }
@@ -248,9 +248,9 @@ mod loom_tests {
             let desk = Desk::new();
             let other = {
                 let desk = desk.clone();
-                loom::thread::spawn(move || desk.ask_here(1))
+                loom::thread::spawn(move || desk.request_and_run(1))
             };
-            desk.ask_here(0);
+            desk.request_and_run(0);
             other.join().expect("no panic");
             assert_eq!(desk.seen(), [1, 1]);
         });
@@ -262,7 +262,7 @@ mod loom_tests {
     fn loom_one_runner_at_a_time() {
         loom::model(|| {
             let desk = Desk::new();
-            assert!(desk.ask(0));
+            assert!(desk.request(0));
             let worker = {
                 let desk = desk.clone();
                 loom::thread::spawn(move || {
@@ -271,7 +271,7 @@ mod loom_tests {
                     }
                 })
             };
-            desk.ask_here(1);
+            desk.request_and_run(1);
             worker.join().expect("no panic");
             assert_eq!(desk.seen(), [1, 1]);
         });

@@ -151,13 +151,13 @@ impl<T: Item> CompilePool<T> {
     }
 
     /// Abandons threads that have worked on one item for `limit` or longer ([`Pool::give_up`]). If
-    /// too many are stuck then, refuses what is queued. `tell` reports each abandoned thread,
-    /// `report_closed` that nothing more begins.
+    /// too many are stuck then, refuses what is queued. `report` is called for each abandoned
+    /// thread, `report_closed` when no more tasks begin.
     pub fn give_up(
         &self,
         now: Instant,
         limit: Duration,
-        tell: impl Fn(&'static str, Stuck),
+        report: impl Fn(&'static str, Stuck),
         report_closed: impl FnOnce(usize),
     ) -> Option<Instant> {
         let was_closed = self.closed().is_some();
@@ -173,8 +173,8 @@ impl<T: Item> CompilePool<T> {
                 items.extend(self.background.take_back(Item::is_refusable).into_iter().map(|(_, item)| item));
             }
         };
-        let awaited = self.awaited.give_up(now, limit, most, take, |stuck| tell("compile", stuck));
-        let background = self.background.give_up(now, limit, most, take, |stuck| tell("bg-compile", stuck));
+        let awaited = self.awaited.give_up(now, limit, most, take, |stuck| report("compile", stuck));
+        let background = self.background.give_up(now, limit, most, take, |stuck| report("bg-compile", stuck));
         take();
         if let (Some(refused @ Refused::Closed(stuck)), items) = taken.into_inner() {
             if !was_closed {
@@ -236,7 +236,7 @@ mod tests {
     }
 
     /// A task that reports its thread.
-    fn tell(to: &Sender<String>) -> Task {
+    fn send_name(to: &Sender<String>) -> Task {
         let to = to.clone();
         let name = || thread::current().name().unwrap_or_default().to_owned();
         Box::new(move || to.send(name()).expect("somebody listens"))
@@ -251,10 +251,10 @@ mod tests {
         workers.push_background(None, task);
         has_begun.recv().unwrap();
         // Its thread is busy.
-        workers.push_background(Some([1; 32]), tell(&send));
-        workers.push_background(Some([2; 32]), tell(&send));
-        workers.push_background(None, tell(&send));
-        workers.push(tell(&send));
+        workers.push_background(Some([1; 32]), send_name(&send));
+        workers.push_background(Some([2; 32]), send_name(&send));
+        workers.push_background(None, send_name(&send));
+        workers.push(send_name(&send));
         assert_eq!(told.recv().unwrap(), "fuseline-test-0");
         workers.hasten(&[3; 32]);
         workers.hasten(&[2; 32]);
@@ -273,8 +273,8 @@ mod tests {
         let workers = workers();
         let (send, told) = mpsc::channel();
         workers.pause_background();
-        workers.push_background(Some([1; 32]), tell(&send));
-        workers.push_background(Some([2; 32]), tell(&send));
+        workers.push_background(Some([1; 32]), send_name(&send));
+        workers.push_background(Some([2; 32]), send_name(&send));
         workers.hasten(&[2; 32]);
         assert_eq!(told.recv().unwrap(), "fuseline-test-0");
         workers.shut_down();
@@ -291,10 +291,10 @@ mod tests {
         workers.push_background(None, background);
         awaited_has_begun.recv().unwrap();
         background_has_begun.recv().unwrap();
-        workers.push(tell(&send));
+        workers.push(send_name(&send));
         drop(send);
         let (send, never_told) = mpsc::channel();
-        workers.push_background(None, tell(&send));
+        workers.push_background(None, send_name(&send));
         drop(send);
         let closing = thread::spawn("closing".to_owned(), move || workers.shut_down()).unwrap();
         assert!(never_told.recv().is_err());

@@ -37,29 +37,29 @@ static ENGINE: OnceLock<std::result::Result<Engine, String>> = OnceLock::new();
 static OPTIONS: Mutex<BTreeMap<String, String>> = Mutex::new(BTreeMap::new());
 
 /// The engine's recent diagnostics for [`explained`], oldest first.
-static TOLD: Mutex<VecDeque<String>> = Mutex::new(VecDeque::new());
+static DIAGNOSTICS: Mutex<VecDeque<String>> = Mutex::new(VecDeque::new());
 
-/// The maximum length of `TOLD`.
-const MAX_TOLD: usize = 200;
+/// The maximum length of `DIAGNOSTICS`.
+const MAX_DIAGNOSTICS: usize = 200;
 
 /// What the engine has turned off by itself: the kinds seen so far, and the warnings that the user
 /// has not got yet.
 #[derive(Default)]
-struct TurnedOff {
+struct DisabledFeatures {
     kinds: BTreeSet<String>,
-    untold: Vec<String>,
+    unreported: Vec<String>,
     /// The latest reason that concerns the disk cache.
     disk: Option<String>,
 }
 
-static TURNED_OFF: Mutex<TurnedOff> =
-    Mutex::new(TurnedOff { kinds: BTreeSet::new(), untold: Vec::new(), disk: None });
+static DISABLED: Mutex<DisabledFeatures> =
+    Mutex::new(DisabledFeatures { kinds: BTreeSet::new(), unreported: Vec::new(), disk: None });
 
 /// Whether there are unreported warnings.
 static HAS_WARNINGS: AtomicBool = AtomicBool::new(false);
 
 /// The kind of feature that an event turns off from now on, if it does.
-fn turned_off(event: &Event) -> Option<&str> {
+fn disabled_feature(event: &Event) -> Option<&str> {
     match event {
         Event::CacheTrouble { what } if what.starts_with("entry ") => Some("entry"),
         Event::CacheTrouble { what } => what.split(':').next(),
@@ -77,15 +77,15 @@ fn turned_off(event: &Event) -> Option<&str> {
 
 /// Notes what the engine turned off. A warning for each region would be noise, so only the first of
 /// each kind is a warning; [`explained`] has all.
-fn note_turned_off(event: &Event) {
-    let Some(kind) = turned_off(event) else { return };
+fn note_disabled_feature(event: &Event) {
+    let Some(kind) = disabled_feature(event) else { return };
     let text = event.to_string();
-    let mut off = TURNED_OFF.lock();
+    let mut off = DISABLED.lock();
     if let Event::CacheTrouble { .. } = event {
         off.disk = Some(text.clone());
     }
     if off.kinds.insert(kind.to_owned()) {
-        off.untold.push(text);
+        off.unreported.push(text);
         HAS_WARNINGS.store(true, Ordering::Release);
     }
 }
@@ -97,14 +97,14 @@ pub(crate) fn has_warnings() -> bool {
 
 /// Takes the unreported warnings, one per line.
 pub(crate) fn take_warnings() -> String {
-    let mut off = TURNED_OFF.lock();
+    let mut off = DISABLED.lock();
     HAS_WARNINGS.store(false, Ordering::Release);
-    off.untold.drain(..).map(|text| format!("{}\n", text.replace('\n', " "))).collect()
+    off.unreported.drain(..).map(|text| format!("{}\n", text.replace('\n', " "))).collect()
 }
 
 /// Returns the latest problem of the disk cache.
 pub(crate) fn disk_trouble() -> Option<String> {
-    TURNED_OFF.lock().disk.clone()
+    DISABLED.lock().disk.clone()
 }
 
 /// Sets an option of the engine before it is opened.
@@ -193,12 +193,12 @@ pub(crate) fn end_timeline() -> Option<Timeline> {
 }
 
 /// Keeps events that explain slowness: cache misses, recompile storms, failures.
-fn told(event: &Event) {
+fn on_event(event: &Event) {
     if let Some(timeline) = timeline() {
         timeline.event(event);
     }
-    note_turned_off(event);
-    let is_told = matches!(
+    note_disabled_feature(event);
+    let is_diagnostic = matches!(
         event,
         Event::Miss { .. }
             | Event::RecompileStorm { .. }
@@ -219,18 +219,18 @@ fn told(event: &Event) {
             | Event::HotReads { .. }
             | Event::Growth { .. }
     );
-    if is_told {
-        let mut told = TOLD.lock();
-        if told.len() == MAX_TOLD {
-            told.pop_front();
+    if is_diagnostic {
+        let mut on_event = DIAGNOSTICS.lock();
+        if on_event.len() == MAX_DIAGNOSTICS {
+            on_event.pop_front();
         }
-        told.push_back(event.to_string());
+        on_event.push_back(event.to_string());
     }
 }
 
 /// Returns the recent diagnostics, one per line.
 pub(crate) fn explained() -> String {
-    TOLD.lock().iter().map(|line| format!("{}\n", line.replace('\n', " "))).collect()
+    DIAGNOSTICS.lock().iter().map(|line| format!("{}\n", line.replace('\n', " "))).collect()
 }
 
 /// How long a program may run ahead of data from other ranks. This exceeds the timeouts of
@@ -243,7 +243,7 @@ fn open() -> Result<Engine> {
         config = apply(config, name, value)?;
     }
     // Data from other ranks is promised, and process groups have their own timeout.
-    let config = config.deadlines(Deadlines::new().promise(PROCESS_GROUP_LIMIT)).event_sink(told);
+    let config = config.deadlines(Deadlines::new().promise(PROCESS_GROUP_LIMIT)).event_sink(on_event);
     Ok(match std::env::var(DEVICE) {
         Ok(name) if name == "reference" => config.build_reference()?,
         Ok(path) => config.plugin(path).build()?,

@@ -159,7 +159,7 @@ impl Setup<'_> {
         let mut missing = Vec::new();
         for piece in [Piece::Libclang, Piece::Protoc, Piece::Plugin] {
             let (requirement, inside) = wanted(piece).expect("tested: every package is pinned");
-            if !(self.take_given(piece, scratch)?
+            if !(self.take_from_variable(piece, scratch)?
                 || self.keep(piece, requirement, inside, scratch)?
                 || self.take_installed(piece, scratch)?)
             {
@@ -203,7 +203,7 @@ impl Setup<'_> {
     }
 
     /// Uses what the user's variable names, if it is set. It must work.
-    fn take_given(&self, piece: Piece, scratch: &Path) -> Result<bool, Failure> {
+    fn take_from_variable(&self, piece: Piece, scratch: &Path) -> Result<bool, Failure> {
         let Some(value) = self.host.var(piece.variable()) else { return Ok(false) };
         let value = PathBuf::from(value);
         let unusable = |why| Failure::Variable { piece, value: value.clone(), why };

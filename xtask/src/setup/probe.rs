@@ -61,7 +61,7 @@ pub(crate) fn try_out(host: &Host, piece: Piece, path: &Path, scratch: &Path) ->
         Piece::Plugin => {
             let mut command = host.command(built(host, scratch)?);
             command.arg("plugin").arg(path);
-            said(&mut command).map(drop)
+            output_of(&mut command).map(drop)
         }
     }
 }
@@ -77,7 +77,7 @@ fn libclang(host: &Host, path: &Path, scratch: &Path) -> Result<(), String> {
     if let Some(arguments) = host.var("BINDGEN_EXTRA_CLANG_ARGS") {
         command.args(arguments.to_string_lossy().split_whitespace());
     }
-    let version = said(&mut command)?;
+    let version = output_of(&mut command)?;
     let ours = path.canonicalize().is_ok_and(|path| path.starts_with(host.setup_dir()));
     match major(&version) {
         _ if ours || host.var("LIBCLANG_PATH").is_some() => Ok(()),
@@ -93,7 +93,7 @@ fn protoc(host: &Host, path: &Path, scratch: &Path) -> Result<(), String> {
         command.arg("-I").arg(include);
     }
     command.arg("-I").arg(scratch).arg("-o").arg(scratch.join("probe.bin")).arg(scratch.join("probe.proto"));
-    said(&mut command).map(drop)
+    output_of(&mut command).map(drop)
 }
 
 /// The probe program, compiled once into `scratch`.
@@ -105,13 +105,13 @@ fn built(host: &Host, scratch: &Path) -> Result<PathBuf, String> {
         let compiler = compiler(host).ok_or("there is no C compiler")?;
         let mut command = host.command(compiler);
         command.arg("-o").arg(&program).arg(source).arg("-ldl");
-        said(&mut command)?;
+        output_of(&mut command)?;
     }
     Ok(program)
 }
 
 /// The output of a command, or the first line of its error.
-fn said(command: &mut Command) -> Result<String, String> {
+fn output_of(command: &mut Command) -> Result<String, String> {
     let Output { status, stdout, stderr } = command.output().map_err(|error| {
         format!(
             "{}: {error}",
@@ -161,7 +161,7 @@ mod tests {
         let (source, library) = (scratch.path().join("empty.c"), scratch.path().join("empty.so"));
         fs::write(&source, "int x;\n").expect("write");
         let compiler = compiler(&host).expect("a C compiler");
-        said(host.command(compiler).arg("-shared").arg("-fPIC").arg("-o").arg(&library).arg(&source))
+        output_of(host.command(compiler).arg("-shared").arg("-fPIC").arg("-o").arg(&library).arg(&source))
             .expect("compiles");
         let why = try_out(&host, Piece::Plugin, &library, scratch.path()).expect_err("no entry point");
         assert_eq!(why, "it has no GetPjrtApi");

@@ -19,7 +19,7 @@ struct Prerequisite {
 }
 
 /// For prerequisites that only the check itself can determine.
-fn cannot_tell(_: &Host) -> bool {
+fn unknown(_: &Host) -> bool {
     false
 }
 
@@ -43,24 +43,24 @@ const PREREQUISITES: &[Prerequisite] = &[
     Prerequisite { name: "git checkout", is_here: |host| host.root.join(".git").exists() },
     Prerequisite { name: "/proc/self/statm", is_here: |host| host.system.join("proc/self/statm").exists() },
     Prerequisite { name: "/proc/self/maps", is_here: |host| host.system.join("proc/self/maps").exists() },
-    Prerequisite { name: "limit on mappings that a test can reach", is_here: cannot_tell },
+    Prerequisite { name: "limit on mappings that a test can reach", is_here: unknown },
     Prerequisite { name: "prlimit", is_here: |host| host.which("prlimit").is_some() },
-    Prerequisite { name: "second processor", is_here: cannot_tell },
-    Prerequisite { name: "command-line tool", is_here: cannot_tell },
+    Prerequisite { name: "second processor", is_here: unknown },
+    Prerequisite { name: "command-line tool", is_here: unknown },
     Prerequisite { name: "rustfmt", is_here: |host| cargo::has(host, "fmt") },
     Prerequisite { name: "clippy", is_here: |host| cargo::has(host, "clippy") },
     Prerequisite { name: "cargo-deny", is_here: |host| cargo::has(host, "deny") },
     Prerequisite { name: "sanitizer", is_here: |host| super::models::has_sanitizers(host) },
     Prerequisite { name: "time", is_here: |host| host.var(super::LIMIT).is_none() },
-    Prerequisite { name: "Rust 1.95", is_here: cannot_tell },
-    Prerequisite { name: "network", is_here: cannot_tell },
-    Prerequisite { name: "second user", is_here: cannot_tell },
-    Prerequisite { name: "mounts of its own", is_here: cannot_tell },
-    Prerequisite { name: "files of 8 EiB", is_here: cannot_tell },
-    Prerequisite { name: "process of its own", is_here: cannot_tell },
-    Prerequisite { name: "symbol versions", is_here: cannot_tell },
+    Prerequisite { name: "Rust 1.95", is_here: unknown },
+    Prerequisite { name: "network", is_here: unknown },
+    Prerequisite { name: "second user", is_here: unknown },
+    Prerequisite { name: "mounts of its own", is_here: unknown },
+    Prerequisite { name: "files of 8 EiB", is_here: unknown },
+    Prerequisite { name: "process of its own", is_here: unknown },
+    Prerequisite { name: "symbol versions", is_here: unknown },
     // A property of a region on this plugin, which the test is about.
-    Prerequisite { name: "plan larger than its ops", is_here: cannot_tell },
+    Prerequisite { name: "plan larger than its ops", is_here: unknown },
 ];
 
 /// The folder of the conformance cases.

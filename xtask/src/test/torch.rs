@@ -33,7 +33,7 @@ const OLDER: Version = Version { requirements: "requirements-2.14.txt", folder: 
 const OLDER_MODULES: &[&str] = &["test_device", "test_programs", "test_compile"];
 
 /// The variable that requests the older version.
-const ASK_OLDER: &str = "FUSELINE_TORCH_OLDER";
+const OLDER_VARIABLE: &str = "FUSELINE_TORCH_OLDER";
 
 /// A variable of the tests, and its value.
 pub(crate) type Variable = (&'static str, &'static str);
@@ -61,7 +61,7 @@ pub(crate) fn run_modules(host: &Host, runs: &[(&[&str], &[Variable])]) -> Tally
         return Tally::skipped("torch", "no python3");
     };
     let mut tally = one(host, &python, &NEWEST, runs);
-    if std::env::var_os(ASK_OLDER).is_some() {
+    if std::env::var_os(OLDER_VARIABLE).is_some() {
         tally.add(&one(host, &python, &OLDER, &[(OLDER_MODULES, &[])]));
     }
     tally

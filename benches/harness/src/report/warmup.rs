@@ -10,12 +10,12 @@ use crate::results::{CaseResult, Contender, Report, Times};
 
 const WIDTH: f64 = 1120.0;
 /// Space for the numbers on the left, and for the heading above a panel.
-const LEFT: f64 = 58.0;
+const LEFT_MARGIN: f64 = 58.0;
 const HEAD: f64 = 24.0;
 const PANEL: f64 = 104.0;
 const GAP: f64 = 16.0;
 /// The largest number of panels in a row.
-const BESIDE: usize = 5;
+const MAX_COLUMNS: usize = 5;
 /// Steps up to this one are drawn as dots: they include the compiles.
 const DOTS: usize = 12;
 
@@ -34,12 +34,12 @@ pub(super) fn chart(report: &Report, case: &CaseResult, medium: Medium) -> Marku
         .iter()
         .filter_map(|contender| Some((contender, times(case, &contender.id)?)))
         .collect();
-    let rows = measured.len().div_ceil(BESIDE).max(1);
+    let rows = measured.len().div_ceil(MAX_COLUMNS).max(1);
     // As balanced as possible: 9 panels are 5 and 4, 6 are 3 and 3.
     let columns = measured.len().div_ceil(rows).max(3);
     let title = if medium == Medium::File { 34.0 } else { 0.0 };
     let height = title + rows as f64 * (HEAD + PANEL + GAP) + 6.0;
-    let width = (WIDTH - LEFT - 8.0 - GAP * (columns as f64 - 1.0)) / columns as f64;
+    let width = (WIDTH - LEFT_MARGIN - 8.0 - GAP * (columns as f64 - 1.0)) / columns as f64;
 
     let steps = measured.iter().map(|(_, times)| times.warm.len()).max().unwrap_or(1).max(2);
     let all = measured
@@ -59,19 +59,19 @@ pub(super) fn chart(report: &Report, case: &CaseResult, medium: Medium) -> Marku
             @if medium == Medium::File {
                 style { (PreEscaped(file_style())) }
                 rect.back width=(px(WIDTH)) height=(px(height)) {}
-                text.strong x=(px(LEFT)) y="22" { (case.name) }
+                text.strong x=(px(LEFT_MARGIN)) y="22" { (case.name) }
                 text.soft.small.end x=(px(WIDTH - 8.0)) y="22" { "time of each step, from the first one on; both axes logarithmic" }
             }
             @for (place, (contender, times)) in measured.iter().enumerate() {
                 @let (column, row) = (place % columns, place / columns);
-                @let x = LEFT + column as f64 * (width + GAP);
+                @let x = LEFT_MARGIN + column as f64 * (width + GAP);
                 @let y = title + row as f64 * (HEAD + PANEL + GAP);
                 @let last = place + columns >= measured.len();
                 g transform=(format!("translate({} {})", px(x), px(y))) {
                     (panel(&scale, contender, times, fused, column == 0, last))
                 }
             }
-            @if measured.is_empty() { text.soft x=(px(LEFT)) y=(px(title + 40.0)) { "No contender was measured on this case." } }
+            @if measured.is_empty() { text.soft x=(px(LEFT_MARGIN)) y=(px(title + 40.0)) { "No contender was measured on this case." } }
         }
     }
 }

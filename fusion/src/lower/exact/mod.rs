@@ -95,7 +95,7 @@ fn fenced(plain: &Plain, word: usize, packed: Ref) -> Plain {
     plain.rewritten(zero, |writer, &zero, node, operands| {
         let signature = node.signature();
         let results = if graph.nodes().len() > 1 && is_reordered(signature) {
-            writer.apart(signature, &operands, zero)
+            writer.separated(signature, &operands, zero)
         } else {
             writer.0.push_signature(signature.clone(), operands)
         };
@@ -139,7 +139,7 @@ fn is_reordered(signature: &Signature) -> bool {
 impl Writer {
     /// An op in a branch that is always taken. The compiler does not fuse it with ops outside of
     /// the branch.
-    fn apart(&mut self, signature: &Arc<Signature>, operands: &[Ref], zero: Ref) -> Refs {
+    fn separated(&mut self, signature: &Arc<Signature>, operands: &[Ref], zero: Ref) -> Refs {
         let branch = |make: &dyn Fn(&mut Writer, &[Ref]) -> Vec<Ref>| {
             let mut writer = Writer(Graph::new());
             let params: Vec<Ref> = signature.operands().iter().map(|ty| writer.0.param(ty.clone())).collect();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use smallvec::{SmallVec, smallvec};
 
 use super::OpDef;
-use crate::attr::{AttrView, Attrs};
+use crate::attr::{AttrText, AttrView, Attrs};
 use crate::dtype::DTypeSet;
 use crate::error::{OpError, OpErrorKind};
 use crate::ir::{Body, Results};
@@ -37,6 +37,12 @@ impl<'a> Call<'a> {
     #[must_use]
     pub fn attr(&self) -> AttrView<'a> {
         self.attrs.view()
+    }
+
+    /// The value of attribute `index` as text, for messages.
+    #[must_use]
+    pub fn attr_text(&self, index: usize) -> AttrText<'a> {
+        self.def.attrs[index].kind.text(&self.attrs.values()[index])
     }
 
     /// Name of operand `index`, for messages.

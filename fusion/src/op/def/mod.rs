@@ -247,9 +247,8 @@ impl OpDef {
     #[must_use]
     pub fn operand_words(&self) -> String {
         match self.operands {
-            Operands::Fixed(names) => {
-                format!("{} ({})", names.len(), names.join(", "))
-            }
+            Operands::Fixed([]) => "no operands".to_owned(),
+            Operands::Fixed(names) => format!("{} ({})", names.len(), names.join(", ")),
             Operands::Rest { fixed, rest, min } => {
                 let mut words: Vec<&str> = fixed.to_vec();
                 words.push(rest);

@@ -103,22 +103,7 @@ impl<'a> RaggedDims<'a> {
             prefix.extend((0..ragged).filter(|&axis| !used(axis)).map(|axis| axis as usize));
             Ragged::Free { group: 0 }
         };
-        let groups = match *sizes.dims() {
-            [groups] => groups,
-            [ref prefixes @ .., groups] if prefix.iter().map(|&axis| &lhs.dims()[axis]).eq(prefixes) => {
-                groups
-            }
-            _ => {
-                let per: Vec<String> = prefix.iter().map(|&axis| lhs.dims()[axis].to_string()).collect();
-                return Err(call.shape_error(
-                    format!("group_sizes is {sizes}"),
-                    format!(
-                        "its shape must be [groups], or [{}, groups] after the dimensions of lhs",
-                        per.join(", ")
-                    ),
-                ));
-            }
-        };
+        let groups = group_count(call, &prefix)?;
         let kind = match (kind, group_dims) {
             (Ragged::Free { .. }, &[group]) => {
                 let axis = call.axis("rhs_group_dimensions", group, rhs.rank())?;
@@ -156,6 +141,28 @@ impl<'a> RaggedDims<'a> {
             }
         };
         Ok(RaggedDims { dot, kind, ragged: ragged_axis, prefix, groups })
+    }
+}
+
+/// The number of groups by the shape of `group_sizes`: one size per group, or one per group and
+/// index of the dimensions `prefix` of lhs.
+fn group_count(call: &Call<'_>, prefix: &[usize]) -> Result<u64, OpError> {
+    let (lhs, sizes) = (call.operand(0), call.operand(2));
+    match *sizes.dims() {
+        [groups] => Ok(groups),
+        [ref prefixes @ .., groups] if prefix.iter().map(|&axis| &lhs.dims()[axis]).eq(prefixes) => {
+            Ok(groups)
+        }
+        _ => {
+            let per: Vec<String> = prefix.iter().map(|&axis| lhs.dims()[axis].to_string()).collect();
+            Err(call.shape_error(
+                format!("group_sizes is {sizes}"),
+                format!(
+                    "its shape must be [groups], or [{}, groups] after the dimensions of lhs",
+                    per.join(", ")
+                ),
+            ))
+        }
     }
 }
 

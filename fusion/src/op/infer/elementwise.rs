@@ -59,15 +59,16 @@ pub(in crate::op) fn compare(call: &Call<'_>) -> Result<Results, OpError> {
     if call.operand(0).dtype().is_complex() && !matches!(direction, Comparison::Eq | Comparison::Ne) {
         return Err(call
             .attr_error(
-                format!("comparison_direction is {direction:?} for {}", call.operand(0).dtype()),
+                format!("comparison_direction is {} for {}", call.attr_text(0), call.operand(0).dtype()),
                 "complex numbers have no order: they can only be compared by EQ and NE",
             )
             .hint("compare their real parts, imaginary parts or absolute values"));
     }
     if !fits.iter().any(|&fit| fit as u8 == order) {
+        let fits = fits.iter().map(|&fit| call.def.attrs[1].kind.text(&fit.into()).to_string());
         return Err(call.attr_error(
-            format!("compare_type has code {order} for {}", call.operand(0).dtype()),
-            format!("it must be {fits:?}"),
+            format!("compare_type is {} for {}", call.attr_text(1), call.operand(0).dtype()),
+            format!("it must be {}", fits.collect::<Vec<_>>().join(" or ")),
         ));
     }
     Ok(one(call.operand(0).with_dtype(DType::Bool)))

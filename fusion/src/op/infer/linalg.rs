@@ -18,7 +18,7 @@ pub(in crate::op) fn fft(call: &Call<'_>) -> Result<Results, OpError> {
     if operand.dtype().is_complex() == real {
         let error = call.error(
             OpErrorKind::DType,
-            format!("the operand is {operand} and fft_type is {kind:?}"),
+            format!("the operand is {operand} and fft_type is {}", call.attr_text(0)),
             format!("the element type must be {}", if real { DTypeSet::FLOAT } else { DTypeSet::COMPLEX }),
         );
         return Err(match kind {

@@ -53,7 +53,7 @@ pub(in crate::op) fn unary(call: &Call<'_>) -> Lowered {
         // Floats of 8 bits and fewer are computed in longer types, where their subnormal numbers
         // are normal.
         OpCode::Ceil | OpCode::Floor if !call.operand(0).dtype().is_small_float() => {
-            expanded(subnormals_apart(call))
+            expanded(separate_subnormals(call))
         }
         _ if call.operand(0).dtype().is_complex() => complex::unary(call),
         OpCode::CountLeadingZeros if call.operand(0).dtype().class() == DTypeClass::Signed => {
@@ -78,7 +78,7 @@ fn zeros_of_words(call: &Call<'_>) -> Result<Lowered, OpError> {
 /// Corrects subnormal operands. XLA's CPU backend reads them as zero. For most ops the error is a
 /// subnormal number; for `ceil` of a positive and `floor` of a negative one it is 1. Their bits
 /// identify them.
-fn subnormals_apart(call: &Call<'_>) -> Result<Lowered, OpError> {
+fn separate_subnormals(call: &Call<'_>) -> Result<Lowered, OpError> {
     let operand = call.operand(0);
     let (dtype, shape) = (operand.dtype(), operand.shape());
     let word = unsigned(dtype.bits());
@@ -135,7 +135,7 @@ pub(in crate::op) fn bitcast_convert(call: &Call<'_>) -> Lowered {
         _ if from.is_complex() => expanded(complex::bitcast(call)),
         Ordering::Less if from.bits() < 8 => expanded(pack_bits(call, to)),
         Ordering::Greater if to.bits() < 8 => expanded(unpack_bits(call, to)),
-        Ordering::Less | Ordering::Greater => expanded(bitcast_apart(call)),
+        Ordering::Less | Ordering::Greater => expanded(bitcast_by_parts(call)),
         Ordering::Equal => Lowered::Itself,
     }
 }
@@ -143,7 +143,7 @@ pub(in crate::op) fn bitcast_convert(call: &Call<'_>) -> Lowered {
 /// Hides one of two bitcasts. XLA's simplifier merges them, and its verifier rejects the result if
 /// both change the width: `f64` as `i8`s as `u64`, or a lifted `f64`, which arrives as two words,
 /// as `i8`s. The simplifier does not look through a barrier.
-fn bitcast_apart(call: &Call<'_>) -> Result<Lowered, OpError> {
+fn bitcast_by_parts(call: &Call<'_>) -> Result<Lowered, OpError> {
     let (mut graph, params) = Builder::of(call);
     let hidden = graph.op(OpCode::OptimizationBarrier, Attrs::none(), &params)?;
     let result = graph.op(OpCode::BitcastConvert, call.attrs.clone(), &[hidden])?;

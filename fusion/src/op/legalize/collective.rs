@@ -55,7 +55,7 @@ fn without_channel(call: &Call<'_>) -> Option<Lowered> {
 }
 
 /// Splits a call with several operands into one op per operand, written by `change`.
-fn apart(
+fn one_by_one(
     call: &Call<'_>,
     change: impl Fn(&mut Builder, Ref, &TensorType) -> Result<Ref, OpError>,
 ) -> Lowered {
@@ -72,7 +72,7 @@ fn as_bits(call: &Call<'_>) -> Option<Lowered> {
     if call.operands.iter().all(|ty| ty.dtype() != DType::F8E8M0FNU) {
         return None;
     }
-    Some(apart(call, |graph, value, ty| {
+    Some(one_by_one(call, |graph, value, ty| {
         if ty.dtype() != DType::F8E8M0FNU {
             return graph.op(call.def.code, call.attrs.clone(), &[value]);
         }
@@ -85,7 +85,7 @@ fn as_bits(call: &Call<'_>) -> Option<Lowered> {
 /// One op per operand. XLA cannot join along a dimension without elements.
 pub(in crate::op) fn all_gather(call: &Call<'_>) -> Lowered {
     if is_alone(call) {
-        return apart(call, |_, value, _| Ok(value));
+        return one_by_one(call, |_, value, _| Ok(value));
     }
     if let Some(lowered) = without_channel(call).or_else(|| as_bits(call)) {
         return lowered;
@@ -97,7 +97,7 @@ pub(in crate::op) fn all_gather(call: &Call<'_>) -> Lowered {
     {
         return Lowered::Itself;
     }
-    apart(call, |graph, value, ty| {
+    one_by_one(call, |graph, value, ty| {
         if is_empty(ty) { Ok(value) } else { graph.op(OpCode::AllGather, call.attrs.clone(), &[value]) }
     })
 }
@@ -105,14 +105,14 @@ pub(in crate::op) fn all_gather(call: &Call<'_>) -> Lowered {
 /// One op per operand.
 pub(in crate::op) fn all_to_all(call: &Call<'_>) -> Lowered {
     if is_alone(call) {
-        return apart(call, |_, value, _| Ok(value));
+        return one_by_one(call, |_, value, _| Ok(value));
     }
     if let Some(lowered) = without_channel(call).or_else(|| as_bits(call)) {
         return lowered;
     }
     match call.operands {
         [_] => Lowered::Itself,
-        _ => apart(call, |graph, value, _| graph.op(OpCode::AllToAll, call.attrs.clone(), &[value])),
+        _ => one_by_one(call, |graph, value, _| graph.op(OpCode::AllToAll, call.attrs.clone(), &[value])),
     }
 }
 

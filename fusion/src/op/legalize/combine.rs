@@ -179,7 +179,7 @@ pub(in crate::op) fn select_and_scatter(call: &Call<'_>) -> Lowered {
     if is_uniform(call) && !is_negative(call.attr().pairs(2)) {
         return Lowered::Itself;
     }
-    expanded(on_what_is_left(call))
+    expanded(on_cropped_operand(call))
 }
 
 fn initial_values(call: &Call<'_>) -> Result<Lowered, OpError> {
@@ -218,7 +218,7 @@ impl Cut {
     }
 }
 
-fn on_what_is_left(call: &Call<'_>) -> Result<Lowered, OpError> {
+fn on_cropped_operand(call: &Call<'_>) -> Result<Lowered, OpError> {
     let attr = call.attr();
     let operand = call.operand(0);
     let cuts: Vec<Cut> =

@@ -16,7 +16,7 @@ use crate::op::legalize;
 const OPERANDS: Operands = Operands::Groups(&[OperandGroup::Many("operands")]);
 const COMPUTATION: Bodies = Bodies::Fixed(&[BodyDef {
     name: "computation",
-    rule: "two scalars to one, of the operands' type or a wider one",
+    rule: "takes two scalars and returns one, of the operands' element type or a wider one",
 }]);
 
 /// Defaults for the rows below. Exchanges are not side effects: all replicas run one program, so
@@ -27,8 +27,8 @@ pub(super) const ROWS: &[OpDef] = &[
     OpDef {
         code: OpCode::AllGather,
         name: "all_gather",
-        summary: "The operands of all replicas of a group one after the other along one dimension.",
-        rule: "The groups are of one size and name every replica once. Dimension `all_gather_dim` of each result is that of the operand times the size of a group.",
+        summary: "The operands of all replicas of a group, concatenated along one dimension.",
+        rule: "All groups have the same size, and every replica is in exactly one. Dimension `all_gather_dim` of each result is that of the operand, multiplied by the group size.",
         attrs: &attrs::ALL_GATHER,
         replicas: Replicas::Together,
         infer: collective::all_gather,
@@ -38,8 +38,8 @@ pub(super) const ROWS: &[OpDef] = &[
     OpDef {
         code: OpCode::AllReduce,
         name: "all_reduce",
-        summary: "The elements at the same place of all replicas of a group combined by the body.",
-        rule: "The groups name every replica once. The operands' types are the body's or narrower ones of its family; the results have the operands' shapes and the body's type.",
+        summary: "The operands of all replicas of a group, combined element by element with the body.",
+        rule: "Every replica is in exactly one group. The operands have the body's element type, or a narrower one of the same kind. The results have the operands' shapes and the body's element type.",
         attrs: &attrs::ALL_REDUCE,
         bodies: COMPUTATION,
         rounding: Rounding::Rounded,
@@ -51,8 +51,8 @@ pub(super) const ROWS: &[OpDef] = &[
     OpDef {
         code: OpCode::AllToAll,
         name: "all_to_all",
-        summary: "Part `i` of the operands of each replica sent to replica `i` of the group, which joins what it gets.",
-        rule: "The groups are of one size, which is `split_count`, and name every replica once. Dimension `split_dimension` is divided by it, then `concat_dimension` multiplied.",
+        summary: "Each replica splits its operands and sends part `i` to replica `i` of its group. Each replica concatenates the parts that it receives.",
+        rule: "All groups have `split_count` replicas, and every replica is in exactly one. In the results, dimension `split_dimension` is divided by `split_count`, and then `concat_dimension` is multiplied by it.",
         attrs: &attrs::ALL_TO_ALL,
         replicas: Replicas::Together,
         infer: collective::all_to_all,
@@ -62,8 +62,8 @@ pub(super) const ROWS: &[OpDef] = &[
     OpDef {
         code: OpCode::CollectiveBroadcast,
         name: "collective_broadcast",
-        summary: "The operands of the first replica of each group; zeros on replicas without a group.",
-        rule: "The groups name no replica twice. The results have the operands' types.",
+        summary: "The operands of the first replica of each group. Replicas outside of all groups get zeros.",
+        rule: "Every replica is in at most one group. The results have the operands' types.",
         attrs: &attrs::COLLECTIVE_BROADCAST,
         replicas: Replicas::Together,
         infer: collective::collective_broadcast,
@@ -73,8 +73,8 @@ pub(super) const ROWS: &[OpDef] = &[
     OpDef {
         code: OpCode::CollectivePermute,
         name: "collective_permute",
-        summary: "The operand of the replica that sends to this one; zeros where none does.",
-        rule: "No replica is twice a source or twice a target. The result has the operand's type.",
+        summary: "The operand of the replica that sends to this one. A replica that no other sends to gets zeros.",
+        rule: "Every replica is at most once a source and at most once a target. The result has the operand's type.",
         operands: Operands::Fixed(&["operand"]),
         attrs: &attrs::COLLECTIVE_PERMUTE,
         replicas: Replicas::Together,
@@ -85,8 +85,8 @@ pub(super) const ROWS: &[OpDef] = &[
     OpDef {
         code: OpCode::ReduceScatter,
         name: "reduce_scatter",
-        summary: "An `all_reduce` of which replica `i` of a group gets part `i` along one dimension.",
-        rule: "As `all_reduce` with groups of one size. Dimension `scatter_dimension` is divided by it.",
+        summary: "An `all_reduce` whose result is split along one dimension. Replica `i` of a group gets part `i`.",
+        rule: "The rule of `all_reduce` applies, and all groups have the same size. Dimension `scatter_dimension` of the result is divided by the group size.",
         operands: Operands::Fixed(&["operand"]),
         attrs: &attrs::REDUCE_SCATTER,
         bodies: COMPUTATION,
@@ -100,7 +100,7 @@ pub(super) const ROWS: &[OpDef] = &[
         code: OpCode::ReplicaId,
         name: "replica_id",
         summary: "The number of the replica.",
-        rule: "A scalar of type u32.",
+        rule: "The result is a u32 scalar.",
         operands: Operands::Fixed(&[]),
         dtypes: DTypeSet::of(&[DType::U32]),
         replicas: Replicas::Together,
@@ -110,8 +110,8 @@ pub(super) const ROWS: &[OpDef] = &[
     OpDef {
         code: OpCode::PartitionId,
         name: "partition_id",
-        summary: "The number of the partition, which is 0: replicas have one partition.",
-        rule: "A scalar of type u32.",
+        summary: "The number of the partition. It is 0, because a replica has one partition.",
+        rule: "The result is a u32 scalar.",
         operands: Operands::Fixed(&[]),
         dtypes: DTypeSet::of(&[DType::U32]),
         infer: collective::place,

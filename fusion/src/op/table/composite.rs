@@ -12,13 +12,13 @@ pub(super) const ROWS: &[OpDef] = &[
     OpDef {
         code: OpCode::Composite,
         name: "composite",
-        summary: "What a function with a name makes of the operands.",
-        rule: "The decomposition takes the operands; the results have the types that it returns.",
+        summary: "The results of a named function, which the decomposition defines.",
+        rule: "The decomposition takes the operands. The results have the types that it returns.",
         operands: Operands::Rest { fixed: &[], rest: "input", min: 0 },
         attrs: &attrs::COMPOSITE,
         bodies: Bodies::Fixed(&[BodyDef {
             name: "decomposition",
-            rule: "the operands' types to the results'",
+            rule: "takes the operands and returns the results",
         }]),
         fusibility: Fusibility::Opaque,
         rounding: Rounding::Step,
@@ -30,8 +30,8 @@ pub(super) const ROWS: &[OpDef] = &[
     OpDef {
         code: OpCode::CustomCall,
         name: "custom_call",
-        summary: "What a handler, a function of the host that is registered by name, makes of the operands.",
-        rule: "The target is registered. It says which operands it takes and which types the results have for them; elements have whole bytes.",
+        summary: "The results of a handler, which is a function on the host that is registered under a name.",
+        rule: "The target is registered. It decides which operands it accepts and which types the results have. All elements are whole bytes.",
         operands: Operands::Rest { fixed: &[], rest: "input", min: 0 },
         attrs: &attrs::CUSTOM_CALL,
         dtypes: DTypeSet::WHOLE_BYTES,

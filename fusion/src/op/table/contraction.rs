@@ -11,8 +11,8 @@ pub(super) const ROWS: &[OpDef] = &[
     OpDef {
         code: OpCode::DotGeneral,
         name: "dot_general",
-        summary: "Products of lhs and rhs summed over the contracting dimensions, for each batch index.",
-        rule: "Batching and contracting dimensions come in pairs of equal sizes. The result has the batching dimensions, then the rest of lhs, then the rest of rhs, and the element type asked for.",
+        summary: "The products of `lhs` and `rhs`, summed over the contracting dimensions, for each index of the batching dimensions.",
+        rule: "Each batching or contracting dimension of `lhs` has a counterpart of equal size in `rhs`. The result has the batching dimensions, then the free dimensions of `lhs`, then those of `rhs`. Its element type is `dtype`.",
         operands: Operands::Fixed(&["lhs", "rhs"]),
         attrs: &attrs::DOT_GENERAL,
         fusibility: Fusibility::Contraction,
@@ -24,8 +24,8 @@ pub(super) const ROWS: &[OpDef] = &[
     OpDef {
         code: OpCode::Convolution,
         name: "convolution",
-        summary: "Products of a kernel with the part of the input under it, summed over window and features.",
-        rule: "Both operands have one element type. A group of input features is as large as the kernel's input features; output features and batch are multiples of the group counts. Window attributes are given per spatial dimension.",
+        summary: "The products of a kernel and the input under each window position, summed over window and input features.",
+        rule: "Both operands have the same element type. A feature group has as many input features as the kernel. Output features and batch size are multiples of the group counts. Window attributes have one entry per spatial dimension.",
         operands: Operands::Fixed(&["lhs", "rhs"]),
         attrs: &attrs::CONVOLUTION,
         fusibility: Fusibility::Contraction,

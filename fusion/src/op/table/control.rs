@@ -9,18 +9,21 @@ use crate::op::infer::control;
 use crate::op::legalize;
 
 /// A branch of `if` or `case`.
-const BRANCH: &str = "the captured operands to the results";
+const BRANCH: &str = "takes the captured operands and returns the results";
 
 pub(super) const ROWS: &[OpDef] = &[
     OpDef {
         code: OpCode::While,
         name: "while",
-        summary: "The carried values after as many steps of the body as the condition asks for.",
-        rule: "The condition takes the carried values and returns a bool; the body takes and returns them. The results have their types.",
+        summary: "The carried values after a loop that applies the body while the condition is true.",
+        rule: "The condition takes the carried values and returns a bool. The body takes and returns the carried values. The results have their types.",
         operands: Operands::Groups(&[OperandGroup::Many("operand")]),
         bodies: Bodies::Fixed(&[
-            BodyDef { name: "cond", rule: "the carried values to one bool" },
-            BodyDef { name: "body", rule: "the carried values to their next values, of the same types" },
+            BodyDef { name: "cond", rule: "takes the carried values and returns one bool" },
+            BodyDef {
+                name: "body",
+                rule: "takes the carried values and returns their next values, of the same types",
+            },
         ]),
         fusibility: Fusibility::Opaque,
         rounding: Rounding::Rounded,
@@ -31,7 +34,7 @@ pub(super) const ROWS: &[OpDef] = &[
     OpDef {
         code: OpCode::If,
         name: "if",
-        summary: "The results of the first branch where the predicate is true, else of the second.",
+        summary: "The results of the first branch if the predicate is true, otherwise of the second.",
         rule: "Both branches take the captured operands and return results of the same types.",
         operands: Operands::Rest { fixed: &["pred"], rest: "captured", min: 0 },
         bodies: Bodies::Fixed(&[
@@ -49,8 +52,8 @@ pub(super) const ROWS: &[OpDef] = &[
     OpDef {
         code: OpCode::Case,
         name: "case",
-        summary: "The results of the branch that the index counts, of the last one where there is none.",
-        rule: "All branches take the captured operands and return results of the same types; there is at least one.",
+        summary: "The results of branch number `index`, or of the last branch if the index is out of range.",
+        rule: "There is at least one branch. All branches take the captured operands and return results of the same types.",
         operands: Operands::Rest { fixed: &["index"], rest: "captured", min: 0 },
         bodies: Bodies::Many(BodyDef { name: "branch", rule: BRANCH }),
         captures: Some(1),
@@ -64,13 +67,13 @@ pub(super) const ROWS: &[OpDef] = &[
     OpDef {
         code: OpCode::Sort,
         name: "sort",
-        summary: "The operands sorted together along a dimension, in the order that the comparator says.",
-        rule: "The inputs have one shape, and the results their types. The comparator takes a left and a right scalar of each input and returns whether left comes first.",
+        summary: "The operands sorted together along a dimension by the comparator.",
+        rule: "All inputs have the same shape, and the results have their types. The comparator takes a left and a right scalar of each input and returns whether the left ones come first.",
         operands: Operands::Groups(&[OperandGroup::Many("inputs")]),
         attrs: &attrs::SORT,
         bodies: Bodies::Fixed(&[BodyDef {
             name: "comparator",
-            rule: "two scalars per operand, those of one operand side by side, to one bool",
+            rule: "takes two scalars per operand, those of one operand next to each other, and returns one bool",
         }]),
         fusibility: Fusibility::Opaque,
         rounding: Rounding::Step,
@@ -81,13 +84,13 @@ pub(super) const ROWS: &[OpDef] = &[
     OpDef {
         code: OpCode::Map,
         name: "map",
-        summary: "What the body makes of the operands' elements at each place.",
-        rule: "The inputs have one shape; `dimensions` are all of them, in order. The result has that shape and the element type that the body returns.",
+        summary: "The result of the body for the operands' elements at each position.",
+        rule: "All inputs have the same shape. `dimensions` lists all dimensions in order. The result has that shape and the element type that the body returns.",
         operands: Operands::Groups(&[OperandGroup::Many("inputs")]),
         attrs: &attrs::DIMENSIONS,
         bodies: Bodies::Fixed(&[BodyDef {
             name: "computation",
-            rule: "one scalar per operand to one scalar",
+            rule: "takes one scalar per operand and returns one scalar",
         }]),
         fusibility: Fusibility::Elementwise,
         rounding: Rounding::Rounded,

@@ -17,7 +17,7 @@ pub(super) const ROWS: &[OpDef] = &[
         code: OpCode::GetDimensionSize,
         name: "get_dimension_size",
         summary: "The size of a dimension.",
-        rule: "`dimension` is one of the operand's. The result is an i32 scalar.",
+        rule: "`dimension` is a dimension of the operand. The result is an i32 scalar.",
         attrs: &attrs::DIMENSION,
         fusibility: Fusibility::Source,
         infer: dynamic::get_dimension_size,
@@ -26,8 +26,8 @@ pub(super) const ROWS: &[OpDef] = &[
     OpDef {
         code: OpCode::DynamicBroadcastInDim,
         name: "dynamic_broadcast_in_dim",
-        summary: "`broadcast_in_dim` to the sizes that an operand says.",
-        rule: "As `broadcast_in_dim`, with the result's sizes as an operand of integers, which say at run time what was recorded.",
+        summary: "`broadcast_in_dim` with the result's sizes as an operand.",
+        rule: "The rule of `broadcast_in_dim` applies. `output_dimensions` has one integer per result dimension, equal to its recorded size.",
         operands: Operands::Fixed(&["operand", "output_dimensions"]),
         attrs: &attrs::DYNAMIC_BROADCAST_IN_DIM,
         ..DYNAMIC
@@ -35,8 +35,8 @@ pub(super) const ROWS: &[OpDef] = &[
     OpDef {
         code: OpCode::DynamicConv,
         name: "dynamic_conv",
-        summary: "`convolution` with the padding that an operand says.",
-        rule: "As `convolution`, with the padding as an integer operand of a row (low, high) per spatial dimension, which gives at run time the recorded sizes.",
+        summary: "`convolution` with the padding as an operand.",
+        rule: "The rule of `convolution` applies. `padding` has one row of integers (low, high) per spatial dimension, which lead to the recorded sizes.",
         operands: Operands::Fixed(&["lhs", "rhs", "padding"]),
         attrs: &attrs::DYNAMIC_CONV,
         fusibility: Fusibility::Contraction,
@@ -46,8 +46,8 @@ pub(super) const ROWS: &[OpDef] = &[
     OpDef {
         code: OpCode::DynamicGather,
         name: "dynamic_gather",
-        summary: "`gather` of slices with the sizes that an operand says.",
-        rule: "As `gather`, with the slice sizes as an integer operand, which say at run time what was recorded.",
+        summary: "`gather` with the slice sizes as an operand.",
+        rule: "The rule of `gather` applies. `slice_sizes` has one integer per operand dimension, equal to the recorded slice size.",
         operands: Operands::Fixed(&["operand", "start_indices", "slice_sizes"]),
         attrs: &attrs::DYNAMIC_GATHER,
         fusibility: Fusibility::Indexing,
@@ -56,8 +56,8 @@ pub(super) const ROWS: &[OpDef] = &[
     OpDef {
         code: OpCode::DynamicIota,
         name: "dynamic_iota",
-        summary: "`iota` of the sizes that an operand says.",
-        rule: "As `iota`, with the result's sizes as an operand of integers, which say at run time what was recorded.",
+        summary: "`iota` with the result's sizes as an operand.",
+        rule: "The rule of `iota` applies. `output_shape` has one integer per result dimension, equal to its recorded size.",
         operands: Operands::Fixed(&["output_shape"]),
         attrs: &attrs::IOTA,
         dtypes: DTypeSet::INT,
@@ -67,8 +67,8 @@ pub(super) const ROWS: &[OpDef] = &[
     OpDef {
         code: OpCode::DynamicPad,
         name: "dynamic_pad",
-        summary: "`pad` by the amounts that operands say.",
-        rule: "As `pad`, with the three amounts as integer operands of one element per dimension, which give at run time the recorded sizes.",
+        summary: "`pad` with the amounts as operands.",
+        rule: "The rule of `pad` applies. The three amounts have one integer per dimension, which lead to the recorded sizes.",
         operands: Operands::Fixed(&[
             "operand",
             "padding_value",
@@ -83,8 +83,8 @@ pub(super) const ROWS: &[OpDef] = &[
     OpDef {
         code: OpCode::DynamicReshape,
         name: "dynamic_reshape",
-        summary: "`reshape` to the sizes that an operand says.",
-        rule: "As `reshape`, with the result's sizes as an operand of integers, which say at run time what was recorded.",
+        summary: "`reshape` with the result's sizes as an operand.",
+        rule: "The rule of `reshape` applies. `output_shape` has one integer per result dimension, equal to its recorded size.",
         operands: Operands::Fixed(&["operand", "output_shape"]),
         attrs: &attrs::RESHAPE,
         ..DYNAMIC

@@ -30,8 +30,8 @@ pub(super) const ROWS: &[OpDef] = &[
     OpDef {
         code: OpCode::Fft,
         name: "fft",
-        summary: "The discrete Fourier transform over the last dimensions, forward or inverse, complex or real.",
-        rule: "Operand and result are complex, but for RFFT (real to complex) and IRFFT (complex to real). `fft_length` has 1 to 3 sizes, those of the last dimensions on the real side; on the complex side of a real transform the last has length / 2 + 1 elements.",
+        summary: "The discrete Fourier transform along the last dimensions, forward or inverse, complex or real.",
+        rule: "RFFT maps real to complex numbers, IRFFT complex to real numbers, and FFT and IFFT complex to complex numbers. `fft_length` has 1 to 3 sizes, which are the sizes of the last dimensions. On the complex side of RFFT and IRFFT, the last dimension has length / 2 + 1 elements instead.",
         attrs: &attrs::FFT,
         dtypes: DTypeSet::of(&[DType::F32, DType::F64]).or(DTypeSet::COMPLEX),
         infer: linalg::fft,
@@ -40,8 +40,8 @@ pub(super) const ROWS: &[OpDef] = &[
     OpDef {
         code: OpCode::Cholesky,
         name: "cholesky",
-        summary: "The triangular matrix whose product with its adjoint is the operand; zeros in the other triangle.",
-        rule: "The last two dimensions are equal, those before count matrices. Only the triangle that `lower` names is read; the matrix is Hermitian and positive definite, or the result is NaN. The result has the operand's type.",
+        summary: "The Cholesky factor of each matrix: the triangular matrix whose product with its adjoint is the operand. The other triangle is zero.",
+        rule: "The last two dimensions are equal, and the others are batch dimensions. Only the triangle that `lower` selects is read. If a matrix is not Hermitian and positive definite, its result is NaN. The result has the operand's type.",
         operands: Operands::Fixed(&["a"]),
         attrs: &attrs::CHOLESKY,
         infer: linalg::cholesky,
@@ -51,8 +51,8 @@ pub(super) const ROWS: &[OpDef] = &[
     OpDef {
         code: OpCode::TriangularSolve,
         name: "triangular_solve",
-        summary: "The matrix whose product with a triangular one is b.",
-        rule: "`a` has square matrices in its last two dimensions, and both operands the same element type and dimensions before them; the matrices of b have as many rows (columns, with `left_side` false). The result has the type of b.",
+        summary: "The solution `x` of `a x = b`, or of `x a = b`, where `a` is a triangular matrix.",
+        rule: "The last two dimensions of `a` are equal. Both operands have the same element type and the same batch dimensions. A matrix of `b` has as many rows as one of `a`, or as many columns if `left_side` is false. The result has the type of `b`.",
         operands: Operands::Fixed(&["a", "b"]),
         attrs: &attrs::TRIANGULAR_SOLVE,
         infer: linalg::triangular_solve,
@@ -62,16 +62,16 @@ pub(super) const ROWS: &[OpDef] = &[
     OpDef {
         code: OpCode::BatchNormTraining,
         name: "batch_norm_training",
-        summary: "The operand with each feature brought to mean `offset` and deviation `scale`; its mean and variance.",
-        rule: "`scale` and `offset` have one element per feature, the size of dimension `feature_index`. The results are the operand's type, and the mean and the variance of each feature.",
+        summary: "The operand with each feature normalised to mean `offset` and standard deviation `scale`. The other results are the mean and the variance of each feature.",
+        rule: "Dimension `feature_index` of the operand counts the features. `scale` and `offset` have one element per feature. The first result has the operand's type, the other two have the type of `scale`.",
         operands: Operands::Fixed(&["operand", "scale", "offset"]),
         ..BATCH_NORM
     },
     OpDef {
         code: OpCode::BatchNormInference,
         name: "batch_norm_inference",
-        summary: "The operand with each feature normalised by a given mean and variance, scaled and moved.",
-        rule: "`scale`, `offset`, `mean` and `variance` have one element per feature, the size of dimension `feature_index`. The result has the operand's type.",
+        summary: "The operand with each feature normalised by a given mean and variance, then scaled and shifted.",
+        rule: "Dimension `feature_index` of the operand counts the features. `scale`, `offset`, `mean` and `variance` have one element per feature. The result has the operand's type.",
         operands: Operands::Fixed(&["operand", "scale", "offset", "mean", "variance"]),
         infer: linalg::batch_norm_inference,
         ..BATCH_NORM
@@ -79,8 +79,8 @@ pub(super) const ROWS: &[OpDef] = &[
     OpDef {
         code: OpCode::BatchNormGrad,
         name: "batch_norm_grad",
-        summary: "The gradients of operand, scale and offset of a `batch_norm_training`.",
-        rule: "`scale`, `mean` and `variance` have one element per feature, `grad_output` the operand's type. The results are of the types of operand, scale and scale.",
+        summary: "The gradients of `batch_norm_training` for operand, scale and offset.",
+        rule: "`scale`, `mean` and `variance` have one element per feature. `grad_output` has the operand's type. The first result has the operand's type, the other two have the type of `scale`.",
         operands: Operands::Fixed(&["operand", "scale", "mean", "variance", "grad_output"]),
         ..BATCH_NORM
     },

@@ -43,7 +43,8 @@ const ROW: OpDef = OpDef {
 };
 
 /// A body that combines two elements into one.
-const COMBINER: &str = "two scalars per operand to one, of the operand's type or a wider one";
+const COMBINER: &str =
+    "takes two scalars per operand and returns one, of the operand's element type or a wider one";
 
 /// The families, in the order of the table.
 const FAMILIES: &[&[OpDef]] = &[

@@ -11,8 +11,8 @@ pub(super) const ROWS: &[OpDef] = &[
     OpDef {
         code: OpCode::Reduce,
         name: "reduce",
-        summary: "The elements along some dimensions combined by the body, in an order left open.",
-        rule: "The inputs have one shape; the initial values are scalars of their element types. `dimensions` disappear, and the results have the element types that the body returns.",
+        summary: "The elements along some dimensions, combined with the body in an unspecified order.",
+        rule: "All inputs have the same shape. The initial values are scalars of their element types. The results lack the dimensions `dimensions` and have the element types that the body returns.",
         operands: Operands::Groups(&[OperandGroup::Many("inputs"), OperandGroup::Many("init_values")]),
         attrs: &attrs::DIMENSIONS,
         bodies: Bodies::Fixed(&[BodyDef { name: "body", rule: COMBINER }]),
@@ -25,8 +25,8 @@ pub(super) const ROWS: &[OpDef] = &[
     OpDef {
         code: OpCode::ReduceWindow,
         name: "reduce_window",
-        summary: "The elements under each position of a window combined by the body.",
-        rule: "The inputs have one shape; the initial values are scalars of their element types. Window sizes, strides, dilations and padding are given per dimension; along each the result has as many elements as the window has positions.",
+        summary: "The elements under each position of a window, combined with the body.",
+        rule: "All inputs have the same shape. The initial values are scalars of their element types. Window sizes, strides, dilations and padding have one entry per dimension. Along each dimension the results have one element per window position.",
         operands: Operands::Groups(&[OperandGroup::Many("inputs"), OperandGroup::Many("init_values")]),
         attrs: &attrs::REDUCE_WINDOW,
         bodies: Bodies::Fixed(&[BodyDef { name: "body", rule: COMBINER }]),
@@ -39,12 +39,15 @@ pub(super) const ROWS: &[OpDef] = &[
     OpDef {
         code: OpCode::SelectAndScatter,
         name: "select_and_scatter",
-        summary: "Each source element combined into the operand place that its window selects.",
+        summary: "Each source element, combined with the result element that `select` chooses in its window over the operand. All result elements start as `init_value`.",
         rule: "`source` has one element per position of the window over the operand. The result has the operand's shape.",
         operands: Operands::Fixed(&["operand", "source", "init_value"]),
         attrs: &attrs::SELECT_AND_SCATTER,
         bodies: Bodies::Fixed(&[
-            BodyDef { name: "select", rule: "two scalars of the operand's type to bool" },
+            BodyDef {
+                name: "select",
+                rule: "takes two scalars of the operand's element type and returns a bool",
+            },
             BodyDef { name: "scatter", rule: COMBINER },
         ]),
         fusibility: Fusibility::Reduction,

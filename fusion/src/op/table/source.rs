@@ -12,8 +12,8 @@ pub(super) const ROWS: &[OpDef] = &[
     OpDef {
         code: OpCode::Constant,
         name: "constant",
-        summary: "The given data, which is part of the key.",
-        rule: "The result has the data's type. At most 64 KiB, since the data is part of the key.",
+        summary: "Constant data. It is part of the region's key.",
+        rule: "The result has the data's type. The data has at most 64 KiB, because it is part of the key.",
         operands: Operands::Fixed(&[]),
         attrs: &attrs::CONSTANT,
         fusibility: Fusibility::Source,
@@ -24,8 +24,8 @@ pub(super) const ROWS: &[OpDef] = &[
     OpDef {
         code: OpCode::Iota,
         name: "iota",
-        summary: "0, 1, 2, ... along one dimension.",
-        rule: "The result has the shape and element type asked for; `iota_dimension` is one of its dimensions.",
+        summary: "The numbers 0, 1, 2, ... along one dimension.",
+        rule: "The result has the shape `shape` and the element type `dtype`. `iota_dimension` is one of its dimensions.",
         operands: Operands::Fixed(&[]),
         attrs: &attrs::IOTA,
         dtypes: DTypeSet::NUMBER,
@@ -37,8 +37,8 @@ pub(super) const ROWS: &[OpDef] = &[
     OpDef {
         code: OpCode::RngBitGenerator,
         name: "rng_bit_generator",
-        summary: "The next state of a counter-based generator and uniformly distributed bits.",
-        rule: "The state is u64 with 2 elements, for PHILOX 2 or 3. The results are the next state, of the same type, and bits of the shape and element type asked for, of 8 to 64 bits.",
+        summary: "The next state of a counter-based random number generator, and uniformly distributed bits.",
+        rule: "The state is u64 with 2 elements, or with 2 or 3 for PHILOX. The first result is the next state, of the same type. The second has the shape `shape` and the element type `dtype`, which has 8 to 64 bits.",
         operands: Operands::Fixed(&["initial_state"]),
         attrs: &attrs::RNG_BIT_GENERATOR,
         dtypes: DTypeSet::of(&[crate::DType::U64]),
@@ -53,8 +53,8 @@ pub(super) const ROWS: &[OpDef] = &[
     OpDef {
         code: OpCode::Rng,
         name: "rng",
-        summary: "Numbers drawn from a distribution by the plugin, other ones each time.",
-        rule: "`a` and `b` are scalars of one type, the bounds of a uniform or the mean and deviation of a normal distribution (of floats). The result has their element type and the recorded sizes, which the operand `shape` says.",
+        summary: "Random numbers that the plugin draws from a distribution. Each run draws new ones.",
+        rule: "`a` and `b` are scalars of the same type. They are the bounds of a uniform distribution, or the mean and the standard deviation of a normal distribution of floats. The result has their element type. The operand `shape` has one integer per result dimension, equal to its recorded size.",
         operands: Operands::Fixed(&["a", "b", "shape"]),
         attrs: &attrs::RNG,
         // XLA's generator has no shorter floats and no complex numbers.

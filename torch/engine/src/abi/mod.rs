@@ -385,19 +385,19 @@ pub extern "C" fn flt_download(value: &Tensor, bytes: *mut u8, len: usize) -> St
 
 /// Callback for a value's data. It gets the caller's pointer, whether there is data, and the bytes
 /// or the UTF-8 error message, which live through the call.
-type Heard = extern "C" fn(*mut c_void, bool, *const u8, usize);
+type DataCallback = extern "C" fn(*mut c_void, bool, *const u8, usize);
 
-/// The caller's pointer for [`Heard`]. The shim allows any thread to use it.
-struct Ear(*mut c_void);
+/// The caller's pointer for [`DataCallback`]. The shim allows any thread to use it.
+struct CallbackData(*mut c_void);
 
 // SAFETY: the shim lets any thread use the pointer (see the obligations in the module docs).
-unsafe impl Send for Ear {}
+unsafe impl Send for CallbackData {}
 
 /// Starts to read a value. `heard` is called once, on any thread, possibly before this returns. It
 /// must not wait for the device.
 #[unsafe(no_mangle)]
-pub extern "C" fn flt_fetch(value: &Tensor, heard: Heard, given: *mut c_void) -> Status {
-    let ear = Ear(given);
+pub extern "C" fn flt_fetch(value: &Tensor, heard: DataCallback, given: *mut c_void) -> Status {
+    let ear = CallbackData(given);
     guarded(|| {
         value.read_with(move |data| {
             let ear = ear;

@@ -41,17 +41,17 @@ fn moved_dims(dims: &[usize]) -> Vec<usize> {
 }
 
 /// Transposes a kernel from `[out, in, space..]` to `[space.., in, out]`.
-fn turned(kernel: &Tensor) -> Result<Tensor> {
+fn kernel_to_hlo(kernel: &Tensor) -> Result<Tensor> {
     let rank = kernel.rank() as i64;
     Ok(kernel.transpose(&(2..rank).chain([1, 0]).collect::<Vec<_>>())?)
 }
 
-fn turned_dims(dims: &[usize]) -> Vec<usize> {
+fn kernel_dims_to_hlo(dims: &[usize]) -> Vec<usize> {
     [&dims[2..], &[dims[1], dims[0]]].concat()
 }
 
-/// The inverse of `turned`.
-fn turned_back(kernel: &Tensor) -> Result<Tensor> {
+/// The inverse of `kernel_to_hlo`.
+fn kernel_from_hlo(kernel: &Tensor) -> Result<Tensor> {
     let rank = kernel.rank() as i64;
     Ok(kernel.transpose(&[rank - 1, rank - 2].into_iter().chain(0..rank - 2).collect::<Vec<_>>())?)
 }
@@ -184,7 +184,7 @@ fn convolution(call: &Call<'_>) -> Result<Results> {
     let y = match Patches::of(&window, x.dims(), kernel.dims(), dims) {
         Some(patches) if !is_transposed => patches.apply(call, &x, &kernel)?,
         _ => {
-            let (x, kernel) = (moved(&x, false)?, turned(&kernel)?);
+            let (x, kernel) = (moved(&x, false)?, kernel_to_hlo(&kernel)?);
             let y = match is_transposed {
                 false => window.apply(&x, &kernel)?,
                 true => window.input_gradient(&moved_dims(dims), &kernel, &x)?,
@@ -225,7 +225,7 @@ fn convolution_backward(call: &Call<'_>) -> Result<Results> {
         _ => {
             let (x_last, grad_last) = (moved(&x, false)?, moved(&grad, false)?);
             if mask[0] {
-                let kernel_last = turned(&kernel)?;
+                let kernel_last = kernel_to_hlo(&kernel)?;
                 let of_input = match is_transposed {
                     false => window.input_gradient(x_last.dims(), &kernel_last, &grad_last)?,
                     true => {
@@ -241,7 +241,11 @@ fn convolution_backward(call: &Call<'_>) -> Result<Results> {
                 // A transposed convolution moves its window over its result.
                 let (wide, narrow) =
                     if is_transposed { (&grad_last, &x_last) } else { (&x_last, &grad_last) };
-                give(turned_back(&window.kernel_gradient(wide, &turned_dims(kernel.dims()), narrow)?)?)?;
+                give(kernel_from_hlo(&window.kernel_gradient(
+                    wide,
+                    &kernel_dims_to_hlo(kernel.dims()),
+                    narrow,
+                )?)?)?;
             }
         }
     }

@@ -177,7 +177,7 @@ fn triangular_solve(call: &Call<'_>) -> Result<Results> {
 }
 
 /// Pivots counted from 1, and `info`, which says where the upper factor is singular.
-fn told(call: &Call<'_>, lu: &Lu) -> Result<[Tensor; 2]> {
+fn pivots_and_info(call: &Call<'_>, lu: &Lu) -> Result<[Tensor; 2]> {
     let least = lu.factors.narrow(-1, 0, lu.pivots.dims()[lu.pivots.rank() - 1] as i64)?;
     let diagonal = least.narrow(-2, 0, least.dims()[least.rank() - 1] as i64)?.diagonal(-2, -1)?;
     let singular = diagonal.equal(&number(call, 0.0, &diagonal)?)?;
@@ -195,7 +195,7 @@ fn lu_factor(call: &Call<'_>) -> Result<Results> {
         return nothing_wrong(call);
     }
     let lu = linalg::lu(&a)?;
-    let [pivots, wrong] = told(call, &lu)?;
+    let [pivots, wrong] = pivots_and_info(call, &lu)?;
     results(call, [&lu.factors, &pivots, &wrong])
 }
 
@@ -318,7 +318,7 @@ fn inverse(call: &Call<'_>) -> Result<Results> {
     let lower = Triangular { lower: true, unit_diagonal: true, transpose: false };
     let half = linalg::triangular_solve(&lu.factors, &right, lower)?;
     let upper = Triangular { lower: false, unit_diagonal: false, transpose: false };
-    let [_, wrong] = told(call, &lu)?;
+    let [_, wrong] = pivots_and_info(call, &lu)?;
     results(call, [&linalg::triangular_solve(&lu.factors, &half, upper)?, &wrong])
 }
 

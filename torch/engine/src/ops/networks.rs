@@ -261,12 +261,12 @@ fn layer_norm_backward(call: &Call<'_>) -> Result<Results> {
 
 /// The requested gradients in their result types. One that is not requested has no type.
 fn masked(call: &Call<'_>, mask: usize, parts: [Tensor; 3]) -> Result<Results> {
-    let asked = asked(call, mask)?;
+    let asked = output_mask(call, mask)?;
     let parts = parts.iter().zip(asked).filter(|(_, is_asked)| *is_asked);
     parts.zip(call.outs).map(|((part, _), ty)| fitted(part, ty)).collect()
 }
 
-pub(super) fn asked(call: &Call<'_>, mask: usize) -> Result<[bool; 3]> {
+pub(super) fn output_mask(call: &Call<'_>, mask: usize) -> Result<[bool; 3]> {
     match call.arg(mask) {
         Arg::Ints([input, weight, bias]) => Ok([*input != 0, *weight != 0, *bias != 0]),
         _ => unsupported("the output mask is missing"),

@@ -33,7 +33,7 @@ pub(crate) fn document_length(tree: &Tree) -> Verdict {
 
 /// Every file and folder that the architecture document names exists.
 pub(crate) fn architecture_files(tree: &Tree) -> Verdict {
-    let Some(text) = tree.text(ARCHITECTURE) else { return not_there(ARCHITECTURE) };
+    let Some(text) = tree.text(ARCHITECTURE) else { return missing(ARCHITECTURE) };
     let mut findings = Vec::new();
     for (index, line) in text.lines().enumerate() {
         for name in names(line) {
@@ -69,7 +69,7 @@ pub(crate) fn lock_file(tree: &Tree) -> Verdict {
     }
 }
 
-fn not_there(file: &str) -> Verdict {
+fn missing(file: &str) -> Verdict {
     Verdict::Failed(vec![format!("there is no {file}")])
 }
 
