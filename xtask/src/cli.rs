@@ -12,6 +12,8 @@ usage: cargo xtask COMMAND
   demo [ARGUMENTS...]           set up, then build and run the example `digits` with these arguments
   bench [ARGUMENTS...]          set up, then measure Fuseline beside JAX, PyTorch and NumPy (see --help)
   micro [ARGUMENTS...]          set up, then measure Fuseline's own stages, in time and in instructions
+  micro --outside               set up, then compare what recording costs here and in a crate outside of this workspace
+  trip                          set up, then check that an op visits the stages of ARCHITECTURE.md in their order
   capi --prefix FOLDER          set up, build the C library, and install it with its headers
   test [STAGE...] [--quick]     set up, then run all stages, the named ones, or the quick ones
   test --list                   list the stages
@@ -31,6 +33,8 @@ pub(crate) enum Command {
     Demo(Vec<OsString>),
     Bench(Vec<OsString>),
     Micro(Vec<OsString>),
+    Outside,
+    Trip,
     Soak(Vec<OsString>),
     Capi(PathBuf),
     ListStages,
@@ -57,7 +61,12 @@ pub(crate) fn parse(mut arguments: Vec<OsString>) -> Result<Command, String> {
         },
         Some("demo") => Ok(Command::Demo(passed_on(rest))),
         Some("bench") => Ok(Command::Bench(passed_on(rest))),
+        Some("micro") if *rest == ["--outside"] => Ok(Command::Outside),
         Some("micro") => Ok(Command::Micro(passed_on(rest))),
+        Some("trip") => match rest.first() {
+            None => Ok(Command::Trip),
+            Some(extra) => Err(format!("trip takes no arguments, but got {}", extra.display())),
+        },
         Some("soak") => Ok(Command::Soak(rest)),
         Some("capi") => match &*rest {
             [flag, prefix] if flag == "--prefix" => Ok(Command::Capi(PathBuf::from(prefix))),
@@ -122,6 +131,8 @@ mod tests {
         assert_eq!(parsed("demo -- --steps 3"), parsed("demo --steps 3"));
         assert_eq!(parsed("bench --quick"), Ok(Command::Bench(vec!["--quick".into()])));
         assert_eq!(parsed("micro --save"), Ok(Command::Micro(vec!["--save".into()])));
+        assert_eq!(parsed("micro --outside"), Ok(Command::Outside));
+        assert_eq!(parsed("trip"), Ok(Command::Trip));
         assert_eq!(parsed("soak --list"), Ok(Command::Soak(vec!["--list".into()])));
         assert_eq!(parsed("capi --prefix out"), Ok(Command::Capi("out".into())));
         assert_eq!(parsed("test"), Ok(Command::Test(Selection::All)));
@@ -143,6 +154,7 @@ mod tests {
             ("", "no command was given"),
             ("tset", "no command tset"),
             ("setup now", "no arguments"),
+            ("trip now", "no arguments"),
             ("env --cargo", "--cargo FOLDER or nothing"),
             ("capi", "--prefix FOLDER"),
             ("test frmt", "no stage frmt; the stages are fmt, "),

@@ -6,17 +6,20 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command-line tool talks to its user")]
 
 mod bench;
+mod callgrind;
 mod capi;
 mod cli;
 mod demo;
 mod env;
 mod host;
 mod micro;
+mod outside;
 mod setup;
 mod skip;
 mod soak;
 mod test;
 mod time;
+mod trip;
 
 use std::process::ExitCode;
 
@@ -88,6 +91,16 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
             let host = Host::detect()?;
             set_up(&host)?;
             micro::run(&host, &arguments)
+        }
+        Command::Outside => {
+            let host = Host::detect()?;
+            set_up(&host)?;
+            outside::run(&host)
+        }
+        Command::Trip => {
+            let host = Host::detect()?;
+            set_up(&host)?;
+            trip::run(&host)
         }
         Command::Soak(arguments) => soak::run(&Host::detect()?, &arguments),
         Command::TestFull(arguments) => test::full::run(&Host::detect()?, &arguments),

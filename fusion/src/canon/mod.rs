@@ -111,23 +111,6 @@ pub fn can_lift(ty: &TensorType) -> bool {
 }
 
 impl CanonRegion {
-    /// Brings a region into canonical form. `lifted[i]` tells whether parameter `i` is a lifted
-    /// scalar.
-    ///
-    /// # Panics
-    /// If the length of `lifted` is not the number of parameters, or it marks a parameter that is
-    /// not a real scalar.
-    #[must_use]
-    pub fn new(graph: Graph, lifted: Box<[bool]>) -> CanonRegion {
-        assert_eq!(lifted.len(), graph.params().len(), "one flag per parameter");
-        assert!(
-            graph.params().iter().zip(&lifted).all(|(ty, &lifted)| !lifted || can_lift(ty)),
-            "only real scalars are lifted",
-        );
-        let bytes = encode::encode_region(&graph, &lifted).into_boxed_slice();
-        CanonRegion { graph, lifted, bytes }
-    }
-
     /// The ops.
     #[inline]
     #[must_use]
@@ -146,12 +129,6 @@ impl CanonRegion {
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
-    }
-
-    /// The key in an environment (CANON-3).
-    #[must_use]
-    pub fn key(&self, environment: &EnvFingerprint) -> RegionKey {
-        RegionKey(*blake3::keyed_hash(&environment.0, &self.bytes).as_bytes())
     }
 
     /// A hash of the op sequence without shapes, attributes and wiring. Regions that differ only in
