@@ -111,7 +111,7 @@ impl Tensor {
 impl fmt::Debug for Tensor {
     /// Prints id and type; does not wait for the data.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
+        write!(f, "Tensor({:?} on {})", self.cell(), self.stream().id())
     }
 }
 

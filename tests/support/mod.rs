@@ -167,8 +167,8 @@ pub(crate) fn engines(config: impl Fn() -> EngineConfig) -> Vec<Engine> {
 }
 
 /// An engine on the plugin that is found, and one without the interpreter tier: on the first, a
-/// small region that a test runs a few times is interpreted in Fused mode. Prints a message if there
-/// is no plugin.
+/// small region that a test runs a few times is interpreted in Fused mode. Prints a message if
+/// there is no plugin.
 pub(crate) fn plugins_of_all_tiers(what: &str, config: impl Fn() -> EngineConfig) -> Vec<Engine> {
     let Some(as_it_ships) = plugin_for(what, config()) else { return Vec::new() };
     let is_interpreted = as_it_ships.mode() == Mode::Fused;

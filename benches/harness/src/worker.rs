@@ -128,7 +128,7 @@ impl Worker {
     }
 
     /// Requests the program, which takes a while because libraries are loaded first. Call
-    /// [`Worker::made`] afterwards.
+    /// [`Worker::wait_made`] afterwards.
     pub(crate) fn make(&mut self) -> Result<(), Trouble> {
         self.send(&json!({"do": "make"}))
     }
