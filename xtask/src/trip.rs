@@ -5,10 +5,10 @@
 //! code ran belongs to a stage, by the table in `ARCHITECTURE.md`. A call must lead to the same
 //! stage or to a later one. The table names the exceptions.
 //!
-//! Callgrind knows the file of inlined code, but not the functions that it was inlined through. Such
-//! code counts as called by the function that surrounds it. Functions of other crates are passed
-//! through: what they call counts as called by their callers. An exception are functions of the
-//! standard library that exist once and call whatever they are given ([`MEETING_POINTS`]).
+//! Callgrind knows the file of inlined code, but not the functions that it was inlined through.
+//! Such code counts as called by the function that surrounds it. Functions of other crates are
+//! passed through: what they call counts as called by their callers. An exception are functions of
+//! the standard library that exist once and call whatever they are given ([`MEETING_POINTS`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -37,8 +37,8 @@ const MARK: &str = "trip_phase";
 /// The phases that are looked at, by the number of the dump that ends with them.
 const PHASES: [(usize, &str); 3] = [(2, "first recording"), (3, "warm-up"), (4, "steady")];
 
-/// Parts of the symbols of functions of the standard library that many callers share. What they call
-/// says nothing about a certain caller.
+/// Parts of the symbols of functions of the standard library that many callers share. What they
+/// call says nothing about a certain caller.
 const MEETING_POINTS: [&str; 3] = ["4core3fmt", "5alloc3fmt", "3std3sys4sync4once"];
 
 /// Runs the program and checks its calls.
@@ -150,8 +150,8 @@ type Call = (String, String);
 /// What a phase did, without the code of other crates.
 #[derive(Debug, Default)]
 struct Trip {
-    /// Each file of the workspace whose code ran, with the functions that are written there and were
-    /// not inlined everywhere.
+    /// Each file of the workspace whose code ran, with the functions that are written there and
+    /// were not inlined everywhere.
     files: BTreeMap<String, BTreeSet<String>>,
     /// Calls between files, each with an example.
     calls: BTreeMap<Call, String>,

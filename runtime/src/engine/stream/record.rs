@@ -34,8 +34,8 @@ impl StreamShared {
         }
     }
 
-    /// As [`StreamShared::record_into`], for an op with one result. `wrap` makes the caller's type of
-    /// its handle, here instead of behind the call, where it would copy the result.
+    /// As [`StreamShared::record_into`], for an op with one result. `wrap` makes the caller's type
+    /// of its handle, here instead of behind the call, where it would copy the result.
     #[inline(always)]
     pub fn record_one<T>(
         self: &Arc<Self>,
