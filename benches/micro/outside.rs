@@ -18,11 +18,12 @@ fn main() {
     let stage = std::env::args().nth(1).unwrap();
     let config = EngineConfig::new().interpret_cold_regions(false).without_disk_cache();
     let engine = config.boundary_rule(|| Box::new(HardOnly)).build_reference().unwrap();
+    let stream = engine.new_stream();
     match stage.as_str() {
-        "replay" => replay(&engine),
-        "call" => drop(call(&engine.new_stream(), true)),
+        "replay" => replay(&engine, &stream),
+        "call" => drop(call(&stream, true)),
         "drop" => {
-            let made = call(&engine.new_stream(), false);
+            let made = call(&stream, false);
             counted(|| drop(made));
         }
         _ => panic!("no stage {stage}"),
@@ -30,9 +31,8 @@ fn main() {
 }
 
 /// A loop that has recorded the same before. The result of each call is dropped at once.
-fn replay(engine: &Engine) {
-    let stream = engine.new_stream();
-    let [x, y] = operands(&stream);
+fn replay(engine: &Engine, stream: &Stream) {
+    let [x, y] = operands(stream);
     let round = || {
         let mut last = x.clone();
         for _ in 0..BATCH {

@@ -1,5 +1,5 @@
-//! `cargo xtask micro --outside`: compares what recording costs in this workspace with what it costs
-//! in a crate outside of it.
+//! `cargo xtask micro --outside`: compares what recording costs in this workspace with what it
+//! costs in a crate outside of it.
 //!
 //! A crate outside has Cargo's default release profile and the default features of Fuseline. What
 //! the compiler inlines across crates may differ then. The program is `benches/micro/outside.rs`.

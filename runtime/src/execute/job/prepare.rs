@@ -54,7 +54,11 @@ impl Job {
             return self.carry_out(choose(self.situation(history, cache, stream)), found, tier, stream);
         }
         self.is_past_interpreter |= history.is_some();
-        let found = self.look_up(stream);
+        let found = match self.look_up(stream) {
+            // What the plan would be, without the detour: this is the path of a steady program.
+            Lookup::Hit(hit) if history.is_none() => return self.hit(hit, stream),
+            found => found,
+        };
         // For the manifest of a run that compiles nothing, and so neither interprets nor pads.
         let requested = match &found {
             Lookup::Claimed(claim) => engine.stores().recorder().map(|_| claim.outputs().clone()),
