@@ -14,7 +14,7 @@
 use fuseline::Tensor;
 use fuseline::nn::grad::Convolution;
 
-use super::networks::{asked, per_channel};
+use super::networks::{output_mask, per_channel};
 use super::window::{MAX_PLACES, Window};
 use super::{cast, fitted, result};
 use crate::call::{Call, Result, Results, Row, unsupported};
@@ -203,7 +203,7 @@ fn convolution_backward(call: &Call<'_>) -> Result<Results> {
     let (grad, x, kernel) = (call.tensor(0)?, call.tensor(1)?, call.tensor(2)?);
     not_empty(&[&grad, &x, &kernel])?;
     let (window, is_transposed) = window(call, 4, x.rank())?;
-    let mask = asked(call, 10)?;
+    let mask = output_mask(call, 10)?;
     let mut outs = call.outs.iter();
     let mut results = Results::new();
     let mut give = |value: Tensor| -> Result<()> {
