@@ -6,13 +6,10 @@ use std::sync::Arc;
 use fuseline_fusion::limits::MAX_REPLICAS;
 use fuseline_fusion::region::Mode;
 use fuseline_fusion::{Bytes, Site};
-use fuseline_runtime::Counters;
-use fuseline_runtime::internals::StreamShared;
-use fuseline_runtime::internals::is_driving;
-use fuseline_runtime::internals::new_stream;
-use fuseline_runtime::internals::{Device, PerReplica, PjrtDevice};
-use fuseline_runtime::internals::{EngineShared, MIN_WEAK_SET, here};
-use fuseline_runtime::{Error, Result};
+use fuseline_runtime::internals::{
+    Device, EngineShared, MIN_WEAK_SET, PerReplica, PjrtDevice, StreamShared, here, is_driving, new_stream,
+};
+use fuseline_runtime::{Counters, Error, Result};
 use fuseline_sync::fork::is_forked;
 use fuseline_sync::{Mutex, Rank, WeakSet};
 

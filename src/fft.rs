@@ -3,6 +3,7 @@
 
 use fuseline_fusion::op::{FftType, attrs};
 use fuseline_fusion::{OpCode, OpError, OpErrorKind, Site};
+use fuseline_runtime::internals::bug;
 use fuseline_runtime::{Error, Result};
 
 use crate::handle::Tensor;
@@ -76,5 +77,5 @@ fn transformed(kind: FftType, x: &Tensor, count: usize, last: Option<usize>) -> 
         lengths.resize(count.min(4), 1);
     }
     let mut results = x.on_stream().record(OpCode::Fft, attrs::fft(kind, &lengths), &[], &[x])?;
-    results.pop().ok_or_else(|| fuseline_runtime::internals::bug!("fft has a result"))
+    results.pop().ok_or_else(|| bug!("fft has a result"))
 }

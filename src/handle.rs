@@ -7,9 +7,7 @@ use fuseline_fusion::op::Effect;
 use fuseline_fusion::{Attrs, Body, OpCode};
 use fuseline_record::handle::TakeResults;
 use fuseline_runtime::Result;
-use fuseline_runtime::internals::ValueCell;
-use fuseline_runtime::internals::{RecordCall, here};
-use fuseline_runtime::internals::{StreamShared, TensorHandle};
+use fuseline_runtime::internals::{RecordCall, StreamShared, TensorHandle, ValueCell, here};
 use smallvec::SmallVec;
 
 use crate::stream::Stream;

@@ -15,10 +15,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use fuseline_fusion::{Site, TensorType};
-use fuseline_runtime::internals::Failure;
-use fuseline_runtime::internals::PromiseGuard;
-use fuseline_runtime::internals::here;
-use fuseline_runtime::internals::{Outcome, ValueCell};
+use fuseline_runtime::internals::{Failure, Outcome, PromiseGuard, ValueCell, here};
 use fuseline_runtime::{Result, Stage};
 
 use crate::handle::Tensor;

@@ -30,6 +30,7 @@ mod variate;
 
 use fuseline_fusion::op::RngAlgorithm;
 use fuseline_fusion::{Literal, OpError, OpErrorKind, Site};
+use fuseline_runtime::internals::bug;
 use fuseline_runtime::{Error, Result};
 
 use crate::handle::Tensor;
@@ -439,7 +440,7 @@ fn made(variate: Variate, of: &Tensor) -> Result<Tensor> {
     let op = variate.op(of.ty()).map_err(refused)?;
     match of.on_stream().call(&op, &[of])?.pop() {
         Some(result) => Ok(result),
-        None => Err(fuseline_runtime::internals::bug!("a variate is one result")),
+        None => Err(bug!("a variate is one result")),
     }
 }
 

@@ -8,7 +8,7 @@ use fuseline_fusion::limits::MAX_CONSTANT_BYTES;
 use fuseline_fusion::op::attrs;
 use fuseline_fusion::program::{Mismatch, Program, ProgramId, Role};
 use fuseline_fusion::{Literal, OpCode, Site, ValueId};
-use fuseline_runtime::internals::RecordCall;
+use fuseline_runtime::internals::{RecordCall, bug};
 use fuseline_runtime::{Error, Result};
 
 use crate::engine::Engine;
@@ -123,10 +123,7 @@ impl PreparedProgram {
                 site,
             };
             let made = record(self.stream.shared(), call)?.pop();
-            values.insert(
-                value.id,
-                made.ok_or_else(|| fuseline_runtime::internals::bug!("a constant has one result"))?,
-            );
+            values.insert(value.id, made.ok_or_else(|| bug!("a constant has one result"))?);
         }
         for (index, op) in self.program.ops.iter().enumerate() {
             let operands: Vec<&Tensor> =

@@ -5,12 +5,10 @@
 use std::sync::{Arc, mpsc};
 
 use fuseline_fusion::TensorType;
-use fuseline_runtime::Stage;
-use fuseline_runtime::internals::StreamShared;
-use fuseline_runtime::internals::{COPY_INTERVAL, MAX_PENDING};
-use fuseline_runtime::internals::{Cause, Device, DeviceError, Later};
-use fuseline_runtime::{Event, Remedy};
-use fuseline_runtime::{Fault, FaultPoint};
+use fuseline_runtime::internals::{
+    COPY_INTERVAL, Cause, Device, DeviceError, Later, MAX_PENDING, StreamShared,
+};
+use fuseline_runtime::{Event, Fault, FaultPoint, Remedy, Stage};
 use fuseline_sync::atomic::{AtomicU32, Ordering};
 use fuseline_sync::{Mutex, Rank};
 

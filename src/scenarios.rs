@@ -21,11 +21,8 @@ use fuseline_cache::Budget;
 use fuseline_fusion::region::{Budgets, Mode};
 use fuseline_fusion::{Bytes, DType, OpCode, Site, TensorType};
 use fuseline_record::mode::with_mode;
-use fuseline_runtime::Counters;
-use fuseline_runtime::Event;
-use fuseline_runtime::Result;
 use fuseline_runtime::internals::Device;
-use fuseline_runtime::{Fault, FaultPoint};
+use fuseline_runtime::{Counters, Event, Fault, FaultPoint, Result};
 use fuseline_sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use fuseline_sync::{Condvar, Mutex, Rank, thread};
 

@@ -7,8 +7,7 @@ use std::time::{Duration, Instant};
 use fuseline_fusion::StreamId;
 use fuseline_fusion::region::{Boundary, Mode};
 use fuseline_runtime::Result;
-use fuseline_runtime::internals::StreamShared;
-use fuseline_runtime::internals::here;
+use fuseline_runtime::internals::{StreamShared, here};
 
 /// A program-ordered sequence of ops on the engine's device.
 ///

@@ -146,37 +146,65 @@ fn as_json(def: &'static OpDef) -> Value {
     })
 }
 
+/// The largest number of columns of the page.
+const MAX_COLUMNS: usize = 100;
+
+/// Text in lines of at most [`MAX_COLUMNS`], unless a single word is longer. Further lines are
+/// indented if the text is an item of a list. No line begins with a word that Markdown would take
+/// for the mark of an item.
+fn wrap(text: &str) -> String {
+    let indent = if text.starts_with("- ") { "\n  " } else { "\n" };
+    let (mut lines, mut column) = (String::new(), 0);
+    let mut words = text.split(' ').peekable();
+    while let Some(first) = words.next() {
+        let mut word = first.to_owned();
+        while let Some(mark) = words.next_if(|next| ["-", "+", "*"].contains(next)) {
+            word = format!("{word} {mark}");
+        }
+        let width = word.chars().count();
+        if column == 0 {
+            column = width;
+        } else if column + 1 + width > MAX_COLUMNS {
+            lines.push_str(indent);
+            column = indent.len() - 1 + width;
+        } else {
+            lines.push(' ');
+            column += 1 + width;
+        }
+        lines.push_str(&word);
+    }
+    lines
+}
+
 /// The page of the documentation.
 fn page(rows: &[&'static OpDef], out: &mut String) {
-    say!(out, "# Ops\n");
-    say!(
-        out,
-        "This page lists every op that Fuseline records, as the op table (`fusion/src/op/table/`) has it. The"
+    let mut item = |text: String| say!(out, "{}", wrap(&text));
+    item("# Ops\n".to_owned());
+    item(
+        "This page lists every op that Fuseline records, as the op table (`fusion/src/op/table/`) has it. \
+         The command `fuseline ops --markdown` writes the page. *Types* are the element types of the \
+         first operand, or of the result if there are no operands.\n"
+            .to_owned(),
     );
-    say!(
-        out,
-        "command `fuseline ops --markdown` writes the page. *Types* are the element types of the first"
-    );
-    say!(out, "operand, or of the result if there are no operands.\n");
     for def in rows {
-        say!(out, "## {}\n", def.code.qualified());
-        say!(out, "{}\n", def.summary);
+        item(format!("## {}\n", def.code.qualified()));
+        item(format!("{}\n", def.summary));
         match def.operands {
-            Operands::Fixed([]) => say!(out, "- operands: none"),
-            _ => say!(out, "- operands: {}", def.operand_words()),
+            Operands::Fixed([]) => item("- operands: none".to_owned()),
+            _ => item(format!("- operands: {}", def.operand_words())),
         }
-        say!(out, "- types: {}", def.dtypes);
+        item(format!("- types: {}", def.dtypes));
         for attr in def.attrs {
-            say!(out, "- attribute `{}`: {}{}", attr.name, kind(attr.kind), presence(attr));
+            item(format!("- attribute `{}`: {}{}", attr.name, kind(attr.kind), presence(attr)));
         }
         for (name, body) in bodies(def) {
-            say!(out, "- body `{name}`: {}", body.rule);
+            item(format!("- body `{name}`: {}", body.rule));
         }
-        say!(out, "- rule: {}", def.rule);
+        item(format!("- rule: {}", def.rule));
         if let Some(effect) = effect(def) {
-            say!(out, "- effect: {effect}");
+            item(format!("- effect: {effect}"));
         }
-        say!(out);
+        item(String::new());
     }
     // The file ends in a single newline.
     out.pop();

@@ -1,9 +1,8 @@
 //! The runtime: from the entries of a stream's log to values with data.
 //!
-//! Input: a device, settings and the calls of ops.
-//! Output: handles on the results at once, and their data later. The crate knows ops and values,
-//! and no tensor methods. The crate `fuseline` has those, and re-exports the public types of this
-//! one.
+//! Input: a device, settings and the calls of ops. Output: handles on the results at once, and their
+//! data later. The crate knows ops and values, but no methods of tensors. The crate `fuseline` has
+//! those.
 //!
 //! | module | contents |
 //! |---|---|
@@ -16,8 +15,8 @@
 //! | `engine` | what engines and streams consist of |
 //! | `execute` | the driver: from log entries to launched regions |
 //!
-//! The crate is published for `fuseline` only. The types below are public there. The modules follow
-//! the needs of that crate and are hidden.
+//! The crate is published for `fuseline` only, which exports its public types. The hidden module
+//! `internals` lists what else `fuseline` uses.
 
 mod counters;
 mod deadlines;

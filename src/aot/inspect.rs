@@ -14,10 +14,8 @@ use fuseline_cache::{Name, Record, SealedKind};
 use fuseline_fusion::Bytes;
 use fuseline_fusion::canon::CanonRegion;
 use fuseline_fusion::lower::{self, Numerics};
-use fuseline_runtime::DiskCacheConfig;
-use fuseline_runtime::internals::Tier;
-use fuseline_runtime::internals::{QuarantineKey, Recipe, StoreEnvironment};
-use fuseline_runtime::{Error, Result};
+use fuseline_runtime::internals::{QuarantineKey, Recipe, StoreEnvironment, Tier};
+use fuseline_runtime::{DiskCacheConfig, Error, Result};
 
 use super::Environment;
 

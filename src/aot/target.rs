@@ -16,11 +16,9 @@ use fuseline_cache::SealedKind;
 use fuseline_cache::disk::{JoinOutcome, Stage as Attempt};
 use fuseline_fusion::Site;
 use fuseline_fusion::canon::EnvFingerprint;
-use fuseline_runtime::internals::Events;
-use fuseline_runtime::internals::compile_pool;
-use fuseline_runtime::internals::{Ahead, guarded};
-use fuseline_runtime::internals::{Compiler, Machine, check_module_size, fingerprint};
-use fuseline_runtime::internals::{Recipe, Store};
+use fuseline_runtime::internals::{
+    Ahead, Compiler, Events, Machine, Recipe, Store, check_module_size, compile_pool, fingerprint, guarded,
+};
 use fuseline_runtime::{Error, Result};
 
 use super::warm::{check, gather, in_order};

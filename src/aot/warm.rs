@@ -4,8 +4,7 @@ use std::sync::mpsc::{self, Receiver};
 use std::time::Duration;
 
 use fuseline_fusion::lower::Numerics;
-use fuseline_runtime::internals::Settings;
-use fuseline_runtime::internals::{Ahead, compile_ahead};
+use fuseline_runtime::internals::{Ahead, Settings, compile_ahead};
 use fuseline_runtime::{Error, Result};
 
 use super::{Environment, Manifest};

@@ -16,7 +16,7 @@ use std::fmt;
 
 use fuseline_fusion::op::attrs::DotDimensionNumbers;
 use fuseline_fusion::{OpError, OpErrorKind, Shape, Site};
-use fuseline_runtime::internals::here;
+use fuseline_runtime::internals::{bug, here};
 use fuseline_runtime::{Error, Result};
 use smallvec::SmallVec;
 
@@ -139,7 +139,7 @@ pub fn einsum(equation: &str, operands: &[&Tensor]) -> Result<Tensor> {
         terms.push(product(lhs, rhs, &wanted, order)?);
     }
     let Some(last) = terms.pop() else {
-        return Err(fuseline_runtime::internals::bug!("an equation needs at least one operand"));
+        return Err(bug!("an equation needs at least one operand"));
     };
     last.arranged(&named.result, &sizes)
 }

@@ -128,9 +128,8 @@ pub use report::{ErrorReport, take_last_error};
 pub use trace::FunctionHandle;
 pub use value::{Call, CallRef};
 
-use fuseline_runtime::Counters;
 use fuseline_runtime::internals::PromiseGuard;
-use fuseline_runtime::{Error, Result};
+use fuseline_runtime::{Counters, Error, Result};
 
 use crate::config::EngineConfig;
 use crate::engine::Engine;

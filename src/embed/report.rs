@@ -3,8 +3,7 @@
 use std::cell::RefCell;
 use std::fmt;
 
-use fuseline_runtime::RegionRef;
-use fuseline_runtime::{Error, Origin, Result, Stage};
+use fuseline_runtime::{Error, Origin, RegionRef, Result, Stage};
 
 /// An [`Error`] as plain data: for a foreign interface, a log, or another thread.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -10,6 +10,7 @@ use fuseline_fusion::program::{Program, ProgramId, ProgramOp, ProgramValue, Role
 use fuseline_fusion::{Attrs, Body, Bytes, Literal, OpCode, Scalar, Site, TensorType};
 use fuseline_interp::MAX_VALUE_BYTES;
 use fuseline_record::memo;
+use fuseline_runtime::internals::bug;
 use fuseline_runtime::{Error, Result};
 use fuseline_sync::{Mutex, Rank};
 use smallvec::SmallVec;
@@ -373,7 +374,7 @@ fn bind(lane: &Lane, value: &ProgramValue, scalar: Option<Scalar>, site: &Site) 
     let constant = |lane: &Lane| {
         let attrs = attrs::constant(data.clone());
         let mut made = lane.record(OpCode::Constant, attrs, &[], &[], Effect::Pure, site.clone())?;
-        made.pop().ok_or_else(|| fuseline_runtime::internals::bug!("a constant has one result"))
+        made.pop().ok_or_else(|| bug!("a constant has one result"))
     };
     let small = data.ty().bytes().0 <= MAX_CONSTANT_BYTES;
     match (lane, value.role) {

@@ -5,9 +5,7 @@ use std::sync::Arc;
 use fuseline_fusion::op::{Effect, attrs};
 use fuseline_fusion::{Attrs, Body, Literal, OpCode, Scalar, Site, TensorType};
 use fuseline_record::mode::caller;
-use fuseline_runtime::internals::RecordCall;
-use fuseline_runtime::internals::StreamShared;
-use fuseline_runtime::internals::{Outcome, ValueCell};
+use fuseline_runtime::internals::{Outcome, RecordCall, StreamShared, ValueCell};
 use fuseline_runtime::{Error, Result};
 use smallvec::SmallVec;
 

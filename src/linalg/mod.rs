@@ -31,6 +31,7 @@ pub use svd::{Svd, lstsq, pinv, svd};
 
 use fuseline_fusion::op::{Transpose, attrs};
 use fuseline_fusion::{DType, OpCode, OpError, OpErrorKind, Shape, Site};
+use fuseline_runtime::internals::bug;
 use fuseline_runtime::{Error, Result};
 
 use crate::handle::Tensor;
@@ -257,7 +258,7 @@ pub fn cholesky_solve(factor: &Tensor, b: &Tensor) -> Result<Tensor> {
 #[track_caller]
 fn one(on: &Tensor, op: OpCode, attrs: crate::Attrs, operands: &[&Tensor]) -> Result<Tensor> {
     let mut results = on.on_stream().record(op, attrs, &[], operands)?;
-    results.pop().ok_or_else(|| fuseline_runtime::internals::bug!("{op} has a result"))
+    results.pop().ok_or_else(|| bug!("{op} has a result"))
 }
 
 /// Both sides of a system in one type of at least 32 bits and with one batch.

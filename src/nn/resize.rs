@@ -1,6 +1,7 @@
 //! Resizing of images.
 
 use fuseline_runtime::Result;
+use fuseline_runtime::internals::bug;
 
 use super::pool::along;
 use super::{Layout, unfit};
@@ -123,7 +124,7 @@ pub fn resize(x: &Tensor, sizes: &[usize], settings: Resize) -> Result<Tensor> {
                 None => part,
             });
         }
-        result = sum.ok_or_else(|| fuseline_runtime::internals::bug!("every method has a tap"))?;
+        result = sum.ok_or_else(|| bug!("every method has a tap"))?;
     }
     if nearest { Ok(result) } else { result.narrowed(x.dtype()) }
 }

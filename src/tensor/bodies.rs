@@ -7,7 +7,7 @@
 
 use fuseline_fusion::op::attrs::{self, IndexDimensionNumbers};
 use fuseline_fusion::{Attrs, OpCode, OpError, OpErrorKind, Site, TensorType};
-use fuseline_runtime::internals::RecordCall;
+use fuseline_runtime::internals::{RecordCall, bug};
 use fuseline_runtime::{Error, Result};
 
 use super::array::axis_of;
@@ -90,7 +90,7 @@ impl<'a, T: TensorTree> Applied<'a, T> {
     /// As [`Applied::record`], for an op with one result.
     fn record_one(&self, attrs: Attrs, more: &[Tensor], bodies: Vec<Recorded>) -> Result<Tensor> {
         let result = self.record(attrs, more, bodies)?.pop();
-        result.ok_or_else(|| fuseline_runtime::internals::bug!("{} has no result", self.op))
+        result.ok_or_else(|| bug!("{} has no result", self.op))
     }
 }
 

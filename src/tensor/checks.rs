@@ -5,8 +5,7 @@ use std::borrow::Cow;
 use fuseline_fusion::op::attrs;
 use fuseline_fusion::region::Mode;
 use fuseline_fusion::{Attrs, DType, DTypeClass, Literal, OpCode, OpError, OpErrorKind, Scalar, Site};
-use fuseline_runtime::internals::StreamShared;
-use fuseline_runtime::internals::{Expected, Rule, checks, is_unchecked};
+use fuseline_runtime::internals::{Expected, Rule, StreamShared, checks, is_unchecked};
 use fuseline_runtime::{Error, Result};
 use smallvec::smallvec;
 

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use fuseline_fusion::op::attrs;
 use fuseline_fusion::{Attrs, Body, Groups, OpCode};
+use fuseline_runtime::internals::bug;
 use fuseline_runtime::{Error, Result};
 
 use super::array::axis_of;
@@ -127,6 +128,6 @@ impl crate::stream::Stream {
     #[track_caller]
     pub fn replica_id(&self) -> Result<Tensor> {
         let mut results = self.record(OpCode::ReplicaId, Attrs::none(), &[], &[])?;
-        results.pop().ok_or_else(|| fuseline_runtime::internals::bug!("replica_id has one result"))
+        results.pop().ok_or_else(|| bug!("replica_id has one result"))
     }
 }

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use fuseline_fusion::op::{Comparison, attrs};
 use fuseline_fusion::{Attrs, Literal, OpCode, OpError, OpErrorKind, Site};
-use fuseline_runtime::internals::RecordCall;
+use fuseline_runtime::internals::{RecordCall, bug};
 use fuseline_runtime::{Error, Result};
 
 use super::{Tensor, here};
@@ -292,7 +292,7 @@ impl<'a, T: TensorTree, R: TensorTree> Choice<'a, T, R> {
         let results = trace::record_with(self.stream.shared(), call, self.bodies)?;
         match self.first {
             Some(first) => with_tensors(&first, results),
-            None => Err(fuseline_runtime::internals::bug!("{} was recorded without branches", self.op)),
+            None => Err(bug!("{} was recorded without branches", self.op)),
         }
     }
 }

@@ -7,10 +7,9 @@ use fuseline_fusion::op::{RngAlgorithm, attrs};
 use fuseline_fusion::{
     Attrs, Bytes, DType, Element, Literal, OpCode, RealElement, Scalar, Shape, TensorType,
 };
-use fuseline_runtime::internals::Failure;
-use fuseline_runtime::internals::{Buffer, DeviceError};
-use fuseline_runtime::internals::{EngineShared, RecordCall};
-use fuseline_runtime::internals::{Outcome, ValueCell};
+use fuseline_runtime::internals::{
+    Buffer, DeviceError, EngineShared, Failure, Outcome, RecordCall, ValueCell, bug,
+};
 use fuseline_runtime::{Error, Result};
 
 use super::dims::type_of;
@@ -227,7 +226,7 @@ impl Stream {
         let call =
             RecordCall { op, attrs: &attrs, bodies: &[], operands: handles(operands), effect, site: &here() };
         let mut results = record(self.shared(), call)?;
-        results.pop().ok_or_else(|| fuseline_runtime::internals::bug!("{op} has no result"))
+        results.pop().ok_or_else(|| bug!("{op} has no result"))
     }
 
     /// A constant: its data is part of the key and compiled in, so the compiler can compute with
@@ -318,7 +317,7 @@ impl Stream {
         let mut results = self.record(OpCode::RngBitGenerator, attrs, &[], &[state])?;
         match (results.pop(), results.pop()) {
             (Some(bits), Some(state)) => Ok((state, bits)),
-            _ => Err(fuseline_runtime::internals::bug!("rng_bit_generator has two results")),
+            _ => Err(bug!("rng_bit_generator has two results")),
         }
     }
 }

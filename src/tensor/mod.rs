@@ -33,8 +33,7 @@ use fuseline_fusion::{Attrs, Body, DType, Literal, OpCode, OpError, Shape, Site,
 pub use order::{Order, Unique};
 pub use read::Read;
 
-use fuseline_runtime::internals::ValueCell;
-use fuseline_runtime::internals::{RecordCall, here};
+use fuseline_runtime::internals::{RecordCall, ValueCell, here};
 use fuseline_runtime::{Error, Result};
 
 use crate::handle::{Tensor, Tensors, handles, record};

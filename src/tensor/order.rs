@@ -10,6 +10,7 @@ use fuseline_fusion::{
     Attrs, Body, DType, DTypeClass, Graph, OpCode, OpError, OpErrorKind, Site, TensorType,
 };
 use fuseline_runtime::Result;
+use fuseline_runtime::internals::bug;
 
 use super::array::axis_of;
 use super::reduce::{body_of, combiner};
@@ -81,7 +82,7 @@ impl Tensor {
         let mut results = self.record_all(OpCode::Sort, attrs::sort(axis, true), &[body], &operands, site)?;
         match (results.pop(), results.pop()) {
             (Some(places), Some(sorted)) => Ok((sorted, places)),
-            _ => Err(fuseline_runtime::internals::bug!("a sort of two operands has two results")),
+            _ => Err(bug!("a sort of two operands has two results")),
         }
     }
 
@@ -103,7 +104,7 @@ impl Tensor {
             (Some(places), Some(values)) => {
                 Ok((values.swap_axes(axis as i64, -1)?, places.swap_axes(axis as i64, -1)?))
             }
-            _ => Err(fuseline_runtime::internals::bug!("top_k has two results")),
+            _ => Err(bug!("top_k has two results")),
         }
     }
 

@@ -42,7 +42,7 @@ use std::fmt;
 
 use fuseline_fusion::op::attrs;
 use fuseline_fusion::{Attrs, DType, DTypeClass, OpCode, OpError, OpErrorKind, Scalar, Shape, Site};
-use fuseline_runtime::internals::ValueCell;
+use fuseline_runtime::internals::{ValueCell, bug};
 use fuseline_runtime::{Error, Result};
 use num_complex::Complex;
 use smallvec::SmallVec;
@@ -342,7 +342,7 @@ pub(crate) fn common_dtype<const N: usize>(
         };
         common = Some(joined);
     }
-    common.ok_or_else(|| fuseline_runtime::internals::bug!("{op} has no operands"))
+    common.ok_or_else(|| bug!("{op} has no operands"))
 }
 
 /// The shape common to the operands.
@@ -485,9 +485,7 @@ impl Tensor {
         let scalar = match number {
             Number::Complex(Complex { re, im }) => {
                 let (re, im) = (lift(Scalar::from_f64(part, re)), lift(Scalar::from_f64(part, im)));
-                let parts = re
-                    .zip(im)
-                    .ok_or_else(|| fuseline_runtime::internals::bug!("a part of a number is complex"))?;
+                let parts = re.zip(im).ok_or_else(|| bug!("a part of a number is complex"))?;
                 self.record(OpCode::Complex, Attrs::none(), &[&parts.0, &parts.1], site.clone())?
             }
             real => {

@@ -4,9 +4,7 @@ use std::time::{Duration, Instant};
 
 use fuseline_fusion::{Element, Literal};
 pub use fuseline_runtime::Read;
-use fuseline_runtime::internals::bug;
-use fuseline_runtime::internals::here;
-use fuseline_runtime::internals::may_wait;
+use fuseline_runtime::internals::{bug, here, may_wait};
 use fuseline_runtime::{Error, Result};
 
 use super::Tensor;

@@ -5,9 +5,7 @@ use std::sync::Arc;
 
 use fuseline_fusion::op::{Comparison, attrs};
 use fuseline_fusion::{Attrs, DType, Literal, OpCode, OpError, OpErrorKind, Site, TensorType};
-use fuseline_runtime::internals::RecordCall;
-use fuseline_runtime::internals::StreamShared;
-use fuseline_runtime::internals::home;
+use fuseline_runtime::internals::{RecordCall, StreamShared, bug, home};
 use fuseline_runtime::{Error, Result};
 
 use super::control::Loop;
@@ -104,9 +102,7 @@ fn zeros(stream: &Arc<StreamShared>, ty: &TensorType, site: &Site) -> Result<Ten
     let zero = Arc::new(Literal::zeros(TensorType::scalar(ty.dtype())));
     let attrs = attrs::constant(zero);
     let call = RecordCall::new(OpCode::Constant, &attrs, &[], site);
-    let zero = record(stream, call)?
-        .pop()
-        .ok_or_else(|| fuseline_runtime::internals::bug!("a constant has one result"))?;
+    let zero = record(stream, call)?.pop().ok_or_else(|| bug!("a constant has one result"))?;
     zero.stretched(ty.shape(), &zero, site)
 }
 

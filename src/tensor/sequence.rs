@@ -5,6 +5,7 @@
 //! so that errors do not add up. Integers are exact: those below 32 bits are computed in `i32`.
 
 use fuseline_fusion::{DType, DTypeClass, OpError, OpErrorKind, RealElement, Scalar, element};
+use fuseline_runtime::internals::bug;
 use fuseline_runtime::{Error, Result};
 
 use super::{Tensor, here};
@@ -33,8 +34,7 @@ impl Stream {
     /// for a shape.
     #[track_caller]
     pub fn arange<T: RealElement>(&self, start: T, end: T) -> Result<Tensor> {
-        let one = Scalar::from_f64(T::DTYPE, 1.0)
-            .ok_or_else(|| fuseline_runtime::internals::bug!("a real type has a 1"))?;
+        let one = Scalar::from_f64(T::DTYPE, 1.0).ok_or_else(|| bug!("a real type has a 1"))?;
         let start = Scalar::new(start);
         let count = count(start, Scalar::new(end), one)?;
         self.spaced(start, None, count)
@@ -121,7 +121,7 @@ impl Stream {
             let own = Some(number).filter(|number| number.dtype() == computed);
             match own.or_else(|| Scalar::from_f64(computed, value(number))) {
                 Some(number) => Ok(self.lift(number)),
-                None => Err(fuseline_runtime::internals::bug!("{computed} is a real type")),
+                None => Err(bug!("{computed} is a real type")),
             }
         };
         let index = self.iota(computed, &[count], 0)?;

@@ -3,6 +3,7 @@
 use fuseline_fusion::op::{Comparison, attrs, neutral};
 use fuseline_fusion::{Attrs, Body, DType, Graph, Literal, OpCode, OpError, TensorType};
 use fuseline_runtime::Result;
+use fuseline_runtime::internals::bug;
 
 use super::array::axis_of;
 use super::reduce::body_of;
@@ -91,7 +92,7 @@ impl Tensor {
         let operands = [self, &places, &worst, &none];
         let mut results =
             self.record_all(OpCode::Reduce, attrs::dimensions(&[axis]), &[body], &operands, site)?;
-        results.pop().ok_or_else(|| fuseline_runtime::internals::bug!("reduce has two results"))
+        results.pop().ok_or_else(|| bug!("reduce has two results"))
     }
 
     /// The tensor divided by a fixed number of the function.

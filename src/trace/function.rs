@@ -11,8 +11,7 @@ use std::fmt;
 use fuseline_fusion::ir::Ref;
 use fuseline_fusion::op::Effect;
 use fuseline_fusion::{Body, CustomOp, OpCode, Site, TensorType};
-use fuseline_runtime::internals::{Expected, checks};
-use fuseline_runtime::internals::{RecordCall, here};
+use fuseline_runtime::internals::{Expected, RecordCall, checks, here};
 use fuseline_runtime::{Error, Result};
 use smallvec::SmallVec;
 

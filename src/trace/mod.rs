@@ -57,10 +57,9 @@ pub use function::{Function, FunctionTrace};
 pub use tree::TensorTree;
 pub(crate) use tree::with_tensors;
 
-use fuseline_runtime::internals::Expected;
-use fuseline_runtime::internals::{BodyPosition, RecordCall};
-use fuseline_runtime::internals::{CaptureMode, Trace, TraceState};
-use fuseline_runtime::internals::{StreamShared, TensorHandle};
+use fuseline_runtime::internals::{
+    BodyPosition, CaptureMode, Expected, RecordCall, StreamShared, TensorHandle, Trace, TraceState,
+};
 use fuseline_runtime::{Error, Result};
 
 use crate::handle::{Tensor, Tensors, record};

@@ -7,7 +7,49 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use anyhow::{Context as _, bail};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, bail, ensure};
+
+use crate::host::Host;
+
+/// The path of Valgrind. Prints a message of `command` if it is not installed.
+pub(crate) fn valgrind(host: &Host, command: &str) -> Option<PathBuf> {
+    let found = host.which("valgrind");
+    if found.is_none() {
+        eprintln!("{command}: valgrind is not installed (Debian: apt install valgrind)");
+    }
+    found
+}
+
+/// A command that runs a program under Callgrind and writes the profile to `dump`. The caller adds
+/// further options of Callgrind, the program and its arguments.
+pub(crate) fn command(host: &Host, valgrind: &Path, dump: &Path) -> Command {
+    let mut command = host.command(valgrind);
+    command.args(["--tool=callgrind", "--quiet", "--demangle=no"]);
+    command.arg(format!("--callgrind-out-file={}", dump.display())).stdout(Stdio::null());
+    command
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// When the program does not start or fails.
+pub(crate) fn run(mut command: Command) -> anyhow::Result<()> {
+    let status = command.status().context("could not start valgrind")?;
+    ensure!(status.success(), "the program under Callgrind failed ({status})");
+    Ok(())
+}
+
+/// Reads the profile in a file.
+///
+/// # Errors
+/// When it cannot be read.
+pub(crate) fn read(path: &Path) -> anyhow::Result<Profile> {
+    let text = std::fs::read_to_string(path).with_context(|| format!("no file {}", path.display()))?;
+    parse(&text).with_context(|| path.display().to_string())
+}
 
 /// A function, by its number within a [`Profile`].
 pub(crate) type FunctionId = usize;

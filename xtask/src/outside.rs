@@ -6,7 +6,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{ExitCode, Stdio};
+use std::process::ExitCode;
 
 use anyhow::{Context as _, ensure};
 
@@ -24,10 +24,7 @@ const TOLERANCE: f64 = 1.01;
 
 /// Counts both programs and prints the figures. Fails if a count is more than 1 % higher outside.
 pub(crate) fn run(host: &Host) -> anyhow::Result<ExitCode> {
-    let Some(valgrind) = host.which("valgrind") else {
-        eprintln!("micro: valgrind is not installed (Debian: apt install valgrind)");
-        return Ok(ExitCode::FAILURE);
-    };
+    let Some(valgrind) = callgrind::valgrind(host, "micro") else { return Ok(ExitCode::FAILURE) };
     host.build(&["--release", "--package", "fuseline-micro", "--bin", "outside"])?;
     let inside = host.target_dir().join("release/outside");
     let outside = build(host)?;
@@ -73,13 +70,10 @@ fn manifest(root: &Path) -> String {
 /// The instructions of one call.
 fn count(host: &Host, valgrind: &Path, program: &Path, stage: &str) -> anyhow::Result<f64> {
     let dump = host.target_dir().join("outside").join("callgrind.out");
-    let mut command = host.command(valgrind);
-    command.args(["--tool=callgrind", "--quiet", "--demangle=no", "--toggle-collect=*7counted*"]);
-    command.arg(format!("--callgrind-out-file={}", dump.display())).arg(program).arg(stage);
+    let mut command = callgrind::command(host, valgrind, &dump);
+    command.arg("--toggle-collect=*7counted*").arg(program).arg(stage);
     // An allocation always costs the same (benches/micro/counts.rs).
-    command.env("GLIBC_TUNABLES", "glibc.malloc.tcache_count=16000").stdout(Stdio::null());
-    let status = command.status().context("could not start valgrind")?;
-    ensure!(status.success(), "{} {stage} failed ({status})", program.display());
-    let text = fs::read_to_string(&dump).with_context(|| format!("no file {}", dump.display()))?;
-    Ok(callgrind::parse(&text)?.instructions as f64 / BATCH)
+    command.env("GLIBC_TUNABLES", "glibc.malloc.tcache_count=16000");
+    callgrind::run(command).with_context(|| format!("{} {stage}", program.display()))?;
+    Ok(callgrind::read(&dump)?.instructions as f64 / BATCH)
 }

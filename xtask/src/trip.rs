@@ -8,14 +8,14 @@
 //! Callgrind knows the file of inlined code, but not the functions that it was inlined through.
 //! Such code counts as called by the function that surrounds it. Functions of other crates are
 //! passed through: what they call counts as called by their callers. An exception are functions of
-//! the standard library that exist once and call whatever they are given ([`MEETING_POINTS`]).
+//! the standard library that exist once and call whatever they are given ([`SHARED_FUNCTIONS`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{ExitCode, Stdio};
+use std::process::ExitCode;
 
 use anyhow::{Context as _, bail, ensure};
 
@@ -39,22 +39,19 @@ const PHASES: [(usize, &str); 3] = [(2, "first recording"), (3, "warm-up"), (4, 
 
 /// Parts of the symbols of functions of the standard library that many callers share. What they
 /// call says nothing about a certain caller.
-const MEETING_POINTS: [&str; 3] = ["4core3fmt", "5alloc3fmt", "3std3sys4sync4once"];
+const SHARED_FUNCTIONS: [&str; 3] = ["4core3fmt", "5alloc3fmt", "3std3sys4sync4once"];
 
 /// Runs the program and checks its calls.
 pub(crate) fn run(host: &Host) -> anyhow::Result<ExitCode> {
     let document = fs::read_to_string(host.root.join(DOCUMENT)).context(DOCUMENT)?;
     let stages = Stages::read(&document)?;
-    let Some(valgrind) = host.which("valgrind") else {
-        eprintln!("trip: valgrind is not installed (Debian: apt install valgrind)");
-        return Ok(ExitCode::FAILURE);
-    };
+    let Some(valgrind) = callgrind::valgrind(host, "trip") else { return Ok(ExitCode::FAILURE) };
     host.build(&["--release", "--package", PACKAGE, "--bin", "trip"])?;
     host.build(&["--release", "--package", "fuseline-fakeplugin", "--lib"])?;
     let folder = host.target_dir().join("trip");
     let phases = PHASES
         .iter()
-        .zip(watch(host, &valgrind, &folder)?)
+        .zip(profile(host, &valgrind, &folder)?)
         .map(|((_, name), profile)| (*name, Trip::of(&profile, &host.root)))
         .collect::<Vec<_>>();
     let report = Report::of(&stages, &phases)?;
@@ -64,28 +61,20 @@ pub(crate) fn run(host: &Host) -> anyhow::Result<ExitCode> {
 }
 
 /// Runs the program under Callgrind. Returns the profiles of the phases.
-fn watch(host: &Host, valgrind: &Path, folder: &Path) -> anyhow::Result<Vec<Profile>> {
+fn profile(host: &Host, valgrind: &Path, folder: &Path) -> anyhow::Result<Vec<Profile>> {
     if folder.exists() {
         fs::remove_dir_all(folder).with_context(|| format!("{} cannot be removed", folder.display()))?;
     }
     fs::create_dir_all(folder).with_context(|| format!("{} cannot be made", folder.display()))?;
     let built = host.target_dir().join("release");
     let dump = folder.join("callgrind.out");
-    let mut command = host.command(valgrind);
-    command.args(["--tool=callgrind", "--quiet", "--demangle=no"]);
-    command.arg(format!("--dump-before=*{MARK}*")).arg(format!("--callgrind-out-file={}", dump.display()));
+    let mut command = callgrind::command(host, valgrind, &dump);
+    command.arg(format!("--dump-before=*{MARK}*"));
     command.arg(built.join("trip")).arg(built.join("libfuseline_fakeplugin.so"));
-    command.env("FUSELINE_CACHE", "off").stdout(Stdio::null());
-    let status = command.status().context("could not start valgrind")?;
-    ensure!(status.success(), "the program failed ({status})");
-    PHASES
-        .iter()
-        .map(|(number, _)| {
-            let path = PathBuf::from(format!("{}.{number}", dump.display()));
-            let text = fs::read_to_string(&path).with_context(|| format!("no dump {}", path.display()))?;
-            callgrind::parse(&text).with_context(|| path.display().to_string())
-        })
-        .collect()
+    command.env("FUSELINE_CACHE", "off");
+    callgrind::run(command)?;
+    let dumps = PHASES.iter().map(|(number, _)| PathBuf::from(format!("{}.{number}", dump.display())));
+    dumps.map(|path| callgrind::read(&path)).collect()
 }
 
 /// A row of the table.
@@ -166,19 +155,19 @@ impl Trip {
             Path::new(&profile.functions[function].object).file_name() == Some(OsStr::new("trip"))
         };
         let mut next: BTreeMap<Code, BTreeSet<Code>> = BTreeMap::new();
-        let home = |function: FunctionId| Some((function, profile.functions[function].file?));
+        let body = |function: FunctionId| Some((function, profile.functions[function].file?));
         for &(function, file) in profile.code.iter().filter(|(function, _)| is_program(*function)) {
-            if let Some(home) = home(function).filter(|home| home.1 != file) {
-                next.entry(home).or_default().insert((function, file));
+            if let Some(body) = body(function).filter(|body| body.1 != file) {
+                next.entry(body).or_default().insert((function, file));
             }
         }
-        let is_meeting_point = |(function, _): Code| {
+        let is_shared_function = |(function, _): Code| {
             let symbol = &profile.functions[function].symbol;
-            MEETING_POINTS.iter().any(|part| symbol.contains(part))
+            SHARED_FUNCTIONS.iter().any(|part| symbol.contains(part))
         };
-        let calls = profile.calls.iter().filter(|(caller, _)| !is_meeting_point(*caller));
+        let calls = profile.calls.iter().filter(|(caller, _)| !is_shared_function(*caller));
         for &(code, callee) in calls.filter(|(_, callee)| is_program(*callee)) {
-            if let Some(callee) = home(callee) {
+            if let Some(callee) = body(callee) {
                 next.entry(code).or_default().insert(callee);
             }
         }
@@ -190,9 +179,9 @@ impl Trip {
                 functions.insert(demangle(&profile.functions[function].symbol));
             }
         }
-        let froms = next.keys().copied().filter(is_own).collect::<Vec<_>>();
-        for from in froms {
-            for to in reached(&next, from, is_own) {
+        let callers = next.keys().copied().filter(is_own).collect::<Vec<_>>();
+        for from in callers {
+            for to in callees(&next, from, is_own) {
                 let (Some(caller), Some(callee)) = (&own[from.1], &own[to.1]) else { continue };
                 if caller != callee {
                     let name = |code: Code| demangle(&profile.functions[code.0].symbol);
@@ -209,7 +198,7 @@ impl Trip {
 }
 
 /// The code of the workspace that is called next, through code of other crates.
-fn reached(
+fn callees(
     next: &BTreeMap<Code, BTreeSet<Code>>,
     from: Code,
     is_own: impl Fn(&Code) -> bool,

@@ -11,7 +11,8 @@ use fuseline_pjrt::{Client, CompileOptions, Device, Error, ExecuteOptions};
 /// positive number and zero, which is subnormal where they are kept. The zero is an argument,
 /// because the compiler would fold a constant.
 const MODULE: &str = r#"module {
-  func.func public @main(%a: tensor<bf16>, %b: tensor<f32>, %c: tensor<f64>, %x: tensor<bf16>, %y: tensor<f32>, %z: tensor<f64>)
+  func.func public @main(%a: tensor<bf16>, %b: tensor<f32>, %c: tensor<f64>,
+                       %x: tensor<bf16>, %y: tensor<f32>, %z: tensor<f64>)
       -> (tensor<bf16>, tensor<f32>, tensor<f64>) {
     %0 = stablehlo.add %a, %x : tensor<bf16>
     %1 = stablehlo.add %b, %y : tensor<f32>

@@ -17,7 +17,7 @@ pub struct Stores {
     /// Why there is no disk cache, if one was requested.
     no_disk: Option<String>,
     /// Writes the manifest of requested executables, if one is configured.
-    recorder: Option<ManifestWriter>,
+    manifest: Option<ManifestWriter>,
 }
 
 impl fmt::Debug for Stores {
@@ -43,11 +43,11 @@ impl Stores {
         if let Some(why) = &no_disk {
             events.emit(|| Event::CacheTrouble { what: format!("the disk cache is off: {why}") });
         }
-        let recorder = config
+        let manifest = config
             .manifest
             .as_ref()
             .map(|path| ManifestWriter::open(path, device.numerics(), device.replicas(), events.clone()));
-        Ok(Stores { store, no_disk, recorder: recorder.transpose().map_err(Error::setup)? })
+        Ok(Stores { store, no_disk, manifest: manifest.transpose().map_err(Error::setup)? })
     }
 
     /// Determines the environment before the first compile, then removes what dead processes left
@@ -94,7 +94,7 @@ impl Stores {
     }
 
     /// The writer of the manifest, if one is configured.
-    pub(crate) fn recorder(&self) -> Option<&ManifestWriter> {
-        self.recorder.as_ref()
+    pub(crate) fn manifest(&self) -> Option<&ManifestWriter> {
+        self.manifest.as_ref()
     }
 }

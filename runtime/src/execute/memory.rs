@@ -80,7 +80,8 @@ impl EngineShared {
         let (values, held) = self.device().live().read();
         let cached = Bytes(self.cache().stats().bytes);
         let message = format!(
-            "{}; {asked} were asked for while {values} values hold {held} on the device, and the executables in the cache {cached}: \
+            "{}; {asked} were asked for while {values} values hold {held} on the device, and the \
+             executables in the cache {cached}: \
              drop tensors that are not needed any more, or work on less at a time",
             error.message
         );

@@ -35,7 +35,7 @@ impl Compile {
     /// Writes the request to the manifest, if one is recorded. `took` is the time of its compile,
     /// if it was compiled.
     pub(super) fn note(&self, info: &RegionInfo, engine: &EngineShared, took: Option<Duration>) {
-        let Some(recorder) = engine.stores().recorder() else { return };
+        let Some(recorder) = engine.stores().manifest() else { return };
         recorder.note(info, &encode(&info.canon, &self.spec.in_tier(Tier::Optimized)), took);
     }
 }

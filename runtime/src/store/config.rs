@@ -192,7 +192,11 @@ pub(crate) fn shared_of_variables(
     let Some(url) = set("FUSELINE_SHARED_CACHE") else { return Ok(None) };
     let url = url.into_string().map_err(|_| "FUSELINE_SHARED_CACHE is no text".to_owned())?;
     let Some(file) = set("FUSELINE_SHARED_CACHE_KEY_FILE") else {
-        return Err("FUSELINE_SHARED_CACHE needs FUSELINE_SHARED_CACHE_KEY_FILE: a file with the 32 bytes of the fleet's key".to_owned());
+        return Err(
+            "FUSELINE_SHARED_CACHE needs FUSELINE_SHARED_CACHE_KEY_FILE: a file with the 32 bytes of \
+                    the fleet's key"
+                .to_owned(),
+        );
     };
     let key = fuseline_cache::disk::read_key(Path::new(&file))
         .map_err(|off| format!("the shared cache has no key: {off}"))?;

@@ -80,7 +80,8 @@ impl Store {
             Some(Near::Ops { words, .. }) => format!("the nearest that was compiled differs: {words}"),
         };
         format!(
-            "it is not in the disk cache, and nothing may be compiled (EngineConfig::cache_only): {what}. {} recorded at {}. A run with \
+            "it is not in the disk cache, and nothing may be compiled (EngineConfig::cache_only): \
+             {what}. {} recorded at {}. A run with \
              EngineConfig::manifest writes down what it needs, and `fuseline cache warm` compiles that",
             match info.reference.ops {
                 1 => "Its op was".to_owned(),

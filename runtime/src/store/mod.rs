@@ -6,7 +6,8 @@
 //! compile.
 //!
 //! ```text
-//! request ─► quarantined? ─► entry on disk? ─► another process compiling? ─► compiled ─► handed out ─► serialized, sealed, stored
+//! request ─► quarantined? ─► entry on disk? ─► another process compiling?
+//!         ─► compiled ─► handed out ─► serialized, sealed, stored
 //! ```
 //!
 //! Invariants:

@@ -70,7 +70,9 @@ fn varied(difference: &Difference) -> Vec<(Varies, String)> {
         }
         Difference::Param { index, is, .. } => vec![(Varies::Type { input: *index }, is.to_string())],
         &Difference::Attribute { node, op, name, ref is, .. } => {
-            vec![(Varies::Attribute { node, op, name }, format!("{is:?}"))]
+            let def = op.def().attrs.iter().find(|def| def.name == name);
+            let value = def.map(|def| def.kind.text(is).to_string()).unwrap_or_default();
+            vec![(Varies::Attribute { node, op, name }, value)]
         }
         _ => Vec::new(),
     }

@@ -406,9 +406,10 @@ fn picture(out: &mut String, spans: &Spans) {
     let marks = |list: &[(Nanos, std::sync::Arc<str>)]| -> Vec<Value> {
         list.iter().map(|(at, words)| json!([micros(*at), &**words])).collect()
     };
+    let lanes = picture.lanes.iter().map(|(name, lane)| json!({"name": name, "spans": lane.spans}));
     let data = json!({
         "length": micros(spans.all.to),
-        "lanes": picture.lanes.iter().map(|(name, lane)| json!({"name": name, "spans": lane.spans})).collect::<Vec<_>>(),
+        "lanes": lanes.collect::<Vec<_>>(),
         "texts": picture.texts.all,
         "marks": marks(&spans.marks),
         "warnings": marks(&spans.warnings),

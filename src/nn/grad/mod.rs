@@ -37,7 +37,7 @@ pub use space::{Convolution, adaptive_avg_pool, avg_pool, max_pool, resize};
 
 use fuseline_fusion::op::attrs::{DotDimensionNumbers, IndexDimensionNumbers};
 use fuseline_fusion::{Body, OpCode, TensorType};
-use fuseline_runtime::internals::here;
+use fuseline_runtime::internals::{bug, here};
 use fuseline_runtime::{Error, Result};
 
 use super::{CrossEntropy, Reduction, unfit};
@@ -294,7 +294,7 @@ pub fn embedding(words: usize, indices: &Tensor, gradient: &Tensor) -> Result<Te
     let attrs = fuseline_fusion::op::attrs::scatter(dims, false, false);
     let operands = [&zeros, indices, gradient];
     let mut results = gradient.on_stream().record(OpCode::Scatter, attrs, &[add.into()], &operands)?;
-    results.pop().ok_or_else(|| fuseline_runtime::internals::bug!("scatter has a result"))
+    results.pop().ok_or_else(|| bug!("scatter has a result"))
 }
 
 // ----- products -----

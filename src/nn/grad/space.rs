@@ -3,6 +3,7 @@
 use fuseline_fusion::op::attrs::{ConvDimensionNumbers, ConvOptions, DotDimensionNumbers};
 use fuseline_fusion::{DType, OpCode};
 use fuseline_runtime::Result;
+use fuseline_runtime::internals::bug;
 
 use crate::handle::Tensor;
 use crate::nn::pool::{Windows, along, check_sizes, divided, positions, stretches};
@@ -173,7 +174,7 @@ fn weights(like: &Tensor, taps: &[Tap], from: usize) -> Result<Tensor> {
             None => part,
         });
     }
-    matrix.ok_or_else(|| fuseline_runtime::internals::bug!("every method has a tap"))
+    matrix.ok_or_else(|| bug!("every method has a tap"))
 }
 
 /// The matrix of the means of `count` equal stretches of `length` elements, `[count, length]`.

@@ -28,7 +28,9 @@ pub(super) const ROWS: &[OpDef] = &[
         code: OpCode::AllGather,
         name: "all_gather",
         summary: "The operands of all replicas of a group, concatenated along one dimension.",
-        rule: "All groups have the same size, and every replica is in exactly one. Dimension `all_gather_dim` of each result is that of the operand, multiplied by the group size.",
+        rule: "All groups have the same size, and every replica is in exactly one. Dimension \
+               `all_gather_dim` of each result is that of the operand, multiplied by the group \
+               size.",
         attrs: &attrs::ALL_GATHER,
         replicas: Replicas::Together,
         infer: collective::all_gather,
@@ -39,7 +41,9 @@ pub(super) const ROWS: &[OpDef] = &[
         code: OpCode::AllReduce,
         name: "all_reduce",
         summary: "The operands of all replicas of a group, combined element by element with the body.",
-        rule: "Every replica is in exactly one group. The operands have the body's element type, or a narrower one of the same kind. The results have the operands' shapes and the body's element type.",
+        rule: "Every replica is in exactly one group. The operands have the body's element type, \
+               or a narrower one of the same kind. The results have the operands' shapes and the \
+               body's element type.",
         attrs: &attrs::ALL_REDUCE,
         bodies: COMPUTATION,
         rounding: Rounding::Rounded,
@@ -51,8 +55,11 @@ pub(super) const ROWS: &[OpDef] = &[
     OpDef {
         code: OpCode::AllToAll,
         name: "all_to_all",
-        summary: "Each replica splits its operands and sends part `i` to replica `i` of its group. Each replica concatenates the parts that it receives.",
-        rule: "All groups have `split_count` replicas, and every replica is in exactly one. In the results, dimension `split_dimension` is divided by `split_count`, and then `concat_dimension` is multiplied by it.",
+        summary: "Each replica splits its operands and sends part `i` to replica `i` of its \
+                  group. Each replica concatenates the parts that it receives.",
+        rule: "All groups have `split_count` replicas, and every replica is in exactly one. In \
+               the results, dimension `split_dimension` is divided by `split_count`, and then \
+               `concat_dimension` is multiplied by it.",
         attrs: &attrs::ALL_TO_ALL,
         replicas: Replicas::Together,
         infer: collective::all_to_all,
@@ -73,8 +80,10 @@ pub(super) const ROWS: &[OpDef] = &[
     OpDef {
         code: OpCode::CollectivePermute,
         name: "collective_permute",
-        summary: "The operand of the replica that sends to this one. A replica that no other sends to gets zeros.",
-        rule: "Every replica is at most once a source and at most once a target. The result has the operand's type.",
+        summary: "The operand of the replica that sends to this one. A replica that no other \
+                  sends to gets zeros.",
+        rule: "Every replica is at most once a source and at most once a target. The result has \
+               the operand's type.",
         operands: Operands::Fixed(&["operand"]),
         attrs: &attrs::COLLECTIVE_PERMUTE,
         replicas: Replicas::Together,
@@ -85,8 +94,10 @@ pub(super) const ROWS: &[OpDef] = &[
     OpDef {
         code: OpCode::ReduceScatter,
         name: "reduce_scatter",
-        summary: "An `all_reduce` whose result is split along one dimension. Replica `i` of a group gets part `i`.",
-        rule: "The rule of `all_reduce` applies, and all groups have the same size. Dimension `scatter_dimension` of the result is divided by the group size.",
+        summary: "An `all_reduce` whose result is split along one dimension. Replica `i` of a \
+                  group gets part `i`.",
+        rule: "The rule of `all_reduce` applies, and all groups have the same size. Dimension \
+               `scatter_dimension` of the result is divided by the group size.",
         operands: Operands::Fixed(&["operand"]),
         attrs: &attrs::REDUCE_SCATTER,
         bodies: COMPUTATION,

@@ -31,7 +31,8 @@ pub(super) const ROWS: &[OpDef] = &[
         code: OpCode::CustomCall,
         name: "custom_call",
         summary: "The results of a handler, which is a function on the host that is registered under a name.",
-        rule: "The target is registered. It decides which operands it accepts and which types the results have. All elements are whole bytes.",
+        rule: "The target is registered. It decides which operands it accepts and which types the \
+               results have. All elements are whole bytes.",
         operands: Operands::Rest { fixed: &[], rest: "input", min: 0 },
         attrs: &attrs::CUSTOM_CALL,
         dtypes: DTypeSet::WHOLE_BYTES,

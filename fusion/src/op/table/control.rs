@@ -16,7 +16,8 @@ pub(super) const ROWS: &[OpDef] = &[
         code: OpCode::While,
         name: "while",
         summary: "The carried values after a loop that applies the body while the condition is true.",
-        rule: "The condition takes the carried values and returns a bool. The body takes and returns the carried values. The results have their types.",
+        rule: "The condition takes the carried values and returns a bool. The body takes and \
+               returns the carried values. The results have their types.",
         operands: Operands::Groups(&[OperandGroup::Many("operand")]),
         bodies: Bodies::Fixed(&[
             BodyDef { name: "cond", rule: "takes the carried values and returns one bool" },
@@ -53,7 +54,8 @@ pub(super) const ROWS: &[OpDef] = &[
         code: OpCode::Case,
         name: "case",
         summary: "The results of branch number `index`, or of the last branch if the index is out of range.",
-        rule: "There is at least one branch. All branches take the captured operands and return results of the same types.",
+        rule: "There is at least one branch. All branches take the captured operands and return \
+               results of the same types.",
         operands: Operands::Rest { fixed: &["index"], rest: "captured", min: 0 },
         bodies: Bodies::Many(BodyDef { name: "branch", rule: BRANCH }),
         captures: Some(1),
@@ -68,12 +70,15 @@ pub(super) const ROWS: &[OpDef] = &[
         code: OpCode::Sort,
         name: "sort",
         summary: "The operands sorted together along a dimension by the comparator.",
-        rule: "All inputs have the same shape, and the results have their types. The comparator takes a left and a right scalar of each input and returns whether the left ones come first.",
+        rule: "All inputs have the same shape, and the results have their types. The comparator \
+               takes a left and a right scalar of each input and returns whether the left ones \
+               come first.",
         operands: Operands::Groups(&[OperandGroup::Many("inputs")]),
         attrs: &attrs::SORT,
         bodies: Bodies::Fixed(&[BodyDef {
             name: "comparator",
-            rule: "takes two scalars per operand, those of one operand next to each other, and returns one bool",
+            rule: "takes two scalars per operand, those of one operand next to each other, and \
+                   returns one bool",
         }]),
         fusibility: Fusibility::Opaque,
         rounding: Rounding::Step,
@@ -85,7 +90,8 @@ pub(super) const ROWS: &[OpDef] = &[
         code: OpCode::Map,
         name: "map",
         summary: "The result of the body for the operands' elements at each position.",
-        rule: "All inputs have the same shape. `dimensions` lists all dimensions in order. The result has that shape and the element type that the body returns.",
+        rule: "All inputs have the same shape. `dimensions` lists all dimensions in order. The \
+               result has that shape and the element type that the body returns.",
         operands: Operands::Groups(&[OperandGroup::Many("inputs")]),
         attrs: &attrs::DIMENSIONS,
         bodies: Bodies::Fixed(&[BodyDef {

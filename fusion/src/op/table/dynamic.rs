@@ -27,7 +27,8 @@ pub(super) const ROWS: &[OpDef] = &[
         code: OpCode::DynamicBroadcastInDim,
         name: "dynamic_broadcast_in_dim",
         summary: "`broadcast_in_dim` with the result's sizes as an operand.",
-        rule: "The rule of `broadcast_in_dim` applies. `output_dimensions` has one integer per result dimension, equal to its recorded size.",
+        rule: "The rule of `broadcast_in_dim` applies. `output_dimensions` has one integer per \
+               result dimension, equal to its recorded size.",
         operands: Operands::Fixed(&["operand", "output_dimensions"]),
         attrs: &attrs::DYNAMIC_BROADCAST_IN_DIM,
         ..DYNAMIC
@@ -36,7 +37,8 @@ pub(super) const ROWS: &[OpDef] = &[
         code: OpCode::DynamicConv,
         name: "dynamic_conv",
         summary: "`convolution` with the padding as an operand.",
-        rule: "The rule of `convolution` applies. `padding` has one row of integers (low, high) per spatial dimension, which lead to the recorded sizes.",
+        rule: "The rule of `convolution` applies. `padding` has one row of integers (low, high) \
+               per spatial dimension, which lead to the recorded sizes.",
         operands: Operands::Fixed(&["lhs", "rhs", "padding"]),
         attrs: &attrs::DYNAMIC_CONV,
         fusibility: Fusibility::Contraction,
@@ -47,7 +49,8 @@ pub(super) const ROWS: &[OpDef] = &[
         code: OpCode::DynamicGather,
         name: "dynamic_gather",
         summary: "`gather` with the slice sizes as an operand.",
-        rule: "The rule of `gather` applies. `slice_sizes` has one integer per operand dimension, equal to the recorded slice size.",
+        rule: "The rule of `gather` applies. `slice_sizes` has one integer per operand dimension, \
+               equal to the recorded slice size.",
         operands: Operands::Fixed(&["operand", "start_indices", "slice_sizes"]),
         attrs: &attrs::DYNAMIC_GATHER,
         fusibility: Fusibility::Indexing,
@@ -57,7 +60,8 @@ pub(super) const ROWS: &[OpDef] = &[
         code: OpCode::DynamicIota,
         name: "dynamic_iota",
         summary: "`iota` with the result's sizes as an operand.",
-        rule: "The rule of `iota` applies. `output_shape` has one integer per result dimension, equal to its recorded size.",
+        rule: "The rule of `iota` applies. `output_shape` has one integer per result dimension, \
+               equal to its recorded size.",
         operands: Operands::Fixed(&["output_shape"]),
         attrs: &attrs::IOTA,
         dtypes: DTypeSet::INT,
@@ -68,7 +72,8 @@ pub(super) const ROWS: &[OpDef] = &[
         code: OpCode::DynamicPad,
         name: "dynamic_pad",
         summary: "`pad` with the amounts as operands.",
-        rule: "The rule of `pad` applies. The three amounts have one integer per dimension, which lead to the recorded sizes.",
+        rule: "The rule of `pad` applies. The three amounts have one integer per dimension, which \
+               lead to the recorded sizes.",
         operands: Operands::Fixed(&[
             "operand",
             "padding_value",
@@ -84,7 +89,8 @@ pub(super) const ROWS: &[OpDef] = &[
         code: OpCode::DynamicReshape,
         name: "dynamic_reshape",
         summary: "`reshape` with the result's sizes as an operand.",
-        rule: "The rule of `reshape` applies. `output_shape` has one integer per result dimension, equal to its recorded size.",
+        rule: "The rule of `reshape` applies. `output_shape` has one integer per result \
+               dimension, equal to its recorded size.",
         operands: Operands::Fixed(&["operand", "output_shape"]),
         attrs: &attrs::RESHAPE,
         ..DYNAMIC

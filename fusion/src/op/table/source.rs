@@ -25,7 +25,8 @@ pub(super) const ROWS: &[OpDef] = &[
         code: OpCode::Iota,
         name: "iota",
         summary: "The numbers 0, 1, 2, ... along one dimension.",
-        rule: "The result has the shape `shape` and the element type `dtype`. `iota_dimension` is one of its dimensions.",
+        rule: "The result has the shape `shape` and the element type `dtype`. `iota_dimension` is \
+               one of its dimensions.",
         operands: Operands::Fixed(&[]),
         attrs: &attrs::IOTA,
         dtypes: DTypeSet::NUMBER,
@@ -38,7 +39,9 @@ pub(super) const ROWS: &[OpDef] = &[
         code: OpCode::RngBitGenerator,
         name: "rng_bit_generator",
         summary: "The next state of a counter-based random number generator, and uniformly distributed bits.",
-        rule: "The state is u64 with 2 elements, or with 2 or 3 for PHILOX. The first result is the next state, of the same type. The second has the shape `shape` and the element type `dtype`, which has 8 to 64 bits.",
+        rule: "The state is u64 with 2 elements, or with 2 or 3 for PHILOX. The first result is \
+               the next state, of the same type. The second has the shape `shape` and the element \
+               type `dtype`, which has 8 to 64 bits.",
         operands: Operands::Fixed(&["initial_state"]),
         attrs: &attrs::RNG_BIT_GENERATOR,
         dtypes: DTypeSet::of(&[crate::DType::U64]),
@@ -54,7 +57,10 @@ pub(super) const ROWS: &[OpDef] = &[
         code: OpCode::Rng,
         name: "rng",
         summary: "Random numbers that the plugin draws from a distribution. Each run draws new ones.",
-        rule: "`a` and `b` are scalars of the same type. They are the bounds of a uniform distribution, or the mean and the standard deviation of a normal distribution of floats. The result has their element type. The operand `shape` has one integer per result dimension, equal to its recorded size.",
+        rule: "`a` and `b` are scalars of the same type. They are the bounds of a uniform \
+               distribution, or the mean and the standard deviation of a normal distribution of \
+               floats. The result has their element type. The operand `shape` has one integer per \
+               result dimension, equal to its recorded size.",
         operands: Operands::Fixed(&["a", "b", "shape"]),
         attrs: &attrs::RNG,
         // XLA's generator has no shorter floats and no complex numbers.

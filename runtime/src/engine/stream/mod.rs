@@ -247,7 +247,8 @@ impl Drop for StreamShared {
 pub fn may_wait() -> Result<()> {
     if is_driving() {
         return Err(Error::misuse(
-            "an event sink, a callback or a handler waits for a stream, which in turn waits for it; hand the work to another thread",
+            "an event sink, a callback or a handler waits for a stream, which in turn waits for it; \
+             hand the work to another thread",
             Site::Unknown,
         ));
     }

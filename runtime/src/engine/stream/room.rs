@@ -127,7 +127,8 @@ impl StreamShared {
     pub(crate) fn no_room(&self, site: &Site) -> Error {
         if is_telling() {
             let message = format!(
-                "an event sink has recorded {MAX_SINK_OPS} ops more than the program, and is told of each: it would go on for ever; record fewer"
+                "an event sink has recorded {MAX_SINK_OPS} ops more than the program, and is told of \
+                 each: it would go on for ever; record fewer"
             );
             return Error::misuse(message, site.clone());
         }

@@ -61,7 +61,7 @@ impl Job {
         };
         // For the manifest of a run that compiles nothing, and so neither interprets nor pads.
         let requested = match &found {
-            Lookup::Claimed(claim) => engine.stores().recorder().map(|_| claim.outputs().clone()),
+            Lookup::Claimed(claim) => engine.stores().manifest().map(|_| claim.outputs().clone()),
             _ => None,
         };
         let plan = self.reuse_size_plan(found, stream).or_else(|found| self.make_size_plan(found, stream));

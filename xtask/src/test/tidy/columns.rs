@@ -23,7 +23,7 @@ const HEADER: &str = "# How many lines of prose with more than 100 columns each 
 const BLESS: &str = "FUSELINE_BLESS";
 
 /// Generated files.
-const GENERATED: [&str; 2] = ["capi/include/fuseline.h", "docs/ops.md"];
+const GENERATED: [&str; 1] = ["capi/include/fuseline.h"];
 
 /// No file has more long lines of prose than listed.
 pub(crate) fn columns(tree: &Tree) -> Verdict {
@@ -211,7 +211,7 @@ mod tests {
 
     #[test]
     fn long_lines_of_prose_are_found() {
-        let table: [(&str, &str, &[usize]); 25] = [
+        let table: [(&str, &str, &[usize]); 26] = [
             ("a.md", "~ 1234\n~ 123\n# ~ 1234", &[1, 3]),
             // Characters, not bytes.
             ("a.md", "~ äöü", &[]),
@@ -234,7 +234,8 @@ mod tests {
             ("run", "#!/bin/sh\n# ~ 1234", &[2]),
             ("run", "# ~ 1234", &[]),
             ("a.toml", "# ~ 1234", &[]),
-            ("docs/ops.md", "~ 1234", &[]),
+            ("docs/ops.md", "~ 1234", &[1]),
+            ("capi/include/fuseline.h", "// ~ 1234", &[]),
             ("a.md", "", &[]),
             ("a.rs", "", &[]),
             ("a.b/c", "~ 1234", &[]),
