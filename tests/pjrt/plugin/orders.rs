@@ -14,12 +14,13 @@ use crate::support::fakeplugin::{FakePlugin, wait_for};
 /// The number of threads of engines, clients and the plugin in this process.
 fn engine_threads() -> usize {
     let Ok(tasks) = std::fs::read_dir("/proc/self/task") else { return 0 };
-    // The main thread has the name of this program.
-    let main = std::process::id().to_string();
-    let tasks = tasks.filter_map(Result::ok).filter(|task| task.file_name() != main.as_str());
+    // The main thread has the name of this program, and so has the thread sanitizer's own.
+    let program = std::fs::read_to_string("/proc/self/comm").unwrap_or_default();
+    let tasks = tasks.filter_map(Result::ok);
     let names = tasks.map(|task| std::fs::read_to_string(task.path().join("comm")).unwrap_or_default());
-    let is_ours =
-        |name: &String| ["fuseline-", "pjrt-", "fake-"].iter().any(|prefix| name.starts_with(prefix));
+    let is_ours = |name: &String| {
+        *name != program && ["fuseline-", "pjrt-", "fake-"].iter().any(|prefix| name.starts_with(prefix))
+    };
     names.filter(is_ours).count()
 }
 

@@ -18,6 +18,7 @@ mod libtest;
 mod models;
 mod nextest;
 mod prerequisites;
+mod sanitizers;
 mod tally;
 mod tidy;
 mod torch;
@@ -178,8 +179,8 @@ impl Stage {
             Stage::Loom => models::loom(host),
             Stage::LoomWeakened => models::loom_weakened(host),
             Stage::Shuttle => models::shuttle(host),
-            Stage::Tsan => models::tsan(host),
-            Stage::Asan => models::asan(host),
+            Stage::Tsan => sanitizers::tsan(host),
+            Stage::Asan => sanitizers::asan(host),
             Stage::Torch => torch::run(host),
         }
     }

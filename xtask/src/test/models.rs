@@ -1,4 +1,4 @@
-//! Concurrency checkers: loom, shuttle and the sanitizers.
+//! Concurrency checkers: loom and shuttle. [`super::sanitizers`] runs tests the same way.
 //!
 //! Each builds the libraries' tests in a configuration of its own. The name of a test assigns it to
 //! a checker: `loom_*`, `shuttle_*`, `stress_*`.
@@ -36,16 +36,24 @@ const LIMIT: Duration = Duration::from_secs(300);
 const PREEMPTIONS: (&str, &str) = ("LOOM_MAX_PREEMPTIONS", "3");
 
 /// Tests of a binary whose names, or those of modules above them, begin with this.
-type Chosen = (&'static str, &'static str);
+pub(super) type Chosen = (&'static str, &'static str);
 
 /// The packages with models for loom.
 const LOOM_PACKAGES: &[&str] = &["fuseline-sync", "fuseline-record"];
 
+/// The packages whose code is most of what a model executes. One model runs many thousand times.
+const LOOM_OPTIMIZED: &[&str] = &["loom", "generator", "fuseline-sync", "fuseline-record"];
+
+/// Shuttle's threads have stacks of 32 KiB, which is too little for these without optimization.
+const SHUTTLE_OPTIMIZED: &[&str] =
+    &["fuseline", "fuseline-runtime", "fuseline-record", "fuseline-sync", "shuttle-engine"];
+
+/// Nobody needs the lines of a backtrace here: panics name theirs. Without them linking is faster.
+/// As a setting of the profile it would rebuild the build scripts.
+const NO_LINES: &str = "-Cdebuginfo=0";
+
 /// The packages with scenarios for shuttle, which need the whole engine.
 const SHUTTLE_PACKAGES: &[&str] = &["fuseline"];
-
-/// The packages with stress tests, and those that call a plugin.
-const SANITIZED_PACKAGES: &[&str] = &["fuseline-record", "fuseline-pjrt", "fuseline"];
 
 /// The libraries whose orderings have names, and the folders of their sources.
 const ORDERING_SOURCES: [(&str, &str); 2] =
@@ -54,51 +62,6 @@ const ORDERING_SOURCES: [(&str, &str); 2] =
 /// The tests that loom explores.
 const LOOM_TESTS: &[Chosen] = &[("fuseline_sync", "loom_"), ("fuseline_record", "loom_")];
 
-/// A sanitizer, and the tests that run under it.
-struct Sanitizer {
-    /// Its name in compiler flags.
-    name: &'static str,
-    /// The variable that holds its options.
-    variable: &'static str,
-    /// Relative to the workspace.
-    suppressions: &'static str,
-    options: &'static str,
-    tests: &'static [Chosen],
-    /// Targets to build with the libraries, as arguments of cargo.
-    targets: &'static [&'static str],
-}
-
-const TSAN: Sanitizer = Sanitizer {
-    name: "thread",
-    variable: "TSAN_OPTIONS",
-    suppressions: "ci/tsan.supp",
-    options: "second_deadlock_stack=1",
-    tests: &[("fuseline_record", "stress_"), ("fuseline", "stress_")],
-    targets: &[],
-};
-
-/// Includes the leak sanitizer. Misbehaving plugins and programs on the C interface are the best
-/// tests for memory errors.
-const ASAN: Sanitizer = Sanitizer {
-    name: "address",
-    variable: "LSAN_OPTIONS",
-    suppressions: "ci/lsan.supp",
-    options: "report_objects=1",
-    tests: &[
-        ("fuseline_record", "stress_"),
-        ("fuseline", "stress_"),
-        ("fuseline_pjrt", ""),
-        ("pjrt", "fake"),
-        ("pjrt", "callbacks"),
-        ("pjrt", "faults"),
-        ("pjrt", "orders"),
-        ("pjrt", "tables"),
-        ("programs", "the_whole_interface"),
-        ("programs", "the_example"),
-    ],
-    targets: &["--test", "pjrt", "--package", "fuseline-capi", "--test", "programs"],
-};
-
 /// Explores the schedules of the models.
 pub(crate) fn loom(host: &Host) -> Tally {
     run(host, LOOM_TESTS, loom_build(host), &loom_vars(host))
@@ -106,61 +69,38 @@ pub(crate) fn loom(host: &Host) -> Tally {
 
 /// Random schedules of larger scenarios.
 pub(crate) fn shuttle(host: &Host) -> Tally {
-    run(host, &[("fuseline", "shuttle_")], test_build(host, SHUTTLE_PACKAGES, "--cfg shuttle"), &[])
-}
-
-/// Runs tests under the thread sanitizer.
-pub(crate) fn tsan(host: &Host) -> Tally {
-    sanitized(host, &TSAN)
-}
-
-/// Runs tests under the address sanitizer.
-pub(crate) fn asan(host: &Host) -> Tally {
-    sanitized(host, &ASAN)
-}
-
-/// Whether stable Rust has the sanitizers here.
-pub(crate) fn has_sanitizers(host: &Host) -> bool {
-    host.os == "linux" && host.arch == "x86_64" && cfg!(target_env = "gnu")
-}
-
-/// Runs the tests of a sanitizer. Stable Rust has its runtime but not the flag that selects it, so
-/// only these builds set `RUSTC_BOOTSTRAP`.
-fn sanitized(host: &Host, sanitizer: &Sanitizer) -> Tally {
-    let name = sanitizer.name;
-    if !has_sanitizers(host) {
-        let platform = host.platform();
-        let why = format!("no sanitizer for {platform}: Linux with glibc on x86_64 has one");
-        return Tally::skipped(name, why);
-    }
-    // The tests' own plugin resolves the sanitizer's symbols in the program that loads it.
-    let flags = format!("-Zsanitizer={name} -Clink-arg=-rdynamic -Cunsafe-allow-abi-mismatch=sanitizer");
-    let command = test_build(host, SANITIZED_PACKAGES, &flags).map(|mut command| {
-        command.env("RUSTC_BOOTSTRAP", "1").args(sanitizer.targets);
-        command
-    });
-    let suppressions = host.root.join(sanitizer.suppressions);
-    let options = format!("suppressions=\"{}\":{}", suppressions.display(), sanitizer.options);
-    // The C compiler links the C programs with its own runtime of the sanitizer.
-    let compiler = format!("-fsanitize={name}");
-    let variables = [(sanitizer.variable, &*options), ("CFLAGS", &compiler), ("CXXFLAGS", &compiler)];
-    run(host, sanitizer.tests, command, &variables)
+    let flags = ["--cfg", "shuttle", NO_LINES].map(str::to_owned);
+    run(host, &[("fuseline", "shuttle_")], test_build(host, SHUTTLE_PACKAGES, &flags, SHUTTLE_OPTIMIZED), &[])
 }
 
 fn loom_build(host: &Host) -> Result<Command, String> {
-    test_build(host, LOOM_PACKAGES, "--cfg loom")
+    let flags = ["--cfg", "loom", NO_LINES].map(str::to_owned);
+    test_build(host, LOOM_PACKAGES, &flags, LOOM_OPTIMIZED)
 }
 
-/// A command that builds the unit tests of packages with these compiler flags.
-fn test_build(host: &Host, packages: &[&str], flags: &str) -> Result<Command, String> {
+/// A command that builds the unit tests of packages with these compiler flags, and optimizes only
+/// some packages.
+pub(super) fn test_build(
+    host: &Host,
+    packages: &[&str],
+    flags: &[String],
+    optimized: &[&str],
+) -> Result<Command, String> {
     let mut command = host.cargo();
-    let given = host.var("RUSTFLAGS").map(|given| format!("{} ", given.display())).unwrap_or_default();
-    command.env("RUSTFLAGS", format!("{given}{flags} -Cdebug-assertions=on"));
+    let given = host.var("RUSTFLAGS").map(|given| given.display().to_string()).unwrap_or_default();
+    let given = given.split_whitespace().map(str::to_owned);
+    let flags: Vec<String> =
+        given.chain(flags.iter().cloned()).chain(["-Cdebug-assertions=on".to_owned()]).collect();
+    // As opposed to RUSTFLAGS, it allows spaces in paths.
+    command.env("CARGO_ENCODED_RUSTFLAGS", flags.join("\x1f"));
     // Each configuration compiles everything anew, which takes longer than the tests.
-    command.env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "1");
+    command.env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "0");
     command.args(["test", "--no-run", "--release", "--target", &triple(host)?, "--locked"]);
     command.args(packages.iter().flat_map(|package| ["--package", package]));
     command.args(["--lib", "--no-default-features", "--message-format=json-render-diagnostics"]);
+    for package in optimized {
+        command.args(["--config", &format!("profile.release.package.{package}.opt-level=1")]);
+    }
     Ok(command)
 }
 
@@ -180,7 +120,13 @@ fn loom_vars<'a>(host: &Host) -> Vec<(&'a str, &'a str)> {
     if host.var(PREEMPTIONS.0).is_some() { Vec::new() } else { vec![PREEMPTIONS] }
 }
 
-fn run(host: &Host, chosen: &[Chosen], command: Result<Command, String>, vars: &[(&str, &str)]) -> Tally {
+/// Builds test binaries, and runs the chosen tests of them with these variables.
+pub(super) fn run(
+    host: &Host,
+    chosen: &[Chosen],
+    command: Result<Command, String>,
+    vars: &[(&str, &str)],
+) -> Tally {
     let start = Instant::now();
     match command.and_then(isolate::build) {
         Err(why) => Tally::failed("build", why),

@@ -50,7 +50,7 @@ const PREREQUISITES: &[Prerequisite] = &[
     Prerequisite { name: "rustfmt", is_here: |host| cargo::has(host, "fmt") },
     Prerequisite { name: "clippy", is_here: |host| cargo::has(host, "clippy") },
     Prerequisite { name: "cargo-deny", is_here: |host| cargo::has(host, "deny") },
-    Prerequisite { name: "sanitizer", is_here: |host| super::models::has_sanitizers(host) },
+    Prerequisite { name: "sanitizer", is_here: |host| super::sanitizers::has_sanitizers(host) },
     Prerequisite { name: "time", is_here: |host| host.var(super::LIMIT).is_none() },
     Prerequisite { name: "Rust 1.95", is_here: unknown },
     Prerequisite { name: "network", is_here: unknown },
