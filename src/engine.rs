@@ -7,9 +7,10 @@ use fuseline_fusion::limits::MAX_REPLICAS;
 use fuseline_fusion::region::Mode;
 use fuseline_fusion::{Bytes, Site};
 use fuseline_runtime::internals::{
-    Device, EngineShared, MIN_WEAK_SET, PerReplica, PjrtDevice, StreamShared, here, is_driving, new_stream,
+    Device, EngineSetup, EngineShared, MIN_WEAK_SET, PerReplica, PjrtDevice, StreamShared, here, is_driving,
+    new_stream,
 };
-use fuseline_runtime::{Counters, Error, Result};
+use fuseline_runtime::{Capabilities, Counters, Error, Features, Result};
 use fuseline_sync::fork::is_forked;
 use fuseline_sync::{Mutex, Rank, WeakSet};
 
@@ -83,22 +84,22 @@ impl Engine {
             };
             return Err(Error::setup(format!("{asked} asked for, but the plugin has {count} devices here")));
         }
-        let device = Device::on_pjrt(
-            PjrtDevice::new(devices, &config.settings().flags, config.settings().numerics)?,
-            config.settings().faults.clone(),
-        );
-        Engine::on(config, device)
+        let settings = config.settings().clone().on_device(true);
+        let setup = EngineSetup::on_plugin(&settings);
+        let device = PjrtDevice::new(devices, &settings.flags, settings.numerics, &setup)?;
+        Engine::on(config, Device::on_pjrt(device, settings.faults), setup)
     }
 
     pub(crate) fn reference_with_config(config: EngineConfig) -> Result<Engine> {
         check_replicas(&config)?;
         let device = Device::reference(config.settings().replicas, config.settings().faults.clone());
-        Engine::on(config, device)
+        let setup = EngineSetup::on_reference(config.settings());
+        Engine::on(config, device, setup)
     }
 
-    pub(crate) fn on(config: EngineConfig, device: Device) -> Result<Engine> {
+    pub(crate) fn on(config: EngineConfig, device: Device, setup: EngineSetup) -> Result<Engine> {
         Error::unless_forked(&Site::Unknown)?;
-        let shared = EngineShared::new(config.into_settings(), device)?;
+        let shared = EngineShared::new(config.into_settings(), device, setup)?;
         let stream = Engine::open_stream(&shared);
         let mut streams = WeakSet::new(MIN_WEAK_SET);
         streams.push(Arc::downgrade(stream.shared()));
@@ -190,6 +191,21 @@ impl Engine {
         counters.mappings = self.0.shared.counted_mappings();
         (counters.live_values, counters.live_bytes) = self.0.shared.device().live().read();
         counters
+    }
+
+    /// What the plugin was found to do. `None` for a reference engine.
+    #[must_use]
+    pub fn capabilities(&self) -> Option<&Capabilities> {
+        self.0.shared.device().pjrt().map(PjrtDevice::capabilities)
+    }
+
+    /// Asks the plugin for its optional features, by small computations. `None` for a reference
+    /// engine.
+    ///
+    /// # Errors
+    /// When the plugin does not compile or run the smallest programs.
+    pub fn features(&self) -> Result<Option<Features>> {
+        Ok(self.0.shared.device().pjrt().map(PjrtDevice::features).transpose()?)
     }
 
     /// Removes every executable from the memory cache.

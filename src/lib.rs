@@ -154,10 +154,10 @@ pub use fuseline_runtime::TracingSink;
 pub use fuseline_runtime::mappings;
 #[doc(inline)]
 pub use fuseline_runtime::{
-    Asked, Buckets, CacheTier, Change, Counters, Deadlines, DiskCacheConfig, Error, Event, EventSink, Fault,
-    FaultPoint, LeakSite, MemoryPlan, Miss, OpsDiffer, Origin, ReadsAt, RegionRef, RegionTimes, Remedy,
-    Result, SealedRegion, ShapeClasses, Spent, Stage, Step, Summary, Timeline, Varies, Varying, Wait,
-    unchecked,
+    Asked, Buckets, COMPILER_FLAGS, CacheTier, Capabilities, Change, CompilerFlag, Counters, Deadlines,
+    DiskCacheConfig, Error, Event, EventSink, Fault, FaultPoint, Features, FlagUsage, LeakSite, MemoryPlan,
+    Miss, OpsDiffer, Origin, ReadsAt, RegionRef, RegionTimes, Remedy, Result, SealedRegion, ShapeClasses,
+    Spent, Stage, Step, Summary, Timeline, Varies, Varying, Wait, unchecked,
 };
 pub use handle::{Tensor, Tensors};
 pub use mode::with_mode;

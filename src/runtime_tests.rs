@@ -6,7 +6,7 @@ use std::sync::{Arc, mpsc};
 
 use fuseline_fusion::TensorType;
 use fuseline_runtime::internals::{
-    COPY_INTERVAL, Cause, Device, DeviceError, Later, MAX_PENDING, StreamShared,
+    COPY_INTERVAL, Cause, Device, DeviceError, EngineSetup, Later, MAX_PENDING, StreamShared,
 };
 use fuseline_runtime::{Event, Fault, FaultPoint, Remedy, Stage};
 use fuseline_sync::atomic::{AtomicU32, Ordering};
@@ -68,7 +68,8 @@ fn what_is_in_flight_is_waited_for() {
         }
     });
     let faults = config.settings().faults.clone();
-    let engine = Engine::on(config, Device::slow(faults, later)).unwrap();
+    let setup = EngineSetup::on_reference(config.settings());
+    let engine = Engine::on(config, Device::slow(faults, later), setup).unwrap();
     let x = engine.tensor(&[1.0f32], &[1]).unwrap();
     let flying = x.neg().unwrap();
     // Launched, and not done.

@@ -21,7 +21,7 @@ use fuseline_cache::Budget;
 use fuseline_fusion::region::{Budgets, Mode};
 use fuseline_fusion::{Bytes, DType, OpCode, Site, TensorType};
 use fuseline_record::mode::with_mode;
-use fuseline_runtime::internals::Device;
+use fuseline_runtime::internals::{Device, EngineSetup};
 use fuseline_runtime::{Counters, Event, Fault, FaultPoint, Result};
 use fuseline_sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use fuseline_sync::{Condvar, Mutex, Rank, thread};
@@ -160,7 +160,8 @@ fn interpreted_at_first(size: Size, config: EngineConfig) -> Counters {
         _ => None,
     });
     let device = Device::near(config.settings().faults.clone());
-    let engine = Engine::on(config, device).unwrap();
+    let setup = EngineSetup::on_reference(config.settings());
+    let engine = Engine::on(config, device, setup).unwrap();
     let held = engine.clone();
     on_threads(size.threads, move |me| {
         let stream = held.new_stream();
@@ -238,7 +239,8 @@ fn back_pressure(size: Size) {
         .region_budgets(Budgets { ops: 2, ..Budgets::default() })
         // Two regions of 8 bytes.
         .in_flight_limits(LIMIT as usize, Bytes(16));
-    let engine = Engine::on(config, Device::slow(None, later)).unwrap();
+    let setup = EngineSetup::on_reference(config.settings());
+    let engine = Engine::on(config, Device::slow(None, later), setup).unwrap();
     let worker = {
         let slow = slow.clone();
         thread::spawn("device".to_owned(), move || slow.work()).unwrap()

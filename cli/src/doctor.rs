@@ -5,6 +5,7 @@ use fuseline::pjrt::discover::{Candidate, Discovery, Source, Sources, Verdict};
 use serde_json::{Value, json};
 
 use crate::Status;
+use crate::capabilities::capability_words;
 use crate::cli::DoctorArgs;
 use crate::devices::{client_words, device_words};
 use crate::failure::Failure;
@@ -108,6 +109,7 @@ fn words(discovery: &Discovery, findings: &[Finding], chosen: Option<usize>, nam
             if !extensions.is_empty() {
                 say!(out, "     extensions: {}", extensions.join(", "));
             }
+            capability_words(&finding.answer["capabilities"], "     ", out);
         }
     }
     say!(out);

@@ -8,6 +8,7 @@
 
 mod bench;
 mod cache;
+mod capabilities;
 mod cli;
 mod device;
 mod devices;

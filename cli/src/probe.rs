@@ -12,6 +12,7 @@ use fuseline::{Engine, EngineConfig, Result};
 use serde_json::{Value, json};
 
 use crate::Status;
+use crate::capabilities::capabilities_json;
 use crate::cli::ProbeArgs;
 use crate::devices::client_json;
 use crate::text::{milliseconds, say};
@@ -47,7 +48,11 @@ fn look(path: &Path, smoke: bool) -> Value {
     let Some(device) = engine.pjrt_device() else {
         return unusable(format!("{} has no device", path.display()), "choose another plugin");
     };
-    let mut answer = json!({"usable": true, "client": client_json(device.client())});
+    let mut answer = json!({
+        "usable": true,
+        "client": client_json(device.client()),
+        "capabilities": capabilities_json(&engine),
+    });
     if smoke {
         let start = Instant::now();
         answer["smoke"] = match compute(&engine) {

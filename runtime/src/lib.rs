@@ -28,6 +28,7 @@ mod execute;
 mod limits;
 #[doc(hidden)]
 pub mod mappings;
+mod processor;
 mod region;
 mod settings;
 mod store;
@@ -37,7 +38,9 @@ mod user_code;
 
 pub use counters::Counters;
 pub use deadlines::Deadlines;
-pub use device::{Fault, FaultPoint, MemoryPlan};
+pub use device::{
+    COMPILER_FLAGS, Capabilities, CompilerFlag, Fault, FaultPoint, Features, FlagUsage, MemoryPlan,
+};
 pub use engine::stream::checks::unchecked;
 pub use engine::stream::read::Read;
 pub use error::{Error, Origin, Result, Stage};
@@ -58,7 +61,7 @@ pub mod internals {
     #[cfg(any(test, feature = "testing"))]
     pub use crate::device::Later;
     pub use crate::device::{
-        Buffer, Cause, Compiler, Device, DeviceError, Machine, PerReplica, PjrtDevice, Tier,
+        Buffer, Cause, Compiler, Device, DeviceError, Machine, NoteStore, PerReplica, PjrtDevice, Tier,
         check_module_size, fingerprint,
     };
     pub use crate::engine::promises::PromiseGuard;
@@ -67,7 +70,7 @@ pub mod internals {
     pub use crate::engine::stream::{StreamShared, TensorHandle, TensorHandles, checks, may_wait};
     pub use crate::engine::threads::compile_pool;
     pub use crate::engine::value::{Outcome, ValueCell};
-    pub use crate::engine::{BodyPosition, EngineShared, MIN_WEAK_SET, RecordCall, here};
+    pub use crate::engine::{BodyPosition, EngineSetup, EngineShared, MIN_WEAK_SET, RecordCall, here};
     pub use crate::error::{Failure, bug};
     pub use crate::event::Events;
     #[cfg(feature = "stages")]

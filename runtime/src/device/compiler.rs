@@ -21,8 +21,11 @@ use fuseline_fusion::op::Rounding;
 use fuseline_fusion::{Body, DTypeSet, OpCode, Signature};
 use fuseline_pjrt::{Client, CompileOptions, Plugin, Topology};
 
+use super::capabilities::{Capabilities, base_options, check_user_flags};
+use super::compiler_flags::{COMPILER_FLAGS, CompilerFlag, FlagUsage};
 use super::{Cause, DeviceError, Result, SpecializedScalars, Tier};
 use crate::error::Stage;
+use crate::processor;
 
 /// Number of multiplications of a region's largest product above which threads pay. At 32x128x128
 /// (0.5 million) handing over to another thread costs as much as the product; at 128x512x512 (34
@@ -37,85 +40,9 @@ const HEAVY: usize = 1;
 
 /// Kind of region: a `reduce_window` sums floats. XLA's fusion emitters (API 0.81) sum a window in
 /// another order than that of its elements, which costs up to 8 units in the last place where terms
-/// cancel (conformance case `reduce_window_add_float64_4_6`). Its older emitters do not.
+/// cancel (conformance case `reduce_window_add_float64_4_6`). Its older emitters do not. Builds from
+/// October 2026 on (API 0.115) have no older emitters.
 const WINDOW_SUM: usize = 2;
-
-/// A flag and its value.
-type FlagOf = (&'static str, fn() -> fuseline_pjrt::Flag);
-
-/// Flags of XLA's CPU compiler that order ops for memory, those of the newest plugins first. XLA's
-/// default order can need 34 times the memory of this one (pjrt.md). A plugin refuses names that it
-/// does not know: API 0.81 has the second.
-const MEMORY_ORDER: [FlagOf; 2] = [
-    ("xla_cpu_scheduler_type", || "CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED".into()),
-    ("xla_cpu_enable_concurrency_optimized_scheduler", || false.into()),
-];
-
-/// Flags with which XLA's CPU compiler computes what each op says. They disable algebra across ops
-/// (otherwise the steps of the benchmark's `nbody` differ), kernels of a library with its own
-/// exponential, intermediate values of excess precision, and emitters that approximate an op in a
-/// fusion in another way than alone.
-///
-/// Fences stop contraction (`fusion/src/lower/exact`): `xla_cpu_max_isa`, which could do so too, is
-/// accepted for one compile and ignored (pjrt.md). The emitters would be faster (black_scholes 3.5
-/// times, norms twice), but 2 of about 700 random programs differ with them (`tan`, 2026-11-22),
-/// and a check on the first inputs proves nothing for others. A plugin refuses names that it does
-/// not know. The differential check finds out whether it needed them.
-const EXACT: [FlagOf; 4] = [
-    ("xla_disable_hlo_passes", || "algsimp".into()),
-    ("xla_cpu_experimental_ynn_fusion_type", || "".into()),
-    ("xla_allow_excess_precision", || false.into()),
-    ("xla_cpu_use_fusion_emitters", || false.into()),
-];
-
-/// Flags of XLA's CPU compiler without which results are wrong under any contract.
-///
-/// - XNNPACK keeps a packed copy of a product's right operand as long as that has the same address
-///   (API 0.81, `XnnFusionThunk::UpdateXnnExecutable`, where the operand is a parameter). It then
-///   reads the old data of an operand that was updated in place, by donation. The sizes for which
-///   XLA uses XNNPACK depend on the processor. `tests/engine/donation.rs` has one, and `gpt2/width
-///   768` of the benchmark was wrong from its fourth step on.
-const SOUND: [FlagOf; 1] = [("xla_cpu_use_xnnpack", || false.into())];
-
-/// Flags of XLA's CPU compiler for faster code. With exact numerics they keep their checked values.
-///
-/// - The compiler splits reductions into windows, which makes sums of rows 3 to 5 times as slow and
-///   maxima 11 times. The lowering does what columns gain by it
-///   (`fusion/src/lower/column_reduction.rs`, with the figures).
-/// - LLVM uses vectors of 256 bits by default where it could use 512; see [`has_wide_vectors`].
-///   Relative times with 512, in turns with 256 (2 cores of an AMD EPYC of family 26, 2026-11-23,
-///   best of 800 runs of the executables of `fuseline bench`): `norms/64x256` 0.63, `chain/50 ops
-///   on 1k` 0.64, `black_scholes/64k` 0.68, `gpt2/width 64` 0.78, `nbody/64` 0.83, six others from
-///   0.90 to 1.09, within their variation.
-const FAST: [FlagOf; 2] = [
-    ("xla_disable_hlo_passes", || "tree_reduction_rewriter".into()),
-    ("xla_cpu_prefer_vector_width", || 512i64.into()),
-];
-
-/// Whether vectors of 512 bits pay. The first processors that had them lowered their clock for
-/// them. Processors with both of these extensions (AMD from Zen 4, Intel from Sapphire Rapids on)
-/// do not.
-fn has_wide_vectors() -> bool {
-    #[cfg(target_arch = "x86_64")]
-    return std::arch::is_x86_feature_detected!("avx512vbmi2")
-        && std::arch::is_x86_feature_detected!("avx512bf16");
-    #[cfg(not(target_arch = "x86_64"))]
-    false
-}
-
-/// LLVM's optimization level in XLA's CPU compiler, from 0 to 3. At 0 a compile takes 0.5 to 0.7 of
-/// the time, and its code is 2 to 11 times as slow, the more of it is elementwise (ten programs of
-/// `fuseline bench`, 2026-11-23). Level 1 saves nothing.
-const OPTIMIZATION: &str = "xla_backend_optimization_level";
-
-/// The options of a baseline compile.
-fn quickly(options: &CompileOptions) -> CompileOptions {
-    options.clone().flag(OPTIMIZATION, 0i64)
-}
-
-/// The smallest module, to ask a compiler about its flags.
-const IDENTITY: &str =
-    "module { func.func public @main(%a: tensor<f32>) -> tensor<f32> { return %a : tensor<f32> } }";
 
 /// The devices that code is made for, as far as code depends on them.
 #[derive(Clone, Debug)]
@@ -153,6 +80,35 @@ impl Machine {
         })
     }
 
+    pub(super) fn plugin(&self) -> Plugin {
+        self.plugin
+    }
+
+    pub(super) fn platform(&self) -> &str {
+        &self.platform
+    }
+
+    /// The ids of the devices.
+    pub(super) fn ids(&self) -> Vec<i64> {
+        self.devices.iter().map(|device| device.0).collect()
+    }
+
+    /// The parts that capabilities depend on, by name.
+    pub(super) fn parts(&self) -> Vec<(String, String)> {
+        let mut parts = vec![
+            ("platform".to_owned(), self.platform.clone()),
+            ("platform version".to_owned(), self.version.clone()),
+            ("PJRT version".to_owned(), self.plugin.api_version().to_string()),
+        ];
+        for (id, kind) in &self.devices {
+            parts.push(("device".to_owned(), format!("{id} {kind}")));
+        }
+        if self.is_host() {
+            parts.extend(processor::parts());
+        }
+        parts
+    }
+
     /// Whether the host's processor computes, as far as is known. Code for other devices does not
     /// depend on the host.
     fn is_host(&self) -> bool {
@@ -179,15 +135,17 @@ pub struct Compiler {
     machine: Machine,
     numerics: Numerics,
     target: Target,
+    capabilities: Capabilities,
     /// Options by the kind of region; see [`Compiler::options`].
     options: [CompileOptions; 4],
-    /// Whether the plugin accepts the options of a baseline compile.
-    has_quick: bool,
+    /// The flags of a baseline compile. `None` if the plugin refuses them.
+    baseline: Option<Vec<&'static CompilerFlag>>,
 }
 
 impl Compiler {
-    /// `flags` are set on top of the platform's defaults. `asked` compiles a module, only to find
-    /// out whether the options are accepted.
+    /// The compiler for a machine that need not be present. `flags` are set on top of the
+    /// platform's defaults. `ask` compiles a module, only to find out whether the options are
+    /// accepted.
     ///
     /// # Errors
     /// When the compiler refuses one of `flags`.
@@ -195,67 +153,60 @@ impl Compiler {
         machine: Machine,
         flags: &[(String, fuseline_pjrt::Flag)],
         numerics: Numerics,
-        asked: impl Fn(&str, &CompileOptions) -> std::result::Result<(), fuseline_pjrt::Error>,
+        ask: impl Fn(&str, &CompileOptions) -> std::result::Result<(), fuseline_pjrt::Error>,
     ) -> std::result::Result<Compiler, fuseline_pjrt::Error> {
-        let takes = |options: &CompileOptions| asked(IDENTITY, options);
-        let ids: Vec<i64> = machine.devices.iter().map(|device| device.0).collect();
-        let mut base = CompileOptions::new().devices(ids.len() as u32, 1, &ids)?;
-        for (name, value) in flags {
-            base = base.flag(name.clone(), value.clone());
-        }
-        if !flags.is_empty() {
-            takes(&base)?;
-        }
-        let named = |name: &str| flags.iter().any(|(given, _)| given == name);
-        let cpu = machine.platform == "cpu";
-        // The user's flags take precedence over ours.
-        let with =
-            |options: &CompileOptions, name: &str, value: fuseline_pjrt::Flag| match cpu && !named(name) {
-                true => options.clone().flag(name, value),
-                false => options.clone(),
+        let base = base_options(&machine.ids(), flags)?;
+        check_user_flags(&base, &ask)?;
+        let capabilities = Capabilities::probe(machine.platform(), &base, &ask);
+        Ok(Compiler::with_capabilities(machine, base, numerics, capabilities))
+    }
+
+    /// The compiler for a machine with known capabilities. `base` has the flags of the user, which
+    /// take precedence over those of the engine.
+    pub(super) fn with_capabilities(
+        machine: Machine,
+        base: CompileOptions,
+        numerics: Numerics,
+        capabilities: Capabilities,
+    ) -> Compiler {
+        let is_free = |row: &&CompilerFlag| {
+            let is_replaced = |name: &str| {
+                COMPILER_FLAGS.iter().any(|other| other.name == name && capabilities.accepts(other))
             };
-        for (name, value) in MEMORY_ORDER {
-            let ordered = with(&base, name, value());
-            if ordered == base || takes(&ordered).is_ok() {
-                base = ordered;
-                break;
-            }
-        }
-        // On by default in API 0.81. The maximum of NaN and a number is then the number.
-        base = with(&base, "xla_cpu_enable_fast_min_max", false.into());
-        let exact = if numerics == Numerics::Exact { &EXACT[..] } else { &[] };
-        for (name, value) in SOUND.iter().chain(exact) {
-            let flagged = with(&base, name, value());
-            if flagged != base && takes(&flagged).is_ok() {
-                base = flagged;
-            }
-        }
-        if numerics == Numerics::Fast {
-            let wide = if has_wide_vectors() { &FAST[..] } else { &FAST[..1] };
-            // Both together, if the plugin knows both.
-            for flags in [wide, &FAST[..1], &wide[1..]] {
-                let fast = flags.iter().fold(base.clone(), |base, (name, value)| with(&base, name, value()));
-                if fast != base && takes(&fast).is_ok() {
-                    base = fast;
-                    break;
-                }
-            }
-        }
+            row.platform == machine.platform()
+                && capabilities.accepts(row)
+                && !row.successor.is_some_and(is_replaced)
+                && !base.flags().any(|(given, _)| given == row.name)
+        };
+        let rows: Vec<&'static CompilerFlag> = COMPILER_FLAGS.iter().filter(is_free).collect();
+        let with = |options: CompileOptions, is_used: &dyn Fn(FlagUsage) -> bool| {
+            let used = rows.iter().filter(|row| is_used(row.usage));
+            used.fold(options, |options, row| options.flag(row.name, row.value()))
+        };
         let options = [0, 1, 2, 3].map(|kind| {
-            let mut options = base.clone();
             // With several threads a product is cut into other blocks, whose sums round
             // differently. Also, threads may not pay for an op that runs alone.
-            if kind & HEAVY == 0 || numerics == Numerics::Exact {
-                options = with(&options, "xla_cpu_multi_thread_eigen", false.into());
-            }
-            if kind & WINDOW_SUM != 0 {
-                options = with(&options, "xla_cpu_use_fusion_emitters", false.into());
-            }
-            options
+            let one_thread = kind & HEAVY == 0 || numerics == Numerics::Exact;
+            with(base.clone(), &|usage| match usage {
+                FlagUsage::OneThread => one_thread,
+                FlagUsage::WindowSum => kind & WINDOW_SUM != 0,
+                usage => usage.is_for_all(numerics),
+            })
         });
-        let has_quick = cpu && !named(OPTIMIZATION) && takes(&quickly(&base)).is_ok();
-        let target = if cpu { Target::CPU } else { Target::Accelerator };
-        Ok(Compiler { machine, numerics, target, options, has_quick })
+        let baseline: Vec<_> = rows.iter().copied().filter(|row| row.usage == FlagUsage::Baseline).collect();
+        let is_cpu = machine.platform() == "cpu";
+        let target = match capabilities.flushed() {
+            Some(flushed) if is_cpu => Target::Cpu { flushed },
+            _ if is_cpu => Target::CPU,
+            _ => Target::Accelerator,
+        };
+        let baseline = (!baseline.is_empty()).then_some(baseline);
+        Compiler { machine, numerics, target, capabilities, options, baseline }
+    }
+
+    /// What the plugin was found to do.
+    pub fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
     }
 
     /// The compiler flags of a region without special needs.
@@ -279,13 +230,14 @@ impl Compiler {
 
     /// Sets the float types whose subnormal numbers a present device flushes to zero.
     pub(super) fn set_flushed(&mut self, flushed: DTypeSet) {
+        self.capabilities.set_flushed(flushed);
         if let Target::Cpu { flushed: known } = &mut self.target {
             *known = flushed;
         }
     }
 
     pub(super) fn has_quick_compiles(&self) -> bool {
-        self.has_quick
+        self.baseline.is_some()
     }
 
     pub(crate) fn plugin(&self) -> Plugin {
@@ -371,8 +323,15 @@ impl Compiler {
             signature.op() == OpCode::ReduceWindow && signature.bodies().iter().any(rounds)
         });
         let kind = if heavy { HEAVY } else { 0 } | if window_sum { WINDOW_SUM } else { 0 };
-        let options = Cow::Borrowed(&self.options[kind]);
-        if tier == Tier::Baseline && self.has_quick { Cow::Owned(quickly(&options)) } else { options }
+        let options = &self.options[kind];
+        match &self.baseline {
+            Some(rows) if tier == Tier::Baseline => {
+                let flagged =
+                    |options: CompileOptions, row: &&CompilerFlag| options.flag(row.name, row.value());
+                Cow::Owned(rows.iter().fold(options.clone(), flagged))
+            }
+            _ => Cow::Borrowed(options),
+        }
     }
 
     /// The module of a region, as the plugin gets it.

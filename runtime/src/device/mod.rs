@@ -14,9 +14,12 @@
 //! faults); `pjrt` and `reference` have the rest.
 
 mod buffer;
+mod capabilities;
 mod compile_spec;
 mod compiler;
+mod compiler_flags;
 mod equivalence;
+mod features;
 mod memory;
 mod pjrt;
 mod probe;
@@ -39,14 +42,17 @@ use smallvec::SmallVec;
 use self::buffer::Data;
 pub use self::buffer::{Buffer, PerReplica};
 pub(crate) use self::buffer::{DonatedBuffer, after};
+pub use self::capabilities::Capabilities;
 pub use self::compile_spec::Tier;
 pub(crate) use self::compile_spec::{CompileSpec, SpecializedScalars};
 pub use self::compiler::{Compiler, Machine, check_module_size};
+pub use self::compiler_flags::{COMPILER_FLAGS, CompilerFlag, FlagUsage};
 pub(crate) use self::equivalence::{Equivalence, Verdict};
+pub use self::features::Features;
 pub(crate) use self::memory::LiveMemory;
 pub use self::memory::MemoryPlan;
 use self::pjrt::Compiled;
-pub use self::pjrt::PjrtDevice;
+pub use self::pjrt::{NoteStore, PjrtDevice};
 use self::scalar_args::ScalarArgs;
 pub(crate) use self::variants::{Observation, Placement, Proposal, Reason, Subject, VariantSet};
 use fuseline_pjrt as sys;

@@ -11,7 +11,9 @@ use fuseline_sync::{Mutex, Rank};
 use smallvec::SmallVec;
 
 use super::buffer::Data;
+use super::capabilities::{Capabilities, base_options, check_user_flags};
 use super::compiler::{Compiler, Machine};
+use super::features::Features;
 use super::memory::{LiveMemory, MemoryPlan};
 use super::scalar_args::ScalarBuffer;
 use super::{Buffer, CompileSpec, DeviceError, Done, Executed, PerReplica, Result, probe};
@@ -27,6 +29,15 @@ pub struct PjrtDevice {
     /// Otherwise two collectives could wait for each other. The id lets a plugin detect that.
     launch: Mutex<i32>,
     compiler: Compiler,
+}
+
+/// Keeps notes for other processes and later runs.
+pub trait NoteStore {
+    /// The note with this name, if there is one.
+    fn load(&self, name: &[u8]) -> Option<Vec<u8>>;
+
+    /// Keeps a note. A note that cannot be kept is dropped.
+    fn keep(&self, name: &[u8], note: &[u8]);
 }
 
 /// The result of a compile.
@@ -53,7 +64,7 @@ impl Compiled {
 
 impl PjrtDevice {
     /// Creates the device. `devices` has at least one element; `flags` are set on top of the
-    /// platform's defaults.
+    /// platform's defaults. `notes` keeps what probes find out.
     ///
     /// # Errors
     /// When the compiler refuses one of `flags`.
@@ -61,17 +72,23 @@ impl PjrtDevice {
         devices: PerReplica<fuseline_pjrt::Device>,
         flags: &[(String, fuseline_pjrt::Flag)],
         numerics: Numerics,
+        notes: &dyn NoteStore,
     ) -> std::result::Result<PjrtDevice, fuseline_pjrt::Error> {
         let client = devices[0].client();
         let machine = Machine::here(client, &devices);
-        let asked = |module: &str, options: &CompileOptions| client.compile(module, options).map(drop);
-        let mut compiler = Compiler::new(machine, flags, numerics, asked)?;
-        if matches!(compiler.target(), Target::Cpu { .. }) && devices.len() == 1 {
-            // If the plugin cannot run the probe, the platform's defaults apply.
-            if let Ok(flushed) = probe::flushed(client, &devices[0], compiler.plain_options()) {
-                compiler.set_flushed(flushed);
+        let base = base_options(&machine.ids(), flags)?;
+        let request = Capabilities::request(&machine, &base, numerics);
+        let noted = request.as_ref().and_then(|request| notes.load(request));
+        let compiler = match noted.and_then(|note| Capabilities::decode(machine.platform(), &note)) {
+            Some(known) => Compiler::with_capabilities(machine, base, numerics, known),
+            None => {
+                let compiler = probed(client, &devices, machine, base, numerics)?;
+                if let Some(request) = request.filter(|_| compiler.capabilities().is_complete()) {
+                    notes.keep(&request, &compiler.capabilities().encode());
+                }
+                compiler
             }
-        }
+        };
         Ok(PjrtDevice { devices, launch: Mutex::new(Rank::Launch, 0), compiler })
     }
 
@@ -83,6 +100,20 @@ impl PjrtDevice {
     /// Number of replicas.
     pub fn replicas(&self) -> usize {
         self.devices.len()
+    }
+
+    /// What the plugin was found to do.
+    pub fn capabilities(&self) -> &Capabilities {
+        self.compiler.capabilities()
+    }
+
+    /// Asks the device of the first replica for its optional features.
+    ///
+    /// # Errors
+    /// When the plugin does not compile or run the smallest programs.
+    pub fn features(&self) -> std::result::Result<Features, fuseline_pjrt::Error> {
+        let options = CompileOptions::new().device(self.device().id());
+        Features::of(self.client(), self.device(), &options)
     }
 
     /// The compiler for the device.
@@ -227,6 +258,27 @@ impl PjrtDevice {
         let each: std::result::Result<PerReplica<_>, _> = each.collect();
         each.map(Data::Pjrt).map_err(|error| DeviceError::pjrt(Stage::Transfer, &error))
     }
+}
+
+/// The compiler for a machine whose capabilities are not known yet.
+fn probed(
+    client: &Client,
+    devices: &[fuseline_pjrt::Device],
+    machine: Machine,
+    base: CompileOptions,
+    numerics: Numerics,
+) -> std::result::Result<Compiler, fuseline_pjrt::Error> {
+    let ask = |module: &str, options: &CompileOptions| client.compile(module, options).map(drop);
+    check_user_flags(&base, &ask)?;
+    let capabilities = Capabilities::probe(machine.platform(), &base, &ask);
+    let mut compiler = Compiler::with_capabilities(machine, base, numerics, capabilities);
+    if matches!(compiler.target(), Target::Cpu { .. }) && devices.len() == 1 {
+        // If the plugin cannot run the probe, the platform's defaults apply.
+        if let Ok(flushed) = probe::flushed(client, &devices[0], compiler.plain_options()) {
+            compiler.set_flushed(flushed);
+        }
+    }
+    Ok(compiler)
 }
 
 /// The arguments of one replica.

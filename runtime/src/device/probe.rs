@@ -22,7 +22,7 @@ const MODULE: &str = r#"module {
 }"#;
 
 /// The types that [`MODULE`] probes, in its order.
-const ASKED: [DType; 3] = [DType::BF16, DType::F32, DType::F64];
+pub(super) const PROBED_FLOATS: [DType; 3] = [DType::BF16, DType::F32, DType::F64];
 
 /// The float types whose subnormal numbers the device flushes to zero.
 ///
@@ -30,9 +30,9 @@ const ASKED: [DType; 3] = [DType::BF16, DType::F32, DType::F64];
 /// When the plugin does not run the module.
 pub(super) fn flushed(client: &Client, device: &Device, options: &CompileOptions) -> Result<DTypeSet, Error> {
     let executable = client.compile(MODULE, options)?;
-    let mut args = Vec::with_capacity(2 * ASKED.len());
+    let mut args = Vec::with_capacity(2 * PROBED_FLOATS.len());
     for least in [1u8, 0] {
-        for dtype in ASKED {
+        for dtype in PROBED_FLOATS {
             let mut bytes = vec![0; dtype.size()];
             bytes[0] = least;
             args.push(client.buffer_from_host(&TensorType::scalar(dtype), &bytes, device)?);
@@ -41,7 +41,7 @@ pub(super) fn flushed(client: &Client, device: &Device, options: &CompileOptions
     let args: Vec<_> = args.iter().collect();
     let execution = executable.execute(&args, &ExecuteOptions::default())?;
     let mut flushed = DTypeSet::NONE;
-    for (dtype, output) in ASKED.into_iter().zip(&execution.outputs) {
+    for (dtype, output) in PROBED_FLOATS.into_iter().zip(&execution.outputs) {
         if output.to_host()?.iter().all(|&byte| byte == 0) {
             flushed = flushed.or(DTypeSet::of(&[dtype]));
         }

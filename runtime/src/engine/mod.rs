@@ -35,6 +35,7 @@ use fuseline_sync::atomic::{AtomicU32, Ordering};
 use fuseline_sync::fork::is_forked;
 use fuseline_sync::{Mutex, Rank, WeakSet};
 
+pub use self::stores::EngineSetup;
 use self::stores::Stores;
 use self::stream::trace::Trace;
 use self::stream::{StreamShared, TensorHandle};
@@ -42,7 +43,7 @@ use self::threads::Threads;
 use self::tiers::Tiers;
 use self::value::Outcome;
 use crate::counters::AtomicCounters;
-use crate::device::{Device, DeviceError, Executable};
+use crate::device::{CompilerFlag, Device, DeviceError, Executable};
 use crate::engine::captures::Captures;
 use crate::engine::custom_ops::CustomOps;
 use crate::engine::in_flight::InFlight;
@@ -142,9 +143,9 @@ impl EngineShared {
     ///
     /// # Errors
     /// When a thread cannot be started, or the settings need a disk cache and there is none.
-    pub fn new(config: Settings, device: Device) -> Result<Arc<EngineShared>> {
+    pub fn new(config: Settings, device: Device, setup: EngineSetup) -> Result<Arc<EngineShared>> {
         let config = config.on_device(device.pjrt().is_some());
-        let telemetry = Telemetry::to(config.sink.clone());
+        let telemetry = setup.telemetry.clone();
         let tiers = Tiers::new(&config, &device);
         let threads = Threads::start(&config, &telemetry, tiers.use_interpreter());
         let threads =
@@ -154,7 +155,7 @@ impl EngineShared {
             // The sink may keep events that hold executables, and executables hold the client.
             device.device().client().set_shutdown_timeout(shutdown_timeout.weak());
         }
-        let stores = Stores::open(&config, &device, telemetry.events())?;
+        let stores = Stores::open(&config, &device, setup)?;
         let shared = Arc::new(EngineShared {
             device,
             stores,
@@ -174,8 +175,18 @@ impl EngineShared {
             shutdown_timeout,
             config,
         });
+        shared.report_refused_flags();
         Stores::prepare(&shared)?;
         Ok(shared)
+    }
+
+    /// Reports the compiler flags that the plugin refuses.
+    fn report_refused_flags(&self) {
+        let Some(device) = self.device.pjrt() else { return };
+        let flags: Vec<CompilerFlag> = device.capabilities().missing_flags().copied().collect();
+        if !flags.is_empty() {
+            self.telemetry.events().emit(|| Event::FlagsRefused { flags });
+        }
     }
 
     /// The threads.

@@ -4,9 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::EngineShared;
-use crate::device::Device;
+use crate::device::{Device, NoteStore};
 use crate::error::{Error, Result};
-use crate::event::{Event, Events};
+use crate::event::{Event, Telemetry};
 use crate::settings::Settings;
 use crate::store::{ManifestWriter, Store};
 
@@ -20,6 +20,48 @@ pub struct Stores {
     manifest: Option<ManifestWriter>,
 }
 
+/// What an engine has before it has a device.
+pub struct EngineSetup {
+    pub(crate) telemetry: Telemetry,
+    store: Option<Arc<Store>>,
+    no_disk: Option<String>,
+}
+
+impl EngineSetup {
+    /// Opens the stores for an engine on a plugin. The settings are those of
+    /// [`Settings::on_device`].
+    #[must_use]
+    pub fn on_plugin(config: &Settings) -> EngineSetup {
+        let telemetry = Telemetry::to(config.sink.clone());
+        let (store, no_disk) = Store::open(&config.store(), telemetry.events());
+        EngineSetup { telemetry, store, no_disk }
+    }
+
+    /// For an engine on the reference interpreter, which stores nothing.
+    #[must_use]
+    pub fn on_reference(config: &Settings) -> EngineSetup {
+        EngineSetup { telemetry: Telemetry::to(config.sink.clone()), store: None, no_disk: None }
+    }
+}
+
+impl NoteStore for EngineSetup {
+    fn load(&self, name: &[u8]) -> Option<Vec<u8>> {
+        self.store.as_ref()?.load_note(name)
+    }
+
+    fn keep(&self, name: &[u8], note: &[u8]) {
+        if let Some(store) = &self.store {
+            store.keep_note(name, note);
+        }
+    }
+}
+
+impl fmt::Debug for EngineSetup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "EngineSetup({:?})", self.no_disk)
+    }
+}
+
 impl fmt::Debug for Stores {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Stores({:?})", self.no_disk)
@@ -27,16 +69,14 @@ impl fmt::Debug for Stores {
 }
 
 impl Stores {
-    /// Opens what is configured.
+    /// Takes what was opened before the device was known, and opens the rest.
     ///
     /// # Errors
     /// When only stored executables may run and there is no disk cache; when the manifest cannot be
     /// written.
-    pub(crate) fn open(config: &Settings, device: &Device, events: &Events) -> Result<Stores> {
-        let (store, no_disk) = match device.pjrt() {
-            Some(_) => Store::open(&config.store(), events),
-            None => (None, None),
-        };
+    pub(crate) fn open(config: &Settings, device: &Device, setup: EngineSetup) -> Result<Stores> {
+        let EngineSetup { telemetry, store, no_disk } = setup;
+        let events = telemetry.events();
         if config.cache_only && store.as_ref().is_none_or(|store| !store.has_disk()) {
             return Err(Error::cache_only(no_disk.as_deref().unwrap_or("there is none for this engine")));
         }

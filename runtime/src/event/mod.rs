@@ -24,7 +24,7 @@ pub use sink::TracingSink;
 pub(crate) use sink::{is_counted, is_telling};
 pub(crate) use telemetry::Telemetry;
 
-use crate::device::MemoryPlan;
+use crate::device::{CompilerFlag, MemoryPlan};
 use crate::error::{Stage, Took};
 use crate::region::{RegionRef, Wait};
 
@@ -393,6 +393,12 @@ pub enum Event {
         /// Total number of ops recorded before these reads, each since the previous boundary.
         ops: u64,
     },
+    /// The plugin refuses compiler flags that the engine sets, and they are left out. Reported once,
+    /// when the engine starts.
+    FlagsRefused {
+        /// The flags.
+        flags: Vec<CompilerFlag>,
+    },
     /// The number of live values grows steadily. Reported once for a stream.
     Growth {
         /// The stream that computes them.
@@ -451,6 +457,7 @@ impl Event {
             Event::CompilesStopped { .. } => "compiles_stopped",
             Event::HotReads { .. } => "hot_reads",
             Event::Growth { .. } => "growth",
+            Event::FlagsRefused { .. } => "flags refused",
         }
     }
 
@@ -495,7 +502,8 @@ impl Event {
             | Event::Stuck { .. }
             | Event::CompilesStopped { .. }
             | Event::HotReads { .. }
-            | Event::Growth { .. } => None,
+            | Event::Growth { .. }
+            | Event::FlagsRefused { .. } => None,
         }
     }
 }
@@ -681,6 +689,16 @@ impl fmt::Display for DisplayEvent<'_> {
                  waiting (Tensor::read)",
                 ops / u64::from(*reads).max(1),
             ),
+            Event::FlagsRefused { flags } => {
+                f.write_str("the plugin does not know compiler flags that the engine sets")?;
+                let mut mark = ':';
+                for flag in flags {
+                    let CompilerFlag { name, purpose, fallback, .. } = flag;
+                    write!(f, "{mark} {name} ({purpose}; without it, {fallback})")?;
+                    mark = ';';
+                }
+                Ok(())
+            }
             Event::Growth { stream, boundaries, more, kept } => {
                 write!(
                     f,

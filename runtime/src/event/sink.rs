@@ -176,6 +176,7 @@ impl EventSink for TracingSink {
             | Event::RecompileStorm { .. }
             | Event::HotReads { .. }
             | Event::Growth { .. }
+            | Event::FlagsRefused { .. }
             | Event::Stuck { .. }
             | Event::CompilesStopped { .. }
             | Event::Compared { difference: Some(_), .. }

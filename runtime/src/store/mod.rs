@@ -383,6 +383,22 @@ impl Store {
             disk.sweep();
         }
     }
+
+    /// The note with this name, if there is one.
+    pub(crate) fn load_note(&self, name: &[u8]) -> Option<Vec<u8>> {
+        let (disk, request) = (self.disk.as_ref()?, capabilities_request(name));
+        if !disk.may_have(&request.name()) {
+            return None;
+        }
+        disk.load(&request).found().map(|record| record.artifact)
+    }
+
+    /// Keeps a note for other processes.
+    pub(crate) fn keep_note(&self, name: &[u8], note: &[u8]) {
+        if let Some(disk) = &self.disk {
+            disk.store(&environment::note(capabilities_request(name), note.to_vec()));
+        }
+    }
 }
 
 fn open_disk(config: &StoreConfig, events: &Events) -> Result<Option<DiskCache>, String> {
@@ -427,6 +443,11 @@ fn files_of_options(compiler: &Compiler, client: &ClientOptions) -> Result<Named
 /// The request for the digest of a plugin file with this identity.
 fn plugin_request(identity: &[u8]) -> Request<'_> {
     Request { region: Key::new([0; 32]), environment: Fingerprint::of(b"plugin file"), bytes: identity }
+}
+
+/// The request for the note with the capabilities of a plugin.
+fn capabilities_request(name: &[u8]) -> Request<'_> {
+    Request { region: Key::new([0; 32]), environment: Fingerprint::of(b"capabilities"), bytes: name }
 }
 
 fn record(

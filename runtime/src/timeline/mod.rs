@@ -351,6 +351,7 @@ impl EventSink for Timeline {
             Event::RecompileStorm { .. }
             | Event::HotReads { .. }
             | Event::Growth { .. }
+            | Event::FlagsRefused { .. }
             | Event::CacheTrouble { .. }
             | Event::Stuck { .. }
             | Event::CompilesStopped { .. }

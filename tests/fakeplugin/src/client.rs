@@ -4,7 +4,9 @@ use std::ffi::c_char;
 use std::sync::{Arc, OnceLock};
 
 use fuseline_fusion::{DType, TensorType};
+use pjrt_sys::protos::xla::CompileOptionsProto;
 use pjrt_sys::*;
+use prost::Message as _;
 
 use crate::event::Thread;
 use crate::plan::{Failure, UNIMPLEMENTED};
@@ -14,6 +16,7 @@ use crate::registry::{Handle, Kind, insert};
 pub(crate) struct Client {
     pub(crate) platform: String,
     pub(crate) version: String,
+    pub(crate) unknown_flags: UnknownFlags,
     /// Devices and memories, one for each, as handle arrays for C.
     pub(crate) devices: OnceLock<Vec<Handle>>,
     pub(crate) memories: OnceLock<Vec<Handle>>,
@@ -54,6 +57,36 @@ struct Options {
     /// The kind of the devices; by default the platform.
     kind: Option<String>,
     devices: i64,
+    unknown_flags: UnknownFlags,
+}
+
+/// The compiler flags that a client refuses.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct UnknownFlags {
+    names: Vec<String>,
+    /// Whether the error quotes the flag.
+    is_quoted: bool,
+}
+
+impl UnknownFlags {
+    /// Names separated by commas. After a leading `~`, errors do not quote the flag.
+    fn parse(text: &str) -> UnknownFlags {
+        let (names, is_quoted) = text.strip_prefix('~').map_or((text, true), |names| (names, false));
+        let names = names.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect();
+        UnknownFlags { names, is_quoted }
+    }
+
+    /// Refuses compile options with one of the flags, in the words of XLA.
+    pub(crate) fn check(&self, options: &[u8]) -> Result<(), Failure> {
+        let Ok(options) = CompileOptionsProto::decode(options) else { return Ok(()) };
+        match self.names.iter().find(|name| options.env_option_overrides.contains_key(*name)) {
+            None => Ok(()),
+            Some(name) if self.is_quoted => {
+                Err(Failure::invalid(format!("No such compile option: '{name}'")))
+            }
+            Some(_) => Err(Failure::invalid("unsupported compile options")),
+        }
+    }
 }
 
 /// The largest number of devices.
@@ -68,6 +101,7 @@ impl Options {
             version: or("FUSELINE_FAKE_VERSION", "1"),
             kind: None,
             devices: 1,
+            unknown_flags: UnknownFlags::parse(&or("FUSELINE_FAKE_UNKNOWN_FLAGS", "")),
         };
         for option in unsafe { list(options, count) } {
             let name = unsafe { text(option.name, option.name_size) };
@@ -83,10 +117,14 @@ impl Options {
                 }
                 // The second is the name in XLA's CPU plugin.
                 "devices" | "cpu_device_count" if is_number => read.devices = unsafe { value.int64_value },
+                "unknown_flags" if is_text => {
+                    let names = unsafe { text(value.string_value, option.value_size) };
+                    read.unknown_flags = UnknownFlags::parse(&names);
+                }
                 "kind" if is_text => read.kind = Some(unsafe { text(value.string_value, option.value_size) }),
                 _ => {
                     let text = format!(
-                        "unknown option {name}, or one of another type; there are platform, version, kind, devices"
+                        "unknown option {name}, or one of another type; there are platform, version, kind, devices, unknown_flags"
                     );
                     return Err(Failure::invalid(text));
                 }
@@ -103,10 +141,12 @@ impl Options {
 impl Client {
     /// Starts a client. The caller owns the handle.
     pub(crate) unsafe fn create(options: *const PJRT_NamedValue, count: usize) -> Result<Handle, Failure> {
-        let Options { platform, version, kind, devices } = unsafe { Options::read(options, count) }?;
+        let Options { platform, version, kind, devices, unknown_flags } =
+            unsafe { Options::read(options, count) }?;
         let client = Arc::new(Client {
             platform: platform.clone(),
             version,
+            unknown_flags,
             devices: OnceLock::new(),
             memories: OnceLock::new(),
             work: Thread::start("fake-device")?,
@@ -165,7 +205,7 @@ impl Topology {
         options: *const PJRT_NamedValue,
         count: usize,
     ) -> Result<Handle, Failure> {
-        let Options { platform, version, kind, devices } = unsafe { Options::read(options, count) }?;
+        let Options { platform, version, kind, devices, .. } = unsafe { Options::read(options, count) }?;
         if platform == "cpu" {
             return Err(Failure::new(UNIMPLEMENTED, "Topology not supported for CPU compilation."));
         }

@@ -210,6 +210,7 @@ functions! {
     Client_Compile(args: PJRT_Client_Compile_Args, planned; unsafe { ops(args.program) }) {
         let client = held!("PJRT_Client_Compile", Client, Client, args.client);
         let options = unsafe { list(args.compile_options.cast::<u8>(), args.compile_options_size) };
+        client.unknown_flags.check(options)?;
         let program = Program::compile(client.devices(), unsafe { code(args.program) }?, options)?;
         args.executable = std::ptr::null_mut();
         if !planned.null {

@@ -5,6 +5,7 @@
 //! `cargo test --release --test pjrt plugin:: -- --ignored`.
 
 mod callbacks;
+mod capabilities;
 mod compiles;
 mod conformance;
 mod crash;

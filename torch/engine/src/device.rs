@@ -218,6 +218,7 @@ fn on_event(event: &Event) {
             | Event::Compared { difference: Some(_), .. }
             | Event::HotReads { .. }
             | Event::Growth { .. }
+            | Event::FlagsRefused { .. }
     );
     if is_diagnostic {
         let mut on_event = DIAGNOSTICS.lock();
