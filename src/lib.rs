@@ -41,6 +41,7 @@
 //! | [`fft`] | Fourier transforms |
 //! | [`linalg`] | solving, factorising, eigenvalues, on batches of matrices |
 //! | [`nn`] | composites (softmax, attention, Adam, ...) that record primitives |
+//! | [`qualification`] | certificates: what a plugin computes, op by op |
 //! | [`random`] | random numbers from a generator whose state is a value |
 //! | [`Event`], [`Counters`] | what the engine does and why, as single events and as totals |
 //! | [`Timeline`] | where the time of a step went, as text and as a page |
@@ -119,6 +120,7 @@ pub mod linalg;
 mod mode;
 pub mod nn;
 mod promised;
+pub mod qualification;
 pub mod random;
 mod run;
 #[cfg(all(test, not(any(loom, shuttle))))]

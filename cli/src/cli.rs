@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::cache::args::{CACHE_HELP, CacheArgs};
-use crate::options::{Contract, DeviceChoice, DeviceOptions, ModeChoice};
+use crate::options::{Contract, DeviceChoice, DeviceOptions, ModeChoice, client_option};
 
 const EXIT_STATUS: &str = "\
 Exit status:
@@ -32,6 +32,9 @@ pub(crate) enum Command {
     /// List the PJRT plugins and their problems, and run a test computation on the chosen one
     #[command(after_help = DOCTOR_HELP)]
     Doctor(DoctorArgs),
+    /// Compare every op of a plugin with the interpreter, and write a certificate
+    #[command(after_help = QUALIFY_HELP)]
+    Qualify(QualifyArgs),
     /// List the devices of the plugin that would be used
     #[command(after_help = DEVICES_HELP)]
     Devices(DevicesArgs),
@@ -50,6 +53,9 @@ pub(crate) enum Command {
     /// Load one plugin and report on it; `doctor` probes each candidate in a process of its own
     #[command(hide = true)]
     Probe(ProbeArgs),
+    /// Try what `qualify` asks for on standard input, in a process that a plugin may crash
+    #[command(hide = true)]
+    QualifyWorker,
 }
 
 impl Command {
@@ -61,7 +67,9 @@ impl Command {
             Command::Devices(args) => args.place.device != Some(DeviceChoice::Reference),
             Command::Bench(args) => args.place.device != Some(DeviceChoice::Reference),
             Command::Cache(args) => args.command.loads_plugin(),
-            Command::Doctor(_) | Command::Probe(_) => true,
+            Command::Doctor(_) | Command::Probe(_) | Command::QualifyWorker => true,
+            // Its workers do.
+            Command::Qualify(_) => false,
             Command::Ops(_) | Command::Import(_) => false,
         }
     }
@@ -78,7 +86,9 @@ impl Command {
             Command::Devices(args) => args.json,
             Command::Ops(args) => args.json,
             Command::Bench(args) => args.json,
+            Command::Qualify(args) => args.json,
             Command::Cache(args) => args.command.wants_json(),
+            Command::QualifyWorker => false,
             Command::Explain(_) | Command::Import(_) | Command::Probe(_) => false,
         }
     }
@@ -242,6 +252,63 @@ pub(crate) struct DoctorArgs {
     /// Path of a PJRT plugin to use before all others
     #[arg(long, value_name = "PLUGIN")]
     pub(crate) device: Option<PathBuf>,
+}
+
+const QUALIFY_HELP: &str = "\
+Each op of the op table runs on each of its element types, with special values (NaN, infinities, zeros
+of both signs, limits of the types), and its results are compared with those of the reference
+interpreter. Everything runs in worker processes: a plugin that crashes or hangs is a finding. The
+findings on an op and an element type are:
+  right                within the documented rounding of the op
+  rounds differently   further off, by at most 64 units in the last place
+  refused              the plugin does not compile or run it; its message is quoted
+  wrong                a result is wrong; an element is shown
+  crashes              the worker's process ended, or did not answer in time
+
+Examples:
+  fuseline qualify                                under a minute: the ops of common programs
+  fuseline qualify --full --output cpu.json       every op on every type, random programs, donation, collectives
+  fuseline qualify --plugin /path/to/plugin.so --html page.html
+  fuseline qualify --json | jq .findings
+
+Exit status:
+  0  nothing is wrong and nothing crashes
+  1  something does, or no plugin can be used
+  2  the command line is wrong";
+
+#[derive(Debug, Args)]
+pub(crate) struct QualifyArgs {
+    /// Path of the PJRT plugin [default: the first that is found, see `doctor`]
+    #[arg(long, value_name = "PLUGIN", alias = "device")]
+    pub(crate) plugin: Option<PathBuf>,
+    /// The ops and element types of common programs, with a few calls each [default]
+    #[arg(long, conflicts_with = "full")]
+    pub(crate) quick: bool,
+    /// Every op on every element type, random programs, donation, subnormal numbers, collectives
+    #[arg(long)]
+    pub(crate) full: bool,
+    /// Write the certificate to this file
+    #[arg(long, short, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+    /// Also write a page (.html)
+    #[arg(long, value_name = "FILE", value_parser = html)]
+    pub(crate) html: Option<PathBuf>,
+    /// Print the certificate, one JSON document
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Also run the conformance cases in this folder, program files with expected outputs
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) conformance: Option<PathBuf>,
+    /// An option for the plugin's client, such as preallocate=false on CUDA; may be repeated
+    #[arg(long = "client-option", value_name = "NAME=VALUE", value_parser = client_option)]
+    pub(crate) options: Vec<(String, fuseline::pjrt::Value)>,
+    /// How many worker processes run at once [default: one per core, at most 8]
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    pub(crate) jobs: usize,
+    /// After how many seconds without an answer a worker counts as hanging [default: 60, or 240 with
+    /// --full]
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) limit: Option<u64>,
 }
 
 const DEVICES_HELP: &str = "\

@@ -21,6 +21,7 @@ mod ops;
 mod options;
 mod plugin_logging;
 mod probe;
+mod qualify;
 mod region_history;
 mod report;
 mod run;
@@ -94,5 +95,7 @@ fn dispatch(command: &Command, out: &mut String) -> Result<Status, Failure> {
         Command::Bench(args) => bench::run(args, out),
         Command::Cache(args) => cache::run(args, out),
         Command::Probe(args) => Ok(probe::run(args, out)),
+        Command::Qualify(args) => qualify::run(args, out),
+        Command::QualifyWorker => qualify::work(),
     }
 }

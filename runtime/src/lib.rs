@@ -8,6 +8,7 @@
 //! |---|---|
 //! | `settings`, `limits`, `deadlines` | what an engine is configured with |
 //! | `region`, `error` | descriptions of regions; errors and failures |
+//! | `certificate` | what a plugin computes, op by op |
 //! | `device` | compiles and runs regions on a PJRT device or the reference interpreter |
 //! | `event`, `counters`, `timeline` | what the engine reports |
 //! | `store` | executables of other processes |
@@ -18,6 +19,8 @@
 //! The crate is published for `fuseline` only, which exports its public types. The hidden module
 //! `internals` lists what else `fuseline` uses.
 
+#[doc(hidden)]
+pub mod certificate;
 mod counters;
 mod deadlines;
 mod device;

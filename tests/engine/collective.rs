@@ -13,10 +13,10 @@ use fuseline::{
     Attrs, Body, DType, Engine, EngineConfig, Event, Fault, FaultPoint, Groups, Literal, Mode, OpCode,
     Result, Stage, Stream, Tensor, TensorType, with_mode,
 };
+use fuseline_qualify::judge::Float;
 use fuseline_testgen::{Aim, SampleOperand, Sampler, Seeded, fill};
 
 use crate::support;
-use crate::support::judge::Float;
 use crate::support::{Log, close, engines, on_all_tiers, on_engines, plugin};
 
 const MODES: [Mode; 3] = [Mode::Fused, Mode::Strict, Mode::Debug];

@@ -17,9 +17,9 @@ use fuseline::fusion::{DTypeClass, DTypeSet, OpDef};
 use fuseline::interp;
 use fuseline::interp::SumOrder;
 use fuseline::{Attrs, DType, Literal, Mode, OpCode, TensorType, with_mode};
+use fuseline_qualify::judge::{Float, NEAR_ZERO, Rule, Verdict};
 
 use crate::support;
-use crate::support::judge::{Float, NEAR_ZERO, Rule, Verdict};
 use crate::support::plugin_for;
 
 /// The elementwise rows with this many operands and without attributes.

@@ -9,10 +9,8 @@
 )]
 
 pub(crate) mod fakeplugin;
-pub(crate) mod judge;
 pub(crate) mod reference;
 pub(crate) mod script;
-pub(crate) mod special;
 
 use std::env;
 use std::path::Path;

@@ -19,11 +19,11 @@ use fuseline::interp::{self, SumOrder};
 use fuseline::{
     Attrs, DType, Engine, EngineConfig, Literal, Mode, OpCode, Result, ShapeClasses, Tensor, with_mode,
 };
+use fuseline_qualify::judge::{Float, Rule, Verdict, steps};
 use fuseline_testgen::{Aim, ProgramOptions, ProgramSampler, Seeded};
 
 use super::{different, number, programs};
 
-use crate::support::judge::{Float, Rule, Verdict, steps};
 use crate::support::{plugin, wait_until};
 
 /// The number of programs in one region: most of a small compile is a fixed cost.

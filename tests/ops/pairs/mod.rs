@@ -2,7 +2,7 @@
 //! reference interpreter.
 //!
 //! The rows' generators make the calls, so an op is compared as soon as it has a row. The data are
-//! the special values of the element types (`tests/support/special.rs`); elementwise ops get them
+//! the special values of the element types (`qualify/src/special.rs`); elementwise ops get them
 //! in all combinations. A pair without a possible call is a failure, and so is an exception that is
 //! no longer needed.
 //!
@@ -12,20 +12,19 @@
 //! `FUSELINE_PAIRS` restricts the test to these ops. `FUSELINE_PAIR_LOG` names a file for the first
 //! of the pairs under test, to find one that crashes the process.
 
-mod calls;
-mod compare;
-mod exceptions;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::env;
 use std::fmt::{Display, Write as _};
 
-use calls::{Call, MOST, Pair, calls, dtype_attr, pairs, splats};
-use compare::{Brought, Case, Outcome, run};
-use exceptions::EXCEPTIONS;
 use fuseline::fusion::DTypeClass;
+use fuseline::fusion::lower::Target;
 use fuseline::fusion::op::Fusibility;
+use fuseline::interp::SumOrder;
+use fuseline::qualification::Brought;
 use fuseline::{Engine, EngineConfig, OpCode};
+use fuseline_qualify::calls::{Call, MOST, Pair, calls, dtype_attr, pairs, splats};
+use fuseline_qualify::compare::{Case, Outcome, run};
+use fuseline_qualify::exceptions::{self, EXCEPTIONS};
 
 use crate::support;
 
@@ -131,6 +130,7 @@ impl Findings {
         for outcome in outcomes {
             match outcome {
                 Outcome::Refused(message) => refused.push(message),
+                Outcome::Failed(message) => panic!("{pair}: {message}"),
                 Outcome::Ran(found) => {
                     for case in found {
                         match exceptions.iter().find(|&&index| (EXCEPTIONS[index].excuses)(&case)) {
@@ -155,7 +155,8 @@ impl Findings {
     /// Runs the calls of some pairs in one region, and adds the outcomes.
     fn add_all(&mut self, engine: &Engine, made: &[(&Pair, Vec<Call>)], brought: Brought) {
         let flat: Vec<&Call> = made.iter().flat_map(|(_, calls)| calls).collect();
-        let mut outcomes = run(engine, &flat, brought).into_iter();
+        let arithmetic = Target::CPU.arithmetic(SumOrder::InOrder);
+        let mut outcomes = run(engine, &flat, brought, arithmetic).into_iter();
         for (pair, calls) in made.iter().filter(|(_, calls)| !calls.is_empty()) {
             self.add(pair, outcomes.by_ref().take(calls.len()).collect());
         }

@@ -10,10 +10,10 @@ use fuseline::fusion::{AttrValue, Body, DTypeSet, OpDef};
 use fuseline::{Attrs, DType, Literal, OpCode, TensorType};
 use fuseline_testgen::{Aim, Domain, SampleOperand, Sampler, Seeded, fill};
 
-use crate::support::special::{of_bits, specials};
+use crate::special::{of_bits, specials};
 
 /// The largest number of elements of an elementwise op's operand.
-pub(crate) const MOST: usize = 1 << 16;
+pub const MOST: usize = 1 << 16;
 
 /// The largest number of special values of one type among operands of other ops.
 const LIST: usize = 256;
@@ -30,12 +30,14 @@ const TRIES: u64 = 600;
 
 /// An op on an element type: that of its first operand, or of its result if it has no operand.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Pair {
-    pub(crate) def: &'static OpDef,
-    pub(crate) dtype: DType,
+pub struct Pair {
+    /// The row of the op.
+    pub def: &'static OpDef,
+    /// The element type.
+    pub dtype: DType,
     /// Another type of the call: one that an attribute names, or that of the operands among which
     /// the first one, which has a fixed type, selects.
-    pub(crate) other: Option<DType>,
+    pub other: Option<DType>,
 }
 
 impl fmt::Display for Pair {
@@ -46,13 +48,26 @@ impl fmt::Display for Pair {
 }
 
 /// A call with its operands.
-pub(crate) struct Call {
-    pub(crate) signature: Arc<Signature>,
-    pub(crate) operands: Vec<Arc<Literal>>,
+#[derive(Clone, Debug)]
+pub struct Call {
+    /// The op with its attributes, bodies and types.
+    pub signature: Arc<Signature>,
+    /// The data of the operands.
+    pub operands: Vec<Arc<Literal>>,
+}
+
+impl fmt::Display for Call {
+    /// Signature and attributes.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", self.signature)?;
+        let attrs = self.signature.attrs();
+        if attrs.values().is_empty() { Ok(()) } else { write!(f, " {attrs:?}") }
+    }
 }
 
 /// The index of an attribute that names an element type.
-pub(crate) fn dtype_attr(def: &OpDef) -> Option<usize> {
+#[must_use]
+pub fn dtype_attr(def: &OpDef) -> Option<usize> {
     let place = def.attrs.iter().position(|attr| attr.kind == AttrKind::DType);
     place.filter(|_| !def.takes(0))
 }
@@ -63,7 +78,8 @@ fn is_selector(def: &OpDef) -> bool {
 }
 
 /// Every pair of the op table, in its order.
-pub(crate) fn pairs() -> Vec<Pair> {
+#[must_use]
+pub fn pairs() -> Vec<Pair> {
     let mut all = Vec::new();
     for def in &OPS {
         for dtype in def.dtypes.and(DTypeSet::ANY).iter() {
@@ -119,8 +135,9 @@ struct Maker {
 }
 
 /// The calls that represent a pair, elementwise ones with at most `most` elements; none if the op's
-/// rule accepts no call.
-pub(crate) fn calls(pair: Pair, most: usize) -> Vec<Call> {
+/// rule accepts no call. They are a function of the pair and of `most`.
+#[must_use]
+pub fn calls(pair: Pair, most: usize) -> Vec<Call> {
     let mut maker = Maker { pair, most, seed: 0, used: HashMap::new() };
     if pair.def.fusibility == Fusibility::Elementwise { maker.elementwise() } else { maker.any() }
 }
@@ -303,7 +320,8 @@ impl Maker {
 /// Calls with one number in all elements, which XLA folds with other code: an elementwise op on
 /// some elements of its operands, as scalars and as vectors in turn; another op on the first
 /// element of each operand of numbers that round.
-pub(crate) fn splats(call: &Call) -> Vec<Call> {
+#[must_use]
+pub fn splats(call: &Call) -> Vec<Call> {
     /// The largest number of them for an elementwise op.
     const SPLATS: usize = 4;
     let signature = &call.signature;
@@ -345,8 +363,12 @@ pub(crate) fn splats(call: &Call) -> Vec<Call> {
     (0..count).step_by(step).filter_map(of).filter(|call| !may_be_anything(call)).collect()
 }
 
-/// One element of a literal.
-pub(crate) fn element(literal: &Literal, index: usize) -> &[u8] {
+/// The bytes of one element of a literal.
+///
+/// # Panics
+/// If there is no element with this index.
+#[must_use]
+pub fn element(literal: &Literal, index: usize) -> &[u8] {
     let size = literal.dtype().size();
     &literal.bytes()[index * size..(index + 1) * size]
 }

@@ -3,22 +3,28 @@
 use fuseline::fusion::DTypeSet;
 use fuseline::{DType, OpCode};
 
-use super::calls::Pair;
-use super::compare::Case;
+use crate::calls::Pair;
+use crate::compare::Case;
 
-use crate::support::judge::Float;
+use crate::judge::Float;
 
 /// Pairs that may differ in one way. Each of its ops needs the exception.
-pub(crate) struct Exception {
-    pub(crate) ops: &'static [OpCode],
-    pub(crate) dtypes: DTypeSet,
+#[derive(Clone, Copy, Debug)]
+pub struct Exception {
+    /// The ops.
+    pub ops: &'static [OpCode],
+    /// The element types.
+    pub dtypes: DTypeSet,
     /// Selects the elements that may differ.
-    pub(crate) excuses: fn(&Case) -> bool,
-    pub(crate) why: &'static str,
+    pub excuses: fn(&Case) -> bool,
+    /// The reason.
+    pub why: &'static str,
 }
 
 impl Exception {
-    pub(crate) fn covers(&self, pair: &Pair) -> bool {
+    /// Whether it is about a pair.
+    #[must_use]
+    pub fn covers(&self, pair: &Pair) -> bool {
         self.ops.contains(&pair.def.code)
             && (self.dtypes.contains(pair.dtype)
                 || pair.other.is_some_and(|other| self.dtypes.contains(other)))
@@ -28,7 +34,8 @@ impl Exception {
 /// Floats that are not wider than the type they are computed in.
 const LONG: DTypeSet = DTypeSet::of(&[DType::F32, DType::F64]).or(DTypeSet::COMPLEX);
 
-pub(crate) const EXCEPTIONS: &[Exception] = &[
+/// The accepted differences.
+pub const EXCEPTIONS: &[Exception] = &[
     Exception {
         ops: &[OpCode::Maximum, OpCode::Minimum],
         dtypes: DTypeSet::COMPLEX,
@@ -203,7 +210,8 @@ fn found_overflows(case: &Case) -> bool {
 
 /// Whether a part of an operand or of the right result is infinite or NaN. For an op that is not
 /// elementwise, all elements of its operands count.
-pub(crate) fn is_not_finite(case: &Case) -> bool {
+#[must_use]
+pub fn is_not_finite(case: &Case) -> bool {
     let right = case.floats.iter().flat_map(|(_, right)| right);
     let is_not_finite = |part: &Float| !part.value().is_finite();
     case.operands.iter().flatten().chain(right).any(is_not_finite)
@@ -217,7 +225,8 @@ fn gives_not_finite(case: &Case) -> bool {
 }
 
 /// Whether a part of an operand is subnormal in the type in which it is computed.
-pub(crate) fn has_subnormal(case: &Case) -> bool {
+#[must_use]
+pub fn has_subnormal(case: &Case) -> bool {
     case.operands.iter().flatten().any(|part| part.is_subnormal())
 }
 
@@ -228,7 +237,8 @@ fn is_on_the_cut(case: &Case) -> bool {
 }
 
 /// Whether the square of a part of an operand or of the right result overflows or underflows.
-pub(crate) fn is_extreme(case: &Case) -> bool {
+#[must_use]
+pub fn is_extreme(case: &Case) -> bool {
     let sides = |part: &Float| {
         let x = part.value().abs();
         let (least, most) = if part.dtype == DType::F64 { (1e-150, 1e150) } else { (1e-18, 1e18) };
@@ -238,6 +248,14 @@ pub(crate) fn is_extreme(case: &Case) -> bool {
     case.operands.iter().flatten().chain(right).any(sides)
 }
 
-pub(crate) fn has_zero(case: &Case) -> bool {
+/// Whether a part of an operand is zero.
+#[must_use]
+pub fn has_zero(case: &Case) -> bool {
     case.operands.iter().flatten().any(|part| part.value() == 0.0)
+}
+
+/// The index of the exception that excuses a difference of a pair; `None` if there is none.
+#[must_use]
+pub fn excuse(pair: &Pair, case: &Case) -> Option<usize> {
+    EXCEPTIONS.iter().position(|exception| exception.covers(pair) && (exception.excuses)(case))
 }

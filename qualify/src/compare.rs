@@ -2,28 +2,43 @@
 
 use std::sync::Arc;
 
-use fuseline::fusion::lower::Target;
 use fuseline::fusion::op::{Fusibility, Rounding, rounding_class};
-use fuseline::interp::{self, SumOrder};
+use fuseline::interp::{self, Arithmetic};
 use fuseline::{Attrs, DType, Engine, Literal, Stage, Tensor, Tensors};
+use fuseline::qualification::Brought;
 use fuseline_testgen::rounding;
 
-use super::calls::{Call, element};
+use crate::calls::{Call, element};
 
-use crate::support::judge::{Float, NEAR_ZERO, Rule, Verdict, steps};
+use crate::judge::{Float, NEAR_ZERO, Rule, Verdict, steps};
 
 /// A wrong element of a result.
-pub(crate) struct Case {
+#[derive(Clone, Debug)]
+pub struct Case {
     /// For elementwise ops, the operands' elements at the same index: the number, or both parts of
     /// a complex one. Integers are converted to numbers.
-    pub(crate) operands: Vec<Vec<Float>>,
+    pub operands: Vec<Vec<Float>>,
     /// The found and the right result, in all parts; `None` for elements that are not floats.
-    pub(crate) floats: Option<(Vec<Float>, Vec<Float>)>,
+    pub floats: Option<(Vec<Float>, Vec<Float>)>,
     /// Whether all elements of all operands are finite.
-    pub(crate) has_finite_operands: bool,
+    pub has_finite_operands: bool,
     /// The difference, in units in the last place of the right result.
-    pub(crate) steps: f64,
+    pub steps: f64,
     words: String,
+}
+
+/// The largest difference that still counts as rounding, in units in the last place.
+const MOST_STEPS: f64 = 64.0;
+
+impl Case {
+    /// Whether the found result is near the right one: off by at most 64 units in the last place,
+    /// and by at most a quarter of itself.
+    #[must_use]
+    pub fn is_near(&self) -> bool {
+        let Some((_, right)) = &self.floats else { return false };
+        let most = right.iter().map(|part| 0.25 / unit(part.dtype)).fold(MOST_STEPS, f64::min);
+        self.steps <= most
+    }
 }
 
 impl std::fmt::Display for Case {
@@ -33,11 +48,14 @@ impl std::fmt::Display for Case {
 }
 
 /// The outcome of a call on the plugin.
-pub(crate) enum Outcome {
+#[derive(Clone, Debug)]
+pub enum Outcome {
     /// The elements that differ.
     Ran(Vec<Case>),
     /// The plugin does not compile it, for this reason.
     Refused(String),
+    /// The plugin compiles it, and does not run it or does not return its results.
+    Failed(String),
 }
 
 /// The parts of an element; none for an integer.
@@ -60,9 +78,8 @@ fn unit(dtype: DType) -> f64 {
 }
 
 /// The elements of a call's results that differ.
-fn differences(call: &Call, found: &[Literal]) -> Vec<Case> {
+fn differences(call: &Call, found: &[Literal], arithmetic: Arithmetic) -> Vec<Case> {
     let signature = &call.signature;
-    let arithmetic = Target::CPU.arithmetic(SumOrder::InOrder);
     let wanted =
         interp::call_by(arithmetic, signature, &call.operands).expect("the interpreter runs samples");
     let elementwise = signature.def().fusibility == Fusibility::Elementwise;
@@ -130,17 +147,12 @@ fn differences(call: &Call, found: &[Literal]) -> Vec<Case> {
     cases
 }
 
-/// How operands get to the device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Brought {
-    /// As inputs of the region.
-    Uploaded,
-    /// As constants, which XLA folds at compile time.
-    AsConstants,
-}
-
-/// Runs calls as one region, and each by itself if the plugin does not compile the region.
-pub(crate) fn run(engine: &Engine, calls: &[&Call], brought: Brought) -> Vec<Outcome> {
+/// Runs calls as one region, and each by itself if the plugin does not compile the region. The right
+/// results are those of the interpreter with `arithmetic`.
+///
+/// # Panics
+/// If the engine does not record a call.
+pub fn run(engine: &Engine, calls: &[&Call], brought: Brought, arithmetic: Arithmetic) -> Vec<Outcome> {
     let stream = engine.stream();
     let record = |call: &&Call| {
         let bring = |data: &Arc<Literal>| match brought {
@@ -160,9 +172,9 @@ pub(crate) fn run(engine: &Engine, calls: &[&Call], brought: Brought) -> Vec<Out
         .map(Tensor::to_literal)
         .collect::<Result<Vec<Literal>, _>>()
     {
-        Ok(found) => Outcome::Ran(differences(call, &found)),
+        Ok(found) => Outcome::Ran(differences(call, &found, arithmetic)),
         Err(error) if error.stage() == Stage::Compile => Outcome::Refused(error.to_string()),
-        Err(error) => panic!("{:?}: {error}", call.signature),
+        Err(error) => Outcome::Failed(error.to_string()),
     };
     calls.iter().zip(&recorded).map(outcome).collect()
 }

@@ -36,7 +36,8 @@ const MAGNITUDES: [f64; 26] = [
 
 /// Bits of elements as the host stores them: all patterns of a type of up to 16 bits with at most
 /// `most` patterns, otherwise up to `most` values, the most special ones first.
-pub(crate) fn specials(dtype: DType, most: usize) -> Vec<u128> {
+#[must_use]
+pub fn specials(dtype: DType, most: usize) -> Vec<u128> {
     let all = 1u64 << dtype.bits().min(32);
     let mut bits: Vec<u128> = match dtype.class() {
         DTypeClass::Bool => vec![0, 1],
@@ -108,7 +109,10 @@ fn floats(dtype: DType) -> Vec<u128> {
 }
 
 /// A literal with elements given by their bits.
-pub(crate) fn of_bits(ty: TensorType, bits: impl Iterator<Item = u128>) -> Literal {
+///
+/// # Panics
+/// If the number of patterns is not the number of elements of the type.
+pub fn of_bits(ty: TensorType, bits: impl Iterator<Item = u128>) -> Literal {
     let size = ty.dtype().size();
     let bytes = bits.flat_map(|bits| bits.to_le_bytes().into_iter().take(size)).collect();
     Literal::from_bytes(ty, bytes).expect("one pattern per element")

@@ -12,26 +12,30 @@ use fuseline::fusion::op::Rounding;
 use fuseline::{DType, OpCode};
 
 /// Ops that only have a bounded absolute error near their zeros, with the reason.
-pub(crate) const NEAR_ZERO: &[(OpCode, f64, &str)] = &[
+pub const NEAR_ZERO: &[(OpCode, f64, &str)] = &[
     (OpCode::Digamma, 1e-6, "near its zeros it is a difference of large terms in f32"),
     (OpCode::Lgamma, 2e-6, "near its zeros it is a difference of large terms in f32"),
 ];
 
 /// Whether XLA's CPU backend treats subnormal numbers of a type as zero.
-pub(crate) fn is_flushed(dtype: DType) -> bool {
+#[must_use]
+pub fn is_flushed(dtype: DType) -> bool {
     matches!(dtype, DType::BF16 | DType::F32 | DType::F64)
 }
 
 /// A float of any type.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Float {
-    pub(crate) dtype: DType,
-    pub(crate) bits: u64,
+pub struct Float {
+    /// Its element type.
+    pub dtype: DType,
+    /// Its bits, in the lowest places.
+    pub bits: u64,
 }
 
 impl Float {
     /// The floats among the elements of a literal; two for a complex number.
-    pub(crate) fn all(dtype: DType, bytes: &[u8]) -> Vec<Float> {
+    #[must_use]
+    pub fn all(dtype: DType, bytes: &[u8]) -> Vec<Float> {
         let dtype = dtype.part();
         if !dtype.is_float() {
             return Vec::new();
@@ -48,15 +52,24 @@ impl Float {
         self.dtype.float_format().expect("a float")
     }
 
-    pub(crate) fn value(self) -> f64 {
+    /// Its value.
+    ///
+    /// # Panics
+    /// If the element type is no float type.
+    #[must_use]
+    pub fn value(self) -> f64 {
         self.format().decode(self.bits)
     }
 
-    pub(crate) fn magnitude(self) -> u64 {
+    /// Its bits without the sign.
+    #[must_use]
+    pub fn magnitude(self) -> u64 {
         self.bits & !self.format().sign()
     }
 
-    pub(crate) fn is_negative(self) -> bool {
+    /// Whether its sign bit is set.
+    #[must_use]
+    pub fn is_negative(self) -> bool {
         self.bits != self.magnitude()
     }
 
@@ -67,7 +80,8 @@ impl Float {
 
     /// Whether it is subnormal in the type in which XLA's CPU backend computes: the smallest
     /// `f8E8M0FNU` is a subnormal `f32`.
-    pub(crate) fn is_subnormal(self) -> bool {
+    #[must_use]
+    pub fn is_subnormal(self) -> bool {
         match self.dtype {
             DType::F8E8M0FNU => self.bits == 0,
             _ => is_flushed(self.dtype) && (1..self.least_normal()).contains(&self.magnitude()),
@@ -75,7 +89,8 @@ impl Float {
     }
 
     /// The number of steps from one number to another; `None` if only one of them is NaN.
-    pub(crate) fn steps(self, other: Float) -> Option<u64> {
+    #[must_use]
+    pub fn steps(self, other: Float) -> Option<u64> {
         let (a, b) = (self.magnitude(), other.magnitude());
         match (self.value().is_nan(), other.value().is_nan()) {
             (true, true) => Some(0),
@@ -88,35 +103,39 @@ impl Float {
 
 /// Units in the last place by which an op that rounds may differ: short floats are computed in
 /// longer ones and rounded once, long ones are approximated.
-pub(crate) fn steps(dtype: DType) -> u64 {
+#[must_use]
+pub fn steps(dtype: DType) -> u64 {
     if dtype.size() <= 2 { 1 } else { 4 }
 }
 
 /// The allowed differences of an op's results.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Rule {
-    pub(crate) rounding: Rounding,
+pub struct Rule {
+    /// The class of the op: whether it rounds.
+    pub rounding: Rounding,
     /// Units in the last place by which a result of an op that rounds may differ.
-    pub(crate) steps: u64,
+    pub steps: u64,
     /// The allowed absolute difference.
-    pub(crate) absolute: f64,
+    pub absolute: f64,
 }
 
 /// The verdict on a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub enum Verdict {
     /// Right, except for rounding by this many units in the last place.
     Right(u64),
     /// Next to the smallest normal number, with one of the two flushed.
     Flushed,
     /// Right only because of [`Rule::absolute`].
     Excepted,
+    /// Anything else.
     Wrong,
 }
 
 impl Rule {
     /// Compares a result with the right one.
-    pub(crate) fn judge(&self, found: Float, right: Float) -> Verdict {
+    #[must_use]
+    pub fn judge(&self, found: Float, right: Float) -> Verdict {
         let steps = found.steps(right);
         let passes = match self.rounding {
             Rounding::Exact => steps == Some(0),

@@ -1,0 +1,146 @@
+//! `fuseline qualify`: what a plugin computes correctly, op by op.
+
+mod page;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use fuseline::qualification::{Certificate, Finding, Level};
+use fuseline_cache::disk::write_given;
+use fuseline_qualify::{Options, Progress, qualify, serve};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::Status;
+use crate::cli::QualifyArgs;
+use crate::failure::Failure;
+use crate::report::write_page;
+use crate::text::{note, say, time};
+
+/// The largest number of findings of a kind that are printed.
+const SHOWN: usize = 40;
+
+pub(crate) fn run(args: &QualifyArgs, out: &mut String) -> Result<Status, Failure> {
+    let level = if args.full { Level::Full } else { Level::Quick };
+    let mut options = Options::new(level);
+    options.plugin.clone_from(&args.plugin);
+    options.client_options.clone_from(&args.options);
+    options.jobs = args.jobs;
+    if let Some(limit) = args.limit {
+        options.limit = Duration::from_secs(limit);
+    }
+    if let Some(folder) = &args.conformance {
+        options.cases = cases(folder)?;
+    }
+    let program = std::env::current_exe().map_err(Failure::run)?;
+    let worker = || {
+        let mut command = Command::new(&program);
+        command.arg("qualify-worker");
+        command
+    };
+    let start = Instant::now();
+    let bar = bar();
+    let certificate = qualify(&options, &worker, &mut |progress| show(&bar, progress));
+    bar.finish_and_clear();
+    let certificate = certificate.map_err(Failure::run)?;
+    let text = certificate.to_json();
+    if let Some(path) = &args.output {
+        write_given(path, text.as_bytes())
+            .map_err(|error| Failure::Run(format!("{} cannot be written: {error}", path.display())))?;
+        note(format_args!("fuseline: wrote {}", path.display()));
+    }
+    if let Some(path) = &args.html {
+        write_page(path, page::page(&certificate))?;
+    }
+    if args.json {
+        out.push_str(&text);
+    } else {
+        words(&certificate, start.elapsed(), out);
+    }
+    Ok(if certificate.is_clean() { Status::Good } else { Status::Bad })
+}
+
+/// Serves as a worker. The answers go to standard output at once, as the parent waits for them.
+pub(crate) fn work() -> Result<Status, Failure> {
+    serve(io::stdin().lock(), io::stdout()).map_err(Failure::run)?;
+    Ok(Status::Good)
+}
+
+/// The program files of a folder, sorted.
+fn cases(folder: &Path) -> Result<Vec<PathBuf>, Failure> {
+    let unreadable = |error: io::Error| Failure::Input(format!("{} cannot be read: {error}", folder.display()));
+    let mut paths = Vec::new();
+    for entry in std::fs::read_dir(folder).map_err(unreadable)? {
+        let path = entry.map_err(unreadable)?.path();
+        if path.extension().is_some_and(|extension| extension == "json") {
+            paths.push(path);
+        }
+    }
+    if paths.is_empty() {
+        return Err(Failure::Input(format!("{} has no program files (.json)", folder.display())));
+    }
+    paths.sort();
+    Ok(paths)
+}
+
+/// A progress bar on standard error.
+fn bar() -> ProgressBar {
+    let bar = ProgressBar::new(0);
+    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {elapsed} {msg}").expect("a template");
+    bar.set_style(style);
+    bar
+}
+
+fn show(bar: &ProgressBar, progress: &Progress<'_>) {
+    bar.set_length(progress.all as u64);
+    bar.set_position(progress.done as u64);
+    if let Some((name, finding)) = &progress.last {
+        match finding {
+            Finding::Right => bar.set_message(name.clone()),
+            finding => bar.set_message(format!("{name}: {}", finding.kind())),
+        }
+    }
+}
+
+/// Writes key, counts and the findings that are not right, the worst first.
+fn words(certificate: &Certificate, took: Duration, out: &mut String) {
+    let key = certificate.key();
+    say!(
+        out,
+        "{} qualification of platform {}, API {}, device {}, in {}",
+        certificate.level().name(),
+        key.platform,
+        key.api_version,
+        key.device_kind,
+        time(took)
+    );
+    say!(out, "plugin {}", key.plugin);
+    let counts = certificate.counts().map(|(kind, count)| format!("{count} {kind}"));
+    say!(out, "{}", counts.join(", "));
+    let mut by_kind: BTreeMap<usize, Vec<(String, &Finding)>> = BTreeMap::new();
+    let rank = |finding: &Finding| Finding::KINDS.iter().position(|kind| *kind == finding.kind()).unwrap_or(0);
+    for row in certificate.rows() {
+        let other = row.other.map(|other| format!(" and {other}")).unwrap_or_default();
+        let name = format!("{} of {}{other}, {}", row.op.name(), row.dtype, row.brought.name());
+        by_kind.entry(rank(&row.finding)).or_default().push((name, &row.finding));
+    }
+    for check in certificate.checks() {
+        by_kind.entry(rank(&check.finding)).or_default().push((check.name.clone(), &check.finding));
+    }
+    for (kind, findings) in by_kind.iter().rev().filter(|(kind, _)| **kind > 0) {
+        say!(out);
+        say!(out, "{}:", Finding::KINDS[*kind]);
+        for (name, finding) in findings.iter().take(SHOWN) {
+            say!(out, "  {name}");
+            if let Some((call, what)) = finding.evidence() {
+                say!(out, "    {call}");
+                say!(out, "    {what}");
+            }
+        }
+        if findings.len() > SHOWN {
+            say!(out, "  and {} more, see --json", findings.len() - SHOWN);
+        }
+    }
+}

@@ -1,0 +1,319 @@
+//! The parent: distributes batches to workers, finds out which item ended a worker, and makes the
+//! certificate.
+//!
+//! Each job has one worker and takes the next batch. If the worker dies, the job halves the batch
+//! and tries both halves in fresh workers, until single items are to blame, and then single calls.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::time::{Duration, SystemTime};
+
+use fuseline::fusion::DTypeSet;
+use fuseline::fusion::lower::Target;
+use fuseline::pjrt::Value as OptionValue;
+use fuseline::qualification::{Certificate, CertificateKey, Check, Finding, Level, Row};
+use fuseline::DType;
+use serde_json::{Value, json};
+
+use crate::calls::{Call, Pair, pairs};
+use crate::item::{Item, Unit};
+use crate::plan::{batches, unit_calls};
+use crate::process::{End, Process};
+use crate::worker::Setup;
+
+/// What to qualify, and how.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The plugin; `None` for the first that is found.
+    pub plugin: Option<PathBuf>,
+    /// Options of the plugin's client, by name.
+    pub client_options: Vec<(String, OptionValue)>,
+    /// How much to try.
+    pub level: Level,
+    /// The number of workers; 0 for one per core, at most 8.
+    pub jobs: usize,
+    /// The longest time for a batch. After that its worker is ended, and the batch counts as
+    /// crashed.
+    pub limit: Duration,
+    /// Files of conformance cases, in the program format.
+    pub cases: Vec<PathBuf>,
+}
+
+impl Options {
+    /// The default options of a level: the first plugin that is found, a worker per core, and 60
+    /// seconds (quick) or 240 seconds (full) for a batch.
+    #[must_use]
+    pub fn new(level: Level) -> Options {
+        let limit = match level {
+            Level::Quick => Duration::from_secs(60),
+            Level::Full => Duration::from_secs(240),
+        };
+        Options { plugin: None, client_options: Vec::new(), level, jobs: 0, limit, cases: Vec::new() }
+    }
+
+    fn jobs(&self) -> usize {
+        match self.jobs {
+            0 => std::thread::available_parallelism().map_or(1, |count| count.get().min(8)),
+            jobs => jobs,
+        }
+    }
+}
+
+/// How far a qualification is.
+#[derive(Clone, Debug)]
+pub struct Progress<'a> {
+    /// The number of items done.
+    pub done: usize,
+    /// The number of all items.
+    pub all: usize,
+    /// The item that was done last, and the finding if it is not right.
+    pub last: Option<(String, &'a Finding)>,
+}
+
+/// Why there is no certificate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QualifyError(String);
+
+impl fmt::Display for QualifyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for QualifyError {}
+
+/// The longest time for the description of a device.
+const DESCRIBE: Duration = Duration::from_secs(60);
+
+/// Qualifies a plugin. `worker` makes the command of a worker: a process that calls
+/// [`serve`](crate::serve) on its standard input and output. `progress` is called after each batch.
+///
+/// # Errors
+/// When no worker gets ready: no plugin is found, it cannot be loaded, it has no device, or its
+/// process ends at once. A crash later is a finding.
+pub fn qualify(
+    options: &Options,
+    worker: &(dyn Fn() -> Command + Sync),
+    progress: &mut dyn FnMut(&Progress<'_>),
+) -> Result<Certificate, QualifyError> {
+    let (key, flushed) = describe(options, worker)?;
+    let setup = setup(options, flushed);
+    let mut work = batches(options.level);
+    work.extend(options.cases.iter().map(|path| vec![Item::Case(path.to_string_lossy().into_owned())]));
+    let all = work.iter().map(Vec::len).sum();
+    let pairs = pairs();
+    let next = AtomicUsize::new(0);
+    let (send, receive) = mpsc::channel();
+    let mut found: Vec<(Item, Option<Finding>)> = Vec::new();
+    std::thread::scope(|scope| {
+        for _ in 0..options.jobs() {
+            let (work, next, send, setup, pairs) = (&work, &next, send.clone(), &setup, &pairs);
+            scope.spawn(move || {
+                let mut job = Job { setup, worker, pairs, limit: options.limit, process: None };
+                while let Some(batch) = work.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    if send.send(job.tried(batch)).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+        drop(send);
+        for findings in receive {
+            found.extend(findings);
+            let last = found.last().and_then(|(item, finding)| Some((name(item, &pairs), finding.as_ref()?)));
+            progress(&Progress { done: found.len(), all, last });
+        }
+    });
+    let (rows, checks) = collected(found, &pairs);
+    Ok(Certificate::new(key, options.level, today(), rows, checks))
+}
+
+fn setup(options: &Options, flushed: DTypeSet) -> Setup {
+    Setup {
+        plugin: options.plugin.clone(),
+        client_options: options.client_options.clone(),
+        level: options.level,
+        flushed,
+    }
+}
+
+/// The key of the certificate, and the float types whose subnormal numbers the device flushes. If a
+/// product crashes, they are those of XLA's backend for the platform.
+fn describe(
+    options: &Options,
+    worker: &(dyn Fn() -> Command + Sync),
+) -> Result<(CertificateKey, DTypeSet), QualifyError> {
+    let start = || Process::start(worker(), &setup(options, DTypeSet::NONE));
+    let failed = |end: End| QualifyError(end.words());
+    let mut process = start().map_err(failed)?;
+    let answer = process.ask("environment", DESCRIBE).map_err(failed)?;
+    let parts = answer["environment"].as_array().into_iter().flatten();
+    let parts = parts.filter_map(|pair| Some((pair[0].as_str()?, pair[1].as_str()?)));
+    let key = CertificateKey::of_parts(parts);
+    let flushed = match process.ask("flushed", DESCRIBE) {
+        Ok(answer) => {
+            let names = answer["flushed"].as_array().into_iter().flatten().filter_map(Value::as_str);
+            DTypeSet::of(&names.filter_map(DType::from_mlir).collect::<Vec<_>>())
+        }
+        Err(_) if key.platform == "cpu" => Target::CPU.flushed(),
+        Err(_) => DTypeSet::NONE,
+    };
+    Ok((key, flushed))
+}
+
+/// A thread that has one worker at a time.
+struct Job<'a> {
+    setup: &'a Setup,
+    worker: &'a (dyn Fn() -> Command + Sync),
+    pairs: &'a [Pair],
+    limit: Duration,
+    process: Option<Process>,
+}
+
+/// Items and their findings; none for an item with nothing to try.
+type Tried = Vec<(Item, Option<Finding>)>;
+
+impl Job<'_> {
+    /// The findings on a batch, in its order.
+    fn tried(&mut self, batch: &[Item]) -> Tried {
+        match self.ask(batch) {
+            Ok(findings) => batch.iter().cloned().zip(findings).collect(),
+            Err(how) if batch.len() == 1 => {
+                let finding = self.blamed(&batch[0], how);
+                vec![(batch[0].clone(), Some(finding))]
+            }
+            Err(how) => {
+                let (left, right) = batch.split_at(batch.len() / 2);
+                let mut tried = self.tried(left);
+                tried.extend(self.tried(right));
+                let has_crash =
+                    tried.iter().any(|(_, finding)| matches!(finding, Some(Finding::Crashes { .. })));
+                if !has_crash {
+                    // No half crashes: the whole does, or did once. Somebody has to be blamed.
+                    let call = format!("{} items in one region, from {}", batch.len(), name(&batch[0], self.pairs));
+                    tried[0].1 = Some(Finding::Crashes { how, call });
+                }
+                tried
+            }
+        }
+    }
+
+    /// Asks the worker, a fresh one if there is none. An error is the way in which the worker ended.
+    fn ask(&mut self, batch: &[Item]) -> Result<Vec<Option<Finding>>, String> {
+        let mut process = match self.process.take() {
+            Some(process) => process,
+            None => Process::start((self.worker)(), self.setup).map_err(End::words)?,
+        };
+        let texts: Vec<String> = batch.iter().map(Item::to_string).collect();
+        let answer = process.ask(&json!(texts).to_string(), self.limit).map_err(End::words)?;
+        let findings = answer["findings"].as_array().map(Vec::as_slice).unwrap_or_default();
+        if findings.len() != batch.len() {
+            return Err("the answer of the worker has another length".to_owned());
+        }
+        self.process = Some(process);
+        Ok(findings.iter().map(Finding::from_json).collect())
+    }
+
+    /// The finding on an item that ends a worker by itself: the first of its calls that does.
+    fn blamed(&mut self, item: &Item, how: String) -> Finding {
+        let Item::Calls(unit) = item else {
+            return Finding::Crashes { how, call: name(item, self.pairs) };
+        };
+        let calls = unit_calls(*unit, self.pairs, self.setup.level);
+        let (mut from, mut to, mut how) = (0, calls.len(), how);
+        while to - from > 1 {
+            let middle = from.midpoint(to);
+            let half = |range| Item::Calls(Unit { range: Some(range), ..*unit });
+            match self.ask(&[half((from, middle))]) {
+                Err(other) => (to, how) = (middle, other),
+                Ok(_) => match self.ask(&[half((middle, to))]) {
+                    Err(other) => (from, how) = (middle, other),
+                    // Only together, or once.
+                    Ok(_) => break,
+                },
+            }
+        }
+        let call = calls.get(from).map(Call::to_string).unwrap_or_default();
+        let others = if to - from > 1 { format!(" and {} others in one region", to - from - 1) } else { String::new() };
+        Finding::Crashes { how, call: format!("{call}{others}") }
+    }
+}
+
+/// What an item is about, in words.
+fn name(item: &Item, pairs: &[Pair]) -> String {
+    match item {
+        Item::Calls(unit) => pairs.get(unit.pair).map_or_else(
+            || item.to_string(),
+            |pair| format!("{pair}, {}", unit.brought.name()),
+        ),
+        Item::Program(seed) => format!("random program {seed}"),
+        Item::Update(dtype) => format!("update in place of {dtype}"),
+        Item::Subnormal(dtype) => format!("subnormal numbers of {dtype}"),
+        Item::Collective(op, dtype) => format!("{} of {dtype} between replicas", op.name()),
+        Item::Case(path) => path.rsplit('/').next().unwrap_or(path).to_owned(),
+    }
+}
+
+/// The rows and checks of a certificate. Random programs are one check, and so are conformance
+/// cases that are right.
+fn collected(found: Tried, pairs: &[Pair]) -> (Vec<Row>, Vec<Check>) {
+    let mut rows = Vec::new();
+    let mut checks: BTreeMap<String, Check> = BTreeMap::new();
+    for (item, finding) in found {
+        let Some(finding) = finding else { continue };
+        if let Item::Calls(unit) = item {
+            let pair = &pairs[unit.pair];
+            let (op, dtype, other, brought) = (pair.def.code, pair.dtype, pair.other, unit.brought);
+            rows.push(Row { op, dtype, other, brought, finding });
+            continue;
+        }
+        let name = match &item {
+            Item::Program(_) if finding == Finding::Right => "random programs".to_owned(),
+            Item::Case(_) if finding == Finding::Right => "conformance cases".to_owned(),
+            item => name(item, pairs),
+        };
+        let check = checks.entry(name.clone()).or_insert(Check { name, cases: 0, finding: Finding::Right });
+        check.cases += 1;
+        if finding > check.finding {
+            check.finding = finding;
+        }
+    }
+    (rows, checks.into_values().collect())
+}
+
+/// Today's date in UTC, `YYYY-MM-DD`.
+fn today() -> String {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    date(since.as_secs() / 86_400)
+}
+
+/// The date of a day since 1970-01-01 in the Gregorian calendar (Howard Hinnant, "chrono-Compatible
+/// Low-Level Date Algorithms", `civil_from_days`).
+fn date(days: u64) -> String {
+    let days = days + 719_468;
+    let (era, day) = (days / 146_097, days % 146_097);
+    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let day = day - (153 * month + 2) / 5 + 1;
+    let (month, next) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
+    format!("{:04}-{month:02}-{day:02}", era * 400 + year + next)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates_are_those_of_the_calendar() {
+        for (days, words) in
+            [(0, "1970-01-01"), (59, "1970-03-01"), (11_016, "2000-02-29"), (20_785, "2026-11-28")]
+        {
+            assert_eq!(date(days), words);
+        }
+    }
+}
