@@ -1,5 +1,6 @@
 //! The builder of an engine's configuration.
 
+use std::ffi::OsString;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,9 +15,10 @@ use fuseline_pjrt::{Flag, Value};
 use fuseline_runtime::Deadlines;
 use fuseline_runtime::DiskCacheConfig;
 use fuseline_runtime::EventSink;
+use fuseline_runtime::certificate::Certificate;
 use fuseline_runtime::internals::Guest;
 use fuseline_runtime::internals::{DiskCacheSetting, Settings};
-use fuseline_runtime::{Buckets, ShapeClasses};
+use fuseline_runtime::{Buckets, QualificationPolicy, ShapeClasses};
 use fuseline_runtime::{Fault, FaultPoint};
 
 /// The configuration of an engine. Every setting has a reasonable default.
@@ -236,6 +238,37 @@ impl EngineConfig {
     #[must_use]
     pub fn check_indices(mut self, check: bool) -> EngineConfig {
         self.settings.check_indices = check;
+        self
+    }
+
+    /// Sets whether the plugin needs a certificate, which states for each op and element type
+    /// whether the plugin computes it correctly (docs/qualify.md). Default:
+    /// [`QualificationPolicy::Background`].
+    ///
+    /// An op that a certificate calls wrong or crashing is not compiled. The interpreter computes
+    /// it.
+    #[must_use]
+    pub fn qualification(mut self, policy: QualificationPolicy) -> EngineConfig {
+        self.settings.qualification = policy;
+        self
+    }
+
+    /// Gives the certificate of the plugin, as `fuseline qualify --output` writes it. By default,
+    /// the engine looks for one in the disk cache and among those that come with this crate.
+    ///
+    /// The engine does not start if the certificate is for another plugin file.
+    #[must_use]
+    pub fn certificate(mut self, certificate: Certificate) -> EngineConfig {
+        self.settings.certificate = Some(Arc::new(certificate));
+        self
+    }
+
+    /// Sets the program that qualifies plugins in the background, and its first arguments. It is
+    /// called with the arguments of `fuseline`: `qualify --quick --background --plugin PATH`.
+    /// Default: `fuseline`, as the variable `PATH` finds it.
+    #[must_use]
+    pub fn qualifier<W: Into<OsString>>(mut self, words: impl IntoIterator<Item = W>) -> EngineConfig {
+        self.settings.qualifier = Some(words.into_iter().map(Into::into).collect());
         self
     }
 

@@ -5,5 +5,19 @@
 
 #[doc(inline)]
 pub use fuseline_runtime::certificate::{
-    Brought, Certificate, CertificateError, CertificateKey, Check, FORMAT, Finding, Level, Row, SAMPLES, digest,
+    Brought, Certificate, CertificateError, CertificateKey, Check, FORMAT, Finding, Level, Row, SAMPLES,
+    digest,
 };
+pub use fuseline_runtime::{QualificationPolicy, QualificationStatus};
+
+use crate::{Engine, Result};
+
+impl Engine {
+    /// Keeps a certificate in the disk cache, where later engines in the same environment find it.
+    ///
+    /// # Errors
+    /// When there is no disk cache, or the certificate is for another environment.
+    pub fn keep_certificate(&self, certificate: &Certificate) -> Result<()> {
+        self.shared().keep_certificate(certificate)
+    }
+}

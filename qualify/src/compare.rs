@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use fuseline::fusion::op::{Fusibility, Rounding, rounding_class};
 use fuseline::interp::{self, Arithmetic};
-use fuseline::{Attrs, DType, Engine, Literal, Stage, Tensor, Tensors};
 use fuseline::qualification::Brought;
+use fuseline::{Attrs, DType, Engine, Literal, Stage, Tensor, Tensors};
 use fuseline_testgen::rounding;
 
 use crate::calls::{Call, element};

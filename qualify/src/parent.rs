@@ -12,11 +12,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, SystemTime};
 
+use fuseline::DType;
 use fuseline::fusion::DTypeSet;
 use fuseline::fusion::lower::Target;
 use fuseline::pjrt::Value as OptionValue;
 use fuseline::qualification::{Certificate, CertificateKey, Check, Finding, Level, Row};
-use fuseline::DType;
 use serde_json::{Value, json};
 
 use crate::calls::{Call, Pair, pairs};
@@ -194,7 +194,8 @@ impl Job<'_> {
                     tried.iter().any(|(_, finding)| matches!(finding, Some(Finding::Crashes { .. })));
                 if !has_crash {
                     // No half crashes: the whole does, or did once. Somebody has to be blamed.
-                    let call = format!("{} items in one region, from {}", batch.len(), name(&batch[0], self.pairs));
+                    let call =
+                        format!("{} items in one region, from {}", batch.len(), name(&batch[0], self.pairs));
                     tried[0].1 = Some(Finding::Crashes { how, call });
                 }
                 tried
@@ -238,7 +239,11 @@ impl Job<'_> {
             }
         }
         let call = calls.get(from).map(Call::to_string).unwrap_or_default();
-        let others = if to - from > 1 { format!(" and {} others in one region", to - from - 1) } else { String::new() };
+        let others = if to - from > 1 {
+            format!(" and {} others in one region", to - from - 1)
+        } else {
+            String::new()
+        };
         Finding::Crashes { how, call: format!("{call}{others}") }
     }
 }
@@ -246,10 +251,9 @@ impl Job<'_> {
 /// What an item is about, in words.
 fn name(item: &Item, pairs: &[Pair]) -> String {
     match item {
-        Item::Calls(unit) => pairs.get(unit.pair).map_or_else(
-            || item.to_string(),
-            |pair| format!("{pair}, {}", unit.brought.name()),
-        ),
+        Item::Calls(unit) => pairs
+            .get(unit.pair)
+            .map_or_else(|| item.to_string(), |pair| format!("{pair}, {}", unit.brought.name())),
         Item::Program(seed) => format!("random program {seed}"),
         Item::Update(dtype) => format!("update in place of {dtype}"),
         Item::Subnormal(dtype) => format!("subnormal numbers of {dtype}"),

@@ -44,14 +44,15 @@ pub use deadlines::Deadlines;
 pub use device::{
     COMPILER_FLAGS, Capabilities, CompilerFlag, Fault, FaultPoint, Features, FlagUsage, MemoryPlan,
 };
+pub use engine::qualification::QualificationPolicy;
 pub use engine::stream::checks::unchecked;
 pub use engine::stream::read::Read;
 pub use error::{Error, Origin, Result, Stage};
 #[cfg(feature = "tracing")]
 pub use event::TracingSink;
 pub use event::{
-    Asked, CacheTier, Change, Event, EventSink, LeakSite, Miss, OpsDiffer, Remedy, SealedRegion, Varies,
-    Varying,
+    Asked, CacheTier, Change, Event, EventSink, LeakSite, Miss, OpsDiffer, QualificationStatus, Remedy,
+    SealedRegion, Varies, Varying,
 };
 pub use region::{RegionRef, Wait};
 pub use settings::{Buckets, ShapeClasses};

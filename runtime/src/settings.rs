@@ -1,5 +1,6 @@
 //! The settings of an engine. `fuseline::EngineConfig` is the builder and documents each.
 
+use std::ffi::OsString;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,8 +14,10 @@ use fuseline_fusion::lower::Numerics;
 use fuseline_fusion::region::{BoundaryRule, Budgets, Mode};
 use fuseline_pjrt::{ClientOptions, Flag};
 
+use crate::certificate::Certificate;
 use crate::deadlines::Deadlines;
 use crate::device::Faults;
+use crate::engine::qualification::QualificationPolicy;
 use crate::event::EventSink;
 use crate::limits::MEMORY_SLACK;
 use crate::store::{DiskCacheConfig, StoreConfig};
@@ -128,6 +131,12 @@ pub struct Settings {
     pub disk_cache: DiskCacheSetting,
     /// Whether only stored executables may run.
     pub cache_only: bool,
+    /// Whether the plugin needs a certificate.
+    pub qualification: QualificationPolicy,
+    /// The certificate of the plugin, if it is given.
+    pub certificate: Option<Arc<Certificate>>,
+    /// The program that qualifies plugins, and its first arguments. `None` for `fuseline`.
+    pub qualifier: Option<Vec<OsString>>,
     /// The file of the manifest.
     pub manifest: Option<PathBuf>,
     /// The shared tier. `None` if environment variables decide.
@@ -179,6 +188,9 @@ impl Default for Settings {
             memory_slack: MEMORY_SLACK,
             disk_cache: DiskCacheSetting::Unset,
             cache_only: false,
+            qualification: QualificationPolicy::default(),
+            certificate: None,
+            qualifier: None,
             manifest: None,
             #[cfg(feature = "shared-cache")]
             shared_cache: None,

@@ -98,6 +98,7 @@ impl Capabilities {
     pub(super) fn request(machine: &Machine, base: &CompileOptions, numerics: Numerics) -> Option<Vec<u8>> {
         let origin = machine.plugin().origin();
         let mut out = Writer::new();
+        out.bytes(b"capabilities");
         out.byte(FORMAT);
         out.bytes(&origin.identity().ok()?);
         for (name, value) in origin.variables().ok()?.into_iter().chain(machine.parts()) {

@@ -18,6 +18,7 @@ mod capabilities;
 mod compile_spec;
 mod compiler;
 mod compiler_flags;
+mod defects;
 mod equivalence;
 mod features;
 mod memory;
@@ -47,6 +48,7 @@ pub use self::compile_spec::Tier;
 pub(crate) use self::compile_spec::{CompileSpec, SpecializedScalars};
 pub use self::compiler::{Compiler, Machine, check_module_size};
 pub use self::compiler_flags::{COMPILER_FLAGS, CompilerFlag, FlagUsage};
+pub(crate) use self::defects::Defects;
 pub(crate) use self::equivalence::{Equivalence, Verdict};
 pub use self::features::Features;
 pub(crate) use self::memory::LiveMemory;
@@ -154,6 +156,8 @@ pub enum Cause {
     Oversized(Bytes),
     /// The module would have too many ops for a compiler. Nothing failed.
     TooManyOps,
+    /// The plugin computes an op of the region wrongly, or crashes. It was not called.
+    Defective,
     /// Nothing may be compiled, and the executable is not stored. Its ops would have to be compiled
     /// too.
     Uncached,

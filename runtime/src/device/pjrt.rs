@@ -102,6 +102,11 @@ impl PjrtDevice {
         self.devices.len()
     }
 
+    /// The plugin.
+    pub(crate) fn plugin(&self) -> fuseline_pjrt::Plugin {
+        self.client().plugin()
+    }
+
     /// What the plugin was found to do.
     pub fn capabilities(&self) -> &Capabilities {
         self.compiler.capabilities()
@@ -121,7 +126,7 @@ impl PjrtDevice {
         &self.compiler
     }
 
-    pub(super) fn is_near_host(&self) -> bool {
+    pub(crate) fn is_near_host(&self) -> bool {
         self.devices.len() == 1 && self.is_on_cpu()
     }
 

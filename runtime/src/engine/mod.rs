@@ -11,6 +11,7 @@ pub(crate) mod custom_ops;
 pub(crate) mod deferred_free;
 pub(crate) mod in_flight;
 pub(crate) mod promises;
+pub(crate) mod qualification;
 pub(crate) mod read_sites;
 pub(crate) mod stores;
 pub(crate) mod stream;
@@ -35,6 +36,7 @@ use fuseline_sync::atomic::{AtomicU32, Ordering};
 use fuseline_sync::fork::is_forked;
 use fuseline_sync::{Mutex, Rank, WeakSet};
 
+use self::qualification::Qualification;
 pub use self::stores::EngineSetup;
 use self::stores::Stores;
 use self::stream::trace::Trace;
@@ -134,6 +136,7 @@ pub struct EngineShared {
     promises: Promises,
     mappings: Mappings,
     threads: Threads,
+    qualification: Qualification,
     /// How long the end of the engine waits for the plugin; `None` if forever.
     shutdown_timeout: Option<ShutdownTimeout>,
 }
@@ -172,10 +175,12 @@ impl EngineShared {
             promises: Promises::new(),
             mappings: Mappings::new(config.max_mappings),
             threads,
+            qualification: Qualification::default(),
             shutdown_timeout,
             config,
         });
         shared.report_refused_flags();
+        shared.check_qualification()?;
         Stores::prepare(&shared)?;
         Ok(shared)
     }

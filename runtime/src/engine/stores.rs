@@ -116,8 +116,14 @@ impl Stores {
             };
             compile.push(settle.into());
         }
-        let store = store.clone();
-        compile.push_background(None, (move || store.sweep(true)).into());
+        let (store, owner) = (store.clone(), Arc::downgrade(engine));
+        let tidy = move || {
+            store.sweep(true);
+            if let Some(engine) = owner.upgrade() {
+                engine.qualify_unknown_plugin();
+            }
+        };
+        compile.push_background(None, tidy.into());
         Ok(())
     }
 

@@ -16,7 +16,10 @@ use fuseline_fusion::lower::Module;
 use fuseline_fusion::region::{Boundary, Mode};
 use fuseline_fusion::{Bytes, Printable, Scalar, Site, StreamId};
 
-pub use parts::{Asked, CacheTier, Change, LeakSite, Miss, OpsDiffer, Remedy, SealedRegion, Varies, Varying};
+pub use parts::{
+    Asked, CacheTier, Change, LeakSite, Miss, OpsDiffer, QualificationStatus, Remedy, SealedRegion, Varies,
+    Varying,
+};
 pub use sink::EventSink;
 pub use sink::Events;
 #[cfg(feature = "tracing")]
@@ -393,6 +396,14 @@ pub enum Event {
         /// Total number of ops recorded before these reads, each since the previous boundary.
         ops: u64,
     },
+    /// Nobody has checked what the plugin computes in this environment. Reported once for an engine
+    /// with a disk cache, and again when a qualification in the background ends.
+    Unqualified {
+        /// The path of the plugin.
+        plugin: String,
+        /// What happens about it.
+        status: QualificationStatus,
+    },
     /// The plugin refuses compiler flags that the engine sets, and they are left out. Reported once,
     /// when the engine starts.
     FlagsRefused {
@@ -458,6 +469,7 @@ impl Event {
             Event::HotReads { .. } => "hot_reads",
             Event::Growth { .. } => "growth",
             Event::FlagsRefused { .. } => "flags refused",
+            Event::Unqualified { .. } => "unqualified",
         }
     }
 
@@ -503,7 +515,8 @@ impl Event {
             | Event::CompilesStopped { .. }
             | Event::HotReads { .. }
             | Event::Growth { .. }
-            | Event::FlagsRefused { .. } => None,
+            | Event::FlagsRefused { .. }
+            | Event::Unqualified { .. } => None,
         }
     }
 }
@@ -698,6 +711,9 @@ impl fmt::Display for DisplayEvent<'_> {
                     mark = ';';
                 }
                 Ok(())
+            }
+            Event::Unqualified { plugin, status } => {
+                write!(f, "the plugin {plugin} has no certificate for this environment: {status}")
             }
             Event::Growth { stream, boundaries, more, kept } => {
                 write!(

@@ -282,3 +282,43 @@ impl fmt::Display for CacheTier {
         })
     }
 }
+
+/// What happens about a plugin without a certificate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum QualificationStatus {
+    /// Nothing: the user may qualify it.
+    Missing {
+        /// The command that does so.
+        command: String,
+    },
+    /// A qualification has started in the background.
+    Started,
+    /// A qualification has ended.
+    Finished {
+        /// How many ops and element types the plugin computes wrongly. They are not compiled any
+        /// more.
+        defects: usize,
+    },
+}
+
+impl fmt::Display for QualificationStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            QualificationStatus::Missing { command } => {
+                write!(f, "its results are not verified; `{command}` verifies them")
+            }
+            QualificationStatus::Started => {
+                f.write_str("a quick qualification has started in the background, at the lowest priority")
+            }
+            QualificationStatus::Finished { defects: 0 } => {
+                f.write_str("the qualification has ended, and found nothing wrong")
+            }
+            QualificationStatus::Finished { defects } => write!(
+                f,
+                "the qualification has ended, and found {defects} pairs of an op and an element type \
+                 wrong; the interpreter computes them from now on"
+            ),
+        }
+    }
+}

@@ -177,6 +177,7 @@ impl EventSink for TracingSink {
             | Event::HotReads { .. }
             | Event::Growth { .. }
             | Event::FlagsRefused { .. }
+            | Event::Unqualified { .. }
             | Event::Stuck { .. }
             | Event::CompilesStopped { .. }
             | Event::Compared { difference: Some(_), .. }

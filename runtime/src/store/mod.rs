@@ -197,6 +197,25 @@ impl Store {
         self.disk.is_some()
     }
 
+    /// The environment of a compiler, for an engine without a disk cache. It reads the plugin's
+    /// file.
+    ///
+    /// # Errors
+    /// Why the environment cannot be determined.
+    pub(crate) fn environment_without_disk(
+        compiler: &Compiler,
+        client_options: &ClientOptions,
+    ) -> Result<Environment, String> {
+        let digest = compiler.plugin().origin().digest()?;
+        let files = files_of_options(compiler, client_options)?;
+        Environment::of(compiler, &digest, &format!("{:?}", client_options.values()), &files)
+    }
+
+    /// Whether nothing can be stored on disk.
+    pub(crate) fn is_read_only(&self) -> bool {
+        self.disk.as_ref().is_none_or(|disk| disk.config().read_only)
+    }
+
     /// The environment of this process, once it is known.
     pub fn environment(&self) -> Option<&Environment> {
         self.here().map(|here| &here.environment)
@@ -386,7 +405,7 @@ impl Store {
 
     /// The note with this name, if there is one.
     pub(crate) fn load_note(&self, name: &[u8]) -> Option<Vec<u8>> {
-        let (disk, request) = (self.disk.as_ref()?, capabilities_request(name));
+        let (disk, request) = (self.disk.as_ref()?, note_request(name));
         if !disk.may_have(&request.name()) {
             return None;
         }
@@ -396,7 +415,7 @@ impl Store {
     /// Keeps a note for other processes.
     pub(crate) fn keep_note(&self, name: &[u8], note: &[u8]) {
         if let Some(disk) = &self.disk {
-            disk.store(&environment::note(capabilities_request(name), note.to_vec()));
+            disk.store(&environment::note(note_request(name), note.to_vec()));
         }
     }
 }
@@ -445,9 +464,9 @@ fn plugin_request(identity: &[u8]) -> Request<'_> {
     Request { region: Key::new([0; 32]), environment: Fingerprint::of(b"plugin file"), bytes: identity }
 }
 
-/// The request for the note with the capabilities of a plugin.
-fn capabilities_request(name: &[u8]) -> Request<'_> {
-    Request { region: Key::new([0; 32]), environment: Fingerprint::of(b"capabilities"), bytes: name }
+/// The request for the note with this name.
+fn note_request(name: &[u8]) -> Request<'_> {
+    Request { region: Key::new([0; 32]), environment: Fingerprint::of(b"notes"), bytes: name }
 }
 
 fn record(

@@ -352,6 +352,7 @@ impl EventSink for Timeline {
             | Event::HotReads { .. }
             | Event::Growth { .. }
             | Event::FlagsRefused { .. }
+            | Event::Unqualified { .. }
             | Event::CacheTrouble { .. }
             | Event::Stuck { .. }
             | Event::CompilesStopped { .. }

@@ -219,6 +219,7 @@ fn on_event(event: &Event) {
             | Event::HotReads { .. }
             | Event::Growth { .. }
             | Event::FlagsRefused { .. }
+            | Event::Unqualified { .. }
     );
     if is_diagnostic {
         let mut on_event = DIAGNOSTICS.lock();

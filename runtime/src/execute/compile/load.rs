@@ -107,6 +107,7 @@ impl Compile {
     ) -> Result<ObtainedExecutable, DeviceError> {
         let engine = stream.engine();
         let since = Instant::now();
+        self.check_defects(info, engine)?;
         let store = engine.settled_store();
         let asked = store.and_then(|store| Some((store, self.ask(Tier::Optimized, info, store)?)));
         let Some((store, asked)) = asked else {
@@ -166,6 +167,14 @@ impl Compile {
             PendingStore { store: store.clone(), asked, what, flight, instead_of, _storing: store.storing() }
         });
         Ok(ObtainedExecutable { executable, source: Source::Compiled, took, unstored })
+    }
+
+    /// Checks that the plugin computes each op of the region.
+    fn check_defects(&self, info: &RegionInfo, engine: &EngineShared) -> Result<(), DeviceError> {
+        let defective = engine.defects().find(info.canon.graph(), &self.spec.constants);
+        let Some(first) = defective.first() else { return Ok(()) };
+        let error = DeviceError::new(Stage::Compile, first.why.to_string());
+        Err(DeviceError { cause: Cause::Defective, ..error })
     }
 
     /// Loads an executable in a run that compiles nothing, if `asked` is not on disk.

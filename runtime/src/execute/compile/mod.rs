@@ -174,7 +174,7 @@ impl Compile {
                 (Err(error), claim) => {
                     if let Some(claim) = claim.filter(|_| remembered.has(&error)) {
                         let evicted = match error.cause {
-                            Cause::Oversized(_) | Cause::TooManyOps | Cause::Stuck => {
+                            Cause::Oversized(_) | Cause::TooManyOps | Cause::Defective | Cause::Stuck => {
                                 claim.refuse(error.clone())
                             }
                             Cause::Memory

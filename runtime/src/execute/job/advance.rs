@@ -16,7 +16,7 @@ use std::time::Instant;
 use fuseline_cache::Hit;
 use fuseline_sync::oneshot::RecvError;
 
-use super::{Job, JobState, Pending, Progress, Refusal, Runner};
+use super::{Job, JobState, Pending, Progress, QuarantineScope, Refusal, Runner};
 use crate::device::{Cause, DeviceError, Executable};
 use crate::engine::stream::StreamShared;
 use crate::error::Stage;
@@ -136,6 +136,20 @@ impl Job {
         Err(match error.cause {
             Cause::Quarantined => {
                 self = self.enter_quarantine(error, stream)?;
+                self.state = JobState::Ready(Runner::Quarantined);
+                return Ok(self);
+            }
+            Cause::Defective if has_parts => {
+                let ops = self.defective_ops(stream);
+                // Without one, the executable was refused for other constants than this job's.
+                if ops.is_empty() {
+                    self.give_up(&error, stream)
+                } else {
+                    self.isolate(ops, error.message.clone(), stream)
+                }
+            }
+            Cause::Defective => {
+                self.quarantine = QuarantineScope::Itself(error);
                 self.state = JobState::Ready(Runner::Quarantined);
                 return Ok(self);
             }

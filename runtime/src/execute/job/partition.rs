@@ -3,6 +3,8 @@
 //! Input: a job and a [`Partition`]. Output: regions with the same ops and results, in order. Each
 //! becomes a job of its own.
 
+use std::collections::BTreeSet;
+
 use fuseline_fusion::Bytes;
 use fuseline_fusion::region::Boundary;
 
@@ -23,6 +25,8 @@ pub(in crate::execute) enum Partition {
     Units,
     /// Before these ops, where the sizes of a region vary.
     At(Vec<usize>),
+    /// Before and after each of these ops, so that each is a region.
+    Around(Vec<usize>),
 }
 
 /// The parts of a region.
@@ -42,11 +46,18 @@ impl Parts {
 
 impl Job {
     fn into_parts(self, partition: &Partition) -> Vec<EngineRegion> {
+        let count = self.ops();
         let region = self.into_region();
         match partition {
             Partition::Ops => region.split(),
             Partition::Units => region.into_units(),
             Partition::At(places) => region.cut(places, Boundary::Sizes),
+            Partition::Around(ops) => {
+                let places: BTreeSet<usize> = ops.iter().flat_map(|&op| [op, op + 1]).collect();
+                let places: Vec<usize> =
+                    places.into_iter().filter(|place| (1..count).contains(place)).collect();
+                region.cut(&places, Boundary::Fallback)
+            }
             Partition::Halves => match region.halve() {
                 Ok(halves) => Vec::from(halves),
                 // Not reached: whoever halves a region has several ops.
@@ -89,6 +100,14 @@ impl Job {
             _ => None,
         };
         Progress::Parts(Parts { part_of, ..Parts::of(regions) })
+    }
+
+    /// Runs the ops that the plugin computes wrongly by themselves, and those between them as
+    /// regions.
+    pub(super) fn isolate(self, ops: Vec<usize>, why: String, stream: &StreamShared) -> Progress {
+        stream.engine().counters().fallbacks.add(1);
+        let regions = self.into_reported_parts(&Partition::Around(ops), stream, || why);
+        Progress::Parts(Parts::of(regions))
     }
 
     /// Runs the region op by op.

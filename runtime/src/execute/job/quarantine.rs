@@ -32,7 +32,7 @@ use fuseline_sync::oneshot::Receiver;
 
 use super::interpret::{InterpreterResult, Param, operand};
 use super::{Job, JobState, Progress, QuarantineScope, Refusal, Runner, cache_key};
-use crate::device::{Cause, DeviceError};
+use crate::device::{Cause, DeviceError, SpecializedScalars};
 use crate::engine::stream::StreamShared;
 use crate::event::Event;
 use crate::region::RegionInfo;
@@ -74,6 +74,12 @@ impl Job {
         let message = format!("of region {}, {}", self.info.reference.key.short(), error.message);
         let part = DeviceError { message, ..DeviceError::clone(&error) };
         Err(self.split_in(QuarantineScope::Part(Arc::new(part)), error.message.clone(), stream))
+    }
+
+    /// The ops that the plugin computes wrongly, by position.
+    pub(super) fn defective_ops(&self, stream: &StreamShared) -> Vec<usize> {
+        let found = stream.engine().defects().find(self.info.canon.graph(), &SpecializedScalars::new());
+        found.into_iter().map(|op| op.node).collect()
     }
 
     /// Interprets the op. Its inputs have data.

@@ -1,0 +1,245 @@
+//! What is known about the correctness of an engine's plugin.
+//!
+//! Input: the environment of the engine, and certificates: one that the configuration names, one
+//! that `fuseline qualify` has left in the disk cache, or one that comes with this crate. Output:
+//! the [`Defects`] of the plugin. If there is no certificate, a quick qualification may run in a
+//! process of its own; the defects that it finds count from then on.
+//!
+//! Invariants:
+//! - QUALIFY-1: before the first compile, the defects that a certificate states are known.
+//! - QUALIFY-2: a qualification in the background delays no op and no compile of this process,
+//!   except by the processor time that it takes at the lowest priority.
+
+use std::ffi::OsString;
+use std::process::{Command, Stdio};
+use std::sync::{Arc, OnceLock};
+
+use crate::certificate::{Certificate, CertificateKey};
+use crate::device::Defects;
+use crate::engine::EngineShared;
+use crate::error::{Error, Result};
+use crate::event::{Event, QualificationStatus};
+use crate::store::{Environment, Store};
+
+/// The certificates that come with this crate.
+const COMMITTED: &[&str] = &[];
+
+/// The program that qualifies plugins, if the configuration names none.
+const QUALIFIER: &str = "fuseline";
+
+/// The first bytes of the name of a certificate's note.
+const NOTE: &[u8] = b"certificate";
+
+/// Whether an engine needs a certificate for its plugin.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum QualificationPolicy {
+    /// Uses a certificate if there is one. Without one, an event says so once.
+    Use,
+    /// As [`QualificationPolicy::Use`]. In addition, a CPU plugin without a certificate is
+    /// qualified in the background, if there is a disk cache that keeps the certificate.
+    #[default]
+    Background,
+    /// Without a certificate, no engine starts.
+    Require,
+}
+
+/// What is known about a plugin.
+#[derive(Debug, Default)]
+pub(crate) struct Qualification {
+    at_start: OnceLock<Arc<Defects>>,
+    /// What a qualification in the background has found.
+    in_background: OnceLock<Arc<Defects>>,
+}
+
+/// The certificate that was found.
+enum Found {
+    /// One for exactly this environment.
+    Exact(Certificate),
+    /// One for the same plugin file, with another processor, other options or another version of
+    /// the lowering.
+    SamePlugin(Certificate),
+}
+
+impl EngineShared {
+    /// What the plugin is known to compute wrongly. The first call may read the plugin's file.
+    pub(crate) fn defects(&self) -> &Arc<Defects> {
+        let known = &self.qualification;
+        if let Some(found) = known.in_background.get() {
+            return found;
+        }
+        known.at_start.get_or_init(|| match self.find_certificate() {
+            Ok(Some(Found::Exact(certificate) | Found::SamePlugin(certificate))) => {
+                Arc::new(Defects::of(&certificate))
+            }
+            _ => Arc::default(),
+        })
+    }
+
+    /// Checks that there is a certificate, if the configuration requires one.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub(crate) fn check_qualification(&self) -> Result<()> {
+        if self.config.qualification != QualificationPolicy::Require || self.device.pjrt().is_none() {
+            return Ok(());
+        }
+        match self.find_certificate().map_err(Error::setup)? {
+            Some(Found::Exact(_)) => Ok(()),
+            _ => Err(Error::setup(format!(
+                "the configuration requires a certificate for the plugin {}, and there is none for this \
+                 environment: run `{}`",
+                self.plugin_path(),
+                self.qualify_command(),
+            ))),
+        }
+    }
+
+    /// Reports a plugin without a certificate, and starts to qualify it if that is configured. Runs
+    /// on a thread that may wait.
+    pub(crate) fn qualify_unknown_plugin(self: &Arc<Self>) {
+        let Some(store) = self.settled_store().filter(|store| store.has_disk()) else { return };
+        let Some(device) = self.device.pjrt() else { return };
+        if !matches!(self.find_certificate(), Ok(None)) {
+            return;
+        }
+        let may_start = self.config.qualification == QualificationPolicy::Background
+            && device.is_near_host()
+            && !store.is_read_only();
+        let status = match may_start.then(|| self.start_qualifier()) {
+            Some(Ok(child)) => {
+                self.await_qualifier(child);
+                QualificationStatus::Started
+            }
+            Some(Err(_)) | None => QualificationStatus::Missing { command: self.qualify_command() },
+        };
+        let plugin = self.plugin_path();
+        self.telemetry.events().emit(|| Event::Unqualified { plugin, status });
+    }
+
+    fn start_qualifier(&self) -> std::io::Result<std::process::Child> {
+        let default = || vec![OsString::from(QUALIFIER)];
+        let words = self.config.qualifier.clone().unwrap_or_else(default);
+        let (program, arguments) = words.split_first().ok_or(std::io::ErrorKind::NotFound)?;
+        let plugin = self.device.pjrt().map(|device| device.plugin().path());
+        Command::new(program)
+            .args(arguments)
+            .args(["qualify", "--quick", "--background", "--plugin"])
+            .args(plugin)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+    }
+
+    /// Takes the certificate when the qualification has ended.
+    fn await_qualifier(self: &Arc<Self>, mut child: std::process::Child) {
+        let engine = Arc::downgrade(self);
+        let wait = move || {
+            let has_succeeded = child.wait().is_ok();
+            if let Some(engine) = engine.upgrade().filter(|_| has_succeeded) {
+                engine.take_certificate();
+            }
+        };
+        // Without a thread, the next process finds the certificate.
+        drop(std::thread::Builder::new().name("fuseline-qualify".into()).spawn(wait));
+    }
+
+    /// Takes a certificate that another process has made meanwhile.
+    fn take_certificate(&self) {
+        let Ok(Some(Found::Exact(certificate))) = self.find_certificate() else { return };
+        let defects = Arc::new(Defects::of(&certificate));
+        let (count, plugin) = (defects.len(), self.plugin_path());
+        if self.qualification.in_background.set(defects).is_err() {
+            return;
+        }
+        if count > 0 {
+            // Executables with these ops must not run again.
+            self.cache.clear();
+        }
+        let status = QualificationStatus::Finished { defects: count };
+        self.telemetry.events().emit(|| Event::Unqualified { plugin, status });
+    }
+
+    fn plugin_path(&self) -> String {
+        self.device.pjrt().map_or_else(String::new, |device| device.plugin().path().display().to_string())
+    }
+
+    /// The command with which a user qualifies the plugin.
+    fn qualify_command(&self) -> String {
+        format!("{QUALIFIER} qualify --plugin {}", self.plugin_path())
+    }
+
+    /// Finds a certificate for the plugin.
+    ///
+    /// # Errors
+    /// When the configured one is for another plugin file, or the environment is unknown.
+    fn find_certificate(&self) -> std::result::Result<Option<Found>, String> {
+        let Some(device) = self.device.pjrt() else { return Ok(None) };
+        let configured = self.config.certificate.as_deref();
+        let store = self.settled_store();
+        let here;
+        let environment = match store.and_then(|store| store.environment()) {
+            Some(environment) => environment,
+            // Reading the plugin's file takes too long if there is nothing to compare with.
+            None if configured.is_none() => return Ok(None),
+            None => {
+                here = Store::environment_without_disk(device.compiler(), &self.config.client_options)?;
+                &here
+            }
+        };
+        let key = key_of(environment);
+        if let Some(certificate) = configured {
+            if certificate.key().plugin != key.plugin {
+                return Err(format!(
+                    "the configured certificate is for another file than the plugin {}",
+                    self.plugin_path()
+                ));
+            }
+            return Ok(Some(found(certificate.clone(), &key)));
+        }
+        let noted = store.and_then(|store| store.load_note(&note_name(&key)));
+        let noted = noted.and_then(|note| Certificate::parse(std::str::from_utf8(&note).ok()?).ok());
+        if let Some(certificate) = noted.filter(|certificate| *certificate.key() == key) {
+            return Ok(Some(Found::Exact(certificate)));
+        }
+        let of_plugin = COMMITTED.iter().filter(|text| text.contains(&key.plugin));
+        let mut of_plugin = of_plugin.filter_map(|text| Certificate::parse(text).ok());
+        Ok(of_plugin.next().map(|certificate| found(certificate, &key)))
+    }
+
+    /// Keeps a certificate in the disk cache, for later processes.
+    ///
+    /// # Errors
+    /// When there is no disk cache, or the certificate is for another environment.
+    pub fn keep_certificate(&self, certificate: &Certificate) -> Result<()> {
+        let store = self.needed_store()?;
+        let key = store.environment().map(key_of);
+        if key.as_ref() != Some(certificate.key()) {
+            let differing = key.map(|key| key.differences(certificate.key()).join(", "));
+            let differing = differing.unwrap_or_else(|| "everything".to_owned());
+            return Err(Error::setup(format!(
+                "the certificate is for another environment; what differs: {differing}"
+            )));
+        }
+        store.keep_note(&note_name(certificate.key()), certificate.to_json().as_bytes());
+        Ok(())
+    }
+}
+
+fn key_of(environment: &Environment) -> CertificateKey {
+    CertificateKey::of_parts(environment.parts().iter().map(|(name, value)| (name.as_str(), value.as_str())))
+}
+
+fn found(certificate: Certificate, key: &CertificateKey) -> Found {
+    if certificate.key() == key { Found::Exact(certificate) } else { Found::SamePlugin(certificate) }
+}
+
+/// The name of the note with the certificate for a key.
+fn note_name(key: &CertificateKey) -> Vec<u8> {
+    let mut name = NOTE.to_vec();
+    for (part, value) in key.parts() {
+        name.extend_from_slice(format!("\n{part}={value}").as_bytes());
+    }
+    name
+}
