@@ -125,9 +125,9 @@ fn updates(engine: &Engine, dtype: DType) -> Result<Option<String>> {
     let mut kept = None;
     let mut value = stream.from_literal(&numbers(0))?;
     for step in 1..=STEPS {
-        let next = (&value + &one)?;
+        // The old value has no handle any more when its region ends, so its memory is donated.
+        value = (&value + &one)?;
         stream.flush();
-        value = next;
         if step == KEPT {
             kept = Some(value.clone());
         }
