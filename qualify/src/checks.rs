@@ -15,7 +15,7 @@ use fuseline::{Attrs, DType, Engine, Literal, OpCode, PreparedProgram, Result, T
 use fuseline_testgen::{Aim, ProgramOptions, ProgramSampler, SampleOperand, Sampled, Sampler, Seeded, fill};
 
 use crate::calls::Call;
-use crate::compare::{Outcome, run};
+use crate::compare::{Outcome, cause, run};
 use crate::judge::Float;
 use crate::special::of_bits;
 
@@ -36,7 +36,7 @@ const COLLECTIVE_CALLS: usize = 4;
 
 /// The finding on an error of the engine.
 fn refused(call: &str, error: &fuseline::Error) -> Finding {
-    Finding::Refused { message: cut(&error.to_string()), call: call.to_owned() }
+    Finding::Refused { message: cut(&cause(error)), call: call.to_owned() }
 }
 
 fn wrong(call: &str, example: &str) -> Finding {
@@ -200,7 +200,7 @@ pub(crate) fn subnormals(engine: &Engine, dtype: DType, arithmetic: Arithmetic) 
             match outcome {
                 Outcome::Ran(cases) => {
                     if let Some(case) = cases.first() {
-                        return wrong(&call, &case.to_string());
+                        return wrong(&call, case.element());
                     }
                 }
                 Outcome::Refused(message) | Outcome::Failed(message) => {

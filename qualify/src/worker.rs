@@ -270,7 +270,7 @@ fn judged(pair: &Pair, call: &Call, outcome: Outcome) -> Finding {
     };
     let cases: Vec<Case> = cases.into_iter().filter(|case| excuse(pair, case).is_none()).collect();
     if let Some(case) = cases.iter().find(|case| !case.is_near()) {
-        let example = format!("{} elements differ: {case}", cases.len());
+        let example = format!("{} elements differ: {}", cases.len(), case.element());
         return Finding::Wrong { example: cut(&example), call: call.to_string() };
     }
     // The distance of a subnormal number from zero has no such unit.
